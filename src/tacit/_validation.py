@@ -1,0 +1,75 @@
+"""Small validators whose message names the argument, its value and the remedy."""
+
+from __future__ import annotations
+
+import math
+from typing import SupportsFloat, SupportsIndex
+
+from tacit.errors import InvalidArgument
+
+
+def positive(name: str, value: SupportsFloat) -> float:
+    """Returns ``value`` as a float if it is a positive finite number.
+
+    >>> positive("sigma", 4)
+    4.0
+    """
+    number = _real(name, value)
+    if not 0.0 < number < math.inf:
+        raise InvalidArgument(f"{name} must be a positive finite number, got {value!r}")
+    return number
+
+
+def non_negative(name: str, value: SupportsFloat) -> float:
+    """Returns ``value`` as a float if it is zero or a positive finite number."""
+    number = _real(name, value)
+    if not 0.0 <= number < math.inf:
+        raise InvalidArgument(f"{name} must be a finite number, zero or above, got {value!r}")
+    return number
+
+
+def probability(name: str, value: SupportsFloat) -> float:
+    """Returns ``value`` as a float if it lies in the closed interval from 0 to 1."""
+    number = _real(name, value)
+    if not 0.0 <= number <= 1.0:
+        raise InvalidArgument(f"{name} must lie between 0 and 1, got {value!r}")
+    return number
+
+
+def open_probability(name: str, value: SupportsFloat) -> float:
+    """Returns ``value`` as a float if it lies strictly between 0 and 1."""
+    number = _real(name, value)
+    if not 0.0 < number < 1.0:
+        raise InvalidArgument(f"{name} must lie strictly between 0 and 1, got {value!r}")
+    return number
+
+
+def whole(name: str, value: SupportsIndex | float, *, at_least: int = 1) -> int:
+    """Returns ``value`` as an int if it is a whole number no smaller than ``at_least``.
+
+    >>> whole("times", 1e4)
+    10000
+    """
+    if isinstance(value, float):
+        exact = int(value) if value.is_integer() else None
+    else:
+        exact = None if isinstance(value, bool) else _index(value)
+    if exact is None or exact < at_least:
+        raise InvalidArgument(f"{name} must be a whole number of at least {at_least}, got {value!r}")
+    return exact
+
+
+def _index(value: SupportsIndex) -> int | None:
+    try:
+        return value.__index__()
+    except (AttributeError, TypeError):
+        return None
+
+
+def _real(name: str, value: SupportsFloat) -> float:
+    if isinstance(value, str | bytes | bool):
+        raise InvalidArgument(f"{name} must be a number, got {value!r}")
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise InvalidArgument(f"{name} must be a number, got {value!r}") from None

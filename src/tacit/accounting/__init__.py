@@ -1,0 +1,108 @@
+"""Privacy accounting: events, the theorems that bound them, and the exact answer with its proof.
+
+>>> from tacit.accounting import Gaussian, PoissonSampled, Repeated, epsilon
+>>> run = Repeated(PoissonSampled(0.01, Gaussian(4.0)), 10_000)
+>>> round(epsilon(run, delta=1e-5), 7)
+0.9468668
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tacit.accounting.adaptive import RenyiFilter, RenyiOdometer
+    from tacit.accounting.calibration import (
+        analytic_gaussian_sigma,
+        calibrate,
+        classical_gaussian_delta,
+        classical_gaussian_sigma,
+        noise_multiplier,
+    )
+    from tacit.accounting.comparison import Row, compare
+    from tacit.accounting.curve import PrivacyCurve, profile
+    from tacit.accounting.events import (
+        Adjacency,
+        ApproxDp,
+        Composed,
+        DiscreteGaussian,
+        DiscreteLaplace,
+        Event,
+        Exponential,
+        Gaussian,
+        GaussianMixture,
+        Laplace,
+        PoissonSampled,
+        PureDp,
+        RandomizedResponse,
+        RenyiCurve,
+        Repeated,
+        SampledWithoutReplacement,
+        SampledWithReplacement,
+        TruncatedConcentrated,
+        ZeroConcentrated,
+    )
+    from tacit.accounting.group_privacy import group
+    from tacit.accounting.questions import bounds, delta, epsilon
+    from tacit.accounting.results import Approximation, Interval
+    from tacit.accounting.serialization import from_json, to_json
+    from tacit.errors import UnsupportedEvent
+
+# Submodules are imported when one of their names is first used: asking for an event must not cost
+# the import of SciPy.
+_HOME = {
+    "adaptive": ("RenyiFilter", "RenyiOdometer"),
+    "calibration": (
+        "analytic_gaussian_sigma",
+        "calibrate",
+        "classical_gaussian_delta",
+        "classical_gaussian_sigma",
+        "noise_multiplier",
+    ),
+    "comparison": ("Row", "compare"),
+    "curve": ("PrivacyCurve", "profile"),
+    "events": (
+        "Adjacency",
+        "ApproxDp",
+        "Composed",
+        "DiscreteGaussian",
+        "DiscreteLaplace",
+        "Event",
+        "Exponential",
+        "Gaussian",
+        "GaussianMixture",
+        "Laplace",
+        "PoissonSampled",
+        "PureDp",
+        "RandomizedResponse",
+        "RenyiCurve",
+        "Repeated",
+        "SampledWithReplacement",
+        "SampledWithoutReplacement",
+        "TruncatedConcentrated",
+        "ZeroConcentrated",
+    ),
+    "group_privacy": ("group",),
+    "questions": ("bounds", "delta", "epsilon"),
+    "results": ("Approximation", "Interval"),
+    "serialization": ("from_json", "to_json"),
+}
+_MODULE_OF = {name: f"tacit.accounting.{home}" for home, names in _HOME.items() for name in names}
+_MODULE_OF["UnsupportedEvent"] = "tacit.errors"
+
+__all__ = [  # noqa: PLE0604 (the names of the table above)
+    *sorted(_MODULE_OF),
+]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module 'tacit.accounting' has no attribute {name!r}")
+    value = getattr(import_module(_MODULE_OF[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(_MODULE_OF)

@@ -1,0 +1,386 @@
+"""Events: frozen values that say what was released about the data, and how it was randomised.
+
+An event carries no behaviour. Accountants interpret events; one that does not know an event
+refuses it. Noise is measured in units of the largest contribution of one record, so that adding
+or removing a record moves the noiseless answer by at most 1, and replacing one moves it by at most
+the event's ``replace_distance``: 2 for clipped gradients (from +v to -v), √2 for one-hot votes,
+1 for binary votes.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal, TypeAlias, get_args
+
+from tacit._validation import non_negative, open_probability, positive, probability, whole
+from tacit.errors import InvalidArgument
+
+Adjacency = Literal["add-remove", "replace-one", "zero-out"]
+
+
+def check_adjacency(adjacency: str) -> Adjacency:
+    """Returns ``adjacency`` if it is one that tacit knows."""
+    for known in get_args(Adjacency):
+        if adjacency == known:
+            return known  # type: ignore[no-any-return]
+    raise InvalidArgument(f"adjacency must be one of {get_args(Adjacency)}, got {adjacency!r}")
+
+
+def _normalise(event: object, /, **fields: object) -> None:
+    for name, value in fields.items():
+        object.__setattr__(event, name, value)
+
+
+@dataclass(frozen=True)
+class Gaussian:
+    """Adds N(0, sigma²) to every coordinate of an answer whose L2 sensitivity is 1.
+
+    >>> Gaussian(4)
+    Gaussian(sigma=4.0, replace_distance=2.0)
+    """
+
+    sigma: float
+    replace_distance: float = 2.0
+
+    def __post_init__(self) -> None:
+        _normalise(
+            self,
+            sigma=positive("sigma", self.sigma),
+            replace_distance=positive("replace_distance", self.replace_distance),
+        )
+
+
+@dataclass(frozen=True)
+class Laplace:
+    """Adds Laplace noise of this scale to every coordinate of an answer of L1 sensitivity 1."""
+
+    scale: float
+    replace_distance: float = 2.0
+
+    def __post_init__(self) -> None:
+        _normalise(
+            self,
+            scale=positive("scale", self.scale),
+            replace_distance=positive("replace_distance", self.replace_distance),
+        )
+
+
+@dataclass(frozen=True)
+class DiscreteGaussian:
+    """Adds an integer X with P(X = x) ∝ exp(-x²/2σ²) to one integer (Canonne et al. 2020, Def. 1).
+
+    The lattice matters, so ``sigma`` is in the integers' own unit here and ``sensitivity`` says by
+    how many of them a record can move the answer.
+    """
+
+    sigma: float
+    sensitivity: int = 1
+    replace_distance: float = 2.0
+
+    def __post_init__(self) -> None:
+        _normalise(self, sigma=positive("sigma", self.sigma))
+        _normalise_lattice(self)
+
+
+@dataclass(frozen=True)
+class DiscreteLaplace:
+    """Adds an integer X with P(X = x) ∝ exp(-|x|/scale) (the geometric mechanism) to one integer.
+
+    As for ``DiscreteGaussian``, ``scale`` is in integers and ``sensitivity`` is how many of them a
+    record can move the answer.
+    """
+
+    scale: float
+    sensitivity: int = 1
+    replace_distance: float = 2.0
+
+    def __post_init__(self) -> None:
+        _normalise(self, scale=positive("scale", self.scale))
+        _normalise_lattice(self)
+
+
+def _normalise_lattice(event: DiscreteGaussian | DiscreteLaplace) -> None:
+    _normalise(
+        event,
+        sensitivity=whole("sensitivity", event.sensitivity),
+        replace_distance=positive("replace_distance", event.replace_distance),
+    )
+    if not float(event.sensitivity * event.replace_distance).is_integer():
+        raise InvalidArgument(
+            "replace_distance times sensitivity must be a whole number on a lattice, "
+            f"got {event.replace_distance!r} times {event.sensitivity!r}"
+        )
+
+
+@dataclass(frozen=True)
+class GaussianMixture:
+    """Adds N(0, sigma²) to an answer that a record (or a group) moves by a random public amount.
+
+    It moves by ``shifts[j]`` with probability ``weights[j]``, so that the release is
+    Σ_j weights[j]·N(shifts[j], sigma²) against N(0, sigma²). Poisson sampling of a Gaussian is the
+    case of the shifts 0 and 1; a group of k sampled records has the shifts 0 to k. It is its own
+    dominating pair and means the same under every adjacency.
+    """
+
+    sigma: float
+    weights: tuple[float, ...]
+    shifts: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        weights = tuple(probability("weights", weight) for weight in self.weights)
+        shifts = tuple(non_negative("shifts", shift) for shift in self.shifts)
+        if not weights or len(weights) != len(shifts):
+            raise InvalidArgument(
+                f"weights and shifts must be equally many, got {len(weights)} and {len(shifts)}"
+            )
+        if abs(math.fsum(weights) - 1.0) > 1e-12:
+            raise InvalidArgument(f"weights must add up to 1, got {math.fsum(weights)!r}")
+        _normalise(self, sigma=positive("sigma", self.sigma), weights=weights, shifts=shifts)
+
+
+@dataclass(frozen=True)
+class RandomizedResponse:
+    """Reports the true one of ``categories`` with ``probability``, else another one at random.
+
+    Give either ``epsilon`` (the pure guarantee of one answer) or ``probability`` (of the truth);
+    the other follows from e^ε = probability·(categories - 1)/(1 - probability).
+
+    >>> RandomizedResponse(epsilon=0.1).probability
+    0.52497918747894
+    """
+
+    epsilon: float | None = None
+    probability: float | None = None
+    categories: int = 2
+
+    def __post_init__(self) -> None:
+        categories = whole("categories", self.categories, at_least=2)
+        others = categories - 1
+        if (self.epsilon is None) == (self.probability is None):
+            raise InvalidArgument(
+                "RandomizedResponse needs either epsilon or probability, got "
+                f"epsilon={self.epsilon!r} and probability={self.probability!r}"
+            )
+        if self.epsilon is not None:
+            epsilon = non_negative("epsilon", self.epsilon)
+        else:
+            assert self.probability is not None
+            truth = open_probability("probability", self.probability)
+            epsilon = math.log(truth) + math.log(others) - math.log1p(-truth)
+            if epsilon < 0.0:
+                raise InvalidArgument(
+                    f"probability must be at least 1/categories = {1 / categories:.6g}, "
+                    f"got {truth!r}"
+                )
+        # Both fields are functions of epsilon alone, so that equal answers are equal values.
+        truth = 1.0 / (1.0 + others * math.exp(-epsilon))
+        _normalise(self, epsilon=epsilon, probability=truth, categories=categories)
+
+    @property
+    def loss(self) -> float:
+        """The pure guarantee ε of one answer."""
+        assert self.epsilon is not None
+        return self.epsilon
+
+
+@dataclass(frozen=True)
+class Exponential:
+    """An ε-bounded-range choice: the exponential mechanism, permute-and-flip, noisy max.
+
+    Bounded range (Durfee & Rogers 2019): over all outcomes the privacy loss spans at most ε.
+    """
+
+    epsilon: float
+
+    def __post_init__(self) -> None:
+        _normalise(self, epsilon=non_negative("epsilon", self.epsilon))
+
+
+@dataclass(frozen=True)
+class PureDp:
+    """Any ε-differentially private release; nothing else is known of it."""
+
+    epsilon: float
+
+    def __post_init__(self) -> None:
+        _normalise(self, epsilon=non_negative("epsilon", self.epsilon))
+
+
+@dataclass(frozen=True)
+class ApproxDp:
+    """Any (ε, δ)-differentially private release; nothing else is known of it."""
+
+    epsilon: float
+    delta: float
+
+    def __post_init__(self) -> None:
+        _normalise(
+            self,
+            epsilon=non_negative("epsilon", self.epsilon),
+            delta=probability("delta", self.delta),
+        )
+
+
+@dataclass(frozen=True)
+class ZeroConcentrated:
+    """A ρ-zCDP release: Rényi divergence at most ρα for every order α > 1 (Bun & Steinke 2016)."""
+
+    rho: float
+
+    def __post_init__(self) -> None:
+        _normalise(self, rho=non_negative("rho", self.rho))
+
+
+@dataclass(frozen=True)
+class TruncatedConcentrated:
+    """A (ρ, ω)-tCDP release: Rényi divergence at most ρα for 1 < α < ω (Bun et al. 2018)."""
+
+    rho: float
+    omega: float
+
+    def __post_init__(self) -> None:
+        omega = positive("omega", self.omega)
+        if omega <= 1.0:
+            raise InvalidArgument(f"omega must be above 1, got {self.omega!r}")
+        _normalise(self, rho=non_negative("rho", self.rho), omega=omega)
+
+
+@dataclass(frozen=True)
+class RenyiCurve:
+    """A release whose Rényi divergence at each of ``orders`` (all > 1) is at most its value."""
+
+    orders: tuple[float, ...]
+    values: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        orders = tuple(positive("orders", order) for order in self.orders)
+        values = tuple(non_negative("values", value) for value in self.values)
+        if not orders or len(orders) != len(values):
+            raise InvalidArgument(
+                f"orders and values must be equally many, got {len(orders)} and {len(values)}"
+            )
+        if orders[0] <= 1.0 or any(a >= b for a, b in zip(orders, orders[1:], strict=False)):
+            raise InvalidArgument(f"orders must be above 1 and increasing, got {self.orders!r}")
+        _normalise(self, orders=orders, values=values)
+
+
+@dataclass(frozen=True)
+class PoissonSampled:
+    """Runs ``event`` on a sample that holds each record independently with probability ``rate``.
+
+    With ``cap`` a sample of more than ``cap`` records is cut down to ``cap`` of them at random
+    (truncated Poisson); ``population``, the public number of records, is then needed too.
+    """
+
+    rate: float
+    event: Event
+    cap: int | None = None
+    population: int | None = None
+
+    def __post_init__(self) -> None:
+        _normalise(self, rate=probability("rate", self.rate), event=check_event(self.event))
+        if (self.cap is None) != (self.population is None):
+            raise InvalidArgument(
+                "cap and population go together, got "
+                f"cap={self.cap!r} and population={self.population!r}"
+            )
+        if self.cap is not None and self.population is not None:
+            _normalise(
+                self,
+                cap=whole("cap", self.cap),
+                population=whole("population", self.population),
+            )
+
+
+@dataclass(frozen=True)
+class SampledWithoutReplacement:
+    """Runs ``event`` on ``size`` different records drawn uniformly from ``population``."""
+
+    population: int
+    size: int
+    event: Event
+
+    def __post_init__(self) -> None:
+        _normalise_draw(self)
+        if self.size > self.population:
+            raise InvalidArgument(
+                f"size must be at most population = {self.population}, got {self.size!r}"
+            )
+
+
+@dataclass(frozen=True)
+class SampledWithReplacement:
+    """Runs ``event`` on ``size`` independent uniform draws from ``population`` records."""
+
+    population: int
+    size: int
+    event: Event
+
+    def __post_init__(self) -> None:
+        _normalise_draw(self)
+
+
+def _normalise_draw(event: SampledWithoutReplacement | SampledWithReplacement) -> None:
+    _normalise(
+        event,
+        population=whole("population", event.population),
+        size=whole("size", event.size),
+        event=check_event(event.event),
+    )
+
+
+@dataclass(frozen=True)
+class Repeated:
+    """``times`` adaptively chosen releases, each no worse than ``event``."""
+
+    event: Event
+    times: int
+
+    def __post_init__(self) -> None:
+        _normalise(self, event=check_event(self.event), times=whole("times", self.times))
+
+
+@dataclass(frozen=True, init=False)
+class Composed:
+    """All of ``events``, released one after the other; ``Composed()`` releases nothing.
+
+    >>> Composed(Gaussian(1), PureDp(0.5)).events
+    (Gaussian(sigma=1.0, replace_distance=2.0), PureDp(epsilon=0.5))
+    """
+
+    events: tuple[Event, ...]
+
+    def __init__(self, *events: Event) -> None:
+        object.__setattr__(self, "events", tuple(check_event(event) for event in events))
+
+    def __repr__(self) -> str:
+        return f"Composed({', '.join(map(repr, self.events))})"
+
+
+Event: TypeAlias = (
+    Gaussian
+    | Laplace
+    | DiscreteGaussian
+    | DiscreteLaplace
+    | GaussianMixture
+    | RandomizedResponse
+    | Exponential
+    | PureDp
+    | ApproxDp
+    | ZeroConcentrated
+    | TruncatedConcentrated
+    | RenyiCurve
+    | PoissonSampled
+    | SampledWithoutReplacement
+    | SampledWithReplacement
+    | Repeated
+    | Composed
+)
+
+
+def check_event(event: Event) -> Event:
+    """Returns ``event`` if it is one of tacit's events."""
+    if not isinstance(event, get_args(Event)):
+        raise InvalidArgument(f"event must be a tacit.accounting event, got {event!r}")
+    return event

@@ -1,0 +1,104 @@
+"""Brings an event into the form that accountants read: different parts, each with its count.
+
+Nested repetition and composition become one flat multiset, because the guarantee of a composition
+does not depend on order or grouping. Samplings that change nothing, or that have an equal simpler
+form, are replaced by it. Nothing here approximates.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import replace
+
+from tacit.accounting.events import (
+    Composed,
+    Event,
+    Gaussian,
+    PoissonSampled,
+    Repeated,
+    SampledWithoutReplacement,
+    SampledWithReplacement,
+)
+
+Parts = tuple[tuple[Event, int], ...]
+"""Pairs of a part (never ``Repeated`` or ``Composed`` at its top) and how often it occurs."""
+
+
+def parts(event: Event) -> Parts:
+    """Flattens ``event`` into its different parts and their counts.
+
+    >>> parts(Repeated(Composed(Gaussian(1), Gaussian(1)), 3))
+    ((Gaussian(sigma=1.0, replace_distance=2.0), 6),)
+    """
+    counts: Counter[Event] = Counter()
+    _collect(simplify(event), 1, counts)
+    return tuple(counts.items())
+
+
+def _collect(event: Event, times: int, counts: Counter[Event]) -> None:
+    match event:
+        case Repeated(inner, repeats):
+            _collect(inner, times * repeats, counts)
+        case Composed():
+            for inner in event.events:
+                _collect(inner, times, counts)
+        case _:
+            counts[event] += times
+
+
+def simplify(event: Event) -> Event:
+    """Replaces samplings by an equal simpler event where there is one.
+
+    >>> simplify(PoissonSampled(0.5, PoissonSampled(0.5, Repeated(Gaussian(2), 4))))
+    PoissonSampled(rate=0.25, event=Gaussian(sigma=1.0, replace_distance=2.0), cap=None, population=None)
+    """
+    match event:
+        case Repeated(inner, times):
+            return Repeated(simplify(inner), times)
+        case Composed():
+            return Composed(*map(simplify, event.events))
+        case PoissonSampled():
+            return _simplify_poisson(replace(event, event=_merged(simplify(event.event))))
+        case SampledWithoutReplacement(population, size, inner):
+            inner = _merged(simplify(inner))
+            return inner if size == population else SampledWithoutReplacement(population, size, inner)
+        case SampledWithReplacement(population, size, inner):
+            return SampledWithReplacement(population, size, _merged(simplify(inner)))
+        case _:
+            return event
+
+
+def _simplify_poisson(event: PoissonSampled) -> Event:
+    if event.cap is not None and event.population is not None and event.cap < event.population:
+        return event
+    if event.rate == 0.0:
+        return Composed()
+    if event.rate == 1.0:
+        return event.event
+    if isinstance(event.event, PoissonSampled) and event.event.cap is None:
+        return PoissonSampled(event.rate * event.event.rate, event.event.event)
+    return PoissonSampled(event.rate, event.event)
+
+
+def _merged(event: Event) -> Event:
+    """One event equal to ``event`` for a sampler to act on, so that it reads as a single release.
+
+    Gaussians of one replace distance compose exactly to a Gaussian: their precisions add.
+    """
+    found = parts_of_simple(event)
+    gaussians = [(part, count) for part, count in found if isinstance(part, Gaussian)]
+    distances = {part.replace_distance for part, _ in gaussians}
+    if len(gaussians) < len(found) or len(distances) != 1:
+        return found[0][0] if len(found) == 1 and found[0][1] == 1 else event
+    if len(gaussians) == 1 and gaussians[0][1] == 1:
+        return gaussians[0][0]
+    precision = math.fsum(count / part.sigma**2 for part, count in gaussians)
+    return Gaussian(1.0 / math.sqrt(precision), distances.pop())
+
+
+def parts_of_simple(event: Event) -> Parts:
+    """``parts`` for an event that is already simple."""
+    counts: Counter[Event] = Counter()
+    _collect(event, 1, counts)
+    return tuple(counts.items())

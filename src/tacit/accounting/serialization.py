@@ -1,0 +1,75 @@
+"""Events as JSON, and back: the same value, to the last bit of every number."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+from typing import Any, get_args
+
+from tacit.accounting.events import Composed, Event
+from tacit.errors import InvalidArgument
+
+_KINDS: dict[str, type[Event]] = {kind.__name__: kind for kind in get_args(Event)}
+
+
+def to_json(event: Event) -> str:
+    """Writes ``event`` as one line of JSON.
+
+    >>> from tacit.accounting import Gaussian, Repeated
+    >>> to_json(Repeated(Gaussian(4), 10))
+    '{"kind": "Repeated", "event": {"kind": "Gaussian", "sigma": 4.0, "replace_distance": 2.0}, "times": 10}'
+    """
+    return json.dumps(to_plain(event), allow_nan=False)
+
+
+def from_json(text: str) -> Event:
+    """Reads what ``to_json`` wrote.
+
+    >>> from_json('{"kind": "PureDp", "epsilon": 0.5}')
+    PureDp(epsilon=0.5)
+    """
+    try:
+        return from_plain(json.loads(text))
+    except json.JSONDecodeError as error:
+        raise InvalidArgument(f"text must be JSON as written by to_json: {error}") from None
+
+
+def to_plain(event: Event) -> dict[str, Any]:
+    """``event`` as nested dictionaries, lists and numbers."""
+    plain: dict[str, Any] = {"kind": type(event).__name__}
+    for field in fields(event):
+        plain[field.name] = _plain_value(getattr(event, field.name))
+    return plain
+
+
+def _plain_value(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_plain_value(item) for item in value]
+    return to_plain(value) if type(value).__name__ in _KINDS else value
+
+
+def from_plain(plain: object) -> Event:
+    """The event that ``to_plain`` took apart."""
+    if not isinstance(plain, dict) or plain.get("kind") not in _KINDS:
+        raise InvalidArgument(f"an event needs a kind among {sorted(_KINDS)}, got {plain!r}")
+    kind = _KINDS[plain["kind"]]
+    names = {field.name for field in fields(kind)}
+    given = {name: _event_value(value) for name, value in plain.items() if name != "kind"}
+    if set(given) != names:
+        raise InvalidArgument(f"{kind.__name__} needs the fields {sorted(names)}, got {sorted(given)}")
+    if kind is Composed:
+        return Composed(*given["events"])
+    return _construct(kind, given)
+
+
+def _event_value(value: Any) -> Any:
+    if isinstance(value, list):
+        return tuple(_event_value(item) for item in value)
+    return from_plain(value) if isinstance(value, dict) else value
+
+
+def _construct(kind: type[Event], given: dict[str, Any]) -> Event:
+    if given.get("probability") is not None:
+        # Randomised response stores both of its forms; the second follows from epsilon.
+        del given["probability"]
+    return kind(**given)

@@ -1,0 +1,24 @@
+"""The errors that tacit raises on purpose: each is one line with the remedy in it."""
+
+from __future__ import annotations
+
+
+class TacitError(Exception):
+    """Whatever tacit refuses, it refuses with a subclass of this."""
+
+
+class InvalidArgument(TacitError, ValueError):
+    """An argument lies outside what the function accepts."""
+
+
+class UnsupportedEvent(TacitError, ValueError):
+    """An accountant was asked about an event (or an adjacency) for which it has no theorem."""
+
+    def __init__(self, event: object, accountant: str, reason: str) -> None:
+        super().__init__(f"accountant {accountant!r} does not support {event!r}: {reason}")
+        self.event = event
+        self.accountant = accountant
+
+
+class Uncalibratable(TacitError, ValueError):
+    """No member of the family meets the requested guarantee."""
