@@ -1,0 +1,82 @@
+"""The tight ε(δ), certified: what ``bounds`` encloses and ``epsilon`` returns by default.
+
+Guarantee:
+    The upper end is no smaller than the truth: every error of the computation is bounded and added.
+    Where the event has no dominating pair that tacit knows (Rényi curves, concentrated events,
+    adaptively chosen exponential mechanisms), the answer is the best that the other theorems prove,
+    and the interval says that it has an upper end only.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from tacit.accounting.accountants import Accountant, accountant_named
+from tacit.accounting.exact.certify import enclose_delta, enclose_epsilon
+from tacit.accounting.results import Interval
+from tacit.errors import UnsupportedEvent
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tacit.accounting.events import Adjacency, Event
+
+_LOOSER = ("rdp", "zcdp", "advanced", "basic")
+
+
+def epsilon(event: Event, delta: float, adjacency: Adjacency) -> float:
+    """The certified upper end of ε(δ)."""
+    return epsilon_interval(event, delta, adjacency).upper
+
+
+def delta(event: Event, epsilon: float, adjacency: Adjacency) -> float:
+    """The certified upper end of δ(ε)."""
+    return delta_interval(event, epsilon, adjacency).upper
+
+
+def epsilon_interval(event: Event, delta: float, adjacency: Adjacency) -> Interval:
+    """Certified ends of ε(δ)."""
+    try:
+        found = enclose_epsilon(event, delta, adjacency)
+    except UnsupportedEvent as refusal:
+        return _best_of_others(lambda one: one.epsilon(event, delta, adjacency), refusal)
+    if math.isinf(found.upper) and math.isfinite(found.lower):
+        return _tighten(found, lambda one: one.epsilon(event, delta, adjacency))
+    return found
+
+
+def delta_interval(event: Event, epsilon: float, adjacency: Adjacency) -> Interval:
+    """Certified ends of δ(ε)."""
+    try:
+        found = enclose_delta(event, epsilon, adjacency)
+    except UnsupportedEvent as refusal:
+        return _best_of_others(lambda one: one.delta(event, epsilon, adjacency), refusal)
+    return found
+
+
+def _tighten(found: Interval, ask: Callable[[Accountant], float]) -> Interval:
+    """Replaces an upper end that nothing certified by a looser theorem's."""
+    others = _others(ask)
+    if not others:
+        return found
+    upper, name = min(others)
+    return Interval(found.lower, upper, found.two_sided, name)
+
+
+def _best_of_others(ask: Callable[[Accountant], float], refusal: UnsupportedEvent) -> Interval:
+    others = _others(ask)
+    if not others:
+        raise refusal
+    upper, name = min(others)
+    return Interval(0.0, upper, two_sided=False, method=name)
+
+
+def _others(ask: Callable[[Accountant], float]) -> list[tuple[float, str]]:
+    found = []
+    for name in _LOOSER:
+        try:
+            found.append((float(ask(accountant_named(name))), name))
+        except UnsupportedEvent:
+            continue
+    return found

@@ -1,0 +1,124 @@
+"""From a Rényi curve to (ε, δ), with the order chosen by optimisation.
+
+If every Rényi divergence of order α is at most D, then for every ε ≥ 0 (Canonne, Kamath & Steinke
+2020, Proposition 12; Balle et al. 2020, Theorem 21)
+
+    ln δ = (α-1)·(D - ε + ln(1 - 1/α)) - ln α.
+
+Each order gives a valid answer and the best one counts. For a true curve (α-1)·D is convex in α,
+so both the ε of a given δ and the ln δ of a given ε have a single minimum; a curve of upper bounds
+may have more, which can only cost tightness.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from tacit.accounting.renyi.curves import Curve
+
+    Array = NDArray[np.float64]
+
+_SMALLEST, _LARGEST = 1e-9, 1e15  # of α - 1
+
+
+def epsilon_of_curve(curve: Curve, delta: float) -> float:
+    """The smallest ε ≥ 0 that ``curve`` proves at ``delta``; infinite if it proves none.
+
+    >>> round(epsilon_of_curve(lambda orders: 0.5 * orders, 1e-5), 6)
+    4.690166
+    """
+    if _releases_nothing(curve):
+        return 0.0
+    if not delta > 0.0:
+        return math.inf
+
+    def objective(excess: Array) -> Array:
+        orders = 1.0 + excess
+        return curve(orders) + np.log(excess / orders) - (math.log(delta) + np.log(orders)) / excess
+
+    return max(0.0, _minimum(objective))
+
+
+def delta_of_curve(curve: Curve, epsilon: float) -> float:
+    """The smallest δ that ``curve`` proves at ``epsilon``; 1 if it proves none.
+
+    >>> round(delta_of_curve(lambda orders: 0.5 * orders, 4.690166), 9)
+    1e-05
+    """
+    return math.exp(min(0.0, log_delta_of_curve(curve, epsilon)))
+
+
+def log_delta_of_curve(curve: Curve, epsilon: float) -> float:
+    """The logarithm of ``delta_of_curve``, without underflow."""
+    if _releases_nothing(curve) or math.isinf(epsilon):
+        return -math.inf
+
+    def objective(excess: Array) -> Array:
+        orders = 1.0 + excess
+        return excess * (curve(orders) - epsilon + np.log(excess / orders)) - np.log(orders)
+
+    return min(0.0, _minimum(objective))
+
+
+def _releases_nothing(curve: Curve) -> bool:
+    """Whether the divergence vanishes at some order, hence at all: the laws are equal."""
+    return float(curve(np.asarray([1.5]))[0]) == 0.0
+
+
+def _minimum(objective: Callable[[Array], Array]) -> float:
+    """The smallest value of ``objective(α - 1)`` found by closing in on it from a wide grid.
+
+    The last two steps go to the vertex of the parabola through the best point and its neighbours.
+    Whole orders next to the best one are tried as well: curves that are interpolated between whole
+    orders have their minimum there.
+    """
+    grid, values = _bracketed(objective)
+    best = float(np.min(values))
+    for points, narrowing in ((9, 4.0), (9, 4.0), (3, 64.0), (3, 64.0)):
+        centre, reach = _next_range(grid, values, narrowing)
+        grid = centre * np.exp(np.linspace(-reach, reach, points))
+        values = _values(objective, grid)
+        best = min(best, float(np.min(values)))
+    order = 1.0 + grid[int(np.argmin(values))]
+    whole = np.asarray([math.floor(order), math.ceil(order)]) - 1.0
+    return min(best, float(np.min(_values(objective, whole[whole >= 1.0]), initial=math.inf)))
+
+
+def _bracketed(objective: Callable[[Array], Array]) -> tuple[Array, Array]:
+    """A grid whose smallest value is not at its end, as far as the permitted range allows."""
+    grid = np.geomspace(1e-3, 1e3, 25)
+    values = _values(objective, grid)
+    while int(np.argmin(values)) == 0 and grid[0] > _SMALLEST:
+        more = np.geomspace(grid[0] * 1e-3, grid[0], 13)[:-1]
+        grid = np.concatenate([more, grid])
+        values = np.concatenate([_values(objective, more), values])
+    while int(np.argmin(values)) == grid.size - 1 and grid[-1] < _LARGEST:
+        more = np.geomspace(grid[-1], grid[-1] * 1e3, 13)[1:]
+        grid = np.concatenate([grid, more])
+        values = np.concatenate([values, _values(objective, more)])
+    return grid, values
+
+
+def _next_range(grid: Array, values: Array, narrowing: float) -> tuple[float, float]:
+    """Where to look next: a centre, and how far around it in the logarithm."""
+    found = int(np.argmin(values))
+    low, high = max(found - 1, 0), min(found + 1, grid.size - 1)
+    reach = 0.5 * math.log(grid[high] / grid[low])
+    centre = math.sqrt(grid[low] * grid[high])
+    left, right = values[low] - values[found], values[high] - values[found]
+    if 0.0 < left + right < math.inf:
+        centre = grid[found] * math.exp(0.5 * reach * (left - right) / (left + right))
+        return centre, 2.0 * reach / narrowing
+    return centre, reach
+
+
+def _values(objective: Callable[[Array], Array], grid: Array) -> Array:
+    values = objective(grid)
+    return np.where(np.isnan(values), np.inf, values)

@@ -1,0 +1,162 @@
+"""The privacy curve: everything that the pairs (ε, δ) of an event say, as one value."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy.optimize import brentq, minimize_scalar
+from scipy.special import ndtr
+
+from tacit._validation import non_negative, open_probability, probability
+from tacit.accounting import gaussian_profile
+from tacit.accounting.accountants import exact
+from tacit.accounting.events import Adjacency, Event, check_adjacency, check_event
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+@dataclass(frozen=True)
+class GdpFit:
+    """The tightest Gaussian guarantee that covers a curve, and how much it gives up.
+
+    Attributes:
+        mu: For every δ ≥ ``smallest_delta``, the event is no less private than μ-GDP.
+        regret: The largest κ such that moving both error rates by κ turns the event's trade-off
+            into the Gaussian one: 0 is a perfect fit.
+        smallest_delta: Below it nothing is claimed: the far tail of a sampled mechanism is worse
+            than any Gaussian that fits its bulk.
+    """
+
+    mu: float
+    regret: float
+    smallest_delta: float
+
+
+@dataclass(frozen=True)
+class PrivacyCurve:
+    """δ against ε for one event: the certified upper end of each.
+
+    Guarantee:
+        ``epsilon``, ``delta``, ``advantage`` and ``posterior`` are upper bounds on what any attack
+        achieves, and ``tradeoff`` a lower bound on its error, for the event as stated.
+    """
+
+    event: Event
+    adjacency: Adjacency = "add-remove"
+
+    def epsilon(self, delta: float) -> float:
+        """The smallest certified ε at this δ."""
+        return exact.epsilon(self.event, open_probability("delta", delta), self.adjacency)
+
+    def delta(self, epsilon: float) -> float:
+        """The smallest certified δ at this ε ≥ 0."""
+        return exact.delta(self.event, non_negative("epsilon", epsilon), self.adjacency)
+
+    def tradeoff(self, fpr: float) -> float:
+        """The least false-negative rate of any attack with this false-positive rate (f-DP).
+
+        f(α) = sup_ε max{1 - δ(ε) - e^ε·α, e^{-ε}(1 - δ(ε) - α)} (Dong, Roth & Su 2022, Prop. 2.13).
+        Every ε gives a valid bound; the best one is looked for.
+
+        >>> from tacit.accounting import Gaussian
+        >>> round(PrivacyCurve(Gaussian(1.0)).tradeoff(0.1), 4)
+        0.6107
+        """
+        alpha = probability("fpr", fpr)
+
+        def least_error(epsilon: float) -> float:
+            rest = 1.0 - self.delta(epsilon)
+            return max(rest - math.exp(epsilon) * alpha, math.exp(-epsilon) * (rest - alpha))
+
+        return max(0.0, _maximum(least_error, self._last_epsilon()))
+
+    def _last_epsilon(self) -> float:
+        """An ε past which δ says nothing new, as far as a search is concerned."""
+        candidates = (self.epsilon(delta) for delta in (1e-12, 1e-6, 1e-3, 0.1))
+        return next((epsilon for epsilon in candidates if epsilon < 700.0), 700.0)
+
+    def advantage(self) -> float:
+        """The largest possible true-positive rate less false-positive rate: δ(0)."""
+        return self.delta(0.0)
+
+    def posterior(self, prior: float) -> float:
+        """The chance that the best attack is right, for an attacker who held ``prior`` before.
+
+        The attack decides whether the record was there. Unaided it is right with probability
+        max(prior, 1 - prior); with the output, with at most (1-π) + π·δ(ln((1-π)/π)) for π ≤ ½, and
+        the mirror image above.
+
+        >>> from tacit.accounting import Gaussian
+        >>> round(PrivacyCurve(Gaussian(1.0)).posterior(0.5), 4)
+        0.6915
+        """
+        rarer = min(open_probability("prior", prior), 1.0 - prior)
+        return (1.0 - rarer) + rarer * self.delta(math.log((1.0 - rarer) / rarer))
+
+    def mu(self, smallest_delta: float = 1e-10) -> GdpFit:
+        """The tightest μ-GDP that covers the curve down to ``smallest_delta``, and its regret.
+
+        Between two points of the curve, δ lies below their chord in e^ε, for it is convex there; a
+        Gaussian covers it if its own tangent does. Regret is max_ε (δ_μ(ε) - δ(ε))/(1 + e^ε)
+        (Gomez et al. 2025), over the points.
+
+        >>> from tacit.accounting import Gaussian
+        >>> fit = PrivacyCurve(Gaussian(2.0)).mu()
+        >>> round(fit.mu, 3), fit.regret < 1e-3
+        (0.5, True)
+        """
+        floor = open_probability("smallest_delta", smallest_delta)
+        places = np.linspace(0.0, self.epsilon(floor), 65)
+        points = [(float(place), self.delta(float(place))) for place in places]
+        mu = max(_covering_mu(*pair) for pair in zip(points, points[1:], strict=False))
+        regret = max(
+            (gaussian_profile.delta(mu, epsilon) - delta) / (1.0 + math.exp(min(epsilon, 700.0)))
+            for epsilon, delta in points
+        )
+        return GdpFit(mu, max(0.0, regret), floor)
+
+
+def _maximum(function: Callable[[float], float], end: float) -> float:
+    """The largest value seen: on a grid from 0 to ``end``, then about its best point."""
+    places = end * np.linspace(0.0, 1.0, 13) ** 2
+    values = [function(float(place)) for place in places]
+    best = int(np.argmax(values))
+    low, high = places[max(best - 1, 0)], places[min(best + 1, len(places) - 1)]
+    if high <= low:
+        return values[best]
+    found = minimize_scalar(
+        lambda place: -function(float(place)), bounds=(low, high), options={"maxiter": 24}
+    )
+    return max(values[best], -float(found.fun))
+
+
+def _covering_mu(first: tuple[float, float], last: tuple[float, float]) -> float:
+    """The least μ whose tangent between two points (ε, δ), as a function of e^ε, is above both."""
+    middle = 0.5 * (first[0] + last[0])
+    ends = [(math.exp(epsilon - middle) - 1.0, delta) for epsilon, delta in (first, last)]
+
+    def shortfall(log_mu: float) -> float:
+        mu = math.exp(log_mu)
+        height = gaussian_profile.delta(mu, middle)
+        slope = -math.exp(middle) * float(ndtr(-middle / mu - 0.5 * mu))
+        return min(height + slope * run - delta for run, delta in ends)
+
+    low, high = -20.0, 8.0
+    if shortfall(low) >= 0.0:
+        return 0.0
+    root = brentq(shortfall, low, high, xtol=1e-10)
+    return math.exp(root) * (1.0 + 1e-9)
+
+
+def profile(event: Event, adjacency: Adjacency = "add-remove") -> PrivacyCurve:
+    """The privacy curve of ``event``.
+
+    >>> from tacit.accounting import Gaussian
+    >>> round(profile(Gaussian(1.0)).advantage(), 4)
+    0.3829
+    """
+    return PrivacyCurve(check_event(event), check_adjacency(adjacency))

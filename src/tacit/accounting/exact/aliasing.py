@@ -1,0 +1,72 @@
+"""How far apart the copies must lie that the trapezoid rule folds onto δ(ε).
+
+With period S the rule returns Σ_k δ(ε + kS)·exp(kSz₀), for a tilt z₀. The copies below ε add at most
+Σ_{k≥1} exp(-kSz₀), since δ ≤ 1. Those above are bounded by Chernoff at a larger tilt z₁:
+δ(x) ≤ c(z₁)·exp(ln M(z₁) - z₁x), with c(z) = max_y (1 - e^{-y})·e^{-zy}.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tacit.accounting.exact.saddle import Saddle, Search
+
+
+@dataclass(frozen=True)
+class Aliases:
+    """Bounds the copies for one tilt.
+
+    Attributes:
+        tilt: z₀.
+        above: z₁ > z₀.
+        log_mgf_above: An upper bound on ln M(z₁).
+    """
+
+    tilt: float
+    above: float
+    log_mgf_above: float
+
+    def bound(self, epsilon: float, period: float) -> float:
+        """What all copies together add to δ(ε), at most."""
+        below = _geometric_sum(self.tilt * period)
+        exponent = self.log_mgf_above - self.above * epsilon + log_chernoff_constant(self.above)
+        return below + math.exp(min(exponent, 700.0)) * _geometric_sum(
+            (self.above - self.tilt) * period
+        )
+
+    def period(self, saddle: Saddle, digits: float) -> float:
+        """The shortest period at which the bound is about exp(-digits)·δ."""
+        below = (digits - min(saddle.log_delta, 0.0)) / self.tilt
+        return max(below, _period_above(saddle, self.above, self.log_mgf_above, digits))
+
+
+def bound_aliases(search: Search, saddle: Saddle, digits: float) -> Aliases:
+    """Chooses the tilt above the saddle's whose Chernoff bound lets the period be shortest."""
+    offset = math.sqrt(2.0 * digits / saddle.curvature)
+    best, best_period = saddle.tilt + offset, math.inf
+    for _ in range(60):
+        tilt = saddle.tilt + offset
+        period = _period_above(saddle, tilt, search.at(tilt, tilt).log_mgf, digits)
+        if period > best_period:
+            break
+        best, best_period = tilt, period
+        offset *= 0.6
+    return Aliases(saddle.tilt, best, search.log_mgf_bound(best))
+
+
+def _period_above(saddle: Saddle, tilt: float, log_mgf: float, digits: float) -> float:
+    exponent = log_mgf - tilt * saddle.epsilon + log_chernoff_constant(tilt)
+    return (exponent + digits - min(saddle.log_delta, 0.0)) / (tilt - saddle.tilt)
+
+
+def log_chernoff_constant(tilt: float) -> float:
+    """ln max_y (1 - e^{-y})·e^{-tilt·y}."""
+    return tilt * math.log(tilt) - (tilt + 1.0) * math.log(tilt + 1.0)
+
+
+def _geometric_sum(exponent: float) -> float:
+    """Σ_{k≥1} exp(-k·exponent)."""
+    return 1.0 / math.expm1(exponent) if exponent < 700.0 else 0.0

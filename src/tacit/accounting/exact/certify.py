@@ -1,0 +1,98 @@
+"""Certified ends of ε(δ) and δ(ε) for a whole event: every direction, every caveat."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tacit.accounting.exact.pairs import Decomposition, decompose
+from tacit.accounting.exact.resolution import Resolution
+from tacit.accounting.exact.solve import delta_bracket, epsilon_bracket
+from tacit.accounting.results import Interval
+
+if TYPE_CHECKING:
+    from tacit.accounting.events import Adjacency, Event
+    from tacit.accounting.exact.pairs import Direction
+
+_DEFAULT = Resolution()
+_QUICK = Resolution(relative_error=1e-5)
+
+
+def enclose_epsilon(
+    event: Event, delta: float, adjacency: Adjacency, resolution: Resolution = _DEFAULT
+) -> Interval:
+    """Certified ends of the smallest ε at which ``event`` is (ε, ``delta``)-private.
+
+    Raises:
+        UnsupportedEvent: if the event has no dominating pair that tacit knows.
+    """
+    decomposition = decompose(event, adjacency)
+    if not decomposition.parts:
+        return Interval(0.0, 0.0, method="closed form")
+    if decomposition.coupling > 0.0:
+        return _coupled_epsilon(decomposition, delta, resolution)
+    return _epsilon(decomposition, delta, resolution)
+
+
+def _epsilon(decomposition: Decomposition, delta: float, resolution: Resolution) -> Interval:
+    first, *others = decomposition.directions()
+    found = epsilon_bracket(first, delta, resolution)
+    for other in others:
+        if _is_smaller(other, found.upper, delta):
+            continue
+        rival = epsilon_bracket(other, delta, resolution)
+        method = rival.method if rival.upper > found.upper else found.method
+        found = replace(
+            found,
+            lower=max(found.lower, rival.lower),
+            upper=max(found.upper, rival.upper),
+            method=method,
+        )
+    tight = decomposition.tight
+    return Interval(found.lower if tight else 0.0, found.upper, tight, found.method)
+
+
+def _is_smaller(direction: Direction, epsilon: float, delta: float) -> bool:
+    """Whether a quick look certifies that this direction has δ(ε) ≤ ``delta`` already."""
+    return math.isfinite(epsilon) and delta_bracket(direction, epsilon, _QUICK).upper <= delta
+
+
+def _coupled_epsilon(
+    decomposition: Decomposition, delta: float, resolution: Resolution
+) -> Interval:
+    """The smallest ε found with δ(ε) + (1 + e^ε)·coupling ≤ ``delta``.
+
+    Each round leaves out of δ what the coupling costs at the last ε; ε only rises, and the answer
+    is kept only if the inequality holds there.
+    """
+    coupling, epsilon = decomposition.coupling, 0.0
+    for _ in range(60):
+        room = delta - (1.0 + math.exp(min(epsilon, 700.0))) * coupling
+        if room <= 0.0:
+            break
+        found = _epsilon(decomposition, room, resolution)
+        if found.upper <= epsilon * (1.0 + 1e-12):
+            return Interval(0.0, epsilon, two_sided=False, method=f"{found.method}, coupled")
+        # A step beyond the last answer, so that the rounds end.
+        epsilon = found.upper * (1.0 + 1e-13)
+    return Interval(0.0, math.inf, two_sided=False, method="coupled")
+
+
+def enclose_delta(
+    event: Event, epsilon: float, adjacency: Adjacency, resolution: Resolution = _DEFAULT
+) -> Interval:
+    """Certified ends of the smallest δ at which ``event`` is (``epsilon``, δ)-private.
+
+    Raises:
+        UnsupportedEvent: if the event has no dominating pair that tacit knows.
+    """
+    decomposition = decompose(event, adjacency)
+    if not decomposition.parts:
+        return Interval(0.0, 0.0, method="closed form")
+    brackets = [delta_bracket(one, epsilon, resolution) for one in decomposition.directions()]
+    largest = max(brackets, key=lambda bracket: bracket.upper)
+    coupled = (1.0 + math.exp(min(epsilon, 700.0))) * decomposition.coupling
+    upper = min(1.0, largest.upper + coupled)
+    lower = max(bracket.lower for bracket in brackets) if decomposition.tight else 0.0
+    return Interval(lower, upper, decomposition.tight, largest.method)

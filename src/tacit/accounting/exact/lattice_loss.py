@@ -1,0 +1,184 @@
+"""Losses that take values on a lattice: randomised response, discrete noise, and gridded losses."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tacit.accounting.exact.transforms import NodeErrors
+
+if TYPE_CHECKING:
+    from tacit.accounting.exact.resolution import Resolution
+    from tacit.accounting.exact.transforms import Complexes, Floats
+
+_SAFETY = 8.0 * 2.0**-53
+
+
+@dataclass(frozen=True, eq=False)
+class LatticeLoss:
+    """P puts ``masses[j]`` on the loss offset + spacing·(first + j).
+
+    Attributes:
+        offset: Where index 0 lies.
+        spacing: The distance between neighbours.
+        first: The index of ``masses[0]``.
+        masses: P's probabilities; they add up to 1 less what an unbounded support leaves out.
+        log_tail: (ln of mass left out at the top, its ln decay per index, the same at the bottom):
+            the masses left out fall at least geometrically at that rate, tilted ones included
+            while the tilt times the spacing is below it. None if nothing is left out.
+        mass_error: A bound on the relative rounding error of the masses.
+    """
+
+    offset: float
+    spacing: float
+    first: int
+    masses: Floats
+    log_tail: tuple[float, float, float, float] | None = None
+    mass_error: float = _SAFETY
+
+    @cached_property
+    def losses(self) -> Floats:
+        """The losses at which the masses sit."""
+        return self.offset + self.spacing * np.arange(self.first, self.first + len(self.masses))
+
+    @property
+    def largest(self) -> float:
+        """The supremum of the loss."""
+        return float(self.losses[-1]) if self.log_tail is None else math.inf
+
+    @cached_property
+    def log_masses(self) -> Floats:
+        """ln of the masses."""
+        with np.errstate(divide="ignore"):
+            return np.log(self.masses)
+
+    def real_line(self, reach: float, digits: float) -> LatticeLoss:  # noqa: ARG002
+        """Itself: the sum serves every tilt."""
+        return self
+
+    def moments(self, tilt: float) -> tuple[float, float, float]:
+        """ln M and its first two derivatives at a real tilt."""
+        exponent = self.log_masses + tilt * self.losses
+        top = float(exponent.max())
+        weights = np.exp(exponent - top)
+        total = float(weights.sum())
+        mean = float(weights @ self.losses) / total
+        spread = self.losses - mean
+        return top + math.log(total), mean, float(weights @ (spread * spread)) / total
+
+    def log_mgf_bound(self, tilt: float) -> float:
+        """ln M, rounded up."""
+        log_mgf = self.moments(tilt)[0]
+        beyond = self.truncation(tilt) * math.exp(min(-log_mgf, 700.0))
+        reach = tilt * float(np.abs(self.losses).max())
+        return log_mgf + math.log1p(beyond) + self.mass_error + _SAFETY * (len(self.masses) + reach)
+
+    def truncation(self, tilt: float) -> float:
+        """Bound on E[exp(tilt·L)] over the losses left out (not relative to M)."""
+        if self.log_tail is None:
+            return 0.0
+        log_top, rate_top, log_bottom, rate_bottom = self.log_tail
+        total = 0.0
+        for log_mass, rate, loss, sign in (
+            (log_top, rate_top, float(self.losses[-1]), 1.0),
+            (log_bottom, rate_bottom, float(self.losses[0]), -1.0),
+        ):
+            slack = rate - sign * tilt * self.spacing
+            if slack <= 0.0:
+                return math.inf
+            total += math.exp(min(log_mass + tilt * loss, 700.0)) / -math.expm1(-slack)
+        return total
+
+    def tilted(
+        self,
+        tilt: float,
+        frequency: float,  # noqa: ARG002
+        digits: float,  # noqa: ARG002
+        resolution: Resolution,  # noqa: ARG002
+    ) -> TiltedLattice:
+        """The transform on Re z = tilt."""
+        return TiltedLattice(self, tilt)
+
+
+@dataclass(frozen=True, eq=False)
+class TiltedLattice:
+    """M of a lattice loss on one vertical line."""
+
+    loss: LatticeLoss
+    tilt: float
+
+    @cached_property
+    def _moments(self) -> tuple[float, float, float]:
+        return self.loss.moments(self.tilt)
+
+    @property
+    def size(self) -> int:
+        """How many numbers one frequency costs."""
+        return len(self.loss.masses)
+
+    @property
+    def log_mgf(self) -> float:
+        """ln M(tilt)."""
+        return self._moments[0]
+
+    @property
+    def centre(self) -> float:
+        """The mean of the tilted loss."""
+        return self._moments[1]
+
+    @cached_property
+    def mass(self) -> Floats:
+        """The tilted masses."""
+        return np.exp(self.loss.log_masses + self.tilt * self.loss.losses - self.log_mgf)
+
+    @cached_property
+    def _truncation(self) -> float:
+        return self.loss.truncation(self.tilt) * math.exp(min(-self.log_mgf, 700.0))
+
+    @cached_property
+    def _conditioning(self) -> float:
+        """Σ of the tilted masses' relative rounding errors."""
+        sizes = 1.0 + np.abs(self.tilt * self.loss.losses) + abs(self.log_mgf)
+        return self.loss.mass_error + _SAFETY * float(self.mass @ sizes)
+
+    @property
+    def log_mgf_error(self) -> NodeErrors:
+        """Bounds on the error of ``log_mgf``."""
+        depth = math.log2(len(self.loss.masses) + 1.0)
+        return NodeErrors(
+            truncation=self._truncation, rounding=self._conditioning + _SAFETY * (4.0 + depth)
+        )
+
+    def ratio(self, frequencies: Floats) -> tuple[Floats, Floats]:
+        """Real and imaginary part of M(tilt + iu)·exp(-iu·centre)/M(tilt) - 1."""
+        if len(self.loss.masses) > _MANY and len(frequencies) > _MANY:
+            ratio = self._by_fourier(frequencies)
+        else:
+            spread = self.loss.losses - self.centre
+            ratio = np.exp(1j * np.multiply.outer(frequencies, spread)) @ self.mass
+        return ratio.real - 1.0, ratio.imag
+
+    def _by_fourier(self, frequencies: Floats) -> Complexes:
+        """All frequencies 2πm/(N·spacing), m = 0…N/2, at once."""
+        size = round(2.0 * math.pi / (frequencies[1] * self.loss.spacing))
+        wrapped = np.bincount(np.arange(len(self.mass)) % size, self.mass, minlength=size)
+        found = np.conj(np.fft.rfft(wrapped))
+        return found * np.exp(1j * frequencies * (float(self.loss.losses[0]) - self.centre))
+
+    def ratio_error(self, frequencies: Floats) -> NodeErrors:
+        """Bounds on the error of ``ratio``."""
+        reach = float(self.mass @ np.abs(self.loss.losses)) + abs(self.centre)
+        sums = 2.0 * math.log2(len(self.mass) + len(frequencies) + 2.0) + min(len(self.mass), _MANY)
+        rounding = self._conditioning + _SAFETY * (4.0 + sums + reach * frequencies)
+        return NodeErrors(truncation=2.0 * self._truncation, rounding=rounding)
+
+    def log_decay(self, frequency: float, thorough: bool) -> float:  # noqa: ARG002
+        """Nothing is known: a lattice's transform is periodic."""
+        return 0.0
+
+
+_MANY = 256

@@ -1,0 +1,92 @@
+"""Composition on the contour: the product of the transforms' powers, and of their errors."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tacit.accounting.exact.enclosure import ErrorTerms
+
+if TYPE_CHECKING:
+    from tacit.accounting.exact.transforms import Floats, Transform
+
+    Transforms = list[tuple[Transform, int]]
+
+
+_FLOOR = 1e-15  # |M(z)/M(z₀)| below this is raised to it, and charged
+
+
+@dataclass
+class Product:
+    """Φ = Π (M_j(z)/M_j(z₀))^count_j at the frequencies, by logarithms, with its errors."""
+
+    log_modulus: Floats
+    angle: Floats
+    work: Floats
+    causes: dict[str, Floats]
+
+    def errors(self, weights: Floats) -> ErrorTerms:
+        """Bounds on Σ weights·|error of Φ|, shared out among the causes."""
+        total = sum(self.causes.values())
+        grown = np.minimum(self.log_modulus + total, 700.0)
+        change = np.where(
+            total < 1.0,
+            np.exp(self.log_modulus) * np.expm1(np.minimum(total, 1.0)),
+            np.exp(grown),
+        )
+        per_unit = weights * change / np.maximum(total, 1e-300)
+        return ErrorTerms(**{cause: float(per_unit @ part) for cause, part in self.causes.items()})
+
+
+def product_of(transforms: Transforms, frequencies: Floats) -> Product:
+    size = len(frequencies)
+    causes = {name: np.zeros(size) for name in ("truncation", "quadrature", "rounding")}
+    product = Product(np.zeros(size), np.zeros(size), np.zeros(size), causes)
+    for transform, count in transforms:
+        real, imaginary = transform.ratio(frequencies)
+        log_modulus, rounding = _log_modulus(real, imaginary)
+        angle = np.arctan2(imaginary, 1.0 + real)
+        product.log_modulus += count * log_modulus
+        product.angle += count * angle
+        product.work += count * (np.abs(log_modulus) + np.abs(angle))
+        enlarge = np.exp(-log_modulus)
+        # M(z)/M(z₀) - 1 inherits the relative error of M(z₀).
+        size = np.hypot(real, imaginary)
+        found, known = transform.ratio_error(frequencies), transform.log_mgf_error
+        truncation = found.truncation + size * known.truncation
+        quadrature = found.quadrature + size * known.quadrature
+        rounding = rounding + found.rounding + size * known.rounding
+        causes["truncation"] += count * np.log1p(truncation * enlarge)
+        causes["quadrature"] += count * np.log1p(quadrature * enlarge)
+        causes["rounding"] += count * np.log1p(rounding * enlarge)
+    return product
+
+
+def scale_errors_of(transforms: Transforms) -> ErrorTerms:
+    """Bounds on the relative error of Π M_j(z₀)^count_j, by cause."""
+    known = [(transform.log_mgf_error, count) for transform, count in transforms]
+    return ErrorTerms(
+        truncation=_expm1(math.fsum(count * error.truncation for error, count in known)),
+        quadrature=_expm1(math.fsum(count * error.quadrature for error, count in known)),
+        rounding=_expm1(math.fsum(count * error.rounding for error, count in known)),
+    )
+
+
+def _expm1(exponent: float) -> float:
+    """exp - 1, three-fold so that the parts of a product's error may be added up."""
+    return math.expm1(min(3.0 * exponent, 700.0)) / 3.0
+
+
+def _log_modulus(real: Floats, imaginary: Floats) -> tuple[Floats, Floats]:
+    """ln |1 + ratio|, and a bound on the error (of the modulus) that this step itself makes."""
+    square = 2.0 * real + real * real + imaginary * imaginary
+    small = square < -0.5
+    if not small.any():
+        return 0.5 * np.log1p(square), np.zeros(len(real))
+    modulus = np.hypot(1.0 + real, imaginary)
+    log_modulus = 0.5 * np.log1p(np.where(small, 0.0, square))
+    log_modulus = np.where(small, np.log(np.maximum(modulus, _FLOOR)), log_modulus)
+    return log_modulus, np.where(small, _FLOOR, 0.0)

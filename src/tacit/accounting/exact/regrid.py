@@ -1,0 +1,130 @@
+"""The general fallback: the cells of every pair on one lattice, moved up and moved down."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tacit.accounting.exact.aliasing import bound_aliases
+from tacit.accounting.exact.bracket import Bracket
+from tacit.accounting.exact.closed_form import LaplaceLoss
+from tacit.accounting.exact.enclosure import TooSlow, invert
+from tacit.accounting.exact.grid import Gridded, grid_down, grid_up
+from tacit.accounting.exact.lattice import lay_lattice
+from tacit.accounting.exact.saddle import Saddle, Search
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tacit.accounting.exact.cells import Cells
+    from tacit.accounting.exact.enclosure import Enclosure
+    from tacit.accounting.exact.lattice import LatticeComposition
+    from tacit.accounting.exact.pairs import Direction
+    from tacit.accounting.exact.resolution import Resolution
+    from tacit.accounting.exact.transforms import Floats
+
+    Move = Callable[[Cells, float], Gridded]
+    Aim = Callable[[Search, float], Saddle]
+
+_NODES = 2**18  # of the lattice, about: more would narrow the bracket
+_FINER = 4.0  # cells are this much finer than the lattice
+_PILOT_STEP = 0.01
+
+
+def epsilon_on_grid(direction: Direction, delta: float, resolution: Resolution) -> Bracket:
+    """Certified ends of ε(δ); the upper one is infinite if the lattice would be too large."""
+    spacing = _spacing(direction, lambda search, room: search.for_delta(room), delta, resolution)
+    ends = []
+    for move in (grid_down, grid_up):
+        composition, infinite = _gridded(direction, spacing, move)
+        ends.append(_epsilon(composition, delta - infinite, resolution))
+    return Bracket(ends[0].lower, ends[1].upper, "grid")
+
+
+def _epsilon(composition: LatticeComposition, delta: float, resolution: Resolution) -> Bracket:
+    if delta <= 0.0:
+        return Bracket(0.0, math.inf, "grid")
+    search = Search(composition)
+    saddle = search.for_delta(delta)
+    try:
+        profile = lay_lattice(composition, search, saddle, resolution)
+    except TooSlow:
+        return Bracket(0.0, math.inf, "grid")
+    found = invert(profile, delta, max(0.0, saddle.epsilon))
+    return Bracket(found.lower, found.upper, "grid")
+
+
+def delta_on_grid(direction: Direction, epsilon: float, resolution: Resolution) -> Bracket:
+    """Certified ends of δ(ε); the upper one is 1 if the lattice would be too large."""
+    spacing = _spacing(direction, lambda search, at: search.for_epsilon(at), epsilon, resolution)
+    ends = []
+    for move in (grid_down, grid_up):
+        composition, infinite = _gridded(direction, spacing, move)
+        search = Search(composition)
+        try:
+            profile = lay_lattice(composition, search, search.for_epsilon(epsilon), resolution)
+        except TooSlow:
+            return Bracket(0.0, 1.0, "grid")
+        found = profile.enclose(epsilon)
+        ends.append((found.lower + infinite, min(1.0, found.upper + infinite)))
+    return Bracket(ends[0][0], ends[1][1], "grid")
+
+
+def _gridded(
+    direction: Direction, spacing: float, move: Move
+) -> tuple[LatticeComposition, float]:
+    """All pairs on one lattice, and the probability of an infinite loss."""
+    gridded = [(move(pair.cells(spacing / _FINER), spacing), n) for pair, n in direction]
+    survival = math.fsum(
+        count * math.log1p(-one.infinite) if one.infinite < 1.0 else -math.inf
+        for one, count in gridded
+    )
+    return tuple((one.loss, count) for one, count in gridded), -math.expm1(survival)
+
+
+def _spacing(direction: Direction, aim: Aim, target: float, resolution: Resolution) -> float:
+    """A spacing at which the lattice has about ``_NODES`` points.
+
+    A pilot on coarse cells says how long the period must be. Laplace losses end in two atoms, which
+    a spacing that divides their distance leaves where they are.
+    """
+    pilot = Search(tuple((_Pilot(pair.cells(_PILOT_STEP)), count) for pair, count in direction))
+    saddle = aim(pilot, target)
+    aliases = bound_aliases(pilot, saddle, resolution.digits)
+    spacing = aliases.period(saddle, resolution.digits) / _NODES
+    for pair, _ in direction:
+        if isinstance(pair.loss, LaplaceLoss):
+            return pair.loss.distance / math.ceil(pair.loss.distance / spacing)
+    return spacing
+
+
+@dataclass(frozen=True, eq=False)
+class _Pilot:
+    """About the moment-generating function of cells: a guide, no bound."""
+
+    cells: Cells
+
+    @cached_property
+    def _masses(self) -> tuple[Floats, Floats]:
+        cells = self.cells
+        finite = np.isfinite(cells.low) & np.isfinite(cells.high) & (cells.p > 0.0)
+        return np.log(cells.p[finite]), 0.5 * (cells.low[finite] + cells.high[finite])
+
+    def real_line(self, reach: float, digits: float) -> _Pilot:  # noqa: ARG002
+        return self
+
+    def moments(self, tilt: float) -> tuple[float, float, float]:
+        log_mass, loss = self._masses
+        exponent = log_mass + tilt * loss
+        top = float(exponent.max())
+        weights = np.exp(exponent - top)
+        total = float(weights.sum())
+        mean = float(weights @ loss) / total
+        return top + math.log(total), mean, float(weights @ (loss - mean) ** 2) / total
+
+    def log_mgf_bound(self, tilt: float) -> float:
+        return self.moments(tilt)[0]

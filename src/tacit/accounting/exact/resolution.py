@@ -1,0 +1,45 @@
+"""How finely the exact accountant computes. Coarser settings widen its bounds; none voids them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+UNIT_ROUNDOFF = {np.float64: 2.0**-53, np.float32: 2.0**-24}
+
+
+@dataclass(frozen=True)
+class Resolution:
+    """Numerical effort. The defaults serve everyone; the tests coarsen each to prove its error term.
+
+    Two integrals are computed by the trapezoid rule: the moment-generating function, over the
+    mechanism's output x, and the privacy profile, over the imaginary part u of the tilt.
+    """
+
+    relative_error: float = 1e-13
+    """What each error term of δ may be, relative to δ, before rounding."""
+    output_density: float = 1.0
+    """Nodes in x, relative to what the error bound asks for (quadrature error)."""
+    output_reach: float = 1.0
+    """Range of x, relative to what the error bound asks for (truncation error)."""
+    contour_density: float = 1.0
+    """Nodes in u, relative to what the error bound asks for (aliasing error)."""
+    contour_reach: float = 1.0
+    """Range of u, relative to what the error bound asks for (tail error)."""
+    dtype: type[np.floating[Any]] = np.float64
+    """Arithmetic in which the nodes are computed (rounding error)."""
+    most_nodes: int = 4_000_000
+    """Size of the largest table of nodes; past it the contour gives up."""
+
+    @property
+    def digits(self) -> float:
+        """-ln(relative_error)."""
+        return -math.log(self.relative_error)
+
+    @property
+    def unit_roundoff(self) -> float:
+        """Half the distance from 1 to the next number of ``dtype``."""
+        return UNIT_ROUNDOFF[self.dtype]  # type: ignore[index]

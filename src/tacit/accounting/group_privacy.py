@@ -1,0 +1,111 @@
+"""Group privacy: what an event gives away about k records together."""
+
+from __future__ import annotations
+
+import math
+
+from tacit._validation import whole
+from tacit.accounting.events import (
+    ApproxDp,
+    Composed,
+    DiscreteGaussian,
+    DiscreteLaplace,
+    Event,
+    Exponential,
+    Gaussian,
+    GaussianMixture,
+    Laplace,
+    PoissonSampled,
+    PureDp,
+    RandomizedResponse,
+    Repeated,
+    ZeroConcentrated,
+    check_event,
+)
+from tacit.accounting.normal_form import simplify
+from tacit.errors import UnsupportedEvent
+
+
+def group(event: Event, size: int) -> Event:
+    """The event as a group of ``size`` records sees it, under add-remove (or zero-out).
+
+    Noise is ``size`` times weaker against the group: Gaussians keep their form at distance k, and
+    Poisson sampling of one becomes the mixture over how many of the k were drawn, Binomial(k, q)
+    (Ganesh 2024). Of a black box only (kε, k·e^{(k-1)ε}·δ) is known (Dwork & Roth 2014, Thm 2.2).
+
+    Guarantee:
+        A bound on the event for ``group(event, k)`` bounds ``event`` for data sets that differ in k
+        records.
+
+    >>> group(Gaussian(4.0), 2)
+    Gaussian(sigma=2.0, replace_distance=2.0)
+    >>> group(PureDp(0.1), 3).epsilon == 3 * 0.1
+    True
+    """
+    return _group(simplify(check_event(event)), whole("size", size))
+
+
+def _group(event: Event, k: int) -> Event:
+    match event:
+        case Gaussian(sigma, distance):
+            return Gaussian(sigma / k, distance)
+        case Laplace(scale, distance):
+            return Laplace(scale / k, distance)
+        case DiscreteGaussian(sigma, sensitivity, distance):
+            return DiscreteGaussian(sigma, k * sensitivity, distance)
+        case DiscreteLaplace(scale, sensitivity, distance):
+            return DiscreteLaplace(scale, k * sensitivity, distance)
+        case PureDp(epsilon):
+            return PureDp(k * epsilon)
+        case RandomizedResponse():
+            return PureDp(k * event.loss)
+        case ApproxDp(epsilon, delta):
+            return _black_box(epsilon, delta, k)
+        case Exponential(epsilon):
+            return Exponential(k * epsilon)
+        case ZeroConcentrated(rho):
+            return ZeroConcentrated(k * k * rho)  # Bun & Steinke 2016, Proposition 27
+        case PoissonSampled(rate, inner) if event.cap is None:
+            return _group_of_sampled(event, rate, inner, k)
+        case Repeated(inner, times):
+            return Repeated(_group(inner, k), times)
+        case Composed():
+            return Composed(*(_group(inner, k) for inner in event.events))
+        case _ if k == 1:
+            return event
+        case _:
+            raise UnsupportedEvent(event, "group", "no group bound is known for it")
+
+
+def _black_box(epsilon: float, delta: float, k: int) -> Event:
+    log_delta = math.log(k) + (k - 1) * epsilon + math.log(delta) if delta > 0.0 else -math.inf
+    return ApproxDp(k * epsilon, math.exp(min(log_delta, 0.0)))
+
+
+def _group_of_sampled(event: PoissonSampled, rate: float, inner: Event, k: int) -> Event:
+    match inner:
+        case _ if k == 1:
+            return event
+        case Gaussian(sigma):
+            weights = _binomial(k, rate)
+            return GaussianMixture(sigma, weights, tuple(float(j) for j in range(k + 1)))
+        case Laplace(scale):
+            return PureDp(k * _amplified(1.0 / scale, rate))
+        case PureDp(epsilon):
+            return PureDp(k * _amplified(epsilon, rate))
+        case RandomizedResponse():
+            return PureDp(k * _amplified(inner.loss, rate))
+        case ApproxDp(epsilon, delta):
+            return _black_box(_amplified(epsilon, rate), rate * delta, k)
+        case _:
+            raise UnsupportedEvent(event, "group", "no group bound is known for this sampling")
+
+
+def _amplified(epsilon: float, rate: float) -> float:
+    """ln(1 + q(e^ε - 1)) (Balle, Barthe & Gaboardi 2018)."""
+    return math.log1p(rate * math.expm1(epsilon))
+
+
+def _binomial(k: int, rate: float) -> tuple[float, ...]:
+    weights = [math.comb(k, j) * rate**j * (1.0 - rate) ** (k - j) for j in range(1, k + 1)]
+    return (1.0 - math.fsum(weights), *weights)

@@ -1,0 +1,74 @@
+"""The questions one asks of an event: its ε at a δ, its δ at an ε, and certified ends of either."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tacit._validation import non_negative, open_probability
+from tacit.accounting.accountants import accountant_named
+from tacit.accounting.events import Adjacency, Event, check_adjacency, check_event
+
+if TYPE_CHECKING:
+    from tacit.accounting.results import Interval
+
+
+def epsilon(
+    event: Event, delta: float, accountant: str = "exact", adjacency: Adjacency = "add-remove"
+) -> float:
+    """The smallest ε that the accountant proves for ``event`` at this total δ.
+
+    Args:
+        event: What was released.
+        delta: The total δ, strictly between 0 and 1.
+        accountant: ``"exact"`` (tight and certified), ``"rdp"``, ``"moments"``, ``"zcdp"``,
+            ``"gdp"``, ``"advanced"`` or ``"basic"``; ``"gdp-clt"`` is no bound.
+        adjacency: ``"add-remove"``, ``"replace-one"`` or ``"zero-out"``.
+
+    Guarantee:
+        The event is (ε, δ)-differentially private under ``adjacency``, except for ``"gdp-clt"``,
+        whose answer is an ``Approximation``.
+
+    >>> from tacit.accounting import Gaussian, PoissonSampled, Repeated
+    >>> run = Repeated(PoissonSampled(0.01, Gaussian(4.0)), 10_000)
+    >>> round(epsilon(run, delta=1e-5), 7), round(epsilon(run, 1e-5, accountant="moments"), 4)
+    (0.9468668, 1.2586)
+    """
+    check_event(event)
+    asked = accountant_named(accountant)
+    return asked.epsilon(event, open_probability("delta", delta), check_adjacency(adjacency))
+
+
+def delta(
+    event: Event, epsilon: float, accountant: str = "exact", adjacency: Adjacency = "add-remove"
+) -> float:
+    """The smallest δ that the accountant proves for ``event`` at this ε.
+
+    Guarantee:
+        As for ``epsilon``.
+
+    >>> from tacit.accounting import Gaussian
+    >>> round(delta(Gaussian(1.0), epsilon=1.0), 6)
+    0.126937
+    """
+    check_event(event)
+    asked = accountant_named(accountant)
+    return asked.delta(event, non_negative("epsilon", epsilon), check_adjacency(adjacency))
+
+
+def bounds(event: Event, delta: float, adjacency: Adjacency = "add-remove") -> Interval:
+    """Certified ends of the tight ε at this total δ: lower ≤ truth ≤ upper.
+
+    Guarantee:
+        Truncation, aliasing, quadrature, tail and rounding errors are each bounded and added. Where
+        only an upper bound is known, ``two_sided`` is false and ``lower`` is 0.
+
+    >>> from tacit.accounting import Gaussian, PoissonSampled, Repeated
+    >>> found = bounds(Repeated(PoissonSampled(0.01, Gaussian(4.0)), 10_000), delta=1e-5)
+    >>> 0.94686680076 in found, found.width < 1e-10, found.method
+    (True, True, 'contour')
+    """
+    from tacit.accounting.accountants import exact
+
+    check_event(event)
+    total = open_probability("delta", delta)
+    return exact.epsilon_interval(event, total, check_adjacency(adjacency))
