@@ -55,7 +55,7 @@ def whole(name: str, value: SupportsIndex | float, *, at_least: int = 1) -> int:
     else:
         exact = None if isinstance(value, bool) else _index(value)
     if exact is None or exact < at_least:
-        raise InvalidArgument(f"{name} must be a whole number of at least {at_least}, got {value!r}")
+        raise InvalidArgument(f"{name} must be a whole number, {at_least} or more, got {value!r}")
     return exact
 
 

@@ -1,4 +1,4 @@
-"""How much noise a guarantee demands: the tight answer, each theorem's, and the classical formulas."""
+"""How much noise a guarantee demands: the tight answer, each theorem's, the classical formulas."""
 
 from __future__ import annotations
 

@@ -34,9 +34,7 @@ class Row:
     note: str
 
 
-def compare(
-    event: Event, delta: float, adjacency: Adjacency = "add-remove"
-) -> tuple[Row, ...]:
+def compare(event: Event, delta: float, adjacency: Adjacency = "add-remove") -> tuple[Row, ...]:
     """Asks every accountant for its ε at this total δ.
 
     >>> from tacit.accounting import Gaussian, Repeated

@@ -13,12 +13,13 @@ may have more, which can only cost tightness.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
 
     from tacit.accounting.renyi.curves import Curve
@@ -75,15 +76,13 @@ def _releases_nothing(curve: Curve) -> bool:
 def _minimum(objective: Callable[[Array], Array]) -> float:
     """The smallest value of ``objective(α - 1)`` found by closing in on it from a wide grid.
 
-    The last two steps go to the vertex of the parabola through the best point and its neighbours.
     Whole orders next to the best one are tried as well: curves that are interpolated between whole
     orders have their minimum there.
     """
     grid, values = _bracketed(objective)
     best = float(np.min(values))
-    for points, narrowing in ((9, 4.0), (9, 4.0), (3, 64.0), (3, 64.0)):
-        centre, reach = _next_range(grid, values, narrowing)
-        grid = centre * np.exp(np.linspace(-reach, reach, points))
+    for look in (_between_neighbours,) * 3 + (_around_vertex,):
+        grid = look(grid, values)
         values = _values(objective, grid)
         best = min(best, float(np.min(values)))
     order = 1.0 + grid[int(np.argmin(values))]
@@ -106,17 +105,20 @@ def _bracketed(objective: Callable[[Array], Array]) -> tuple[Array, Array]:
     return grid, values
 
 
-def _next_range(grid: Array, values: Array, narrowing: float) -> tuple[float, float]:
-    """Where to look next: a centre, and how far around it in the logarithm."""
+def _between_neighbours(grid: Array, values: Array) -> Array:
+    """Nine points between the neighbours of the best one."""
     found = int(np.argmin(values))
-    low, high = max(found - 1, 0), min(found + 1, grid.size - 1)
-    reach = 0.5 * math.log(grid[high] / grid[low])
-    centre = math.sqrt(grid[low] * grid[high])
-    left, right = values[low] - values[found], values[high] - values[found]
-    if 0.0 < left + right < math.inf:
-        centre = grid[found] * math.exp(0.5 * reach * (left - right) / (left + right))
-        return centre, 2.0 * reach / narrowing
-    return centre, reach
+    return np.geomspace(grid[max(found - 1, 0)], grid[min(found + 1, grid.size - 1)], 9)
+
+
+def _around_vertex(grid: Array, values: Array) -> Array:
+    """The vertex of the parabola through the best point and its neighbours, if there is one."""
+    found = min(max(int(np.argmin(values)), 1), grid.size - 2)
+    left, right = values[found - 1] - values[found], values[found + 1] - values[found]
+    if not 0.0 < left + right < math.inf:
+        return grid
+    step = math.log(grid[found + 1] / grid[found])
+    return np.asarray([grid[found] * math.exp(0.5 * step * (left - right) / (left + right))])
 
 
 def _values(objective: Callable[[Array], Array], grid: Array) -> Array:

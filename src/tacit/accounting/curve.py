@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -112,7 +113,7 @@ class PrivacyCurve:
         floor = open_probability("smallest_delta", smallest_delta)
         places = np.linspace(0.0, self.epsilon(floor), 65)
         points = [(float(place), self.delta(float(place))) for place in places]
-        mu = max(_covering_mu(*pair) for pair in zip(points, points[1:], strict=False))
+        mu = max(_covering_mu(*pair) for pair in pairwise(points))
         regret = max(
             (gaussian_profile.delta(mu, epsilon) - delta) / (1.0 + math.exp(min(epsilon, 700.0)))
             for epsilon, delta in points

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal, TypeAlias, get_args
 
 from tacit._validation import non_negative, open_probability, positive, probability, whole
@@ -260,7 +261,7 @@ class RenyiCurve:
             raise InvalidArgument(
                 f"orders and values must be equally many, got {len(orders)} and {len(values)}"
             )
-        if orders[0] <= 1.0 or any(a >= b for a, b in zip(orders, orders[1:], strict=False)):
+        if orders[0] <= 1.0 or any(a >= b for a, b in pairwise(orders)):
             raise InvalidArgument(f"orders must be above 1 and increasing, got {self.orders!r}")
         _normalise(self, orders=orders, values=values)
 
@@ -379,8 +380,11 @@ Event: TypeAlias = (
 )
 
 
+_EVENT_TYPES = frozenset(get_args(Event))
+
+
 def check_event(event: Event) -> Event:
     """Returns ``event`` if it is one of tacit's events."""
-    if not isinstance(event, get_args(Event)):
+    if type(event) not in _EVENT_TYPES:
         raise InvalidArgument(f"event must be a tacit.accounting event, got {event!r}")
     return event

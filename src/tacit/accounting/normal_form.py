@@ -50,19 +50,22 @@ def _collect(event: Event, times: int, counts: Counter[Event]) -> None:
 def simplify(event: Event) -> Event:
     """Replaces samplings by an equal simpler event where there is one.
 
-    >>> simplify(PoissonSampled(0.5, PoissonSampled(0.5, Repeated(Gaussian(2), 4))))
-    PoissonSampled(rate=0.25, event=Gaussian(sigma=1.0, replace_distance=2.0), cap=None, population=None)
+    >>> simplify(PoissonSampled(0.5, PoissonSampled(0.5, Repeated(Gaussian(2), 4)))).event
+    Gaussian(sigma=1.0, replace_distance=2.0)
     """
     match event:
         case Repeated(inner, times):
-            return Repeated(simplify(inner), times)
+            simple = simplify(inner)
+            return event if simple is inner else Repeated(simple, times)
         case Composed():
             return Composed(*map(simplify, event.events))
         case PoissonSampled():
-            return _simplify_poisson(replace(event, event=_merged(simplify(event.event))))
+            return _simplify_poisson(event)
         case SampledWithoutReplacement(population, size, inner):
             inner = _merged(simplify(inner))
-            return inner if size == population else SampledWithoutReplacement(population, size, inner)
+            return (
+                inner if size == population else SampledWithoutReplacement(population, size, inner)
+            )
         case SampledWithReplacement(population, size, inner):
             return SampledWithReplacement(population, size, _merged(simplify(inner)))
         case _:
@@ -70,6 +73,9 @@ def simplify(event: Event) -> Event:
 
 
 def _simplify_poisson(event: PoissonSampled) -> Event:
+    inner = _merged(simplify(event.event))
+    if inner is not event.event:
+        event = replace(event, event=inner)
     if event.cap is not None and event.population is not None and event.cap < event.population:
         return event
     if event.rate == 0.0:
@@ -78,7 +84,7 @@ def _simplify_poisson(event: PoissonSampled) -> Event:
         return event.event
     if isinstance(event.event, PoissonSampled) and event.event.cap is None:
         return PoissonSampled(event.rate * event.event.rate, event.event.event)
-    return PoissonSampled(event.rate, event.event)
+    return event if event.cap is None else PoissonSampled(event.rate, event.event)
 
 
 def _merged(event: Event) -> Event:
@@ -86,6 +92,8 @@ def _merged(event: Event) -> Event:
 
     Gaussians of one replace distance compose exactly to a Gaussian: their precisions add.
     """
+    if not isinstance(event, Repeated | Composed):
+        return event
     found = parts_of_simple(event)
     gaussians = [(part, count) for part, count in found if isinstance(part, Gaussian)]
     distances = {part.replace_distance for part, _ in gaussians}

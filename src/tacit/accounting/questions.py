@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from tacit._validation import non_negative, open_probability
 from tacit.accounting.accountants import accountant_named
+from tacit.accounting.accountants.exact import epsilon_interval
 from tacit.accounting.events import Adjacency, Event, check_adjacency, check_event
 
 if TYPE_CHECKING:
@@ -67,8 +68,6 @@ def bounds(event: Event, delta: float, adjacency: Adjacency = "add-remove") -> I
     >>> 0.94686680076 in found, found.width < 1e-10, found.method
     (True, True, 'contour')
     """
-    from tacit.accounting.accountants import exact
-
     check_event(event)
     total = open_probability("delta", delta)
-    return exact.epsilon_interval(event, total, check_adjacency(adjacency))
+    return epsilon_interval(event, total, check_adjacency(adjacency))

@@ -1,4 +1,4 @@
-"""What an accountant answers: a number that bounds, an interval, or a number that says it does not."""
+"""What an accountant answers: a bound, an interval, or a number that says it is neither."""
 
 from __future__ import annotations
 

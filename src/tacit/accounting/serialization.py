@@ -15,9 +15,9 @@ _KINDS: dict[str, type[Event]] = {kind.__name__: kind for kind in get_args(Event
 def to_json(event: Event) -> str:
     """Writes ``event`` as one line of JSON.
 
-    >>> from tacit.accounting import Gaussian, Repeated
-    >>> to_json(Repeated(Gaussian(4), 10))
-    '{"kind": "Repeated", "event": {"kind": "Gaussian", "sigma": 4.0, "replace_distance": 2.0}, "times": 10}'
+    >>> from tacit.accounting import PureDp, Repeated
+    >>> to_json(Repeated(PureDp(0.5), 10))
+    '{"kind": "Repeated", "event": {"kind": "PureDp", "epsilon": 0.5}, "times": 10}'
     """
     return json.dumps(to_plain(event), allow_nan=False)
 
@@ -56,7 +56,9 @@ def from_plain(plain: object) -> Event:
     names = {field.name for field in fields(kind)}
     given = {name: _event_value(value) for name, value in plain.items() if name != "kind"}
     if set(given) != names:
-        raise InvalidArgument(f"{kind.__name__} needs the fields {sorted(names)}, got {sorted(given)}")
+        raise InvalidArgument(
+            f"{kind.__name__} needs the fields {sorted(names)}, got {sorted(given)}"
+        )
     if kind is Composed:
         return Composed(*given["events"])
     return _construct(kind, given)

@@ -2,7 +2,8 @@
 
 >>> from tacit.accounting.exact.certify import enclose_epsilon
 >>> from tacit.accounting.events import Gaussian, PoissonSampled, Repeated
->>> found = enclose_epsilon(Repeated(PoissonSampled(0.01, Gaussian(4.0)), 10_000), 1e-5, "add-remove")
+>>> run = Repeated(PoissonSampled(0.01, Gaussian(4.0)), 10_000)
+>>> found = enclose_epsilon(run, 1e-5, "add-remove")
 >>> found.lower <= 0.94686680076 <= found.upper, found.upper - found.lower < 1e-10
 (True, True)
 """

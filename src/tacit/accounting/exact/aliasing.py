@@ -1,6 +1,6 @@
 """How far apart the copies must lie that the trapezoid rule folds onto δ(ε).
 
-With period S the rule returns Σ_k δ(ε + kS)·exp(kSz₀), for a tilt z₀. The copies below ε add at most
+With period S and tilt z₀ the rule returns Σ_k δ(ε + kS)·exp(kSz₀). The copies below ε add at most
 Σ_{k≥1} exp(-kSz₀), since δ ≤ 1. Those above are bounded by Chernoff at a larger tilt z₁:
 δ(x) ≤ c(z₁)·exp(ln M(z₁) - z₁x), with c(z) = max_y (1 - e^{-y})·e^{-zy}.
 """
@@ -63,7 +63,7 @@ def _period_above(saddle: Saddle, tilt: float, log_mgf: float, digits: float) ->
 
 
 def log_chernoff_constant(tilt: float) -> float:
-    """ln max_y (1 - e^{-y})·e^{-tilt·y}."""
+    """Ln max_y (1 - e^{-y})·e^{-tilt·y}."""
     return tilt * math.log(tilt) - (tilt + 1.0) * math.log(tilt + 1.0)
 
 

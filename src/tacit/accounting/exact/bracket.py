@@ -12,7 +12,10 @@ class Bracket:
     lower: float
     upper: float
     method: str
+    tilt: float = 2.0
+    """Where a search on the same scale may start."""
 
     def within(self, other: Bracket) -> Bracket:
         """What both allow."""
-        return Bracket(max(self.lower, other.lower), min(self.upper, other.upper), other.method)
+        lower, upper = max(self.lower, other.lower), min(self.upper, other.upper)
+        return Bracket(lower, upper, other.method, other.tilt)

@@ -6,14 +6,15 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tacit.accounting.exact.pairs import Decomposition, decompose
+from tacit.accounting.exact.decomposition import decompose
 from tacit.accounting.exact.resolution import Resolution
 from tacit.accounting.exact.solve import delta_bracket, epsilon_bracket
 from tacit.accounting.results import Interval
 
 if TYPE_CHECKING:
     from tacit.accounting.events import Adjacency, Event
-    from tacit.accounting.exact.pairs import Direction
+    from tacit.accounting.exact.bracket import Bracket
+    from tacit.accounting.exact.pairs import Decomposition, Direction
 
 _DEFAULT = Resolution()
 _QUICK = Resolution(relative_error=1e-5)
@@ -39,7 +40,7 @@ def _epsilon(decomposition: Decomposition, delta: float, resolution: Resolution)
     first, *others = decomposition.directions()
     found = epsilon_bracket(first, delta, resolution)
     for other in others:
-        if _is_smaller(other, found.upper, delta):
+        if _is_smaller(other, found, delta):
             continue
         rival = epsilon_bracket(other, delta, resolution)
         method = rival.method if rival.upper > found.upper else found.method
@@ -53,9 +54,11 @@ def _epsilon(decomposition: Decomposition, delta: float, resolution: Resolution)
     return Interval(found.lower if tight else 0.0, found.upper, tight, found.method)
 
 
-def _is_smaller(direction: Direction, epsilon: float, delta: float) -> bool:
+def _is_smaller(direction: Direction, found: Bracket, delta: float) -> bool:
     """Whether a quick look certifies that this direction has δ(ε) ≤ ``delta`` already."""
-    return math.isfinite(epsilon) and delta_bracket(direction, epsilon, _QUICK).upper <= delta
+    if math.isinf(found.upper):
+        return False
+    return delta_bracket(direction, found.upper, _QUICK, found.tilt).upper <= delta
 
 
 def _coupled_epsilon(

@@ -24,17 +24,22 @@ class GaussianLoss:
     mu: float
     largest: float = math.inf
 
+    @property
+    def rough_variance(self) -> float:
+        """The variance of the loss."""
+        return self.mu**2
+
     def real_line(self, reach: float, digits: float) -> GaussianLoss:  # noqa: ARG002
         """Itself: the formula serves every tilt."""
         return self
 
     def moments(self, tilt: float) -> tuple[float, float, float]:
-        """ln M = μ²z(z+1)/2 and its first two derivatives."""
+        """Ln M = μ²z(z+1)/2 and its first two derivatives."""
         square = self.mu**2
         return 0.5 * square * tilt * (tilt + 1.0), square * (tilt + 0.5), square
 
     def log_mgf_bound(self, tilt: float) -> float:
-        """ln M, rounded up."""
+        """Ln M, rounded up."""
         return self.moments(tilt)[0] * (1.0 + _ROUNDING)
 
     def tilted(
@@ -58,7 +63,7 @@ class TiltedGaussian:
 
     @property
     def log_mgf(self) -> float:
-        """ln M(tilt)."""
+        """Ln M(tilt)."""
         return self.loss.moments(self.tilt)[0]
 
     @property
@@ -82,7 +87,7 @@ class TiltedGaussian:
         return NodeErrors(rounding=_ROUNDING * (np.minimum(square, 2.0) + turned))
 
     def log_decay(self, frequency: float, thorough: bool) -> float:  # noqa: ARG002
-        """ln |M(tilt + iu)/M(tilt)| at ``frequency``, from where it only falls."""
+        """Ln |M(tilt + iu)/M(tilt)| at ``frequency``, from where it only falls."""
         return -0.5 * (self.loss.mu * frequency) ** 2 * (1.0 - _ROUNDING)
 
 
@@ -102,12 +107,17 @@ class LaplaceLoss:
         """The supremum of the loss."""
         return self.distance
 
+    @property
+    def rough_variance(self) -> float:
+        """About the variance of the loss."""
+        return self.distance**2
+
     def real_line(self, reach: float, digits: float) -> LaplaceLoss:  # noqa: ARG002
         """Itself: the formula serves every tilt."""
         return self
 
     def moments(self, tilt: float) -> tuple[float, float, float]:
-        """ln M and its first two derivatives."""
+        """Ln M and its first two derivatives."""
         d, span = self.distance, 2.0 * tilt + 1.0
         r = math.exp(-span * d)
         even, odd = 0.5 * (1.0 + r), -0.5 * math.expm1(-span * d)
@@ -119,12 +129,10 @@ class LaplaceLoss:
 
     def _log_mgf(self, tilt: float) -> float:
         span = 2.0 * tilt + 1.0
-        return tilt * self.distance + math.log1p(
-            math.expm1(-span * self.distance) * (tilt / span)
-        )
+        return tilt * self.distance + math.log1p(math.expm1(-span * self.distance) * (tilt / span))
 
     def log_mgf_bound(self, tilt: float) -> float:
-        """ln M, rounded up."""
+        """Ln M, rounded up."""
         return self._log_mgf(tilt) + _ROUNDING * (1.0 + tilt * self.distance)
 
     def tilted(
@@ -148,7 +156,7 @@ class TiltedLaplace:
 
     @property
     def log_mgf(self) -> float:
-        """ln M(tilt)."""
+        """Ln M(tilt)."""
         return self.loss.moments(self.tilt)[0]
 
     @property
@@ -174,7 +182,9 @@ class TiltedLaplace:
     def ratio_error(self, frequencies: Floats) -> NodeErrors:
         """Bounds on the error of ``ratio``."""
         turned = (self.loss.distance + abs(self.centre)) * frequencies
-        return NodeErrors(rounding=_ROUNDING * (2.0 + self.tilt * self.loss.distance + 2.0 * turned))
+        return NodeErrors(
+            rounding=_ROUNDING * (2.0 + self.tilt * self.loss.distance + 2.0 * turned)
+        )
 
     def log_decay(self, frequency: float, thorough: bool) -> float:  # noqa: ARG002
         """Bound on ln |M(tilt + iu)/M(tilt)| for every u ≥ frequency.

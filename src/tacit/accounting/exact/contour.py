@@ -114,7 +114,7 @@ def _transforms(
 
 
 def _log_tail(transforms: Transforms, frequency: float, goal: float) -> float:
-    """ln of a bound on the sum beyond ``frequency``: |Φ|·Σ du/(π·u²), Φ bounded by its decay.
+    """Ln of a bound on the sum beyond ``frequency``: |Φ|·Σ du/(π·u²), Φ bounded by its decay.
 
     Works harder at the bound only if the first one is above ``goal``.
     """

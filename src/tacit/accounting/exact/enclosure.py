@@ -79,8 +79,28 @@ def invert(profile: Profile, delta: float, guess: float) -> EpsilonBracket:
     Only evaluations of ``profile`` count: the search may fail, and then widens the bracket.
     """
     middle = _newton(profile, delta, guess)
-    upper = _certain(profile, delta, middle, upward=True)
-    lower = _certain(profile, delta, middle, upward=False)
+    found = profile.enclose(middle)
+    if middle == 0.0 and found.upper <= delta:
+        return EpsilonBracket(0.0, 0.0)
+    slope = max(-found.slope, 1e-300)
+    least = 4e-16 * max(1.0, middle)
+    upper = lower = middle
+    gap = max((found.upper - delta) / slope, least)
+    for _ in range(60):
+        upper = middle + gap
+        if profile.enclose(upper).upper <= delta:
+            break
+        gap *= 1.5
+    else:
+        upper = math.inf
+    gap = max((delta - found.lower) / slope, least)
+    for _ in range(60):
+        lower = max(0.0, middle - gap)
+        if lower == 0.0 or profile.enclose(lower).lower >= delta:
+            break
+        gap *= 1.5
+    else:
+        lower = 0.0
     return EpsilonBracket(lower, upper)
 
 
@@ -90,27 +110,10 @@ def _newton(profile: Profile, delta: float, guess: float) -> float:
     for _ in range(40):
         found = profile.enclose(epsilon)
         if not (found.estimate > 0.0 and found.slope < 0.0):
-            return epsilon
+            break
         step = (math.log(found.estimate) - math.log(delta)) * found.estimate / -found.slope
         epsilon = max(0.0, epsilon + step)
-        if abs(step) <= 1e-14 * max(1.0, epsilon):
+        # Newton's error is about the square of its last step.
+        if abs(step) <= 1e-7 * max(1.0, epsilon):
             break
     return epsilon
-
-
-def _certain(profile: Profile, delta: float, middle: float, *, upward: bool) -> float:
-    """Steps away from ``middle`` until the profile certifies the side of ``delta`` it is on."""
-    found = profile.enclose(middle)
-    if upward and middle == 0.0 and found.upper <= delta:
-        return 0.0
-    margin = found.errors.above if upward else found.errors.below
-    reach = max(2.0 * margin / max(-found.slope, 1e-300), 4e-16 * max(1.0, middle))
-    for _ in range(60):
-        candidate = middle + reach if upward else max(0.0, middle - reach)
-        at = profile.enclose(candidate)
-        if at.upper <= delta if upward else at.lower >= delta:
-            return candidate
-        if not upward and candidate == 0.0:
-            return 0.0
-        reach *= 2.0
-    return math.inf if upward else 0.0

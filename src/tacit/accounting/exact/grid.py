@@ -20,6 +20,8 @@ import numpy as np
 from tacit.accounting.exact.lattice_loss import LatticeLoss
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from tacit.accounting.exact.cells import Cells
     from tacit.accounting.exact.transforms import Floats
 
@@ -60,8 +62,9 @@ def _split_onto_lattice(losses: Floats, masses: Floats, spacing: float) -> Latti
     share = np.where(rise < 1e-12 * spacing, 0.0, np.minimum(share, 1.0))
     index = index.astype(np.int64)
     first = int(index.min())
-    placed = np.bincount(index - first, masses * (1.0 - share), minlength=int(index.max()) - first + 2)
-    placed += np.bincount(index + 1 - first, masses * share, minlength=len(placed))
+    size = int(index.max()) - first + 2
+    placed = _sums(index - first, masses * (1.0 - share), size)
+    placed += _sums(index + 1 - first, masses * share, size)
     offset = 1e-12 * spacing
     return LatticeLoss(offset, spacing, first, placed, mass_error=_MASS_ERROR)
 
@@ -73,18 +76,23 @@ def grid_down(cells: Cells, spacing: float) -> Gridded:
     p, q, low = cells.p[keep], cells.q[keep], cells.low[keep]
     index = np.floor(low / spacing).astype(np.int64)
     first = int(index.min())
-    p = np.bincount(index - first, p)
-    q = np.bincount(index - first, q)
+    size = int(index.max()) - first + 1
+    p, q = _sums(index - first, p, size), _sums(index - first, q, size)
     filled = p > 0.0
     loss = np.log(p[filled] / q[filled]) - _SLACK
     offset = _best_offset(loss, p[filled], spacing)
     lowered = np.floor((loss - offset) / spacing).astype(np.int64)
     start = int(lowered.min())
-    placed = np.bincount(lowered - start, p[filled])
+    placed = _sums(lowered - start, p[filled], int(lowered.max()) - start + 1)
     return Gridded(
         LatticeLoss(offset, spacing, start, placed, mass_error=_MASS_ERROR),
         infinite * (1.0 - _SLACK),
     )
+
+
+def _sums(index: NDArray[np.int64], masses: Floats, size: int) -> Floats:
+    """The total mass at each index."""
+    return np.bincount(index, masses, minlength=size).astype(np.float64)
 
 
 def _best_offset(loss: Floats, mass: Floats, spacing: float) -> float:

@@ -50,9 +50,14 @@ class LatticeLoss:
         """The supremum of the loss."""
         return float(self.losses[-1]) if self.log_tail is None else math.inf
 
+    @property
+    def rough_variance(self) -> float:
+        """The variance of the loss."""
+        return self.moments(0.0)[2]
+
     @cached_property
     def log_masses(self) -> Floats:
-        """ln of the masses."""
+        """Ln of the masses."""
         with np.errstate(divide="ignore"):
             return np.log(self.masses)
 
@@ -61,7 +66,7 @@ class LatticeLoss:
         return self
 
     def moments(self, tilt: float) -> tuple[float, float, float]:
-        """ln M and its first two derivatives at a real tilt."""
+        """Ln M and its first two derivatives at a real tilt."""
         exponent = self.log_masses + tilt * self.losses
         top = float(exponent.max())
         weights = np.exp(exponent - top)
@@ -71,7 +76,7 @@ class LatticeLoss:
         return top + math.log(total), mean, float(weights @ (spread * spread)) / total
 
     def log_mgf_bound(self, tilt: float) -> float:
-        """ln M, rounded up."""
+        """Ln M, rounded up."""
         log_mgf = self.moments(tilt)[0]
         beyond = self.truncation(tilt) * math.exp(min(-log_mgf, 700.0))
         reach = tilt * float(np.abs(self.losses).max())
@@ -122,7 +127,7 @@ class TiltedLattice:
 
     @property
     def log_mgf(self) -> float:
-        """ln M(tilt)."""
+        """Ln M(tilt)."""
         return self._moments[0]
 
     @property
@@ -167,7 +172,10 @@ class TiltedLattice:
         size = round(2.0 * math.pi / (frequencies[1] * self.loss.spacing))
         wrapped = np.bincount(np.arange(len(self.mass)) % size, self.mass, minlength=size)
         found = np.conj(np.fft.rfft(wrapped))
-        return found * np.exp(1j * frequencies * (float(self.loss.losses[0]) - self.centre))
+        turned: Complexes = found * np.exp(
+            1j * frequencies * (float(self.loss.losses[0]) - self.centre)
+        )
+        return turned
 
     def ratio_error(self, frequencies: Floats) -> NodeErrors:
         """Bounds on the error of ``ratio``."""

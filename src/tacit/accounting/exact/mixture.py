@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from tacit.accounting.exact.mixture_nodes import MixturePair, Nodes
 from tacit.accounting.exact.resolution import Resolution
 from tacit.accounting.exact.tilted_mixture import TiltedMixture, tilt_mixture
+
+if TYPE_CHECKING:
+    from tacit.accounting.exact.mixture_nodes import MixturePair, Nodes
 
 
 @dataclass(frozen=True)
@@ -20,8 +23,13 @@ class MixtureLoss:
         """The supremum of the loss."""
         return self.pair.largest
 
+    @property
+    def rough_variance(self) -> float:
+        """About the variance of the loss."""
+        return self.pair.rough_variance
+
     def real_line(self, reach: float, digits: float) -> Nodes:
-        """ln M for real tilts up to ``reach``, to about exp(-digits)."""
+        """Ln M for real tilts up to ``reach``, to about exp(-digits)."""
         return self.pair.nodes(reach, 0.0, digits, Resolution())
 
     def tilted(

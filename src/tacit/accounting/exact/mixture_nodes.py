@@ -52,8 +52,17 @@ class Side:
         pairs = zip(self.weights, self.shifts, strict=True)
         return tuple((weight, shift) for weight, shift in pairs if weight > 0.0 and shift != 0.0)
 
+    def chi_square(self, variance: float) -> float:
+        """E_φ[(w - 1)²] = Σ_ij a_i·a_j·(exp(m_i·m_j/σ²) - 1), or the largest loss squared."""
+        total = math.fsum(
+            a * b * math.expm1(min(m * n / variance, 50.0))
+            for a, m in self._moving
+            for b, n in self._moving
+        )
+        return min(total, (self.reach**2 / variance) * (1.0 + self.reach**2 / variance))
+
     def log_ratio(self, x: Floats, variance: float) -> Floats:
-        """ln w(x), accurate in relative terms where it is small."""
+        """Ln w(x), accurate in relative terms where it is small."""
         if not self._moving:
             return np.zeros_like(x)
         if self._largest_exponent(x, variance) > 80.0:
@@ -84,14 +93,15 @@ class Side:
         return total
 
     def log_ratio_off_axis(self, x: Floats, variance: float, angle: float) -> Complexes:
-        """ln w(x + iσ²·angle), on the branch that is real at angle 0 (for reach·angle < π/2)."""
+        """Ln w(x + iσ²·angle), on the branch that is real at angle 0 (for reach·angle < π/2)."""
         top = max(0.0, self._largest_exponent(x, variance)) if self._moving else 0.0
         still = 1.0 - math.fsum(a for a, _ in self._moving)
         total = np.full(len(x), still * math.exp(-top), complex)
         for a, m in self._moving:
             size = a * np.exp((m * x - 0.5 * m * m) / variance - top)
             total += size * complex(math.cos(m * angle), math.sin(m * angle))
-        return np.log(total) + top
+        found: Complexes = np.log(total) + top
+        return found
 
 
 @dataclass(frozen=True)
@@ -114,6 +124,11 @@ class MixturePair:
         still = math.fsum(w for w, m in zip(bottom.weights, bottom.shifts, strict=True) if m == 0.0)
         bounded = self.numerator.reach == 0.0 and still > 0.0
         return -math.log(still) if bounded else math.inf
+
+    @property
+    def rough_variance(self) -> float:
+        """About the variance of the loss: that of the likelihood ratios, capped."""
+        return self.numerator.chi_square(self.sigma**2) + self.denominator.chi_square(self.sigma**2)
 
     def nodes(self, tilt: float, frequency: float, digits: float, resolution: Resolution) -> Nodes:
         """Trapezoid nodes that serve every z with 0 ≤ Re z ≤ tilt and |Im z| ≤ frequency.
@@ -194,7 +209,7 @@ class Nodes:
 
     @cached_property
     def log_mass(self) -> Floats:
-        """ln of step·P's density at the nodes."""
+        """Ln of step·P's density at the nodes."""
         return self.log_noise + self.log_top
 
     @cached_property
@@ -202,7 +217,7 @@ class Nodes:
         return float(np.exp(self.log_mass).sum())
 
     def moments(self, tilt: float) -> tuple[float, float, float]:
-        """ln M and its first two derivatives at a real tilt, without their error.
+        """Ln M and its first two derivatives at a real tilt, without their error.
 
         Dividing by the sum of the masses takes out most of the error of few nodes.
         """
@@ -241,7 +256,7 @@ class Nodes:
         return total
 
     def off_axis(self, tilt: float, angle: float) -> tuple[Floats, Floats]:
-        """ln |integrand| and |Im L| on the line Im x = σ²·angle, in float64."""
+        """Ln |integrand| and |Im L| on the line Im x = σ²·angle, in float64."""
         variance = self.pair.sigma**2
         x = self.x.astype(np.float64)
         top = self.pair.numerator.log_ratio_off_axis(x, variance, angle)
@@ -250,7 +265,7 @@ class Nodes:
         return modulus + 0.5 * variance * angle * angle, np.abs(top.imag - bottom.imag)
 
     def off_axis_error(self, tilt: float, angle: float, log_mgf: float) -> float:
-        """Bound, relative to M(tilt), on the error of summing ``off_axis`` (however damped by Im L).
+        """Bound, relative to M(tilt), on the error of summing ``off_axis``, however damped by Im L.
 
         The integrand extends to |Im x| ≤ a as products of w(x ± ib); its damping exp(-u·|Im L|)
         stays ≤ 1 there while (a + b)·k/σ² ≤ π/2, as |Im L| then grows with the distance. What the

@@ -11,9 +11,11 @@ import numpy as np
 from tacit.accounting.exact.enclosure import ErrorTerms
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from tacit.accounting.exact.transforms import Floats, Transform
 
-    Transforms = list[tuple[Transform, int]]
+    Transforms = Sequence[tuple[Transform, int]]
 
 
 _FLOOR = 1e-15  # |M(z)/M(z₀)| below this is raised to it, and charged
@@ -26,7 +28,7 @@ class Product:
     log_modulus: Floats
     angle: Floats
     work: Floats
-    causes: dict[str, Floats]
+    causes: Mapping[str, Floats]
 
     def errors(self, weights: Floats) -> ErrorTerms:
         """Bounds on Σ weights·|error of Φ|, shared out among the causes."""
@@ -42,6 +44,7 @@ class Product:
 
 
 def product_of(transforms: Transforms, frequencies: Floats) -> Product:
+    """Multiplies the transforms' powers at the frequencies."""
     size = len(frequencies)
     causes = {name: np.zeros(size) for name in ("truncation", "quadrature", "rounding")}
     product = Product(np.zeros(size), np.zeros(size), np.zeros(size), causes)
@@ -54,11 +57,11 @@ def product_of(transforms: Transforms, frequencies: Floats) -> Product:
         product.work += count * (np.abs(log_modulus) + np.abs(angle))
         enlarge = np.exp(-log_modulus)
         # M(z)/M(z₀) - 1 inherits the relative error of M(z₀).
-        size = np.hypot(real, imaginary)
+        distance = np.hypot(real, imaginary)
         found, known = transform.ratio_error(frequencies), transform.log_mgf_error
-        truncation = found.truncation + size * known.truncation
-        quadrature = found.quadrature + size * known.quadrature
-        rounding = rounding + found.rounding + size * known.rounding
+        truncation = found.truncation + distance * known.truncation
+        quadrature = found.quadrature + distance * known.quadrature
+        rounding = rounding + found.rounding + distance * known.rounding
         causes["truncation"] += count * np.log1p(truncation * enlarge)
         causes["quadrature"] += count * np.log1p(quadrature * enlarge)
         causes["rounding"] += count * np.log1p(rounding * enlarge)
@@ -76,12 +79,12 @@ def scale_errors_of(transforms: Transforms) -> ErrorTerms:
 
 
 def _expm1(exponent: float) -> float:
-    """exp - 1, three-fold so that the parts of a product's error may be added up."""
+    """Exp - 1, three-fold so that the parts of a product's error may be added up."""
     return math.expm1(min(3.0 * exponent, 700.0)) / 3.0
 
 
 def _log_modulus(real: Floats, imaginary: Floats) -> tuple[Floats, Floats]:
-    """ln |1 + ratio|, and a bound on the error (of the modulus) that this step itself makes."""
+    """Ln |1 + ratio|, and a bound on the error (of the modulus) that this step itself makes."""
     square = 2.0 * real + real * real + imaginary * imaginary
     small = square < -0.5
     if not small.any():

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tacit.accounting.exact.cells import Cells
-    from tacit.accounting.exact.enclosure import Enclosure
     from tacit.accounting.exact.lattice import LatticeComposition
     from tacit.accounting.exact.pairs import Direction
     from tacit.accounting.exact.resolution import Resolution
@@ -74,9 +73,7 @@ def delta_on_grid(direction: Direction, epsilon: float, resolution: Resolution) 
     return Bracket(ends[0][0], ends[1][1], "grid")
 
 
-def _gridded(
-    direction: Direction, spacing: float, move: Move
-) -> tuple[LatticeComposition, float]:
+def _gridded(direction: Direction, spacing: float, move: Move) -> tuple[LatticeComposition, float]:
     """All pairs on one lattice, and the probability of an infinite loss."""
     gridded = [(move(pair.cells(spacing / _FINER), spacing), n) for pair, n in direction]
     survival = math.fsum(
@@ -113,6 +110,10 @@ class _Pilot:
         cells = self.cells
         finite = np.isfinite(cells.low) & np.isfinite(cells.high) & (cells.p > 0.0)
         return np.log(cells.p[finite]), 0.5 * (cells.low[finite] + cells.high[finite])
+
+    @property
+    def rough_variance(self) -> float:
+        return self.moments(0.0)[2]
 
     def real_line(self, reach: float, digits: float) -> _Pilot:  # noqa: ARG002
         return self

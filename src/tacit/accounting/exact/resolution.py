@@ -13,7 +13,7 @@ UNIT_ROUNDOFF = {np.float64: 2.0**-53, np.float32: 2.0**-24}
 
 @dataclass(frozen=True)
 class Resolution:
-    """Numerical effort. The defaults serve everyone; the tests coarsen each to prove its error term.
+    """Numerical effort. The defaults serve everyone; tests coarsen each to prove its error term.
 
     Two integrals are computed by the trapezoid rule: the moment-generating function, over the
     mechanism's output x, and the privacy profile, over the imaginary part u of the tilt.
@@ -42,4 +42,4 @@ class Resolution:
     @property
     def unit_roundoff(self) -> float:
         """Half the distance from 1 to the next number of ``dtype``."""
-        return UNIT_ROUNDOFF[self.dtype]  # type: ignore[index]
+        return UNIT_ROUNDOFF[self.dtype]

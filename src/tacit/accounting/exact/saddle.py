@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
-    from tacit.accounting.exact.transforms import Composition, RealLine
+    from tacit.accounting.exact.transforms import RealLine, RealLoss
 
 _LEAST_TILT, _MOST_TILT = 1e-9, 1e7
+_AHEAD = 3.0
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class Saddle:
 
     @property
     def log_delta(self) -> float:
-        """ln δ at ``epsilon``, by the saddle-point approximation."""
+        """Ln δ at ``epsilon``, by the saddle-point approximation."""
         height = self.log_mgf - self.tilt * self.epsilon - math.log(self.tilt * (self.tilt + 1.0))
         return height - 0.5 * math.log(2.0 * math.pi * self.curvature)
 
@@ -43,13 +44,13 @@ class Saddle:
 class Search:
     """Looks along the real line: ln M of a composition at real tilts, approximately."""
 
-    def __init__(self, composition: Composition) -> None:
+    def __init__(self, composition: Sequence[tuple[RealLoss, int]]) -> None:
         self._composition = composition
         self._reach = 0.0
         self._lines: list[tuple[RealLine, int]] = []
 
     def at(self, tilt: float, reach: float) -> Saddle:
-        """ln M and its derivatives at ``tilt``; new nodes, if any are laid, go up to ``reach``."""
+        """Ln M and its derivatives at ``tilt``; new nodes, if any are laid, go up to ``reach``."""
         self._extend(tilt, reach)
         log_mgf = mean = variance = 0.0
         for line, count in self._lines:
@@ -75,8 +76,8 @@ class Search:
     def for_delta(self, delta: float) -> Saddle:
         """The saddle at which the approximate δ equals ``delta``."""
         goal = math.log(delta)
-        scale = math.sqrt(max(self.at(1e-3, reach=1.0).variance, 1e-300))
-        guess = math.sqrt(max(-2.0 * goal, 1.0)) / scale
+        variance = math.fsum(count * loss.rough_variance for loss, count in self._composition)
+        guess = math.sqrt(max(-2.0 * goal, 1.0) / max(variance, 1e-300))
         return self._solve(
             lambda saddle: saddle.log_delta - goal,
             lambda saddle: -(saddle.tilt**2) * saddle.curvature,
@@ -97,7 +98,8 @@ class Search:
         """Safeguarded Newton iteration in ln z for a function that falls as z grows."""
         low, high = math.log(_LEAST_TILT), math.log(_MOST_TILT)
         place = min(max(math.log(guess), low), high)
-        saddle = self.at(math.exp(place), reach=1.2 * math.exp(place))
+        # Far enough for the steps to come, and for the tilt that bounds the aliases.
+        saddle = self.at(math.exp(place), reach=_AHEAD * math.exp(place))
         for _ in range(80):
             excess = above(saddle)
             low, high = (place, high) if excess > 0.0 else (low, place)
@@ -109,5 +111,5 @@ class Search:
                 # Newton's steps are too short by far.
                 step = min(step, -0.25)
             place = place + step if low < place + step < high else 0.5 * (low + high)
-            saddle = self.at(math.exp(place), reach=1.5 * math.exp(place))
+            saddle = self.at(math.exp(place), reach=_AHEAD * math.exp(place))
         return saddle

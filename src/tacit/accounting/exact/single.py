@@ -31,6 +31,10 @@ class GaussianProfile:
         slope = -math.exp(min(epsilon, 700.0)) * float(ndtr(-epsilon / self.mu - 0.5 * self.mu))
         return Enclosure(value, ErrorTerms(rounding=_PROFILE_ERROR * value), slope)
 
+    def guess(self, delta: float) -> float:
+        """About ε(δ)."""
+        return gaussian_profile.epsilon(self.mu, delta)
+
 
 @dataclass(frozen=True)
 class LaplaceProfile:
@@ -45,6 +49,10 @@ class LaplaceProfile:
         slope = -0.5 * math.exp(half) if half < 0.0 else 0.0
         rounding = 8.0 * 2.0**-53 * (value + abs(epsilon) + self.distance)
         return Enclosure(value, ErrorTerms(rounding=rounding if value else 0.0), slope)
+
+    def guess(self, delta: float) -> float:
+        """About ε(δ)."""
+        return max(0.0, self.distance + 2.0 * math.log1p(-delta))
 
 
 @dataclass(frozen=True)
@@ -66,6 +74,17 @@ class MixtureProfile:
         q = _beyond(self.pair.denominator, self.pair.sigma, place, upward=upward)
         q *= math.exp(min(epsilon, 700.0))
         return Enclosure(max(0.0, p - q), ErrorTerms(rounding=1e-14 * (p + q)), -q)
+
+    def guess(self, delta: float) -> float:
+        """About ε(δ), by bisection."""
+        low, high = 0.0, 1.0
+        while self.enclose(high).estimate > delta:
+            low, high = high, 2.0 * high
+        for _ in range(20):
+            middle = 0.5 * (low + high)
+            above = self.enclose(middle).estimate > delta
+            low, high = (middle, high) if above else (low, middle)
+        return low
 
     def _loss(self, x: float) -> float:
         at = np.array([x])

@@ -49,7 +49,7 @@ def epsilon_bracket(direction: Direction, delta: float, resolution: Resolution) 
         return Bracket(math.inf if room < -1e-13 * delta else 0.0, math.inf, "closed form")
     closed = _closed_form(direction)
     if closed is not None:
-        found = invert(closed, room, _plain_guess(closed, room))
+        found = invert(closed, room, closed.guess(room))
         return Bracket(found.lower, found.upper, "closed form")
     if all(pair.loss is not None for pair, _ in direction):
         try:
@@ -59,8 +59,10 @@ def epsilon_bracket(direction: Direction, delta: float, resolution: Resolution) 
     return epsilon_on_grid(direction, delta, resolution)
 
 
-def delta_bracket(direction: Direction, epsilon: float, resolution: Resolution) -> Bracket:
-    """Certified ends of δ(``epsilon``)."""
+def delta_bracket(
+    direction: Direction, epsilon: float, resolution: Resolution, tilt: float = 2.0
+) -> Bracket:
+    """Certified ends of δ(``epsilon``); ``tilt`` is where to look for the saddle first."""
     infinite = infinite_mass(direction)
     closed = _closed_form(direction)
     if closed is not None:
@@ -72,7 +74,9 @@ def delta_bracket(direction: Direction, epsilon: float, resolution: Resolution) 
             return Bracket(infinite * (1.0 - 1e-15), infinite * (1.0 + 1e-15), "closed form")
         search = Search(composition)
         try:
-            profile, method = _lay(composition, search, search.for_epsilon(epsilon), resolution)
+            profile, method = _lay(
+                composition, search, search.for_epsilon(epsilon, tilt), resolution
+            )
             return _with_infinite(profile.enclose(epsilon), infinite, method)
         except TooSlow:
             pass
@@ -85,7 +89,9 @@ def _with_infinite(found: Enclosure, infinite: float, method: str) -> Bracket:
     return Bracket(max(0.0, found.lower + infinite - margin), upper, method)
 
 
-def _closed_form(direction: Direction) -> Profile | None:
+def _closed_form(
+    direction: Direction,
+) -> GaussianProfile | LaplaceProfile | MixtureProfile | None:
     losses = [(pair.loss, count) for pair, count in direction]
     gaussians = [(loss.mu, n) for loss, n in losses if isinstance(loss, GaussianLoss)]
     if len(gaussians) == len(losses):
@@ -97,17 +103,6 @@ def _closed_form(direction: Direction) -> Profile | None:
             case MixtureLoss(pair):
                 return MixtureProfile(pair)
     return None
-
-
-def _plain_guess(profile: Profile, delta: float) -> float:
-    """A starting ε by bisection, for closed forms that are cheap anywhere."""
-    low, high = 0.0, 1.0
-    while profile.enclose(high).estimate > delta:
-        low, high = high, 2.0 * high
-    for _ in range(60):
-        middle = 0.5 * (low + high)
-        low, high = (middle, high) if profile.enclose(middle).estimate > delta else (low, middle)
-    return high
 
 
 def _by_transform(direction: Direction, delta: float, resolution: Resolution) -> Bracket:
@@ -127,7 +122,7 @@ def _invert_at(
 ) -> Bracket:
     profile, method = _lay(composition, search, saddle, resolution)
     found = invert(profile, delta, max(0.0, saddle.epsilon))
-    return Bracket(found.lower, found.upper, method)
+    return Bracket(found.lower, found.upper, method, saddle.tilt)
 
 
 def _lay(

@@ -1,4 +1,4 @@
-"""The composed transform at the frequencies of a contour, ready to be integrated against a kernel."""
+"""The composed transform at the frequencies of a contour, ready to be integrated."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from tacit.accounting.exact.enclosure import Enclosure, ErrorTerms
 from tacit.accounting.exact.product import product_of, scale_errors_of
 
 if TYPE_CHECKING:
-    from tacit.accounting.exact.aliasing import Aliases
     from tacit.accounting.exact.product import Product, Transforms
     from tacit.accounting.exact.transforms import Complexes, Floats
 

@@ -178,7 +178,9 @@ class _Condition:
         per_term = deviation * (len(deviation) + self._log_mass + abs(log_mgf))
         return self._unit * float(per_term.sum() + tilted @ self._scaled)
 
-    def of_ratio(self, tilted: Floats, spread: Floats, log_mgf: float) -> tuple[float, float, float]:
+    def of_ratio(
+        self, tilted: Floats, spread: Floats, log_mgf: float
+    ) -> tuple[float, float, float]:
         """Of M(tilt+iu)/M(tilt) - 1: at most min(2·first, u·second) + u·third."""
         relative = len(tilted) + self._log_mass + self._scaled + abs(log_mgf)
         distance = np.abs(spread)

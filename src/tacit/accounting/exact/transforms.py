@@ -11,9 +11,8 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-import numpy as np
-
 if TYPE_CHECKING:
+    import numpy as np
     from numpy.typing import NDArray
 
     from tacit.accounting.exact.resolution import Resolution
@@ -32,7 +31,9 @@ class NodeErrors:
 
     def as_log(self) -> NodeErrors:
         """The same as errors of ln M."""
-        return NodeErrors(*(_log_error(e) for e in (self.truncation, self.quadrature, self.rounding)))
+        return NodeErrors(
+            *(_log_error(e) for e in (self.truncation, self.quadrature, self.rounding))
+        )
 
 
 def _log_error(relative: float | Floats) -> float:
@@ -44,7 +45,7 @@ class Transform(Protocol):
 
     @property
     def log_mgf(self) -> float:
-        """ln M(tilt)."""
+        """Ln M(tilt)."""
 
     @property
     def log_mgf_error(self) -> NodeErrors:
@@ -72,21 +73,29 @@ class RealLine(Protocol):
     """ln M at real tilts, good enough to choose a contour by."""
 
     def moments(self, tilt: float) -> tuple[float, float, float]:
-        """ln M and its first two derivatives, without their error."""
+        """Ln M and its first two derivatives, without their error."""
 
     def log_mgf_bound(self, tilt: float) -> float:
         """A certain upper bound on ln M."""
 
 
-class Loss(Protocol):
-    """A privacy loss whose moment-generating function is known off the real line."""
+class RealLoss(Protocol):
+    """A privacy loss whose moment-generating function is known on the real line."""
+
+    @property
+    def rough_variance(self) -> float:
+        """About the variance of the loss: a first guess at the scale of things."""
+
+    def real_line(self, reach: float, digits: float) -> RealLine:
+        """Ln M for real tilts up to ``reach``, to about exp(-digits)."""
+
+
+class Loss(RealLoss, Protocol):
+    """A privacy loss whose moment-generating function is known off the real line too."""
 
     @property
     def largest(self) -> float:
         """The supremum of the loss."""
-
-    def real_line(self, reach: float, digits: float) -> RealLine:
-        """ln M for real tilts up to ``reach``, to about exp(-digits)."""
 
     def tilted(
         self, tilt: float, frequency: float, digits: float, resolution: Resolution

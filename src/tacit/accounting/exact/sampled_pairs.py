@@ -1,0 +1,214 @@
+"""The dominating pairs of sampled events.
+
+- Poisson sampling, add-remove: (1-q)·Q + q·P against Q, and the reverse (Zhu, Dong & Wang 2022,
+  Theorem 11). Zero-out is the same pair: the record's place is sampled alike and adds nothing.
+- Poisson sampling of a Gaussian, replace-one: (1-q)·N(0) + q·N(1) against (1-q)·N(0) + q·N(-1)
+  (Lebeda, Regehr, Kamath & Steinke 2024), for the distance 2; smaller ones are bounded by it.
+- A group of k under Poisson sampling: the Binomial(k, q) mixture (Ganesh 2024).
+- Fixed-size sampling, replace-one: for ε ≥ 0 the first pair above with the base at its replace
+  distance, for ε < 0 its mirror image (Zhu et al. 2022, Theorem 11; Balle, Barthe & Gaboardi 2018,
+  Theorems 9 and 10). Zero-out is a replacement by a record that adds nothing.
+- Fixed-size sampling, add-remove: a sample with the record differs from one without it by a
+  replacement, so the pair is the first one at rate size/population and the replace distance.
+- Truncated Poisson: a coupling with the untruncated one fails with probability P(Bin(n, q) > cap)
+  on either data set, which adds (1 + e^ε) times that to δ (Chua et al. 2024).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy.special import bdtrc, gammaln
+
+from tacit.accounting.events import (
+    Adjacency,
+    ApproxDp,
+    Composed,
+    DiscreteLaplace,
+    Event,
+    Gaussian,
+    GaussianMixture,
+    Laplace,
+    PoissonSampled,
+    PureDp,
+    RandomizedResponse,
+    Repeated,
+    SampledWithoutReplacement,
+    SampledWithReplacement,
+)
+from tacit.accounting.exact.base_pairs import base_pair, black_box, distance_of
+from tacit.accounting.exact.cells import Cells, join, mixture_cells
+from tacit.accounting.exact.lattice_loss import LatticeLoss
+from tacit.accounting.exact.mixture import MixtureLoss
+from tacit.accounting.exact.mixture_nodes import MixturePair, Side
+from tacit.accounting.exact.pairs import PairLoss, Part
+from tacit.errors import UnsupportedEvent
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def poisson_part(event: PoissonSampled, adjacency: Adjacency) -> Part | None:
+    """The pair of Poisson sampling, truncated or not; None if it gives nothing away."""
+    part = _uncapped(event.rate, event.event, adjacency)
+    if part is None or event.cap is None or event.population is None:
+        return part
+    records = event.population + (1 if adjacency == "add-remove" else 0)
+    overflow = float(bdtrc(event.cap, records, event.rate))
+    return replace(part, tight=False, coupling=overflow)
+
+
+def _uncapped(rate: float, inner: Event, adjacency: Adjacency) -> Part | None:
+    sampled = Side((1.0 - rate, rate), (0.0, 1.0))
+    if adjacency == "replace-one":
+        return _poisson_replace_one(rate, inner)
+    match inner:
+        case Gaussian(sigma):
+            return mixture_part(sigma, sampled)
+        case GaussianMixture(sigma, weights, shifts):
+            scaled = tuple(rate * weight for weight in weights)
+            return mixture_part(sigma, Side((1.0 - rate, *scaled), (0.0, *shifts)))
+        case _:
+            base = _single_or_composed(inner, adjacency)
+            return None if base is None else _sampled_part(base, rate)
+
+
+def _single_or_composed(inner: Event, adjacency: Adjacency) -> PairLoss | None:
+    if not isinstance(inner, Repeated | Composed):
+        return base_pair(inner, distance_of(inner, adjacency))
+    raise UnsupportedEvent(inner, "exact", "sampling a composition is only known for Gaussians")
+
+
+def mixture_part(sigma: float, side: Side) -> Part:
+    """The mixture ``side`` against plain noise, and the reverse."""
+    forward, backward = MixturePair(sigma, side, Side()), MixturePair(sigma, Side(), side)
+    return Part(_of_mixture(forward), _of_mixture(backward))
+
+
+def _of_mixture(pair: MixturePair) -> PairLoss:
+    return PairLoss(lambda step: mixture_cells(pair, step), MixtureLoss(pair))
+
+
+def _poisson_replace_one(rate: float, inner: Event) -> Part | None:
+    match inner:
+        case Gaussian(sigma, distance) if distance <= 2.0:
+            weights = (1.0 - rate, rate)
+            pair = MixturePair(sigma, Side(weights, (0.0, 1.0)), Side(weights, (0.0, -1.0)))
+            return Part(_of_mixture(pair), tight=distance == 2.0)
+        case Laplace(scale, distance):
+            return _amplified(max(distance, 1.0) / scale, 0.0, rate)
+        case DiscreteLaplace(scale, sensitivity, distance):
+            return _amplified(max(distance, 1.0) * sensitivity / scale, 0.0, rate)
+        case RandomizedResponse():
+            return _amplified(inner.loss, 0.0, rate)
+        case PureDp(epsilon):
+            return _amplified(epsilon, 0.0, rate)
+        case ApproxDp(epsilon, delta):
+            return _amplified(epsilon, delta, rate)
+        case _:
+            event = PoissonSampled(rate, inner)
+            raise UnsupportedEvent(event, "exact", "no pair is known under replace-one")
+
+
+def _amplified(epsilon: float, delta: float, rate: float) -> Part | None:
+    """ln(1 + q(e^ε - 1)) and qδ (Balle, Barthe & Gaboardi 2018): valid, not attained."""
+    pair = black_box(math.log1p(rate * math.expm1(epsilon)), rate * delta)
+    return None if pair is None else Part(pair, tight=False)
+
+
+def _sampled_part(base: PairLoss, rate: float) -> Part:
+    def forward(step: float) -> Cells:
+        return base.cells(step).sampled(rate)
+
+    def backward(step: float) -> Cells:
+        return forward(step).reversed()
+
+    return Part(_from_cells(forward, base), _from_cells(backward, base))
+
+
+def _from_cells(make: Callable[[float], Cells], base: PairLoss) -> PairLoss:
+    """A pair of two outputs is a lattice of two points; others stay cells."""
+    two_outputs = isinstance(base.loss, LatticeLoss) and len(base.loss.masses) == 2
+    if not two_outputs or base.infinite > 0.0:
+        return PairLoss(make)
+    cells = make(1.0)
+    keep = np.isfinite(cells.low)
+    order = np.argsort(cells.low[keep])
+    loss, mass = cells.low[keep][order], cells.p[keep][order]
+    return PairLoss(make, LatticeLoss(float(loss[0]), float(loss[1] - loss[0]), 0, mass))
+
+
+def without_replacement_part(event: SampledWithoutReplacement, adjacency: Adjacency) -> Part | None:
+    """The pair of fixed-size sampling without replacement."""
+    return _fixed_size(event, event.event, event.size / event.population, {1: 1.0}, adjacency)
+
+
+def with_replacement_part(event: SampledWithReplacement, adjacency: Adjacency) -> Part | None:
+    """The pair of sampling with replacement: a record may be drawn several times."""
+    chance = 1.0 / event.population
+    rate = -math.expm1(event.size * math.log1p(-chance)) if event.population > 1 else 1.0
+    return _fixed_size(event, event.event, rate, _draws(event.size, chance), adjacency)
+
+
+def _fixed_size(
+    event: Event, inner: Event, rate: float, counts: dict[int, float], adjacency: Adjacency
+) -> Part | None:
+    """``counts``: how often the record is drawn, given that it is, with probabilities."""
+    distance = max(1.0, distance_of(inner, "replace-one"))
+    bases = [(base_pair(inner, times * distance), weight) for times, weight in counts.items()]
+    if any(base is None for base, _ in bases):
+        return None
+    cells = _revealed([(base, weight) for base, weight in bases if base is not None])
+    if adjacency == "add-remove":
+        if counts != {1: 1.0}:
+            reason = "sampling with replacement has no pair under add-remove; use replace-one"
+            raise UnsupportedEvent(event, "exact", reason)
+        if isinstance(inner, Gaussian):
+            part = mixture_part(inner.sigma / distance, Side((1.0 - rate, rate), (0.0, 1.0)))
+        else:
+            part = _sampled_part(PairLoss(cells), rate)
+        return replace(part, tight=False)
+    return Part(PairLoss(lambda step: _mirrored(cells(step), rate)), tight=False)
+
+
+def _revealed(bases: list[tuple[PairLoss, float]]) -> Callable[[float], Cells]:
+    """One of the pairs, chosen with its weight; the choice is told."""
+    return lambda step: join(*(base.cells(step).scaled(weight) for base, weight in bases))
+
+
+def _mirrored(cells: Cells, rate: float) -> Cells:
+    """Losses above 0 as if the record were removed, those below as if it were added.
+
+    Both halves have the same total variation distance, so that they fit together at 0, where the
+    rest of the mass lies.
+    """
+    above = cells.sampled(rate)
+    below = cells.reversed().sampled(rate).reversed()
+    top, bottom = above.high > 0.0, below.high <= 0.0
+    rest = np.array([max(0.0, 1.0 - float(above.p[top].sum()) - float(below.p[bottom].sum()))])
+    return join(
+        Cells(above.p[top], above.q[top], np.maximum(above.low[top], 0.0), above.high[top]),
+        Cells(below.p[bottom], below.q[bottom], below.low[bottom], below.high[bottom]),
+        Cells(rest, rest, np.zeros(1), np.zeros(1)),
+    )
+
+
+def _draws(draws: int, chance: float) -> dict[int, float]:
+    """P(K = k | K ≥ 1) for K ~ Binomial(draws, chance); what is left goes to the largest k."""
+    hit = -math.expm1(draws * math.log1p(-chance)) if chance < 1.0 else 1.0
+    counts: dict[int, float] = {}
+    k = 0
+    while k < draws and (k < draws * chance + 2 or counts[k] > 1e-30):
+        k += 1
+        choose = gammaln(draws + 1) - gammaln(k + 1) - gammaln(draws - k + 1)
+        rest = (
+            (draws - k) * math.log1p(-chance)
+            if chance < 1.0
+            else (0.0 if k == draws else -math.inf)
+        )
+        counts[k] = math.exp(choose + k * math.log(chance) + rest) / hit
+    counts[k] += max(0.0, 1.0 - math.fsum(counts.values()))
+    return counts
