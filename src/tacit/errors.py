@@ -22,3 +22,7 @@ class UnsupportedEvent(TacitError, ValueError):
 
 class Uncalibratable(TacitError, ValueError):
     """No member of the family meets the requested guarantee."""
+
+
+class BudgetExceeded(TacitError, ValueError):
+    """A charge does not fit into what is left of a privacy budget."""

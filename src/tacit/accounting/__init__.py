@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from tacit.accounting.questions import bounds, delta, epsilon
     from tacit.accounting.results import Approximation, Interval
     from tacit.accounting.serialization import from_json, to_json
-    from tacit.errors import UnsupportedEvent
+    from tacit.errors import BudgetExceeded, Uncalibratable, UnsupportedEvent
 
 # Submodules are imported when one of their names is first used: asking for an event must not cost
 # the import of SciPy.
@@ -89,12 +89,15 @@ _HOME = {
     "serialization": ("from_json", "to_json"),
 }
 _MODULE_OF = {name: f"tacit.accounting.{home}" for home, names in _HOME.items() for name in names}
-_MODULE_OF["UnsupportedEvent"] = "tacit.errors"
+_MODULE_OF |= dict.fromkeys(
+    ("BudgetExceeded", "Uncalibratable", "UnsupportedEvent"), "tacit.errors"
+)
 
 __all__ = [
     "Adjacency",
     "ApproxDp",
     "Approximation",
+    "BudgetExceeded",
     "Composed",
     "DiscreteGaussian",
     "DiscreteLaplace",
@@ -116,6 +119,7 @@ __all__ = [
     "SampledWithReplacement",
     "SampledWithoutReplacement",
     "TruncatedConcentrated",
+    "Uncalibratable",
     "UnsupportedEvent",
     "ZeroConcentrated",
     "analytic_gaussian_sigma",

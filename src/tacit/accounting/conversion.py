@@ -33,16 +33,16 @@ def epsilon_of_curve(curve: Curve, delta: float) -> float:
     """The smallest ε ≥ 0 that ``curve`` proves at ``delta``; infinite if it proves none.
 
     >>> round(epsilon_of_curve(lambda orders: 0.5 * orders, 1e-5), 6)
-    4.690166
+    4.728387
     """
     if _releases_nothing(curve):
         return 0.0
     if not delta > 0.0:
         return math.inf
 
-    def objective(excess: Array) -> Array:
-        orders = 1.0 + excess
-        return curve(orders) + np.log(excess / orders) - (math.log(delta) + np.log(orders)) / excess
+    def objective(orders: Array) -> Array:
+        kept = np.log1p(-1.0 / orders)
+        return curve(orders) + kept - (math.log(delta) + np.log(orders)) / (orders - 1.0)
 
     return max(0.0, _minimum(objective))
 
@@ -50,7 +50,7 @@ def epsilon_of_curve(curve: Curve, delta: float) -> float:
 def delta_of_curve(curve: Curve, epsilon: float) -> float:
     """The smallest δ that ``curve`` proves at ``epsilon``; 1 if it proves none.
 
-    >>> round(delta_of_curve(lambda orders: 0.5 * orders, 4.690166), 9)
+    >>> round(delta_of_curve(lambda orders: 0.5 * orders, 4.728387), 9)
     1e-05
     """
     return math.exp(min(0.0, log_delta_of_curve(curve, epsilon)))
@@ -61,9 +61,9 @@ def log_delta_of_curve(curve: Curve, epsilon: float) -> float:
     if _releases_nothing(curve) or math.isinf(epsilon):
         return -math.inf
 
-    def objective(excess: Array) -> Array:
-        orders = 1.0 + excess
-        return excess * (curve(orders) - epsilon + np.log(excess / orders)) - np.log(orders)
+    def objective(orders: Array) -> Array:
+        gain = curve(orders) - epsilon + np.log1p(-1.0 / orders)
+        return (orders - 1.0) * gain - np.log(orders)
 
     return min(0.0, _minimum(objective))
 
@@ -74,17 +74,24 @@ def _releases_nothing(curve: Curve) -> bool:
 
 
 def _minimum(objective: Callable[[Array], Array]) -> float:
-    """The smallest value of ``objective(α - 1)`` found by closing in on it from a wide grid.
+    """The smallest value of ``objective`` found over the orders, closing in from a wide grid.
 
     Whole orders next to the best one are tried as well: curves that are interpolated between whole
     orders have their minimum there.
     """
     grid, values = _bracketed(objective)
     best = float(np.min(values))
-    for look in (_between_neighbours,) * 3 + (_around_vertex,):
-        grid = look(grid, values)
+    if math.isinf(best):
+        return best
+    for _ in range(10):
+        grid = _between_neighbours(grid, values)
         values = _values(objective, grid)
         best = min(best, float(np.min(values)))
+        if float(np.max(values)) - best < 1e-3 * abs(best):
+            break
+    grid = _around_vertex(grid, values)
+    values = _values(objective, grid)
+    best = min(best, float(np.min(values)))
     order = 1.0 + grid[int(np.argmin(values))]
     whole = np.asarray([math.floor(order), math.ceil(order)]) - 1.0
     return min(best, float(np.min(_values(objective, whole[whole >= 1.0]), initial=math.inf)))
@@ -94,11 +101,11 @@ def _bracketed(objective: Callable[[Array], Array]) -> tuple[Array, Array]:
     """A grid whose smallest value is not at its end, as far as the permitted range allows."""
     grid = np.geomspace(1e-3, 1e3, 25)
     values = _values(objective, grid)
-    while int(np.argmin(values)) == 0 and grid[0] > _SMALLEST:
+    while int(np.argmin(values)) == 0 and grid[0] > 2.0 * _SMALLEST:
         more = np.geomspace(grid[0] * 1e-3, grid[0], 13)[:-1]
         grid = np.concatenate([more, grid])
         values = np.concatenate([_values(objective, more), values])
-    while int(np.argmin(values)) == grid.size - 1 and grid[-1] < _LARGEST:
+    while int(np.argmin(values)) == grid.size - 1 and grid[-1] < 0.5 * _LARGEST:
         more = np.geomspace(grid[-1], grid[-1] * 1e3, 13)[1:]
         grid = np.concatenate([grid, more])
         values = np.concatenate([values, _values(objective, more)])
@@ -115,12 +122,12 @@ def _around_vertex(grid: Array, values: Array) -> Array:
     """The vertex of the parabola through the best point and its neighbours, if there is one."""
     found = min(max(int(np.argmin(values)), 1), grid.size - 2)
     left, right = values[found - 1] - values[found], values[found + 1] - values[found]
-    if not 0.0 < left + right < math.inf:
+    if not (left >= 0.0 and right >= 0.0 and 0.0 < left + right < math.inf):
         return grid
     step = math.log(grid[found + 1] / grid[found])
     return np.asarray([grid[found] * math.exp(0.5 * step * (left - right) / (left + right))])
 
 
 def _values(objective: Callable[[Array], Array], grid: Array) -> Array:
-    values = objective(grid)
+    values = objective(1.0 + grid)
     return np.where(np.isnan(values), np.inf, values)

@@ -120,8 +120,8 @@ class GaussianMixture:
 
     It moves by ``shifts[j]`` with probability ``weights[j]``, so that the release is
     Σ_j weights[j]·N(shifts[j], sigma²) against N(0, sigma²). Poisson sampling of a Gaussian is the
-    case of the shifts 0 and 1; a group of k sampled records has the shifts 0 to k. It is its own
-    dominating pair and means the same under every adjacency.
+    case of the shifts 0 and 1; a group of k sampled records has the shifts 0 to k. It describes
+    adding or removing them (or zeroing them out); replacing them is another pair, and refused.
     """
 
     sigma: float
@@ -271,7 +271,8 @@ class PoissonSampled:
     """Runs ``event`` on a sample that holds each record independently with probability ``rate``.
 
     With ``cap`` a sample of more than ``cap`` records is cut down to ``cap`` of them at random
-    (truncated Poisson); ``population``, the public number of records, is then needed too.
+    (truncated Poisson); ``population``, a public bound on the number of records of both neighbours,
+    is then needed too.
     """
 
     rate: float

@@ -1,4 +1,4 @@
-"""The accountants, one module each. All answer the same two questions and refuse what they do not know.
+"""The accountants, one module each: all answer the same questions and refuse what they do not know.
 
 A module has two functions, ``epsilon(event, delta, adjacency)`` and ``delta(event, epsilon,
 adjacency)``. Each returns an upper bound on the truth, except for ``gdp-clt``, whose answer is an

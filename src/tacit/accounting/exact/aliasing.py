@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tacit.accounting.exact.saddle import Saddle, Search
+    from tacit.accounting.exact.saddle import Aim, Search
 
 
 @dataclass(frozen=True)
@@ -37,29 +37,29 @@ class Aliases:
             (self.above - self.tilt) * period
         )
 
-    def period(self, saddle: Saddle, digits: float) -> float:
+    def period(self, aim: Aim, digits: float) -> float:
         """The shortest period at which the bound is about exp(-digits)·δ."""
-        below = (digits - min(saddle.log_delta, 0.0)) / self.tilt
-        return max(below, _period_above(saddle, self.above, self.log_mgf_above, digits))
+        below = (digits - aim.log_delta) / self.tilt
+        return max(below, _period_above(aim, self.above, self.log_mgf_above, digits))
 
 
-def bound_aliases(search: Search, saddle: Saddle, digits: float) -> Aliases:
-    """Chooses the tilt above the saddle's whose Chernoff bound lets the period be shortest."""
-    offset = math.sqrt(2.0 * digits / saddle.curvature)
-    best, best_period = saddle.tilt + offset, math.inf
+def bound_aliases(search: Search, aim: Aim, digits: float) -> Aliases:
+    """Chooses the tilt above the contour's whose Chernoff bound lets the period be shortest."""
+    offset = math.sqrt(2.0 * digits / aim.point.curvature)
+    best, best_period = aim.tilt + offset, math.inf
     for _ in range(60):
-        tilt = saddle.tilt + offset
-        period = _period_above(saddle, tilt, search.at(tilt, tilt).log_mgf, digits)
+        tilt = aim.tilt + offset
+        period = _period_above(aim, tilt, search.at(tilt, tilt).log_mgf, digits)
         if period > best_period:
             break
         best, best_period = tilt, period
         offset *= 0.6
-    return Aliases(saddle.tilt, best, search.log_mgf_bound(best))
+    return Aliases(aim.tilt, best, search.log_mgf_bound(best))
 
 
-def _period_above(saddle: Saddle, tilt: float, log_mgf: float, digits: float) -> float:
-    exponent = log_mgf - tilt * saddle.epsilon + log_chernoff_constant(tilt)
-    return (exponent + digits - min(saddle.log_delta, 0.0)) / (tilt - saddle.tilt)
+def _period_above(aim: Aim, tilt: float, log_mgf: float, digits: float) -> float:
+    exponent = log_mgf - tilt * aim.epsilon + log_chernoff_constant(tilt)
+    return (exponent + digits - aim.log_delta) / (tilt - aim.tilt)
 
 
 def log_chernoff_constant(tilt: float) -> float:

@@ -23,7 +23,8 @@ from tacit.accounting.events import (
 )
 from tacit.accounting.exact.cells import (
     atoms,
-    between_lattice_losses,
+    cells_of_losses,
+    cells_of_most_losses,
     laplace_cells,
     mixture_cells,
 )
@@ -78,7 +79,8 @@ def base_pair(event: Event, distance: float) -> PairLoss | None:
 
 
 def _lattice_pair(loss: LatticeLoss) -> PairLoss:
-    return PairLoss(lambda step: between_lattice_losses(loss.masses, loss.losses), loss)  # noqa: ARG005
+    cut = cells_of_losses if loss.log_tail is None else cells_of_most_losses
+    return PairLoss(lambda _: cut(loss.masses[loss.support], loss.losses), loss)
 
 
 def black_box(epsilon: float, delta: float) -> PairLoss | None:
@@ -92,7 +94,7 @@ def black_box(epsilon: float, delta: float) -> PairLoss | None:
     loss = LatticeLoss(-epsilon, spacing, 0, np.array([lie, truth]))
     if epsilon == 0.0:
         loss = LatticeLoss(0.0, 1.0, 0, np.array([1.0 - delta]))
-    return PairLoss(lambda step: atoms(p, q), loss, delta)  # noqa: ARG005
+    return PairLoss(lambda _: atoms(p, q), loss, delta)
 
 
 def _randomized_response(epsilon: float, categories: int) -> LatticeLoss:

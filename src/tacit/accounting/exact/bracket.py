@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 
@@ -15,7 +16,18 @@ class Bracket:
     tilt: float = 2.0
     """Where a search on the same scale may start."""
 
+    @property
+    def is_tight(self) -> bool:
+        """Whether a second computation could hardly narrow it."""
+        return self.upper - self.lower <= 1e-10 * max(1.0, self.upper)
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether the ends agree to a percent: the general fallback is then not worth its time."""
+        return math.isfinite(self.upper) and self.upper - self.lower <= 0.01 * self.upper
+
     def within(self, other: Bracket) -> Bracket:
         """What both allow."""
-        lower, upper = max(self.lower, other.lower), min(self.upper, other.upper)
-        return Bracket(lower, upper, other.method, other.tilt)
+        lower = max(self.lower, other.lower)
+        nearer = other if other.upper <= self.upper else self
+        return Bracket(lower, nearer.upper, nearer.method, nearer.tilt)

@@ -75,18 +75,25 @@ def join(*parts: Cells) -> Cells:
 
 def atoms(p: Floats, q: Floats) -> Cells:
     """One cell per output of a discrete pair."""
+    possible = (p > 0.0) | (q > 0.0)
+    p, q = p[possible], q[possible]
     with np.errstate(divide="ignore"):
         loss = np.log(p) - np.log(q)
     return Cells(p, q, loss, loss)
 
 
-def between_lattice_losses(p: Floats, loss: Floats) -> Cells:
-    """Atoms given by P's mass and the loss; the rest of P is unbounded above, that of Q below."""
-    q = p * np.exp(-loss)
-    rest = np.array([max(0.0, 1.0 - float(p.sum())), 0.0])
-    other = np.array([0.0, max(0.0, 1.0 - float(q.sum()))])
+def cells_of_losses(p: Floats, loss: Floats) -> Cells:
+    """Atoms given by P's mass and the loss, which together hold all of P and Q."""
+    return Cells(p, p * np.exp(-loss), loss, loss)
+
+
+def cells_of_most_losses(p: Floats, loss: Floats) -> Cells:
+    """The same where some mass is left out: P's rest is unbounded above, Q's below."""
+    found = cells_of_losses(p, loss)
+    rest = np.array([max(0.0, 1.0 - float(found.p.sum())), 0.0])
+    other = np.array([0.0, max(0.0, 1.0 - float(found.q.sum()))])
     ends = np.array([np.inf, -np.inf])
-    return join(Cells(p, q, loss, loss), Cells(rest, other, ends, ends))
+    return join(found, Cells(rest, other, ends, ends))
 
 
 def mixture_cells(pair: MixturePair, step: float) -> Cells:
@@ -98,7 +105,7 @@ def mixture_cells(pair: MixturePair, step: float) -> Cells:
     low = min(0.0, *pair.numerator.shifts, *pair.denominator.shifts) - _FAR * sigma
     high = max(0.0, *pair.numerator.shifts, *pair.denominator.shifts) + _FAR * sigma
     width = step * variance / (pair.numerator.reach + pair.denominator.reach)
-    count = min(max(math.ceil((high - low) / width), 400), 2_000_000)
+    count = min(max(math.ceil((high - low) / width), 400), 400_000)
     edges = np.linspace(low, high, count + 1)
     loss = pair.numerator.log_ratio(edges, variance) - pair.denominator.log_ratio(edges, variance)
     p = _mixture_mass(pair.numerator.weights, pair.numerator.shifts, edges, sigma)

@@ -25,7 +25,7 @@ from tacit.accounting.exact.spectrum import Spectrum, compose
 if TYPE_CHECKING:
     from tacit.accounting.exact.product import Transforms
     from tacit.accounting.exact.resolution import Resolution
-    from tacit.accounting.exact.saddle import Saddle, Search
+    from tacit.accounting.exact.saddle import Aim, Search
     from tacit.accounting.exact.transforms import Complexes, Composition
 
 
@@ -60,19 +60,19 @@ class Contour:
 
 
 def lay_contour(
-    composition: Composition, search: Search, saddle: Saddle, resolution: Resolution
+    composition: Composition, search: Search, aim: Aim, resolution: Resolution
 ) -> Contour:
-    """Places the nodes for ε near ``saddle.epsilon`` and evaluates the transforms there.
+    """Places the nodes for ε near ``aim.epsilon`` and evaluates the transforms there.
 
     Raises:
         TooSlow: if that takes more nodes than the resolution allows.
     """
-    aliases = bound_aliases(search, saddle, resolution.digits)
-    period = aliases.period(saddle, resolution.digits) * resolution.contour_density
-    transforms, highest, log_tail = _reach(composition, saddle, period, resolution)
+    aliases = bound_aliases(search, aim, resolution.digits)
+    period = aliases.period(aim, resolution.digits) * resolution.contour_density
+    transforms, highest, log_tail = _reach(composition, aim, period, resolution)
     step = 2.0 * math.pi / period
     frequencies = step * np.arange(math.ceil(highest / step) + 1)
-    spectrum = compose(transforms, saddle.tilt, frequencies, resolution.unit_roundoff)
+    spectrum = compose(transforms, aim.tilt, frequencies, resolution.unit_roundoff)
     z = spectrum.tilts
     weights = np.full(len(frequencies), step / math.pi)
     weights[0] *= 0.5
@@ -82,14 +82,13 @@ def lay_contour(
 
 
 def _reach(
-    composition: Composition, saddle: Saddle, period: float, resolution: Resolution
+    composition: Composition, aim: Aim, period: float, resolution: Resolution
 ) -> tuple[Transforms, float, float]:
     """Transforms good up to the last frequency, that frequency, and ln of the tail beyond it."""
-    log_value = -math.log(saddle.tilt * (saddle.tilt + 1.0)) - 0.5 * math.log(saddle.curvature)
-    goal = log_value - resolution.digits
-    highest = 1.3 * math.sqrt(2.0 * resolution.digits / saddle.curvature)
+    goal = aim.log_delta + aim.tilt * aim.epsilon - aim.point.log_mgf - resolution.digits
+    highest = 1.3 * math.sqrt(2.0 * resolution.digits / aim.point.curvature)
     while True:
-        transforms = _transforms(composition, saddle.tilt, 1.25 * highest, resolution)
+        transforms = _transforms(composition, aim.tilt, 1.25 * highest, resolution)
         for candidate in (highest, 1.25 * highest):
             log_tail = _log_tail(transforms, candidate, goal)
             if log_tail <= goal and resolution.contour_reach == 1.0:
@@ -98,8 +97,9 @@ def _reach(
                 cut = resolution.contour_reach * candidate
                 return transforms, cut, _log_tail(transforms, cut, -math.inf)
         highest *= min(2.0, 1.1 * math.sqrt((resolution.digits + 9.0) / max(1.0, -log_tail)))
+        nodes = highest * period / (2.0 * math.pi)
         largest = max(transform.size for transform, _ in transforms)
-        if highest * period * largest > 6.0 * resolution.most_nodes:
+        if nodes > resolution.most_nodes or nodes * largest > resolution.most_work:
             raise TooSlow
 
 

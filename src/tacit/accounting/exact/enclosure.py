@@ -105,12 +105,19 @@ def invert(profile: Profile, delta: float, guess: float) -> EpsilonBracket:
 
 
 def _newton(profile: Profile, delta: float, guess: float) -> float:
-    """Solves ln δ(ε) = ln δ from a guess; the answer is only a starting point."""
-    epsilon = guess
-    for _ in range(40):
+    """Solves ln δ(ε) = ln δ from a guess; the answer is only a starting point.
+
+    Far above the ε that a profile was prepared for its errors drown it: back off from there.
+    """
+    epsilon, sound = guess, 0.0
+    for _ in range(60):
         found = profile.enclose(epsilon)
-        if not (found.estimate > 0.0 and found.slope < 0.0):
-            break
+        if not (found.estimate > 2.0 * found.errors.above and found.slope < 0.0):
+            if epsilon - sound <= 1e-9 * epsilon:
+                break
+            epsilon = 0.5 * (epsilon + sound)
+            continue
+        sound = epsilon
         step = (math.log(found.estimate) - math.log(delta)) * found.estimate / -found.slope
         epsilon = max(0.0, epsilon + step)
         # Newton's error is about the square of its last step.

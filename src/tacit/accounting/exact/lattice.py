@@ -27,7 +27,7 @@ from tacit.accounting.exact.spectrum import Spectrum, compose
 if TYPE_CHECKING:
     from tacit.accounting.exact.lattice_loss import LatticeLoss
     from tacit.accounting.exact.resolution import Resolution
-    from tacit.accounting.exact.saddle import Saddle, Search
+    from tacit.accounting.exact.saddle import Aim, Search
     from tacit.accounting.exact.transforms import Floats
 
 LatticeComposition = tuple[tuple["LatticeLoss", int], ...]
@@ -62,22 +62,22 @@ class LatticeSum:
 
 
 def lay_lattice(
-    composition: LatticeComposition, search: Search, saddle: Saddle, resolution: Resolution
+    composition: LatticeComposition, search: Search, aim: Aim, resolution: Resolution
 ) -> LatticeSum:
-    """Places N nodes on the period for ε near ``saddle.epsilon``.
+    """Places N nodes on the period for ε near ``aim.epsilon``.
 
     Raises:
         TooSlow: if that takes more nodes than the resolution allows.
     """
     spacing = composition[0][0].spacing
-    aliases = bound_aliases(search, saddle, resolution.digits)
-    period = aliases.period(saddle, resolution.digits) * resolution.contour_density
+    aliases = bound_aliases(search, aim, resolution.digits)
+    period = aliases.period(aim, resolution.digits) * resolution.contour_density
     if period / spacing > resolution.most_nodes:
         raise TooSlow
     half = next_fast_len(max(8, math.ceil(0.5 * period / spacing)))
     frequencies = (math.pi / (half * spacing)) * np.arange(half + 1)
-    transforms = [(loss.tilted(saddle.tilt, 0.0, 0.0, resolution), n) for loss, n in composition]
-    spectrum = compose(transforms, saddle.tilt, frequencies, resolution.unit_roundoff)
+    transforms = [(loss.tilted(aim.tilt, 0.0, 0.0, resolution), n) for loss, n in composition]
+    spectrum = compose(transforms, aim.tilt, frequencies, resolution.unit_roundoff)
     weights = np.full(half + 1, 1.0 / half)
     weights[0] = weights[-1] = 0.5 / half
     z = spectrum.tilts

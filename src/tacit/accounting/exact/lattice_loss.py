@@ -12,6 +12,8 @@ import numpy as np
 from tacit.accounting.exact.transforms import NodeErrors
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from tacit.accounting.exact.resolution import Resolution
     from tacit.accounting.exact.transforms import Complexes, Floats
 
@@ -41,9 +43,14 @@ class LatticeLoss:
     mass_error: float = _SAFETY
 
     @cached_property
+    def support(self) -> NDArray[np.intp]:
+        """Where ``masses`` is not 0: a gridded discrete loss is mostly holes."""
+        return np.flatnonzero(self.masses)
+
+    @cached_property
     def losses(self) -> Floats:
-        """The losses at which the masses sit."""
-        return self.offset + self.spacing * np.arange(self.first, self.first + len(self.masses))
+        """The losses that have mass."""
+        return self.offset + self.spacing * (self.first + self.support)
 
     @property
     def largest(self) -> float:
@@ -57,9 +64,9 @@ class LatticeLoss:
 
     @cached_property
     def log_masses(self) -> Floats:
-        """Ln of the masses."""
-        with np.errstate(divide="ignore"):
-            return np.log(self.masses)
+        """Ln of the masses there."""
+        found: Floats = np.log(self.masses[self.support])
+        return found
 
     def real_line(self, reach: float, digits: float) -> LatticeLoss:  # noqa: ARG002
         """Itself: the sum serves every tilt."""
@@ -80,7 +87,9 @@ class LatticeLoss:
         log_mgf = self.moments(tilt)[0]
         beyond = self.truncation(tilt) * math.exp(min(-log_mgf, 700.0))
         reach = tilt * float(np.abs(self.losses).max())
-        return log_mgf + math.log1p(beyond) + self.mass_error + _SAFETY * (len(self.masses) + reach)
+        return (
+            log_mgf + math.log1p(beyond) + self.mass_error + _SAFETY * (len(self.support) + reach)
+        )
 
     def truncation(self, tilt: float) -> float:
         """Bound on E[exp(tilt·L)] over the losses left out (not relative to M)."""
@@ -123,7 +132,7 @@ class TiltedLattice:
     @property
     def size(self) -> int:
         """How many numbers one frequency costs."""
-        return len(self.loss.masses)
+        return len(self.loss.support)
 
     @property
     def log_mgf(self) -> float:
@@ -153,34 +162,46 @@ class TiltedLattice:
     @property
     def log_mgf_error(self) -> NodeErrors:
         """Bounds on the error of ``log_mgf``."""
-        depth = math.log2(len(self.loss.masses) + 1.0)
+        depth = math.log2(len(self.loss.support) + 1.0)
         return NodeErrors(
             truncation=self._truncation, rounding=self._conditioning + _SAFETY * (4.0 + depth)
         )
 
     def ratio(self, frequencies: Floats) -> tuple[Floats, Floats]:
         """Real and imaginary part of M(tilt + iu)·exp(-iu·centre)/M(tilt) - 1."""
-        if len(self.loss.masses) > _MANY and len(frequencies) > _MANY:
+        whole_period = abs(float(frequencies[-1]) * self.loss.spacing - math.pi) < 1e-9
+        if whole_period and len(self.mass) * len(frequencies) > _MANY:
             ratio = self._by_fourier(frequencies)
         else:
-            spread = self.loss.losses - self.centre
-            ratio = np.exp(1j * np.multiply.outer(frequencies, spread)) @ self.mass
+            ratio = self._by_rows(frequencies)
         return ratio.real - 1.0, ratio.imag
+
+    def _by_rows(self, frequencies: Floats) -> Complexes:
+        """Frequency by frequency, some at a time to spare memory."""
+        spread = self.loss.losses - self.centre
+        some = max(1, _TABLE // len(spread))
+        rows = [
+            np.exp(1j * np.multiply.outer(frequencies[k : k + some], spread)) @ self.mass
+            for k in range(0, len(frequencies), some)
+        ]
+        return np.concatenate(rows)
 
     def _by_fourier(self, frequencies: Floats) -> Complexes:
         """All frequencies 2πm/(N·spacing), m = 0…N/2, at once."""
-        size = round(2.0 * math.pi / (frequencies[1] * self.loss.spacing))
-        wrapped = np.bincount(np.arange(len(self.mass)) % size, self.mass, minlength=size)
+        size = 2 * (len(frequencies) - 1)
+        wrapped = np.bincount(self.loss.support % size, self.mass, minlength=size)
         found = np.conj(np.fft.rfft(wrapped))
         turned: Complexes = found * np.exp(
-            1j * frequencies * (float(self.loss.losses[0]) - self.centre)
+            1j
+            * frequencies
+            * (self.loss.offset + self.loss.spacing * self.loss.first - self.centre)
         )
         return turned
 
     def ratio_error(self, frequencies: Floats) -> NodeErrors:
         """Bounds on the error of ``ratio``."""
         reach = float(self.mass @ np.abs(self.loss.losses)) + abs(self.centre)
-        sums = 2.0 * math.log2(len(self.mass) + len(frequencies) + 2.0) + min(len(self.mass), _MANY)
+        sums = 2.0 * math.log2(len(self.mass) + len(frequencies) + 2.0) + len(self.mass)
         rounding = self._conditioning + _SAFETY * (4.0 + sums + reach * frequencies)
         return NodeErrors(truncation=2.0 * self._truncation, rounding=rounding)
 
@@ -189,4 +210,5 @@ class TiltedLattice:
         return 0.0
 
 
-_MANY = 256
+_MANY = 30_000  # masses times frequencies, from which the Fourier transform is faster
+_TABLE = 1_000_000  # numbers in a table of rows

@@ -138,7 +138,9 @@ class MixturePair:
         Raises:
             TooSlow: if that takes more nodes than the resolution allows.
         """
-        distance, growth = self._strip(tilt, frequency, digits)
+        stiffness = self._stiffness(tilt)
+        distance = math.sqrt(2.0 * digits / stiffness)
+        distance, growth = self._growth(distance, tilt, frequency)
         step = 2.0 * math.pi * distance / (digits + growth) / resolution.output_density
         # A step with a short mantissa makes every node index·step exact.
         scale = 2.0 ** (math.floor(math.log2(step)) - 9)
@@ -146,7 +148,7 @@ class MixturePair:
         width = resolution.output_reach * math.sqrt(2.0 * digits) * self.sigma
         first = math.floor((-self.drift(tilt, up=False) - width) / step)
         last = math.ceil((self.drift(tilt, up=True) + width) / step)
-        if last - first > resolution.most_nodes:
+        if last - first > resolution.most_outputs:
             raise TooSlow
         x = (step * np.arange(first, last + 1)).astype(resolution.dtype)
         variance = self.sigma**2
@@ -154,8 +156,20 @@ class MixturePair:
         log_bottom = self.denominator.log_ratio(x, variance)
         constant = math.log(step / self.sigma) - 0.5 * math.log(2.0 * math.pi)
         log_noise = x * x * (-0.5 / variance) + constant
-        error = alias_error(growth, distance, step)
-        return Nodes(self, step, error, x, log_top, log_bottom, log_noise)
+        strips = self._strips(step, tilt, frequency)
+        return Nodes(self, step, strips, x, log_top, log_bottom, log_noise)
+
+    def _strips(
+        self, step: float, tilt: float, frequency: float
+    ) -> tuple[tuple[float, float], ...]:
+        """Error bounds by strips of several widths: (bound at frequency 0, growth of its ln)."""
+        pull = (self.numerator.reach + self.denominator.reach) / self.sigma**2
+        found = []
+        for share in (0.0, 0.5, 1.0):
+            best = (2.0 * math.pi / step - share * frequency * pull) / self._stiffness(tilt)
+            distance, growth = self._growth(max(best, 0.01 * step), tilt, 0.0)
+            found.append((alias_error(growth, distance, step), pull * distance))
+        return tuple(found)
 
     def drift(self, tilt: float, *, up: bool) -> float:
         """How far tilting can move the integrand's mass up (or down) from 0.
@@ -167,14 +181,18 @@ class MixturePair:
         fall = max(0.0, -min(bottom) if up else max(bottom))
         return (tilt + 1.0) * rise + tilt * fall
 
-    def _strip(self, tilt: float, frequency: float, digits: float) -> tuple[float, float]:
-        """A distance a from the real line, and ln of the integrand's growth out there.
+    def _stiffness(self, tilt: float) -> float:
+        """Twice the growth per squared distance from the real line, near it."""
+        variance = self.sigma**2
+        return 1.0 / variance + tilt * (0.5 * self.denominator.reach / variance) ** 2
 
-        The distance is about the one that lets the step be largest; any would be valid.
+    def _growth(self, distance: float, tilt: float, frequency: float) -> tuple[float, float]:
+        """A distance within the strip, and ln of the integrand's growth out there.
+
+        Any distance gives a valid error bound; the caller's is about the best.
         """
         variance, bottom = self.sigma**2, self.denominator.reach
-        stiffness = 1.0 / variance + tilt * (0.5 * bottom / variance) ** 2
-        distance = min(math.sqrt(2.0 * digits / stiffness), 0.9 * math.pi * variance / self.reach)
+        distance = min(distance, 0.9 * math.pi * variance / self.reach)
         angle = distance / variance
         growth = 0.5 * distance * angle + frequency * (self.numerator.reach + bottom) * angle
         return distance, growth - tilt * math.log(math.cos(0.5 * bottom * angle))
@@ -187,7 +205,8 @@ class Nodes:
     Attributes:
         pair: The pair whose moment-generating function it integrates.
         step: The distance between nodes.
-        quadrature_error: Bound on the rule's error relative to M, wherever the nodes serve.
+        strips: Bounds on the rule's error, relative to M: at frequency 0, and how fast ln of it
+            grows with the frequency.
         x: The nodes.
         log_top: ln w₊ there.
         log_bottom: ln w₋ there.
@@ -196,7 +215,7 @@ class Nodes:
 
     pair: MixturePair
     step: float
-    quadrature_error: float
+    strips: tuple[tuple[float, float], ...]
     x: Floats
     log_top: Floats
     log_bottom: Floats
@@ -238,6 +257,19 @@ class Nodes:
         truncation = self.truncation_error(tilt) * math.exp(min(-log_sum, 700.0))
         # The last term covers rounding: some hundred nodes of exponents below a thousand.
         return log_sum + math.log1p(truncation) - math.log1p(-self.quadrature_error) + 1e-11
+
+    @cached_property
+    def quadrature_error(self) -> float:
+        """Bound on the rule's error relative to M, at every real tilt that the nodes serve."""
+        return min(error for error, _ in self.strips)
+
+    def quadrature_errors(self, frequencies: Floats) -> Floats:
+        """The same off the real line."""
+        bounds = [
+            error * np.exp(np.minimum(rate * frequencies, 690.0)) for error, rate in self.strips
+        ]
+        least: Floats = np.minimum.reduce(bounds)
+        return least
 
     def truncation_error(self, tilt: float) -> float:
         """Bound on what the nodes beyond both ends would add, at this tilt (not relative).

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     Transforms = Sequence[tuple[Transform, int]]
 
 
+_CAUSES = ("truncation", "quadrature", "rounding")
+_HOPELESS = 500.0  # ln of an error beyond which nothing is said
 _FLOOR = 1e-15  # |M(z)/M(z₀)| below this is raised to it, and charged
 
 
@@ -31,22 +33,30 @@ class Product:
     causes: Mapping[str, Floats]
 
     def errors(self, weights: Floats) -> ErrorTerms:
-        """Bounds on Σ weights·|error of Φ|, shared out among the causes."""
-        total = sum(self.causes.values())
-        grown = np.minimum(self.log_modulus + total, 700.0)
-        change = np.where(
-            total < 1.0,
-            np.exp(self.log_modulus) * np.expm1(np.minimum(total, 1.0)),
-            np.exp(grown),
-        )
-        per_unit = weights * change / np.maximum(total, 1e-300)
-        return ErrorTerms(**{cause: float(per_unit @ part) for cause, part in self.causes.items()})
+        """Bounds on Σ weights·|error of Φ|, by cause.
+
+        What the causes do together beyond the sum of what each does alone goes to the largest.
+        """
+        parts = np.stack([self.causes[name] for name in _CAUSES])
+        total = parts.sum(axis=0)
+        if not float(total.max()) < _HOPELESS:
+            return ErrorTerms(truncation=math.inf, quadrature=math.inf, rounding=math.inf)
+        alone = self._changes(parts)
+        together = self._changes(total) - alone.sum(axis=0)
+        alone[parts.argmax(axis=0), np.arange(len(total))] += np.maximum(together, 0.0)
+        return ErrorTerms(**dict(zip(_CAUSES, (alone @ weights).tolist(), strict=True)))
+
+    def _changes(self, exponents: Floats) -> Floats:
+        """|Φ|·(exp(exponents) - 1), however small |Φ| and however large the exponents."""
+        small = np.exp(self.log_modulus) * np.expm1(np.minimum(exponents, 1.0))
+        found: Floats = np.where(exponents < 1.0, small, np.exp(self.log_modulus + exponents))
+        return found
 
 
 def product_of(transforms: Transforms, frequencies: Floats) -> Product:
     """Multiplies the transforms' powers at the frequencies."""
     size = len(frequencies)
-    causes = {name: np.zeros(size) for name in ("truncation", "quadrature", "rounding")}
+    causes = {name: np.zeros(size) for name in _CAUSES}
     product = Product(np.zeros(size), np.zeros(size), np.zeros(size), causes)
     for transform, count in transforms:
         real, imaginary = transform.ratio(frequencies)

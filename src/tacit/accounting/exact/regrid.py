@@ -12,10 +12,11 @@ import numpy as np
 from tacit.accounting.exact.aliasing import bound_aliases
 from tacit.accounting.exact.bracket import Bracket
 from tacit.accounting.exact.closed_form import LaplaceLoss
-from tacit.accounting.exact.enclosure import TooSlow, invert
+from tacit.accounting.exact.enclosure import invert
 from tacit.accounting.exact.grid import Gridded, grid_down, grid_up
 from tacit.accounting.exact.lattice import lay_lattice
-from tacit.accounting.exact.saddle import Saddle, Search
+from tacit.accounting.exact.reach import lay_within_reach
+from tacit.accounting.exact.saddle import Search
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,19 +25,20 @@ if TYPE_CHECKING:
     from tacit.accounting.exact.lattice import LatticeComposition
     from tacit.accounting.exact.pairs import Direction
     from tacit.accounting.exact.resolution import Resolution
+    from tacit.accounting.exact.saddle import Aim
     from tacit.accounting.exact.transforms import Floats
 
     Move = Callable[[Cells, float], Gridded]
-    Aim = Callable[[Search, float], Saddle]
 
-_NODES = 2**18  # of the lattice, about: more would narrow the bracket
-_FINER = 4.0  # cells are this much finer than the lattice
+_NODES = 2**17  # of the lattice, about: more would narrow the bracket
+_FINER = 3.0  # cells are this much finer than the lattice
 _PILOT_STEP = 0.01
+_PILOT_RETREAT = 0.9
 
 
 def epsilon_on_grid(direction: Direction, delta: float, resolution: Resolution) -> Bracket:
     """Certified ends of ε(δ); the upper one is infinite if the lattice would be too large."""
-    spacing = _spacing(direction, lambda search, room: search.for_delta(room), delta, resolution)
+    spacing = _spacing(direction, lambda search: search.for_delta(delta), resolution)
     ends = []
     for move in (grid_down, grid_up):
         composition, infinite = _gridded(direction, spacing, move)
@@ -48,29 +50,32 @@ def _epsilon(composition: LatticeComposition, delta: float, resolution: Resoluti
     if delta <= 0.0:
         return Bracket(0.0, math.inf, "grid")
     search = Search(composition)
-    saddle = search.for_delta(delta)
-    try:
-        profile = lay_lattice(composition, search, saddle, resolution)
-    except TooSlow:
-        return Bracket(0.0, math.inf, "grid")
-    found = invert(profile, delta, max(0.0, saddle.epsilon))
-    return Bracket(found.lower, found.upper, "grid")
+    aim = search.for_delta(delta)
+    for profile, nearer in lay_within_reach(lay_lattice, composition, search, aim, resolution):
+        found = invert(profile, delta, max(0.0, aim.epsilon))
+        return Bracket(found.lower, found.upper, "grid", nearer.tilt)
+    return Bracket(0.0, math.inf, "grid")
 
 
 def delta_on_grid(direction: Direction, epsilon: float, resolution: Resolution) -> Bracket:
     """Certified ends of δ(ε); the upper one is 1 if the lattice would be too large."""
-    spacing = _spacing(direction, lambda search, at: search.for_epsilon(at), epsilon, resolution)
+    spacing = _spacing(direction, lambda search: search.for_epsilon(epsilon), resolution)
     ends = []
     for move in (grid_down, grid_up):
         composition, infinite = _gridded(direction, spacing, move)
-        search = Search(composition)
-        try:
-            profile = lay_lattice(composition, search, search.for_epsilon(epsilon), resolution)
-        except TooSlow:
-            return Bracket(0.0, 1.0, "grid")
+        ends.append(_delta(composition, epsilon, infinite, resolution))
+    return Bracket(ends[0].lower, ends[1].upper, "grid")
+
+
+def _delta(
+    composition: LatticeComposition, epsilon: float, infinite: float, resolution: Resolution
+) -> Bracket:
+    search = Search(composition)
+    aim = search.for_epsilon(epsilon)
+    for profile, _ in lay_within_reach(lay_lattice, composition, search, aim, resolution):
         found = profile.enclose(epsilon)
-        ends.append((found.lower + infinite, min(1.0, found.upper + infinite)))
-    return Bracket(ends[0][0], ends[1][1], "grid")
+        return Bracket(found.lower + infinite, min(1.0, found.upper + infinite), "grid")
+    return Bracket(0.0, 1.0, "grid")
 
 
 def _gridded(direction: Direction, spacing: float, move: Move) -> tuple[LatticeComposition, float]:
@@ -83,16 +88,18 @@ def _gridded(direction: Direction, spacing: float, move: Move) -> tuple[LatticeC
     return tuple((one.loss, count) for one, count in gridded), -math.expm1(survival)
 
 
-def _spacing(direction: Direction, aim: Aim, target: float, resolution: Resolution) -> float:
+def _spacing(
+    direction: Direction, take_aim: Callable[[Search], Aim], resolution: Resolution
+) -> float:
     """A spacing at which the lattice has about ``_NODES`` points.
 
     A pilot on coarse cells says how long the period must be. Laplace losses end in two atoms, which
     a spacing that divides their distance leaves where they are.
     """
     pilot = Search(tuple((_Pilot(pair.cells(_PILOT_STEP)), count) for pair, count in direction))
-    saddle = aim(pilot, target)
-    aliases = bound_aliases(pilot, saddle, resolution.digits)
-    spacing = aliases.period(saddle, resolution.digits) / _NODES
+    aim = pilot.retreat(take_aim(pilot), _PILOT_RETREAT)
+    aliases = bound_aliases(pilot, aim, resolution.digits)
+    spacing = aliases.period(aim, resolution.digits) / _NODES
     for pair, _ in direction:
         if isinstance(pair.loss, LaplaceLoss):
             return pair.loss.distance / math.ceil(pair.loss.distance / spacing)

@@ -31,8 +31,12 @@ class Resolution:
     """Range of u, relative to what the error bound asks for (tail error)."""
     dtype: type[np.floating[Any]] = np.float64
     """Arithmetic in which the nodes are computed (rounding error)."""
+    most_outputs: int = 100_000
+    """Nodes in x past which the contour gives up."""
     most_nodes: int = 4_000_000
-    """Size of the largest table of nodes; past it the contour gives up."""
+    """Nodes in u past which a sum gives up."""
+    most_work: float = 1e8
+    """Nodes in x times nodes in u past which the contour gives up."""
 
     @property
     def digits(self) -> float:

@@ -13,11 +13,12 @@ if TYPE_CHECKING:
 
 _LEAST_TILT, _MOST_TILT = 1e-9, 1e7
 _AHEAD = 3.0
+_CLIFF = 1e-6  # how near to a cliff, in ln z, the search ends
 
 
 @dataclass(frozen=True)
-class Saddle:
-    """A tilt z, with ln M and its first two derivatives there."""
+class Point:
+    """A tilt z on the real line, with ln M and its first two derivatives there."""
 
     tilt: float
     log_mgf: float
@@ -25,20 +26,34 @@ class Saddle:
     variance: float
 
     @property
-    def epsilon(self) -> float:
-        """The ε whose integrand exp(ln M(z) - zε)/(z(z+1)) has its saddle at this tilt."""
+    def saddle_epsilon(self) -> float:
+        """The ε whose integrand exp(ln M(z) - zε)/(z(z+1)) has its saddle here."""
         return self.mean - 1.0 / self.tilt - 1.0 / (self.tilt + 1.0)
 
     @property
     def curvature(self) -> float:
-        """The second derivative of the integrand's logarithm at the saddle."""
+        """The second derivative of the integrand's logarithm."""
         return self.variance + self.tilt**-2 + (self.tilt + 1.0) ** -2
 
     @property
-    def log_delta(self) -> float:
-        """Ln δ at ``epsilon``, by the saddle-point approximation."""
-        height = self.log_mgf - self.tilt * self.epsilon - math.log(self.tilt * (self.tilt + 1.0))
-        return height - 0.5 * math.log(2.0 * math.pi * self.curvature)
+    def log_height(self) -> float:
+        """Ln δ + tilt·ε by the saddle-point approximation."""
+        width = 0.5 * math.log(2.0 * math.pi * self.curvature)
+        return self.log_mgf - math.log(self.tilt * (self.tilt + 1.0)) - width
+
+
+@dataclass(frozen=True)
+class Aim:
+    """Through which tilt to integrate, and about which (ε, ln δ) the integral is to be sharp."""
+
+    point: Point
+    epsilon: float
+    log_delta: float
+
+    @property
+    def tilt(self) -> float:
+        """The real part of the contour."""
+        return self.point.tilt
 
 
 class Search:
@@ -49,7 +64,7 @@ class Search:
         self._reach = 0.0
         self._lines: list[tuple[RealLine, int]] = []
 
-    def at(self, tilt: float, reach: float) -> Saddle:
+    def at(self, tilt: float, reach: float) -> Point:
         """Ln M and its derivatives at ``tilt``; new nodes, if any are laid, go up to ``reach``."""
         self._extend(tilt, reach)
         log_mgf = mean = variance = 0.0
@@ -58,7 +73,7 @@ class Search:
             log_mgf += count * one[0]
             mean += count * one[1]
             variance += count * one[2]
-        return Saddle(tilt, log_mgf, mean, variance)
+        return Point(tilt, log_mgf, mean, variance)
 
     def log_mgf_bound(self, tilt: float) -> float:
         """A certain upper bound on ln M at ``tilt``."""
@@ -73,43 +88,55 @@ class Search:
                 for loss, count in self._composition
             ]
 
-    def for_delta(self, delta: float) -> Saddle:
-        """The saddle at which the approximate δ equals ``delta``."""
+    def for_delta(self, delta: float) -> Aim:
+        """Aims at ``delta``."""
         goal = math.log(delta)
         variance = math.fsum(count * loss.rough_variance for loss, count in self._composition)
         guess = math.sqrt(max(-2.0 * goal, 1.0) / max(variance, 1e-300))
-        return self._solve(
-            lambda saddle: saddle.log_delta - goal,
-            lambda saddle: -(saddle.tilt**2) * saddle.curvature,
-            guess,
-        )
+        point = self._solve(lambda at: at.log_height - at.tilt * at.saddle_epsilon - goal, guess)
+        return _aim_at_delta(point, goal)
 
-    def for_epsilon(self, epsilon: float, guess: float = 2.0) -> Saddle:
-        """The saddle of the integrand of δ(``epsilon``)."""
-        return self._solve(
-            lambda saddle: (epsilon - saddle.epsilon) * saddle.tilt,
-            lambda saddle: -(saddle.tilt**2) * saddle.curvature,
-            guess,
-        )
+    def for_epsilon(self, epsilon: float, guess: float = 2.0) -> Aim:
+        """Aims at ``epsilon``."""
+        point = self._solve(lambda at: (epsilon - at.saddle_epsilon) * at.tilt, guess)
+        return _aim_at_epsilon(point, epsilon)
 
-    def _solve(
-        self, above: Callable[[Saddle], float], slope: Callable[[Saddle], float], guess: float
-    ) -> Saddle:
-        """Safeguarded Newton iteration in ln z for a function that falls as z grows."""
+    def retreat(self, aim: Aim, factor: float) -> Aim:
+        """The same ε through a smaller tilt: less sharp, but farther from where ln M explodes."""
+        tilt = factor * aim.tilt
+        return _aim_at_epsilon(self.at(tilt, _AHEAD * tilt), aim.epsilon)
+
+    def _solve(self, above: Callable[[Point], float], guess: float) -> Point:
+        """Safeguarded Newton iteration in ln z for a function that falls as z grows.
+
+        Its slope is about -z²·curvature. Where rare outputs take over, ln M explodes and the
+        function falls off a cliff; the iteration then ends on the near side.
+        """
         low, high = math.log(_LEAST_TILT), math.log(_MOST_TILT)
         place = min(max(math.log(guess), low), high)
         # Far enough for the steps to come, and for the tilt that bounds the aliases.
-        saddle = self.at(math.exp(place), reach=_AHEAD * math.exp(place))
+        point = self.at(math.exp(place), reach=_AHEAD * math.exp(place))
+        near = None
         for _ in range(80):
-            excess = above(saddle)
+            excess = above(point)
             low, high = (place, high) if excess > 0.0 else (low, place)
-            step = min(max(-excess / slope(saddle), -2.0), 2.0)
-            if (abs(step) < 0.05 and abs(excess) < 0.3) or high - low < 1e-6:
-                break
+            near = point if excess > 0.0 else near
+            step = min(max(excess / (point.tilt**2 * point.curvature), -2.0), 2.0)
+            if abs(step) < 0.05 and abs(excess) < 0.3:
+                return point
+            if high - low < _CLIFF and near is not None:
+                return near
             if excess < -10.0:
-                # Past the point where rare outputs take over, ln M grows exponentially in z and
-                # Newton's steps are too short by far.
+                # Beyond the cliff Newton's steps are too short by far.
                 step = min(step, -0.25)
             place = place + step if low < place + step < high else 0.5 * (low + high)
-            saddle = self.at(math.exp(place), reach=_AHEAD * math.exp(place))
-        return saddle
+            point = self.at(math.exp(place), reach=_AHEAD * math.exp(place))
+        return point
+
+
+def _aim_at_delta(point: Point, log_delta: float) -> Aim:
+    return Aim(point, (point.log_height - log_delta) / point.tilt, log_delta)
+
+
+def _aim_at_epsilon(point: Point, epsilon: float) -> Aim:
+    return Aim(point, epsilon, min(0.0, point.log_height - point.tilt * epsilon))

@@ -135,10 +135,9 @@ def _from_cells(make: Callable[[float], Cells], base: PairLoss) -> PairLoss:
     if not two_outputs or base.infinite > 0.0:
         return PairLoss(make)
     cells = make(1.0)
-    keep = np.isfinite(cells.low)
-    order = np.argsort(cells.low[keep])
-    loss, mass = cells.low[keep][order], cells.p[keep][order]
-    return PairLoss(make, LatticeLoss(float(loss[0]), float(loss[1] - loss[0]), 0, mass))
+    order = np.argsort(cells.low)
+    first, last = cells.low[order].tolist()
+    return PairLoss(make, LatticeLoss(first, last - first, 0, cells.p[order]))
 
 
 def without_replacement_part(event: SampledWithoutReplacement, adjacency: Adjacency) -> Part | None:

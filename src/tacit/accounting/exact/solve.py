@@ -16,19 +16,20 @@ from tacit.accounting.exact.enclosure import Enclosure, TooSlow, invert
 from tacit.accounting.exact.lattice import lay_lattice
 from tacit.accounting.exact.lattice_loss import LatticeLoss
 from tacit.accounting.exact.mixture import MixtureLoss
+from tacit.accounting.exact.reach import lay_within_reach
 from tacit.accounting.exact.regrid import delta_on_grid, epsilon_on_grid
 from tacit.accounting.exact.saddle import Search
 from tacit.accounting.exact.single import GaussianProfile, LaplaceProfile, MixtureProfile
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tacit.accounting.exact.enclosure import Profile
     from tacit.accounting.exact.lattice import LatticeComposition
     from tacit.accounting.exact.pairs import Direction
     from tacit.accounting.exact.resolution import Resolution
-    from tacit.accounting.exact.saddle import Saddle
+    from tacit.accounting.exact.saddle import Aim
     from tacit.accounting.exact.transforms import Composition
-
-_TIGHT = 1e-10  # a bracket wider than this, relative to max(1, ε), is worth a second contour
 
 
 def infinite_mass(direction: Direction) -> float:
@@ -49,14 +50,54 @@ def epsilon_bracket(direction: Direction, delta: float, resolution: Resolution) 
         return Bracket(math.inf if room < -1e-13 * delta else 0.0, math.inf, "closed form")
     closed = _closed_form(direction)
     if closed is not None:
-        found = invert(closed, room, closed.guess(room))
-        return Bracket(found.lower, found.upper, "closed form")
+        ends = invert(closed, room, closed.guess(room))
+        return Bracket(ends.lower, ends.upper, "closed form")
+    found = Bracket(0.0, math.inf, "none")
     if all(pair.loss is not None for pair, _ in direction):
-        try:
-            return _by_transform(direction, room, resolution)
-        except TooSlow:
-            pass
-    return epsilon_on_grid(direction, delta, resolution)
+        composition = _composition(direction)
+        if _might_be_nothing(composition, room) and _total_variation_bound(direction) <= room:
+            return Bracket(0.0, 0.0, "closed form")
+        found = _epsilon_by_transform(composition, room, resolution)
+    if found.is_usable:
+        return found
+    return found.within(epsilon_on_grid(direction, delta, resolution))
+
+
+def _might_be_nothing(composition: Composition, delta: float) -> bool:
+    """A cheap look at whether δ(0) could be below ``delta`` by adding up single steps."""
+    spreads = (count * math.sqrt(loss.rough_variance) for loss, count in composition)
+    return math.fsum(spreads) <= 8.0 * delta
+
+
+def _total_variation_bound(direction: Direction) -> float:
+    """Σ counts·δ_single(0), which bounds δ(0) of the composition; infinite if one is unknown."""
+    total = 0.0
+    for pair, count in direction:
+        single = _closed_form(((pair, 1),))
+        total += count * single.enclose(0.0).upper if single is not None else math.inf
+    return total
+
+
+def _composition(direction: Direction) -> Composition:
+    return cast("Composition", tuple((pair.loss, count) for pair, count in direction))
+
+
+def _epsilon_by_transform(
+    composition: Composition, delta: float, resolution: Resolution
+) -> Bracket:
+    search = Search(composition)
+    found = Bracket(0.0, math.inf, "none")
+    try:
+        aim = search.for_delta(delta)
+    except TooSlow:
+        return found
+    for profile, nearer, method in _sums(composition, search, aim, resolution):
+        ends = invert(profile, delta, max(0.0, aim.epsilon))
+        before, found = found, found.within(Bracket(ends.lower, ends.upper, method, nearer.tilt))
+        # A second sum may narrow a bracket that the first left wide; a third hardly does.
+        if found.is_tight or before.is_usable:
+            break
+    return found
 
 
 def delta_bracket(
@@ -66,24 +107,35 @@ def delta_bracket(
     infinite = infinite_mass(direction)
     closed = _closed_form(direction)
     if closed is not None:
-        return _with_infinite(closed.enclose(epsilon), infinite, "closed form")
+        return _with_infinite(closed.enclose(epsilon), "closed form", infinite)
     if all(pair.loss is not None for pair, _ in direction):
-        composition = cast("Composition", tuple((pair.loss, count) for pair, count in direction))
+        composition = _composition(direction)
         most = math.fsum(count * loss.largest for loss, count in composition)
         if epsilon > most * (1.0 + 1e-12):
             return Bracket(infinite * (1.0 - 1e-15), infinite * (1.0 + 1e-15), "closed form")
-        search = Search(composition)
-        try:
-            profile, method = _lay(
-                composition, search, search.for_epsilon(epsilon, tilt), resolution
-            )
-            return _with_infinite(profile.enclose(epsilon), infinite, method)
-        except TooSlow:
-            pass
+        found = _delta_by_transform(composition, epsilon, resolution, tilt)
+        if found is not None:
+            return _with_infinite(*found, infinite)
     return delta_on_grid(direction, epsilon, resolution)
 
 
-def _with_infinite(found: Enclosure, infinite: float, method: str) -> Bracket:
+def _delta_by_transform(
+    composition: Composition, epsilon: float, resolution: Resolution, tilt: float
+) -> tuple[Enclosure, str] | None:
+    """The first sum that is good to a percent, if there is one."""
+    search = Search(composition)
+    try:
+        aim = search.for_epsilon(epsilon, tilt)
+    except TooSlow:
+        return None
+    for profile, _, method in _sums(composition, search, aim, resolution):
+        found = profile.enclose(epsilon)
+        if found.errors.below < 0.01 * found.estimate:
+            return found, method
+    return None
+
+
+def _with_infinite(found: Enclosure, method: str, infinite: float) -> Bracket:
     margin = 1e-15 * infinite
     upper = min(1.0, found.upper + infinite + margin)
     return Bracket(max(0.0, found.lower + infinite - margin), upper, method)
@@ -105,33 +157,15 @@ def _closed_form(
     return None
 
 
-def _by_transform(direction: Direction, delta: float, resolution: Resolution) -> Bracket:
-    composition = cast("Composition", tuple((pair.loss, count) for pair, count in direction))
-    search = Search(composition)
-    saddle = search.for_delta(delta)
-    found = _invert_at(composition, search, saddle, delta, resolution)
-    if found.upper - found.lower > _TIGHT * max(1.0, found.upper) and math.isfinite(found.upper):
-        # The saddle belongs to an ε that turned out wrong: pass the contour through the right one.
-        again = search.for_epsilon(0.5 * (found.lower + found.upper))
-        found = found.within(_invert_at(composition, search, again, delta, resolution))
-    return found
-
-
-def _invert_at(
-    composition: Composition, search: Search, saddle: Saddle, delta: float, resolution: Resolution
-) -> Bracket:
-    profile, method = _lay(composition, search, saddle, resolution)
-    found = invert(profile, delta, max(0.0, saddle.epsilon))
-    return Bracket(found.lower, found.upper, method, saddle.tilt)
-
-
-def _lay(
-    composition: Composition, search: Search, saddle: Saddle, resolution: Resolution
-) -> tuple[Profile, str]:
+def _sums(
+    composition: Composition, search: Search, aim: Aim, resolution: Resolution
+) -> Iterator[tuple[Profile, Aim, str]]:
+    """The sums that can be laid about ``aim``, the sharpest first."""
     lattices = [loss for loss, _ in composition if isinstance(loss, LatticeLoss)]
     if len(lattices) < len(composition):
-        return lay_contour(composition, search, saddle, resolution), "contour"
-    if len({loss.spacing for loss in lattices}) > 1:
-        raise TooSlow
-    together = cast("LatticeComposition", composition)
-    return lay_lattice(together, search, saddle, resolution), "lattice"
+        for contour, nearer in lay_within_reach(lay_contour, composition, search, aim, resolution):
+            yield contour, nearer, "contour"
+    elif len({loss.spacing for loss in lattices}) == 1:
+        together = cast("LatticeComposition", composition)
+        for lattice, nearer in lay_within_reach(lay_lattice, together, search, aim, resolution):
+            yield lattice, nearer, "lattice"

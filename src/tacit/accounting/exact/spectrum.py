@@ -57,8 +57,7 @@ class Spectrum:
         The phases exp(iu(centre - ε)) are exact here; ``enclose`` accounts for their rounding.
         """
         # The sum's errors are multiplied by the scale, and so by what the scale may be off.
-        swollen = kernel * math.exp(min(self.scale_errors.above, 700.0))
-        errors = self.product.errors(swollen)
+        errors = self.product.errors(kernel * (1.0 + min(self.scale_errors.above, 1e100)))
         sizes = kernel * np.exp(self.product.log_modulus)
         sum_and_powers = len(sizes) + 8.0 + self.product.work
         rounding = 4.0 * self.unit_roundoff * float(sizes @ sum_and_powers)

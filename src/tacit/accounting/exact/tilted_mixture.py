@@ -69,7 +69,9 @@ class TiltedMixture:
         truncation = self.nodes.truncation_error(self.tilt) * math.exp(-self.log_mgf)
         flat, slope, phase = self.rounding
         rounding = np.minimum(2.0 * flat, slope * frequencies) + phase * frequencies
-        quadrature = 2.0 * self.nodes.quadrature_error
+        # Neither the true ratio nor the computed one is larger than about 1 in size.
+        quadrature = np.minimum(self.nodes.quadrature_errors(frequencies), 2.1)
+        quadrature += self.nodes.quadrature_error
         return NodeErrors(2.0 * (truncation + self.left_out), quadrature, rounding)
 
     def log_decay(self, frequency: float, thorough: bool) -> float:

@@ -36,8 +36,11 @@ class NodeErrors:
         )
 
 
+_HOPELESS = 1e9  # an error of ln M past which nothing is said, yet no arithmetic overflows
+
+
 def _log_error(relative: float | Floats) -> float:
-    return -math.log1p(-float(relative)) if relative < 1.0 else math.inf
+    return -math.log1p(-float(relative)) if relative < 1.0 else _HOPELESS
 
 
 class Transform(Protocol):

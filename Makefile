@@ -1,0 +1,74 @@
+# Two commands on a machine that has only Python 3.11 and make: `make demo` and `make test`.
+# The first run builds .venv with the versions of constraints.txt; the next one installs nothing.
+
+VENV := .venv
+BIN := $(VENV)/bin
+WORKERS ?= 2
+
+# The first Python of at least 3.11 that runs; `make test PYTHON=/path/to/python` overrides it.
+PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.14 python3; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
+
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+INSTALL := $(PIP) install --quiet --constraint constraints.txt
+EDITABLE := $(INSTALL) --no-build-isolation --editable
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: demo test test-slow lint format bench docs constraints clean help
+
+demo: $(VENV)/.installed  ## the main job, end to end: a privacy plan, its table and its picture
+	$(BIN)/tacit plan --examples 60000 --lot 600 --epochs 100 --sigma 4 --delta 1e-5 \
+		--plot runs/demo/plan.png
+
+test: lint  ## lint, types, rooms, doctests and tests
+	$(BIN)/python -m pytest -n $(WORKERS)
+
+test-slow: $(VENV)/.installed-dev  ## the long proofs
+	$(BIN)/python -m pytest -n $(WORKERS) -m slow
+
+lint: $(VENV)/.installed-dev  ## style, format, types and the order of the rooms
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(VENV)/.installed-dev  ## put the code into its form
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(VENV)/.installed-dev  ## the accountant beside its peers
+	$(BIN)/python benchmarks/accounting.py
+
+docs: $(VENV)/.installed-docs  ## the guide and the reference, into build/docs
+	$(BIN)/sphinx-build --fail-on-warning --keep-going --quiet docs build/docs
+	@echo "The documentation is at build/docs/index.html"
+
+constraints:  ## resolve the newest versions that pyproject.toml allows, and pin them
+	PYTHON="$(PYTHON)" sh tools/pin.sh
+
+clean:  ## remove what the other targets built, but not runs/
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find src tests benchmarks docs -name __pycache__ -type d -prune -exec rm -rf {} +
+
+help:  ## this list
+	@awk -F ':.*##' '/^[a-z-]+:.*##/ {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(VENV)/.created:
+	@test -n "$(PYTHON)" || { \
+		echo "tacit needs Python 3.11 or newer; name one with PYTHON=/path/to/python3.11" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(VENV)/.installed: pyproject.toml constraints.txt | $(VENV)/.created
+	$(INSTALL) hatchling editables
+	$(EDITABLE) '.[plots]'
+	@touch $@
+
+$(VENV)/.installed-dev: $(VENV)/.installed
+	$(EDITABLE) '.[dev]'
+	@touch $@
+
+$(VENV)/.installed-docs: $(VENV)/.installed
+	$(EDITABLE) '.[docs]'
+	@touch $@

@@ -1,0 +1,36 @@
+"""How the documentation is built: `make docs`."""
+
+import re
+
+from tacit import __version__
+
+project = "tacit"
+author = "the tacit authors"
+copyright = author
+version = release = __version__
+
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+html_theme = "furo"
+html_title = f"tacit {version}"
+
+autodoc_member_order = "bysource"
+autodoc_type_aliases = {"Event": "Event", "Adjacency": "Adjacency"}
+autodoc_default_options = {"members": True}
+napoleon_custom_sections = ["Guarantee"]
+myst_heading_anchors = 3
+
+CODE = re.compile(r"(``.*?``)")
+
+
+def _keep_bars(app, what, name, obj, options, lines):  # noqa: ARG001 (Sphinx calls it so)
+    """Lets docstrings write |x|, which reStructuredText takes for the name of a substitution."""
+    for place, line in enumerate(lines):
+        if not line.startswith((">>>", "...")):
+            parts = CODE.split(line)
+            parts[::2] = [part.replace("|", r"\|") for part in parts[::2]]
+            lines[place] = "".join(parts)
+
+
+def setup(app):
+    """Called by Sphinx."""
+    app.connect("autodoc-process-docstring", _keep_bars)

@@ -1,0 +1,62 @@
+"""What is added to δ beside the main argument: failures, and samples that were cut.
+
+A release that fails with probability m (and is then unprotected) and otherwise meets (ε, δ₀) has δ
+= m + (1-m)·δ₀. If, further, each of its two laws is only within total variation distance τ of the
+one that was analysed, δ grows by (1 + e^ε)·τ (Chua et al. 2024, for truncated Poisson sampling):
+P'(S) ≤ P(S) + τ ≤ e^ε·Q(S) + δ + τ ≤ e^ε·(Q'(S) + τ) + δ + τ.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+@dataclass(frozen=True)
+class Failures:
+    """The probability ``mass`` of a failure, and the total variation distance ``truncation``."""
+
+    mass: float = 0.0
+    truncation: float = 0.0
+
+    def epsilon(self, solve: Callable[[float], float], delta: float) -> float:
+        """The smallest ε at a total ``delta``, where ``solve`` gives it for a δ₀ without failures.
+
+        With truncation the charge (1 + e^ε)·τ depends on the answer: it is raised until the answer
+        no longer exceeds it. The last check is what makes the answer valid.
+        """
+        charge = 2.0 * self.truncation
+        for _ in range(200):
+            if delta < self.mass + charge or self.mass == 1.0:
+                break
+            value = solve((delta - self.mass - charge) / (1.0 - self.mass))
+            needed = self._charge(value)
+            if needed <= charge:
+                return value
+            charge = needed * (1.0 + 1e-9)
+        return math.inf
+
+    def delta(self, solve: Callable[[float], float], epsilon: float) -> float:
+        """The smallest total δ at ``epsilon``, where ``solve`` gives δ₀ without failures.
+
+        With truncation a smaller ε may have a smaller δ; it then serves for the larger one too.
+        """
+        if self.truncation == 0.0:
+            return min(1.0, self._total(solve, epsilon))
+        candidates = np.concatenate([[epsilon], np.linspace(0.0, min(epsilon, 700.0), 65)])
+        return min([1.0, *(self._total(solve, float(one)) for one in candidates)])
+
+    def _total(self, solve: Callable[[float], float], epsilon: float) -> float:
+        return self.mass + (1.0 - self.mass) * solve(epsilon) + self._charge(epsilon)
+
+    def _charge(self, epsilon: float) -> float:
+        """(1 + e^ε)·τ, the cost in δ of the truncation."""
+        if self.truncation == 0.0:
+            return 0.0
+        return (1.0 + math.exp(epsilon)) * self.truncation if epsilon < 700.0 else math.inf

@@ -1,0 +1,170 @@
+"""Rényi curves: functions from orders α > 1 to upper bounds on the Rényi divergence."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tacit.accounting.renyi.excess import Nodes, log_moments
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from tacit.accounting.events import RenyiCurve
+    from tacit.accounting.renyi.excess import Reading
+    from tacit.accounting.renyi.pairs import Pair
+
+    Array = NDArray[np.float64]
+
+Curve = Callable[["Array"], "Array"]
+"""Maps an array of orders, all above 1, to an upper bound at each; inf where none is known."""
+
+# Quadrature errors are below 1e-20; this covers the rounding of the sums and logarithms.
+_ROUND_UP = 1.0 + 1e-12
+_CHUNK = 64
+
+
+def linear(rho: float, below: float = math.inf) -> Curve:
+    """The curve ρα for orders under ``below``: zero- or truncated concentrated privacy."""
+
+    def curve(orders: Array) -> Array:
+        return np.where(orders < below, rho * orders, np.inf)
+
+    return curve
+
+
+def laplace(distance: float) -> Curve:
+    """Laplace noise of scale 1 around points at ``distance`` (Mironov 2017, Proposition 6).
+
+    (α-1)·D = ln(1 + (α·g((α-1)·d) + (α-1)·g(-α·d))/(2α-1)) with g(x) = e^x - 1 - x ≥ 0, which is
+    the published form without its cancellation; e^{(α-1)·d} is taken out of the logarithm.
+    """
+
+    def curve(orders: Array) -> Array:
+        kappa = orders - 1.0
+        rise, fall = kappa * distance, -orders * distance
+        small = rise < 30.0
+        with np.errstate(over="ignore"):
+            gain = orders * _bend(np.where(small, rise, 0.0)) + kappa * _bend(fall)
+        near = np.log1p(gain / (orders + kappa))
+        ratio = (orders + kappa * np.exp(fall - rise)) / (orders + kappa)
+        return np.where(small, near, rise + np.log(ratio)) / kappa * _ROUND_UP
+
+    return curve
+
+
+def _bend(x: Array) -> Array:
+    """e^x - 1 - x, by its series where it is small."""
+    series = 0.5 * x * x * (1.0 + x / 3.0 * (1.0 + x / 4.0 * (1.0 + x / 5.0 * (1.0 + x / 6.0))))
+    return np.where(np.abs(x) < 2e-3, series, np.expm1(x) - x)
+
+
+def bounded_range(epsilon: float) -> Curve:
+    """The worst choice of bounded range ε at each order (Dong, Durfee & Rogers 2020).
+
+    If the privacy loss spans [t - ε, t], the two-point pair on its ends dominates. Its moment is
+    largest at e^t = (α-1)/α · (e^{αε} - 1)/(e^{(α-1)ε} - 1). The result is at most αε²/8.
+    """
+
+    def curve(orders: Array) -> Array:
+        if epsilon == 0.0:
+            return np.zeros_like(orders)
+        kappa = orders - 1.0
+        gap = np.log(-np.expm1(-kappa * epsilon)) - np.log(-np.expm1(-orders * epsilon))
+        gap -= np.log1p(-1.0 / orders)  # ε - t, which is tiny at large orders
+        known = (gap > 0.0) & (gap < epsilon)
+        inner = np.where(known, gap, 0.5 * epsilon)
+        high = _log_expm1(inner) - _log_expm1(epsilon)
+        low = inner + _log_expm1(epsilon - inner) - _log_expm1(epsilon)
+        nodes = Nodes(np.stack([epsilon - inner, -inner], 1), np.stack([high, low], 1))
+        found = log_moments(nodes, orders, "forward") / kappa * _ROUND_UP
+        return np.where(known, found, epsilon)
+
+    return curve
+
+
+def _log_expm1(x: Array | float) -> Array:
+    """ln(e^x - 1), without overflow."""
+    result: Array = x + np.log(-np.expm1(-np.asarray(x)))
+    return result
+
+
+def tabulated(event: RenyiCurve) -> Curve:
+    """A curve known at some orders only.
+
+    D_α rises with α, so below the first order its value serves, and no value need exceed a later
+    one. (α-1)·D_α is convex in α (van Erven & Harremoës 2014, Corollary 2), so between two orders
+    its linear interpolation is an upper bound. Above the last order nothing is known.
+    """
+    known = np.asarray(event.orders)
+    values = np.minimum.accumulate(np.asarray(event.values)[::-1])[::-1]
+
+    def curve(orders: Array) -> Array:
+        inner = np.interp(orders, known, (known - 1.0) * values) / (orders - 1.0)
+        return np.where(orders <= known[0], values[0], np.where(orders <= known[-1], inner, np.inf))
+
+    return curve
+
+
+def of_pair(pair: Pair, reading: Reading, otherwise: Curve) -> Curve:
+    """The curve of a dominating pair; ``otherwise`` where the pair has too many nodes."""
+
+    def curve(orders: Array) -> Array:
+        result = np.empty_like(orders)
+        # Nodes must serve the largest order of their group, so groups hold orders of like size.
+        group = np.floor(np.log2(orders) / 4.0)
+        for label in np.unique(group):
+            (found,) = np.nonzero(group == label)
+            for start in range(0, found.size, _CHUNK):
+                some = found[start : start + _CHUNK]
+                result[some] = _of_group(pair, reading, otherwise, orders[some])
+        return result
+
+    return curve
+
+
+def _of_group(pair: Pair, reading: Reading, otherwise: Curve, orders: Array) -> Array:
+    nodes = pair.nodes(float(np.max(orders)), reading)
+    if nodes is None and orders.size > 1:
+        half = orders.size // 2
+        return np.concatenate(
+            [_of_group(pair, reading, otherwise, some) for some in (orders[:half], orders[half:])]
+        )
+    if nodes is None:
+        return otherwise(orders)
+    return log_moments(nodes, orders, reading) / (orders - 1.0) * _ROUND_UP
+
+
+def largest(*curves: Curve) -> Curve:
+    """The pointwise maximum."""
+
+    def curve(orders: Array) -> Array:
+        result: Array = np.maximum.reduce([one(orders) for one in curves])
+        return result
+
+    return curve
+
+
+def smallest(*curves: Curve) -> Curve:
+    """The pointwise minimum, for different upper bounds on the same divergence."""
+
+    def curve(orders: Array) -> Array:
+        result: Array = np.minimum.reduce([one(orders) for one in curves])
+        return result
+
+    return curve
+
+
+def total(curves: tuple[tuple[Curve, int], ...]) -> Curve:
+    """The curve of a composition: divergences of one order add up (Mironov 2017, Proposition 1)."""
+
+    def curve(orders: Array) -> Array:
+        result = np.zeros_like(orders)
+        for one, times in curves:
+            result += times * one(orders)
+        return result
+
+    return curve

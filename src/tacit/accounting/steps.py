@@ -1,0 +1,194 @@
+"""Single releases as (ε, δ) trade-offs, and how to share a δ among many of them.
+
+The composition theorems for (ε, δ) take one pair per release. A pure release needs no δ; a
+Gaussian one gives a smaller ε for a larger δ, by the analytic calibration (Balle & Wang 2018,
+Theorem 8). A sampler of rate q turns (ε, δ) into (ln(1 + q(e^ε - 1)), qδ): Balle, Barthe &
+Gaboardi 2018, Theorems 8 and 9 for Poisson and fixed-size samples; for Poisson samples and
+replaced records by their Theorem 2, which needs the release's guarantee both when the record is
+replaced and when it is left out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tacit.accounting import gaussian_profile
+from tacit.accounting.conversion import epsilon_of_curve
+from tacit.accounting.events import (
+    ApproxDp,
+    DiscreteLaplace,
+    Exponential,
+    Gaussian,
+    Laplace,
+    PoissonSampled,
+    PureDp,
+    RandomizedResponse,
+    SampledWithoutReplacement,
+    SampledWithReplacement,
+)
+from tacit.accounting.normal_form import parts
+from tacit.accounting.renyi import renyi_profile
+from tacit.accounting.renyi.profile import truncation_of
+from tacit.accounting.renyi.sampling import draw_of
+from tacit.accounting.sensitivity import distance
+from tacit.errors import UnsupportedEvent
+
+if TYPE_CHECKING:
+    from tacit.accounting.events import Adjacency, Event
+
+_ROUND_UP = 1.0 + 1e-12
+
+
+@dataclass(frozen=True)
+class Step:
+    """A release that occurs ``count`` times: its ε at a δ of its own.
+
+    It needs ``least`` of δ in any case; if it is ``free`` more δ buys a smaller ε.
+    """
+
+    epsilon: Callable[[float], float]
+    least: float = 0.0
+    free: bool = False
+    count: int = 1
+
+    def trade(self, extra: float) -> tuple[float, float]:
+        """The ε at δ = least + extra, and -dε/d ln(extra) by a difference."""
+        value = self.epsilon(self.least + extra)
+        return value, (value - self.epsilon(self.least + 1.02 * extra)) / math.log(1.02)
+
+
+@dataclass(frozen=True)
+class Steps:
+    """All releases of an event; ``truncation`` is as in ``tacit.accounting.failures``."""
+
+    steps: tuple[Step, ...]
+    truncation: float = 0.0
+
+    @property
+    def least(self) -> float:
+        """The δ that the steps need in any case."""
+        return math.fsum(step.count * step.least for step in self.steps)
+
+    @property
+    def free(self) -> bool:
+        """Whether more δ buys a smaller ε."""
+        return any(step.free for step in self.steps)
+
+
+def steps_of(event: Event, adjacency: Adjacency, accountant: str) -> Steps:
+    """The releases of ``event``, each as a trade-off between ε and δ."""
+    found = [(part, count) for part, count in parts(event)]
+    return Steps(
+        tuple(_step(part, count, adjacency, accountant) for part, count in found),
+        math.fsum(count * truncation_of(part) for part, count in found),
+    )
+
+
+def _step(part: Event, count: int, adjacency: Adjacency, accountant: str) -> Step:
+    match part:
+        case Gaussian(sigma, apart):
+            mu = distance(apart, adjacency) / sigma
+            return Step(lambda own: gaussian_profile.epsilon(mu, own) * _ROUND_UP, 0.0, True, count)
+        case Laplace(scale, apart):
+            return _pure(distance(apart, adjacency) / scale, count)
+        case DiscreteLaplace(scale, unit, apart):
+            return _pure(distance(apart, adjacency) * unit / scale, count)
+        case RandomizedResponse():
+            return _pure(part.loss, count)
+        case PureDp(loss) | Exponential(loss):
+            return _pure(loss, count)
+        case ApproxDp(loss, failure):
+            return Step(lambda own: loss if own >= failure else math.inf, failure, False, count)
+        case PoissonSampled() | SampledWithoutReplacement():
+            return _sampled(part, count, adjacency, accountant)
+        case SampledWithReplacement():
+            reason = "no amplification theorem is implemented for sampling with replacement"
+            raise UnsupportedEvent(part, accountant, reason)
+        case _:
+            # Discrete Gaussians, mixtures, concentrated and Rényi events: by their Rényi curve.
+            curve = renyi_profile(part, adjacency, accountant).curve
+            return Step(lambda own: epsilon_of_curve(curve, own), 0.0, True, count)
+
+
+def _pure(loss: float, count: int) -> Step:
+    return Step(lambda own: loss if own >= 0.0 else math.inf, 0.0, False, count)
+
+
+def _sampled(
+    part: PoissonSampled | SampledWithoutReplacement,
+    count: int,
+    adjacency: Adjacency,
+    accountant: str,
+) -> Step:
+    draw = draw_of(part, adjacency)
+    if draw.rate == 0.0:
+        return _pure(0.0, count)
+    seen = [steps_of(part.event, one, accountant) for one in draw.inner_adjacencies]
+    if any(inner.truncation > 0.0 for inner in seen):
+        raise UnsupportedEvent(part, accountant, "a truncated Poisson sample lies inside a sample")
+
+    def epsilon(own: float) -> float:
+        return amplified(draw.rate, max(sum_of(inner, own / draw.rate) for inner in seen))
+
+    least = draw.rate * max(inner.least for inner in seen)
+    return Step(epsilon, least, any(inner.free for inner in seen), count)
+
+
+def amplified(rate: float, epsilon: float) -> float:
+    """ln(1 + rate·(e^ε - 1)), without overflow.
+
+    >>> round(amplified(0.01, 1.0), 9)
+    0.017036863
+    """
+    if epsilon < 500.0:
+        return math.log1p(rate * math.expm1(epsilon))
+    return epsilon + math.log(rate + (1.0 - rate) * math.exp(-epsilon))
+
+
+def sum_of(steps: Steps, delta: float) -> float:
+    """Basic composition: the smallest Σε found for Σδ = ``delta``; infinite if it is too small."""
+    left = spare(steps, delta)
+    if left is None:
+        return math.inf
+    free = [step for step in steps.steps if step.free]
+    fixed = math.fsum(
+        step.count * step.epsilon(step.least) for step in steps.steps if not step.free
+    )
+
+    def appraise(shares: list[float]) -> tuple[float, list[float]]:
+        found = [step.trade(own) for step, own in zip(free, shares, strict=True)]
+        total = math.fsum(step.count * one for step, (one, _) in zip(free, found, strict=True))
+        return fixed + total, [slope for _, slope in found]
+
+    return share(left, [step.count for step in free], appraise) if free else fixed
+
+
+def spare(steps: Steps, delta: float) -> float | None:
+    """The δ beyond what the steps need in any case, or None if it does not reach."""
+    left = delta - steps.least
+    return max(left, 0.0) if left >= -1e-15 * delta else None
+
+
+Appraise = Callable[[list[float]], tuple[float, list[float]]]
+"""Maps everyone's share of δ to the ε of the whole, and to what each share is worth."""
+
+
+def share(left: float, counts: list[int], appraise: Appraise) -> float:
+    """The smallest ε found over the ways to share ``left`` among ``counts[i]`` takers of each kind.
+
+    At the best shares the derivatives of ε by each δ agree, that is, each share is proportional to
+    its worth, the derivative by ln δ of its taker. Iterating that settles fast, because the worth
+    hardly depends on the share. Every way to share is valid, so a rough one costs only tightness.
+    """
+    worth = [1.0] * len(counts)
+    best = math.inf
+    for _ in range(8):
+        unit = left / math.fsum(count * one for count, one in zip(counts, worth, strict=True))
+        value, worth = appraise([unit * one for one in worth])
+        if not value < best * (1.0 - 1e-7) or not all(0.0 < one < math.inf for one in worth):
+            return min(value, best)
+        best = value
+    return best

@@ -1,0 +1,1 @@
+"""Results made readable: summaries, their JSON form and pictures."""

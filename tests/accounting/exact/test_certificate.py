@@ -1,0 +1,74 @@
+"""The certificate is real: coarser arithmetic widens it, and each of its terms is needed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from tacit.accounting.exact.contour import Contour, lay_contour
+from tacit.accounting.exact.mixture import MixtureLoss
+from tacit.accounting.exact.mixture_nodes import MixturePair, Side
+from tacit.accounting.exact.resolution import Resolution
+from tacit.accounting.exact.saddle import Search
+
+if TYPE_CHECKING:
+    from tacit.accounting.exact.enclosure import Enclosure
+
+# (rate, sigma, steps, delta) and the 40-digit ε of the remove direction, from the reference.
+DPSGD = (256 / 60000, 1.1, 14062, 1e-5, 2.381596921424387)
+SHORT = (0.5, 3.0, 5, 1e-6, 2.0)
+
+COARSE: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
+    ("truncation", DPSGD, {"output_reach": 0.5}),
+    ("truncation", DPSGD, {"output_reach": 0.45}),
+    ("quadrature", SHORT, {"output_density": 0.45}),
+    ("quadrature", SHORT, {"output_density": 0.4}),
+    ("aliasing", DPSGD, {"contour_density": 0.5}),
+    ("aliasing", DPSGD, {"contour_density": 0.35}),
+    ("tail", DPSGD, {"contour_reach": 0.3}),
+    ("tail", DPSGD, {"contour_reach": 0.21}),
+    ("rounding", DPSGD, {"dtype": np.float32}),
+    ("rounding", SHORT, {"dtype": np.float32}),
+]
+
+
+def _contour(setting: tuple[Any, ...], resolution: Resolution) -> Contour:
+    rate, sigma, steps, delta, _ = setting
+    pair = MixturePair(sigma, Side((1.0 - rate, rate), (0.0, 1.0)), Side())
+    composition = ((MixtureLoss(pair), steps),)
+    search = Search(composition)
+    return lay_contour(composition, search, search.for_delta(delta), resolution)
+
+
+def _at_truth(setting: tuple[Any, ...], resolution: Resolution) -> tuple[Enclosure, float]:
+    """The coarse enclosure at an ε where δ is known to 1e-12 by the fine one, and that δ."""
+    fine = _contour(setting, Resolution())
+    epsilon = setting[4]
+    known = fine.enclose(epsilon)
+    assert known.errors.below < 1e-9 * known.estimate
+    return _contour(setting, resolution).enclose(epsilon), known.estimate
+
+
+def test_the_fine_contour_agrees_with_forty_digits() -> None:
+    found = _contour(DPSGD, Resolution()).enclose(DPSGD[4])
+    assert found.estimate == pytest.approx(1e-5, rel=1e-10)
+
+
+@pytest.mark.parametrize(("cause", "setting", "coarser"), COARSE)
+def test_coarser_is_wider_and_still_holds(
+    cause: str, setting: tuple[Any, ...], coarser: dict[str, Any]
+) -> None:
+    fine = _contour(setting, Resolution()).enclose(setting[4])
+    coarse, truth = _at_truth(setting, replace(Resolution(), **coarser))
+    assert coarse.lower <= truth <= coarse.upper
+    assert getattr(coarse.errors, cause) > 10.0 * fine.errors.below
+
+
+@pytest.mark.parametrize(("cause", "setting", "coarser"), COARSE)
+def test_each_term_is_needed(cause: str, setting: tuple[Any, ...], coarser: dict[str, Any]) -> None:
+    coarse, truth = _at_truth(setting, replace(Resolution(), **coarser))
+    careless = replace(coarse, errors=replace(coarse.errors, **{cause: 0.0}))
+    assert not careless.lower <= truth <= careless.upper

@@ -1,0 +1,108 @@
+"""The claim behind replaced records: no positions are worse than the collinear ones."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import numpy as np
+import pytest
+
+from tacit.accounting.events import (
+    Gaussian,
+    Laplace,
+    PoissonSampled,
+    PureDp,
+    SampledWithoutReplacement,
+)
+from tacit.accounting.renyi import renyi_divergence
+from tacit.accounting.renyi.curves import linear, of_pair
+from tacit.accounting.renyi.gaussian_pairs import GaussianPair, two_gaussians
+from tacit.accounting.renyi.sampling import Draw
+
+Point = tuple[float, float]
+GRID = np.linspace(-14.0, 22.0, 361)
+
+
+def plane_divergence(rate: float, order: float, a: Point, b: Point, c: Point) -> float:
+    """D_α((1-q)N(a) + qN(b) ‖ (1-q)N(a) + qN(c)) in the plane, by a trapezoidal rule."""
+    x, y = np.meshgrid(GRID, GRID, indexing="ij")
+
+    def bell(at: Point) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+        return np.exp(-0.5 * ((x - at[0]) ** 2 + (y - at[1]) ** 2)) / (2.0 * math.pi)
+
+    first = (1 - rate) * bell(a) + rate * bell(b)
+    second = (1 - rate) * bell(a) + rate * bell(c)
+    step = GRID[1] - GRID[0]
+    integrand = (first / second) ** order * second
+    return math.log(float(integrand.sum()) * step * step) / (order - 1)
+
+
+def somewhere(draw: random.Random, reach: float) -> Point:
+    angle, radius = draw.uniform(0.0, 2.0 * math.pi), reach * math.sqrt(draw.random())
+    return radius * math.cos(angle), radius * math.sin(angle)
+
+
+@pytest.mark.parametrize("distance", [1.0, 1.5, 2.0])
+def test_no_replaced_record_is_worse_than_the_collinear_one(distance: float) -> None:
+    rate, sigma, order = 0.3, 0.9, 2.5
+    event = PoissonSampled(rate, Gaussian(sigma, replace_distance=distance))
+    bound = float(renyi_divergence(event, np.asarray([order]), "replace-one", "rdp")[0])
+    draw = random.Random(5)
+    worst = 0.0
+    pairs = [((1.0, 0.0), (1.0 - distance, 0.0)), ((1.0 - distance, 0.0), (1.0, 0.0))]
+    while len(pairs) < 14:
+        u, v = somewhere(draw, 1.0), somewhere(draw, 1.0)
+        if math.dist(u, v) <= distance:
+            pairs.append((u, v))
+    for u, v in pairs:
+        b, c = (u[0] / sigma, u[1] / sigma), (v[0] / sigma, v[1] / sigma)
+        worst = max(worst, plane_divergence(rate, order, (0.0, 0.0), b, c))
+    assert worst <= bound * (1 + 1e-9)
+    if distance == 2.0:  # there the pair is attained
+        assert worst == pytest.approx(bound, rel=1e-6)
+    assert worst > 0.7 * bound
+
+
+def test_no_fixed_size_sample_is_worse_than_the_folded_pair() -> None:
+    rate, shift, order = 0.3, 1.2, 2.5
+    pair = GaussianPair(two_gaussians(rate, shift))
+    folded = float(of_pair(pair, "folded", linear(math.inf))(np.asarray([order]))[0])
+    event = SampledWithoutReplacement(10, 3, Gaussian(1.0 / shift, replace_distance=1.0))
+    published = float(renyi_divergence(event, np.asarray([order]), "replace-one", "rdp")[0])
+    draw = random.Random(6)
+    worst, found = 0.0, 0
+    while found < 14:
+        b, c = somewhere(draw, shift), somewhere(draw, shift)
+        if math.dist(b, c) <= shift:
+            found += 1
+            worst = max(worst, plane_divergence(rate, order, (0.0, 0.0), b, c))
+    worst = max(worst, plane_divergence(rate, order, (0.0, 0.0), (shift, 0.0), (0.0, 0.0)))
+    assert 0.7 * folded < worst <= folded * (1 + 1e-9)
+    assert folded <= published
+
+
+@pytest.mark.parametrize("event", [PureDp(0.8), Laplace(1.25)])
+@pytest.mark.parametrize("sampler", ["poisson", "fixed"])
+def test_replacing_in_a_sample_is_no_better_than_adding_and_amplifies(
+    event: PureDp | Laplace, sampler: str
+) -> None:
+    orders = np.asarray([1.5, 4.0, 30.0])
+    drawn = (
+        PoissonSampled(0.1, event)
+        if sampler == "poisson"
+        else SampledWithoutReplacement(10, 1, event)
+    )
+    adding = renyi_divergence(PoissonSampled(0.1, event), orders, "add-remove", "rdp")
+    replacing = renyi_divergence(drawn, orders, "replace-one", "rdp")
+    whole = renyi_divergence(event, orders, "replace-one", "rdp")
+    assert np.all(adding <= replacing)
+    assert np.all(replacing < whole)
+
+
+def test_positions() -> None:
+    assert Draw(0.1, fixed_size=False, adjacency="add-remove").positions(2.0) == (1.0, 0.0)
+    assert Draw(0.1, fixed_size=False, adjacency="replace-one").positions(1.5) == (1.0, -0.5)
+    assert Draw(0.1, fixed_size=False, adjacency="replace-one").positions(0.5) == (1.0, 0.0)
+    assert Draw(0.1, fixed_size=True, adjacency="add-remove").positions(1.5) == (1.5, 0.0)
+    assert Draw(0.1, fixed_size=True, adjacency="zero-out").positions(0.5) == (1.0, 0.0)

@@ -1,0 +1,128 @@
+"""Events are plain values: equal, hashable, readable, and the same after a trip through JSON."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tacit.accounting import (
+    ApproxDp,
+    Composed,
+    DiscreteGaussian,
+    DiscreteLaplace,
+    Event,
+    Exponential,
+    Gaussian,
+    GaussianMixture,
+    Laplace,
+    PoissonSampled,
+    PureDp,
+    RandomizedResponse,
+    RenyiCurve,
+    Repeated,
+    SampledWithoutReplacement,
+    SampledWithReplacement,
+    TruncatedConcentrated,
+    ZeroConcentrated,
+    from_json,
+    to_json,
+)
+from tacit.accounting.normal_form import parts, simplify
+from tacit.errors import InvalidArgument
+
+_positive = st.floats(1e-3, 1e3)
+_leaves: st.SearchStrategy[Event] = st.one_of(
+    st.builds(Gaussian, _positive, st.sampled_from([1.0, math.sqrt(2), 2.0])),
+    st.builds(Laplace, _positive),
+    st.builds(DiscreteGaussian, _positive, st.integers(1, 5)),
+    st.builds(DiscreteLaplace, _positive, st.integers(1, 5)),
+    st.builds(
+        lambda e, k: RandomizedResponse(epsilon=e, categories=k), _positive, st.integers(2, 9)
+    ),
+    st.builds(lambda p: RandomizedResponse(probability=p), st.floats(0.5, 0.999)),
+    st.builds(Exponential, _positive),
+    st.builds(PureDp, _positive),
+    st.builds(ApproxDp, _positive, st.floats(0, 1)),
+    st.builds(ZeroConcentrated, _positive),
+    st.builds(TruncatedConcentrated, _positive, st.floats(1.5, 100)),
+    st.just(RenyiCurve((2.0, 4.0), (0.1, 0.2))),
+    st.just(GaussianMixture(2.0, (0.5, 0.5), (0.0, 1.0))),
+)
+events: st.SearchStrategy[Event] = st.recursive(
+    _leaves,
+    lambda inner: st.one_of(
+        st.builds(PoissonSampled, st.floats(0, 1), inner),
+        st.builds(lambda q, e: PoissonSampled(q, e, cap=5, population=10), st.floats(0, 1), inner),
+        st.builds(lambda n, e: SampledWithoutReplacement(100, n, e), st.integers(1, 100), inner),
+        st.builds(lambda n, e: SampledWithReplacement(100, n, e), st.integers(1, 300), inner),
+        st.builds(Repeated, inner, st.integers(1, 10**6)),
+        st.lists(inner, max_size=3).map(lambda found: Composed(*found)),
+    ),
+    max_leaves=5,
+)
+
+
+@given(events)
+def test_json_gives_the_same_value_back(event: Event) -> None:
+    again = from_json(to_json(event))
+    assert again == event
+    assert hash(again) == hash(event)
+    assert repr(again) == repr(event)
+
+
+@given(events)
+def test_simple_events_stay_simple(event: Event) -> None:
+    simple = simplify(event)
+    assert simplify(simple) == simple
+
+
+def test_events_cannot_be_changed() -> None:
+    with pytest.raises(AttributeError):
+        Gaussian(1.0).sigma = 2.0  # type: ignore[misc]
+
+
+def test_order_and_grouping_do_not_matter() -> None:
+    a, b = Gaussian(1), PureDp(0.5)
+    one = parts(Composed(Repeated(Composed(a, b), 2), a))
+    other = parts(Composed(a, a, a, b, b))
+    assert dict(one) == dict(other) == {a: 3, b: 2}
+
+
+def test_sampling_of_gaussians_merges() -> None:
+    assert simplify(PoissonSampled(0.5, Composed(Gaussian(3), Gaussian(4)))) == PoissonSampled(
+        0.5, Gaussian(1 / math.sqrt(1 / 9 + 1 / 16))
+    )
+    assert simplify(PoissonSampled(1.0, Laplace(2))) == Laplace(2)
+    assert parts(PoissonSampled(0.0, Laplace(2))) == ()
+    assert simplify(SampledWithoutReplacement(7, 7, Laplace(2))) == Laplace(2)
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: Gaussian(0), "sigma must be a positive finite number, got 0"),
+        (lambda: Gaussian(math.nan), "sigma .* got nan"),
+        (lambda: Gaussian(True), "sigma must be a number, got True"),
+        (lambda: Laplace("1"), "scale must be a number, got '1'"),
+        (lambda: PoissonSampled(1.5, Gaussian(1)), "rate must lie between 0 and 1, got 1.5"),
+        (lambda: PoissonSampled(0.1, "Gaussian"), "event must be a tacit.accounting event"),
+        (lambda: PoissonSampled(0.1, Gaussian(1), cap=3), "cap and population go together"),
+        (lambda: Repeated(Gaussian(1), 0), "times must be a whole number, 1 or more, got 0"),
+        (lambda: Repeated(Gaussian(1), 1.5), "times .* got 1.5"),
+        (RandomizedResponse, "either epsilon or probability"),
+        (lambda: RandomizedResponse(probability=0.2), "at least 1/categories = 0.5, got 0.2"),
+        (lambda: SampledWithoutReplacement(5, 6, Gaussian(1)), "size must be at most population"),
+        (lambda: RenyiCurve((2.0, 1.5), (0.1, 0.1)), "orders must be above 1 and increasing"),
+        (lambda: GaussianMixture(1.0, (0.5, 0.4), (0.0, 1.0)), "weights must add up to 1"),
+        (lambda: DiscreteGaussian(1.0, 1, 1.5), "whole number on a lattice"),
+        (lambda: from_json('{"kind": "Nonsense"}'), "an event needs a kind among"),
+        (lambda: from_json('{"kind": "PureDp"}'), "PureDp needs the fields"),
+        (lambda: from_json("not json"), "text must be JSON"),
+    ],
+)
+def test_refusals_name_the_argument_and_its_value(make: object, words: str) -> None:
+    with pytest.raises(InvalidArgument, match=words):
+        make()  # type: ignore[operator]

@@ -1,0 +1,65 @@
+"""The package as it is shipped: light to import, typed, with one version."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tomllib
+from importlib.metadata import version
+from importlib.resources import files
+from pathlib import Path
+
+import tacit
+import tacit.accounting
+
+ROOT = Path(__file__).parent.parent
+PROBE = """
+import sys, time
+start = time.perf_counter()
+import tacit.accounting
+print(time.perf_counter() - start)
+print(" ".join(sorted({name.partition(".")[0] for name in sys.modules})))
+"""
+
+
+def probe() -> tuple[float, set[str]]:
+    done = subprocess.run([sys.executable, "-c", PROBE], capture_output=True, text=True, check=True)
+    seconds, modules = done.stdout.splitlines()
+    return float(seconds), set(modules.split())
+
+
+def test_accounting_is_quick_to_import_and_brings_no_heavy_library():
+    probes = [probe() for _ in range(3)]
+    assert min(seconds for seconds, _ in probes) <= 0.5
+    heavy = {"scipy", "numpy", "torch", "matplotlib", "click", "rich"}
+    assert not heavy & set.union(*(modules for _, modules in probes))
+
+
+def test_every_public_name_is_there():
+    assert tacit.accounting.__all__
+    for name in tacit.accounting.__all__:
+        assert getattr(tacit.accounting, name) is not None
+
+
+def test_types_are_shipped():
+    assert files("tacit").joinpath("py.typed").is_file()
+
+
+def test_version_is_the_installed_one():
+    assert version("tacit") == tacit.__version__
+
+
+def test_constraints_pin_every_direct_dependency():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    wanted = {
+        need.split(">=")[0]
+        for needs in [project["dependencies"], *extras.values()]
+        for need in needs
+    }
+    pinned = {
+        line.split("==")[0].lower().replace("_", "-")
+        for line in (ROOT / "constraints.txt").read_text().splitlines()
+        if "==" in line
+    }
+    assert {need for need in wanted if not need.startswith("tacit[")} <= pinned

@@ -1,0 +1,60 @@
+"""Every Python block of the README and of the guide runs as it stands, and says what it says."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PAGES = sorted(path.name for path in (ROOT / "docs").glob("*.md"))
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+SHOWN = re.compile(r"^(?P<code>[^#\n]+?)\s+#\s+(?P<value>-?\d[\d.]*)…?$")
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return [code for found, code in BLOCK.findall(page.read_text()) if found == language]
+
+
+def check(code: str) -> None:
+    """Runs a block; a line that ends in a comment with a number must come to that number."""
+    names: dict[str, object] = {}
+    exec(compile(code, "README", "exec"), names)
+    for line in code.splitlines():
+        if match := SHOWN.match(line):
+            digits = len(match["value"].partition(".")[2])
+            value = eval(match["code"].split(" = ")[-1], names)
+            assert value == pytest.approx(float(match["value"]), abs=10.0**-digits), line
+
+
+def test_readme_has_an_example_of_twelve_lines_at_most():
+    (example,) = blocks(ROOT / "README.md", "python")
+    assert len(example.strip().splitlines()) <= 12
+
+
+def test_readme_runs():
+    for code in blocks(ROOT / "README.md", "python"):
+        check(code)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_guide_runs(page):
+    for code in blocks(ROOT / "docs" / page, "python"):
+        check(code)
+
+
+def test_the_commands_of_the_readme_exist(capsys):
+    from tacit.cli import main  # noqa: PLC0415
+
+    lines = [line for code in blocks(ROOT / "README.md", "bash") for line in code.splitlines()]
+    for line in lines:
+        program, *arguments = shlex.split(line, comments=True) or [""]
+        if program == "tacit":
+            assert main(arguments) == 0, line
+    targets = {line.split()[1] for line in lines if line.startswith("make ")}
+    rules = (ROOT / "Makefile").read_text()
+    assert {"demo", "test"} <= targets
+    assert all(re.search(rf"^{target}:", rules, re.MULTILINE) for target in targets)
+    assert capsys.readouterr().err == ""

@@ -1,0 +1,16 @@
+#!/bin/sh
+# Writes constraints.txt: the versions that a fresh environment resolves to today.
+set -eu
+cd "$(dirname "$0")/.."
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+"${PYTHON:-python3.11}" -m venv "$work/venv"
+pip="$work/venv/bin/python -m pip --disable-pip-version-check"
+$pip install --quiet hatchling editables
+$pip install --quiet --no-build-isolation --editable '.[dev,docs]'
+{
+    echo "# Exact versions of everything that a development install brings (python 3.11)."
+    echo "# Made by 'make constraints'; edit pyproject.toml and run that, not this file."
+    $pip freeze --exclude-editable | LC_ALL=C sort --ignore-case
+} >"$work/constraints.txt"
+mv "$work/constraints.txt" constraints.txt
