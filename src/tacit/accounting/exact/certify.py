@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tacit.accounting.exact.decomposition import decompose
 from tacit.accounting.exact.resolution import Resolution
-from tacit.accounting.exact.solve import delta_bracket, epsilon_bracket
+from tacit.accounting.exact.solve import certainly_at_most, delta_bracket, epsilon_bracket
 from tacit.accounting.results import Interval
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def _is_smaller(direction: Direction, found: Bracket, delta: float) -> bool:
     """Whether a quick look certifies that this direction has δ(ε) ≤ ``delta`` already."""
     if math.isinf(found.upper):
         return False
-    return delta_bracket(direction, found.upper, _QUICK, found.tilt).upper <= delta
+    return certainly_at_most(direction, found.upper, delta, _QUICK, found.tilt)
 
 
 def _coupled_epsilon(

@@ -43,7 +43,22 @@ def epsilon_on_grid(direction: Direction, delta: float, resolution: Resolution) 
     for move in (grid_down, grid_up):
         composition, infinite = _gridded(direction, spacing, move)
         ends.append(_epsilon(composition, delta - infinite, resolution))
-    return Bracket(ends[0].lower, ends[1].upper, "grid")
+    return Bracket(ends[0].lower, min(ends[1].upper, _most(direction)), "grid")
+
+
+def _most(direction: Direction) -> float:
+    """The largest possible loss: where it is bounded, no larger ε is needed."""
+    return math.fsum(count * float(pair.cells(_PILOT_STEP).high.max()) for pair, count in direction)
+
+
+def _widest(direction: Direction) -> float:
+    """The widest range of finite losses: what one pair's lattice must span."""
+    return max(_range(pair.cells(_PILOT_STEP)) for pair, _ in direction)
+
+
+def _range(cells: Cells) -> float:
+    low, high = cells.low[np.isfinite(cells.low)], cells.high[np.isfinite(cells.high)]
+    return float(high.max() - low.min()) if len(low) and len(high) else 0.0
 
 
 def _epsilon(composition: LatticeComposition, delta: float, resolution: Resolution) -> Bracket:
@@ -99,7 +114,7 @@ def _spacing(
     pilot = Search(tuple((_Pilot(pair.cells(_PILOT_STEP)), count) for pair, count in direction))
     aim = pilot.retreat(take_aim(pilot), _PILOT_RETREAT)
     aliases = bound_aliases(pilot, aim, resolution.digits)
-    spacing = aliases.period(aim, resolution.digits) / _NODES
+    spacing = max(aliases.period(aim, resolution.digits), _widest(direction)) / _NODES
     for pair, _ in direction:
         if isinstance(pair.loss, LaplaceLoss):
             return pair.loss.distance / math.ceil(pair.loss.distance / spacing)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, cast
 
+from tacit.accounting.exact.aliasing import log_chernoff_constant
 from tacit.accounting.exact.bracket import Bracket
 from tacit.accounting.exact.closed_form import GaussianLoss, LaplaceLoss
 from tacit.accounting.exact.contour import lay_contour
@@ -117,6 +118,30 @@ def delta_bracket(
         if found is not None:
             return _with_infinite(*found, infinite)
     return delta_on_grid(direction, epsilon, resolution)
+
+
+def certainly_at_most(
+    direction: Direction, epsilon: float, delta: float, resolution: Resolution, tilt: float
+) -> bool:
+    """Whether δ(``epsilon``) ≤ ``delta`` can be certified; ``tilt`` is where to look first."""
+    room = delta - infinite_mass(direction)
+    if room > 0.0 and all(pair.loss is not None for pair, _ in direction):
+        composition = _composition(direction)
+        search = Search(composition)
+        try:
+            aim = search.for_epsilon(epsilon, tilt)
+            if _log_chernoff(search, aim.tilt, epsilon) <= math.log(room):
+                return True
+            for profile, _, _ in _sums(composition, search, aim, resolution):
+                return profile.enclose(epsilon).upper <= room
+        except TooSlow:
+            pass
+    return delta_bracket(direction, epsilon, resolution, tilt).upper <= delta
+
+
+def _log_chernoff(search: Search, tilt: float, epsilon: float) -> float:
+    """Chernoff's bound on ln δ(ε)."""
+    return log_chernoff_constant(tilt) + search.log_mgf_bound(tilt) - tilt * epsilon
 
 
 def _delta_by_transform(
