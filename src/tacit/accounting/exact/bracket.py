@@ -19,7 +19,7 @@ class Bracket:
     @property
     def is_tight(self) -> bool:
         """Whether a second computation could hardly narrow it."""
-        return self.upper - self.lower <= 1e-10 * max(1.0, self.upper)
+        return self.upper - self.lower <= 8e-9 * max(1.0, self.upper)
 
     @property
     def is_usable(self) -> bool:

@@ -165,7 +165,7 @@ class MixturePair:
         """Error bounds by strips of several widths: (bound at frequency 0, growth of its ln)."""
         pull = (self.numerator.reach + self.denominator.reach) / self.sigma**2
         found = []
-        for share in (0.0, 0.5, 1.0):
+        for share in (0.0, 0.5, 1.0) if frequency > 0.0 else (0.0,):
             best = (2.0 * math.pi / step - share * frequency * pull) / self._stiffness(tilt)
             distance, growth = self._growth(max(best, 0.01 * step), tilt, 0.0)
             found.append((alias_error(growth, distance, step), pull * distance))
@@ -296,8 +296,10 @@ class Nodes:
         modulus = self.log_noise + (tilt + 1.0) * top.real - tilt * bottom.real
         return modulus + 0.5 * variance * angle * angle, np.abs(top.imag - bottom.imag)
 
-    def off_axis_error(self, tilt: float, angle: float, log_mgf: float) -> float:
+    def off_axis_error(self, tilt: float, angle: float, truncation: float) -> float:
         """Bound, relative to M(tilt), on the error of summing ``off_axis``, however damped by Im L.
+
+        ``truncation`` is that of the real line, relative to M(tilt).
 
         The integrand extends to |Im x| ≤ a as products of w(x ± ib); its damping exp(-u·|Im L|)
         stays ≤ 1 there while (a + b)·k/σ² ≤ π/2, as |Im L| then grows with the distance. What the
@@ -309,8 +311,8 @@ class Nodes:
         growth = lift + 0.5 * variance * strip**2
         growth -= tilt * math.log(math.cos(0.5 * bottom * (strip + angle)))
         alias = alias_error(growth, strip * variance, self.step)
-        beyond = lift - tilt * math.log(math.cos(0.5 * bottom * angle)) - log_mgf
-        return alias + math.exp(min(beyond, 700.0)) * self.truncation_error(tilt)
+        beyond = lift - tilt * math.log(math.cos(0.5 * bottom * angle))
+        return alias + math.exp(min(beyond, 700.0)) * truncation
 
 
 def alias_error(log_growth: float, distance: float, step: float) -> float:

@@ -41,7 +41,7 @@ def lay_within_reach(
     """
     for factor in _RETREATS:
         try:
-            nearer = search.retreat(aim, factor)
+            nearer = aim if factor == 1.0 else search.retreat(aim, factor)
             laid = lay(composition, search, nearer, resolution)
         except TooSlow:
             continue

@@ -31,11 +31,11 @@ class Resolution:
     """Range of u, relative to what the error bound asks for (tail error)."""
     dtype: type[np.floating[Any]] = np.float64
     """Arithmetic in which the nodes are computed (rounding error)."""
-    most_outputs: int = 100_000
+    most_outputs: int = 40_000
     """Nodes in x past which the contour gives up."""
     most_nodes: int = 4_000_000
     """Nodes in u past which a sum gives up."""
-    most_work: float = 1e8
+    most_work: float = 3e7
     """Nodes in x times nodes in u past which the contour gives up."""
 
     @property

@@ -30,6 +30,9 @@ class TiltedMixture:
         centre: The mean of L under P tilted by exp(tilt·L); phases are taken relative to it.
         spread: The losses at the nodes, less the centre.
         mass: The tilted mass at the nodes.
+        truncation: A bound on the tilted mass beyond the nodes.
+        left_out: The tilted mass of nodes that are left out of the sums over u.
+        rounding: See ``_Condition.of_ratio``.
     """
 
     nodes: Nodes
@@ -39,6 +42,7 @@ class TiltedMixture:
     centre: float
     spread: Floats
     mass: Floats
+    truncation: float
     left_out: float
     rounding: tuple[float, float, float]
 
@@ -66,13 +70,12 @@ class TiltedMixture:
 
     def ratio_error(self, frequencies: Floats) -> NodeErrors:
         """Bounds on the error of ``ratio``."""
-        truncation = self.nodes.truncation_error(self.tilt) * math.exp(-self.log_mgf)
         flat, slope, phase = self.rounding
         rounding = np.minimum(2.0 * flat, slope * frequencies) + phase * frequencies
         # Neither the true ratio nor the computed one is larger than about 1 in size.
         quadrature = np.minimum(self.nodes.quadrature_errors(frequencies), 2.1)
         quadrature += self.nodes.quadrature_error
-        return NodeErrors(2.0 * (truncation + self.left_out), quadrature, rounding)
+        return NodeErrors(2.0 * (self.truncation + self.left_out), quadrature, rounding)
 
     def log_decay(self, frequency: float, thorough: bool) -> float:
         """Bound on ln |M(tilt + iu)/M(tilt)| for every u ≥ frequency.
@@ -92,7 +95,7 @@ class TiltedMixture:
         log_modulus, damping = self.nodes.off_axis(self.tilt, angle)
         exponent = log_modulus - self.log_mgf - frequency * damping
         total = float(np.exp(np.minimum(exponent, 700.0)).sum())
-        error = self.nodes.off_axis_error(self.tilt, angle, self.log_mgf)
+        error = self.nodes.off_axis_error(self.tilt, angle, self.truncation)
         return math.log(total * (1.0 + 1e-10) + error)
 
     @cached_property
@@ -133,8 +136,9 @@ def tilt_mixture(
         log_mgf = math.log1p(float(excess.sum()))
         deviation = np.abs(excess) * math.exp(-log_mgf)
     tilted = np.exp(exponent - log_mgf)
+    truncation = nodes.truncation_error(tilt) * math.exp(-log_mgf)
     error = NodeErrors(
-        nodes.truncation_error(tilt) * math.exp(-log_mgf) + nodes.truncation_error(0.0),
+        truncation + nodes.truncation_error(0.0),
         2.0 * nodes.quadrature_error,
         condition.of_sum(deviation, tilted, log_mgf),
     )
@@ -150,6 +154,7 @@ def tilt_mixture(
         float(nodes.loss.dtype.type(centre)),
         spread,
         tilted[keep],
+        truncation,
         left_out,
         condition.of_ratio(tilted, nodes.loss - centre, log_mgf),
     )
