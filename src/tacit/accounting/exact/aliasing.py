@@ -46,15 +46,16 @@ class Aliases:
 def bound_aliases(search: Search, aim: Aim, digits: float) -> Aliases:
     """Chooses the tilt above the contour's whose Chernoff bound lets the period be shortest."""
     offset = math.sqrt(2.0 * digits / aim.point.curvature)
-    best, best_period = aim.tilt + offset, math.inf
+    best, shortest = Aliases(aim.tilt, aim.tilt + offset, math.inf), math.inf
     for _ in range(60):
+        offset *= 0.65
         tilt = aim.tilt + offset
-        period = _period_above(aim, tilt, search.at(tilt, tilt).log_mgf, digits)
-        if period > best_period:
+        log_mgf = search.log_mgf_bound(tilt)
+        period = _period_above(aim, tilt, log_mgf, digits)
+        if period > shortest:
             break
-        best, best_period = tilt, period
-        offset *= 0.6
-    return Aliases(aim.tilt, best, search.log_mgf_bound(best))
+        best, shortest = Aliases(aim.tilt, tilt, log_mgf), period
+    return best
 
 
 def _period_above(aim: Aim, tilt: float, log_mgf: float, digits: float) -> float:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 
 _CAUSES = ("truncation", "quadrature", "rounding")
+_SMALL = 1e-3  # ln of an error below which errors just add up
 _HOPELESS = 500.0  # ln of an error beyond which nothing is said
 _FLOOR = 1e-15  # |M(z)/M(z₀)| below this is raised to it, and charged
 
@@ -37,14 +38,19 @@ class Product:
 
         What the causes do together beyond the sum of what each does alone goes to the largest.
         """
-        parts = np.stack([self.causes[name] for name in _CAUSES])
-        total = parts.sum(axis=0)
-        if not float(total.max()) < _HOPELESS:
+        total = self.causes["truncation"] + self.causes["quadrature"] + self.causes["rounding"]
+        largest = float(total.max())
+        if not largest < _HOPELESS:
             return ErrorTerms(truncation=math.inf, quadrature=math.inf, rounding=math.inf)
+        if largest < _SMALL:
+            # exp(x) - 1 ≤ x·(1 + x) for 0 ≤ x ≤ 1, and so for the sum of the causes.
+            sizes = (1.0 + largest) * weights * np.exp(self.log_modulus)
+            return ErrorTerms(*(float(sizes @ self.causes[name]) for name in _CAUSES))
+        parts = np.stack([self.causes[name] for name in _CAUSES])
         alone = self._changes(parts)
         together = self._changes(total) - alone.sum(axis=0)
         alone[parts.argmax(axis=0), np.arange(len(total))] += np.maximum(together, 0.0)
-        return ErrorTerms(**dict(zip(_CAUSES, (alone @ weights).tolist(), strict=True)))
+        return ErrorTerms(*(alone @ weights).tolist())
 
     def _changes(self, exponents: Floats) -> Floats:
         """|Φ|·(exp(exponents) - 1), however small |Φ| and however large the exponents."""
