@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.optimize import brentq
-from scipy.special import ndtr
+from scipy.special import log_ndtr, ndtr
 
 from tacit.accounting import gaussian_profile
 from tacit.accounting.exact.enclosure import Enclosure, ErrorTerms
@@ -28,7 +28,7 @@ class GaussianProfile:
     def enclose(self, epsilon: float) -> Enclosure:
         """δ(ε) with its errors."""
         value = gaussian_profile.delta(self.mu, epsilon)
-        slope = -math.exp(min(epsilon, 700.0)) * float(ndtr(-epsilon / self.mu - 0.5 * self.mu))
+        slope = -math.exp(epsilon + float(log_ndtr(-epsilon / self.mu - 0.5 * self.mu)))
         return Enclosure(value, ErrorTerms(rounding=_PROFILE_ERROR * value), slope)
 
     def guess(self, delta: float) -> float:
