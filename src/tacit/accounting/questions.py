@@ -65,7 +65,7 @@ def bounds(event: Event, delta: float, adjacency: Adjacency = "add-remove") -> I
 
     >>> from tacit.accounting import Gaussian, PoissonSampled, Repeated
     >>> found = bounds(Repeated(PoissonSampled(0.01, Gaussian(4.0)), 10_000), delta=1e-5)
-    >>> 0.94686680076 in found, found.width < 1e-10, found.method
+    >>> 0.9468668007644 in found, found.width < 1e-10, found.method
     (True, True, 'contour')
     """
     check_event(event)

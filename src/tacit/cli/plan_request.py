@@ -12,6 +12,8 @@ from tacit.errors import InvalidArgument
 
 ADJACENCIES: tuple[str, ...] = get_args(Adjacency)
 
+_LEAST_RATE = 1e-7
+
 
 @dataclass(frozen=True)
 class Typed:
@@ -51,8 +53,8 @@ def read(typed: Typed) -> Request:
     return Request(
         rate=rate,
         steps=_steps(typed, rate, examples, lot),
-        sigma=_positive("--sigma", typed.sigma, "give the noise over the clip, as 4"),
-        target=_positive("--epsilon", typed.epsilon, "give the guarantee to reach, as 2"),
+        sigma=_within("--sigma", typed.sigma, 1e-2, 1e6, "give the noise over the clip, as 4"),
+        target=_within("--epsilon", typed.epsilon, 1e-4, 1e4, "give the guarantee to reach, as 2"),
         delta=_delta(typed.delta),
         adjacency=_adjacency(typed.adjacency),
         examples=examples,
@@ -78,7 +80,12 @@ def _refuse_contradictions(typed: Typed) -> None:
 def _rate(typed: Typed, examples: int | None, lot: int | None) -> float:
     if typed.rate is not None:
         remedy = "give the chance of one example to be in a lot, as 0.01"
-        return options.probability("--rate", typed.rate, remedy)
+        rate = options.probability("--rate", typed.rate, remedy)
+        if 0.0 < rate < _LEAST_RATE:
+            raise Refusal(
+                f"--rate must be 0 or at least {_LEAST_RATE:g}, got {typed.rate}; {remedy}"
+            )
+        return rate
     if lot is None or examples is None:
         raise Refusal(f"--lot {typed.lot} needs --examples; give the number of examples, as 60000")
     if lot > examples:
@@ -104,6 +111,14 @@ def _whole(option: str, text: str | None, remedy: str) -> int | None:
 
 def _positive(option: str, text: str | None, remedy: str) -> float | None:
     return None if text is None else options.positive(option, text, remedy)
+
+
+def _within(option: str, text: str | None, low: float, high: float, remedy: str) -> float | None:
+    """A positive number within what a plan can be computed for."""
+    value = _positive(option, text, remedy)
+    if value is not None and not low <= value <= high:
+        raise Refusal(f"{option} must be between {low:g} and {high:g}, got {text}; {remedy}")
+    return value
 
 
 def _delta(text: str | None) -> float:

@@ -93,7 +93,11 @@ def enclose_delta(
     decomposition = decompose(event, adjacency)
     if not decomposition.parts:
         return Interval(0.0, 0.0, method="closed form")
-    brackets = [delta_bracket(one, epsilon, resolution) for one in decomposition.directions()]
+    first, *others = decomposition.directions()
+    brackets = [delta_bracket(first, epsilon, resolution)]
+    for other in others:
+        if not certainly_at_most(other, epsilon, brackets[0].upper, _QUICK, brackets[0].tilt):
+            brackets.append(delta_bracket(other, epsilon, resolution))
     largest = max(brackets, key=lambda bracket: bracket.upper)
     coupled = (1.0 + math.exp(min(epsilon, 700.0))) * decomposition.coupling
     upper = min(1.0, largest.upper + coupled)

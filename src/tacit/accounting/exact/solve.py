@@ -110,13 +110,12 @@ def delta_bracket(
     if closed is not None:
         return _with_infinite(closed.enclose(epsilon), "closed form", infinite)
     if all(pair.loss is not None for pair, _ in direction):
-        composition = _composition(direction)
-        most = math.fsum(count * loss.largest for loss, count in composition)
-        if epsilon > most * (1.0 + 1e-12):
+        if _largest_loss(direction) < epsilon:
             return Bracket(infinite * (1.0 - 1e-15), infinite * (1.0 + 1e-15), "closed form")
-        found = _delta_by_transform(composition, epsilon, resolution, tilt)
+        found = _delta_by_transform(_composition(direction), epsilon, resolution, tilt)
         if found is not None:
-            return _with_infinite(*found, infinite)
+            enclosure, method, at = found
+            return _with_infinite(enclosure, method, infinite, at)
     return delta_on_grid(direction, epsilon, resolution)
 
 
@@ -125,6 +124,8 @@ def certainly_at_most(
 ) -> bool:
     """Whether δ(``epsilon``) ≤ ``delta`` can be certified; ``tilt`` is where to look first."""
     room = delta - infinite_mass(direction)
+    if _largest_loss(direction) < epsilon:
+        return room >= 0.0
     if room > 0.0 and all(pair.loss is not None for pair, _ in direction):
         composition = _composition(direction)
         search = Search(composition)
@@ -135,8 +136,29 @@ def certainly_at_most(
             for profile, _, _ in _sums(composition, search, aim, resolution):
                 return profile.enclose(epsilon).upper <= room
         except TooSlow:
-            pass
+            # No saddle within reach, as when ε is next to the largest loss: any tilt bounds δ.
+            if _chernoff_within_reach(composition, epsilon, tilt) <= math.log(room):
+                return True
     return delta_bracket(direction, epsilon, resolution, tilt).upper <= delta
+
+
+def _chernoff_within_reach(composition: Composition, epsilon: float, tilt: float) -> float:
+    """The least of Chernoff's bounds on ln δ(ε) at growing tilts."""
+    search, least = Search(composition), math.inf
+    for factor in (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0):
+        try:
+            least = min(least, _log_chernoff(search, factor * tilt, epsilon))
+        except TooSlow:
+            break
+    return least
+
+
+def _largest_loss(direction: Direction) -> float:
+    """The supremum of the composed loss, infinity if it is unknown."""
+    return math.fsum(
+        count * pair.loss.largest * (1.0 + 1e-12) if pair.loss is not None else math.inf
+        for pair, count in direction
+    )
 
 
 def _log_chernoff(search: Search, tilt: float, epsilon: float) -> float:
@@ -146,24 +168,24 @@ def _log_chernoff(search: Search, tilt: float, epsilon: float) -> float:
 
 def _delta_by_transform(
     composition: Composition, epsilon: float, resolution: Resolution, tilt: float
-) -> tuple[Enclosure, str] | None:
-    """The first sum that is good to a percent, if there is one."""
+) -> tuple[Enclosure, str, float] | None:
+    """The first sum that is good to a percent, if there is one, its method and its tilt."""
     search = Search(composition)
     try:
         aim = search.for_epsilon(epsilon, tilt)
     except TooSlow:
         return None
-    for profile, _, method in _sums(composition, search, aim, resolution):
+    for profile, nearer, method in _sums(composition, search, aim, resolution):
         found = profile.enclose(epsilon)
         if found.errors.below < 0.01 * found.estimate:
-            return found, method
+            return found, method, nearer.tilt
     return None
 
 
-def _with_infinite(found: Enclosure, method: str, infinite: float) -> Bracket:
+def _with_infinite(found: Enclosure, method: str, infinite: float, tilt: float = 2.0) -> Bracket:
     margin = 1e-15 * infinite
     upper = min(1.0, found.upper + infinite + margin)
-    return Bracket(max(0.0, found.lower + infinite - margin), upper, method)
+    return Bracket(max(0.0, found.lower + infinite - margin), upper, method, tilt)
 
 
 def _closed_form(
