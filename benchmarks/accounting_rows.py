@@ -1,0 +1,110 @@
+"""The rows on which accountants are compared: every worker and the driver read them from here.
+
+Only the standard library is imported, because each peer's environment imports this file.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Phase:
+    """Releases of a Gaussian mechanism on Poisson samples; a `sample_rate` of 1 is no sampling."""
+
+    sample_rate: float
+    noise_multiplier: float
+    steps: int
+
+
+@dataclass(frozen=True)
+class SampledGaussian:
+    """Phases of DP-SGD, one after another."""
+
+    phases: tuple[Phase, ...]
+
+
+@dataclass(frozen=True)
+class LaplaceNoise:
+    """Laplace noise of scale `scale` on a count of sensitivity 1, `count` times."""
+
+    scale: float
+    count: int
+
+
+@dataclass(frozen=True)
+class RandomizedResponse:
+    """Binary randomised response that is `epsilon`-DP, `count` times."""
+
+    epsilon: float
+    count: int
+
+
+@dataclass(frozen=True)
+class ApproximateDp:
+    """Any (`epsilon`, `delta`)-DP mechanism, `count` times."""
+
+    epsilon: float
+    delta: float
+    count: int
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """The smallest noise multiplier of Poisson-sampled DP-SGD that keeps to `epsilon`."""
+
+    epsilon: float
+    sample_rate: float
+    steps: int
+
+
+Task = SampledGaussian | LaplaceNoise | RandomizedResponse | ApproximateDp | Calibration
+
+
+@dataclass(frozen=True)
+class Row:
+    """One question and its answer.
+
+    `truth` is ε, or the noise multiplier for a `Calibration`; `accounting_truth.py` derives it.
+    """
+
+    name: str
+    title: str
+    task: Task
+    delta: float
+    truth: float
+
+
+def _dpsgd(sample_rate: float, noise_multiplier: float, steps: int) -> SampledGaussian:
+    return SampledGaussian((Phase(sample_rate, noise_multiplier, steps),))
+
+
+_HUNDRED_PHASES = SampledGaussian(
+    tuple(Phase(0.005 + 0.0002 * i, 2 + 0.03 * i, 50 + i) for i in range(100))
+)
+
+ROWS: dict[str, Row] = {
+    row.name: row
+    for row in (
+        Row("a", "q=.01 σ=4 T=10⁴", _dpsgd(0.01, 4.0, 10_000), 1e-5, 0.9468668007643805),
+        Row("b", "q=.01 σ=5 T=10³", _dpsgd(0.01, 5.0, 1_000), 1e-6, 0.2490260117061591),
+        Row(
+            "c", "q=256/60k σ=1.1 T=14062", _dpsgd(256 / 60_000, 1.1, 14062), 1e-5, 2.3815969214244
+        ),
+        Row("d", "q=4096/50k σ=3 T=2468", _dpsgd(4096 / 50_000, 3.0, 2468), 1e-5, 6.52928010737798),
+        Row("e", "q=1 σ=20 T=10³", _dpsgd(1.0, 20.0, 1_000), 1e-6, 8.306225049954728),
+        Row("f", "q=1e-4 σ=.8 T=10⁶", _dpsgd(1e-4, 0.8, 1_000_000), 1e-8, 1.001769440069914),
+        Row("g", "100 different phases", _HUNDRED_PHASES, 1e-5, 1.745016923910061),
+        Row("h1", "Laplace b=50 T=10⁴", LaplaceNoise(50.0, 10_000), 1e-6, 10.94991349076035),
+        Row(
+            "h2",
+            "rand. response ε₀=.1 T=10³",
+            RandomizedResponse(0.1, 1_000),
+            1e-6,
+            19.34467144799305,
+        ),
+        Row("h3", "(.1, 1e-9)-DP T=10³", ApproximateDp(0.1, 1e-9, 1_000), 1e-5, 17.86870800530132),
+        Row("i", "σ for ε=2 q=.01 T=10⁴", Calibration(2.0, 0.01, 10_000), 1e-5, 2.127375434714145),
+        Row("k1", "q=.01 σ=1 T=10³", _dpsgd(0.01, 1.0, 1_000), 1e-12, 3.914298156037470),
+        Row("k2", "q=.1 σ=.7 T=10³", _dpsgd(0.1, 0.7, 1_000), 1e-5, 54.02418463454048),
+        Row("k3", "q=1 σ=.5 T=10", _dpsgd(1.0, 0.5, 10), 1e-12, 63.81873029091637),
+    )
+}

@@ -1,0 +1,39 @@
+"""The machine and the source a benchmark ran on, as data for its record."""
+
+import os
+import platform
+import subprocess
+from pathlib import Path
+
+
+def description() -> dict[str, str | int]:
+    return {
+        "cpu": _cpu_model(),
+        "cores": os.cpu_count() or 0,
+        "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30),
+        "system": platform.platform(),
+        "python": platform.python_version(),
+    }
+
+
+def _cpu_model() -> str:
+    """The name in /proc/cpuinfo with family and model, for a virtual machine's name says little."""
+    fields: dict[str, str] = {}
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        key, _, value = line.partition(":")
+        fields.setdefault(key.strip(), value.strip())
+    if "model name" not in fields:
+        return platform.processor() or platform.machine()
+    return f"{fields['model name']} (family {fields['cpu family']}, model {fields['model']})"
+
+
+def commit() -> str:
+    """The checked-out commit, marked when the working tree differs from it."""
+    described = subprocess.run(
+        ["git", "describe", "--always", "--dirty", "--abbrev=12"],
+        cwd=Path(__file__).parent,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return described.stdout.strip() or "unknown"
