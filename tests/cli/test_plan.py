@@ -252,8 +252,10 @@ def test_an_encoding_without_greek_is_spelled_out():
 
 @pytest.mark.skipif(os.name == "nt", reason="signals and pipes of POSIX")
 def test_ctrl_c_ends_in_one_line():
+    # A shell's background jobs, and so perhaps this test, start with Ctrl-C ignored.
     code = (
-        "import sys, time; import tacit.cli.plan as p; "
+        "import signal, sys, time; import tacit.cli.plan as p; "
+        "signal.signal(signal.SIGINT, signal.default_int_handler); "
         "p._summary = lambda _: (print('ready', flush=True), time.sleep(30)); "
         "from tacit.cli import main; sys.exit(main())"
     )
