@@ -147,6 +147,8 @@ REFUSED = {
     "sigma negative": (instead("--sigma", "-1"), "--sigma", "-1"),
     "sigma nan": (instead("--sigma", "nan"), "--sigma", "nan"),
     "sigma infinite": (instead("--sigma", "inf"), "--sigma", "inf"),
+    "sigma beyond computing": (instead("--sigma", "1e-300"), "--sigma", "1e-300"),
+    "sigma far beyond": (instead("--sigma", "1e300"), "--sigma", "1e300"),
     "delta zero": (instead("--delta", "0"), "--delta", "0"),
     "delta one": (instead("--delta", "1"), "--delta", "1"),
     "delta nan": (instead("--delta", "nan"), "--delta", "nan"),
