@@ -1,3 +1,52 @@
 """tacit: deep learning with differential privacy, and the proof of what it gave away."""
 
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tacit import accounting, losses, training
+    from tacit.statement import Statement
+    from tacit.training.fitting import fit
+    from tacit.training.performance import Performance
+    from tacit.training.plan import Plan
+    from tacit.training.session import private
+
 __version__ = "0.1.0"
+
+# Imported when first used: accounting must not cost the import of PyTorch.
+_HOME = {
+    "Performance": "tacit.training.performance",
+    "Plan": "tacit.training.plan",
+    "Statement": "tacit.statement",
+    "fit": "tacit.training.fitting",
+    "private": "tacit.training.session",
+}
+_ROOMS = ("accounting", "losses", "training")
+
+__all__ = [
+    "Performance",
+    "Plan",
+    "Statement",
+    "__version__",
+    "accounting",
+    "fit",
+    "losses",
+    "private",
+    "training",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name in _ROOMS:
+        return import_module(f"tacit.{name}")
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value: object = getattr(import_module(_HOME[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

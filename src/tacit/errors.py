@@ -26,3 +26,15 @@ class Uncalibratable(TacitError, ValueError):
 
 class BudgetExceeded(TacitError, ValueError):
     """A charge does not fit into what is left of a privacy budget."""
+
+
+class CheckpointError(TacitError, ValueError):
+    """A checkpoint cannot be written, is not one, is damaged, or belongs to something else."""
+
+
+class UnsupportedModel(TacitError, ValueError):
+    """A model, loss or data source would void the guarantee, or cannot be clipped exactly."""
+
+
+class ProtocolError(TacitError, RuntimeError):
+    """The steps of private training were taken in an order that would void the guarantee."""

@@ -1,0 +1,75 @@
+"""Who is in a lot: independent coin flips for every record, exact and in one pass."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tacit._validation import probability, whole
+from tacit.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from tacit.randomness.streams import Stream
+
+_BLOCK = 1 << 22  # records at a time, so that memory stays small at any size
+
+
+def included(count: int, rate: float, stream: Stream) -> NDArray[np.int64]:
+    """The places, in increasing order, of the records that a Poisson sample of 0 … count-1 holds.
+
+    A record is in if 72 random bits, read as a number below 1, are below ``rate``. Eight of them
+    almost always decide; the other 64 are drawn for the one record in 256 that they leave open.
+
+    Guarantee:
+        Records are included independently, each with probability ⌊rate·2⁷²⌋/2⁷²: ``rate`` itself
+        if that is at least 2⁻¹⁹, else at most 2⁻⁷² below it.
+
+    >>> from tacit.randomness.streams import UnsafeSeededStream
+    >>> included(1000, 0.005, UnsafeSeededStream(0, "lots")).tolist()
+    [205, 247, 553, 688, 874]
+    """
+    total = whole("count", count, at_least=0)
+    chance = probability("rate", rate)
+    if chance == 1.0:
+        return np.arange(total, dtype=np.int64)
+    top, rest = divmod(int(chance * 2.0**72), 1 << 64)
+    found = [
+        start + _block(min(_BLOCK, total - start), top, rest, stream)
+        for start in range(0, total, _BLOCK)
+    ]
+    return np.concatenate(found) if found else np.empty(0, dtype=np.int64)
+
+
+def _block(count: int, top: int, rest: int, stream: Stream) -> NDArray[np.int64]:
+    first = np.frombuffer(stream.bytes(count), dtype=np.uint8)
+    inside = first < top
+    open_ones = np.flatnonzero(first == top)
+    inside[open_ones] = _words(len(open_ones), stream) < np.uint64(rest)
+    return np.flatnonzero(inside).astype(np.int64, copy=False)
+
+
+def subset(indices: NDArray[np.int64], size: int, stream: Stream) -> NDArray[np.int64]:
+    """``size`` of ``indices``, every such choice equally likely, in increasing order.
+
+    Each is given 64 random bits, and those with the smallest stay. Should two be given the same
+    bits, all are drawn again, so that no order is preferred.
+
+    >>> from tacit.randomness.streams import UnsafeSeededStream
+    >>> subset(np.arange(10), 3, UnsafeSeededStream(0, "cut")).tolist()
+    [2, 4, 7]
+    """
+    kept = whole("size", size, at_least=0)
+    if kept > len(indices):
+        raise InvalidArgument(f"size must be at most the {len(indices)} indices, got {size!r}")
+    while True:
+        keys = _words(len(indices), stream)
+        order = np.argsort(keys)
+        if np.all(np.diff(keys[order]) != 0):
+            return np.sort(indices[order[:kept]])
+
+
+def _words(count: int, stream: Stream) -> NDArray[np.uint64]:
+    return np.frombuffer(stream.bytes(8 * count), dtype=np.uint64)

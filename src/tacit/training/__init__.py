@@ -1,0 +1,59 @@
+"""DP-SGD: the plan, and the session that carries it out."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tacit.training.fitting import Fit, fit
+    from tacit.training.fixing import Replacement, fix, fixes
+    from tacit.training.performance import Performance
+    from tacit.training.plan import Plan
+    from tacit.training.sampling import FullBatch, Poisson, TruncatedPoisson
+    from tacit.training.session import Session, private
+    from tacit.training.styles import AdaptiveQuantile, Automatic, Flat, PerGroup, PerLayer
+
+# A plan can be made and read without PyTorch: modules are imported when a name is first used.
+_HOME = {
+    "fitting": ("Fit", "fit"),
+    "fixing": ("Replacement", "fix", "fixes"),
+    "performance": ("Performance",),
+    "plan": ("Plan",),
+    "sampling": ("FullBatch", "Poisson", "TruncatedPoisson"),
+    "session": ("Session", "private"),
+    "styles": ("AdaptiveQuantile", "Automatic", "Flat", "PerGroup", "PerLayer"),
+}
+_MODULE_OF = {name: f"tacit.training.{home}" for home, names in _HOME.items() for name in names}
+
+__all__ = [
+    "AdaptiveQuantile",
+    "Automatic",
+    "Fit",
+    "Flat",
+    "FullBatch",
+    "PerGroup",
+    "PerLayer",
+    "Performance",
+    "Plan",
+    "Poisson",
+    "Replacement",
+    "Session",
+    "TruncatedPoisson",
+    "fit",
+    "fix",
+    "fixes",
+    "private",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value: object = getattr(import_module(_MODULE_OF[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,286 @@
+"""Training checkpoints: one safetensors file with a JSON document in it, and never a pickle.
+
+Reading one runs no code of the file's. A file that is truncated, damaged, of another format or made
+for another model is refused with one line before anything is changed, and a write that fails
+leaves the previous file as it was. A checkpoint holds no random state: a resumed run draws new
+samples and new noise.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, final
+
+import torch
+from torch import nn
+
+from tacit import __version__
+from tacit._validation import whole
+from tacit.errors import CheckpointError
+from tacit.training import checkpoint_file
+from tacit.training.checkpoint_file import one_line
+from tacit.training.packing import Packer, unpack
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Mapping, Sequence
+
+
+class Stateful(Protocol):
+    """What can join a checkpoint: a scheduler, an average of weights, an object of one's own."""
+
+    def state_dict(self) -> Mapping[str, Any]:
+        """What ``load_state_dict`` needs to bring the object back to where it is."""
+        ...
+
+    def load_state_dict(self, state_dict: Any, /) -> object:
+        """Takes what ``state_dict`` returned."""
+        ...
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """The state of one optimizer or extra object, with the name of its class.
+
+    ``shapes`` are those of an optimizer's parameters, group by group; other objects have none.
+    """
+
+    kind: str
+    values: Mapping[str, Any]
+    shapes: tuple[tuple[tuple[int, ...], ...], ...] = ()
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """What a file held: a run after ``steps_taken`` steps of the plan in ``plan_json``."""
+
+    model: Mapping[str, Any]
+    optimizers: tuple[Saved, ...]
+    state: Mapping[str, Saved]
+    plan_json: str
+    steps_taken: int
+    tacit_version: str
+    torch_version: str
+
+
+def write(
+    path: str | os.PathLike[str],
+    *,
+    model: nn.Module,
+    optimizers: Sequence[torch.optim.Optimizer],
+    state: Mapping[str, Stateful],
+    plan_json: str,
+    steps_taken: int,
+) -> None:
+    """Writes a checkpoint, so that ``path`` holds either all of it or what it held before.
+
+    Guarantee: the file is written beside ``path`` under another name, flushed to the disk and then
+    moved into place in one operation; when this returns, the checkpoint survives a crash of the
+    machine.
+    """
+    packer = Packer()
+    document = {
+        "tacit": __version__,
+        "torch": str(torch.__version__),
+        "steps_taken": whole("steps_taken", steps_taken, at_least=0),
+        "plan": plan_json,
+        "model": _pack(packer, _uncompiled(model), "model"),
+        "optimizers": [
+            {
+                "kind": type(optimizer).__name__,
+                "shapes": _shapes(optimizer),
+                "values": _pack(packer, optimizer, f"optimizers.{index}"),
+            }
+            for index, optimizer in enumerate(optimizers)
+        ],
+        "state": {
+            name: {"kind": type(item).__name__, "values": _pack(packer, item, f"state.{name}")}
+            for name, item in state.items()
+        },
+    }
+    checkpoint_file.write(Path(path), document, packer.tensors)
+
+
+def read(path: str | os.PathLike[str]) -> Checkpoint:
+    """Reads a checkpoint that ``write`` wrote.
+
+    Guarantee: nothing in the file is run, and every byte that is returned was covered by the file's
+    SHA-256. That finds damage, not malice: whoever can write the file can choose the weights.
+    """
+    document, tensors = checkpoint_file.read(Path(path))
+    try:
+        return _parse(document, tensors)
+    except CheckpointError as error:
+        raise CheckpointError(f"{path} is not a valid checkpoint: {error}") from None
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise CheckpointError(
+            f"{path} is not a valid checkpoint: its document fails with {one_line(error)}"
+        ) from None
+
+
+def restore(
+    checkpoint: Checkpoint,
+    *,
+    model: nn.Module,
+    optimizers: Sequence[torch.optim.Optimizer],
+    state: Mapping[str, Stateful],
+) -> None:
+    """Loads ``checkpoint`` into the objects of a run that was built like the one that wrote it.
+
+    Guarantee: everything is compared first (names, shapes and types of the model's tensors, the
+    optimizers and their parameters' shapes, the names and classes in ``state``), and if loading
+    fails all the same, whatever was loaded is put back.
+    """
+    model = _uncompiled(model)
+    _check_tensors("the model", checkpoint.model, model.state_dict())
+    _check_optimizers(checkpoint.optimizers, optimizers)
+    _check_state(checkpoint.state, state)
+    targets: list[tuple[str, Stateful, Mapping[str, Any]]] = [("model", model, checkpoint.model)]
+    for index, optimizer in enumerate(optimizers):
+        targets.append((f"optimizer {index}", optimizer, checkpoint.optimizers[index].values))
+    for name, item in state.items():
+        targets.append((f"state {name!r}", item, checkpoint.state[name].values))
+    _load_all(targets)
+
+
+def _load_all(targets: Sequence[tuple[str, Stateful, Mapping[str, Any]]]) -> None:
+    before: list[tuple[Stateful, Mapping[str, Any]]] = []
+    for what, target, values in targets:
+        before.append((target, copy.deepcopy(target.state_dict())))
+        try:
+            # A copy, for an optimizer goes on to work in the very tensors that it is given.
+            target.load_state_dict(
+                values if isinstance(target, nn.Module) else copy.deepcopy(values)
+            )
+        except Exception as error:
+            for touched, earlier in reversed(before):
+                with contextlib.suppress(Exception):  # the one that failed may fail again
+                    touched.load_state_dict(earlier)
+            raise CheckpointError(
+                f"the checkpoint does not load into {what}: {one_line(error)}"
+            ) from error
+
+
+def _pack(packer: Packer, item: Stateful, path: str) -> Any:
+    values = item.state_dict()
+    # A plain dictionary, whatever mapping it came in: torch's is an OrderedDict with extras.
+    return packer.pack(dict(values), path)
+
+
+def _uncompiled(model: nn.Module) -> nn.Module:
+    """The module that ``torch.compile`` wrapped, so that both have the same names."""
+    return model._modules.get("_orig_mod") or model
+
+
+def _shapes(optimizer: torch.optim.Optimizer) -> list[list[list[int]]]:
+    return [[list(p.shape) for p in group["params"]] for group in optimizer.param_groups]
+
+
+def _parse(document: Any, tensors: Mapping[str, torch.Tensor]) -> Checkpoint:
+    return Checkpoint(
+        model=_as_dict(unpack(document["model"], tensors)),
+        optimizers=tuple(_parse_saved(item, tensors) for item in document["optimizers"]),
+        state={name: _parse_saved(item, tensors) for name, item in document["state"].items()},
+        plan_json=_as_text(document["plan"]),
+        steps_taken=whole("steps_taken", document["steps_taken"], at_least=0),
+        tacit_version=_as_text(document["tacit"]),
+        torch_version=_as_text(document["torch"]),
+    )
+
+
+def _parse_saved(item: Any, tensors: Mapping[str, torch.Tensor]) -> Saved:
+    shapes = tuple(
+        tuple(tuple(whole("size", size, at_least=0) for size in shape) for shape in group)
+        for group in item.get("shapes", [])
+    )
+    return Saved(_as_text(item["kind"]), _as_dict(unpack(item["values"], tensors)), shapes)
+
+
+def _as_dict(value: object) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise CheckpointError(f"a state must be a dictionary, got {type(value).__name__}")
+    return value
+
+
+def _as_text(value: object) -> str:
+    if not isinstance(value, str):
+        raise CheckpointError(f"a text was expected, got {type(value).__name__}")
+    return value
+
+
+def _check_tensors(what: str, saved: Mapping[str, Any], here: Mapping[str, Any]) -> None:
+    _check_names(what, set(saved), set(here))
+    for name, value in here.items():
+        if isinstance(value, torch.Tensor) != isinstance(saved[name], torch.Tensor):
+            raise CheckpointError(f"{what}'s {name!r} is a tensor on one side only")
+        if not isinstance(value, torch.Tensor):
+            continue
+        for aspect, ours, theirs in (
+            ("shape", tuple(value.shape), tuple(saved[name].shape)),
+            ("type", value.dtype, saved[name].dtype),
+        ):
+            if ours != theirs:
+                raise CheckpointError(
+                    f"{what}'s {name!r} has the {aspect} {ours}, and {theirs} in the checkpoint"
+                )
+
+
+def _check_names(what: str, saved: set[Any], here: set[Any]) -> None:
+    if missing := sorted(map(str, here - saved)):
+        raise CheckpointError(
+            f"the checkpoint lacks {_named(missing)} of {what}: it was written for another one"
+        )
+    if foreign := sorted(map(str, saved - here)):
+        raise CheckpointError(
+            f"the checkpoint holds {_named(foreign)}, which {what} has not: "
+            "it was written for another one"
+        )
+
+
+def _check_optimizers(saved: Sequence[Saved], optimizers: Sequence[torch.optim.Optimizer]) -> None:
+    if len(saved) != len(optimizers):
+        raise CheckpointError(
+            f"the checkpoint is of {len(saved)} optimizers, got {len(optimizers)}"
+        )
+    for index, (one, optimizer) in enumerate(zip(saved, optimizers, strict=True)):
+        _check_kind(f"optimizer {index}", one, optimizer)
+        shapes = tuple(tuple(map(tuple, group)) for group in _shapes(optimizer))
+        if shapes != one.shapes:
+            raise CheckpointError(
+                f"optimizer {index} holds parameters of other shapes, or in another order or "
+                f"grouping, than in the checkpoint ({_difference(shapes, one.shapes)})"
+            )
+
+
+def _difference(ours: Sequence[Sequence[object]], theirs: Sequence[Sequence[object]]) -> str:
+    sizes = [len(group) for group in ours], [len(group) for group in theirs]
+    if sizes[0] != sizes[1]:
+        return f"parameters by group: {sizes[0]} here, {sizes[1]} there"
+    pairs = [pair for group in zip(ours, theirs, strict=True) for pair in zip(*group, strict=True)]
+    index, (here, there) = next((i, pair) for i, pair in enumerate(pairs) if pair[0] != pair[1])
+    return f"parameter {index}: {here} here, {there} there"
+
+
+def _check_state(saved: Mapping[str, Saved], state: Mapping[str, Stateful]) -> None:
+    _check_names("state", set(saved), set(state))
+    for name, item in state.items():
+        _check_kind(f"state {name!r}", saved[name], item)
+        if isinstance(item, nn.Module):
+            _check_tensors(f"state {name!r}", saved[name].values, item.state_dict())
+
+
+def _check_kind(what: str, saved: Saved, item: object) -> None:
+    if type(item).__name__ != saved.kind:
+        raise CheckpointError(
+            f"{what} is a {type(item).__name__}, and a {saved.kind} in the checkpoint"
+        )
+
+
+def _named(names: Sequence[str]) -> str:
+    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+    return f"{names[0]!r}{more}"

@@ -1,0 +1,68 @@
+"""What a run may claim: the ε of its plan, what that assumes, and what it does not promise."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from tacit import __version__
+from tacit.accounting import epsilon as epsilon_of
+from tacit.accounting.serialization import to_plain
+from tacit.statement import Statement
+
+if TYPE_CHECKING:
+    from tacit.training.plan import Plan
+
+_ASSUMPTIONS = (
+    "the model and the loss treat the rows of a batch independently (checked on the first batch)",
+    "the number of examples, the lot size and the number of steps are public",
+    "floating-point sums and Gaussian noise are taken for real ones",
+    "sampling and noise come from the operating system's entropy, and nobody sees their state",
+)
+_SEEDED = "a fixed seed was used for sampling and noise: THIS VOIDS THE GUARANTEE"
+_NOT_PROMISED = (
+    "anything about choices made with the same data outside of this plan, such as hyper-parameters",
+    "anything that was printed or saved of the training data itself, such as losses",
+    "that nothing can be inferred about a person from what the data say about everybody",
+)
+
+
+def epsilon(plan: Plan, steps: int, delta: float) -> float:
+    """ε of the plan's first ``steps`` steps."""
+    return epsilon_of(plan.event_after(steps), delta, adjacency=plan.adjacency)
+
+
+def statement(
+    plan: Plan, delta: float, steps_taken: int, last_step: int, *, unsafe: bool
+) -> Statement:
+    """The claim for a run that took ``steps_taken`` steps and was to end at ``last_step``.
+
+    Guarantee:
+        A run that ended before ``last_step`` is charged to ``last_step``: when to stop may have
+        depended on what had been released.
+    """
+    if steps_taken == plan.steps:
+        early = None
+    elif last_step < plan.steps:
+        early = f"the end after {last_step} steps was fixed in advance, and these are charged"
+    else:
+        early = "the whole plan is charged, since the moment to stop was not fixed in advance"
+    event = plan.event_after(last_step)
+    return Statement(
+        epsilon=epsilon(plan, last_step, delta),
+        delta=delta,
+        adjacency=plan.adjacency,
+        unit=plan.unit,
+        event=to_plain(event),
+        plan=plan.as_dict(),
+        steps_planned=plan.steps,
+        steps_taken=steps_taken,
+        stopped_early=early,
+        sampling=type(plan.sampling).__name__,
+        noise=f"{plan.noise}: floating-point Gaussian noise from a generator of its own",
+        assumptions=(*_ASSUMPTIONS, _SEEDED) if unsafe else _ASSUMPTIONS,
+        not_promised=_NOT_PROMISED,
+        tacit_version=__version__,
+        torch_version=torch.__version__,
+    )

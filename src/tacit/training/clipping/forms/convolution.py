@@ -1,0 +1,176 @@
+"""The gradients of a convolution's kernel: an image correlated with the gradient of its result.
+
+Nothing is unfolded. Large images: one batched product per kernel offset, reduced at once. Small
+images with many channels: the Gram matrix of the pixels, whose shifted copies add up to the Gram
+matrix of the patches.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, final
+
+import torch
+import torch.nn.functional as F
+
+from tacit.training.clipping.forms.form import (
+    accumulator,
+    in_parts,
+    kept,
+    matmul,
+    squared_sum,
+    weighed,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from torch import Tensor
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Convolution:
+    """Unit i's gradient is the sum over its rows of image ⋆ output gradient.
+
+    ``image`` is (units, rows, channels, *space) and unpadded, ``grad`` (units, rows, channels out,
+    *space out); ``shape`` is the kernel's, (channels out, channels / groups, *size).
+    """
+
+    image: Tensor
+    grad: Tensor
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    padding: tuple[int, ...]
+    dilation: tuple[int, ...]
+    groups: int
+
+    @property
+    def units(self) -> int:
+        """How many units there are."""
+        return self.image.shape[0]
+
+    @property
+    def way(self) -> str:
+        """How the norms are found."""
+        return "Gram matrix of pixels" if self._by_gram else "a product per kernel offset"
+
+    @property
+    def temporary(self) -> int:
+        """A padded image and its Gram matrix, or one kernel offset's gradients."""
+        padded = math.prod(self._padded_space)
+        each = padded**2 if self._by_gram else math.prod(self.shape[:2])
+        return self.units * (self.image[0].numel() + each)
+
+    @property
+    def _space_out(self) -> tuple[int, ...]:
+        return tuple(self.grad.shape[3:])
+
+    @property
+    def _padded_space(self) -> tuple[int, ...]:
+        return tuple(
+            (size - 1) * dilation + stride * (out - 1) + 1
+            for size, dilation, stride, out in zip(
+                self.shape[2:], self.dilation, self.stride, self._space_out, strict=True
+            )
+        )
+
+    @property
+    def _by_gram(self) -> bool:
+        """Pixels' Gram matrices cost pixels²·channels; a product per offset the kernel's volume."""
+        if self.groups != 1 or self.image.shape[1] != 1 or any(s != 1 for s in self.stride):
+            return False
+        padded, out = math.prod(self._padded_space), math.prod(self._space_out)
+        gram = padded**2 * self.shape[1] + out**2 * self.shape[0]
+        return 2 * gram <= math.prod(self.shape) * out
+
+    def squared_norms(self) -> Tensor:
+        """See ``Form``."""
+        if self._by_gram:
+            return self._gram_norms()
+        total = torch.zeros((), device=self.grad.device)
+        for gradients in self._by_offset():
+            total = total + squared_sum(gradients)
+        return total
+
+    def weighted_sum(self, scales: Tensor) -> Tensor:
+        """See ``Form``: one ordinary kernel gradient of the weighted output gradients."""
+        wide = accumulator(self.grad.dtype)
+        grad = weighed(self.grad.to(wide), scales).flatten(0, 1)
+        image = kept(self.image.to(wide), scales).flatten(0, 1)
+        dimensions = len(self.stride)
+        kernel = image.new_zeros(()).expand(self.shape)
+        return torch.ops.aten.convolution_backward(
+            grad, image, kernel, None, self.stride, self.padding, self.dilation,
+            False, (0,) * dimensions, self.groups, (False, True, False),
+        )[1]  # fmt: skip
+
+    def dense(self) -> Tensor:
+        """See ``Form``."""
+        offsets = torch.stack(list(self._by_offset()), dim=-1)  # (units, groups, out, in, offsets)
+        return offsets.flatten(1, 2).reshape(self.units, *self.shape)
+
+    def part(self, start: int, stop: int) -> Convolution:
+        """See ``Form``."""
+        return replace(self, image=self.image[start:stop], grad=self.grad[start:stop])
+
+    def _by_offset(self) -> Iterator[Tensor]:
+        """For each kernel offset, that entry of every unit's gradient: (units, groups, out, in)."""
+        grad = self._pixels(self.grad)
+        image = self._padded_image()
+        for offset in itertools.product(*(range(size) for size in self.shape[2:])):
+            window = image
+            for axis, (at, dilation, stride, out) in enumerate(
+                zip(offset, self.dilation, self.stride, self._space_out, strict=True), start=3
+            ):
+                start = at * dilation
+                index = slice(start, start + stride * (out - 1) + 1, stride)
+                window = window[(slice(None),) * axis + (index,)]
+            yield self._product(grad, self._pixels(window))
+
+    def _product(self, grad: Tensor, window: Tensor) -> Tensor:
+        flat = matmul(grad.flatten(0, 1).mT, window.flatten(0, 1))
+        return flat.unflatten(0, (self.units, self.groups))
+
+    def _pixels(self, image: Tensor) -> Tensor:
+        """(units, rows, channels, *space) as (units, groups, rows·pixels, channels / groups)."""
+        grouped = image.unflatten(2, (self.groups, -1)).flatten(4)
+        order = grouped.permute(0, 2, 1, 4, 3)
+        return order.reshape(self.units, self.groups, -1, grouped.shape[3])
+
+    def _padded_image(self) -> Tensor:
+        space = self.image.shape[3:]
+        pads: list[int] = []
+        for size, padding, needed in reversed(
+            list(zip(space, self.padding, self._padded_space, strict=True))
+        ):
+            # What the stride leaves over at the far end is cut off: no kernel reaches it.
+            pads += [padding, needed - size - padding]
+        return F.pad(self.image.to(self.grad.dtype), pads)
+
+    def _gram_norms(self) -> Tensor:
+        size = math.prod(self._padded_space) ** 2 + math.prod(self._space_out) ** 2
+        parts = [self.part(a, b)._gram_norms_of_all() for a, b in in_parts(self.units, size)]
+        return parts[0] if len(parts) == 1 else torch.cat([*parts, self.grad.new_zeros(0)])
+
+    def _gram_norms_of_all(self) -> Tensor:
+        image, grad = self._padded_image()[:, 0].flatten(2), self.grad[:, 0].flatten(2)
+        space, out = self._padded_space, self._space_out
+        pixels = matmul(image.mT, image).view(self.units, *space, *space)
+        grads = matmul(grad.mT, grad).view(self.units, *out, *out)
+        patches = torch.zeros((), device=grads.device)
+        for offset in itertools.product(*(range(size) for size in self.shape[2:])):
+            index = tuple(
+                slice(at * dilation, at * dilation + length)
+                for at, dilation, length in zip(offset, self.dilation, out, strict=True)
+            )
+            patches = patches + pixels[(slice(None), *index, *index)]
+        half = len(out)
+        count = math.prod(out)
+        product = (patches * grads).view(self.units, count, count)
+        diagonal = product.diagonal(0, 1, 2).clamp(min=0).sqrt().sum(1)
+        slack = torch.finfo(product.dtype).eps / 2
+        assert half == len(self.stride)
+        return product.sum((1, 2)).clamp(min=0) + slack * diagonal.square()

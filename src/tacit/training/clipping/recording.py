@@ -1,0 +1,192 @@
+"""Seeing every use of a private weight, without touching the user's module.
+
+A torch function mode sees each functional call that a weight enters, whichever module makes it:
+tied, reused, bare and functional uses included. The call is redone with the weight detached and a
+zero *tap* added to its result. The gradient with respect to the tap is the result's gradient, so
+one backward to the taps yields what the rules need, and no non-private weight gradient is ever
+computed. Dynamo traces this code too: where the user has compiled the model, the taps must be there
+before the call, so the first batch of each shape runs uncompiled and its taps are kept.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, final
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from tacit.errors import UnsupportedModel
+from tacit.training.clipping.uses import Rule, Use
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from tacit.training.clipping.uses import Record
+
+
+@final
+class Recorder(TorchFunctionMode):
+    """Records uses of private weights while it is entered and ``enabled``.
+
+    ``rows`` is the number of rows of the batch at hand. Weights are the trainable parameters and
+    whatever is computed from them and constants alone (``derived``).
+    """
+
+    def __init__(
+        self,
+        rules: Mapping[Callable[..., Any], Record],
+        expansions: Mapping[Callable[..., Any], Record],
+        fallback: Callable[..., Any],
+        constants: Sequence[Tensor] = (),
+    ) -> None:
+        super().__init__()
+        self._rules = rules
+        self._expansions = expansions
+        self._fallback = fallback
+        self._constants = list(constants)
+        self._given = len(self._constants)
+        self.rows = 0
+        self.enabled = False
+        self.replaying = False
+        self.uses: list[Use] = []
+        self.taps: list[Tensor] = []
+        self.given: list[Tensor] = []  # taps of an earlier batch of these shapes, for compiled code
+        self.saved: list[Tensor] = []
+        self.derived: list[Tensor] = []
+        self.count = 0
+        self._versions: list[int] = []
+
+    def begin(self, rows: int, taps: list[Tensor] | None = None) -> None:
+        """Starts a batch of ``rows`` rows; ``taps`` are those kept from one of the same shape."""
+        self.rows = rows
+        self.clear()
+        self.taps = []
+        self.given = [] if taps is None else taps
+        self.count = 0
+        self.enabled, self.replaying = True, False
+
+    def clear(self) -> None:
+        """Lets go of everything that was recorded but the taps."""
+        self.uses, self.saved, self.derived, self._versions = [], [], [], []
+        del self._constants[self._given :]
+
+    def check_saved(self) -> None:
+        """Refuses a model that changed, in place, what a gradient needs."""
+        for tensor, version in zip(self.saved, self._versions, strict=False):
+            if tensor._version != version:
+                raise UnsupportedModel(
+                    f"a tensor of shape {tuple(tensor.shape)} that enters an operation with "
+                    "private weights is changed in place afterwards; use the operation that "
+                    "returns a new tensor"
+                )
+
+    def is_weight(self, value: object) -> bool:
+        """Whether ``value`` is a private parameter or derived from private parameters alone."""
+        if not isinstance(value, Tensor):
+            return False
+        if isinstance(value, torch.nn.Parameter):
+            return value.requires_grad
+        for one in self.derived:  # noqa: SIM110 - Dynamo traces the loop, not the generator
+            if one is value:
+                return True
+        return False
+
+    def use(
+        self,
+        rule: Rule,
+        weights: tuple[Tensor | None, ...],
+        saved: tuple[Tensor, ...],
+        settings: Any,
+        result: Tensor,
+    ) -> Tensor:
+        """Notes one use and returns its result with a tap added."""
+        if self.replaying:
+            return result + result.new_zeros(()).expand(result.shape).requires_grad_()
+        for one in saved:
+            # Detached: compiled code would otherwise be asked for a gradient of each of them.
+            self.saved.append(one.detach())
+        at = self.count
+        self.count = at + 1
+        if torch.compiler.is_compiling():
+            return result + self.given[at]
+        tap = result.new_zeros(()).expand(result.shape).requires_grad_()
+        self.taps.append(tap)
+        self._versions.extend(one._version for one in saved)
+        slots = tuple(w if self.is_weight(w) else None for w in weights)
+        self.uses.append(Use(rule, slots, len(saved), settings, tuple(result.shape), result.dtype))
+        return result + tap
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        del types
+        kwargs = kwargs or {}
+        if not self.enabled or not torch.is_grad_enabled():
+            return func(*args, **kwargs)
+        return self.call(func, *args, **kwargs)
+
+    def call(self, func: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        """One call under the mode; rules that break an operation up use it for the pieces."""
+        weights, others = self._inputs(args, kwargs)
+        if weights == 0:
+            result = func(*args, **kwargs)
+            if others == 0 and func not in _MAY_HOLD_DATA and isinstance(result, Tensor):
+                self._constants.append(result)
+            return result
+        record = self._rules.get(func) if others else self._expansions.get(func)
+        if record is not None:
+            result = record(self, *args, **kwargs)
+            if result is not NotImplemented:
+                return result
+        if others == 0:
+            return self._derive(func, args, kwargs)
+        return self._fallback(self, func, args, kwargs)
+
+    def _inputs(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[int, int]:
+        """How many private weights, and how many tensors that may hold data, enter a call."""
+        weights = others = 0
+        for value in (*args, *kwargs.values()):
+            for one in value if isinstance(value, (list, tuple)) else (value,):
+                if isinstance(one, Tensor):
+                    if self.is_weight(one):
+                        weights += 1
+                    elif not self._is_constant(one):
+                        others += 1
+        return weights, others
+
+    def _is_constant(self, value: Tensor) -> bool:
+        """Frozen parameters, buffers, and what is made from them or from nothing: no example's."""
+        if isinstance(value, torch.nn.Parameter):
+            return True
+        if value.ndim > 1 and self.rows > 1 and self.rows in value.shape[:2]:
+            return False  # zeros to start a recurrence from, say: an entry for every row
+        for one in self._constants:  # noqa: SIM110 - as above
+            if one is value:
+                return True
+        return False
+
+    def _derive(
+        self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """A weight made from weights: kept in the autograd graph, known as a weight from now on."""
+        name = getattr(func, "__name__", "")
+        if name.endswith("_") and not name.endswith("__") and name not in _HARMLESS:
+            raise UnsupportedModel(
+                f"the forward pass changes a private weight in place ({name}); "
+                "compute a new tensor instead"
+            )
+        result = func(*args, **kwargs)
+        for one in result if isinstance(result, (list, tuple)) else (result,):
+            if isinstance(one, Tensor) and one.requires_grad and not self.is_weight(one):
+                self.derived.append(one)
+        return result
+
+
+# Tensors made from Python or NumPy values: nothing says that these values are not the data's.
+_MAY_HOLD_DATA = frozenset({torch.tensor, torch.as_tensor, torch.asarray, torch.from_numpy})
+_HARMLESS = frozenset({"requires_grad_", "retain_grad_"})

@@ -1,0 +1,176 @@
+"""Norm layers within one example: the affine part's gradients are sums of (normalised) · (gradient)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.nn.functional as F
+
+from tacit.errors import UnsupportedModel
+from tacit.training.clipping.forms import Dense, Form
+from tacit.training.clipping.rules.common import detached, wide
+from tacit.training.clipping.uses import Gradient, Rule
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from tacit.training.clipping.recording import Recorder
+
+
+def layer_norm(
+    recorder: Recorder,
+    input: Tensor,  # noqa: A002
+    normalized_shape: list[int],
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+) -> Any:
+    """Normalises the last dimensions."""
+    if recorder.is_weight(input):
+        return NotImplemented
+    shape = tuple(normalized_shape)
+    result = F.layer_norm(input, shape, detached(weight), detached(bias), eps)
+    return recorder.use(LAYER_NORM, (weight, bias), (input,), (shape, eps), result)
+
+
+def rms_norm(
+    recorder: Recorder,
+    input: Tensor,  # noqa: A002
+    normalized_shape: list[int],
+    weight: Tensor | None = None,
+    eps: float | None = None,
+) -> Any:
+    """Divides the last dimensions by their root mean square."""
+    if recorder.is_weight(input):
+        return NotImplemented
+    shape = tuple(normalized_shape)
+    result = F.rms_norm(input, shape, detached(weight), eps)
+    return recorder.use(RMS_NORM, (weight,), (input,), (shape, eps), result)
+
+
+def group_norm(
+    recorder: Recorder,
+    input: Tensor,  # noqa: A002
+    num_groups: int,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+) -> Any:
+    """Normalises groups of channels."""
+    if recorder.is_weight(input):
+        return NotImplemented
+    result = F.group_norm(input, num_groups, detached(weight), detached(bias), eps)
+    return recorder.use(GROUP_NORM, (weight, bias), (input,), (num_groups, eps), result)
+
+
+def instance_norm(
+    recorder: Recorder,
+    input: Tensor,  # noqa: A002
+    running_mean: Tensor | None = None,
+    running_var: Tensor | None = None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    use_input_stats: bool = True,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Any:
+    """Normalises every channel of every example: a group norm with a group per channel."""
+    del momentum
+    if not use_input_stats:
+        return batch_norm(recorder, input, running_mean, running_var, weight, bias, False, 0.0, eps)
+    if running_mean is not None or running_var is not None:
+        raise UnsupportedModel(
+            "InstanceNorm with track_running_stats keeps statistics of private data; "
+            "set track_running_stats=False or use tacit.training.fix(model)"
+        )
+    return group_norm(recorder, input, input.shape[1], weight, bias, eps)
+
+
+def batch_norm(
+    recorder: Recorder,
+    input: Tensor,  # noqa: A002
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Any:
+    """Batch norm with frozen statistics is an affine map; with the batch's own it mixes examples."""
+    del momentum
+    if training or running_mean is None or running_var is None:
+        raise UnsupportedModel(
+            "BatchNorm in training mode mixes examples; replace it, for instance by "
+            "tacit.training.fix(model), or put it into eval mode"
+        )
+    result = F.batch_norm(
+        input, running_mean, running_var, detached(weight), detached(bias), False, 0.0, eps
+    )
+    saved = (input, running_mean, running_var)
+    return recorder.use(BATCH_NORM, (weight, bias), saved, eps, result)
+
+
+def _last_dimensions(of: Gradient, normalised: Tensor, shape: tuple[int, ...]) -> list[Form | None]:
+    weighted = wide(of.grad) * normalised
+    forms: list[Form | None] = []
+    for slot, values in zip(of.shapes, (weighted, of.grad), strict=False):
+        if slot is None:
+            forms.append(None)
+            continue
+        terms = of.rows.terms(values.flatten(values.ndim - len(shape)))
+        forms.append(Dense(_sum(terms, 1).unflatten(1, shape)))
+    return forms
+
+
+def _sum(values: Tensor, dim: int | tuple[int, ...]) -> Tensor:
+    return values.sum(dim, dtype=torch.float64 if values.dtype == torch.float64 else torch.float32)
+
+
+def _layer_norm_gradients(of: Gradient) -> tuple[Form | None, ...]:
+    shape, eps = of.settings
+    return tuple(_last_dimensions(of, F.layer_norm(wide(of.saved[0]), shape, eps=eps), shape))
+
+
+def _rms_norm_gradients(of: Gradient) -> tuple[Form | None, ...]:
+    shape, eps = of.settings
+    x = of.saved[0]
+    small = torch.finfo(x.dtype).eps if eps is None else eps
+    return tuple(_last_dimensions(of, F.rms_norm(wide(x), shape, eps=small), shape))
+
+
+def _channels(of: Gradient, normalised: Tensor) -> tuple[Form | None, ...]:
+    """Channels lie in the dimension after the rows'."""
+    forms: list[Form | None] = []
+    for slot, values in zip(of.shapes, (wide(of.grad) * normalised, of.grad), strict=True):
+        if slot is None:
+            forms.append(None)
+            continue
+        split = of.rows.split(values)  # (units, entries, channels, *space)
+        others = tuple(axis for axis in range(split.ndim) if axis not in (0, 2))
+        forms.append(Dense(_sum(split, others)))
+    return tuple(forms)
+
+
+def _group_norm_gradients(of: Gradient) -> tuple[Form | None, ...]:
+    groups, eps = of.settings
+    return _channels(of, F.group_norm(wide(of.saved[0]), groups, eps=eps))
+
+
+def _batch_norm_gradients(of: Gradient) -> tuple[Form | None, ...]:
+    x, mean, variance = (wide(one) for one in of.saved)
+    return _channels(of, F.batch_norm(x, mean, variance, eps=of.settings))
+
+
+LAYER_NORM = Rule("layer_norm", _layer_norm_gradients)
+RMS_NORM = Rule("rms_norm", _rms_norm_gradients)
+GROUP_NORM = Rule("group_norm", _group_norm_gradients)
+BATCH_NORM = Rule("batch_norm", _batch_norm_gradients)
+RECORDS = {
+    F.layer_norm: layer_norm,
+    F.rms_norm: rms_norm,
+    F.group_norm: group_norm,
+    F.instance_norm: instance_norm,
+    F.batch_norm: batch_norm,
+}

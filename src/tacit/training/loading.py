@@ -1,0 +1,162 @@
+"""From indices to batches: any map-style data set, in this process, in workers, or on the device."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol, final
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, default_collate
+from torch.utils.data import Sampler as TorchSampler
+from torch.utils._pytree import tree_map
+
+from tacit.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    Collate = Callable[[list[Any]], Any]
+
+
+class Loader(Protocol):
+    """Fetches batches of rows by their indices."""
+
+    def batches(self, indices: Iterable[NDArray[np.int64]]) -> Iterator[Any]:
+        """One batch for each array of indices, in order."""
+
+
+def check_dataset(dataset: object, examples: int, *, counts_users: bool) -> None:
+    """Refuses what could not be sampled as the plan says."""
+    if isinstance(dataset, DataLoader):
+        raise InvalidArgument(
+            "dataset is a DataLoader, which draws its own batches (shuffled ones are not Poisson "
+            "samples); pass loader.dataset, and collate=loader.collate_fn if it has one"
+        )
+    if isinstance(dataset, TorchSampler):
+        raise InvalidArgument("dataset is a sampler; the plan's own sampler must draw the lots")
+    if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__getitem__"):
+        raise InvalidArgument(
+            f"dataset must be map-style (len() and dataset[i]), got {type(dataset).__name__}: "
+            "examples of a stream cannot be sampled independently"
+        )
+    length = len(dataset)  # type: ignore[arg-type]
+    if not counts_users and length != examples:
+        raise InvalidArgument(
+            f"the plan is for examples={examples}, but the data set has {length}; the number of "
+            "examples is public and part of the plan"
+        )
+
+
+def make_loader(
+    dataset: Dataset[Any],
+    device: torch.device,
+    collate: Collate | None,
+    workers: int,
+    pin_memory: bool,
+) -> Loader:
+    """The loader that suits a data set: indexing on the device, worker processes, or neither."""
+    if isinstance(dataset, TensorDataset) and collate is None:
+        tensors = dataset.tensors
+        if all(_same_device(tensor.device, device) for tensor in tensors):
+            return OnDevice(tensors)
+    plain = InProcess(dataset, device, collate or default_collate, pin_memory)
+    return plain if workers == 0 else InWorkers(plain, workers)
+
+
+def _same_device(first: torch.device, second: torch.device) -> bool:
+    return first.type == second.type and (first.index or 0) == (second.index or 0)
+
+
+@final
+class OnDevice:
+    """Tensors that already are where the model is: indexed there, and not at all if whole."""
+
+    def __init__(self, tensors: Sequence[torch.Tensor]) -> None:
+        self._tensors = tuple(tensors)
+
+    def batches(self, indices: Iterable[NDArray[np.int64]]) -> Iterator[Any]:
+        """See ``Loader``."""
+        for rows in indices:
+            yield self._batch(rows)
+
+    def _batch(self, rows: NDArray[np.int64]) -> tuple[torch.Tensor, ...]:
+        length = len(self._tensors[0])
+        if len(rows) == length and bool((rows == np.arange(length)).all()):
+            return self._tensors
+        where = torch.from_numpy(rows)
+        if self._tensors[0].is_cuda:  # from page-locked memory the copy waits for nothing
+            where = where.pin_memory().to(self._tensors[0].device, non_blocking=True)
+        return tuple(tensor[where] for tensor in self._tensors)
+
+
+@final
+class InProcess:
+    """Fetches examples one by one (or many at once, where the data set can) and collates them."""
+
+    def __init__(
+        self, dataset: Dataset[Any], device: torch.device, collate: Collate, pin_memory: bool
+    ) -> None:
+        self.dataset = dataset
+        self.collate = collate
+        self._device = device
+        self._pin = pin_memory and device.type == "cuda"
+
+    def batches(self, indices: Iterable[NDArray[np.int64]]) -> Iterator[Any]:
+        """See ``Loader``."""
+        for rows in indices:
+            yield self.to_device(self._fetched(rows.tolist()))
+
+    def _fetched(self, rows: list[int]) -> Any:
+        many = getattr(self.dataset, "__getitems__", None)
+        examples = many(rows) if many is not None else [self.dataset[row] for row in rows]
+        return self.collate(examples)
+
+    def to_device(self, batch: Any) -> Any:
+        """``batch`` with every tensor in it moved to the model's device."""
+        return tree_map(self._moved, batch)
+
+    def _moved(self, leaf: Any) -> Any:
+        if not isinstance(leaf, torch.Tensor):
+            return leaf
+        if self._pin and leaf.device.type == "cpu":
+            leaf = leaf.pin_memory()
+        return leaf.to(self._device, non_blocking=self._pin)
+
+
+@final
+class InWorkers:
+    """Worker processes fetch the batches of a lot ahead; they live from lot to lot."""
+
+    def __init__(self, plain: InProcess, workers: int) -> None:
+        self._plain = plain
+        self._feed = _Feed()
+        self._loader: DataLoader[Any] = DataLoader(
+            plain.dataset,
+            batch_sampler=self._feed,
+            num_workers=workers,
+            collate_fn=plain.collate,
+            persistent_workers=True,
+        )
+
+    def batches(self, indices: Iterable[NDArray[np.int64]]) -> Iterator[Any]:
+        """See ``Loader``."""
+        self._feed.lists = [rows.tolist() for rows in indices]
+        if self._feed.lists:
+            for batch in self._loader:
+                yield self._plain.to_device(batch)
+
+
+@final
+class _Feed(TorchSampler[list[int]]):
+    """Hands the index lists of the current lot to the DataLoader."""
+
+    def __init__(self) -> None:
+        self.lists: list[list[int]] = []
+
+    def __iter__(self) -> Iterator[list[int]]:
+        return iter(self.lists)
+
+    def __len__(self) -> int:
+        return len(self.lists)

@@ -1,0 +1,68 @@
+"""A lot: what noise is added to. It is computed in batches, of whatever size fits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, final
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from tacit.training.session import Session
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What the session knows of the batch at hand, beside the data."""
+
+    units: NDArray[np.int64]  # the real ones; padding follows them
+    rows: NDArray[np.int64]
+    weights: NDArray[np.float32]
+    per_unit: int
+    padded_units: int  # with padding
+    probe: bool = False  # a repetition for verification, which adds nothing
+
+    @property
+    def other_rows(self) -> slice:
+        """The rows of the real units but the first."""
+        return slice(self.per_unit, len(self.units) * self.per_unit)
+
+
+@final
+class Lot:
+    """One sampled lot; iterating over it yields its physical batches.
+
+    ``step`` counts from 0, ``epoch`` is ``step`` in passes over the data: both serve schedulers.
+    A loop that was left early (out of memory, say) may be started again: it goes on with what has
+    not been passed to ``dp.backward``. How many units were drawn is private.
+    """
+
+    def __init__(self, session: Session, step: int, units: NDArray[np.int64]) -> None:
+        self._session = session
+        self._left = units
+        self.step = step
+
+    @property
+    def epoch(self) -> float:
+        """How many passes over the data the steps before this lot amount to."""
+        plan = self._session.plan
+        return self.step * plan.lot_size / plan.examples
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._session._batches(self)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether every batch has been passed to ``dp.backward``."""
+        return len(self._left) == 0
+
+    def _take(self, count: int) -> NDArray[np.int64]:
+        return self._left[:count]
+
+    def _drop(self, count: int) -> None:
+        self._left = self._left[count:]

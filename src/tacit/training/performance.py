@@ -1,0 +1,45 @@
+"""Everything about a run that is not privacy: how it is computed, never what it releases."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, final
+
+from tacit._validation import whole
+from tacit.errors import InvalidArgument
+
+Precision = Literal["single", "bfloat16", "float16"]
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Performance:
+    """How lots are computed. No setting here changes the guarantee.
+
+    Args:
+        batch: The most rows of a physical batch, or ``"auto"``: the largest that fits in memory.
+        compile: Whether norms and sums are compiled, and lots padded to few shapes for that. Left
+            out, it is done on a GPU.
+        precision: The autocast precision of the forward pass inside a lot; ``"single"`` leaves it
+            to the user's own ``torch.autocast``.
+        workers: Processes that load examples ahead; 0 loads them in this one.
+        pin_memory: Whether batches pass through page-locked memory on their way to a GPU.
+
+    >>> Performance(batch=256).batch
+    256
+    """
+
+    batch: int | Literal["auto"] = "auto"
+    compile: bool | None = None
+    precision: Precision = "single"
+    workers: int = 0
+    pin_memory: bool = False
+
+    def __post_init__(self) -> None:
+        if self.batch != "auto":
+            object.__setattr__(self, "batch", whole("batch", self.batch))
+        if self.precision not in ("single", "bfloat16", "float16"):
+            raise InvalidArgument(
+                f"precision must be 'single', 'bfloat16' or 'float16', got {self.precision!r}"
+            )
+        object.__setattr__(self, "workers", whole("workers", self.workers, at_least=0))

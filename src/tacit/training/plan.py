@@ -1,0 +1,390 @@
+"""The plan: one frozen value from which sampler, clipping, noise and accounted event all follow.
+
+A guarantee is four things that agree: who was sampled, how far one record can push the result, how
+much noise was added, and what the accountant was told. Here none of them can be set by itself.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass, fields
+from typing import Any, Literal, final, get_args
+
+from tacit._validation import positive, whole
+from tacit.accounting.events import (
+    Adjacency,
+    Composed,
+    Event,
+    Gaussian,
+    PoissonSampled,
+    Repeated,
+    check_adjacency,
+)
+from tacit.errors import InvalidArgument
+from tacit.statement import rounded_up
+from tacit.training.sampling import FullBatch, Poisson, Sampling, TruncatedPoisson
+from tacit.training.styles import AdaptiveQuantile, Flat, PerGroup, Style
+
+Unit = Literal["example", "user"]
+Noise = Literal["fast"]
+
+_LATER_NOISES = ("secure", "exact")
+_FLAT = Flat()
+_KINDS = {kind.__name__: kind for kind in (*get_args(Style), *get_args(Sampling))}
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """A run of DP-SGD, whole: all of it is public, and the guarantee depends on nothing else.
+
+    A step samples a lot, brings each record's gradient down to ``clip``, adds them up, adds
+    N(0, (noise_multiplier·clip)²) to every coordinate and divides by ``lot_size``: by the expected
+    size of a lot, never by a realised one.
+
+    Args:
+        examples: How many examples the data set has; how many users, if ``unit`` is ``"user"``.
+        lot_size: How many of them a lot has on average; any positive number up to ``examples``.
+        steps: How many lots are drawn, at most.
+        noise_multiplier: σ, the noise's standard deviation in units of ``clip``.
+        clip: The largest norm of what one record adds to the sum. It is left out with
+            ``PerGroup``, where it follows from the bounds.
+        adjacency: What a neighbouring data set is: ``"add-remove"``, ``"replace-one"`` or
+            ``"zero-out"``.
+        unit: Whom the guarantee protects: one ``"example"``, or one ``"user"`` with all of theirs.
+        examples_per_user: The public cap on one user's examples; needed with users, and only then.
+        views: How many augmented views of an example are averaged before clipping.
+        clipping: One of the styles of ``tacit.training.styles``.
+        sampling: ``Poisson()``, ``FullBatch()`` or ``TruncatedPoisson(largest)``. Left out, it is
+            the full batch if ``lot_size`` equals ``examples``, else Poisson.
+        noise: ``"fast"``: floating-point Gaussian noise from a generator of its own.
+
+    Guarantee:
+        A run that samples, clips and adds noise as above releases no more than ``event``.
+        ``noise="fast"`` takes floating-point numbers for real ones.
+
+    >>> plan = Plan(examples=60_000, lot_size=600, steps=10_000, noise_multiplier=4.0, clip=4.0)
+    >>> plan.sample_rate, plan.noise_scale, round(plan.epsilon(delta=1e-5), 7)
+    (0.01, 16.0, 0.9468668)
+    """
+
+    examples: int
+    lot_size: float
+    steps: int
+    noise_multiplier: float
+    clip: float = None  # type: ignore[assignment]  # a number once __post_init__ is through
+    adjacency: Adjacency = "add-remove"
+    unit: Unit = "example"
+    examples_per_user: int | None = None
+    views: int = 1
+    clipping: Style = _FLAT
+    sampling: Sampling = None  # type: ignore[assignment]  # likewise
+    noise: Noise = "fast"
+
+    def __post_init__(self) -> None:
+        checked: dict[str, object] = {
+            "examples": whole("examples", self.examples),
+            "steps": whole("steps", self.steps),
+            "noise_multiplier": positive("noise_multiplier", self.noise_multiplier),
+            "adjacency": check_adjacency(self.adjacency),
+            "views": whole("views", self.views),
+        }
+        checked["lot_size"] = _lot_size(self.lot_size, self.examples)
+        checked["clip"] = _clip(self.clip, self.clipping)
+        checked["examples_per_user"] = _examples_per_user(self.examples_per_user, self.unit)
+        checked["sampling"] = _sampling(self.sampling, self.lot_size, self.examples)
+        _check_noise(self.noise)
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)
+
+    @classmethod
+    def for_budget(
+        cls,
+        *,
+        epsilon: float,
+        delta: float,
+        examples: int,
+        lot_size: float,
+        epochs: float | None = None,
+        steps: int | None = None,
+        clip: float | None = None,
+        adjacency: Adjacency = "add-remove",
+        unit: Unit = "example",
+        examples_per_user: int | None = None,
+        views: int = 1,
+        clipping: Style = _FLAT,
+        sampling: Sampling | None = None,
+        noise: Noise = "fast",
+        accountant: str = "exact",
+    ) -> Plan:
+        """The plan with the least noise that keeps within (``epsilon``, ``delta``).
+
+        Give either ``epochs`` (rounded up to whole steps) or ``steps``; the rest is as in ``Plan``.
+
+        Guarantee:
+            ``plan.epsilon(delta, accountant) <= epsilon``.
+
+        Raises:
+            Uncalibratable: if no amount of noise on the gradients meets the budget.
+
+        >>> plan = Plan.for_budget(
+        ...     epsilon=2, delta=1e-5, examples=60_000, lot_size=600, epochs=100, clip=4.0
+        ... )
+        >>> plan.steps, round(plan.noise_multiplier, 7), plan.epsilon(delta=1e-5) <= 2
+        (10000, 2.1273754, True)
+        """
+        draft = cls(
+            examples=examples,
+            lot_size=lot_size,
+            steps=_steps(steps, epochs, examples, lot_size),
+            noise_multiplier=1.0,
+            clip=clip,  # type: ignore[arg-type]
+            adjacency=adjacency,
+            unit=unit,
+            examples_per_user=examples_per_user,
+            views=views,
+            clipping=clipping,
+            sampling=sampling,  # type: ignore[arg-type]
+            noise=noise,
+        )
+        from tacit.training.budgeting import quietest  # noqa: PLC0415 - SciPy only when it is asked
+
+        return quietest(draft, epsilon, delta, accountant)
+
+    @property
+    def sample_rate(self) -> float:
+        """The chance of one record to be in one lot."""
+        return self.lot_size / self.examples
+
+    @property
+    def epochs(self) -> float:
+        """How often the plan visits each record on average."""
+        return self.steps * self.lot_size / self.examples
+
+    @property
+    def sensitivity(self) -> float:
+        """The largest norm of what one record adds to the sum: the clip.
+
+        Under ``AdaptiveQuantile`` it is the first step's; later ones have the clip found by then.
+        """
+        return self.clip
+
+    @property
+    def noise_scale(self) -> float:
+        """The standard deviation σ·clip of the noise on each coordinate of the sum.
+
+        Under ``AdaptiveQuantile`` it is the first step's.
+        """
+        return self.noise_multiplier * self.clip
+
+    @property
+    def event(self) -> Event:
+        """What the whole plan releases, as the accountants read it."""
+        return self.event_after(self.steps)
+
+    def event_after(self, steps: int) -> Event:
+        """What the first ``steps`` steps release.
+
+        >>> Plan(examples=9, lot_size=9, steps=5, noise_multiplier=2, clip=1).event_after(3)
+        Repeated(event=Gaussian(sigma=2.0, replace_distance=2.0), times=3)
+        """
+        taken = whole("steps", steps, at_least=0)
+        if taken > self.steps:
+            raise InvalidArgument(f"steps must be at most the plan's {self.steps}, got {steps!r}")
+        return Repeated(_step(self), taken) if taken else Composed()
+
+    def epsilon(self, delta: float, accountant: str = "exact") -> float:
+        """The ε of the whole plan at this δ.
+
+        Guarantee:
+            As for ``tacit.accounting.epsilon``; the release is ``event``.
+        """
+        from tacit.accounting import epsilon  # noqa: PLC0415 - SciPy only when it is asked
+
+        return epsilon(self.event, delta, accountant=accountant, adjacency=self.adjacency)
+
+    def describe(self, delta: float | None = None) -> str:
+        """The plan in words; with ``delta`` also what it gives away."""
+        lines = [
+            f"{self.steps:,} steps, each on {_sampling_in_words(self)};",
+            f"{_clipping_in_words(self)};",
+            f"Gaussian noise of σ = {self.noise_multiplier:.6g} clips "
+            f"(standard deviation {self.noise_scale:.6g}) on each coordinate of the sum, "
+            f"which is then divided by {self.lot_size:g};",
+            f"one {self.unit} is protected, under {self.adjacency}.",
+        ]
+        if delta is not None:
+            spent = rounded_up(self.epsilon(delta))
+            lines.append(f"The whole plan is (ε, δ) = ({spent}, {delta})-private.")
+        return "\n".join(lines)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The plan in JSON's types."""
+        return {field.name: _plain(getattr(self, field.name)) for field in fields(self)}
+
+    @classmethod
+    def from_dict(cls, plain: object) -> Plan:
+        """The plan that ``as_dict`` took apart."""
+        names = [field.name for field in fields(cls)]
+        if not isinstance(plain, dict) or set(plain) != set(names):
+            raise InvalidArgument(f"a plan needs exactly the fields {names}, got {plain!r}")
+        given: dict[str, Any] = {name: _value(name, value) for name, value in plain.items()}
+        return cls(**given)
+
+    def to_json(self) -> str:
+        """The plan as one line of JSON, every number to its last bit."""
+        return json.dumps(self.as_dict(), allow_nan=False)
+
+    @classmethod
+    def from_json(cls, text: str) -> Plan:
+        """Reads what ``to_json`` wrote.
+
+        >>> plan = Plan(examples=9, lot_size=3, steps=5, noise_multiplier=2, clip=1)
+        >>> Plan.from_json(plan.to_json()) == plan
+        True
+        """
+        try:
+            plain = json.loads(text)
+        except (TypeError, ValueError) as error:
+            raise InvalidArgument(f"text must be JSON as written by to_json: {error}") from None
+        return cls.from_dict(plain)
+
+
+def _lot_size(lot_size: float, examples: int) -> float:
+    number = positive("lot_size", lot_size)
+    if number > examples:
+        raise InvalidArgument(
+            f"lot_size must be at most examples = {examples}, got {lot_size!r}; take a smaller lot"
+        )
+    return int(number) if number.is_integer() else number
+
+
+def _clip(clip: float | None, style: Style) -> float:
+    if not isinstance(style, get_args(Style)):
+        raise InvalidArgument(f"clipping must be a style such as Flat(), got {style!r}")
+    if isinstance(style, PerGroup):
+        if clip is not None and positive("clip", clip) != style.clip:
+            raise InvalidArgument(
+                f"clip follows from the bounds of PerGroup and is {style.clip:.6g} here, "
+                f"got {clip!r}; leave it out"
+            )
+        return style.clip
+    if clip is None:
+        raise InvalidArgument(
+            "clip must be a positive finite number, got None; it is left out with PerGroup only"
+        )
+    return positive("clip", clip)
+
+
+def _examples_per_user(cap: int | None, unit: str) -> int | None:
+    if unit not in get_args(Unit):
+        raise InvalidArgument(f"unit must be one of {get_args(Unit)}, got {unit!r}")
+    if (cap is not None) != (unit == "user"):
+        raise InvalidArgument(
+            "examples_per_user must be given with unit='user', and only then, "
+            f"got {cap!r} with unit={unit!r}; it is the public cap on one user's examples"
+        )
+    return None if cap is None else whole("examples_per_user", cap)
+
+
+def _sampling(sampling: Sampling | None, lot_size: float, examples: int) -> Sampling:
+    match sampling:
+        case None:
+            return FullBatch() if lot_size == examples else Poisson()
+        case FullBatch() if lot_size != examples:
+            raise InvalidArgument(
+                f"sampling=FullBatch() needs lot_size = examples = {examples}, "
+                f"got lot_size={lot_size!r}; set it, or use Poisson()"
+            )
+        case TruncatedPoisson(largest) if largest <= lot_size:
+            raise InvalidArgument(
+                f"sampling.largest must be above lot_size = {lot_size!r}, got {largest!r}; "
+                "about half of all lots would be cut"
+            )
+        case Poisson() | FullBatch() | TruncatedPoisson():
+            return sampling
+        case _:
+            raise InvalidArgument(
+                "sampling must be Poisson(), FullBatch() or TruncatedPoisson(largest), "
+                f"got {sampling!r}"
+            )
+
+
+def _check_noise(noise: str) -> None:
+    if noise in _LATER_NOISES:
+        raise InvalidArgument(f"noise={noise!r} is not available yet; use noise='fast'")
+    if noise not in get_args(Noise):
+        raise InvalidArgument(f"noise must be one of {get_args(Noise)}, got {noise!r}")
+
+
+def _step(plan: Plan) -> Event:
+    """What one step releases."""
+    released: Event = Gaussian(plan.noise_multiplier)
+    if isinstance(plan.clipping, AdaptiveQuantile):
+        # The count is released from the same lot as the gradients, so both are sampled together.
+        released = Composed(released, Gaussian(plan.clipping.count_multiplier))
+    match plan.sampling:
+        case FullBatch():
+            return released
+        case TruncatedPoisson(largest):
+            # Under add-remove the neighbour may have one record more.
+            population = plan.examples + (1 if plan.adjacency == "add-remove" else 0)
+            return PoissonSampled(plan.sample_rate, released, cap=largest, population=population)
+        case Poisson():
+            return PoissonSampled(plan.sample_rate, released)
+
+
+def _steps(steps: int | None, epochs: float | None, examples: int, lot_size: float) -> int:
+    """``steps``, or what ``epochs`` amount to, rounded up: a part of a step is not forgotten."""
+    if (steps is None) == (epochs is None):
+        raise InvalidArgument(
+            f"for_budget needs either epochs or steps, got epochs={epochs!r} and steps={steps!r}"
+        )
+    if steps is not None:
+        return whole("steps", steps)
+    assert epochs is not None
+    size = _lot_size(lot_size, whole("examples", examples))
+    exact = positive("epochs", epochs) * examples / size
+    if exact > 1e15:
+        raise InvalidArgument(f"epochs must amount to at most 1e15 steps, got {epochs!r}")
+    nearest = round(exact)
+    close = math.isclose(exact, nearest, rel_tol=1e-12)
+    return nearest if close and nearest > 0 else math.ceil(exact)
+
+
+def _sampling_in_words(plan: Plan) -> str:
+    people = f"{plan.examples:,} {plan.unit}s"
+    each = f"a Poisson sample of {plan.lot_size:g} of {people} on average"
+    match plan.sampling:
+        case FullBatch():
+            return f"all {people}"
+        case TruncatedPoisson(largest):
+            return f"{each}, cut to {largest} where it is larger"
+        case Poisson():
+            return f"{each} (rate {plan.sample_rate:.6g})"
+
+
+def _clipping_in_words(plan: Plan) -> str:
+    cap = f" (of at most {plan.examples_per_user} examples)" if plan.unit == "user" else ""
+    views = f", averaged over {plan.views} views," if plan.views > 1 else ""
+    whose = f"the gradient of each {plan.unit}{cap}{views}"
+    return f"{whose} is bounded by {plan.clip:.6g} ({plan.clipping!r})"
+
+
+def _plain(value: object) -> object:
+    if type(value).__name__ not in _KINDS:
+        return value
+    named = {field.name: getattr(value, field.name) for field in fields(value)}  # type: ignore[arg-type]
+    return {"kind": type(value).__name__} | named
+
+
+def _value(name: str, value: object) -> object:
+    if not isinstance(value, dict):
+        return value
+    kind = _KINDS.get(str(value.get("kind")))
+    given = {key: item for key, item in value.items() if key != "kind"}
+    if kind is None or set(given) != {field.name for field in fields(kind)}:
+        raise InvalidArgument(f"{name} must be written as by to_json, got {value!r}")
+    made: object = kind(**given)
+    return made

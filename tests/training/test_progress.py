@@ -1,0 +1,124 @@
+"""What is shown where: the private loss on a terminal only, public numbers elsewhere."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import sys
+from typing import TYPE_CHECKING
+
+import torch
+
+from tacit.training.progress import Bar, EpochRecord, Lines, Silent, display
+
+if TYPE_CHECKING:
+    import pytest
+
+    from tacit.training.progress import Display
+
+RECORD = EpochRecord(epoch=2, steps=20, held_out_accuracy=0.875, epsilon=0.12341, seconds=3.21)
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+# pytest puts a standard error of its own in place between the fixtures and the test: these are
+# called by the test itself.
+
+
+def terminal(patch: pytest.MonkeyPatch) -> Terminal:
+    stream = Terminal()
+    patch.setattr(sys, "stderr", stream)
+    patch.setenv("COLUMNS", "200")
+    patch.setenv("TERM", "xterm")
+    return stream
+
+
+def file(patch: pytest.MonkeyPatch) -> io.StringIO:
+    stream = io.StringIO()
+    patch.setattr(sys, "stderr", stream)
+    return stream
+
+
+def made(wanted: bool | None) -> Display:
+    return display(wanted, steps=40, taken=0, delta=1e-5)
+
+
+def play(shown: Display) -> None:
+    with shown:
+        for step in range(1, 41):
+            shown.losses(torch.full((5,), 0.987654))
+            shown.losses(torch.zeros(0))  # an empty batch has no mean
+            shown.step(step, lambda: 0.12341)
+            if step % 20 == 0:
+                shown.epoch(dataclasses.replace(RECORD, steps=step))
+
+
+def test_a_terminal_shows_a_bar_unless_it_is_unwanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = terminal(monkeypatch)
+    assert isinstance(made(None), Bar)
+    assert isinstance(made(True), Bar)
+    assert isinstance(made(False), Silent)
+    assert stream.getvalue() == ""
+
+
+def test_elsewhere_lines_are_shown_if_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = file(monkeypatch)
+    assert isinstance(made(None), Silent)
+    assert isinstance(made(True), Lines)
+    assert isinstance(made(False), Silent)
+    assert stream.getvalue() == ""
+
+
+def test_the_bar_shows_everything_and_marks_the_loss_as_private(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stream = terminal(monkeypatch)
+    play(made(None))
+    text = stream.getvalue()
+    for part in ("40/40", "loss 0.9877 (private, not saved)", "held-out 87.50%", "ε 0.1235",
+                 "δ 1e-05"):  # fmt: skip
+        assert part in text
+
+
+def test_the_last_thing_the_bar_shows_is_the_last_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = terminal(monkeypatch)
+    with made(None) as shown:
+        shown.step(40, lambda: 0.1)
+        shown.epoch(RECORD)
+    assert "held-out 87.50%" in stream.getvalue()
+
+
+def test_what_may_end_up_in_a_file_holds_no_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = file(monkeypatch)
+    play(made(True))
+    line = "epoch 2  step {}  held-out 87.50%  ε 0.1235  3.2 s  (δ 1e-05)\n"  # ε rounded up
+    assert stream.getvalue() == line.format(20) + line.format(40)
+
+
+def test_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = file(monkeypatch)
+    play(made(None))
+    assert stream.getvalue() == ""
+
+
+def test_the_bar_asks_for_epsilon_only_to_draw_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = terminal(monkeypatch)
+    asked: list[int] = []
+
+    def spent() -> float:
+        asked.append(1)
+        return 0.5
+
+    with display(None, steps=100_000, taken=0, delta=1e-5) as shown:
+        for step in range(1, 2000):
+            shown.step(step, spent)
+    assert len(asked) < 100
+    assert stream.getvalue()
+
+
+def test_an_epoch_without_held_out_data_says_nothing_of_it() -> None:
+    record = EpochRecord(epoch=1, steps=10, held_out_accuracy=None, epsilon=0.25, seconds=1.0)
+    assert str(record) == "epoch 1  step 10  ε 0.25  1.0 s"
