@@ -15,7 +15,7 @@ EDITABLE := $(INSTALL) --no-build-isolation --editable
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: demo test test-slow lint format bench docs constraints clean help
+.PHONY: demo test test-slow lint format bench bench-engine docs constraints clean help
 
 demo: $(VENV)/.installed  ## the main job, end to end: a privacy plan, its table and its picture
 	$(BIN)/tacit plan --examples 60000 --lot 600 --epochs 100 --sigma 4 --delta 1e-5 \
@@ -39,6 +39,9 @@ format: $(VENV)/.installed-dev  ## put the code into its form
 
 bench: $(VENV)/.installed-dev  ## the accountant beside its peers
 	$(BIN)/python benchmarks/accounting.py
+
+bench-engine: $(VENV)/.installed-dev  ## a private training step on the CPU beside its peers
+	$(BIN)/python benchmarks/engine_cpu.py
 
 docs: $(VENV)/.installed-docs  ## the guide and the reference, into build/docs
 	$(BIN)/sphinx-build --fail-on-warning --keep-going --quiet docs build/docs

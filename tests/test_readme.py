@@ -11,6 +11,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PAGES = sorted(path.name for path in (ROOT / "docs").glob("*.md"))
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+TEST = re.compile(r"`([\w/]+\.py)`: `(test_\w+)`")
 SHOWN = re.compile(r"^(?P<code>[^#\n]+?)\s+#\s+(?P<value>-?\d[\d.]*)…?$")
 
 
@@ -18,9 +19,8 @@ def blocks(page: Path, language: str) -> list[str]:
     return [code for found, code in BLOCK.findall(page.read_text()) if found == language]
 
 
-def check(code: str) -> None:
+def check(code: str, names: dict[str, object]) -> None:
     """Runs a block; a line that ends in a comment with a number must come to that number."""
-    names: dict[str, object] = {}
     exec(compile(code, "README", "exec"), names)
     for line in code.splitlines():
         if match := SHOWN.match(line):
@@ -29,20 +29,36 @@ def check(code: str) -> None:
             assert value == pytest.approx(float(match["value"]), abs=10.0**-digits), line
 
 
-def test_readme_has_an_example_of_twelve_lines_at_most():
-    (example,) = blocks(ROOT / "README.md", "python")
-    assert len(example.strip().splitlines()) <= 12
+def test_readme_has_two_short_examples():
+    training, accounting = blocks(ROOT / "README.md", "python")
+    assert len(training.strip().splitlines()) <= 18
+    assert len(accounting.strip().splitlines()) <= 12
 
 
 def test_readme_runs():
     for code in blocks(ROOT / "README.md", "python"):
-        check(code)
+        check(code, {})
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_guide_runs(page):
+def test_guide_runs(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {}  # a page's blocks build on one another
     for code in blocks(ROOT / "docs" / page, "python"):
-        check(code)
+        check(code, names)
+
+
+def test_the_tests_that_the_pages_name_exist():
+    named = [
+        (path, name)
+        for page in PAGES
+        for path, name in TEST.findall((ROOT / "docs" / page).read_text())
+    ]
+    assert named
+    for path, name in named:
+        source = ROOT / "tests" / path
+        assert source.exists(), path
+        assert f"def {name}(" in source.read_text(), f"{path}: {name}"
 
 
 def test_the_commands_of_the_readme_exist(capsys):

@@ -69,11 +69,11 @@ class BatchSizer:
         self._rows = max(1, min(fitting, self._rows * _GROWTH))
         self._settled = self._settled or self._rows >= self._largest_lot() * 4
 
-    def shrink(self, rows: int) -> bool:
-        """Memory ran out at so many rows: halves the limit; False if there is nothing to halve."""
+    def shrink(self, units: int, per_unit: int) -> bool:
+        """Memory ran out at so many units: halves the limit; False if there is one unit alone."""
         self._settled = True
-        self._rows = max(1, rows // 2)
-        return rows > 1
+        self._rows = max(1, units // 2) * per_unit
+        return units > 1
 
     def _largest_lot(self) -> int:
         """A size that few lots exceed: four standard deviations above the mean."""

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, final
 
 import torch
 
 from tacit import __version__
-from tacit.accounting import epsilon as epsilon_of
 from tacit.accounting.serialization import to_plain
 from tacit.statement import Statement
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tacit.training.plan import Plan
 
 _ASSUMPTIONS = (
@@ -28,8 +30,28 @@ _NOT_PROMISED = (
 )
 
 
+@final
+@dataclass(slots=True)
+class Run:
+    """What is fixed when a run starts, and kept in its checkpoints."""
+
+    last_step: int
+    unsafe: bool  # a fixed seed was used, now or before
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a checkpoint keeps."""
+        return {"last_step": self.last_step, "unsafe": self.unsafe}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], /) -> None:
+        """Takes up the run of a checkpoint."""
+        self.last_step = int(state_dict["last_step"])
+        self.unsafe = self.unsafe or bool(state_dict["unsafe"])
+
+
 def epsilon(plan: Plan, steps: int, delta: float) -> float:
     """ε of the plan's first ``steps`` steps."""
+    from tacit.accounting import epsilon as epsilon_of  # noqa: PLC0415 - SciPy only when asked
+
     return epsilon_of(plan.event_after(steps), delta, adjacency=plan.adjacency)
 
 

@@ -54,12 +54,15 @@ class ClipState:
         """A new lot."""
         self._centred = None
 
-    def count(self, batch: ClippedBatch, real: Tensor) -> None:
-        """Adds Σ(b_i - ½) over a batch's real units; b_i says whether the norm is within the clip."""
+    def count(self, batch: ClippedBatch, units: int) -> None:
+        """Adds Σ(b_i - ½) over a batch's first ``units``, the real ones.
+
+        b_i says whether unit i's norm is within the clip.
+        """
         if self._style is None:
             return
-        within = batch.squared_norms[0] <= self._clip**2
-        centred = ((within.float() - 0.5) * real).sum()
+        within = batch.squared_norms[0, :units] <= self._clip**2
+        centred = (within.float() - 0.5).sum()
         self._centred = centred if self._centred is None else self._centred + centred
 
     def end(self, source: GaussianSource) -> None:

@@ -94,14 +94,14 @@ def check_modules(model: nn.Module) -> None:
             module.track_running_stats and module.training
         ):
             raise UnsupportedModel(
-                f"{name} keeps running statistics of private data; set track_running_stats=False or "
-                "use model = tacit.training.fix(model)"
+                f"{name} keeps running statistics of private data; set track_running_stats=False "
+                "or use model = tacit.training.fix(model)"
             )
 
 
 @final
 class Guard:
-    """Notices changes to parameters, buffers and gradients that did not come from a private step."""
+    """Notices changes to parameters, buffers and gradients that came from no private step."""
 
     def __init__(
         self,
@@ -116,7 +116,7 @@ class Guard:
             optimizer.register_step_pre_hook(self._refuse_step) for optimizer in optimizers
         ]
         self._versions: dict[str, int] = {}
-        self._buffers: list[tuple[nn.Module, str, Tensor, int]] = []
+        self._buffers: list[tuple[nn.Module, str, str, Tensor, int]] = []
         self.note_parameters()
         self.note_buffers()
 
@@ -136,8 +136,8 @@ class Guard:
     def note_buffers(self) -> None:
         """Takes the buffers as they are for right."""
         self._buffers = [
-            (module, name, buffer, buffer._version)
-            for module in self._model.modules()
+            (module, path, name, buffer, buffer._version)
+            for path, module in self._model.named_modules()
             for name, buffer in module._buffers.items()
             if buffer is not None
         ]
@@ -160,12 +160,13 @@ class Guard:
 
     def check_buffers(self) -> None:
         """Raises if the forward pass changed a buffer: it would hold data that got no noise."""
-        for module, name, buffer, version in self._buffers:
+        for module, path, name, buffer, version in self._buffers:
             if module._buffers.get(name) is not buffer or buffer._version != version:
                 raise UnsupportedModel(
-                    f"the forward pass changed buffer {name} of {type(module).__name__}, which "
-                    "would keep private data without noise; remove it, or put the module into eval "
-                    "mode (tacit.training.fix(model) replaces batch norm)"
+                    f"buffer {name} of {path or 'the model'} ({type(module).__name__}) was changed "
+                    "inside the private context, by the forward pass it seems: it would keep "
+                    "private data without noise; remove it, put the module into eval mode "
+                    "(tacit.training.fix(model) replaces batch norm), or change it in dp.public()"
                 )
 
     def _refuse_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:

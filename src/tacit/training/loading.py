@@ -1,4 +1,4 @@
-"""From indices to batches: any map-style data set, in this process, in workers, or on the device."""
+"""From indices to batches: any map-style data set, in process, in workers, or on the device."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any, Protocol, final
 
 import numpy as np
 import torch
+from torch.utils._pytree import tree_map
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, default_collate
 from torch.utils.data import Sampler as TorchSampler
-from torch.utils._pytree import tree_map
 
 from tacit.errors import InvalidArgument
 
@@ -36,7 +36,8 @@ def check_dataset(dataset: object, examples: int, *, counts_users: bool) -> None
         )
     if isinstance(dataset, TorchSampler):
         raise InvalidArgument("dataset is a sampler; the plan's own sampler must draw the lots")
-    if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__getitem__"):
+    sized = hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")
+    if isinstance(dataset, IterableDataset) or not sized:
         raise InvalidArgument(
             f"dataset must be map-style (len() and dataset[i]), got {type(dataset).__name__}: "
             "examples of a stream cannot be sampled independently"
@@ -75,16 +76,22 @@ class OnDevice:
 
     def __init__(self, tensors: Sequence[torch.Tensor]) -> None:
         self._tensors = tuple(tensors)
+        self._versions = [tensor._version for tensor in self._tensors]
 
     def batches(self, indices: Iterable[NDArray[np.int64]]) -> Iterator[Any]:
         """See ``Loader``."""
         for rows in indices:
+            if self._versions != [tensor._version for tensor in self._tensors]:
+                raise InvalidArgument(
+                    "the data set was changed in place, perhaps through a full batch, which is no "
+                    "copy of it; change a copy"
+                )
             yield self._batch(rows)
 
     def _batch(self, rows: NDArray[np.int64]) -> tuple[torch.Tensor, ...]:
         length = len(self._tensors[0])
         if len(rows) == length and bool((rows == np.arange(length)).all()):
-            return self._tensors
+            return tuple(tensor.detach() for tensor in self._tensors)
         where = torch.from_numpy(rows)
         if self._tensors[0].is_cuda:  # from page-locked memory the copy waits for nothing
             where = where.pin_memory().to(self._tensors[0].device, non_blocking=True)
@@ -118,8 +125,8 @@ class InProcess:
         return tree_map(self._moved, batch)
 
     def _moved(self, leaf: Any) -> Any:
-        if not isinstance(leaf, torch.Tensor):
-            return leaf
+        if not isinstance(leaf, torch.Tensor):  # batches of other libraries move themselves
+            return leaf.to(self._device) if callable(getattr(leaf, "to", None)) else leaf
         if self._pin and leaf.device.type == "cpu":
             leaf = leaf.pin_memory()
         return leaf.to(self._device, non_blocking=self._pin)

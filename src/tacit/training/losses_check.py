@@ -21,7 +21,8 @@ def check(losses: Tensor, rows: int) -> None:
     shape = tuple(losses.shape)
     if shape != (rows,):
         raise InvalidArgument(
-            f"losses must have one number per row, shape ({rows},), got {shape}: {_remedy(shape, rows)}"
+            f"losses must have one number per row, shape ({rows},), got {shape}: "
+            f"{_remedy(shape, rows)}"
         )
     if not losses.is_floating_point():
         raise InvalidArgument(f"losses must be real numbers, got {losses.dtype}")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from numpy.typing import NDArray
 
@@ -25,12 +25,24 @@ class Batch:
     weights: NDArray[np.float32]
     per_unit: int
     padded_units: int  # with padding
-    probe: bool = False  # a repetition for verification, which adds nothing
+    replaced: tuple[int, ...] = ()  # in a repetition for verification: units that are others now
+
+    def rows_of(self, unit: int) -> slice:
+        """Where the rows of one of the units are."""
+        return slice(unit * self.per_unit, (unit + 1) * self.per_unit)
+
+    def replacing(self, others: Mapping[int, NDArray[np.int64]]) -> Batch:
+        """The same batch with other rows for some units; as many as they had."""
+        changed = self.rows.copy()
+        for unit, rows in others.items():
+            changed[self.rows_of(unit)] = np.resize(rows, self.per_unit)
+        return replace(self, rows=changed, replaced=tuple(others))
 
     @property
-    def other_rows(self) -> slice:
-        """The rows of the real units but the first."""
-        return slice(self.per_unit, len(self.units) * self.per_unit)
+    def kept_rows(self) -> NDArray[np.int64]:
+        """Where the rows of real units are that were not replaced."""
+        units = np.setdiff1d(np.arange(len(self.units)), self.replaced)
+        return (units[:, None] * self.per_unit + np.arange(self.per_unit)).ravel()
 
 
 @final

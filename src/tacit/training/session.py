@@ -1,9 +1,10 @@
-"""Private training: one context that samples, clips, adds noise, steps and accounts, by one plan."""
+"""Private training: one context that samples, clips, adds noise, steps and accounts by a plan."""
 
 from __future__ import annotations
 
 import sys
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
@@ -28,11 +29,19 @@ from tacit.training.performance import Performance
 from tacit.training.sampling import LotSampler
 from tacit.training.styles import Automatic
 from tacit.training.units import Units
-from tacit.training.verification import Verification, Verifier
+from tacit.training.verification import (
+    WATCHED_UNITS,
+    Verification,
+    Verifier,
+    copied,
+    random_state,
+    set_random_state,
+    spliced,
+)
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Hashable, Iterator, Sequence
     from types import TracebackType
 
     from numpy.typing import NDArray
@@ -45,6 +54,8 @@ if TYPE_CHECKING:
     from tacit.training.clipping.clipped import ClippedBatch
     from tacit.training.loading import Collate
     from tacit.training.plan import Plan
+
+_MOST_TRIES = 3  # of a batch of one unit that a loop leaves without backward
 
 
 def private(
@@ -95,8 +106,8 @@ def private(
     ...             losses = torch.nn.functional.cross_entropy(model(x), y, reduction="none")
     ...             dp.backward(losses)
     ...         dp.step()
-    >>> dp.steps_taken, round(dp.spent(delta=1e-3), 4)
-    (5, 0.8112)
+    >>> dp.steps_taken, round(dp.spent(delta=1e-3), 3)
+    (5, 0.31)
     """
     if budget is not None:
         raise InvalidArgument(f"budget must be None until there is a ledger, got {budget!r}")
@@ -120,7 +131,7 @@ def private(
 class Session:
     """A private training run; made by ``tacit.private``.
 
-    The order is enforced: a lot, its batches each with one ``backward``, one ``step``, the next lot.
+    The order is enforced: a lot, its batches with one ``backward`` each, one ``step``, and again.
     """
 
     def __init__(
@@ -146,9 +157,7 @@ class Session:
         check_modules(model)
         self.plan, self.model, self.optimizers = plan, model, optimizers
         self.steps_taken = 0
-        self._last_step = plan.steps
-        if stop_after is not None:
-            self._last_step = min(plan.steps, whole("stop_after", stop_after))
+        self._run = claim.Run(_last_step(plan, stop_after), unsafe=unsafe_seed is not None)
         self._parameters = private_parameters(model, optimizers)
         self._state = state
         self._performance = performance
@@ -169,20 +178,23 @@ class Session:
         self._loader = make_loader(
             dataset, self._device, collate, performance.workers, performance.pin_memory
         )
-        self._sampler = LotSampler(plan, _stream(unsafe_seed, "sampling"))
-        self._units = Units(plan, groups, _stream(unsafe_seed, "users"))
-        self._source = GaussianSource(self._device, _stream(unsafe_seed, "noise"))
-        self._seeded = unsafe_seed is not None
         self._verifier = Verifier(model, self._parameters)
         self._sums: dict[str, Tensor] = {}
         self._guard: Guard | None = None
         self._lot: Lot | None = None
-        self._batch: Batch | None = None
+        self._batch: Batch | None = None  # the one that waits for dp.backward()
+        self._tried: Batch | None = None  # the one that is being loaded or computed
+        self._stuck = 0
         self._leave: ExitStack | None = None
         self._recording = False
         self._masks: dict[Hashable, tuple[Tensor, Tensor]] = {}
         if resume is not None:
-            self._resume(resume)
+            self._resume(resume, stop_after)
+        # A resumed run draws anew; a seed must not bring the first draws back either.
+        seed = None if unsafe_seed is None else (unsafe_seed, self.steps_taken)
+        self._sampler = LotSampler(plan, _stream(seed, "sampling"))
+        self._units = Units(plan, groups, _stream(seed, "users"))
+        self._source = GaussianSource(self._device, _stream(seed, "noise"))
 
     # ---- the context
 
@@ -199,12 +211,18 @@ class Session:
         trace: TracebackType | None,
     ) -> None:
         self._end_recording()
-        if self._guard is not None:
-            self._guard.close()
-        unfinished, self._lot = self._lot, None
-        self._guard = None
-        if kind is None and unfinished is not None:
+        self._engine.recorder.clear()
+        guard, unfinished = self._guard, self._lot
+        self._guard = self._lot = self._batch = self._tried = None
+        self._sums = {}
+        if guard is not None:
+            guard.close()
+        if kind is not None:
+            return
+        if unfinished is not None:
             raise ProtocolError(f"lot {unfinished.step} was left without dp.step()")
+        if guard is not None:
+            guard.check_parameters()
 
     @contextmanager
     def public(self) -> Iterator[None]:
@@ -227,13 +245,14 @@ class Session:
     # ---- a step
 
     def lots(self) -> Iterator[Lot]:
-        """The lots that are left of the plan, each a fresh sample; it ends when the plan is spent."""
-        self._entered()
-        while self.steps_taken < self._last_step:
+        """The lots that are left of the plan, each a fresh sample; ends when the plan is spent."""
+        while self.steps_taken < self._run.last_step:
+            self._entered().check_parameters()
+            if self._verifier.watches:
+                check_modules(self.model)
             self._between_lots("a new lot")
             lot = Lot(self, self.steps_taken, self._sampler.draw())
-            self._lot, self._sums = lot, {}
-            self._clip.begin()
+            self._begin(lot)
             yield lot
             if self._lot is lot:
                 raise ProtocolError(f"lot {lot.step} was left without dp.step()")
@@ -249,19 +268,19 @@ class Session:
             raise ProtocolError(
                 "dp.backward() belongs into `for batch in lot`, once for each batch"
             )
-        self._stop_recording()
         losses_check.check(losses, len(batch.rows))
+        self._stop_recording()
         guard.check_buffers()
         guard.check_parameters()
         result = self._clipped(losses, batch)
-        self._batch = None
-        self._verifier.saw(batch, losses, result, self._engine.structure)
-        if batch.probe:
-            self._verifier.compare(self._clip.sensitivity)
-            return
-        self._add(result)
-        self._lot._drop(len(batch.units))
-        self._sizer.after(len(batch.rows))
+        if self._verifier.watches:
+            self._verify(batch, losses, result)
+        else:
+            self._count_in(batch, result)
+        self._batch = self._tried = None
+        self._stuck = 0
+        if not batch.replaced:
+            self._sizer.after(len(batch.rows))
 
     def accumulate(self, lot: Lot, losses: Callable[[Any], Tensor]) -> None:
         """Runs ``losses`` on every batch of ``lot`` and passes them to ``backward``.
@@ -273,7 +292,8 @@ class Session:
                 for batch in lot:
                     self.backward(losses(batch))
             except torch.OutOfMemoryError:
-                if not self._halved():
+                # Halved as the loop starts again, when the traceback no longer holds activations.
+                if self._tried is None or len(self._tried.units) == 1:
                     raise
 
     def step(self) -> None:
@@ -286,8 +306,8 @@ class Session:
         guard, lot = self._entered(), self._lot
         if lot is None:
             raise ProtocolError(
-                "dp.step() without a lot: each lot of dp.lots() is stepped once, and none after the "
-                "plan is spent"
+                "dp.step() without a lot: each lot of dp.lots() is stepped once, and none after "
+                "the plan is spent"
             )
         self._end_recording()
         if not lot.is_done:
@@ -332,9 +352,9 @@ class Session:
         return claim.epsilon(self.plan, self.steps_taken, delta)
 
     def statement(self, delta: float) -> Statement:
-        """The claim: ε of the whole plan, or of ``stop_after`` steps if that was fixed in advance."""
+        """The claim: ε of the whole plan, or of ``stop_after`` steps if fixed in advance."""
         return claim.statement(
-            self.plan, delta, self.steps_taken, self._last_step, unsafe=self._seeded
+            self.plan, delta, self.steps_taken, self._run.last_step, unsafe=self._run.unsafe
         )
 
     def explain(self) -> str:
@@ -354,99 +374,207 @@ class Session:
         self._between_lots("dp.verify(losses)")
         self._verifier.arm()
         count = min(self.plan.examples, 8)
-        self._lot = Lot(self, self.steps_taken, np.arange(count, dtype=np.int64))
+        lot = Lot(self, self.steps_taken, np.arange(count, dtype=np.int64))
+        self._begin(lot)
         try:
-            self.accumulate(self._lot, losses)
+            self.accumulate(lot, losses)
         finally:
             self._end_recording()
-            self._lot, self._sums = None, {}
+            self._lot = self._batch = self._tried = None
+            self._sums = {}
         return self._verifier.report
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes model, optimizers, ``state``, plan and step count, between lots. No noise, no seed."""
+        """Writes model, optimizers, ``state``, plan and step count, between lots; no seed."""
         self._between_lots("dp.save()")
+        if self._guard is not None:
+            self._guard.check_parameters()
         write(
             path,
             model=self.model,
             optimizers=self.optimizers,
-            state={**self._state, **self._clip.state()},
+            state={**self._state, **self._own_state()},
             plan_json=self.plan.to_json(),
             steps_taken=self.steps_taken,
         )
 
-    def _resume(self, path: str | os.PathLike[str]) -> None:
+    def _own_state(self) -> dict[str, Stateful]:
+        return {"tacit run": self._run, **self._clip.state()}
+
+    def _resume(self, path: str | os.PathLike[str], stop_after: int | None) -> None:
         checkpoint = read(path)
         if checkpoint.plan_json != self.plan.to_json():
             raise InvalidArgument(
                 f"the checkpoint {path} belongs to another plan; resume with the plan it was "
                 "started with"
             )
+        run = checkpoint.state.get("tacit run")
+        last = None if run is None else run.values.get("last_step")
+        if stop_after is not None and last is not None and last != stop_after:
+            raise InvalidArgument(
+                f"stop_after={stop_after} was not fixed before the first step: the checkpoint "
+                f"{path} is of a run to step {last}; leave stop_after out"
+            )
         restore(
             checkpoint,
             model=self.model,
             optimizers=self.optimizers,
-            state={**self._state, **self._clip.state()},
+            state={**self._state, **self._own_state()},
         )
         self.steps_taken = checkpoint.steps_taken
 
     # ---- batches
 
+    def _begin(self, lot: Lot) -> None:
+        self._lot, self._sums = lot, {}
+        self._batch = self._tried = None
+        self._clip.begin()
+
     def _batches(self, lot: Lot) -> Iterator[Any]:
-        """The batches of ``lot`` that are left; one more, a probe, after the first of the run."""
+        """The batches of ``lot`` that are left; one that is watched is repeated as a probe."""
         self._end_recording()
-        if lot is not self._lot:
-            raise ProtocolError(f"lot {lot.step} is over; iterate over the lot at hand")
+        self._after_leaving_early()
         while not lot.is_done:
-            batch = self._next(lot)
-            yield from self._one(batch)
-            if self._verifier.wants_probe:
-                yield from self._one(self._probe(batch))
+            batches, size = self._cut(lot)
+            before = random_state() if self._verifier.watches else None
+            loads = self._loader.batches([batch.rows for batch in batches])
+            for batch in batches:
+                self._tried = batch
+                data = next(loads)
+                kept = copied(data) if self._verifier.watches else None
+                yield from self._one(lot, batch, data)
+                if self._verifier.wants_probe:
+                    set_random_state(before)
+                    for probe, changed in self._probes(batch, kept):
+                        yield from self._one(lot, probe, changed)
+                if self._size(lot) != size:
+                    break  # what is left is cut anew
 
-    def _next(self, lot: Lot) -> Batch:
-        """The next physical batch of ``lot``, at the present size."""
-        width = self._units.rows(lot._take(1), widest=self._compiled).per_unit
-        size = self._sizer.units(width)
-        units = lot._take(size)
-        return self._made(units, self._sizer.padded_to(len(units), width))
+    def _size(self, lot: Lot) -> int:
+        """The most units of the next batch; few, while batches are watched."""
+        width = self._units.width(lot._take(sys.maxsize), widest=self._compiled)
+        most = self._sizer.units(width)
+        return min(most, WATCHED_UNITS) if self._verifier.watches else most
 
-    def _made(self, units: NDArray[np.int64], padded_to: int, *, probe: bool = False) -> Batch:
-        padded = max(len(units), padded_to)
-        filled = np.concatenate([units, np.repeat(units[:1], padded - len(units))])
+    def _cut(self, lot: Lot) -> tuple[list[Batch], int]:
+        """The rest of ``lot`` in physical batches of the present size; a watched one by itself."""
+        size = self._size(lot)
+        if self._verifier.watches:
+            units = lot._take(size)
+            return [self._made(units, len(units))], size
+        width = self._units.width(lot._take(sys.maxsize), widest=self._compiled)
+        left = lot._take(sys.maxsize)
+        parts = [left[at : at + size] for at in range(0, len(left), size)]
+        return [self._made(u, self._sizer.padded_to(len(u), width)) for u in parts], size
+
+    def _made(self, units: NDArray[np.int64], padded: int) -> Batch:
+        filled = units
+        if padded > len(units):
+            filled = np.concatenate([units, np.repeat(units[:1], padded - len(units))])
         chosen = self._units.rows(filled, widest=self._compiled)
         chosen.weights[len(units) * chosen.per_unit :] = 0.0
-        return Batch(units, chosen.rows, chosen.weights, chosen.per_unit, padded, probe)
+        return Batch(units, chosen.rows, chosen.weights, chosen.per_unit, padded)
 
-    def _probe(self, batch: Batch) -> Batch:
-        """The same batch with its first unit replaced by another."""
-        other = (batch.units[0] + max(1, self.plan.examples // 2)) % self.plan.examples
-        units = np.concatenate([[other], batch.units[1:]])
-        return self._made(units, batch.padded_units, probe=True)
+    def _probes(self, batch: Batch, data: Any) -> Iterator[tuple[Batch, Any]]:
+        """The batch with its last unit replaced, and with all but its first.
 
-    def _one(self, batch: Batch) -> Iterator[Any]:
-        """Loads one batch and records the forward pass that the caller runs on it."""
-        for data in self._loader.batches([batch.rows]):
-            self._sizer.before()
-            self._begin_recording(batch, data)
-            try:
-                yield data
-            finally:
-                self._end_recording()
-            if self._batch is not None:
-                raise ProtocolError("a batch of the lot was not passed to dp.backward()")
+        A batch that is padded to its longest row may change shape with one of its rows, and random
+        numbers with it: then units of the batch itself stand in, of which one choice always fits.
+        """
+        units, examples = batch.units, self.plan.examples
+        last = len(units) - 1
+        strangers = (units + max(1, examples // 2)) % examples
+        one = ({last: strangers[last]}, {last: units[0]}, {0: units[last]})
+        rest = range(1, len(units))
+        most = (
+            {at: strangers[at] for at in rest},
+            {at: units[at + 1 if at < last else 1] for at in rest},
+        )
+        for choices in (one, most):
+            yield self._probe(batch, data, choices)
+
+    def _probe(
+        self, batch: Batch, data: Any, choices: Sequence[Mapping[int, int]]
+    ) -> tuple[Batch, Any]:
+        probe, loaded = batch, data
+        for choice in choices:
+            rows = {
+                at: self._units.rows(np.array([unit]), widest=False).rows
+                for at, unit in choice.items()
+            }
+            probe = batch.replacing(rows)
+            loaded = next(self._loader.batches([probe.rows]))
+            if _shapes(loaded) == _shapes(data):
+                break
+        self._tried = probe
+        return probe, spliced(data, loaded, probe)
+
+    def _one(self, lot: Lot, batch: Batch, data: Any) -> Iterator[Any]:
+        """Yields one batch and records the forward pass that the caller runs on it."""
+        if lot is not self._lot:
+            raise ProtocolError(f"lot {lot.step} is over; iterate over the lot at hand")
+        self._sizer.before()
+        self._begin_recording(batch, data)
+        try:
+            yield data
+        finally:
+            self._end_recording()
+        if self._batch is not None:
+            raise ProtocolError("a batch of the lot was not passed to dp.backward()")
+
+    def _after_leaving_early(self) -> None:
+        """A loop that starts again, with a batch left over, goes on with smaller batches."""
+        if self._verifier.watches:
+            self._verifier.arm()
+        tried, self._tried, self._batch = self._tried, None, None
+        if tried is None:
+            return
+        self._engine.recorder.clear()
+        if self._device.type == "cuda":
+            torch.cuda.empty_cache()
+        if not self._sizer.shrink(tried.padded_units, tried.per_unit):
+            self._stuck += 1
+        if self._stuck > _MOST_TRIES:
+            raise ProtocolError(
+                "a batch of one unit was left again and again without dp.backward(); if memory "
+                "ran out, it is too small for this model"
+            )
+
+    def _verify(self, batch: Batch, losses: Tensor, result: ClippedBatch) -> None:
+        """A watched batch counts once its repetition has agreed with it."""
+        verifier, clip = self._verifier, self._clip.sensitivity
+        if not batch.replaced:
+            verifier.first(batch, losses, result, self._engine.structure, clip)
+            if not verifier.wants_probe:
+                self._count_in(batch, result)
+                if self._sizer.units(self.plan.views) == 1:
+                    verifier.rest()  # no batch will ever hold two units
+        elif verifier.compare(batch, losses, result, clip):
+            self._count_in(*verifier.passed())
+
+    def _count_in(self, batch: Batch, result: ClippedBatch) -> None:
+        """Adds a batch to the sums and takes it off the lot; nothing here can run out of memory."""
+        assert self._lot is not None
+        self._clip.count(result, len(batch.units))
+        self._add(result)
+        self._lot._drop(len(batch.units))
 
     def _begin_recording(self, batch: Batch, data: Any) -> None:
         self._batch = batch
-        settled = self._compiled and not self._verifier.watches
-        signature = _signature(data, len(batch.rows), batch.per_unit) if settled else None
-        ready = self._engine.begin(len(batch.rows), batch.per_unit, signature)
+        rows = len(batch.rows)
+        watched = self._verifier.watches
+        signature = None if watched else _signature(data, rows, batch.per_unit)
+        ready = self._engine.begin(rows, batch.per_unit, signature)
         self._leave = ExitStack()
-        if not ready and "torch._dynamo" in sys.modules:
+        if not (ready and self._compiled) and "torch._dynamo" in sys.modules:
             self._leave.enter_context(torch.compiler.set_stance("force_eager"))
         if self._performance.precision != "single":
             dtype = getattr(torch, self._performance.precision)
             self._leave.enter_context(torch.autocast(self._device.type, dtype))
-        self._leave.enter_context(self._verifier.watching(batch))
-        self._engine.recorder.__enter__()
+        if self._verifier.watches:
+            self._leave.enter_context(self._verifier.watching(batch))
+        mode: AbstractContextManager[object] = self._engine.recorder
+        mode.__enter__()
         self._recording = True
 
     def _stop_recording(self) -> None:
@@ -463,12 +591,12 @@ class Session:
             leave.close()
 
     def _clipped(self, losses: Tensor, batch: Batch) -> ClippedBatch:
-        """The batch's clipped sum; the real units are counted for a clip that adapts."""
+        """The batch's clipped sum. Autocast is for the forward pass: it would round the sums."""
         weights, real = self._on_device(batch, losses)
-        result = self._engine.finish(losses, weights, self._clip.bounds, real)
-        if not batch.probe:
-            self._clip.count(result, real)
-        return result
+        kind = self._device.type
+        casting = torch.is_autocast_enabled(kind)
+        with torch.autocast(kind, enabled=False) if casting else nullcontext():
+            return self._engine.finish(losses, weights, self._clip.bounds, real)
 
     def _on_device(self, batch: Batch, losses: Tensor) -> tuple[Tensor, Tensor]:
         """Row weights and the mask of real units, made without waiting for the device."""
@@ -490,16 +618,6 @@ class Session:
             else:
                 self._sums[name] = value
 
-    def _halved(self) -> bool:
-        """After running out of memory: smaller batches from now on, if there are smaller ones."""
-        rows = 0 if self._batch is None else len(self._batch.rows)
-        self._batch = None
-        self._end_recording()
-        self._engine.recorder.clear()
-        if self._device.type == "cuda":
-            torch.cuda.empty_cache()
-        return self._sizer.shrink(rows)
-
     # ---- order
 
     def _entered(self) -> Guard:
@@ -514,15 +632,35 @@ class Session:
             )
 
 
-def _stream(seed: int | None, purpose: str) -> SystemStream | UnsafeSeededStream:
-    return SystemStream() if seed is None else UnsafeSeededStream(seed, purpose)
+def _last_step(plan: Plan, stop_after: int | None) -> int:
+    if stop_after is None:
+        return plan.steps
+    if whole("stop_after", stop_after) > plan.steps:
+        raise InvalidArgument(f"stop_after must be at most {plan.steps} steps, got {stop_after!r}")
+    return stop_after
+
+
+def _stream(seed: tuple[int, int] | None, purpose: str) -> SystemStream | UnsafeSeededStream:
+    if seed is None:
+        return SystemStream()
+    number, steps = seed
+    return UnsafeSeededStream(number, f"{purpose} from step {steps}" if steps else purpose)
 
 
 def _signature(data: Any, rows: int, per_unit: int) -> Hashable:
     """What the shapes of everything that is computed from a batch depend on."""
-    leaves, spec = torch.utils._pytree.tree_flatten(data)
-    shapes = tuple(
-        (tuple(leaf.shape), leaf.dtype) if isinstance(leaf, torch.Tensor) else type(leaf)
-        for leaf in leaves
-    )
-    return (str(spec), shapes, rows, per_unit, torch.is_autocast_enabled())
+    return (*_shapes(data), rows, per_unit)
+
+
+def _shapes(data: Any) -> tuple[type, Hashable]:
+    """The kind of a batch, and the shapes and types of its tensors."""
+    leaves = torch.utils._pytree.tree_leaves(data)
+    return type(data), tuple(_shape(leaf) for leaf in leaves)
+
+
+def _shape(leaf: Any) -> Hashable:
+    if isinstance(leaf, torch.Tensor):
+        return tuple(leaf.shape), leaf.dtype
+    if isinstance(leaf, Mapping):  # what tokenizers return: a mapping, but no dictionary
+        return tuple((key, _shape(value)) for key, value in leaf.items())
+    return type(leaf).__qualname__

@@ -47,6 +47,16 @@ class Units:
         self._plan = plan
         self._stream = stream
         self._members = None if groups is None else _members(groups, plan)
+        self._counts = np.array([len(one) for one in self._members or ()], dtype=np.int64)
+
+    def width(self, units: NDArray[np.int64], *, widest: bool) -> int:
+        """How many rows each of these units takes in a batch of them."""
+        if self._members is None:
+            return self._plan.views
+        cap = self._plan.examples_per_user
+        assert cap is not None
+        longest = int(self._counts[units].max(initial=1))
+        return (cap if widest else min(cap, longest)) * self._plan.views
 
     def rows(self, units: NDArray[np.int64], *, widest: bool) -> RowsOfUnits:
         """The rows of these units; ``widest`` fills every unit up to the largest possible."""

@@ -1,12 +1,14 @@
 """Checking on real data that one example moves the released sum by a bounded amount, and alone.
 
-The first batch of a run is passed through the loop twice: as it is, and with its first unit replaced
-by another, under the same random numbers. Nothing but that unit's own loss, norm and bounded
-contribution may change; otherwise the module where other rows first change is named.
+The first batch of a run, a small one, is passed through the loop three times under the same random
+numbers: as it is, with one unit replaced by another, and with all but one replaced. Nothing but the
+replaced units' own losses, norms and bounded contributions may change; otherwise the module where
+other rows first change is named. The batch counts only when its repetitions have agreed with it.
 """
 
 from __future__ import annotations
 
+import math
 import random
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,6 +16,7 @@ from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 import torch
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_map_only, tree_unflatten
 
 from tacit.errors import UnsupportedModel
 
@@ -26,8 +29,11 @@ if TYPE_CHECKING:
     from tacit.training.clipping.engine import Structure
     from tacit.training.lot import Batch
 
-_TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-3}
-_HALF_TOLERANCE = 3e-2
+# In a small batch one unit's share of whatever is mixed is large, and the check costs little.
+WATCHED_UNITS = 8
+# Relative, and far above what a repetition of the same operations on the same shapes differs by.
+_TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4}
+_HALF_TOLERANCE = 1e-2
 
 
 @final
@@ -43,52 +49,53 @@ class Verification:
 @final
 @dataclass(frozen=True, slots=True)
 class _Pass:
-    """What one pass over the batch came to."""
+    """What the first pass over the batch came to."""
 
     batch: Batch
     losses: Tensor
-    norms: Tensor
-    sums: dict[str, Tensor]
+    result: ClippedBatch
+    tolerance: float
 
 
 @final
 class Verifier:
-    """Watches the first batch (and whichever is asked for), and compares it with its repetition."""
+    """Watches the first batch (and any that is asked for), and compares it with repetitions."""
 
     def __init__(self, model: nn.Module, parameters: Mapping[str, Tensor]) -> None:
         self._model = model
         self._parameters = parameters
         self._armed = True
         self._first: _Pass | None = None
-        self._second: _Pass | None = None
+        self._pending: Verification | None = None  # the first repetition agreed
         self._random: Any = None
         self._prints: list[dict[str, Tensor]] = []
         self.report: Verification | None = None
 
     def arm(self) -> None:
-        """Checks the next batch again."""
-        self._armed, self._first, self._second, self._prints = True, None, None, []
+        """Checks the next batch, from the start."""
+        self._armed, self._first, self._pending, self._prints = True, None, None, []
+
+    def rest(self) -> None:
+        """Checks no more batches."""
+        self._armed = False
 
     @property
     def watches(self) -> bool:
-        """Whether the batch at hand is one of the two that are compared."""
+        """Whether the batch at hand is one of those that are compared."""
         return self._armed
 
     @property
     def wants_probe(self) -> bool:
-        """Whether the batch just done should be repeated with a unit replaced."""
-        return self._armed and self._first is not None and self._second is None
+        """Whether the batch just done should be repeated with units replaced."""
+        return self._first is not None
 
     @contextmanager
     def watching(self, batch: Batch) -> Iterator[None]:
         """Runs a forward pass under noted random numbers, and notes every module's rows."""
-        if not self._armed:
-            yield
-            return
-        if batch.probe:
-            _set_random(self._random)
+        if not batch.replaced:
+            self._random = random_state()
         else:
-            self._random = _random_state()
+            set_random_state(self._random)
         prints: dict[str, Tensor] = {}
         self._prints.append(prints)
         handles = [
@@ -101,88 +108,108 @@ class Verifier:
             for handle in handles:
                 handle.remove()
 
-    def saw(
-        self, batch: Batch, losses: Tensor, result: ClippedBatch, structure: Structure | None
+    def first(
+        self,
+        batch: Batch,
+        losses: Tensor,
+        result: ClippedBatch,
+        structure: Structure | None,
+        clip: float,
     ) -> None:
-        """Takes note of a batch that was just computed, if it is watched."""
-        if not self._armed:
+        """Takes note of a batch; one unit alone mixes with nothing, and counts at once."""
+        self._check_reached(result)
+        self._prints = self._prints[-1:]
+        if len(batch.units) > 1:
+            dtypes = {losses.dtype} | {use.dtype for use in (structure.uses if structure else ())}
+            tolerance = max(_TOLERANCE.get(dtype, _HALF_TOLERANCE) for dtype in dtypes)
+            self._first = _Pass(batch, losses.detach(), result, tolerance)
             return
-        if not batch.probe:
-            self._check_reached(structure)
-            self._prints = self._prints[-1:]
-        norms = result.squared_norms.sum(0).sqrt().detach()
-        one = _Pass(batch, losses.detach(), norms, result.sums)
-        if batch.probe:
-            self._second = one
-        else:
-            # The sums of the first batch are those of the lot, to which others will be added.
-            kept = {name: value.clone() for name, value in result.sums.items()}
-            self._first = _Pass(batch, losses.detach(), norms, kept)
+        self._prints = []
+        released = _distance(result.sums, {})
+        if not released <= clip * (1.0 + 1e-3):
+            raise UnsupportedModel(
+                f"one unit alone added {released:.6g} to the sum, above the clip of {clip:.6g}: "
+                "the engine is at fault, please report it"
+            )
 
-    def compare(self, clip: float) -> None:
-        """Raises if anything but the replaced unit changed, or if it moved the sum too far."""
-        first, second = self._first, self._second
+    def compare(self, batch: Batch, losses: Tensor, result: ClippedBatch, clip: float) -> bool:
+        """Compares the repetition ``batch`` with the first pass; True if it was the last one.
+
+        Raises:
+            UnsupportedModel: if other units than the replaced changed, or the sum moved too far.
+        """
+        first = self._first
         assert first is not None
-        assert second is not None
-        if first.losses.shape == second.losses.shape:
-            self._compare_rows(first, second)
-        moved = _distance(first.sums, second.sums)
-        limit = 2.0 * clip
+        self._compare_rows(first, batch, losses.detach(), result)
+        count = len(batch.replaced)
+        moved, limit = _distance(first.result.sums, result.sums), 2.0 * clip * count
         if not moved <= limit * (1.0 + 1e-3):
             raise UnsupportedModel(
-                f"replacing one unit moved the sum by {moved:.6g}, above the limit of twice the "
-                f"clip, {limit:.6g}{self._culprit()}"
+                f"replacing {_units(count)} moved the sum by {moved:.6g}, above the limit of twice "
+                f"the clip each, {limit:.6g}{self._culprit(batch, first.tolerance)}"
             )
-        self.report = Verification(len(first.batch.units), moved, limit)
-        # One unit alone says nothing of isolation: look again at the next batch.
-        self._armed = len(first.batch.units) < 2
-        self._first = self._second = None
-        self._prints = []
+        self._prints = self._prints[:1]
+        if self._pending is None:
+            self._pending = Verification(len(batch.units), moved, limit)
+            return False
+        self.report, self._pending = self._pending, None
+        return True
 
-    def _compare_rows(self, first: _Pass, second: _Pass) -> None:
-        rows, units = first.batch.other_rows, slice(1, len(first.batch.units))
+    def passed(self) -> tuple[Batch, ClippedBatch]:
+        """Ends the check; returns the first pass, which may count now."""
+        first = self._first
+        assert first is not None
+        self._armed, self._first, self._prints = False, None, []
+        return first.batch, first.result
+
+    def _compare_rows(
+        self, first: _Pass, batch: Batch, losses: Tensor, result: ClippedBatch
+    ) -> None:
+        others = [at for at in range(len(batch.units)) if at not in batch.replaced]
         for what, one, other in (
-            ("loss", first.losses[rows], second.losses[rows]),
-            ("gradient norm", first.norms[units], second.norms[units]),
+            ("loss", _other_rows(batch, first.losses), _other_rows(batch, losses)),
+            ("gradient norm", _norms(first.result)[others], _norms(result)[others]),
+            ("clipping", first.result.scales[:, others], result.scales[:, others]),
         ):
-            if not _close(one, other):
+            if not _close(one, other, first.tolerance):
                 raise UnsupportedModel(
-                    f"replacing one unit changed the {what} of others, so examples are mixed"
-                    f"{self._culprit()}; remove the operation that does it (batch norm: "
-                    "tacit.training.fix(model)), or write the loss per row"
+                    f"replacing {_units(len(batch.replaced))} changed the {what} of others, so "
+                    "examples are mixed"
+                    f"{self._culprit(batch, first.tolerance)}; remove the operation that does it "
+                    "(batch norm: tacit.training.fix(model)), or write the loss per row"
                 )
 
-    def _culprit(self) -> str:
+    def _culprit(self, batch: Batch, tolerance: float) -> str:
         """The first module whose result changed for other rows."""
         if len(self._prints) != 2:
             return ""
         before, after = self._prints
         for name, rows in before.items():
-            if name in after and not _close(rows, after[name]):
+            if name not in after or rows.shape != after[name].shape:
+                continue
+            one, other = _other_rows(batch, rows), _other_rows(batch, after[name])
+            if not _close(one, other, tolerance):
                 return f", first seen in the result of module {name}"
         return ", after the last module (in the loss, it seems)"
 
-    def _check_reached(self, structure: Structure | None) -> None:
-        if structure is None or not structure.uses:
-            return
-        used = {n for each in structure.origins for one in each if one for n in one.names}
+    def _check_reached(self, result: ClippedBatch) -> None:
         for name in self._parameters:
-            if name not in used:
+            if name not in result.sums:
                 raise UnsupportedModel(
-                    f"parameter {name} got no gradient: the forward pass does not use it (or uses it "
-                    "under no_grad or reentrant checkpointing); freeze it with "
-                    "requires_grad_(False), or take it out of the optimizer"
+                    f"parameter {name} got no gradient: the losses do not depend on it (or the "
+                    "forward pass uses it under no_grad or reentrant checkpointing); freeze it "
+                    "with requires_grad_(False), or take it out of the optimizer"
                 )
 
 
 def _noting(prints: dict[str, Tensor], name: str, batch: Batch) -> Any:
-    """A forward hook that keeps one number for each row but those of the first unit."""
+    """A forward hook that keeps one number for each row of a module's result."""
 
     def note(module: nn.Module, args: Any, result: Any) -> None:
         del args
-        tensor = next((r for r in torch.utils._pytree.tree_leaves(result) if _has_rows(r)), None)
+        tensor = next((r for r in tree_leaves(result) if _has_rows(r)), None)
         if tensor is not None:
-            rows = tensor.detach()[batch.other_rows].float().unsqueeze(-1).flatten(1)
+            rows = tensor.detach().float().unsqueeze(-1).flatten(1)
             key = f"{name} ({type(module).__name__})"
             prints.setdefault(key, rows.abs().sum(1) + rows.sum(1))
 
@@ -197,38 +224,79 @@ def _noting(prints: dict[str, Tensor], name: str, batch: Batch) -> Any:
     return note
 
 
-def _close(one: Tensor, other: Tensor) -> bool:
-    """Equal up to rounding; entries that are not finite are left out."""
-    if one.shape != other.shape or not one.numel():
-        return True
-    tolerance = _TOLERANCE.get(one.dtype, _HALF_TOLERANCE)
-    finite = one.isfinite() & other.isfinite()
-    difference = (one - other).abs()[finite]
+def _other_rows(batch: Batch, rows: Tensor) -> Tensor:
+    """``rows`` without those of replaced units and of padding."""
+    return rows[torch.from_numpy(batch.kept_rows).to(rows.device)]
+
+
+def _units(count: int) -> str:
+    return "one unit" if count == 1 else f"{count} units"
+
+
+def _norms(result: ClippedBatch) -> Tensor:
+    return result.squared_norms.sum(0).sqrt()
+
+
+def _close(one: Tensor, other: Tensor, tolerance: float) -> bool:
+    """Equal up to rounding, and not finite in the same places."""
+    finite = one.isfinite()
+    if not torch.equal(finite, other.isfinite()):
+        return False
     size = one.abs()[finite]
     if not len(size):
         return True
+    difference = (one - other).abs()[finite]
     return bool((difference <= tolerance * (size + size.mean()) + 1e-12).all())
+
+
+def copied(data: Any) -> Any:
+    """``data`` with its tensors copied: a loop may change its batch in place."""
+    return tree_map_only(torch.Tensor, torch.clone, data)
+
+
+def spliced(first: Any, second: Any, probe: Batch) -> Any:
+    """The data of ``first``, with the rows of replaced units from ``second``.
+
+    A data set that draws random numbers of its own would otherwise change every row. Whatever has
+    no row for each example, or another shape, is taken from ``second`` as it is.
+    """
+
+    def one(ours: Any, theirs: Any) -> Any:
+        both = isinstance(ours, torch.Tensor) and isinstance(theirs, torch.Tensor)
+        if not both or ours.shape != theirs.shape or ours.shape[:1] != (len(probe.rows),):
+            return theirs
+        changed = ours.clone()
+        for unit in probe.replaced:
+            changed[probe.rows_of(unit)] = theirs[probe.rows_of(unit)]
+        return changed
+
+    leaves, spec = tree_flatten(first)
+    others, same = tree_flatten(second)
+    if spec != same:
+        return second
+    return tree_unflatten([one(a, b) for a, b in zip(leaves, others, strict=True)], spec)
 
 
 def _distance(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> float:
     total = 0.0
     for name in {**one, **other}:
-        if name in one and name in other:
-            total += float((one[name] - other[name]).double().square().sum())
-        else:
-            total += float(one.get(name, other.get(name)).double().square().sum())  # type: ignore[union-attr]
-    return total**0.5
+        sides = [side[name].double() for side in (one, other) if name in side]
+        difference = sides[0] - sides[1] if len(sides) == 2 else sides[0]
+        total += float(difference.square().sum())
+    return math.sqrt(total)
 
 
-def _random_state() -> Any:
+def random_state() -> Any:
+    """The states of the generators that models and data sets draw from."""
     cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None
-    return torch.get_rng_state(), cuda, random.getstate(), np.random.get_state()
+    return torch.get_rng_state(), cuda, random.getstate(), np.random.get_state()  # noqa: NPY002
 
 
-def _set_random(state: Any) -> None:
+def set_random_state(state: Any) -> None:
+    """Puts back what ``random_state`` returned."""
     host, cuda, python, numpy = state
     torch.set_rng_state(host)
     if cuda is not None:
         torch.cuda.set_rng_state_all(cuda)
     random.setstate(python)
-    np.random.set_state(numpy)
+    np.random.set_state(numpy)  # noqa: NPY002 - the legacy state is what data sets draw from

@@ -6,7 +6,7 @@ import weakref
 from typing import TYPE_CHECKING, Any, Self
 
 import torch
-import torch.nn.functional as F  # noqa: N812
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter

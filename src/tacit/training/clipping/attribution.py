@@ -63,7 +63,8 @@ def separate(origins: Iterable[Origin], parameter: Tensor) -> bool:
     if None in views:
         return False
     entries = torch.cat([_entries(view, parameter) for view in views if view is not None])
-    return entries.unique().numel() == entries.numel()
+    different: Tensor = entries.unique()
+    return different.numel() == entries.numel()
 
 
 def _count(view: View) -> int:
@@ -82,7 +83,7 @@ def _view(weight: Tensor, parameter: Tensor) -> View | None:
     same = weight.untyped_storage().data_ptr() == parameter.untyped_storage().data_ptr()
     if not same or weight.dtype != parameter.dtype or not _is_packed(parameter):
         return None
-    offset = weight.storage_offset() - parameter.storage_offset()
+    offset = int(weight.storage_offset()) - int(parameter.storage_offset())
     return View(tuple(weight.shape), tuple(weight.stride()), offset)
 
 

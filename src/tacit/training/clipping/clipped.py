@@ -175,6 +175,9 @@ def _to_parameters(
     (name,) = one.origin.names
     if one.origin.view is None:
         return [(name, total)]
-    buffer = torch.zeros_like(parameters[name], dtype=total.dtype)
+    like = parameters[name]
+    buffer = torch.empty_strided(
+        like.shape, like.stride(), dtype=total.dtype, device=total.device
+    ).zero_()
     one.origin.view.of(buffer).copy_(total)
     return [(name, buffer)]

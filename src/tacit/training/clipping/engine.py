@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 # Half precision underflows on small gradients; a power of two changes no digit.
 _HALF_LOSS_SCALE = 1024.0
+# How many shapes of batches are remembered; unpadded lots come in many.
+_MOST_SHAPES = 256
 
 
 @final
@@ -113,7 +115,10 @@ class Engine:
         self._rows = Rows(rows, per_unit)
         self._signature = signature
         known = self._known.get(signature)
-        self.recorder.begin(rows, None if known is None else known[1])
+        if known is None:
+            self.recorder.begin(rows)
+        else:
+            self.recorder.begin(rows, known[0].uses, known[1])
         return known is not None
 
     def finish(self, losses: Tensor, weights: Tensor, bounds: Tensor, mask: Tensor) -> ClippedBatch:
@@ -128,14 +133,14 @@ class Engine:
             return self._nothing(mask)
         recorder.check_saved()
         known = self._known.get(self._signature)
-        if known is not None and not recorder.uses:  # the user's model ran compiled
+        if known is not None and not recorder.uses:  # as expected, or the user's model ran compiled
             structure, recorder.taps = known
         else:
             structure = self._analysed(losses, weights)
+        self._check_complete(structure)
         self.structure = structure
         clipping = self._clipping(structure, losses.device)
-        total = (losses * weights).sum() * clipping.loss_scale
-        grads = self._backward(total)
+        grads = self._backward(losses, weights, clipping.loss_scale)
         saved = recorder.saved
         if self._compiled and known is not None and structure.like(known[0]):
             program = self._program(structure, clipping, saved, grads, bounds, mask)
@@ -151,11 +156,26 @@ class Engine:
         self.structure = Structure((), (), (), frozenset())
         return ClippedBatch(none, none, {})
 
-    def _backward(self, total: Tensor) -> list[Tensor | None]:
-        if not self.recorder.taps:
+    def _check_complete(self, structure: Structure) -> None:
+        """Every use that was met is accounted for, whether it ran compiled or not."""
+        if self.recorder.count != len(structure.uses):
+            raise UnsupportedModel(
+                f"the forward pass used private weights {self.recorder.count} times where "
+                f"{len(structure.uses)} were expected; a compiled model must take the same path "
+                "for batches of the same shape (pass the model uncompiled)"
+            )
+
+    def _backward(self, losses: Tensor, weights: Tensor, scale: float) -> list[Tensor | None]:
+        """The one backward pass. Compiled code recomputes nothing that the recorder should see."""
+        taps = self.recorder.taps
+        if not taps:
             return []
+        if scale != 1.0:
+            weights = weights * scale
+        if not self.recorder.ran_eagerly:
+            return gradients_at(losses, weights, taps)
         with self._replaying():
-            return gradients_at(total, self.recorder.taps)
+            return gradients_at(losses, weights, taps)
 
     @contextmanager
     def _replaying(self) -> Iterator[None]:
@@ -195,11 +215,13 @@ class Engine:
                 self._layouts[key] = places
         structure = Structure(uses, origins, places, self._entangled[key])
         if self._signature is not None and self._rows.count > 1 and structure.compilable:
+            if len(self._known) >= _MOST_SHAPES:
+                self._known.clear()
             self._known[self._signature] = (structure, self.recorder.taps)
         return structure
 
     def _refuse_unseen_uses(self, losses: Tensor) -> None:
-        """Recorded uses are cut off from their weights; a loss that reaches one still was not seen."""
+        """Recorded uses are cut off from their weights; a loss that reaches one was not seen."""
         reached = reached_leaves(losses)
         for name, parameter in self.parameters.items():
             if id(parameter) in reached:
@@ -281,7 +303,8 @@ class Engine:
         bounds: Tensor,
         mask: Tensor,
     ) -> Callable[..., ClippedBatch]:
-        key = (self._signature, clipping.slack, clipping.loss_scale)
+        unreached = tuple(at for at, grad in enumerate(grads) if grad is None)
+        key = (self._signature, clipping.slack, clipping.loss_scale, unreached)
         if key not in self._programs:
 
             def plain(*inputs: Any) -> ClippedBatch:

@@ -1,4 +1,4 @@
-"""Where an operation's result keeps the examples: its rows may lie in any dimension, or in part of one.
+"""Where an operation's result keeps the examples: rows may lie in any dimension, or part of one.
 
 Time-major sequences keep the rows in dimension 1; ``x.view(batch * time, d)`` keeps several entries
 of dimension 0 for each row. Which of them holds is not guessed from sizes: it is read off the
@@ -53,7 +53,8 @@ class Rows:
         each = first.shape[0] // self.count
         if each > 1 and not self.layout.inner:
             first = first.unflatten(0, (each, self.count)).transpose(0, 1).flatten(0, 1)
-        return first.unflatten(0, (self.units, self.per_unit * each))
+        split: Tensor = first.unflatten(0, (self.units, self.per_unit * each))
+        return split
 
     def terms(self, tensor: Tensor) -> Tensor:
         """``tensor`` as (units, terms, last dimension): what a matrix product works on."""

@@ -43,6 +43,9 @@ def _joined(forms: Sequence[Form]) -> list[Form]:
     outer = [form for form in forms if isinstance(form, Outer)]
     for _, same in itertools.groupby(outer, key=lambda form: (form.shape, form.order)):
         group = list(same)
+        if len(group) == 1:  # the very form, which may keep what its sum needs
+            joined.append(group[0])
+            continue
         left, right = (_cat([getattr(form, side) for form in group]) for side in ("left", "right"))
         joined.append(Outer(left, right, group[0].shape, group[0].order))
     hot = [form for form in forms if isinstance(form, OneHot)]

@@ -12,7 +12,7 @@ from tacit.errors import InvalidArgument
 from tacit.training.clipping.engine import Engine
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from torch import Tensor
 
@@ -44,11 +44,13 @@ def clipped_gradients(
     rows: int,
     clip: float,
     views: int = 1,
+    constants: Sequence[Tensor] = (),
 ) -> Clipped:
     """Per-example gradient norms of one batch, and the sum of its gradients clipped to ``clip``.
 
     ``losses`` runs the forward pass and returns one loss for each of ``rows`` rows; ``views``
     consecutive rows are views of one example, whose gradients are averaged before clipping.
+    ``constants`` are tensors that hold no example's data, such as the model's buffers.
 
     Guarantee:
         Each example's part of ``sums`` has an L2 norm of at most ``clip``. Nothing here is private:
@@ -56,7 +58,7 @@ def clipped_gradients(
     """
     positive("clip", clip)
     per_unit = whole("views", views)
-    engine = Engine(parameters, dict.fromkeys(parameters, 0))
+    engine = Engine(parameters, dict.fromkeys(parameters, 0), constants=constants)
     engine.begin(rows, per_unit)
     with engine.recorder:
         values = losses()

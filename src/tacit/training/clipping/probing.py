@@ -19,20 +19,16 @@ if TYPE_CHECKING:
 
 
 def gradients_at(
-    total: Tensor, taps: Sequence[Tensor], *, keep: bool = False
+    losses: Tensor, weights: Tensor, taps: Sequence[Tensor], *, keep: bool = False
 ) -> list[Tensor | None]:
-    """∂total/∂taps. ``torch.autograd.grad`` would suspend the recorder that recomputation needs."""
-    return list(
-        _engine_run_backward(
-            (total,),
-            (torch.ones_like(total),),
-            keep,
-            False,
-            tuple(taps),
-            True,
-            accumulate_grad=False,
-        )
+    """∂(Σ weights·losses)/∂taps; None where no loss reaches.
+
+    ``torch.autograd.grad`` would suspend the recorder, which recomputed activations need.
+    """
+    found = _engine_run_backward(
+        (losses,), (weights,), keep, False, tuple(taps), True, accumulate_grad=False
     )
+    return list(found)
 
 
 def layouts(
@@ -48,14 +44,14 @@ def layouts(
     so belongs to an operation that mixes examples, and is refused by name.
     """
     rows = len(losses)
-    if rows <= 1:
+    if rows <= 1 or not uses:
         return [Layout()] * len(uses)
     open_ = [list(candidates(use.shape, rows)) for use in uses]
     reached = [False] * len(uses)
     for position, row in enumerate(_probes(real)):
         if position >= 3 and all(reached):
             break
-        gradients = gradients_at(losses[row], taps, keep=True)
+        gradients = gradients_at(losses[row], torch.ones_like(losses[row]), taps, keep=True)
         for at, gradient in enumerate(gradients):
             if gradient is None or not bool(((gradient != 0) & gradient.isfinite()).any()):
                 continue

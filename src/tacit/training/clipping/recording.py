@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any, final
 
 import torch
 from torch import Tensor
+from torch.nn import Parameter
 from torch.overrides import TorchFunctionMode
 
-from tacit.errors import UnsupportedModel
+from tacit.errors import ProtocolError, UnsupportedModel
 from tacit.training.clipping.uses import Rule, Use
 
 if TYPE_CHECKING:
@@ -45,35 +46,43 @@ class Recorder(TorchFunctionMode):
         self._expansions = expansions
         self._fallback = fallback
         self._constants = list(constants)
-        self._given = len(self._constants)
+        self._lasting = len(self._constants)
         self.rows = 0
         self.enabled = False
         self.replaying = False
         self.uses: list[Use] = []
         self.taps: list[Tensor] = []
-        self.given: list[Tensor] = []  # taps of an earlier batch of these shapes, for compiled code
+        self.expected: tuple[Use, ...] = ()  # the uses of an earlier batch of these shapes,
+        self.given: list[Tensor] = []  # and their taps, which serve again
         self.saved: list[Tensor] = []
         self.derived: list[Tensor] = []
         self.count = 0
-        self._versions: list[int] = []
+        self.ran_eagerly = False
+        self._versions: list[tuple[Tensor, int]] = []
 
-    def begin(self, rows: int, taps: list[Tensor] | None = None) -> None:
-        """Starts a batch of ``rows`` rows; ``taps`` are those kept from one of the same shape."""
+    def begin(
+        self, rows: int, expected: tuple[Use, ...] = (), taps: list[Tensor] | None = None
+    ) -> None:
+        """Starts a batch of ``rows`` rows.
+
+        ``expected`` and ``taps`` were kept from a batch of the same shapes. As long as the uses
+        turn out the same, nothing is noted anew, and ``uses`` stays empty.
+        """
         self.rows = rows
         self.clear()
         self.taps = []
-        self.given = [] if taps is None else taps
+        self.expected, self.given = expected, [] if taps is None else taps
         self.count = 0
-        self.enabled, self.replaying = True, False
+        self.enabled, self.replaying, self.ran_eagerly = True, False, False
 
     def clear(self) -> None:
         """Lets go of everything that was recorded but the taps."""
         self.uses, self.saved, self.derived, self._versions = [], [], [], []
-        del self._constants[self._given :]
+        del self._constants[self._lasting :]
 
     def check_saved(self) -> None:
         """Refuses a model that changed, in place, what a gradient needs."""
-        for tensor, version in zip(self.saved, self._versions, strict=False):
+        for tensor, version in self._versions:
             if tensor._version != version:
                 raise UnsupportedModel(
                     f"a tensor of shape {tuple(tensor.shape)} that enters an operation with "
@@ -83,9 +92,12 @@ class Recorder(TorchFunctionMode):
 
     def is_weight(self, value: object) -> bool:
         """Whether ``value`` is a private parameter or derived from private parameters alone."""
+        kind = type(value)  # asked first: an instance check against Parameter runs Python code
+        if kind is Parameter:
+            return value.requires_grad  # type: ignore[attr-defined, no-any-return]
         if not isinstance(value, Tensor):
             return False
-        if isinstance(value, torch.nn.Parameter):
+        if kind is not Tensor and isinstance(value, Parameter):
             return value.requires_grad
         for one in self.derived:  # noqa: SIM110 - Dynamo traces the loop, not the generator
             if one is value:
@@ -109,13 +121,51 @@ class Recorder(TorchFunctionMode):
         at = self.count
         self.count = at + 1
         if torch.compiler.is_compiling():
-            return result + self.given[at]
+            return result + self._given(at, result)
+        self.ran_eagerly = True
+        latest = self.saved[len(self.saved) - len(saved) :]
+        self._versions.extend((one, one._version) for one in latest)
+        if not self.uses:
+            if self._is_expected(at, rule, weights, settings, result):
+                return result + self.given[at]
+            # It went another way than the batch whose taps are at hand: note everything from here.
+            self.uses, self.taps = list(self.expected[:at]), list(self.given[:at])
         tap = result.new_zeros(()).expand(result.shape).requires_grad_()
         self.taps.append(tap)
-        self._versions.extend(one._version for one in saved)
         slots = tuple(w if self.is_weight(w) else None for w in weights)
         self.uses.append(Use(rule, slots, len(saved), settings, tuple(result.shape), result.dtype))
         return result + tap
+
+    def _is_expected(
+        self, at: int, rule: Rule, weights: tuple[Tensor | None, ...], settings: Any, result: Tensor
+    ) -> bool:
+        if at >= len(self.expected):
+            return False
+        use = self.expected[at]
+        return (
+            use.rule is rule
+            and use.shape == tuple(result.shape)
+            and use.dtype == result.dtype
+            and use.settings == settings
+            and all(
+                own is weight if own is not None else not self.is_weight(weight)
+                for own, weight in zip(use.weights, weights, strict=True)
+            )
+        )
+
+    def _given(self, at: int, result: Tensor) -> Tensor:
+        """The tap kept for this use; compiled code is traced anew if anything about it changes."""
+        known = at < len(self.given)
+        if (
+            not known
+            or self.given[at].shape != result.shape
+            or self.given[at].dtype != result.dtype
+        ):
+            raise UnsupportedModel(
+                "the compiled model computes other shapes or precisions than at first for a batch "
+                "of the same shape; keep autocast and the model's mode the same inside lots"
+            )
+        return self.given[at]
 
     def __torch_function__(
         self,
@@ -128,6 +178,16 @@ class Recorder(TorchFunctionMode):
         kwargs = kwargs or {}
         if not self.enabled or not torch.is_grad_enabled():
             return func(*args, **kwargs)
+        if func is Tensor.backward:
+            raise ProtocolError(
+                "loss.backward() inside a lot would bypass clipping and noise; pass one loss per "
+                "row to dp.backward()"
+            )
+        if func is torch.autograd.grad and kwargs.get("create_graph"):
+            raise UnsupportedModel(
+                "a loss with a gradient in it (torch.autograd.grad with create_graph=True) needs "
+                "second derivatives with respect to private weights, for which there is no rule"
+            )
         return self.call(func, *args, **kwargs)
 
     def call(self, func: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
@@ -150,25 +210,43 @@ class Recorder(TorchFunctionMode):
     def _inputs(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[int, int]:
         """How many private weights, and how many tensors that may hold data, enter a call."""
         weights = others = 0
+        rest: list[Tensor] = []
         for value in (*args, *kwargs.values()):
             for one in value if isinstance(value, (list, tuple)) else (value,):
                 if isinstance(one, Tensor):
                     if self.is_weight(one):
                         weights += 1
-                    elif not self._is_constant(one):
-                        others += 1
+                    else:
+                        rest.append(one)
+        for one in rest:
+            if not self._is_constant(one, meets_weights=weights > 0):
+                others += 1
         return weights, others
 
-    def _is_constant(self, value: Tensor) -> bool:
+    def _is_constant(self, value: Tensor, *, meets_weights: bool) -> bool:
         """Frozen parameters, buffers, and what is made from them or from nothing: no example's."""
-        if isinstance(value, torch.nn.Parameter):
+        if type(value) is not Tensor and isinstance(value, Parameter):
             return True
-        if value.ndim > 1 and self.rows > 1 and self.rows in value.shape[:2]:
-            return False  # zeros to start a recurrence from, say: an entry for every row
-        for one in self._constants:  # noqa: SIM110 - as above
+        for one in self._constants:
             if one is value:
-                return True
+                return not self._has_rows(value, meets_weights=meets_weights)
         return False
+
+    def _has_rows(self, value: Tensor, *, meets_weights: bool) -> bool:
+        """Whether a constant has an entry for every row: a recurrence's zeros, say."""
+        if value.ndim < 2 or self.rows < 2 or self.rows not in value.shape[:2]:
+            return False
+        square = value.shape[0] == value.shape[1]
+        if not meets_weights and (square or 1 in value.shape[:2]):
+            return False  # it may be on the way to relative positions; that shows where it is used
+        if value.is_floating_point() or value.is_complex():
+            return True
+        if value.shape[0] == 1:
+            return False  # positions, as (1, time): as many as rows by chance
+        if not square or torch.compiler.is_compiling():
+            return True
+        # A square of ids: positions repeated for every row, or relative positions, which are not.
+        return bool((value == value[:1]).all()) or bool((value == value[:, :1]).all())
 
     def _derive(
         self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]

@@ -22,16 +22,19 @@ def margin(dtypes: Iterable[torch.dtype], device: torch.device) -> float:
     """The relative margin that norms get before they are compared with the bound."""
     single = _MARGIN[torch.float32]
     largest = max((_MARGIN.get(dtype, single) for dtype in dtypes), default=single)
-    tf32 = torch.backends.cuda.matmul.allow_tf32 or torch.backends.cudnn.allow_tf32
-    if device.type == "cuda" and tf32:
-        return max(largest, _TF32_MARGIN)
+    if device.type == "cuda" and largest < _TF32_MARGIN and _uses_tf32():
+        return _TF32_MARGIN
     return largest
+
+
+def _uses_tf32() -> bool:
+    return torch.backends.cuda.matmul.allow_tf32 or torch.backends.cudnn.allow_tf32
 
 
 def scales(
     squared_norms: Tensor, bounds: Tensor, *, stability: float | None, slack: float, mask: Tensor
 ) -> Tensor:
-    """The factor of every unit in every group: shapes (groups, units) and (groups,) → (groups, units).
+    """The factor of every unit in every group, shape (groups, units), from norms of that shape.
 
     Without ``stability`` min(1, C/‖g‖) (Abadi et al. 2016); with it C/(‖g‖ + γ) (Bu et al. 2023,
     AUTO-S). A unit whose norm is not finite in some group, or that ``mask`` leaves out, gets 0.

@@ -1,27 +1,31 @@
 """The gradients of a convolution's kernel: an image correlated with the gradient of its result.
 
-Nothing is unfolded. Large images: one batched product per kernel offset, reduced at once. Small
-images with many channels: the Gram matrix of the pixels, whose shifted copies add up to the Gram
-matrix of the patches.
+On a GPU nothing is unfolded. Large images: one batched product per kernel offset, reduced at once.
+Small images with many channels: the Gram matrix of the pixels, whose shifted copies add up to the
+Gram matrix of the patches. On a CPU a kernel that is smaller than its images is written out for
+every example from unfolded slices that fit the cache.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, final
 
 import torch
 import torch.nn.functional as F
 
 from tacit.training.clipping.forms.form import (
+    CACHED,
     accumulator,
+    gram_total,
     in_parts,
     kept,
     matmul,
     squared_sum,
     weighed,
+    worth_keeping,
 )
 
 if TYPE_CHECKING:
@@ -46,6 +50,7 @@ class Convolution:
     padding: tuple[int, ...]
     dilation: tuple[int, ...]
     groups: int
+    _kept: list[Tensor] = field(default_factory=list, init=False, repr=False, compare=False)
 
     @property
     def units(self) -> int:
@@ -55,12 +60,16 @@ class Convolution:
     @property
     def way(self) -> str:
         """How the norms are found."""
+        if self._keeps:
+            return "written out"
         return "Gram matrix of pixels" if self._by_gram else "a product per kernel offset"
 
     @property
     def temporary(self) -> int:
         """A padded image and its Gram matrix, or one kernel offset's gradients."""
         padded = math.prod(self._padded_space)
+        if self._keeps:
+            return self.units * math.prod(self.shape) + CACHED
         each = padded**2 if self._by_gram else math.prod(self.shape[:2])
         return self.units * (self.image[0].numel() + each)
 
@@ -78,6 +87,11 @@ class Convolution:
         )
 
     @property
+    def _keeps(self) -> bool:
+        inputs = self.image[:1].numel() + self.grad[:1].numel()
+        return worth_keeping(math.prod(self.shape), inputs, self.grad.device)
+
+    @property
     def _by_gram(self) -> bool:
         """Pixels' Gram matrices cost pixels²·channels; a product per offset the kernel's volume."""
         if self.groups != 1 or self.image.shape[1] != 1 or any(s != 1 for s in self.stride):
@@ -88,6 +102,9 @@ class Convolution:
 
     def squared_norms(self) -> Tensor:
         """See ``Form``."""
+        if self._keeps:
+            self._kept[:] = [self._from_patches()]
+            return squared_sum(self._kept[0])
         if self._by_gram:
             return self._gram_norms()
         total = torch.zeros((), device=self.grad.device)
@@ -97,15 +114,19 @@ class Convolution:
 
     def weighted_sum(self, scales: Tensor) -> Tensor:
         """See ``Form``: one ordinary kernel gradient of the weighted output gradients."""
+        if self._kept:
+            rows = kept(self._kept.pop(), scales).flatten(1)
+            return (scales.to(rows.dtype) @ rows).view(self.shape)
         wide = accumulator(self.grad.dtype)
         grad = weighed(self.grad.to(wide), scales).flatten(0, 1)
         image = kept(self.image.to(wide), scales).flatten(0, 1)
         dimensions = len(self.stride)
         kernel = image.new_zeros(()).expand(self.shape)
-        return torch.ops.aten.convolution_backward(
+        total: Tensor = torch.ops.aten.convolution_backward(
             grad, image, kernel, None, self.stride, self.padding, self.dilation,
             False, (0,) * dimensions, self.groups, (False, True, False),
         )[1]  # fmt: skip
+        return total
 
     def dense(self) -> Tensor:
         """See ``Form``."""
@@ -115,6 +136,29 @@ class Convolution:
     def part(self, start: int, stop: int) -> Convolution:
         """See ``Form``."""
         return replace(self, image=self.image[start:stop], grad=self.grad[start:stop])
+
+    def _from_patches(self) -> Tensor:
+        """Every unit's gradient, from patches that are unfolded a slice of units at a time."""
+        out = math.prod(self._space_out)
+        size = self.image.shape[1] * self.groups * math.prod(self.shape[1:]) * out
+        parts = [self.part(a, b) for a, b in in_parts(self.units, size, CACHED)]
+        written = [one._product(one._pixels(one.grad), one._patches()) for one in parts]
+        return torch.cat(written).reshape(self.units, *self.shape)
+
+    def _patches(self) -> Tensor:
+        """(units, groups, rows·pixels out, channels / groups · kernel)."""
+        image = self._padded_image().contiguous()
+        first, along = image.stride()[:3], image.stride()[3:]
+        offsets = [step * dilation for step, dilation in zip(along, self.dilation, strict=True)]
+        moves = [step * stride for step, stride in zip(along, self.stride, strict=True)]
+        size = (*image.shape[:3], *self.shape[2:], *self._space_out)
+        windows = image.as_strided(size, (*first, *offsets, *moves))
+        grouped = windows.unflatten(2, (self.groups, -1))
+        flat = grouped.reshape(*grouped.shape[:3], math.prod(self.shape[1:]), -1)
+        order: Tensor = flat.permute(0, 2, 1, 4, 3)
+        if flat.shape[1] == 1:  # one row a unit: a transposed view will do
+            return order[:, :, 0]
+        return order.reshape(self.units, self.groups, -1, flat.shape[3])
 
     def _by_offset(self) -> Iterator[Tensor]:
         """For each kernel offset, that entry of every unit's gradient: (units, groups, out, in)."""
@@ -132,12 +176,13 @@ class Convolution:
 
     def _product(self, grad: Tensor, window: Tensor) -> Tensor:
         flat = matmul(grad.flatten(0, 1).mT, window.flatten(0, 1))
-        return flat.unflatten(0, (self.units, self.groups))
+        product: Tensor = flat.unflatten(0, (self.units, self.groups))
+        return product
 
     def _pixels(self, image: Tensor) -> Tensor:
         """(units, rows, channels, *space) as (units, groups, rows·pixels, channels / groups)."""
         grouped = image.unflatten(2, (self.groups, -1)).flatten(4)
-        order = grouped.permute(0, 2, 1, 4, 3)
+        order: Tensor = grouped.permute(0, 2, 1, 4, 3)
         return order.reshape(self.units, self.groups, -1, grouped.shape[3])
 
     def _padded_image(self) -> Tensor:
@@ -167,10 +212,5 @@ class Convolution:
                 for at, dilation, length in zip(offset, self.dilation, out, strict=True)
             )
             patches = patches + pixels[(slice(None), *index, *index)]
-        half = len(out)
         count = math.prod(out)
-        product = (patches * grads).view(self.units, count, count)
-        diagonal = product.diagonal(0, 1, 2).clamp(min=0).sqrt().sum(1)
-        slack = torch.finfo(product.dtype).eps / 2
-        assert half == len(self.stride)
-        return product.sum((1, 2)).clamp(min=0) + slack * diagonal.square()
+        return gram_total((patches * grads).view(self.units, count, count))

@@ -1,4 +1,4 @@
-"""Gradients that are written out: biases, norm layers' weights, and whatever has no compact form."""
+"""Gradients that are written out: biases, norm layers' weights, whatever has no compact form."""
 
 from __future__ import annotations
 

@@ -10,6 +10,7 @@ import torch
 from tacit.training.clipping.forms.form import (
     LARGEST_TEMPORARY,
     accumulator,
+    gram_total,
     in_parts,
     matmul,
     squared_sum,
@@ -76,8 +77,5 @@ class OneHot:
 
 
 def _norms(ids: Tensor, right: Tensor) -> Tensor:
-    products = matmul(right, right.mT)
     equal = ids[:, :, None] == ids[:, None, :]
-    slack = torch.finfo(products.dtype).eps / 2
-    lengths = products.diagonal(0, 1, 2).clamp(min=0).sqrt().sum(1)
-    return torch.where(equal, products, 0).sum((1, 2)).clamp(min=0) + slack * lengths.square()
+    return gram_total(torch.where(equal, matmul(right, right.mT), 0))

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, final
 
 import torch
 
 from tacit.training.clipping.forms.form import (
     LARGEST_TEMPORARY,
-    accumulator,
+    gram_total,
     in_parts,
     kept,
     matmul,
     squared_sum,
     weighed,
+    worth_keeping,
 )
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ class Outer:
     right: Tensor  # (units, terms, q)
     shape: tuple[int, ...]
     order: tuple[int, ...] | None = None
+    _kept: list[Tensor] = field(default_factory=list, init=False, repr=False, compare=False)
 
     @property
     def units(self) -> int:
@@ -52,6 +54,8 @@ class Outer:
         """How the norms are found."""
         if self._terms == 1:
             return "product of norms"
+        if self._keeps:
+            return "written out"
         return "Gram matrices" if self._by_gram else "written out in slices"
 
     @property
@@ -59,17 +63,29 @@ class Outer:
         """Two Gram matrices, or a slice of gradients."""
         if self._terms == 1:
             return self.units
+        if self._keeps:
+            return self.units * self._size
         size = 2 * self._terms**2 if self._by_gram else self._size
         return min(self.units * size, max(size, LARGEST_TEMPORARY))
 
     @property
+    def _keeps(self) -> bool:
+        inputs = self._terms * (self.left.shape[2] + self.right.shape[2])
+        return self._terms > 1 and worth_keeping(self._size, inputs, self.left.device)
+
+    @property
     def _by_gram(self) -> bool:
-        return 2 * self._terms**2 <= self._size
+        if self.left.device.type == "cpu":
+            return True  # what is not kept costs more products than the Gram form
+        return self._terms**2 <= self._size  # what is written then is smaller, too
 
     def squared_norms(self) -> Tensor:
         """See ``Form``. ‖Σ l_t⊗r_t‖² = Σ_{s,t} ⟨l_s, l_t⟩⟨r_s, r_t⟩ (Li et al. 2022, eq. 3)."""
         if self._terms == 1:
             return squared_sum(self.left) * squared_sum(self.right)
+        if self._keeps:
+            self._kept[:] = [matmul(self.left.mT, self.right)]
+            return squared_sum(self._kept[0])
         one = _gram_norms if self._by_gram else _written_norms
         size = 2 * self._terms**2 if self._by_gram else self._size
         parts = [one(self.left[a:b], self.right[a:b]) for a, b in in_parts(self.units, size)]
@@ -77,6 +93,9 @@ class Outer:
 
     def weighted_sum(self, scales: Tensor) -> Tensor:
         """See ``Form``."""
+        if self._kept:
+            rows = kept(self._kept.pop(), scales).flatten(1)
+            return self._shaped(scales.to(rows.dtype) @ rows, ())
         left = weighed(self.left, scales).flatten(0, 1)
         right = kept(self.right, scales).flatten(0, 1)
         return self._shaped(matmul(left.mT, right), ())
@@ -98,13 +117,7 @@ class Outer:
 
 
 def _gram_norms(left: Tensor, right: Tensor) -> Tensor:
-    """The Gram form, with what its cancellation may have lost in rounding added back."""
-    products, others = matmul(left, left.mT), matmul(right, right.mT)
-    lengths = (products.diagonal(0, 1, 2) * others.diagonal(0, 1, 2)).clamp(min=0).sqrt().sum(1)
-    total = (products * others).sum((1, 2))
-    # Rounding is relative to Σ|⟨l_s,l_t⟩⟨r_s,r_t⟩| ≤ (Σ‖l_t‖‖r_t‖)², not to the sum itself.
-    slack = torch.finfo(accumulator(left.dtype)).eps / 2
-    return total.clamp(min=0) + slack * lengths.square()
+    return gram_total(matmul(left, left.mT) * matmul(right, right.mT))
 
 
 def _written_norms(left: Tensor, right: Tensor) -> Tensor:

@@ -35,6 +35,7 @@ RULES: dict[Callable[..., Any], Record] = {
     **normalisation.RECORDS,
     **elementwise.RECORDS,
     **expansion.RECORDS,
+    **expansion.JOINING_RECORDS,
     **product.RECORDS,
     **contraction.RECORDS,
     **attention.RECORDS,

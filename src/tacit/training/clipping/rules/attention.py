@@ -10,9 +10,12 @@ import torch.nn.functional as F
 from tacit.training.clipping.rules.expansion import as_data
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from torch import Tensor
 
     from tacit.training.clipping.recording import Recorder
+    from tacit.training.clipping.uses import Record
 
 
 def multi_head_attention_forward(
@@ -67,14 +70,32 @@ def multi_head_attention_forward(
     if add_zero_attn:
         k, v = (torch.cat([one, one.new_zeros(len(one), 1, one.shape[2])], 1) for one in (k, v))
     bias = _combined(mask, padding, extra)
-    heads = [one.unflatten(2, (num_heads, -1)).transpose(1, 2) for one in (q, k, v)]
+    q, k, v = (one.unflatten(2, (num_heads, -1)).transpose(1, 2) for one in (q, k, v))
     rate = dropout_p if training else 0.0
-    mixed, attention = _attend(*heads, bias, rate, need_weights)
+    mixed, attention = _attend(q, k, v, bias, rate, need_weights)
     joined = mixed.transpose(1, 2).flatten(2)
     result = recorder.call(F.linear, joined, out_proj_weight, out_proj_bias).transpose(0, 1)
     if not need_weights or attention is None:
         return result, None
     return result, attention.mean(1) if average_attn_weights else attention
+
+
+def scaled_dot_product_attention(
+    recorder: Recorder,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    *args: Any,
+    **kwargs: Any,
+) -> Any:
+    """A bias made from weights (relative positions) is repeated for every row: then it is data."""
+    others = (query, key, value)
+    if attn_mask is None or any(recorder.is_weight(one) for one in others):
+        return NotImplemented
+    scores = (*query.shape[:-1], key.shape[-2])
+    bias = as_data(recorder, recorder.call(torch.Tensor.expand, attn_mask, scores))
+    return F.scaled_dot_product_attention(query, key, value, bias, *args, **kwargs)
 
 
 def _attend(
@@ -111,7 +132,8 @@ def _additive_mask(
     additive = _additive(mask, like)
     if additive is None or additive.ndim == 2:
         return additive
-    return additive.unflatten(0, (-1, heads))
+    by_head: Tensor = additive.unflatten(0, (-1, heads))
+    return by_head
 
 
 def _combined(mask: Tensor | None, padding: Tensor | None, extra: int) -> Tensor | None:
@@ -123,4 +145,7 @@ def _combined(mask: Tensor | None, padding: Tensor | None, extra: int) -> Tensor
     return padding if mask is None else mask + padding
 
 
-RECORDS = {F.multi_head_attention_forward: multi_head_attention_forward}
+RECORDS: dict[Callable[..., Any], Record] = {
+    F.multi_head_attention_forward: multi_head_attention_forward,
+    F.scaled_dot_product_attention: scaled_dot_product_attention,
+}

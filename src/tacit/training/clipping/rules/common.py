@@ -35,7 +35,7 @@ def wide(value: Tensor) -> Tensor:
 
 
 def reduced(of: Gradient, values: Tensor) -> tuple[Form | None, ...]:
-    """The gradient of a weight that was broadcast: ``values`` added up, for every unit, to its shape."""
+    """The gradient of a weight that was broadcast: ``values`` added up, by unit, to its shape."""
     (shape,) = of.shapes
     assert shape is not None
     kind = accumulator(values.dtype)

@@ -1,4 +1,4 @@
-"""torch.einsum with one weight: its gradient is another einsum, an outer product where that splits."""
+"""torch.einsum with one weight: its gradient is another einsum, an outer product if that splits."""
 
 from __future__ import annotations
 
@@ -13,9 +13,12 @@ from tacit.training.clipping.rules.common import as_computed, wide
 from tacit.training.clipping.uses import Gradient, Rule
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from torch import Tensor
 
     from tacit.training.clipping.recording import Recorder
+    from tacit.training.clipping.uses import Record
 
 
 def einsum(recorder: Recorder, equation: Any, *operands: Any) -> Any:
@@ -100,4 +103,4 @@ def _written(of: Gradient, row: str) -> Form:
 
 
 EINSUM = Rule("einsum", _gradients)
-RECORDS = {torch.einsum: einsum}
+RECORDS: dict[Callable[..., Any], Record] = {torch.einsum: einsum}

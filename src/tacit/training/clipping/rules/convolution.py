@@ -25,7 +25,7 @@ Sizes = int | tuple[int, ...]
 def _record(function: Callable[..., Tensor], dimensions: int) -> Record:
     def convolution(
         recorder: Recorder,
-        input: Tensor,  # noqa: A002
+        input: Tensor,
         weight: Tensor,
         bias: Tensor | None = None,
         stride: Sizes = 1,
@@ -47,7 +47,7 @@ def _record(function: Callable[..., Tensor], dimensions: int) -> Record:
 def _record_transposed(function: Callable[..., Tensor], dimensions: int) -> Record:
     def transposed(
         recorder: Recorder,
-        input: Tensor,  # noqa: A002
+        input: Tensor,
         weight: Tensor,
         bias: Tensor | None = None,
         stride: Sizes = 1,
@@ -118,7 +118,7 @@ def _transposed_gradients(of: Gradient) -> tuple[Form | None, ...]:
 
 CONVOLUTION = Rule("conv", _gradients)
 TRANSPOSED = Rule("conv_transpose", _transposed_gradients)
-RECORDS = {
+RECORDS: dict[Callable[..., Any], Record] = {
     F.conv1d: _record(F.conv1d, 1),
     F.conv2d: _record(F.conv2d, 2),
     F.conv3d: _record(F.conv3d, 3),

@@ -11,6 +11,8 @@ from tacit.training.clipping.rules.common import reduced, wide
 from tacit.training.clipping.uses import Gradient, Rule
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from torch import Tensor
 
     from tacit.training.clipping.forms import Form
@@ -18,22 +20,22 @@ if TYPE_CHECKING:
     from tacit.training.clipping.uses import Record
 
 
-def add(recorder: Recorder, input: Any, other: Any, *, alpha: float = 1) -> Any:  # noqa: A002
+def add(recorder: Recorder, input: Any, other: Any, *, alpha: float = 1) -> Any:
     """x + w."""
     return _shifted(recorder, input, other, 1.0, float(alpha))
 
 
-def subtract(recorder: Recorder, input: Any, other: Any, *, alpha: float = 1) -> Any:  # noqa: A002
+def subtract(recorder: Recorder, input: Any, other: Any, *, alpha: float = 1) -> Any:
     """x - w."""
     return _shifted(recorder, input, other, 1.0, -float(alpha))
 
 
-def subtract_from(recorder: Recorder, input: Any, other: Any, *, alpha: float = 1) -> Any:  # noqa: A002
+def subtract_from(recorder: Recorder, input: Any, other: Any, *, alpha: float = 1) -> Any:
     """other - input."""
     return _shifted(recorder, other, input, 1.0, -float(alpha))
 
 
-def multiply(recorder: Recorder, input: Any, other: Any) -> Any:  # noqa: A002
+def multiply(recorder: Recorder, input: Any, other: Any) -> Any:
     """x · w."""
     weight, data = _one_weight(recorder, input, other)
     if weight is None:
@@ -42,7 +44,7 @@ def multiply(recorder: Recorder, input: Any, other: Any) -> Any:  # noqa: A002
     return recorder.use(SCALED, (weight,), (data,), 1.0, result)
 
 
-def divide(recorder: Recorder, input: Any, other: Any, *, rounding_mode: Any = None) -> Any:  # noqa: A002
+def divide(recorder: Recorder, input: Any, other: Any, *, rounding_mode: Any = None) -> Any:
     """x / w, or w / x."""
     weight, data = _one_weight(recorder, input, other)
     if weight is None or rounding_mode is not None:
@@ -55,12 +57,12 @@ def divide(recorder: Recorder, input: Any, other: Any, *, rounding_mode: Any = N
     return recorder.use(SCALED, (weight,), (result / divisor,), -1.0, result)
 
 
-def divide_from(recorder: Recorder, input: Any, other: Any) -> Any:  # noqa: A002
+def divide_from(recorder: Recorder, input: Any, other: Any) -> Any:
     """other / input: what ``1 / x`` and ``x.__rtruediv__(w)`` call."""
     return divide(recorder, other, input)
 
 
-def prelu(recorder: Recorder, input: Tensor, weight: Tensor) -> Any:  # noqa: A002
+def prelu(recorder: Recorder, input: Tensor, weight: Tensor) -> Any:
     """max(0, x) + w·min(0, x): a product with the negative part."""
     if recorder.is_weight(input):
         return NotImplemented
@@ -73,7 +75,7 @@ def prelu(recorder: Recorder, input: Tensor, weight: Tensor) -> Any:  # noqa: A0
 def _in_place(record: Record) -> Record:
     """The same, written into the first operand: aliases of it see the change, as they should."""
 
-    def in_place(recorder: Recorder, input: Tensor, *args: Any, **kwargs: Any) -> Any:  # noqa: A002
+    def in_place(recorder: Recorder, input: Tensor, *args: Any, **kwargs: Any) -> Any:
         if recorder.is_weight(input):
             return NotImplemented
         result = record(recorder, input.clone(), *args, **kwargs)
@@ -112,17 +114,17 @@ def _scaled_gradients(of: Gradient) -> tuple[Form | None, ...]:
 SHIFTED = Rule("elementwise", _shifted_gradients)
 SCALED = Rule("elementwise", _scaled_gradients)
 _T = torch.Tensor
-RECORDS = {
+RECORDS: dict[Callable[..., Any], Record] = {
     torch.add: add, _T.add: add, _T.__add__: add, _T.__radd__: add,
     _T.__iadd__: _in_place(add), _T.add_: _in_place(add),
-    torch.sub: subtract, _T.sub: subtract, _T.__sub__: subtract, 
+    torch.sub: subtract, _T.sub: subtract, _T.__sub__: subtract,
     _T.__isub__: _in_place(subtract), _T.sub_: _in_place(subtract),
     torch.subtract: subtract, _T.subtract: subtract,
     torch.rsub: subtract_from, _T.__rsub__: subtract_from,
     torch.mul: multiply, _T.mul: multiply, _T.__mul__: multiply, _T.__rmul__: multiply,
-    torch.multiply: multiply, _T.multiply: multiply, 
+    torch.multiply: multiply, _T.multiply: multiply,
     _T.__imul__: _in_place(multiply), _T.mul_: _in_place(multiply),
-    torch.div: divide, _T.div: divide, _T.__truediv__: divide, 
+    torch.div: divide, _T.div: divide, _T.__truediv__: divide,
     _T.__itruediv__: _in_place(divide), _T.div_: _in_place(divide),
     torch.divide: divide, torch.true_divide: divide, _T.__rtruediv__: divide_from,
     _T.__rdiv__: divide_from,

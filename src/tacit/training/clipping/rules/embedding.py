@@ -12,14 +12,17 @@ from tacit.training.clipping.forms import Form, OneHot
 from tacit.training.clipping.uses import Gradient, Rule
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from torch import Tensor
 
     from tacit.training.clipping.recording import Recorder
+    from tacit.training.clipping.uses import Record
 
 
 def embedding(
     recorder: Recorder,
-    input: Tensor,  # noqa: A002
+    input: Tensor,
     weight: Tensor,
     padding_idx: int | None = None,
     max_norm: float | None = None,
@@ -36,7 +39,7 @@ def embedding(
 
 def positions(
     recorder: Recorder,
-    input: Tensor,  # noqa: A002
+    input: Tensor,
     weight: Tensor,
     padding_idx: int | None = None,
     max_norm: float | None = None,
@@ -66,7 +69,7 @@ def index(recorder: Recorder, table: Tensor, where: Any) -> Any:
     return recorder.use(EMBEDDING, (table,), (where,), None, table.detach()[where])
 
 
-def index_select(recorder: Recorder, input: Tensor, dim: int, index: Tensor) -> Any:  # noqa: A002
+def index_select(recorder: Recorder, input: Tensor, dim: int, index: Tensor) -> Any:
     """Rows of a table, by another name."""
     if dim != 0 or not recorder.is_weight(input):
         return NotImplemented
@@ -76,7 +79,7 @@ def index_select(recorder: Recorder, input: Tensor, dim: int, index: Tensor) -> 
 
 def embedding_bag(
     recorder: Recorder,
-    input: Tensor,  # noqa: A002
+    input: Tensor,
     weight: Tensor,
     offsets: Tensor | None = None,
     max_norm: float | None = None,
@@ -151,11 +154,11 @@ def _gradients(of: Gradient) -> tuple[Form | None, ...]:
 
 
 EMBEDDING = Rule("embedding", _gradients)
-RECORDS = {
+RECORDS: dict[Callable[..., Any], Record] = {
     F.embedding: embedding,
     F.embedding_bag: embedding_bag,
     torch.Tensor.__getitem__: index,
     torch.index_select: index_select,
     torch.Tensor.index_select: index_select,
 }
-CONSTANT_RECORDS = {F.embedding: positions}
+CONSTANT_RECORDS: dict[Callable[..., Any], Record] = {F.embedding: positions}

@@ -38,6 +38,13 @@ def as_data(recorder: Recorder, value: Any) -> Any:
     return recorder.use(EXPANDED, (value,), (), None, value.detach().clone())
 
 
+def concatenated(recorder: Recorder, tensors: Any, *args: Any, **kwargs: Any) -> Any:
+    """Weights joined to the only row there is; where there are more, a weight is expanded first."""
+    if recorder.rows != 1:
+        return NotImplemented
+    return torch.cat([as_data(recorder, one) for one in tensors], *args, **kwargs)
+
+
 def _makes_rows(weight: Tensor, result: Tensor, rows: int) -> bool:
     """Whether one of the first two dimensions is spread over the rows of the batch."""
     aligned = (1,) * (result.ndim - weight.ndim) + tuple(weight.shape)
@@ -62,7 +69,7 @@ def _gradients(of: Gradient) -> tuple[Form | None, ...]:
 
 EXPANDED = Rule("expand", _gradients)
 _T = torch.Tensor
-RECORDS = {
+RECORDS: dict[Callable[..., Any], Record] = {
     _T.expand: _record(_T.expand),
     _T.expand_as: _record(_T.expand_as),
     torch.broadcast_to: _record(torch.broadcast_to),
@@ -70,4 +77,8 @@ RECORDS = {
     _T.repeat: _record(_T.repeat),
     torch.tile: _record(torch.tile),
     _T.tile: _record(_T.tile),
+}
+JOINING_RECORDS: dict[Callable[..., Any], Record] = {
+    torch.cat: concatenated,
+    torch.concat: concatenated,
 }

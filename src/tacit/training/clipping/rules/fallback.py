@@ -38,15 +38,14 @@ class Call:
     data: tuple[int, ...]
     values: tuple[Tensor, ...]  # the weights, detached
 
-    def __call__(self, weights: Sequence[Tensor], data: Sequence[Tensor]) -> Tensor:
+    def __call__(self, weights: Sequence[Tensor], data: Sequence[Tensor]) -> Any:
         """The call's result for these tensors."""
         leaves = list(self.leaves)
         for places, tensors in ((self.weights, weights), (self.data, data)):
             for place, tensor in zip(places, tensors, strict=True):
                 leaves[place] = tensor
         args, kwargs = tree_unflatten(leaves, self.spec)
-        result: Tensor = self.func(*args, **kwargs)
-        return result
+        return self.func(*args, **kwargs)
 
 
 def fallback(
@@ -98,7 +97,7 @@ def _gradients(of: Gradient) -> tuple[Form | None, ...]:
 
     def one(grad: Tensor, *data: Tensor) -> tuple[Tensor, ...]:
         inputs = [d.unsqueeze(0) if a else d for d, a in zip(data, along, strict=True)]
-        _, vjp = torch.func.vjp(lambda *weights: call(weights, inputs), *call.values)
+        vjp = torch.func.vjp(lambda *weights: call(weights, inputs), *call.values)[1]
         return tuple(vjp(grad.unsqueeze(0)))
 
     dims = (0, *(0 if a else None for a in along))
@@ -112,7 +111,7 @@ def _check(call: Call, of: Gradient, each: Sequence[Tensor], name: str) -> None:
     """The examples' gradients must add up to the call's own."""
     if not all(bool(one.isfinite().all()) for one in each):
         return  # an example that is not finite will be left out, and the sum says nothing
-    _, vjp = torch.func.vjp(lambda *weights: call(weights, of.saved), *call.values)
+    vjp = torch.func.vjp(lambda *weights: call(weights, of.saved), *call.values)[1]
     for gradient, whole in zip(each, vjp(of.grad), strict=True):
         size = gradient.flatten(1).norm(dim=1).sum() if len(gradient) else whole.new_zeros(())
         if (gradient.sum(0) - whole).norm() > 1e-3 * size + 1e-30:

@@ -12,12 +12,15 @@ from tacit.training.clipping.rules.common import as_computed, detached
 from tacit.training.clipping.uses import Gradient, Rule
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from torch import Tensor
 
     from tacit.training.clipping.recording import Recorder
+    from tacit.training.clipping.uses import Record
 
 
-def linear(recorder: Recorder, input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Any:  # noqa: A002
+def linear(recorder: Recorder, input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Any:
     """x ↦ x·Wᵀ + b with any leading dimensions."""
     if recorder.is_weight(input) or weight.ndim != 2:
         return NotImplemented
@@ -28,7 +31,7 @@ def linear(recorder: Recorder, input: Tensor, weight: Tensor, bias: Tensor | Non
 
 def addmm(
     recorder: Recorder,
-    input: Tensor,  # noqa: A002
+    input: Tensor,
     mat1: Tensor,
     mat2: Tensor,
     *,
@@ -69,4 +72,4 @@ def row_sum(grad: Tensor) -> Tensor:
 
 LINEAR = Rule("linear", _linear_gradients)
 ADDMM = Rule("matmul", _addmm_gradients)
-RECORDS = {F.linear: linear, torch.addmm: addmm}
+RECORDS: dict[Callable[..., Any], Record] = {F.linear: linear, torch.addmm: addmm}

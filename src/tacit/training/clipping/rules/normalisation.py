@@ -1,4 +1,4 @@
-"""Norm layers within one example: the affine part's gradients are sums of (normalised) · (gradient)."""
+"""Norms within one example: the affine part's gradients are sums of (normalised) · (gradient)."""
 
 from __future__ import annotations
 
@@ -9,18 +9,22 @@ import torch.nn.functional as F
 
 from tacit.errors import UnsupportedModel
 from tacit.training.clipping.forms import Dense, Form
+from tacit.training.clipping.forms.form import CACHED, in_parts
 from tacit.training.clipping.rules.common import detached, wide
 from tacit.training.clipping.uses import Gradient, Rule
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from torch import Tensor
 
     from tacit.training.clipping.recording import Recorder
+    from tacit.training.clipping.uses import Record
 
 
 def layer_norm(
     recorder: Recorder,
-    input: Tensor,  # noqa: A002
+    input: Tensor,
     normalized_shape: list[int],
     weight: Tensor | None = None,
     bias: Tensor | None = None,
@@ -36,7 +40,7 @@ def layer_norm(
 
 def rms_norm(
     recorder: Recorder,
-    input: Tensor,  # noqa: A002
+    input: Tensor,
     normalized_shape: list[int],
     weight: Tensor | None = None,
     eps: float | None = None,
@@ -51,7 +55,7 @@ def rms_norm(
 
 def group_norm(
     recorder: Recorder,
-    input: Tensor,  # noqa: A002
+    input: Tensor,
     num_groups: int,
     weight: Tensor | None = None,
     bias: Tensor | None = None,
@@ -66,7 +70,7 @@ def group_norm(
 
 def instance_norm(
     recorder: Recorder,
-    input: Tensor,  # noqa: A002
+    input: Tensor,
     running_mean: Tensor | None = None,
     running_var: Tensor | None = None,
     weight: Tensor | None = None,
@@ -89,7 +93,7 @@ def instance_norm(
 
 def batch_norm(
     recorder: Recorder,
-    input: Tensor,  # noqa: A002
+    input: Tensor,
     running_mean: Tensor | None,
     running_var: Tensor | None,
     weight: Tensor | None = None,
@@ -98,7 +102,7 @@ def batch_norm(
     momentum: float = 0.1,
     eps: float = 1e-5,
 ) -> Any:
-    """Batch norm with frozen statistics is an affine map; with the batch's own it mixes examples."""
+    """Batch norm with frozen statistics is an affine map; with a batch's own it mixes examples."""
     del momentum
     if training or running_mean is None or running_var is None:
         raise UnsupportedModel(
@@ -140,10 +144,10 @@ def _rms_norm_gradients(of: Gradient) -> tuple[Form | None, ...]:
     return tuple(_last_dimensions(of, F.rms_norm(wide(x), shape, eps=small), shape))
 
 
-def _channels(of: Gradient, normalised: Tensor) -> tuple[Form | None, ...]:
-    """Channels lie in the dimension after the rows'."""
+def _channels(of: Gradient, weighted: Tensor) -> tuple[Form | None, ...]:
+    """From normalised · gradient. Channels lie in the dimension after the rows'."""
     forms: list[Form | None] = []
-    for slot, values in zip(of.shapes, (wide(of.grad) * normalised, of.grad), strict=True):
+    for slot, values in zip(of.shapes, (weighted, of.grad), strict=True):
         if slot is None:
             forms.append(None)
             continue
@@ -155,19 +159,26 @@ def _channels(of: Gradient, normalised: Tensor) -> tuple[Form | None, ...]:
 
 def _group_norm_gradients(of: Gradient) -> tuple[Form | None, ...]:
     groups, eps = of.settings
-    return _channels(of, F.group_norm(wide(of.saved[0]), groups, eps=eps))
+    x, grad = of.saved[0], of.grad
+    if x.device.type != "cpu" or of.rows.layout.dim != 0:
+        return _channels(of, wide(grad) * F.group_norm(wide(x), groups, eps=eps))
+    sums = []
+    for a, b in in_parts(len(x), x[:1].numel(), CACHED):
+        weighted = wide(grad[a:b]) * F.group_norm(wide(x[a:b]), groups, eps=eps)
+        sums.append(_sum(weighted.unsqueeze(-1).flatten(2), 2))
+    return _channels(of, torch.cat(sums))
 
 
 def _batch_norm_gradients(of: Gradient) -> tuple[Form | None, ...]:
     x, mean, variance = (wide(one) for one in of.saved)
-    return _channels(of, F.batch_norm(x, mean, variance, eps=of.settings))
+    return _channels(of, wide(of.grad) * F.batch_norm(x, mean, variance, eps=of.settings))
 
 
 LAYER_NORM = Rule("layer_norm", _layer_norm_gradients)
 RMS_NORM = Rule("rms_norm", _rms_norm_gradients)
 GROUP_NORM = Rule("group_norm", _group_norm_gradients)
 BATCH_NORM = Rule("batch_norm", _batch_norm_gradients)
-RECORDS = {
+RECORDS: dict[Callable[..., Any], Record] = {
     F.layer_norm: layer_norm,
     F.rms_norm: rms_norm,
     F.group_norm: group_norm,

@@ -13,12 +13,15 @@ from tacit.training.clipping.rules.linear import row_sum
 from tacit.training.clipping.uses import Gradient, Rule
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from torch import Tensor
 
     from tacit.training.clipping.recording import Recorder
+    from tacit.training.clipping.uses import Record
 
 
-def matmul(recorder: Recorder, input: Tensor, other: Tensor) -> Any:  # noqa: A002
+def matmul(recorder: Recorder, input: Tensor, other: Tensor) -> Any:
     """x @ w with w a matrix or a vector, and w @ x with w a matrix."""
     if recorder.is_weight(input) and recorder.is_weight(other):
         return NotImplemented
@@ -35,7 +38,7 @@ def matmul(recorder: Recorder, input: Tensor, other: Tensor) -> Any:  # noqa: A0
     return NotImplemented
 
 
-def reversed_matmul(recorder: Recorder, input: Tensor, other: Tensor) -> Any:  # noqa: A002
+def reversed_matmul(recorder: Recorder, input: Tensor, other: Tensor) -> Any:
     """``other @ input``, as ``Tensor.__rmatmul__`` has it."""
     return matmul(recorder, other, input)
 
@@ -94,7 +97,7 @@ VECTOR = Rule("matmul", _vector)
 LEFT = Rule("matmul", _left)
 BILINEAR = Rule("bilinear", _bilinear)
 _T = torch.Tensor
-RECORDS = {
+RECORDS: dict[Callable[..., Any], Record] = {
     torch.matmul: matmul, _T.matmul: matmul, _T.__matmul__: matmul, torch.mm: matmul,
     _T.mm: matmul, torch.mv: matmul, _T.mv: matmul, _T.__rmatmul__: reversed_matmul,
     F.bilinear: bilinear,

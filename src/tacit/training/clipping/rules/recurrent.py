@@ -107,14 +107,14 @@ def _layers(
 def _named(flat: Sequence[Tensor], bias: bool) -> tuple[Tensor | None, ...]:
     """(w_ih, w_hh, b_ih, b_hh, w_hr) of one layer and direction."""
     w_ih, w_hh, *rest = flat
-    b_ih, b_hh, *rest = rest if bias else (None, None, *rest)
-    return w_ih, w_hh, b_ih, b_hh, rest[0] if rest else None
+    biases = (rest.pop(0), rest.pop(0)) if bias else (None, None)
+    return w_ih, w_hh, *biases, rest[0] if rest else None
 
 
 def _record(cell: Cell, states: int) -> Record:
     def recurrent(
         recorder: Recorder,
-        input: Tensor,  # noqa: A002
+        input: Tensor,
         hx: Any,
         params: Any,
         has_biases: Any,
@@ -130,7 +130,7 @@ def _record(cell: Cell, states: int) -> Record:
             )
         given = (hx,) if isinstance(hx, torch.Tensor) else tuple(hx)
         initial = tuple(as_data(recorder, one) for one in given)
-        input = as_data(recorder, input)  # noqa: A001
+        input = as_data(recorder, input)
         x = input if batch_first else input.transpose(0, 1)
         rate = dropout if train else 0.0
         result, final = _layers(
@@ -145,7 +145,7 @@ def _record(cell: Cell, states: int) -> Record:
 def _record_cell(cell: Cell) -> Record:
     def recurrent_cell(
         recorder: Recorder,
-        input: Tensor,  # noqa: A002
+        input: Tensor,
         hx: Any,
         w_ih: Tensor,
         w_hh: Tensor,
@@ -161,7 +161,7 @@ def _record_cell(cell: Cell) -> Record:
     return recurrent_cell
 
 
-RECORDS = {
+RECORDS: dict[Callable[..., Any], Record] = {
     torch.lstm: _record(_lstm, 2),
     torch.gru: _record(_gru, 1),
     torch.rnn_tanh: _record(_tanh, 1),

@@ -1,0 +1,90 @@
+"""Constants with as many entries as the batch has rows, by chance or because they are repeated."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from tacit.training.clipping import clipped_gradients
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+TIME = 4
+Scores = tuple[nn.Module, "Callable[[Tensor], Tensor]"]
+
+
+def positions() -> Scores:
+    """GPT-2's: ids 0, 1, 2, … of shape (1, time)."""
+    table = nn.Embedding(TIME, 3)
+    return table, lambda x: x + table(torch.arange(TIME).unsqueeze(0))
+
+
+def reversed_positions() -> Scores:
+    table = nn.Embedding(TIME, 3)
+    return table, lambda x: x + table(torch.arange(TIME - 1, -1, -1).unsqueeze(0))
+
+
+def repeated_positions() -> Scores:
+    table = nn.Embedding(TIME, 3)
+    return table, lambda x: x + table(torch.arange(TIME).expand(len(x), TIME))
+
+
+def buckets() -> Tensor:
+    """Of relative positions, by way of floating-point numbers, as T5 has them."""
+    at = torch.arange(TIME)
+    return (at[:, None] - at[None, :]).float().abs().log1p().mul(2).long()
+
+
+def relative_positions() -> Scores:
+    table = nn.Embedding(4, 1)
+    return table, lambda x: (x @ x.mT + table(buckets()).squeeze(-1)).softmax(-1) @ x
+
+
+def attention_bias() -> Scores:
+    table = nn.Embedding(4, 2)
+
+    def attend(x: Tensor) -> Tensor:
+        heads = x.unsqueeze(1).expand(-1, 2, -1, -1)
+        bias = table(buckets()).permute(2, 0, 1).unsqueeze(0)
+        return F.scaled_dot_product_attention(heads, heads, heads, bias).sum(1)
+
+    return table, attend
+
+
+def class_token() -> Scores:
+    token = nn.Embedding(1, 3)
+    return token, lambda x: torch.cat([token.weight.expand(len(x), 1, 3), x], 1).cumsum(1)
+
+
+@pytest.mark.parametrize("rows", [1, 3, TIME])
+@pytest.mark.parametrize(
+    ("model", "rule"),
+    [
+        (positions, "elementwise"),
+        (reversed_positions, "elementwise"),
+        (repeated_positions, "embedding"),
+        (relative_positions, "elementwise"),
+        (attention_bias, "expand"),
+        (class_token, "expand"),
+    ],
+)
+def test_they_are_not_taken_for_examples(model: Callable[[], Scores], rule: str, rows: int):
+    torch.manual_seed(0)
+    module, forward = model()
+    x = torch.randn(rows, TIME, 3)
+    (weight,) = module.parameters()
+    found = clipped_gradients(
+        {"weight": weight}, lambda: forward(x).square().sum((1, 2)), rows=rows, clip=1e9
+    )
+    each = [
+        torch.autograd.grad(forward(x[i : i + 1]).square().sum(), weight)[0] for i in range(rows)
+    ]
+    torch.testing.assert_close(found.norms.float(), torch.stack([g.norm() for g in each]))
+    torch.testing.assert_close(found.sums["weight"], torch.stack(each).sum(0))
+    if rows > 1:
+        assert {use.rule for use in found.uses} == {rule}

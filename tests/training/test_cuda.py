@@ -1,0 +1,85 @@
+"""On a GPU: the compiled path, padded lots and all, against double precision on the CPU."""
+
+import copy
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.utils.data import TensorDataset
+
+import tacit
+from tacit.training.clipping import clipped_gradients
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+
+ROWS = 24
+
+
+class Block(nn.Module):
+    """A token model with embeddings, attention, norms and linear maps."""
+
+    def __init__(self):
+        super().__init__()
+        self.table, self.position = nn.Embedding(50, 16), nn.Parameter(torch.randn(12, 16))
+        self.norm, self.qkv, self.out = nn.LayerNorm(16), nn.Linear(16, 48), nn.Linear(16, 50)
+
+    def forward(self, ids):
+        x = self.table(ids) + self.position[: ids.shape[1]]
+        q, k, v = self.qkv(self.norm(x)).chunk(3, -1)
+        x = x + F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return self.out(x).mean(1)
+
+
+def mlp():
+    return nn.Sequential(nn.Linear(6, 32), nn.ReLU(), nn.Linear(32, 5)), torch.randn(ROWS, 6)
+
+
+def conv():
+    net = nn.Sequential(
+        nn.Conv2d(3, 8, 3, padding=1), nn.GroupNorm(2, 8), nn.ReLU(),
+        nn.Conv2d(8, 16, 3, stride=2, padding=1), nn.ReLU(), nn.Conv2d(16, 16, 3, padding=1),
+        nn.Flatten(), nn.Linear(16 * 16, 5),
+    )  # fmt: skip
+    return net, torch.randn(ROWS, 3, 8, 8)
+
+
+def tokens():
+    return Block(), torch.randint(50, (ROWS, 12))
+
+
+def expected_change(model, x, y, lot_size):
+    """-(Σ clipped gradients) / lot_size, in double precision on the CPU."""
+    exact = copy.deepcopy(model).cpu().double()
+    inputs = x.cpu() if not x.is_floating_point() else x.cpu().double()
+    result = clipped_gradients(
+        dict(exact.named_parameters()),
+        lambda: F.cross_entropy(exact(inputs), y.cpu(), reduction="none"),
+        rows=len(x),
+        clip=0.5,
+    )
+    return {name: -value / lot_size for name, value in result.sums.items()}
+
+
+@pytest.mark.parametrize("build", [mlp, conv, tokens])
+@pytest.mark.parametrize("compiled_model", [False, True])
+def test_every_step_is_the_oracles(build, compiled_model):
+    torch.manual_seed(0)
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    model, x = build()
+    model, x = model.cuda(), x.cuda()
+    y = torch.randint(5, (ROWS,)).cuda()
+    run = torch.compile(model) if compiled_model else model
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    plan = tacit.Plan(examples=ROWS, lot_size=ROWS, steps=5, noise_multiplier=1e-7, clip=0.5)
+    with tacit.private(model, optimizer, plan, TensorDataset(x, y)) as dp:
+        for lot in dp.lots():
+            before = {name: p.detach().clone() for name, p in model.named_parameters()}
+            wanted = expected_change(model, x, y, ROWS)
+            for inputs, labels in lot:
+                dp.backward(F.cross_entropy(run(inputs), labels, reduction="none"))
+            dp.step()
+            for name, parameter in model.named_parameters():
+                change = (parameter.detach() - before[name]).cpu().double()
+                error = (change - wanted[name]).norm() / (wanted[name].norm() + 1e-3)
+                assert error < 1e-4, (name, lot.step, float(error))

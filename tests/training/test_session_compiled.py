@@ -1,0 +1,75 @@
+"""Compiled: the same sums, and no compiling again for lots of other sizes."""
+
+from __future__ import annotations
+
+import shutil
+from typing import Any
+
+import pytest
+import torch
+
+from tacit.training.performance import Performance
+
+from . import sessions
+from .sessions import CLIP, Grads, cross_entropy, data, drawn, network, plan, session, sgd
+
+pytestmark = [
+    # torch's own, when it loads its compiler
+    pytest.mark.filterwarnings("ignore:.*torch.jit.script.*:DeprecationWarning"),
+    pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs the compiler g++"),
+]
+
+
+@pytest.fixture(scope="module")
+def compiled_run() -> Any:
+    """A compiled model, compiled norms, and ten Poisson lots of different sizes."""
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    model = network()
+    fast = torch.compile(model)
+    optimizer = sgd(model, lr=1e-12)
+    grads = Grads(model, optimizer)
+    lots, graphs = [], []
+    chosen = plan(lot_size=12, steps=10)
+    with session(
+        model, optimizer=optimizer, plan=chosen, performance=Performance(compile=True),
+        unsafe_seed=1,
+    ) as dp:  # fmt: skip
+        for lot in dp.lots():
+            lots.append(drawn(lot).tolist())
+            for batch in lot:
+                dp.backward(cross_entropy(fast)(batch))
+            dp.step()
+            graphs.append(torch._dynamo.utils.counters["stats"]["unique_graphs"])
+    torch._dynamo.reset()
+    return lots, grads.steps, graphs
+
+
+def test_compiled_sums_are_those_of_the_definition(compiled_run: Any) -> None:
+    lots, steps, _ = compiled_run
+    for lot, step in zip(lots, steps, strict=True):
+        truth = sessions.example_sum(network(), data(), lot, CLIP)
+        assert sessions.close(step, {n: v / 12 for n, v in truth.items()}, 2e-5)
+
+
+def test_lots_of_other_sizes_compile_nothing_anew(compiled_run: Any) -> None:
+    lots, _, graphs = compiled_run
+    assert len({len(lot) for lot in lots}) > 3
+    assert graphs[-1] > 0  # it was compiled at all
+    assert graphs[4:] == [graphs[-1]] * len(graphs[4:])
+
+
+def test_a_compiled_model_runs_uncompiled_where_compiling_is_not_asked_for() -> None:
+    torch._dynamo.utils.counters.clear()
+    model = network()
+    fast = torch.compile(model)
+    optimizer = sgd(model)
+    grads = Grads(model, optimizer)
+    with session(model, optimizer=optimizer, plan=plan(lot_size=40, steps=1)) as dp:
+        for lot in dp.lots():
+            for batch in lot:
+                dp.backward(cross_entropy(fast)(batch))
+            dp.step()
+    truth = sessions.example_sum(network(), data(), range(40), CLIP)
+    assert sessions.close(grads.steps[0], {n: v / 40 for n, v in truth.items()})
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 0

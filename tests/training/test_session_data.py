@@ -1,0 +1,324 @@
+"""Batches of every kind of data set, and the kinds that cannot be sampled by a plan."""
+
+from __future__ import annotations
+
+from collections import UserDict
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.utils.data import (
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    RandomSampler,
+    Subset,
+    TensorDataset,
+    WeightedRandomSampler,
+)
+
+import tacit
+from tacit.errors import InvalidArgument
+from tacit.training.performance import Performance
+
+from . import sessions
+from .sessions import CLIP, EXAMPLES, Grads, data, network, plan, session, sgd
+
+
+class Rows(Dataset[Any]):
+    """The rows of ``data()``, each in the form that ``form`` gives it."""
+
+    def __init__(self, form: Any) -> None:
+        self.tensors = data().tensors
+        self.form = form
+
+    def __len__(self) -> int:
+        return EXAMPLES
+
+    def __getitem__(self, index: int) -> Any:
+        return self.form(*(t[index] for t in self.tensors))
+
+
+class ManyAtOnce(Rows):
+    def __getitems__(self, indices: list[int]) -> list[Any]:
+        return [self[index] for index in indices]
+
+
+def as_tuple(x: Tensor, y: Tensor) -> Any:
+    return x, y
+
+
+def as_dict(x: Tensor, y: Tensor) -> Any:
+    return {"x": x, "y": y}
+
+
+def as_nested(x: Tensor, y: Tensor) -> Any:
+    return {"input": [x[:2], {"rest": x[2:]}], "y": y, "name": "example"}
+
+
+def as_numpy(x: Tensor, y: Tensor) -> Any:
+    return x.numpy(), int(y)
+
+
+class Encoding(UserDict):  # type: ignore[type-arg]
+    """What tokenizers return: a mapping that moves itself."""
+
+    def to(self, device: torch.device) -> Encoding:
+        return Encoding({name: value.to(device) for name, value in self.items()})
+
+
+def collated(examples: list[Any]) -> Encoding:
+    return Encoding(
+        {"x": torch.stack([x for x, _ in examples]), "y": torch.stack([y for _, y in examples])}
+    )
+
+
+def unpacked(batch: Any) -> tuple[Tensor, Tensor]:
+    if isinstance(batch, (tuple, list)):
+        x, y = batch
+    elif "input" in batch:
+        first, rest = batch["input"]
+        assert set(batch["name"]) == {"example"}
+        x, y = torch.cat([first, rest["rest"]], 1), batch["y"]
+    else:
+        x, y = batch["x"], batch["y"]
+    return x, y
+
+
+def released(dataset: Any, **changed: Any) -> dict[str, Tensor]:
+    model = network()
+    optimizer = sgd(model)
+    grads = Grads(model, optimizer)
+    chosen = plan(lot_size=EXAMPLES, steps=1)
+    given = {"performance": Performance(batch=16)} | changed
+    with session(model, optimizer=optimizer, plan=chosen, dataset=dataset, **given) as dp:
+        for lot in dp.lots():
+            for batch in lot:
+                x, y = unpacked(batch)
+                dp.backward(functional.cross_entropy(model(x), y, reduction="none"))
+            dp.step()
+    return grads.steps[0]
+
+
+FORMS: dict[str, tuple[Any, dict[str, Any]]] = {
+    "tuples": (Rows(as_tuple), {}),
+    "dicts": (Rows(as_dict), {}),
+    "nested": (Rows(as_nested), {}),
+    "numpy": (Rows(as_numpy), {}),
+    "many at once": (ManyAtOnce(as_tuple), {}),
+    "custom collate": (Rows(as_tuple), {"collate": collated}),
+    "tensors on the device": (data(), {}),
+    "tensors, collated": (data(), {"collate": collated}),
+    "a subset": (Subset(data(), range(EXAMPLES)), {}),
+    "whole": (data(), {"performance": Performance(batch=EXAMPLES)}),
+    "workers": (Rows(as_dict), {"performance": Performance(batch=16, workers=2)}),
+}
+
+
+@pytest.fixture(scope="module")
+def truth() -> Any:
+    found = sessions.example_sum(network(), data(), range(EXAMPLES), CLIP)
+    return {name: value / EXAMPLES for name, value in found.items()}
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_every_form_gives_the_same_sum(name: str, truth: Any) -> None:
+    dataset, changed = FORMS[name]
+    assert sessions.close(released(dataset, **changed), truth)
+
+
+def test_a_full_batch_may_not_be_changed_in_place() -> None:
+    """On the device a full batch is the data set itself."""
+    model = network()
+    with (
+        pytest.raises(InvalidArgument, match="data set was changed in place"),
+        session(model, plan=plan(lot_size=EXAMPLES)) as dp,
+    ):
+        for lot in dp.lots():
+            for x, y in lot:
+                x.add_(1.0)
+                dp.backward(functional.cross_entropy(model(x), y, reduction="none"))
+            dp.step()
+
+
+@pytest.mark.parametrize("dataset", [data(), Rows(as_tuple)], ids=["device", "rows"])
+def test_copies_may_be_changed_in_place(dataset: Any) -> None:
+    model = network()
+    with session(model, plan=plan(lot_size=20, steps=2), dataset=dataset) as dp:
+        for lot in dp.lots():
+            for x, y in lot:
+                x.mul_(0.5)
+                dp.backward(functional.cross_entropy(model(x), y, reduction="none"))
+            dp.step()
+
+
+def test_inputs_that_require_grad_leave_the_data_alone() -> None:
+    model, dataset = network(), data()
+    with session(model, plan=plan(lot_size=EXAMPLES, steps=2), dataset=dataset) as dp:
+        for lot in dp.lots():
+            for x, y in lot:
+                x.requires_grad_()
+                dp.backward(functional.cross_entropy(model(x), y, reduction="none"))
+            dp.step()
+    assert not dataset.tensors[0].requires_grad
+
+
+class Counting(Dataset[Any]):
+    """Notes who is asked for what, in this process."""
+
+    def __init__(self) -> None:
+        self.asked: list[int] = []
+
+    def __len__(self) -> int:
+        return EXAMPLES
+
+    def __getitem__(self, index: int) -> Any:
+        self.asked.append(index)
+        return data()[index]
+
+
+def test_only_the_drawn_examples_are_loaded_each_once() -> None:
+    model, dataset = network(), Counting()
+    chosen = Performance(batch=4)
+    with session(model, dataset=dataset, performance=chosen) as dp:
+        for lot in dp.lots():
+            units, dataset.asked = sessions.drawn(lot).tolist(), []
+            for x, y in lot:
+                dp.backward(functional.cross_entropy(model(x), y, reduction="none"))
+            dp.step()
+            if lot.step > 0:  # the first has been repeated to check it
+                assert dataset.asked == units
+
+
+class RandomRows(Dataset[Any]):
+    """Random augmentation by torch's generator, NumPy's, or one of its own."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self.own = torch.Generator().manual_seed(1)
+        self.tensors = data().tensors
+
+    def __len__(self) -> int:
+        return EXAMPLES
+
+    def __getitem__(self, index: int) -> Any:
+        x, y = (t[index] for t in self.tensors)
+        if self.kind == "torch":
+            noise = torch.randn(x.shape)
+        elif self.kind == "numpy":
+            noise = torch.from_numpy(np.random.normal(size=x.shape)).float()  # noqa: NPY002
+        else:
+            noise = torch.randn(x.shape, generator=self.own)
+        for _ in range(index % 3):  # as many draws as the example needs
+            torch.rand(1)
+        return x + noise, y
+
+
+@pytest.mark.parametrize(
+    ("kind", "workers"), [("torch", 0), ("numpy", 0), ("own", 0), ("torch", 1)]
+)
+def test_random_augmentation_is_no_mixing(kind: str, workers: int) -> None:
+    model = network()
+    chosen = Performance(workers=workers)
+    dataset = RandomRows(kind)
+    with session(model, dataset=dataset, plan=plan(steps=3), performance=chosen) as dp:
+        for lot in dp.lots():
+            for x, y in lot:
+                dp.backward(functional.cross_entropy(model(x), y, reduction="none"))
+            dp.step()
+    assert dp.verify() is not None
+
+
+class Sentences(Dataset[Any]):
+    """Rows of different lengths."""
+
+    def __len__(self) -> int:
+        return EXAMPLES
+
+    def __getitem__(self, index: int) -> Any:
+        return torch.arange(1 + (index * 7) % 11) % 9, index % 3
+
+
+def padded(examples: list[Any]) -> Any:
+    words = [x for x, _ in examples]
+    x = nn.utils.rnn.pad_sequence(words, batch_first=True)
+    return x, torch.tensor([y for _, y in examples])
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.5])
+@pytest.mark.parametrize("seed", range(6))
+def test_batches_padded_to_their_longest_row(dropout: float, seed: int) -> None:
+    """The check replaces a row; the shape, and with it dropout's masks, must not move."""
+
+    class Reader(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table = nn.Embedding(9, 4)
+            self.drop = nn.Dropout(dropout)
+            self.head = nn.Linear(4, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            shown: Tensor = self.head(self.drop(self.table(x)).mean(1))
+            return shown
+
+    model = Reader()
+    chosen = plan(steps=2, lot_size=10)
+    with tacit.private(
+        model, sgd(model), chosen, Sentences(), collate=padded, unsafe_seed=seed
+    ) as dp:
+        for lot in dp.lots():
+            for x, y in lot:
+                dp.backward(functional.cross_entropy(model(x), y, reduction="none"))
+            dp.step()
+
+
+# ---- refusals
+
+
+class Stream(IterableDataset[Any]):
+    def __iter__(self) -> Any:
+        return iter(data())
+
+
+class Unsized:
+    def __getitem__(self, index: int) -> Any:
+        return data()[index]
+
+
+REFUSED: dict[str, tuple[Any, str]] = {
+    "shuffling loader": (DataLoader(data(), batch_size=4, shuffle=True), "not Poisson"),
+    "loader": (DataLoader(data(), batch_size=4), "draws its own batches"),
+    "weighted loader": (  # PEERS 4
+        DataLoader(data(), sampler=WeightedRandomSampler([1.0] * EXAMPLES, EXAMPLES)),
+        "draws its own batches",
+    ),
+    "sampler": (RandomSampler(data()), "plan's own sampler"),
+    "stream": (Stream(), "cannot be sampled independently"),
+    "generator": ((x for x in data()), "map-style"),
+    "unsized": (Unsized(), "map-style"),
+    "shorter": (data(EXAMPLES - 1), f"examples={EXAMPLES}, but the data set has {EXAMPLES - 1}"),
+    "longer": (data(EXAMPLES + 1), f"examples={EXAMPLES}, but the data set has {EXAMPLES + 1}"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_sampled_as_planned_is_refused(name: str) -> None:
+    dataset, message = REFUSED[name]
+    with pytest.raises(InvalidArgument, match=message) as refusal:
+        session(dataset=dataset)
+    assert "\n" not in str(refusal.value)
+
+
+def test_a_tensor_data_set_of_another_type_stays_what_it_is() -> None:
+    dataset = TensorDataset(torch.arange(EXAMPLES), torch.zeros(EXAMPLES, dtype=torch.bool))
+    model = nn.Embedding(EXAMPLES, 2)
+    with tacit.private(model, sgd(model), plan(steps=1), dataset) as dp:
+        for lot in dp.lots():
+            for index, flag in lot:
+                assert index.dtype == torch.int64
+                assert flag.dtype == torch.bool
+                dp.backward(model(index).square().sum(1))
+            dp.step()
