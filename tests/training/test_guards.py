@@ -7,7 +7,12 @@ import torch
 from torch import nn
 
 from tacit.errors import InvalidArgument, ProtocolError, UnsupportedModel
-from tacit.training.guards import Guard, check_modules, private_parameters
+from tacit.training.guards import (
+    Guard,
+    check_modules,
+    check_one_process,
+    private_parameters,
+)
 
 from .sessions import network, sgd
 
@@ -22,6 +27,17 @@ def test_every_kind_of_batch_norm_is_refused_by_name(module: nn.Module) -> None:
     with pytest.raises(UnsupportedModel, match=rf"1\.0 \({type(module).__name__}\)"):
         check_modules(model)
     check_modules(model.eval())
+
+
+def test_several_devices_or_processes_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = nn.Linear(2, 2)
+    check_one_process(model)
+    with pytest.raises(UnsupportedModel, match="DataParallel splits lots"):
+        check_one_process(nn.DataParallel(model))
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 4)
+    with pytest.raises(UnsupportedModel, match="one of 4 processes"):
+        check_one_process(model)
 
 
 def test_instance_norm_is_refused_only_with_running_statistics() -> None:

@@ -381,7 +381,7 @@ def test_exceptions_leave_nothing_behind_and_training_goes_on(where: str, precis
         handle.remove()
     assert traces(dp) == before
     assert dp.steps_taken == 0
-    assert not dp._sums
+    assert not dp._total.sums
     with dp:
         for lot in dp.lots():
             whole_lot(dp, lot, cross_entropy(model))

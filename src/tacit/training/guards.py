@@ -78,6 +78,22 @@ def _check_parameters(parameters: Mapping[str, nn.Parameter]) -> None:
             )
 
 
+def check_one_process(model: nn.Module) -> None:
+    """Refuses several processes: each would draw its own lots and its own noise, unaccounted."""
+    if isinstance(model, nn.parallel.DistributedDataParallel | nn.DataParallel):
+        raise UnsupportedModel(
+            f"{type(model).__name__} splits lots over devices, which the plan does not account "
+            "for; pass the module itself, on one device"
+        )
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        world = torch.distributed.get_world_size()
+        if world > 1:
+            raise UnsupportedModel(
+                f"this is one of {world} processes of torch.distributed, and a plan covers one; "
+                "train in one process"
+            )
+
+
 def check_modules(model: nn.Module) -> None:
     """Refuses modules that mix examples or keep statistics of them, with the remedy."""
     for path, module in model.named_modules():

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol, final
 
 import numpy as np
 import torch
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, default_collate
 from torch.utils.data import Sampler as TorchSampler
 
 from tacit.errors import InvalidArgument
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -167,3 +168,17 @@ class _Feed(TorchSampler[list[int]]):
 
     def __len__(self) -> int:
         return len(self.lists)
+
+
+def shapes(data: Any) -> tuple[type, Hashable]:
+    """The kind of a batch, and the shapes and types of its tensors."""
+    leaves = tree_leaves(data)
+    return type(data), tuple(_shape(leaf) for leaf in leaves)
+
+
+def _shape(leaf: Any) -> Hashable:
+    if isinstance(leaf, torch.Tensor):
+        return tuple(leaf.shape), leaf.dtype
+    if isinstance(leaf, Mapping):  # what tokenizers return: a mapping, but no dictionary
+        return tuple((key, _shape(value)) for key, value in leaf.items())
+    return type(leaf).__qualname__

@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 import torch
 from torch import nn
-from torch.overrides import _get_current_function_mode
 
 from tacit._validation import open_probability, whole
 from tacit.errors import InvalidArgument, ProtocolError
 from tacit.randomness import GaussianSource, SystemStream, UnsafeSeededStream
 from tacit.training import claim, losses_check
+from tacit.training.accumulation import Accumulator
 from tacit.training.batching import BatchSizer
 from tacit.training.checkpoint import read, restore, write
 from tacit.training.clipping.engine import Engine
+from tacit.training.cutting import Cutter
 from tacit.training.explanation import explanation
+from tacit.training.forward import Forward
 from tacit.training.grouping import ClipState, parameter_groups
-from tacit.training.guards import Guard, check_modules, private_parameters
+from tacit.training.guards import (
+    Guard,
+    check_modules,
+    check_one_process,
+    private_parameters,
+)
 from tacit.training.loading import check_dataset, make_loader
 from tacit.training.lot import Batch, Lot
 from tacit.training.noise import noisy_means
@@ -30,18 +35,16 @@ from tacit.training.sampling import LotSampler
 from tacit.training.styles import Automatic
 from tacit.training.units import Units
 from tacit.training.verification import (
-    WATCHED_UNITS,
     Verification,
     Verifier,
     copied,
     random_state,
     set_random_state,
-    spliced,
 )
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Hashable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from types import TracebackType
 
     from numpy.typing import NDArray
@@ -154,46 +157,47 @@ class Session:
             raise InvalidArgument(
                 "groups must name the user of every example: the plan's unit is a user"
             )
+        check_one_process(model)
         check_modules(model)
         self.plan, self.model, self.optimizers = plan, model, optimizers
         self.steps_taken = 0
         self._run = claim.Run(_last_step(plan, stop_after), unsafe=unsafe_seed is not None)
         self._parameters = private_parameters(model, optimizers)
         self._state = state
-        self._performance = performance
         self._device = next(iter(self._parameters.values())).device
         group, shares = parameter_groups(plan, self._parameters)
         self._clip = ClipState(plan, shares, self._device)
         stability = plan.clipping.stability if isinstance(plan.clipping, Automatic) else None
         on_gpu = self._device.type == "cuda"
-        self._compiled = on_gpu if performance.compile is None else performance.compile
+        compiled = on_gpu if performance.compile is None else performance.compile
         self._engine = Engine(
             self._parameters,
             group,
             stability=stability,
             constants=[buffer for buffer in model.buffers() if buffer is not None],
-            compiled=self._compiled,
+            compiled=compiled,
         )
-        self._sizer = BatchSizer(plan, performance.batch, self._device, padded=self._compiled)
+        self._sizer = BatchSizer(plan, performance.batch, self._device, padded=compiled)
         self._loader = make_loader(
             dataset, self._device, collate, performance.workers, performance.pin_memory
         )
         self._verifier = Verifier(model, self._parameters)
-        self._sums: dict[str, Tensor] = {}
+        self._forward = Forward(
+            self._engine, self._verifier, performance, self._device, compiled=compiled
+        )
+        self._total = Accumulator(self._engine, same_weights=plan.unit == "example")
         self._guard: Guard | None = None
         self._lot: Lot | None = None
         self._batch: Batch | None = None  # the one that waits for dp.backward()
         self._tried: Batch | None = None  # the one that is being loaded or computed
         self._stuck = 0
-        self._leave: ExitStack | None = None
-        self._recording = False
-        self._masks: dict[Hashable, tuple[Tensor, Tensor]] = {}
         if resume is not None:
             self._resume(resume, stop_after)
         # A resumed run draws anew; a seed must not bring the first draws back either.
         seed = None if unsafe_seed is None else (unsafe_seed, self.steps_taken)
         self._sampler = LotSampler(plan, _stream(seed, "sampling"))
-        self._units = Units(plan, groups, _stream(seed, "users"))
+        units = Units(plan, groups, _stream(seed, "users"))
+        self._cutter = Cutter(units, self._sizer, plan.examples, compiled=compiled)
         self._source = GaussianSource(self._device, _stream(seed, "noise"))
 
     # ---- the context
@@ -210,11 +214,11 @@ class Session:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._end_recording()
+        self._forward.end()
         self._engine.recorder.clear()
         guard, unfinished = self._guard, self._lot
         self._guard = self._lot = self._batch = self._tried = None
-        self._sums = {}
+        self._total.clear()
         if guard is not None:
             guard.close()
         if kind is not None:
@@ -269,10 +273,10 @@ class Session:
                 "dp.backward() belongs into `for batch in lot`, once for each batch"
             )
         losses_check.check(losses, len(batch.rows))
-        self._stop_recording()
+        self._forward.stop()
         guard.check_buffers()
         guard.check_parameters()
-        result = self._clipped(losses, batch)
+        result = self._total.clipped(losses, batch, self._clip.bounds)
         if self._verifier.watches:
             self._verify(batch, losses, result)
         else:
@@ -309,7 +313,7 @@ class Session:
                 "dp.step() without a lot: each lot of dp.lots() is stepped once, and none after "
                 "the plan is spent"
             )
-        self._end_recording()
+        self._forward.end()
         if not lot.is_done:
             raise ProtocolError(
                 f"lot {lot.step} has batches that were not passed to dp.backward(); iterate over "
@@ -320,12 +324,12 @@ class Session:
         self.steps_taken += 1
         means = noisy_means(
             self._parameters,
-            self._sums,
+            self._total.sums,
             self._source,
             scale=self._clip.noise_scale,
             lot_size=self.plan.lot_size,
         )
-        self._sums = {}
+        self._total.clear()
         self._clip.end(self._source)
         self._update(means, guard)
 
@@ -379,9 +383,9 @@ class Session:
         try:
             self.accumulate(lot, losses)
         finally:
-            self._end_recording()
+            self._forward.end()
             self._lot = self._batch = self._tried = None
-            self._sums = {}
+            self._total.clear()
         return self._verifier.report
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -426,99 +430,45 @@ class Session:
     # ---- batches
 
     def _begin(self, lot: Lot) -> None:
-        self._lot, self._sums = lot, {}
+        self._lot = lot
+        self._total.clear()
         self._batch = self._tried = None
         self._clip.begin()
 
     def _batches(self, lot: Lot) -> Iterator[Any]:
         """The batches of ``lot`` that are left; one that is watched is repeated as a probe."""
-        self._end_recording()
+        self._forward.end()
         self._after_leaving_early()
+        verifier, cutter = self._verifier, self._cutter
         while not lot.is_done:
-            batches, size = self._cut(lot)
-            before = random_state() if self._verifier.watches else None
+            size = cutter.size(lot, watched=verifier.watches)
+            batches = cutter.cut(lot, watched=verifier.watches)
+            before = random_state() if verifier.watches else None
             loads = self._loader.batches([batch.rows for batch in batches])
             for batch in batches:
                 self._tried = batch
                 data = next(loads)
-                kept = copied(data) if self._verifier.watches else None
+                kept = copied(data) if verifier.watches else None
                 yield from self._one(lot, batch, data)
-                if self._verifier.wants_probe:
+                if verifier.wants_probe:
                     set_random_state(before)
-                    for probe, changed in self._probes(batch, kept):
+                    for probe, changed in cutter.probes(batch, kept, self._loader):
+                        self._tried = probe
                         yield from self._one(lot, probe, changed)
-                if self._size(lot) != size:
+                if cutter.size(lot, watched=verifier.watches) != size:
                     break  # what is left is cut anew
-
-    def _size(self, lot: Lot) -> int:
-        """The most units of the next batch; few, while batches are watched."""
-        width = self._units.width(lot._take(sys.maxsize), widest=self._compiled)
-        most = self._sizer.units(width)
-        return min(most, WATCHED_UNITS) if self._verifier.watches else most
-
-    def _cut(self, lot: Lot) -> tuple[list[Batch], int]:
-        """The rest of ``lot`` in physical batches of the present size; a watched one by itself."""
-        size = self._size(lot)
-        if self._verifier.watches:
-            units = lot._take(size)
-            return [self._made(units, len(units))], size
-        width = self._units.width(lot._take(sys.maxsize), widest=self._compiled)
-        left = lot._take(sys.maxsize)
-        parts = [left[at : at + size] for at in range(0, len(left), size)]
-        return [self._made(u, self._sizer.padded_to(len(u), width)) for u in parts], size
-
-    def _made(self, units: NDArray[np.int64], padded: int) -> Batch:
-        filled = units
-        if padded > len(units):
-            filled = np.concatenate([units, np.repeat(units[:1], padded - len(units))])
-        chosen = self._units.rows(filled, widest=self._compiled)
-        chosen.weights[len(units) * chosen.per_unit :] = 0.0
-        return Batch(units, chosen.rows, chosen.weights, chosen.per_unit, padded)
-
-    def _probes(self, batch: Batch, data: Any) -> Iterator[tuple[Batch, Any]]:
-        """The batch with its last unit replaced, and with all but its first.
-
-        A batch that is padded to its longest row may change shape with one of its rows, and random
-        numbers with it: then units of the batch itself stand in, of which one choice always fits.
-        """
-        units, examples = batch.units, self.plan.examples
-        last = len(units) - 1
-        strangers = (units + max(1, examples // 2)) % examples
-        one = ({last: strangers[last]}, {last: units[0]}, {0: units[last]})
-        rest = range(1, len(units))
-        most = (
-            {at: strangers[at] for at in rest},
-            {at: units[at + 1 if at < last else 1] for at in rest},
-        )
-        for choices in (one, most):
-            yield self._probe(batch, data, choices)
-
-    def _probe(
-        self, batch: Batch, data: Any, choices: Sequence[Mapping[int, int]]
-    ) -> tuple[Batch, Any]:
-        probe, loaded = batch, data
-        for choice in choices:
-            rows = {
-                at: self._units.rows(np.array([unit]), widest=False).rows
-                for at, unit in choice.items()
-            }
-            probe = batch.replacing(rows)
-            loaded = next(self._loader.batches([probe.rows]))
-            if _shapes(loaded) == _shapes(data):
-                break
-        self._tried = probe
-        return probe, spliced(data, loaded, probe)
 
     def _one(self, lot: Lot, batch: Batch, data: Any) -> Iterator[Any]:
         """Yields one batch and records the forward pass that the caller runs on it."""
         if lot is not self._lot:
             raise ProtocolError(f"lot {lot.step} is over; iterate over the lot at hand")
         self._sizer.before()
-        self._begin_recording(batch, data)
+        self._batch = batch
+        self._forward.begin(batch, data)
         try:
             yield data
         finally:
-            self._end_recording()
+            self._forward.end()
         if self._batch is not None:
             raise ProtocolError("a batch of the lot was not passed to dp.backward()")
 
@@ -556,67 +506,8 @@ class Session:
         """Adds a batch to the sums and takes it off the lot; nothing here can run out of memory."""
         assert self._lot is not None
         self._clip.count(result, len(batch.units))
-        self._add(result)
+        self._total.add(result)
         self._lot._drop(len(batch.units))
-
-    def _begin_recording(self, batch: Batch, data: Any) -> None:
-        self._batch = batch
-        rows = len(batch.rows)
-        watched = self._verifier.watches
-        signature = None if watched else _signature(data, rows, batch.per_unit)
-        ready = self._engine.begin(rows, batch.per_unit, signature)
-        self._leave = ExitStack()
-        if not (ready and self._compiled) and "torch._dynamo" in sys.modules:
-            self._leave.enter_context(torch.compiler.set_stance("force_eager"))
-        if self._performance.precision != "single":
-            dtype = getattr(torch, self._performance.precision)
-            self._leave.enter_context(torch.autocast(self._device.type, dtype))
-        if self._verifier.watches:
-            self._leave.enter_context(self._verifier.watching(batch))
-        mode: AbstractContextManager[object] = self._engine.recorder
-        mode.__enter__()
-        self._recording = True
-
-    def _stop_recording(self) -> None:
-        """Takes the recorder off the stack of modes, unless the caller has put others on top."""
-        self._engine.recorder.enabled = False
-        if self._recording and _get_current_function_mode() is self._engine.recorder:
-            self._recording = False
-            self._engine.recorder.__exit__(None, None, None)
-
-    def _end_recording(self) -> None:
-        self._stop_recording()
-        if self._leave is not None:
-            leave, self._leave = self._leave, None
-            leave.close()
-
-    def _clipped(self, losses: Tensor, batch: Batch) -> ClippedBatch:
-        """The batch's clipped sum. Autocast is for the forward pass: it would round the sums."""
-        weights, real = self._on_device(batch, losses)
-        kind = self._device.type
-        casting = torch.is_autocast_enabled(kind)
-        with torch.autocast(kind, enabled=False) if casting else nullcontext():
-            return self._engine.finish(losses, weights, self._clip.bounds, real)
-
-    def _on_device(self, batch: Batch, losses: Tensor) -> tuple[Tensor, Tensor]:
-        """Row weights and the mask of real units, made without waiting for the device."""
-        key = (len(batch.units), batch.padded_units, batch.per_unit, losses.dtype)
-        if self.plan.unit == "example" and key in self._masks:
-            return self._masks[key]
-        weights = torch.from_numpy(batch.weights)
-        if losses.is_cuda:
-            weights = weights.pin_memory()
-        weights = weights.to(losses.device, losses.dtype, non_blocking=True)
-        real = torch.arange(batch.padded_units, device=losses.device) < len(batch.units)
-        self._masks[key] = (weights, real)
-        return weights, real
-
-    def _add(self, result: ClippedBatch) -> None:
-        for name, value in result.sums.items():
-            if name in self._sums:
-                self._sums[name].add_(value)
-            else:
-                self._sums[name] = value
 
     # ---- order
 
@@ -645,22 +536,3 @@ def _stream(seed: tuple[int, int] | None, purpose: str) -> SystemStream | Unsafe
         return SystemStream()
     number, steps = seed
     return UnsafeSeededStream(number, f"{purpose} from step {steps}" if steps else purpose)
-
-
-def _signature(data: Any, rows: int, per_unit: int) -> Hashable:
-    """What the shapes of everything that is computed from a batch depend on."""
-    return (*_shapes(data), rows, per_unit)
-
-
-def _shapes(data: Any) -> tuple[type, Hashable]:
-    """The kind of a batch, and the shapes and types of its tensors."""
-    leaves = torch.utils._pytree.tree_leaves(data)
-    return type(data), tuple(_shape(leaf) for leaf in leaves)
-
-
-def _shape(leaf: Any) -> Hashable:
-    if isinstance(leaf, torch.Tensor):
-        return tuple(leaf.shape), leaf.dtype
-    if isinstance(leaf, Mapping):  # what tokenizers return: a mapping, but no dictionary
-        return tuple((key, _shape(value)) for key, value in leaf.items())
-    return type(leaf).__qualname__

@@ -70,7 +70,7 @@ def clip(
     factors = scales_of(
         norms, bounds, stability=clipping.stability, slack=clipping.slack, mask=mask
     )
-    weights = factors.float() / clipping.loss_scale
+    weights = factors / clipping.loss_scale
     return ClippedBatch(norms, factors, _sums(parameters, contributions, clipping, weights))
 
 

@@ -59,9 +59,9 @@ def layouts(
             open_[at] = [one for one in open_[at] if holds(one, gradient, row, rows)]
             if not open_[at]:
                 raise UnsupportedModel(
-                    f"{describe[at]} mixes examples: the loss of row {row} depends on other rows "
-                    "there. Rows must be independent and stay in order (batch norm, pairwise "
-                    "losses and in-batch negatives are not private per example)"
+                    f"{describe[at]} mixes or moves examples: the loss of row {row} depends on "
+                    "other rows there. Rows must be independent and stay in order in one batch "
+                    "(batch norm, pairwise losses and in-batch negatives mix them)"
                 )
         if position >= 15:
             break
