@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from tacit.training.clipping.uses import Use
 
 
+_FEWEST = 3  # probes, however early every result has been reached
+
+
 def gradients_at(
     losses: Tensor, weights: Tensor, taps: Sequence[Tensor], *, keep: bool = False
 ) -> list[Tensor | None]:
@@ -47,25 +50,29 @@ def layouts(
     if rows <= 1 or not uses:
         return [Layout()] * len(uses)
     open_ = [list(candidates(use.shape, rows)) for use in uses]
-    reached = [False] * len(uses)
+    whole = gradients_at(losses, torch.ones_like(losses), taps, keep=True)
+    sought = {at for at, gradient in enumerate(whole) if _touches(gradient)}
+    reached: set[int] = set()
     for position, row in enumerate(_probes(real)):
-        if position >= 3 and all(reached):
+        if position >= _FEWEST and sought <= reached:
             break
-        gradients = gradients_at(losses[row], torch.ones_like(losses[row]), taps, keep=True)
-        for at, gradient in enumerate(gradients):
-            if gradient is None or not bool(((gradient != 0) & gradient.isfinite()).any()):
+        one = losses[row]
+        for at, gradient in enumerate(gradients_at(one, torch.ones_like(one), taps, keep=True)):
+            if gradient is None or not _touches(gradient):
                 continue
-            reached[at] = True
-            open_[at] = [one for one in open_[at] if holds(one, gradient, row, rows)]
+            reached.add(at)
+            open_[at] = [layout for layout in open_[at] if holds(layout, gradient, row, rows)]
             if not open_[at]:
                 raise UnsupportedModel(
                     f"{describe[at]} mixes or moves examples: the loss of row {row} depends on "
                     "other rows there. Rows must be independent and stay in order in one batch "
                     "(batch norm, pairwise losses and in-batch negatives mix them)"
                 )
-        if position >= 15:
-            break
-    return [one[0] if found else None for one, found in zip(open_, reached, strict=True)]
+    return [fitting[0] if at in reached else None for at, fitting in enumerate(open_)]
+
+
+def _touches(gradient: Tensor | None) -> bool:
+    return gradient is not None and bool(((gradient != 0) & gradient.isfinite()).any())
 
 
 def _probes(real: Sequence[int]) -> list[int]:

@@ -112,7 +112,11 @@ class Recorder(TorchFunctionMode):
         settings: Any,
         result: Tensor,
     ) -> Tensor:
-        """Notes one use and returns its result with a tap added."""
+        """Notes one use and returns its result with a tap added.
+
+        ``result`` must be a new tensor that its own backward pass does not need: outside of
+        compiled code the tap is added in place.
+        """
         if self.replaying:
             return result + result.new_zeros(()).expand(result.shape).requires_grad_()
         for one in saved:
@@ -127,14 +131,14 @@ class Recorder(TorchFunctionMode):
         self._versions.extend((one, one._version) for one in latest)
         if not self.uses:
             if self._is_expected(at, rule, weights, settings, result):
-                return result + self.given[at]
+                return result.add_(self.given[at])
             # It went another way than the batch whose taps are at hand: note everything from here.
             self.uses, self.taps = list(self.expected[:at]), list(self.given[:at])
         tap = result.new_zeros(()).expand(result.shape).requires_grad_()
         self.taps.append(tap)
         slots = tuple(w if self.is_weight(w) else None for w in weights)
         self.uses.append(Use(rule, slots, len(saved), settings, tuple(result.shape), result.dtype))
-        return result + tap
+        return result.add_(tap)
 
     def _is_expected(
         self, at: int, rule: Rule, weights: tuple[Tensor | None, ...], settings: Any, result: Tensor

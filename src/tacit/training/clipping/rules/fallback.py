@@ -77,7 +77,9 @@ def fallback(
         )
     if not (result.is_floating_point() or result.is_complex()):
         return result  # a comparison, say: no gradient passes
-    return recorder.use(FALLBACK, tuple(leaves[at] for at in weights), tensors, call, result)
+    # A copy: the operation's own backward pass may need its result as it is.
+    own = result.clone()
+    return recorder.use(FALLBACK, tuple(leaves[at] for at in weights), tensors, call, own)
 
 
 def _holds_tensors(value: Any) -> bool:
