@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
 # The most numbers that one temporary of per-example gradients may hold; beyond it, slices of units.
 LARGEST_TEMPORARY = 2**25
+_FEW_UNITS = 256
 # What one pass of a processor over slices of units should hold, so that it stays in the cache.
 CACHED = 2**20
 _BLOCK = 512
@@ -51,10 +52,12 @@ def accumulator(dtype: torch.dtype) -> torch.dtype:
 
 def squared_sum(values: Tensor) -> Tensor:
     """Σ v² over all but the first dimension, in at least single precision."""
-    wide = values.unsqueeze(-1).flatten(1).to(accumulator(values.dtype))
+    wide = values.to(accumulator(values.dtype))
     if wide.is_complex():
-        return wide.abs().square().sum(1)
-    return _squared_lengths(wide) if wide.device.type == "cpu" else wide.square().sum(1)
+        wide = wide.abs()
+    if wide.device.type == "cpu":
+        return _squared_lengths(wide.unsqueeze(-1).flatten(1))
+    return in_stages(wide.square())
 
 
 def _squared_lengths(rows: Tensor) -> Tensor:
@@ -65,6 +68,16 @@ def _squared_lengths(rows: Tensor) -> Tensor:
         blocks = rows[:, :whole].unflatten(1, (-1, _BLOCK))
         total = total + torch.linalg.vector_norm(blocks, dim=2).square().sum(1)
     return total
+
+
+def in_stages(values: Tensor) -> Tensor:
+    """Σ over all but the first dimension, first over the last one where there are few units.
+
+    A compiler that adds up each unit in one go leaves most of a GPU idle if units are few.
+    """
+    if values.ndim > 2 and len(values) < _FEW_UNITS:
+        values = values.sum(-1)
+    return values.unsqueeze(-1).flatten(1).sum(1)
 
 
 def matmul(left: Tensor, right: Tensor) -> Tensor:
@@ -90,7 +103,7 @@ def gram_total(products: Tensor) -> Tensor:
         return products.sum((1, 2)).clamp(min=0) + slack * diagonal.clamp(min=0)
     index = torch.arange(terms, device=products.device)
     weights = torch.where(index[:, None] == index, 1.0 + slack, 1.0)  # one pass when compiled
-    return (products * weights).sum((1, 2)).clamp(min=0)
+    return in_stages(products * weights).clamp(min=0)
 
 
 def all_count(scales: Tensor) -> bool:
