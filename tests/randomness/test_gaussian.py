@@ -16,6 +16,7 @@ from scipy.stats import binom, chi2, kstest, norm
 
 from tacit.errors import InvalidArgument
 from tacit.randomness import GaussianSource, SystemStream, UnsafeSeededStream
+from tacit.randomness.gaussian import _box_muller
 
 _LEVEL = 1e-6
 _DRAWS = 1_000_000
@@ -210,3 +211,12 @@ def test_on_a_gpu(dtype: torch.dtype) -> None:
     torch.cuda.manual_seed_all(7)
     assert np.array_equal(draw(GaussianSource(device, UnsafeSeededStream(0, "gpu"))), first)
     assert (draw(GaussianSource(device, SystemStream())) == first).sum() <= 50
+
+
+def test_no_word_gives_noise_of_exactly_zero_or_infinity():
+    """Half a step of the angle's lattice, and the rounding of u to 1, once gave exact zeros."""
+    top = (1 << 40) - 1
+    words = [r << 24 | a for r in (0, 1, top - 1, top) for a in (0, 1, 1 << 22, 1 << 23, 0xFFFFFF)]
+    for numbers in _box_muller(np.array(words, dtype=np.uint64)):
+        assert bool(numbers.isfinite().all())
+        assert bool((numbers != 0).all())

@@ -110,7 +110,9 @@ def _box_muller(words: NDArray[np.uint64]) -> tuple[torch.Tensor, torch.Tensor]:
 
     uniform = torch.from_numpy((words >> np.uint64(24)).astype(np.float32))
     turn = torch.from_numpy((words & np.uint64(0xFFFFFF)).astype(np.float32))
-    # Half a step above the lattice, so that the logarithm is finite: u lies in (0, 1].
-    radius = uniform.add_(0.5).mul_(2.0**-40).log_().mul_(-2.0).sqrt_()
-    angle = turn.mul_(2.0 * math.pi * 2.0**-24)
+    # Half a step above the lattice and, where that rounds up to 1, one below: the logarithm is
+    # finite and not zero, and neither is the sine. Noise of exactly 0 would show what it covers.
+    radius = uniform.add_(0.5).mul_(2.0**-40).clamp_(max=1.0 - 2.0**-24)
+    radius = radius.log_().mul_(-2.0).sqrt_()
+    angle = turn.add_(0.5).mul_(2.0 * math.pi * 2.0**-24)
     return angle.cos().mul_(radius), angle.sin_().mul_(radius)
