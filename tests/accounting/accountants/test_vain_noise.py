@@ -1,0 +1,51 @@
+"""Noise that hides next to nothing still gets an answer, and a bound: a plan may have any σ > 0."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from tacit.accounting import (
+    Composed,
+    Gaussian,
+    PoissonSampled,
+    Repeated,
+    bounds,
+    delta,
+    epsilon,
+)
+
+
+@pytest.mark.parametrize("steps", [1, 10, 10_000])
+@pytest.mark.parametrize("sigma", [0.0349, 0.02, 0.01, 1e-3, 1e-6])
+def test_tiny_noise_is_bounded_by_the_run_without_sampling(sigma: float, steps: int) -> None:
+    run = Repeated(PoissonSampled(0.01, Gaussian(sigma)), steps)
+    found = bounds(run, 1e-5)
+    assert found.upper == epsilon(Repeated(Gaussian(sigma), steps), 1e-5)
+    assert not found.two_sided
+    # One step at least is seen with probability 0.01 > δ, at a loss of about 1/2σ².
+    assert math.isfinite(found.upper)
+    assert found.upper > 0.5 / sigma**2
+
+
+def test_less_noise_never_costs_less() -> None:
+    answers = [
+        epsilon(Repeated(PoissonSampled(0.01, Gaussian(sigma)), 100), 1e-5)
+        for sigma in (0.06, 0.036, 0.035, 0.0349, 0.03, 0.01)
+    ]
+    assert answers == sorted(answers)
+
+
+def test_other_parts_of_a_run_keep_their_sampling() -> None:
+    ordinary = Repeated(PoissonSampled(0.01, Gaussian(2.0)), 100)
+    tiny = PoissonSampled(0.01, Gaussian(0.01))
+    both = epsilon(Composed(ordinary, tiny), 1e-5)
+    assert both == epsilon(Composed(ordinary, Gaussian(0.01)), 1e-5)
+    assert both < epsilon(Composed(Repeated(Gaussian(2.0), 100), Gaussian(0.01)), 1e-5)
+
+
+def test_delta_is_bounded_too() -> None:
+    run = PoissonSampled(0.5, Gaussian(0.03))
+    assert 0.0 < delta(run, 500.0) <= 1.0
+    assert delta(run, 500.0) == delta(Gaussian(0.03), 500.0)
