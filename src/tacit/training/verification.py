@@ -211,7 +211,7 @@ def _noting(prints: dict[str, Tensor], name: str, batch: Batch) -> Any:
         if tensor is not None:
             rows = tensor.detach().float().unsqueeze(-1).flatten(1)
             key = f"{name} ({type(module).__name__})"
-            prints.setdefault(key, rows.abs().sum(1) + rows.sum(1))
+            prints.setdefault(key, rows @ _uneven(rows.shape[1], rows.device))
 
     def _has_rows(value: Any) -> bool:
         return (
@@ -222,6 +222,11 @@ def _noting(prints: dict[str, Tensor], name: str, batch: Batch) -> Any:
         )
 
     return note
+
+
+def _uneven(count: int, device: torch.device) -> Tensor:
+    """Weights between ½ and 1½, no two alike: a change of a row shows in its weighted sum."""
+    return (torch.arange(count, device=device) * 0.6180339887).frac() + 0.5
 
 
 def _other_rows(batch: Batch, rows: Tensor) -> Tensor:
