@@ -28,15 +28,6 @@ def merged_squared_norms(forms: Sequence[Form]) -> Tensor:
     return _written_squared_norms(merged)
 
 
-def merged_ways(forms: Sequence[Form]) -> str:
-    """How ``merged_squared_norms`` goes about it, in a few words."""
-    merged = _joined(forms)
-    if len(merged) == 1:
-        return merged[0].way
-    kinds = {type(form) for form in merged}
-    return "Gram matrices with cross terms" if kinds == {OneHot, Outer} else "written out in slices"
-
-
 def _joined(forms: Sequence[Form]) -> list[Form]:
     """Forms of one kind are one longer form."""
     joined: list[Form] = []
