@@ -10,6 +10,7 @@ from torch.utils.data import TensorDataset
 
 import tacit
 from tacit.training.clipping import clipped_gradients
+from tacit.training.clipping.replay import Replayed
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
@@ -63,7 +64,11 @@ def expected_change(model, x, y, lot_size):
 
 @pytest.mark.parametrize("build", [mlp, conv, tokens])
 @pytest.mark.parametrize("compiled_model", [False, True])
-def test_every_step_is_the_oracles(build, compiled_model):
+@pytest.mark.parametrize("batch", ["auto", 8])
+def test_every_step_is_the_oracles(build, compiled_model, batch, monkeypatch):
+    captured = []
+    plain = Replayed._captured
+    monkeypatch.setattr(Replayed, "_captured", lambda *a: captured.append(1) or plain(*a))
     torch.manual_seed(0)
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     model, x = build()
@@ -71,8 +76,9 @@ def test_every_step_is_the_oracles(build, compiled_model):
     y = torch.randint(5, (ROWS,)).cuda()
     run = torch.compile(model) if compiled_model else model
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
-    plan = tacit.Plan(examples=ROWS, lot_size=ROWS, steps=5, noise_multiplier=1e-7, clip=0.5)
-    with tacit.private(model, optimizer, plan, TensorDataset(x, y)) as dp:
+    plan = tacit.Plan(examples=ROWS, lot_size=ROWS, steps=10, noise_multiplier=1e-7, clip=0.5)
+    data, performance = TensorDataset(x, y), tacit.Performance(batch=batch)
+    with tacit.private(model, optimizer, plan, data, performance=performance) as dp:
         for lot in dp.lots():
             before = {name: p.detach().clone() for name, p in model.named_parameters()}
             wanted = expected_change(model, x, y, ROWS)
@@ -83,3 +89,4 @@ def test_every_step_is_the_oracles(build, compiled_model):
                 change = (parameter.detach() - before[name]).cpu().double()
                 error = (change - wanted[name]).norm() / (wanted[name].norm() + 1e-3)
                 assert error < 1e-4, (name, lot.step, float(error))
+    assert captured or batch == 8  # where addresses repeat, steps are replayed

@@ -39,13 +39,16 @@ class Accumulator:
         with torch.autocast(kind, enabled=False) if casting else nullcontext():
             return self._engine.finish(losses, weights, bounds, real)
 
-    def add(self, result: ClippedBatch) -> None:
-        """Adds a batch to the sums of its lot."""
-        for name, value in result.sums.items():
-            if name in self.sums:
-                self.sums[name].add_(value)
-            else:
-                self.sums[name] = value
+    def add(self, result: ClippedBatch, *, last: bool) -> None:
+        """Adds a batch to the sums of its lot, all of it or nothing; ``last``: no other follows."""
+        copied = result.borrowed and not last
+        new = {name: value for name, value in result.sums.items() if name not in self.sums}
+        if copied:  # here memory may run out, so nothing is added before
+            new = {name: value.clone() for name, value in new.items()}
+        for name, total in self.sums.items():
+            if name in result.sums:
+                total.add_(result.sums[name])
+        self.sums.update(new)
 
     def _on_device(self, batch: Batch, losses: Tensor) -> tuple[Tensor, Tensor]:
         """Row weights and the mask of real units, made without waiting for the device."""

@@ -54,16 +54,20 @@ class ClipState:
         """A new lot."""
         self._centred = None
 
-    def count(self, batch: ClippedBatch, units: int) -> None:
-        """Adds Σ(b_i - ½) over a batch's first ``units``, the real ones.
+    def counted(self, batch: ClippedBatch, units: int) -> Tensor | None:
+        """The lot's count with Σ(b_i - ½) over a batch's first ``units``, the real ones.
 
-        b_i says whether unit i's norm is within the clip.
+        b_i says whether unit i's norm is within the clip. Nothing is changed: see ``keep``.
         """
         if self._style is None:
-            return
+            return None
         within = batch.squared_norms[0, :units] <= self._clip**2
         centred = (within.float() - 0.5).sum()
-        self._centred = centred if self._centred is None else self._centred + centred
+        return centred if self._centred is None else self._centred + centred
+
+    def keep(self, centred: Tensor | None) -> None:
+        """Takes what ``counted`` returned for the lot's count."""
+        self._centred = centred
 
     def end(self, source: GaussianSource) -> None:
         """Releases the noisy count, if the style needs it, and moves the clip."""

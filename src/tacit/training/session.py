@@ -503,11 +503,13 @@ class Session:
             self._count_in(*verifier.passed())
 
     def _count_in(self, batch: Batch, result: ClippedBatch) -> None:
-        """Adds a batch to the sums and takes it off the lot; nothing here can run out of memory."""
-        assert self._lot is not None
-        self._clip.count(result, len(batch.units))
-        self._total.add(result)
-        self._lot._drop(len(batch.units))
+        """Adds a batch to the sums and takes it off the lot, or neither if memory runs out."""
+        lot, units = self._lot, len(batch.units)
+        assert lot is not None
+        centred = self._clip.counted(result, units)
+        self._total.add(result, last=len(lot._take(units + 1)) == units)
+        self._clip.keep(centred)
+        lot._drop(units)
 
     # ---- order
 

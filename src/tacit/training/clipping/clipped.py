@@ -50,6 +50,7 @@ class ClippedBatch:
     squared_norms: Tensor  # (groups, units)
     scales: Tensor  # (groups, units)
     sums: dict[str, Tensor]  # Σ scale·gradient, by parameter name
+    borrowed: bool = False  # whether the next batch may write over all this
 
 
 def clip(

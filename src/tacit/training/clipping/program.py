@@ -1,8 +1,7 @@
 """Norms and sums of one shape of batch as one compiled program.
 
 The plain path is run once on shapes alone to write down its operations; the compiler sees those,
-not our Python, so nothing in the rules needs to be traceable. Where a step is so short that
-launching kernels takes longer than running them, the program is replayed as one CUDA graph.
+not our Python, so nothing in the rules needs to be traceable.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ from torch._inductor import compile as compile_graph
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from tacit.training.clipping.clipped import ClippedBatch
+from tacit.training.clipping.replay import Replayed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     Run = Callable[..., Sequence[Tensor]]
-
-# Beyond this many bytes of inputs, copying them into a graph's buffers costs more than launches.
-_LARGEST_REPLAYED = 2**25
 
 
 def compiled_program(
@@ -55,36 +52,15 @@ def compiled_program(
     with torch.no_grad():
         example = inputs(saved, grads, bounds, mask)
         graph = make_fx(flat, tracing_mode="fake")(*example)
-        run = _replayed(compile_graph(graph, [*example]), example)
+        compiled = compile_graph(graph, [*example])
+    replayable = all(tensor.is_cuda for tensor in example)
+    run: Run = Replayed(compiled) if replayable else compiled
 
     def program(*arguments: Any) -> ClippedBatch:
         with torch.no_grad():
             norms, factors, *sums = run(*inputs(*arguments))
-        return ClippedBatch(norms, factors, dict(zip(names, sums, strict=True)))
+        return ClippedBatch(
+            norms, factors, dict(zip(names, sums, strict=True)), borrowed=replayable
+        )
 
     return program
-
-
-def _replayed(run: Run, example: Sequence[Tensor]) -> Run:
-    """``run`` as a CUDA graph, where that is possible and pays."""
-    size = sum(tensor.numel() * tensor.element_size() for tensor in example)
-    if not all(tensor.is_cuda for tensor in example) or size > _LARGEST_REPLAYED:
-        return run
-    buffers = [tensor.clone() for tensor in example]
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for _ in range(2):
-            run(*buffers)
-    torch.cuda.current_stream().wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        results = run(*buffers)
-
-    def replay(*tensors: Tensor) -> Sequence[Tensor]:
-        torch._foreach_copy_(buffers, list(tensors))
-        graph.replay()
-        # The next replay writes into the same results, so the caller gets copies.
-        return torch._foreach_mul(list(results), 1.0)
-
-    return replay

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 # The most numbers that one temporary of per-example gradients may hold; beyond it, slices of units.
-LARGEST_TEMPORARY = 2**25
+LARGEST_TEMPORARY = 2**24
 _FEW_UNITS = 256
 # What one pass of a processor over slices of units should hold, so that it stays in the cache.
 CACHED = 2**20
