@@ -1,19 +1,42 @@
-"""Random streams, and what is drawn from them: who is sampled, and Gaussian noise.
+"""Random streams, and what is drawn from them: who is sampled, and noise of every kind.
+
+- Streams of bytes: `SecureStream` (or `fresh_stream`, which takes it where it can), `SystemStream`,
+  and `UnsafeSeededStream` for tests.
+- Sampling: `included` (Poisson), `subset`.
+- Noise for gradients: `GaussianSource` (fast, floating point), `RoundedGaussian` (exact, whole
+  numbers).
+- Noise for released numbers: `grid_laplace`, `grid_gaussian`; whole-number noise with exact laws:
+  `discrete_laplace`, `discrete_gaussian`, `rounded_laplace`, `rounded_gaussian`.
 
 Nothing here reads or moves the random state of torch, NumPy or Python.
 """
 
 from __future__ import annotations
 
+from tacit.randomness.discrete import discrete_gaussian, discrete_laplace, rounded_laplace
 from tacit.randomness.gaussian import GaussianSource
+from tacit.randomness.grid import granularity, grid_gaussian, grid_laplace, on_grid
 from tacit.randomness.inclusion import included, subset
+from tacit.randomness.rounded import RoundedGaussian, rounded_gaussian
+from tacit.randomness.secure_stream import SecureStream, fresh_stream
 from tacit.randomness.streams import Stream, SystemStream, UnsafeSeededStream
 
 __all__ = [
     "GaussianSource",
+    "RoundedGaussian",
+    "SecureStream",
     "Stream",
     "SystemStream",
     "UnsafeSeededStream",
+    "discrete_gaussian",
+    "discrete_laplace",
+    "fresh_stream",
+    "granularity",
+    "grid_gaussian",
+    "grid_laplace",
     "included",
+    "on_grid",
+    "rounded_gaussian",
+    "rounded_laplace",
     "subset",
 ]
