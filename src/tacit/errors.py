@@ -28,6 +28,14 @@ class BudgetExceeded(TacitError, ValueError):
     """A charge does not fit into what is left of a privacy budget."""
 
 
+class LedgerError(TacitError, RuntimeError):
+    """The ledger cannot be reached, read or written; nothing was granted."""
+
+
+class TamperedLedger(LedgerError):
+    """An entry was changed, removed or reordered, or an older copy of the ledger was put back."""
+
+
 class CheckpointError(TacitError, ValueError):
     """A checkpoint cannot be written, is not one, is damaged, or belongs to something else."""
 

@@ -1,0 +1,75 @@
+"""The durable privacy budget: what was given away about the data, over all runs and crashes.
+
+A budget belongs to the data, not to a training run. It is charged before a release, in a database
+that only grows: an entry is never changed or removed, each one carries the hash of the one before,
+and a side file (the anchor) knows the newest. So a crash can only leave too much charged, never too
+little, and a ledger that was edited or put back to an older state is found out.
+
+>>> import tempfile
+>>> from tacit.accounting import Gaussian
+>>> from tacit.ledger import Ledger
+>>> folder = tempfile.TemporaryDirectory()
+>>> with Ledger(f"sqlite:///{folder.name}/budget.db") as ledger:
+...     budget = ledger.open("patients-2026", epsilon=8, delta=1e-5)
+...     charged = budget.charge(Gaussian(4.0), label="mean age")
+...     round(budget.spent().epsilon, 4), ledger.verify().ok
+(0.9684, True)
+>>> folder.cleanup()
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tacit.ledger.budget import Budget, Chargeable, Release
+    from tacit.ledger.composition import Spending
+    from tacit.ledger.entries import Entry, Head
+    from tacit.ledger.ledger import Ledger
+    from tacit.ledger.replay import BudgetState, ReservationState
+    from tacit.ledger.reservation import Reservation
+    from tacit.ledger.verification import Verification, verify
+
+# Imported when first used: SQLAlchemy is needed by those who keep a ledger only.
+_HOME = {
+    "Budget": "budget",
+    "BudgetState": "replay",
+    "Chargeable": "budget",
+    "Entry": "entries",
+    "Head": "entries",
+    "Ledger": "ledger",
+    "Release": "budget",
+    "Reservation": "reservation",
+    "ReservationState": "replay",
+    "Spending": "composition",
+    "Verification": "verification",
+    "verify": "verification",
+}
+
+__all__ = [
+    "Budget",
+    "BudgetState",
+    "Chargeable",
+    "Entry",
+    "Head",
+    "Ledger",
+    "Release",
+    "Reservation",
+    "ReservationState",
+    "Spending",
+    "Verification",
+    "verify",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value: object = getattr(import_module(f"tacit.ledger.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,425 @@
+"""The ledger: budgets in a database that only grows, and that no crash can make forget a charge."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import weakref
+from pathlib import Path
+from typing import TYPE_CHECKING, final
+
+from tacit._validation import positive
+from tacit.errors import InvalidArgument, LedgerError, TamperedLedger
+from tacit.ledger.anchor import Anchored, AnchorFile, default_anchor
+from tacit.ledger.budget import Budget, check_name, opening
+from tacit.ledger.entries import Draft, Entry, Head, break_between, entry_after
+from tacit.ledger.replay import Books
+from tacit.ledger.store import VERSION, Store
+from tacit.ledger.verification import Verification, examine
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from types import TracebackType
+
+    from tacit.accounting.events import Adjacency
+    from tacit.ledger.replay import BudgetState
+    from tacit.ledger.store import Writer
+
+# A connection must not cross a fork: SQLite's locks do not, although its memory of them does, so
+# that a child would write without them. All ledgers of a process therefore close theirs before it
+# forks, when nothing is under way, and parent and child open new ones.
+_LEDGERS: weakref.WeakSet[Ledger] = weakref.WeakSet()
+_FORKING = threading.local()
+
+
+def _pause() -> None:
+    _FORKING.ledgers = sorted(_LEDGERS, key=id)  # one order for all threads, so that none waits
+    for ledger in _FORKING.ledgers:
+        ledger._lock.acquire()
+        with contextlib.suppress(Exception):  # the fork happens in any case
+            ledger.close()
+
+
+def _resume() -> None:
+    for ledger in reversed(_FORKING.ledgers):
+        ledger._lock.release()
+    _FORKING.ledgers = []
+
+
+if hasattr(os, "register_at_fork"):  # POSIX
+    os.register_at_fork(before=_pause, after_in_parent=_resume, after_in_child=_resume)
+
+
+@final
+class Ledger:
+    """Budgets at ``url``; the database is made if there is none.
+
+    Args:
+        url: ``"sqlite:///budget.db"`` (a file of this folder), ``"sqlite:////home/me/budget.db"``
+            or ``"postgresql://user@host/database"``.
+        anchor: Where the newest entry is noted a second time. By default beside an SQLite file
+            (``budget.db.anchor``), and in the user's state folder for PostgreSQL.
+        timeout: How many seconds to wait for other writers, or for a server that does not answer.
+        create: Whether to make the ledger if there is none; if not, that is an error.
+
+    Guarantee:
+        A charge or lease that was granted is on the disk, in the chain and in the anchor. Processes
+        that charge at once are granted no more than the limits together. A ledger in which an entry
+        was changed, removed or reordered, or which is older than its anchor, is refused. An older
+        copy that is put back together with its own older anchor is not found by these two; the
+        ``head`` that checkpoints and statements carry tells, by ``contains``.
+
+    >>> import tempfile
+    >>> from tacit.accounting import PureDp
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> ledger = Ledger(f"sqlite:///{folder.name}/budget.db")
+    >>> budget = ledger.open("census", epsilon=1.0, delta=0.0)
+    >>> budget.charge(PureDp(0.75)).epsilon, budget.remaining().epsilon
+    (0.75, 0.25)
+    >>> ledger.head.number, ledger.contains(ledger.head)
+    (3, True)
+    >>> ledger.close(); folder.cleanup()
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        anchor: str | os.PathLike[str] | None = None,
+        timeout: float = 30.0,
+        create: bool = True,
+    ) -> None:
+        self._parts(url, anchor, timeout)
+        try:
+            self._check_or_make(create)
+            self.refresh()
+            anchored = self._anchor.read()
+            if anchored is None or anchored.head is None:
+                # A ledger just made, or one on a server that this machine sees for the first time.
+                self._anchor.advance(self._books.ledger_id, self.head)
+        except BaseException:
+            self.close()
+            raise
+
+    def _parts(self, url: str, anchor: str | os.PathLike[str] | None, timeout: float) -> None:
+        waiting = positive("timeout", timeout)
+        self._store = Store(url, waiting)
+        self._anchor = AnchorFile(anchor_path(self._store, anchor), waiting)
+        self._lock = threading.RLock()
+        self._books = Books()
+        weakref.finalize(self, self._store.close)
+        _LEDGERS.add(self)
+
+    @classmethod
+    def adopt(
+        cls,
+        url: str,
+        *,
+        reason: str,
+        anchor: str | os.PathLike[str] | None = None,
+        timeout: float = 30.0,
+    ) -> Ledger:
+        """Opens a ledger whose anchor is missing, damaged or ahead of it, and records the reason.
+
+        Use it after moving a ledger without its anchor, or after restoring a backup. Charges that
+        were made after the backup are lost from the count, and nobody can tell how many: that the
+        ledger was adopted is recorded in it for good. One whose entries were changed is refused.
+        """
+        if not isinstance(reason, str) or not reason.strip():
+            raise InvalidArgument(f"reason must be a text that says why, got {reason!r}")
+        ledger = cls.__new__(cls)
+        ledger._parts(url, anchor, timeout)
+        try:
+            if ledger._store.version() is None:
+                raise LedgerError(f"there is no ledger at {ledger.location} to adopt")
+            ledger._store.settle()
+            ledger._take_over(reason.strip())
+        except BaseException:
+            ledger.close()
+            raise
+        return ledger
+
+    @property
+    def location(self) -> str:
+        """The address of the database, without a password."""
+        return self._store.location
+
+    @property
+    def anchor(self) -> Path:
+        """The file that knows the newest entry."""
+        return self._anchor.path
+
+    @property
+    def identity(self) -> str:
+        """The random name that the ledger gave itself when it was made."""
+        return self._books.ledger_id
+
+    @property
+    def books(self) -> Books:
+        """All budgets and reservations, as of the last time the ledger was read or written."""
+        return self._books
+
+    @property
+    def head(self) -> Head:
+        """The newest entry known, for checkpoints and statements."""
+        assert self._books.head is not None  # entry 1 is written when a ledger is made
+        return self._books.head
+
+    def contains(self, head: Head | str) -> bool:
+        """Whether the ledger still has the entry that ``head`` names, and all before it."""
+        asked = Head.parse(head) if isinstance(head, str) else head
+        return self.refresh().contains(asked)
+
+    def open(
+        self,
+        name: str,
+        epsilon: float,
+        delta: float,
+        *,
+        unit: str = "example",
+        adjacency: Adjacency = "add-remove",
+        composition: str = "basic",
+    ) -> Budget:
+        """Opens the budget ``name``, which is made if there is none.
+
+        Args:
+            name: One line of text; it belongs to the data, such as ``"patients-2026"``.
+            epsilon: The ε that all releases together may not exceed.
+            delta: The δ of the same; 0 is possible with ``"basic"``, for pure releases.
+            unit: Whom the budget protects: one ``"example"`` or one ``"user"``.
+            adjacency: Which data sets are neighbours.
+            composition: How charges add up: ``"basic"``, ``"renyi"`` or ``"declared"``, see
+                ``tacit.ledger.composition``.
+
+        Raises:
+            InvalidArgument: if the budget exists with other limits; ``Budget.amend`` changes them.
+        """
+        draft = opening(name, epsilon, delta, unit, adjacency, composition)
+
+        def decide(books: Books) -> list[Draft]:
+            known = books.budgets.get(draft.budget)
+            if known is None:
+                return [draft]
+            _check_same(known, draft)
+            return []
+
+        if draft.budget in self.refresh().budgets:  # only a new one needs the lock
+            decide(self._books)
+        else:
+            self.append(decide)
+        return Budget(self, draft.budget)
+
+    def budget(self, name: str) -> Budget:
+        """The budget ``name``, which must exist."""
+        known = self.refresh().budgets
+        if check_name(name) not in known:
+            names = ", ".join(map(repr, known)) or "none"
+            raise InvalidArgument(
+                f"name must be that of a budget in {self.location}, got {name!r}; it has: {names}"
+            )
+        return Budget(self, name)
+
+    def budgets(self) -> tuple[BudgetState, ...]:
+        """Where all budgets stand, in the order in which they were opened."""
+        return tuple(self.refresh().budgets.values())
+
+    def history(self, name: str | None = None) -> tuple[Entry, ...]:
+        """All entries, or those of the budget ``name``, oldest first."""
+        if name is not None:
+            self.budget(name)
+        with self._lock:
+            known = self.refresh()
+            found = self._store.read()
+        last = None
+        for entry in found:
+            broken = break_between(last, entry)
+            if broken:
+                raise self._tampered(broken)
+            last = entry.head
+        if last is None or len(found) < len(known.hashes):
+            raise self._tampered(f"entry {len(found) + 1} is missing")
+        return tuple(one for one in found if name is None or one.budget == name)
+
+    def verify(self) -> Verification:
+        """Checks the whole chain, the anchor and all sums anew; tells every problem it finds."""
+        with self._lock:
+            return examine(self._store, self._anchor)
+
+    def refresh(self) -> Books:
+        """Reads what others wrote, checks it, and returns the books."""
+        with self._lock:
+            anchored = self._anchor.read()
+            self._enter(self._store.read(max(1, len(self._books.hashes))))
+            if anchored is not None:
+                self._check_anchor(anchored.head)
+            return self._books
+
+    def append(
+        self, decide: Callable[[Books], Sequence[Draft]], *, prepared: bool = False
+    ) -> tuple[Entry, ...]:
+        """Writes what ``decide`` makes of the newest books, while nobody else can write.
+
+        ``decide`` may raise to write nothing. If ``prepared`` it is asked once beforehand, so that
+        what is slow about it (and remembered) does not hold up other writers.
+
+        Guarantee: when this returns, the entries are committed, synced and anchored. When it
+        raises, nothing may be taken as granted.
+        """
+        with self._lock:
+            if prepared:
+                decide(self.refresh())
+            anchored = self._anchor.read()
+            if anchored is None:
+                raise self._unanchored()
+            with self._store.writing() as writer:
+                entries = self._written(writer, decide, anchored.head)
+            for entry in entries:
+                self._books.take(entry)
+            if entries:
+                self._anchor.advance(self._books.ledger_id, self.head)
+            return entries
+
+    def close(self) -> None:
+        """Closes the connection to the database."""
+        self._store.close()
+
+    def __enter__(self) -> Ledger:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Ledger({self.location!r})"
+
+    def _written(
+        self, writer: Writer, decide: Callable[[Books], Sequence[Draft]], anchored: Head | None
+    ) -> tuple[Entry, ...]:
+        self._enter(writer.read(max(1, len(self._books.hashes))))
+        self._check_anchor(anchored)
+        entries: list[Entry] = []
+        last = self._books.head
+        for draft in decide(self._books):
+            entries.append(entry_after(last, draft))
+            last = entries[-1].head
+        writer.append(entries)
+        return tuple(entries)
+
+    def _enter(self, entries: Iterable[Entry]) -> None:
+        """Takes entries read from the database; the first is the last one known already."""
+        rest = iter(entries)
+        last = self._books.head
+        if last is not None:
+            again = next(rest, None)
+            if again is None or again.head != last:
+                raise self._tampered(
+                    f"entry {last.number} was changed or removed while it was open"
+                )
+        for entry in rest:
+            broken = break_between(self._books.head, entry)
+            if broken:
+                raise self._tampered(broken)
+            self._books.take(entry)
+
+    def _check_anchor(self, anchored: Head | None) -> None:
+        if anchored is None or self._books.contains(anchored):
+            return
+        newest = self._books.head.number if self._books.head else 0
+        if anchored.number > newest:
+            raise self._tampered(
+                f"entry {anchored.number}, which {self.anchor} knows, is missing: the newest is "
+                f"{newest}, so the end was cut off or an older copy was put back"
+            )
+        raise self._tampered(
+            f"entry {anchored.number} is not the one that {self.anchor} knows: the ledger was "
+            "rewritten, or is another one"
+        )
+
+    def _check_or_make(self, create: bool) -> None:
+        anchored = self._anchor.read()
+        version = self._store.version()
+        if version is None:
+            self._check_fresh(anchored, create)
+        elif anchored is None and self._store.kind == "sqlite":
+            raise self._unanchored()
+        if version != VERSION:
+            self._make()
+        self._store.settle()
+
+    def _check_fresh(self, anchored: Anchored | None, create: bool) -> None:
+        """Refuses to make a ledger where there was one, or where none can or should be made."""
+        if anchored is not None and anchored.head is not None:
+            raise self._tampered(
+                f"entry {anchored.head.number}, which {self.anchor} knows, is missing: there is no "
+                "ledger here any more"
+            )
+        if not create:
+            raise LedgerError(f"there is no ledger at {self.location}; check the address")
+        path = self._store.path
+        if path is not None and not path.parent.is_dir():
+            raise LedgerError(f"the folder {path.parent} does not exist; make it, or name another")
+
+    def _make(self) -> None:
+        """Makes the tables and the first entry, in one transaction."""
+        name = self._anchor.begin().ledger_id
+        with self._store.writing() as writer:
+            writer.migrate()
+            if not writer.read(1):
+                body = {"id": name, "format": 1}
+                writer.append([entry_after(None, Draft("", "ledger", body))])
+
+    def _take_over(self, reason: str) -> None:
+        try:
+            before = self._anchor.read()
+            anchored = str(before.head) if before and before.head else "nothing"
+        except TamperedLedger:
+            anchored = "unreadable"
+        body = {"reason": reason, "anchored": anchored}
+        with self._store.writing() as writer:
+            entries = self._written(writer, lambda _: [Draft("", "adopt", body)], None)
+        for entry in entries:
+            self._books.take(entry)
+        self._anchor.reset(self._books.ledger_id, self.head)
+
+    def _tampered(self, what: str) -> TamperedLedger:
+        return TamperedLedger(
+            f"the ledger {self.location} cannot be trusted: {what}; nothing was granted. Run "
+            "'tacit ledger verify', and put the newest copy back"
+        )
+
+    def _unanchored(self) -> LedgerError:
+        return LedgerError(
+            f"the ledger {self.location} has no anchor: {self.anchor} is missing, so nobody can "
+            "tell whether this is the newest copy; put the file back, or run "
+            "'tacit ledger verify --accept' (Ledger.adopt) with the reason"
+        )
+
+
+def anchor_path(store: Store, anchor: str | os.PathLike[str] | None) -> Path:
+    """Where the anchor of a ledger lies."""
+    if anchor is not None:
+        return Path(anchor).absolute()
+    if store.path is not None:
+        return Path(f"{store.path}.anchor")
+    return default_anchor(store.place)
+
+
+def _check_same(known: BudgetState, draft: Draft) -> None:
+    for name in ("epsilon", "delta", "unit", "adjacency", "composition"):
+        given, own = draft.body[name], getattr(known, name)
+        if given != own:
+            remedy = (
+                "call amend on it with a reason to change its limits"
+                if name in ("epsilon", "delta")
+                else "open one with another name"
+            )
+            raise InvalidArgument(
+                f"{name} of the budget {known.name!r} is {own!r}, got {given!r}; "
+                f"ledger.budget({known.name!r}) opens it as it is, or {remedy}"
+            )

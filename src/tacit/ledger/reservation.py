@@ -1,0 +1,120 @@
+"""A reservation: a plan or release that is charged, and whose steps are granted bit by bit."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, final
+
+from tacit._validation import whole
+from tacit.errors import InvalidArgument
+from tacit.ledger.entries import Draft
+
+if TYPE_CHECKING:
+    from tacit.ledger.budget import Budget
+    from tacit.ledger.ledger import Ledger
+    from tacit.ledger.replay import Books, ReservationState
+
+
+@final
+class Reservation:
+    """What one plan or release may still do, made by ``Budget.reserve``.
+
+    The whole of it is charged; ``lease`` says how far it has gone. Take a lease before the steps
+    it grants, and take no step without one.
+
+    Guarantee:
+        Over all processes and crashes at most ``steps`` steps are granted, less those that were
+        given back. A step that was granted before a crash stays granted.
+    """
+
+    def __init__(self, ledger: Ledger, number: int) -> None:
+        self._ledger = ledger
+        self.number = number
+
+    @property
+    def state(self) -> ReservationState:
+        """Where the reservation stood when the ledger was last read."""
+        return self._ledger.books.reservations[self.number]
+
+    @property
+    def budget(self) -> Budget:
+        """The budget that it is charged to."""
+        return self._ledger.budget(self.state.budget)
+
+    @property
+    def epsilon(self) -> float:
+        """The ε of the whole by itself, at ``delta``."""
+        return self.state.charge.epsilon
+
+    @property
+    def delta(self) -> float:
+        """The δ that goes with ``epsilon``: charged with it, or the budget's own."""
+        return self.state.charge.delta
+
+    @property
+    def steps(self) -> int:
+        """How many steps the whole has."""
+        return self.state.steps
+
+    @property
+    def granted(self) -> int:
+        """How many of them were granted so far."""
+        return self.state.granted
+
+    @property
+    def left(self) -> int:
+        """How many can still be granted; none after ``end``."""
+        return self.state.left
+
+    def lease(self, steps: int) -> int:
+        """Grants up to ``steps`` more steps, and returns how many; 0 when none is left.
+
+        Guarantee: what is returned is written and synced, and anchored, before it is returned.
+        Threads and processes may call this at once; each step is granted once.
+        """
+        asked = whole("steps", steps)
+
+        def decide(books: Books) -> list[Draft]:
+            known = books.reservations[self.number]
+            granted = min(asked, known.left)
+            return [self._draft(known, "lease", granted)] if granted else []
+
+        entries = self._ledger.append(decide)
+        return int(entries[0].data["steps"]) if entries else 0
+
+    def give_back(self, steps: int) -> None:
+        """Takes back ``steps`` granted steps that were provably not used, at a clean exit.
+
+        They can be leased again. After a crash nobody can tell what was used: give nothing back.
+        """
+        back = whole("steps", steps, at_least=0)
+
+        def decide(books: Books) -> list[Draft]:
+            known = books.reservations[self.number]
+            if back > known.granted or (back and known.ended):
+                raise InvalidArgument(
+                    f"steps must be at most the {0 if known.ended else known.granted} granted and "
+                    f"not ended, got {steps!r}"
+                )
+            return [self._draft(known, "give-back", back)] if back else []
+
+        self._ledger.append(decide)
+
+    def end(self) -> None:
+        """Grants nothing more. One that ends without a step granted is no longer charged."""
+
+        def decide(books: Books) -> list[Draft]:
+            known = books.reservations[self.number]
+            return [] if known.ended else [self._draft(known, "end")]
+
+        self._ledger.append(decide)
+
+    def _draft(self, known: ReservationState, kind: str, steps: int | None = None) -> Draft:
+        body = {} if steps is None else {"steps": steps}
+        return Draft(known.budget, kind, {"reservation": self.number, **body})
+
+    def __repr__(self) -> str:
+        known = self.state
+        return (
+            f"Reservation({self.number} of {known.budget!r}: {known.granted} of {known.steps} "
+            "steps granted)"
+        )

@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from tacit.accounting import PureDp
+from tacit.errors import InvalidArgument
+from tacit.ledger import Release, Reservation
+
+from .memory import InMemory
+
+
+def reserved(steps: int) -> Reservation:
+    return InMemory().open(1.0, 0.0).reserve(Release(PureDp(0.5)), steps=steps)
+
+
+def test_lease_grants_what_is_left_and_then_nothing():
+    made = reserved(10)
+    assert [made.lease(4) for _ in range(4)] == [4, 4, 2, 0]
+    assert (made.granted, made.left, made.steps) == (10, 0, 10)
+
+
+def test_what_is_given_back_can_be_leased_again():
+    made = reserved(10)
+    made.lease(6)
+    made.give_back(2)
+    assert (made.granted, made.left) == (4, 6)
+    with pytest.raises(InvalidArgument, match="at most the 4 granted"):
+        made.give_back(5)
+    assert made.lease(100) == 6
+
+
+def test_nothing_is_granted_after_the_end():
+    made = reserved(10)
+    made.lease(3)
+    made.end()
+    made.end()
+    assert (made.lease(1), made.left, made.granted) == (0, 0, 3)
+    with pytest.raises(InvalidArgument, match="not ended"):
+        made.give_back(1)
+
+
+@pytest.mark.parametrize("steps", [0, -1, 1.5, True])
+def test_lease_of_no_whole_number_is_refused(steps):
+    with pytest.raises(InvalidArgument, match="steps must be a whole number"):
+        reserved(10).lease(steps)
+
+
+def test_threads_share_a_reservation_without_sharing_a_step(place):
+    budget = place.ledger().open("data", 1.0, 0.0)
+    made = budget.reserve(Release(PureDp(0.5)), steps=100)
+
+    def work(_: int) -> int:
+        granted = 0
+        while more := made.lease(3):
+            granted += more
+        return granted
+
+    with ThreadPoolExecutor(4) as pool:
+        assert sum(pool.map(work, range(4))) == 100
+    assert made.granted == 100
