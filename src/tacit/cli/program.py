@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tacit import __version__
+from tacit.cli.ledger import ledger
 from tacit.cli.plan import plan
 from tacit.cli.streams import be_encodable, complain
 from tacit.errors import TacitError
@@ -29,6 +30,7 @@ def program(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
+program.add_command(ledger)
 program.add_command(plan)
 
 

@@ -1,0 +1,332 @@
+"""``tacit ledger``: what the budgets of a ledger hold, and whether it can be trusted."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tacit import __version__
+from tacit.cli import options
+from tacit.cli.options import Refusal, picture_file
+from tacit.cli.streams import say
+from tacit.errors import TacitError, TamperedLedger
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from rich.console import RenderableType
+
+    from tacit.ledger import Entry, Ledger, Verification
+    from tacit.reports.ledger_summary import Account
+
+UNSOUND = 1
+VARIABLE = "TACIT_LEDGER"
+
+EPILOG = """\b
+Examples:
+  tacit ledger list --ledger budget.db
+  tacit ledger show patients-2026 --ledger budget.db --plot burn-down.png
+  tacit ledger history patients-2026 --ledger postgresql://me@host/budgets
+  tacit ledger verify --ledger budget.db
+  tacit ledger verify --ledger budget.db --accept --reason "moved to a new disk"
+  tacit ledger export ledger.jsonl --ledger budget.db
+"""
+
+# What comes of numbers that are words, missing fields, dates that are none, limits of zero.
+_NONSENSE = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError)
+
+Command = Any  # click's own type for what its decorators take and give
+
+
+def _common(command: Command) -> Command:
+    """The options that every command has."""
+    for option in (
+        click.option("--json", "as_json", is_flag=True, help="Print JSON, and nothing else."),
+        click.option("--anchor", metavar="FILE", help="Its anchor, if not in the usual place."),
+        click.option(
+            "--ledger",
+            "address",
+            metavar="URL",
+            envvar=VARIABLE,
+            show_envvar=True,
+            help="The ledger: an SQLite file, sqlite:///FILE or postgresql://USER@HOST/DATABASE.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+class _Commands(click.Group):
+    """Commands whose ledger may come from anyone: what cannot be read is refused in one line."""
+
+    def invoke(self, context: click.Context) -> Any:
+        try:
+            return super().invoke(context)
+        except TacitError:
+            raise
+        except _NONSENSE as error:
+            raise Refusal(
+                "the ledger holds something that tacit did not write "
+                f"({type(error).__name__}: {error}); find out who did"
+            ) from error
+
+
+@click.group(cls=_Commands, invoke_without_command=True, epilog=EPILOG)
+@click.pass_context
+def ledger(context: click.Context) -> None:
+    """The budgets of a ledger: what is spent, by what, and whether the ledger can be trusted.
+
+    Nothing is changed by these commands, but for verify --accept.
+    """
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
+
+
+@ledger.command("list")
+@_common
+def list_(address: str | None, anchor: str | None, as_json: bool) -> None:
+    """All budgets: their limits, what is spent and what is left."""
+    from tacit.cli import ledger_page
+    from tacit.reports.ledger_summary import summarise
+
+    with _opened(address, anchor) as opened:
+        budgets = [summarise(state) for state in opened.budgets()]
+        heading = _heading(opened)
+    page = ledger_page.budgets_page(heading, budgets)
+    _tell(heading | {"budgets": [one.as_dict() for one in budgets]}, page, as_json=as_json)
+
+
+@ledger.command()
+@click.argument("name")
+@click.option("--plot", metavar="FILE", help="Draw the burn-down, as .png or .svg.")
+@_common
+def show(
+    name: str, plot: str | None, address: str | None, anchor: str | None, as_json: bool
+) -> None:
+    """The budget NAME: its reservations, and what its figures mean."""
+    from tacit.cli import ledger_page
+    from tacit.reports.ledger_summary import account
+
+    picture = None if plot is None else picture_file("--plot", plot)
+    with _opened(address, anchor) as opened:
+        found = account(opened.history(name))
+        heading = _heading(opened)
+    if picture is not None:
+        _draw(found, picture)
+    page = ledger_page.account_page(heading, found)
+    _tell(heading | {"budget": found.as_dict(), "plot": plot}, page, as_json=as_json)
+    if picture is not None and not as_json:
+        say(f"The picture is at {picture}")
+
+
+@ledger.command()
+@click.argument("name", required=False)
+@click.option("--last", metavar="N", help="Only the last N entries.")
+@_common
+def history(
+    name: str | None, last: str | None, address: str | None, anchor: str | None, as_json: bool
+) -> None:
+    """All entries, or those of the budget NAME, oldest first."""
+    from tacit.cli import ledger_page
+
+    remedy = "give how many entries to show, as 20"
+    count = 0 if last is None else options.whole("--last", last, remedy)
+    with _opened(address, anchor) as opened:
+        entries = opened.history(name)[-count:]
+        heading = _heading(opened)
+    page = ledger_page.history_page(heading, entries)
+    _tell(heading | {"entries": [_plain(one) for one in entries]}, page, as_json=as_json)
+
+
+@ledger.command()
+@click.option("--accept", is_flag=True, help="Adopt a ledger whose anchor is missing or ahead.")
+@click.option("--reason", metavar="TEXT", help="Why; recorded in the ledger for good.")
+@_common
+@click.pass_context
+def verify(
+    context: click.Context,
+    accept: bool,
+    reason: str | None,
+    address: str | None,
+    anchor: str | None,
+    as_json: bool,
+) -> None:
+    """Reads the whole ledger anew: its chain, its anchor and its sums. Status 1 if not sound."""
+    from tacit.cli import ledger_page
+
+    _check_acceptance(accept, reason)
+    found = _verified(address, anchor)
+    accepted = reason is not None and _needs_anchor(found, address, anchor)
+    if accepted:
+        assert reason is not None
+        _adopt(reason, address, anchor)
+        found = _verified(address, anchor)
+    page = ledger_page.verification_page(found, accepted=accepted, asked=accept)
+    _tell(_verdict(found) | {"accepted": accepted}, page, as_json=as_json)
+    if not found.ok:
+        context.exit(UNSOUND)
+
+
+@ledger.command()
+@click.argument("file")
+@click.option("--force", is_flag=True, help="Overwrite FILE.")
+@_common
+def export(file: str, force: bool, address: str | None, anchor: str | None, as_json: bool) -> None:
+    """Writes all entries to FILE as JSON lines, to be checked without the database."""
+    from tacit.cli import ledger_page
+
+    path = _target(file, force)
+    with _opened(address, anchor) as opened:
+        _spare(path, file, opened, address)
+        entries = opened.history()
+        heading = _heading(opened)
+    _export(entries, path, file)
+    page = ledger_page.export_page(file, entries[-1])
+    _tell(heading | {"file": file, "entries": len(entries)}, page, as_json=as_json)
+
+
+def url_of(address: str | None) -> str:
+    """The URL of what ``--ledger`` names, which may be a plain path.
+
+    >>> url_of("runs/budget.db")
+    'sqlite:///runs/budget.db'
+    """
+    if not address:
+        raise Refusal(f"--ledger is missing; name one, as --ledger budget.db, or set ${VARIABLE}")
+    if "://" in address:
+        return address
+    if "?" in address:
+        raise Refusal(f"--ledger must name a file without a ?, got {address}; rename the file")
+    return f"sqlite:///{address}"
+
+
+def _opened(address: str | None, anchor: str | None) -> Ledger:
+    # SQLAlchemy comes with it: a refusal need not wait for that.
+    from tacit.ledger import Ledger
+
+    return Ledger(url_of(address), anchor=anchor, create=False)
+
+
+def _heading(opened: Ledger) -> dict[str, Any]:
+    return {"tacit": __version__, "ledger": opened.location, "head": str(opened.head)}
+
+
+def _tell(plain: Mapping[str, object], page: Iterable[RenderableType], *, as_json: bool) -> None:
+    if as_json:
+        say(json.dumps(plain, indent=2, allow_nan=False))
+        return
+    from tacit.cli.rendering import rendered
+
+    say(rendered(page))
+
+
+def _plain(entry: Entry) -> dict[str, object]:
+    return {
+        "number": entry.number,
+        "at": entry.at,
+        "budget": entry.budget,
+        "kind": entry.kind,
+        "data": entry.data,
+        "hash": entry.hash,
+    }
+
+
+def _draw(found: Account, picture: Path) -> None:
+    from tacit.reports.ledger_figure import write
+
+    try:
+        write(found, picture)
+    except OSError as error:
+        raise Refusal(f"--plot {picture} cannot be written: {error.strerror or error}") from None
+
+
+# ---- verify
+
+
+def _check_acceptance(accept: bool, reason: str | None) -> None:
+    if accept and not (reason or "").strip():
+        raise Refusal("--accept needs --reason; say why the anchor is not the newest entry's")
+    if reason is not None and not accept:
+        raise Refusal("--reason is for --accept; give both or none")
+
+
+def _verified(address: str | None, anchor: str | None) -> Verification:
+    from tacit.ledger import verify
+
+    found = verify(url_of(address), anchor=anchor)
+    if _unread(found):
+        raise Refusal(found.problems[0])
+    return found
+
+
+def _unread(found: Verification) -> bool:
+    """Whether the ledger could not be looked at, so that nothing is known to be wrong with it."""
+    if found.entries or len(found.problems) != 1:
+        return False
+    gone = any(word in found.problems[0] for word in ("there is no ledger", "is damaged"))
+    return found.anchored is None or not gone
+
+
+def _needs_anchor(found: Verification, address: str | None, anchor: str | None) -> bool:
+    """Whether the anchor is what is wrong, so that adopting can mend it."""
+    if found.anchored is None:
+        return True
+    try:
+        _opened(address, anchor).close()
+    except TamperedLedger:
+        return True
+    return False
+
+
+def _adopt(reason: str, address: str | None, anchor: str | None) -> None:
+    from tacit.ledger import Ledger
+
+    Ledger.adopt(url_of(address), reason=reason, anchor=anchor).close()
+
+
+def _verdict(found: Verification) -> dict[str, object]:
+    return {
+        "tacit": __version__,
+        "ledger": found.location,
+        "sound": found.ok,
+        "entries": found.entries,
+        "head": None if found.head is None else str(found.head),
+        "anchored": None if found.anchored is None else str(found.anchored),
+        "problems": list(found.problems),
+        "notes": list(found.notes),
+    }
+
+
+# ---- export
+
+
+def _target(file: str, force: bool) -> Path:
+    """Where to write: the file itself if FILE is a link, and never a folder or device."""
+    path = Path(file).resolve()
+    if path.exists() and not path.is_file():
+        raise Refusal(f"FILE must be a file, got {file}; name another one")
+    if path.exists() and not force:
+        raise Refusal(f"{file} exists; name another file, or overwrite it with --force")
+    return path
+
+
+def _spare(path: Path, file: str, opened: Ledger, address: str | None) -> None:
+    """Refuses to write over any file of the ledger itself, with or without --force."""
+    owned = [opened.anchor, Path(f"{opened.anchor}.lock"), Path(f"{opened.anchor}.new")]
+    if url_of(address).startswith("sqlite"):
+        database = url_of(address).partition(":///")[2]
+        owned += [Path(database + end) for end in ("", "-wal", "-shm", "-journal")]
+    if path in [one.resolve() for one in owned]:
+        raise Refusal(f"{file} belongs to the ledger itself; name another file")
+
+
+def _export(entries: Iterable[Entry], path: Path, file: str) -> None:
+    from tacit.reports.ledger_export import write
+
+    try:
+        write(entries, path)
+    except OSError as error:
+        raise Refusal(f"{file} cannot be written: {error.strerror or error}") from None

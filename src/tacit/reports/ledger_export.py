@@ -1,0 +1,47 @@
+"""A ledger as a file of JSON lines, from which anyone can check the chain without the database."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from tacit.ledger.entries import Entry
+
+
+def line_of(entry: Entry) -> str:
+    """One entry as one line of JSON: all of its columns, ``body`` as the text that is hashed."""
+    return json.dumps(asdict(entry), allow_nan=False)
+
+
+def write(entries: Iterable[Entry], path: Path) -> None:
+    """Writes ``entries`` to ``path``, one a line.
+
+    Guarantee:
+        The file ends up with all of the entries, on the disk, or as it was before, also after a
+        crash of the machine.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".tacit-") as folder:
+        written = os.path.join(folder, path.name)
+        with open(written, "w", encoding="ascii") as file:
+            file.writelines(f"{line_of(entry)}\n" for entry in entries)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(written, path)
+    if os.name == "posix":  # elsewhere a folder cannot be opened, nor need be
+        _sync(path.parent)
+
+
+def _sync(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
