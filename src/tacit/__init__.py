@@ -6,7 +6,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tacit import accounting, losses, training
+    from tacit import accounting, ledger, losses, training
+    from tacit.ledger.ledger import Ledger
     from tacit.statement import Statement
     from tacit.training.fitting import fit
     from tacit.training.performance import Performance
@@ -17,21 +18,24 @@ __version__ = "0.1.0"
 
 # Imported when first used: accounting must not cost the import of PyTorch.
 _HOME = {
+    "Ledger": "tacit.ledger.ledger",
     "Performance": "tacit.training.performance",
     "Plan": "tacit.training.plan",
     "Statement": "tacit.statement",
     "fit": "tacit.training.fitting",
     "private": "tacit.training.session",
 }
-_ROOMS = ("accounting", "losses", "training")
+_ROOMS = ("accounting", "ledger", "losses", "training")
 
 __all__ = [
+    "Ledger",
     "Performance",
     "Plan",
     "Statement",
     "__version__",
     "accounting",
     "fit",
+    "ledger",
     "losses",
     "private",
     "training",

@@ -375,9 +375,9 @@ def test_the_description_says_what_matters() -> None:
         ({"sampling": "poisson"}, "sampling must be Poisson.* got 'poisson'"),
         ({"sampling": FullBatch()}, r"sampling=FullBatch\(\) needs lot_size = examples = 1000"),
         ({"sampling": TruncatedPoisson(50)}, "sampling.largest must be above lot_size = 50"),
-        ({"noise": "secure"}, "noise='secure' is not available yet; use noise='fast'"),
-        ({"noise": "exact"}, "noise='exact' is not available yet"),
         ({"noise": "loud"}, "noise must be one of .* got 'loud'"),
+        ({"clip": 1e-13}, "clip must lie between 1e-12 and 1e12, got 1e-13"),
+        ({"clip": 1e13}, "clip must lie between 1e-12 and 1e12, got 10000000000000.0"),
     ],
 )
 def test_refusals_name_the_argument_and_its_value(changes: dict[str, Any], words: str) -> None:
@@ -400,7 +400,7 @@ def test_refusals_name_the_argument_and_its_value(changes: dict[str, Any], words
         ({"clip": None}, "clip .* got None"),
         ({"accountant": "gdp-clt"}, "accountant must prove a bound, got 'gdp-clt'"),
         ({"accountant": "magic"}, "accountant must be one of .* got 'magic'"),
-        ({"noise": "secure"}, "not available yet"),
+        ({"noise": "loud"}, "noise must be one of .* got 'loud'"),
     ],
 )
 def test_budgets_refuse_likewise(changes: dict[str, Any], words: str) -> None:

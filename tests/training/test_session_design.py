@@ -77,7 +77,7 @@ def test_nothing_happens_outside_the_context(statement: Any) -> None:
         statement(dp)
 
 
-def test_a_budget_waits_for_the_ledger() -> None:
+def test_a_budget_is_one_of_a_ledger() -> None:
     model = network()
-    with pytest.raises(InvalidArgument, match="budget must be None"):
+    with pytest.raises(InvalidArgument, match="budget must be a budget of a ledger"):
         tacit.private(model, sgd(model), plan(), data(), budget="ledger")  # type: ignore[arg-type]

@@ -589,3 +589,59 @@ def test_adapters_are_trained() -> None:
     assert float(first["up.weight"].norm()) > 1e-3
     assert float(second["down.weight"].norm()) > 1e-4
     assert all(torch.equal(v, base[k]) for k, v in model.base.state_dict().items())
+
+
+class Hidden(torch.autograd.Function):
+    """x·w by a function of the user's own, which no torch function mode sees."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        return x @ weight.T
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor]:
+        x, weight = ctx.saved_tensors
+        return grads[0] @ weight, grads[0].T @ x
+
+
+class WithHidden(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.secret = nn.Linear(WIDTH, 6), nn.Parameter(torch.randn(CLASSES, 6))
+
+    def forward(self, x: Tensor) -> Any:
+        return Hidden.apply(self.first(x), self.secret)
+
+
+def test_a_weight_in_an_operation_that_cannot_be_seen_is_refused() -> None:
+    with pytest.raises(UnsupportedModel, match="parameter secret enters the loss through an oper"):
+        train(WithHidden())
+
+
+class Moody(nn.Module):
+    """Takes another path for batches of the same shape, once it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, CLASSES)
+        self.short = False
+
+    def forward(self, x: Tensor) -> Any:
+        return self.last(x if self.short else self.first(x))
+
+
+def test_another_path_for_batches_of_the_same_shape_is_followed() -> None:
+    """What the first batches did is kept for speed; it must not be taken for granted."""
+    torch.manual_seed(1)
+    model = Moody()
+    optimizer = sgd(model)
+    grads = Grads(model, optimizer)
+    with session(model, optimizer=optimizer, plan=full(steps=4, noise_multiplier=1e-9)) as dp:
+        for lot in dp.lots():
+            model.short = lot.step == 3
+            whole_lot(dp, lot, cross_entropy(model))
+    usual, short = grads.steps[2], grads.steps[3]
+    assert usual["first.weight"].norm() > 1e-3
+    assert short["first.weight"].norm() < 1e-6  # noise alone: the layer was not used
+    assert short["last.weight"].norm() > 1e-3

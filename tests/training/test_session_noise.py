@@ -13,9 +13,11 @@ from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
 import tacit
+from tacit.training.grid import grid_step, noise_in_steps
 
 from .sessions import Grads, cross_entropy, data, network, plan, session, sgd, whole_lot
 
+KINDS = ("fast", "secure", "exact")
 WIDE = 1000  # a layer of 10^6 weights
 SIGMA, CLIP, LOT = 1.5, 2.0, 1e-6  # a lot of which nearly every draw is empty
 
@@ -36,9 +38,14 @@ def empty_steps(model: nn.Module, steps: int, **changed: Any) -> list[dict[str, 
     return [{name: value * LOT for name, value in one.items()} for one in grads.steps]
 
 
+@pytest.fixture(scope="module", params=KINDS)
+def kind(request: pytest.FixtureRequest) -> Any:
+    return request.param
+
+
 @pytest.fixture(scope="module")
-def million() -> Any:
-    return empty_steps(nn.Linear(WIDE, WIDE), 2)
+def million(kind: str) -> Any:
+    return empty_steps(nn.Linear(WIDE, WIDE), 2, noise=kind)
 
 
 def rejects(noise: Tensor, scale: float) -> bool:
@@ -49,20 +56,29 @@ def rejects(noise: Tensor, scale: float) -> bool:
     return not lower < statistic < upper
 
 
-def test_empty_lots_cost_a_step_and_noise_every_parameter(million: Any) -> None:
+def test_empty_lots_cost_a_step_and_noise_every_parameter(kind: str, million: Any) -> None:
     for step in million:
         assert step.keys() == {"weight", "bias"}
-        assert all(bool((value != 0).all()) for value in step.values())
+        # Whole steps are 0 now and then: of millions of values of a step, one in as many.
+        for value in step.values():
+            assert int((value == 0).sum()) <= (0 if kind == "fast" else 20)
 
 
-def test_the_standard_deviation_is_sigma_times_clip(million: Any) -> None:
+def test_the_standard_deviation_is_sigma_times_clip(kind: str, million: Any) -> None:
     noise = million[0]["weight"]
     scale = SIGMA * CLIP
     assert abs(float(noise.double().std()) / scale - 1) < 0.01
-    assert not rejects(noise, scale)
+    assert not rejects(noise, drawn_at(kind))
     assert rejects(noise, 0.97 * scale)
     assert rejects(noise, 1.03 * scale)
     assert rejects(noise, 0.99 * scale)
+
+
+def drawn_at(kind: str) -> float:
+    """σ·clip, with the 0.05 % that rounding the sum adds to it."""
+    entries = WIDE * WIDE + WIDE
+    in_steps = noise_in_steps(SIGMA * CLIP, CLIP, entries, rounded=True)
+    return in_steps * grid_step(CLIP, entries) if kind == "secure" else SIGMA * CLIP
 
 
 def test_the_noise_is_normal(million: Any) -> None:
@@ -110,11 +126,13 @@ def test_parameters_that_the_lot_does_not_touch_are_noised() -> None:
     assert bool((grads.steps[0]["table.weight"] != 0).all())
 
 
-def one_run(seed: int | None = None, *, reseed: bool = False, steps: int = 3) -> list[Tensor]:
+def one_run(
+    seed: int | None = None, *, kind: str = "fast", reseed: bool = False, steps: int = 3
+) -> list[Tensor]:
     model = network()
     optimizer = sgd(model)
     grads = Grads(model, optimizer)
-    chosen = plan(noise_multiplier=1.0, steps=steps)
+    chosen = plan(noise_multiplier=1.0, steps=steps, noise=kind)
     torch.manual_seed(0)
     with session(model, optimizer=optimizer, plan=chosen, unsafe_seed=seed) as dp:
         for lot in dp.lots():
@@ -125,9 +143,9 @@ def one_run(seed: int | None = None, *, reseed: bool = False, steps: int = 3) ->
     return [torch.cat([g.flatten() for g in step.values()]) for step in grads.steps]
 
 
-def test_manual_seed_has_no_say() -> None:
+def test_manual_seed_has_no_say(kind: str) -> None:
     """PEERS 9: seeding torch before every step must not repeat noise, within or across runs."""
-    one, other = one_run(reseed=True), one_run(reseed=True)
+    one, other = one_run(kind=kind, reseed=True), one_run(kind=kind, reseed=True)
     everything = [*one, *other]
     for at, first in enumerate(everything):
         for second in everything[at + 1 :]:
@@ -144,11 +162,11 @@ def test_the_session_does_not_disturb_torchs_own_generator() -> None:
     assert torch.equal(torch.rand(3), expected)
 
 
-def test_an_unsafe_seed_reproduces_and_says_so() -> None:
-    one, again, other = one_run(5), one_run(5), one_run(6)
+def test_an_unsafe_seed_reproduces_and_says_so(kind: str) -> None:
+    one, again, other = (one_run(seed, kind=kind) for seed in (5, 5, 6))
     assert all(torch.equal(a, b) for a, b in zip(one, again, strict=True))
     assert not any(torch.equal(a, b) for a, b in zip(one, other, strict=True))
-    noisy = plan(noise_multiplier=1.0)
+    noisy = plan(noise_multiplier=1.0, noise=kind)
     with session(plan=noisy, unsafe_seed=5) as dp:
         pass
     assert any("VOIDS THE GUARANTEE" in text for text in dp.statement(1e-5).assumptions)

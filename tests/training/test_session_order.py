@@ -158,7 +158,7 @@ def test_a_stepped_lot_cannot_be_iterated_again() -> None:
         assert list(lot) == []
         next(lots)
         assert list(lot) == []
-        whole_lot(dp, dp._lot, cross_entropy(dp.model))  # type: ignore[arg-type]
+        whole_lot(dp, dp._computation.lot, cross_entropy(dp.model))  # type: ignore[arg-type]
 
 
 def test_entering_twice_is_refused_and_entering_again_goes_on() -> None:
@@ -381,7 +381,7 @@ def test_exceptions_leave_nothing_behind_and_training_goes_on(where: str, precis
         handle.remove()
     assert traces(dp) == before
     assert dp.steps_taken == 0
-    assert not dp._total.sums
+    assert not dp._computation._total.sums
     with dp:
         for lot in dp.lots():
             whole_lot(dp, lot, cross_entropy(model))

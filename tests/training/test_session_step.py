@@ -19,6 +19,7 @@ from . import sessions
 from .sessions import (
     CLIP,
     EXAMPLES,
+    WIDTH,
     Grads,
     cross_entropy,
     data,
@@ -278,3 +279,20 @@ def test_the_noise_follows_the_clip_as_it_moves() -> None:
     assert clips[2] > clips[1] * 1.5 > clips[0] * 2
     for clip, values in zip(clips, grads.steps, strict=True):
         assert float(values["weight"].std()) * 1e-6 == pytest.approx(2.0 * clip, rel=0.02)
+
+
+def test_a_bound_in_double_precision_is_not_rounded_up() -> None:
+    """1.7 lies below the nearest single-precision number, which no unit may reach."""
+    torch.manual_seed(0)
+    model = network().double()
+    optimizer = sgd(model)
+    grads = Grads(model, optimizer)
+    clip = 1.7
+    chosen = plan(lot_size=1, examples=1, steps=2, clip=clip, noise_multiplier=1e-15)
+    one = TensorDataset(torch.randn(1, WIDTH).double() * 1e3, torch.zeros(1).long())
+    with tacit.private(model, optimizer, chosen, one) as dp:
+        for lot in dp.lots():
+            whole_lot(dp, lot, cross_entropy(model))
+    for step in grads.steps:
+        norm = math.sqrt(sum(float(g.double().square().sum()) for g in step.values()))
+        assert norm <= clip * (1 + 1e-10)

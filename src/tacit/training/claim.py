@@ -10,6 +10,7 @@ import torch
 from tacit import __version__
 from tacit.accounting.serialization import to_plain
 from tacit.statement import Statement
+from tacit.training.noise import ASSUMED, IN_WORDS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,13 +20,13 @@ if TYPE_CHECKING:
 _ASSUMPTIONS = (
     "the model and the loss treat the rows of a batch independently (checked on the first batch)",
     "the number of examples, the lot size and the number of steps are public",
-    "floating-point sums and Gaussian noise are taken for real ones",
     "sampling and noise come from the operating system's entropy, and nobody sees their state",
 )
 _SEEDED = "a fixed seed was used for sampling and noise: THIS VOIDS THE GUARANTEE"
 _NOT_PROMISED = (
     "anything about choices made with the same data outside of this plan, such as hyper-parameters",
     "anything that was printed or saved of the training data itself, such as losses",
+    "anything about how long a step takes, which depends on the data and on the noise",
     "that nothing can be inferred about a person from what the data say about everybody",
 )
 
@@ -56,23 +57,18 @@ def epsilon(plan: Plan, steps: int, delta: float) -> float:
 
 
 def statement(
-    plan: Plan, delta: float, steps_taken: int, last_step: int, *, unsafe: bool
+    plan: Plan, delta: float, steps_taken: int, run: Run, *, lost: int, ledger: str | None
 ) -> Statement:
-    """The claim for a run that took ``steps_taken`` steps and was to end at ``last_step``.
+    """The claim for a run that took ``steps_taken`` steps and was to end at ``run.last_step``.
 
     Guarantee:
-        A run that ended before ``last_step`` is charged to ``last_step``: when to stop may have
-        depended on what had been released.
+        A run that ended before its last step is charged to that: when to stop may have depended on
+        what had been released. So are ``lost`` steps, which attempts took whose results are gone.
     """
-    if steps_taken == plan.steps:
-        early = None
-    elif last_step < plan.steps:
-        early = f"the end after {last_step} steps was fixed in advance, and these are charged"
-    else:
-        early = "the whole plan is charged, since the moment to stop was not fixed in advance"
-    event = plan.event_after(last_step)
+    event = plan.event_after(run.last_step)
+    assumptions = (*_ASSUMPTIONS, ASSUMED[plan.noise])
     return Statement(
-        epsilon=epsilon(plan, last_step, delta),
+        epsilon=epsilon(plan, run.last_step, delta),
         delta=delta,
         adjacency=plan.adjacency,
         unit=plan.unit,
@@ -80,11 +76,25 @@ def statement(
         plan=plan.as_dict(),
         steps_planned=plan.steps,
         steps_taken=steps_taken,
-        stopped_early=early,
+        stopped_early=_early(plan, steps_taken, run.last_step, lost),
         sampling=type(plan.sampling).__name__,
-        noise=f"{plan.noise}: floating-point Gaussian noise from a generator of its own",
-        assumptions=(*_ASSUMPTIONS, _SEEDED) if unsafe else _ASSUMPTIONS,
+        noise=IN_WORDS[plan.noise],
+        assumptions=(*assumptions, _SEEDED) if run.unsafe else assumptions,
         not_promised=_NOT_PROMISED,
         tacit_version=__version__,
         torch_version=torch.__version__,
+        ledger=ledger,
     )
+
+
+def _early(plan: Plan, steps_taken: int, last_step: int, lost: int) -> str | None:
+    """Why the event is right although fewer steps than planned led to what is released."""
+    if steps_taken == plan.steps:
+        return None
+    if last_step < plan.steps:
+        early = f"the end after {last_step} steps was fixed in advance, and these are charged"
+    else:
+        early = "the whole plan is charged, since the moment to stop was not fixed in advance"
+    if lost:
+        early += f"; {lost} of the steps were charged to attempts that crashed or were rewound"
+    return early

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from torch.optim.lr_scheduler import LRScheduler
     from torch.utils.data import Dataset
 
+    from tacit.ledger import Budget, Reservation
     from tacit.statement import Statement
     from tacit.training.checkpoint import Stateful
     from tacit.training.loading import Collate
@@ -64,7 +65,7 @@ def fit(
     state: Mapping[str, Stateful] | None = None,
     save: str | os.PathLike[str] | None = None,
     resume: str | os.PathLike[str] | None = None,
-    budget: None = None,
+    budget: Budget | Reservation | None = None,
     groups: Sequence[int] | NDArray[np.int64] | None = None,
     collate: Collate | None = None,
     performance: Performance | None = None,

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from tacit.randomness import GaussianSource
     from tacit.training.checkpoint import Stateful
     from tacit.training.clipping.clipped import ClippedBatch
+    from tacit.training.noise import Noise
     from tacit.training.plan import Plan
 
 
@@ -34,7 +34,8 @@ class ClipState:
 
     def __init__(self, plan: Plan, shares: Sequence[float], device: torch.device) -> None:
         self._plan = plan
-        self._shares = torch.tensor(shares, dtype=torch.float32, device=device)
+        # In double precision: rounded up to single, a bound would lie above the plan's clip.
+        self._shares = torch.tensor(shares, dtype=torch.float64, device=device)
         self._style = plan.clipping if isinstance(plan.clipping, AdaptiveQuantile) else None
         self._clip = plan.clip
         self._centred: Tensor | None = None
@@ -69,14 +70,12 @@ class ClipState:
         """Takes what ``counted`` returned for the lot's count."""
         self._centred = centred
 
-    def end(self, source: GaussianSource) -> None:
+    def end(self, noise: Noise) -> None:
         """Releases the noisy count, if the style needs it, and moves the clip."""
         if self._style is None:
             return
-        noise = torch.empty(1, device=self._shares.device)
-        source.normal_(noise)
         exact = 0.0 if self._centred is None else float(self._centred)
-        noisy = exact + self._style.count_noise * float(noise)
+        noisy = noise.count(exact, self._style.count_noise)
         self._clip = self._style.next_clip(self._clip, noisy, self._plan.lot_size)
         self.bounds = self._shares * self._clip
 

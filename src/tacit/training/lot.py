@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tacit.training.session import Session
+    from tacit.training.computation import Computation
+    from tacit.training.plan import Plan
 
 
 @final
@@ -54,19 +55,22 @@ class Lot:
     not been passed to ``dp.backward``. How many units were drawn is private.
     """
 
-    def __init__(self, session: Session, step: int, units: NDArray[np.int64]) -> None:
-        self._session = session
+    def __init__(
+        self, computation: Computation, plan: Plan, step: int, units: NDArray[np.int64]
+    ) -> None:
+        self._computation = computation
+        self._plan = plan
         self._left = units
         self.step = step
 
     @property
     def epoch(self) -> float:
         """How many passes over the data the steps before this lot amount to."""
-        plan = self._session.plan
+        plan = self._plan
         return self.step * plan.lot_size / plan.examples
 
     def __iter__(self) -> Iterator[Any]:
-        return self._session._batches(self)
+        return self._computation.batches(self)
 
     @property
     def is_done(self) -> bool:

@@ -27,9 +27,8 @@ from tacit.training.sampling import FullBatch, Poisson, Sampling, TruncatedPoiss
 from tacit.training.styles import AdaptiveQuantile, Flat, PerGroup, Style
 
 Unit = Literal["example", "user"]
-Noise = Literal["fast"]
+Noise = Literal["fast", "secure", "exact"]
 
-_LATER_NOISES = ("secure", "exact")
 _FLAT = Flat()
 _KINDS = {kind.__name__: kind for kind in (*get_args(Style), *get_args(Sampling))}
 
@@ -58,11 +57,16 @@ class Plan:
         clipping: One of the styles of ``tacit.training.styles``.
         sampling: ``Poisson()``, ``FullBatch()`` or ``TruncatedPoisson(largest)``. Left out, it is
             the full batch if ``lot_size`` equals ``examples``, else Poisson.
-        noise: ``"fast"``: floating-point Gaussian noise from a generator of its own.
+        noise: ``"fast"``: floating-point noise from a statistical generator. ``"secure"``: the sum
+            is rounded to a grid and gets integer noise from cryptographic bits, so that no low bit
+            of a parameter tells anything. ``"exact"``: each gradient is rounded as well and sums
+            are integers, so that neither order nor batch size can change a bit; units are then
+            computed one by one.
 
     Guarantee:
         A run that samples, clips and adds noise as above releases no more than ``event``.
-        ``noise="fast"`` takes floating-point numbers for real ones.
+        ``noise="fast"`` takes floating-point numbers for real ones, ``"secure"`` floating-point
+        sums, ``"exact"`` nothing of that kind.
 
     >>> plan = Plan(examples=60_000, lot_size=600, steps=10_000, noise_multiplier=4.0, clip=4.0)
     >>> plan.sample_rate, plan.noise_scale, round(plan.epsilon(delta=1e-5), 7)
@@ -269,12 +273,21 @@ def _clip(clip: float | None, style: Style) -> float:
                 f"clip follows from the bounds of PerGroup and is {style.clip:.6g} here, "
                 f"got {clip!r}; leave it out"
             )
-        return style.clip
+        return _in_reach(style.clip)
     if clip is None:
         raise InvalidArgument(
             "clip must be a positive finite number, got None; it is left out with PerGroup only"
         )
-    return positive("clip", clip)
+    return _in_reach(positive("clip", clip))
+
+
+def _in_reach(clip: float) -> float:
+    """Gradients are in single precision: norms far below or above these would be 0 or infinite."""
+    if not 1e-12 <= clip <= 1e12:
+        raise InvalidArgument(
+            f"clip must lie between 1e-12 and 1e12, got {clip!r}; scale the loss instead"
+        )
+    return clip
 
 
 def _examples_per_user(cap: int | None, unit: str) -> int | None:
@@ -312,8 +325,6 @@ def _sampling(sampling: Sampling | None, lot_size: float, examples: int) -> Samp
 
 
 def _check_noise(noise: str) -> None:
-    if noise in _LATER_NOISES:
-        raise InvalidArgument(f"noise={noise!r} is not available yet; use noise='fast'")
     if noise not in get_args(Noise):
         raise InvalidArgument(f"noise must be one of {get_args(Noise)}, got {noise!r}")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
@@ -10,16 +10,13 @@ import torch
 from torch import nn
 
 from tacit._validation import open_probability, whole
-from tacit.errors import InvalidArgument, ProtocolError
-from tacit.randomness import GaussianSource, SystemStream, UnsafeSeededStream
-from tacit.training import claim, losses_check
-from tacit.training.accumulation import Accumulator
-from tacit.training.batching import BatchSizer
+from tacit.errors import InvalidArgument, LedgerError, ProtocolError
+from tacit.randomness import UnsafeSeededStream, fresh_stream
+from tacit.training import charging, claim
 from tacit.training.checkpoint import read, restore, write
 from tacit.training.clipping.engine import Engine
-from tacit.training.cutting import Cutter
+from tacit.training.computation import Computation
 from tacit.training.explanation import explanation
-from tacit.training.forward import Forward
 from tacit.training.grouping import ClipState, parameter_groups
 from tacit.training.guards import (
     Guard,
@@ -28,19 +25,13 @@ from tacit.training.guards import (
     private_parameters,
 )
 from tacit.training.loading import check_dataset, make_loader
-from tacit.training.lot import Batch, Lot
-from tacit.training.noise import noisy_means
+from tacit.training.lot import Lot
+from tacit.training.noise import check_noise, entries_of, noise_for
 from tacit.training.performance import Performance
 from tacit.training.sampling import LotSampler
 from tacit.training.styles import Automatic
 from tacit.training.units import Units
-from tacit.training.verification import (
-    Verification,
-    Verifier,
-    copied,
-    random_state,
-    set_random_state,
-)
+from tacit.training.verification import Verification, Verifier
 
 if TYPE_CHECKING:
     import os
@@ -52,13 +43,12 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
     from torch.utils.data import Dataset
 
+    from tacit.ledger import Budget, Reservation
+    from tacit.randomness import Stream
     from tacit.statement import Statement
     from tacit.training.checkpoint import Stateful
-    from tacit.training.clipping.clipped import ClippedBatch
     from tacit.training.loading import Collate
     from tacit.training.plan import Plan
-
-_MOST_TRIES = 3  # of a batch of one unit that a loop leaves without backward
 
 
 def private(
@@ -66,7 +56,7 @@ def private(
     optimizer: Optimizer | Sequence[Optimizer],
     plan: Plan,
     dataset: Dataset[Any],
-    budget: None = None,
+    budget: Budget | Reservation | None = None,
     *,
     groups: Sequence[int] | NDArray[np.int64] | None = None,
     state: Mapping[str, Stateful] | None = None,
@@ -83,7 +73,9 @@ def private(
         optimizer: One or several first-order optimizers; their parameters are the private ones.
         plan: What is sampled, clipped, noised and charged.
         dataset: Map-style, with as many examples as the plan says.
-        budget: A budget of the ledger, which is charged before anything is released.
+        budget: A budget of a ledger: the plan is reserved in it whole, before the first step, and
+            its steps are charged before they are sampled. Or one of its reservations, to go on with
+            after a crash that came before the first checkpoint.
         groups: The user of each example, for a plan with ``unit="user"``.
         state: What else belongs into a checkpoint: schedulers, averages of the weights.
         resume: A checkpoint of ``dp.save`` to go on from.
@@ -96,7 +88,8 @@ def private(
 
     Guarantee:
         What leaves through the parameters is the plan's event, as long as the model treats rows
-        independently, which is checked on the first batch and refused otherwise.
+        independently, which is checked on the first batch and refused otherwise. With a budget,
+        no step is taken that is not in the ledger, over all crashes and resumed runs.
 
     >>> import tacit, torch
     >>> data = torch.utils.data.TensorDataset(torch.randn(100, 3), torch.randint(2, (100,)))
@@ -112,14 +105,13 @@ def private(
     >>> dp.steps_taken, round(dp.spent(delta=1e-3), 3)
     (5, 0.31)
     """
-    if budget is not None:
-        raise InvalidArgument(f"budget must be None until there is a ledger, got {budget!r}")
     optimizers = (optimizer,) if isinstance(optimizer, torch.optim.Optimizer) else tuple(optimizer)
     return Session(
         model,
         optimizers,
         plan,
         dataset,
+        budget,
         groups=groups,
         state=dict(state or {}),
         resume=resume,
@@ -143,6 +135,7 @@ class Session:
         optimizers: tuple[Optimizer, ...],
         plan: Plan,
         dataset: Dataset[Any],
+        budget: Budget | Reservation | None,
         *,
         groups: Sequence[int] | NDArray[np.int64] | None,
         state: dict[str, Stateful],
@@ -161,50 +154,45 @@ class Session:
         check_modules(model)
         self.plan, self.model, self.optimizers = plan, model, optimizers
         self.steps_taken = 0
+        if budget is not None and unsafe_seed is not None:
+            raise InvalidArgument(
+                f"unsafe_seed={unsafe_seed!r} voids the guarantee, so nothing can be charged for "
+                "it; leave out the seed or the budget"
+            )
+        lease = None if performance.lease == "auto" else performance.lease
+        self._charges = charging.Charges(budget, lease)
         self._run = claim.Run(_last_step(plan, stop_after), unsafe=unsafe_seed is not None)
         self._parameters = private_parameters(model, optimizers)
         self._state = state
         self._device = next(iter(self._parameters.values())).device
         group, shares = parameter_groups(plan, self._parameters)
         self._clip = ClipState(plan, shares, self._device)
-        stability = plan.clipping.stability if isinstance(plan.clipping, Automatic) else None
-        on_gpu = self._device.type == "cuda"
-        compiled = on_gpu if performance.compile is None else performance.compile
-        self._engine = Engine(
-            self._parameters,
-            group,
-            stability=stability,
-            constants=[buffer for buffer in model.buffers() if buffer is not None],
-            compiled=compiled,
-        )
-        self._sizer = BatchSizer(plan, performance.batch, self._device, padded=compiled)
-        self._loader = make_loader(
-            dataset, self._device, collate, performance.workers, performance.pin_memory
-        )
+        check_noise(plan, entries_of(self._parameters))
+        compiled = _compiled(plan, performance, self._device)
+        self._engine = _engine(plan, model, self._parameters, group, compiled=compiled)
         self._verifier = Verifier(model, self._parameters)
-        self._forward = Forward(
-            self._engine, self._verifier, performance, self._device, compiled=compiled
-        )
-        self._total = Accumulator(self._engine, same_weights=plan.unit == "example")
         self._guard: Guard | None = None
-        self._lot: Lot | None = None
-        self._batch: Batch | None = None  # the one that waits for dp.backward()
-        self._tried: Batch | None = None  # the one that is being loaded or computed
-        self._stuck = 0
         if resume is not None:
-            self._resume(resume, stop_after)
+            self._resume(resume, stop_after, budget)
         # A resumed run draws anew; a seed must not bring the first draws back either.
         seed = None if unsafe_seed is None else (unsafe_seed, self.steps_taken)
         self._sampler = LotSampler(plan, _stream(seed, "sampling"))
+        loader = make_loader(
+            dataset, self._device, collate, performance.workers, performance.pin_memory
+        )
         units = Units(plan, groups, _stream(seed, "users"))
-        self._cutter = Cutter(units, self._sizer, plan.examples, compiled=compiled)
-        self._source = GaussianSource(self._device, _stream(seed, "noise"))
+        self._computation = Computation(
+            plan, self._engine, self._verifier, self._clip, loader, units, performance,
+            self._device, compiled=compiled,
+        )  # fmt: skip
+        self._noise = noise_for(plan.noise, _stream(seed, "noise"), self._device)
 
     # ---- the context
 
     def __enter__(self) -> Session:
         if self._guard is not None:
             raise ProtocolError("this private context is already entered; make a new one")
+        self._charges.begin(self.plan, self._run.last_step, self.steps_taken)
         self._guard = Guard(self.model, self._parameters, self.optimizers)
         return self
 
@@ -214,15 +202,16 @@ class Session:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._forward.end()
-        self._engine.recorder.clear()
-        guard, unfinished = self._guard, self._lot
-        self._guard = self._lot = self._batch = self._tried = None
-        self._total.clear()
+        guard, unfinished = self._guard, self._computation.lot
+        self._guard = None
+        self._computation.leave()
         if guard is not None:
             guard.close()
         if kind is not None:
+            with suppress(LedgerError):  # what is not given back stays charged; the error tells
+                self._charges.close()
             return
+        self._charges.close()
         if unfinished is not None:
             raise ProtocolError(f"lot {unfinished.step} was left without dp.step()")
         if guard is not None:
@@ -249,16 +238,22 @@ class Session:
     # ---- a step
 
     def lots(self) -> Iterator[Lot]:
-        """The lots that are left of the plan, each a fresh sample; ends when the plan is spent."""
+        """The lots that are left of the plan, each a fresh sample; ends when the plan is spent.
+
+        Guarantee:
+            With a budget, the step is in the ledger before its lot is sampled. What a crashed or
+            rewound run was granted counts: the lots end that many steps early.
+        """
         while self.steps_taken < self._run.last_step:
             self._entered().check_parameters()
             if self._verifier.watches:
                 check_modules(self.model)
             self._between_lots("a new lot")
-            lot = Lot(self, self.steps_taken, self._sampler.draw())
-            self._begin(lot)
+            if not self._charges.take():
+                return
+            lot = self._lot(self._sampler.draw())
             yield lot
-            if self._lot is lot:
+            if self._computation.lot is lot:
                 raise ProtocolError(f"lot {lot.step} was left without dp.step()")
 
     def backward(self, losses: Tensor) -> None:
@@ -267,24 +262,8 @@ class Session:
         Guarantee:
             No unit adds more than the plan's clip to the sum, whatever its loss is.
         """
-        guard, batch = self._entered(), self._batch
-        if batch is None or self._lot is None:
-            raise ProtocolError(
-                "dp.backward() belongs into `for batch in lot`, once for each batch"
-            )
-        losses_check.check(losses, len(batch.rows))
-        self._forward.stop()
-        guard.check_buffers()
-        guard.check_parameters()
-        result = self._total.clipped(losses, batch, self._clip.bounds)
-        if self._verifier.watches:
-            self._verify(batch, losses, result)
-        else:
-            self._count_in(batch, result)
-        self._batch = self._tried = None
-        self._stuck = 0
-        if not batch.replaced:
-            self._sizer.after(len(batch.rows))
+        guard = self._entered()
+        self._computation.backward(losses, guard)
 
     def accumulate(self, lot: Lot, losses: Callable[[Any], Tensor]) -> None:
         """Runs ``losses`` on every batch of ``lot`` and passes them to ``backward``.
@@ -297,7 +276,7 @@ class Session:
                     self.backward(losses(batch))
             except torch.OutOfMemoryError:
                 # Halved as the loop starts again, when the traceback no longer holds activations.
-                if self._tried is None or len(self._tried.units) == 1:
+                if not self._computation.can_shrink:
                     raise
 
     def step(self) -> None:
@@ -307,30 +286,28 @@ class Session:
             The step is counted before its noise is drawn. The noise is fresh, and covers every
             entry of every private parameter, whether or not the lot touched it.
         """
-        guard, lot = self._entered(), self._lot
+        guard, lot = self._entered(), self._computation.lot
         if lot is None:
             raise ProtocolError(
                 "dp.step() without a lot: each lot of dp.lots() is stepped once, and none after "
                 "the plan is spent"
             )
-        self._forward.end()
-        if not lot.is_done:
+        if not self._computation.stopped(lot):
             raise ProtocolError(
                 f"lot {lot.step} has batches that were not passed to dp.backward(); iterate over "
                 "the whole lot before dp.step()"
             )
         guard.check_parameters()
-        self._lot = None
+        sums = self._computation.finished()
         self.steps_taken += 1
-        means = noisy_means(
+        means = self._noise.means(
             self._parameters,
-            self._total.sums,
-            self._source,
+            sums,
+            clip=self._clip.sensitivity,
             scale=self._clip.noise_scale,
             lot_size=self.plan.lot_size,
         )
-        self._total.clear()
-        self._clip.end(self._source)
+        self._clip.end(self._noise)
         self._update(means, guard)
 
     def _update(self, means: dict[str, Tensor], guard: Guard) -> None:
@@ -348,17 +325,31 @@ class Session:
 
     # ---- what is known of the run
 
+    @property
+    def steps_lost(self) -> int:
+        """Steps that were charged to attempts whose results are gone; 0 without a budget."""
+        return self._charges.lost
+
     def spent(self, delta: float) -> float:
-        """ε of the steps taken so far, as if their number had been fixed in advance."""
-        if self.steps_taken == 0:
+        """ε of the steps taken so far, as if their number had been fixed in advance.
+
+        Steps that were lost in a crash count; those that are only leased do not.
+        """
+        steps = self.steps_taken + self.steps_lost
+        if steps == 0:
             open_probability("delta", delta)
             return 0.0
-        return claim.epsilon(self.plan, self.steps_taken, delta)
+        return claim.epsilon(self.plan, steps, delta)
 
     def statement(self, delta: float) -> Statement:
         """The claim: ε of the whole plan, or of ``stop_after`` steps if fixed in advance."""
         return claim.statement(
-            self.plan, delta, self.steps_taken, self._run.last_step, unsafe=self._run.unsafe
+            self.plan,
+            delta,
+            self.steps_taken,
+            self._run,
+            lost=self.steps_lost,
+            ledger=self._charges.describe(),
         )
 
     def explain(self) -> str:
@@ -378,18 +369,18 @@ class Session:
         self._between_lots("dp.verify(losses)")
         self._verifier.arm()
         count = min(self.plan.examples, 8)
-        lot = Lot(self, self.steps_taken, np.arange(count, dtype=np.int64))
-        self._begin(lot)
+        lot = self._lot(np.arange(count, dtype=np.int64))
         try:
             self.accumulate(lot, losses)
         finally:
-            self._forward.end()
-            self._lot = self._batch = self._tried = None
-            self._total.clear()
+            self._computation.leave()
         return self._verifier.report
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes model, optimizers, ``state``, plan and step count, between lots; no seed."""
+        """Writes model, optimizers, ``state``, plan and step count, between lots; no seed.
+
+        With a budget it also writes where the charge is, and the newest entry of the ledger.
+        """
         self._between_lots("dp.save()")
         if self._guard is not None:
             self._guard.check_parameters()
@@ -403,15 +394,17 @@ class Session:
         )
 
     def _own_state(self) -> dict[str, Stateful]:
-        return {"tacit run": self._run, **self._clip.state()}
+        return {"tacit run": self._run, **self._clip.state(), **self._charges.state()}
 
-    def _resume(self, path: str | os.PathLike[str], stop_after: int | None) -> None:
+    def _resume(self, path: str | os.PathLike[str], stop_after: int | None, budget: object) -> None:
         checkpoint = read(path)
         if checkpoint.plan_json != self.plan.to_json():
             raise InvalidArgument(
                 f"the checkpoint {path} belongs to another plan; resume with the plan it was "
                 "started with"
             )
+        held = checkpoint.state.get(charging.STATE)
+        charging.check_resumable(None if held is None else held.values, budget, path)
         run = checkpoint.state.get("tacit run")
         last = None if run is None else run.values.get("last_step")
         if stop_after is not None and last is not None and last != stop_after:
@@ -427,91 +420,13 @@ class Session:
         )
         self.steps_taken = checkpoint.steps_taken
 
-    # ---- batches
-
-    def _begin(self, lot: Lot) -> None:
-        self._lot = lot
-        self._total.clear()
-        self._batch = self._tried = None
-        self._clip.begin()
-
-    def _batches(self, lot: Lot) -> Iterator[Any]:
-        """The batches of ``lot`` that are left; one that is watched is repeated as a probe."""
-        self._forward.end()
-        self._after_leaving_early()
-        verifier, cutter = self._verifier, self._cutter
-        while not lot.is_done:
-            size = cutter.size(lot, watched=verifier.watches)
-            batches = cutter.cut(lot, watched=verifier.watches)
-            before = random_state() if verifier.watches else None
-            loads = self._loader.batches([batch.rows for batch in batches])
-            for batch in batches:
-                self._tried = batch
-                data = next(loads)
-                kept = copied(data) if verifier.watches else None
-                yield from self._one(lot, batch, data)
-                if verifier.wants_probe:
-                    set_random_state(before)
-                    for probe, changed in cutter.probes(batch, kept, self._loader):
-                        self._tried = probe
-                        yield from self._one(lot, probe, changed)
-                if cutter.size(lot, watched=verifier.watches) != size:
-                    break  # what is left is cut anew
-
-    def _one(self, lot: Lot, batch: Batch, data: Any) -> Iterator[Any]:
-        """Yields one batch and records the forward pass that the caller runs on it."""
-        if lot is not self._lot:
-            raise ProtocolError(f"lot {lot.step} is over; iterate over the lot at hand")
-        self._sizer.before()
-        self._batch = batch
-        self._forward.begin(batch, data)
-        try:
-            yield data
-        finally:
-            self._forward.end()
-        if self._batch is not None:
-            raise ProtocolError("a batch of the lot was not passed to dp.backward()")
-
-    def _after_leaving_early(self) -> None:
-        """A loop that starts again, with a batch left over, goes on with smaller batches."""
-        if self._verifier.watches:
-            self._verifier.arm()
-        tried, self._tried, self._batch = self._tried, None, None
-        if tried is None:
-            return
-        self._engine.recorder.clear()
-        if self._device.type == "cuda":
-            torch.cuda.empty_cache()
-        if not self._sizer.shrink(tried.padded_units, tried.per_unit):
-            self._stuck += 1
-        if self._stuck > _MOST_TRIES:
-            raise ProtocolError(
-                "a batch of one unit was left again and again without dp.backward(); if memory "
-                "ran out, it is too small for this model"
-            )
-
-    def _verify(self, batch: Batch, losses: Tensor, result: ClippedBatch) -> None:
-        """A watched batch counts once its repetition has agreed with it."""
-        verifier, clip = self._verifier, self._clip.sensitivity
-        if not batch.replaced:
-            verifier.first(batch, losses, result, self._engine.structure, clip)
-            if not verifier.wants_probe:
-                self._count_in(batch, result)
-                if self._sizer.units(self.plan.views) == 1:
-                    verifier.rest()  # no batch will ever hold two units
-        elif verifier.compare(batch, losses, result, clip):
-            self._count_in(*verifier.passed())
-
-    def _count_in(self, batch: Batch, result: ClippedBatch) -> None:
-        """Adds a batch to the sums and takes it off the lot, or neither if memory runs out."""
-        lot, units = self._lot, len(batch.units)
-        assert lot is not None
-        centred = self._clip.counted(result, units)
-        self._total.add(result, last=len(lot._take(units + 1)) == units)
-        self._clip.keep(centred)
-        lot._drop(units)
-
     # ---- order
+
+    def _lot(self, units: NDArray[np.int64]) -> Lot:
+        """A lot of these units, as the one at hand."""
+        lot = Lot(self._computation, self.plan, self.steps_taken, units)
+        self._computation.begin(lot)
+        return lot
 
     def _entered(self) -> Guard:
         if self._guard is None:
@@ -519,10 +434,32 @@ class Session:
         return self._guard
 
     def _between_lots(self, what: str) -> None:
-        if self._lot is not None:
-            raise ProtocolError(
-                f"{what} comes between lots; lot {self._lot.step} waits for dp.step()"
-            )
+        lot = self._computation.lot
+        if lot is not None:
+            raise ProtocolError(f"{what} comes between lots; lot {lot.step} waits for dp.step()")
+
+
+def _engine(
+    plan: Plan,
+    model: nn.Module,
+    parameters: Mapping[str, nn.Parameter],
+    group: Mapping[str, int],
+    *,
+    compiled: bool,
+) -> Engine:
+    return Engine(
+        parameters,
+        group,
+        stability=plan.clipping.stability if isinstance(plan.clipping, Automatic) else None,
+        constants=[buffer for buffer in model.buffers() if buffer is not None],
+        compiled=compiled,
+    )
+
+
+def _compiled(plan: Plan, performance: Performance, device: torch.device) -> bool:
+    if plan.noise == "exact":
+        return False  # compiled code rounds in another way than the first, uncompiled unit
+    return device.type == "cuda" if performance.compile is None else performance.compile
 
 
 def _last_step(plan: Plan, stop_after: int | None) -> int:
@@ -533,8 +470,8 @@ def _last_step(plan: Plan, stop_after: int | None) -> int:
     return stop_after
 
 
-def _stream(seed: tuple[int, int] | None, purpose: str) -> SystemStream | UnsafeSeededStream:
+def _stream(seed: tuple[int, int] | None, purpose: str) -> Stream:
     if seed is None:
-        return SystemStream()
+        return fresh_stream(purpose)
     number, steps = seed
     return UnsafeSeededStream(number, f"{purpose} from step {steps}" if steps else purpose)

@@ -1,0 +1,188 @@
+"""A run and the budget that it is charged to: reserved whole, leased step by step, found again."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, final
+
+from tacit.errors import CheckpointError, InvalidArgument, TamperedLedger
+from tacit.statement import rounded_up
+from tacit.training.leasing import Lease
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tacit.ledger import Budget, Reservation
+    from tacit.training.checkpoint import Stateful
+    from tacit.training.plan import Plan
+
+STATE = "tacit ledger"
+
+
+@final
+class Charges:
+    """What a run may still do: everything its plan says, or what its budget grants.
+
+    ``begin`` reserves the plan, or goes on with the reservation of a checkpoint; ``take`` comes
+    before each lot is sampled; ``close`` gives back what was granted and not used.
+    """
+
+    def __init__(self, budget: Budget | Reservation | None, lease: int | None) -> None:
+        self._budget, self._reservation = _parts(budget)
+        self._size = lease
+        self._lease: Lease | None = None
+        self._taken = 0
+        self.lost = 0  # steps that were charged to attempts whose results are gone
+
+    def begin(self, plan: Plan, last_step: int, steps_taken: int) -> None:
+        """Makes sure that the steps from ``steps_taken`` on are reserved.
+
+        Guarantee:
+            The whole plan is in the ledger, synced, when this returns. A reservation that was
+            granted more steps than ``steps_taken`` has lost the others for good.
+        """
+        if self._budget is None:
+            return
+        if self._reservation is None:
+            self._reservation = self._reserved(plan, last_step)
+        else:
+            self._budget.ledger.refresh()  # others may have gone on with it meanwhile
+            self._check_same(plan, last_step)
+        self._taken = steps_taken
+        self.lost = self._reservation.granted - steps_taken
+        self._lease = Lease(self._reservation, self._size)
+
+    def take(self) -> bool:
+        """Charges one more step; False if the budget grants none."""
+        if self._budget is None:
+            return True
+        assert self._lease is not None  # between begin and close
+        assert self._reservation is not None
+        if self._lease.take():
+            self._taken += 1
+            return True
+        self.lost = self._reservation.granted - self._taken  # all that others took meanwhile, too
+        return False
+
+    def close(self) -> None:
+        """Gives back what was granted and not used; harmless a second time."""
+        lease, self._lease = self._lease, None
+        if lease is not None:
+            lease.close()
+
+    # ---- checkpoints and statements
+
+    def state(self) -> dict[str, Stateful]:
+        """What a checkpoint must hold of the ledger: nothing, if there is none."""
+        return {} if self._budget is None else {STATE: self}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the charge is, and the newest entry: an older copy of the ledger has it not."""
+        budget, reservation = self._budget, self._reservation
+        assert budget is not None
+        return {
+            "ledger": budget.ledger.identity,
+            "budget": budget.name,
+            "reservation": None if reservation is None else reservation.number,
+            "head": str(budget.ledger.head),
+        }
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], /) -> None:
+        """Goes on with the reservation of a checkpoint that ``check_resumable`` let pass."""
+        number = state_dict["reservation"]
+        if number is not None:
+            assert self._budget is not None
+            self._reservation = self._budget.reservation(int(number))
+
+    def describe(self) -> str | None:
+        """Where the charge is, for a statement; None without a budget."""
+        budget, reservation = self._budget, self._reservation
+        if budget is None or reservation is None:
+            return None
+        charged = f"ε = {rounded_up(reservation.epsilon)} at δ = {reservation.delta:.6g}"
+        return (
+            f"reservation {reservation.number} ({charged}) of the budget {budget.name!r} "
+            f"(ε = {budget.epsilon:g}, δ = {budget.delta:g} in all, composition "
+            f"{budget.composition!r}) in {budget.ledger.location}, head {budget.ledger.head}"
+        )
+
+    # ---- reserving
+
+    def _reserved(self, plan: Plan, last_step: int) -> Reservation:
+        from tacit.ledger import Release  # noqa: PLC0415 - only those who keep a ledger
+
+        assert self._budget is not None
+        release = Release(plan.event_after(last_step), plan.adjacency, plan.unit)
+        return self._budget.reserve(
+            release, steps=last_step, label="training", detail=_detail(plan, last_step)
+        )
+
+    def _check_same(self, plan: Plan, last_step: int) -> None:
+        assert self._reservation is not None
+        if self._reservation.state.detail != _detail(plan, last_step):
+            raise InvalidArgument(
+                f"budget must hold a reservation of this plan, got {self._reservation!r}, which is "
+                "of another one or of another stop_after"
+            )
+
+
+def check_resumable(held: Mapping[str, Any] | None, budget: object, path: object) -> None:
+    """Refuses to go on with a charged run without its budget, or with an uncharged one in one.
+
+    Guarantee:
+        The ledger holds the newest entry that the checkpoint knows: it is not an older copy.
+    """
+    if held is None and budget is not None:
+        raise InvalidArgument(
+            f"the checkpoint {path} is of a run without a budget: its steps were never charged, "
+            "and cannot be now; go on without budget=, or start anew with it"
+        )
+    if held is None:
+        return
+    if set(held) != {"ledger", "budget", "reservation", "head"}:
+        raise CheckpointError(f"the checkpoint {path} does not say where its run is charged")
+    if budget is None:
+        raise InvalidArgument(
+            f"the checkpoint {path} is of a run that is charged to the budget {held['budget']!r}; "
+            "pass budget=, so that the steps to come are counted"
+        )
+    _check_ledger(held, *_parts(budget))
+
+
+def _check_ledger(
+    held: Mapping[str, Any], budget: Budget | None, reservation: Reservation | None
+) -> None:
+    assert budget is not None
+    ledger, number = budget.ledger, held["reservation"]
+    place = f"reservation {number} of {held['budget']!r}"
+    if (held["ledger"], held["budget"]) != (ledger.identity, budget.name):
+        raise InvalidArgument(
+            f"budget must be the one that the checkpoint's run is charged to ({place} in the "
+            f"ledger {held['ledger']}), got {budget.name!r} of {ledger.identity}"
+        )
+    if not ledger.contains(str(held["head"])):
+        raise TamperedLedger(
+            f"the ledger {ledger.location} does not hold entry {held['head']}, which the "
+            "checkpoint names: an older copy was put back; bring the newest one back"
+        )
+    if number is not None and reservation is not None and reservation.number != number:
+        raise InvalidArgument(f"budget must be {place}, as in the checkpoint, got {reservation!r}")
+
+
+def _parts(budget: object) -> tuple[Budget | None, Reservation | None]:
+    if budget is None:
+        return None, None
+    from tacit.ledger import Budget, Reservation  # noqa: PLC0415 - only those who keep a ledger
+
+    if isinstance(budget, Reservation):
+        return budget.budget, budget
+    if isinstance(budget, Budget):
+        return budget, None
+    raise InvalidArgument(
+        "budget must be a budget of a ledger, ledger.open(name, epsilon, delta), or a reservation "
+        f"of one to go on with, got {budget!r}"
+    )
+
+
+def _detail(plan: Plan, last_step: int) -> dict[str, Any]:
+    return {"plan": json.loads(plan.to_json()), "last_step": last_step}
