@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import os
 import pickle
 import subprocess
 import sys
@@ -14,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from scipy.stats import binom, chi2, kstest, norm
 
-from tacit.errors import InvalidArgument
+from tacit.errors import InvalidArgument, ProtocolError
 from tacit.randomness import GaussianSource, SystemStream, UnsafeSeededStream
 from tacit.randomness.gaussian import _box_muller
 
@@ -220,3 +221,17 @@ def test_no_word_gives_noise_of_exactly_zero_or_infinity():
     for numbers in _box_muller(np.array(words, dtype=np.uint64)):
         assert bool(numbers.isfinite().all())
         assert bool((numbers != 0).all())
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
+def test_a_forked_child_cannot_draw_its_parents_noise() -> None:
+    source = GaussianSource(torch.device("cpu"), SystemStream())
+    child = os.fork()
+    if child == 0:
+        try:
+            source.normal_(torch.empty(3))
+        except ProtocolError:
+            os._exit(7)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    source.normal_(torch.empty(3))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+import os
 from typing import TYPE_CHECKING, NoReturn, final
 
 import numpy as np
 
-from tacit.errors import InvalidArgument
+from tacit.errors import InvalidArgument, ProtocolError
 
 if TYPE_CHECKING:
     import torch
@@ -25,7 +26,7 @@ class GaussianSource:
     On the CPU they come from NumPy's Philox-4x64 under a key of 128 bits, elsewhere from the
     device's own counter-based generator under a seed of 64 bits; key and seed are taken from
     ``stream``, used once, and never shown. ``torch.manual_seed`` has no effect on either. A source
-    cannot be copied or pickled: its noise would be drawn twice.
+    cannot be copied or pickled, nor used in a forked process: its noise would be drawn twice.
 
     Guarantee:
         No number is used twice. The numbers are floating-point ones from a statistical generator:
@@ -40,10 +41,11 @@ class GaussianSource:
     True
     """
 
-    __slots__ = ("_device", "_host", "_native")
+    __slots__ = ("_device", "_home", "_host", "_native")
 
     def __init__(self, device: torch.device, stream: Stream) -> None:
         self._device = device
+        self._home = os.getpid()
         self._host: np.random.Philox | None = None
         self._native: torch.Generator | None = None
         if device.type == "cpu":
@@ -59,6 +61,11 @@ class GaussianSource:
         """Fills a float32 or float64 tensor with independent N(0, scale²) numbers."""
         import torch  # noqa: PLC0415
 
+        if os.getpid() != self._home:
+            raise ProtocolError(
+                "a forked process cannot go on with its parent's noise, which the parent draws as "
+                "well; start the run in the process that trains"
+            )
         if tensor.dtype not in {torch.float32, torch.float64}:
             raise InvalidArgument(
                 f"tensor must be float32 or float64, got {tensor.dtype}; noise is never rounded"

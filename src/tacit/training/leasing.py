@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from tacit.ledger import Reservation
 
 _SHARE = 0.005  # of training time that a thread may compute; all in all 1 % is allowed
-_GROWTH = 8  # of a window, at most, over what was asked for last: a first write may be slow. It
-# shrinks to half of that at most: a busy machine makes single steps slow, and then fast again.
+_GROWTH = 8  # of a window, at most, over what was asked for last: a first write may be slow
 
 
 @final
@@ -41,14 +40,15 @@ class Lease:
         self.size = 1 if size is None else size
         self._home = os.getpid()
         self._held = 0  # granted, and not yet taken
+        self._low = 0  # with so few held it is time to ask for more
         self._coming: Future[int] | None = None
         self._thread: ThreadPoolExecutor | None = None
         self._trouble = False  # the latest write failed: now the loop itself asks, and tells
         self._dry = False  # less was granted than asked for: there is no more to come
         self._asked = 1  # for so many steps, the last time
         self._cost = (0.0, 0.0)  # seconds of the latest write: of a processor, and on the clock
-        self._paces = (math.inf, math.inf)  # seconds of the latest two steps
-        self._latest: float | None = None  # when the latest step was taken
+        self._taken = 0
+        self._since: tuple[int, float] | None = None  # steps taken, and when, at the last look
 
     def take(self) -> bool:
         """Takes one step; the one before is done. False if the reservation has none left.
@@ -58,18 +58,12 @@ class Lease:
         """
         if self._home != os.getpid():
             self._forget()
-        self._resize()
-        if self._coming is not None and (self._held == 0 or self._coming.done()):
-            self._collect()
-        if self._held == 0:
-            # A write that failed may stand all the same. With one step now, both are one lease.
-            steps, self._trouble = 1 if self._trouble else self.size, True
-            self._held = self._granted(steps)
-            self._trouble = False
-        if self._held == 0:
-            return False
+        if self._held <= self._low:
+            self._refill()
+            if self._held == 0:
+                return False
         self._held -= 1
-        self._renew()
+        self._taken += 1
         return True
 
     def close(self) -> None:
@@ -93,13 +87,31 @@ class Lease:
         self._coming = self._thread = None
         self._trouble = self._dry = False
 
-    def _renew(self) -> None:
-        """Asks for the steps that the window lacks, if they are half of it."""
-        missing = self.size - self._held - 1  # the step at hand is in the window too
-        idle = self._coming is None and not self._trouble and not self._dry
-        if idle and missing > 0 and 2 * missing >= self.size:
+    # ---- asking
+
+    def _refill(self) -> None:
+        """Brings in what is there, and asks for what the window lacks: waits only if it must."""
+        if self._coming is not None and (self._held == 0 or self._coming.done()):
+            self._collect()
+        if self._coming is None:
+            self._resize()
+            if self._held == 0:
+                self._ask()
+            self._ask_ahead()
+
+    def _ask(self) -> None:
+        # A write that failed may stand all the same. With one step now, both are one lease.
+        steps, self._trouble = 1 if self._trouble else self.size, True
+        self._held = self._granted(steps)
+        self._trouble = False
+
+    def _ask_ahead(self) -> None:
+        missing = self.size - self._held  # the step about to be taken is one of those held
+        quiet = self._trouble or self._dry
+        if not quiet and missing > 0 and 2 * missing >= self.size:
             self._thread = self._thread or ThreadPoolExecutor(1, "tacit-lease")
             self._coming = self._thread.submit(self._granted, missing)
+        self._low = 0 if quiet else self.size // 2
 
     def _granted(self, steps: int) -> int:
         clock, processor = time.perf_counter(), time.thread_time()
@@ -117,24 +129,28 @@ class Lease:
         except LedgerError:
             self._trouble = True
 
-    def _resize(self) -> None:
-        now = time.perf_counter()
-        if self._latest is not None:
-            self._paces = (self._paces[1], now - self._latest)
-            if not self._fixed:
-                largest = min(_GROWTH * self._asked, self._reservation.steps)
-                smallest = min(max(1, self._asked // 2), largest)
-                self.size = max(smallest, min(self._wanted(), largest))
-        self._latest = now
+    # ---- how large the window is
 
-    def _wanted(self) -> int:
-        """The smallest window that costs no more than its share of the time.
+    def _resize(self) -> None:
+        """Fits the window to the pace of the steps since the last look, unless its size is set."""
+        if self._fixed:
+            return
+        now, since = time.perf_counter(), self._since
+        if since is not None and self._taken > since[0]:
+            wanted = self._wanted((now - since[1]) / (self._taken - since[0]))
+            # Slowly: an evaluation between two steps says little about the next ones.
+            wanted = min(max(wanted, self._asked // 2), _GROWTH * self._asked)
+            self.size = max(1, min(wanted, self._reservation.steps))
+        self._since = (self._taken, now)
+
+    def _wanted(self, pace: float) -> int:
+        """The smallest window that costs no more than its share, for steps of ``pace`` seconds.
 
         A thread that writes takes the processor from training, but not the time in which it waits
         for the disk, as long as the half of the window that is left lasts for that.
         """
-        pace = max(min(self._paces), 1e-6)  # one slow step of two is an evaluation, or a pause
         processor, clock = self._cost
         if clock <= _SHARE * pace:
             return 1
-        return math.ceil(max(2.0 * processor / (_SHARE * pace), 2.0 * (clock / pace + 1.0)))
+        steps = max(2.0 * processor / _SHARE, 2.0 * (clock + pace)) / max(pace, 1e-6)
+        return math.ceil(steps)
