@@ -18,14 +18,19 @@ from tacit.accounting import (
     Gaussian,
     GaussianMixture,
     Laplace,
+    NoisyMax,
+    PoissonRuns,
     PoissonSampled,
+    PrivateSelection,
     PureDp,
     RandomizedResponse,
     RenyiCurve,
     Repeated,
     SampledWithoutReplacement,
     SampledWithReplacement,
+    SparseVector,
     TruncatedConcentrated,
+    TruncatedNegativeBinomial,
     ZeroConcentrated,
     from_json,
     to_json,
@@ -44,12 +49,20 @@ _leaves: st.SearchStrategy[Event] = st.one_of(
     ),
     st.builds(lambda p: RandomizedResponse(probability=p), st.floats(0.5, 0.999)),
     st.builds(Exponential, _positive),
+    st.builds(
+        NoisyMax, _positive, st.sampled_from(["laplace", "gumbel", "exponential"]), st.booleans()
+    ),
+    st.builds(SparseVector, _positive, _positive, st.integers(1, 9), length=st.integers(1, 99)),
     st.builds(PureDp, _positive),
     st.builds(ApproxDp, _positive, st.floats(0, 1)),
     st.builds(ZeroConcentrated, _positive),
     st.builds(TruncatedConcentrated, _positive, st.floats(1.5, 100)),
     st.just(RenyiCurve((2.0, 4.0), (0.1, 0.2))),
     st.just(GaussianMixture(2.0, (0.5, 0.5), (0.0, 1.0))),
+)
+_runs = st.one_of(
+    st.builds(PoissonRuns, _positive),
+    st.builds(TruncatedNegativeBinomial, st.floats(-0.9, 3.0), st.floats(0.001, 0.9)),
 )
 events: st.SearchStrategy[Event] = st.recursive(
     _leaves,
@@ -58,6 +71,7 @@ events: st.SearchStrategy[Event] = st.recursive(
         st.builds(lambda q, e: PoissonSampled(q, e, cap=5, population=10), st.floats(0, 1), inner),
         st.builds(lambda n, e: SampledWithoutReplacement(100, n, e), st.integers(1, 100), inner),
         st.builds(lambda n, e: SampledWithReplacement(100, n, e), st.integers(1, 300), inner),
+        st.builds(PrivateSelection, inner, _runs),
         st.builds(Repeated, inner, st.integers(1, 10**6)),
         st.lists(inner, max_size=3).map(lambda found: Composed(*found)),
     ),

@@ -33,19 +33,23 @@ if TYPE_CHECKING:
         Gaussian,
         GaussianMixture,
         Laplace,
+        NoisyMax,
         PoissonSampled,
+        PrivateSelection,
         PureDp,
         RandomizedResponse,
         RenyiCurve,
         Repeated,
         SampledWithoutReplacement,
         SampledWithReplacement,
+        SparseVector,
         TruncatedConcentrated,
         ZeroConcentrated,
     )
     from tacit.accounting.group_privacy import group
     from tacit.accounting.questions import bounds, delta, epsilon
     from tacit.accounting.results import Approximation, Interval
+    from tacit.accounting.runs import PoissonRuns, TruncatedNegativeBinomial
     from tacit.accounting.serialization import from_json, to_json
     from tacit.errors import BudgetExceeded, Uncalibratable, UnsupportedEvent
 
@@ -73,19 +77,23 @@ _HOME = {
         "Gaussian",
         "GaussianMixture",
         "Laplace",
+        "NoisyMax",
         "PoissonSampled",
+        "PrivateSelection",
         "PureDp",
         "RandomizedResponse",
         "RenyiCurve",
         "Repeated",
         "SampledWithReplacement",
         "SampledWithoutReplacement",
+        "SparseVector",
         "TruncatedConcentrated",
         "ZeroConcentrated",
     ),
     "group_privacy": ("group",),
     "questions": ("bounds", "delta", "epsilon"),
     "results": ("Approximation", "Interval"),
+    "runs": ("PoissonRuns", "TruncatedNegativeBinomial"),
     "serialization": ("from_json", "to_json"),
 }
 _MODULE_OF = {name: f"tacit.accounting.{home}" for home, names in _HOME.items() for name in names}
@@ -107,8 +115,11 @@ __all__ = [
     "GaussianMixture",
     "Interval",
     "Laplace",
+    "NoisyMax",
+    "PoissonRuns",
     "PoissonSampled",
     "PrivacyCurve",
+    "PrivateSelection",
     "PureDp",
     "RandomizedResponse",
     "RenyiCurve",
@@ -118,7 +129,9 @@ __all__ = [
     "Row",
     "SampledWithReplacement",
     "SampledWithoutReplacement",
+    "SparseVector",
     "TruncatedConcentrated",
+    "TruncatedNegativeBinomial",
     "Uncalibratable",
     "UnsupportedEvent",
     "ZeroConcentrated",

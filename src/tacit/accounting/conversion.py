@@ -44,7 +44,7 @@ def epsilon_of_curve(curve: Curve, delta: float) -> float:
         kept = np.log1p(-1.0 / orders)
         return curve(orders) + kept - (math.log(delta) + np.log(orders)) / (orders - 1.0)
 
-    return max(0.0, _minimum(objective))
+    return max(0.0, least_over_orders(objective))
 
 
 def delta_of_curve(curve: Curve, epsilon: float) -> float:
@@ -65,7 +65,7 @@ def log_delta_of_curve(curve: Curve, epsilon: float) -> float:
         gain = curve(orders) - epsilon + np.log1p(-1.0 / orders)
         return (orders - 1.0) * gain - np.log(orders)
 
-    return min(0.0, _minimum(objective))
+    return min(0.0, least_over_orders(objective))
 
 
 def _releases_nothing(curve: Curve) -> bool:
@@ -73,7 +73,7 @@ def _releases_nothing(curve: Curve) -> bool:
     return float(curve(np.asarray([1.5]))[0]) == 0.0
 
 
-def _minimum(objective: Callable[[Array], Array]) -> float:
+def least_over_orders(objective: Callable[[Array], Array]) -> float:
     """The smallest value of ``objective`` found over the orders, closing in from a wide grid.
 
     Whole orders next to the best one are tried as well: curves that are interpolated between whole

@@ -15,6 +15,7 @@ from itertools import pairwise
 from typing import Literal, TypeAlias, get_args
 
 from tacit._validation import non_negative, open_probability, positive, probability, whole
+from tacit.accounting.runs import Runs, check_runs
 from tacit.errors import InvalidArgument
 
 Adjacency = Literal["add-remove", "replace-one", "zero-out"]
@@ -187,15 +188,98 @@ class RandomizedResponse:
 
 @dataclass(frozen=True)
 class Exponential:
-    """An ε-bounded-range choice: the exponential mechanism, permute-and-flip, noisy max.
+    """An ε-bounded-range choice: the exponential mechanism, that is, noisy max with Gumbel noise.
 
     Bounded range (Durfee & Rogers 2019): over all outcomes the privacy loss spans at most ε.
+    Permute-and-flip does not have it, and for Laplace noise it is not claimed: ``NoisyMax`` knows.
     """
 
     epsilon: float
 
     def __post_init__(self) -> None:
         _normalise(self, epsilon=non_negative("epsilon", self.epsilon))
+
+
+@dataclass(frozen=True)
+class NoisyMax:
+    """Adds noise of this scale to each of several scores and tells which one is the largest.
+
+    Only the winner is told, not its noisy score. ``scale`` is in units of the most that a record
+    moves one score when it is added or removed, and replacing it moves one by at most
+    ``replace_distance``. Scores are ``monotone`` if a record moves none of them up while it moves
+    another down, as counts do. Gumbel noise is the exponential mechanism, exponential noise is
+    permute-and-flip (Ding et al. 2021).
+
+    >>> NoisyMax(scale=2, noise="exponential", monotone=True)
+    NoisyMax(scale=2.0, noise='exponential', monotone=True, replace_distance=2.0)
+    """
+
+    scale: float
+    noise: Literal["laplace", "gumbel", "exponential"] = "gumbel"
+    monotone: bool = False
+    replace_distance: float = 2.0
+
+    def __post_init__(self) -> None:
+        _normalise(
+            self,
+            scale=positive("scale", self.scale),
+            noise=_one_of("noise", self.noise, ("laplace", "gumbel", "exponential")),
+            monotone=_flag("monotone", self.monotone),
+            replace_distance=positive("replace_distance", self.replace_distance),
+        )
+
+
+@dataclass(frozen=True)
+class SparseVector:
+    """Tells of each query whether it is above a noisy threshold, until ``cutoff`` of them were.
+
+    The threshold's noise is drawn once, each query's afresh; both scales (σ for Gaussian noise) are
+    in units of the most that a record moves one query. Queries may be chosen as the answers come.
+    They are ``monotone`` if a record moves none of them up while it moves another down. ``length``
+    is a public bound on the number of queries. Without one, Laplace noise still has its guarantee,
+    and Gaussian noise has none. To draw the threshold anew after each answer "above", repeat an
+    event of cutoff 1.
+
+    >>> SparseVector(threshold_scale=10, query_scale=20, cutoff=2).noise
+    'laplace'
+    """
+
+    threshold_scale: float
+    query_scale: float
+    cutoff: int = 1
+    noise: Literal["laplace", "gaussian"] = "laplace"
+    monotone: bool = False
+    length: int | None = None
+    replace_distance: float = 2.0
+
+    def __post_init__(self) -> None:
+        _normalise(
+            self,
+            threshold_scale=positive("threshold_scale", self.threshold_scale),
+            query_scale=positive("query_scale", self.query_scale),
+            cutoff=whole("cutoff", self.cutoff),
+            noise=_one_of("noise", self.noise, ("laplace", "gaussian")),
+            monotone=_flag("monotone", self.monotone),
+            length=None if self.length is None else whole("length", self.length),
+            replace_distance=positive("replace_distance", self.replace_distance),
+        )
+        if self.noise == "gaussian" and self.length is None:
+            raise InvalidArgument(
+                "length must be given with Gaussian noise: its guarantee grows with the number of "
+                "queries; give a bound, or take noise='laplace'"
+            )
+
+
+def _one_of(name: str, value: object, known: tuple[str, ...]) -> str:
+    if value not in known:
+        raise InvalidArgument(f"{name} must be one of {known}, got {value!r}")
+    return str(value)
+
+
+def _flag(name: str, value: object) -> bool:
+    if not isinstance(value, bool):
+        raise InvalidArgument(f"{name} must be True or False, got {value!r}")
+    return value
 
 
 @dataclass(frozen=True)
@@ -333,6 +417,26 @@ def _normalise_draw(event: SampledWithoutReplacement | SampledWithReplacement) -
 
 
 @dataclass(frozen=True)
+class PrivateSelection:
+    """Runs ``base`` a random number of times and tells only the best result (Liu & Talwar 2019).
+
+    "Best" is by a score that is part of each run's private output, or computed from it and public
+    data. Each run may be of another candidate, drawn anew from a fixed public law; what all runs
+    together may tell is then no more than ``base`` promises for any one of them.
+
+    >>> from tacit.accounting.runs import PoissonRuns
+    >>> PrivateSelection(Gaussian(4), PoissonRuns(10)).runs
+    PoissonRuns(mean=10.0)
+    """
+
+    base: Event
+    runs: Runs
+
+    def __post_init__(self) -> None:
+        _normalise(self, base=check_event(self.base), runs=check_runs(self.runs))
+
+
+@dataclass(frozen=True)
 class Repeated:
     """``times`` adaptively chosen releases, each no worse than ``event``."""
 
@@ -368,6 +472,8 @@ Event: TypeAlias = (
     | GaussianMixture
     | RandomizedResponse
     | Exponential
+    | NoisyMax
+    | SparseVector
     | PureDp
     | ApproxDp
     | ZeroConcentrated
@@ -376,6 +482,7 @@ Event: TypeAlias = (
     | PoissonSampled
     | SampledWithoutReplacement
     | SampledWithReplacement
+    | PrivateSelection
     | Repeated
     | Composed
 )

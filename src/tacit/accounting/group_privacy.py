@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from tacit._validation import whole
 from tacit.accounting.events import (
@@ -15,10 +16,13 @@ from tacit.accounting.events import (
     Gaussian,
     GaussianMixture,
     Laplace,
+    NoisyMax,
     PoissonSampled,
+    PrivateSelection,
     PureDp,
     RandomizedResponse,
     Repeated,
+    SparseVector,
     ZeroConcentrated,
     check_event,
 )
@@ -63,6 +67,12 @@ def _group(event: Event, k: int) -> Event:
             return _black_box(epsilon, delta, k)
         case Exponential(epsilon):
             return Exponential(k * epsilon)
+        case NoisyMax():  # pure losses and ranges add up along the k records
+            return replace(event, scale=event.scale / k)
+        case SparseVector():
+            return _group_of_sparse_vector(event, k)
+        case PrivateSelection(base, runs):
+            return PrivateSelection(_group(simplify(base), k), runs)
         case ZeroConcentrated(rho):
             return ZeroConcentrated(k * k * rho)  # Bun & Steinke 2016, Proposition 27
         case PoissonSampled(rate, inner) if event.cap is None:
@@ -75,6 +85,16 @@ def _group(event: Event, k: int) -> Event:
             return event
         case _:
             raise UnsupportedEvent(event, "group", "no group bound is known for it")
+
+
+def _group_of_sparse_vector(event: SparseVector, k: int) -> Event:
+    """At k times the distance; a mixed group moves queries both ways, which only losses bear."""
+    return replace(
+        event,
+        threshold_scale=event.threshold_scale / k,
+        query_scale=event.query_scale / k,
+        monotone=event.monotone and (k == 1 or event.noise == "laplace"),
+    )
 
 
 def _black_box(epsilon: float, delta: float, k: int) -> Event:

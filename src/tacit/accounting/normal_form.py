@@ -16,6 +16,7 @@ from tacit.accounting.events import (
     Event,
     Gaussian,
     PoissonSampled,
+    PrivateSelection,
     Repeated,
     SampledWithoutReplacement,
     SampledWithReplacement,
@@ -68,6 +69,9 @@ def simplify(event: Event) -> Event:
             )
         case SampledWithReplacement(population, size, inner):
             return SampledWithReplacement(population, size, _merged(simplify(inner)))
+        case PrivateSelection(base, runs):
+            simple = simplify(base)
+            return event if simple is base else PrivateSelection(simple, runs)
         case _:
             return event
 

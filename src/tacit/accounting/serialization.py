@@ -7,9 +7,11 @@ from dataclasses import fields
 from typing import Any, get_args
 
 from tacit.accounting.events import Composed, Event
+from tacit.accounting.runs import Runs
 from tacit.errors import InvalidArgument
 
 _KINDS: dict[str, type[Event]] = {kind.__name__: kind for kind in get_args(Event)}
+_RUNS: dict[str, type[Runs]] = {kind.__name__: kind for kind in get_args(Runs)}
 
 
 def to_json(event: Event) -> str:
@@ -34,7 +36,7 @@ def from_json(text: str) -> Event:
         raise InvalidArgument(f"text must be JSON as written by to_json: {error}") from None
 
 
-def to_plain(event: Event) -> dict[str, Any]:
+def to_plain(event: Event | Runs) -> dict[str, Any]:
     """``event`` as nested dictionaries, lists and numbers."""
     plain: dict[str, Any] = {"kind": type(event).__name__}
     for field in fields(event):
@@ -45,7 +47,7 @@ def to_plain(event: Event) -> dict[str, Any]:
 def _plain_value(value: Any) -> Any:
     if isinstance(value, tuple):
         return [_plain_value(item) for item in value]
-    return to_plain(value) if type(value).__name__ in _KINDS else value
+    return to_plain(value) if type(value).__name__ in _KINDS | _RUNS else value
 
 
 def from_plain(plain: object) -> Event:
@@ -53,20 +55,28 @@ def from_plain(plain: object) -> Event:
     if not isinstance(plain, dict) or plain.get("kind") not in _KINDS:
         raise InvalidArgument(f"an event needs a kind among {sorted(_KINDS)}, got {plain!r}")
     kind = _KINDS[plain["kind"]]
-    names = {field.name for field in fields(kind)}
-    given = {name: _event_value(value) for name, value in plain.items() if name != "kind"}
-    if set(given) != names:
-        raise InvalidArgument(
-            f"{kind.__name__} needs the fields {sorted(names)}, got {sorted(given)}"
-        )
+    given = _fields_of(kind, plain)
     if kind is Composed:
         return Composed(*given["events"])
     return _construct(kind, given)
 
 
-def _event_value(value: Any) -> Any:
+def _fields_of(kind: type[Event] | type[Runs], plain: dict[str, Any]) -> dict[str, Any]:
+    names = {field.name for field in fields(kind)}
+    given = {name: _value(value) for name, value in plain.items() if name != "kind"}
+    if set(given) != names:
+        raise InvalidArgument(
+            f"{kind.__name__} needs the fields {sorted(names)}, got {sorted(given)}"
+        )
+    return given
+
+
+def _value(value: Any) -> Any:
     if isinstance(value, list):
-        return tuple(_event_value(item) for item in value)
+        return tuple(_value(item) for item in value)
+    if isinstance(value, dict) and value.get("kind") in _RUNS:
+        kind = _RUNS[value["kind"]]
+        return kind(**_fields_of(kind, value))
     return from_plain(value) if isinstance(value, dict) else value
 
 

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tacit.accounting import gaussian_profile
+from tacit.accounting.accountants.exact import selection_profile_of
+from tacit.accounting.choices import concrete
 from tacit.accounting.conversion import epsilon_of_curve
 from tacit.accounting.events import (
     ApproxDp,
@@ -24,6 +26,7 @@ from tacit.accounting.events import (
     Gaussian,
     Laplace,
     PoissonSampled,
+    PrivateSelection,
     PureDp,
     RandomizedResponse,
     SampledWithoutReplacement,
@@ -33,6 +36,7 @@ from tacit.accounting.normal_form import parts
 from tacit.accounting.renyi import renyi_profile
 from tacit.accounting.renyi.profile import truncation_of
 from tacit.accounting.renyi.sampling import draw_of
+from tacit.accounting.runs import TruncatedNegativeBinomial
 from tacit.accounting.sensitivity import distance
 from tacit.errors import UnsupportedEvent
 
@@ -80,7 +84,7 @@ class Steps:
 
 def steps_of(event: Event, adjacency: Adjacency, accountant: str) -> Steps:
     """The releases of ``event``, each as a trade-off between ε and δ."""
-    found = [(part, count) for part, count in parts(event)]
+    found = [(concrete(part, adjacency), count) for part, count in parts(event)]
     return Steps(
         tuple(_step(part, count, adjacency, accountant) for part, count in found),
         math.fsum(count * truncation_of(part) for part, count in found),
@@ -104,6 +108,8 @@ def _step(part: Event, count: int, adjacency: Adjacency, accountant: str) -> Ste
             return Step(lambda own: loss if own >= failure else math.inf, failure, False, count)
         case PoissonSampled() | SampledWithoutReplacement():
             return _sampled(part, count, adjacency, accountant)
+        case PrivateSelection():
+            return _selection(part, count, adjacency, accountant)
         case SampledWithReplacement():
             reason = "no amplification theorem is implemented for sampling with replacement"
             raise UnsupportedEvent(part, accountant, reason)
@@ -115,6 +121,19 @@ def _step(part: Event, count: int, adjacency: Adjacency, accountant: str) -> Ste
 
 def _pure(loss: float, count: int) -> Step:
     return Step(lambda own: loss if own >= 0.0 else math.inf, 0.0, False, count)
+
+
+def _selection(part: PrivateSelection, count: int, adjacency: Adjacency, accountant: str) -> Step:
+    """By the privacy profile; a selection from pure releases is pure."""
+    profile = selection_profile_of(part, adjacency)
+    base = steps_of(part.base, adjacency, accountant)
+    if not base.free and base.least == 0.0 and base.truncation == 0.0:
+        loss = sum_of(base, 0.0)
+        shift = profile.shift
+        if isinstance(part.runs, TruncatedNegativeBinomial):  # (2+η)·ε: Papernot & Steinke, Thm 2
+            shift = min(shift, (1.0 + part.runs.eta) * loss)
+        return _pure((loss + shift) * _ROUND_UP, count)
+    return Step(lambda own: profile.epsilon(own) if own > 0.0 else math.inf, 0.0, True, count)
 
 
 def _sampled(

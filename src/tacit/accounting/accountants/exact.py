@@ -4,7 +4,8 @@ Guarantee:
     The upper end is no smaller than the truth: every error of the computation is bounded and added.
     Where the event has no dominating pair that tacit knows (Rényi curves, concentrated events,
     adaptively chosen exponential mechanisms), the answer is the best that the other theorems prove,
-    and the interval says that it has an upper end only.
+    and the interval says that it has an upper end only. A private selection is bounded by its
+    base's profile and by its Rényi curve, and the smaller one counts.
 """
 
 from __future__ import annotations
@@ -13,15 +14,31 @@ import math
 from typing import TYPE_CHECKING
 
 from tacit.accounting.accountants import Accountant, accountant_named
-from tacit.accounting.events import Composed, Gaussian, PoissonSampled, Repeated
+from tacit.accounting.events import (
+    ApproxDp,
+    Composed,
+    Gaussian,
+    PoissonSampled,
+    PrivateSelection,
+    PureDp,
+    Repeated,
+)
 from tacit.accounting.exact.certify import enclose_delta, enclose_epsilon
+from tacit.accounting.normal_form import parts
 from tacit.accounting.results import Interval
+from tacit.accounting.selection_profile import (
+    black_box_delta,
+    black_box_epsilon,
+    selection_profile,
+)
 from tacit.errors import UnsupportedEvent
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tacit.accounting.events import Adjacency, Event
+    from tacit.accounting.runs import Runs
+    from tacit.accounting.selection_profile import SelectionProfile
 
 _VAIN_NOISE = 0.035
 _LOOSER = ("rdp", "zcdp", "advanced", "basic")
@@ -39,6 +56,10 @@ def delta(event: Event, epsilon: float, adjacency: Adjacency) -> float:
 
 def epsilon_interval(event: Event, delta: float, adjacency: Adjacency) -> Interval:
     """Certified ends of ε(δ)."""
+    selection = _sole_selection(event)
+    if selection is not None:
+        by_profile = selection_profile_of(selection, adjacency).epsilon(delta)
+        return _selected(by_profile, lambda one: one.epsilon(selection, delta, adjacency))
     uncovered = without_vain_sampling(event)
     if uncovered != event:
         return _upper_end(enclose_epsilon(uncovered, delta, adjacency))
@@ -53,6 +74,10 @@ def epsilon_interval(event: Event, delta: float, adjacency: Adjacency) -> Interv
 
 def delta_interval(event: Event, epsilon: float, adjacency: Adjacency) -> Interval:
     """Certified ends of δ(ε)."""
+    selection = _sole_selection(event)
+    if selection is not None:
+        by_profile = selection_profile_of(selection, adjacency).delta(epsilon)
+        return _selected(by_profile, lambda one: one.delta(selection, epsilon, adjacency))
     uncovered = without_vain_sampling(event)
     if uncovered != event:
         return _upper_end(enclose_delta(uncovered, epsilon, adjacency))
@@ -61,6 +86,47 @@ def delta_interval(event: Event, epsilon: float, adjacency: Adjacency) -> Interv
     except UnsupportedEvent as refusal:
         return _best_of_others(lambda one: one.delta(event, epsilon, adjacency), refusal)
     return found
+
+
+def selection_profile_of(event: PrivateSelection, adjacency: Adjacency) -> SelectionProfile:
+    """The privacy profile of a selection, from the certified one of its base."""
+    match event.base:
+        case ApproxDp(loss, failure):
+            return _selection_of_black_box(event.runs, loss, failure)
+        case PureDp(loss):
+            return _selection_of_black_box(event.runs, loss, 0.0)
+    return selection_profile(
+        event.runs,
+        lambda share: epsilon(event.base, share, adjacency),
+        lambda at: delta(event.base, at, adjacency),
+    )
+
+
+def _selection_of_black_box(runs: Runs, loss: float, failure: float) -> SelectionProfile:
+    """In closed form: the general way loses digits where δ is all but used up by failures."""
+    return selection_profile(
+        runs,
+        lambda share: black_box_epsilon(loss, failure, share),
+        lambda at: black_box_delta(loss, failure, at),
+        tried=(loss,),
+    )
+
+
+def _sole_selection(event: Event) -> PrivateSelection | None:
+    match event:
+        case PrivateSelection():
+            return event
+        case Repeated() | Composed():
+            found = parts(event)
+            if len(found) == 1 and found[0][1] == 1 and isinstance(found[0][0], PrivateSelection):
+                return found[0][0]
+    return None
+
+
+def _selected(by_profile: float, ask: Callable[[Accountant], float]) -> Interval:
+    """The smaller of a selection's two bounds."""
+    upper, name = min([(by_profile, "selection profile"), *_others(ask, ("rdp",))])
+    return Interval(0.0, upper, two_sided=False, method=name)
 
 
 def without_vain_sampling(event: Event) -> Event:
@@ -101,9 +167,11 @@ def _best_of_others(ask: Callable[[Accountant], float], refusal: UnsupportedEven
     return Interval(0.0, upper, two_sided=False, method=name)
 
 
-def _others(ask: Callable[[Accountant], float]) -> list[tuple[float, str]]:
+def _others(
+    ask: Callable[[Accountant], float], names: tuple[str, ...] = _LOOSER
+) -> list[tuple[float, str]]:
     found = []
-    for name in _LOOSER:
+    for name in names:
         try:
             found.append((float(ask(accountant_named(name))), name))
         except UnsupportedEvent:

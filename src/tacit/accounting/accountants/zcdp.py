@@ -22,6 +22,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, NamedTuple
 
+from tacit.accounting.choices import concrete
 from tacit.accounting.conversion import delta_of_curve, epsilon_of_curve
 from tacit.accounting.events import (
     ApproxDp,
@@ -32,10 +33,12 @@ from tacit.accounting.events import (
     GaussianMixture,
     Laplace,
     PoissonSampled,
+    PrivateSelection,
     PureDp,
     RandomizedResponse,
     RenyiCurve,
     SampledWithoutReplacement,
+    SparseVector,
     TruncatedConcentrated,
     ZeroConcentrated,
 )
@@ -82,7 +85,9 @@ def concentrated(event: Event, adjacency: Adjacency) -> Concentrated:
     >>> concentrated(Gaussian(2.0), "add-remove").rho
     0.125
     """
-    found = [(_of_part(part, adjacency), count) for part, count in parts(event)]
+    found = [
+        (_of_part(concrete(part, adjacency), adjacency), count) for part, count in parts(event)
+    ]
     log_kept = math.fsum(
         count * math.log1p(-one.mass) if one.mass < 1.0 else -math.inf for one, count in found
     )
@@ -141,6 +146,10 @@ def _why_not(part: Event) -> str:
             return "the subsampling theorem of tCDP is about fixed-size samples, not Poisson ones"
         case RenyiCurve():
             return "a Rényi curve at some orders bounds no ρ"
+        case SparseVector():
+            return "the Rényi curve of its Gaussian noise is no multiple of the order"
+        case PrivateSelection():
+            return "the random number of runs adds what no ρ bounds at orders near 1"
         case _:
             return "concentrated privacy has no theorem for it"
 

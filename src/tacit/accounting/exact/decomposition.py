@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tacit.accounting.choices import concrete
 from tacit.accounting.events import (
     GaussianMixture,
     PoissonSampled,
@@ -32,7 +33,7 @@ def decompose(event: Event, adjacency: Adjacency) -> Decomposition:
     Raises:
         UnsupportedEvent: if a part of it has none that we know.
     """
-    found = [(_part(part, adjacency), count) for part, count in parts(event)]
+    found = [(_part(concrete(part, adjacency), adjacency), count) for part, count in parts(event)]
     return Decomposition(tuple((part, count) for part, count in found if part is not None))
 
 

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.special import betainc
 
+from tacit.accounting.choices import concrete, pure_loss
+from tacit.accounting.conversion import delta_of_curve
 from tacit.accounting.events import (
     ApproxDp,
     DiscreteGaussian,
@@ -18,16 +20,19 @@ from tacit.accounting.events import (
     GaussianMixture,
     Laplace,
     PoissonSampled,
+    PrivateSelection,
     PureDp,
     RandomizedResponse,
     RenyiCurve,
     SampledWithoutReplacement,
     SampledWithReplacement,
+    SparseVector,
     TruncatedConcentrated,
     ZeroConcentrated,
 )
+from tacit.accounting.exact.certify import enclose_delta
 from tacit.accounting.normal_form import parts
-from tacit.accounting.renyi import curves
+from tacit.accounting.renyi import choices, curves
 from tacit.accounting.renyi.gaussian_pairs import GaussianPair
 from tacit.accounting.renyi.pairs import (
     DiscreteLaplacePair,
@@ -110,6 +115,8 @@ def renyi_profile(event: Event, adjacency: Adjacency, accountant: str) -> RenyiP
 
 
 def _of_part(part: Event, adjacency: Adjacency, accountant: str) -> RenyiProfile:
+    if not isinstance(part, SparseVector):  # more than its pure loss is known of it
+        part = concrete(part, adjacency)
     match part:
         case PoissonSampled() | SampledWithoutReplacement():
             return _sampled(part, adjacency, accountant)
@@ -119,6 +126,10 @@ def _of_part(part: Event, adjacency: Adjacency, accountant: str) -> RenyiProfile
             )
         case ApproxDp(loss, failure):
             return RenyiProfile(_two_point(loss), mass=failure)
+        case SparseVector():
+            return RenyiProfile(_sparse_vector(part, adjacency))
+        case PrivateSelection():
+            return RenyiProfile(_selection(part, adjacency, accountant))
         case _:
             return RenyiProfile(_plain_curve(part, adjacency))
 
@@ -155,6 +166,26 @@ def _plain_curve(part: Event, adjacency: Adjacency) -> Curve:
             return curves.tabulated(part)
         case _:
             raise AssertionError(f"{part!r} is no part of a normal form")
+
+
+def _sparse_vector(part: SparseVector, adjacency: Adjacency) -> Curve:
+    curve, loss = choices.sparse_vector(part, adjacency), pure_loss(part, adjacency)
+    return curve if loss is None else curves.smallest(curve, _two_point(loss))
+
+
+def _selection(part: PrivateSelection, adjacency: Adjacency, accountant: str) -> Curve:
+    base = renyi_profile(part.base, adjacency, accountant)
+    if base.mass > 0.0 or base.truncation > 0.0:
+        reason = "its base may fail, which the Rényi theorem for selection does not cover"
+        raise UnsupportedEvent(part, accountant, reason)
+
+    def base_delta(epsilon: float) -> float:
+        try:
+            return enclose_delta(part.base, epsilon, adjacency).upper
+        except UnsupportedEvent:
+            return delta_of_curve(base.curve, epsilon)
+
+    return choices.selection(part.runs, base.curve, base_delta)
 
 
 def _two_point(loss: float) -> Curve:

@@ -1,0 +1,234 @@
+"""Private search: the best of several private runs, at a price that is known before the first."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from tacit._validation import positive
+from tacit.accounting.runs import TruncatedNegativeBinomial, check_runs
+from tacit.accounting.serialization import to_plain
+from tacit.errors import InvalidArgument
+from tacit.randomness import fresh_stream
+from tacit.selection.found import Found
+from tacit.selection.journal import Journal, Progress
+from tacit.selection.number import draw_choices, draw_runs
+from tacit.selection.scores import check_score
+from tacit.selection.terms import settle
+from tacit.selection.trainers import Estimator, EstimatorTrainer, listed, trainer_of
+from tacit.selection.workers import Work, carried_out, check_workers
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Mapping, Sequence
+
+    from tacit.accounting.events import Adjacency, Event
+    from tacit.accounting.runs import Runs
+    from tacit.ledger import Budget
+    from tacit.selection.scores import Score
+    from tacit.selection.terms import Allowance, Terms
+    from tacit.selection.workers import Workers
+
+
+def private_search(
+    train: Callable[[Any, Allowance], Any] | Estimator,
+    candidates: Sequence[Any] | Mapping[str, Sequence[Any]],
+    epsilon: float,
+    delta: float,
+    *,
+    score: Score,
+    event: Event | Callable[[float], Event] | None = None,
+    data: tuple[Any, Any] | None = None,
+    runs: Runs | float | None = None,
+    target: float | None = None,
+    adjacency: Adjacency | None = None,
+    budget: Budget | None = None,
+    label: str = "private search",
+    workers: Workers = 1,
+    journal: str | os.PathLike[str] | None = None,
+) -> Found:
+    """Runs ``train`` on candidates drawn at random, a random number of times, and keeps the best.
+
+    Args:
+        train: ``train(candidate, allowance)`` returns a model and keeps to the allowance, whatever
+            the candidate; or a scikit-learn estimator with a parameter ``epsilon``, of which each
+            run fits a copy to ``data``.
+        candidates: A list of them, or a dictionary of lists whose combinations they are. They must
+            not depend on the private data.
+        epsilon: The ε of the whole search.
+        delta: Its δ.
+        score: How runs are compared, the largest being the best: a ``PublicScore``, a
+            ``PrivateScore`` or ``ReturnedScore()``. Anything else is refused.
+        event: What one run of ``train`` releases, which must fit; or a function from a noise
+            parameter to that event, the parameter then being found and passed in the allowance.
+            Left out, each run is allowed an (ε₀, δ₀), of which less can be proved.
+        data: The pair (X, y) for an estimator.
+        runs: The law of the number of runs, or its mean (the logarithmic law then); left out, the
+            mean is the number of candidates.
+        target: A score that is good enough: the search ends with the first run that reaches it.
+            This costs nothing, as later runs could not win.
+        adjacency: Which data sets are neighbours: the budget's, or add-remove.
+        budget: Charged once, for the whole search, before the first run.
+        label: A name for the ledger's entry.
+        workers: How many processes; or a ``RayCluster``.
+        journal: A folder from which a search that was cut off goes on. It is private.
+
+    Guarantee:
+        The result is (ε, δ)-differentially private if every run keeps to its allowance, by the
+        smaller of the privacy profile of private selection (Koskela, Redberg & Wang 2024) and its
+        Rényi curve (Papernot & Steinke 2022). The number of runs and the candidates have their laws
+        exactly, are drawn from a cryptographic stream, and are never drawn again for one journal.
+
+    Raises:
+        BudgetExceeded: if the budget does not hold the search; nothing was run then.
+
+    >>> from tacit.accounting import Gaussian
+    >>> from tacit.selection import PublicScore, private_search
+    >>> found = private_search(
+    ...     lambda candidate, allowance: candidate,  # a model that has learned nothing
+    ...     [1, 2, 3],
+    ...     epsilon=2,
+    ...     delta=1e-6,
+    ...     event=Gaussian,
+    ...     score=PublicScore(float),
+    ...     target=1.0,
+    ... )
+    >>> found.candidate in (1, 2, 3), round(found.epsilon, 6), found.tuning_cost < 1
+    (True, 2.0, True)
+    """
+    offered = listed(candidates)
+    scoring = check_score(score)
+    neighbours = adjacency or _default_adjacency(train, budget)
+    trainer = trainer_of(train, data, offered, neighbours)
+    if isinstance(trainer, EstimatorTrainer) and event is not None:
+        raise InvalidArgument("event must be left out with an estimator, which calibrates itself")
+    terms = settle(
+        _law(runs, len(offered)),
+        scoring,
+        epsilon,
+        delta,
+        neighbours,
+        event,
+        pure=isinstance(trainer, EstimatorTrainer) and _is_pure(trainer),
+    )
+    enough = math.inf if target is None else _finite("target", target)
+    check_workers(workers)
+    kept = Journal(journal, _fingerprint(terms, offered, scoring, enough))
+    with kept.opened() as before:
+        progress = before or _begun(kept, terms, len(offered))
+        if not progress.finished:
+            _charge(kept, progress, terms, budget, label)
+            work = Work(trainer, scoring, terms.allowance, offered)
+            _run(kept, progress, work, workers, enough)
+    return _found(progress, offered, terms, scoring, budget)
+
+
+def _law(runs: Runs | float | None, candidates: int) -> Runs:
+    if runs is None:
+        return TruncatedNegativeBinomial.with_mean(max(2.0, float(candidates)))
+    if isinstance(runs, int | float):
+        return TruncatedNegativeBinomial.with_mean(positive("runs", runs))
+    return check_runs(runs)
+
+
+def _finite(name: str, value: float) -> float:
+    number = float(value)
+    if not math.isfinite(number):
+        raise InvalidArgument(f"{name} must be a finite number, got {value!r}")
+    return number
+
+
+def _default_adjacency(train: object, budget: Budget | None) -> Adjacency:
+    if budget is not None:
+        return budget.adjacency
+    if isinstance(train, Estimator):
+        found: Adjacency = train.get_params(deep=False).get("adjacency", "add-remove")
+        return found
+    return "add-remove"
+
+
+def _is_pure(trainer: EstimatorTrainer) -> bool:
+    """Whether the estimator has no δ, or was given 0: its runs are then purely private."""
+    return float(trainer.estimator.get_params(deep=False).get("delta", 0.0)) == 0.0
+
+
+def _fingerprint(
+    terms: Terms, candidates: tuple[Any, ...], score: Score, target: float
+) -> dict[str, Any]:
+    """What must be the same for a journal to go on: the guarantee, and what is searched."""
+    return {
+        "event": to_plain(terms.event),
+        "adjacency": terms.adjacency,
+        "delta": terms.delta,
+        "candidates": [one if _is_plain(one) else type(one).__name__ for one in candidates],
+        "score": type(score).__name__,
+        "target": target.hex(),
+    }
+
+
+def _is_plain(value: object) -> bool:
+    """Whether a text of it is the same in another process."""
+    if isinstance(value, dict):
+        return all(isinstance(key, str) and _is_plain(one) for key, one in value.items())
+    if isinstance(value, list | tuple):
+        return all(map(_is_plain, value))
+    return isinstance(value, str | int | float | bool | None)
+
+
+def _begun(journal: Journal, terms: Terms, candidates: int) -> Progress:
+    """Draws the number of runs and their candidates, and writes them down."""
+    stream = fresh_stream("private search")
+    count = draw_runs(terms.event.runs, stream)
+    progress = Progress(draw_choices(count, candidates, stream))
+    journal.write(progress)
+    return progress
+
+
+def _charge(
+    journal: Journal, progress: Progress, terms: Terms, budget: Budget | None, label: str
+) -> None:
+    """Charges the whole search, once: a journal that was charged is not charged again."""
+    if budget is None:
+        return
+    if progress.entry is not None:
+        budget.reservation(progress.entry)  # refuses one that is not of this budget
+        return
+    if budget.adjacency != terms.adjacency:
+        raise InvalidArgument(
+            f"adjacency must be the budget's {budget.adjacency!r}, got {terms.adjacency!r}"
+        )
+    chosen = budget.at(terms.delta) if budget.composition == "basic" else budget
+    progress.entry = chosen.charge(terms.event, label=label).number
+    journal.write(progress)
+
+
+def _run(journal: Journal, progress: Progress, work: Work, workers: Workers, target: float) -> None:
+    tasks = [(run, choice) for run, choice in enumerate(progress.choices)]
+    needed = [task for task in tasks if progress.is_needed(task[0], target)]
+    for run, model, score in carried_out(
+        work, needed, workers, lambda one: progress.is_needed(one, target)
+    ):
+        better = progress.record(run, score, model, target)
+        journal.write(progress, new_model=better)
+    progress.finish()
+    journal.write(progress, new_model=True)
+
+
+def _found(
+    progress: Progress,
+    candidates: tuple[Any, ...],
+    terms: Terms,
+    score: Score,
+    budget: Budget | None,
+) -> Found:
+    winner, best = progress.winner, progress.best
+    return Found(
+        candidate=None if winner is None else candidates[winner],
+        model=progress.model,
+        score=-math.inf if best is None else best.score,
+        terms=terms,
+        scoring=score,
+        unit="example" if budget is None else budget.unit,
+        entry=progress.entry,
+        ledger=None if budget is None else f"entry {progress.entry} of {budget.name!r}",
+    )

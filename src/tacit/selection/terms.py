@@ -1,0 +1,192 @@
+"""What one run may release, so that the search as a whole meets (ε, δ)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, final
+
+from tacit._validation import open_probability, positive
+from tacit.accounting.calibration import calibrate
+from tacit.accounting.events import (
+    ApproxDp,
+    Event,
+    PrivateSelection,
+    PureDp,
+    check_adjacency,
+    check_event,
+)
+from tacit.accounting.questions import epsilon as epsilon_of
+from tacit.accounting.steps import steps_of, sum_of
+from tacit.errors import InvalidArgument, Uncalibratable
+from tacit.selection.scores import PrivateScore, with_score
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tacit.accounting.events import Adjacency
+    from tacit.accounting.runs import Runs
+    from tacit.selection.scores import Score
+
+    Family = Callable[[float], Event]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Allowance:
+    """What a training function may release in one run.
+
+    Attributes:
+        event: The event that the run must keep to (without its score).
+        epsilon: Its ε at ``delta``.
+        delta: The δ of one run; 0 if the run must be purely private.
+        noise: The parameter at which the family of events meets the budget; None without one.
+    """
+
+    event: Event
+    epsilon: float
+    delta: float
+    noise: float | None = None
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """The event of a whole search, and each run's allowance."""
+
+    event: PrivateSelection
+    allowance: Allowance
+    epsilon: float
+    delta: float
+    adjacency: Adjacency
+
+    @property
+    def single(self) -> float:
+        """The ε that one run with its score has at ``delta``: what not tuning would cost."""
+        return epsilon_of(self.event.base, self.delta, adjacency=self.adjacency)
+
+
+def settle(
+    runs: Runs,
+    score: Score,
+    epsilon: float,
+    delta: float,
+    adjacency: Adjacency,
+    event: Event | Family | None,
+    *,
+    pure: bool = False,
+) -> Terms:
+    """Finds what each run may release; ``pure`` runs get no δ of their own.
+
+    Guarantee:
+        A search whose runs keep to the allowance is (ε, δ)-differentially private, for the
+        ``epsilon`` and ``delta`` given.
+    """
+    limit, failure = positive("epsilon", epsilon), open_probability("delta", delta)
+    check_adjacency(adjacency)
+    if event is None:
+        return _by_share(runs, score, limit, failure, adjacency, pure=pure)
+    if callable(event):
+        return _by_noise(runs, score, limit, failure, adjacency, event)
+    check_event(event)
+    return _terms(runs, score, limit, failure, adjacency, event, None)
+
+
+def _by_noise(
+    runs: Runs, score: Score, epsilon: float, delta: float, adjacency: Adjacency, family: Family
+) -> Terms:
+    """The noise at which the whole search just meets (ε, δ)."""
+    if isinstance(score, PrivateScore):
+        alone = epsilon_of(PrivateSelection(score.event, runs), delta, adjacency=adjacency)
+        if alone >= epsilon:
+            raise Uncalibratable(
+                f"score must leave something for training: choosing by it alone has epsilon="
+                f"{alone:.6g}; add noise to it, or take fewer runs"
+            )
+
+    def whole_search(noise: float) -> Event:
+        return PrivateSelection(with_score(check_event(family(noise)), score), runs)
+
+    noise = _calibrated(whole_search, epsilon, delta, adjacency)
+    return _terms(runs, score, epsilon, delta, adjacency, family(noise), noise)
+
+
+def _by_share(
+    runs: Runs, score: Score, epsilon: float, delta: float, adjacency: Adjacency, *, pure: bool
+) -> Terms:
+    """An (ε₀, δ₀) for each run with its score, of which nothing else is known.
+
+    The search fails E[K] times as often as a run: δ₀ is δ over E[K].
+    """
+    failure = (1.0 - 1e-9) * delta / max(1.0, runs.mean)
+    taken = _pair_of_score(score, 0.5 * failure, adjacency)
+    own = 0.0 if pure else failure - taken[1]
+
+    def one_run(share: float) -> Event:
+        return PureDp(share) if own + taken[1] == 0.0 else ApproxDp(share, own + taken[1])
+
+    share = _calibrated(lambda x: PrivateSelection(one_run(x), runs), epsilon, delta, adjacency)
+    left = share - taken[0]
+    if left <= 0.0:
+        raise Uncalibratable(
+            f"score must leave something for training: a run has epsilon={share:.6g}, and the "
+            f"score takes {taken[0]:.6g}; add noise to it, or take fewer runs"
+        )
+    whole_search = PrivateSelection(one_run(share), runs)
+    allowance = _allowance(PureDp(left) if own == 0.0 else ApproxDp(left, own), 0.0, adjacency)
+    cost = epsilon_of(whole_search, delta, adjacency=adjacency)
+    return Terms(whole_search, allowance, cost, delta, adjacency)
+
+
+def _pair_of_score(score: Score, delta: float, adjacency: Adjacency) -> tuple[float, float]:
+    """The ε and δ that a score takes of a run: no δ if it can do without."""
+    if not isinstance(score, PrivateScore):
+        return 0.0, 0.0
+    steps = steps_of(score.event, adjacency, "basic")
+    if not steps.free and steps.least == 0.0 and steps.truncation == 0.0:
+        return sum_of(steps, 0.0), 0.0
+    return epsilon_of(score.event, delta, adjacency=adjacency), delta
+
+
+def _calibrated(
+    whole_search: Callable[[float], Event], epsilon: float, delta: float, adjacency: Adjacency
+) -> float:
+    try:
+        return calibrate(whole_search, epsilon, delta, adjacency=adjacency)
+    except Uncalibratable as refusal:
+        raise Uncalibratable(
+            f"event must be able to meet epsilon={epsilon!r}, delta={delta!r} with these runs: "
+            f"allow more, or fewer runs ({refusal})"
+        ) from None
+
+
+def _terms(
+    runs: Runs,
+    score: Score,
+    epsilon: float,
+    delta: float,
+    adjacency: Adjacency,
+    event: Event,
+    noise: float | None,
+) -> Terms:
+    whole_search = PrivateSelection(with_score(event, score), runs)
+    cost = epsilon_of(whole_search, delta, adjacency=adjacency)
+    if not cost <= epsilon:
+        raise InvalidArgument(
+            f"event must let the search meet epsilon={epsilon!r}, got {event!r} with which it has "
+            f"{cost:.6g}; add noise, or give a function from noise to event to have it found"
+        )
+    allowance = _allowance(event, delta / max(1.0, runs.mean), adjacency, noise)
+    return Terms(whole_search, allowance, cost, delta, adjacency)
+
+
+def _allowance(
+    event: Event, delta: float, adjacency: Adjacency, noise: float | None = None
+) -> Allowance:
+    match event:
+        case ApproxDp(epsilon, failure):
+            return Allowance(event, epsilon, failure, noise)
+        case PureDp(epsilon):
+            return Allowance(event, epsilon, 0.0, noise)
+        case _:
+            own = epsilon_of(event, delta, adjacency=adjacency)
+            return Allowance(event, own, delta, noise)

@@ -1,0 +1,77 @@
+"""What a score may read, and what it costs."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from tacit.accounting import Composed, DiscreteLaplace, Gaussian, epsilon
+from tacit.errors import InvalidArgument
+from tacit.selection import (
+    PrivateScore,
+    PublicScore,
+    ReturnedScore,
+    Trained,
+    noisy_accuracy,
+    public_set,
+)
+from tacit.selection.scores import apply_score, check_score, with_score
+
+
+class Constant:
+    """Predicts one class, and scores as scikit-learn's classifiers do."""
+
+    def predict(self, data: np.ndarray) -> np.ndarray:
+        return np.ones(len(data))
+
+    def score(self, data: np.ndarray, labels: np.ndarray) -> float:
+        return float(np.mean(self.predict(data) == labels))
+
+
+@pytest.mark.parametrize("score", [None, len, "accuracy", 3])
+def test_a_score_that_does_not_say_what_it_reads_is_refused(score: object) -> None:
+    with pytest.raises(InvalidArgument, match="score must be a PublicScore, a PrivateScore"):
+        check_score(score)
+
+
+def test_functions_and_events_are_checked() -> None:
+    with pytest.raises(InvalidArgument, match="function must be callable"):
+        PublicScore(3)  # type: ignore[arg-type]
+    with pytest.raises(InvalidArgument, match=r"event must be a tacit[.]accounting event"):
+        PrivateScore(len, "Gaussian")  # type: ignore[arg-type]
+
+
+def test_only_a_private_score_is_charged() -> None:
+    event, own = Gaussian(4.0), DiscreteLaplace(10.0)
+    assert with_score(event, PublicScore(len)) == with_score(event, ReturnedScore()) == event
+    assert with_score(event, PrivateScore(len, own)) == Composed(event, own)
+
+
+def test_results() -> None:
+    assert apply_score(PublicScore(len), [1, 2]) == ([1, 2], 2.0)
+    assert apply_score(ReturnedScore(), Trained("model", 3)) == ("model", 3.0)
+    assert apply_score(PublicScore(lambda _: math.nan), "m") == ("m", -math.inf)
+    with pytest.raises(InvalidArgument, match="train must return Trained"):
+        apply_score(ReturnedScore(), "model")
+
+
+def test_public_set_asks_the_model() -> None:
+    score = public_set(np.zeros((4, 1)), np.array([1, 1, 0, 1]))
+    assert apply_score(score, Constant())[1] == 0.75
+
+
+def test_noisy_accuracy_is_the_count_with_noise_of_its_scale() -> None:
+    labels = np.array([1] * 700 + [0] * 300)
+    score = noisy_accuracy(np.zeros((1000, 1)), labels, epsilon=0.5)
+    assert epsilon(score.event, 1e-12) == pytest.approx(0.5, rel=1e-9)
+    assert epsilon(score.event, 1e-12, adjacency="replace-one") == pytest.approx(0.5, rel=1e-9)
+    found = np.array([apply_score(score, Constant())[1] for _ in range(4000)])
+    counts = found * 1000
+    assert np.allclose(counts, np.round(counts), atol=1e-6)
+    noise = counts - 700
+    # Discrete Laplace of scale 2: E|X| = 2q/(1-q²) with q = e^-½, and its deviation is below 2.
+    due = 2 * math.exp(-0.5) / (1 - math.exp(-1.0))
+    assert abs(np.mean(np.abs(noise)) - due) < 6 * 2.1 / math.sqrt(4000)
+    assert abs(np.mean(noise)) < 6 * 2.9 / math.sqrt(4000)
