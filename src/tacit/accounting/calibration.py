@@ -103,6 +103,17 @@ def _straddle(excess: Callable[[float], float], start: float) -> tuple[_Point, _
     rising = there[1] > here[1]
     if there[1] == here[1]:
         rising = excess(start + 5.0) > excess(start - 5.0)
+    try:
+        return _walk(excess, here, there, rising=rising)
+    except Uncalibratable:
+        # So near to each other, two upper bounds may lie the wrong way round.
+        return _walk(excess, here, there, rising=not rising)
+
+
+def _walk(
+    excess: Callable[[float], float], here: _Point, there: _Point, *, rising: bool
+) -> tuple[_Point, _Point]:
+    """Goes up or down in growing strides until the guarantee is met, or is not any more."""
     stride, end = 0.02, math.log(1e12)
     while (here[1] <= 0.0) == (there[1] <= 0.0):
         stride *= 4.0

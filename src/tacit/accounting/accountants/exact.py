@@ -24,6 +24,7 @@ from tacit.accounting.events import (
     Repeated,
 )
 from tacit.accounting.exact.certify import enclose_delta, enclose_epsilon
+from tacit.accounting.exact.grid import OutOfRange
 from tacit.accounting.normal_form import parts
 from tacit.accounting.results import Interval
 from tacit.accounting.selection_profile import (
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from tacit.accounting.selection_profile import SelectionProfile
 
 _VAIN_NOISE = 0.035
+_ABSURD = 1e3  # an ε beyond which the certificate may have failed: other theorems are asked too
 _LOOSER = ("rdp", "zcdp", "advanced", "basic")
 
 
@@ -67,7 +69,9 @@ def epsilon_interval(event: Event, delta: float, adjacency: Adjacency) -> Interv
         found = enclose_epsilon(event, delta, adjacency)
     except UnsupportedEvent as refusal:
         return _best_of_others(lambda one: one.epsilon(event, delta, adjacency), refusal)
-    if math.isinf(found.upper) and math.isfinite(found.lower):
+    except OutOfRange:
+        return _best_of_others(lambda one: one.epsilon(event, delta, adjacency), _too_loud(event))
+    if found.upper > _ABSURD and math.isfinite(found.lower):
         return _tighten(found, lambda one: one.epsilon(event, delta, adjacency))
     return found
 
@@ -85,6 +89,8 @@ def delta_interval(event: Event, epsilon: float, adjacency: Adjacency) -> Interv
         found = enclose_delta(event, epsilon, adjacency)
     except UnsupportedEvent as refusal:
         return _best_of_others(lambda one: one.delta(event, epsilon, adjacency), refusal)
+    except OutOfRange:
+        return _best_of_others(lambda one: one.delta(event, epsilon, adjacency), _too_loud(event))
     return found
 
 
@@ -155,8 +161,12 @@ def _tighten(found: Interval, ask: Callable[[Accountant], float]) -> Interval:
     others = _others(ask)
     if not others:
         return found
-    upper, name = min(others)
+    upper, name = min([*others, (found.upper, found.method)])
     return Interval(found.lower, upper, found.two_sided, name)
+
+
+def _too_loud(event: Event) -> UnsupportedEvent:
+    return UnsupportedEvent(event, "exact", "its losses are beyond floating-point numbers")
 
 
 def _best_of_others(ask: Callable[[Accountant], float], refusal: UnsupportedEvent) -> Interval:

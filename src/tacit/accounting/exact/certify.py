@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 _DEFAULT = Resolution()
 _QUICK = Resolution(relative_error=1e-5)
+# The largest loss of a lattice is a product and a sum: its own rounding must not lower a bound.
+_ROUND_UP = 1.0 + 2.0**-50
 
 
 def enclose_epsilon(
@@ -51,7 +53,8 @@ def _epsilon(decomposition: Decomposition, delta: float, resolution: Resolution)
             method=method,
         )
     tight = decomposition.tight
-    return Interval(found.lower if tight else 0.0, found.upper, tight, found.method)
+    upper = found.upper * _ROUND_UP
+    return Interval(found.lower if tight else 0.0, upper, tight, found.method)
 
 
 def _is_smaller(direction: Direction, found: Bracket, delta: float) -> bool:

@@ -37,10 +37,16 @@ class Gridded:
     infinite: float
 
 
+class OutOfRange(ArithmeticError):
+    """Every loss of a pair is infinite as far as floating point can tell: noise far too small."""
+
+
 def grid_up(cells: Cells, spacing: float) -> Gridded:
     """A lattice pair whose δ(ε) is nowhere below that of ``cells``, under composition too."""
     infinite = float(cells.p[np.isinf(cells.high) & (cells.high > 0)].sum())
     keep = np.isfinite(cells.high) & (cells.p > 0.0)
+    if not keep.any():
+        raise OutOfRange
     p, q, high = cells.p[keep], cells.q[keep], cells.high[keep]
     # A cell too wide to split, or past the range of exp, goes to its upper end whole.
     whole = (cells.low[keep] < high - 40.0) | (high > 600.0)
@@ -73,6 +79,8 @@ def grid_down(cells: Cells, spacing: float) -> Gridded:
     """A lattice loss whose δ(ε) is nowhere above that of ``cells``, under composition too."""
     infinite = float(cells.p[np.isinf(cells.low) & (cells.low > 0)].sum())
     keep = np.isfinite(cells.low) & (cells.p > 0.0) & (cells.q > 0.0)
+    if not keep.any():
+        raise OutOfRange
     p, q, low = cells.p[keep], cells.q[keep], cells.low[keep]
     index = np.floor(low / spacing).astype(np.int64)
     first = int(index.min())

@@ -53,7 +53,8 @@ class LatticeSum:
         first = np.exp(-z * rest) / -np.expm1(-z * self.spacing)
         second = np.exp(-(z + 1.0) * rest) / -np.expm1(-(z + 1.0) * self.spacing)
         turned = self.weights * spectrum.values
-        turned = turned * np.exp(1j * ((spectrum.centre - epsilon) * spectrum.frequencies))
+        with np.errstate(invalid="ignore"):  # at an ε beyond all range, where the bracket is open
+            turned = turned * np.exp(1j * ((spectrum.centre - epsilon) * spectrum.frequencies))
         value = float((turned @ (first - second)).real)
         slope = -float((turned @ second).real)
         period = len(self.weights) * 2 * self.spacing  # half of the nodes are kept

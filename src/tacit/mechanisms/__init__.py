@@ -1,0 +1,53 @@
+"""Releasing numbers: mechanisms with their events, charged before any noise is drawn.
+
+>>> from tacit.mechanisms import histogram, laplace
+>>> released = laplace(1234, sensitivity=1, epsilon=0.5)
+>>> released.event
+Laplace(scale=2.0, replace_distance=2.0)
+>>> round(released.epsilon(delta=1e-9), 6)
+0.5
+
+| for | mechanisms |
+|---|---|
+| numbers | `laplace`, `gaussian`; whole ones: `discrete_laplace`, `discrete_gaussian` |
+| answers | `randomized_response` |
+| a choice | `exponential`, `permute_and_flip`, `noisy_max`, `SparseVector` |
+| records | `sum`, `mean`, `quantile`, `histogram` |
+| rows of records | `covariance`, `pca` |
+
+Each takes public bounds or a sensitivity, and ε (and δ) or ρ; none looks for bounds in the data.
+"""
+
+from __future__ import annotations
+
+from tacit.mechanisms.choosing import exponential, noisy_max, permute_and_flip
+from tacit.mechanisms.components import Components, pca
+from tacit.mechanisms.continuous import gaussian, laplace
+from tacit.mechanisms.covariances import covariance
+from tacit.mechanisms.discrete import discrete_gaussian, discrete_laplace
+from tacit.mechanisms.histograms import histogram
+from tacit.mechanisms.quantiles import quantile
+from tacit.mechanisms.released import Released
+from tacit.mechanisms.responding import randomized_response
+from tacit.mechanisms.sparse_vectors import SparseVector
+from tacit.mechanisms.sums import mean, sum  # noqa: A004 - the names that NumPy has for them
+
+__all__ = [
+    "Components",
+    "Released",
+    "SparseVector",
+    "covariance",
+    "discrete_gaussian",
+    "discrete_laplace",
+    "exponential",
+    "gaussian",
+    "histogram",
+    "laplace",
+    "mean",
+    "noisy_max",
+    "pca",
+    "permute_and_flip",
+    "quantile",
+    "randomized_response",
+    "sum",
+]

@@ -1,0 +1,191 @@
+"""Histograms: counts of disjoint cells, known beforehand or not."""
+
+from __future__ import annotations
+
+import math
+import sys
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tacit._validation import whole
+from tacit.accounting.events import ApproxDp, DiscreteGaussian, DiscreteLaplace, Repeated
+from tacit.accounting.sensitivity import distance
+from tacit.errors import InvalidArgument
+from tacit.mechanisms._keys import named, numbered, tallied
+from tacit.mechanisms._kinds import is_series, reals
+from tacit.mechanisms._noise import ratio_for
+from tacit.mechanisms._terms import agreed, amount
+from tacit.mechanisms.discrete import gaussian_design
+from tacit.randomness import discrete_gaussian, discrete_laplace
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from tacit.accounting.events import Adjacency, Event
+    from tacit.ledger import Budget
+    from tacit.mechanisms._terms import Amount, Terms
+    from tacit.mechanisms.released import Released
+    from tacit.randomness import Stream
+
+    Integers = NDArray[np.int64]
+
+
+def histogram(
+    values: Any,
+    *,
+    cells: int | Sequence[Any] | None = None,
+    edges: Sequence[float] | None = None,
+    epsilon: float | None = None,
+    delta: float | None = None,
+    rho: float | None = None,
+    adjacency: Adjacency | None = None,
+    unit: str | None = None,
+    budget: Budget | None = None,
+    label: str = "",
+    stream: Stream | None = None,
+) -> Released[Any]:
+    """How many records each cell holds, plus whole-number noise.
+
+    With ``cells`` or ``edges`` the cells are public, and every one is released, the empty ones too:
+    discrete Laplace noise for ε alone, discrete Gaussian noise for (ε, δ) or ρ. With neither, the
+    cells are the keys found in the data, which are private: with (ε, δ), a key is released if its
+    noisy count reaches a threshold that a key of one record reaches with probability δ at most
+    (Korolova et al. 2009); the others are left out. Counts may be negative; they are unbiased where
+    the cells are public.
+
+    Guarantee:
+        Each record lies in one cell at most. Adding or removing one moves one count by 1, replacing
+        one moves two counts by 1. The release is that of ``event``, with what was asked for; the
+        laws of the noise are exact. A record in none of the cells, or missing, is not counted.
+        Keys come out sorted, not in the order of the data.
+
+    Args:
+        values: A 1-D array, list or pandas Series, one cell's name or number per record.
+        cells: All cells, or their number if they are 0, 1, 2, …
+        edges: The increasing edges of cells of numbers, one more than there are cells; a cell holds
+            its lower edge, and the last one its upper edge too.
+        epsilon: The ε asked for.
+        delta: The δ asked for with it.
+        rho: The ρ of zCDP asked for, instead.
+        adjacency: As in ``laplace``.
+        unit: As in ``laplace``; a user is one record.
+        budget: As in ``laplace``.
+        label: As in ``laplace``.
+        stream: As in ``laplace``.
+
+    Returns:
+        The counts in the order of the cells, as an array, or a Series for a Series. Of unknown
+        keys, a dictionary, or a Series for a Series.
+
+    >>> from tacit.randomness import UnsafeSeededStream
+    >>> blood = ["A"] * 400 + ["B"] * 90 + ["0"] * 450
+    >>> histogram(blood, cells=["A", "B", "AB", "0"], epsilon=0.2,
+    ...     stream=UnsafeSeededStream(0, "test")).value.tolist()
+    [400, 91, 4, 447]
+    >>> released = histogram([*blood, "Bombay"], epsilon=1, delta=1e-6,
+    ...     stream=UnsafeSeededStream(0, "test"))
+    >>> released.value, released.event
+    ({'0': 450, 'A': 400, 'B': 90}, ApproxDp(epsilon=1.0, delta=1e-06))
+    """
+    terms = agreed("histogram", adjacency, unit, budget, label, stream)
+    asked = amount(epsilon, delta, rho)
+    if cells is not None and edges is not None:
+        raise InvalidArgument("give either cells or edges, got both")
+    if cells is None and edges is None:
+        return _of_unknown_keys(values, asked, terms)
+    names, counts = _counted(values, cells, edges)
+    scale, event = _design(asked, terms.adjacency)
+    grant = terms.charge(event, asked.delta)
+    draw = discrete_laplace if asked.pure else discrete_gaussian
+    noisy = counts + draw(scale, len(counts), grant.stream)
+    if not is_series(values):
+        return grant.release(noisy)
+    if edges is not None:
+        names = sys.modules["pandas"].IntervalIndex.from_breaks(names, closed="left")
+    return grant.release(_labelled(noisy, names))
+
+
+def _design(asked: Amount, adjacency: Adjacency) -> tuple[float, Event]:
+    """The noise's scale, and its event.
+
+    Two cells that move by 1 tell no more than one that moves by 2, if the noise is discrete
+    Laplace (see ``discrete_laplace``). Gaussian noise is accounted cell by cell.
+    """
+    if asked.pure:
+        assert asked.epsilon is not None
+        scale = ratio_for(distance(2.0, adjacency), asked.epsilon)
+        return scale, DiscreteLaplace(scale)
+    if adjacency == "replace-one":
+        return gaussian_design(
+            asked,
+            math.sqrt(2.0),
+            adjacency,
+            lambda sigma: Repeated(DiscreteGaussian(sigma, 1, 1.0), 2),
+        )
+    return gaussian_design(asked, 1.0, adjacency, DiscreteGaussian)
+
+
+def _of_unknown_keys(values: Any, asked: Amount, terms: Terms) -> Released[Any]:
+    if asked.epsilon is None or asked.delta is None:
+        raise InvalidArgument(
+            "epsilon and delta must be given where the cells are not: keys come from the data"
+        )
+    moved = distance(2.0, terms.adjacency)  # how many keys a record can touch
+    scale = ratio_for(moved, asked.epsilon)
+    least = threshold(scale, asked.delta / moved)
+    keys, counts = tallied(values)
+    grant = terms.charge(ApproxDp(asked.epsilon, asked.delta))
+    noisy = counts + discrete_laplace(scale, len(counts), grant.stream)
+    kept = np.flatnonzero(noisy >= least)
+    names = [keys[place] for place in kept]
+    if is_series(values):
+        return grant.release(_labelled(noisy[kept], names))
+    return grant.release(dict(zip(names, noisy[kept].tolist(), strict=True)))
+
+
+def threshold(scale: float, delta: float) -> int:
+    """The least t that a count of 1 with discrete Laplace noise reaches with probability ≤ δ.
+
+    P(noise ≥ m) = e^{-m/scale}/(1 + e^{-1/scale}) for m ≥ 1.
+
+    >>> threshold(1.0, 1e-6)
+    15
+    """
+    together = math.log1p(math.exp(-1.0 / scale))
+    wanted = math.log(delta) - 1e-12 * abs(math.log(delta))
+    above = max(1, math.ceil(-scale * (wanted + together)))
+    while -above / scale - together > wanted:
+        above += 1
+    return 1 + above
+
+
+def _counted(
+    values: Any, cells: int | Sequence[Any] | None, edges: Sequence[float] | None
+) -> tuple[Any, Integers]:
+    """The cells (their edges, if those were given), and how many records each holds."""
+    if edges is not None:
+        return _between(reals("values", values), edges)
+    if isinstance(cells, int):
+        number = whole("cells", cells)
+        return range(number), numbered(values, number)
+    names = np.asarray(cells)
+    if names.ndim != 1 or len(names) == 0 or len(set(names.tolist())) != len(names):
+        raise InvalidArgument("cells must be one or more different ones, in a list")
+    return names, named(values, names)
+
+
+def _between(numbers: NDArray[np.float64], edges: Sequence[float]) -> tuple[Any, Integers]:
+    ends = reals("edges", edges)
+    if ends.ndim != 1 or len(ends) < 2 or not np.all(np.diff(ends) > 0.0):
+        raise InvalidArgument("edges must be two or more increasing numbers")
+    inside = numbers[(numbers >= ends[0]) & (numbers <= ends[-1])]
+    cells = len(ends) - 1
+    places = np.minimum(np.searchsorted(ends, inside, side="right") - 1, cells - 1)
+    return ends, np.bincount(places, minlength=cells)
+
+
+def _labelled(counts: Integers, names: Any) -> Any:
+    return sys.modules["pandas"].Series(counts, index=names)

@@ -1,0 +1,111 @@
+"""Randomised response: each answer is private before anyone collects it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tacit._validation import whole
+from tacit.accounting.events import RandomizedResponse
+from tacit.errors import InvalidArgument
+from tacit.mechanisms._choosing import coins, numbers_below
+from tacit.mechanisms._kinds import is_series, like
+from tacit.mechanisms._terms import agreed, pure_amount
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from tacit.accounting.events import Adjacency
+    from tacit.ledger import Budget
+    from tacit.mechanisms.released import Released
+    from tacit.randomness import Stream
+
+
+def randomized_response(
+    answers: Any,
+    *,
+    categories: int | Sequence[Any] = 2,
+    epsilon: float | None = None,
+    rho: float | None = None,
+    adjacency: Adjacency | None = None,
+    unit: str | None = None,
+    budget: Budget | None = None,
+    label: str = "",
+    stream: Stream | None = None,
+) -> Released[Any]:
+    """Gives each answer with probability e^ε/(e^ε + categories - 1), else another one at random.
+
+    Warner 1965, for several categories Kairouz, Bonawitz & Ramage 2016.
+
+    Guarantee:
+        Each record gives one answer, and what is released of it is that of ``event``. The law is
+        exact. That somebody answers is public. An answer that is none of the categories is refused,
+        and the refusal tells that there is one: bring answers to the categories first.
+
+    Args:
+        answers: One answer, or an array or pandas Series of one per record.
+        categories: All possible answers, or their number if they are 0, 1, 2, …; booleans are two.
+        epsilon: The ε asked for.
+        rho: The ρ of zCDP asked for, instead of ε.
+        adjacency: As in ``laplace``.
+        unit: As in ``laplace``.
+        budget: As in ``laplace``.
+        label: As in ``laplace``.
+        stream: As in ``laplace``.
+
+    >>> from tacit.randomness import UnsafeSeededStream
+    >>> released = randomized_response(["yes", "no", "no"], categories=["no", "yes"], epsilon=1,
+    ...     stream=UnsafeSeededStream(0, "test"))
+    >>> released.value.tolist(), round(released.event.probability, 4)
+    (['no', 'yes', 'no'], 0.7311)
+    """
+    terms = agreed("randomized_response", adjacency, unit, budget, label, stream)
+    names, places = _places(answers, categories)
+    event = RandomizedResponse(
+        epsilon=pure_amount(epsilon, rho).pure_epsilon(), categories=len(names)
+    )
+    grant = terms.charge(event)
+    given = respond(places.ravel(), event, grant.stream).reshape(places.shape)
+    return grant.release(like(answers)(names[given]))
+
+
+def respond(
+    places: NDArray[np.int64], event: RandomizedResponse, stream: Stream
+) -> NDArray[np.int64]:
+    """The answers that are given, as places among the categories."""
+    others = event.categories - 1
+
+    def truth(arithmetic: Any) -> Any:
+        return 1 / (1 + others * arithmetic.exp(-arithmetic.mpf(event.loss)))
+
+    assert event.probability is not None
+    lies = ~coins(event.probability, truth, len(places), stream)
+    # Another one: 1 to categories - 1 places further, in a circle.
+    turns = 1 + numbers_below(others, int(lies.sum()), stream)
+    given = places.copy()
+    given[lies] = (places[lies] + turns) % event.categories
+    return given
+
+
+def _places(
+    answers: Any, categories: int | Sequence[Any]
+) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """The categories, and each answer's place among them."""
+    given = answers.to_numpy() if is_series(answers) else np.asarray(answers)
+    if isinstance(categories, int) and given.dtype.kind == "b" and categories == 2:
+        names: NDArray[Any] = np.asarray([False, True])
+    elif isinstance(categories, int):
+        names = np.arange(whole("categories", categories, at_least=2))
+    else:
+        names = np.asarray(categories)
+    if names.ndim != 1 or len(set(names.tolist())) != len(names) or len(names) < 2:
+        raise InvalidArgument(f"categories must be two or more different ones, got {categories!r}")
+    place_of = {name: place for place, name in enumerate(names.tolist())}
+    try:
+        places = np.asarray([place_of[one] for one in given.ravel().tolist()], dtype=np.int64)
+    except (KeyError, TypeError):
+        raise InvalidArgument("answers must all be among the categories") from None
+    return names, places.reshape(given.shape)

@@ -1,0 +1,210 @@
+"""The sparse vector technique: many questions, of which only those answered "above" cost."""
+
+from __future__ import annotations
+
+import math
+import threading
+from fractions import Fraction
+from typing import TYPE_CHECKING, Literal, NoReturn, final
+
+from tacit._validation import positive, whole
+from tacit.accounting import events
+from tacit.errors import InvalidArgument, ProtocolError
+from tacit.mechanisms._kinds import finite
+from tacit.mechanisms._noise import apart, calibrated
+from tacit.mechanisms._reals import RealNoise, is_positive
+from tacit.mechanisms._terms import Amount, agreed, amount
+
+if TYPE_CHECKING:
+    from tacit.accounting.events import Adjacency
+    from tacit.ledger import Budget
+    from tacit.randomness import Stream
+
+
+@final
+class SparseVector:
+    """Tells of each query whether it lies above a threshold, with noise, until enough did.
+
+    Above-threshold (Dwork et al. 2009) in the form of Lyu, Su & Li (2017), their Algorithm 7: the
+    threshold's noise is drawn once, each query's anew, and after ``cutoff`` answers "above" there
+    are no more answers. Answers "below" are free. The whole is charged when it is made.
+
+    Guarantee:
+        If neighbours move no query by more than ``sensitivity``, all answers together are the
+        release that ``event`` describes, with what was asked for, also when later queries are
+        chosen by earlier answers. Noise is real-valued, and compared by as many binary digits as it
+        takes. A query that is not a finite number is refused, and the refusal tells that.
+
+    Args:
+        threshold: Public.
+        sensitivity: How far neighbours move a query, by the adjacency.
+        cutoff: After how many answers "above" it ends.
+        epsilon: The ε asked for; Gaussian noise needs δ too.
+        delta: The δ asked for.
+        rho: The ρ of zCDP asked for, instead, with Laplace noise.
+        noise: ``"laplace"`` or ``"gaussian"``, whose guarantee is by Rényi divergence (Zhu & Wang
+            2020) and grows with ``length``.
+        monotone: Whether a record moves all queries the same way, as it does counts.
+        length: A public bound on the number of queries, needed for Gaussian noise and kept to.
+        adjacency: As in ``laplace``.
+        unit: As in ``laplace``.
+        budget: As in ``laplace``.
+        label: As in ``laplace``.
+        stream: As in ``laplace``.
+
+    >>> from tacit.randomness import UnsafeSeededStream
+    >>> alarm = SparseVector(100, sensitivity=1, epsilon=1, stream=UnsafeSeededStream(0, "test"))
+    >>> [alarm.above(count) for count in (20, 35, 180)], alarm.done
+    ([False, False, True], True)
+    """
+
+    def __init__(
+        self,
+        threshold: float,
+        *,
+        sensitivity: float,
+        cutoff: int = 1,
+        epsilon: float | None = None,
+        delta: float | None = None,
+        rho: float | None = None,
+        noise: Literal["laplace", "gaussian"] = "laplace",
+        monotone: bool = False,
+        length: int | None = None,
+        adjacency: Adjacency | None = None,
+        unit: str | None = None,
+        budget: Budget | None = None,
+        label: str = "",
+        stream: Stream | None = None,
+    ) -> None:
+        terms = agreed("SparseVector", adjacency, unit, budget, label, stream)
+        self._threshold = Fraction(finite("threshold", threshold).item())
+        self._moved = Fraction(positive("sensitivity", sensitivity))
+        asked = amount(epsilon, delta, rho)
+        frame = events.SparseVector(
+            1.0, 1.0, whole("cutoff", cutoff), noise, monotone, length, apart(terms.adjacency)
+        )
+        self.event = _event(frame, asked, terms.adjacency)
+        self._grant = terms.charge(self.event, asked.delta)
+        self._lock = threading.Lock()
+        self._noise = RealNoise(noise, self._grant.stream)
+        self._asked = 0
+        self._found = 0
+
+    @property
+    def adjacency(self) -> Adjacency:
+        """Which data sets are neighbours."""
+        return self._grant.adjacency
+
+    @property
+    def unit(self) -> str:
+        """Whom the guarantee protects."""
+        return self._grant.unit
+
+    @property
+    def entry(self) -> int | None:
+        """The number of the ledger's entry that charged it."""
+        return self._grant.entry
+
+    @property
+    def left(self) -> int:
+        """How many answers "above" are left."""
+        return self.event.cutoff - self._found
+
+    @property
+    def done(self) -> bool:
+        """Whether no query is answered any more."""
+        return self.left == 0 or self._asked == self.event.length
+
+    def above(self, query: float) -> bool:
+        """Whether ``query``, with its noise, lies above the noisy threshold."""
+        value = finite("query", query)
+        if value.ndim != 0:
+            raise InvalidArgument(f"query must be one number, got the shape {value.shape}")
+        with self._lock:
+            if self.done:
+                raise ProtocolError(
+                    f"this sparse vector has ended after {self._asked} queries, {self._found} of "
+                    "them above the threshold; make a new one, which is charged again"
+                )
+            self._asked += 1
+            fresh = RealNoise(self.event.noise, self._grant.stream)
+            found = is_positive(
+                Fraction(value.item()) - self._threshold,
+                [
+                    (self._moved * Fraction(self.event.query_scale), fresh),
+                    # The noise is symmetric, but it is one and the same threshold for all queries.
+                    (-self._moved * Fraction(self.event.threshold_scale), self._noise),
+                ],
+            )
+            self._found += found
+            return found
+
+    def __repr__(self) -> str:
+        return f"SparseVector({self.event!r}, left={self.left})"
+
+    def __reduce__(self) -> NoReturn:
+        raise InvalidArgument(
+            "a SparseVector cannot be copied or pickled: its copy would answer again, uncharged; "
+            "make a new one"
+        )
+
+
+def _event(frame: events.SparseVector, asked: Amount, adjacency: Adjacency) -> events.SparseVector:
+    """The noise that meets what was asked, shared out between threshold and queries."""
+    from tacit.accounting.choices import moves  # noqa: PLC0415
+
+    _, against = moves(frame, adjacency)
+    if frame.noise == "gaussian":
+        return _gaussian_event(frame, asked, against, adjacency)
+    if asked.delta is not None:
+        raise InvalidArgument("delta must be left out with Laplace noise, which needs none")
+    return _laplace_event(frame, asked.pure_epsilon(), against, adjacency)
+
+
+def _laplace_event(
+    frame: events.SparseVector, epsilon: float, against: float, adjacency: Adjacency
+) -> events.SparseVector:
+    """ε₁ : ε₂ = 1 : (cutoff·against)^(2/3), the best of all (Lyu, Su & Li 2017, Section 4.2)."""
+    from tacit.accounting.choices import pure_loss  # noqa: PLC0415
+
+    reach = frame.cutoff * against
+    share = 1.0 / (1.0 + reach ** (2.0 / 3.0))
+    wider = 1.0
+    while True:
+        event = _scaled(frame, wider / (epsilon * share), wider * reach / (epsilon * (1.0 - share)))
+        loss = pure_loss(event, adjacency)
+        assert loss is not None
+        if loss <= epsilon:
+            return event
+        wider *= 1.0 + 2.0**-50
+
+
+def _gaussian_event(
+    frame: events.SparseVector, asked: Amount, against: float, adjacency: Adjacency
+) -> events.SparseVector:
+    """σ₂/σ₁ = (c·h²)^(1/4), h = ``against``: the least σ₁² + σ₂² at a given 1/σ₁² + c·h²/σ₂²."""
+    if asked.epsilon is None or asked.delta is None:
+        raise InvalidArgument("epsilon and delta must be given with Gaussian noise")
+    ratio = math.sqrt(math.sqrt(frame.cutoff) * against)
+    sigma = calibrated(
+        lambda sigma: _scaled(frame, sigma, sigma * ratio),
+        asked,
+        adjacency,
+        guess=10.0 / asked.epsilon,
+        private=1.0,
+    )
+    return _scaled(frame, sigma, sigma * ratio)
+
+
+def _scaled(
+    frame: events.SparseVector, threshold_scale: float, query_scale: float
+) -> events.SparseVector:
+    return events.SparseVector(
+        threshold_scale,
+        query_scale,
+        frame.cutoff,
+        frame.noise,
+        frame.monotone,
+        frame.length,
+        frame.replace_distance,
+    )
