@@ -29,10 +29,11 @@ def check(code: str, names: dict[str, object]) -> None:
             assert value == pytest.approx(float(match["value"]), abs=10.0**-digits), line
 
 
-def test_readme_has_two_short_examples():
-    training, accounting = blocks(ROOT / "README.md", "python")
+def test_readme_has_three_short_examples():
+    training, accounting, releases = blocks(ROOT / "README.md", "python")
     assert len(training.strip().splitlines()) <= 18
     assert len(accounting.strip().splitlines()) <= 12
+    assert len(releases.strip().splitlines()) <= 6
 
 
 def test_readme_runs():

@@ -9,7 +9,7 @@ trap 'rm -rf "$work"' EXIT
 "${PYTHON:-python3.11}" -m venv "$work/venv"
 pip="$work/venv/bin/python -m pip --disable-pip-version-check"
 $pip install --quiet hatchling editables
-$pip install --quiet --no-build-isolation --editable '.[dev,docs,hf]' torch==2.13.0
+$pip install --quiet --no-build-isolation --editable '.[dev,docs,hf,cluster]' torch==2.13.0
 {
     echo "# Exact versions of everything that a development install brings (python 3.11)."
     echo "# Made by 'make constraints'; edit pyproject.toml and run that, not this file."

@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tacit import accounting, ledger, losses, training
+    from tacit import accounting, convex, ledger, losses, mechanisms, selection, training
     from tacit.ledger.ledger import Ledger
     from tacit.statement import Statement
     from tacit.training.fitting import fit
@@ -25,7 +25,7 @@ _HOME = {
     "fit": "tacit.training.fitting",
     "private": "tacit.training.session",
 }
-_ROOMS = ("accounting", "ledger", "losses", "training")
+_ROOMS = ("accounting", "convex", "ledger", "losses", "mechanisms", "selection", "training")
 
 __all__ = [
     "Ledger",
@@ -34,10 +34,13 @@ __all__ = [
     "Statement",
     "__version__",
     "accounting",
+    "convex",
     "fit",
     "ledger",
     "losses",
+    "mechanisms",
     "private",
+    "selection",
     "training",
 ]
 

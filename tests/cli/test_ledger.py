@@ -23,6 +23,12 @@ from tacit.ledger.entries import Entry, sealed
 RUN = Release(Repeated(PoissonSampled(0.01, Gaussian(2.0)), 100))
 
 
+@pytest.fixture(autouse=True)
+def wide(monkeypatch):
+    """A page of a width that does not depend on who runs the tests: cells are not wrapped."""
+    monkeypatch.setenv("COLUMNS", "100")
+
+
 @pytest.fixture
 def path(tmp_path, monkeypatch) -> Path:
     """A ledger with two budgets, in the current folder and with no other one in reach."""

@@ -11,6 +11,7 @@ Guarantee:
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tacit.accounting.accountants import Accountant, accountant_named
@@ -73,7 +74,7 @@ def epsilon_interval(event: Event, delta: float, adjacency: Adjacency) -> Interv
         return _best_of_others(lambda one: one.epsilon(event, delta, adjacency), _too_loud(event))
     if found.upper > _ABSURD and math.isfinite(found.lower):
         return _tighten(found, lambda one: one.epsilon(event, delta, adjacency))
-    return found
+    return _within_largest_loss(found, event, adjacency)
 
 
 def delta_interval(event: Event, epsilon: float, adjacency: Adjacency) -> Interval:
@@ -163,6 +164,24 @@ def _tighten(found: Interval, ask: Callable[[Accountant], float]) -> Interval:
         return found
     upper, name = min([*others, (found.upper, found.method)])
     return Interval(found.lower, upper, found.two_sided, name)
+
+
+def _within_largest_loss(found: Interval, event: Event, adjacency: Adjacency) -> Interval:
+    """Takes off what rounding a bound up has put above the sum of pure losses."""
+    from tacit.accounting.steps import steps_of, sum_of  # noqa: PLC0415 - it needs this module
+
+    if found.method not in ("grid", "lattice"):
+        return found
+    try:
+        steps = steps_of(event, adjacency, "basic")
+    except UnsupportedEvent:
+        return found
+    if steps.free or steps.truncation > 0.0 or steps.least > 0.0:
+        return found
+    largest = sum_of(steps, 0.0)
+    if [step.count for step in steps.steps] != [1]:
+        largest = math.nextafter(largest, math.inf)  # above the rounding of products and sum
+    return replace(found, upper=min(found.upper, max(largest, found.lower)))
 
 
 def _too_loud(event: Event) -> UnsupportedEvent:

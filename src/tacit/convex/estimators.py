@@ -1,0 +1,444 @@
+"""scikit-learn estimators: private logistic regression, linear regression and Huber SVM."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal, final
+
+import numpy as np
+from scipy.special import expit, softmax
+
+from tacit.convex.choosing import Settings
+from tacit.convex.learning import Learned, Scaling, learn, stated
+from tacit.convex.losses import HuberHinge, Logistic, SimplexHinge, Softmax, Squared
+from tacit.convex.task import Task
+from tacit.errors import InvalidArgument
+
+try:
+    from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, clone
+    from sklearn.utils.multiclass import check_classification_targets
+    from sklearn.utils.validation import check_is_fitted, validate_data
+except ImportError as error:
+    raise InvalidArgument(
+        "tacit.convex's estimators need scikit-learn: pip install 'tacit[sklearn]'"
+    ) from error
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import ArrayLike, NDArray
+
+    from tacit.accounting.events import Adjacency
+    from tacit.convex.choosing import Method
+    from tacit.convex.losses import Array, Loss
+    from tacit.convex.perturbed import Analysis
+    from tacit.ledger import Budget
+    from tacit.statement import Statement
+
+
+class _Private(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+    """What the three estimators share; abstract."""
+
+    # Set by the constructors below, which scikit-learn reads the parameters' names from.
+    epsilon: float
+    delta: float
+    data_norm: float | None
+    method: Method
+    analysis: Analysis | None
+    adjacency: Adjacency
+    regularization: float | None
+    radius: float
+    clip: float | Literal["half"] | None
+    fit_intercept: bool
+    intercept_scale: float
+    steps: int | None
+    sample_rate: float | None
+    budget: Budget | None
+    learned_: Learned
+
+    def _scaling(self) -> Scaling:
+        return Scaling(
+            self.data_norm,  # type: ignore[arg-type]  # refused there if it is missing
+            self.intercept_scale if self.fit_intercept else 0.0,
+        )
+
+    def _learn(self, data: Array, targets: Array, loss: Loss) -> Scaling:
+        """Fits ``learned_``."""
+        scaling = self._scaling()
+        settings = Settings(
+            method=self.method,
+            analysis=self.analysis,
+            steps=self.steps,
+            sample_rate=self.sample_rate,
+        )
+        rows = scaling.rows(data)
+        task = Task(
+            examples=rows.shape[0],
+            features=rows.shape[1],
+            loss=loss,
+            norm=scaling.norm,
+            epsilon=self.epsilon,
+            delta=self.delta,
+            adjacency=self.adjacency,
+            radius=self.radius,
+            regularization=self.regularization,
+            clip=_clip(self.clip, loss, scaling.norm),
+        )
+        self.learned_ = learn(task, rows, targets, settings, self.budget)
+        return scaling
+
+    @property
+    def method_(self) -> str:
+        """The method that was used."""
+        return self._fitted().method
+
+    @property
+    def event_(self) -> Any:
+        """What was released, as ``tacit.accounting`` reads it under ``adjacency``."""
+        return self._fitted().design.event
+
+    def statement(self, delta: float | None = None) -> Statement:
+        """The claim, complete enough for somebody else to check it; at another δ if given."""
+        return stated(self._fitted(), delta, self._assumptions())
+
+    def _fitted(self) -> Learned:
+        check_is_fitted(self, "learned_")
+        return self.learned_
+
+    def _assumptions(self) -> tuple[str, ...]:
+        return ("data_norm was chosen without looking at the data",)
+
+    def __sklearn_clone__(self) -> Any:
+        """A copy without what was learned; it charges the same budget, for that is not copied."""
+        parameters = self.get_params(deep=False)
+        kept = {
+            name: value if name == "budget" else clone(value, safe=False)
+            for name, value in parameters.items()
+        }
+        return type(self)(**kept)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.non_deterministic = True
+        return tags
+
+
+class _Classifier(ClassifierMixin, _Private):  # type: ignore[misc]
+    """A linear classifier; abstract."""
+
+    classes: Sequence[Any] | None
+    classes_: NDArray[Any]
+    coef_: Array
+    intercept_: Array
+
+    def _fit_classes(self, data: ArrayLike, labels: ArrayLike, binary: Loss, several: Any) -> None:
+        rows, given = validate_data(self, data, labels, dtype=np.float64)
+        check_classification_targets(given)
+        self.classes_ = np.unique(given if self.classes is None else np.asarray(self.classes))
+        count = len(self.classes_)
+        if count < 2:
+            raise InvalidArgument(
+                f"y must have at least two classes, got one class, {self.classes_[0]!r}; name all "
+                "of them with classes="
+            )
+        places = np.searchsorted(self.classes_, given)
+        if not np.array_equal(self.classes_[np.minimum(places, count - 1)], given):
+            raise InvalidArgument(f"y must hold only the classes {self.classes_.tolist()}")
+        loss = binary if count == 2 else several(count)
+        targets = 2.0 * places - 1.0 if count == 2 else places.astype(np.float64)
+        scaling = self._learn(rows, targets, loss)
+        self.coef_, self.intercept_ = scaling.coefficients(self.learned_.theta, loss.outputs)
+
+    def decision_function(self, X: ArrayLike) -> Array:  # noqa: N803 - scikit-learn's names
+        """The scores: shape (n,) for two classes, else (n, classes)."""
+        check_is_fitted(self, "coef_")
+        rows = validate_data(self, X, reset=False, dtype=np.float64)
+        scores = rows @ self.coef_.T + self.intercept_
+        return np.asarray(scores[:, 0] if len(self.classes_) == 2 else scores)
+
+    def predict(self, X: ArrayLike) -> NDArray[Any]:  # noqa: N803
+        """The class of each row."""
+        scores = self.decision_function(X)
+        best = (scores > 0.0).astype(np.intp) if scores.ndim == 1 else np.argmax(scores, axis=1)
+        return np.asarray(self.classes_[best])
+
+    def _assumptions(self) -> tuple[str, ...]:
+        public = (
+            "the set of classes was given"
+            if self.classes is not None
+            else (
+                "the set of classes found in the data is public (give classes= to assume nothing)"
+            )
+        )
+        return (*super()._assumptions(), public)
+
+
+@final
+class LogisticRegression(_Classifier):
+    """Private logistic regression, of two classes or of several together.
+
+    Several classes share one softmax: ε is not divided among them.
+
+    Args:
+        epsilon: ε.
+        delta: δ; 0 asks for pure differential privacy.
+        data_norm: The largest norm of a row, known without looking at the data. Longer rows are
+            shortened to it; it has no default, and is never taken from the data.
+        method: ``"output"`` (mean loss), ``"objective"`` (sum of the losses, and an exact minimum),
+            ``"amp"`` (the same without trust in the solver), ``"noisy-gd"``, ``"noisy-sgd"``, or
+            ``"auto"``: the one of least excess risk by its theory, for this n, d, ε and adjacency.
+        analysis: For ``"objective"`` and ``"amp"``: ``"profile"`` (the sharpest), ``"redberg"``,
+            ``"kifer"``, or ``"cms"`` for δ = 0.
+        adjacency: ``"add-remove"`` or ``"replace-one"``; every method is calibrated for it.
+        regularization: λ of the mean loss in scaled rows; left out, what the theory says is best.
+        radius: The norm that the coefficients are expected to have for rows of norm 1. It steers
+            regularisation and steps, and no guarantee rests on it.
+        clip: The largest norm of an example's gradient, in scaled rows. For two classes every
+            method then minimises the ``Huberised`` loss; for several only the descents take it.
+            ``"half"`` of what the loss allows halves the noise, for two classes and for several (by
+            ``Softmax.mass``), and changes the loss only where the right class is less likely than
+            all others together. It is usually the more accurate choice; coefficients are then not
+            those of maximum likelihood, and with several classes probabilities are less sure.
+        fit_intercept: Whether to learn an intercept, as the coefficient of a constant column.
+        intercept_scale: That constant, beside rows of norm 1.
+        steps: For the noisy descents: how many.
+        sample_rate: For ``"noisy-sgd"``: each example's chance to be in a step.
+        classes: All classes there may be. Left out, those found in the data, taken to be public.
+        budget: A ``tacit.ledger.Budget``, charged by ``fit`` before noise is drawn.
+
+    Guarantee:
+        What ``fit`` keeps is (ε, δ)-differentially private for one example under ``adjacency``;
+        ``statement()`` says so with all assumptions. Noise comes from a cryptographic stream and on
+        a grid (δ = 0: in floating point); nothing about the data is inferred or kept besides.
+
+    >>> X = np.array([[-1.0], [-0.8], [0.9], [1.0]] * 50)
+    >>> model = LogisticRegression(epsilon=8.0, data_norm=1.0).fit(X, X[:, 0] > 0)
+    >>> model.method_, model.predict([[-1.0], [1.0]]).tolist()
+    ('amp', [False, True])
+    """
+
+    def __init__(
+        self,
+        epsilon: float = 1.0,
+        delta: float = 1e-5,
+        *,
+        data_norm: float | None = None,
+        method: Method = "auto",
+        analysis: Analysis | None = None,
+        adjacency: Adjacency = "add-remove",
+        regularization: float | None = None,
+        radius: float = 20.0,
+        clip: float | Literal["half"] | None = None,
+        fit_intercept: bool = True,
+        intercept_scale: float = 0.25,
+        steps: int | None = None,
+        sample_rate: float | None = None,
+        classes: Sequence[Any] | None = None,
+        budget: Budget | None = None,
+    ) -> None:
+        self.epsilon = epsilon
+        self.delta = delta
+        self.data_norm = data_norm
+        self.method = method
+        self.analysis = analysis
+        self.adjacency = adjacency
+        self.regularization = regularization
+        self.radius = radius
+        self.clip = clip
+        self.fit_intercept = fit_intercept
+        self.intercept_scale = intercept_scale
+        self.steps = steps
+        self.sample_rate = sample_rate
+        self.classes = classes
+        self.budget = budget
+
+    def fit(self, X: ArrayLike, y: ArrayLike) -> LogisticRegression:  # noqa: N803
+        """Learns from rows X and their classes y."""
+        mass = 0.5 if self.clip == "half" else 1.0
+        self._fit_classes(X, y, Logistic(), lambda count: Softmax(count, mass))
+        return self
+
+    def predict_proba(self, X: ArrayLike) -> Array:  # noqa: N803
+        """The probability of each class."""
+        scores = self.decision_function(X)
+        if scores.ndim > 1:
+            return np.asarray(softmax(scores, axis=1))
+        against, towards = expit(scores), expit(-scores)
+        clip = self._fitted().design.task.clip
+        if clip is not None:
+            # The Huberised loss is least where p·f'(for) = (1 - p)·f'(against), slopes cut alike.
+            norms = np.linalg.norm(self._scaling().rows(np.asarray(X, dtype=np.float64)), axis=1)
+            limits = clip / np.maximum(norms, np.finfo(float).tiny)
+            against, towards = np.minimum(against, limits), np.minimum(towards, limits)
+        chances = against / (against + towards)
+        return np.column_stack([1.0 - chances, chances])
+
+
+@final
+class HuberSvm(_Classifier):
+    """A private support vector machine with the hinge's kink rounded, for two classes or several.
+
+    The loss is that of Chaudhuri, Monteleoni & Sarwate (2011, eq. 7); for several classes it is its
+    form of Crammer & Singer's joint hinge. ``width`` is h, half the width of the rounding; the
+    other parameters and the guarantee are those of ``LogisticRegression``.
+
+    >>> X = np.array([[-1.0], [-0.8], [0.9], [1.0]] * 50)
+    >>> HuberSvm(epsilon=8.0, data_norm=1.0).fit(X, X[:, 0] > 0).predict([[-1.0], [1.0]]).tolist()
+    [False, True]
+    """
+
+    def __init__(
+        self,
+        epsilon: float = 1.0,
+        delta: float = 1e-5,
+        *,
+        data_norm: float | None = None,
+        width: float = 0.5,
+        method: Method = "auto",
+        analysis: Analysis | None = None,
+        adjacency: Adjacency = "add-remove",
+        regularization: float | None = None,
+        radius: float = 20.0,
+        clip: float | Literal["half"] | None = None,
+        fit_intercept: bool = True,
+        intercept_scale: float = 0.25,
+        steps: int | None = None,
+        sample_rate: float | None = None,
+        classes: Sequence[Any] | None = None,
+        budget: Budget | None = None,
+    ) -> None:
+        self.epsilon = epsilon
+        self.delta = delta
+        self.data_norm = data_norm
+        self.width = width
+        self.method = method
+        self.analysis = analysis
+        self.adjacency = adjacency
+        self.regularization = regularization
+        self.radius = radius
+        self.clip = clip
+        self.fit_intercept = fit_intercept
+        self.intercept_scale = intercept_scale
+        self.steps = steps
+        self.sample_rate = sample_rate
+        self.classes = classes
+        self.budget = budget
+
+    def fit(self, X: ArrayLike, y: ArrayLike) -> HuberSvm:  # noqa: N803
+        """Learns from rows X and their classes y."""
+        self._fit_classes(
+            X, y, HuberHinge(self.width), lambda count: SimplexHinge(count, self.width)
+        )
+        return self
+
+
+@final
+class LinearRegression(RegressorMixin, _Private):  # type: ignore[misc]
+    """Private linear regression of one target.
+
+    Targets are shortened to ``target_bounds`` and scaled to [-1, 1]; the squared loss is clipped,
+    which makes it Huber's: quadratic for small residuals and linear beyond (see ``Huberised``).
+
+    Args:
+        epsilon: ε.
+        delta: δ; 0 asks for pure differential privacy.
+        data_norm: The largest norm of a row, known without looking at the data.
+        target_bounds: The smallest and the largest target, known without looking at the data.
+        clip: The largest norm of an example's gradient, in scaled rows and targets: residuals up to
+            about ``clip`` times half the range of the targets count in full.
+        radius: The norm that the coefficients are expected to have, scaled; no guarantee rests on
+            it.
+
+    The other parameters and the guarantee are those of ``LogisticRegression``.
+
+    >>> X = np.linspace(-1, 1, 400)[:, None]
+    >>> model = LinearRegression(epsilon=8.0, data_norm=1.0, target_bounds=(-3, 5))
+    >>> model = model.fit(X, 1 + X[:, 0])
+    >>> bool(abs(model.predict([[0.5]])[0] - 1.5) < 1.0)
+    True
+    """
+
+    coef_: Array
+    intercept_: float
+
+    def __init__(
+        self,
+        epsilon: float = 1.0,
+        delta: float = 1e-5,
+        *,
+        data_norm: float | None = None,
+        target_bounds: tuple[float, float] | None = None,
+        method: Method = "auto",
+        analysis: Analysis | None = None,
+        adjacency: Adjacency = "add-remove",
+        regularization: float | None = None,
+        radius: float = 3.0,
+        clip: float = 1.0,
+        fit_intercept: bool = True,
+        intercept_scale: float = 0.25,
+        steps: int | None = None,
+        sample_rate: float | None = None,
+        budget: Budget | None = None,
+    ) -> None:
+        self.epsilon = epsilon
+        self.delta = delta
+        self.data_norm = data_norm
+        self.target_bounds = target_bounds
+        self.method = method
+        self.analysis = analysis
+        self.adjacency = adjacency
+        self.regularization = regularization
+        self.radius = radius
+        self.clip = clip
+        self.fit_intercept = fit_intercept
+        self.intercept_scale = intercept_scale
+        self.steps = steps
+        self.sample_rate = sample_rate
+        self.budget = budget
+
+    def fit(self, X: ArrayLike, y: ArrayLike) -> LinearRegression:  # noqa: N803
+        """Learns from rows X and their targets y."""
+        rows, given = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
+        low, high = _bounds(self.target_bounds)
+        middle, half = 0.5 * (low + high), 0.5 * (high - low)
+        targets = (np.clip(np.asarray(given, dtype=np.float64), low, high) - middle) / half
+        scaling = self._learn(rows, targets, Squared())
+        coefficients, intercepts = scaling.coefficients(self.learned_.theta, 1)
+        self.coef_ = coefficients[0] * half
+        self.intercept_ = float(intercepts[0] * half + middle)
+        return self
+
+    def predict(self, X: ArrayLike) -> Array:  # noqa: N803
+        """The target of each row."""
+        check_is_fitted(self, "coef_")
+        rows = validate_data(self, X, reset=False, dtype=np.float64)
+        return np.asarray(rows @ self.coef_ + self.intercept_)
+
+    def _assumptions(self) -> tuple[str, ...]:
+        return (*super()._assumptions(), "so were target_bounds")
+
+
+def _clip(clip: float | str | None, loss: Loss, norm: float) -> float | None:
+    if not isinstance(clip, str):
+        return clip
+    if clip != "half":
+        raise InvalidArgument(f"clip must be a positive number, 'half' or None, got {clip!r}")
+    if isinstance(loss, Softmax):
+        return None  # its mass is cut instead
+    if loss.outputs > 1:
+        raise InvalidArgument(
+            f"clip 'half' is for two classes with {type(loss).__name__}; leave it out"
+        )
+    return 0.5 * loss.slope * norm
+
+
+def _bounds(bounds: tuple[float, float] | None) -> tuple[float, float]:
+    try:
+        low, high = (float(end) for end in bounds)  # type: ignore[union-attr]
+    except (TypeError, ValueError):
+        low, high = np.nan, np.nan
+    if not -np.inf < low < high < np.inf:
+        raise InvalidArgument(
+            "target_bounds must be two finite numbers, the smaller first, known without looking "
+            f"at the data; got {bounds!r}"
+        )
+    return low, high
