@@ -29,7 +29,7 @@ from tacit.mechanisms import (
     randomized_response,
 )
 from tacit.mechanisms import sum as private_sum
-from tacit.randomness import SecureStream
+from tacit.randomness import SecureStream, UnsafeSeededStream
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -171,3 +171,14 @@ def test_what_was_released_can_be_charged_as_it_is(ledger: Ledger) -> None:
     budget = ledger.open("later", epsilon=1, delta=0)
     budget.reserve(laplace(3.0, sensitivity=1, epsilon=0.25))
     assert budget.spent().epsilon == 0.25
+
+
+@every
+def test_noise_from_a_seed_cannot_be_charged(
+    ledger: Ledger, call: Callable[..., Any], asked: dict[str, Any]
+) -> None:
+    budget = _open(ledger, asked, "add-remove")
+    before = len(ledger.history())
+    with pytest.raises(InvalidArgument, match="stream must be left out with a budget"):
+        call(**asked, budget=budget, stream=UnsafeSeededStream(0, "test"))
+    assert len(ledger.history()) == before

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from typing import TYPE_CHECKING
+import os
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -106,6 +107,34 @@ def test_a_damaged_state_is_an_error_and_no_new_search(tmp_path: Path, cut: int)
     (tmp_path / "model-0.pickle").write_bytes(b"\x80\x04")
     with pytest.raises(CheckpointError, match="is damaged"), Journal(tmp_path, PRINT).opened():
         pass
+
+
+class Hostile:
+    """Runs code when it is read."""
+
+    def __init__(self, mark: Path) -> None:
+        self.mark = mark
+
+    def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
+        return os.mkdir, (str(self.mark),)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs POSIX permissions")
+@pytest.mark.parametrize("what", [".", "model-0.pickle"])
+def test_models_that_others_could_have_written_are_not_read(tmp_path: Path, what: str) -> None:
+    folder, mark = tmp_path / "search", tmp_path / "mark"
+    journal = Journal(folder, PRINT)
+    with journal.opened():
+        progress = Progress((1,))
+        progress.record(0, 0.5, Hostile(mark), math.inf)
+        journal.write(progress, new_model=True)
+    (folder / what).chmod(0o777)
+    with (
+        pytest.raises(CheckpointError, match="could have been written by others"),
+        Journal(folder, PRINT).opened(),
+    ):
+        pass
+    assert not mark.exists()
 
 
 def test_models_must_be_picklable(tmp_path: Path) -> None:

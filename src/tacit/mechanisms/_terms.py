@@ -10,7 +10,7 @@ from tacit._validation import open_probability, positive
 from tacit.accounting.events import check_adjacency
 from tacit.errors import InvalidArgument
 from tacit.mechanisms.released import Released
-from tacit.randomness import fresh_stream
+from tacit.randomness import UnsafeSeededStream, fresh_stream
 
 if TYPE_CHECKING:
     from tacit.accounting.events import Adjacency, Event
@@ -74,6 +74,11 @@ def agreed(
 ) -> Terms:
     """The terms, checked; adjacency and unit are the budget's unless said otherwise."""
     _check_budget(budget)
+    if budget is not None and isinstance(stream, UnsafeSeededStream):
+        raise InvalidArgument(
+            "stream must be left out with a budget: noise from a seed can be taken off again, so "
+            "nothing can be charged for it"
+        )
     neighbours = check_adjacency(adjacency or (budget.adjacency if budget else "add-remove"))
     protected = unit or (budget.unit if budget else "example")
     if protected not in _UNITS:

@@ -82,7 +82,8 @@ class Journal:
     """Keeps ``Progress`` in a folder, or (with no folder) in memory only.
 
     Guarantee: the folder holds all of one state or all of the one before, also after a crash of
-    the machine. Two processes cannot use it at once.
+    the machine. Two processes cannot use it at once. Models are pickles, since they may be any
+    object: they are read only if nobody but this user can write them, and from this folder only.
     """
 
     def __init__(self, folder: str | os.PathLike[str] | None, fingerprint: dict[str, Any]) -> None:
@@ -118,7 +119,7 @@ class Journal:
             "choices": list(progress.choices),
             "entry": progress.entry,
             "done": sorted(progress.done),
-            "best": None if best is None else [_name(best, progress), best.score.hex()],
+            "score": None if best is None else best.score.hex(),
             "run": None if best is None or progress.finished else best.run,
             "winner": progress.winner,
             "finished": progress.finished,
@@ -181,12 +182,22 @@ class Journal:
             winner=plain["winner"],
             finished=plain["finished"],
         )
-        if plain["best"] is not None:
-            name, score = plain["best"]
-            run = 0 if plain["run"] is None else plain["run"]
-            found.best = Best(run, float.fromhex(score))
-            found.model = pickle.loads((self._folder / name).read_bytes())
+        if plain["score"] is not None:
+            found.best = Best(int(plain["run"] or 0), float.fromhex(plain["score"]))
+            found.model = self._model(_name(found.best, found))
         return found
+
+    def _model(self, name: str) -> Any:
+        """Reads a model. A pickle may run code, so it must be one that only its owner can write."""
+        assert self._folder is not None
+        path = self._folder / name
+        for found in (self._folder.stat(), path.lstat()):
+            if os.name == "posix" and (found.st_uid != os.getuid() or found.st_mode & 0o022):
+                raise CheckpointError(
+                    f"journal {self._folder} could have been written by others, whose code its "
+                    "models would run: make it yours alone (chown, chmod -R go-w), or give another"
+                )
+        return pickle.loads(path.read_bytes())
 
     def _replace(self, name: str, content: bytes) -> None:
         assert self._folder is not None
