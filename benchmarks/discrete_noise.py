@@ -8,18 +8,14 @@ number; tacit is required to be 100 times as fast as the former.
 """
 
 import argparse
-import datetime
 import json
 import math
 import os
-import shlex
 import statistics
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -36,6 +32,9 @@ from tacit.randomness import (
     discrete_laplace,
     rounded_laplace,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results"
@@ -96,7 +95,7 @@ def ours(law: str, scale: float, arguments: argparse.Namespace) -> dict[str, Any
     sampler = discrete_laplace if law == "laplace" else discrete_gaussian
     stream = SecureStream("benchmark")
     values = sampler(scale, arguments.draws, stream).astype(np.float64)
-    times = seconds(lambda: sampler(scale, arguments.draws, stream), arguments.rounds)
+    times = machine.seconds(lambda: sampler(scale, arguments.draws, stream), arguments.rounds)
     return {
         "tacit": {
             "vector": [one / arguments.draws for one in times],
@@ -118,26 +117,12 @@ def parts(rounds: int) -> dict[str, list[float]]:
         "GaussianSource (fast, float32), 10⁶ numbers": lambda: fast.normal_(reals),
         "rounded_laplace, scale 2²⁰, 10⁶ numbers": lambda: rounded_laplace(2.0**20, count, stream),
     }
-    return {name: seconds(job, rounds) for name, job in jobs.items()}
-
-
-def seconds(call: Callable[[], object], rounds: int) -> list[float]:
-    """The times of ``rounds`` calls, after one that does not count."""
-    call()
-    times = []
-    for _ in range(rounds):
-        start = time.perf_counter()
-        call()
-        times.append(time.perf_counter() - start)
-    return times
+    return {name: machine.seconds(job, rounds) for name, job in jobs.items()}
 
 
 def header(arguments: argparse.Namespace, load: float) -> dict[str, Any]:
     return {
-        "command": shlex.join(["python", *sys.argv]),
-        "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        "commit": machine.commit(),
-        "machine": machine.description(),
+        **machine.stamp(),
         "load": load,
         "draws": arguments.draws,
         "rounds": arguments.rounds,

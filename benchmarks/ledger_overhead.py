@@ -11,11 +11,9 @@ for steps, in the loop and in the thread, and how often the loop had to wait for
 """
 
 import argparse
-import datetime
 import json
 import os
 import random
-import shlex
 import statistics
 import sys
 import tempfile
@@ -191,10 +189,7 @@ def step_seconds(row: dict[str, Any]) -> float:
 
 def header(arguments: argparse.Namespace, load: float) -> dict[str, Any]:
     return {
-        "command": shlex.join(["python", *sys.argv]),
-        "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        "commit": machine.commit(),
-        "machine": machine.description(),
+        **machine.stamp(),
         "versions": {"tacit": tacit.__version__, "torch": str(torch.__version__)},
         "load": load,
         "rounds": arguments.rounds,

@@ -1,9 +1,37 @@
 """The machine and the source a benchmark ran on, as data for its record."""
 
+import datetime
 import os
 import platform
+import shlex
+import shutil
 import subprocess
+import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+
+
+def stamp() -> dict[str, Any]:
+    """What every record begins with: which command ran, when, on which source and machine."""
+    return {
+        "command": shlex.join(["python", *sys.argv]),
+        "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "commit": commit(),
+        "machine": description(),
+    }
+
+
+def seconds(call: Callable[[], object], rounds: int) -> list[float]:
+    """The times of ``rounds`` calls, after one that does not count."""
+    call()
+    times = []
+    for _ in range(rounds):
+        start = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - start)
+    return times
 
 
 def description() -> dict[str, str | int]:
@@ -29,6 +57,8 @@ def _cpu_model() -> str:
 
 def commit() -> str:
     """The checked-out commit, marked when the working tree differs from it."""
+    if shutil.which("git") is None:
+        return "unknown"
     described = subprocess.run(
         ["git", "describe", "--always", "--dirty", "--abbrev=12"],
         cwd=Path(__file__).parent,

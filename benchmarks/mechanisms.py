@@ -8,15 +8,12 @@ histogram and PCA use the two cores that they are required to be fast on.
 """
 
 import argparse
-import datetime
 import gzip
 import json
 import os
-import shlex
 import statistics
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -95,7 +92,7 @@ def ours(arguments: argparse.Namespace) -> dict[str, Any]:
     torch.set_num_threads(1)
     zeros = [0.0] * arguments.draws
     values = laplace(zeros, sensitivity=1.0, epsilon=1.0).value
-    times = seconds(lambda: laplace(zeros, sensitivity=1.0, epsilon=1.0), arguments.rounds)
+    times = machine.seconds(lambda: laplace(zeros, sensitivity=1.0, epsilon=1.0), arguments.rounds)
     torch.set_num_threads(threads)
     return {"seconds": times, "mean_size": float(np.abs(values).mean())}
 
@@ -145,27 +142,13 @@ def timed(kind: str, jobs: dict[str, Callable[[], object]], rounds: int) -> dict
     found = {}
     for name, job in jobs.items():
         print(f"tacit, {kind}: {name} ...", file=sys.stderr, flush=True)
-        found[name] = seconds(job, rounds)
+        found[name] = machine.seconds(job, rounds)
     return found
-
-
-def seconds(call: Callable[[], object], rounds: int) -> list[float]:
-    """The times of ``rounds`` calls, after one that does not count."""
-    call()
-    times = []
-    for _ in range(rounds):
-        start = time.perf_counter()
-        call()
-        times.append(time.perf_counter() - start)
-    return times
 
 
 def header(arguments: argparse.Namespace, load: float) -> dict[str, Any]:
     return {
-        "command": shlex.join(["python", *sys.argv]),
-        "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        "commit": machine.commit(),
-        "machine": machine.description(),
+        **machine.stamp(),
         "load": load,
         "draws": arguments.draws,
         "rounds": arguments.rounds,

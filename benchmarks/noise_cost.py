@@ -12,12 +12,9 @@ operating system.
 """
 
 import argparse
-import datetime
 import importlib.util
 import json
 import os
-import shlex
-import shutil
 import statistics
 import sys
 import time
@@ -115,10 +112,7 @@ def write(record: dict[str, Any], folder: Path | None) -> None:
 
 def header(device: str, arguments: argparse.Namespace) -> dict[str, Any]:
     return {
-        "command": shlex.join(["python", *sys.argv]),
-        "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        "commit": machine.commit() if shutil.which("git") else "unknown",
-        "machine": machine.description(),
+        **machine.stamp(),
         "gpu": torch.cuda.get_device_name() if device == "cuda" else None,
         "versions": {"tacit": tacit.__version__, "torch": torch.__version__},
         "bits": "ChaCha20" if importlib.util.find_spec("cryptography") else "operating system",

@@ -7,6 +7,8 @@ from typing import SupportsFloat, SupportsIndex
 
 from tacit.errors import InvalidArgument
 
+UNITS = ("example", "user")
+
 
 def positive(name: str, value: SupportsFloat) -> float:
     """Returns ``value`` as a float if it is a positive finite number.
@@ -57,6 +59,17 @@ def whole(name: str, value: SupportsIndex | float, *, at_least: int = 1) -> int:
     if exact is None or exact < at_least:
         raise InvalidArgument(f"{name} must be a whole number, {at_least} or more, got {value!r}")
     return exact
+
+
+def unit_of_privacy(value: str) -> str:
+    """Returns ``value`` if it is one of those whom a guarantee can protect.
+
+    >>> unit_of_privacy("user")
+    'user'
+    """
+    if value not in UNITS:
+        raise InvalidArgument(f"unit must be one of {UNITS}, got {value!r}")
+    return value
 
 
 def _index(value: SupportsIndex) -> int | None:

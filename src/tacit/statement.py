@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, fields
 from decimal import ROUND_CEILING, Context, Decimal
 from typing import TYPE_CHECKING, Any, final
 
-from tacit._validation import non_negative, open_probability, whole
+from tacit._validation import non_negative, open_probability, unit_of_privacy, whole
 from tacit.accounting.events import check_adjacency
 from tacit.errors import InvalidArgument
 
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     from tacit.accounting.events import Adjacency
 
-_UNITS = ("example", "user")
 _SLACK = 1e-9  # relative: what two builds of one accountant may differ by
 
 
@@ -81,8 +80,7 @@ class Statement:
     def __post_init__(self) -> None:
         open_probability("delta", self.delta)
         check_adjacency(self.adjacency)
-        if self.unit not in _UNITS:
-            raise InvalidArgument(f"unit must be one of {_UNITS}, got {self.unit!r}")
+        unit_of_privacy(self.unit)
         _check_texts(self)
         _check_steps(self.steps_planned, self.steps_taken, self.stopped_early)
         normal = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, final
 
-from tacit._validation import non_negative, positive, probability, whole
+from tacit._validation import non_negative, positive, probability, unit_of_privacy, whole
 from tacit.accounting.events import Repeated, check_adjacency, check_event
 from tacit.errors import BudgetExceeded, InvalidArgument
 from tacit.ledger import composition as rules
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from tacit.ledger.composition import Spending
     from tacit.ledger.ledger import Ledger
     from tacit.ledger.replay import Books, BudgetState, Charge
-
-UNITS = ("example", "user")
 
 
 class Chargeable(Protocol):
@@ -55,7 +53,7 @@ class Release:
     def __post_init__(self) -> None:
         check_event(self.event)
         check_adjacency(self.adjacency)
-        check_unit(self.unit)
+        unit_of_privacy(self.unit)
 
 
 @final
@@ -293,19 +291,12 @@ def opening(
     body = {
         "epsilon": limit,
         "delta": failure,
-        "unit": check_unit(unit),
+        "unit": unit_of_privacy(unit),
         "adjacency": neighbours,
         "composition": rule,
         "orders": list(orders),
     }
     return Draft(check_name(name), "open", body)
-
-
-def check_unit(unit: str) -> str:
-    """Returns ``unit`` if it is one that tacit knows."""
-    if unit not in UNITS:
-        raise InvalidArgument(f"unit must be one of {UNITS}, got {unit!r}")
-    return unit
 
 
 def check_name(name: str) -> str:

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar, final
 
-from tacit._validation import open_probability, positive
+from tacit._validation import open_probability, positive, unit_of_privacy
 from tacit.accounting.events import check_adjacency
 from tacit.errors import InvalidArgument
 from tacit.mechanisms.released import Released
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from tacit.randomness import Stream
 
 Value = TypeVar("Value")
-_UNITS = ("example", "user")
 
 
 @final
@@ -80,9 +79,7 @@ def agreed(
             "nothing can be charged for it"
         )
     neighbours = check_adjacency(adjacency or (budget.adjacency if budget else "add-remove"))
-    protected = unit or (budget.unit if budget else "example")
-    if protected not in _UNITS:
-        raise InvalidArgument(f"unit must be one of {_UNITS}, got {unit!r}")
+    protected = unit_of_privacy(unit or (budget.unit if budget else "example"))
     if budget is not None:
         # Budget.charge takes an event to be about the budget's own neighbours: checked here.
         for name, ours, theirs in (
