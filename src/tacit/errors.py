@@ -46,3 +46,7 @@ class UnsupportedModel(TacitError, ValueError):
 
 class ProtocolError(TacitError, RuntimeError):
     """The steps of private training were taken in an order that would void the guarantee."""
+
+
+class DataError(TacitError, RuntimeError):
+    """A set cannot be found, downloaded or read, or is not what its publisher put out."""

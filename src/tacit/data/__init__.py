@@ -1,0 +1,15 @@
+"""Public sets to learn privately from: found on this machine or downloaded, and checked.
+
+`load` gives out a set as arrays, `get` downloads one, `names` lists them; `read_tsv` and
+`read_text` read texts of your own. NumPy is all they need (and SciPy for SVHN).
+"""
+
+from __future__ import annotations
+
+from tacit.data.corpus import read_text
+from tacit.data.examples import Examples, Split
+from tacit.data.loading import get, load
+from tacit.data.sets import names
+from tacit.data.tsv import read_tsv
+
+__all__ = ["Examples", "Split", "get", "load", "names", "read_text", "read_tsv"]
