@@ -1,0 +1,101 @@
+"""A fixed transform of many images, in batches that suit the machine."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from tacit._validation import whole
+from tacit.errors import InvalidArgument
+from tacit.models.precision import full_precision
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+__all__ = ["batched"]
+
+CPU_BATCH = 32  # few enough for a core's cache, and enough that threads seldom meet
+GPU_BATCH = 1000
+
+
+def batched(
+    transform: Callable[[Tensor], Tensor],
+    images: NDArray[np.uint8] | Tensor,
+    *,
+    device: torch.device | str = "cpu",
+    batch: int | None = None,
+) -> Tensor:
+    """``transform`` of all images, one after the other: a tensor on ``device``.
+
+    On a CPU as many batches are computed at a time as torch has threads, each by one of them:
+    that is faster than all threads together on one batch, which fits no cache.
+
+    Args:
+        transform: takes pixels from 0 to 1, shape (rows, channels, height, width), on ``device``,
+            and returns one row for each; a ``Scattering2d`` that was moved there, say.
+        images: uint8, shape (images, channels, height, width).
+        device: where to compute, and where the result stays.
+        batch: how many images at a time; by default 32 on a CPU and 1,000 elsewhere.
+
+    >>> import numpy as np
+    >>> batched(lambda x: x.mean((1, 2, 3)), np.full((3, 1, 4, 4), 51, dtype=np.uint8))
+    tensor([0.2000, 0.2000, 0.2000])
+    """
+    if str(images.dtype) not in ("uint8", "torch.uint8") or images.ndim != 4 or len(images) == 0:
+        raise InvalidArgument(
+            "images must be uint8 of shape (images, channels, height, width) with one image or "
+            f"more, got {images.dtype} of shape {tuple(images.shape)}"
+        )
+    place = torch.device(device)
+    usual = CPU_BATCH if place.type == "cpu" else GPU_BATCH
+    rows = whole("batch", usual if batch is None else batch)
+
+    @torch.no_grad()  # it counts for one thread only
+    def rows_from(start: int) -> Tensor:
+        part = images[start : start + rows]
+        pixels = part if isinstance(part, Tensor) else torch.tensor(part)  # a copy: it may be fixed
+        return transform(pixels.to(place).float() / 255)
+
+    with full_precision(place.type), _one_core_each(place) as cores:
+        first = rows_from(0)
+        found = first.new_empty(len(images), *first.shape[1:])
+        found[:rows] = first
+
+        def fill(start: int) -> None:
+            found[start : start + rows] = rows_from(start)
+
+        _each(fill, range(rows, len(images), rows), cores)
+    return found
+
+
+@contextmanager
+def _one_core_each(device: torch.device) -> Iterator[int]:
+    """How many batches to compute at a time; on a CPU, each by one core while this lasts."""
+    cores = torch.get_num_threads()
+    if device.type != "cpu" or cores == 1:
+        yield 1
+        return
+    torch.set_num_threads(1)
+    try:
+        yield cores
+    finally:
+        torch.set_num_threads(cores)
+
+
+def _each(work: Callable[[int], None], starts: range, threads: int) -> None:
+    """Calls ``work`` for every start: here, or by threads of which each has one core."""
+    if threads == 1:
+        for start in starts:
+            work(start)
+        return
+    # torch counts its threads for each thread apart: every new one is told again.
+    with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+        for _ in pool.map(work, starts):  # takes the results, and with them any error
+            pass
