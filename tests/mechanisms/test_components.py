@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from tacit.accounting import Gaussian
 from tacit.accounting import epsilon as epsilon_of
 from tacit.errors import InvalidArgument
 from tacit.mechanisms import pca
@@ -74,6 +75,14 @@ def test_frames_and_the_event() -> None:
         assert released.value.project(frame).shape == (1_000, 2)
 
 
+def test_the_multiplier_asked_for_is_the_event() -> None:
+    released = pca(_rows(), 3, noise_multiplier=7)
+    assert released.event == Gaussian(7.0, math.sqrt(2.0))
+    same = pca(_rows(), 3, noise_multiplier=7, stream=UnsafeSeededStream(0, "pca")).value
+    rho = pca(_rows(), 3, rho=1 / (2 * 7**2), stream=UnsafeSeededStream(0, "pca")).value
+    assert np.allclose(same.strengths, rho.strengths, rtol=1e-12)
+
+
 def test_refusals() -> None:
     with pytest.raises(InvalidArgument, match="components must be at most the 6 columns, got 7"):
         pca(_rows(10), 7, rho=1)
@@ -81,3 +90,5 @@ def test_refusals() -> None:
         pca(_rows(10), 1, centre=[1.0, 2.0], rho=1)
     with pytest.raises(InvalidArgument, match="delta must be given"):
         pca(_rows(10), 1, epsilon=1)
+    with pytest.raises(InvalidArgument, match="noise_multiplier=2 must be given alone"):
+        pca(_rows(10), 1, epsilon=1, noise_multiplier=2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -11,6 +12,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tacit.accounting import Gaussian
 from tacit.accounting import epsilon as epsilon_of
 from tacit.errors import InvalidArgument
 from tacit.mechanisms import gaussian, laplace
@@ -57,6 +59,21 @@ def test_gaussian_by_the_classical_formula_and_by_zcdp() -> None:
     assert classical.epsilon(1e-5) < 0.5
     assert gaussian(0.0, sensitivity=3, rho=0.125).event.sigma == pytest.approx(2.0)
     assert laplace(0.0, sensitivity=3, rho=0.125).event.scale == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize("adjacency", ["add-remove", "replace-one", "zero-out"])
+def test_gaussian_noise_of_the_multiplier_asked_for(adjacency: Any) -> None:
+    """In units of what neighbours move, whichever they are: the event says so exactly."""
+    values = np.linspace(-1, 1, _MANY)
+    released = gaussian(
+        values, sensitivity=2, noise_multiplier=3, adjacency=adjacency, stream=_stream(adjacency)
+    )
+    moved = 1.0 if adjacency == "replace-one" else 2.0
+    assert released.event == Gaussian(3.0, moved)
+    assert released.epsilon(1e-5) == pytest.approx(epsilon_of(Gaussian(3.0), 1e-5), rel=1e-12)
+    noise = released.value - values
+    assert is_gaussian(noise, 6.0)
+    assert not is_gaussian(0.97 * noise, 6.0)
 
 
 @given(epsilon=st.floats(1e-6, 1e3), adjacency=st.sampled_from(["add-remove", "replace-one"]))
@@ -161,6 +178,12 @@ def test_refusals_of_gaussian() -> None:
         gaussian(1.0, sensitivity=1, rho=1, calibration="classical")
     with pytest.raises(InvalidArgument, match="calibration must be"):
         gaussian(1.0, sensitivity=1, rho=1, calibration="x")  # type: ignore[arg-type]
+    with pytest.raises(InvalidArgument, match="noise_multiplier=2 must be given alone, got eps"):
+        gaussian(1.0, sensitivity=1, noise_multiplier=2, rho=1)
+    with pytest.raises(InvalidArgument, match=r"noise_multiplier must be a positive .* got -2"):
+        gaussian(1.0, sensitivity=1, noise_multiplier=-2)
+    with pytest.raises(InvalidArgument, match="epsilon and delta must be given"):
+        gaussian(1.0, sensitivity=1, noise_multiplier=2, calibration="classical")
     assert "3.14" not in _message(3.14, math.nan)
 
 

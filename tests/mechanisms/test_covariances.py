@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -127,6 +128,16 @@ def test_the_accountant_finds_no_more_than_was_asked(adjacency: str) -> None:
     assert event.replace_distance == APART
 
 
+@pytest.mark.parametrize("adjacency", ["add-remove", "replace-one"])
+def test_the_multiplier_asked_for_is_the_event(adjacency: Any) -> None:
+    none, count = np.zeros((0, 500)), 10**6
+    found = covariance(none, norm=2, count=count, noise_multiplier=5, adjacency=adjacency)
+    assert found.event == Gaussian(5.0, math.sqrt(2.0))
+    # Of no rows there is noise alone: σ/√2 of 2·norm² off the diagonal.
+    above = found.value[np.triu_indices(500, 1)] * count
+    assert np.std(above) == pytest.approx(5 * 8 / math.sqrt(2), rel=0.03)
+
+
 def test_refusals() -> None:
     with pytest.raises(TypeError, match="norm"):
         covariance(np.ones((3, 2)), rho=1)  # type: ignore[call-arg]
@@ -136,5 +147,5 @@ def test_refusals() -> None:
         covariance(np.ones((3, 2)), norm=0, rho=1)
     with pytest.raises(InvalidArgument, match="delta must be given"):
         covariance(np.ones((3, 2)), norm=1, epsilon=1)
-    with pytest.raises(InvalidArgument, match="epsilon \\(or rho\\) must be larger"):
+    with pytest.raises(InvalidArgument, match="epsilon \\(or rho\\) must be larger, or noise_m"):
         covariance(np.ones((3, 2)), norm=1, rho=1e-18)

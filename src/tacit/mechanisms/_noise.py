@@ -79,7 +79,9 @@ def calibrated(
 
 
 def gaussian_event(asked: Amount, replace_distance: float, adjacency: Adjacency) -> Gaussian:
-    """The least noise that meets (ε, δ) by the analytic calibration, or ρ-zCDP."""
+    """The least noise that meets (ε, δ) by the analytic calibration, or ρ-zCDP; or σ as asked."""
+    if asked.noise_multiplier is not None:
+        return Gaussian(asked.noise_multiplier, replace_distance)
     moved = distance(replace_distance, adjacency)
     if asked.rho is not None:
         return Gaussian(moved / math.sqrt(2.0 * asked.rho) * UP, replace_distance)

@@ -108,11 +108,12 @@ def _check_budget(budget: object) -> None:
 @final
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """What was asked: ε, or ε and δ, or ρ; the others are None."""
+    """What was asked: ε, or ε and δ, or ρ, or σ itself; the others are None."""
 
     epsilon: float | None
     delta: float | None
     rho: float | None
+    noise_multiplier: float | None = None
 
     @property
     def pure(self) -> bool:
@@ -137,8 +138,20 @@ def pure_amount(epsilon: float | None, rho: float | None) -> Amount:
     return amount(epsilon, None, rho)
 
 
-def smooth_amount(epsilon: float | None, delta: float | None, rho: float | None) -> Amount:
+def smooth_amount(
+    epsilon: float | None,
+    delta: float | None,
+    rho: float | None,
+    noise_multiplier: float | None = None,
+) -> Amount:
     """What is asked of a mechanism that has no pure ε."""
+    if noise_multiplier is not None:
+        if (epsilon, delta, rho) != (None, None, None):
+            raise InvalidArgument(
+                f"noise_multiplier={noise_multiplier!r} must be given alone, got "
+                f"epsilon={epsilon!r}, delta={delta!r}, rho={rho!r} beside it"
+            )
+        return Amount(None, None, None, positive("noise_multiplier", noise_multiplier))
     asked = amount(epsilon, delta, rho)
     if asked.pure:
         raise InvalidArgument(f"delta must be given with epsilon {epsilon!r}, or rho alone")

@@ -55,6 +55,7 @@ def pca(
     epsilon: float | None = None,
     delta: float | None = None,
     rho: float | None = None,
+    noise_multiplier: float | None = None,
     adjacency: Adjacency | None = None,
     unit: str | None = None,
     budget: Budget | None = None,
@@ -79,6 +80,7 @@ def pca(
         epsilon: The ε asked for, with ``delta``.
         delta: The δ asked for.
         rho: The ρ of zCDP asked for, instead.
+        noise_multiplier: σ asked for, instead: the noise's deviation in units of ``norm``².
         adjacency: As in ``laplace``.
         unit: As in ``laplace``; a user is one row.
         budget: As in ``laplace``.
@@ -92,7 +94,7 @@ def pca(
     [[0.0, 1.0, 0.0]]
     """
     terms = agreed("pca", adjacency, unit, budget, label, stream)
-    asked = smooth_amount(epsilon, delta, rho)
+    asked = smooth_amount(epsilon, delta, rho, noise_multiplier)
     data, bound = matrix(rows), positive("norm", norm)
     number = whole("components", components)
     if number > data.shape[1]:

@@ -85,6 +85,7 @@ def gaussian(
     epsilon: float | None = None,
     delta: float | None = None,
     rho: float | None = None,
+    noise_multiplier: float | None = None,
     calibration: Literal["analytic", "classical"] = "analytic",
     adjacency: Adjacency | None = None,
     unit: str | None = None,
@@ -96,9 +97,10 @@ def gaussian(
 
     Guarantee:
         If neighbours move all numbers together by at most ``sensitivity`` in L2, the release is
-        that of ``event``, which meets the (ε, δ) or ρ asked for. ``"analytic"`` noise is the least
-        that does (Balle & Wang 2018); ``"classical"`` is √(2·ln(1.25/δ))/ε, for ε < 1 (Dwork &
-        Roth 2014). The grid and refusals are as in ``laplace``.
+        that of ``event``, which meets the (ε, δ) or ρ asked for, or is ``Gaussian(σ)`` for the σ
+        asked for. ``"analytic"`` noise is the least that does (Balle & Wang 2018); ``"classical"``
+        is √(2·ln(1.25/δ))/ε, for ε < 1 (Dwork & Roth 2014). The grid and refusals are as in
+        ``laplace``.
 
     Args:
         value: As in ``laplace``.
@@ -107,6 +109,7 @@ def gaussian(
         epsilon: The ε asked for, with ``delta``.
         delta: The δ asked for; a budget whose rule lets one choose is charged at it.
         rho: The ρ of zCDP asked for, instead.
+        noise_multiplier: σ asked for, instead: the noise's deviation in units of ``sensitivity``.
         calibration: How (ε, δ) is turned into noise.
         adjacency: As in ``laplace``.
         unit: As in ``laplace``.
@@ -121,7 +124,7 @@ def gaussian(
     ([0.9466, 1.0628], 3.7306)
     """
     terms = agreed("gaussian", adjacency, unit, budget, label, stream)
-    asked = smooth_amount(epsilon, delta, rho)
+    asked = smooth_amount(epsilon, delta, rho, noise_multiplier)
     numbers, moved = _moved(value, sensitivity, bounds, norm=2)
     event = _gaussian(asked, calibration, terms.adjacency)
     grant = terms.charge(event, asked.delta)

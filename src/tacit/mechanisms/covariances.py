@@ -43,6 +43,7 @@ def covariance(
     epsilon: float | None = None,
     delta: float | None = None,
     rho: float | None = None,
+    noise_multiplier: float | None = None,
     adjacency: Adjacency | None = None,
     unit: str | None = None,
     budget: Budget | None = None,
@@ -67,6 +68,7 @@ def covariance(
         epsilon: The ε asked for, with ``delta``.
         delta: The δ asked for.
         rho: The ρ of zCDP asked for, instead.
+        noise_multiplier: σ asked for, instead: the noise's deviation in units of 2·``norm``².
         adjacency: As in ``laplace``.
         unit: As in ``laplace``; a user is one row.
         budget: As in ``laplace``.
@@ -80,7 +82,7 @@ def covariance(
     [[0.09, 0.03], [0.03, 0.05]]
     """
     terms = agreed("covariance", adjacency, unit, budget, label, stream)
-    asked = smooth_amount(epsilon, delta, rho)
+    asked = smooth_amount(epsilon, delta, rho, noise_multiplier)
     data, bound = matrix(rows), positive("norm", norm)
     public = whole("count", count) if count is not None else None
     if public is None and terms.adjacency != "add-remove":
@@ -157,8 +159,8 @@ class Moments:
         wide = (math.ldexp(self.most, -coarse) + self.size) * event.sigma * UP
         if wide > _WIDEST:
             raise InvalidArgument(
-                f"epsilon (or rho) must be larger: noise of {event.sigma:.3g} times what a row "
-                "adds drowns everything"
+                "epsilon (or rho) must be larger, or noise_multiplier smaller: noise of "
+                f"{event.sigma:.3g} times what a row adds drowns everything"
             )
         steps = _rounded(self._products(rows, centre), coarse)
         above = np.triu_indices(self.size, 1)
