@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 from torch import nn
+from torch.optim.swa_utils import AveragedModel
 from torch.utils.data import Dataset, Subset, TensorDataset
 
 from tacit import losses
+from tacit.accounting import Composed, Gaussian, epsilon
 from tacit.errors import InvalidArgument
 from tacit.training.fitting import accuracy, finished_epoch, fit
 from tacit.training.plan import Plan
@@ -242,3 +244,104 @@ def test_delta_is_checked_before_training() -> None:
     model = network()
     with pytest.raises(InvalidArgument, match="delta must lie strictly between 0 and 1, got 0"):
         fit(model, blobs(EXAMPLES, 1), plan(), optimizer=sgd(model), delta=0.0)
+
+
+# ---- averages, stopping, and what else was released
+
+
+class Asked:
+    """Says stop at this question."""
+
+    def __init__(self, at: int) -> None:
+        self.left = at
+
+    def __call__(self) -> bool:
+        self.left -= 1
+        return self.left == 0
+
+
+def test_an_average_is_the_mean_of_the_steps_from_the_first_on() -> None:
+    model = network()
+    average = AveragedModel(model)
+    weights: list[torch.Tensor] = []
+    optimizer = sgd(model)
+    optimizer.register_step_post_hook(lambda *_: weights.append(model[0].weight.detach().clone()))
+    done = fit(model, blobs(EXAMPLES, 1), plan(), optimizer=optimizer, delta=DELTA,
+               held_out=blobs(500, 2), average=average, average_from=21)  # fmt: skip
+    assert len(weights) == 30
+    expected = torch.stack(weights[20:]).mean(0)
+    assert torch.allclose(average.module[0].weight, expected, atol=1e-6)
+    assert not torch.allclose(model[0].weight, expected, atol=1e-6)
+    assert done.history[-1].held_out_accuracy == accuracy(average.module, blobs(500, 2))
+
+
+def test_accuracy_is_the_models_until_there_is_an_average() -> None:
+    model = network()
+    average = AveragedModel(model)
+    done = fit(model, blobs(EXAMPLES, 1), plan(), optimizer=sgd(model), delta=DELTA,
+               held_out=blobs(500, 2), average=average, average_from=31)  # fmt: skip
+    assert int(average.n_averaged) == 0
+    assert done.history[-1].held_out_accuracy == accuracy(model, blobs(500, 2))
+
+
+def test_an_average_of_another_model_is_refused() -> None:
+    model = network()
+    with pytest.raises(InvalidArgument, match="average must be an average of this model"):
+        fit(model, blobs(EXAMPLES, 1), plan(), optimizer=sgd(model), delta=DELTA,
+            average=AveragedModel(nn.Linear(3, 2)))  # fmt: skip
+
+
+def test_an_average_joins_the_checkpoint(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    model = network()
+    average = AveragedModel(model)
+    fit(model, blobs(EXAMPLES, 1), plan(), optimizer=sgd(model), delta=DELTA, save=path,
+        average=average, average_from=5, stop=Asked(17))  # fmt: skip
+    again = network()
+    resumed = AveragedModel(again)
+    fit(again, blobs(EXAMPLES, 1), plan(), optimizer=sgd(again), delta=DELTA, resume=path,
+        average=resumed, average_from=5, stop=Asked(1))  # fmt: skip
+    assert int(average.n_averaged) == 13
+    assert int(resumed.n_averaged) == 14
+    moved = average.module[0].weight + (again[0].weight - average.module[0].weight) / 14
+    assert torch.allclose(resumed.module[0].weight, moved, atol=1e-6)
+
+
+def test_state_cannot_take_the_averages_place() -> None:
+    model = network()
+    with pytest.raises(InvalidArgument, match="must be left to average="):
+        fit(model, blobs(EXAMPLES, 1), plan(), optimizer=sgd(model), delta=DELTA,
+            state={"average": AveragedModel(model)}, average=AveragedModel(model))  # fmt: skip
+
+
+def test_a_run_that_is_stopped_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    model = network()
+    stopped = fit(model, blobs(EXAMPLES, 1), plan(), optimizer=sgd(model), delta=DELTA,
+                  save=path, stop=Asked(17))  # fmt: skip
+    assert stopped.stopped
+    assert stopped.statement.steps_taken == 17
+    assert stopped.statement.epsilon == pytest.approx(plan().epsilon(DELTA))  # the whole plan
+    assert [record.steps for record in stopped.history] == [10]
+    again = network()
+    done = fit(again, blobs(EXAMPLES, 1), plan(), optimizer=sgd(again), delta=DELTA, resume=path)
+    assert not done.stopped
+    assert [record.steps for record in done.history] == [20, 30]
+
+
+def test_a_run_at_its_end_is_not_asked_to_stop() -> None:
+    model, asked = network(), Asked(30)
+    done = fit(model, blobs(EXAMPLES, 1), plan(), optimizer=sgd(model), delta=DELTA, stop=asked)
+    assert not done.stopped
+    assert asked.left == 1  # after each of 29 steps
+
+
+def test_every_epsilon_counts_what_else_was_released() -> None:
+    model, other = network(), Gaussian(5.0)
+    told: list[float] = []
+    done = fit(model, blobs(EXAMPLES, 1), plan(), optimizer=sgd(model), delta=DELTA, also=other,
+               on_epoch=lambda record: told.append(record.epsilon))  # fmt: skip
+    expected = [
+        epsilon(Composed(other, plan().event_after(steps)), DELTA) for steps in (10, 20, 30)
+    ]
+    assert told == [record.epsilon for record in done.history] == pytest.approx(expected)

@@ -443,3 +443,42 @@ def test_a_plan_needs_no_torch() -> None:
         "sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+# ---- with what else is released of the same data
+
+
+@pytest.mark.parametrize("also", [Gaussian(20.0), Composed(Gaussian(7.0), Gaussian(30.0))])
+@pytest.mark.parametrize(
+    "changed",
+    [{}, {"lot_size": 60_000, "epochs": None, "steps": 20}, {"accountant": "rdp"},
+     {"adjacency": "replace-one", "epsilon": 8.0},
+     {"clipping": AdaptiveQuantile(count_noise=100.0)}],
+)  # fmt: skip
+def test_a_plan_leaves_room_for_what_else_is_released(also: Event, changed: dict[str, Any]) -> None:
+    plan, alone = _budget(also=also, **changed), _budget(**changed)
+    asked = _BUDGET | changed
+    accountant = asked.get("accountant", "exact")
+    both = epsilon(Composed(also, plan.event), 1e-5, accountant, plan.adjacency)
+    assert asked["epsilon"] * (1 - 1e-6) < both <= asked["epsilon"]
+    assert plan.noise_multiplier > alone.noise_multiplier
+    assert replace(plan, noise_multiplier=1.0) == replace(alone, noise_multiplier=1.0)
+
+
+def test_full_batches_share_a_budget_as_gaussians_do() -> None:
+    # Gaussians compose by 1/σ² (Dong, Roth & Su 2022, Corollary 3.3), here and in the plan.
+    alone = _budget(lot_size=60_000, epochs=None, steps=1)
+    plan = _budget(lot_size=60_000, epochs=None, steps=1, also=Gaussian(5.0))
+    total = plan.noise_multiplier**-2 + 5.0**-2
+    assert total == pytest.approx(alone.noise_multiplier**-2, rel=1e-8)
+
+
+@pytest.mark.parametrize("also", [Gaussian(1.0), Composed(Gaussian(2.0), Gaussian(2.0))])
+def test_what_leaves_nothing_of_the_budget_is_refused(also: Event) -> None:
+    with pytest.raises(Uncalibratable, match="also must leave something of epsilon=2"):
+        _budget(also=also)
+
+
+def test_what_is_no_event_is_refused() -> None:
+    with pytest.raises(InvalidArgument):
+        _budget(also=3.0)

@@ -71,6 +71,18 @@ class Scaling:
         return table[:, :-1] / self.data_norm, table[:, -1] * self.intercept_scale
 
 
+_THREAT_MODEL = (
+    "the claim holds against whoever sees the fitted model, knows the code and all other data, and "
+    "has any amount of time. It does not hold against whoever sees into the computer while it fits"
+)
+_NOT_PROMISED = (
+    "anything about choices made with the same data before, such as settings or columns",
+    "anything about how long fitting takes, which depends on the data and on the noise",
+    "anything about held-out examples, on which accuracy may have been measured",
+    "that nothing can be inferred about a person from what the data say about everybody",
+)
+
+
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Learned:
@@ -147,8 +159,12 @@ def stated(learned: Learned, delta: float | None, assumptions: tuple[str, ...]) 
             *assumptions,
             *_trusted(design),
         ),
+        not_promised=_NOT_PROMISED,
         tacit_version=version("tacit"),
         ledger=learned.ledger,
+        threat_model=_THREAT_MODEL,
+        releases=("the coefficients and intercepts",),
+        randomness="cryptographic bits that the operating system keys",
     )
 
 

@@ -89,6 +89,10 @@ class Found:
             ),
             tacit_version=__version__,
             ledger=self.ledger,
+            threat_model="the claim holds against whoever sees the winner and its settings; the "
+            "other runs, their number and their scores are not released",
+            releases=("the model that won, with its settings",),
+            tuning="covered: the event is that of the whole search",
         )
 
 

@@ -114,12 +114,12 @@ class Charges:
         assert self._budget is not None
         release = Release(plan.event_after(last_step), plan.adjacency, plan.unit)
         return self._budget.reserve(
-            release, steps=last_step, label="training", detail=_detail(plan, last_step)
+            release, steps=last_step, label="training", detail=detail_of(plan, last_step)
         )
 
     def _check_same(self, plan: Plan, last_step: int) -> None:
         assert self._reservation is not None
-        if self._reservation.state.detail != _detail(plan, last_step):
+        if self._reservation.state.detail != detail_of(plan, last_step):
             raise InvalidArgument(
                 f"budget must hold a reservation of this plan, got {self._reservation!r}, which is "
                 "of another one or of another stop_after"
@@ -184,5 +184,6 @@ def _parts(budget: object) -> tuple[Budget | None, Reservation | None]:
     )
 
 
-def _detail(plan: Plan, last_step: int) -> dict[str, Any]:
+def detail_of(plan: Plan, last_step: int) -> dict[str, Any]:
+    """What a reservation keeps of the run that it is for, by which the run finds it again."""
     return {"plan": json.loads(plan.to_json()), "last_step": last_step}

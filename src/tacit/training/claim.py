@@ -11,6 +11,7 @@ from tacit import __version__
 from tacit.accounting.serialization import to_plain
 from tacit.statement import Statement
 from tacit.training.noise import ASSUMED, IN_WORDS
+from tacit.training.sampling import FullBatch, Poisson, TruncatedPoisson
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,10 +24,31 @@ _ASSUMPTIONS = (
     "sampling and noise come from the operating system's entropy, and nobody sees their state",
 )
 _SEEDED = "a fixed seed was used for sampling and noise: THIS VOIDS THE GUARANTEE"
+_THREAT_MODEL = (
+    "the claim holds against whoever sees the result of every single step, and so against whoever "
+    "sees the final model alone; they may know the code, the plan and all other data, and have any "
+    "amount of time. It does not hold against whoever sees into the computer while it trains"
+)
+_RELEASES = (
+    "the parameters after the last step; those after every other step are covered too, and so is "
+    "whatever is made of them alone or with public data, such as their average",
+)
+_LOTS = "who is in a lot is drawn with cryptographic bits that the operating system keys; "
+_RANDOMNESS = {
+    "fast": f"{_LOTS}noise is drawn in floating point by a statistical generator (Philox on the "
+    "CPU, the device's own elsewhere) that is keyed once from there: no proof against somebody "
+    "who breaks that generator, or who reads the lowest bits of floating-point noise (Mironov "
+    "2012), as noise='secure' is",
+    "secure": f"{_LOTS}so is noise, on a grid and without rounding errors, so that no low bit of a "
+    "parameter tells anything; sums of clipped gradients are floating-point ones",
+    "exact": f"{_LOTS}so is noise, on a grid and without rounding errors; gradients are rounded to "
+    "the grid and added up as integers, so that nothing depends on floating-point sums",
+}
 _NOT_PROMISED = (
     "anything about choices made with the same data outside of this plan, such as hyper-parameters",
     "anything that was printed or saved of the training data itself, such as losses",
     "anything about how long a step takes, which depends on the data and on the noise",
+    "anything about held-out examples, on which accuracy may have been measured",
     "that nothing can be inferred about a person from what the data say about everybody",
 )
 
@@ -77,14 +99,32 @@ def statement(
         steps_planned=plan.steps,
         steps_taken=steps_taken,
         stopped_early=_early(plan, steps_taken, run.last_step, lost),
-        sampling=type(plan.sampling).__name__,
+        sampling=_sampling(plan),
         noise=IN_WORDS[plan.noise],
         assumptions=(*assumptions, _SEEDED) if run.unsafe else assumptions,
         not_promised=_NOT_PROMISED,
         tacit_version=__version__,
         torch_version=torch.__version__,
         ledger=ledger,
+        threat_model=_THREAT_MODEL,
+        releases=_RELEASES,
+        randomness=_RANDOMNESS[plan.noise],
     )
+
+
+def _sampling(plan: Plan) -> str:
+    """How the sampler draws lots, which is what the plan's event says of them."""
+    each = (
+        f"Poisson: each of {plan.examples:,} {plan.unit}s joins each lot by itself, with "
+        f"probability {plan.sample_rate:.10g}"
+    )
+    match plan.sampling:
+        case FullBatch():
+            return f"FullBatch: every lot is all {plan.examples:,} {plan.unit}s"
+        case TruncatedPoisson(largest):
+            return f"Truncated{each}; of more than {largest:,} that many are kept, at random"
+        case Poisson():
+            return f"{each}; lots are not shuffled batches"
 
 
 def _early(plan: Plan, steps_taken: int, last_step: int, lost: int) -> str | None:

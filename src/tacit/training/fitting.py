@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import time
-from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias, final
+from typing import TYPE_CHECKING, Any, final
 
-import numpy as np
-import torch
-from torch.utils.data import Subset
-
-from tacit import losses
-from tacit._validation import open_probability
+from tacit._validation import open_probability, whole
 from tacit.errors import InvalidArgument
-from tacit.training.loading import make_loader
+from tacit.training.averaging import Averaging, averaged
+from tacit.training.judging import accuracy, check_held_out, default_correct, default_loss
 from tacit.training.progress import EpochRecord, display
 from tacit.training.session import private
 
@@ -22,33 +17,48 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    import numpy as np
+    import torch
     from numpy.typing import NDArray
     from torch import nn
     from torch.optim import Optimizer
     from torch.optim.lr_scheduler import LRScheduler
+    from torch.optim.swa_utils import AveragedModel
     from torch.utils.data import Dataset
 
+    from tacit.accounting.events import Event
     from tacit.ledger import Budget, Reservation
     from tacit.statement import Statement
     from tacit.training.checkpoint import Stateful
+    from tacit.training.judging import RowWise
     from tacit.training.loading import Collate
     from tacit.training.performance import Performance
     from tacit.training.plan import Plan
     from tacit.training.progress import Display
     from tacit.training.session import Session
 
-RowWise: TypeAlias = "Callable[[nn.Module, Any], torch.Tensor]"
-
-_HELD_OUT_BATCH = 1024
+__all__ = [
+    "Fit",
+    "accuracy",
+    "averaged",
+    "default_correct",
+    "default_loss",
+    "finished_epoch",
+    "fit",
+]
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """What a run leaves: its epochs in public numbers, and what may be claimed of it."""
+    """What a run leaves: its epochs in public numbers, and what may be claimed of it.
+
+    ``stopped`` says that ``stop`` ended it before its plan was spent.
+    """
 
     history: tuple[EpochRecord, ...]
     statement: Statement
+    stopped: bool = False
 
 
 def fit(
@@ -70,6 +80,11 @@ def fit(
     collate: Collate | None = None,
     performance: Performance | None = None,
     progress: bool | None = None,
+    average: AveragedModel | None = None,
+    average_from: int = 0,
+    stop: Callable[[], bool] | None = None,
+    also: Event | None = None,
+    on_epoch: Callable[[EpochRecord], None] | None = None,
 ) -> Fit:
     """Trains ``model`` with the whole of ``plan``, and says what that gave away.
 
@@ -95,6 +110,16 @@ def fit(
         performance: What is not privacy: batch sizes, compilation, workers.
         progress: Whether progress goes to standard error; left out, if that is a terminal. The
             private training loss is shown on a terminal only, and nowhere kept.
+        average: An average of the weights over the steps (``torch.optim.swa_utils``), which is
+            updated after every step and joins the checkpoint. Once it holds something, held-out
+            accuracy is the average's. It is computed from the released weights only, so it costs
+            nothing.
+        average_from: The first step that is averaged; steps are counted from 1.
+        stop: Asked after every step but the last; if it is true, the run ends there, with a
+            checkpoint if ``save`` is given. The whole plan stays charged.
+        also: What else was released of the same data: every ε that is shown or recorded counts
+            it. The statement is of the plan alone; ``tacit.statement.extended`` adds the rest.
+        on_epoch: Told every epoch's record, before the checkpoint is written.
 
     Guarantee:
         The trained model, the history and the statement together give away what the statement says,
@@ -116,35 +141,46 @@ def fit(
     ([10, 20], 3.0)
     """
     delta = open_probability("delta", delta)
-    _check_held_out(dataset, held_out)
+    check_held_out(dataset, held_out)
+    averaging = Averaging(model, average, whole("average_from", average_from, at_least=0))
     with private(
         model, optimizer, plan, dataset, budget,
-        groups=groups, state=_with_scheduler(state, scheduler), resume=resume,
+        groups=groups, state=_joined(state, scheduler=scheduler, average=average), resume=resume,
         performance=performance, collate=collate,
     ) as dp:  # fmt: skip
         history: list[EpochRecord] = []
+        spent = _spending(dp, delta, also)
+        stopped = _Stopping(dp, stop)
         with display(progress, steps=plan.steps, taken=dp.steps_taken, delta=delta) as shown:
-            for epoch, seconds in _epochs(dp, loss or default_loss, scheduler, shown, delta):
+            for epoch, seconds in _epochs(
+                dp, loss or default_loss, scheduler, averaging, shown, spent, stopped
+            ):
                 right = None
                 if held_out is not None:
-                    right = accuracy(model, held_out, correct=correct, collate=collate)
+                    right = accuracy(averaging.best, held_out, correct=correct, collate=collate)
                 record = EpochRecord(
-                    epoch=epoch, steps=dp.steps_taken, held_out_accuracy=right,
-                    epsilon=dp.spent(delta), seconds=seconds,
+                    epoch=epoch, steps=dp.steps_taken, held_out_accuracy=right, epsilon=spent(),
+                    seconds=seconds,
                 )  # fmt: skip
                 history.append(record)
-                shown.epoch(record)
+                if on_epoch is not None:
+                    on_epoch(record)
                 if save is not None:
                     dp.save(save)
-        return Fit(tuple(history), dp.statement(delta))
+                shown.epoch(record)  # last: a crash cannot rewind what was told
+        if stopped.early and save is not None:
+            dp.save(save)
+        return Fit(tuple(history), dp.statement(delta), stopped.early)
 
 
 def _epochs(
     dp: Session,
     loss: RowWise,
     scheduler: LRScheduler | None,
+    averaging: Averaging,
     shown: Display,
-    delta: float,
+    spent: Callable[[], float],
+    stopped: _Stopping,
 ) -> Iterator[tuple[int, float]]:
     """Trains, and stops after each epoch with its number and how long it took."""
 
@@ -159,52 +195,44 @@ def _epochs(
         dp.step()
         if scheduler is not None:
             scheduler.step()
-        shown.step(dp.steps_taken, lambda: dp.spent(delta))
+        averaging.after(dp.steps_taken)
+        shown.step(dp.steps_taken, spent)
         epoch = finished_epoch(dp.plan, dp.steps_taken)
         if epoch is not None:
             yield epoch, time.perf_counter() - started
             started = time.perf_counter()
+        if stopped.now():
+            return
 
 
-def default_loss(model: nn.Module, batch: Any) -> torch.Tensor:
-    """The cross entropy of ``model(x)`` for a batch ``(x, y)``."""
-    x, y = _pair(batch, "loss")
-    return losses.cross_entropy(model(x), y)
+@final
+class _Stopping:
+    """Whether the run was asked to stop before its end."""
+
+    def __init__(self, dp: Session, stop: Callable[[], bool] | None) -> None:
+        self._dp, self._stop = dp, stop
+        self.early = False
+
+    def now(self) -> bool:
+        """Asks; after the last step there is nothing to stop."""
+        left = self._dp.steps_taken < self._dp.plan.steps
+        self.early = left and self._stop is not None and self._stop()
+        return self.early
 
 
-def default_correct(model: nn.Module, batch: Any) -> torch.Tensor:
-    """Where ``model(x)`` is largest at ``y``, for a batch ``(x, y)``."""
-    x, y = _pair(batch, "correct")
-    found: torch.Tensor = model(x).argmax(1) == y
-    return found
+def _spending(dp: Session, delta: float, also: Event | None) -> Callable[[], float]:
+    """Tells ε so far, with what else was released."""
+    if also is None:
+        return lambda: dp.spent(delta)
 
+    def spent() -> float:
+        from tacit.accounting import Composed, epsilon  # noqa: PLC0415 - SciPy only when asked
 
-def accuracy(
-    model: nn.Module,
-    dataset: Dataset[Any],
-    *,
-    correct: RowWise | None = None,
-    collate: Collate | None = None,
-) -> float:
-    """The share of rows that ``model`` gets right, in evaluation mode and without gradients.
+        steps = dp.steps_taken + dp.steps_lost
+        event = Composed(also, dp.plan.event_after(steps))
+        return epsilon(event, delta, adjacency=dp.plan.adjacency)
 
-    It says something of ``dataset``, so that must be public or held out.
-    """
-    judge = correct or default_correct
-    device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
-    loader = make_loader(dataset, device, collate, workers=0, pin_memory=False)
-    length = len(dataset)  # type: ignore[arg-type]  # a map-style data set has one
-    every = np.arange(length, dtype=np.int64)
-    parts = (every[start : start + _HELD_OUT_BATCH] for start in range(0, length, _HELD_OUT_BATCH))
-    right = rows = 0
-    with _evaluating(model):
-        for batch in loader.batches(parts):
-            found = judge(model, batch)
-            right += int(found.sum())
-            rows += found.numel()
-    if not rows:
-        raise InvalidArgument("held_out must hold at least one example, got none")
-    return right / rows
+    return spent
 
 
 def finished_epoch(plan: Plan, steps: int) -> int | None:
@@ -219,53 +247,16 @@ def finished_epoch(plan: Plan, steps: int) -> int | None:
     return after + 1 if steps == plan.steps else None
 
 
-@contextmanager
-def _evaluating(model: nn.Module) -> Iterator[None]:
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
-    try:
-        with torch.no_grad():
-            yield
-    finally:
-        for module, training in modes:  # each its own, for some may be frozen
-            module.training = training
-
-
-def _pair(batch: Any, argument: str) -> tuple[Any, Any]:
-    if not isinstance(batch, list | tuple) or len(batch) != 2:
-        raise InvalidArgument(
-            f"{argument} must be given when a batch is not a pair (x, y), "
-            f"got a batch that is a {type(batch).__name__}: pass {argument}=f, for f(model, batch)"
-        )
-    return batch[0], batch[1]
-
-
-def _with_scheduler(
-    state: Mapping[str, Stateful] | None, scheduler: LRScheduler | None
+def _joined(
+    state: Mapping[str, Stateful] | None,
+    *,
+    scheduler: LRScheduler | None,
+    average: AveragedModel | None,
 ) -> dict[str, Stateful]:
+    """``state`` with what has an argument of its own."""
     joined = dict(state or {})
-    if scheduler is None:
-        return joined
-    if joined.setdefault("scheduler", scheduler) is not scheduler:
-        raise InvalidArgument("state['scheduler'] must be left to scheduler=, got another object")
+    own: dict[str, Stateful | None] = {"scheduler": scheduler, "average": average}
+    for name, item in own.items():
+        if item is not None and joined.setdefault(name, item) is not item:
+            raise InvalidArgument(f"state[{name!r}] must be left to {name}=, got another object")
     return joined
-
-
-def _check_held_out(dataset: Dataset[Any], held_out: Dataset[Any] | None) -> None:
-    remedy = "accuracy on it would give the private data away: hold other examples out"
-    if held_out is None:
-        return
-    if held_out is dataset:
-        raise InvalidArgument(f"held_out must not be the private data set itself; {remedy}")
-    (base, chosen), (other, trained_on) = _base(held_out), _base(dataset)
-    apart = chosen is not None and trained_on is not None and not {*chosen} & {*trained_on}
-    if base is other and not apart:
-        raise InvalidArgument(f"held_out must not share examples with the private data; {remedy}")
-
-
-def _base(dataset: Dataset[Any]) -> tuple[Dataset[Any], list[int] | None]:
-    """The data set below nested subsets, and which of its examples they choose (None: all)."""
-    if not isinstance(dataset, Subset):
-        return dataset, None
-    base, inner = _base(dataset.dataset)
-    return base, [int(i) if inner is None else inner[i] for i in dataset.indices]

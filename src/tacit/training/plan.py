@@ -121,13 +121,17 @@ class Plan:
         sampling: Sampling | None = None,
         noise: Noise = "fast",
         accountant: str = "exact",
+        also: Event | None = None,
     ) -> Plan:
         """The plan with the least noise that keeps within (``epsilon``, ``delta``).
 
         Give either ``epochs`` (rounded up to whole steps) or ``steps``; the rest is as in ``Plan``.
+        ``also`` is what else is released of the same data, such as a private mean: it and the plan
+        together keep within the budget.
 
         Guarantee:
-            ``plan.epsilon(delta, accountant) <= epsilon``.
+            ``plan.epsilon(delta, accountant) <= epsilon``; with ``also``, the same accountant
+            proves it of ``Composed(also, plan.event)``.
 
         Raises:
             Uncalibratable: if no amount of noise on the gradients meets the budget.
@@ -154,7 +158,7 @@ class Plan:
         )
         from tacit.training.budgeting import quietest  # noqa: PLC0415 - SciPy only when it is asked
 
-        return quietest(draft, epsilon, delta, accountant)
+        return quietest(draft, epsilon, delta, accountant, also)
 
     @property
     def sample_rate(self) -> float:

@@ -117,7 +117,7 @@ def test_an_early_stop_needs_its_rule() -> None:
 def test_the_description_tells_everything_in_it() -> None:
     claim = replace(_claim(), ledger="patients-2026, charge 3")
     text = claim.describe()
-    assert "ε = 0.946867 and δ = 1e-05 for every single example, under add-remove" in text
+    assert "ε = 0.946867 and δ = 1e-5 for every single example, under add-remove" in text
     assert "'exact' proves" in text
     assert "Poisson, rate 0.01" in text
     for words in (*claim.assumptions, *claim.not_promised, "tacit 0.1.0", "2.13.0", "charge 3"):
@@ -172,3 +172,87 @@ def test_any_event_can_be_stated() -> None:
     released: Event = Repeated(PureDp(0.1), 3)
     claim = _claim(event=to_plain(released), epsilon=0.31, plan=None)
     assert claim.epsilon == 0.31
+
+
+OLD = (
+    '{"epsilon": 1.2, "delta": 1e-05, "adjacency": "add-remove", "unit": "example", "accountant": '
+    '"exact", "event": {"kind": "Gaussian", "sigma": 4.0, "replace_distance": 2.0}, "plan": null, '
+    '"steps_planned": null, "steps_taken": null, "stopped_early": null, "sampling": "none", '
+    '"noise": "fast", "assumptions": [], "not_promised": ["x"], "tacit_version": "0.1.0", '
+    '"torch_version": null, "ledger": null}'
+)
+
+
+def test_a_statement_of_an_older_version_is_read() -> None:
+    claim = Statement.from_json(OLD)
+    assert claim.epsilon == 1.2
+    assert (claim.threat_model, claim.releases, claim.preprocessing) == (None, (), ())
+    assert Statement.from_json(claim.to_json()) == claim
+
+
+def test_a_field_that_was_always_there_must_be() -> None:
+    plain = json.loads(OLD)
+    for name in plain:
+        less = {key: value for key, value in plain.items() if key != name}
+        with pytest.raises(InvalidArgument, match="a statement needs exactly the fields"):
+            Statement.from_json(json.dumps(less))
+
+
+def test_figures_are_written_for_readers_and_refused_if_forged() -> None:
+    plain = json.loads(_claim().to_json())
+    assert plain["figures"]["upper"] == pytest.approx(0.9468668)
+    assert [one["false_positive_rate"] for one in plain["figures"]["attack"]] == [0.01, 0.001]
+    plain["figures"]["attack"][0]["true_positive_rate"] = 0.011
+    with pytest.raises(InvalidArgument, match="figures must be those of the event, whose attack"):
+        Statement.from_json(json.dumps(plain))
+    del plain["figures"]
+    assert Statement.from_json(json.dumps(plain)) == _claim()
+
+
+def test_figures_of_another_event_are_refused() -> None:
+    """Also where the claim itself is generous enough for both."""
+    quiet, loud = (_claim(epsilon=5.0, plan=None, event=to_plain(Gaussian(s))) for s in (9.0, 3.0))
+    plain = json.loads(loud.to_json()) | {"figures": json.loads(quiet.to_json())["figures"]}
+    with pytest.raises(InvalidArgument, match="figures must be those of the event"):
+        Statement.from_json(json.dumps(plain))
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        {"kind": ["Gaussian"]},
+        {"kind": "Gaussian", "sigma": {}, "replace_distance": 2.0},
+        {"kind": "Gaussian", "sigma": 1e-320, "replace_distance": 2.0},
+        {"kind": "Composed", "events": 3},
+        {"kind": "Repeated", "event": 3, "times": 2},
+    ],
+)
+def test_events_that_are_none_are_refused_in_one_line(event: dict[str, Any]) -> None:
+    with pytest.raises(InvalidArgument):
+        Statement.from_json(json.dumps(json.loads(OLD) | {"event": event, "epsilon": 0.1}))
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"threat_model": 1}, "threat_model must be a text or None, got 1"),
+        ({"tuning": []}, "tuning must be a text or None"),
+        ({"randomness": {}}, "randomness must be a text or None"),
+        ({"releases": "one"}, "releases must be a tuple of texts"),
+        ({"preprocessing": "one"}, "preprocessing must be a tuple of Access"),
+        ({"preprocessing": ({"what": "x"},)}, "preprocessing must be a tuple of Access"),
+        ({"versions": []}, "versions must map names to versions"),
+        ({"configuration": "0"}, "configuration must be a SHA-256"),
+    ],
+)
+def test_the_newer_fields_are_checked_too(changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(InvalidArgument, match=words):
+        _claim(**changes)
+
+
+def test_its_versions_are_its_own() -> None:
+    versions = {"numpy": "2"}
+    claim = _claim(versions=versions)
+    versions["numpy"] = "3"
+    assert claim.versions == {"numpy": "2"}
+    assert hash(claim) == hash(_claim())

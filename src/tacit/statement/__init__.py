@@ -1,0 +1,20 @@
+"""The claim as data: what a release guarantees, to whom, under which assumptions, and what not.
+
+>>> from tacit.accounting import Gaussian, epsilon
+>>> from tacit.accounting.serialization import to_plain
+>>> claim = Statement(
+...     epsilon=epsilon(Gaussian(4.0), 1e-5), delta=1e-5, event=to_plain(Gaussian(4.0)),
+...     sampling="none", noise="fast", tacit_version="0.1.0",
+... )
+>>> more = extended(claim, preprocessing=[("a noisy mean of the inputs", Gaussian(8.0))])
+>>> more.epsilon > claim.epsilon
+True
+"""
+
+from tacit.statement.access import Access
+from tacit.statement.claim import Statement
+from tacit.statement.extending import extended
+from tacit.statement.figures import Figures
+from tacit.statement.rounding import rounded_down, rounded_up
+
+__all__ = ["Access", "Figures", "Statement", "extended", "rounded_down", "rounded_up"]

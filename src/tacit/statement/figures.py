@@ -1,0 +1,202 @@
+"""The numbers that follow from an event: computed anew for every reader, never taken on trust."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final, final
+
+from tacit.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tacit.accounting import Interval, PrivacyCurve
+    from tacit.accounting.events import Adjacency
+
+DELTAS: Final = (1e-4, 1e-5, 1e-6, 1e-8, 1e-10)
+FALSE_POSITIVE_RATES: Final = (0.01, 0.001)
+SMALLEST_DELTA: Final = 1e-10  # what μ covers, unless the claim's own δ is smaller
+LARGEST_EXPONENT: Final = 700.0  # e to more than this is no float
+_SLACK: Final = 1e-6  # relative: what another build of SciPy may find for the same event
+# Events of whose curve a point costs milliseconds. Of the others one point can take half a minute,
+# so that their figures are made from the one pair (ε, δ) that is claimed.
+_QUICK: Final = frozenset(
+    {
+        "Gaussian", "Laplace", "DiscreteGaussian", "DiscreteLaplace", "GaussianMixture", "PureDp",
+        "ApproxDp", "RandomizedResponse", "PoissonSampled", "Repeated", "Composed",
+    }
+)  # fmt: skip
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """What an event amounts to.
+
+    Attributes:
+        lower: The certified lower end of ε at the claim's δ; 0 if only the upper one is proved.
+        upper: The certified upper end.
+        two_sided: Whether both ends are proved.
+        method: The argument that certifies them.
+        curve: Pairs (δ, ε): the event has each of these guarantees.
+        mu: The event is μ-GDP down to ``mu_smallest_delta``; None if no μ was found.
+        mu_smallest_delta: Below this δ, μ says nothing.
+        attack: Pairs of a false-positive rate and the largest true-positive rate that any attack
+            on the presence of one unit can have with it.
+        advantage: The largest difference of the two rates.
+        attack_from: ``"curve"`` if these come from the whole curve, ``"pair"`` if from the pair
+            (``upper``, δ) alone, which makes them larger than they need be.
+        most: e^ε for ``upper``, the factor of the bound on anyone's expected utility.
+        least: e^-ε.
+
+    Guarantee:
+        ``upper``, ``curve``, ``mu``, ``attack``, ``advantage`` and ``most`` are upper bounds for
+        the event as stated, ``lower`` and ``least`` lower ones.
+    """
+
+    lower: float
+    upper: float
+    two_sided: bool
+    method: str
+    curve: tuple[tuple[float, float], ...]
+    mu: float | None
+    mu_smallest_delta: float
+    attack: tuple[tuple[float, float], ...]
+    advantage: float
+    attack_from: str
+    most: float
+    least: float
+
+    def as_dict(self) -> dict[str, Any]:
+        """The figures in JSON's types; an infinite one is null."""
+        plain = asdict(self)
+        plain["curve"] = [{"delta": delta, "epsilon": epsilon} for delta, epsilon in self.curve]
+        plain["attack"] = [
+            {"false_positive_rate": false, "true_positive_rate": true}
+            for false, true in self.attack
+        ]
+        found: dict[str, Any] = _finite(plain)
+        return found
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _finite(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [_finite(one) for one in value]
+    return None if value == math.inf else value
+
+
+def figures(event: Mapping[str, Any], delta: float, adjacency: Adjacency) -> Figures:
+    """The figures of an event in JSON's types, at the claim's δ."""
+    return _figures(json.dumps(event, allow_nan=False), delta, adjacency)
+
+
+def bracket(event: Mapping[str, Any], delta: float, adjacency: Adjacency) -> Interval:
+    """Certified ends of ε, as ``tacit.accounting.bounds`` has them."""
+    return _bracket(json.dumps(event, allow_nan=False), delta, adjacency)
+
+
+# Made, written and read again, a statement is proved several times over; the last few are kept.
+@lru_cache(maxsize=32)
+def _bracket(event: str, delta: float, adjacency: Adjacency) -> Interval:
+    from tacit.accounting import bounds, from_json  # noqa: PLC0415 - SciPy only when it is asked
+
+    return bounds(from_json(event), delta, adjacency)
+
+
+@lru_cache(maxsize=32)
+def _figures(event: str, delta: float, adjacency: Adjacency) -> Figures:
+    from tacit.accounting import from_json, profile  # noqa: PLC0415 - SciPy only when it is asked
+
+    found = _bracket(event, delta, adjacency)
+    quick = _is_quick(json.loads(event))
+    curve = profile(from_json(event), adjacency) if quick else None
+    floor = min(SMALLEST_DELTA, delta)
+    return Figures(
+        lower=found.lower,
+        upper=found.upper,
+        two_sided=found.two_sided,
+        method=found.method,
+        curve=_points(curve, delta, found.upper),
+        mu=None if curve is None else _mu(curve, floor),
+        mu_smallest_delta=floor,
+        attack=tuple(
+            (rate, _true_positives(curve, rate, found.upper, delta))
+            for rate in FALSE_POSITIVE_RATES
+        ),
+        advantage=_advantage(found.upper, delta) if curve is None else curve.advantage(),
+        attack_from="pair" if curve is None else "curve",
+        most=math.exp(found.upper) if found.upper <= LARGEST_EXPONENT else math.inf,
+        least=math.exp(-found.upper),
+    )
+
+
+def _is_quick(event: Any) -> bool:
+    if isinstance(event, dict):
+        return event.get("kind", "Composed") in _QUICK and all(map(_is_quick, event.values()))
+    return all(map(_is_quick, event)) if isinstance(event, list) else True
+
+
+def _points(
+    curve: PrivacyCurve | None, own: float, upper: float
+) -> tuple[tuple[float, float], ...]:
+    if curve is None:
+        return ((own, upper),)
+    deltas = sorted({*DELTAS, own}, reverse=True)
+    return tuple((delta, upper if delta == own else curve.epsilon(delta)) for delta in deltas)
+
+
+def _mu(curve: PrivacyCurve, floor: float) -> float | None:
+    """μ, unless the curve has no ε at ``floor`` or one that is out of a float's reach."""
+    return curve.mu(floor).mu if curve.epsilon(floor) <= LARGEST_EXPONENT else None
+
+
+def _true_positives(curve: PrivacyCurve | None, rate: float, epsilon: float, delta: float) -> float:
+    """The largest true-positive rate at this false-positive rate.
+
+    From one pair it is min{e^ε·α + δ, 1 - e^-ε(1 - δ - α)} (Kairouz, Oh & Viswanath 2015, Thm 2.1).
+    """
+    if curve is not None:
+        return 1.0 - curve.tradeoff(rate)
+    if epsilon > LARGEST_EXPONENT:
+        return 1.0
+    return min(
+        1.0,
+        math.exp(epsilon) * rate + delta,
+        1.0 - math.exp(-epsilon) * (1.0 - delta - rate),
+    )
+
+
+def _advantage(epsilon: float, delta: float) -> float:
+    """The largest total variation of an (ε, δ) pair: (e^ε - 1 + 2δ)/(e^ε + 1)."""
+    return min(1.0, math.tanh(0.5 * epsilon) + 2.0 * delta / (1.0 + math.exp(min(epsilon, 700.0))))
+
+
+def check_figures(written: object, computed: Mapping[str, Any]) -> None:
+    """Refuses figures that are not those of the event."""
+    if not isinstance(written, dict) or set(written) != set(computed):
+        raise InvalidArgument(f"figures must have the fields {sorted(computed)}, got {written!r}")
+    for name, value in computed.items():
+        if not _same(written[name], value):
+            raise InvalidArgument(
+                f"figures must be those of the event, whose {name} is {value!r}, "
+                f"got {written[name]!r}; make the statement again"
+            )
+
+
+def _same(written: Any, computed: Any) -> bool:
+    if isinstance(computed, list):
+        if not isinstance(written, list) or len(written) != len(computed):
+            return False
+        return all(_same(one, other) for one, other in zip(written, computed, strict=True))
+    if isinstance(computed, dict):
+        if not isinstance(written, dict) or set(written) != set(computed):
+            return False
+        return all(_same(written[name], value) for name, value in computed.items())
+    if isinstance(computed, float) and type(written) in (int, float):
+        return math.isclose(written, computed, rel_tol=_SLACK, abs_tol=1e-12)
+    return type(written) is type(computed) and bool(written == computed)

@@ -1,0 +1,109 @@
+"""What a model gets right on held-out data, and which data are held out."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+import torch
+from torch.utils.data import Subset
+
+from tacit import losses
+from tacit.errors import InvalidArgument
+from tacit.training.loading import make_loader
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from torch import nn
+    from torch.utils.data import Dataset
+
+    from tacit.training.loading import Collate
+
+RowWise: TypeAlias = "Callable[[nn.Module, Any], torch.Tensor]"
+
+_HELD_OUT_BATCH = 1024
+
+
+def default_loss(model: nn.Module, batch: Any) -> torch.Tensor:
+    """The cross entropy of ``model(x)`` for a batch ``(x, y)``."""
+    x, y = _pair(batch, "loss")
+    return losses.cross_entropy(model(x), y)
+
+
+def default_correct(model: nn.Module, batch: Any) -> torch.Tensor:
+    """Where ``model(x)`` is largest at ``y``, for a batch ``(x, y)``."""
+    x, y = _pair(batch, "correct")
+    found: torch.Tensor = model(x).argmax(1) == y
+    return found
+
+
+def accuracy(
+    model: nn.Module,
+    dataset: Dataset[Any],
+    *,
+    correct: RowWise | None = None,
+    collate: Collate | None = None,
+) -> float:
+    """The share of rows that ``model`` gets right, in evaluation mode and without gradients.
+
+    It says something of ``dataset``, so that must be public or held out.
+    """
+    judge = correct or default_correct
+    device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
+    loader = make_loader(dataset, device, collate, workers=0, pin_memory=False)
+    length = len(dataset)  # type: ignore[arg-type]  # a map-style data set has one
+    every = np.arange(length, dtype=np.int64)
+    parts = (every[start : start + _HELD_OUT_BATCH] for start in range(0, length, _HELD_OUT_BATCH))
+    right = rows = 0
+    with _evaluating(model):
+        for batch in loader.batches(parts):
+            found = judge(model, batch)
+            right += int(found.sum())
+            rows += found.numel()
+    if not rows:
+        raise InvalidArgument("held_out must hold at least one example, got none")
+    return right / rows
+
+
+@contextmanager
+def _evaluating(model: nn.Module) -> Iterator[None]:
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        for module, training in modes:  # each its own, for some may be frozen
+            module.training = training
+
+
+def _pair(batch: Any, argument: str) -> tuple[Any, Any]:
+    if not isinstance(batch, list | tuple) or len(batch) != 2:
+        raise InvalidArgument(
+            f"{argument} must be given when a batch is not a pair (x, y), "
+            f"got a batch that is a {type(batch).__name__}: pass {argument}=f, for f(model, batch)"
+        )
+    return batch[0], batch[1]
+
+
+def check_held_out(dataset: Dataset[Any], held_out: Dataset[Any] | None) -> None:
+    """Refuses held-out data that share examples with the private ones."""
+    remedy = "accuracy on it would give the private data away: hold other examples out"
+    if held_out is None:
+        return
+    if held_out is dataset:
+        raise InvalidArgument(f"held_out must not be the private data set itself; {remedy}")
+    (base, chosen), (other, trained_on) = _base(held_out), _base(dataset)
+    apart = chosen is not None and trained_on is not None and not {*chosen} & {*trained_on}
+    if base is other and not apart:
+        raise InvalidArgument(f"held_out must not share examples with the private data; {remedy}")
+
+
+def _base(dataset: Dataset[Any]) -> tuple[Dataset[Any], list[int] | None]:
+    """The data set below nested subsets, and which of its examples they choose (None: all)."""
+    if not isinstance(dataset, Subset):
+        return dataset, None
+    base, inner = _base(dataset.dataset)
+    return base, [int(i) if inner is None else inner[i] for i in dataset.indices]
