@@ -6,7 +6,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tacit import accounting, convex, ledger, losses, mechanisms, selection, training
+    from tacit import (
+        accounting,
+        convex,
+        data,
+        ledger,
+        losses,
+        mechanisms,
+        models,
+        recipes,
+        selection,
+        training,
+    )
     from tacit.ledger.ledger import Ledger
     from tacit.statement import Statement
     from tacit.training.fitting import fit
@@ -25,7 +36,18 @@ _HOME = {
     "fit": "tacit.training.fitting",
     "private": "tacit.training.session",
 }
-_ROOMS = ("accounting", "convex", "ledger", "losses", "mechanisms", "selection", "training")
+_ROOMS = (
+    "accounting",
+    "convex",
+    "data",
+    "ledger",
+    "losses",
+    "mechanisms",
+    "models",
+    "recipes",
+    "selection",
+    "training",
+)
 
 __all__ = [
     "Ledger",
@@ -35,11 +57,14 @@ __all__ = [
     "__version__",
     "accounting",
     "convex",
+    "data",
     "fit",
     "ledger",
     "losses",
     "mechanisms",
+    "models",
     "private",
+    "recipes",
     "selection",
     "training",
 ]

@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING
 import click
 
 from tacit import __version__
+from tacit.cli.data import data
 from tacit.cli.ledger import ledger
 from tacit.cli.plan import plan
+from tacit.cli.report import report
 from tacit.cli.streams import be_encodable, complain
+from tacit.cli.train import train
 from tacit.errors import TacitError
 
 if TYPE_CHECKING:
@@ -30,8 +33,11 @@ def program(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
+program.add_command(data)
 program.add_command(ledger)
 program.add_command(plan)
+program.add_command(report)
+program.add_command(train)
 
 
 def run(arguments: Sequence[str] | None = None) -> int:

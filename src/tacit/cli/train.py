@@ -1,0 +1,246 @@
+"""``tacit train``: from data to a private model, its accuracy, its statement and its report."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tacit.cli import train_request
+from tacit.cli.options import Refusal
+from tacit.cli.streams import complain, say
+from tacit.cli.train_request import Request, Typed
+from tacit.cli.train_settings import as_sets
+from tacit.errors import TacitError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tacit.data import Split
+    from tacit.ledger import Budget
+    from tacit.recipes import Interruption, Trained
+
+STOPPED = 130
+PASSWORD = re.compile(r"(://[^:/@]*):[^/]*@")
+
+EPILOG = """\b
+Every setting of a recipe is an option, too: --head cnn is --set head=cnn.
+
+\b
+Examples:
+  tacit train --list
+  tacit train digits --epsilon 3 --out runs/digits
+  tacit train mnist-scatter --epsilon 2 --settings
+  tacit train mnist-scatter --epsilon 2 --head cnn --ledger budget.db --budget mnist
+  tacit train --resume --out runs/mnist-scatter
+  tacit train digits --epsilon 4 --search search.toml
+"""
+
+
+class _Train(click.Command):
+    """Takes every unknown ``--name value`` for a setting of the recipe."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        known = {"--help": False}
+        for parameter in self.params:
+            if isinstance(parameter, click.Option):
+                known |= dict.fromkeys(parameter.opts, not parameter.is_flag)
+        return super().parse_args(ctx, as_sets(args, known))
+
+
+@click.command(cls=_Train, epilog=EPILOG)
+@click.argument("recipe", required=False)
+@click.option("--epsilon", metavar="EPS", help="The epsilon of all that is released. [default: 3]")
+@click.option("--delta", metavar="D", help="Its delta. [default: 1e-5]")
+@click.option("--epochs", metavar="E", help="Expected passes over the data.")
+@click.option("--lot", metavar="L", help="Expected size of a lot.")
+@click.option("--clip", metavar="C", help="The largest norm of one example's gradient.")
+@click.option("--lr", metavar="R", help="The learning rate.")
+@click.option("--set", "sets", metavar="NAME=VALUE", multiple=True, help="Any other setting.")
+@click.option("--out", metavar="DIR", help="A new folder for the run. [default: runs/RECIPE]")
+@click.option("--resume", is_flag=True, help="Go on with the run that --out holds.")
+@click.option("--ledger", metavar="URL", help="Charge the run to a budget of this ledger,")
+@click.option("--budget", metavar="NAME", help="of this name. [default: the data's name]")
+@click.option("--device", metavar="NAME", help="auto, cpu, cuda or cuda:N. [default: auto]")
+@click.option("--seed", metavar="N", help="For the first weights; never for sampling or noise.")
+@click.option("--data", metavar="DIR", help="Where the data lie, if not in $TACIT_DATA.")
+@click.option("--search", metavar="FILE", help="Search settings privately, as this TOML file says.")
+@click.option("--settings", "show", is_flag=True, help="Show the recipe's settings, and end.")
+@click.option("--list", "listed", is_flag=True, help="Show all recipes, and end.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, and nothing else.")
+@click.pass_context
+def train(context: click.Context, /, show: bool, listed: bool, as_json: bool, **typed: Any) -> None:
+    """Trains a model by RECIPE so that all that is released of the data keeps within (EPS, D).
+
+    Writes the model, its history, its statement and its report. Ctrl-C saves; --resume goes on.
+    """
+    if listed or (typed["recipe"] is None and not typed["resume"]):
+        _list(as_json)
+        return
+    request = train_request.read(Typed(**typed))
+    if show:
+        _show_settings(request, as_json)
+        return
+    if request.finished is None and not _run(request, as_json):
+        context.exit(STOPPED)
+    _conclude(request, as_json)
+
+
+def _run(request: Request, as_json: bool) -> bool:
+    """Carries the run out; False if it was stopped."""
+    from tacit.cli.train_signals import stoppable
+    from tacit.recipes import Interrupted
+
+    with stoppable() as stop:
+        try:
+            device = train_request.check_device(request.device)
+            _check_folder(request)
+            data = _data(request)
+            _carry_out(request, data, device, stop, progress=not as_json or None)
+        except (Interrupted, KeyboardInterrupt) as error:
+            _say_how_to_go_on(request, error)
+            return False
+        except TacitError:
+            raise
+        except ValueError as error:  # PyTorch's, for instance of a negative learning rate
+            raise Refusal(f"{request.recipe.name} refuses its settings: {error}") from error
+    return True
+
+
+def _check_folder(request: Request) -> None:
+    from tacit.recipes.running.folder import Folder
+
+    if not request.resume:
+        Folder(request.out).check_new()
+
+
+def _data(request: Request) -> Split:
+    from tacit.cli.data import _progress
+    from tacit.data import load
+
+    with _progress() as progress:
+        return load(request.recipe.data, request.data, progress=progress)
+
+
+def _carry_out(
+    request: Request, data: Split, device: Any, stop: Interruption, *, progress: bool | None
+) -> Trained:
+    from tacit.recipes.running.folder_run import run_in_folder
+    from tacit.recipes.running.folder_search import search_in_folder
+
+    command = _command()
+    if request.search is not None:
+        # Its runs are not shown: how many there are, and what the losers score, is private.
+        complain(f"searching {request.search.count} candidates; this takes several runs")
+        return search_in_folder(
+            request.recipe, request.settings, data, request.search, epsilon=request.epsilon,
+            delta=request.delta, device=device, seed=request.seed, opening=_opening(request),
+            folder=request.out, resume=request.resume, stop=stop, command=command,
+            looked_in=request.data,
+        )  # fmt: skip
+    return run_in_folder(
+        request.recipe, request.settings, data, epsilon=request.epsilon, delta=request.delta,
+        device=device, seed=request.seed, opening=_opening(request), folder=request.out,
+        resume=request.resume, progress=progress, stop=stop, command=command,
+        looked_in=request.data,
+    )  # fmt: skip
+
+
+def _command() -> tuple[str, ...]:
+    """The command line, to be kept with the run: without the password of a ledger."""
+    return tuple(PASSWORD.sub(r"\1:***@", one) for one in ("tacit", *sys.argv[1:]))
+
+
+def _opening(request: Request) -> Callable[[], Budget] | None:
+    """Opens the budget when the run needs it, or makes it; says which."""
+    if request.ledger is None:
+        return None
+    from tacit.cli.ledger import url_of
+
+    url = url_of(request.ledger)
+    # A budget belongs to the data, and so has their name unless another is given.
+    name = request.budget or request.recipe.data
+
+    def opening() -> Budget:
+        from tacit.ledger import Ledger
+
+        ledger = Ledger(url, create=not request.resume)
+        there = name in {one.name for one in ledger.budgets()}
+        if there or request.resume:
+            budget, done = ledger.budget(name), "opened"
+        else:
+            budget, done = (
+                ledger.open(name, request.epsilon, request.delta, composition="declared"),
+                "made",
+            )
+        complain(
+            f"{done} the budget {name!r} (ε = {budget.epsilon:g}, δ = {budget.delta:g}, "
+            f"{budget.composition}) in {ledger.location}"
+        )
+        return budget
+
+    return opening
+
+
+def _say_how_to_go_on(request: Request, error: BaseException) -> None:
+    from tacit.recipes import Interrupted
+
+    if isinstance(error, Interrupted) and error.resumable:
+        again = f"tacit train --resume --out {shlex.quote(str(request.out))}"
+        complain(f"{error}; go on with: {again}")
+    else:
+        complain(str(error) or "stopped; nothing is kept")
+
+
+# ---- what is shown
+
+
+def _conclude(request: Request, as_json: bool) -> None:
+    """Writes the report, and shows what came out."""
+    from tacit.cli.train_page import result, result_page
+    from tacit.reports.run_report import write
+
+    try:
+        write(request.out)
+    except OSError as error:
+        raise Refusal(
+            f"{request.out} cannot be written: {error.strerror or error}; the model and its "
+            f"statement are there, and tacit report {request.out} tries the report again"
+        ) from None
+    found = result(Path(request.out))
+    if as_json:
+        say(json.dumps(found, indent=2, allow_nan=False))
+        return
+    from tacit.cli.rendering import rendered
+
+    say(rendered(result_page(found)))
+    say(f"The report is at {request.out / 'report.html'}")
+
+
+def _list(as_json: bool) -> None:
+    from tacit.cli.train_page import recipes, recipes_page
+
+    found = recipes()
+    if as_json:
+        say(json.dumps({"recipes": found}, indent=2, ensure_ascii=False))
+        return
+    from tacit.cli.rendering import rendered
+
+    say(rendered(recipes_page(found)))
+
+
+def _show_settings(request: Request, as_json: bool) -> None:
+    from tacit.cli.train_page import settings, settings_page
+
+    found = settings(request)
+    if as_json:
+        say(json.dumps(found, indent=2, ensure_ascii=False))
+        return
+    from tacit.cli.rendering import rendered
+
+    say(rendered(settings_page(found)))

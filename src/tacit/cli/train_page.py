@@ -1,0 +1,135 @@
+"""What ``tacit train`` shows: the recipes, a recipe's settings, and what a run came to."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
+
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+from rich.text import Text
+
+from tacit import __version__
+from tacit.statement import Statement, rounded_up
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from rich.console import RenderableType
+
+    from tacit.cli.train_request import Request
+    from tacit.recipes import Anchor
+
+FILES = ("model.safetensors", "history.jsonl", "statement.json", "run.json", "report.html",
+         "report.md")  # fmt: skip
+
+
+def recipes() -> list[dict[str, Any]]:
+    """Every recipe: its name, its data, what was published, and its one line."""
+    from tacit.recipes import find, names
+
+    return [
+        {
+            "name": one.name,
+            "data": one.data,
+            "summary": one.summary,
+            "anchors": [_anchor(anchor) for anchor in one.anchors],
+        }
+        for one in map(find, names())
+    ]
+
+
+def _anchor(anchor: Anchor) -> dict[str, Any]:
+    return {"epsilon": anchor.epsilon, "accuracy": anchor.accuracy, "source": anchor.source}
+
+
+def recipes_page(found: list[dict[str, Any]]) -> Iterator[RenderableType]:
+    """The recipes as a table."""
+    table = Table(box=SIMPLE_HEAD)
+    for name in ("recipe", "data", "published (% at ε)", "what it does"):
+        table.add_column(name, no_wrap=name == "recipe")
+    for one in found:
+        anchors = ", ".join(f"{a['accuracy']:g} at {a['epsilon']:g}" for a in one["anchors"])
+        table.add_row(one["name"], one["data"], anchors or "–", one["summary"])
+    yield table
+    yield "Run one: tacit train RECIPE --epsilon 3. Its settings: tacit train RECIPE --settings."
+
+
+def settings(request: Request) -> dict[str, Any]:
+    """The settings of a run, with what each may be."""
+    kinds = get_type_hints(type(request.settings))
+    return {
+        "recipe": request.recipe.name,
+        "summary": request.recipe.summary,
+        "epsilon": request.epsilon,
+        "settings": {
+            one.name: {
+                "value": getattr(request.settings, one.name),
+                "kind": _kind(kinds[one.name]),
+            }
+            for one in fields(request.settings)
+        },
+        "tuning": request.recipe.tuning,
+    }
+
+
+def _kind(kind: Any) -> str:
+    if get_origin(kind) is Literal:
+        return ", ".join(map(str, get_args(kind)))
+    names = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
+    return names.get(kind, str(kind))
+
+
+def settings_page(found: Mapping[str, Any]) -> Iterator[RenderableType]:
+    """The settings as a table."""
+    yield Text.assemble((found["recipe"], "bold"), f": {found['summary']}")
+    table = Table(box=SIMPLE_HEAD)
+    for name in ("setting", f"at ε = {found['epsilon']:g}", "may be"):
+        table.add_column(name)
+    for name, one in found["settings"].items():
+        table.add_row(f"--{name.replace('_', '-')}", str(one["value"]), one["kind"])
+    yield table
+    yield f"Defaults: {found['tuning']}."
+
+
+def result(folder: Path) -> dict[str, Any]:
+    """What the folder of a finished run says."""
+    record = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+    statement = Statement.from_json((folder / "statement.json").read_text(encoding="utf-8"))
+    return {
+        "tacit": __version__,
+        "recipe": record["recipe"],
+        "settings": record["settings"],
+        "data": record["data"],
+        "accuracy": record["test_accuracy"],
+        "epsilon": statement.epsilon,
+        "delta": statement.delta,
+        "adjacency": statement.adjacency,
+        "unit": statement.unit,
+        "steps": statement.steps_taken,
+        "notes": record["notes"],
+        "configuration": record["configuration"],
+        "ledger": statement.ledger,
+        "files": {name: str(folder / name) for name in FILES if (folder / name).exists()},
+    }
+
+
+def result_page(found: Mapping[str, Any]) -> Iterator[RenderableType]:
+    """The result, in a few lines."""
+    right, tested = found["accuracy"], found["data"]["test"]
+    yield Text.assemble(
+        (f"{found['recipe']}: ", "bold"),
+        (f"{right:.2%}", "bold"),
+        f" of {tested:,} held-out examples are right",
+    )
+    yield Text.assemble(
+        ("Given away: ", "bold"),
+        f"ε = {rounded_up(found['epsilon'], 4)} at δ = {found['delta']:g}, for every single "
+        f"{found['unit']} under {found['adjacency']}",
+    )
+    if found["ledger"] is not None:
+        yield Text.assemble(("Charged: ", "bold"), found["ledger"])
+    for note in found["notes"]:
+        yield Text.assemble(("Note: ", "bold"), note)

@@ -1,0 +1,223 @@
+"""The options of ``tacit train``, checked: a run to begin or to go on with, or one line of refusal.
+
+Nothing is made here: neither folder nor ledger.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tacit.cli import options
+from tacit.cli.options import Refusal
+from tacit.cli.train_settings import given_settings, known_settings, settings_from
+from tacit.errors import InvalidArgument
+from tacit.recipes import find
+
+if TYPE_CHECKING:
+    from tacit.recipes import Recipe
+    from tacit.recipes.running.record import Record
+    from tacit.recipes.running.search_file import Search
+
+EPSILON, DELTA, DEVICE = 3.0, 1e-5, "auto"
+RUNS = Path("runs")
+
+
+@dataclass(frozen=True)
+class Typed:
+    """The options as they were typed; None where one was not."""
+
+    recipe: str | None = None
+    epsilon: str | None = None
+    delta: str | None = None
+    epochs: str | None = None
+    lot: str | None = None
+    clip: str | None = None
+    lr: str | None = None
+    sets: tuple[str, ...] = ()
+    out: str | None = None
+    resume: bool = False
+    ledger: str | None = None
+    budget: str | None = None
+    device: str | None = None
+    seed: str | None = None
+    data: str | None = None
+    search: str | None = None
+
+
+@dataclass(frozen=True)
+class Request:
+    """A run to begin, or to go on with."""
+
+    recipe: Recipe
+    settings: Any
+    epsilon: float
+    delta: float
+    seed: int | None
+    out: Path
+    resume: bool
+    device: str
+    data: Path | None
+    ledger: str | None
+    budget: str | None
+    search: Search | None
+    finished: Record | None = None
+
+
+def read(typed: Typed) -> Request:
+    """Checks every option, the first bad one first."""
+    if typed.budget is not None and typed.ledger is None and not typed.resume:
+        raise Refusal(f"--budget {typed.budget} needs --ledger; name the ledger that holds it")
+    if typed.resume:
+        return _resumed(typed)
+    if typed.recipe is None:
+        raise Refusal("RECIPE is missing; tacit train --list shows them")
+    recipe = find(typed.recipe)
+    epsilon = EPSILON if typed.epsilon is None else _epsilon(typed.epsilon)
+    settings = settings_from(recipe, epsilon, _given(typed))
+    return Request(
+        recipe=recipe,
+        settings=settings,
+        epsilon=epsilon,
+        delta=DELTA if typed.delta is None else _delta(typed.delta),
+        seed=None if typed.seed is None else _seed(typed.seed),
+        out=Path(typed.out) if typed.out is not None else _free(recipe.name),
+        resume=False,
+        device=typed.device or DEVICE,
+        data=_folder(typed.data),
+        ledger=typed.ledger,
+        budget=typed.budget,
+        search=_search(typed.search, settings),
+    )
+
+
+def _resumed(typed: Typed) -> Request:
+    """The run that ``--out`` holds; options that were given again must say the same."""
+    from tacit.recipes.running import record as records
+    from tacit.recipes.running.folder import Folder
+    from tacit.recipes.running.search_file import from_plain
+    from tacit.recipes.running.settings import changed
+
+    if typed.out is None:
+        raise Refusal("--resume needs --out; name the folder of the run to go on with")
+    folder = Folder(typed.out)
+    folder.check_run()
+    known = records.read(folder)
+    recipe = find(known.recipe)
+    settings = changed(recipe.settings(known.epsilon), dict(known.settings))
+    _check_same(typed, known, recipe, settings)
+    return Request(
+        recipe=recipe,
+        settings=settings,
+        epsilon=known.epsilon,
+        delta=known.delta,
+        seed=known.seed,
+        out=Path(typed.out),
+        resume=True,
+        device=typed.device or known.device,
+        data=_folder(typed.data) or (None if known.folder is None else Path(known.folder)),
+        ledger=typed.ledger or (None if known.budget is None else known.budget["ledger"]),
+        budget=None if known.budget is None else known.budget["name"],
+        search=None if known.search is None else from_plain(known.search, settings),
+        finished=known if known.finished else None,
+    )
+
+
+def _check_same(typed: Typed, known: Record, recipe: Recipe, settings: Any) -> None:
+    from tacit.recipes.running.settings import as_plain, changed
+
+    told = {
+        "RECIPE": (typed.recipe, known.recipe),
+        "--epsilon": (None if typed.epsilon is None else _epsilon(typed.epsilon), known.epsilon),
+        "--delta": (None if typed.delta is None else _delta(typed.delta), known.delta),
+        "--seed": (None if typed.seed is None else _seed(typed.seed), known.seed),
+        "--budget": (typed.budget, None if known.budget is None else known.budget["name"]),
+    }
+    given = _given(typed)
+    again = as_plain(changed(settings, known_settings(recipe, settings, given)))
+    told |= {f"--{name}": (again[name], getattr(settings, name)) for name in given}
+    for option, (mine, theirs) in told.items():
+        if mine is not None and mine != theirs:
+            raise Refusal(
+                f"{option} {mine} contradicts the run in {typed.out}, which has {theirs}; leave it "
+                "out, or start a new run in another folder"
+            )
+    if typed.ledger is not None and known.budget is None:
+        raise Refusal(
+            f"--ledger {typed.ledger} contradicts the run in {typed.out}, which is charged to "
+            "none; leave it out"
+        )
+    if typed.search is not None:
+        search = _search(typed.search, settings)
+        if search is None or known.search != search.as_plain():
+            raise Refusal(
+                f"--search {typed.search} contradicts the run in {typed.out}; leave it out"
+            )
+
+
+# ---- single options
+
+
+def _given(typed: Typed) -> dict[str, str]:
+    own = {name: getattr(typed, name) for name in ("epochs", "lot", "clip", "lr")}
+    return given_settings(own, typed.sets)
+
+
+def _epsilon(text: str) -> float:
+    remedy = "give what may be given away in all, as 3"
+    epsilon = options.positive("--epsilon", text, remedy)
+    if not 1e-4 <= epsilon <= 1e4:
+        raise Refusal(f"--epsilon must lie between 1e-4 and 1e4, got {text}; {remedy}")
+    return epsilon
+
+
+def _delta(text: str) -> float:
+    return options.open_probability("--delta", text, "give a number well below 1/N, as 1e-5")
+
+
+def _seed(text: str) -> int:
+    try:
+        seed = int(text)
+    except ValueError:
+        seed = -1
+    if not 0 <= seed < 2**63:
+        raise Refusal(f"--seed must be a whole number, 0 or more, got {text}; or leave it out")
+    return seed
+
+
+def _folder(text: str | None) -> Path | None:
+    if text is None:
+        return None
+    if not Path(text).is_dir():
+        raise Refusal(f"--data must be a folder, got {text}; tacit data get NAME --data makes one")
+    return Path(text)
+
+
+def _search(text: str | None, settings: Any) -> Search | None:
+    if text is None:
+        return None
+    from tacit.recipes.running.search_file import read as read_search
+
+    if not Path(text).is_file():
+        raise Refusal(f"--search must be a TOML file, got {text}; docs/recipes.md shows one")
+    return read_search(Path(text), settings)
+
+
+def _free(name: str) -> Path:
+    """The first of runs/NAME, runs/NAME-2, … that is not there."""
+    found, number = RUNS / name, 1
+    while found.exists():
+        number += 1
+        found = RUNS / f"{name}-{number}"
+    return found
+
+
+def check_device(name: str) -> Any:
+    """The device, or one line."""
+    from tacit.recipes.running.devices import device_named
+
+    try:
+        return device_named(name)
+    except InvalidArgument as error:
+        raise Refusal(f"--{error}") from None

@@ -1,0 +1,46 @@
+"""The recipes by name; a recipe's file is imported when it is asked for."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from tacit.errors import InvalidArgument
+from tacit.recipes.recipe import Recipe
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+MODULES: Mapping[str, str] = {
+    "digits": "digits",
+    "mnist-abadi": "mnist_abadi",
+    "mnist-tempered": "mnist_tempered",
+    "fashion-tempered": "fashion_tempered",
+    "mnist-scatter": "mnist_scatter",
+    "fashion-scatter": "fashion_scatter",
+    "cifar10-scatter": "cifar10_scatter",
+    "cifar10-abadi": "cifar10_abadi",
+    "cifar10-wrn": "cifar10_wrn",
+    "adult-logistic": "adult_logistic",
+}
+
+
+def names() -> tuple[str, ...]:
+    """All recipes, the quickest first."""
+    return tuple(MODULES)
+
+
+def find(name: str) -> Recipe:
+    """The recipe of this name.
+
+    >>> find("digits").data
+    'digits'
+    """
+    if name not in MODULES:
+        close = get_close_matches(str(name), MODULES, 1)
+        meant = f"did you mean {close[0]!r}? " if close else ""
+        raise InvalidArgument(f"there is no recipe {name!r}; {meant}there are {', '.join(MODULES)}")
+    found = import_module(f"tacit.recipes.{MODULES[name]}").RECIPE
+    assert isinstance(found, Recipe)
+    return found

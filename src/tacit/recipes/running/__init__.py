@@ -1,0 +1,1 @@
+"""Running a recipe: its job, its folder, its charges, and what comes out at the end."""

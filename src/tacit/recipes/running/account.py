@@ -1,0 +1,102 @@
+"""A run's charges: everything it will release is in the ledger before the first release."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, final
+
+from tacit.errors import InvalidArgument, LedgerError
+from tacit.training.charging import detail_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from tacit.accounting.events import Event
+    from tacit.ledger import Budget, Reservation
+    from tacit.training.plan import Plan
+
+
+@final
+class Account:
+    """The budget of one run, which the ledger knows by ``label``; or none.
+
+    ``opening`` gives the budget. It is called when the budget is first needed, so that a run which
+    is refused before that has not even made a ledger.
+
+    Guarantee:
+        ``reserve`` charges a run once, over all its crashes and resumptions.
+    """
+
+    def __init__(self, opening: Callable[[], Budget] | None, label: str) -> None:
+        self._opening = opening
+        self._budget: Budget | None = None
+        self.label = label
+        self.reservation: Reservation | None = None
+        self._others: tuple[Reservation, ...] = ()
+
+    @property
+    def budget(self) -> Budget | None:
+        """The budget, open."""
+        if self._budget is None and self._opening is not None:
+            self._budget = self._opening()
+        return self._budget
+
+    @property
+    def place(self) -> dict[str, str] | None:
+        """The ledger's address, without a password, and the budget's name."""
+        budget = self.budget
+        return None if budget is None else {"ledger": budget.ledger.location, "name": budget.name}
+
+    def reserve(self, plan: Plan, also: Sequence[Event]) -> None:
+        """Charges the plan, and declares what else is released where the budget wants that."""
+        budget = self.budget
+        if budget is None:
+            return
+        from tacit.ledger import Release  # noqa: PLC0415 - only those who keep a ledger
+
+        self.reservation = self._found(budget, plan)
+        if self.reservation is not None:
+            return
+        training = Release(plan.event, plan.adjacency, plan.unit)
+        if budget.composition == "declared" and not self._declared(budget):
+            others = [Release(one, plan.adjacency, plan.unit) for one in also]
+            self._others = budget.declare([*others, training], label=self.label)[:-1]
+        self.reservation = budget.reserve(
+            training, steps=plan.steps, label=self.label, detail=detail_of(plan, plan.steps)
+        )
+
+    def abandon(self) -> None:
+        """Gives all of it up if nothing was taken: the run never began."""
+        held = (*self._others, *((self.reservation,) if self.reservation else ()))
+        if any(one.granted for one in held):
+            return
+        with suppress(LedgerError):  # what is not given up stays charged, which is safe
+            for one in held:
+                one.end()
+
+    def describe(self) -> str | None:
+        """Where the run is charged, for a statement; None without a budget."""
+        budget = self.budget
+        if budget is None:
+            return None
+        ledger = budget.ledger
+        return f"the budget {budget.name!r} in {ledger.location}, head {ledger.head}"
+
+    def _declared(self, budget: Budget) -> bool:
+        """Whether this run declared its plans before it was cut off."""
+        entries = budget.ledger.history(budget.name)
+        return any(one.kind == "declare" and one.data["label"] == self.label for one in entries)
+
+    def _found(self, budget: Budget, plan: Plan) -> Reservation | None:
+        """This run's own reservation, from before it was cut off."""
+        detail = detail_of(plan, plan.steps)
+        budget.ledger.refresh()
+        for known in budget.ledger.books.of(budget.name):
+            if known.label == self.label and known.detail is not None:
+                if known.detail != detail:
+                    raise InvalidArgument(
+                        f"the budget {budget.name!r} holds another plan of this run; resume it "
+                        "with the settings it was started with"
+                    )
+                return budget.reservation(known.number)
+        return None

@@ -1,0 +1,157 @@
+"""A run's folder: one process at a time, every file written whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+from pathlib import Path
+from typing import TYPE_CHECKING, final
+
+from tacit.errors import CheckpointError, InvalidArgument
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+RECORD = "run.json"
+CHECKPOINT = "checkpoint.safetensors"
+MODEL = "model.safetensors"
+HISTORY = "history.jsonl"
+STATEMENT = "statement.json"
+LOCK = ".lock"
+
+
+@final
+class Folder:
+    """The folder at ``path``, which need not exist yet.
+
+    ``begin`` makes it and keeps other processes out; ``close`` lets them in again.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path).absolute()
+        self._handle: int | None = None
+        self._made: list[Path] = []
+
+    def file(self, name: str) -> Path:
+        """The file of this name, which is directly in the folder."""
+        if name != Path(name).name or name in ("", ".", ".."):
+            raise InvalidArgument(f"name must be that of a file in the folder, got {name!r}")
+        return self.path / name
+
+    def holds(self, name: str) -> bool:
+        """Whether the folder has this file."""
+        return self.file(name).is_file()
+
+    def check_new(self) -> None:
+        """Refuses a place where no new run can be kept; makes nothing."""
+        if self.path.exists() and not self.path.is_dir():
+            raise InvalidArgument(f"{self.path} is no folder; name a new or empty one")
+        if self.holds(RECORD):
+            raise InvalidArgument(
+                f"{self.path} holds a run already; go on with it (--resume), or name another folder"
+            )
+        if self.path.is_dir() and any(one.name != LOCK for one in self._entries()):
+            raise InvalidArgument(f"{self.path} is not empty; name a new or empty folder")
+        self._check_writable()
+
+    def check_run(self) -> None:
+        """Refuses a place that holds no run."""
+        if not self.holds(RECORD):
+            raise InvalidArgument(f"{self.path} holds no run to go on with; start one without "
+                                  "--resume")  # fmt: skip
+        self._check_writable()
+
+    def _entries(self) -> Iterable[Path]:
+        try:
+            return list(self.path.iterdir())
+        except OSError as error:
+            raise _unwritable(self.path, error) from None
+
+    def _check_writable(self) -> None:
+        nearest = next(one for one in (self.path, *self.path.parents) if os.path.lexists(one))
+        if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
+            raise InvalidArgument(
+                f"{self.path} cannot be written; name a folder of yours to keep the run in"
+            )
+
+    # ---- one process at a time
+
+    def begin(self) -> None:
+        """Makes the folder, if it is not there, and locks it; harmless a second time."""
+        if self._handle is not None:
+            return
+        missing = [one for one in (self.path, *self.path.parents) if not one.exists()]
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._made = missing
+            self._handle = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+            self._lock(self._handle)
+        except OSError as error:
+            self.close()
+            raise _unwritable(self.path, error) from None
+
+    def _lock(self, handle: int) -> None:
+        try:
+            import fcntl  # noqa: PLC0415 - POSIX only
+        except ImportError:
+            return
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self.close()
+            raise InvalidArgument(
+                f"{self.path} is in use by another process; wait for it, or name another folder"
+            ) from None
+
+    def close(self) -> None:
+        """Lets others in; harmless a second time."""
+        handle, self._handle = self._handle, None
+        if handle is not None:
+            os.close(handle)
+
+    def leave(self, names: Iterable[str]) -> None:
+        """Removes these files, the lock, and every folder that ``begin`` made if it is empty."""
+        with contextlib.suppress(OSError):
+            for name in (*names, LOCK):
+                self.file(name).unlink(missing_ok=True)
+            for one in self._made:
+                one.rmdir()
+        self.close()
+
+    # ---- files
+
+    def read(self, name: str) -> str:
+        """The text of a file."""
+        try:
+            return self.file(name).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise CheckpointError(f"{self.file(name)} cannot be read: {error}") from None
+
+    def write(self, name: str, content: bytes) -> None:
+        """Writes a file beside its place, flushes it to the disk, and moves it there."""
+        self.begin()
+        path = self.file(name)
+        draft = self.path / f".{name}.{secrets.token_hex(8)}.tmp"
+        try:
+            with draft.open("xb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            draft.replace(path)
+        except OSError as error:
+            raise _unwritable(path, error) from None
+        finally:
+            with contextlib.suppress(OSError):
+                draft.unlink(missing_ok=True)
+
+    def remove(self, names: Iterable[str]) -> None:
+        """Removes files that are no longer needed."""
+        for name in names:
+            with contextlib.suppress(OSError):
+                self.file(name).unlink(missing_ok=True)
+
+
+def _unwritable(path: Path, error: OSError) -> CheckpointError:
+    reason = error.strerror or str(error)
+    return CheckpointError(f"{path} cannot be written: {reason}; make room, or name another folder")

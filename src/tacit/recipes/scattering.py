@@ -1,0 +1,320 @@
+"""What the scattering recipes share: features that cost nothing, and two heads to learn on them.
+
+Images become scattering features at several scales, whitened by statistics of synthetic images
+(``tacit.models``): of one image at a time, and so free. Only two things touch the private data
+together: a noisy mean of the features, which they are then measured from, and the training of the
+head. Both are in the plan.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional
+from torch.optim.swa_utils import AveragedModel
+from torch.utils.data import TensorDataset
+
+from tacit import losses, models
+from tacit.accounting import Gaussian
+from tacit.mechanisms import gaussian
+from tacit.recipes import parts
+from tacit.recipes.recipe import Anchor
+from tacit.training import Performance
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+    from tacit.data import Split
+    from tacit.models.synthetic import Kind
+    from tacit.recipes import Job, Trained
+    from tacit.training import Plan
+
+BIAS = 0.3  # the constant beside features of norm 1
+SLACK = 1e-5  # by which rounding may lift a norm above 1
+BLOCK = 4096  # rows of a physical batch, in the sums
+
+
+def published(head: str, *results: tuple[float, float]) -> tuple[Anchor, ...]:
+    """What Tramèr & Boneh 2021 report for a head, as (ε, accuracy)."""
+    return tuple(
+        Anchor(
+            epsilon=epsilon,
+            accuracy=accuracy,
+            source=f"Tramèr & Boneh 2021, ScatterNet + {head}",
+            shortcuts="shuffled batches accounted as Poisson samples; batch norm's statistics, "
+            "where used, clipped at a median that is not private",
+        )
+        for epsilon, accuracy in results
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Steps:
+    """How a head is trained. The rate falls over the second half; the last fifth is averaged."""
+
+    epochs: float
+    lot: int
+    clip: float
+    lr: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What may be set.
+
+    ``epochs``, ``lot``, ``clip`` and ``lr`` are the head's own for this ε where they are left out.
+    Of the linear head: ``scales`` are those of the scattering transform, such as ``2+3``;
+    ``exponent`` and ``groups`` its normalisation; ``whitening`` and ``ridge`` are p and λ, ``keep``
+    the directions that are kept (0: all); ``mean_noise`` is the σ of the noisy mean. Of both:
+    ``mirrored`` adds mirror images, ``synthetic`` is the number of synthetic images.
+    """
+
+    head: Literal["linear", "cnn"] = "linear"
+    epochs: float | None = None
+    lot: int | None = None
+    clip: float | None = None
+    lr: float | None = None
+    scales: str
+    exponent: float
+    groups: int
+    whitening: float
+    ridge: float
+    keep: int
+    mirrored: bool = False
+    synthetic: int = 20_000
+    mean_noise: float = 20.0
+
+
+@dataclass(frozen=True, eq=False)
+class Features:
+    """The features of a data set, each (images, views, …): a view is the image or its mirror image.
+
+    A linear head has one kind of them, rows of norm 1; a CNN has two, fine and coarse maps.
+    """
+
+    train: tuple[Tensor, ...]
+    test: tuple[Tensor, ...]
+
+
+def train(job: Job, steps: Steps) -> Trained:
+    """The whole run, with the head that was asked for; ``steps`` are that head's own."""
+    chosen: Settings = job.settings
+    given = {field.name: getattr(chosen, field.name) for field in fields(Steps)}
+    steps = replace(steps, **{name: value for name, value in given.items() if value is not None})
+    with parts.arithmetic(tf32=False):
+        found = features(job.data, chosen, job.device)
+        return (_train_linear if chosen.head == "linear" else _train_cnn)(job, steps, found)
+
+
+# ---- features
+
+
+def features(data: Split, chosen: Settings, device: torch.device) -> Features:
+    """The features of all images, as the head wants them."""
+    train, test = (np.asarray(part.inputs) for part in (data.train, data.test))
+    channels, size = train.shape[1:3]
+    public = _synthetic(chosen.synthetic, size, channels)
+    linear = chosen.head == "linear"
+    made = [_rows(public, chosen, device)] if linear else [_maps(public, j, device) for j in (2, 3)]
+
+    def views(images: NDArray[np.uint8]) -> tuple[Tensor, ...]:
+        sides = [images]
+        if chosen.mirrored:
+            sides.append(np.ascontiguousarray(images[..., ::-1]))
+        return tuple(torch.stack([make(side) for side in sides], dim=1) for make in made)
+
+    return Features(views(train), views(test))
+
+
+def _rows(
+    public: NDArray[np.uint8], chosen: Settings, device: torch.device
+) -> Callable[[NDArray[np.uint8]], Tensor]:
+    """Makes rows of norm 1, at several scales and whitened."""
+    scattering = models.MultiScale(
+        public.shape[2], channels=public.shape[1], exponent=chosen.exponent, groups=chosen.groups,
+        scales=[int(scale) for scale in chosen.scales.split("+")],
+    ).to(device)  # fmt: skip
+    whitening = models.Whitening.of(
+        models.batched(scattering, public, device=device),
+        power=chosen.whitening, ridge=chosen.ridge, keep=chosen.keep or None,
+    )  # fmt: skip
+
+    def rows(images: NDArray[np.uint8]) -> Tensor:
+        """Whitened as they come: unwhitened, they would take several times the memory."""
+        starts = range(0, len(images), BLOCK)
+        return torch.cat(
+            [
+                whitening(models.batched(scattering, images[start : start + BLOCK], device=device))
+                for start in starts
+            ]
+        )
+
+    return rows
+
+
+def _maps(
+    public: NDArray[np.uint8], scale: int, device: torch.device
+) -> Callable[[NDArray[np.uint8]], Tensor]:
+    """Makes maps of one scale, half whitened over their paths, about 1 large."""
+    scattering = models.MultiScale(
+        public.shape[2], channels=public.shape[1], scales=(scale,), exponent=0.5, groups=31
+    ).to(device)
+
+    def maps(images: NDArray[np.uint8]) -> Tensor:
+        return models.batched(lambda pixels: scattering.maps(0, pixels), images, device=device)
+
+    rows = maps(public).permute(0, 2, 3, 1).flatten(0, 2)
+    mixing = models.Whitening.of(rows, power=0.5, ridge=1e-4).directions
+    mixing = mixing / (rows @ mixing.T).square().mean().sqrt()
+    return lambda images: torch.einsum("nchw,dc->ndhw", maps(images), mixing)
+
+
+def _synthetic(count: int, size: int, channels: int) -> NDArray[np.uint8]:
+    """Strokes and blobs for grey images; dead leaves and 1/f noise, as in photographs, for colour.
+
+    The seed is fixed: these images, and with them the features, are the same for everyone.
+    """
+    kinds: tuple[Kind, Kind] = ("strokes", "blobs") if channels == 1 else ("dead-leaves", "noise")
+    return np.concatenate(
+        [
+            models.synthetic_images(count // 2, size=size, channels=channels, kind=kind, seed=seed)
+            for seed, kind in enumerate(kinds)
+        ]
+    )
+
+
+# ---- the linear head
+
+
+class Head(nn.Module):
+    """A linear classifier; ``mean`` is what features are measured from before they come here."""
+
+    mean: Tensor
+
+    def __init__(self, mean: Tensor, classes: int) -> None:
+        super().__init__()
+        self.register_buffer("mean", mean)
+        self.linear = nn.Linear(len(mean) + 1, classes, bias=False)
+        nn.init.zeros_(self.linear.weight)
+
+    def forward(self, rows: Tensor) -> Tensor:
+        """Scores of rows that ``centred`` made."""
+        found: Tensor = self.linear(rows)
+        return found
+
+
+def centred(rows: Tensor, mean: Tensor) -> Tensor:
+    """Rows measured from ``mean``, of norm 1 again, and with a constant beside them."""
+    moved = functional.normalize(rows - mean, dim=-1)
+    return functional.pad(moved, (0, 1), value=BIAS)
+
+
+def _train_linear(job: Job, steps: Steps, found: Features) -> Trained:
+    data = job.data
+    plan = job.plan(
+        examples=len(data.train), lot_size=min(steps.lot, len(data.train)), epochs=steps.epochs,
+        clip=steps.clip, also=(Gaussian(job.settings.mean_noise),),
+    )  # fmt: skip
+    (train,), (test,) = found.train, found.test
+    mean = _noisy_mean(job, train)
+    model = Head(mean, len(data.classes)).to(job.device)
+    ready = Features((centred(train, mean),), (centred(test, mean),))
+    return _fit(job, model, plan, steps, ready, mean_loss, compiled=False)
+
+
+def _noisy_mean(job: Job, rows: Tensor) -> Tensor:
+    """The mean of all features, each record's views averaged and so of norm 1 at most."""
+    total = sum(part.double().mean(1).sum(0) for part in rows.split(BLOCK))
+    noise = job.settings.mean_noise
+    released = job.release(
+        "mean",
+        lambda budget: gaussian(
+            total.cpu().numpy(), sensitivity=1.0 + SLACK, noise_multiplier=noise, budget=budget
+        ),
+        what="the sum of all feature vectors, each of norm 1, which features are measured from",
+    )
+    return torch.as_tensor(released / len(rows), dtype=torch.float32, device=rows.device)
+
+
+def mean_loss(model: nn.Module, batch: Any) -> Tensor:
+    """The mean over an image's views of the cross entropy."""
+    x, y = batch
+    scores = model(x)
+    return (
+        losses.cross_entropy(scores.flatten(0, 1), y.repeat_interleave(scores.shape[1]))
+        .view(scores.shape[:2])
+        .mean(1)
+    )
+
+
+# ---- the CNN
+
+
+def _train_cnn(job: Job, steps: Steps, found: Features) -> Trained:
+    data = job.data
+    plan = job.plan(
+        examples=len(data.train), lot_size=min(steps.lot, len(data.train)), epochs=steps.epochs,
+        clip=steps.clip, views=found.train[0].shape[1],
+    )  # fmt: skip
+    fine, coarse = found.train
+    model = models.TwoScaleCnn(
+        fine.shape[2], coarse.shape[2], size=coarse.shape[3], classes=len(data.classes)
+    ).to(job.device)
+    return _fit(job, model, plan, steps, found, random_loss, compiled=None)
+
+
+def random_loss(model: nn.Module, batch: Any) -> Tensor:
+    """The cross entropy of a random view; the plan's ``views`` repeats an image for it."""
+    *inputs, y = batch
+    rows = torch.arange(len(y), device=y.device)
+    which = torch.randint(inputs[0].shape[1], (len(y),), device=y.device)
+    return losses.cross_entropy(model(*(one[rows, which] for one in inputs)), y)
+
+
+# ---- both
+
+
+def mean_correct(model: nn.Module, batch: Any) -> Tensor:
+    """Where the mean probability over an image's views is largest at its label."""
+    *inputs, y = batch
+    views = range(inputs[0].shape[1])
+    chances = [model(*(one[:, view] for one in inputs)).softmax(-1) for view in views]
+    found: Tensor = torch.stack(chances).mean(0).argmax(1) == y
+    return found
+
+
+def _fit(
+    job: Job,
+    model: nn.Module,
+    plan: Plan,
+    steps: Steps,
+    found: Features,
+    loss: Callable[[nn.Module, Any], Tensor],
+    *,
+    compiled: bool | None,
+) -> Trained:
+    optimizer = torch.optim.SGD(model.parameters(), lr=steps.lr)
+
+    def labelled(inputs: tuple[Tensor, ...], labels: NDArray[np.int64]) -> TensorDataset:
+        return TensorDataset(*inputs, torch.as_tensor(labels, device=inputs[0].device))
+
+    return job.fit(
+        model, labelled(found.train, job.data.train.labels), plan,
+        optimizer=optimizer,
+        loss=loss,
+        correct=mean_correct,
+        held_out=labelled(found.test, job.data.test.labels),
+        scheduler=parts.falling(optimizer, plan.steps, 0.5),
+        average=AveragedModel(model),
+        average_from=int(plan.steps * 0.8),
+        performance=Performance(compile=compiled),
+        notes=(f"the head was trained with a learning rate of {steps.lr:g} at first",),
+    )  # fmt: skip

@@ -1,0 +1,195 @@
+"""What a run left in its folder, read as something that anybody may have written."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from tacit.accounting.serialization import from_plain
+from tacit.errors import CheckpointError, TacitError
+from tacit.recipes.running import record as records
+from tacit.recipes.running.folder import HISTORY, RECORD, STATEMENT, Folder
+from tacit.reports.run_record import check_record
+from tacit.statement import Statement
+from tacit.statement.access import without_preprocessing
+from tacit.training.plan import Plan
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterator
+
+    from tacit.accounting.events import Event
+    from tacit.recipes.running.record import Record
+
+LARGEST: Final = 16 << 20  # bytes of a file; a real one has thousands
+_COLUMNS: Final = {"epoch", "steps", "held_out_accuracy", "epsilon"}
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """One line of the history, in public numbers."""
+
+    epoch: int
+    steps: int
+    accuracy: float | None
+    epsilon: float
+
+
+@dataclass(frozen=True)
+class RunFiles:
+    """A finished run.
+
+    Guarantee:
+        Every text is one, every number is finite and in its range, the statement proves itself, its
+        plan is the one that its event charges, and record and statement are of one run. That the
+        accuracies are those of the model is nothing that the files can prove.
+    """
+
+    path: Path
+    record: Record
+    history: tuple[Epoch, ...]
+    statement: Statement
+
+    @property
+    def plan(self) -> Plan | None:
+        """The plan, if the run had one."""
+        return None if self.statement.plan is None else Plan.from_dict(self.statement.plan)
+
+    @property
+    def is_all(self) -> bool:
+        """Whether the plan, with preprocessing, is all that is charged: not so after a search."""
+        statement = self.statement
+        charged = from_plain(without_preprocessing(statement.event, statement.preprocessing))
+        return self.plan is not None and _is_of(self.plan, charged)
+
+    @property
+    def accuracy(self) -> float:
+        """The final model's accuracy on held-out data."""
+        assert self.record.test_accuracy is not None
+        return self.record.test_accuracy
+
+
+def read(folder: str | os.PathLike[str]) -> RunFiles:
+    """Reads the run in ``folder``; a file that is missing, malformed or false is refused.
+
+    Raises:
+        CheckpointError: with one line that names the file.
+    """
+    path = Path(folder)
+    if not path.is_dir() or not (path / RECORD).is_file():
+        raise CheckpointError(f"{path} holds no run; name the folder that --out named")
+    for name in (RECORD, STATEMENT, HISTORY):
+        _check_size(path / name)
+    record = records.read(Folder(path))
+    check_record(record, path / RECORD)
+    if not record.finished or not (path / STATEMENT).is_file():
+        raise CheckpointError(
+            f"the run in {path} has not come to its end; go on with it (tacit train --resume)"
+        )
+    statement = _statement(path / STATEMENT)
+    _check_together(record, statement, path)
+    plan = None if statement.plan is None else _plan(statement, path / STATEMENT)
+    return RunFiles(path, record, tuple(_history(path / HISTORY, plan)), statement)
+
+
+def _check_size(path: Path) -> None:
+    if path.exists() and not path.is_file():
+        raise CheckpointError(f"{path} is no file")
+    if path.exists() and path.stat().st_size > LARGEST:
+        raise CheckpointError(f"{path} is larger than {LARGEST >> 20} MiB, which no run writes")
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise CheckpointError(f"{path} cannot be read: {error}") from None
+
+
+def _statement(path: Path) -> Statement:
+    try:
+        return Statement.from_json(_text(path))
+    except CheckpointError:
+        raise
+    except TacitError as error:
+        raise CheckpointError(f"{path} is refused: {_short(error)}") from None
+
+
+def _short(error: object, most: int = 300) -> str:
+    line = " ".join(str(error).split())
+    return line if len(line) <= most else f"{line[:most]}…"
+
+
+def _check_together(record: Record, statement: Statement, path: Path) -> None:
+    """Refuses a record and a statement that are not of one run."""
+    pairs = {
+        "configuration": (record.configuration, statement.configuration),
+        "delta": (record.delta, statement.delta),
+        "plan": (record.plan, statement.plan),
+    }
+    for name, (told, claimed) in pairs.items():
+        if told is not None and claimed is not None and told != claimed:
+            raise CheckpointError(
+                f"{path / RECORD} and {path / STATEMENT} are of different runs: {name} differs"
+            )
+
+
+def _plan(statement: Statement, path: Path) -> Plan:
+    """The plan, which must be what the event charges."""
+    try:
+        plan = Plan.from_dict(statement.plan)
+        charged = from_plain(without_preprocessing(statement.event, statement.preprocessing))
+        if any(_is_of(plan, part) for part in _parts(charged)):
+            return plan
+    except (TacitError, ValueError, TypeError, ArithmeticError) as error:
+        raise CheckpointError(f"{path} is refused: its plan is none: {_short(error)}") from None
+    raise CheckpointError(f"{path} is refused: its event is not that of its plan")
+
+
+def _is_of(plan: Plan, event: Event) -> bool:
+    """Whether ``event`` is that of the plan's first steps, however many."""
+    times = getattr(event, "times", 0)
+    return times <= plan.steps and plan.event_after(times) == event
+
+
+def _parts(event: Any) -> Iterator[Event]:
+    """The event and all that it is made of."""
+    yield event
+    for inner in getattr(event, "events", ()):
+        yield from _parts(inner)
+    for name in ("event", "base"):
+        if hasattr(event, name):
+            yield from _parts(getattr(event, name))
+
+
+def _history(path: Path, plan: Plan | None) -> Iterator[Epoch]:
+    if not path.exists():
+        return
+    for number, line in enumerate(_text(path).splitlines(), 1):
+        try:
+            yield _epoch(json.loads(line), plan)
+        except (ValueError, TypeError, ArithmeticError, RecursionError) as error:
+            raise CheckpointError(f"{path}, line {number}, is refused: {_short(error)}") from None
+
+
+def _epoch(plain: Any, plan: Plan | None) -> Epoch:
+    if not isinstance(plain, dict) or set(plain) != _COLUMNS:
+        raise ValueError(f"it must have exactly {sorted(_COLUMNS)}")
+    for name in ("epoch", "steps"):
+        if type(plain[name]) is not int or plain[name] < 0:
+            raise ValueError(f"{name} must be a whole number, got {plain[name]!r}")
+    if plan is not None and plain["steps"] > plan.steps:
+        raise ValueError(f"steps must be at most the plan's {plan.steps}, got {plain['steps']}")
+    accuracy, epsilon = plain["held_out_accuracy"], plain["epsilon"]
+    if accuracy is not None and not (_is_number(accuracy) and 0.0 <= accuracy <= 1.0):
+        raise ValueError(f"held_out_accuracy must lie between 0 and 1, got {accuracy!r}")
+    if not (_is_number(epsilon) and epsilon >= 0.0):
+        raise ValueError(f"epsilon must be a number, 0 or more, got {epsilon!r}")
+    return Epoch(plain["epoch"], plain["steps"], accuracy, float(epsilon))
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and type(value) is not bool and math.isfinite(value)

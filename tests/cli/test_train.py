@@ -1,0 +1,646 @@
+"""``tacit train``: what it writes, what it refuses, and how it goes on after any end."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import resource
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from tacit.accounting import epsilon
+from tacit.accounting.serialization import from_plain
+from tacit.cli import main
+from tacit.cli import train as train_command
+from tacit.data import load
+from tacit.errors import DataError
+from tacit.ledger import Ledger
+from tacit.recipes import digits, names
+from tacit.recipes.digits import rows
+from tacit.recipes.running import record as records
+from tacit.recipes.running.folder import Folder
+from tacit.statement import Statement
+
+from . import train_child
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+CHILD = Path(__file__).with_name("train_child.py")
+FILES = {"model.safetensors", "history.jsonl", "statement.json", "run.json", "report.html",
+         "report.md"}  # fmt: skip
+STEPS = 20
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """The demo, by the real command: its folder and what it printed."""
+    out = tmp_path_factory.mktemp("demo") / "run"
+    command = [sys.executable, "-c", "import sys; from tacit.cli import main; sys.exit(main())"]
+    done = subprocess.run(
+        [*command, "train", "digits", "--epsilon", "3", "--out", str(out)],
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return out, done.stdout
+
+
+def lines_of(out: Path) -> list[str]:
+    return (out / "history.jsonl").read_text().splitlines()
+
+
+# ---- what comes out
+
+
+def test_the_demo_leaves_its_files_and_ends_with_the_report(finished: tuple[Path, str]) -> None:
+    out, printed = finished
+    assert {one.name for one in out.iterdir()} == FILES
+    assert printed.splitlines()[-1] == f"The report is at {out / 'report.html'}"
+
+
+def test_the_demo_is_accurate_and_keeps_within_epsilon(finished: tuple[Path, str]) -> None:
+    out, _ = finished
+    record = json.loads((out / "run.json").read_text())
+    statement = Statement.from_json((out / "statement.json").read_text())
+    assert record["test_accuracy"] >= 0.85
+    assert 2.9 < statement.epsilon <= 3.0
+    assert epsilon(from_plain(statement.event), 1e-5) <= 3.0
+    assert statement.configuration == record["configuration"]
+    assert record["settings"]["lot"] == 1437
+    assert record["finished"] is True
+    (checksum,) = record["data"]["files"].values()
+    assert checksum.startswith("sha256:")
+
+
+def test_history_holds_held_out_metrics_only(finished: tuple[Path, str]) -> None:
+    lines = [json.loads(line) for line in lines_of(finished[0])]
+    assert len(lines) == 40
+    for line in lines:
+        assert set(line) == {"epoch", "steps", "held_out_accuracy", "epsilon"}
+    spent = [line["epsilon"] for line in lines]
+    assert spent == sorted(spent)
+    assert spent[-1] == pytest.approx(3.0, abs=1e-6)
+
+
+def test_the_model_is_the_one_whose_accuracy_is_told(finished: tuple[Path, str]) -> None:
+    record = json.loads((finished[0] / "run.json").read_text())
+    (weight,) = load_file(finished[0] / "model.safetensors").values()
+    x, y = rows(load("digits").test, torch.device("cpu")).tensors
+    assert float(((x @ weight.T).argmax(1) == y).double().mean()) == record["test_accuracy"]
+
+
+def test_json_is_all_of_standard_output(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "run"
+    assert (
+        main(["train", "digits", "--out", str(out), "--json", "--epochs", "2", "--seed", "1"]) == 0
+    )
+    told = json.loads(capsys.readouterr().out)
+    assert told["recipe"] == "digits"
+    assert told["settings"]["epochs"] == 2.0
+    assert 0.0 <= told["accuracy"] <= 1.0
+    assert set(told["files"]) == FILES
+
+
+def test_the_command_is_kept_without_a_password(monkeypatch: pytest.MonkeyPatch) -> None:
+    line = [
+        "tacit",
+        "train",
+        "digits",
+        "--ledger",
+        "postgresql://me:s3:cr@t@host:5432/db",
+        "--lot=3",
+    ]
+    monkeypatch.setattr(sys, "argv", line)
+    kept = train_command._command()
+    assert "s3:cr@t" not in " ".join(kept)
+    assert kept == ("tacit", *line[1:4], "postgresql://me:***@host:5432/db", "--lot=3")
+
+
+def test_settings_have_three_spellings(capsys: pytest.CaptureFixture[str]) -> None:
+    for given in (["--lot", "500"], ["--set", "lot=5e2"], ["--lot=500"], ["--set=lot=500"]):
+        assert main(["train", "digits", "--settings", "--json", *given]) == 0
+        shown = json.loads(capsys.readouterr().out)["settings"]
+        assert shown["lot"]["value"] == 500
+    assert main(["train", "--averaged", "0.25", "digits", "--settings", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["settings"]["averaged"]["value"] == 0.25
+
+
+def test_settings_follow_epsilon(capsys: pytest.CaptureFixture[str]) -> None:
+    rates = []
+    for given in ("0.5", "3"):
+        assert main(["train", "digits", "--settings", "--epsilon", given, "--json"]) == 0
+        rates.append(json.loads(capsys.readouterr().out)["settings"]["lr"]["value"])
+    assert rates[0] < rates[1]
+    assert main(["train", "digits", "--settings"]) == 0
+    assert "--averaged" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("arguments", [["train"], ["train", "--list"]])
+def test_all_recipes_are_listed(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments) == 0
+    shown = capsys.readouterr().out
+    assert all(name in shown for name in names())
+
+
+# ---- refusals
+
+
+REFUSED = {
+    "unknown recipe": (["digit"], "did you mean 'digits'?"),
+    "unknown option": (["digits", "--epsilonn", "3"], "did you mean --epsilon?"),
+    "unknown setting": (["digits", "--set", "lott=3"], "did you mean --lot?"),
+    "no value": (["digits", "--epsilon"], "requires an argument"),
+    "setting without value": (["digits", "--lott"], "needs a value"),
+    "no pair": (["digits", "--set", "lot"], "NAME=VALUE"),
+    "contradiction": (["digits", "--lot", "5", "--set", "lot=6"], "contradict"),
+    "epsilon 0": (["digits", "--epsilon", "0"], "--epsilon must be a positive"),
+    "epsilon below 0": (["digits", "--epsilon", "-1"], "--epsilon must be a positive"),
+    "epsilon nan": (["digits", "--epsilon", "nan"], "--epsilon must be a positive"),
+    "epsilon tiny": (["digits", "--epsilon", "1e-9"], "--epsilon must lie between"),
+    "epsilon huge": (["digits", "--epsilon", "1e300"], "--epsilon must lie between"),
+    "epsilon word": (["digits", "--epsilon", "three"], "--epsilon must be a number"),
+    "delta 1": (["digits", "--delta", "1"], "--delta must lie strictly"),
+    "lot word": (["digits", "--lot", "many"], "lot must be a whole number"),
+    "lot half": (["digits", "--lot", "2.5"], "lot must be a whole number"),
+    "clip 0": (["digits", "--clip", "0"], "clip must be a positive"),
+    "lr nan": (["digits", "--lr", "nan"], "lr must be a finite"),
+    "lr below 0": (["digits", "--lr", "-1"], "digits refuses its settings"),
+    "lr huge": (["digits", "--lr", "1e300"], "lr must be a finite"),
+    "epochs 0": (["digits", "--epochs", "0"], "epochs must be a positive"),
+    "seed": (["digits", "--seed", "x"], "--seed must be a whole number"),
+    "device": (["digits", "--device", "tpu"], "--device must be auto"),
+    "device number": (["digits", "--device", "cuda:99"], "--device cuda:99 is not there"),
+    "data": (["digits", "--data", "/nowhere/at/all"], "--data must be a folder"),
+    "search": (["digits", "--search", "/nowhere.toml"], "--search must be a TOML file"),
+    "budget alone": (["digits", "--budget", "x"], "needs --ledger"),
+    "ledger nowhere": (["digits", "--ledger", "/nowhere/at/all/b.db"], "does not exist"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_bad_input_is_one_line_and_leaves_nothing(
+    case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments, words = REFUSED[case]
+    out = tmp_path / "deep" / "run"
+    status = main(["train", *arguments, *([] if case == "no value" else ["--out", str(out)])])
+    said = capsys.readouterr()
+    assert status == 2, said
+    assert said.out == ""
+    lines = [line for line in said.err.splitlines() if "the budget" not in line]
+    assert len(lines) == 1, said.err
+    assert words in lines[0]
+    assert not out.parent.exists()
+
+
+def refuse(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    capsys.readouterr()
+    assert main(["train", *arguments]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    return line
+
+
+def test_missing_data_are_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing(*_: Any, **__: Any) -> None:
+        raise DataError("mnist is nowhere")
+
+    monkeypatch.setattr("tacit.data.load", missing)
+    assert "nowhere" in refuse(["digits", "--out", str(tmp_path / "run")], capsys)
+    assert not (tmp_path / "run").exists()
+
+
+def test_places_that_cannot_hold_a_run_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "file"
+    file.write_text("mine")
+    assert "is no folder" in refuse(["digits", "--out", str(file)], capsys)
+    assert "cannot be written" in refuse(["digits", "--out", str(file / "below")], capsys)
+    assert "cannot be written" in refuse(["digits", "--out", "/proc/tacit"], capsys)
+    full = tmp_path / "full"
+    full.mkdir()
+    (full / "thesis.tex").write_text("mine")
+    assert "is not empty" in refuse(["digits", "--out", str(full)], capsys)
+    assert file.read_text() == "mine"
+    assert [one.name for one in full.iterdir()] == ["thesis.tex"]
+
+
+def test_a_folder_that_may_not_be_written_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    locked = tmp_path / "locked"
+    locked.mkdir(mode=0o500)
+    if os.geteuid() == 0:  # whom nothing is forbidden: let the question be answered as for others
+        monkeypatch.setattr(os, "access", lambda path, _mode: Path(path) != locked)
+    assert "cannot be written" in refuse(["digits", "--out", str(locked / "run")], capsys)
+    assert not list(locked.iterdir())
+
+
+def test_a_second_run_is_refused(
+    finished: tuple[Path, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, _ = finished
+    before = {one.name: one.read_bytes() for one in out.iterdir()}
+    line = refuse(["digits", "--out", str(out)], capsys)
+    assert "holds a run already" in line
+    assert "--resume" in line
+    assert {one.name: one.read_bytes() for one in out.iterdir()} == before
+
+
+def test_a_finished_run_is_shown_again(
+    finished: tuple[Path, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, printed = finished
+    assert main(["train", "--resume", "--out", str(out)]) == 0
+    assert capsys.readouterr().out == printed
+
+
+def test_resuming_needs_a_run_and_no_contradiction(
+    tmp_path: Path, finished: tuple[Path, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = str(finished[0])
+    assert "holds no run" in refuse(["--resume", "--out", str(tmp_path / "none")], capsys)
+    assert "--resume needs --out" in refuse(["--resume"], capsys)
+    again = ["--resume", "--out", out]
+    assert "--epsilon 2.0 contradicts" in refuse([*again, "--epsilon", "2"], capsys)
+    assert "--lot 100 contradicts" in refuse([*again, "--lot", "100"], capsys)
+    assert "RECIPE mnist-abadi contradicts" in refuse(["mnist-abadi", *again], capsys)
+    assert "--seed 3 contradicts" in refuse([*again, "--seed", "3"], capsys)
+    assert "--ledger x.db contradicts" in refuse([*again, "--ledger", "x.db"], capsys)
+    assert not (tmp_path / "none").exists()
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"recipe": "os"}, "were changed"),
+        ({"epsilon": 30.0}, "were changed"),
+        ({"settings": {"lot": 1}}, "were changed"),
+        ({"format": "other"}, "another tacit"),
+        ({"run": None, "more": 1}, "unexpected keyword"),
+    ],
+)
+def test_an_edited_record_is_refused(
+    changed: dict[str, Any],
+    words: str,
+    tmp_path: Path,
+    finished: tuple[Path, str],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    plain = json.loads((finished[0] / "run.json").read_text())
+    (tmp_path / "run.json").write_text(json.dumps(plain | changed))
+    assert words in refuse(["--resume", "--out", str(tmp_path)], capsys)
+
+
+@pytest.mark.parametrize("name", ["os", "../../../etc/passwd", "digits/../mnist"])
+def test_a_record_cannot_name_what_is_no_recipe(
+    name: str, tmp_path: Path, finished: tuple[Path, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    forged = replace(records.read(Folder(finished[0])), recipe=name)  # its hash is right
+    forged.write(Folder(tmp_path))
+    assert "there is no recipe" in refuse(["--resume", "--out", str(tmp_path)], capsys)
+
+
+def test_the_default_folder_is_a_new_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("digits", "digits-2"):
+        assert main(["train", "digits", "--epochs", "1"]) == 0
+        said = capsys.readouterr().out
+        assert said.splitlines()[-1] == f"The report is at {Path('runs') / name / 'report.html'}"
+        assert (tmp_path / "runs" / name / "report.html").is_file()
+
+
+# ---- stopping and going on
+
+
+class Child:
+    """A real process of the slow recipe, its standard error read line by line."""
+
+    def __init__(self, folder: Path, *arguments: str, limit: int | None = None) -> None:
+        self.log = folder / "releases"
+        self.told: list[str] = []
+
+        def small_files() -> None:
+            assert limit is not None
+            resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+
+        self.process = subprocess.Popen(
+            [sys.executable, str(CHILD), "train", *arguments],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            env=os.environ | {"RELEASES": str(self.log), "OMP_NUM_THREADS": "1"},
+            preexec_fn=None if limit is None else small_files,  # noqa: PLW1509 - no threads yet
+        )  # fmt: skip
+
+    @property
+    def _stderr(self) -> IO[str]:
+        assert self.process.stderr is not None
+        return self.process.stderr
+
+    def wait_for(self, word: str) -> None:
+        """Reads until a line begins with ``word``."""
+        for line in self._stderr:
+            self.told.append(line.rstrip())
+            if line.startswith(word):
+                return
+        pytest.fail(f"{word!r} never came: {self.told}")
+
+    def end(self) -> int:
+        out, rest = self.process.communicate(timeout=120)
+        self.told += [line for line in rest.splitlines() if line.strip()]
+        self.out = out
+        return self.process.returncode
+
+    @property
+    def releases(self) -> int:
+        return len(self.log.read_text().splitlines()) if self.log.exists() else 0
+
+
+def judge(out: Path, *, steps: int = STEPS) -> dict[str, Any]:
+    """The run has come to its end, whole."""
+    assert {one.name for one in out.iterdir()} == FILES
+    statement = Statement.from_json((out / "statement.json").read_text())
+    assert statement.steps_taken == steps
+    assert statement.steps_planned == STEPS
+    assert statement.epsilon <= 3.0
+    lines = [json.loads(line) for line in lines_of(out)]
+    taken = [line["steps"] for line in lines]
+    assert taken == sorted(set(taken))
+    assert [line["epoch"] for line in lines] == list(range(1, len(lines) + 1))
+    found: dict[str, Any] = json.loads((out / "run.json").read_text())
+    return found
+
+
+class Here:
+    """The slow recipe in this process, which is quicker where nobody sends signals."""
+
+    def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.folder, self.capsys = folder, capsys
+        self.told: list[str] = []
+
+    def __call__(self, *arguments: str) -> int:
+        self.capsys.readouterr()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(digits, "RECIPE", train_child.RECIPE)
+            patch.setenv("RELEASES", str(self.folder / "releases"))
+            status = main(["train", *arguments])
+        self.told = self.capsys.readouterr().err.splitlines()
+        return status
+
+    def go_on(self, out: Path) -> list[str]:
+        """Brings the run in ``out`` to its end."""
+        assert self("--resume", "--out", str(out)) == 0, self.told
+        return self.told
+
+    def refuse(self, *arguments: str) -> str:
+        assert self(*arguments) == 2, self.told
+        return self.told[-1]
+
+    @property
+    def epochs(self) -> list[int]:
+        return [int(line.split()[1]) for line in self.told if line.startswith("epoch")]
+
+
+@pytest.fixture
+def here(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Here:
+    return Here(tmp_path, capsys)
+
+
+def mean_in(told: list[str]) -> str:
+    return next(line for line in told if line.startswith("mean "))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_saves_and_resuming_goes_on(tmp_path: Path, here: Here, number: int) -> None:
+    out = tmp_path / "run"
+    child = Child(tmp_path, "digits", "--out", str(out), "--each", "0.1")
+    child.wait_for("epoch 2")
+    child.process.send_signal(number)
+    assert child.end() == 130, child.told
+    assert f"go on with: tacit train --resume --out {out}" in child.told[-1]
+    assert "stopped after step" in child.told[-1]
+    assert child.out == ""
+    before = int(child.told[-1].split("step ")[1].split(" of")[0])
+    assert 4 <= before < STEPS
+    told = here.go_on(out)
+    # No step was taken twice: the first epoch to end is the one that was under way.
+    assert here.epochs[0] == before // 2 + 1
+    assert mean_in(told) == mean_in(child.told)
+    assert child.releases == 1
+    judge(out)
+
+
+@pytest.mark.parametrize("stage", ["preprocessing", "releasing", "mean", "epoch 1", "epoch 9"])
+def test_ctrl_c_at_any_moment_loses_and_repeats_nothing(
+    tmp_path: Path, here: Here, stage: str
+) -> None:
+    out = tmp_path / "deep" / "run"
+    child = Child(tmp_path, "digits", "--out", str(out), "--before", "0.3")
+    child.wait_for(stage)
+    time.sleep(random.uniform(0.0, 0.2))
+    child.process.send_signal(signal.SIGINT)
+    status = child.end()
+    assert not any("Traceback" in line for line in child.told), child.told
+    if status == 0:  # too late: it had ended
+        judge(out)
+        return
+    assert status == 130, child.told
+    if not out.exists():
+        assert child.releases == 0
+        assert "nothing is kept" in child.told[-1]
+        assert not out.parent.exists()
+        return
+    assert "go on with" in child.told[-1]
+    here.go_on(out)
+    assert child.releases == 1
+    judge(out)
+
+
+def test_a_second_ctrl_c_stops_at_once(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    child = Child(tmp_path, "digits", "--out", str(out), "--each", "60")
+    child.wait_for("fitting")
+    time.sleep(1.0)
+    started = time.monotonic()
+    child.process.send_signal(signal.SIGINT)
+    child.wait_for("tacit: stopping after this step")
+    child.process.send_signal(signal.SIGINT)
+    assert child.end() == 130, child.told
+    assert time.monotonic() - started < 40
+    assert "go on with" in child.told[-1]
+
+
+def test_a_killed_run_goes_on_from_its_checkpoint(tmp_path: Path, here: Here) -> None:
+    out = tmp_path / "run"
+    child = Child(tmp_path, "digits", "--out", str(out), "--each", "0.1")
+    child.wait_for("epoch 4")
+    assert "in use" in here.refuse("--resume", "--out", str(out))
+    assert "holds a run already" in here.refuse("digits", "--out", str(out))
+    child.process.kill()
+    child.end()
+    if (out / "report.html").exists():
+        pytest.skip("the run had ended: this machine is too busy")
+    told = here.go_on(out)
+    assert mean_in(told) == mean_in(child.told)
+    assert child.releases == 1
+    assert here.epochs == [*range(here.epochs[0], 11)]
+    assert here.epochs[0] >= 4
+    judge(out)
+
+
+# ---- ledgers
+
+
+def ledger_of(folder: Path) -> tuple[str, Callable[[], tuple[float, int]]]:
+    url = f"sqlite:///{folder}/budget.db"
+
+    def state() -> tuple[float, int]:
+        with Ledger(url, create=False) as ledger:
+            assert ledger.verify().ok
+            budget = ledger.budget("digits")
+            return budget.spent().epsilon, budget.state.granted
+
+    return url, state
+
+
+def test_a_run_is_charged_once_over_its_interruptions(tmp_path: Path, here: Here) -> None:
+    url, state = ledger_of(tmp_path)
+    out = tmp_path / "run"
+    child = Child(tmp_path, "digits", "--out", str(out), "--each", "0.1", "--ledger", url)
+    child.wait_for("epoch 3")
+    assert any("made the budget 'digits'" in line for line in child.told)
+    child.process.send_signal(signal.SIGINT)
+    assert child.end() == 130, child.told
+    here.go_on(out)
+    record = judge(out)
+    spent, granted = state()
+    assert 2.99 < spent <= 3.0
+    assert granted == STEPS + 1  # its steps, and the mean
+    assert record["budget"]["name"] == "digits"
+    line = here.refuse("digits", "--out", str(tmp_path / "second"), "--ledger", url)
+    assert "something was released already" in line
+    assert not (tmp_path / "second").exists()
+    assert state() == (spent, granted)
+
+
+@pytest.mark.parametrize("stage", ["fitting", "epoch 3"])  # without a checkpoint, and with one
+def test_a_killed_run_is_charged_for_what_it_lost(tmp_path: Path, here: Here, stage: str) -> None:
+    url, state = ledger_of(tmp_path)
+    out = tmp_path / "run"
+    child = Child(tmp_path, "digits", "--out", str(out), "--each", "0.1", "--ledger", url)
+    child.wait_for(stage)
+    time.sleep(0.1)
+    child.process.kill()
+    child.end()
+    here.go_on(out)
+    spent, granted = state()
+    assert spent <= 3.0
+    assert granted == STEPS + 1
+    statement = Statement.from_json((out / "statement.json").read_text())
+    assert statement.steps_taken is not None
+    assert STEPS - 8 <= statement.steps_taken <= STEPS
+
+
+def test_a_budget_that_is_too_small_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url, state = ledger_of(tmp_path)
+    with Ledger(url) as ledger:
+        ledger.open("digits", 1.0, 1e-5, composition="declared")
+    out = tmp_path / "run"
+    assert main(["train", "digits", "--epsilon", "3", "--ledger", url, "--out", str(out)]) == 2
+    said = capsys.readouterr().err.splitlines()
+    assert "opened the budget" in said[0]
+    assert "does not hold" in said[1]
+    assert not out.exists()
+    assert state() == (0.0, 0)
+
+
+# ---- disks
+
+
+def test_files_that_cannot_grow_are_one_line(tmp_path: Path, here: Here) -> None:
+    out = tmp_path / "run"
+    for limit in (500, 3000):  # neither the record, nor the checkpoint
+        child = Child(tmp_path, "digits", "--out", str(out), limit=limit)
+        assert child.end() == 2, child.told
+        assert "cannot" in child.told[-1]
+        assert not any("Traceback" in line for line in child.told)
+        left = list(out.iterdir()) if out.exists() else []
+        assert not [one for one in left if one.name.endswith(".tmp")]
+        if left:
+            here.go_on(out)
+            judge(out)
+
+
+# ---- searches
+
+
+def test_a_search_releases_its_winner(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file, out = tmp_path / "search.toml", tmp_path / "run"
+    file.write_text(
+        'runs = 2\nscore = "training"\nscore_epsilon = 0.5\n[candidates]\nlr = [130.0, 120.0]\n'
+    )
+    arguments = ["digits", "--epochs", "4", "--search", str(file), "--out", str(out)]
+    assert main(["train", *arguments, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    statement = Statement.from_json((out / "statement.json").read_text())
+    assert {one.name for one in out.iterdir()} == FILES
+    assert told["epsilon"] <= 3.0
+    assert statement.event["kind"] == "PrivateSelection"
+    assert statement.tuning is not None
+    assert statement.tuning.startswith("covered for lr")
+    record = json.loads((out / "run.json").read_text())
+    assert record["winner"]["lr"] in (130.0, 120.0)
+    # Neither how many runs there were nor what the losers scored is told anywhere.
+    assert "journal" not in json.dumps(told)
+
+
+def test_a_search_that_was_stopped_goes_on(tmp_path: Path, here: Here) -> None:
+    file, out = tmp_path / "search.toml", tmp_path / "run"
+    file.write_text("runs = 3\n[candidates]\nlr = [130.0, 120.0]\n")
+    child = Child(tmp_path, "digits", "--out", str(out), "--search", str(file), "--each", "0.1",
+                  "--before", "0")  # fmt: skip
+    child.wait_for("fitting")
+    child.process.send_signal(signal.SIGINT)
+    assert child.end() == 130, child.told
+    assert "go on with" in child.told[-1]
+    here.go_on(out)
+    assert {one.name for one in out.iterdir()} == FILES
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("runs = [", "no TOML file"),
+        ("runs = 3", "candidates must list"),
+        ("runs = 0\n[candidates]\nlr = [1]", "runs must be a positive"),
+        ("[candidates]\nlr = []", "lr must be a list"),
+        ("[candidates]\nlrr = [1]", "did you mean lr?"),
+        ("[candidates]\nlot = ['many']", "lot must be a whole number"),
+        ("score = 'test'\n[candidates]\nlr = [1]", "score must be"),
+        ("score_epsilon = 1\n[candidates]\nlr = [1]", "score_epsilon goes with"),
+        ("tries = 1\n[candidates]\nlr = [1]", "a search has"),
+    ],
+)
+def test_bad_searches_are_one_line(
+    text: str, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "search.toml"
+    file.write_text(text)
+    line = refuse(["digits", "--search", str(file), "--out", str(tmp_path / "run")], capsys)
+    assert words in line
+    assert not (tmp_path / "run").exists()

@@ -1,0 +1,90 @@
+"""``tacit train`` in a process of its own, with a slow recipe in the place of ``digits``.
+
+It works through all stages: preprocessing, a charged release, steps. What it does is told on
+standard error, and each release that is really drawn leaves a line in a log.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.optim.swa_utils import AveragedModel
+
+from tacit import losses
+from tacit.accounting import Gaussian
+from tacit.cli import main
+from tacit.mechanisms import gaussian
+from tacit.recipes import Recipe, digits
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from tacit.ledger import Budget
+    from tacit.mechanisms import Released
+    from tacit.recipes import Job, Trained
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    steps: int = 20
+    lot: int = 720
+    clip: float = 0.3
+    lr: float = 130.0
+    before: float = 0.1  # seconds of preprocessing
+    each: float = 0.02  # seconds of a step
+
+
+def tell(what: str) -> None:
+    sys.stderr.write(f"{what}\n")
+    sys.stderr.flush()
+
+
+def train(job: Job) -> Trained:
+    chosen = job.settings
+    tell("preprocessing")
+    time.sleep(chosen.before)
+    plan = job.plan(
+        examples=len(job.data.train), lot_size=chosen.lot, steps=chosen.steps, clip=chosen.clip,
+        also=(Gaussian(20.0),),
+    )  # fmt: skip
+
+    def mechanism(budget: Budget | None) -> Released[Any]:
+        time.sleep(chosen.before / 2)
+        with Path(os.environ["RELEASES"]).open("a") as log:
+            log.write("released\n")
+        return gaussian([0.0, 0.0], sensitivity=1.0, noise_multiplier=20.0, budget=budget)
+
+    tell("releasing")
+    mean = job.release("mean", mechanism, what="a mean")
+    tell(f"mean {float(mean[0])!r}")
+
+    def slow(model: nn.Module, batch: Any) -> torch.Tensor:
+        time.sleep(chosen.each)
+        return losses.cross_entropy(model(batch[0]), batch[1])
+
+    model = torch.nn.Linear(65, 10, bias=False)
+    optimizer = torch.optim.SGD(model.parameters(), lr=chosen.lr)
+    tell("fitting")
+    return job.fit(
+        model, digits.rows(job.data.train, job.device), plan, optimizer=optimizer, loss=slow,
+        scheduler=torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1.0 / (1.0 + step)),
+        average=AveragedModel(model), average_from=10,
+        held_out=digits.rows(job.data.test, job.device),
+    )  # fmt: skip
+
+
+RECIPE = Recipe(
+    name="digits", summary="slow", data="digits", settings=lambda _: Settings(), train=train,
+    tuning="none",
+)  # fmt: skip
+
+if __name__ == "__main__":
+    digits.RECIPE = RECIPE
+    tell("ready")
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,148 @@
+"""The page: well formed, alone, and harmless whatever its texts say."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from typing import Any
+
+import pytest
+
+from tacit.reports.run_content import (
+    Card,
+    Code,
+    Items,
+    Paragraph,
+    Picture,
+    Report,
+    Section,
+    Table,
+)
+from tacit.reports.run_folder import read
+from tacit.reports.run_page import page
+from tacit.reports.run_sections import report
+from tacit.reports.run_summary import summarise
+
+EVIL = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>\x1b{{ 7*7 }}"
+VOID = {"meta", "br", "img", "link"}
+
+
+class Tags(HTMLParser):
+    """Collects tags and attributes; complains about tags that do not match."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.open: list[str] = []
+        self.text = ""
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: Any) -> None:
+        self.found.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: Any) -> None:
+        self.found.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def made(text: str) -> Report:
+    blocks = (
+        Paragraph(text),
+        Items((text,)),
+        Table((text, "b"), ((text, text),), numbers=(1,)),
+        Code((text,)),
+        Picture("curve", text),
+    )
+    return Report(text, text, (text,), (Card(text, text, text),), (Section(text, blocks),))
+
+
+def test_every_text_is_escaped():
+    tags = Tags(page(made(EVIL), {"curve": "<svg></svg>"}))
+    names = {tag for tag, _ in tags.found}
+    assert not names & {"script", "img", "iframe", "object", "link", "form", "a"}
+    assert not any(name.startswith("on") for _, given in tags.found for name in given)
+    assert tags.text.count(EVIL.replace("\x1b", "?")) == 15
+    assert "\x1b" not in tags.text
+
+
+@pytest.mark.parametrize(
+    ("where", "field"),
+    [
+        ("record", "summary"),
+        ("record", "device"),
+        ("record", "command"),
+        ("record", "notes"),
+        ("record", "settings"),
+        ("record", "versions"),
+        ("record", "anchors"),
+        ("record", "data"),
+        ("statement", "threat_model"),
+        ("statement", "releases"),
+        ("statement", "sampling"),
+        ("statement", "noise"),
+        ("statement", "randomness"),
+        ("statement", "assumptions"),
+        ("statement", "not_promised"),
+        ("statement", "tuning"),
+        ("statement", "ledger"),
+        ("statement", "versions"),
+        ("statement", "tacit_version"),
+        ("statement", "torch_version"),
+    ],
+)
+def test_every_field_of_a_run_is_escaped(make, where, field):
+    values: dict[str, Any] = {
+        "command": (EVIL,),
+        "notes": (EVIL,),
+        "settings": {EVIL: EVIL},
+        "versions": {EVIL: EVIL},
+        "releases": (EVIL,),
+        "assumptions": (EVIL,),
+        "not_promised": (EVIL,),
+        "anchors": ({"epsilon": 1, "accuracy": 2, "source": EVIL, "shortcuts": EVIL},),
+        "data": {"name": EVIL, "files": {EVIL: EVIL}, "train": 1000, "test": 9},
+    }
+    changes = {field: values.get(field, EVIL)}
+    folder = make(changes, lines=[]) if where == "record" else make({}, changes, [])
+    tags = Tags(page(report(summarise(read(folder))), {}))
+    assert not {tag for tag, _ in tags.found} & {"script", "img"}
+    assert "<script>alert(1)" in tags.text
+
+
+def test_the_page_needs_nothing_but_itself(summary):
+    text = page(report(summary), {})
+    policy = next(
+        given["content"]
+        for tag, given in Tags(text).found
+        if tag == "meta" and given.get("http-equiv") == "Content-Security-Policy"
+    )
+    assert policy == "default-src 'none'; style-src 'unsafe-inline'"
+    assert not re.search(r"https?://|url\(|@import|src=", text)
+
+
+def test_it_is_made_for_phones_paper_and_the_dark(summary):
+    text = page(report(summary), {})
+    assert '<meta name="viewport" content="width=device-width, initial-scale=1">' in text
+    assert "@media print" in text
+    assert "@media (prefers-color-scheme: dark)" in text
+    assert '<html lang="en">' in text
+
+
+def test_a_drawing_is_put_in_as_it_is_and_a_missing_one_left_out():
+    text = page(made("a"), {"curve": '<svg id="x"><path d="M0"/></svg>'})
+    assert '<svg id="x"><path d="M0"/></svg>' in text
+    assert "<figure>" not in page(made("a"), {})
+
+
+def test_numbers_and_their_signs_are_not_torn_apart():
+    text = page(made("ε = 3 and 90 % of all"), {})
+    assert "ε\u00a0=\u00a03 and 90\u00a0% of all" in text
