@@ -8,7 +8,7 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter
+from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from figures_runs import (
     DELTA,
@@ -111,6 +111,7 @@ def noise_levels(runs: Repeats, epochs: int) -> Figure:
     logarithmic(spent, "y", (0.2, 0.5, 1, 2, 5))
     for axes, ends in ((right, reached), (spent, paid)):
         axes.set_xlim(0, epochs)
+        axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
         label_ends(axes, ends)
     return figure
 
@@ -144,7 +145,7 @@ def accuracy_by_privacy(runs: Repeats, epochs: int) -> Figure:
         reached = [right for _, right in done]
         axes.plot(spent, reached, "o-", color=colour, label=f"δ = {power(delta)}", markersize=5)
     style(axes, "", "ε, PCA included", "accuracy (%)")
-    logarithmic(axes, "x", (0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10))
+    logarithmic(axes, "x", (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10))
     axes.legend(frameon=False, labelcolor=INK, loc="lower right")
     return figure
 
@@ -193,5 +194,5 @@ def _name_ticks(axes: Axes, name: str, sweep: Sequence[Run]) -> None:
         text = f"{place:,g}" if getattr(run.setting, name) else "none"
         trained = run.steps * run.setting.lot / EXAMPLES
         told = lengths.count(run.steps) == 1  # the only one of its length
-        labels[place] = f"{text}\n({trained:.{0 if trained > 10 else 1}f})" if told else text
+        labels[place] = f"{text}\n({trained:.{0 if trained > 5 else 1}f})" if told else text
     axes.xaxis.set_major_formatter(FuncFormatter(lambda place, _: labels.get(place, "")))

@@ -253,11 +253,14 @@ def versions() -> dict[str, str]:
 
 
 def merged(parts: Any) -> list[Run]:
-    """One row for each recipe, ε and settings; of the same seed the later run counts."""
+    """One row for each recipe, ε, settings and device; of the same seed the later run counts."""
     rows: dict[str, Run] = {}
     for row in itertools.chain.from_iterable(parts):
         key = json.dumps(
-            [row[name] for name in ("recipe", "epsilon", "delta", "validation", "settings")]
+            [
+                row[name]
+                for name in ("recipe", "epsilon", "delta", "validation", "settings", "device")
+            ]
         )
         before = rows.get(key, {"runs": {}})
         rows[key] = summed(row | {"runs": before["runs"] | row["runs"]})

@@ -279,9 +279,9 @@ def test_it_is_fast() -> None:
     tensor, times = torch.empty(1_000_000, dtype=torch.int64), []
     source = RoundedGaussian(SecureStream("speed"), _CPU)
     for _ in range(5):
-        start = time.perf_counter()
+        start = time.process_time()  # the clock would count the test beside this one, too
         source.integers_(tensor, 2.0**20)
-        times.append(time.perf_counter() - start)
+        times.append(time.process_time() - start)
     assert min(times) < 0.15  # 20 ms on the machine this was written on
 
 

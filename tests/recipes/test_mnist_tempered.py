@@ -32,6 +32,7 @@ def test_training_alone_is_charged(moved: dict[str, int]) -> None:
     assert done.accuracy > 0.5  # guessing has 0.1
 
 
+@pytest.mark.slow
 def test_on_the_published_files() -> None:
     folder = real_data("mnist")
     few = {"epochs": 0.1, "lot": 600, "views": 1, "shift": 0}
