@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, final
 
 import torch
 
-from tacit.training.clipping.forms.form import in_parts, squared_sum
+from tacit.training.clipping.forms.form import LARGEST_TEMPORARY, in_parts, squared_sum
 from tacit.training.clipping.merging import merged_squared_norms
 from tacit.training.clipping.scaling import scales as scales_of
 
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     from tacit.training.clipping.attribution import Origin
     from tacit.training.clipping.forms import Form
+
+_LARGEST_ON_GPU = 2**27  # numbers: half a gigabyte, for few launches
 
 
 @final
@@ -107,14 +109,35 @@ def _entangled_norms(
     entangled: frozenset[str],
 ) -> dict[str, Tensor]:
     """Writes gradients out, a slice of units at a time, and pulls them back to the parameters."""
-    involved = [one for one in contributions if entangled & set(one.origin.names)]
-    names = [name for name in parameters if name in entangled]
-    size = sum(parameters[name].numel() for name in names)
-    parts: dict[str, list[Tensor]] = {name: [] for name in names}
-    for start, stop in in_parts(involved[0].form.units if involved else 0, size):
-        for name, gradient in _pulled_back(parameters, involved, names, start, stop).items():
-            parts[name].append(squared_sum(gradient))
-    return {name: torch.cat(one) for name, one in parts.items() if one}
+    norms: dict[str, Tensor] = {}
+    for cluster in _clusters(contributions, entangled):
+        involved = [one for one in contributions if cluster & set(one.origin.names)]
+        names = [name for name in parameters if name in cluster]
+        size = sum(parameters[name].numel() for name in names)
+        largest = _LARGEST_ON_GPU if parameters[names[0]].is_cuda else LARGEST_TEMPORARY
+        parts: dict[str, list[Tensor]] = {name: [] for name in names}
+        for start, stop in in_parts(involved[0].form.units, size, largest):
+            for name, gradient in _pulled_back(parameters, involved, names, start, stop).items():
+                parts[name].append(squared_sum(gradient))
+        norms |= {name: torch.cat(one) for name, one in parts.items() if one}
+    return norms
+
+
+def _clusters(
+    contributions: Sequence[Contribution], entangled: frozenset[str]
+) -> list[frozenset[str]]:
+    """Entangled parameters that some use holds together, directly or by others.
+
+    One cluster is written out after the other, so that slices are as large as its own parameters
+    allow: each slice takes a backward pass of its own, which costs the same for any size.
+    """
+    clusters: list[frozenset[str]] = []
+    for one in contributions:
+        touched = entangled & set(one.origin.names)
+        if touched:
+            apart = [known for known in clusters if not known & touched]
+            clusters = [*apart, touched.union(*(known for known in clusters if known & touched))]
+    return clusters
 
 
 def _pulled_back(
