@@ -18,6 +18,7 @@ autodoc_type_aliases = {"Event": "Event", "Adjacency": "Adjacency"}
 autodoc_default_options = {"members": True}
 napoleon_custom_sections = ["Guarantee"]
 myst_heading_anchors = 3
+suppress_warnings = ["ref.python"]  # two rooms have a Trained; signatures name it without its room
 
 CODE = re.compile(r"(``.*?``)")
 

@@ -68,7 +68,8 @@ def covariance(
         epsilon: The ε asked for, with ``delta``.
         delta: The δ asked for.
         rho: The ρ of zCDP asked for, instead.
-        noise_multiplier: σ asked for, instead: the noise's deviation in units of 2·``norm``².
+        noise_multiplier: σ asked for, instead: the noise's deviation in units of twice the
+            square of ``norm``.
         adjacency: As in ``laplace``.
         unit: As in ``laplace``; a user is one row.
         budget: As in ``laplace``.

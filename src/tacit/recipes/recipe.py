@@ -41,7 +41,7 @@ class Recipe:
         summary: What it does, in one line.
         data: The data set, by its name in ``tacit.data``.
         settings: The default settings for an ε: a frozen dataclass whose fields are numbers,
-            texts, truth values or ``Literal``s.
+            texts, truth values or one of ``Literal``.
         train: Trains by the settings of a job, through the job's methods.
         anchors: What was published.
         tuning: How the default settings were found, in words, for the statement: what is not
