@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import fields
+from types import NoneType
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
 
 from rich.box import SIMPLE_HEAD
@@ -78,6 +79,9 @@ def settings(request: Request) -> dict[str, Any]:
 def _kind(kind: Any) -> str:
     if get_origin(kind) is Literal:
         return ", ".join(map(str, get_args(kind)))
+    if NoneType in get_args(kind):
+        (kept,) = (one for one in get_args(kind) if one is not NoneType)
+        return f"{_kind(kept)}, or none for the recipe's own"
     names = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
     return names.get(kind, str(kind))
 
@@ -89,9 +93,13 @@ def settings_page(found: Mapping[str, Any]) -> Iterator[RenderableType]:
     for name in ("setting", f"at ε = {found['epsilon']:g}", "may be"):
         table.add_column(name)
     for name, one in found["settings"].items():
-        table.add_row(f"--{name.replace('_', '-')}", str(one["value"]), one["kind"])
+        table.add_row(f"--{name.replace('_', '-')}", _shown(one["value"]), one["kind"])
     yield table
     yield f"Defaults: {found['tuning']}."
+
+
+def _shown(value: Any) -> str:
+    return "none" if value is None else str(value)
 
 
 def result(folder: Path) -> dict[str, Any]:
