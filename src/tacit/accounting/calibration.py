@@ -9,7 +9,7 @@ from scipy.optimize import brentq
 
 from tacit._validation import open_probability, positive, probability, whole
 from tacit.accounting import gaussian_profile
-from tacit.accounting.accountants import accountant_named
+from tacit.accounting.accountants import accountant_named, exact
 from tacit.accounting.events import (
     Adjacency,
     Event,
@@ -18,12 +18,15 @@ from tacit.accounting.events import (
     Repeated,
     check_adjacency,
 )
-from tacit.errors import InvalidArgument, Uncalibratable
+from tacit.accounting.searching import Point, least_private
+from tacit.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_TOLERANCE = 1e-11  # relative, in the parameter
+_TOLERANCE = 1e-11  # relative, in the parameter or in ε
+_ON_GRID = 1e-7  # the same where the accountant's own lattice leaves no more digits
+_ROUGHLY = 1e-4  # the same for a first search
 
 
 def calibrate(
@@ -51,13 +54,30 @@ def calibrate(
     open_probability("delta", delta)
     check_adjacency(adjacency)
     asked = accountant_named(accountant)
+    start = math.log(positive("guess", guess))
 
-    def excess(log_x: float) -> float:
+    def plain(log_x: float) -> Point:
         found = float(asked.epsilon(make_event(math.exp(log_x)), delta, adjacency))
-        return (math.log(found) if found > 0.0 else -math.inf) - goal
+        return Point(log_x, _log(found) - goal, _TOLERANCE)
 
-    private, leaky = _straddle(excess, math.log(positive("guess", guess)))
-    return math.exp(_narrow(excess, private, leaky))
+    def sharp(log_x: float) -> Point:
+        found = exact.epsilon_interval(
+            make_event(math.exp(log_x)), delta, adjacency, exact.UPPER_END
+        )
+        tolerance = _ON_GRID if "grid" in found.method else _TOLERANCE
+        return Point(log_x, _log(found.upper) - goal, tolerance, dear="grid" in found.method)
+
+    def rough(log_x: float) -> Point:
+        found = exact.epsilon_interval(make_event(math.exp(log_x)), delta, adjacency, exact.ROUGH)
+        return Point(log_x, _log(found.upper) - goal, _ROUGHLY)
+
+    if accountant == "exact":
+        return math.exp(least_private(sharp, start, rough))
+    return math.exp(least_private(plain, start))
+
+
+def _log(epsilon: float) -> float:
+    return math.log(epsilon) if epsilon > 0.0 else -math.inf
 
 
 def noise_multiplier(
@@ -91,68 +111,6 @@ def noise_multiplier(
         adjacency,
         guess,
     )
-
-
-_Point = tuple[float, float]
-
-
-def _straddle(excess: Callable[[float], float], start: float) -> tuple[_Point, _Point]:
-    """Two points (ln x, excess), one that meets the guarantee and one that does not."""
-    here = (start, excess(start))
-    there = (start + 0.02, excess(start + 0.02))
-    rising = there[1] > here[1]
-    if there[1] == here[1]:
-        rising = excess(start + 5.0) > excess(start - 5.0)
-    try:
-        return _walk(excess, here, there, rising=rising)
-    except Uncalibratable:
-        # So near to each other, two upper bounds may lie the wrong way round.
-        return _walk(excess, here, there, rising=not rising)
-
-
-def _walk(
-    excess: Callable[[float], float], here: _Point, there: _Point, *, rising: bool
-) -> tuple[_Point, _Point]:
-    """Goes up or down in growing strides until the guarantee is met, or is not any more."""
-    stride, end = 0.02, math.log(1e12)
-    while (here[1] <= 0.0) == (there[1] <= 0.0):
-        stride *= 4.0
-        toward_more = (there[1] <= 0.0) == rising
-        outer = max(here, there) if toward_more else min(here, there)
-        place = outer[0] + (stride if toward_more else -stride)
-        if abs(place) > end:
-            raise Uncalibratable(
-                "epsilon cannot be met exactly: the guarantee stays on one side of it for every "
-                f"parameter between 1e-12 and 1e12 (last tried {math.exp(outer[0]):.3g})"
-            )
-        here, there = outer, (place, excess(place))
-    return (here, there) if here[1] <= 0.0 else (there, here)
-
-
-def _narrow(excess: Callable[[float], float], private: _Point, leaky: _Point) -> float:
-    """The private side of the root: secants inside the straddle, then a step that is checked."""
-    older, newer = leaky, private
-    for _ in range(100):
-        place = _secant(older, newer)
-        if not min(private, leaky)[0] < place < max(private, leaky)[0]:
-            place = 0.5 * (private[0] + leaky[0])
-        if abs(place - newer[0]) <= _TOLERANCE:
-            break
-        older, newer = newer, (place, excess(place))
-        private, leaky = (newer, leaky) if newer[1] <= 0.0 else (private, newer)
-    shift = math.copysign(_TOLERANCE, private[0] - leaky[0])
-    while (place + shift - private[0]) * shift < 0.0:
-        if excess(place + shift) <= 0.0:
-            return place + shift
-        shift *= 4.0
-    return private[0]
-
-
-def _secant(older: _Point, newer: _Point) -> float:
-    """Where the line through both points meets 0."""
-    if older[1] == newer[1] or math.isinf(older[1]) or math.isinf(newer[1]):
-        return math.nan
-    return newer[0] - newer[1] * (newer[0] - older[0]) / (newer[1] - older[1])
 
 
 def analytic_gaussian_sigma(epsilon: float, delta: float) -> float:

@@ -8,8 +8,8 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.optimize import brentq, minimize_scalar
-from scipy.special import ndtr
+from scipy.optimize import minimize_scalar
+from scipy.special import log_ndtr
 
 from tacit._validation import non_negative, open_probability, probability
 from tacit.accounting import gaussian_profile
@@ -18,6 +18,10 @@ from tacit.accounting.events import Adjacency, Event, check_adjacency, check_eve
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    _Place = tuple[float, float]
+
+_LONG = 300.0  # a range of ε over which a chord in e^ε says nothing
 
 
 @dataclass(frozen=True)
@@ -103,7 +107,8 @@ class PrivacyCurve:
 
         Between two points of the curve, δ lies below their chord in e^ε, for it is convex there; a
         Gaussian covers it if its own tangent does. Regret is max_ε (δ_μ(ε) - δ(ε))/(1 + e^ε)
-        (Gomez et al. 2025), over the points.
+        (Gomez et al. 2025), over the points. No Gaussian covers losses that are infinite with a
+        probability above ``smallest_delta``: μ is then infinite.
 
         >>> from tacit.accounting import Gaussian
         >>> fit = PrivacyCurve(Gaussian(2.0)).mu()
@@ -111,11 +116,13 @@ class PrivacyCurve:
         (True, True)
         """
         floor = open_probability("smallest_delta", smallest_delta)
-        places = np.linspace(0.0, self.epsilon(floor), 65)
+        last = self.epsilon(floor)
+        bounded = math.isfinite(last)
+        places = np.linspace(0.0, last if bounded else self._last_epsilon(), 65)
         points = [(float(place), self.delta(float(place))) for place in places]
-        mu = max(_covering_mu(*pair) for pair in pairwise(points))
+        mu = max(_covering_mu(*pair) for pair in pairwise(points)) if bounded else math.inf
         regret = max(
-            (gaussian_profile.delta(mu, epsilon) - delta) / (1.0 + math.exp(min(epsilon, 700.0)))
+            (_gaussian_delta(mu, epsilon) - delta) / (1.0 + math.exp(min(epsilon, 700.0)))
             for epsilon, delta in points
         )
         return GdpFit(mu, max(0.0, regret), floor)
@@ -135,22 +142,42 @@ def _maximum(function: Callable[[float], float], end: float) -> float:
     return max(values[best], -float(found.fun))
 
 
-def _covering_mu(first: tuple[float, float], last: tuple[float, float]) -> float:
-    """The least μ whose tangent between two points (ε, δ), as a function of e^ε, is above both."""
-    middle = 0.5 * (first[0] + last[0])
-    ends = [(math.exp(epsilon - middle) - 1.0, delta) for epsilon, delta in (first, last)]
+def _gaussian_delta(mu: float, epsilon: float) -> float:
+    return gaussian_profile.delta(mu, epsilon) if math.isfinite(mu) else 1.0
 
-    def shortfall(log_mu: float) -> float:
-        mu = math.exp(log_mu)
-        height = gaussian_profile.delta(mu, middle)
-        slope = -math.exp(middle) * float(ndtr(-middle / mu - 0.5 * mu))
-        return min(height + slope * run - delta for run, delta in ends)
 
-    low, high = -20.0, 8.0
-    if shortfall(low) >= 0.0:
+def _covering_mu(first: _Place, last: _Place) -> float:
+    """The least μ found whose δ is above the curve's between two points (ε, δ)."""
+    if first[1] == 0.0:
         return 0.0
-    root = brentq(shortfall, low, high, xtol=1e-10)
-    return math.exp(root) * (1.0 + 1e-9)
+    middle = 0.5 * (first[0] + last[0])
+
+    def below_tangent(mu: float) -> float:
+        # As functions of e^ε, δ_μ lies above its tangent, and the curve below its chord.
+        height = gaussian_profile.delta(mu, middle)
+        fall = math.exp(middle + float(log_ndtr(-middle / mu - 0.5 * mu)))
+        return min(height - fall * math.expm1(end - middle) - delta for end, delta in (first, last))
+
+    def below_step(mu: float) -> float:
+        return gaussian_profile.delta(mu, last[0]) - first[1]
+
+    if last[0] - middle > _LONG:  # beyond the range of exp; both curves fall
+        return _least_mu(below_step)
+    return min(_least_mu(below_tangent), _least_mu(below_step))
+
+
+def _least_mu(room: Callable[[float], float]) -> float:
+    """About the least μ with ``room(μ)`` ≥ 0, from above; infinite if there is none."""
+    low, high = -20.0, 40.0
+    if room(math.exp(low)) >= 0.0:
+        return math.exp(low)
+    if not room(math.exp(high)) >= 0.0:
+        return math.inf
+    # By halves: where a δ rounds to 1 the room is 0 for every larger μ.
+    while high - low > 1e-10:
+        middle = 0.5 * (low + high)
+        low, high = (low, middle) if room(math.exp(middle)) >= 0.0 else (middle, high)
+    return math.exp(high) * (1.0 + 1e-9)
 
 
 def profile(event: Event, adjacency: Adjacency = "add-remove") -> PrivacyCurve:

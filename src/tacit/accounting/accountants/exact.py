@@ -22,10 +22,13 @@ from tacit.accounting.events import (
     PoissonSampled,
     PrivateSelection,
     PureDp,
+    RenyiCurve,
     Repeated,
+    TruncatedConcentrated,
+    ZeroConcentrated,
 )
 from tacit.accounting.exact.certify import enclose_delta, enclose_epsilon
-from tacit.accounting.exact.grid import OutOfRange
+from tacit.accounting.exact.resolution import Resolution
 from tacit.accounting.normal_form import parts
 from tacit.accounting.results import Interval
 from tacit.accounting.selection_profile import (
@@ -44,55 +47,65 @@ if TYPE_CHECKING:
 
 _VAIN_NOISE = 0.035
 _ABSURD = 1e3  # an ε beyond which the certificate may have failed: other theorems are asked too
+_BOTH_ENDS = Resolution()
+UPPER_END = Resolution(lower_end=False)
+ROUGH = Resolution(relative_error=1e-5, most_work=1e6, lattice_nodes=2**13, lower_end=False)
+"""Upper ends that are bounds too, but a little loose and sooner found: to search with."""
 _LOOSER = ("rdp", "zcdp", "advanced", "basic")
 
 
 def epsilon(event: Event, delta: float, adjacency: Adjacency) -> float:
     """The certified upper end of ε(δ)."""
-    return epsilon_interval(event, delta, adjacency).upper
+    return epsilon_interval(event, delta, adjacency, UPPER_END).upper
 
 
 def delta(event: Event, epsilon: float, adjacency: Adjacency) -> float:
     """The certified upper end of δ(ε)."""
-    return delta_interval(event, epsilon, adjacency).upper
+    return delta_interval(event, epsilon, adjacency, UPPER_END).upper
 
 
-def epsilon_interval(event: Event, delta: float, adjacency: Adjacency) -> Interval:
+def epsilon_interval(
+    event: Event, delta: float, adjacency: Adjacency, resolution: Resolution = _BOTH_ENDS
+) -> Interval:
     """Certified ends of ε(δ)."""
     selection = _sole_selection(event)
     if selection is not None:
         by_profile = selection_profile_of(selection, adjacency).epsilon(delta)
         return _selected(by_profile, lambda one: one.epsilon(selection, delta, adjacency))
     uncovered = without_vain_sampling(event)
-    if uncovered != event:
-        return _upper_end(enclose_epsilon(uncovered, delta, adjacency))
     try:
-        found = enclose_epsilon(event, delta, adjacency)
+        found = enclose_epsilon(uncovered, delta, adjacency, resolution)
     except UnsupportedEvent as refusal:
-        return _best_of_others(lambda one: one.epsilon(event, delta, adjacency), refusal)
-    except OutOfRange:
+        return _best_of_others(
+            lambda one: one.epsilon(event, delta, adjacency), refusal, _theorems(event)
+        )
+    except ArithmeticError:  # OutOfRange, or an overflow
         return _best_of_others(lambda one: one.epsilon(event, delta, adjacency), _too_loud(event))
+    if uncovered != event:
+        return _upper_end(found)
     if found.upper > _ABSURD and math.isfinite(found.lower):
         return _tighten(found, lambda one: one.epsilon(event, delta, adjacency))
     return _within_largest_loss(found, event, adjacency)
 
 
-def delta_interval(event: Event, epsilon: float, adjacency: Adjacency) -> Interval:
+def delta_interval(
+    event: Event, epsilon: float, adjacency: Adjacency, resolution: Resolution = _BOTH_ENDS
+) -> Interval:
     """Certified ends of δ(ε)."""
     selection = _sole_selection(event)
     if selection is not None:
         by_profile = selection_profile_of(selection, adjacency).delta(epsilon)
         return _selected(by_profile, lambda one: one.delta(selection, epsilon, adjacency))
     uncovered = without_vain_sampling(event)
-    if uncovered != event:
-        return _upper_end(enclose_delta(uncovered, epsilon, adjacency))
     try:
-        found = enclose_delta(event, epsilon, adjacency)
+        found = enclose_delta(uncovered, epsilon, adjacency, resolution)
     except UnsupportedEvent as refusal:
-        return _best_of_others(lambda one: one.delta(event, epsilon, adjacency), refusal)
-    except OutOfRange:
+        return _best_of_others(
+            lambda one: one.delta(event, epsilon, adjacency), refusal, _theorems(event)
+        )
+    except ArithmeticError:  # OutOfRange, or an overflow
         return _best_of_others(lambda one: one.delta(event, epsilon, adjacency), _too_loud(event))
-    return found
+    return found if uncovered == event else _upper_end(found)
 
 
 def selection_profile_of(event: PrivateSelection, adjacency: Adjacency) -> SelectionProfile:
@@ -188,8 +201,20 @@ def _too_loud(event: Event) -> UnsupportedEvent:
     return UnsupportedEvent(event, "exact", "its losses are beyond floating-point numbers")
 
 
-def _best_of_others(ask: Callable[[Accountant], float], refusal: UnsupportedEvent) -> Interval:
-    others = _others(ask)
+def _theorems(event: Event) -> tuple[str, ...]:
+    """The other accountants worth asking: one Rényi curve by itself is nothing but converted."""
+    match parts(event):
+        case [(RenyiCurve() | ZeroConcentrated() | TruncatedConcentrated(), 1)]:
+            return ("rdp", "zcdp")
+    return _LOOSER
+
+
+def _best_of_others(
+    ask: Callable[[Accountant], float],
+    refusal: UnsupportedEvent,
+    names: tuple[str, ...] = _LOOSER,
+) -> Interval:
+    others = _others(ask, names)
     if not others:
         raise refusal
     upper, name = min(others)
@@ -203,6 +228,6 @@ def _others(
     for name in names:
         try:
             found.append((float(ask(accountant_named(name))), name))
-        except UnsupportedEvent:
+        except (UnsupportedEvent, ArithmeticError):
             continue
     return found

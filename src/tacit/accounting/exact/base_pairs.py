@@ -7,6 +7,7 @@ Oh & Viswanath 2015, Theorem 3.3); the others are pairs of actual outputs.
 from __future__ import annotations
 
 import math
+import sys
 
 import numpy as np
 
@@ -29,6 +30,7 @@ from tacit.accounting.exact.cells import (
     mixture_cells,
 )
 from tacit.accounting.exact.closed_form import GaussianLoss, LaplaceLoss
+from tacit.accounting.exact.grid import OutOfRange
 from tacit.accounting.exact.lattice_loss import LatticeLoss
 from tacit.accounting.exact.mixture_nodes import MixturePair, Side
 from tacit.accounting.exact.pairs import PairLoss
@@ -117,6 +119,8 @@ def _discrete_laplace(scale: float, shift: int) -> LatticeLoss:
 def _discrete_gaussian(sigma: float, shift: int) -> LatticeLoss:
     """Losses (shift² - 2·shift·x)/2σ² for integers x, which fall as x grows."""
     variance = sigma * sigma
+    if variance < sys.float_info.min:
+        raise OutOfRange
     radius = math.ceil(30.0 * sigma) + 5 * shift + 10
     x = np.arange(radius, -radius - 1, -1)
     masses = np.exp(-0.5 * x.astype(float) ** 2 / variance)

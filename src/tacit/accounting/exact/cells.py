@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tacit.accounting.exact.mixture_nodes import MixturePair
     from tacit.accounting.exact.transforms import Floats
 
+_PILOT = 500
 _FAR = 16.0  # standard deviations; Φ(-16) is 6e-58
 
 
@@ -101,17 +102,24 @@ def mixture_cells(pair: MixturePair, step: float) -> Cells:
 
     The loss of our pairs is monotone in x: all shifts of one side have one sign.
     """
-    sigma, variance = pair.sigma, pair.sigma**2
+    sigma = pair.sigma
     low = min(0.0, *pair.numerator.shifts, *pair.denominator.shifts) - _FAR * sigma
     high = max(0.0, *pair.numerator.shifts, *pair.denominator.shifts) + _FAR * sigma
-    width = step * variance / (pair.numerator.reach + pair.denominator.reach)
-    count = min(max(math.ceil((high - low) / width), 400), 400_000)
+    # How steep the loss really is: at a low rate far less than shifts over variance.
+    pilot = _mixture_loss(pair, np.linspace(low, high, _PILOT + 1))
+    steepest = _PILOT * float(np.abs(np.diff(pilot)).max())
+    count = min(max(math.ceil(steepest / step), 400), 400_000)
     edges = np.linspace(low, high, count + 1)
-    loss = pair.numerator.log_ratio(edges, variance) - pair.denominator.log_ratio(edges, variance)
+    loss = _mixture_loss(pair, edges)
     p = _mixture_mass(pair.numerator.weights, pair.numerator.shifts, edges, sigma)
     q = _mixture_mass(pair.denominator.weights, pair.denominator.shifts, edges, sigma)
     low_loss, high_loss = np.minimum(loss[:-1], loss[1:]), np.maximum(loss[:-1], loss[1:])
     return _close_ends(Cells(p, q, low_loss, high_loss))
+
+
+def _mixture_loss(pair: MixturePair, x: Floats) -> Floats:
+    variance = pair.sigma**2
+    return pair.numerator.log_ratio(x, variance) - pair.denominator.log_ratio(x, variance)
 
 
 def _close_ends(cells: Cells) -> Cells:

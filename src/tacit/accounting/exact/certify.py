@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tacit.accounting.exact.pairs import Decomposition, Direction
 
 _DEFAULT = Resolution()
-_QUICK = Resolution(relative_error=1e-5)
+_QUICK = Resolution(relative_error=1e-5, lower_end=False)
 # The largest loss of a lattice is a product and a sum: its own rounding must not lower a bound.
 _ROUND_UP = 1.0 + 2.0**-50
 

@@ -96,7 +96,8 @@ def _reach(
             if log_tail <= goal:
                 cut = resolution.contour_reach * candidate
                 return transforms, cut, _log_tail(transforms, cut, -math.inf)
-        highest *= min(2.0, 1.1 * math.sqrt((resolution.digits + 9.0) / max(1.0, -log_tail)))
+        farther = 1.1 * math.sqrt((resolution.digits + 9.0) / max(1.0, -log_tail))
+        highest *= min(2.0, max(1.25, farther))  # on and on, even where the goal is lower still
         nodes = highest * period / (2.0 * math.pi)
         largest = max(transform.size for transform, _ in transforms)
         if nodes > resolution.most_nodes or nodes * largest > resolution.most_work:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from tacit.accounting.exact.transforms import Floats
 
 _SLACK = 1e-11  # relative error of cells' masses, many times over
+_MOST_INDEX = 2.0**50  # of a lattice point: beyond, floating-point numbers pass some over
 _MASS_ERROR = 64.0 * 2.0**-53
 
 
@@ -61,16 +62,16 @@ def grid_up(cells: Cells, spacing: float) -> Gridded:
 
 def _split_onto_lattice(losses: Floats, masses: Floats, spacing: float) -> LatticeLoss:
     """Each loss to its two neighbours, P's and Q's masses kept (Q's is mass·exp(-loss))."""
-    index = np.floor(losses / spacing)
+    index = _below(losses, spacing)
     rise = losses - index * spacing
     share = np.expm1(-rise) / math.expm1(-spacing) + _SLACK
     # On a lattice point up to rounding: leave it there, rounded up.
     share = np.where(rise < 1e-12 * spacing, 0.0, np.minimum(share, 1.0))
-    index = index.astype(np.int64)
-    first = int(index.min())
-    size = int(index.max()) - first + 2
-    placed = _sums(index - first, masses * (1.0 - share), size)
-    placed += _sums(index + 1 - first, masses * share, size)
+    place = index.astype(np.int64)
+    first = int(place.min())
+    size = int(place.max()) - first + 2
+    placed = _sums(place - first, masses * (1.0 - share), size)
+    placed += _sums(place + 1 - first, masses * share, size)
     offset = 1e-12 * spacing
     return LatticeLoss(offset, spacing, first, placed, mass_error=_MASS_ERROR)
 
@@ -82,7 +83,7 @@ def grid_down(cells: Cells, spacing: float) -> Gridded:
     if not keep.any():
         raise OutOfRange
     p, q, low = cells.p[keep], cells.q[keep], cells.low[keep]
-    index = np.floor(low / spacing).astype(np.int64)
+    index = _below(low, spacing).astype(np.int64)
     first = int(index.min())
     size = int(index.max()) - first + 1
     p, q = _sums(index - first, p, size), _sums(index - first, q, size)
@@ -98,6 +99,14 @@ def grid_down(cells: Cells, spacing: float) -> Gridded:
     )
 
 
+def _below(losses: Floats, spacing: float) -> Floats:
+    """The indices of the lattice points next below."""
+    if float(np.abs(losses).max()) > _MOST_INDEX * spacing:
+        raise OutOfRange
+    index: Floats = np.floor(losses / spacing)
+    return index
+
+
 def _sums(index: NDArray[np.int64], masses: Floats, size: int) -> Floats:
     """The total mass at each index."""
     return np.bincount(index, masses, minlength=size).astype(np.float64)
@@ -107,8 +116,10 @@ def _best_offset(loss: Floats, mass: Floats, spacing: float) -> float:
     """The offset of the lattice at which lowering costs least."""
     phase = loss % spacing
     order = np.argsort(phase)
-    share = np.cumsum(mass[order]) / mass.sum()
+    phase, share = phase[order], np.cumsum(mass[order]) / mass.sum()
     picks = np.searchsorted(share, np.geomspace(1e-9, 0.9, 65))
-    candidates = phase[order][np.minimum(picks, len(phase) - 1)]
-    cost = [float(mass @ ((phase - candidate) % spacing)) for candidate in candidates]
+    candidates = phase[np.minimum(picks, len(phase) - 1)]
+    # Lowering costs Σ mass·(phase - offset), and a whole spacing for each phase below the offset.
+    below = np.concatenate([[0.0], share])[np.searchsorted(phase, candidates)]
+    cost = spacing * below - candidates
     return float(candidates[int(np.argmin(cost))]) - 1e-12 * spacing

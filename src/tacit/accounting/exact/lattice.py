@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from tacit.accounting.exact.lattice_loss import LatticeLoss
     from tacit.accounting.exact.resolution import Resolution
     from tacit.accounting.exact.saddle import Aim, Search
-    from tacit.accounting.exact.transforms import Floats
+    from tacit.accounting.exact.transforms import Complexes, Floats
 
 LatticeComposition = tuple[tuple["LatticeLoss", int], ...]
 
@@ -44,19 +45,28 @@ class LatticeSum:
     errors: ErrorTerms
     aliases: Aliases
 
+    @cached_property
+    def _kernels(self) -> tuple[Complexes, Complexes]:
+        """The weighted values over 1 - e^{-zs}, and over 1 - e^{-(z+1)s}."""
+        z, weighted = self.spectrum.tilts, self.weights * self.spectrum.values
+        return (
+            weighted / -np.expm1(-z * self.spacing),
+            weighted / -np.expm1(-(z + 1.0) * self.spacing),
+        )
+
     def enclose(self, epsilon: float) -> Enclosure:
         """δ(ε) with its errors."""
         spectrum, z = self.spectrum, self.spectrum.tilts
         # A lattice point that rounding puts on the wrong side of ε adds or omits next to nothing:
         # its term (1 - exp(ε - l)) is 0 there.
         rest = (self.offset - epsilon) % self.spacing
-        first = np.exp(-z * rest) / -np.expm1(-z * self.spacing)
-        second = np.exp(-(z + 1.0) * rest) / -np.expm1(-(z + 1.0) * self.spacing)
-        turned = self.weights * spectrum.values
-        with np.errstate(invalid="ignore"):  # at an ε beyond all range, where the bracket is open
-            turned = turned * np.exp(1j * ((spectrum.centre - epsilon) * spectrum.frequencies))
-        value = float((turned @ (first - second)).real)
-        slope = -float((turned @ second).real)
+        first, second = self._kernels
+        with np.errstate(all="ignore"):  # at an ε beyond all range, where the bracket is open
+            turn = np.exp(-z * rest + 1j * ((spectrum.centre - epsilon) * spectrum.frequencies))
+        # Sums, not dot products: those are handed out to threads, and wait where cores are busy.
+        lower = float((turn * first).real.sum())
+        higher = math.exp(-rest) * float((turn * second).real.sum())
+        value, slope = lower - higher, -higher
         period = len(self.weights) * 2 * self.spacing  # half of the nodes are kept
         aliasing = self.aliases.bound(epsilon, period - 2 * self.spacing)
         return spectrum.enclose(epsilon, value, slope, self.errors, aliasing)

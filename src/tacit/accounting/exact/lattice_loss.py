@@ -74,13 +74,16 @@ class LatticeLoss:
 
     def moments(self, tilt: float) -> tuple[float, float, float]:
         """Ln M and its first two derivatives at a real tilt."""
+        if math.isinf(tilt * max(-float(self.losses[0]), float(self.losses[-1]))):
+            raise OverflowError("losses beyond floating-point numbers")
         exponent = self.log_masses + tilt * self.losses
         top = float(exponent.max())
         weights = np.exp(exponent - top)
         total = float(weights.sum())
-        mean = float(weights @ self.losses) / total
+        # Sums, not dot products: those are handed out to threads, and wait where cores are busy.
+        mean = float((weights * self.losses).sum()) / total
         spread = self.losses - mean
-        return top + math.log(total), mean, float(weights @ (spread * spread)) / total
+        return top + math.log(total), mean, float((weights * (spread * spread)).sum()) / total
 
     def log_mgf_bound(self, tilt: float) -> float:
         """Ln M, rounded up."""
@@ -157,7 +160,7 @@ class TiltedLattice:
     def _conditioning(self) -> float:
         """Σ of the tilted masses' relative rounding errors."""
         sizes = 1.0 + np.abs(self.tilt * self.loss.losses) + abs(self.log_mgf)
-        return self.loss.mass_error + _SAFETY * float(self.mass @ sizes)
+        return self.loss.mass_error + _SAFETY * float((self.mass * sizes).sum())
 
     @property
     def log_mgf_error(self) -> NodeErrors:
@@ -200,7 +203,7 @@ class TiltedLattice:
 
     def ratio_error(self, frequencies: Floats) -> NodeErrors:
         """Bounds on the error of ``ratio``."""
-        reach = float(self.mass @ np.abs(self.loss.losses)) + abs(self.centre)
+        reach = float((self.mass * np.abs(self.loss.losses)).sum()) + abs(self.centre)
         sums = 2.0 * math.log2(len(self.mass) + len(frequencies) + 2.0) + len(self.mass)
         rounding = self._conditioning + _SAFETY * (4.0 + sums + reach * frequencies)
         return NodeErrors(truncation=2.0 * self._truncation, rounding=rounding)

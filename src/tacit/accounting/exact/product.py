@@ -45,12 +45,12 @@ class Product:
         if largest < _SMALL:
             # exp(x) - 1 ≤ x·(1 + x) for 0 ≤ x ≤ 1, and so for the sum of the causes.
             sizes = (1.0 + largest) * weights * np.exp(self.log_modulus)
-            return ErrorTerms(*(float(sizes @ self.causes[name]) for name in _CAUSES))
+            return ErrorTerms(*(float((sizes * self.causes[name]).sum()) for name in _CAUSES))
         parts = np.stack([self.causes[name] for name in _CAUSES])
         alone = self._changes(parts)
         together = self._changes(total) - alone.sum(axis=0)
         alone[parts.argmax(axis=0), np.arange(len(total))] += np.maximum(together, 0.0)
-        return ErrorTerms(*(alone @ weights).tolist())
+        return ErrorTerms(*(alone * weights).sum(axis=1).tolist())
 
     def _changes(self, exponents: Floats) -> Floats:
         """|Φ|·(exp(exponents) - 1), however small |Φ| and however large the exponents."""

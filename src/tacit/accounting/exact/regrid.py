@@ -13,7 +13,7 @@ from tacit.accounting.exact.aliasing import bound_aliases
 from tacit.accounting.exact.bracket import Bracket
 from tacit.accounting.exact.closed_form import LaplaceLoss
 from tacit.accounting.exact.enclosure import invert
-from tacit.accounting.exact.grid import Gridded, grid_down, grid_up
+from tacit.accounting.exact.grid import Gridded, OutOfRange, grid_down, grid_up
 from tacit.accounting.exact.lattice import lay_lattice
 from tacit.accounting.exact.reach import lay_within_reach
 from tacit.accounting.exact.saddle import Search
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from tacit.accounting.exact.saddle import Aim
     from tacit.accounting.exact.transforms import Floats
 
+    Cut = tuple[tuple[Cells, int], ...]
     Move = Callable[[Cells, float], Gridded]
 
-_NODES = 2**17  # of the lattice, about: more would narrow the bracket
 _FINER = 3.0  # cells are this much finer than the lattice
 _PILOT_STEP = 0.01
 _PILOT_RETREAT = 0.9
@@ -39,11 +39,14 @@ _PILOT_RETREAT = 0.9
 def epsilon_on_grid(direction: Direction, delta: float, resolution: Resolution) -> Bracket:
     """Certified ends of ε(δ); the upper one is infinite if the lattice would be too large."""
     spacing = _spacing(direction, lambda search: search.for_delta(delta), resolution)
-    ends = []
-    for move in (grid_down, grid_up):
-        composition, infinite = _gridded(direction, spacing, move)
-        ends.append(_epsilon(composition, delta - infinite, resolution))
-    return Bracket(ends[0].lower, min(ends[1].upper, _most(direction)), "grid")
+    cut = _cut(direction, spacing)
+    lower = 0.0
+    if resolution.lower_end:
+        composition, infinite = _gridded(cut, spacing, grid_down)
+        lower = _epsilon(composition, delta - infinite, resolution).lower
+    composition, infinite = _gridded(cut, spacing, grid_up)
+    upper = _epsilon(composition, delta - infinite, resolution).upper
+    return Bracket(lower, min(upper, _most(direction)), "grid")
 
 
 def _most(direction: Direction) -> float:
@@ -75,11 +78,13 @@ def _epsilon(composition: LatticeComposition, delta: float, resolution: Resoluti
 def delta_on_grid(direction: Direction, epsilon: float, resolution: Resolution) -> Bracket:
     """Certified ends of δ(ε); the upper one is 1 if the lattice would be too large."""
     spacing = _spacing(direction, lambda search: search.for_epsilon(epsilon), resolution)
-    ends = []
-    for move in (grid_down, grid_up):
-        composition, infinite = _gridded(direction, spacing, move)
-        ends.append(_delta(composition, epsilon, infinite, resolution))
-    return Bracket(ends[0].lower, ends[1].upper, "grid")
+    cut = _cut(direction, spacing)
+    lower = 0.0
+    if resolution.lower_end:
+        composition, infinite = _gridded(cut, spacing, grid_down)
+        lower = _delta(composition, epsilon, infinite, resolution).lower
+    composition, infinite = _gridded(cut, spacing, grid_up)
+    return Bracket(lower, _delta(composition, epsilon, infinite, resolution).upper, "grid")
 
 
 def _delta(
@@ -93,9 +98,14 @@ def _delta(
     return Bracket(0.0, 1.0, "grid")
 
 
-def _gridded(direction: Direction, spacing: float, move: Move) -> tuple[LatticeComposition, float]:
+def _cut(direction: Direction, spacing: float) -> Cut:
+    """Cells fine enough for a lattice of that spacing."""
+    return tuple((pair.cells(spacing / _FINER), count) for pair, count in direction)
+
+
+def _gridded(cut: Cut, spacing: float, move: Move) -> tuple[LatticeComposition, float]:
     """All pairs on one lattice, and the probability of an infinite loss."""
-    gridded = [(move(pair.cells(spacing / _FINER), spacing), n) for pair, n in direction]
+    gridded = [(move(cells, spacing), count) for cells, count in cut]
     survival = math.fsum(
         count * math.log1p(-one.infinite) if one.infinite < 1.0 else -math.inf
         for one, count in gridded
@@ -106,7 +116,7 @@ def _gridded(direction: Direction, spacing: float, move: Move) -> tuple[LatticeC
 def _spacing(
     direction: Direction, take_aim: Callable[[Search], Aim], resolution: Resolution
 ) -> float:
-    """A spacing at which the lattice has about ``_NODES`` points.
+    """A spacing at which the lattice has about ``lattice_nodes`` points.
 
     A pilot on coarse cells says how long the period must be. Laplace losses end in two atoms, which
     a spacing that divides their distance leaves where they are.
@@ -114,7 +124,9 @@ def _spacing(
     pilot = Search(tuple((_Pilot(pair.cells(_PILOT_STEP)), count) for pair, count in direction))
     aim = pilot.retreat(take_aim(pilot), _PILOT_RETREAT)
     aliases = bound_aliases(pilot, aim, resolution.digits)
-    spacing = max(aliases.period(aim, resolution.digits), _widest(direction)) / _NODES
+    spacing = (
+        max(aliases.period(aim, resolution.digits), _widest(direction)) / resolution.lattice_nodes
+    )
     for pair, _ in direction:
         if isinstance(pair.loss, LaplaceLoss):
             return pair.loss.distance / math.ceil(pair.loss.distance / spacing)
@@ -131,6 +143,8 @@ class _Pilot:
     def _masses(self) -> tuple[Floats, Floats]:
         cells = self.cells
         finite = np.isfinite(cells.low) & np.isfinite(cells.high) & (cells.p > 0.0)
+        if not finite.any():
+            raise OutOfRange
         return np.log(cells.p[finite]), 0.5 * (cells.low[finite] + cells.high[finite])
 
     @property
@@ -142,6 +156,8 @@ class _Pilot:
 
     def moments(self, tilt: float) -> tuple[float, float, float]:
         log_mass, loss = self._masses
+        if math.isinf(tilt * float(np.abs(loss).max())):
+            raise OutOfRange
         exponent = log_mass + tilt * loss
         top = float(exponent.max())
         weights = np.exp(exponent - top)

@@ -37,6 +37,10 @@ class Resolution:
     """Nodes in u past which a sum gives up."""
     most_work: float = 3e7
     """Nodes in x times nodes in u past which the contour gives up."""
+    lattice_nodes: int = 2**16
+    """Points, about, of the lattice onto which cells are moved: more narrow the bracket."""
+    lower_end: bool = True
+    """Whether the lower end is asked for too, where it takes a sum of its own."""
 
     @property
     def digits(self) -> float:

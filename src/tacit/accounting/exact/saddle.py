@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from tacit.accounting.exact.transforms import RealLine, RealLoss
 
-_LEAST_TILT, _MOST_TILT = 1e-9, 1e7
+_LEAST_TILT, _MOST_TILT = 1e-9, 1e13
 _AHEAD = 3.0
 _CLIFF = 1e-6  # how near to a cliff, in ln z, the search ends
 

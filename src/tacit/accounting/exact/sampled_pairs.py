@@ -115,7 +115,11 @@ def _poisson_replace_one(rate: float, inner: Event) -> Part | None:
 
 def _amplified(epsilon: float, delta: float, rate: float) -> Part | None:
     """ln(1 + q(e^ε - 1)) and qδ (Balle, Barthe & Gaboardi 2018): valid, not attained."""
-    pair = black_box(math.log1p(rate * math.expm1(epsilon)), rate * delta)
+    if epsilon < 700.0:
+        loss = math.log1p(rate * math.expm1(epsilon))
+    else:  # beyond the range of exp, where the 1 is lost beside it: rounded up, but not below 0
+        loss = max(0.0, epsilon * (1.0 + 1e-15) + math.log(rate)) if rate > 0.0 else 0.0
+    pair = black_box(loss, rate * delta)
     return None if pair is None else Part(pair, tight=False)
 
 
@@ -135,6 +139,8 @@ def _from_cells(make: Callable[[float], Cells], base: PairLoss) -> PairLoss:
     if not two_outputs or base.infinite > 0.0:
         return PairLoss(make)
     cells = make(1.0)
+    if len(cells.low) != 2 or not np.isfinite(cells.low).all():
+        return PairLoss(make)  # a loss beyond floating-point numbers
     order = np.argsort(cells.low)
     first, last = cells.low[order].tolist()
     return PairLoss(make, LatticeLoss(first, last - first, 0, cells.p[order]))

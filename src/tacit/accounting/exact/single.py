@@ -44,7 +44,7 @@ class LaplaceProfile:
 
     def enclose(self, epsilon: float) -> Enclosure:
         """δ(ε) with its errors."""
-        half = 0.5 * (epsilon - self.distance)
+        half = min(0.5 * (epsilon - self.distance), 0.0)
         value = max(0.0, -math.expm1(half))
         slope = -0.5 * math.exp(half) if half < 0.0 else 0.0
         rounding = 8.0 * 2.0**-53 * (value + abs(epsilon) + self.distance)

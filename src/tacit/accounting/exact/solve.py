@@ -126,6 +126,9 @@ def certainly_at_most(
     room = delta - infinite_mass(direction)
     if _largest_loss(direction) < epsilon:
         return room >= 0.0
+    closed = _closed_form(direction)
+    if closed is not None:
+        return closed.enclose(epsilon).upper <= room
     if room > 0.0 and all(pair.loss is not None for pair, _ in direction):
         composition = _composition(direction)
         search = Search(composition)
@@ -139,7 +142,7 @@ def certainly_at_most(
             # No saddle within reach, as when ε is next to the largest loss: any tilt bounds δ.
             if _chernoff_within_reach(composition, epsilon, tilt) <= math.log(room):
                 return True
-    return delta_bracket(direction, epsilon, resolution, tilt).upper <= delta
+    return delta_on_grid(direction, epsilon, resolution).upper <= delta
 
 
 def _chernoff_within_reach(composition: Composition, epsilon: float, tilt: float) -> float:

@@ -60,9 +60,11 @@ class Spectrum:
         errors = self.product.errors(kernel * (1.0 + min(self.scale_errors.above, 1e100)))
         sizes = kernel * np.exp(self.product.log_modulus)
         sum_and_powers = len(sizes) + 8.0 + self.product.work
-        rounding = 4.0 * self.unit_roundoff * float(sizes @ sum_and_powers)
+        rounding = 4.0 * self.unit_roundoff * float((sizes * sum_and_powers).sum())
         rounding += errors.rounding
-        return replace(errors, rounding=rounding, tail=tail, phases=float(sizes @ self.frequencies))
+        return replace(
+            errors, rounding=rounding, tail=tail, phases=float((sizes * self.frequencies).sum())
+        )
 
     def enclose(
         self, epsilon: float, value: float, slope: float, errors: ErrorTerms, aliasing: float

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tacit.accounting.exact.transforms import Complexes, Floats
 
 _SAFETY = 4.0  # what the first-order rounding model below is multiplied by
+_DECAY_DIGITS = 80.0  # -ln of the error of a modulus off the real line: a step may fall that far
 _NEGLIGIBLE = 1e-20  # tilted mass that is left out of the sums over u, and charged as truncation
 
 
@@ -88,15 +89,24 @@ class TiltedMixture:
         best = frequency * slope / (1.0 + (frequency * slope * sigma) ** 2)
         angles = [min(best, widest)]
         if thorough:
-            angles += [min(3.0 * best, widest), 0.6 * widest]
+            # Few steps: each must fall far, and does at the angle of a Gaussian loss of that slope.
+            angles += [min(3.0 * best, widest), 0.6 * widest, min(frequency * slope, widest)]
         return min(0.0, *(self._log_decay_at(frequency, angle) for angle in angles))
 
     def _log_decay_at(self, frequency: float, angle: float) -> float:
-        log_modulus, damping = self.nodes.off_axis(self.tilt, angle)
+        nodes, truncation = self._off_axis
+        log_modulus, damping = nodes.off_axis(self.tilt, angle)
         exponent = log_modulus - self.log_mgf - frequency * damping
-        total = float(np.exp(np.minimum(exponent, 700.0)).sum())
-        error = self.nodes.off_axis_error(self.tilt, angle, self.truncation)
+        total = float(np.exp(np.minimum(exponent, 600.0)).sum())
+        error = nodes.off_axis_error(self.tilt, angle, truncation)
         return math.log(total * (1.0 + 1e-10) + error)
+
+    @cached_property
+    def _off_axis(self) -> tuple[Nodes, float]:
+        """Nodes for a modulus, which turns no phases and needs fewer, and the mass beyond them."""
+        pair, nodes = self.nodes.pair, self.nodes
+        few = nodes.thinned(max(1, int(pair.step(self.tilt, 0.0, _DECAY_DIGITS) / nodes.step)))
+        return few, few.truncation_error(self.tilt) * math.exp(min(-self.log_mgf, 700.0))
 
     @cached_property
     def _mean_slope(self) -> float:

@@ -1,0 +1,67 @@
+"""The privacy curve where its ε is beyond the range of exp or infinite, and of a Rényi curve."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from tacit.accounting import (
+    ApproxDp,
+    Gaussian,
+    Laplace,
+    PrivacyCurve,
+    PureDp,
+    RenyiCurve,
+    ZeroConcentrated,
+    gaussian_profile,
+)
+from tacit.accounting.accountants import advanced, basic
+
+
+@pytest.mark.parametrize("sigma", [2.0, 0.02, 1e-3, 1e-6])
+def test_the_mu_of_a_gaussian_is_its_own_however_loud(sigma: float) -> None:
+    fit = PrivacyCurve(Gaussian(sigma)).mu()
+    assert 1.0 <= fit.mu * sigma < 1.03
+    assert 0.0 <= fit.regret < 1e-3
+
+
+@pytest.mark.parametrize("event", [PureDp(800.0), PureDp(1e4), ApproxDp(1e4, 1e-12), Laplace(1e-3)])
+def test_the_gaussian_covers_a_loud_curve(event: PureDp | ApproxDp | Laplace) -> None:
+    curve = PrivacyCurve(event)
+    fit = curve.mu()
+    assert math.isfinite(fit.mu)
+    last = curve.epsilon(1e-10)
+    for place in (0.0, 0.3 * last, 0.7 * last, 0.999 * last):
+        assert gaussian_profile.delta(fit.mu, place) >= curve.delta(place) - 1e-12
+
+
+@pytest.mark.parametrize("event", [PureDp(1.0), Laplace(2.0)])
+def test_the_gaussian_covers_the_curve_between_the_points(event: PureDp | Laplace) -> None:
+    curve = PrivacyCurve(event)
+    fit = curve.mu()
+    for place in (0.0, 0.123, 0.31, 0.47, 0.499):
+        assert gaussian_profile.delta(fit.mu, place) >= curve.delta(place) * (1.0 - 1e-12)
+
+
+def test_no_gaussian_covers_failures() -> None:
+    curve = PrivacyCurve(ApproxDp(1.0, 1e-5))
+    fit = curve.mu(1e-10)
+    assert fit.mu == math.inf
+    # Against a Gaussian that hides nothing: (1 - δ(ε))/(1 + e^ε), largest at 0 here.
+    assert fit.regret == pytest.approx(0.5 * (1.0 - curve.delta(0.0)), rel=1e-9)
+    assert math.isfinite(curve.mu(1e-4).mu)
+
+
+def test_one_renyi_curve_is_converted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Composition theorems convert the same curve, many times over: they are not asked."""
+    for accountant in (advanced, basic):
+        for question in ("epsilon", "delta"):
+            monkeypatch.setattr(accountant, question, _not_asked)
+    curve = PrivacyCurve(RenyiCurve((2.0, 4.0, 8.0, 16.0, 32.0), (0.1, 0.2, 0.4, 0.8, 1.6)))
+    assert curve.tradeoff(0.1) == pytest.approx(0.8107643, abs=1e-6)
+    assert PrivacyCurve(ZeroConcentrated(0.5)).epsilon(1e-5) == pytest.approx(4.728387, abs=1e-6)
+
+
+def _not_asked(*_: object) -> float:
+    raise AssertionError("a composition theorem was asked about a single curve")
