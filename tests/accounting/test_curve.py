@@ -8,11 +8,13 @@ import pytest
 
 from tacit.accounting import (
     ApproxDp,
+    Event,
     Gaussian,
     Laplace,
     PrivacyCurve,
     PureDp,
     RenyiCurve,
+    Repeated,
     ZeroConcentrated,
     gaussian_profile,
 )
@@ -65,3 +67,19 @@ def test_one_renyi_curve_is_converted_once(monkeypatch: pytest.MonkeyPatch) -> N
 
 def _not_asked(*_: object) -> float:
     raise AssertionError("a composition theorem was asked about a single curve")
+
+
+@pytest.mark.parametrize(
+    ("event", "epsilon", "truth"),
+    [
+        (PureDp(1.0), 1.0, 0.0),
+        (PureDp(0.5), 0.5, 0.0),
+        (Repeated(PureDp(0.1), 10), 1.0, 0.0),
+        (ApproxDp(1.0, 1e-6), 1.0, 1e-6),
+    ],
+)
+def test_delta_is_sharp_where_epsilon_is_the_largest_loss(
+    event: Event, epsilon: float, truth: float
+) -> None:
+    found = PrivacyCurve(event).delta(epsilon)
+    assert truth <= found <= truth + 1e-7

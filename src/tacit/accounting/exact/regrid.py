@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 _FINER = 3.0  # cells are this much finer than the lattice
 _PILOT_STEP = 0.01
 _PILOT_RETREAT = 0.9
+_GRID_TILT = 1e7  # at ε on the largest loss no tilt is the best: a larger one coarsens the lattice
 
 
 def epsilon_on_grid(direction: Direction, delta: float, resolution: Resolution) -> Bracket:
@@ -67,7 +68,7 @@ def _range(cells: Cells) -> float:
 def _epsilon(composition: LatticeComposition, delta: float, resolution: Resolution) -> Bracket:
     if delta <= 0.0:
         return Bracket(0.0, math.inf, "grid")
-    search = Search(composition)
+    search = Search(composition, _GRID_TILT)
     aim = search.for_delta(delta)
     for profile, nearer in lay_within_reach(lay_lattice, composition, search, aim, resolution):
         found = invert(profile, delta, max(0.0, aim.epsilon))
@@ -90,7 +91,7 @@ def delta_on_grid(direction: Direction, epsilon: float, resolution: Resolution) 
 def _delta(
     composition: LatticeComposition, epsilon: float, infinite: float, resolution: Resolution
 ) -> Bracket:
-    search = Search(composition)
+    search = Search(composition, _GRID_TILT)
     aim = search.for_epsilon(epsilon)
     for profile, _ in lay_within_reach(lay_lattice, composition, search, aim, resolution):
         found = profile.enclose(epsilon)
@@ -121,7 +122,9 @@ def _spacing(
     A pilot on coarse cells says how long the period must be. Laplace losses end in two atoms, which
     a spacing that divides their distance leaves where they are.
     """
-    pilot = Search(tuple((_Pilot(pair.cells(_PILOT_STEP)), count) for pair, count in direction))
+    pilot = Search(
+        tuple((_Pilot(pair.cells(_PILOT_STEP)), count) for pair, count in direction), _GRID_TILT
+    )
     aim = pilot.retreat(take_aim(pilot), _PILOT_RETREAT)
     aliases = bound_aliases(pilot, aim, resolution.digits)
     spacing = (

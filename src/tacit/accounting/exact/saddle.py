@@ -57,10 +57,16 @@ class Aim:
 
 
 class Search:
-    """Looks along the real line: ln M of a composition at real tilts, approximately."""
+    """Looks along the real line: ln M of a composition at real tilts, approximately.
 
-    def __init__(self, composition: Sequence[tuple[RealLoss, int]]) -> None:
+    Tilts up to ``most_tilt`` are tried.
+    """
+
+    def __init__(
+        self, composition: Sequence[tuple[RealLoss, int]], most_tilt: float = _MOST_TILT
+    ) -> None:
         self._composition = composition
+        self._most_tilt = most_tilt
         self._reach = 0.0
         self._lines: list[tuple[RealLine, int]] = []
 
@@ -112,7 +118,7 @@ class Search:
         Its slope is about -z²·curvature. Where rare outputs take over, ln M explodes and the
         function falls off a cliff; the iteration then ends on the near side.
         """
-        low, high = math.log(_LEAST_TILT), math.log(_MOST_TILT)
+        low, high = math.log(_LEAST_TILT), math.log(self._most_tilt)
         place = min(max(math.log(guess), low), high)
         # Far enough for the steps to come, and for the tilt that bounds the aliases.
         point = self.at(math.exp(place), reach=_AHEAD * math.exp(place))
