@@ -44,6 +44,18 @@ def test_the_mean_and_the_head_are_charged_together() -> None:
     assert any("learning rate of 300" in note for note in done.notes)
 
 
+def test_the_mean_that_is_kept_has_the_noise_that_is_charged() -> None:
+    data = pictures(channels=1, size=16)
+    given = SMALL | {"clip": 0.1, "lr": 300.0, "epochs": 1}
+    done = recipes.run("mnist-scatter", epsilon=8, settings=given, data=data, progress=False)
+    full = replace(
+        recipes.find("mnist-scatter").settings(8.0), scales="1+2", synthetic=200, keep=60
+    )
+    (rows,) = scattering.features(data, full, CPU).train
+    off = done.model.mean.double() - rows.double().mean((0, 1))  # type: ignore[union-attr, operator]
+    assert 0.5 < float(off.std()) / (20.0 / 400) < 1.6  # of 60 numbers
+
+
 def test_a_cnn_costs_its_plan_alone() -> None:
     data = pictures(channels=3, size=16, train=200, test=100)
     given = {"head": "cnn", "synthetic": 40, "epochs": 2, "lot": 50, "lr": 8.0}

@@ -90,7 +90,7 @@ def get(names: tuple[str, ...], folder: str | None, as_json: bool) -> None:
         raise Refusal("NAME is missing; say which set to get, as: tacit data get mnist")
     sets = [known(name) for name in names]
     _refuse_files(folder, missing=True)
-    with _progress() as progress:
+    with download_progress() as progress:
         found = [(one, get_set(one.name, folder, progress=progress)) for one in sets]
     plain = {"tacit": __version__, "sets": [data_page.plain_set(*pair) for pair in found]}
     _tell(plain, data_page.got_page(found), as_json=as_json)
@@ -138,7 +138,7 @@ def _tell(plain: Mapping[str, object], page: Iterable[RenderableType], *, as_jso
 
 
 @contextmanager
-def _progress() -> Iterator[Progress | None]:
+def download_progress() -> Iterator[Progress | None]:
     """A bar for each file, on standard error where that is a terminal."""
     if not sys.stderr.isatty():
         yield None

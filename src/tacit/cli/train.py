@@ -120,10 +120,10 @@ def _check_folder(request: Request) -> None:
 
 
 def _data(request: Request) -> Split:
-    from tacit.cli.data import _progress
+    from tacit.cli.data import download_progress
     from tacit.data import load
 
-    with _progress() as progress:
+    with download_progress() as progress:
         return load(request.recipe.data, request.data, progress=progress)
 
 
