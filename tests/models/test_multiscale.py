@@ -55,6 +55,19 @@ def test_maps_keep_the_places_of_a_block() -> None:
     assert torch.allclose(features(x)[:, : row.shape[1]], row, atol=1e-6)
 
 
+@pytest.mark.parametrize(("size", "fine"), [(16, 4), (28, 6)])  # 28 pixels have 7 fine places
+def test_places_hold_all_that_finer_maps_have_there(size: int, fine: int) -> None:
+    features, x = MultiScale(size, scales=(2, 3)), images(size=size)
+    found = features.places(x)
+    one, two = features.maps(0, x), features.maps(1, x)
+    assert found.shape == (5, 4 * 81 + 217, fine // 2, fine // 2)
+    for row in range(fine // 2):
+        for column in range(fine // 2):
+            inside = one[:, :, 2 * row : 2 * row + 2, 2 * column : 2 * column + 2].flatten(1)
+            assert torch.equal(found[:, : 4 * 81, row, column], inside)
+    assert torch.equal(found[:, 4 * 81 :], two)
+
+
 def test_it_learns_nothing() -> None:
     assert list(MultiScale(16).parameters()) == []
     assert not MultiScale(16)(images().requires_grad_()).requires_grad

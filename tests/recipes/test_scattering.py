@@ -51,7 +51,7 @@ def test_the_mean_that_is_kept_has_the_noise_that_is_charged() -> None:
     full = replace(
         recipes.find("mnist-scatter").settings(8.0), scales="1+2", synthetic=200, keep=60
     )
-    (rows,) = scattering.features(data, full, CPU).train
+    rows = scattering.features(data, full, CPU).train
     off = done.model.mean.double() - rows.double().mean((0, 1))  # type: ignore[union-attr, operator]
     assert 0.5 < float(off.std()) / (20.0 / 400) < 1.6  # of 60 numbers
 
@@ -78,25 +78,23 @@ def test_an_image_s_features_depend_on_nothing_else(head: str, mirrored: bool) -
         replace(data, train=Examples(images, data.train.labels)), wanted, CPU
     )
     kept = [index for index in range(9) if index != 4]
-    for one, two in zip(found.train, other.train, strict=True):
-        assert one.shape[:2] == (9, 1 + mirrored)
-        assert torch.allclose(one[kept], two[kept], atol=1e-5)
-        assert not torch.allclose(one[4], two[4], atol=1e-2)
-    for one, two in zip(found.test, other.test, strict=True):
-        assert torch.allclose(one, two, atol=1e-6)
+    assert found.train.shape[:2] == (9, 1 + mirrored)
+    assert torch.allclose(found.train[kept], other.train[kept], atol=1e-5)
+    assert not torch.allclose(found.train[4], other.train[4], atol=1e-2)
+    assert torch.allclose(found.test, other.test, atol=1e-6)
 
 
 def test_no_record_adds_more_than_1_to_the_mean() -> None:
     data = pictures(channels=1, size=16, train=30, test=4)
-    (rows,) = scattering.features(data, chosen(mirrored=True), CPU).train
+    rows = scattering.features(data, chosen(mirrored=True), CPU).train
     assert rows.double().mean(1).norm(dim=1).max() <= 1 + scattering.SLACK
 
 
 def test_mirrored_views_are_those_of_the_mirrored_image() -> None:
     data = pictures(channels=1, size=16, train=6, test=4)
     flipped = Examples(np.ascontiguousarray(data.train.inputs[..., ::-1]), data.train.labels)
-    both = scattering.features(data, chosen(mirrored=True), CPU).train[0]
-    turned = scattering.features(replace(data, train=flipped), chosen(mirrored=True), CPU).train[0]
+    both = scattering.features(data, chosen(mirrored=True), CPU).train
+    turned = scattering.features(replace(data, train=flipped), chosen(mirrored=True), CPU).train
     assert torch.allclose(both, turned.flip(1), atol=1e-5)
 
 

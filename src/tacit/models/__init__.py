@@ -1,6 +1,7 @@
 """Networks and fixed features for private learning, none of which looks at data by itself."""
 
 from tacit.models.batching import batched
+from tacit.models.map_cnn import MapCnn
 from tacit.models.multiscale import MultiScale
 from tacit.models.networks import (
     abadi_cnn,
@@ -11,14 +12,13 @@ from tacit.models.networks import (
 )
 from tacit.models.scattering import Scattering2d
 from tacit.models.synthetic import synthetic_images
-from tacit.models.two_scales import TwoScaleCnn
 from tacit.models.whitening import Whitening
 from tacit.models.wide_residual import wide_resnet
 
 __all__ = [
+    "MapCnn",
     "MultiScale",
     "Scattering2d",
-    "TwoScaleCnn",
     "Whitening",
     "abadi_cnn",
     "abadi_mlp",

@@ -84,6 +84,27 @@ class MultiScale(nn.Module):
             found = found.clamp(min=0.0).pow(self.exponent)
         return functional.group_norm(found, self.groups[index])
 
+    @torch.no_grad()
+    def places(self, images: Tensor) -> Tensor:
+        """All blocks at the places of the coarsest: (images, features of a place, height, width).
+
+        A place of a coarse map covers several of a finer one, whose features stand side by side;
+        what is left over at the lower and right edge of a finer map is cut off.
+
+        >>> MultiScale(32, scales=(2, 3)).places(torch.rand(5, 1, 32, 32)).shape
+        torch.Size([5, 541, 4, 4])
+        """
+        found = [self.maps(index, images) for index in range(len(self.blocks))]
+        size = min(maps.shape[-1] for maps in found)
+        folds = [maps.shape[-1] // size for maps in found]
+        return torch.cat(
+            [
+                functional.pixel_unshuffle(maps[..., : size * fold, : size * fold], fold)
+                for maps, fold in zip(found, folds, strict=True)
+            ],
+            dim=1,
+        )
+
 
 def _divisor(number: int, at_most: int) -> int:
     """The largest divisor of ``number`` that is not above ``at_most``.

@@ -1,7 +1,7 @@
 """``tacit train cifar10-scatter --epsilon 3``: a linear model on scattering features.
 
 Scattering at two scales of an image and its mirror image, whitened by synthetic dead leaves and 1/f
-noise (``tacit.recipes.scattering``); ``--head cnn`` trains a CNN on the finer scale instead. Made
+noise (``tacit.recipes.scattering``); ``--head cnn`` trains a CNN on their maps instead. Made
 for a GPU: the whitening alone is an eigenvalue problem with 25,968 unknowns.
 """
 
@@ -28,7 +28,7 @@ def settings(epsilon: float) -> Settings:  # noqa: ARG001 - the same at every ε
 def steps(epsilon: float, head: str) -> Steps:
     """Longer steps where there is less noise."""
     if head == "cnn":
-        return Steps(epochs=60.0, lot=8192, clip=0.1, lr=64.0)
+        return Steps(epochs=100.0, lot=16_384, clip=0.1, lr=64.0)
     return Steps(epochs=40.0, lot=10_000, clip=0.1, lr=650.0 * min(epsilon, 4.0))
 
 
@@ -49,6 +49,7 @@ RECIPE = Recipe(
     ),
     tuning=(
         "features, lot, clip and rate were compared on the last 10,000 training images, held out; "
-        "this choice is not charged"
+        "this choice is not charged; an earlier CNN was judged on the test images once (68.6 %) "
+        "before this one, better on the held-out images, took its place"
     ),
 )

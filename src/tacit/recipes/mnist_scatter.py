@@ -1,7 +1,7 @@
 """``tacit train mnist-scatter --epsilon 2``: a linear model on scattering features of MNIST.
 
 Scattering at two scales, whitened by synthetic strokes and blobs (``tacit.recipes.scattering``);
-``--head cnn`` trains a small CNN on the finer scale instead.
+``--head cnn`` trains a small CNN on their maps instead.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def settings(epsilon: float) -> Settings:  # noqa: ARG001 - the same at every ε
 def steps(epsilon: float, head: str) -> Steps:
     """Longer steps where there is less noise."""
     if head == "cnn":
-        return Steps(epochs=40.0, lot=4096, clip=0.1, lr=32.0)
+        return Steps(epochs=100.0, lot=16_384, clip=0.1, lr=64.0)
     return Steps(epochs=25.0, lot=15_000, clip=0.05, lr=4000.0 * min(epsilon, 2.0))
 
 

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 BIAS = 0.3  # the constant beside features of norm 1
 SLACK = 1e-5  # by which rounding may lift a norm above 1
+MOST_CHANNELS = 512  # of a CNN's maps: the strongest directions
 BLOCK = 4096  # rows of a physical batch, in the sums
 
 
@@ -71,10 +72,10 @@ class Settings:
     """What may be set.
 
     ``epochs``, ``lot``, ``clip`` and ``lr`` are the head's own for this ε where they are left out.
-    Of the linear head: ``scales`` are those of the scattering transform, such as ``2+3``;
-    ``exponent`` and ``groups`` its normalisation; ``whitening`` and ``ridge`` are p and λ, ``keep``
-    the directions that are kept (0: all); ``mean_noise`` is the σ of the noisy mean. Of both:
-    ``mirrored`` adds mirror images, ``synthetic`` is the number of synthetic images.
+    Of both heads: ``scales`` are those of the scattering transform, such as ``2+3``; ``mirrored``
+    adds mirror images, ``synthetic`` is the number of synthetic images. Of the linear head:
+    ``exponent`` and ``groups`` are its normalisation, ``whitening`` and ``ridge`` are p and λ,
+    ``keep`` the directions that are kept (0: all); ``mean_noise`` is the σ of the noisy mean.
     """
 
     head: Literal["linear", "cnn"] = "linear"
@@ -95,13 +96,13 @@ class Settings:
 
 @dataclass(frozen=True, eq=False)
 class Features:
-    """The features of a data set, each (images, views, …): a view is the image or its mirror image.
+    """The features of a data set, (images, views, …): a view is the image or its mirror image.
 
-    A linear head has one kind of them, rows of norm 1; a CNN has two, fine and coarse maps.
+    A linear head has rows of norm 1, a CNN has maps.
     """
 
-    train: tuple[Tensor, ...]
-    test: tuple[Tensor, ...]
+    train: Tensor
+    test: Tensor
 
 
 def train(job: Job, steps: Steps) -> Trained:
@@ -122,14 +123,13 @@ def features(data: Split, chosen: Settings, device: torch.device) -> Features:
     train, test = (np.asarray(part.inputs) for part in (data.train, data.test))
     channels, size = train.shape[1:3]
     public = _synthetic(chosen.synthetic, size, channels)
-    linear = chosen.head == "linear"
-    made = [_rows(public, chosen, device)] if linear else [_maps(public, j, device) for j in (2, 3)]
+    make = (_rows if chosen.head == "linear" else _maps)(public, chosen, device)
 
-    def views(images: NDArray[np.uint8]) -> tuple[Tensor, ...]:
+    def views(images: NDArray[np.uint8]) -> Tensor:
         sides = [images]
         if chosen.mirrored:
             sides.append(np.ascontiguousarray(images[..., ::-1]))
-        return tuple(torch.stack([make(side) for side in sides], dim=1) for make in made)
+        return torch.stack([make(side) for side in sides], dim=1)
 
     return Features(views(train), views(test))
 
@@ -138,10 +138,7 @@ def _rows(
     public: NDArray[np.uint8], chosen: Settings, device: torch.device
 ) -> Callable[[NDArray[np.uint8]], Tensor]:
     """Makes rows of norm 1, at several scales and whitened."""
-    scattering = models.MultiScale(
-        public.shape[2], channels=public.shape[1], exponent=chosen.exponent, groups=chosen.groups,
-        scales=[int(scale) for scale in chosen.scales.split("+")],
-    ).to(device)  # fmt: skip
+    scattering = _scattering(public, chosen, chosen.exponent, chosen.groups).to(device)
     whitening = models.Whitening.of(
         models.batched(scattering, public, device=device),
         power=chosen.whitening, ridge=chosen.ridge, keep=chosen.keep or None,
@@ -161,20 +158,34 @@ def _rows(
 
 
 def _maps(
-    public: NDArray[np.uint8], scale: int, device: torch.device
+    public: NDArray[np.uint8], chosen: Settings, device: torch.device
 ) -> Callable[[NDArray[np.uint8]], Tensor]:
-    """Makes maps of one scale, half whitened over their paths, about 1 large."""
-    scattering = models.MultiScale(
-        public.shape[2], channels=public.shape[1], scales=(scale,), exponent=0.5, groups=31
-    ).to(device)
+    """Makes maps of all scales, whitened over the features of a place, about 1 large."""
+    scattering = _scattering(public, chosen, exponent=0.5, groups=31).to(device)
 
     def maps(images: NDArray[np.uint8]) -> Tensor:
-        return models.batched(lambda pixels: scattering.maps(0, pixels), images, device=device)
+        return models.batched(scattering.places, images, device=device)
 
     rows = maps(public).permute(0, 2, 3, 1).flatten(0, 2)
-    mixing = models.Whitening.of(rows, power=0.5, ridge=1e-4).directions
+    mixing = models.Whitening.of(
+        rows, power=0.75, ridge=1e-4, keep=min(MOST_CHANNELS, rows.shape[1])
+    ).directions
     mixing = mixing / (rows @ mixing.T).square().mean().sqrt()
-    return lambda images: torch.einsum("nchw,dc->ndhw", maps(images), mixing)
+
+    def mixed(images: NDArray[np.uint8]) -> Tensor:
+        blocks = (images[start : start + BLOCK] for start in range(0, len(images), BLOCK))
+        return torch.cat([torch.einsum("nchw,dc->ndhw", maps(part), mixing) for part in blocks])
+
+    return mixed
+
+
+def _scattering(
+    public: NDArray[np.uint8], chosen: Settings, exponent: float, groups: int
+) -> models.MultiScale:
+    return models.MultiScale(
+        public.shape[2], channels=public.shape[1], exponent=exponent, groups=groups,
+        scales=[int(scale) for scale in chosen.scales.split("+")],
+    )  # fmt: skip
 
 
 def _synthetic(count: int, size: int, channels: int) -> NDArray[np.uint8]:
@@ -223,11 +234,10 @@ def _train_linear(job: Job, steps: Steps, found: Features) -> Trained:
         examples=len(data.train), lot_size=min(steps.lot, len(data.train)), epochs=steps.epochs,
         clip=steps.clip, also=(Gaussian(job.settings.mean_noise),),
     )  # fmt: skip
-    (train,), (test,) = found.train, found.test
-    mean = _noisy_mean(job, train)
+    mean = _noisy_mean(job, found.train)
     model = Head(mean, len(data.classes)).to(job.device)
-    ready = Features((centred(train, mean),), (centred(test, mean),))
-    return _fit(job, model, plan, steps, ready, mean_loss, compiled=False)
+    ready = Features(centred(found.train, mean), centred(found.test, mean))
+    return _fit(job, model, plan, steps, ready, mean_loss)
 
 
 def _noisy_mean(job: Job, rows: Tensor) -> Tensor:
@@ -262,21 +272,18 @@ def _train_cnn(job: Job, steps: Steps, found: Features) -> Trained:
     data = job.data
     plan = job.plan(
         examples=len(data.train), lot_size=min(steps.lot, len(data.train)), epochs=steps.epochs,
-        clip=steps.clip, views=found.train[0].shape[1],
+        clip=steps.clip, views=found.train.shape[1],
     )  # fmt: skip
-    fine, coarse = found.train
-    model = models.TwoScaleCnn(
-        fine.shape[2], coarse.shape[2], size=coarse.shape[3], classes=len(data.classes)
-    ).to(job.device)
-    return _fit(job, model, plan, steps, found, random_loss, compiled=None)
+    channels, size = found.train.shape[2:4]
+    model = models.MapCnn(channels, size=size, classes=len(data.classes)).to(job.device)
+    return _fit(job, model, plan, steps, found, random_loss)
 
 
 def random_loss(model: nn.Module, batch: Any) -> Tensor:
     """The cross entropy of a random view; the plan's ``views`` repeats an image for it."""
-    *inputs, y = batch
-    rows = torch.arange(len(y), device=y.device)
-    which = torch.randint(inputs[0].shape[1], (len(y),), device=y.device)
-    return losses.cross_entropy(model(*(one[rows, which] for one in inputs)), y)
+    x, y = batch
+    which = torch.randint(x.shape[1], (len(y),), device=y.device)
+    return losses.cross_entropy(model(x[torch.arange(len(y), device=y.device), which]), y)
 
 
 # ---- both
@@ -284,9 +291,8 @@ def random_loss(model: nn.Module, batch: Any) -> Tensor:
 
 def mean_correct(model: nn.Module, batch: Any) -> Tensor:
     """Where the mean probability over an image's views is largest at its label."""
-    *inputs, y = batch
-    views = range(inputs[0].shape[1])
-    chances = [model(*(one[:, view] for one in inputs)).softmax(-1) for view in views]
+    x, y = batch
+    chances = [model(x[:, view]).softmax(-1) for view in range(x.shape[1])]
     found: Tensor = torch.stack(chances).mean(0).argmax(1) == y
     return found
 
@@ -298,13 +304,11 @@ def _fit(
     steps: Steps,
     found: Features,
     loss: Callable[[nn.Module, Any], Tensor],
-    *,
-    compiled: bool | None,
 ) -> Trained:
     optimizer = torch.optim.SGD(model.parameters(), lr=steps.lr)
 
-    def labelled(inputs: tuple[Tensor, ...], labels: NDArray[np.int64]) -> TensorDataset:
-        return TensorDataset(*inputs, torch.as_tensor(labels, device=inputs[0].device))
+    def labelled(inputs: Tensor, labels: NDArray[np.int64]) -> TensorDataset:
+        return TensorDataset(inputs, torch.as_tensor(labels, device=inputs.device))
 
     return job.fit(
         model, labelled(found.train, job.data.train.labels), plan,
@@ -315,6 +319,6 @@ def _fit(
         scheduler=parts.falling(optimizer, plan.steps, 0.5),
         average=AveragedModel(model),
         average_from=int(plan.steps * 0.8),
-        performance=Performance(compile=compiled),
+        performance=Performance(compile=False),
         notes=(f"the head was trained with a learning rate of {steps.lr:g} at first",),
     )  # fmt: skip
