@@ -47,7 +47,7 @@ RECIPE = Recipe(
     ),
     tuning=(
         "features, lot, clip and rate were compared on the last 10,000 training images, held out; "
-        "the look of the synthetic images was settled beside a few test images; none of this is "
-        "charged"
+        "three constants of the synthetic images were settled by the training images' mean "
+        "brightness and contrast; none of this is charged"
     ),
 )

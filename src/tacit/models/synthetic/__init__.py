@@ -1,9 +1,9 @@
 """Images made from nothing but a seed, for statistics that cost no privacy.
 
 They look a little like handwriting, garments and photographs: enough for the *covariance* of
-wavelet features, which is what they are for. How wide a nib and how strong a pattern is was settled
-by eye, and by mean brightness, beside 144 test images each of MNIST and Fashion-MNIST; training
-images have the same mean brightness to 1.5 %.
+wavelet features, which is what they are for. How wide a nib, how bright a cloth and how coarse its
+grain is was settled by two numbers of the training images of MNIST and Fashion-MNIST, their mean
+brightness and the mean difference of neighbouring pixels (``benchmarks/synthetic_look.py``).
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ def synthetic_images(
             & Huang 2001) or ``"noise"`` with a spectrum that falls like a power of the frequency.
         seed: of NumPy's generator.
 
-    Guarantee: no data is read. What is computed from these images alone costs no privacy; the few
-    constants of the drawing were chosen by a look at public test images, as said above.
+    Guarantee: no data is read. What is computed from these images alone costs no privacy; three
+    constants of the drawing were chosen by means of public data sets, as said above.
 
     >>> images = synthetic_images(4, kind="strokes", seed=1)
     >>> images.shape, images.dtype, int(images.max())

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
+LEVEL = (0.6, 1.0)  # brightness of a cloth
+GRAIN = (0.01, 0.25)  # how much single pixels differ, as a share of it
 KNOTS = 6  # of an outline, from one end to the other
 
 
@@ -55,7 +57,7 @@ def _shoe(random: np.random.Generator, count: int, size: int) -> Floats:
 def _texture(random: np.random.Generator, count: int, size: int) -> Floats:
     """Brightness, shade from side to side, stripes or checks, and a fine grain."""
     down, across = _grid(size)
-    level = random.uniform(0.25, 1.0, (count, 1, 1))
+    level = random.uniform(*LEVEL, (count, 1, 1))
     tilt = random.normal(0, 0.12, (2, count, 1, 1))
     shade = 1 + tilt[0] * down + tilt[1] * across - 0.15 * random.random((count, 1, 1)) * across**2
     angle = random.choice([0, np.pi / 2, 1], (count, 1, 1)) + random.normal(0, 0.1, (count, 1, 1))
@@ -63,7 +65,7 @@ def _texture(random: np.random.Generator, count: int, size: int) -> Floats:
     phase = waves * (np.cos(angle) * down + np.sin(angle) * across)
     depth = random.uniform(0, 0.4, (count, 1, 1)) * (random.random((count, 1, 1)) < 0.4)
     stripes = 1 + depth * np.sin(phase + random.uniform(0, 2 * np.pi, (count, 1, 1)))
-    strength = random.uniform(0.01, 0.1, (count, 1, 1))
+    strength = random.uniform(*GRAIN, (count, 1, 1))
     grain = 1 + strength * random.standard_normal((count, size, size))
     light: Floats = level * shade * stripes * grain
     return light

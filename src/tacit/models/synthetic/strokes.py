@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 CURVES = 4  # at most, an image
 POINTS = 48  # of a curve, at which the pen is set down: closer than its nib is wide
+NIB = (0.024, 0.042)  # widths of the pen, as shares of the image's side
 REACH = 20 / 28  # the drawing's larger side, as a share of the image's
 
 
@@ -59,7 +60,7 @@ def _inked(random: np.random.Generator, points: Floats, lengths: Floats, size: i
 
     A Gaussian is a product of one an axis, so that the picture is a product of two matrices.
     """
-    width = random.uniform(0.024, 0.042, (len(points), 1, 1)).astype(np.float32) * size
+    width = random.uniform(*NIB, (len(points), 1, 1)).astype(np.float32) * size
     pixels = np.arange(size, dtype=np.float32)
     across, down = (
         np.exp(-0.5 * ((points[..., axis, None] - pixels) / width) ** 2) for axis in (0, 1)
