@@ -42,6 +42,6 @@ def test_they_differ_in_brightness_and_texture(images: np.ndarray) -> None:
     inside = [one[core] for one, core in zip(images, cores, strict=True) if core.sum() > 20]
     means = np.array([one.mean() for one in inside])
     grain = np.array([one.std() / one.mean() for one in inside])
-    assert means.std() > 0.12
+    assert means.std() > 0.08  # brightness goes from 0.6 to 1
     assert grain.min() > 0.005
-    assert np.quantile(grain, 0.9) > 2 * np.quantile(grain, 0.3)
+    assert np.quantile(grain, 0.9) > 1.5 * np.quantile(grain, 0.3)
