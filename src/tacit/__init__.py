@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         recipes,
         selection,
         training,
+        transfer,
     )
     from tacit.ledger.ledger import Ledger
     from tacit.statement import Statement
@@ -47,6 +48,7 @@ _ROOMS = (
     "recipes",
     "selection",
     "training",
+    "transfer",
 )
 
 __all__ = [
@@ -67,6 +69,7 @@ __all__ = [
     "recipes",
     "selection",
     "training",
+    "transfer",
 ]
 
 

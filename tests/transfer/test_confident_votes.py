@@ -7,13 +7,14 @@ import math
 import numpy as np
 import pytest
 from scipy.special import log_ndtr
+from scipy.stats import norm
 
 from tacit.accounting import epsilon
 from tacit.errors import InvalidArgument
-from tacit.transfer import Screening, Votes, confident_votes, gaussian_votes
+from tacit.transfer import ConfidentGNMax, Votes, confident_votes, gaussian_votes
 
-MNIST = Screening(threshold=200.0, screening_sigma=150.0, sigma=40.0)
-SVHN = Screening(threshold=300.0, screening_sigma=200.0, sigma=40.0)
+MNIST = ConfidentGNMax(threshold=200.0, screening_sigma=150.0, sigma=40.0)
+SVHN = ConfidentGNMax(threshold=300.0, screening_sigma=200.0, sigma=40.0)
 # tensorflow/privacy, research/pate_2018/ICLR2018/smooth_sensitivity_table.py
 PUBLISHED_ORDERS = np.concatenate(
     [np.arange(2, 100 + 1, 0.5), np.logspace(np.log10(100), np.log10(500), num=100)]
@@ -45,7 +46,7 @@ def test_q_is_of_the_less_likely_outcome():
 
 def test_a_screening_is_gnmax_at_sigma_times_root_two():
     votes = Votes(np.array([[900, 100], [510, 490]]))
-    setting = Screening(threshold=500.0, screening_sigma=50.0, sigma=40.0)
+    setting = ConfidentGNMax(threshold=500.0, screening_sigma=50.0, sigma=40.0)
     found = confident_votes.data_dependent_rdp(votes, setting, [2.0, 16.0])
     log_q = log_ndtr([-8.0, -0.2])
     expected = gaussian_votes.data_dependent_rdp(log_q, 50.0 * math.sqrt(2.0), [2.0, 16.0])
@@ -61,7 +62,7 @@ def bernoulli_divergence(p, q, order):
 
 @pytest.mark.parametrize("largest", [10, 20, 29, 40])
 def test_the_bound_holds_for_the_screening_itself(largest):
-    setting = Screening(threshold=20.0, screening_sigma=4.0, sigma=10.0)
+    setting = ConfidentGNMax(threshold=20.0, screening_sigma=4.0, sigma=10.0)
     votes = Votes(np.array([[largest, 50 - largest]])) if largest > 25 else None
     votes = votes or Votes(np.array([[largest] + [5] * ((50 - largest) // 5)]))
     for order in (1.5, 2.0, 6.0, 12.0):
@@ -120,7 +121,7 @@ def test_data_independent_figures(
     curve = screened * confident_votes.data_independent_rdp(setting, PUBLISHED_ORDERS)
     curve = curve + answered * gaussian_votes.data_independent_rdp(setting.sigma, PUBLISHED_ORDERS)
     assert published_epsilon(curve, delta) == pytest.approx(published, rel=2e-5)
-    run = confident_votes.charge(setting, screened=screened, answered=answered)
+    run = setting.declared(queries=screened, answers=answered)
     assert epsilon(run, delta, "rdp", adjacency) == pytest.approx(rdp, abs=6e-6)
     assert epsilon(run, delta, "gdp", adjacency) == pytest.approx(exact, rel=2e-5)
     assert epsilon(run, delta, "exact", adjacency) == pytest.approx(
@@ -128,23 +129,37 @@ def test_data_independent_figures(
     )
 
 
-def test_a_charge_without_answers_is_the_screening_alone():
-    assert len(confident_votes.charge(MNIST, screened=3, answered=0).events) == 1
-
-
-@pytest.mark.parametrize(("screened", "answered"), [(0, 0), (3, 4), (3, -1), (2.5, 1)])
-def test_charge_refuses_impossible_numbers(screened, answered):
-    with pytest.raises(InvalidArgument, match=r"screened|answered"):
-        confident_votes.charge(MNIST, screened=screened, answered=answered)
-
-
-@pytest.mark.parametrize("name", ["threshold", "screening_sigma", "sigma"])
-def test_settings_are_finite(name):
-    with pytest.raises(InvalidArgument, match=name):
-        Screening(**({"threshold": 1.0, "screening_sigma": 1.0, "sigma": 1.0} | {name: math.inf}))
-
-
 @pytest.mark.parametrize("answered", [np.ones(299, dtype=bool), np.ones(300)])
 def test_answered_marks_each_query(votes, answered):
     with pytest.raises(InvalidArgument, match="300 truth values"):
         confident_votes.data_dependent_cost(votes, MNIST, [2.0], answered)
+
+
+def coin_divergence(lead, other, order):
+    """Of two coins with heads where a normal number is below ``lead`` and below ``other``."""
+    heads, tails = (order * norm.logcdf(s * lead) for s in (1, -1))
+    heads, tails = (
+        one + (1 - order) * norm.logcdf(s * other) for one, s in ((heads, 1), (tails, -1))
+    )
+    return np.logaddexp(heads, tails) / (order - 1)
+
+
+@pytest.mark.parametrize("threshold", [20.0, 20.3, 0.0])
+def test_no_screening_costs_more_than_the_worst_one(threshold):
+    setting = ConfidentGNMax(threshold=threshold, screening_sigma=3.0, sigma=1.0)
+    orders = [1.5, 4.0, 16.0]
+    bound = confident_votes.worst_rdp(setting, orders, 40)
+    assert (bound <= confident_votes.data_independent_rdp(setting, orders)).all()
+    largest = np.zeros(3)
+    for count in range(41):
+        for other in (count - 1, count + 1):
+            lead, moved = ((one - threshold) / 3.0 for one in (count, other))
+            found = [coin_divergence(lead, moved, order) for order in orders]
+            assert (found <= bound * (1 + 1e-7)).all()
+            largest = np.maximum(largest, found)
+    assert bound == pytest.approx(largest, rel=1e-6)
+
+
+def test_a_screening_tells_two_thirds_of_its_gaussian():
+    found = confident_votes.worst_rdp(ConfidentGNMax(), [12.0], 250)
+    assert found[0] / (12.0 / 45000.0) == pytest.approx(2.0 / math.pi, rel=2e-2)

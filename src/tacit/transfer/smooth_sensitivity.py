@@ -2,7 +2,8 @@
 
 The cost Σ f(votes) at one Rényi order is private. It may be told with noise scaled to its smooth
 sensitivity (GNSS; Papernot et al. 2018, Appendix B; Nissim, Raskhodnikova & Smith 2007), which is
-large where the votes are near a place at which f changes fast.
+large where the votes are near a place at which f changes fast. Or a smooth upper bound on the cost
+itself is told, by its logarithm: that is what ``tacit.transfer.sanitised`` does.
 
 Papernot et al. assume that f grows with q (their condition C5) and that its steps do, too (C6), and
 check both numerically. Here both hold by construction. Write q = (m-1)·Φc(z). Any upper bound on q
@@ -13,7 +14,12 @@ all steps in it (so C6 is not needed).
 Why the steps suffice. One vote that moves changes each gap, in order of size, by at most 2, also
 where the first class changes. p ↦ Φc(Φc⁻¹(p) - w) is concave, so that by Jensen z moves by at most
 w = √2/σ (their B_U and B_L). Within d votes q is at most what moving d votes from the first class
-to the second makes of it (Φc is convex), and at least Σ Φc((Δ_j + 2d)/(√2·σ)).
+to the second makes of it (Φc is convex), and at least Σ Φc((Δ_j + 2d)/(√2·σ)). The first is the
+largest q of all votes within d, and those lie within d + 1 of each neighbour: what is computed at d
+from it is never more than at d + 1 from a neighbour's votes, as a smooth bound needs.
+
+Ties on the grid of the noise count as lost: each lead is one ``noise.STEP`` less then, which moves
+z by 40 steps in units of a cell. Rounding z down by more than that covers it.
 
 Everything here but ``release_rdp`` is computed from the votes and is itself private.
 """
@@ -30,17 +36,22 @@ from scipy.special import log_ndtr, logsumexp, ndtri_exp
 from tacit._validation import positive, whole
 from tacit.errors import InvalidArgument
 from tacit.transfer.gaussian_votes import data_dependent_rdp
+from tacit.transfer.ranges import largest_between, range_maxima
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import ArrayLike, NDArray
 
     from tacit.transfer.votes import Votes
 
     Array = NDArray[np.float64]
     Cells = NDArray[np.int64]
+    Gaps = NDArray[np.int64]
 
-_FINE = 128  # cells of the grid in the way that one record can move z
+_FINE = 80  # cells of the grid in the way that one record can move z
 _REACH = _FINE + 1  # one more for rounding
+_DOWN = 1e-5  # of a cell: more than _FINE/2 steps of the noise's grid, and than float64's rounding
 _ROWS = 32  # of queries at a time
 
 
@@ -68,13 +79,27 @@ class Staircase:
     def cells(self, log_q: Array) -> Cells:
         """In which cell each q lies; rounding is towards larger q, so larger cost."""
         z = -ndtri_exp(np.minimum(log_q - math.log(self.classes - 1), math.log(0.5)))
-        cell = np.floor(z * _FINE * self.sigma / math.sqrt(2.0) - 1e-6)
+        cell = np.floor(z * _FINE * self.sigma / math.sqrt(2.0) - _DOWN)
         result: Cells = np.clip(cell, 0, len(self.costs) - 1).astype(np.int64)
         return result
 
 
-def staircase(*, sigma: float, order: float, teachers: int, classes: int) -> Staircase:
+def staircase(
+    *,
+    sigma: float,
+    order: float,
+    teachers: int,
+    classes: int,
+    rdp: Callable[[Array, float, list[float]], Array] = data_dependent_rdp,
+) -> Staircase:
     """The cost of GNMax at one order, for every possible vote.
+
+    Args:
+        sigma: Of GNMax.
+        order: The Rényi order.
+        teachers: How many vote.
+        classes: How many there are to choose from.
+        rdp: The data-dependent theorem: that of ``gaussian_votes``, or of ``likely_outcome``.
 
     Guarantee:
         Each cost is an upper bound on the Rényi divergence of an answer to votes in its cell: the
@@ -88,7 +113,7 @@ def staircase(*, sigma: float, order: float, teachers: int, classes: int) -> Sta
     width = whole("classes", classes, at_least=2)
     z = np.arange(many * _FINE // 2 + 2) * (math.sqrt(2.0) / scale / _FINE)
     log_q = np.minimum(math.log(width - 1) + log_ndtr(-z), math.log1p(-1.0 / width))
-    costs = data_dependent_rdp(log_q, scale, [order])[:, 0]
+    costs = rdp(log_q, scale, [order])[:, 0]
     costs[0] = order / scale**2  # the first cell serves every larger q
     costs = np.minimum.accumulate(costs)
     up = np.concatenate([np.full(_REACH, costs[0]), costs])[: len(costs)]
@@ -113,25 +138,51 @@ def local_sensitivities(
     Each entry is an upper bound, summed over the ``answered`` queries (all, if not given), and no
     more than the next one of a neighbour, as a smooth bound needs.
     """
+    table = range_maxima(stairs.steps)
+
+    def largest(gaps: Gaps) -> Array:
+        return largest_between(table, _first_cells(gaps, stairs), _last_cells(gaps, stairs))
+
+    return _summed(votes, stairs, answered, largest)
+
+
+def largest_costs(votes: Votes, stairs: Staircase, weights: ArrayLike | None = None) -> Array:
+    """The largest sum of f over any votes within d = 0, 1, …, n records. Private.
+
+    An upper bound, over the queries that are marked by ``weights`` (all, if not given; numbers
+    weight them), and no more than the next one of a neighbour.
+    """
+    return _summed(votes, stairs, weights, lambda gaps: stairs.costs[_first_cells(gaps, stairs)])
+
+
+def _summed(
+    votes: Votes,
+    stairs: Staircase,
+    weights: ArrayLike | None,
+    worst: Callable[[Gaps], Array],
+) -> Array:
+    """The sum over queries of what is ``worst`` at each distance (columns), given their gaps."""
     _check(votes, stairs)
-    marked = np.ones(votes.queries, bool) if answered is None else np.asarray(answered)
-    if marked.dtype != np.bool_ or marked.shape != (votes.queries,):
-        raise InvalidArgument(f"answered must be {votes.queries} truth values, one for each query")
-    gaps, times = np.unique(votes.gaps()[marked], axis=0, return_counts=True)
-    table = _range_maxima(stairs.steps)
+    weight = np.ones(votes.queries, bool) if weights is None else np.asarray(weights)
+    if weight.dtype.kind not in "bf" or weight.shape != (votes.queries,):
+        raise InvalidArgument(
+            f"answered must be {votes.queries} truth values (or weights), one for each query"
+        )
+    used = weight > 0
+    gaps, place = np.unique(votes.gaps()[used], axis=0, return_inverse=True)
+    times = np.bincount(place.ravel(), weights=weight[used].astype(np.float64))
     total = np.zeros(stairs.teachers + 1)
     for start in range(0, len(gaps), _ROWS):
         some = slice(start, start + _ROWS)
-        first, last = _reachable(gaps[some], stairs)
-        total += times[some] @ _largest_between(table, first, last)
+        total += times[some] @ worst(gaps[some])
     return total
 
 
 def smooth_sensitivity(local: ArrayLike, smoothness: float) -> float:
-    """max_d e^{-βd}·(local sensitivity at distance d). Private.
+    """max_d e^{-βd}·(local sensitivity at distance d), or of ``largest_costs``. Private.
 
-    Its logarithm moves by at most β = ``smoothness`` when one record changes. The scale of the
-    noise is therefore private, too; who must tell it tells ln S with noise of sensitivity β.
+    Its logarithm moves by at most β = ``smoothness`` when one record changes. A scale of noise that
+    is made from it is therefore private, too.
     """
     values = np.asarray(local, dtype=np.float64)
     decay = np.exp(-positive("smoothness", smoothness) * np.arange(len(values)))
@@ -172,31 +223,18 @@ def _check(votes: Votes, stairs: Staircase) -> None:
         )
 
 
-def _reachable(gaps: NDArray[np.int64], stairs: Staircase) -> tuple[Cells, Cells]:
-    """The first and last cell that votes within each distance (columns) can lie in."""
+def _first_cells(gaps: Gaps, stairs: Staircase) -> Cells:
+    """The first cell that votes within each distance (columns) can lie in."""
     far = np.arange(stairs.teachers + 1)
-    unit = math.sqrt(2.0) * stairs.sigma
     nearer = (gaps[:, np.newaxis, :] - far[:, np.newaxis]).astype(np.float64)
     nearer[:, :, 0] -= far
-    overtaken = nearer[:, :, 0] < 0.0
-    larger = logsumexp(log_ndtr(-np.maximum(nearer, 0.0) / unit), axis=2)
-    apart = gaps[:, np.newaxis, :] + 2.0 * far[:, np.newaxis]
-    smaller = logsumexp(log_ndtr(-apart / unit), axis=2)
-    return np.where(overtaken, 0, stairs.cells(larger)), stairs.cells(smaller)
+    overtaken = nearer[:, :, 0] <= 0.0
+    apart = np.maximum(nearer, 0.0) / (math.sqrt(2.0) * stairs.sigma)
+    return np.where(overtaken, 0, stairs.cells(logsumexp(log_ndtr(-apart), axis=2)))
 
 
-def _range_maxima(values: Array) -> Array:
-    """Row k holds the largest of the 2^k values that begin at each place."""
-    rows = [values]
-    while 2 ** len(rows) <= len(values):
-        half = 2 ** (len(rows) - 1)
-        moved = np.concatenate([rows[-1][half:], np.full(half, -np.inf)])
-        rows.append(np.maximum(rows[-1], moved))
-    return np.stack(rows)
-
-
-def _largest_between(table: Array, first: Cells, last: Cells) -> Array:
-    """The largest value from ``first`` to ``last``: of two overlapping powers of two."""
-    level = np.log2(last - first + 1).astype(np.int64)
-    result: Array = np.maximum(table[level, first], table[level, last + 1 - 2**level])
-    return result
+def _last_cells(gaps: Gaps, stairs: Staircase) -> Cells:
+    """The last cell that votes within each distance (columns) can lie in."""
+    far = np.arange(stairs.teachers + 1)
+    apart = (gaps[:, np.newaxis, :] + 2.0 * far[:, np.newaxis]) / (math.sqrt(2.0) * stairs.sigma)
+    return stairs.cells(logsumexp(log_ndtr(-apart), axis=2))

@@ -1,0 +1,112 @@
+"""A labelling run and the budget that it is charged to: declared whole, granted bit by bit."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, final
+
+from tacit.errors import InvalidArgument, LedgerError, TamperedLedger
+from tacit.randomness import UnsafeSeededStream
+
+if TYPE_CHECKING:
+    from tacit.ledger import Budget, Release, Reservation
+    from tacit.transfer.journal import Journal
+
+
+@final
+class Account:
+    """Grants releases of one run: all that it asks for without a budget, else what is reserved.
+
+    The journal announces first, the ledger grants next, and only then is anything drawn. So a
+    journal never announces less than the ledger granted, and more only by its last announcement:
+    who puts back an older copy of either is found out.
+    """
+
+    def __init__(self, budget: Budget | None, label: str) -> None:
+        self._budget = budget
+        self._label = label
+        self._reservation: Reservation | None = None
+
+    @property
+    def entry(self) -> int | None:
+        """The number of the ledger's entry that holds the charge."""
+        return None if self._reservation is None else self._reservation.number
+
+    def begin(self, release: Release, steps: int, announced: int, last: int, run: Journal) -> None:
+        """Reserves ``release``, or finds the reservation of a run that goes on.
+
+        ``announced`` of its ``steps`` are in the journal, ``last`` of them in its last line.
+        """
+        if self._budget is None:
+            return
+        detail = {"labelling": run.run}
+        found = self._found(detail) if run.kept else None
+        if found is None:
+            if announced:
+                raise TamperedLedger(
+                    f"the budget {self._budget.name!r} has no reservation of this journal: it is "
+                    "another ledger or an older copy; bring the newest one back"
+                )
+            found = self._budget.reserve(release, steps=steps, label=self._label, detail=detail)
+        self._reservation = found
+        if found.granted > announced:
+            raise TamperedLedger(
+                f"the journal announces {announced} releases, of which the ledger granted "
+                f"{found.granted}: it is an older copy; bring the newest one back"
+            )
+        if found.granted < announced - last:
+            raise TamperedLedger(
+                f"the ledger granted {found.granted} of {announced} releases that the journal "
+                "announces: it is an older copy; bring the newest one back"
+            )
+        self.grant(announced - found.granted)
+
+    def grant(self, releases: int) -> None:
+        """Returns when so many more are in the ledger, synced.
+
+        Raises:
+            LedgerError: if that many are not left; nothing may be drawn then.
+        """
+        if self._reservation is None or releases == 0:
+            return
+        granted = self._reservation.lease(releases)
+        if granted < releases:
+            raise LedgerError(
+                f"{self._reservation!r} was ended or used by another run: {granted} of {releases} "
+                "releases were granted"
+            )
+
+    def end(self) -> None:
+        """Grants nothing more; the whole stays charged if anything was granted."""
+        if self._reservation is not None:
+            self._reservation.end()
+
+    def _found(self, detail: dict[str, str]) -> Reservation | None:
+        assert self._budget is not None
+        books = self._budget.ledger.refresh()
+        for known in books.of(self._budget.name):
+            if known.detail == detail:
+                return self._budget.reservation(known.number)
+        return None
+
+
+def check_budget(budget: object) -> None:
+    """Refuses what is no budget."""
+    if budget is None:
+        return
+    from tacit.ledger import Budget  # noqa: PLC0415 - only those who keep a ledger
+
+    if not isinstance(budget, Budget):
+        raise InvalidArgument(
+            "budget must be a budget of a ledger, ledger.open(name, epsilon, delta), "
+            f"got {budget!r}"
+        )
+
+
+def check_terms(budget: object, stream: object) -> None:
+    """Refuses what is no budget, and a budget beside noise that can be drawn again."""
+    check_budget(budget)
+    if budget is not None and isinstance(stream, UnsafeSeededStream):
+        raise InvalidArgument(
+            "stream must be left out with a budget: noise from a seed can be taken off again, so "
+            "nothing can be charged for it"
+        )

@@ -1,0 +1,239 @@
+"""The journal of a labelling run: a file by which no query is asked twice, whatever crashes.
+
+Queries are announced, in a line that is synced, before anything is drawn for them; outcomes follow.
+A query that was announced and has no outcome was in flight when the run was cut off. It may have
+been answered: it is lost, and stays charged. A last line that was torn was never synced: if it
+announced queries they were not asked, and if it was an outcome the query is lost.
+
+The file holds public numbers and what was told. It holds nothing else of the data, not even a
+fingerprint of the votes, which would tell of them: that a resumed run has the same votes is for the
+caller to see to.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Self, final
+
+import numpy as np
+
+from tacit.errors import CheckpointError
+from tacit.transfer import lines
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from types import TracebackType
+
+    from numpy.typing import NDArray
+
+_KIND: Final = "tacit labelling journal 1"
+
+# How far a query got. The last two stay as they are: it was in flight when a run was cut off.
+WAITING, SCREENING, SCREENED_OUT, ANSWERING, TOLD, LOST_SCREENING, LOST_ANSWER = range(7)
+
+
+@final
+@dataclass(slots=True, eq=False)
+class Record:
+    """Where a run stands: how far each query got, what was told, and what was announced last."""
+
+    stages: NDArray[np.int8]
+    labels: NDArray[np.int64]
+    screenings: int = 0
+    answers: int = 0
+    last: tuple[int, int] = (0, 0)  # screenings and answers of the latest announcement
+    ended: bool = False
+
+    @classmethod
+    def of(cls, queries: int) -> Record:
+        """That of a run which has not begun."""
+        return cls(np.zeros(queries, dtype=np.int8), np.full(queries, -1, dtype=np.int64))
+
+    @property
+    def next(self) -> int:
+        """The first query that was never announced; all before it were."""
+        waiting = np.flatnonzero(self.stages == WAITING)
+        return int(waiting[0]) if waiting.size else len(self.stages)
+
+    def take(self, what: str, values: list[int]) -> None:
+        """Enters one line; an impossible one raises ``ValueError``."""
+        match what:
+            case "screen":
+                self._move(values, (WAITING,), SCREENING)
+                self.screenings, self.last = self.screenings + len(values), (len(values), 0)
+            case "answer":  # of those being screened, the others did not pass
+                self._move(values, (WAITING, SCREENING), ANSWERING)
+                self.stages[self.stages == SCREENING] = SCREENED_OUT
+                self.answers, self.last = self.answers + len(values), (0, len(values))
+            case "tell":
+                query, label = values
+                self._move([query], (ANSWERING,), TOLD)
+                self.labels[query] = label
+            case "resume":
+                self.stages[self.stages == SCREENING] = LOST_SCREENING
+                self.stages[self.stages == ANSWERING] = LOST_ANSWER
+            case "end":
+                self.ended = True
+            case _:
+                raise ValueError(f"a line says {what!r}")
+
+    def _move(self, queries: list[int], before: tuple[int, ...], after: int) -> None:
+        places = np.asarray(queries, dtype=np.int64)
+        if self.ended or not np.isin(self.stages[places], before).all() or (places < 0).any():
+            raise ValueError("a query is there twice, or out of turn")
+        self.stages[places] = after
+
+
+@final
+class Journal:
+    """A ``Record`` that is kept in a file, or (with no path) in memory only.
+
+    Guarantee:
+        ``screen`` and ``answer`` return when their line is on the disk. No two processes have the
+        file at once. A file that was written for other ``settings``, or whose lines are not those
+        that were written, is refused; only what follows the last whole line is dropped.
+
+    ``run`` is a name that this run alone has; ``resumed`` says whether the file was there before.
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str] | None, settings: dict[str, Any], queries: int
+    ) -> None:
+        self._path = None if path is None else Path(path)
+        self._settings = json.loads(json.dumps(settings))
+        self._file: int | None = None
+        self.record = Record.of(queries)
+        self.run = secrets.token_hex(16)
+        self.resumed = False
+
+    @property
+    def kept(self) -> bool:
+        """Whether there is a file."""
+        return self._path is not None
+
+    def __enter__(self) -> Self:
+        if self._path is None:
+            return self
+        try:
+            self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+            self._lock(self._file)
+            self._open(self._path.read_bytes())
+        except OSError as error:
+            self.close()
+            raise CheckpointError(f"journal {self._path} cannot be used: {error}") from None
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Lets others have the file."""
+        file, self._file = self._file, None
+        if file is not None:
+            os.close(file)
+
+    def screen(self, queries: Iterable[int]) -> None:
+        """Announces that these are screened."""
+        self._write("screen", list(queries), synced=True)
+
+    def answer(self, queries: Iterable[int]) -> None:
+        """Announces that these are answered; others that were screened are not."""
+        self._write("answer", list(queries), synced=True)
+
+    def tell(self, query: int, label: int) -> None:
+        """Notes an answer; it is on the disk with the next announcement, or the end."""
+        self._write("tell", [query, label])
+
+    def end(self) -> None:
+        """Notes that nothing more is asked."""
+        self._write("end", [], synced=True)
+
+    # ---- the file
+
+    def _write(self, what: str, values: list[int], *, synced: bool = False) -> None:
+        self.record.take(what, values)
+        if self._file is None:
+            return
+        try:
+            lines.append(self._file, lines.line([what, *values]))
+            if synced:
+                os.fsync(self._file)
+        except OSError as error:
+            raise CheckpointError(f"journal {self._path} cannot be written: {error}") from None
+
+    def _open(self, content: bytes) -> None:
+        assert self._file is not None
+        assert self._path is not None
+        whole, _, torn = content.rpartition(b"\n")
+        if b"\n" not in content:
+            self._begin(torn)
+            return
+        self._read(whole.split(b"\n"))
+        self.resumed = True
+        if torn:
+            os.ftruncate(self._file, len(content) - len(torn))
+        self._write("resume", [], synced=True)
+
+    def _begin(self, torn: bytes) -> None:
+        assert self._file is not None
+        assert self._path is not None
+        head = lines.line([_KIND, self._settings, self.run])
+        sure = head[: len(_KIND) + 3]  # what every journal begins with
+        if torn[: len(sure)] != sure[: len(torn)]:
+            raise CheckpointError(f"{self._path} is no labelling journal; give another file")
+        os.ftruncate(self._file, 0)
+        lines.append(self._file, head)
+        os.fsync(self._file)
+        lines.sync_folder(self._path.parent)
+
+    def _read(self, content: list[bytes]) -> None:
+        try:
+            kind, settings, self.run = lines.values(content[0])
+            if kind != _KIND:
+                raise ValueError("it begins otherwise")
+        except ValueError:
+            raise CheckpointError(
+                f"{self._path} is no labelling journal; give another file"
+            ) from None
+        self._check_settings(settings)
+        for number, line in enumerate(content[1:], start=2):
+            try:
+                what, *values = lines.values(line)
+                self.record.take(what, values)
+            except (ValueError, TypeError, IndexError) as error:
+                raise CheckpointError(
+                    f"journal {self._path} is damaged in line {number} ({error}); what it was "
+                    "charged stands: start a new run in another file"
+                ) from None
+
+    def _check_settings(self, settings: dict[str, Any]) -> None:
+        for name, ours in self._settings.items():
+            if settings.get(name) != ours:
+                raise CheckpointError(
+                    f"journal {self._path} is of a run with {name} = {settings.get(name)!r}, not "
+                    f"{ours!r}; give another file, or resume with the same settings"
+                )
+
+    def _lock(self, file: int) -> None:
+        try:
+            import fcntl  # noqa: PLC0415 - POSIX only
+        except ImportError:
+            return
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise CheckpointError(
+                f"journal {self._path} is in use by another run; wait for it"
+            ) from None

@@ -1,0 +1,250 @@
+"""The loop that charges, asks and records: from votes to noisy labels."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, final
+
+import numpy as np
+
+from tacit._validation import unit_of_privacy
+from tacit.accounting.events import check_adjacency
+from tacit.accounting.serialization import to_plain
+from tacit.errors import InvalidArgument
+from tacit.randomness import fresh_stream
+from tacit.transfer import journal as stages
+from tacit.transfer.answers import Answers
+from tacit.transfer.asking import NoiseAhead, Rows
+from tacit.transfer.charges import Charges, checked_numbers
+from tacit.transfer.charging import Account, check_terms
+from tacit.transfer.journal import Journal
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from tacit.accounting.events import Adjacency, Event
+    from tacit.ledger import Budget
+    from tacit.randomness import Stream
+    from tacit.transfer.aggregators import Aggregator
+    from tacit.transfer.votes import Votes
+
+    Counts = NDArray[np.int64]
+
+__all__ = ["Answers", "label"]
+
+_MOST = 1024  # queries that are announced at a time
+_FIRST = 16
+_SHORT, _LONG = 0.1, 0.5  # seconds that a block may take: a crash loses a block at most
+
+
+def label(
+    counts: Votes | Callable[[int], NDArray[np.int64]],
+    aggregator: Aggregator,
+    *,
+    queries: int | None = None,
+    answers: int | None = None,
+    charges: Charges | None = None,
+    fresh: bool = False,
+    budget: Budget | None = None,
+    journal: str | os.PathLike[str] | None = None,
+    stream: Stream | None = None,
+    adjacency: Adjacency | None = None,
+    unit: str | None = None,
+    label: str = "",
+    progress: Callable[[int, int], None] | None = None,
+    stop: Callable[[], bool] | None = None,
+) -> Answers:
+    """Asks query after query, and tells noisy labels.
+
+    Guarantee:
+        All that is told is covered by the event declared beforehand, ``charges.declared``: every
+        query screened, at most ``answers`` answered (``tacit.transfer.charges`` says why).
+        With a budget the whole is reserved first, and each screening and answer is granted, in the
+        ledger and synced, before its noise meets the votes. With a journal a run that was cut off
+        goes on without asking a query twice, and what was in flight is lost. When a run ends
+        depends on public numbers and on what was told; never on what it cost by a data-dependent
+        count.
+
+    Args:
+        counts: The votes; or a function that gives the counts of the query with a number, once for
+            each query that is asked (and again for its answer, if ``fresh``).
+        aggregator: How a query is answered.
+        queries: How many there are; all of ``Votes`` unless fewer are said.
+        answers: A public cap: after so many answers the run ends. No more than queries.
+        charges: What a screening and an answer are charged, if not what the aggregator says: of
+            counts that are themselves of a sample.
+        fresh: Whether an answer takes the counts anew, not those that were screened.
+        budget: A ``tacit.ledger.Budget``, charged before anything is drawn.
+        journal: A file, made if it is not there, by which the run can be resumed.
+        stream: The random bytes; a fresh secure stream unless a test gives another.
+        adjacency: Which data sets are neighbours; the budget's, or ``"add-remove"``.
+        unit: Whom it protects; the budget's, or ``"example"``.
+        label: A name for the ledger.
+        progress: Called with the number of queries asked and of answers told, both public.
+        stop: Asked now and then; if it is true, the run stops and can be resumed.
+
+    >>> from tacit.transfer.aggregators import ConfidentGNMax
+    >>> from tacit.transfer.votes import Votes
+    >>> from tacit.randomness import UnsafeSeededStream
+    >>> votes = Votes(np.array([[240, 10], [20, 230], [125, 125]]))
+    >>> told = label(votes, ConfidentGNMax(threshold=200, screening_sigma=10, sigma=5),
+    ...     stream=UnsafeSeededStream(0, "test"))
+    >>> told.labels.tolist()
+    [0, 1, -1]
+    """
+    check_terms(budget, stream)
+    neighbours = check_adjacency(adjacency or (budget.adjacency if budget else "add-remove"))
+    protected = unit_of_privacy(unit or (budget.unit if budget else "example"))
+    source = Rows(counts, aggregator)
+    asked, told = checked_numbers(source.queries(queries), answers)
+    costs = _charges(aggregator, charges)
+    run = _Run(
+        source,
+        aggregator,
+        costs,
+        told,
+        Journal(
+            journal,
+            {
+                "aggregator": repr(aggregator),
+                "charges": [None if one is None else to_plain(one) for one in costs.both],
+                "queries": asked,
+                "answers": told,
+                "votes": source.shape,
+                "adjacency": neighbours,
+                "unit": protected,
+                "budget": None if budget is None else [budget.ledger.identity, budget.name],
+            },
+            asked,
+        ),
+        Account(budget, label or "tacit.transfer, label"),
+        fresh_stream("votes") if stream is None else stream,
+        fresh,
+    )
+    event = costs.declared(queries=asked, answers=told)
+    with run.journal:
+        run.begin(event, neighbours, protected)
+        complete = run.go_on(progress, stop)
+    record = run.journal.record
+    lost = np.isin(record.stages, (stages.LOST_SCREENING, stages.LOST_ANSWER))
+    return Answers(
+        record.labels.copy(),
+        record.stages != stages.WAITING,
+        lost,
+        event,
+        neighbours,
+        protected,
+        run.account.entry,
+        complete,
+    )
+
+
+@final
+class _Run:
+    """A run: what it is charged, where it stands, and the noise at hand."""
+
+    def __init__(
+        self,
+        source: Rows,
+        aggregator: Aggregator,
+        charges: Charges,
+        answers: int,
+        journal: Journal,
+        account: Account,
+        stream: Stream,
+        fresh: bool,
+    ) -> None:
+        self._source = source
+        self._aggregator = aggregator
+        self._charges = charges
+        self._answers = answers
+        self._noise = NoiseAhead(aggregator, stream)
+        self._fresh = fresh
+        self.journal = journal
+        self.account = account
+
+    def begin(self, event: Event, adjacency: Adjacency, unit: str) -> None:
+        """Makes sure that the whole is charged, and that ledger and journal agree."""
+        from tacit.ledger import Release  # noqa: PLC0415 - only those who keep a ledger
+
+        record = self.journal.record
+        self.account.begin(
+            Release(event, adjacency, unit),
+            self._charges.steps(queries=len(record.labels), answers=self._answers),
+            self._steps(record.screenings, record.answers),
+            self._steps(*record.last),
+            self.journal,
+        )
+
+    def go_on(
+        self, progress: Callable[[int, int], None] | None, stop: Callable[[], bool] | None
+    ) -> bool:
+        """Asks what was not asked yet; False if it was stopped before the end."""
+        record = self.journal.record
+        careful = self.journal.kept or self.account.entry is not None
+        block = _FIRST if careful else _MOST
+        while not record.ended:
+            if stop is not None and stop():
+                return False
+            start = time.perf_counter()
+            self._block(block)
+            if progress is not None:
+                progress(record.next, int((record.labels >= 0).sum()))
+            if careful:
+                block = _resized(block, time.perf_counter() - start)
+        self.account.end()
+        return True
+
+    def _block(self, size: int) -> None:
+        """Screens and answers the next queries, or ends the run if none may follow."""
+        record = self.journal.record
+        left = self._answers - record.answers
+        last = min(record.next + size, len(record.labels))
+        if self._charges.screening is None:
+            last = min(last, record.next + left)
+        queries = range(record.next, last)
+        if not queries or not left:
+            self.journal.end()
+            return
+        rows: dict[int, Counts] = {}
+        passed = list(queries)
+        if self._charges.screening is not None:
+            self.journal.screen(queries)
+            self.account.grant(self._steps(len(queries), 0))
+            rows = {query: self._source.row(query) for query in queries}
+            passed = [query for query in queries if self._passes(query, rows[query])][:left]
+        self.journal.answer(passed)
+        self.account.grant(self._steps(0, len(passed)))
+        for query in passed:
+            known = None if self._fresh else rows.get(query)
+            row = self._source.row(query) if known is None else known
+            drawn = self._noise.answer(query, len(row))
+            self.journal.tell(query, self._aggregator.respond(row, drawn))
+
+    def _passes(self, query: int, row: Counts) -> bool:
+        return self._aggregator.passes(row, self._noise.screening(query, len(row)))
+
+    def _steps(self, screenings: int, answers: int) -> int:
+        """How many of them are charged, each as one step."""
+        costs = self._charges
+        return screenings * (costs.screening is not None) + answers * (costs.answer is not None)
+
+
+def _resized(block: int, seconds: float) -> int:
+    """Longer blocks need fewer syncs; shorter ones lose less in a crash."""
+    if seconds < _SHORT:
+        return min(4 * block, _MOST)
+    return max(1, block // 4) if seconds > _LONG else block
+
+
+def _charges(aggregator: Aggregator, charges: Charges | None) -> Charges:
+    if charges is None:
+        return aggregator.charges
+    if (charges.screening is None) != (aggregator.screening is None):
+        raise InvalidArgument(
+            f"charges must have a screening just if the aggregator has one, got {charges!r}"
+        )
+    return charges

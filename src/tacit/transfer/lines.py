@@ -1,0 +1,47 @@
+"""Lines of a file that only grows, each with a checksum by which a torn or changed one is found."""
+
+from __future__ import annotations
+
+import json
+import os
+import zlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def line(values: list[Any]) -> bytes:
+    r"""A line that holds these values, of JSON's types.
+
+    >>> line(["tell", 3, 7])
+    b'["tell",3,7] d2897f99\n'
+    """
+    text = json.dumps(values, ensure_ascii=True, separators=(",", ":")).encode()
+    return b"%b %08x\n" % (text, zlib.crc32(text))
+
+
+def values(line: bytes) -> list[Any]:
+    """What a line holds, which is without its end; ``ValueError`` if it is not as written."""
+    text, _, check = line.rpartition(b" ")
+    if check != b"%08x" % zlib.crc32(text):
+        raise ValueError("it is not what was written")
+    found = json.loads(text)
+    if not isinstance(found, list) or not found:
+        raise ValueError("it holds no values")
+    return found
+
+
+def append(file: int, data: bytes) -> None:
+    """Writes all of ``data`` at the end of a file opened for appending."""
+    while data:
+        data = data[os.write(file, data) :]
+
+
+def sync_folder(folder: Path) -> None:
+    """Returns when the names of the files in ``folder`` are on the disk."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

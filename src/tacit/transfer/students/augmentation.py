@@ -1,0 +1,89 @@
+"""Random changes of images that keep what they show, for a whole batch at once on its device.
+
+``weak`` moves an image a little; ``strong`` also turns, scales, shears, recolours it and blanks a
+square (after RandAugment and CutOut, as FixMatch uses them; Sohn et al. 2020, section 2.3). Every
+image of a batch is changed in its own way. Randomness is torch's own: nothing here is private.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+__all__ = ["strong", "weak"]
+
+SHIFT = 1 / 14  # of the side: 2 of 28 pixels
+TURN, SCALE, SHEAR = 0.35, 0.2, 0.3  # radians; as a share; as a slope
+LIGHT = 0.4  # contrast, brightness and a channel's own strength change by up to this share
+BLANK = 0.35  # of the side: the largest blank square
+
+
+def weak(images: Tensor, *, flip: bool) -> Tensor:
+    """Shifted by whole pixels and, where that is allowed, mirrored at random.
+
+    Args:
+        images: pixels from 0 to 1, shape (images, channels, height, width).
+        flip: whether a mirrored image shows the same.
+    """
+    rows, _, height, width = images.shape
+    maps = torch.eye(2, 3, device=images.device).repeat(rows, 1, 1)
+    for axis, side in ((0, width), (1, height)):
+        reach = max(1, round(SHIFT * side))
+        pixels = torch.randint(-reach, reach + 1, (rows,), device=images.device)
+        maps[:, axis, 2] = 2 * pixels / side  # the grid runs from -1 to 1
+    return _moved(images, _mirrored(maps) if flip else maps)
+
+
+def strong(images: Tensor, *, flip: bool) -> Tensor:
+    """Turned, scaled, sheared and shifted; recoloured if they have colours; with a blank square."""
+    rows = len(images)
+
+    def between(size: float, *shape: int) -> Tensor:
+        return size * (2 * torch.rand(*shape, device=images.device) - 1)
+
+    angle, shear = between(TURN, rows), between(SHEAR, rows)
+    across, down = (1 + between(SCALE, rows) for _ in range(2))
+    cosine, sine = angle.cos(), angle.sin()
+    linear = torch.stack(
+        [across * cosine, shear * cosine - down * sine, across * sine, shear * sine + down * cosine]
+    )
+    maps = torch.cat([linear.T.view(-1, 2, 2), between(3 * SHIFT, rows, 2, 1)], dim=2)
+    found = _moved(images, _mirrored(maps) if flip else maps)
+    if images.shape[1] > 1:
+        found = _recoloured(found)
+    return _blanked(found)
+
+
+def _mirrored(maps: Tensor) -> Tensor:
+    """Half of the maps, with left and right exchanged."""
+    signs = 1 - 2 * torch.randint(0, 2, (len(maps), 1), device=maps.device)
+    return torch.cat([maps[:, :1] * signs[:, None], maps[:, 1:]], dim=1)
+
+
+def _moved(images: Tensor, maps: Tensor) -> Tensor:
+    """The images under affine maps; beyond the edge lies black, or a photograph's reflection."""
+    grid = functional.affine_grid(maps, list(images.shape), align_corners=False)
+    beyond = "zeros" if images.shape[1] == 1 else "reflection"
+    return functional.grid_sample(images, grid, padding_mode=beyond, align_corners=False)
+
+
+def _recoloured(images: Tensor) -> Tensor:
+    rows, channels = images.shape[:2]
+    strength = 1 + LIGHT * (2 * torch.rand(rows, channels, 1, 1, device=images.device) - 1)
+    offset = LIGHT * (2 * torch.rand(rows, 1, 1, 1, device=images.device) - 1)
+    mean = images.mean((2, 3), keepdim=True)
+    return ((images - mean) * strength + mean + offset / 2).clamp(0, 1)
+
+
+def _blanked(images: Tensor) -> Tensor:
+    """With a square, of another size and place in each, that shows the image's mean."""
+    rows, _, height, width = images.shape
+    half = BLANK / 2 * torch.rand(rows, 1, device=images.device)
+
+    def outside(side: int) -> Tensor:
+        middle = torch.rand(rows, 1, device=images.device)
+        return (torch.linspace(0, 1, side, device=images.device) - middle).abs() > half
+
+    kept = outside(height)[:, None, :, None] | outside(width)[:, None, None, :]
+    return torch.where(kept, images, images.mean((2, 3), keepdim=True))

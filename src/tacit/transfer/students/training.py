@@ -1,0 +1,157 @@
+"""``train_student``: public images and noisy labels in, a student out."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import torch
+
+from tacit._validation import whole
+from tacit.errors import InvalidArgument
+from tacit.transfer.students import consistency, gan, graph, plain, virtual_adversarial
+from tacit.transfer.students.student import Student, as_tensor
+from tacit.transfer.students.task import Task
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    import numpy as np
+    from numpy.typing import NDArray
+    from torch import Tensor, nn
+
+Method = Literal["plain", "graph", "consistency", "virtual-adversarial", "gan"]
+METHODS: tuple[Method, ...] = get_args(Method)
+_TRAIN: dict[Method, Callable[[Task], nn.Module]] = {
+    "plain": plain.train,
+    "graph": graph.train,
+    "consistency": consistency.train,
+    "virtual-adversarial": virtual_adversarial.train,
+    "gan": gan.train,
+}
+# How long grey images are learned; photographs are learned _LONGER times as long.
+_EPOCHS: dict[Method, int] = {
+    "plain": 10, "graph": 1, "consistency": 12, "virtual-adversarial": 30, "gan": 100,
+}  # fmt: skip
+_LONGER = 4
+
+
+def train_student(
+    images: NDArray[np.uint8] | Tensor,
+    labels: NDArray[np.int64] | Tensor,
+    *,
+    classes: int,
+    method: Method | None = None,
+    network: Callable[[], nn.Module] | None = None,
+    epochs: int | None = None,
+    device: torch.device | str = "cpu",
+    seed: int | None = None,
+    weights: NDArray[Any] | Tensor | None = None,
+    progress: Callable[[int, int], None] | None = None,
+    flip: bool = False,
+) -> Student:
+    """Trains a student on public images, some of which have a label that may be wrong.
+
+    Args:
+        images: the public ones, uint8, shape (images, channels, height, width), labelled or not.
+        labels: one an image; -1 where there is none.
+        classes: how many there are.
+        method: ``"plain"`` learns the labelled images alone. ``"graph"`` spreads labels along a
+            graph of similar images and fits a linear model to them, in seconds. ``"consistency"``
+            (FixMatch) goes on from there with a network. ``"virtual-adversarial"`` and ``"gan"``
+            (PATE-G's) are as published. By default what measured best on images that are not
+            evaluated: ``"graph"`` for grey images, ``"consistency"`` for others.
+        network: makes the network, with fresh weights and one score a class; by default a short
+            residual network.
+        epochs: how long to train: an epoch is as many examples as there are images. The graph's
+            linear model is solved, and takes no heed of it, nor of ``network``.
+        device: where to train.
+        seed: makes the run repeatable on the same machine; by default each run is another.
+        weights: how much each label counts, compared with the others; by default all the same.
+        progress: called after each epoch with how many are done and how many there are.
+        flip: whether images may be mirrored: true of photographs, not of digits.
+
+    Guarantee:
+        It sees public images and labels that were released, and nothing else: post-processing,
+        which costs no privacy. Its randomness hides nothing, so that a ``seed`` is safe.
+
+    >>> import numpy as np
+    >>> images = np.zeros((60, 1, 8, 8), dtype=np.uint8)
+    >>> images[::2, :, 2:6, 2:6] = 255
+    >>> labels = np.full(60, -1)
+    >>> labels[:4] = [1, 0, 1, 0]
+    >>> student = train_student(images, labels, classes=2, seed=0)
+    >>> student.predict(images[:6]).tolist()
+    [1, 0, 1, 0, 1, 0]
+    """
+    width = whole("classes", classes, at_least=2)
+    shown = _images(images)
+    grey = shown.shape[1] == 1
+    chosen = method if method is not None else ("graph" if grey else "consistency")
+    if chosen not in METHODS:
+        raise InvalidArgument(f"method must be one of {METHODS}, got {method!r}")
+    given = _labels(labels, len(shown), width)
+    usual = _EPOCHS[chosen] * (1 if grey else _LONGER)
+    task = Task(
+        images=shown.to(device), labels=given.to(device),
+        weights=_weights(weights, given).to(device), classes=width,
+        epochs=whole("epochs", epochs) if epochs is not None else usual, flip=flip,
+        network=network, progress=progress,
+    )  # fmt: skip
+    with _repeatable(seed, task.device):
+        return Student(_TRAIN[chosen](task).eval())
+
+
+@contextmanager
+def _repeatable(seed: int | None, device: torch.device) -> Iterator[None]:
+    """Torch's generators, seeded, and put back afterwards; cuDNN kept to what it can repeat."""
+    used = [device] if device.type == "cuda" else []
+    flags = torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True)
+    with torch.random.fork_rng(devices=used), flags:
+        if seed is None:
+            torch.seed()
+        else:
+            torch.manual_seed(whole("seed", seed, at_least=0))
+        yield
+
+
+def _images(images: NDArray[np.uint8] | Tensor) -> Tensor:
+    given = as_tensor(images)
+    if given.dtype != torch.uint8 or given.ndim != 4 or len(given) < 2:
+        raise InvalidArgument(
+            "images must be uint8 of shape (images, channels, height, width) with two images or "
+            f"more, got {given.dtype} of shape {tuple(given.shape)}"
+        )
+    return given
+
+
+def _labels(labels: NDArray[np.int64] | Tensor, count: int, classes: int) -> Tensor:
+    given = as_tensor(labels).cpu()
+    if given.is_floating_point() or tuple(given.shape) != (count,):
+        raise InvalidArgument(
+            f"labels must be whole numbers, one for each of the {count} images, "
+            f"got {given.dtype} of shape {tuple(given.shape)}"
+        )
+    if int(given.min()) < -1 or int(given.max()) >= classes:
+        raise InvalidArgument(
+            f"labels must lie between -1 (none) and classes - 1 = {classes - 1}, "
+            f"got {int(given.min())} to {int(given.max())}"
+        )
+    if int(given.max()) < 0:
+        raise InvalidArgument("labels must hold a label other than -1, got none")
+    return given.long()
+
+
+def _weights(weights: NDArray[Any] | Tensor | None, labels: Tensor) -> Tensor:
+    """As given where there is a label, 0 elsewhere; the mean of the former is 1."""
+    known = labels.ge(0)
+    given = torch.ones(len(labels)) if weights is None else as_tensor(weights).cpu().float()
+    if given.shape != labels.shape or not bool(given.isfinite().all()) or bool((given < 0).any()):
+        raise InvalidArgument(
+            f"weights must be finite, zero or above, and one for each of the {len(labels)} images, "
+            f"got shape {tuple(given.shape)}"
+        )
+    found = torch.where(known, given, 0.0)
+    if float(found.sum()) <= 0:
+        raise InvalidArgument("weights must be above zero for at least one label, got none")
+    return found * known.sum() / found.sum()

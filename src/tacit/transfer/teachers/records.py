@@ -1,0 +1,165 @@
+"""The private records in one place, and the part of them that some teachers are trained on."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, final
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset, default_collate
+
+from tacit.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Records:
+    """All inputs and labels, row by row, and which rows belong to one unit of privacy.
+
+    ``owners`` numbers the units from 0; without groups every row is its own. Inputs stay on the
+    device they came on.
+    """
+
+    inputs: Tensor
+    labels: Tensor
+    owners: NDArray[np.int64]
+    units: int
+
+    def digest(self) -> str:
+        """SHA-256 of everything: tells whether a folder is of these records. Private as they are.
+
+        >>> len(read((np.zeros((4, 2)), [0, 1, 1, 0]), 2).digest())
+        64
+        """
+        found = hashlib.sha256()
+        for one in (self.inputs, self.labels, torch.from_numpy(self.owners)):
+            found.update(f"{one.dtype} {tuple(one.shape)};".encode())
+            found.update(one.cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
+        return found.hexdigest()
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Part:
+    """Some teachers and nothing but their records: the first one's, then the second's."""
+
+    teachers: tuple[int, ...]
+    inputs: Tensor
+    labels: Tensor
+    sizes: NDArray[np.int64]
+
+    @property
+    def starts(self) -> NDArray[np.int64]:
+        """Where each teacher's records begin."""
+        ends: NDArray[np.int64] = np.cumsum(self.sizes)
+        return ends - self.sizes
+
+    def of(self, place: int) -> tuple[Tensor, Tensor]:
+        """The inputs and labels of the teacher at this place of ``teachers``."""
+        rows = slice(int(self.starts[place]), int(self.starts[place] + self.sizes[place]))
+        return self.inputs[rows], self.labels[rows]
+
+    def to(self, device: torch.device | str) -> Part:
+        """The same on another device."""
+        return Part(self.teachers, self.inputs.to(device), self.labels.to(device), self.sizes)
+
+
+def rows_by_teacher(
+    records: Records, assignment: NDArray[np.int64], count: int
+) -> list[NDArray[np.int64]]:
+    """The rows of each teacher in increasing order; ``assignment`` has the teacher of each unit."""
+    teachers = assignment[records.owners]
+    order = np.argsort(teachers, kind="stable")
+    ends = np.cumsum(np.bincount(teachers, minlength=count))
+    return np.split(order, ends[:-1])
+
+
+def part(records: Records, rows_of: Sequence[NDArray[np.int64]], teachers: Sequence[int]) -> Part:
+    """The records of these teachers."""
+    rows = [rows_of[teacher] for teacher in teachers]
+    chosen = torch.from_numpy(np.concatenate(rows))
+    inputs = records.inputs[chosen.to(records.inputs.device)]
+    sizes = np.array([len(one) for one in rows], dtype=np.int64)
+    return Part(tuple(teachers), inputs, records.labels[chosen], sizes)
+
+
+def read(
+    dataset: Any, classes: int, groups: Sequence[int] | NDArray[np.int64] | None = None
+) -> Records:
+    """The records of ``(inputs, labels)`` or of a map-style data set of such pairs."""
+    inputs, labels = _pair(dataset)
+    rows = as_tensor("inputs", inputs)
+    given = as_tensor("labels", labels).cpu()
+    if given.ndim != 1 or len(given) != len(rows) or not len(rows):
+        raise InvalidArgument(
+            "dataset must have one label for each of its inputs, one or more, got inputs of shape "
+            f"{tuple(rows.shape)} and labels of shape {tuple(given.shape)}"
+        )
+    if given.is_floating_point() or given.is_complex() or given.dtype == torch.bool:
+        raise InvalidArgument(f"labels must be whole numbers, got {given.dtype}")
+    low, high = int(given.min()), int(given.max())
+    if low < 0 or high >= classes:
+        raise InvalidArgument(
+            f"labels must lie between 0 and classes - 1 = {classes - 1}, got {low} to {high}"
+        )
+    owners, units = _owners(groups, len(rows))
+    return Records(rows, given.long(), owners, units)
+
+
+def as_tensor(name: str, value: Any) -> Tensor:
+    """``value`` as a tensor of numbers; float64 becomes float32."""
+    try:
+        if isinstance(value, Tensor):
+            found = value
+        else:  # a copy of what cannot be written to: torch would warn of it
+            found = torch.from_numpy(np.require(value, requirements="W"))
+    except (TypeError, ValueError) as error:
+        raise InvalidArgument(f"{name} must be an array of numbers: {error}") from None
+    if found.ndim == 0:
+        raise InvalidArgument(f"{name} must have one row for each record, got a single number")
+    return found.detach().float() if found.dtype == torch.float64 else found.detach()
+
+
+def _pair(dataset: Any) -> tuple[Any, Any]:
+    if isinstance(dataset, DataLoader | IterableDataset):
+        raise InvalidArgument(
+            f"dataset must be (inputs, labels) or map-style, got a {type(dataset).__name__}; "
+            "pass loader.dataset"
+        )
+    if isinstance(dataset, TensorDataset):
+        dataset = dataset.tensors
+    if isinstance(dataset, tuple | list) and len(dataset) == 2:
+        return dataset[0], dataset[1]
+    if not (hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")) or isinstance(
+        dataset, tuple | list | np.ndarray | Tensor
+    ):
+        raise InvalidArgument(
+            "dataset must be (inputs, labels) or a map-style data set of such pairs, got "
+            f"{type(dataset).__name__}"
+        )
+    collected = default_collate([dataset[row] for row in range(len(dataset))])
+    if not isinstance(collected, tuple | list) or len(collected) != 2:
+        raise InvalidArgument("dataset must give pairs (input, label)")
+    return collected[0], collected[1]
+
+
+def _owners(
+    groups: Sequence[int] | NDArray[np.int64] | None, rows: int
+) -> tuple[NDArray[np.int64], int]:
+    if groups is None:
+        return np.arange(rows, dtype=np.int64), rows
+    names = np.asarray(groups)
+    if names.shape != (rows,):
+        raise InvalidArgument(
+            f"groups must name the group of each of the {rows} records, got shape {names.shape}"
+        )
+    found, owners = np.unique(names, return_inverse=True)
+    return owners.astype(np.int64), len(found)

@@ -1,0 +1,94 @@
+"""The records in one place, and the part that some teachers are trained on."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import DataLoader, Dataset, TensorDataset
+
+from tacit.errors import InvalidArgument
+from tacit.transfer.teachers.records import part, read, rows_by_teacher
+
+ROWS = np.arange(12, dtype=np.float32).reshape(6, 2)
+LABELS = np.array([0, 1, 2, 0, 1, 2])
+
+
+class Pairs(Dataset[tuple[torch.Tensor, int]]):
+    def __len__(self) -> int:
+        return 6
+
+    def __getitem__(self, row: int) -> tuple[torch.Tensor, int]:
+        return torch.from_numpy(ROWS[row]), int(LABELS[row])
+
+
+@pytest.mark.parametrize(
+    "dataset",
+    [
+        (ROWS, LABELS),
+        (ROWS.tolist(), LABELS.tolist()),
+        TensorDataset(torch.from_numpy(ROWS), torch.from_numpy(LABELS)),
+        Pairs(),
+    ],
+)
+def test_all_forms_of_a_data_set_are_read_alike(dataset: object) -> None:
+    found = read(dataset, 3)
+    torch.testing.assert_close(found.inputs, torch.from_numpy(ROWS))
+    assert found.labels.tolist() == LABELS.tolist()
+    assert (found.units, found.owners.tolist()) == (6, [0, 1, 2, 3, 4, 5])
+
+
+def test_an_array_that_cannot_be_written_to_is_read() -> None:
+    fixed = ROWS.copy()
+    fixed.setflags(write=False)
+    assert read((fixed, LABELS), 3).inputs.shape == (6, 2)
+
+
+@pytest.mark.parametrize(
+    ("dataset", "message"),
+    [
+        ((ROWS, LABELS[:5]), "one label for each"),
+        ((ROWS[:0], LABELS[:0]), "one or more"),
+        ((ROWS, LABELS - 1), "between 0 and classes - 1 = 2, got -1 to 1"),
+        ((ROWS, LABELS + 1), "got 1 to 3"),
+        ((ROWS, LABELS / 2), "whole numbers"),
+        ((["a"], [0]), "inputs must be an array of numbers"),
+        (DataLoader(Pairs()), "pass loader.dataset"),
+        (ROWS, "got ndarray"),
+        (7, "got int"),
+    ],
+)
+def test_other_things_are_refused(dataset: object, message: str) -> None:
+    with pytest.raises(InvalidArgument, match=message):
+        read(dataset, 3)
+
+
+def test_a_part_holds_its_teachers_records_and_no_others() -> None:
+    records = read((ROWS, LABELS), 3)
+    rows = rows_by_teacher(records, np.array([2, 0, 2, 0, 0, 3]), 5)
+    assert [one.tolist() for one in rows] == [[1, 3, 4], [], [0, 2], [5], []]
+    found = part(records, rows, (2, 4, 3))
+    assert found.sizes.tolist() == [2, 0, 1]
+    assert found.starts.tolist() == [0, 2, 2]
+    assert found.inputs.tolist() == ROWS[[0, 2, 5]].tolist()
+    assert [found.of(place)[1].tolist() for place in range(3)] == [[0, 2], [], [2]]
+
+
+def test_rows_of_one_group_stay_together() -> None:
+    records = read((ROWS, LABELS), 3, groups=[9, 4, 9, 4, 4, 7])
+    assert (records.units, records.owners.tolist()) == (3, [2, 0, 2, 0, 0, 1])
+    rows = rows_by_teacher(records, np.array([1, 1, 0]), 2)
+    assert [one.tolist() for one in rows] == [[0, 2], [1, 3, 4, 5]]
+    with pytest.raises(InvalidArgument, match="the group of each of the 6 records"):
+        read((ROWS, LABELS), 3, groups=[1, 2])
+
+
+def test_the_digest_tells_any_change() -> None:
+    first = read((ROWS, LABELS), 3).digest()
+    other = ROWS.copy()
+    other[5, 1] += 1e-5
+    assert first == read((ROWS.copy(), LABELS.copy()), 3).digest()
+    assert first != read((other, LABELS), 3).digest()
+    assert first != read((ROWS, LABELS[::-1].copy()), 3).digest()
+    assert first != read((ROWS.reshape(6, 1, 2), LABELS), 3).digest()
+    assert first != read((ROWS, LABELS), 3, groups=[0, 0, 1, 2, 3, 4]).digest()
