@@ -15,6 +15,7 @@ from tacit.cli.plan import plan
 from tacit.cli.report import report
 from tacit.cli.streams import be_encodable, complain
 from tacit.cli.train import train
+from tacit.cli.transfer import transfer
 from tacit.errors import TacitError
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ program.add_command(ledger)
 program.add_command(plan)
 program.add_command(report)
 program.add_command(train)
+program.add_command(transfer)
 
 
 def run(arguments: Sequence[str] | None = None) -> int:

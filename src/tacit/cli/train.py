@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-import re
-import shlex
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from tacit.cli import train_request
+from tacit.cli import runs, train_request
 from tacit.cli.options import Refusal
+from tacit.cli.runs import command_line as _command
 from tacit.cli.streams import complain, say
 from tacit.cli.train_request import Request, Typed
 from tacit.cli.train_settings import as_sets
@@ -24,9 +21,6 @@ if TYPE_CHECKING:
     from tacit.data import Split
     from tacit.ledger import Budget
     from tacit.recipes import Interruption, Trained
-
-STOPPED = 130
-PASSWORD = re.compile(r"(://[^:/@]*):[^/]*@")
 
 EPILOG = """\b
 Every setting of a recipe is an option, too: --head cnn is --set head=cnn.
@@ -87,8 +81,8 @@ def train(context: click.Context, /, show: bool, listed: bool, as_json: bool, **
         _show_settings(request, as_json)
         return
     if request.finished is None and not _run(request, as_json):
-        context.exit(STOPPED)
-    _conclude(request, as_json)
+        context.exit(runs.STOPPED)
+    runs.conclude(request.out, as_json)
 
 
 def _run(request: Request, as_json: bool) -> bool:
@@ -103,7 +97,7 @@ def _run(request: Request, as_json: bool) -> bool:
             data = _data(request)
             _carry_out(request, data, device, stop, progress=not as_json or None)
         except (Interrupted, KeyboardInterrupt) as error:
-            _say_how_to_go_on(request, error)
+            runs.say_how_to_go_on("train", request.out, error)
             return False
         except TacitError:
             raise
@@ -151,75 +145,15 @@ def _carry_out(
     )  # fmt: skip
 
 
-def _command() -> tuple[str, ...]:
-    """The command line, to be kept with the run: without the password of a ledger."""
-    return tuple(PASSWORD.sub(r"\1:***@", one) for one in ("tacit", *sys.argv[1:]))
-
-
 def _opening(request: Request) -> Callable[[], Budget] | None:
-    """Opens the budget when the run needs it, or makes it; says which."""
-    if request.ledger is None:
-        return None
-    from tacit.cli.ledger import url_of
-
-    url = url_of(request.ledger)
     # A budget belongs to the data, and so has their name unless another is given.
     name = request.budget or request.recipe.data
-
-    def opening() -> Budget:
-        from tacit.ledger import Ledger
-
-        ledger = Ledger(url, create=not request.resume)
-        there = name in {one.name for one in ledger.budgets()}
-        if there or request.resume:
-            budget, done = ledger.budget(name), "opened"
-        else:
-            budget, done = (
-                ledger.open(name, request.epsilon, request.delta, composition="declared"),
-                "made",
-            )
-        complain(
-            f"{done} the budget {name!r} (ε = {budget.epsilon:g}, δ = {budget.delta:g}, "
-            f"{budget.composition}) in {ledger.location}"
-        )
-        return budget
-
-    return opening
-
-
-def _say_how_to_go_on(request: Request, error: BaseException) -> None:
-    from tacit.recipes import Interrupted
-
-    if isinstance(error, Interrupted) and error.resumable:
-        again = f"tacit train --resume --out {shlex.quote(str(request.out))}"
-        complain(f"{error}; go on with: {again}")
-    else:
-        complain(str(error) or "stopped; nothing is kept")
+    return runs.opening(
+        request.ledger, name, epsilon=request.epsilon, delta=request.delta, resume=request.resume
+    )
 
 
 # ---- what is shown
-
-
-def _conclude(request: Request, as_json: bool) -> None:
-    """Writes the report, and shows what came out."""
-    from tacit.cli.train_page import result, result_page
-    from tacit.reports.run_report import write
-
-    try:
-        write(request.out)
-    except OSError as error:
-        raise Refusal(
-            f"{request.out} cannot be written: {error.strerror or error}; the model and its "
-            f"statement are there, and tacit report {request.out} tries the report again"
-        ) from None
-    found = result(Path(request.out))
-    if as_json:
-        say(json.dumps(found, indent=2, allow_nan=False))
-        return
-    from tacit.cli.rendering import rendered
-
-    say(rendered(result_page(found)))
-    say(f"The report is at {request.out / 'report.html'}")
 
 
 def _list(as_json: bool) -> None:
@@ -237,7 +171,8 @@ def _list(as_json: bool) -> None:
 def _show_settings(request: Request, as_json: bool) -> None:
     from tacit.cli.train_page import settings, settings_page
 
-    found = settings(request)
+    recipe = request.recipe
+    found = settings(recipe.name, recipe.summary, request.epsilon, request.settings, recipe.tuning)
     if as_json:
         say(json.dumps(found, indent=2, ensure_ascii=False))
         return

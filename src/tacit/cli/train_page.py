@@ -20,11 +20,10 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from tacit.cli.train_request import Request
     from tacit.recipes import Anchor
 
-FILES = ("model.safetensors", "history.jsonl", "statement.json", "run.json", "report.html",
-         "report.md")  # fmt: skip
+FILES = ("model.safetensors", "history.jsonl", "answers.csv", "statement.json", "run.json",
+         "report.html", "report.md")  # fmt: skip
 
 
 def recipes() -> list[dict[str, Any]]:
@@ -58,21 +57,18 @@ def recipes_page(found: list[dict[str, Any]]) -> Iterator[RenderableType]:
     yield "Run one: tacit train RECIPE --epsilon 3. Its settings: tacit train RECIPE --settings."
 
 
-def settings(request: Request) -> dict[str, Any]:
+def settings(name: str, summary: str, epsilon: float, chosen: Any, tuning: str) -> dict[str, Any]:
     """The settings of a run, with what each may be."""
-    kinds = get_type_hints(type(request.settings))
+    kinds = get_type_hints(type(chosen))
     return {
-        "recipe": request.recipe.name,
-        "summary": request.recipe.summary,
-        "epsilon": request.epsilon,
+        "recipe": name,
+        "summary": summary,
+        "epsilon": epsilon,
         "settings": {
-            one.name: {
-                "value": getattr(request.settings, one.name),
-                "kind": _kind(kinds[one.name]),
-            }
-            for one in fields(request.settings)
+            one.name: {"value": getattr(chosen, one.name), "kind": _kind(kinds[one.name])}
+            for one in fields(chosen)
         },
-        "tuning": request.recipe.tuning,
+        "tuning": tuning,
     }
 
 
@@ -90,7 +86,7 @@ def settings_page(found: Mapping[str, Any]) -> Iterator[RenderableType]:
     """The settings as a table."""
     yield Text.assemble((found["recipe"], "bold"), f": {found['summary']}")
     table = Table(box=SIMPLE_HEAD)
-    for name in ("setting", f"at ε = {found['epsilon']:g}", "may be"):
+    for name in ("setting", f"at ε = {rounded_up(found['epsilon'], 4)}", "may be"):
         table.add_column(name)
     for name, one in found["settings"].items():
         table.add_row(f"--{name.replace('_', '-')}", _shown(one["value"]), one["kind"])
@@ -117,6 +113,9 @@ def result(folder: Path) -> dict[str, Any]:
         "adjacency": statement.adjacency,
         "unit": statement.unit,
         "steps": statement.steps_taken,
+        "data_dependent_epsilon": (
+            None if statement.data_dependent is None else statement.data_dependent.epsilon
+        ),
         "notes": record["notes"],
         "configuration": record["configuration"],
         "ledger": statement.ledger,
@@ -137,6 +136,12 @@ def result_page(found: Mapping[str, Any]) -> Iterator[RenderableType]:
         f"ε = {rounded_up(found['epsilon'], 4)} at δ = {found['delta']:g}, for every single "
         f"{found['unit']} under {found['adjacency']}",
     )
+    if found["data_dependent_epsilon"] is not None:
+        yield Text.assemble(
+            ("Told beside it: ", "bold"),
+            f"ε = {rounded_up(found['data_dependent_epsilon'], 4)} at δ = {found['delta']:g}, a "
+            "data-dependent figure, told with noise; no claim for other data",
+        )
     if found["ledger"] is not None:
         yield Text.assemble(("Charged: ", "bold"), found["ledger"])
     for note in found["notes"]:

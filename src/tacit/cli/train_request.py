@@ -9,10 +9,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tacit.cli import options
 from tacit.cli.options import Refusal
+from tacit.cli.run_options import (
+    check_device,
+    data_folder,
+    delta_of,
+    epsilon_of,
+    free_folder,
+    seed_of,
+)
 from tacit.cli.train_settings import given_settings, known_settings, settings_from
-from tacit.errors import InvalidArgument
 from tacit.recipes import find
 
 if TYPE_CHECKING:
@@ -21,7 +27,7 @@ if TYPE_CHECKING:
     from tacit.recipes.running.search_file import Search
 
 EPSILON, DELTA, DEVICE = 3.0, 1e-5, "auto"
-RUNS = Path("runs")
+__all__ = ["Request", "Typed", "check_device", "read"]
 
 
 @dataclass(frozen=True)
@@ -74,18 +80,18 @@ def read(typed: Typed) -> Request:
     if typed.recipe is None:
         raise Refusal("RECIPE is missing; tacit train --list shows them")
     recipe = find(typed.recipe)
-    epsilon = EPSILON if typed.epsilon is None else _epsilon(typed.epsilon)
+    epsilon = EPSILON if typed.epsilon is None else epsilon_of(typed.epsilon)
     settings = settings_from(recipe, epsilon, _given(typed))
     return Request(
         recipe=recipe,
         settings=settings,
         epsilon=epsilon,
-        delta=DELTA if typed.delta is None else _delta(typed.delta),
-        seed=None if typed.seed is None else _seed(typed.seed),
-        out=Path(typed.out) if typed.out is not None else _free(recipe.name),
+        delta=DELTA if typed.delta is None else delta_of(typed.delta),
+        seed=None if typed.seed is None else seed_of(typed.seed),
+        out=Path(typed.out) if typed.out is not None else free_folder(recipe.name),
         resume=False,
         device=typed.device or DEVICE,
-        data=_folder(typed.data),
+        data=data_folder(typed.data),
         ledger=typed.ledger,
         budget=typed.budget,
         search=_search(typed.search, settings),
@@ -116,7 +122,7 @@ def _resumed(typed: Typed) -> Request:
         out=Path(typed.out),
         resume=True,
         device=typed.device or known.device,
-        data=_folder(typed.data) or (None if known.folder is None else Path(known.folder)),
+        data=data_folder(typed.data) or (None if known.folder is None else Path(known.folder)),
         ledger=typed.ledger or (None if known.budget is None else known.budget["ledger"]),
         budget=None if known.budget is None else known.budget["name"],
         search=None if known.search is None else from_plain(known.search, settings),
@@ -129,13 +135,13 @@ def _check_same(typed: Typed, known: Record, recipe: Recipe, settings: Any) -> N
 
     told = {
         "RECIPE": (typed.recipe, known.recipe),
-        "--epsilon": (None if typed.epsilon is None else _epsilon(typed.epsilon), known.epsilon),
-        "--delta": (None if typed.delta is None else _delta(typed.delta), known.delta),
-        "--seed": (None if typed.seed is None else _seed(typed.seed), known.seed),
+        "--epsilon": (None if typed.epsilon is None else epsilon_of(typed.epsilon), known.epsilon),
+        "--delta": (None if typed.delta is None else delta_of(typed.delta), known.delta),
+        "--seed": (None if typed.seed is None else seed_of(typed.seed), known.seed),
         "--budget": (typed.budget, None if known.budget is None else known.budget["name"]),
     }
     given = _given(typed)
-    again = as_plain(changed(settings, known_settings(recipe, settings, given)))
+    again = as_plain(changed(settings, known_settings(recipe.name, settings, given)))
     told |= {f"--{name}": (again[name], getattr(settings, name)) for name in given}
     for option, (mine, theirs) in told.items():
         if mine is not None and mine != theirs:
@@ -164,36 +170,6 @@ def _given(typed: Typed) -> dict[str, str]:
     return given_settings(own, typed.sets)
 
 
-def _epsilon(text: str) -> float:
-    remedy = "give what may be given away in all, as 3"
-    epsilon = options.positive("--epsilon", text, remedy)
-    if not 1e-4 <= epsilon <= 1e4:
-        raise Refusal(f"--epsilon must lie between 1e-4 and 1e4, got {text}; {remedy}")
-    return epsilon
-
-
-def _delta(text: str) -> float:
-    return options.open_probability("--delta", text, "give a number well below 1/N, as 1e-5")
-
-
-def _seed(text: str) -> int:
-    try:
-        seed = int(text)
-    except ValueError:
-        seed = -1
-    if not 0 <= seed < 2**63:
-        raise Refusal(f"--seed must be a whole number, 0 or more, got {text}; or leave it out")
-    return seed
-
-
-def _folder(text: str | None) -> Path | None:
-    if text is None:
-        return None
-    if not Path(text).is_dir():
-        raise Refusal(f"--data must be a folder, got {text}; tacit data get NAME --data makes one")
-    return Path(text)
-
-
 def _search(text: str | None, settings: Any) -> Search | None:
     if text is None:
         return None
@@ -202,22 +178,3 @@ def _search(text: str | None, settings: Any) -> Search | None:
     if not Path(text).is_file():
         raise Refusal(f"--search must be a TOML file, got {text}; docs/recipes.md shows one")
     return read_search(Path(text), settings)
-
-
-def _free(name: str) -> Path:
-    """The first of runs/NAME, runs/NAME-2, … that is not there."""
-    found, number = RUNS / name, 1
-    while found.exists():
-        number += 1
-        found = RUNS / f"{name}-{number}"
-    return found
-
-
-def check_device(name: str) -> Any:
-    """The device, or one line."""
-    from tacit.recipes.running.devices import device_named
-
-    try:
-        return device_named(name)
-    except InvalidArgument as error:
-        raise Refusal(f"--{error}") from None

@@ -1,4 +1,4 @@
-"""A recipe's settings on the command line: ``--lot 500``, ``--set lot=500``, ``--head cnn``."""
+"""Settings on the command line: ``--lot 500``, ``--set lot=500``, ``--head cnn``."""
 
 from __future__ import annotations
 
@@ -32,8 +32,7 @@ def given_settings(own: Mapping[str, str | None], sets: Sequence[str]) -> dict[s
 def _pair(text: str) -> tuple[str, str]:
     name, mark, value = text.partition("=")
     if not mark or not name.strip():
-        raise Refusal(f"--set must be NAME=VALUE, got {text}; tacit train RECIPE --settings "
-                      "shows the names")  # fmt: skip
+        raise Refusal(f"--set must be NAME=VALUE, got {text}; --settings shows the names")
     return name.strip().replace("-", "_"), value.strip()
 
 
@@ -42,10 +41,12 @@ def settings_from(recipe: Recipe, epsilon: float, given: Mapping[str, str]) -> A
     from tacit.recipes.running.settings import changed
 
     default = recipe.settings(epsilon)
-    return changed(default, known_settings(recipe, default, given))
+    return changed(default, known_settings(recipe.name, default, given))
 
 
-def known_settings(recipe: Recipe, settings: Any, given: Mapping[str, str]) -> Mapping[str, str]:
+def known_settings(
+    recipe: str, settings: Any, given: Mapping[str, str], options: Sequence[str] = OPTIONS
+) -> Mapping[str, str]:
     """``given``, if the recipe has such settings: a name may also be a mistyped option."""
     from tacit.recipes.running.settings import names
 
@@ -53,10 +54,10 @@ def known_settings(recipe: Recipe, settings: Any, given: Mapping[str, str]) -> M
     for name in given:
         if name not in there:
             shown = name.replace("_", "-")
-            close = get_close_matches(shown, [*there, *OPTIONS], 1)
+            close = get_close_matches(shown, [*there, *options], 1)
             meant = f"did you mean --{close[0]}? " if close else ""
             raise Refusal(
-                f"--{shown} is neither an option nor a setting of {recipe.name}; {meant}"
+                f"--{shown} is neither an option nor a setting of {recipe}; {meant}"
                 f"its settings are {', '.join(there)}"
             )
     return given
@@ -82,7 +83,7 @@ def as_sets(arguments: Sequence[str], known: Mapping[str, bool]) -> list[str]:
         elif mark:
             found += ["--set", f"{name[2:]}={value}"]
         elif not rest or rest[0].startswith("--"):
-            raise Refusal(f"{one} needs a value; tacit train --help shows the options")
+            raise Refusal(f"{one} needs a value; --help shows the options")
         else:
             found += ["--set", f"{name[2:]}={rest.pop(0)}"]
     return found

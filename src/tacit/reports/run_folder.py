@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from tacit.accounting.serialization import from_plain
-from tacit.errors import CheckpointError, TacitError
+from tacit.errors import CheckpointError, InvalidArgument, TacitError
 from tacit.recipes.running import record as records
 from tacit.recipes.running.folder import HISTORY, RECORD, STATEMENT, Folder
+from tacit.recipes.transferring.catalogue import named
+from tacit.reports import run_answers
 from tacit.reports.run_record import check_record
 from tacit.statement import Statement
 from tacit.statement.access import without_preprocessing
@@ -40,7 +42,7 @@ class Epoch:
 
 @dataclass(frozen=True)
 class RunFiles:
-    """A finished run.
+    """A finished run; ``answers`` are the labels that a transfer released, by public image.
 
     Guarantee:
         Every text is one, every number is finite and in its range, the statement proves itself, its
@@ -52,6 +54,7 @@ class RunFiles:
     record: Record
     history: tuple[Epoch, ...]
     statement: Statement
+    answers: tuple[tuple[int, int], ...] | None = None
 
     @property
     def plan(self) -> Plan | None:
@@ -81,18 +84,35 @@ def read(folder: str | os.PathLike[str]) -> RunFiles:
     path = Path(folder)
     if not path.is_dir() or not (path / RECORD).is_file():
         raise CheckpointError(f"{path} holds no run; name the folder that --out named")
-    for name in (RECORD, STATEMENT, HISTORY):
+    for name in (RECORD, STATEMENT, HISTORY, run_answers.FILE):
         _check_size(path / name)
     record = records.read(Folder(path))
     check_record(record, path / RECORD)
     if not record.finished or not (path / STATEMENT).is_file():
         raise CheckpointError(
-            f"the run in {path} has not come to its end; go on with it (tacit train --resume)"
+            f"the run in {path} has not come to its end; go on with it (tacit {_command(record)} "
+            "--resume)"
         )
     statement = _statement(path / STATEMENT)
     _check_together(record, statement, path)
     plan = None if statement.plan is None else _plan(statement, path / STATEMENT)
-    return RunFiles(path, record, tuple(_history(path / HISTORY, plan)), statement)
+    answers = path / run_answers.FILE
+    return RunFiles(
+        path,
+        record,
+        tuple(_history(path / HISTORY, plan)),
+        statement,
+        run_answers.read(answers) if answers.exists() else None,
+    )
+
+
+def _command(record: Record) -> str:
+    """The command that runs such a run."""
+    try:
+        named(record.recipe)
+    except InvalidArgument:
+        return "train"
+    return "transfer"
 
 
 def _check_size(path: Path) -> None:

@@ -9,6 +9,7 @@ from tacit.reports.ledger_summary import at_most, printable
 from tacit.reports.numbers import compact
 from tacit.reports.run_content import Card, Items, Paragraph, Picture, Report, Section, Table
 from tacit.reports.run_details import checking, covered, mechanism, origin, published
+from tacit.reports.run_transfer import sections as transfer_sections
 from tacit.statement import rounding, words
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ def report(summary: RunSummary, *, drawn: bool = True) -> Report:
         Section("Accuracy against ε over the run", tuple(_accuracy(summary, drawn))),
         Section("The privacy curve", tuple(_curve(summary, drawn))),
         Section("What an attacker can reach", tuple(_attack(summary, drawn))),
+        *transfer_sections(summary),
         mechanism(summary),
         covered(summary),
         published(summary),
@@ -136,6 +138,12 @@ def _meaning(summary: RunSummary) -> Iterator[Block]:
 
 
 def _accuracy(summary: RunSummary, drawn: bool) -> Iterator[Block]:
+    if not summary.moments and summary.files.answers is not None:
+        yield Paragraph(
+            "The student spent nothing while it learned: all was spent for the labels, before. "
+            f"{_chance(summary)}"
+        )
+        return
     if not summary.moments:
         yield Paragraph("The run has no epochs: its model was released in one piece.")
         return
@@ -161,12 +169,16 @@ def _accuracy(summary: RunSummary, drawn: bool) -> Iterator[Block]:
     yield Paragraph(_on_accuracy(summary))
 
 
-def _on_accuracy(summary: RunSummary) -> str:
-    text = (
+def _chance(summary: RunSummary) -> str:
+    return (
         "The accuracy is what the run recorded: without the data nobody can compute it anew. "
         f"With {summary.files.record.data['test']:,} held-out examples chance alone moves it by "
         f"about {_points(summary.error)} points (one standard error)."
     )
+
+
+def _on_accuracy(summary: RunSummary) -> str:
+    text = _chance(summary)
     if summary.files.record.search is not None:
         return f"{text} The search is charged as a whole: no moment of it has an ε of its own."
     if summary.moments[-1].epsilon is None:

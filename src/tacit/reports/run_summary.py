@@ -94,7 +94,16 @@ class RunSummary:
             ],
             "anchors": [dict(one) for one in record.anchors],
             "configuration": record.configuration,
+            **self._of_transfer(),
         }
+
+    def _of_transfer(self) -> dict[str, Any]:
+        """What only a transfer has."""
+        answers, figure = self.files.answers, self.statement.data_dependent
+        found: dict[str, Any] = {} if answers is None else {"labelled": len(answers)}
+        if figure is not None:
+            found["data_dependent_epsilon"] = figure.epsilon
+        return found
 
     def to_plain(self) -> dict[str, Any]:
         """The statement and the summary, as ``tacit report --json`` prints them."""

@@ -13,8 +13,17 @@ True
 
 from tacit.statement.access import Access
 from tacit.statement.claim import Statement
+from tacit.statement.data_dependent import DataDependent
 from tacit.statement.extending import extended
 from tacit.statement.figures import Figures
 from tacit.statement.rounding import rounded_down, rounded_up
 
-__all__ = ["Access", "Figures", "Statement", "extended", "rounded_down", "rounded_up"]
+__all__ = [
+    "Access",
+    "DataDependent",
+    "Figures",
+    "Statement",
+    "extended",
+    "rounded_down",
+    "rounded_up",
+]

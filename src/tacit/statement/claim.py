@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any, final
 from tacit._validation import non_negative, open_probability, unit_of_privacy
 from tacit.accounting.events import check_adjacency
 from tacit.errors import InvalidArgument, TacitError
-from tacit.statement import access, checking, figures, words
+from tacit.statement import access, checking, data_dependent, figures, words
 from tacit.statement.proving import check_claim
 
 if TYPE_CHECKING:
     from tacit.accounting.events import Adjacency
     from tacit.statement.access import Access
+    from tacit.statement.data_dependent import DataDependent
     from tacit.statement.figures import Figures
 
 
@@ -50,6 +51,8 @@ class Statement:
         randomness: Where random bits come from, and what floating point does to the claim.
         versions: Other software that took part, by name.
         configuration: The SHA-256 of the run's configuration.
+        data_dependent: An ε that depends on the data and was told with noise: a figure beside the
+            claim that is none itself.
 
     Guarantee:
         ``epsilon`` is no smaller than what ``accountant`` proves for ``event`` at ``delta``: this
@@ -93,6 +96,7 @@ class Statement:
     randomness: str | None = None
     versions: dict[str, str] = field(default_factory=dict, hash=False)
     configuration: str | None = None
+    data_dependent: DataDependent | None = None
 
     def __post_init__(self) -> None:
         open_probability("delta", self.delta)
@@ -110,6 +114,7 @@ class Statement:
             "releases": checking.texts("releases", self.releases),
             "preprocessing": access.accesses(self.preprocessing),
             "versions": checking.versions_of(self.versions),
+            "data_dependent": data_dependent.read(self.data_dependent),
         }
         for name, value in normal.items():
             object.__setattr__(self, name, value)

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from tacit.accounting.events import Event
     from tacit.statement.claim import Statement
+    from tacit.statement.data_dependent import DataDependent
 
 
 def extended(
@@ -26,6 +27,7 @@ def extended(
     threat_model: str | None = None,
     assumptions: str | Sequence[str] = (),
     not_promised: str | Sequence[str] = (),
+    data_dependent: DataDependent | None = None,
 ) -> Statement:
     """``statement`` with these parts added; texts, one or several, come after those there are.
 
@@ -40,6 +42,7 @@ def extended(
         threat_model: Who sees what; replaces the text.
         assumptions: What else must hold.
         not_promised: What else is not promised.
+        data_dependent: An ε that depends on the data, told with noise; replaces the figure.
 
     Guarantee:
         The event of the result is that of ``statement`` and all of ``preprocessing`` together, and
@@ -70,6 +73,7 @@ def extended(
         threat_model=statement.threat_model if threat_model is None else threat_model,
         versions=statement.versions | dict(versions or {}),
         configuration=statement.configuration if configuration is None else configuration,
+        data_dependent=statement.data_dependent if data_dependent is None else data_dependent,
     )
 
 

@@ -49,6 +49,8 @@ def _lines(statement: Statement) -> Iterator[str]:
     yield f"{curve(figures)} {gaussian(figures)}"
     yield from (f"{one}." for one in attack(statement, figures))
     yield utility(statement)
+    if statement.data_dependent is not None:
+        yield statement.data_dependent.describe()
     yield from preprocessing(statement)
     yield tuning(statement)
     yield from (f"It assumes: {one}" for one in statement.assumptions)

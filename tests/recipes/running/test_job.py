@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import torch
 
-from tacit.accounting import Gaussian, PureDp, epsilon
+from tacit.accounting import Composed, Gaussian, PureDp, epsilon
 from tacit.accounting.serialization import from_plain
 from tacit.errors import InvalidArgument, ProtocolError
 from tacit.ledger import Ledger
 from tacit.mechanisms import gaussian, laplace
-from tacit.recipes import run
+from tacit.recipes import Interrupted, run
 
 from . import small
 
@@ -167,3 +167,119 @@ def test_a_mechanism_is_given_no_budget_where_there_is_none() -> None:
         return fit(job, plan)
 
     assert carry_out(train).statement.epsilon <= 2.0
+
+
+# ---- runs without a plan
+
+
+class Gradual:
+    """What was released bit by bit."""
+
+    def __init__(self, event: Any, *, complete: bool = True) -> None:
+        self.event, self.complete = event, complete
+
+
+def conclude(job: Job, **given: Any) -> Trained:
+    return job.conclude(
+        {"weight": np.zeros(2)}, accuracy=0.5, sampling="none", noise="exact", **given
+    )
+
+
+def test_what_is_released_gradually_is_in_the_claim(tmp_path: Path) -> None:
+    seen: list[Any] = []
+
+    def train(job: Job) -> Trained:
+        def releases(budget: Any, journal: Any, stop: Any) -> Gradual:
+            seen.append((budget, journal, stop()))
+            journal.write_text("half of it")
+            return Gradual(Gaussian(3.0))
+
+        job.declare(Gaussian(3.0))
+        job.gradually("answers", releases, what="labels")
+        with pytest.raises(ProtocolError, match="released already"):
+            job.gradually("answers", releases, what="labels")
+        with pytest.raises(ProtocolError, match="before anything is released"):
+            job.declare(Gaussian(3.0))
+        return conclude(job, releases=("labels",), not_promised=("more",), files={"a.csv": b"1"})
+
+    done = carry_out(train, folder=tmp_path / "run")
+    ((budget, journal, stopped),) = seen
+    assert (budget, stopped) == (None, False)
+    assert journal == tmp_path / "run" / "answers.journal"
+    assert from_plain(done.statement.event) == Composed(Gaussian(3.0))
+    assert done.statement.releases == ("labels",)
+    assert done.statement.not_promised[0] == "more"
+    assert (tmp_path / "run" / "a.csv").read_bytes() == b"1"
+    assert not (tmp_path / "run" / "private").exists()
+
+
+def test_what_was_stopped_midway_can_go_on(tmp_path: Path) -> None:
+    def train(job: Job) -> Trained:
+        job.declare(Gaussian(3.0))
+        place = job.private("things")
+        assert place is not None
+        place.write_text("private")
+        done = job.gradually(
+            "answers", lambda *_: Gradual(Gaussian(3.0), complete=not stops), what="labels"
+        )
+        assert done.complete
+        return conclude(job)
+
+    stops = True
+    with pytest.raises(Interrupted, match="stopped at the answers") as caught:
+        carry_out(train, folder=tmp_path / "run")
+    assert caught.value.resumable
+    assert (tmp_path / "run" / "private").stat().st_mode & 0o777 == 0o700
+    stops = False
+    carry_out(train, folder=tmp_path / "run", resume=True)
+    assert not (tmp_path / "run" / "private").exists()
+
+
+def test_a_run_without_a_folder_keeps_nothing() -> None:
+    def train(job: Job) -> Trained:
+        assert job.private("things") is None
+        job.gradually(
+            "answers", lambda _, journal, __: Gradual(Gaussian(3.0 + (journal is not None))),
+            what="",
+        )  # fmt: skip
+        return conclude(job)
+
+    assert from_plain(carry_out(train).statement.event) == Composed(Gaussian(3.0))
+
+
+def test_a_declared_budget_is_told_everything_before_the_first_release(tmp_path: Path) -> None:
+    with Ledger(f"sqlite:///{tmp_path}/budget.db") as ledger:
+        budget = ledger.open("small", 2.0, 1e-5, composition="declared")
+
+        def train(job: Job) -> Trained:
+            job.declare(Gaussian(8.0), Gaussian(9.0))
+            assert budget.spent().epsilon == pytest.approx(
+                epsilon(Composed(Gaussian(8.0), Gaussian(9.0)), 1e-5)
+            )
+            assert budget.state.granted == 0
+            for sigma in (8.0, 9.0):
+                job.release(
+                    f"mean-{sigma:.0f}",
+                    lambda given, sigma=sigma: gaussian(
+                        [0.0], sensitivity=1.0, noise_multiplier=sigma, budget=given
+                    ),
+                    what="a mean",
+                )
+            return conclude(job)
+
+        done = carry_out(train, budget=budget)
+        assert done.statement.epsilon == pytest.approx(budget.spent().epsilon)
+
+
+def test_a_declaration_that_was_never_used_is_given_up(tmp_path: Path) -> None:
+    with Ledger(f"sqlite:///{tmp_path}/budget.db") as ledger:
+        budget = ledger.open("small", 2.0, 1e-5, composition="declared")
+
+        def train(job: Job) -> Trained:
+            job.declare(Gaussian(8.0))
+            raise InvalidArgument("it does not go on")
+
+        with pytest.raises(InvalidArgument, match="does not go on"):
+            carry_out(train, budget=budget, folder=tmp_path / "run")
+        assert budget.spent().epsilon == 0.0
+    assert not (tmp_path / "run").exists()

@@ -65,6 +65,16 @@ class Account:
             training, steps=plan.steps, label=self.label, detail=detail_of(plan, plan.steps)
         )
 
+    def declare(self, events: Sequence[Event]) -> None:
+        """Declares what a run without a plan will release, where the budget wants that."""
+        budget = self.budget
+        if budget is None or budget.composition != "declared" or self._declared(budget):
+            return
+        from tacit.ledger import Release  # noqa: PLC0415 - only those who keep a ledger
+
+        whole = [Release(one, budget.adjacency, budget.unit) for one in events]
+        self._others = budget.declare(whole, label=self.label)
+
     def abandon(self) -> None:
         """Gives all of it up if nothing was taken: the run never began."""
         held = (*self._others, *((self.reservation,) if self.reservation else ()))

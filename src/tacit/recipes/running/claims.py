@@ -48,6 +48,8 @@ def plain(
     noise: str,
     assumptions: tuple[str, ...],
     ledger: str | None,
+    releases: tuple[str, ...] = (),
+    not_promised: tuple[str, ...] = (),
 ) -> Statement:
     """The claim for an event that no plan describes; refused if it is above ``limit``."""
     spent = epsilon(event, delta)
@@ -63,7 +65,8 @@ def plain(
         tacit_version=__version__,
         torch_version=torch.__version__,
         ledger=ledger,
-        not_promised=_NOT_PROMISED,
+        releases=releases,
+        not_promised=(*not_promised, *_NOT_PROMISED),
         threat_model=_THREAT_MODEL,
         randomness=noise,
     )

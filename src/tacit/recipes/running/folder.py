@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, final
 
@@ -19,6 +20,8 @@ MODEL = "model.safetensors"
 HISTORY = "history.jsonl"
 STATEMENT = "statement.json"
 LOCK = ".lock"
+PRIVATE = "private"
+JOURNAL = ".journal"
 
 
 @final
@@ -144,6 +147,28 @@ class Folder:
         finally:
             with contextlib.suppress(OSError):
                 draft.unlink(missing_ok=True)
+
+    def private(self, name: str) -> Path:
+        """A place for what the run needs to go on and nobody else may see, until it ends."""
+        self.begin()
+        place = self.file(PRIVATE)
+        try:
+            place.mkdir(mode=0o700, exist_ok=True)
+        except OSError as error:
+            raise _unwritable(place, error) from None
+        return place / self.file(name).name
+
+    def remove_private(self) -> None:
+        """Removes all that ``private`` gave a place to."""
+        try:
+            shutil.rmtree(self.file(PRIVATE))
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise CheckpointError(
+                f"{self.file(PRIVATE)} is private and cannot be removed: "
+                f"{error.strerror or error}; remove it by hand"
+            ) from None
 
     def remove(self, names: Iterable[str]) -> None:
         """Removes files that are no longer needed."""

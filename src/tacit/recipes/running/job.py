@@ -29,13 +29,15 @@ anew from settings, data and seed alone.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, final
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, final
 
 from tacit.errors import BudgetExceeded, InvalidArgument, ProtocolError
 from tacit.recipes.running import claims
 from tacit.recipes.running.interruption import Interrupted
 from tacit.recipes.running.keeping import History, check_name
 from tacit.recipes.running.trained import Trained
+from tacit.statement import extended
 from tacit.training.averaging import averaged
 from tacit.training.fitting import fit
 from tacit.training.judging import accuracy
@@ -44,6 +46,7 @@ from tacit.training.styles import Flat
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
 
     import torch
     from torch import nn
@@ -60,7 +63,7 @@ if TYPE_CHECKING:
     from tacit.recipes.running.account import Account
     from tacit.recipes.running.interruption import Interruption
     from tacit.recipes.running.keeping import Keeper
-    from tacit.statement import Statement
+    from tacit.statement import DataDependent, Statement
     from tacit.training.judging import RowWise
     from tacit.training.loading import Collate
     from tacit.training.performance import Performance
@@ -69,6 +72,23 @@ if TYPE_CHECKING:
     from tacit.training.styles import Style
 
 _FLAT = Flat()
+
+
+class _Gradual(Protocol):
+    """What was released bit by bit, and what it is charged as."""
+
+    @property
+    def event(self) -> Event:
+        """What was charged."""
+        ...
+
+    @property
+    def complete(self) -> bool:
+        """Whether it came to its end, and was not stopped."""
+        ...
+
+
+Gradual = TypeVar("Gradual", bound=_Gradual)
 
 
 @final
@@ -115,6 +135,16 @@ class Job:
     def budget(self) -> Budget | None:
         """The budget that the run is charged to; for a recipe that makes no plan."""
         return self._account.budget
+
+    @property
+    def label(self) -> str:
+        """What a ledger knows the run by."""
+        return self._account.label
+
+    @property
+    def progress(self) -> bool | None:
+        """Whether to show progress, as in ``tacit.fit``."""
+        return self._progress
 
     # ---- before training
 
@@ -182,6 +212,50 @@ class Job:
             self._take_due(name, event)
         self._released[name] = (what, event)
         return value
+
+    def declare(self, *events: Event) -> None:
+        """Begins a run without a plan: all that it is going to release, in order.
+
+        A budget that wants its plans beforehand is told all of them.
+        """
+        if self._plan is not None or self._released:
+            raise ProtocolError("job.declare() comes before anything is released, without a plan")
+        self._keeper.begin(self._account.place)  # first: a charge must find its run again
+        self._account.declare(events)
+
+    def private(self, name: str) -> Path | None:
+        """A place for what the run needs to go on and nobody may see; it is gone at the end.
+
+        None if the run keeps nothing.
+        """
+        self._keeper.begin(self._account.place)
+        return self._keeper.private(name)
+
+    def gradually(
+        self,
+        name: str,
+        releases: Callable[[Budget | None, Path | None, Callable[[], bool]], Gradual],
+        *,
+        what: str,
+    ) -> Gradual:
+        """Runs what releases bit by bit and keeps a journal of its own; it goes on if it was cut.
+
+        Args:
+            name: A short name, in lower case.
+            releases: Called with the budget to charge, the journal's place and a function that
+                says when to stop; either may be None.
+            what: What is released, in words for the statement.
+        """
+        check_name(name)
+        if name in self._released:
+            raise ProtocolError(f"{name!r} is released already; each release has its own name")
+        self._keeper.begin(self._account.place)
+        with self._stop.deferred():
+            done = releases(self.budget, self._keeper.journal(name), self._stop)
+        if not done.complete:
+            raise Interrupted(f"stopped at the {name}", resumable=self._keeper.kept)
+        self._released[name] = (what, done.event)
+        return done
 
     def _run_mechanism(
         self, name: str, mechanism: Callable[[Budget | None], Released[Any]]
@@ -271,6 +345,10 @@ class Job:
         what: str = "",
         assumptions: Sequence[str] = (),
         notes: Sequence[str] = (),
+        releases: Sequence[str] = (),
+        not_promised: Sequence[str] = (),
+        files: Mapping[str, bytes] | None = None,
+        data_dependent: DataDependent | None = None,
     ) -> Trained:
         """The result of a recipe without a plan: a model that was itself released.
 
@@ -283,6 +361,10 @@ class Job:
             what: What that is, in words.
             assumptions: What must hold for the claim.
             notes: What else a reader should know.
+            releases: What is released, in words; left out, the model and its accuracy.
+            not_promised: What a reader might take the claim to say and it does not.
+            files: Other files that are released with the model, by name.
+            data_dependent: An ε that depends on the data, told with noise.
         """
         if self._plan is not None:
             raise ProtocolError("job.conclude() is for recipes without a plan; use job.fit()")
@@ -294,8 +376,10 @@ class Job:
         statement = claims.plain(
             counted, self.epsilon, self.delta, sampling=sampling, noise=noise,
             assumptions=tuple(assumptions), ledger=self._account.describe(),
+            releases=tuple(releases), not_promised=tuple(not_promised),
         )  # fmt: skip
-        return self._trained(model, (), statement, accuracy, notes)
+        statement = extended(statement, data_dependent=data_dependent)
+        return replace(self._trained(model, (), statement, accuracy, notes), files=files or {})
 
     def _trained(
         self,

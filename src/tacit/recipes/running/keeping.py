@@ -61,6 +61,14 @@ class Keeper(Protocol):
         """The checkpoint to go on from, if there is one."""
         ...
 
+    def private(self, name: str) -> Path | None:
+        """A place for what the run needs to go on and nobody else may see, if any is kept."""
+        ...
+
+    def journal(self, name: str) -> Path | None:
+        """Where the journal of what is released bit by bit goes, if one is kept."""
+        ...
+
     def begin(self, budget: Mapping[str, str] | None) -> None:
         """Comes before the first thing that is kept; ``budget`` is where it is charged."""
 
@@ -110,6 +118,16 @@ class Forgetful:
 
     def resumable_checkpoint(self) -> Path | None:
         """None."""
+        return None
+
+    def private(self, name: str) -> Path | None:
+        """None."""
+        del name
+        return None
+
+    def journal(self, name: str) -> Path | None:
+        """None."""
+        del name
         return None
 
     def begin(self, budget: Mapping[str, str] | None) -> None:

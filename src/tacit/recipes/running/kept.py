@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, final
 
 from tacit.recipes.running import released as released_values
-from tacit.recipes.running.folder import CHECKPOINT, LOCK, RECORD
+from tacit.recipes.running.folder import CHECKPOINT, JOURNAL, LOCK, RECORD
 from tacit.recipes.running.keeping import Forgetful, check_name
 from tacit.training.plan import Plan
 
@@ -55,6 +55,14 @@ class InFolder(Forgetful):
     def resumable_checkpoint(self) -> Path | None:
         """The checkpoint, if the run is resumed and had come so far."""
         return self.checkpoint if self.resumed and self.checkpoint.is_file() else None
+
+    def private(self, name: str) -> Path:
+        """A place in the folder, removed when the run has come to its end."""
+        return self.folder.private(check_name(name))
+
+    def journal(self, name: str) -> Path:
+        """Beside the record: whoever deletes what is private must not make a run ask again."""
+        return self.folder.file(f"{check_name(name)}{JOURNAL}")
 
     def begin(self, budget: Mapping[str, str] | None) -> None:
         """Makes the folder with its record: from here on the run can go on after a crash."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from tacit.recipes.running.folder import CHECKPOINT, HISTORY, LOCK, MODEL, STATEMENT
+from tacit.recipes.running.folder import CHECKPOINT, HISTORY, JOURNAL, LOCK, MODEL, STATEMENT
 
 if TYPE_CHECKING:
     from torch import nn
@@ -27,12 +27,14 @@ def write(folder: Folder, record: Record, trained: Trained) -> Record:
     """
     folder.write(MODEL, _model_bytes(trained.model, record))
     folder.write(HISTORY, _history_bytes(trained))
+    for name, content in trained.files.items():
+        folder.write(name, content)
     folder.write(STATEMENT, f"{trained.statement.to_json()}\n".encode())
     ended = replace(record, test_accuracy=trained.accuracy, notes=trained.notes, finished=True)
     ended.write(folder)
-    folder.remove(
-        [CHECKPOINT, LOCK, *(one.name for one in folder.path.glob("released-*.safetensors"))]
-    )
+    kept = (*folder.path.glob("released-*.safetensors"), *folder.path.glob(f"*{JOURNAL}"))
+    folder.remove([CHECKPOINT, LOCK, *(one.name for one in kept)])
+    folder.remove_private()
     return ended
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, final
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ class Trained:
         statement: The claim, with everything that was released of the data.
         accuracy: The share of held-out examples that ``model`` gets right.
         notes: What a reader of the result should know beside the statement.
+        files: Other files that are released with the model, by name.
     """
 
     model: nn.Module | Mapping[str, Any]
@@ -32,3 +33,4 @@ class Trained:
     statement: Statement
     accuracy: float
     notes: tuple[str, ...] = ()
+    files: Mapping[str, bytes] = field(default_factory=dict)

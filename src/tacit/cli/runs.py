@@ -1,0 +1,87 @@
+"""What the commands that run something share: its ledger, its end, and how to go on with it."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from tacit.cli.options import Refusal
+from tacit.cli.streams import complain, say
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tacit.ledger import Budget
+
+STOPPED: Final = 130
+PASSWORD: Final = re.compile(r"(://[^:/@]*):[^/]*@")
+
+
+def command_line() -> tuple[str, ...]:
+    """The command line, to be kept with the run: without the password of a ledger."""
+    return tuple(PASSWORD.sub(r"\1:***@", one) for one in ("tacit", *sys.argv[1:]))
+
+
+def opening(
+    ledger: str | None, name: str, *, epsilon: float, delta: float, resume: bool
+) -> Callable[[], Budget] | None:
+    """Opens the budget of this name when the run needs it, or makes it; says which."""
+    if ledger is None:
+        return None
+    from tacit.cli.ledger import url_of
+
+    url = url_of(ledger)
+
+    def opened() -> Budget:
+        from tacit.ledger import Ledger
+
+        held = Ledger(url, create=not resume)
+        there = name in {one.name for one in held.budgets()}
+        if there or resume:
+            budget, done = held.budget(name), "opened"
+        else:
+            budget, done = held.open(name, epsilon, delta, composition="declared"), "made"
+        complain(
+            f"{done} the budget {name!r} (ε = {budget.epsilon:g}, δ = {budget.delta:g}, "
+            f"{budget.composition}) in {held.location}"
+        )
+        return budget
+
+    return opened
+
+
+def say_how_to_go_on(command: str, out: Path, error: BaseException) -> None:
+    """One line: what was stopped, and the command that resumes it if it can be."""
+    from tacit.recipes import Interrupted
+
+    if isinstance(error, Interrupted) and error.resumable:
+        again = f"tacit {command} --resume --out {shlex.quote(str(out))}"
+        complain(f"{error}; go on with: {again}")
+    else:
+        complain(str(error) or "stopped; nothing is kept")
+
+
+def conclude(out: Path, as_json: bool) -> None:
+    """Writes the report of a finished run, and shows what came out."""
+    from tacit.cli.train_page import result, result_page
+    from tacit.reports.run_report import write
+
+    try:
+        write(out)
+    except OSError as error:
+        raise Refusal(
+            f"{out} cannot be written: {error.strerror or error}; the model and its "
+            f"statement are there, and tacit report {out} tries the report again"
+        ) from None
+    found: dict[str, Any] = result(Path(out))
+    if as_json:
+        say(json.dumps(found, indent=2, allow_nan=False))
+        return
+    from tacit.cli.rendering import rendered
+
+    say(rendered(result_page(found)))
+    say(f"The report is at {out / 'report.html'}")

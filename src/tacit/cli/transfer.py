@@ -1,0 +1,179 @@
+"""``tacit transfer``: a private crowd labels public images, and a student of them is released."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tacit.cli import runs, transfer_request
+from tacit.cli.options import Refusal
+from tacit.cli.run_options import check_device
+from tacit.cli.streams import say
+from tacit.cli.train_settings import as_sets
+from tacit.cli.transfer_request import Request, Typed
+from tacit.errors import TacitError
+
+if TYPE_CHECKING:
+    from tacit.recipes import Interruption
+    from tacit.recipes.transferring import Parts
+
+EPILOG = """\b
+Every setting of a method is an option, too: --threshold 150 is --set threshold=150.
+
+\b
+Examples:
+  tacit transfer --list
+  tacit transfer pate --dataset mnist --out runs/pate
+  tacit transfer knn --dataset mnist --epsilon 1 --settings
+  tacit transfer rknn --dataset digits --epsilon 0.5 --ledger budget.db
+  tacit transfer pate --dataset mnist --votes counts.npy --holds counts
+  tacit transfer --resume --out runs/pate
+"""
+
+
+class _Transfer(click.Command):
+    """Takes every unknown ``--name value`` for a setting of the method."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        known = {"--help": False, "-h": False}
+        for parameter in self.params:
+            if isinstance(parameter, click.Option):
+                known |= dict.fromkeys(parameter.opts, not parameter.is_flag)
+        return super().parse_args(ctx, as_sets(args, known))
+
+
+@click.command(cls=_Transfer, epilog=EPILOG)
+@click.argument("method", required=False)
+@click.option("--dataset", metavar="NAME", help="digits, mnist, fashion, svhn or cifar10.")
+@click.option("--epsilon", metavar="EPS", help="Find the noise for this epsilon of all released.")
+@click.option("--delta", metavar="D", help="Its delta. [default: 1e-5]")
+@click.option("--queries", metavar="N", help="Public images to ask about.")
+@click.option("--answers", metavar="N", help="The run ends after so many answers.")
+@click.option("--teachers", metavar="N", help="How many teachers vote (pate).")
+@click.option("--sigma", metavar="S", help="The noise of an answer, instead of an epsilon.")
+@click.option("--student", metavar="HOW", help="How the student learns.")
+@click.option("--votes", metavar="FILE", help="Votes made elsewhere, as .npy (pate),")
+@click.option("--holds", metavar="WHAT", help="which holds counts or labels.")
+@click.option("--set", "sets", metavar="NAME=VALUE", multiple=True, help="Any other setting.")
+@click.option("--out", metavar="DIR", help="A new folder. [default: runs/METHOD-DATASET]")
+@click.option("--resume", is_flag=True, help="Go on with the run that --out holds.")
+@click.option("--ledger", metavar="URL", help="Charge the run to a budget of this ledger,")
+@click.option("--budget", metavar="NAME", help="of this name. [default: the data's name]")
+@click.option("--device", metavar="NAME", help="auto, cpu, cuda or cuda:N. [default: auto]")
+@click.option("--seed", metavar="N", help="For first weights; never for samples or noise.")
+@click.option("--data", metavar="DIR", help="Where the data lie, if not in $TACIT_DATA.")
+@click.option("--settings", "show", is_flag=True, help="Show the method's settings, and end.")
+@click.option("--list", "listed", is_flag=True, help="Show all methods, and end.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, and nothing else.")
+@click.pass_context
+def transfer(
+    context: click.Context, /, show: bool, listed: bool, as_json: bool, **typed: Any
+) -> None:
+    """Transfers what private data teach to a student that sees public images only.
+
+    METHOD is pate (teachers vote), knn (neighbours vote) or rknn (records vote for clusters).
+    Writes the student, the noisy labels, the statement and the report. Ctrl-C saves; --resume goes
+    on, and no query is asked twice.
+    """
+    if listed or (typed["method"] is None and not typed["resume"]):
+        _list(as_json)
+        return
+    request = transfer_request.read(Typed(**typed))
+    if show:
+        _show_settings(request, as_json)
+        return
+    if request.finished is None and not _run(request, as_json):
+        context.exit(runs.STOPPED)
+    _remove_private(request)
+    runs.conclude(request.out, as_json)
+
+
+def _run(request: Request, as_json: bool) -> bool:
+    """Carries the run out; False if it was stopped."""
+    from tacit.cli.train_signals import stoppable
+    from tacit.recipes import Interrupted
+    from tacit.recipes.running.folder import Folder
+
+    with stoppable() as stop:
+        try:
+            device = check_device(request.device)
+            if not request.resume:
+                Folder(request.out).check_new()
+            _carry_out(request, _parts(request), device, stop, progress=not as_json or None)
+        except (Interrupted, KeyboardInterrupt) as error:
+            runs.say_how_to_go_on("transfer", request.out, error)
+            return False
+        except TacitError:
+            raise
+        except ValueError as error:  # PyTorch's, for instance of a negative learning rate
+            raise Refusal(f"{request.name} refuses its settings: {error}") from error
+    return True
+
+
+def _parts(request: Request) -> Parts:
+    from tacit.cli.data import download_progress
+    from tacit.data import load
+    from tacit.recipes.transferring.runner import prepared
+    from tacit.recipes.transferring.splits import parts_of
+
+    with download_progress() as progress:
+        whole = load(request.dataset, request.data, progress=progress)
+    return prepared(parts_of(whole), request.settings)
+
+
+def _carry_out(
+    request: Request, parts: Parts, device: Any, stop: Interruption, *, progress: bool | None
+) -> None:
+    from tacit.recipes.running.folder_run import run_in_folder
+    from tacit.recipes.transferring.runner import recipe_of
+
+    recipe, _ = recipe_of(request.method, request.settings, parts)
+    opening = runs.opening(
+        request.ledger, request.budget or request.dataset, epsilon=request.epsilon,
+        delta=request.delta, resume=request.resume,
+    )  # fmt: skip
+    run_in_folder(
+        recipe, request.settings, parts.data, epsilon=request.epsilon, delta=request.delta,
+        device=device, seed=request.seed, opening=opening, folder=request.out,
+        resume=request.resume, progress=progress, stop=stop, command=runs.command_line(),
+        looked_in=request.data,
+    )  # fmt: skip
+
+
+def _remove_private(request: Request) -> None:
+    """What a run that was killed at its very end had no time to remove."""
+    from tacit.recipes.running.folder import Folder
+
+    Folder(request.out).remove_private()
+
+
+# ---- what is shown
+
+
+def _list(as_json: bool) -> None:
+    from tacit.cli.transfer_page import methods, methods_page
+
+    found = methods()
+    if as_json:
+        say(json.dumps({"methods": found}, indent=2, ensure_ascii=False))
+        return
+    from tacit.cli.rendering import rendered
+
+    say(rendered(methods_page(found)))
+
+
+def _show_settings(request: Request, as_json: bool) -> None:
+    from tacit.cli.train_page import settings, settings_page
+
+    found = settings(
+        request.name, request.method.summary, request.epsilon, request.settings,
+        request.method.tuning,
+    )  # fmt: skip
+    if as_json:
+        say(json.dumps(found, indent=2, ensure_ascii=False))
+        return
+    from tacit.cli.rendering import rendered
+
+    say(rendered(settings_page(found)))

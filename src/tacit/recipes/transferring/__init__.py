@@ -1,0 +1,38 @@
+"""Experiments of knowledge transfer: PATE, Private-kNN and reverse-kNN, from data to a student.
+
+``tacit transfer METHOD --dataset NAME`` runs them, and so does ``run``. Each method is one short
+file, written with public names only.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from tacit.recipes.transferring.catalogue import METHODS
+
+if TYPE_CHECKING:
+    from tacit.recipes.transferring.runner import run
+    from tacit.recipes.transferring.splits import Parts
+    from tacit.recipes.transferring.transferred import Transferred
+
+# Imported when first used: listing methods must not cost the import of PyTorch.
+_HOME = {
+    "Parts": "tacit.recipes.transferring.splits",
+    "Transferred": "tacit.recipes.transferring.transferred",
+    "run": "tacit.recipes.transferring.runner",
+}
+
+__all__ = ["METHODS", "Parts", "Transferred", "run"]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value: object = getattr(import_module(_HOME[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,203 @@
+"""``tacit transfer knn --dataset mnist``: the neighbours of public images vote, a student learns.
+
+For each public image a fresh Poisson sample of the private records is drawn. Of it, the k records
+nearest in a feature space vote with their labels, and a noisy answer follows (Private-kNN, Zhu et
+al. 2020), after a noisy screening if one is wanted. Features are of one image at a time, and so
+free. With several rounds, all but the first have the features of the student so far, which is
+public: the queries are shared out among the rounds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal, final
+
+import numpy as np
+
+from tacit._validation import probability, whole
+from tacit.accounting import Composed
+from tacit.errors import InvalidArgument
+from tacit.recipes.transferring import display, features, words
+from tacit.recipes.transferring.anchors import knn_anchors
+from tacit.recipes.transferring.learning import (
+    StudentSettings,
+    check_queries,
+    check_student,
+    concluded,
+    fits,
+    taught,
+)
+from tacit.recipes.transferring.method import Method
+from tacit.transfer import ConfidentGNMax, GNMax
+from tacit.transfer.private_knn import PrivateKnn
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from tacit.accounting.events import Event
+    from tacit.ledger import Budget
+    from tacit.recipes import Job
+    from tacit.recipes.transferring.splits import Parts
+    from tacit.recipes.transferring.transferred import Transferred
+    from tacit.transfer import Answers
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Settings(StudentSettings):
+    """What may be set.
+
+    ``k`` records of a sample of ``rate`` vote on each of ``queries`` public images, the ``first``
+    ones or those in the ``middles`` of as many clusters, until ``answers`` are answered. ``sigma``
+    is the noise of an answer. If ``screened``, a query is answered only if the largest count is
+    above ``threshold`` with noise of ``screening_sigma``; ``samples`` says whether screening and
+    answer share a sample. ``keep`` is how many features there are, in the first of ``rounds``.
+    """
+
+    features: features.Kind = "scattering"
+    keep: int = 300
+    k: int
+    rate: float
+    asked: Literal["first", "middles"] = "middles"
+    queries: int
+    answers: int
+    screened: bool = False
+    threshold: float = 0.0
+    screening_sigma: float = 30.0
+    sigma: float = 10.0
+    samples: Literal["shared", "two"] = "two"
+    rounds: int = 1
+
+
+DEFAULTS: Final = {
+    "mnist": Settings(k=96, rate=0.2, queries=100, answers=100),
+    "fashion": Settings(k=96, rate=0.2, queries=200, answers=200, mirrored=True),
+    "svhn": Settings(
+        features="hog", k=40, rate=0.2, queries=1_000, answers=1_000, rounds=2,
+        student="consistency",
+    ),
+    "cifar10": Settings(
+        features="hog", k=40, rate=0.2, queries=1_000, answers=1_000, rounds=2,
+        student="consistency", mirrored=True,
+    ),
+    "digits": Settings(
+        features="pixels", k=30, rate=0.3, asked="first", queries=150, answers=80, screened=True,
+        threshold=20.0, screening_sigma=15.0, sigma=8.0, samples="shared",
+    ),
+}  # fmt: skip
+EPSILONS: Final = {"mnist": 1.0, "fashion": 1.0, "svhn": 1.0, "cifar10": 3.0, "digits": 8.0}
+SAMPLING: Final = (
+    "for each query each private record is in the sample with the stated probability, on its own "
+    "and independently of other queries; a record votes once on a query at most"
+)
+ONE: Final = "a record's features are computed from this record alone, and from what is public"
+
+
+def check(chosen: Settings) -> None:
+    """Refuses settings that cannot be."""
+    check_queries(chosen.queries, chosen.answers)
+    check_student(chosen)
+    for name in ("keep", "k"):
+        whole(name, getattr(chosen, name))
+    if probability("rate", chosen.rate) == 0.0:
+        raise InvalidArgument(f"rate must be above 0, or nobody votes, got {chosen.rate!r}")
+    if whole("rounds", chosen.rounds) > chosen.answers:
+        raise InvalidArgument(f"rounds must be at most answers, got {chosen.rounds}")
+
+
+def noises(chosen: Settings) -> tuple[str, ...]:
+    """Which settings are noise."""
+    return ("screening_sigma", "sigma") if chosen.screened else ("sigma",)
+
+
+def events(chosen: Settings) -> tuple[Event, ...]:
+    """What each round releases."""
+    nobody = voters_of(chosen, np.zeros((1, 1), np.float32), np.zeros(1, np.int64), classes=2)
+    return tuple(
+        nobody.declared(queries=len(asked), answers=answers)
+        for asked, answers in rounds_of(chosen, np.arange(chosen.queries))
+    )
+
+
+def event(chosen: Settings) -> Event:
+    """All that a run releases."""
+    return Composed(*events(chosen))
+
+
+def rounds_of(chosen: Settings, asked: NDArray[np.int64]) -> list[tuple[NDArray[np.int64], int]]:
+    """The queries of each round, and how many of them are answered at most."""
+    parts = np.array_split(asked, chosen.rounds)
+    caps = [len(part) for part in np.array_split(np.empty(chosen.answers), chosen.rounds)]
+    return list(zip(parts, caps, strict=True))
+
+
+def voters_of(
+    chosen: Settings, rows: Any, labels: Any, *, classes: int, device: str = "cpu"
+) -> PrivateKnn:
+    """Private records, ready to vote."""
+    answering = GNMax(sigma=chosen.sigma)
+    screening = ConfidentGNMax(
+        threshold=chosen.threshold, screening_sigma=chosen.screening_sigma, sigma=chosen.sigma
+    )
+    return PrivateKnn(
+        rows, labels, classes=classes, k=chosen.k, rate=chosen.rate, samples=chosen.samples,
+        aggregator=screening if chosen.screened else answering, device=device,
+    )  # fmt: skip
+
+
+def transfer(job: Job, parts: Parts) -> Transferred:
+    """Round after round: features, the noisy answers of neighbours, and the student."""
+    chosen: Settings = job.settings
+    job.declare(*events(chosen))
+    labels = np.full(len(parts.public), -1, dtype=np.int64)
+    make = features.maker(chosen.features, parts.public, job.device, keep=chosen.keep)
+    asked = np.arange(chosen.queries)
+    if chosen.asked == "middles":
+        asked = features.questions(make(parts.public), chosen.queries, 0, job.device)
+    for number, (some, answers) in enumerate(rounds_of(chosen, asked)):
+        if number:
+            make = features.of_student(taught(job, parts, labels), job.device)
+        found = _answers(job, make, parts.public[some], answers, f"answers-{number + 1}")
+        labels[some] = found.labels
+    return concluded(
+        job, parts, labels, sampling=SAMPLING, assumptions=(ONE,), unreleased=words.VOTES
+    )
+
+
+def _answers(
+    job: Job, make: features.Maker, images: NDArray[np.uint8], answers: int, name: str
+) -> Answers:
+    """The noisy answers to one round's queries."""
+    rows, labels = make(np.asarray(job.data.train.inputs)), job.data.train.labels
+    voters = voters_of(
+        job.settings, rows, labels, classes=len(job.data.classes), device=str(job.device)
+    )
+    asked = make(images)
+
+    def ask(budget: Budget | None, journal: Path | None, stop: Any) -> Answers:
+        return voters.label(
+            asked, answers=answers, budget=budget, journal=journal, label=f"{job.label}, {name}",
+            progress=display.questions(job.progress, len(asked)), stop=stop,
+        )  # fmt: skip
+
+    return job.gradually(name, ask, what="noisy labels of public images")
+
+
+METHOD = Method(
+    name="knn",
+    summary="the private neighbours of each public image vote on it (Private-kNN)",
+    settings=DEFAULTS.__getitem__,
+    check=check,
+    fits=lambda chosen, parts: fits("queries", chosen.queries, parts),
+    event=event,
+    noises=noises,
+    epsilon=EPSILONS.__getitem__,
+    transfer=transfer,
+    anchors=knn_anchors,
+    tuning=(
+        "features, k, rate, queries and student were compared on parts of the training images "
+        "alone; this choice is not charged"
+    ),
+)

@@ -1,0 +1,95 @@
+"""A way to transfer knowledge as data: its settings, what they cost, and how it is carried out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, final
+
+from tacit.accounting import calibrate
+from tacit.accounting import epsilon as epsilon_of
+from tacit.errors import InvalidArgument
+from tacit.recipes.running import settings as settings_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from tacit.accounting.events import Event
+    from tacit.recipes import Anchor, Job
+    from tacit.recipes.transferring.splits import Parts
+    from tacit.recipes.transferring.transferred import Transferred
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Method:
+    """PATE, Private-kNN or reverse-kNN.
+
+    Args:
+        name: What the command calls it.
+        summary: What it does, in one line.
+        settings: The default settings for a data set: a frozen dataclass, as a recipe's.
+        check: Refuses settings that cannot be, before anything is begun,
+        fits: and those that do not fit the data.
+        event: All that a run with such settings releases, whatever the data are.
+        noises: The settings that say how much noise is added; an ε given beforehand finds them.
+        epsilon: The ε to find them for if nothing is said; None where their defaults stand.
+        transfer: Carries it out.
+        anchors: What was published for a data set.
+        tuning: How the default settings were found, for the statement.
+    """
+
+    name: str
+    summary: str
+    settings: Callable[[str], Any]
+    check: Callable[[Any], None]
+    fits: Callable[[Any, Parts], None]
+    event: Callable[[Any], Event]
+    noises: Callable[[Any], tuple[str, ...]]
+    epsilon: Callable[[str], float | None]
+    transfer: Callable[[Job, Parts], Transferred]
+    anchors: Callable[[str], tuple[Anchor, ...]]
+    tuning: str
+
+
+def chosen(
+    method: Method,
+    dataset: str,
+    given: Mapping[str, Any],
+    *,
+    epsilon: float | None,
+    delta: float,
+) -> tuple[Any, float]:
+    """The settings of a run and the ε of all that it will release.
+
+    An ε and a noise contradict each other. Of neither, the method has its own.
+
+    Guarantee:
+        The event of these settings is (ε, δ)-differentially private.
+    """
+    settings = settings_of.changed(method.settings(dataset), given)
+    method.check(settings)
+    noises = method.noises(settings)
+    told = [name for name in noises if name in given]
+    if epsilon is not None and told:
+        raise InvalidArgument(
+            f"epsilon={epsilon:g} and {told[0]}={given[told[0]]} contradict each other; give one: "
+            "the other follows"
+        )
+    goal = epsilon if epsilon is not None or told else method.epsilon(dataset)
+    if goal is None:
+        return settings, epsilon_of(method.event(settings), delta)
+    return calibrated(method, settings, goal, delta), goal
+
+
+def calibrated(method: Method, settings: Any, epsilon: float, delta: float) -> Any:
+    """``settings`` with all noises larger or smaller by one factor, so that they just meet (ε, δ).
+
+    Guarantee:
+        The event of the result is (ε, δ)-differentially private, as the exact accountant proves.
+    """
+    noises = method.noises(settings)
+
+    def scaled(factor: float) -> Any:
+        return replace(settings, **{name: factor * getattr(settings, name) for name in noises})
+
+    return scaled(calibrate(lambda factor: method.event(scaled(factor)), epsilon, delta))

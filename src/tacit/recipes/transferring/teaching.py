@@ -1,0 +1,83 @@
+"""The votes of teachers on public images: from an ensemble that is trained here, or from a file."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from torch import nn
+
+from tacit.errors import DataError
+from tacit.recipes.transferring import features
+from tacit.transfer import Votes
+from tacit.transfer.teachers import Teachers, views
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from tacit.recipes import Job
+    from tacit.recipes.transferring.pate_settings import Settings
+
+
+def votes_of(job: Job, images: NDArray[np.uint8]) -> Votes:
+    """The votes on ``images``. Private, as the teachers are."""
+    chosen: Settings = job.settings
+    if chosen.votes is not None:
+        return loaded(chosen, len(job.data.classes), len(images))
+    make, many = inputs_of(job, images), chosen.views
+    records, classes = np.asarray(job.data.train.inputs), len(job.data.classes)
+    shown = records if many == 1 else views(records, many).flatten(0, 1).numpy()
+    inputs = make(shown)
+    teachers = Teachers(
+        lambda: network(chosen.teacher, inputs.shape[1:], classes),
+        (inputs, np.repeat(job.data.train.labels, many)),
+        chosen.teachers,
+        classes=classes,
+        groups=None if many == 1 else np.repeat(np.arange(len(records)), many),
+        epochs=chosen.epochs,
+        batch_size=chosen.batch,
+        lr=chosen.lr,
+        weight_decay=chosen.decay,
+        device=str(job.device),
+        folder=job.private("teachers"),
+        progress=job.progress,
+        seed=job.seed,
+    )
+    return teachers.fit().votes(make(images))
+
+
+def loaded(chosen: Settings, classes: int, queries: int) -> Votes:
+    """Votes made elsewhere, on the first public images."""
+    assert chosen.votes is not None
+    votes = Votes.load(chosen.votes, holds=chosen.holds, classes=classes)
+    if votes.queries < queries:
+        raise DataError(
+            f"{chosen.votes} holds votes on {votes.queries} images, and {queries} are to be asked "
+            f"about; ask about fewer (--queries {votes.queries})"
+        )
+    return Votes(votes.counts[:queries])
+
+
+def inputs_of(job: Job, like: NDArray[np.uint8]) -> features.Maker:
+    """What makes a teacher's inputs of images."""
+    chosen: Settings = job.settings
+    if chosen.teacher == "cnn":
+        return lambda images: (images / np.float32(255.0)).astype(np.float32)
+    return features.maker(chosen.features, like, job.device, keep=chosen.keep)
+
+
+def network(kind: str, shape: tuple[int, ...], classes: int) -> nn.Module:
+    """A teacher with fresh weights: a linear model of rows, or a small CNN of images."""
+    if kind == "linear":
+        head = nn.Linear(shape[0], classes)
+        nn.init.zeros_(head.weight)
+        nn.init.zeros_(head.bias)
+        return head
+    channels, size = shape[:2]
+    return nn.Sequential(
+        nn.Conv2d(channels, 32, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Conv2d(32, 64, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(64 * (size // 4) ** 2, 128), nn.ReLU(),
+        nn.Linear(128, classes),
+    )  # fmt: skip

@@ -1,0 +1,32 @@
+"""What every transfer's statement says, whatever the method."""
+
+from __future__ import annotations
+
+from typing import Final
+
+RELEASES: Final = (
+    "the student's weights",
+    "the noisy labels of public images, with the places of those images",
+    "the student's accuracy on images of the evaluation",
+)
+PUBLIC: Final = (
+    "the public images are public: nobody in the private data minds that they are seen, and none "
+    "of them was chosen or changed by looking at the private data. Their labels are not used"
+)
+NOT_PROMISED: Final = (
+    "anything for the people whose images are public: the student shows them as it likes",
+    "that an image of the same person is not among the public ones",
+)
+TEACHERS: Final = (
+    "anything if the teachers or their votes become known: they are as private as the data and are "
+    "not released. While the run goes, or waits to be resumed, they lie in its folder 'private'; "
+    "at its end they are deleted"
+)
+VOTES: Final = (
+    "anything if the votes without noise become known: they are as private as the data and are not "
+    "released"
+)
+NOISE: Final = (
+    "drawn from the operating system's entropy on a grid, with its exact law; floating point has "
+    "no part in it"
+)

@@ -1,0 +1,361 @@
+"""Whole transfers on digits: what comes out, what is claimed, and what is charged."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from tacit.accounting import Composed, epsilon
+from tacit.accounting.serialization import from_plain
+from tacit.data import load
+from tacit.errors import BudgetExceeded, DataError, InvalidArgument
+from tacit.ledger import Ledger
+from tacit.recipes import Interrupted
+from tacit.recipes.running.kept import InFolder
+from tacit.recipes.transferring import (
+    METHODS,
+    Transferred,
+    knn,
+    learning,
+    pate,
+    rknn,
+    run,
+    teaching,
+)
+from tacit.recipes.transferring.catalogue import find
+from tacit.recipes.transferring.pate_settings import events
+from tacit.recipes.transferring.splits import Parts, parts_of
+from tacit.transfer import Votes
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+QUICK = {"student": "plain", "student_epochs": 2}
+SMALL = {
+    "pate": {"teachers": 6, "epochs": 2, "queries": 60, "answers": 30, **QUICK},
+    "knn": {"queries": 60, "answers": 30, **QUICK},
+    "rknn": {"centres": 30, **QUICK},
+}
+
+
+@pytest.fixture(scope="module")
+def parts() -> Parts:
+    return parts_of(load("digits"))
+
+
+@pytest.fixture(scope="module")
+def truth() -> np.ndarray:
+    whole = load("digits")
+    return np.concatenate([whole.train.labels, whole.test.labels])[1000:1500]
+
+
+def carry_out(method: str, **given: Any) -> Transferred:
+    settings = SMALL[method] | given.pop("settings", {})
+    return run(method, settings=settings, seed=0, progress=False, **given)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_student_and_its_claim_come_out(method: str) -> None:
+    done = carry_out(method)
+    assert 0 < done.labelled <= (500 if method == "rknn" else 30)
+    assert done.labels.shape == (500,)
+    assert set(np.unique(done.labels)) <= {-1, *range(10)}
+    way = find(method)
+    declared = way.event(way.settings("digits").__class__(**done.settings))
+    spent = epsilon(from_plain(done.statement.event), 1e-5)
+    assert spent <= epsilon(declared, 1e-5) * (1.0 + 1e-9)
+    assert spent == pytest.approx(epsilon(declared, 1e-5), rel=1e-6)
+    assert done.statement.epsilon == pytest.approx(spent)
+    assert any("public images are public" in one for one in done.statement.assumptions)
+    assert done.notes[0].startswith(f"{done.labelled:,} of 500 public images")
+
+
+def test_students_learn_what_the_crowd_knows(truth: np.ndarray) -> None:
+    """The defaults on digits: far above chance (10 %), with labels mostly right."""
+    done = run("rknn", epsilon=4.0, seed=0, progress=False)
+    assert np.mean(done.labels == truth) > 0.7
+    assert done.accuracy > 0.8
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_labels_of_public_images_and_evaluation_decide_nothing(
+    method: str, parts: Parts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the student is trained with holds neither."""
+    seen: list[Any] = []
+    taught = learning.train_student
+
+    def noting(images: Any, labels: Any, **given: Any) -> Any:
+        seen.append((images, labels, given))
+        return taught(images, labels, **given)
+
+    monkeypatch.setattr(learning, "train_student", noting)
+    carry_out(method, data=parts)
+    ((images, labels, given),) = seen
+    assert images is parts.public
+    assert len(labels) == len(parts.public)
+    assert not any(value is parts.data.test for value in given.values())
+
+
+def test_the_claim_covers_the_telling_and_the_figure_stands_apart() -> None:
+    done = carry_out("pate", settings={"told": True, "order": 4.0})
+    plain = carry_out("pate")
+    assert done.statement.epsilon > plain.statement.epsilon
+    assert plain.statement.data_dependent is None
+    figure = done.statement.data_dependent
+    assert figure is not None
+    assert figure.order == 4.0
+    assert figure.failure == pytest.approx(1e-6)
+    chosen = pate.METHOD.settings("digits").__class__(**done.settings)
+    assert from_plain(done.statement.event) == Composed(*events(chosen))
+
+
+def test_teachers_that_agree_have_a_small_told_figure(
+    monkeypatch: pytest.MonkeyPatch, truth: np.ndarray
+) -> None:
+    counts = 250 * np.eye(10, dtype=np.int64)[truth]
+    monkeypatch.setattr(pate, "votes_of", lambda _job, images: Votes(counts[: len(images)]))
+    published = {"threshold": 200.0, "screening_sigma": 150.0, "sigma": 40.0, "told": True}
+    done = carry_out("pate", settings=published | {"queries": 500, "answers": 250})
+    figure = done.statement.data_dependent
+    assert figure is not None
+    assert figure.epsilon < 0.5 * done.statement.epsilon
+    known = done.labels >= 0
+    assert np.array_equal(done.labels[known], truth[known])
+
+
+def test_queries_in_the_middle_of_clusters_are_asked(
+    monkeypatch: pytest.MonkeyPatch, parts: Parts
+) -> None:
+    seen: list[Any] = []
+
+    def votes(_job: Any, images: Any) -> Votes:
+        seen.append(images)
+        return Votes(np.full((len(images), 10), 3))
+
+    monkeypatch.setattr(pate, "votes_of", votes)
+    done = carry_out("pate", settings={"asked": "middles", "threshold": 0.0}, data=parts)
+    answered = np.flatnonzero(done.labels >= 0)
+    asked = {image.tobytes() for image in seen[0]}
+    assert len(answered) == 30
+    assert all(parts.public[place].tobytes() in asked for place in answered)
+    assert not np.array_equal(seen[0], parts.public[:60])
+
+
+def test_rounds_share_the_queries_out_and_cost_the_same() -> None:
+    one, two = (carry_out("knn", settings={"rounds": rounds}, epsilon=4.0) for rounds in (1, 2))
+    assert two.statement.epsilon == pytest.approx(one.statement.epsilon, rel=1e-6)
+    assert two.settings["sigma"] == pytest.approx(one.settings["sigma"], rel=1e-6)
+    first, second = (
+        [len(asked), cap]
+        for asked, cap in knn.rounds_of(
+            knn.DEFAULTS["digits"].__class__(**two.settings), np.arange(60)
+        )
+    )
+    assert first == second == [30, 15]
+
+
+def test_all_images_of_a_cluster_or_the_middle_one_are_labelled() -> None:
+    few = carry_out("rknn", settings={"labelled": "middles"})
+    all_ = carry_out("rknn", settings={"labelled": "all"})
+    assert 20 < few.labelled <= 30
+    assert all_.labelled == 500
+
+
+def test_the_event_of_reverse_votes_is_what_is_charged() -> None:
+    for noise in ("laplace", "gaussian"):
+        done = carry_out("rknn", settings={"noise": noise, "k": 2}, epsilon=1.0)
+        chosen = rknn.DEFAULTS["digits"].__class__(**done.settings)
+        claimed = epsilon(from_plain(done.statement.event), 1e-5)
+        assert claimed == pytest.approx(epsilon(rknn.event(chosen), 1e-5), rel=1e-6)
+        assert claimed <= 1.0 * (1.0 + 1e-9)
+
+
+# ---- votes made elsewhere
+
+
+def test_votes_from_a_file_need_no_private_record(
+    tmp_path: Path, parts: Parts, truth: np.ndarray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    np.save(tmp_path / "v.npy", 40 * np.eye(10, dtype=np.int64)[truth[:60]])
+    monkeypatch.setattr(teaching, "Teachers", None)
+    settings = {"votes": str(tmp_path / "v.npy"), "sigma": 1.0, "threshold": 0.0}
+    done = carry_out("pate", settings=settings, data=parts)
+    known = done.labels >= 0
+    assert known.sum() == 30
+    assert np.array_equal(done.labels[known], truth[known])
+    assert any("votes were made elsewhere" in one for one in done.statement.assumptions)
+
+
+def test_no_fingerprint_of_votes_is_written(
+    tmp_path: Path, parts: Parts, truth: np.ndarray
+) -> None:
+    """Who knows all votes but one could find that one from a checksum."""
+    path, out = tmp_path / "v.npy", tmp_path / "run"
+    np.save(path, 40 * np.eye(10, dtype=np.int64)[truth[:60]])
+    carry_out("pate", settings={"votes": str(path)}, data=parts, folder=out)
+    digests = [hashlib.new(kind, path.read_bytes()).hexdigest() for kind in ("sha256", "md5")]
+    for file in out.iterdir():
+        text = file.read_bytes().decode(errors="replace")
+        assert not any(digest in text for digest in digests), file
+
+
+def test_votes_that_do_not_fit_are_refused_before_anything_begins(
+    tmp_path: Path, parts: Parts
+) -> None:
+    path = tmp_path / "v.npy"
+    np.save(path, np.full((59, 10), 4))
+    with pytest.raises(DataError, match="holds votes on 59 images"):
+        carry_out("pate", settings={"votes": str(path)}, folder=tmp_path / "run")
+    np.save(path, np.full((60, 10), 4))
+    with pytest.raises(InvalidArgument, match="asked must be first"):
+        carry_out("pate", settings={"votes": str(path), "asked": "middles"}, data=parts)
+    with pytest.raises(DataError, match="cannot be read"):
+        carry_out("pate", settings={"votes": str(tmp_path / "none.npy")})
+    assert not (tmp_path / "run").exists()
+
+
+# ---- folders and budgets
+
+
+class StopAfter:
+    """Says stop once it was asked so often."""
+
+    def __init__(self, asked: int) -> None:
+        self.left = asked
+
+    def __call__(self) -> bool:
+        self.left -= 1
+        return self.left < 0
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_folder_holds_results_and_nothing_private(method: str, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    done = carry_out(method, folder=out)
+    assert {one.name for one in out.iterdir()} == {
+        "answers.csv", "history.jsonl", "model.safetensors", "run.json", "statement.json",
+    }  # fmt: skip
+    assert len((out / "answers.csv").read_text().splitlines()) == done.labelled + 1
+
+
+@pytest.mark.parametrize("method", ["pate", "knn"])
+def test_a_run_that_was_stopped_goes_on_with_what_it_was_told(method: str, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    with Ledger(f"sqlite:///{tmp_path}/budget.db") as ledger:
+        budget = ledger.open("digits", 40.0, 1e-5, composition="declared")
+        with pytest.raises(Interrupted, match="stopped at the answers") as caught:
+            carry_out(method, folder=out, budget=budget, stop=StopAfter(1))
+        assert caught.value.resumable
+        spent, granted = budget.spent().epsilon, budget.state.granted
+        assert (out / "private").is_dir() is (method == "pate")
+        done = carry_out(method, folder=out, budget=budget, resume=True)
+        assert budget.spent().epsilon == spent
+        assert budget.state.granted > granted
+        assert done.statement.epsilon == pytest.approx(spent, rel=1e-6)
+        assert done.statement.ledger is not None
+    assert not (out / "private").exists()
+
+
+def test_answers_that_were_told_before_a_stop_are_told_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "run"
+    with monkeypatch.context() as patch:
+
+        def failing(*_: Any, **__: Any) -> Any:
+            raise KeyboardInterrupt
+
+        patch.setattr("tacit.recipes.transferring.learning.train_student", failing)
+        with pytest.raises(Interrupted) as caught:
+            carry_out("pate", settings={"told": True, "order": 4.0}, folder=out)
+    assert caught.value.resumable
+    before = [line for line in (out / "answers.journal").read_text().splitlines()
+              if line.startswith('["tell"')]  # fmt: skip
+    done = carry_out("pate", settings={"told": True, "order": 4.0}, folder=out, resume=True)
+    told = {tuple(map(int, line.split("]")[0].split(",")[1:])) for line in before}
+    again = {(int(at), int(done.labels[at])) for at in np.flatnonzero(done.labels >= 0)}
+    assert again == told
+
+
+def test_deleting_what_is_private_makes_no_query_asked_again(tmp_path: Path) -> None:
+    """The journal is not private, and lies beside: the teachers are trained anew, no more."""
+    out = tmp_path / "run"
+    with pytest.raises(Interrupted):
+        carry_out("pate", folder=out, stop=StopAfter(1))
+    told = [line for line in (out / "answers.journal").read_text().splitlines()
+            if line.startswith('["tell"')]  # fmt: skip
+    assert told
+    shutil.rmtree(out / "private")
+    done = carry_out("pate", folder=out, resume=True)
+    for line in told:
+        query, label = map(int, line.split("]")[0].split(",")[1:])
+        assert done.labels[query] == label
+
+
+def test_a_budget_that_is_too_small_refuses_before_a_teacher_is_trained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(teaching, "Teachers", None)
+    with Ledger(f"sqlite:///{tmp_path}/budget.db") as ledger:
+        budget = ledger.open("digits", 0.5, 1e-5, composition="declared")
+        with pytest.raises(BudgetExceeded, match="does not hold"):
+            carry_out("pate", settings={"told": True}, folder=tmp_path / "run", budget=budget)
+        assert budget.spent().epsilon == 0.0
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_figure_that_was_charged_and_lost_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed between the charge of the telling and its value: the labels are still there."""
+    told = {"told": True, "order": 4.0}
+    out = tmp_path / "run"
+
+    def killed(*_: Any, **__: Any) -> Any:
+        raise KeyboardInterrupt
+
+    with Ledger(f"sqlite:///{tmp_path}/budget.db") as ledger:
+        budget = ledger.open("digits", 40.0, 1e-5, composition="declared")
+        with monkeypatch.context() as patch:
+            patch.setattr(InFolder, "keep_released", killed)
+            with pytest.raises(Interrupted):
+                carry_out("pate", settings=told, folder=out, budget=budget)
+        done = carry_out("pate", settings=told, folder=out, budget=budget, resume=True)
+        assert done.statement.data_dependent is None
+        assert any("figure was not told" in note for note in done.notes)
+        assert done.statement.epsilon < budget.spent().epsilon
+    assert done.labelled > 0
+
+
+@pytest.mark.parametrize(
+    ("method", "settings", "words"),
+    [
+        ("pate", {"queries": 501}, "queries must be at most the 500"),
+        ("pate", {"answers": 61}, "answers must be at most the 60"),
+        ("pate", {"told": True, "aggregator": "laplace"}, "told must be false"),
+        ("pate", {"smoothness": 0.0, "told": True}, "smoothness must be"),
+        ("knn", {"rate": 0.0}, "rate must be above 0"),
+        ("knn", {"rounds": 31}, "rounds must be at most answers"),
+        ("rknn", {"k": 31}, "k must be at most the 30 centres"),
+        ("rknn", {"student_epochs": 0}, "student_epochs must be"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused_before_anything_begins(
+    method: str, settings: dict[str, Any], words: str, tmp_path: Path
+) -> None:
+    with pytest.raises(InvalidArgument, match=words):
+        carry_out(method, settings=settings, folder=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_run_without_an_answer_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pate, "votes_of", lambda _job, images: Votes(
+        np.tile([6] + 9 * [0], (len(images), 1))
+    ))  # fmt: skip
+    with pytest.raises(InvalidArgument, match="nothing to learn from"):
+        carry_out("pate", settings={"threshold": 1e6})
