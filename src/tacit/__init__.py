@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tacit import (
         accounting,
+        auditing,
         convex,
         data,
         ledger,
@@ -39,6 +40,7 @@ _HOME = {
 }
 _ROOMS = (
     "accounting",
+    "auditing",
     "convex",
     "data",
     "ledger",
@@ -58,6 +60,7 @@ __all__ = [
     "Statement",
     "__version__",
     "accounting",
+    "auditing",
     "convex",
     "data",
     "fit",

@@ -107,3 +107,9 @@ def test_votes_beyond_float64_cost_no_less_than_the_smallest_it_holds():
     far = likely_outcome.data_dependent_rdp([-1e6, -690.0], 40.0, [2.0, 64.0])
     assert (far[0] == far[1]).all()
     assert (far > 0.0).all()
+
+
+def test_little_noise_at_a_large_order_has_the_data_independent_cost() -> None:
+    sigma = 0.9428  # e^{α(α-1)/σ²} is beyond float64
+    found = likely_outcome.data_dependent_rdp([-3.0], sigma, [32.0])
+    assert found[0, 0] == pytest.approx(32.0 / sigma**2)

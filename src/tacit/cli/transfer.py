@@ -169,7 +169,7 @@ def _show_settings(request: Request, as_json: bool) -> None:
 
     found = settings(
         request.name, request.method.summary, request.epsilon, request.settings,
-        request.method.tuning,
+        request.method.tuning(request.dataset),
     )  # fmt: skip
     if as_json:
         say(json.dumps(found, indent=2, ensure_ascii=False))

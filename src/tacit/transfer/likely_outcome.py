@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 _ENDS = np.geomspace(1e-9, 1e-2, 18)
 _SHARES = np.concatenate([[0.0], _ENDS, np.linspace(0.0, 1.0, 65)[1:-1], 1.0 - _ENDS[::-1], [1.0]])
 _LEAST = -690.0  # of log q; less is taken for this
+_LARGEST_EXPONENT = 690.0  # beyond, the cost is not looked at: the data-independent one is taken
 _ROWS = 256
 _SLACK = 1e-14  # of what is left after subtracting numbers of the size α·q
 
@@ -74,10 +75,13 @@ def data_dependent_rdp(log_q: ArrayLike, sigma: float, orders: ArrayLike) -> Arr
 
 def _worst(log_q: Array, mu: float, order: float) -> Array:
     kappa, q = order - 1.0, np.exp(log_q)[:, np.newaxis]
+    most = 0.5 * order * mu**2
+    if most * kappa > _LARGEST_EXPONENT:
+        return np.full(log_q.size, most)
     with np.errstate(divide="ignore", over="ignore", invalid="ignore", under="ignore"):
         u = ndtri_exp(log_q[:, np.newaxis] + np.log(_SHARES))
         v = -ndtri_exp(log_q[:, np.newaxis] + np.log1p(-_SHARES))
-        grown = math.exp(0.5 * order * kappa * mu**2)
+        grown = math.exp(most * kappa)
         upper = grown * np.exp(log_ndtr(kappa * mu - v))
         lower = grown * np.exp(log_ndtr(u - kappa * mu))
         outside = np.minimum(np.exp(log_ndtr(-v - mu)) + np.exp(log_ndtr(u + mu)), 1.0)
@@ -94,5 +98,5 @@ def _worst(log_q: Array, mu: float, order: float) -> Array:
         by_terms = upper[:, :-1] + (lower + drawn)[:, 1:]
     excess = np.fmin(by_slope, by_terms).max(axis=1) + _SLACK * order * q[:, 0]
     found = np.log1p(np.maximum(excess, 0.0)) / kappa * ROUND_UP
-    result: Array = np.clip(found, SMALLEST, 0.5 * order * mu**2)
+    result: Array = np.clip(found, SMALLEST, most)
     return result

@@ -196,8 +196,5 @@ METHOD = Method(
     epsilon=EPSILONS.__getitem__,
     transfer=transfer,
     anchors=knn_anchors,
-    tuning=(
-        "features, k, rate, queries and student were compared on parts of the training images "
-        "alone; this choice is not charged"
-    ),
+    tuning=lambda dataset: words.tuning("features, k, rate, queries and student", dataset),
 )

@@ -35,7 +35,7 @@ class Method:
         epsilon: The ε to find them for if nothing is said; None where their defaults stand.
         transfer: Carries it out.
         anchors: What was published for a data set.
-        tuning: How the default settings were found, for the statement.
+        tuning: How the default settings for a data set were found, for the statement.
     """
 
     name: str
@@ -48,7 +48,7 @@ class Method:
     epsilon: Callable[[str], float | None]
     transfer: Callable[[Job, Parts], Transferred]
     anchors: Callable[[str], tuple[Anchor, ...]]
-    tuning: str
+    tuning: Callable[[str], str]
 
 
 def chosen(

@@ -126,8 +126,5 @@ METHOD = Method(
     epsilon=lambda _: None,
     transfer=transfer,
     anchors=pate_anchors,
-    tuning=(
-        "noise, threshold, queries and answers are those published; teachers and student were "
-        "compared on parts of the training images alone; this choice is not charged"
-    ),
+    tuning=lambda dataset: words.tuning("teachers and student", dataset),
 )

@@ -131,8 +131,5 @@ METHOD = Method(
     epsilon=EPSILONS.__getitem__,
     transfer=transfer,
     anchors=lambda _: (),
-    tuning=(
-        "features, clusters and student were compared on parts of the training images alone; this "
-        "choice is not charged"
-    ),
+    tuning=lambda dataset: words.tuning("features, clusters and student", dataset),
 )

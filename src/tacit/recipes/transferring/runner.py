@@ -113,7 +113,7 @@ def recipe_of(method: Method, settings: Any, parts: Parts) -> tuple[Recipe, list
         settings=lambda _: settings,
         train=train,
         anchors=method.anchors(name),
-        tuning=method.tuning,
+        tuning=method.tuning(name),
     )
     return recipe, results
 

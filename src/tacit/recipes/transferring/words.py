@@ -30,3 +30,23 @@ NOISE: Final = (
     "drawn from the operating system's entropy on a grid, with its exact law; floating point has "
     "no part in it"
 )
+
+
+def tuning(compared: str, dataset: str) -> str:
+    """How the default settings for a data set were found; ``compared`` were those of mnist."""
+    match dataset:
+        case "mnist":
+            return (
+                f"{compared} were compared on parts of the training images alone; this choice is "
+                "not charged"
+            )
+        case "digits":
+            return (
+                f"{compared} were tried out on digits, its evaluated images included: this is a "
+                "demonstration, not a measurement; the choice is not charged"
+            )
+        case _:
+            return (
+                f"{compared} are not tuned for {dataset}: they follow those for mnist and what was "
+                "published; this choice is not charged"
+            )

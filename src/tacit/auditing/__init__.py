@@ -1,0 +1,57 @@
+"""Checking a claim: lower bounds on ε that are statistically valid, and the verdict.
+
+An attack gives scores or guesses. From them follow lower bounds on the mechanism's ε, each with its
+confidence and with what it takes for granted; ``judge`` holds the strongest against what was
+claimed.
+
+>>> import numpy as np
+>>> draw = np.random.default_rng(1)
+>>> scores = Scores(1.0 + draw.laplace(size=1000), draw.laplace(size=1000))
+>>> verdict = judge(2.0, lambda confidence: every_threshold(scores, 0.0, confidence))
+>>> verdict.contradicted, round(verdict.shown.epsilon, 2)
+(False, 0.83)
+"""
+
+from __future__ import annotations
+
+from tacit.auditing.bound import LowerBound
+from tacit.auditing.direct import draw_scores
+from tacit.auditing.gaussian_scores import gaussian_scores
+from tacit.auditing.one_run import Guesses, one_run, one_run_p_value
+from tacit.auditing.one_run_curves import (
+    one_run_curve_p_value,
+    one_run_family,
+    one_run_gaussian,
+)
+from tacit.auditing.rates import Rates, clopper_pearson, gaussian_rates
+from tacit.auditing.scores import Scores
+from tacit.auditing.thresholds import (
+    curve_p_value,
+    every_threshold,
+    every_threshold_gaussian,
+    held_out_threshold,
+)
+from tacit.auditing.verdict import Estimate, Verdict, judge
+
+__all__ = [
+    "Estimate",
+    "Guesses",
+    "LowerBound",
+    "Rates",
+    "Scores",
+    "Verdict",
+    "clopper_pearson",
+    "curve_p_value",
+    "draw_scores",
+    "every_threshold",
+    "every_threshold_gaussian",
+    "gaussian_rates",
+    "gaussian_scores",
+    "held_out_threshold",
+    "judge",
+    "one_run",
+    "one_run_curve_p_value",
+    "one_run_family",
+    "one_run_gaussian",
+    "one_run_p_value",
+]
