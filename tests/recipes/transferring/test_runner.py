@@ -283,18 +283,36 @@ def test_answers_that_were_told_before_a_stop_are_told_again(
 
 
 def test_deleting_what_is_private_makes_no_query_asked_again(tmp_path: Path) -> None:
-    """The journal is not private, and lies beside: the teachers are trained anew, no more."""
-    out = tmp_path / "run"
+    """The journal is not private, and lies beside: the teachers are trained anew, no more.
+
+    What the first answers cost is not in the new votes, so that no figure is told.
+    """
+    out, told = tmp_path / "run", {"told": True, "order": 4.0}
     with pytest.raises(Interrupted):
-        carry_out("pate", folder=out, stop=StopAfter(1))
-    told = [line for line in (out / "answers.journal").read_text().splitlines()
+        carry_out("pate", settings=told, folder=out, stop=StopAfter(1))
+    before = [line for line in (out / "answers.journal").read_text().splitlines()
             if line.startswith('["tell"')]  # fmt: skip
-    assert told
+    assert before
     shutil.rmtree(out / "private")
-    done = carry_out("pate", folder=out, resume=True)
-    for line in told:
+    done = carry_out("pate", settings=told, folder=out, resume=True)
+    assert done.statement.data_dependent is None
+    assert any("was not told" in note for note in done.notes)
+    for line in before:
         query, label = map(int, line.split("]")[0].split(",")[1:])
         assert done.labels[query] == label
+
+
+def test_a_resumed_run_has_the_votes_that_were_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kept to the bit: training teachers again, or asking them again, need not give the same."""
+    out, told = tmp_path / "run", {"told": True, "order": 4.0}
+    with pytest.raises(Interrupted):
+        carry_out("pate", settings=told, folder=out, stop=StopAfter(1))
+    monkeypatch.setattr(teaching, "Teachers", None)
+    done = carry_out("pate", settings=told, folder=out, resume=True)
+    assert done.statement.data_dependent is not None
+    assert not (out / "private").exists()
 
 
 def test_a_budget_that_is_too_small_refuses_before_a_teacher_is_trained(

@@ -28,7 +28,7 @@ from tacit.recipes.transferring.pate_settings import (
     events,
     noises,
 )
-from tacit.recipes.transferring.teaching import loaded, votes_of
+from tacit.recipes.transferring.teaching import kept, loaded, votes_of
 from tacit.recipes.transferring.telling import UNTOLD, told_cost
 from tacit.recipes.transferring.telling import check as check_telling
 from tacit.transfer import label
@@ -85,16 +85,20 @@ def transfer(job: Job, parts: Parts) -> Transferred:
     aggregator = aggregator_of(chosen)
     job.declare(*events(chosen))
     asked = questions_of(job, parts)
-    votes = votes_of(job, parts.public[asked])
+    votes, same = kept(job, lambda: votes_of(job, parts.public[asked]))
+    began = False
 
     def ask(budget: Budget | None, journal: Path | None, stop: Any) -> Answers:
+        nonlocal began
+        began = journal is not None and journal.exists()
         return label(
             votes, aggregator, answers=chosen.answers, budget=budget, journal=journal,
             label=job.label, progress=display.questions(job.progress, chosen.queries), stop=stop,
         )  # fmt: skip
 
     answers = job.gradually("answers", ask, what="noisy labels of public images")
-    dependent = told_cost(job, votes, aggregator, answers)
+    # Of answers to votes that are gone, the votes at hand cannot say what they cost.
+    dependent = told_cost(job, votes, aggregator, answers) if same or not began else None
     labels = np.full(len(parts.public), -1, dtype=np.int64)
     labels[asked] = answers.labels
     own = chosen.votes is None

@@ -2,21 +2,52 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import numpy as np
 from torch import nn
 
-from tacit.errors import DataError
+from tacit.errors import CheckpointError, DataError
 from tacit.recipes.transferring import features
 from tacit.transfer import Votes
 from tacit.transfer.teachers import Teachers, views
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
     from numpy.typing import NDArray
 
     from tacit.recipes import Job
     from tacit.recipes.transferring.pate_settings import Settings
+
+
+def kept(job: Job, make: Callable[[], Votes]) -> tuple[Votes, bool]:
+    """The votes that ``make`` gives, or those of the run that goes on; and whether it was these.
+
+    They lie with what is private until the run ends. Made anew, they are not to the bit what they
+    were, and from other teachers if these are gone.
+    """
+    place = job.private("votes")
+    if place is not None and place.exists():
+        return Votes.load(place, holds="counts"), True
+    votes = make()
+    if place is not None:
+        _write(place, votes)
+    return votes, False
+
+
+def _write(place: Path, votes: Votes) -> None:
+    draft = place.with_suffix(".new")
+    try:
+        with draft.open("wb") as file:
+            np.save(file, votes.counts, allow_pickle=False)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(place)
+    except OSError as error:
+        raise CheckpointError(f"{place} cannot be written: {error.strerror or error}") from None
 
 
 def votes_of(job: Job, images: NDArray[np.uint8]) -> Votes:

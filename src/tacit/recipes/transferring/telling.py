@@ -25,8 +25,8 @@ WHAT: Final = (
 
 
 UNTOLD: Final = (
-    "the data-dependent figure was not told: the budget has no room for it, or it was charged and "
-    "lost in a crash"
+    "the data-dependent figure was not told: the budget has no room for it, it was charged and "
+    "lost in a crash, or the votes that were asked first are gone"
 )
 
 

@@ -37,8 +37,9 @@ def tuning(compared: str, dataset: str) -> str:
     match dataset:
         case "mnist":
             return (
-                f"{compared} were compared on parts of the training images alone; this choice is "
-                "not charged"
+                f"{compared} were compared on parts of the training images, but for one change of "
+                "the student that was taken back after a look at the evaluated ones; this choice "
+                "is not charged"
             )
         case "digits":
             return (
