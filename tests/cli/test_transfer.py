@@ -422,7 +422,8 @@ def test_a_run_killed_before_its_first_query_keeps_its_teachers(tmp_path: Path) 
 
 def test_ctrl_c_before_anything_was_made_leaves_nothing(tmp_path: Path) -> None:
     out = tmp_path / "deep" / "run"
-    child = Child(tmp_path, "rknn", "--out", str(out), "--features", "scattering", each=0.0)
+    slow = ("--features", "scattering", "--keep", "100")
+    child = Child(tmp_path, "rknn", "--out", str(out), *slow, each=0.0)
     child.wait_for("ready")
     child.process.send_signal(signal.SIGINT)
     assert child.end() in (130, -signal.SIGINT, 1), child.told

@@ -25,7 +25,8 @@ def test_every_field_of_a_statement_is_filled():
     empty = {name for name, value in plain.items() if value in (None, [], {})}
     # What a run does not know of itself is for whoever runs it to add.
     assert empty == {
-        "stopped_early", "ledger", "preprocessing", "tuning", "versions", "configuration"
+        "stopped_early", "ledger", "preprocessing", "tuning", "versions", "configuration",
+        "data_dependent",
     }  # fmt: skip
     assert Statement.from_json(found.to_json()) == found
 
