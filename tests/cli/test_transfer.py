@@ -422,11 +422,10 @@ def test_a_run_killed_before_its_first_query_keeps_its_teachers(tmp_path: Path) 
 
 def test_ctrl_c_before_anything_was_made_leaves_nothing(tmp_path: Path) -> None:
     out = tmp_path / "deep" / "run"
-    slow = ("--features", "scattering", "--keep", "100")
-    child = Child(tmp_path, "rknn", "--out", str(out), *slow, each=0.0)
-    child.wait_for("ready")
+    child = Child(tmp_path, "rknn", "--out", str(out), each=5.0)
+    child.wait_for("features")  # not sooner: imports of others may swallow a KeyboardInterrupt
     child.process.send_signal(signal.SIGINT)
-    assert child.end() in (130, -signal.SIGINT, 1), child.told
+    assert child.end() == 130, child.told
     assert not out.parent.exists()
 
 

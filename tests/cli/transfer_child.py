@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tacit.cli import main
-from tacit.recipes.transferring import pate
+from tacit.recipes.transferring import features, pate
 from tacit.transfer import label
 
 if TYPE_CHECKING:
@@ -40,7 +40,15 @@ def slow(votes: Votes, aggregator: Any, **given: Any) -> Answers:
     return label(counts, aggregator, queries=votes.queries, **given)
 
 
+def slow_features(*given: Any, **named: Any) -> Any:
+    tell("features")
+    time.sleep(float(os.environ["EACH"]))
+    return make_features(*given, **named)
+
+
+make_features = features.maker
+
 if __name__ == "__main__":
     pate.label = slow  # type: ignore[attr-defined]
-    tell("ready")
+    features.maker = slow_features
     sys.exit(main(sys.argv[1:]))
