@@ -138,7 +138,7 @@ def test_queries_in_the_middle_of_clusters_are_asked(
         return Votes(np.full((len(images), 10), 3))
 
     monkeypatch.setattr(pate, "votes_of", votes)
-    done = carry_out("pate", settings={"asked": "middles", "threshold": 0.0}, data=parts)
+    done = carry_out("pate", settings={"asked": "middles", "aggregator": "gaussian"}, data=parts)
     answered = np.flatnonzero(done.labels >= 0)
     asked = {image.tobytes() for image in seen[0]}
     assert len(answered) == 30
