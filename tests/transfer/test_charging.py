@@ -8,7 +8,7 @@ from tacit.accounting import PureDp, Repeated
 from tacit.errors import InvalidArgument, LedgerError, TamperedLedger
 from tacit.ledger import Ledger, Release
 from tacit.randomness import SystemStream, UnsafeSeededStream
-from tacit.transfer.charging import Account, check_terms
+from tacit.transfer.charging import Account, agreed
 from tacit.transfer.journal import Journal
 
 RELEASE = Release(Repeated(PureDp(0.01), 10))
@@ -72,9 +72,9 @@ def test_without_a_budget_everything_is_granted(tmp_path):
 
 
 def test_terms_are_checked(budget):
-    check_terms(None, UnsafeSeededStream(0, "votes"))
-    check_terms(budget, SystemStream())
+    agreed(None, UnsafeSeededStream(0, "votes"), None, None)
+    agreed(budget, SystemStream(), None, None)
     with pytest.raises(InvalidArgument, match="budget must be"):
-        check_terms("crowd", None)
+        agreed("crowd", None, None, None)
     with pytest.raises(InvalidArgument, match="stream must be left out"):
-        check_terms(budget, UnsafeSeededStream(0, "votes"))
+        agreed(budget, UnsafeSeededStream(0, "votes"), None, None)

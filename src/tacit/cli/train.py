@@ -12,7 +12,7 @@ from tacit.cli.options import Refusal
 from tacit.cli.runs import command_line as _command
 from tacit.cli.streams import complain, say
 from tacit.cli.train_request import Request, Typed
-from tacit.cli.train_settings import as_sets
+from tacit.cli.train_settings import TakesSettings
 from tacit.errors import TacitError
 
 if TYPE_CHECKING:
@@ -36,18 +36,7 @@ Examples:
 """
 
 
-class _Train(click.Command):
-    """Takes every unknown ``--name value`` for a setting of the recipe."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        known = {"--help": False}
-        for parameter in self.params:
-            if isinstance(parameter, click.Option):
-                known |= dict.fromkeys(parameter.opts, not parameter.is_flag)
-        return super().parse_args(ctx, as_sets(args, known))
-
-
-@click.command(cls=_Train, epilog=EPILOG)
+@click.command(cls=TakesSettings, epilog=EPILOG)
 @click.argument("recipe", required=False)
 @click.option("--epsilon", metavar="EPS", help="The epsilon of all that is released. [default: 3]")
 @click.option("--delta", metavar="D", help="Its delta. [default: 1e-5]")

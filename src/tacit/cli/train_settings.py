@@ -5,6 +5,8 @@ from __future__ import annotations
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
+import click
+
 from tacit.cli.options import Refusal
 
 if TYPE_CHECKING:
@@ -16,6 +18,18 @@ OPTIONS = (
     "epsilon", "delta", "epochs", "lot", "clip", "lr", "set", "out", "resume", "ledger", "budget",
     "device", "seed", "data", "search", "settings", "list", "json", "help",
 )  # fmt: skip
+
+
+class TakesSettings(click.Command):
+    """Takes every unknown ``--name value`` for a setting of what is run."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Turns them into ``--set`` before click looks for its own options."""
+        known = {"--help": False, "-h": False}
+        for parameter in self.params:
+            if isinstance(parameter, click.Option):
+                known |= dict.fromkeys(parameter.opts, not parameter.is_flag)
+        return super().parse_args(ctx, as_sets(args, known))
 
 
 def given_settings(own: Mapping[str, str | None], sets: Sequence[str]) -> dict[str, str]:

@@ -11,7 +11,7 @@ from tacit.cli import runs, transfer_request
 from tacit.cli.options import Refusal
 from tacit.cli.run_options import check_device
 from tacit.cli.streams import say
-from tacit.cli.train_settings import as_sets
+from tacit.cli.train_settings import TakesSettings
 from tacit.cli.transfer_request import Request, Typed
 from tacit.errors import TacitError
 
@@ -33,18 +33,7 @@ Examples:
 """
 
 
-class _Transfer(click.Command):
-    """Takes every unknown ``--name value`` for a setting of the method."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        known = {"--help": False, "-h": False}
-        for parameter in self.params:
-            if isinstance(parameter, click.Option):
-                known |= dict.fromkeys(parameter.opts, not parameter.is_flag)
-        return super().parse_args(ctx, as_sets(args, known))
-
-
-@click.command(cls=_Transfer, epilog=EPILOG)
+@click.command(cls=TakesSettings, epilog=EPILOG)
 @click.argument("method", required=False)
 @click.option("--dataset", metavar="NAME", help="digits, mnist, fashion, svhn or cifar10.")
 @click.option("--epsilon", metavar="EPS", help="Find the noise for this epsilon of all released.")

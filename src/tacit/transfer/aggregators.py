@@ -7,6 +7,7 @@ An aggregator is its public numbers. What answers cost beyond the charge is anal
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias, final
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["Aggregator", "Charges", "ConfidentGNMax", "GNMax", "LNMax", "checked_numbers"]
 
 
-class _Aggregator:
+class _Aggregator(ABC):
     """What the three have in common: their charges say what they declare."""
 
     __slots__ = ()
@@ -37,9 +38,9 @@ class _Aggregator:
     binary: bool
 
     @property
+    @abstractmethod
     def charges(self) -> Charges:
         """What one screening and one answer are charged, whatever the votes."""
-        raise NotImplementedError
 
     @property
     def screening(self) -> Event | None:
@@ -78,8 +79,8 @@ class _Aggregator:
             return int(noise.second_wins(counts, int(drawn[0])))
         return noise.winner(counts, drawn)
 
-    def _noise(self, size: int, stream: Stream) -> Counts:
-        raise NotImplementedError
+    @abstractmethod
+    def _noise(self, size: int, stream: Stream) -> Counts: ...
 
 
 @final

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, final
 
+from tacit._validation import unit_of_privacy
+from tacit.accounting.events import check_adjacency
 from tacit.errors import InvalidArgument, LedgerError, TamperedLedger
 from tacit.randomness import UnsafeSeededStream
 
 if TYPE_CHECKING:
+    from tacit.accounting.events import Adjacency
     from tacit.ledger import Budget, Release, Reservation
+    from tacit.randomness import Stream
     from tacit.transfer.journal import Journal
 
 
@@ -102,11 +106,20 @@ def check_budget(budget: object) -> None:
         )
 
 
-def check_terms(budget: object, stream: object) -> None:
-    """Refuses what is no budget, and a budget beside noise that can be drawn again."""
+def agreed(
+    budget: Budget | None, stream: Stream | None, adjacency: Adjacency | None, unit: str | None
+) -> tuple[Adjacency, str]:
+    """Adjacency and unit of a run: as said, or the budget's, or for one example, add-remove.
+
+    Refuses what is no budget, and a budget beside noise that can be drawn again.
+    """
     check_budget(budget)
     if budget is not None and isinstance(stream, UnsafeSeededStream):
         raise InvalidArgument(
             "stream must be left out with a budget: noise from a seed can be taken off again, so "
             "nothing can be charged for it"
         )
+    return (
+        check_adjacency(adjacency or (budget.adjacency if budget else "add-remove")),
+        unit_of_privacy(unit or (budget.unit if budget else "example")),
+    )

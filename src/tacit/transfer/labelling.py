@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, final
 
 import numpy as np
 
-from tacit._validation import unit_of_privacy
-from tacit.accounting.events import check_adjacency
 from tacit.accounting.serialization import to_plain
 from tacit.errors import InvalidArgument
 from tacit.randomness import fresh_stream
@@ -16,7 +14,7 @@ from tacit.transfer import journal as stages
 from tacit.transfer.answers import Answers
 from tacit.transfer.asking import NoiseAhead, Rows
 from tacit.transfer.charges import Charges, checked_numbers
-from tacit.transfer.charging import Account, check_terms
+from tacit.transfer.charging import Account, agreed
 from tacit.transfer.journal import Journal
 
 if TYPE_CHECKING:
@@ -95,9 +93,7 @@ def label(
     >>> told.labels.tolist()
     [0, 1, -1]
     """
-    check_terms(budget, stream)
-    neighbours = check_adjacency(adjacency or (budget.adjacency if budget else "add-remove"))
-    protected = unit_of_privacy(unit or (budget.unit if budget else "example"))
+    neighbours, protected = agreed(budget, stream, adjacency, unit)
     source = Rows(counts, aggregator)
     asked, told = checked_numbers(source.queries(queries), answers)
     costs = _charges(aggregator, charges)

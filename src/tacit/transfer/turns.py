@@ -11,12 +11,10 @@ from typing import TYPE_CHECKING, Self, final
 
 import numpy as np
 
-from tacit._validation import unit_of_privacy
-from tacit.accounting.events import check_adjacency
 from tacit.randomness import fresh_stream
 from tacit.transfer import journal as stages
 from tacit.transfer.answers import Answers
-from tacit.transfer.charging import Account, check_terms
+from tacit.transfer.charging import Account, agreed
 from tacit.transfer.journal import Journal
 
 if TYPE_CHECKING:
@@ -65,11 +63,7 @@ class Turns:
         unit: str | None,
         label: str,
     ) -> None:
-        check_terms(budget, stream)
-        self._adjacency = check_adjacency(
-            adjacency or (budget.adjacency if budget else "add-remove")
-        )
-        self._unit = unit_of_privacy(unit or (budget.unit if budget else "example"))
+        self._adjacency, self._unit = agreed(budget, stream, adjacency, unit)
         self._event = event
         self._two_steps = two_steps
         self._account = Account(budget, label)
