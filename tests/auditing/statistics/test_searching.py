@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tacit.auditing.searching import last_refuted
+from tacit.auditing.statistics.searching import last_refuted
 
 
 @pytest.mark.parametrize("end", [1e-6, 0.3, 1.0, 77.7, 699.0])

@@ -21,16 +21,16 @@ from scipy.special import ndtr, ndtri
 from tacit._validation import open_probability
 from tacit.accounting import epsilon as epsilon_of
 from tacit.accounting import gaussian_profile, profile
-from tacit.auditing.bound import LowerBound, failure_rate
-from tacit.auditing.one_run import COINS, counted
-from tacit.auditing.searching import last_refuted
-from tacit.auditing.tradeoffs import PairsTradeOff
+from tacit.auditing.statistics.bound import LowerBound, failure_rate
+from tacit.auditing.statistics.one_run import COINS, counted
+from tacit.auditing.statistics.searching import last_refuted
+from tacit.auditing.statistics.tradeoffs import PairsTradeOff
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tacit.accounting import Adjacency, Event, PrivacyCurve
-    from tacit.auditing.one_run import Guesses
+    from tacit.auditing.statistics.one_run import Guesses
 
 _SMALLEST = 1e-12
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from tacit._validation import non_negative
-from tacit.auditing.bound import LowerBound, failure_rate
+from tacit.auditing.statistics.bound import LowerBound, failure_rate
 from tacit.errors import InvalidArgument
 
 Estimate = Callable[[float], LowerBound]

@@ -13,8 +13,8 @@ import numpy as np
 from scipy.special import betainc, expit, gammaln
 
 from tacit._validation import whole
-from tacit.auditing.bound import LowerBound, delta_of, failure_rate
-from tacit.auditing.searching import last_refuted
+from tacit.auditing.statistics.bound import LowerBound, delta_of, failure_rate
+from tacit.auditing.statistics.searching import last_refuted
 from tacit.errors import InvalidArgument
 
 COINS = "each canary was in by its own fair coin, and the number of guesses was fixed beforehand"

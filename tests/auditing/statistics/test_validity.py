@@ -27,9 +27,9 @@ from tacit.auditing import (
     one_run,
     one_run_gaussian,
 )
-from tacit.auditing.ranks import joint_p_value, p_values, rank_tests
-from tacit.auditing.rates import epsilon_of_rates, lower_rate, upper_rate
-from tacit.auditing.tradeoffs import GaussianTradeOff, PairsTradeOff, TradeOff
+from tacit.auditing.statistics.ranks import joint_p_value, p_values, rank_tests
+from tacit.auditing.statistics.rates import epsilon_of_rates, lower_rate, upper_rate
+from tacit.auditing.statistics.tradeoffs import GaussianTradeOff, PairsTradeOff, TradeOff
 
 FAILURE = 0.05
 MU = 1.0

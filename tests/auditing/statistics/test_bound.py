@@ -8,7 +8,7 @@ import pickle
 import pytest
 
 from tacit.auditing import LowerBound
-from tacit.auditing.bound import failure_rate
+from tacit.auditing.statistics.bound import failure_rate
 from tacit.errors import InvalidArgument
 
 BOUND = LowerBound(1.5, 1e-5, 0.95, "by hand", "nothing", (("mu", 0.4), ("n_in", 10)))

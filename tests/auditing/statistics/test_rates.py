@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tacit.accounting import gaussian_profile
 from tacit.auditing import Rates, clopper_pearson, gaussian_rates
-from tacit.auditing.rates import epsilon_of_rates, lower_rate, upper_rate
+from tacit.auditing.statistics.rates import epsilon_of_rates, lower_rate, upper_rate
 from tacit.errors import InvalidArgument
 
 counts = st.integers(1, 400).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n)))

@@ -14,7 +14,13 @@ from scipy.special import betainccinv, betaincinv, ndtri
 
 from tacit._validation import open_probability, whole
 from tacit.accounting import gaussian_profile
-from tacit.auditing.bound import GAUSSIAN_CURVE, NOTHING, LowerBound, delta_of, failure_rate
+from tacit.auditing.statistics.bound import (
+    GAUSSIAN_CURVE,
+    NOTHING,
+    LowerBound,
+    delta_of,
+    failure_rate,
+)
 from tacit.errors import InvalidArgument
 
 if TYPE_CHECKING:

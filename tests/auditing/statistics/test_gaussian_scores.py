@@ -10,7 +10,7 @@ from scipy.stats import nct
 
 from tacit.accounting import gaussian_profile
 from tacit.auditing import Scores, every_threshold, gaussian_scores
-from tacit.auditing.gaussian_scores import (
+from tacit.auditing.statistics.gaussian_scores import (
     gaussian_shape_p_value,
     least_distance,
     noncentral_t_tail,

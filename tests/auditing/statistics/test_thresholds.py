@@ -18,8 +18,8 @@ from tacit.auditing import (
     every_threshold_gaussian,
     held_out_threshold,
 )
-from tacit.auditing.ranks import joint_p_value, rank_tests
-from tacit.auditing.tradeoffs import GaussianTradeOff, PairsTradeOff
+from tacit.auditing.statistics.ranks import joint_p_value, rank_tests
+from tacit.auditing.statistics.tradeoffs import GaussianTradeOff, PairsTradeOff
 from tacit.errors import InvalidArgument
 
 

@@ -9,18 +9,29 @@ import numpy as np
 
 from tacit._validation import open_probability
 from tacit.accounting import gaussian_profile
-from tacit.auditing.bound import GAUSSIAN_CURVE, NOTHING, LowerBound, delta_of, failure_rate
-from tacit.auditing.ranks import joint_p_value, largest_refuted, rank_tests
-from tacit.auditing.rates import clopper_pearson, epsilon_of_rates, lower_rate, upper_rate
-from tacit.auditing.scores import Scores
-from tacit.auditing.tradeoffs import GaussianTradeOff, PairsTradeOff
+from tacit.auditing.statistics.bound import (
+    GAUSSIAN_CURVE,
+    NOTHING,
+    LowerBound,
+    delta_of,
+    failure_rate,
+)
+from tacit.auditing.statistics.ranks import joint_p_value, largest_refuted, rank_tests
+from tacit.auditing.statistics.rates import (
+    clopper_pearson,
+    epsilon_of_rates,
+    lower_rate,
+    upper_rate,
+)
+from tacit.auditing.statistics.scores import Scores
+from tacit.auditing.statistics.tradeoffs import GaussianTradeOff, PairsTradeOff
 from tacit.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tacit.accounting import PrivacyCurve
-    from tacit.auditing.ranks import RankTests
+    from tacit.auditing.statistics.ranks import RankTests
 
 _CANDIDATES = 200
 _WARY = 0.0005
@@ -30,7 +41,7 @@ def every_threshold(scores: Scores, delta: float, confidence: float = 0.95) -> L
     """The ε below which (ε, δ)-differential privacy contradicts the scores at some threshold.
 
     Both rates of a threshold are tested jointly and exactly, and all thresholds at once
-    (``tacit.auditing.ranks``): nobody needs to choose one.
+    (``tacit.auditing.statistics.ranks``): nobody needs to choose one.
 
     Guarantee:
         As for ``LowerBound``; nothing is taken for granted but independent trials.

@@ -9,8 +9,14 @@ import numpy as np
 import pytest
 
 from tacit.auditing import Scores
-from tacit.auditing.ranks import RankTests, joint_p_value, p_values, rank_tests, ranks_for
-from tacit.auditing.tradeoffs import GaussianTradeOff, PairsTradeOff
+from tacit.auditing.statistics.ranks import (
+    RankTests,
+    joint_p_value,
+    p_values,
+    rank_tests,
+    ranks_for,
+)
+from tacit.auditing.statistics.tradeoffs import GaussianTradeOff, PairsTradeOff
 
 
 def one_test(rank: int, others: int, hits: int, trials: int) -> RankTests:

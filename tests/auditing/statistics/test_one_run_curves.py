@@ -15,8 +15,8 @@ from tacit.auditing import (
     one_run_family,
     one_run_gaussian,
 )
-from tacit.auditing.one_run_curves import refutes_curve
-from tacit.auditing.tradeoffs import PairsTradeOff
+from tacit.auditing.statistics.one_run_curves import refutes_curve
+from tacit.auditing.statistics.tradeoffs import PairsTradeOff
 
 ISSUE = [
     (1000, 1000, 1000, 12.3346),

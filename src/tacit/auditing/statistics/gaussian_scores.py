@@ -19,13 +19,13 @@ from scipy.special import fdtr, fdtrc, gammainc, gammainccinv, gammaincinv, gamm
 
 from tacit._validation import open_probability
 from tacit.accounting import gaussian_profile
-from tacit.auditing.bound import LowerBound, failure_rate
-from tacit.auditing.thresholds import every_threshold
+from tacit.auditing.statistics.bound import LowerBound, failure_rate
+from tacit.auditing.statistics.thresholds import every_threshold
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from tacit.auditing.scores import Scores
+    from tacit.auditing.statistics.scores import Scores
 
 GAUSSIAN_SCORES = (
     "scores are Gaussian with one variance for members and others, also where too few were drawn "

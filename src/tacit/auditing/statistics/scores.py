@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tacit.auditing.rates import Rates
+from tacit.auditing.statistics.rates import Rates
 from tacit.errors import InvalidArgument
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 
 from tacit._validation import whole
-from tacit.auditing.scores import Scores
+from tacit.auditing.statistics.scores import Scores
 from tacit.errors import InvalidArgument
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tacit.accounting import Gaussian, Laplace, PoissonSampled, PureDp, Repeated, profile
-from tacit.auditing.tradeoffs import GaussianTradeOff, PairsTradeOff, TradeOff
+from tacit.auditing.statistics.tradeoffs import GaussianTradeOff, PairsTradeOff, TradeOff
 
 CURVES = [
     GaussianTradeOff(0.3),

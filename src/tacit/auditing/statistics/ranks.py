@@ -24,15 +24,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.special import betainc, betaincc, betainccinv, betaincinv, betaln
 
-from tacit.auditing.searching import last_refuted
+from tacit.auditing.statistics.searching import last_refuted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from numpy.typing import NDArray
 
-    from tacit.auditing.scores import Scores
-    from tacit.auditing.tradeoffs import TradeOff
+    from tacit.auditing.statistics.scores import Scores
+    from tacit.auditing.statistics.tradeoffs import TradeOff
 
 _RATIO = 1.5  # of one rank to the next
 _TAIL = 1e-14  # what the integral leaves out at each end, and the p-value adds
