@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, final
 
+from tacit._files import locked, put
 from tacit.errors import LedgerError, TamperedLedger
 from tacit.ledger.entries import Head, canonical
 
@@ -102,25 +103,15 @@ class AnchorFile:
             os.close(handle)
 
     def _lock(self, handle: int) -> None:
-        try:
-            import fcntl  # noqa: PLC0415 - POSIX only
-        except (
-            ImportError
-        ):  # the last of two writers wins then; an older anchor is still a true one
-            return
+        # Without locks the last of two writers wins; an older anchor is still a true one.
         until = time.monotonic() + self.timeout
-        while True:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                if time.monotonic() > until:
-                    raise LedgerError(
-                        f"the anchor {self.path} is locked by another process; nothing was "
-                        "granted. Try again, or give a longer timeout="
-                    ) from None
-                time.sleep(0.002)
-            else:
-                return
+        while not locked(handle):
+            if time.monotonic() > until:
+                raise LedgerError(
+                    f"the anchor {self.path} is locked by another process; nothing was granted. "
+                    "Try again, or give a longer timeout="
+                )
+            time.sleep(0.002)
 
     def _replace(self, anchored: Anchored) -> None:
         head = anchored.head
@@ -129,14 +120,7 @@ class AnchorFile:
             "number": head.number if head else 0,
             "hash": head.hash if head else "",
         }
-        # The lock is held: nobody else writes a file of this name.
-        draft = Path(f"{self.path}.new")
-        with draft.open("w", encoding="utf-8") as file:
-            file.write(canonical(plain) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(self.path)
-        _sync_folder(self.path.parent)
+        put(self.path, f"{canonical(plain)}\n".encode())  # the lock is held
 
     def _failed(self, error: OSError) -> LedgerError:
         return LedgerError(
@@ -150,14 +134,3 @@ def default_anchor(location: str) -> Path:
     state = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
     name = hashlib.sha256(location.encode()).hexdigest()[:32]
     return Path(state) / "tacit" / "anchors" / f"{name}.anchor"
-
-
-def _sync_folder(folder: Path) -> None:
-    """Makes a rename in ``folder`` survive a crash of the machine, where the system can."""
-    if not hasattr(os, "O_DIRECTORY"):
-        return
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
+from tacit._files import PRIVATE, locked, put
 from tacit.errors import CheckpointError
 
 if TYPE_CHECKING:
@@ -103,7 +104,10 @@ class Journal:
         except OSError as error:
             raise CheckpointError(f"journal {self._folder} cannot be written: {error}") from None
         try:
-            self._lock(handle)
+            if not locked(handle):
+                raise CheckpointError(
+                    f"journal {self._folder} is in use by another search; wait for it"
+                )
             yield self._read()
         finally:
             os.close(handle)
@@ -132,18 +136,6 @@ class Journal:
         except (OSError, pickle.PicklingError, AttributeError, TypeError) as error:
             raise CheckpointError(
                 f"journal {self._folder} cannot be written: {error}; models must be picklable"
-            ) from None
-
-    def _lock(self, handle: int) -> None:
-        try:
-            import fcntl  # noqa: PLC0415 - POSIX only
-        except ImportError:
-            return
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise CheckpointError(
-                f"journal {self._folder} is in use by another search; wait for it"
             ) from None
 
     def _read(self) -> Progress | None:
@@ -201,17 +193,7 @@ class Journal:
 
     def _replace(self, name: str, content: bytes) -> None:
         assert self._folder is not None
-        draft = self._folder / f"{name}.new"
-        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(self._folder / name)
-        folder = os.open(self._folder, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        put(self._folder / name, content, mode=PRIVATE)
 
     def _sweep(self, kept: str | None) -> None:
         """Removes the models of runs that lost."""

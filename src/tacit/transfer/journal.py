@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, final
 
 import numpy as np
 
+from tacit._files import locked, sync_folder
 from tacit.errors import CheckpointError
 from tacit.transfer import lines
 
@@ -196,7 +197,7 @@ class Journal:
         os.ftruncate(self._file, 0)
         lines.append(self._file, head)
         os.fsync(self._file)
-        lines.sync_folder(self._path.parent)
+        sync_folder(self._path.parent)
 
     def _read(self, content: list[bytes]) -> None:
         try:
@@ -227,13 +228,5 @@ class Journal:
                 )
 
     def _lock(self, file: int) -> None:
-        try:
-            import fcntl  # noqa: PLC0415 - POSIX only
-        except ImportError:
-            return
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise CheckpointError(
-                f"journal {self._path} is in use by another run; wait for it"
-            ) from None
+        if not locked(file):
+            raise CheckpointError(f"journal {self._path} is in use by another run; wait for it")

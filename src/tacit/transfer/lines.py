@@ -5,10 +5,7 @@ from __future__ import annotations
 import json
 import os
 import zlib
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from typing import Any
 
 
 def line(values: list[Any]) -> bytes:
@@ -36,12 +33,3 @@ def append(file: int, data: bytes) -> None:
     """Writes all of ``data`` at the end of a file opened for appending."""
     while data:
         data = data[os.write(file, data) :]
-
-
-def sync_folder(folder: Path) -> None:
-    """Returns when the names of the files in ``folder`` are on the disk."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

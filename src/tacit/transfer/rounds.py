@@ -8,19 +8,19 @@ on after a crash asks about the same ones.
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tacit._files import put
 from tacit._validation import whole
 from tacit.errors import CheckpointError, InvalidArgument
 from tacit.transfer.answers import Answers
 from tacit.transfer.labelling import label
-from tacit.transfer.lines import sync_folder
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable
 
     from numpy.typing import NDArray
@@ -132,7 +132,7 @@ def _chosen(
     if asked[found].any():
         raise InvalidArgument("choose must give points that were not asked about before")
     if path is not None and not path.exists():
-        _write(path, json.dumps(found.tolist()))
+        put(path, json.dumps(found.tolist()).encode())
     return found.astype(np.int64)
 
 
@@ -141,17 +141,6 @@ def _read(path: Path) -> Indices:
         return np.asarray(json.loads(path.read_text()))
     except (OSError, ValueError) as error:
         raise CheckpointError(f"{path} cannot be read: {error}; start in another folder") from None
-
-
-def _write(path: Path, text: str) -> None:
-    """All of it or nothing is there after a crash."""
-    new = path.with_suffix(".new")
-    with new.open("w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    new.replace(path)
-    sync_folder(path.parent)
 
 
 def _made(folder: Path) -> Path:

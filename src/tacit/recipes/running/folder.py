@@ -9,6 +9,7 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, final
 
+from tacit._files import locked
 from tacit.errors import CheckpointError, InvalidArgument
 
 if TYPE_CHECKING:
@@ -95,17 +96,11 @@ class Folder:
             raise _unwritable(self.path, error) from None
 
     def _lock(self, handle: int) -> None:
-        try:
-            import fcntl  # noqa: PLC0415 - POSIX only
-        except ImportError:
-            return
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not locked(handle):
             self.close()
             raise InvalidArgument(
                 f"{self.path} is in use by another process; wait for it, or name another folder"
-            ) from None
+            )
 
     def close(self) -> None:
         """Lets others in; harmless a second time."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import os
+import io
 from typing import TYPE_CHECKING
 
 import numpy as np
 from torch import nn
 
+from tacit._files import PRIVATE, put
 from tacit.errors import CheckpointError, DataError
 from tacit.recipes.transferring import features
 from tacit.transfer import Votes
@@ -39,13 +40,10 @@ def kept(job: Job, make: Callable[[], Votes]) -> tuple[Votes, bool]:
 
 
 def _write(place: Path, votes: Votes) -> None:
-    draft = place.with_suffix(".new")
+    content = io.BytesIO()
+    np.save(content, votes.counts, allow_pickle=False)
     try:
-        with draft.open("wb") as file:
-            np.save(file, votes.counts, allow_pickle=False)
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(place)
+        put(place, content.getvalue(), mode=PRIVATE)
     except OSError as error:
         raise CheckpointError(f"{place} cannot be written: {error.strerror or error}") from None
 

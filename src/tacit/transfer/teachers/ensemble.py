@@ -14,9 +14,9 @@ from torch import nn
 from tacit._validation import non_negative, positive, whole
 from tacit.errors import CheckpointError, InvalidArgument, ProtocolError
 from tacit.randomness import fresh_stream
+from tacit.training.counting import counting
 from tacit.transfer.teachers.assignment import assigned
 from tacit.transfer.teachers.cluster import carried_out
-from tacit.transfer.teachers.display import display
 from tacit.transfer.teachers.keeping import Folder
 from tacit.transfer.teachers.records import as_tensor, part, read, rows_by_teacher
 from tacit.transfer.teachers.schedule import Schedule, made
@@ -176,7 +176,7 @@ class Teachers:
         done = {teacher for piece in found for teacher in piece.teachers}
         missing = [teacher for teacher in range(self._count) if teacher not in done]
         rows_of = rows_by_teacher(self._records, assignment, self._count)
-        with display(self._progress, total=self._count, done=len(done)) as show:
+        with counting(self._progress, "teachers", total=self._count, done=len(done)) as show:
             pieces = split(missing, self._how, self._device, self._cluster is not None)
             records = partial(part, self._records, rows_of)
             for trained in carried_out(work, pieces, records, self._cluster):

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 import numpy as np
 import torch
 
+from tacit._files import PRIVATE, locked, put
 from tacit.errors import CheckpointError
 from tacit.transfer.teachers.trained import Trained
 
@@ -65,7 +66,8 @@ class Folder:
         except OSError as error:
             raise self._refused(f"cannot be written: {error.strerror or error}") from None
         try:
-            self._lock(handle)
+            if not locked(handle):
+                raise self._refused("is in use by another process: wait for it")
             yield
         finally:
             os.close(handle)
@@ -165,14 +167,8 @@ class Folder:
 
     def _replace(self, name: str, content: bytes) -> None:
         """Writes beside the place, flushes to the disk, and moves there in one operation."""
-        draft = self._path / f"{name}.new"
         try:
-            handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-            with os.fdopen(handle, "wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            draft.replace(self._path / name)
+            put(self._path / name, content, mode=PRIVATE)
         except OSError as error:
             raise self._refused(f"cannot be written: {error.strerror or error}") from None
 
@@ -183,16 +179,6 @@ class Folder:
                     "could have been written by others, whose code its classifiers would run: "
                     "make it yours alone (chown, chmod -R go-w), or name a new one"
                 )
-
-    def _lock(self, handle: int) -> None:
-        try:
-            import fcntl  # noqa: PLC0415 - POSIX only
-        except ImportError:
-            return
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise self._refused("is in use by another process: wait for it") from None
 
     def _refused(self, reason: str) -> CheckpointError:
         return CheckpointError(f"folder {self._path} {reason}")
