@@ -1,0 +1,84 @@
+"""Membership inference: was this example in the training set? Attacks on any model's outputs.
+
+``Outputs`` are the logits of the attacked model, ``Shadows`` those of models that were trained the
+same way on known parts of the same examples (``train_shadows``). An attack gives one score for each
+example; ``split`` parts them into those of members and of others, and ``Roc`` says how good it is.
+
+>>> import numpy as np
+>>> draw = np.random.default_rng(1)
+>>> members = draw.random((17, 200)) < 0.5  # a toy: models are 1.5 surer of what they have seen
+>>> sure = draw.normal(size=(17, 200)) + 1.5 * members + 3.0 * draw.normal(size=200)
+>>> shadows = Shadows(np.stack((sure, 0 * sure), axis=-1), np.zeros(200, dtype=int), members)
+>>> scores = lira_each(shadows, fixed_variance=True)  # each model attacked with the others
+>>> round(Roc(split(scores, members)).auc().value, 2)
+0.84
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from tacit.auditing.attacks.calibrated import calibrated, calibrated_each
+from tacit.auditing.attacks.catalogue import ATTACKS, Attack, find
+from tacit.auditing.attacks.lira import lira, lira_each
+from tacit.auditing.attacks.measured import Measured
+from tacit.auditing.attacks.outputs import Outputs, Shadows, split
+from tacit.auditing.attacks.plain import confidence, entropy, loss_threshold, margin
+from tacit.auditing.attacks.pooled import Pooled, pooled
+from tacit.auditing.attacks.rmia import offline_correction, rmia, rmia_each
+from tacit.auditing.attacks.roc import Bands, Roc, allowed
+from tacit.auditing.attacks.shadows import kept_shadows, train_shadows
+from tacit.auditing.attacks.signals import phi
+
+if TYPE_CHECKING:
+    from tacit.auditing.attacks.classifier import shadow_classifier, shadow_classifier_each
+
+# Imported when first used: it alone needs PyTorch.
+_HOME = {
+    "shadow_classifier": "tacit.auditing.attacks.classifier",
+    "shadow_classifier_each": "tacit.auditing.attacks.classifier",
+}
+
+__all__ = [
+    "ATTACKS",
+    "Attack",
+    "Bands",
+    "Measured",
+    "Outputs",
+    "Pooled",
+    "Roc",
+    "Shadows",
+    "allowed",
+    "calibrated",
+    "calibrated_each",
+    "confidence",
+    "entropy",
+    "find",
+    "kept_shadows",
+    "lira",
+    "lira_each",
+    "loss_threshold",
+    "margin",
+    "offline_correction",
+    "phi",
+    "pooled",
+    "rmia",
+    "rmia_each",
+    "shadow_classifier",
+    "shadow_classifier_each",
+    "split",
+    "train_shadows",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value: object = getattr(import_module(_HOME[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,181 @@
+"""Training shadow models: the same training on random parts of a pool of examples."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tacit._validation import non_negative, open_probability, whole
+from tacit.auditing.attacks.keeping import Folder
+from tacit.auditing.attacks.outputs import checked_logits
+from tacit.auditing.attacks.workers import Piece, Where, carried_out
+from tacit.errors import InvalidArgument
+from tacit.training.counting import counting
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    from tacit.auditing.attacks.workers import Train
+
+    Logits = NDArray[np.float32]
+    Members = NDArray[np.bool_]
+
+
+def train_shadows(
+    train: Train,
+    *,
+    examples: int,
+    count: int,
+    share: float = 0.5,
+    seed: int | None = None,
+    task: str = "",
+    workers: int = 1,
+    cluster: str | None = None,
+    gpus: float = 0.0,
+    folder: str | os.PathLike[str] | None = None,
+    progress: bool | None = None,
+) -> tuple[Logits, Members]:
+    """Trains models on random parts of a pool, and asks each about the whole pool.
+
+    Args:
+        train: From members (true or false for each example of the pool) and a seed to the logits of
+            a model that was trained on the members only: (examples, classes), or (examples, views,
+            classes). For other processes it must be a function at the top of a module, or
+            ``functools.partial`` of one.
+        examples: The size of the pool.
+        count: How many models.
+        share: The chance of an example to be a member. If it is ½, models come in pairs of which
+            each example is in exactly one: no example then has all models on one side.
+        seed: Of the members and of the models' seeds; None draws one, or takes the folder's.
+        task: What is trained on what, in words: a folder of another task is refused.
+        workers: How many processes train at the same time.
+        cluster: A Ray cluster instead: its address, or "local".
+        gpus: How many GPUs a model takes on Ray.
+        folder: Where finished models are kept. A second call goes on where the first was cut off; a
+            folder that was begun with other settings is refused.
+        progress: True shows how many are trained, False does not, None only on a terminal.
+
+    Returns:
+        Logits (models, examples, views, classes) and members (models, examples), which together
+        with the pool's labels make ``Shadows``. They are private, as the folder is: no guarantee
+        covers them.
+
+    >>> def train(members, seed):  # a model that says how often it saw each class
+    ...     return np.tile([members[:3].sum(), members[3:].sum()], (6, 1))
+    >>> logits, members = train_shadows(train, examples=6, count=4, seed=1)
+    >>> logits.shape, members.sum(axis=0).tolist()
+    ((4, 6, 1, 2), [2, 2, 2, 2, 2, 2])
+    """
+    settings = {
+        "examples": whole("examples", examples),
+        "count": whole("count", count),
+        "share": open_probability("share", share),
+        "task": task,
+        "seed": None if seed is None else whole("seed", seed, at_least=0),
+    }
+    where = Where(
+        workers=whole("workers", workers), cluster=cluster, gpus=non_negative("gpus", gpus)
+    )
+    kept = None if folder is None else Folder(folder)
+    with contextlib.nullcontext() if kept is None else kept.opened():
+        settings = _begun(kept, settings)
+        done = {} if kept is None else kept.models()
+        _train_missing(train, settings, where, kept, done, progress)
+    return np.stack([done[model] for model in range(count)]), _members(settings)
+
+
+def kept_shadows(folder: str | os.PathLike[str]) -> tuple[Logits, Members]:
+    """What ``train_shadows`` has finished in a folder: as many models as there are.
+
+    Training that was interrupted leaves models that an attack can use.
+    """
+    kept = Folder(folder)
+    with kept.opened():
+        settings = kept.settings()
+        done = {} if settings is None else kept.models()
+    if settings is None or not done:
+        raise kept.refused("holds no finished shadow model: train some")
+    return np.stack(list(done.values())), _members(settings)[list(done)]
+
+
+def _begun(kept: Folder | None, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings with a seed: the folder's, if it was begun before."""
+    fresh = dict(settings)
+    if fresh["seed"] is None:
+        fresh["seed"] = secrets.randbits(63)
+    if kept is None:
+        return fresh
+    before = kept.settings()
+    if before is None:
+        kept.begin(fresh)
+        return fresh
+    for name, value in settings.items():
+        if before.get(name) != value and not (name == "seed" and value is None):
+            raise kept.refused(
+                f"is of shadow models with {name} {before.get(name)!r}, not {value!r}: name a new "
+                "folder, or give the one it was made with"
+            )
+    return before
+
+
+def _train_missing(
+    train: Train,
+    settings: Mapping[str, Any],
+    where: Where,
+    kept: Folder | None,
+    done: dict[int, Logits],
+    progress: bool | None,
+) -> None:
+    count, members = settings["count"], _members(settings)
+    pieces = [
+        Piece(model, members[model], _seed_of(settings["seed"], model))
+        for model in range(count)
+        if model not in done
+    ]
+    if not pieces:
+        return
+    with (
+        contextlib.closing(carried_out(train, pieces, where)) as trained,
+        counting(progress, "shadow models", total=count, done=len(done)) as show,
+    ):
+        for model, found in trained:
+            logits = _checked(found, model, members.shape[1], done)
+            if kept is not None:
+                kept.add(model, logits)
+            done[model] = logits
+            show(len(done))
+
+
+def _checked(found: object, model: int, examples: int, done: Mapping[int, Logits]) -> Logits:
+    try:
+        logits = checked_logits(np.asarray(found), leading=1)
+    except InvalidArgument as error:
+        raise InvalidArgument(f"train gave for model {model}: {error}") from None
+    others = next(iter(done.values()), logits)
+    if len(logits) != examples or logits.shape != others.shape:
+        raise InvalidArgument(
+            f"train must give logits for each of the {examples} examples, the same views and "
+            f"classes each time, got shape {logits.shape} for model {model}"
+        )
+    return logits
+
+
+def _members(settings: Mapping[str, Any]) -> Members:
+    """Who is trained on, by fair and independent coins for each model alone."""
+    count, share = settings["count"], settings["share"]
+    draw = np.random.default_rng(np.random.SeedSequence(settings["seed"], spawn_key=(0,)))
+    coins: Members = draw.random((count, settings["examples"])) < share
+    if share == 0.5:
+        coins[1::2] = ~coins[: count - count % 2 : 2]
+    return coins
+
+
+def _seed_of(seed: int, model: int) -> int:
+    """Of one model: whichever are trained, in whatever order, each has its own."""
+    return int(np.random.SeedSequence(seed, spawn_key=(1, model)).generate_state(1)[0])
