@@ -13,7 +13,7 @@ __all__ = ["main"]
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command and returns its exit status.
 
-    That is 0, 1 for a ledger or data that are not sound, 2 for a refusal, 130 for Ctrl-C.
+    That is 0; 1 for a ledger, data or a claim that are not sound; 2 for a refusal; 130 for Ctrl-C.
 
     Whatever is refused, it is refused with one line on standard error.
     """

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tacit import __version__
+from tacit.cli.audit import audit
 from tacit.cli.data import data
 from tacit.cli.ledger import ledger
 from tacit.cli.plan import plan
@@ -34,6 +35,7 @@ def program(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
+program.add_command(audit)
 program.add_command(data)
 program.add_command(ledger)
 program.add_command(plan)

@@ -40,7 +40,7 @@ class Code:
 class Picture:
     """A drawing by its name, and what it shows in words."""
 
-    name: Literal["accuracy", "curve", "attack"]
+    name: Literal["accuracy", "curve", "attack", "audit"]
     caption: str
 
 

@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
 
+from tacit.reports.audit_figure import FOURTH, THIRD, draw_roc
 from tacit.reports.ledger_summary import at_most
 from tacit.reports.numbers import compact
 from tacit.statement.rounding import percent
@@ -33,6 +34,8 @@ _VARIABLES: Final = {
     SOFT: "--soft",
     SECOND: "--second",
     PAPER: "--paper",
+    THIRD: "--third",
+    FOURTH: "--fourth",
 }
 _SIZE: Final = (7.2, 3.6)
 _FONT: Final[dict[Any, Any]] = {
@@ -48,6 +51,7 @@ def drawings(summary: RunSummary) -> dict[str, str]:
         "accuracy": (bool(summary.moments), draw_accuracy),
         "curve": (bool(summary.curve), draw_curve),
         "attack": (bool(summary.attack), draw_attack),
+        "audit": (summary.files.audit is not None, draw_audit),
     }
     return {
         name: svg(name, painter, summary) for name, (there, painter) in painters.items() if there
@@ -160,6 +164,12 @@ def draw_attack(axes: Axes, summary: RunSummary) -> None:
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_formatter(FuncFormatter(lambda share, _: f"{100 * share:g} %"))
     _style(axes, "false alarms among those who were not in the data", "found of those who were")
+
+
+def draw_audit(axes: Axes, summary: RunSummary) -> None:
+    """What attacks found, beside the largest true positive rates of any attack."""
+    assert summary.files.audit is not None
+    draw_roc(axes, summary.files.audit.attacks, summary.attack)
 
 
 def _style(axes: Axes, x: str, y: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -13,18 +14,18 @@ from tacit.errors import CheckpointError, InvalidArgument, TacitError
 from tacit.recipes.running import record as records
 from tacit.recipes.running.folder import HISTORY, RECORD, STATEMENT, Folder
 from tacit.recipes.transferring.catalogue import named
-from tacit.reports import run_answers
+from tacit.reports import audit_file, run_answers
 from tacit.reports.run_record import check_record
 from tacit.statement import Statement
 from tacit.statement.access import without_preprocessing
 from tacit.training.plan import Plan
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Iterator
 
     from tacit.accounting.events import Event
     from tacit.recipes.running.record import Record
+    from tacit.reports.audit_file import AuditFile
 
 LARGEST: Final = 16 << 20  # bytes of a file; a real one has thousands
 _COLUMNS: Final = {"epoch", "steps", "held_out_accuracy", "epsilon"}
@@ -44,6 +45,8 @@ class Epoch:
 class RunFiles:
     """A finished run; ``answers`` are the labels that a transfer released, by public image.
 
+    ``audit`` is what an audit of it found, which is private.
+
     Guarantee:
         Every text is one, every number is finite and in its range, the statement proves itself, its
         plan is the one that its event charges, and record and statement are of one run. That the
@@ -55,6 +58,7 @@ class RunFiles:
     history: tuple[Epoch, ...]
     statement: Statement
     answers: tuple[tuple[int, int], ...] | None = None
+    audit: AuditFile | None = None
 
     @property
     def plan(self) -> Plan | None:
@@ -103,7 +107,25 @@ def read(folder: str | os.PathLike[str]) -> RunFiles:
         tuple(_history(path / HISTORY, plan)),
         statement,
         run_answers.read(answers) if answers.exists() else None,
+        _audit(path / audit_file.FILE, record, statement),
     )
+
+
+def _audit(path: Path, record: Record, statement: Statement) -> AuditFile | None:
+    """The audit, which must be of this run and of its claim."""
+    if not os.path.lexists(path):
+        return None
+    found = audit_file.read(path)
+    verdict = found.verdict
+    same = found.kind == "run" and found.run.get("configuration") == record.configuration
+    if verdict is not None:
+        same &= (verdict.claimed, verdict.shown.delta) == (statement.epsilon, statement.delta)
+    if not same:
+        raise CheckpointError(
+            f"{path} is refused: it is no audit of the run in this folder; remove it, or audit "
+            "again"
+        )
+    return found
 
 
 def _command(record: Record) -> str:

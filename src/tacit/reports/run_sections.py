@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final
 
+from tacit.reports import audit_sections
 from tacit.reports.ledger_summary import at_most, printable
 from tacit.reports.numbers import compact
 from tacit.reports.run_content import Card, Items, Paragraph, Picture, Report, Section, Table
@@ -30,6 +31,7 @@ def report(summary: RunSummary, *, drawn: bool = True) -> Report:
         Section("Accuracy against ε over the run", tuple(_accuracy(summary, drawn))),
         Section("The privacy curve", tuple(_curve(summary, drawn))),
         Section("What an attacker can reach", tuple(_attack(summary, drawn))),
+        *audit_sections.sections(summary, drawn),
         *transfer_sections(summary),
         mechanism(summary),
         covered(summary),
@@ -78,6 +80,7 @@ def _lead(summary: RunSummary) -> str:
 def _warnings(summary: RunSummary) -> Iterator[str]:
     """What makes the figures less than they seem."""
     delta, examples = summary.statement.delta, summary.files.record.data["train"]
+    yield from audit_sections.warnings(summary)
     if summary.void:
         yield (
             "a fixed seed was used for sampling and noise. This voids the guarantee: no figure of "

@@ -95,6 +95,7 @@ class RunSummary:
             "anchors": [dict(one) for one in record.anchors],
             "configuration": record.configuration,
             **self._of_transfer(),
+            **self._of_audit(),
         }
 
     def _of_transfer(self) -> dict[str, Any]:
@@ -104,6 +105,21 @@ class RunSummary:
         if figure is not None:
             found["data_dependent_epsilon"] = figure.epsilon
         return found
+
+    def _of_audit(self) -> dict[str, Any]:
+        """What only a run that was audited has; it is private."""
+        audit = self.files.audit
+        if audit is None or audit.verdict is None:
+            return {}
+        verdict = audit.verdict
+        return {
+            "audit": {
+                "contradicted": verdict.contradicted,
+                "words": verdict.describe(),
+                "epsilon_at_least": verdict.shown.epsilon,
+                "confidence": verdict.shown.confidence,
+            }
+        }
 
     def to_plain(self) -> dict[str, Any]:
         """The statement and the summary, as ``tacit report --json`` prints them."""

@@ -36,6 +36,7 @@ from tacit.errors import BudgetExceeded, InvalidArgument, ProtocolError
 from tacit.recipes.running import claims
 from tacit.recipes.running.interruption import Interrupted
 from tacit.recipes.running.keeping import History, check_name
+from tacit.recipes.running.lesson import Lesson
 from tacit.recipes.running.trained import Trained
 from tacit.statement import extended
 from tacit.training.averaging import averaged
@@ -103,6 +104,8 @@ class Job:
         device: Where to compute.
         seed: For the first weights only; they are set by it already. Sampling and noise never are.
 
+    An audit gives ``watch``, which sees what is about to be learned, and may change it.
+
     Guarantee:
         What ``fit`` or ``conclude`` return tells of the private data what the statement says, if
         ``train`` reads them through ``release`` and ``fit`` only (and row by row otherwise), and
@@ -123,8 +126,10 @@ class Job:
         account: Account,
         stop: Interruption,
         progress: bool | None,
+        watch: Callable[[Lesson], Lesson] | None = None,
     ) -> None:
         self.recipe, self.settings, self.data = recipe, settings, data
+        self._watch = watch
         self.epsilon, self.delta, self.device, self.seed = epsilon, delta, device, seed
         self._keeper, self._account, self._stop, self._progress = keeper, account, stop, progress
         self._plan: Plan | None = None
@@ -314,13 +319,19 @@ class Job:
         self._stop_if_asked()
         self._keeper.begin(self._account.place)
         history = History()
+        lesson = Lesson(
+            model=model if average is None else average.module, dataset=dataset, loss=loss,
+            held_out=held_out, correct=correct, collate=collate,
+        )  # fmt: skip
+        if self._watch is not None:
+            lesson = self._watch(lesson)
         with self._stop.deferred():
             done = fit(
-                model, dataset, plan, optimizer=optimizer, delta=self.delta, loss=loss,
-                held_out=held_out, correct=correct, scheduler=scheduler,
+                model, lesson.dataset, plan, optimizer=optimizer, delta=self.delta,
+                loss=lesson.loss, held_out=lesson.held_out, correct=correct, scheduler=scheduler,
                 state={"history": history}, save=self._keeper.checkpoint,
                 resume=self._keeper.resumable_checkpoint(), budget=self._account.reservation,
-                collate=collate, performance=performance, progress=self._progress,
+                collate=lesson.collate, performance=performance, progress=self._progress,
                 average=average, average_from=average_from, stop=self._stop,
                 also=claims.together(self._released), on_epoch=history.append,
             )  # fmt: skip

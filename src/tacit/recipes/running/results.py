@@ -32,8 +32,8 @@ def write(folder: Folder, record: Record, trained: Trained) -> Record:
     folder.write(STATEMENT, f"{trained.statement.to_json()}\n".encode())
     ended = replace(record, test_accuracy=trained.accuracy, notes=trained.notes, finished=True)
     ended.write(folder)
-    kept = (*folder.path.glob("released-*.safetensors"), *folder.path.glob(f"*{JOURNAL}"))
-    folder.remove([CHECKPOINT, LOCK, *(one.name for one in kept)])
+    # What was released beside the model stays: it is charged, and the model may need it.
+    folder.remove([CHECKPOINT, LOCK, *(one.name for one in folder.path.glob(f"*{JOURNAL}"))])
     folder.remove_private()
     return ended
 

@@ -1,0 +1,46 @@
+"""Audits of one run with many canaries, each of them in or out by its own fair coin.
+
+White box: ``white_box`` trains a model by ``tacit.private`` with canaries beside the data and reads
+their scores off the released gradients. Black box: ``one_run_audit`` takes the scores that any
+attack on a finished model gives.
+
+>>> import numpy as np
+>>> draw = np.random.default_rng(1)
+>>> included = draw.random(1000) < 0.5
+>>> scores = 3.0 * included + draw.normal(size=1000)  # what an attack found
+>>> round(one_run_audit(scores, included, delta=1e-5).epsilon, 2)
+4.04
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from tacit.auditing.canaries.guessing import guess, one_run_audit
+
+if TYPE_CHECKING:
+    from tacit.auditing.canaries.found import Found
+    from tacit.auditing.canaries.plan_noises import plan_noise
+    from tacit.auditing.canaries.white_boxes import white_box
+
+# Imported when first used: the statistics of a finished run must not cost the import of PyTorch.
+_HOME = {
+    "Found": "tacit.auditing.canaries.found",
+    "plan_noise": "tacit.auditing.canaries.plan_noises",
+    "white_box": "tacit.auditing.canaries.white_boxes",
+}
+
+__all__ = ["Found", "guess", "one_run_audit", "plan_noise", "white_box"]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value: object = getattr(import_module(_HOME[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,208 @@
+"""Noise: of the claimed size, on every entry, Gaussian, and independent of everything else."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from tacit.auditing.replay import significance
+from tacit.auditing.replay.report import Finding
+from tacit.training.styles import AdaptiveQuantile
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from tacit.auditing.replay.experiments import Experiments
+    from tacit.auditing.replay.trace import Trace
+
+_MOST_VALUES = 200_000  # noise on a grid is up to 0.05 % wider, which more would see
+_MOST_COLUMNS = 384
+
+
+def standardised(trace: Trace) -> NDArray[np.float64]:
+    """A run's noise in units of what is claimed: a row for every step, a column for every entry."""
+    plan = trace.taken().variation.plan
+    rows = []
+    clip = plan.clip
+    for step in range(len(trace.steps)):
+        rows.append(trace.released(step).numpy() / (plan.noise_multiplier * clip))
+        if isinstance(plan.clipping, AdaptiveQuantile):
+            # Every norm is 0, so all of the lot are within the clip, and b = 1.
+            style = plan.clipping
+            clip *= math.exp(-style.learning_rate * (1.0 - style.quantile))
+    return np.stack(rows)
+
+
+def scale(experiments: Experiments) -> Finding:
+    """The noise has the claimed standard deviation, neither less nor more, in every step."""
+    values = standardised(experiments.noise)
+    idle = experiments.idle
+    more = np.empty(0) if idle is None else standardised(idle).ravel()
+    some = at_most(np.concatenate([values.ravel(), more]))
+    found = float(np.sqrt(np.square(some).mean()))
+    steps = [significance.variance_p_value(at_most(row)) for row in values]
+    p_value = significance.corrected(
+        [significance.variance_p_value(some), significance.corrected(steps)]
+    )
+    return Finding(
+        "noise",
+        "scale",
+        p_value > significance.LEVEL,
+        f"the standard deviation of {some.size} noise entries is {found:.4f} of the claimed "
+        f"σ·clip (p = {p_value:.2g})",
+        (("ratio", found), ("p-value", p_value)),
+    )
+
+
+def every_parameter(experiments: Experiments) -> Finding:
+    """Each parameter gets noise of the claimed size by itself, and every entry of it gets some."""
+    values = standardised(experiments.noise)
+    edges = np.cumsum([0, *experiments.lab.sizes])
+    found: list[tuple[float, str, float]] = []
+    for name, start, end in zip(experiments.lab.names, edges[:-1], edges[1:], strict=True):
+        part = at_most(values[:, start:end].ravel())
+        ratio = float(np.sqrt(np.square(part).mean()))
+        p_value = min(significance.variance_p_value(part), significance.mean_p_value(part))
+        found.append((p_value, name, ratio))
+    still = np.flatnonzero(np.ptp(values, axis=0) == 0.0)
+    p_value, name, ratio = min(found)
+    single = significance.variances_p_value(values)
+    total = significance.corrected([min(1.0, 2.0 * p_value * len(found)), single])
+    passed = total > significance.LEVEL and not len(still)
+    frozen = f"; {len(still)} entries get none at all" if len(still) else ""
+    return Finding(
+        "noise",
+        "every parameter",
+        passed,
+        f"the most unusual parameter is {name}, whose noise is {ratio:.4f} of the claimed "
+        f"(p = {total:.2g} among {len(found)}){frozen}",
+        (("ratio", ratio), ("p-value", total), ("entries without", float(len(still)))),
+    )
+
+
+def others(experiments: Experiments) -> Finding:
+    """Buffers and whatever is not trained, which get no noise, do not depend on the data."""
+    one = experiments.sum_of("all clipped", scale=experiments.tight)
+    few = experiments.few
+    other = experiments.sum_of(
+        "without one", scale=experiments.tight, records=few.without(few.count - 1)
+    )
+    pair = [trace.taken().steps[-1].others for trace in (one, other)]
+    same = pair[0].shape == pair[1].shape and torch.equal(*pair)
+    off = 0.0 if same else float((pair[0] - pair[1]).norm())
+    count = pair[0].numel()
+    return Finding(
+        "noise",
+        "buffers and frozen parameters",
+        same,
+        f"the model's {count} other numbers are the same with and without one unit"
+        if same
+        else f"numbers that get no noise (buffers, frozen parameters) move by {off:.3g} with one "
+        "unit",
+        (("moved", off),),
+    )
+
+
+def shape(experiments: Experiments) -> Finding:
+    """The noise is Gaussian: in the middle and in the tails."""
+    values = at_most(standardised(experiments.noise).ravel())
+    # The scale has a check of its own.
+    p_value = significance.shape_p_value(values / max(np.sqrt(np.square(values).mean()), 1e-300))
+    return Finding(
+        "noise",
+        "shape",
+        p_value > significance.LEVEL,
+        f"{values.size} noise entries against the bell curve: p = {p_value:.2g}",
+        (("p-value", p_value),),
+    )
+
+
+def grid(experiments: Experiments) -> Finding:
+    """Noise that is claimed to be on a grid leaves nothing between the grid's points."""
+    plan = experiments.noise.variation.plan
+    if plan.noise == "fast":
+        return Finding(
+            "noise", "grid", True, "floating-point noise is what the plan claims: no grid to check"
+        )
+    steps = [experiments.noise.released(at) for at in range(min(40, experiments.noise_steps))]
+    values = at_most(torch.cat(steps).numpy())
+    found = grid_of(values)
+    return Finding(
+        "noise",
+        "grid",
+        found is not None,
+        f"all released sums are whole multiples of {found:.6g}"
+        if found is not None
+        else "released sums lie between the points of every grid: they show the low bits of "
+        "floating-point noise, which the plan claims to be free of",
+    )
+
+
+def grid_of(values: NDArray[np.float64]) -> float | None:
+    """The widest power of two of which all values are multiples, up to their own rounding."""
+    spread = float(np.sqrt(np.square(values).mean()))
+    widest = math.floor(math.log2(spread)) if spread > 0.0 else 0
+    for exponent in range(widest, widest - 30, -1):
+        step = 2.0**exponent
+        in_steps = values / step
+        # A value of single precision, times the lot size, is good to 2⁻²³ of itself.
+        slack = np.abs(in_steps) * 2.0**-22
+        clear = slack < 0.05
+        if clear.mean() < 0.5:
+            return None
+        if bool((np.abs(in_steps - np.rint(in_steps)) <= slack + 1e-9)[clear].all()):
+            return step
+    return None
+
+
+def with_data(experiments: Experiments) -> Finding:
+    """Noise on real sums is of the claimed size, too: what is released, less the sum of its lot."""
+    trace = experiments.charged
+    plan = trace.variation.plan
+    if isinstance(plan.clipping, AdaptiveQuantile):
+        return Finding("noise", "on real sums", True, "the clip moves: not known well enough")
+    rows = [
+        (trace.released(step) - experiments.expected(trace, step)[0]).numpy()
+        for step in range(1, plan.steps)
+    ]
+    values = at_most(np.concatenate(rows)) / plan.noise_scale
+    ratio = float(np.sqrt(np.square(values).mean()))
+    p_value = significance.corrected(
+        [significance.variance_p_value(values), significance.shape_p_value(values / ratio)]
+    )
+    return Finding(
+        "noise",
+        "on real sums",
+        p_value > significance.LEVEL,
+        f"what is released, less the sum of its lot, is {ratio:.3f} of the claimed noise "
+        f"(p = {p_value:.2g})",
+        (("ratio", ratio), ("p-value", p_value)),
+    )
+
+
+def membership(trace: Trace) -> NDArray[np.bool_]:
+    """Who was in which lot: a row for every step, a column for every unit."""
+    inside = np.zeros((len(trace.steps), trace.variation.records.count), dtype=bool)
+    for step in range(len(trace.steps)):
+        inside[step, trace.units_of(step)] = True
+    return inside
+
+
+def columns_of(experiments: Experiments) -> NDArray[np.int64]:
+    """The first entries of every parameter, as many of each as fit."""
+    sizes = experiments.lab.sizes
+    each = max(1, _MOST_COLUMNS // len(sizes))
+    starts = np.cumsum([0, *sizes[:-1]])
+    chosen = [
+        np.arange(start, start + min(size, each)) for start, size in zip(starts, sizes, strict=True)
+    ]
+    return np.concatenate(chosen).astype(np.int64)
+
+
+def at_most(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """At most so many of the values, spread evenly over them."""
+    every = -(-values.size // _MOST_VALUES)
+    return values[:: max(1, every)]

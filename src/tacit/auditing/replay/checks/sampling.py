@@ -1,0 +1,147 @@
+"""Sampling: every unit by itself with the claimed chance, in every lot anew."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tacit.auditing.replay import significance
+from tacit.auditing.replay.checks.noise import membership
+from tacit.auditing.replay.oracle import is_adaptive
+from tacit.auditing.replay.report import Finding
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from tacit.auditing.replay.experiments import Experiments
+    from tacit.auditing.replay.trace import Trace
+
+
+def rate(experiments: Experiments) -> Finding:
+    """All units together, and each by itself, are in lots as often as the plan claims."""
+    trace = _sampled(experiments)
+    inside, chance = membership(trace)[1:], trace.variation.plan.sample_rate
+    together = significance.counts_p_value(int(inside.sum()), inside.size, chance)
+    single = [
+        significance.counts_p_value(int(column.sum()), len(column), chance) for column in inside.T
+    ]
+    p_value = significance.corrected([together, significance.corrected(single)])
+    return Finding(
+        "sampling",
+        "rate",
+        p_value > significance.LEVEL,
+        f"units are in {inside.mean():.4f} of the lots, {chance:.4f} is claimed; the most unusual "
+        f"is in {inside.mean(0)[int(np.argmin(single))]:.4f} (p = {p_value:.2g})",
+        (("found", float(inside.mean())), ("claimed", chance), ("p-value", p_value)),
+    )
+
+
+def independence(experiments: Experiments) -> Finding:
+    """Units come independently of each other and of the lot before: no shuffling, no fixed size."""
+    trace = _sampled(experiments)
+    inside, chance = membership(trace)[1:], trace.variation.plan.sample_rate
+    steps, units = inside.shape
+    pairs = inside.astype(np.float64).T @ inside.astype(np.float64)
+    together = _most_unusual(pairs[np.triu_indices(units, 1)], steps, chance)
+    again = [_again_p_value(inside, lag, chance) for lag in (1, 2, 3)]
+    sizes = _sizes_p_value(inside.sum(1), units, chance)
+    p_value = significance.corrected([together, *again, sizes])
+    spread = float(inside.sum(1).var()) / max(units * chance * (1.0 - chance), 1e-12)
+    return Finding(
+        "sampling",
+        "independence",
+        p_value > significance.LEVEL,
+        f"the variance of lot sizes is {spread:.3f} of what independent units have; units that "
+        f"come together, that come again in a later lot, and sizes: p = {p_value:.2g}",
+        (("variance", spread), ("p-value", p_value)),
+    )
+
+
+def fresh(experiments: Experiments) -> Finding:
+    """Another run, under the same global seeds, draws other lots."""
+    one, other = (membership(trace) for trace in (experiments.lots, experiments.moving))
+    length = min(len(one), len(other))
+    same = sum(bool((one[at] == other[at]).all()) for at in range(1, length))
+    rate = experiments.lots.variation.plan.sample_rate
+    # Two independent lots agree about a unit with probability q² + (1-q)².
+    chance = float((rate * rate + (1.0 - rate) * (1.0 - rate)) ** one.shape[1])
+    p_value = significance.counts_p_value(same, length - 1, chance) if same else 1.0
+    return Finding(
+        "sampling",
+        "fresh in every run",
+        p_value > significance.LEVEL,
+        f"{same} of {length - 1} lots are the same in two runs under the same global seeds",
+        (("same", float(same)), ("p-value", p_value)),
+    )
+
+
+def empty_lots(experiments: Experiments) -> Finding:
+    """Empty lots come as often as they should, and are steps like all others."""
+    trace = experiments.sparse
+    plan = trace.variation.plan
+    if trace.error is not None or len(trace.steps) != plan.steps:
+        return Finding(
+            "control flow",
+            "empty lots",
+            False,
+            f"of {plan.steps} steps with a lot of {plan.lot_size:g} units on average only "
+            f"{len(trace.steps)} were taken{_said(trace)}: empty lots end or skip a step",
+            (("steps", float(len(trace.steps))),),
+        )
+    empty = [at for at in range(len(trace.steps)) if not len(trace.steps[at].rows)]
+    chance = (1.0 - plan.sample_rate) ** plan.examples
+    p_value = significance.counts_p_value(len(empty), plan.steps, chance)
+    silent = sum(not bool(trace.steps[at].gradient.any()) for at in empty)
+    return Finding(
+        "noise" if silent else "sampling",
+        "empty lots",
+        p_value > significance.LEVEL and not silent,
+        f"{len(empty)} of {plan.steps} lots are empty, {chance * plan.steps:.1f} are expected "
+        f"(p = {p_value:.2g}); {silent} of them released no noise",
+        (("empty", float(len(empty))), ("p-value", p_value), ("silent", float(silent))),
+    )
+
+
+def _said(trace: Trace) -> str:
+    error = trace.error
+    return "" if error is None else f" ({type(error).__name__}: {error})".splitlines()[0][:160]
+
+
+def _sampled(experiments: Experiments) -> Trace:
+    """The longest run with sampled lots."""
+    return experiments.counted if is_adaptive(experiments.plan) else experiments.noise
+
+
+def _most_unusual(counts: NDArray[np.float64], steps: int, chance: float) -> float:
+    low, high = int(counts.min()), int(counts.max())
+    ends = [significance.counts_p_value(end, steps, chance * chance) for end in (low, high)]
+    return min(1.0, min(ends) * counts.size)
+
+
+def _again_p_value(inside: NDArray[np.bool_], lag: int, chance: float) -> float:
+    """Whether units come again after ``lag`` lots as often as they should.
+
+    No lot is in two of the pairs that are counted, so that pairs are independent.
+    """
+    first = np.arange(len(inside) - lag)
+    first = first[first // lag % 2 == 0]
+    both = inside[first] & inside[first + lag]
+    return significance.counts_p_value(int(both.sum()), both.size, chance * chance)
+
+
+def _sizes_p_value(sizes: NDArray[np.int64], units: int, chance: float) -> float:
+    """Whether lot sizes spread as binomial ones do.
+
+    Σ(size - n·q)²/(n·q·(1-q)) has the mean T and, with the binomial's excess kurtosis κ, the
+    variance T·(2 + κ); its distribution is close to a scaled χ² of the same two.
+    """
+    variance = units * chance * (1.0 - chance)
+    if variance == 0.0:
+        return 1.0
+    kurtosis = (1.0 - 6.0 * chance * (1.0 - chance)) / variance
+    total = float(np.square(sizes - units * chance).sum()) / variance
+    # A χ² of k degrees, times c: mean c·k = T, variance 2·c²·k = T·(2 + κ).
+    width = (2.0 + kurtosis) / 2.0
+    degrees = len(sizes) / width
+    return significance.chi_square_p_value(total / width, degrees)

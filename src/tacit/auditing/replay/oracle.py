@@ -1,0 +1,175 @@
+"""The gradients as they should be: one unit at a time, by plain autograd, in double precision.
+
+Nothing of the engine's clipping is used here; what a style does to a gradient is written down anew
+from its definition.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from typing import TYPE_CHECKING, Any, final
+
+import torch
+from torch.utils._pytree import tree_map
+from torch.utils.data import default_collate
+
+from tacit.auditing.replay.watching import flat
+from tacit.training.styles import AdaptiveQuantile, Automatic, PerGroup, PerLayer
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from torch import Tensor
+
+    from tacit.auditing.replay.laboratory import Laboratory
+    from tacit.auditing.replay.trace import Trace
+    from tacit.training.plan import Plan
+
+
+@final
+class Oracle:
+    """The gradients of units at the first weights of a laboratory's model.
+
+    Guarantee:
+        A unit's gradient is that of the mean loss of its rows, each computed in a batch of its own:
+        no other row can have a part in it.
+    """
+
+    def __init__(self, lab: Laboratory) -> None:
+        self._lab = lab
+        self._kept: dict[tuple[int, int], Tensor] = {}
+        model, optimizer = lab.made(still=True)
+        held = [p for group in optimizer.param_groups for p in group["params"]]
+        self._models = [(model, held)]
+        double = copy.deepcopy((model, held))
+        double[0].double()
+        self._models.insert(0, double)
+
+    def of_step(self, trace: Trace, step: int = 0) -> dict[int, Tensor]:
+        """The gradient of every unit whose losses were computed for a step, without clipping.
+
+        Whatever factor the run had on a unit's losses is in it.
+        """
+        records, seen = trace.variation.records, trace.taken(step + 1).steps[step]
+        rows: dict[int, dict[int, list[int]]] = {}
+        for row in dict.fromkeys(seen.rows.tolist()):
+            place = trace.reads[row].place
+            of_unit = rows.setdefault(int(records.units[place]), {})
+            of_unit.setdefault(place, []).append(row)
+        return {unit: self._unit(trace, unit, places) for unit, places in sorted(rows.items())}
+
+    def _unit(self, trace: Trace, unit: int, places: Mapping[int, Sequence[int]]) -> Tensor:
+        variation = trace.variation
+        # Rows that fill up a rectangle of users come again and count nothing.
+        views = variation.plan.views
+        used = [row for rows in places.values() for row in rows[:views]]
+        gradient = sum(self._row(trace, row) for row in used) / len(used)
+        assert isinstance(gradient, torch.Tensor)
+        factor = variation.scale * variation.factors.get(unit, 1.0)
+        return gradient * factor
+
+    def _row(self, trace: Trace, row: int) -> Tensor:
+        read, records = trace.reads[row], trace.variation.records
+        if int(records.units[read.place]) in records.changes:
+            return self._gradient(read.example)
+        key = int(records.examples[read.place]), read.view
+        if key not in self._kept:
+            self._kept[key] = self._gradient(read.example)
+        return self._kept[key]
+
+    def _gradient(self, example: Any) -> Tensor:
+        collate = self._lab.setting.collate or default_collate
+        error: Exception | None = None
+        # A model that cannot do with one row mixes rows: then the row is there twice.
+        for copies in (1, 2):
+            for model, held in self._models:
+                batch = collate([example] * copies)
+                if model is not self._models[-1][0]:
+                    batch = tree_map(_doubled, batch)
+                try:
+                    losses = self._lab.setting.loss(model, batch)
+                    return flat(_gradients(losses[0].sum(), held)).double()
+                except (RuntimeError, ValueError, TypeError) as raised:
+                    error = raised
+        assert error is not None
+        raise error
+
+
+def _gradients(loss: Tensor, held: Sequence[Tensor]) -> list[Tensor]:
+    found = torch.autograd.grad(loss, held, allow_unused=True)
+    return [torch.zeros_like(p) if g is None else g for p, g in zip(held, found, strict=True)]
+
+
+def _doubled(leaf: Any) -> Any:
+    is_real = isinstance(leaf, torch.Tensor) and leaf.is_floating_point()
+    return leaf.double() if is_real else leaf
+
+
+# ---- what a style does
+
+
+def groups_of(plan: Plan, names: Sequence[str]) -> list[tuple[float, list[int]]]:
+    """The parameters that are clipped together, by their places, and each group's bound."""
+    match plan.clipping:
+        case PerLayer():
+            layers = [name.rpartition(".")[0] for name in names]
+            kinds = list(dict.fromkeys(layers))
+            bound = plan.clip / math.sqrt(len(kinds))
+            return [(bound, [at for at, one in enumerate(layers) if one == k]) for k in kinds]
+        case PerGroup():
+            pairs = plan.clipping.pairs
+            owner = [
+                max((p for p, _ in pairs if _covers(p, name)), key=len, default="")
+                for name in names
+            ]
+            return [(b, [at for at, one in enumerate(owner) if one == p]) for p, b in pairs]
+        case _:
+            return [(plan.clip, list(range(len(names))))]
+
+
+def clipped(lab: Laboratory, plan: Plan, gradient: Tensor) -> Tensor:
+    """What one unit with this gradient adds to the sum, by the definition of the plan's style."""
+    if not bool(gradient.isfinite().all()):
+        return torch.zeros_like(gradient)
+    parts = list(gradient.clone().split(list(lab.sizes)))
+    for bound, members in groups_of(plan, lab.names):
+        norm = math.sqrt(sum(float(parts[at].square().sum()) for at in members))
+        if isinstance(plan.clipping, Automatic):
+            factor = bound / (norm + plan.clipping.stability)
+        else:
+            factor = 1.0 if norm <= bound else bound / norm
+        for at in members:
+            parts[at] = parts[at] * factor
+    return torch.cat(parts)
+
+
+def largest_share(lab: Laboratory, plan: Plan, gradient: Tensor) -> float:
+    """The largest norm of a group of parameters, in units of the group's bound."""
+    parts = gradient.split(list(lab.sizes))
+    return max(
+        math.sqrt(sum(float(parts[at].square().sum()) for at in members)) / bound
+        for bound, members in groups_of(plan, lab.names)
+    )
+
+
+def tolerance(lab: Laboratory, plan: Plan, largest: float) -> float:
+    """How far a right sum may be from the expected one, by rounding and what noise there is.
+
+    ``largest`` is the largest norm of what one unit adds.
+    """
+    noise = 8.0 * plan.noise_multiplier * plan.clip * math.sqrt(lab.entries)
+    rounding = {"single": 2e-3, "bfloat16": 0.1, "float16": 0.02}
+    rounded = rounding[lab.setting.performance.precision] * largest
+    # Noise on a grid rounds sums, or every gradient, by up to 2⁻¹¹ of the clip.
+    grid = {"fast": 0, "secure": 2, "exact": plan.examples + 1}[plan.noise]
+    return noise + rounded + grid * plan.clip * 2.0**-11
+
+
+def is_adaptive(plan: Plan) -> bool:
+    """Whether the clip moves from step to step."""
+    return isinstance(plan.clipping, AdaptiveQuantile)
+
+
+def _covers(prefix: str, name: str) -> bool:
+    return prefix in {"", name} or name.startswith(f"{prefix}.")

@@ -1,0 +1,66 @@
+"""The plans of the test's runs: the user's own, on few records, with something left out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tacit.training.sampling import FullBatch, Poisson
+from tacit.training.styles import AdaptiveQuantile, PerGroup
+
+if TYPE_CHECKING:
+    from tacit.auditing.replay.records import Records
+    from tacit.training.plan import Plan
+
+_RATE = 0.26  # of a lot; no whole number of units
+_NOISELESS = 1e-7  # σ, in a run that shows the sums themselves
+_DRIFT = 2.0  # of the logarithm of an adaptive clip in a whole run, at most
+
+
+def sampled(plan: Plan, records: Records, *, steps: int, lot_size: float | None = None) -> Plan:
+    """The plan with Poisson lots and its own noise."""
+    size = _RATE * records.count if lot_size is None else lot_size
+    return replace(plan, examples=records.count, lot_size=size, steps=steps, sampling=Poisson())
+
+
+def noiseless(plan: Plan) -> Plan:
+    """The plan nearly without noise."""
+    return replace(plan, noise_multiplier=_NOISELESS)
+
+
+def whole(plan: Plan, records: Records, *, steps: int = 1, clip: float = 1.0) -> Plan:
+    """The plan without sampling and nearly without noise; ``clip`` is a factor on its clip."""
+    return replace(_everybody(noiseless(_scaled(plan, clip)), records), steps=steps)
+
+
+def known_clip(plan: Plan, records: Records, *, steps: int) -> Plan:
+    """For an adaptive clip: all units in every lot, and a count that is as good as exact."""
+    style = _slow(plan, steps)
+    certain = replace(style, count_noise=1e-6)
+    return replace(_everybody(plan, records), steps=steps, clipping=certain)
+
+
+def slow_clip(plan: Plan, records: Records, *, steps: int) -> Plan:
+    """For an adaptive clip: sampled lots without noise, and a clip that moves slowly."""
+    style = _slow(plan, steps)
+    return noiseless(replace(sampled(plan, records, steps=steps), clipping=style))
+
+
+def _slow(plan: Plan, steps: int) -> AdaptiveQuantile:
+    style = plan.clipping
+    assert isinstance(style, AdaptiveQuantile)
+    return replace(style, learning_rate=min(style.learning_rate, _DRIFT / steps))
+
+
+def _everybody(plan: Plan, records: Records) -> Plan:
+    return replace(plan, examples=records.count, lot_size=records.count, sampling=FullBatch())
+
+
+def _scaled(plan: Plan, factor: float) -> Plan:
+    """The plan with all its bounds times ``factor``."""
+    if factor == 1.0:
+        return plan
+    if isinstance(plan.clipping, PerGroup):
+        style = PerGroup({name: bound * factor for name, bound in plan.clipping.pairs})
+        return replace(plan, clipping=style, clip=style.clip)
+    return replace(plan, clip=plan.clip * factor)

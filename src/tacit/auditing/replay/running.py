@@ -1,0 +1,105 @@
+"""The self-test itself: one engine, one setting, all checks, one report."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+
+from tacit._validation import positive
+from tacit.auditing.replay.catalogue import CHECKS, RANK_CHECKS
+from tacit.auditing.replay.experiments import Experiments
+from tacit.auditing.replay.feeding import seeded
+from tacit.auditing.replay.laboratory import Laboratory
+from tacit.auditing.replay.report import Finding, Report
+from tacit.auditing.replay.tacit_subject import TACIT
+from tacit.auditing.replay.trace import Ended
+
+if TYPE_CHECKING:
+    from tacit.auditing.replay.catalogue import Check
+    from tacit.auditing.replay.report import Component
+    from tacit.auditing.replay.setting import Setting
+    from tacit.auditing.replay.subject import Subject
+
+Progress: TypeAlias = Callable[[int, int, str], None]
+
+
+def replay(
+    setting: Setting,
+    *,
+    subject: Subject = TACIT,
+    seconds: float = 120.0,
+    progress: Progress | None = None,
+    stop_at_first: bool = False,
+) -> Report:
+    """Puts an engine to the test on a setting, and names the component that is at fault.
+
+    Short runs of the engine are watched from outside, on the data and on neighbouring ones: what
+    it reads, what its optimizer is given, how the parameters change, and what is in the ledger at
+    the time.
+
+    Args:
+        setting: The model, loss, data and plan; a few dozen records of the data are used.
+        subject: The engine; tacit itself if left out.
+        seconds: No further check is begun after so long; the report then says that it is not whole.
+        progress: Told how many checks are done, of how many, and the name of the next.
+        stop_at_first: Whether to end at the first fault.
+
+    Raises:
+        Exception: whatever the engine raises on the data as they are; a refusal is no fault.
+
+    Guarantee:
+        A correct engine is accused with probability at most 1e-5. What the report says was computed
+        from the data without noise: it is as private as they are.
+    """
+    limit = positive("seconds", seconds)
+    started = time.perf_counter()
+    with seeded(0), tempfile.TemporaryDirectory(prefix="tacit-replay-") as folder:
+        lab = Laboratory(setting, subject, Path(folder))
+        findings: list[Finding] = []
+        plans = _plan(lab, subject)
+        whole = True
+        passed: dict[object, bool] = {}
+        for at, (check, experiments) in enumerate(plans):
+            if time.perf_counter() - started > limit:
+                whole = False
+                break
+            if progress is not None:
+                progress(at, len(plans), check.name)
+            if not all(passed.get(need, True) for need in check.needs):
+                continue
+            finding = _made(check, experiments)
+            findings.append(finding)
+            passed[check.make] = finding.passed
+            if stop_at_first and not finding.passed:
+                whole = False
+                break
+    if not any(ranks > 1 for ranks in subject.ranks):
+        findings.append(Finding("ranks", "several", True, "one process only: nothing to check"))
+    return Report(subject.name, tuple(findings), time.perf_counter() - started, whole)
+
+
+def _made(check: Check, experiments: Experiments) -> Finding:
+    """The finding of a check; a run that ended too early is one itself."""
+    try:
+        return check.make(experiments)
+    except Ended as ended:
+        component: Component = "ranks" if experiments.ranks > 1 else "control flow"
+        return Finding(component, f"runs for {check.name}", False, str(ended))
+
+
+def _plan(lab: Laboratory, subject: Subject) -> list[tuple[Check, Experiments]]:
+    """Every check with the runs that it looks at; those of a broken engine fail here already."""
+    fewest = min(subject.ranks)
+    alone = Experiments(lab, fewest)
+    first = alone.sum_of("as it is")
+    if first.error is not None:
+        raise first.error
+    found = [(check, alone) for check in CHECKS]
+    for ranks in subject.ranks:
+        if ranks > fewest:
+            together = Experiments(lab, ranks)
+            found.extend((check, together) for check in RANK_CHECKS)
+    return found

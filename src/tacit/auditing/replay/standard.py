@@ -1,0 +1,148 @@
+"""The settings that an engine is tested with where a user has none: small, one for each feature."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, final
+
+import numpy as np
+import torch
+from torch import nn
+from torch.utils.data import Dataset, TensorDataset
+
+from tacit import losses
+from tacit.auditing.replay.setting import Setting
+from tacit.training.plan import Plan
+from tacit.training.styles import AdaptiveQuantile, PerLayer
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from torch import Tensor
+
+_EXAMPLES, _CLASSES = 96, 3
+_TOKENS, _LENGTH, _WIDTH = 11, 5, 6
+
+
+def standard_settings() -> Mapping[str, Setting]:
+    """Small settings by name; together they use every part of the engine.
+
+    >>> list(standard_settings())[:3]
+    ['linear', 'convolution', 'tied']
+    """
+    plan = Plan(
+        examples=_EXAMPLES, lot_size=24, steps=100, noise_multiplier=1.0, clip=0.5,
+        adjacency="replace-one",
+    )  # fmt: skip
+    return {
+        "linear": _dense(plan),
+        "convolution": _convolution(replace(plan, adjacency="add-remove", clip=1.0)),
+        "tied": _tied(replace(plan, adjacency="add-remove")),
+        "users": _users(),
+        "views": _views(replace(plan, views=3, adjacency="add-remove")),
+        "adaptive": _dense(replace(plan, clipping=AdaptiveQuantile(count_noise=3.0))),
+        "per layer": _dense(replace(plan, clipping=PerLayer(), adjacency="zero-out")),
+        "secure": _dense(replace(plan, noise="secure", adjacency="add-remove")),
+    }
+
+
+def row_loss(model: nn.Module, batch: Any) -> Tensor:
+    """The cross entropy of ``model(x)`` for a batch ``(x, y)``."""
+    x, y = batch
+    return losses.cross_entropy(model(x), y)
+
+
+def _numbers(*shape: int) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(7))
+
+
+def _labels(count: int) -> Tensor:
+    return torch.randint(_CLASSES, (count,), generator=torch.Generator().manual_seed(8))
+
+
+def _dense_model() -> nn.Module:
+    return nn.Sequential(nn.Linear(12, 8), nn.Tanh(), nn.Linear(8, _CLASSES))
+
+
+def _dense(plan: Plan) -> Setting:
+    data = TensorDataset(_numbers(_EXAMPLES, 12), _labels(_EXAMPLES))
+    return Setting(model=_dense_model, loss=row_loss, dataset=data, plan=plan)
+
+
+def _convolution_model() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(1, 4, 3, stride=2), nn.GroupNorm(2, 4), nn.ReLU(), nn.Flatten(),
+        nn.Linear(36, _CLASSES),
+    )  # fmt: skip
+
+
+def _convolution(plan: Plan) -> Setting:
+    data = TensorDataset(_numbers(_EXAMPLES, 1, 8, 8), _labels(_EXAMPLES))
+    return Setting(
+        model=_convolution_model, loss=row_loss, dataset=data, plan=plan,
+        optimizer=partial(torch.optim.Adam, lr=1e-3),
+    )  # fmt: skip
+
+
+@final
+class TiedLanguageModel(nn.Module):
+    """Predicts the next token with the embedding's own weights, from the mean so far."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(_TOKENS, _WIDTH)
+        self.mixing = nn.Linear(_WIDTH, _WIDTH)
+        self.head = nn.Linear(_WIDTH, _TOKENS)
+        self.head.weight = self.embedding.weight
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """The scores of the next token at every place but the last."""
+        places = torch.arange(1, _LENGTH, device=tokens.device).unsqueeze(-1)
+        before = self.embedding(tokens[:, :-1]).cumsum(1) / places
+        scores: Tensor = self.head(torch.tanh(self.mixing(before)))
+        return scores
+
+
+def _token_loss(model: nn.Module, batch: Any) -> Tensor:
+    (tokens,) = batch
+    return losses.token_mean(model(tokens), tokens[:, 1:])
+
+
+def _tied(plan: Plan) -> Setting:
+    tokens = torch.randint(
+        _TOKENS, (_EXAMPLES, _LENGTH), generator=torch.Generator().manual_seed(9)
+    )
+    return Setting(
+        model=TiedLanguageModel, loss=_token_loss, dataset=TensorDataset(tokens), plan=plan
+    )
+
+
+def _users() -> Setting:
+    users = 60
+    owners = np.sort(np.arange(150) * 7 % users)  # two or three examples each
+    plan = Plan(
+        examples=users, lot_size=15, steps=100, noise_multiplier=1.0, clip=0.5, unit="user",
+        examples_per_user=2,
+    )  # fmt: skip
+    data = TensorDataset(_numbers(150, 12), _labels(150))
+    return Setting(model=_dense_model, loss=row_loss, dataset=data, plan=plan, groups=owners)
+
+
+@final
+class NoisyViews(Dataset[Any]):
+    """Examples that come out a little different at every reading, as augmented images do."""
+
+    def __init__(self, x: Tensor, y: Tensor) -> None:
+        self._x, self._y = x, y
+
+    def __len__(self) -> int:
+        return len(self._x)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+        return self._x[index] + 0.5 * torch.randn(self._x.shape[1:]), self._y[index]
+
+
+def _views(plan: Plan) -> Setting:
+    data = NoisyViews(_numbers(_EXAMPLES, 12), _labels(_EXAMPLES))
+    return Setting(model=_dense_model, loss=row_loss, dataset=data, plan=plan)

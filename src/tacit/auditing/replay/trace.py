@@ -1,0 +1,107 @@
+"""One run: what is special about it, and what it showed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, final
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+    from tacit.auditing.replay.records import Records
+    from tacit.auditing.replay.subject import Outcome
+    from tacit.auditing.replay.watching import Read, Step
+    from tacit.training.plan import Plan
+
+
+@final
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Variation:
+    """What is special about one run.
+
+    Attributes:
+        plan: The plan of the run.
+        records: Its data.
+        scale: A factor on all losses.
+        factors: Factors on the losses of single units.
+        still: Whether learning rates are 0, so that all steps are taken at the same parameters.
+        batch: The most rows of a physical batch; the setting's own if None.
+        ledger: The name of the ledger that the run is charged to, if it is charged.
+        limit: The ε of the budget in it.
+        crash_at: The lot in which the loss raises.
+        save, resume, stop_at, ranks: As in ``Task``.
+    """
+
+    plan: Plan
+    records: Records
+    scale: float = 1.0
+    factors: Mapping[int, float] = field(default_factory=dict)
+    still: bool = True
+    batch: int | None = None
+    ledger: str | None = None
+    limit: float = 1e6
+    crash_at: int | None = None
+    save: Path | None = None
+    resume: Path | None = None
+    stop_at: int | None = None
+    ranks: int = 1
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Trace:
+    """What one run showed.
+
+    ``start`` and ``end`` are the parameters before and after it; ``other_ranks`` the gradients that
+    other ranks' optimizers were given; ``charged`` how many steps the ledger holds at the end.
+    """
+
+    variation: Variation
+    steps: tuple[Step, ...]
+    reads: tuple[Read, ...]
+    start: Tensor
+    end: Tensor
+    other_ranks: tuple[tuple[Tensor, ...], ...]
+    lots_begun: int
+    outcome: Outcome | None
+    error: Exception | None
+    charged: int | None
+    charged_epsilon: float | None
+
+    def taken(self, steps: int = 1) -> Trace:
+        """The run itself, if it got so far.
+
+        Raises:
+            Ended: if it took fewer steps.
+        """
+        if len(self.steps) < steps or (self.error is not None and self.outcome is None):
+            said = one_line(self.error) if self.error is not None else "no error"
+            raise Ended(f"a run ended after {len(self.steps)} of {steps} steps with {said}")
+        return self
+
+    def released(self, step: int = 0) -> Tensor:
+        """What a step released, as a sum: the gradient times the plan's lot size."""
+        return self.taken(step + 1).steps[step].gradient.double() * float(
+            self.variation.plan.lot_size
+        )
+
+    def units_of(self, step: int) -> NDArray[np.int64]:
+        """Whose losses were computed for a step; each unit once, in increasing order."""
+        places = [self.reads[row].place for row in self.steps[step].rows]
+        return np.unique(self.variation.records.units[places])
+
+
+class Ended(Exception):
+    """A run ended before what a check wants to see."""
+
+
+def one_line(error: Exception) -> str:
+    """An error in a line."""
+    first = (str(error).splitlines() or [""])[0]
+    return f"{type(error).__name__}: {first}"[:200]

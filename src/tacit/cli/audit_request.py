@@ -1,0 +1,194 @@
+"""The options of ``tacit audit``, checked: what is to be audited and how, or one line of refusal.
+
+Nothing is made here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal
+
+from tacit.cli import options
+from tacit.cli.options import Refusal
+from tacit.cli.run_options import RUNS, data_folder, delta_of, epsilon_of, seed_of
+from tacit.cli.train_settings import given_settings, known_settings
+from tacit.recipes import find as find_recipe
+from tacit.recipes import names as recipe_names
+from tacit.recipes.auditing.catalogue import names as experiment_names
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+Kind = Literal["run", "recipe", "engine", "mechanism", "experiment"]
+FILE: Final = "audit.json"
+_MODELS: Final = {"attacks", "shadows", "views", "device", "data", "seed", "workers", "out"}
+_OPTIONS: Final[Mapping[Kind, set[str]]] = {
+    "run": {*_MODELS, "records"},
+    "recipe": {*_MODELS, "one_run", "canaries", "epsilon", "delta", "sets"},
+    "engine": {"model", "out"},
+    "mechanism": {"epsilon", "delta", "draws", "out"},
+    "experiment": {"data", "seed", "workers", "out"},
+}
+_WORDS: Final[Mapping[Kind, str]] = {
+    "run": "an audit of a run",
+    "recipe": "an audit of a recipe",
+    "engine": "tacit audit engine",
+    "mechanism": "tacit audit mechanism",
+    "experiment": "an experiment",
+}
+
+
+@dataclass(frozen=True)
+class Typed:
+    """The options as they were typed; None where one was not."""
+
+    subject: str = ""
+    name: str | None = None
+    attacks: tuple[str, ...] = ()
+    shadows: str | None = None
+    one_run: bool = False
+    canaries: str | None = None
+    records: str | None = None
+    views: str | None = None
+    epsilon: str | None = None
+    delta: str | None = None
+    sets: tuple[str, ...] = ()
+    model: str | None = None
+    draws: str | None = None
+    device: str | None = None
+    data: str | None = None
+    seed: str | None = None
+    workers: str | None = None
+    out: str | None = None
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is to be audited, and how; None where the audit's own default holds."""
+
+    kind: Kind
+    subject: str
+    name: str | None
+    attacks: tuple[str, ...]
+    shadows: int | None
+    one_run: bool
+    canaries: int | None
+    records: int | None
+    views: int
+    epsilon: float | None
+    delta: float | None
+    settings: Mapping[str, str]
+    model: str | None
+    draws: int | None
+    device: str
+    data: Path | None
+    seed: int | None
+    workers: int
+    out: Path | None
+
+
+def read(typed: Typed) -> Request:
+    """Checks every option, the first bad one first."""
+    kind = _kind(typed.subject)
+    _check_fit(kind, typed)
+    if kind == "mechanism" and typed.name is None:
+        raise Refusal(f"NAME is missing: tacit audit mechanism NAME; {_mechanisms()}")
+    if kind != "mechanism" and typed.name is not None:
+        raise Refusal(f"{typed.name} is one argument too many after {typed.subject}")
+    epsilon = None if typed.epsilon is None else epsilon_of(typed.epsilon)
+    return Request(
+        kind=kind,
+        subject=typed.subject,
+        name=typed.name,
+        attacks=typed.attacks,
+        shadows=_count("--shadows", typed.shadows, "give how many models, as 16", least=0),
+        one_run=typed.one_run,
+        canaries=_count("--canaries", typed.canaries, "give how many records, as 1000"),
+        records=_count("--records", typed.records, "give how many members and others, as 1000"),
+        views=_count("--views", typed.views, "give 1 to 9") or 1,
+        epsilon=epsilon,
+        delta=None if typed.delta is None else delta_of(typed.delta),
+        settings=_settings(typed, epsilon) if kind == "recipe" else {},
+        model=typed.model,
+        draws=_count("--draws", typed.draws, "give how many draws on each side, as 1e6"),
+        device=typed.device or "cpu",
+        data=data_folder(typed.data),
+        seed=None if typed.seed is None else seed_of(typed.seed),
+        workers=_count("--workers", typed.workers, "give how many processes, as 2") or 1,
+        out=_out(kind, typed),
+    )
+
+
+def _kind(subject: str) -> Kind:
+    """A name that is known, else the folder of a run."""
+    if subject in ("engine", "mechanism"):
+        return subject  # type: ignore[return-value]  # one of the two
+    if subject in experiment_names():
+        return "experiment"
+    if subject in recipe_names() and not (Path(subject) / "run.json").is_file():
+        return "recipe"
+    if Path(subject).is_dir():
+        return "run"
+    known = (*recipe_names(), *experiment_names(), "engine", "mechanism")
+    close = get_close_matches(subject, known, 1)
+    meant = f"did you mean {close[0]}? " if close else ""
+    raise Refusal(
+        f"{subject} is neither the folder of a run nor anything else that can be audited; {meant}"
+        "tacit audit --list shows what there is"
+    )
+
+
+def _check_fit(kind: Kind, typed: Typed) -> None:
+    """Refuses options that say nothing about this kind of audit."""
+    given = {one.name for one in fields(typed) if getattr(typed, one.name)}
+    for name in sorted(given - {"subject", "name"} - _OPTIONS[kind]):
+        own = ", ".join(_spelled(one) for one in sorted(_OPTIONS[kind]))
+        raise Refusal(f"{_spelled(name)} has no place in {_WORDS[kind]}, which takes {own}")
+
+
+def _spelled(name: str) -> str:
+    names = {"attacks": "attack", "sets": "set", "one_run": "one-run"}
+    return f"--{names.get(name, name)}"
+
+
+def _settings(typed: Typed, epsilon: float | None) -> Mapping[str, str]:
+    recipe = find_recipe(typed.subject)
+    given = given_settings({}, typed.sets)
+    spelled = [_spelled(one)[2:] for one in (*_OPTIONS["recipe"], "records", "json", "list")]
+    return known_settings(recipe.name, recipe.settings(epsilon or 3.0), given, spelled)
+
+
+def _count(option: str, text: str | None, remedy: str, least: int = 1) -> int | None:
+    if text is None:
+        return None
+    if least == 0 and text.strip() == "0":
+        return 0
+    return options.whole(option, text, remedy)
+
+
+def _out(kind: Kind, typed: Typed) -> Path | None:
+    """Where the audit is kept: a run's in its own folder, a long one's in a folder of its own."""
+    if typed.out is not None:
+        if (Path(typed.out) / FILE).exists():
+            raise Refusal(f"--out {typed.out} holds an audit already; name another folder")
+        return Path(typed.out)
+    if kind in ("recipe", "experiment"):
+        return _unfinished(f"audit-{typed.subject}")
+    return None
+
+
+def _unfinished(name: str) -> Path:
+    """The first of runs/NAME, runs/NAME-2, … without a finished audit: one may go on there."""
+    found, number = RUNS / name, 1
+    while (found / FILE).exists():
+        number += 1
+        found = RUNS / f"{name}-{number}"
+    return found
+
+
+def _mechanisms() -> str:
+    from tacit.auditing.mechanism_audits import NAMES
+
+    return f"there are {', '.join(NAMES)}"

@@ -1,0 +1,50 @@
+"""Audits of runs and recipes: attacks by the same code that trained, and the verdict on the claim.
+
+>>> from tacit.recipes import auditing
+>>> auditing.names()
+('mnist-memorised', 'shakespeare-secret')
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from tacit.recipes.auditing.catalogue import find, names
+
+if TYPE_CHECKING:
+    from tacit.recipes.auditing.audited import Audited
+    from tacit.recipes.auditing.experiment import Conditions, Experiment
+    from tacit.recipes.auditing.recipes import audit_recipe
+    from tacit.recipes.auditing.runs import audit_run
+
+# Imported when first used: listing experiments must not cost the import of PyTorch.
+_HOME = {
+    "Audited": "tacit.recipes.auditing.audited",
+    "Conditions": "tacit.recipes.auditing.experiment",
+    "Experiment": "tacit.recipes.auditing.experiment",
+    "audit_recipe": "tacit.recipes.auditing.recipes",
+    "audit_run": "tacit.recipes.auditing.runs",
+}
+
+__all__ = [
+    "Audited",
+    "Conditions",
+    "Experiment",
+    "audit_recipe",
+    "audit_run",
+    "find",
+    "names",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value: object = getattr(import_module(_HOME[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,113 @@
+"""The part of a run's report that an audit adds: verdict, attacks, and what to beware of."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from tacit.recipes.auditing.audited import NO_PROOF
+from tacit.reports.ledger_summary import at_most
+from tacit.reports.run_content import Items, Paragraph, Picture, Section, Table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tacit.reports.audit_file import AttackFile, AuditFile
+    from tacit.reports.run_content import Block
+    from tacit.reports.run_summary import RunSummary
+
+PRIVATE: Final = (
+    "The figures of this section were computed from private records. They are no part of what was "
+    "released with differential privacy, and no guarantee covers them. Before this report is given "
+    "to anyone else: remove audit.json from the folder, and write the report again (tacit report)."
+)
+
+
+def sections(summary: RunSummary, drawn: bool) -> Iterator[Section]:
+    """The audit's section, if the run was audited."""
+    audit = summary.files.audit
+    if audit is not None:
+        yield Section("What attacks did reach: the audit", tuple(_blocks(summary, audit, drawn)))
+
+
+def warnings(summary: RunSummary) -> Iterator[str]:
+    """What must not be overlooked: a contradiction, and that the report is private."""
+    audit = summary.files.audit
+    if audit is None:
+        return
+    if audit.verdict is not None and audit.verdict.contradicted:
+        yield f"an audit contradicts the claim: {audit.verdict.describe()}."
+    yield "this report holds an audit's figures, which no guarantee covers; see its section."
+
+
+def _blocks(summary: RunSummary, audit: AuditFile, drawn: bool) -> Iterator[Block]:
+    words = (
+        "the run claims nothing that could be contradicted"
+        if audit.verdict is None
+        else audit.verdict.describe()
+    )
+    yield Paragraph(f"The verdict: {words}.")
+    if drawn:
+        yield Picture(
+            "audit",
+            "The share of members that each attack finds at each share of false alarms that can be "
+            "observed, with a pointwise 95 % band; dotted: the most that the guarantee allows; "
+            "dashed: blind guessing.",
+        )
+    yield Table(
+        ("attack", "false alarms", "found", "95 % interval", "allowed"),
+        tuple(row for one in audit.attacks for row in _rows(one, summary)),
+        numbers=(1, 2, 3, 4),
+    )
+    yield from _resolution(audit)
+    yield Table(
+        ("attack", "area under the curve", "95 % interval", "advantage", "members", "others"),
+        tuple(_whole(one) for one in audit.attacks),
+        numbers=(1, 2, 3, 4, 5),
+    )
+    yield Items((*audit.notes, *(() if NO_PROOF in audit.notes else (NO_PROOF,))))
+    yield Paragraph(PRIVATE)
+    yield Table(("", ""), tuple(audit.settings.items()))
+
+
+def _resolution(audit: AuditFile) -> Iterator[Block]:
+    others = min((one.others for one in audit.attacks), default=0)
+    rates = [rate for one in audit.attacks for rate, _ in one.found]
+    if others and min(rates, default=1.0) * others < 1.0:
+        yield Paragraph(
+            f"With {others:,} records that were not in the data, no rate of false alarms between 0 "
+            f"and {_percent(1.0 / others)} can be observed: below it, what is found is what scores "
+            "above all of them, and the interval tells how little that says."
+        )
+
+
+def _rows(attack: AttackFile, summary: RunSummary) -> Iterator[tuple[str, ...]]:
+    for rate, (value, lower, upper) in attack.found:
+        yield (
+            attack.name,
+            f"{100 * rate:g} %",
+            _percent(value),
+            f"{_percent(lower)} to {_percent(upper)}",
+            _allowed(summary, rate),
+        )
+
+
+def _allowed(summary: RunSummary, rate: float) -> str:
+    """By the run's own statement: what the audit's file says of it is not looked at."""
+    places = [true for false, true in summary.attack if false >= rate * (1.0 - 1e-9)]
+    return f"{min(float(at_most(100.0 * places[0], 3)), 100.0):g} %" if places else "–"
+
+
+def _whole(attack: AttackFile) -> tuple[str, ...]:
+    area, low, high = attack.auc
+    return (
+        attack.name,
+        f"{area:.4f}",
+        f"{low:.4f} to {high:.4f}",
+        f"{attack.advantage[0]:.4f}",
+        f"{attack.members:,}",
+        f"{attack.others:,}",
+    )
+
+
+def _percent(share: float) -> str:
+    return f"{100.0 * share:.3g} %"

@@ -1,0 +1,168 @@
+"""The self-test against an engine of its own: honest, and broken in many ways, one at a time."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import TensorDataset
+
+from tacit import Plan
+from tacit.auditing.replay import COMPONENTS, Setting, replay
+from tacit.errors import InvalidArgument, UnsupportedModel
+from tacit.training.verification import random_state, set_random_state
+
+from .naive_engine import Naive
+
+GENERATOR = torch.Generator().manual_seed(3)
+DATA = TensorDataset(
+    torch.randn(64, 6, generator=GENERATOR), torch.randint(3, (64,), generator=GENERATOR)
+)
+
+
+def loss(model: nn.Module, batch: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+    return nn.functional.cross_entropy(model(batch[0]), batch[1], reduction="none")
+
+
+def model() -> nn.Module:
+    return nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3))
+
+
+def setting(adjacency: str = "add-remove") -> Setting:
+    plan = Plan(
+        examples=64, lot_size=16, steps=50, noise_multiplier=1.2, clip=0.8,
+        adjacency=adjacency,  # type: ignore[arg-type]
+    )  # fmt: skip
+    return Setting(model=model, loss=loss, dataset=DATA, plan=plan)
+
+
+def test_an_honest_engine_that_is_not_tacit_passes() -> None:
+    report = replay(setting(), subject=Naive(ranks=(1, 2)))
+    assert report.passed, report.describe()
+    assert report.whole
+    assert {finding.component for finding in report.findings} == set(COMPONENTS)
+
+
+QUICK = {
+    "95 % noise": "noise",
+    "fixed seed": "noise",
+    "not clipped": "clipping",
+    "NaN passes": "clipping",
+    "realised lot": "update",
+    "noise after the step": "update",
+    "mixes units": "gradients",
+    "charged late": "charging",
+    "claims too little": "charging",
+    "momentum forgotten": "resuming",
+}
+SLOW = {
+    "no noise on biases": "noise",
+    "noise fades": "noise",
+    "noise comes again": "noise",
+    "noise shuffled": "noise",
+    "Laplace noise": "noise",
+    "bounded noise": "noise",
+    "global seed": "noise",
+    "half norms": "clipping",
+    "only the weights' norm": "clipping",
+    "clips the sum": "clipping",
+    "clip 5 % wide": "clipping",
+    "sums not cleared": "update",
+    "shuffled": "sampling",
+    "fixed size": "sampling",
+    "wrong rate": "sampling",
+    "empty lots skipped": "control flow",
+    "loss told": "control flow",
+    "stops at NaN": "control flow",
+    "not charged": "charging",
+    "gives back after a crash": "charging",
+    "ignores the limit": "charging",
+    "noise again after resuming": "resuming",
+    "starts again": "resuming",
+    "resumed uncharged": "resuming",
+}
+
+
+def caught(fault: str, component: str) -> None:
+    report = replay(setting(), subject=Naive(fault), stop_at_first=True)
+    assert report.at_fault == (component,), report.describe()
+
+
+@pytest.mark.parametrize(("fault", "component"), QUICK.items())
+def test_a_fault_is_found_and_its_component_is_named(fault: str, component: str) -> None:
+    caught(fault, component)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("fault", "component"), SLOW.items())
+def test_more_faults_are_found_and_their_components_are_named(fault: str, component: str) -> None:
+    caught(fault, component)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", ["doubled on ranks", "same noise on ranks"])
+def test_a_fault_that_two_ranks_have_and_one_has_not_is_one_of_ranks(fault: str) -> None:
+    report = replay(setting(), subject=Naive(fault, ranks=(1, 2)))
+    assert report.at_fault == ("ranks",), report.describe()
+
+
+def test_the_report_ends_at_the_first_fault_if_asked() -> None:
+    report = replay(setting(), subject=Naive("not clipped"), stop_at_first=True)
+    assert not report.whole
+    assert [finding.passed for finding in report.findings if finding.component != "ranks"] == [
+        True,
+        False,
+    ]
+    assert report.at_fault == ("clipping",)
+
+
+def test_the_time_limit_ends_the_test_and_the_report_says_so() -> None:
+    report = replay(setting(), seconds=1e-6)
+    assert report.passed
+    assert not report.whole
+    assert "not every check was run" in report.describe()
+
+
+def test_progress_is_told_before_every_check() -> None:
+    told: list[tuple[int, int, str]] = []
+    replay(
+        setting(),
+        subject=Naive("not clipped"),
+        stop_at_first=True,
+        progress=lambda *now: told.append(now),
+    )
+    assert [name for _, _, name in told] == ["gradients.alone", "clipping.by_definition"]
+    assert [at for at, _, _ in told] == [0, 1]
+
+
+def test_a_refusal_is_no_finding_but_an_error() -> None:
+    mixing = Setting(
+        model=lambda: nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4), nn.Linear(4, 3)),
+        loss=loss,
+        dataset=DATA,
+        plan=setting().plan,
+    )
+    with pytest.raises(UnsupportedModel, match="BatchNorm1d"):
+        replay(mixing)
+
+
+def test_three_records_are_too_few() -> None:
+    few = TensorDataset(*(tensor[:3] for tensor in DATA.tensors))
+    plan = Plan(examples=3, lot_size=1, steps=5, noise_multiplier=1.0, clip=1.0)
+    with pytest.raises(InvalidArgument, match="at least 4 units"):
+        replay(Setting(model=model, loss=loss, dataset=few, plan=plan))
+
+
+def global_numbers() -> tuple[object, ...]:
+    return torch.rand(1).item(), random.random(), np.random.rand()  # noqa: NPY002
+
+
+def test_the_callers_random_numbers_are_left_alone() -> None:
+    before = random_state()
+    expected = global_numbers()
+    set_random_state(before)
+    replay(setting(), seconds=0.5)
+    assert global_numbers() == expected

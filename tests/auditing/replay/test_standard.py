@@ -1,0 +1,92 @@
+"""tacit passes its own self-test on every standard setting, and on a user's own kind of model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import Dataset
+
+from tacit import Plan, losses
+from tacit.auditing.replay import Setting, replay, standard_settings
+from tacit.training.styles import Automatic, PerGroup
+
+SETTINGS = standard_settings()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=() if name == "secure" else (pytest.mark.slow,))
+        for name in SETTINGS
+    ],
+)
+def test_tacit_passes(name: str) -> None:
+    report = replay(SETTINGS[name], seconds=600)
+    assert report.passed, report.describe()
+    assert report.whole
+
+
+def test_the_standard_settings_cover_what_a_plan_can_say() -> None:
+    plans = [setting.plan for setting in SETTINGS.values()]
+    assert {plan.adjacency for plan in plans} == {"add-remove", "replace-one", "zero-out"}
+    assert {plan.unit for plan in plans} == {"example", "user"}
+    assert {plan.noise for plan in plans} == {"fast", "secure"}
+    assert {type(plan.clipping).__name__ for plan in plans} == {
+        "Flat",
+        "PerLayer",
+        "AdaptiveQuantile",
+    }
+    assert max(plan.views for plan in plans) > 1
+
+
+class Sentences(Dataset[Any]):
+    """Dictionaries of different lengths, as tokenizers make them."""
+
+    def __len__(self) -> int:
+        return 60
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        draw = torch.Generator().manual_seed(index)
+        length = 2 + index % 4
+        return {"ids": torch.randint(1, 9, (length,), generator=draw), "label": index % 2}
+
+
+def padded(examples: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
+    ids = nn.utils.rnn.pad_sequence([one["ids"] for one in examples], batch_first=True)
+    return {"ids": ids, "label": torch.tensor([one["label"] for one in examples])}
+
+
+class Classifier(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(9, 4, padding_idx=0)
+        self.dropout = nn.Dropout(0.5)
+        self.frozen = nn.Linear(4, 4).requires_grad_(False)
+        self.head = nn.Linear(4, 2)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        there = (ids > 0).unsqueeze(-1)
+        mean = (self.embedding(ids) * there).sum(1) / there.sum(1)
+        return self.head(self.dropout(torch.tanh(self.frozen(mean))))
+
+
+def text_loss(model: nn.Module, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+    return losses.cross_entropy(model(batch["ids"]), batch["label"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("style", [PerGroup({"embedding": 0.3, "head": 0.4}), Automatic()])
+def test_a_users_own_model_loss_and_collate_need_no_annotation(style: Any) -> None:
+    plan = Plan(
+        examples=60, lot_size=12, steps=40, noise_multiplier=0.8, clipping=style,
+        clip=None if isinstance(style, PerGroup) else 0.5,  # type: ignore[arg-type]
+    )  # fmt: skip
+    own = Setting(
+        model=Classifier, loss=text_loss, dataset=Sentences(), plan=plan, collate=padded,
+        optimizer=lambda parameters: torch.optim.AdamW(parameters, lr=1e-2),
+    )  # fmt: skip
+    report = replay(own, seconds=600)
+    assert report.passed, report.describe()

@@ -1,0 +1,45 @@
+"""The self-test as an audit; what it finds is tested where it lives (``tests/auditing``)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tacit.auditing.replay import Finding, Report, standard_settings
+from tacit.recipes.auditing import engine
+from tacit.recipes.auditing.engine import audit_engine
+
+if TYPE_CHECKING:
+    import pytest
+
+LINEAR = {"linear": standard_settings()["linear"]}
+
+
+def test_an_honest_engine_and_time_that_is_up() -> None:
+    told: list[tuple[str, int, int, str]] = []
+    found = audit_engine(LINEAR, seconds=0.5, private=False, progress=lambda *a: told.append(a))
+    assert (found.contradicted, found.exit_status, found.private) == (False, 0, False)
+    assert "found nothing" in found.words
+    assert all(row["passed"] for row in found.details)
+    assert {one[0] for one in told} <= {"linear"}
+    assert any("Not every check was run" in note for note in found.notes)
+
+
+def test_faults_are_named_once_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    faults = Report(
+        "tacit",
+        (
+            Finding("clipping", "norm", True, "as it should be"),
+            Finding("noise", "scale", False, "0.95 of it"),
+            Finding("noise", "steps", False, "the same twice"),
+        ),
+        0.1,
+    )
+    monkeypatch.setattr(engine, "replay", lambda *_, **__: faults)
+    found = audit_engine({"a": LINEAR["linear"], "b": LINEAR["linear"]})
+    assert found.words == "the engine is at fault: noise"
+    assert found.exit_status == 1
+    assert len(found.details) == 6
+    assert found.details[1] == {
+        "setting": "a", "component": "noise", "check": "scale", "passed": False,
+        "evidence": "0.95 of it",
+    }  # fmt: skip

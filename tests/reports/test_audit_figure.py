@@ -1,0 +1,59 @@
+"""The picture of an audit: curves where the numbers are, on logarithmic axes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+
+from tacit.accounting import profile
+from tacit.accounting.serialization import from_plain
+from tacit.reports.audit_figure import draw_file, draw_roc, limits
+from tacit.reports.audit_file import read_plain
+
+from .audit_example import example
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture(scope="module")
+def plain(whole: Any) -> dict[str, Any]:
+    return example(*whole[:2])
+
+
+def test_curves_bands_and_limits_are_drawn(plain: dict[str, Any], whole: Any) -> None:
+    audit = read_plain(plain)
+    statement = whole[1]
+    most = limits(statement.event, statement.adjacency)
+    axes = Figure().subplots()
+    draw_roc(axes, audit.attacks, most)
+    guessing, limit, *curves = axes.get_lines()
+    assert np.array_equal(*guessing.get_data())
+    curve = profile(from_plain(statement.event), statement.adjacency)
+    for rate, true in list(zip(*limit.get_data(), strict=True))[::20]:
+        assert true == pytest.approx(1.0 - curve.tradeoff(rate), rel=0.03)
+    assert len(curves) == len(axes.collections) == 2
+    for line, attack in zip(curves, audit.attacks, strict=True):
+        x, y = line.get_data()
+        assert x[0] == 1.0 / 300  # below it no rate of false alarms can be observed
+        assert x[-1] == 1.0
+        seen = {(fpr, tpr) for fpr, tpr, _, _ in attack.roc if fpr > 1.5 / 300}
+        assert seen <= set(zip(x.tolist(), y.tolist(), strict=True))
+    assert axes.get_xscale() == axes.get_yscale() == "log"
+
+
+@pytest.mark.parametrize("name", ["a.png", "a.svg"])
+def test_a_file_of_its_own(plain: dict[str, Any], tmp_path: Path, name: str) -> None:
+    draw_file(plain, tmp_path / name)
+    again = tmp_path / f"again-{name}"
+    draw_file(plain, again)
+    assert (tmp_path / name).stat().st_size > 5000
+    assert (tmp_path / name).read_bytes() == again.read_bytes()
+
+
+def test_without_a_claim_there_is_no_limit(plain: dict[str, Any], tmp_path: Path) -> None:
+    draw_file(plain | {"claim": None, "verdict": None}, tmp_path / "a.svg")
+    assert "allows" not in (tmp_path / "a.svg").read_text()
