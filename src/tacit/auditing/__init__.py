@@ -3,8 +3,8 @@
 An attack gives scores or guesses. From them follow lower bounds on the mechanism's ε, each with its
 confidence and with what it takes for granted; ``judge`` holds the strongest against what was
 claimed. These names are here. Beside them are ``attacks`` (membership inference), ``secrets``
-(exposure and extraction), ``canaries`` (audits of one run), ``mechanism_audits`` and ``replay``, the
-self-test of an engine.
+(exposure and extraction), ``canaries`` (audits of one run), ``mechanism_audits`` and ``replay``,
+the self-test of an engine.
 
 >>> import numpy as np
 >>> draw = np.random.default_rng(1)

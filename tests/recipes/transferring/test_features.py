@@ -19,7 +19,7 @@ def images() -> np.ndarray:
     return parts_of(load("digits")).public
 
 
-@pytest.mark.parametrize("kind", ["pixels", "hog"])
+@pytest.mark.parametrize("kind", ["pixels", "hog", "whitened-hog"])
 def test_rows_have_norm_one_and_are_each_images_own(
     kind: features.Kind, images: np.ndarray
 ) -> None:
@@ -29,6 +29,18 @@ def test_rows_have_norm_one_and_are_each_images_own(
     assert np.allclose(np.linalg.norm(rows, axis=1), 1.0, atol=1e-5)
     alone = np.concatenate([make(images[at : at + 1]) for at in (0, 7, 499)])
     assert np.allclose(rows[[0, 7, 499]], alone, atol=1e-6)
+
+
+def test_whitened_hog_is_of_even_strength_on_public_images(images: np.ndarray) -> None:
+    rows = features.maker("whitened-hog", images, CPU, keep=20)(images)
+    assert rows.shape == (500, 20)
+    plain = features.maker("hog", images, CPU, keep=20)(images)
+
+    def evenness(some: np.ndarray) -> float:
+        strengths = np.sort(np.linalg.eigvalsh(some.T @ some))[::-1][:20]
+        return float(strengths[10] / strengths[0])
+
+    assert evenness(rows) > 5 * evenness(plain)
 
 
 def test_scattering_keeps_so_many_features(

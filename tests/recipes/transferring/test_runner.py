@@ -36,10 +36,12 @@ if TYPE_CHECKING:
 
 QUICK = {"student": "plain", "student_epochs": 2}
 SMALL = {
-    "pate": {"teachers": 6, "epochs": 2, "queries": 60, "answers": 30, **QUICK},
+    "pate": {
+        "teachers": 6, "epochs": 2, "aggregator": "confident", "queries": 60, "answers": 30, **QUICK
+    },
     "knn": {"queries": 60, "answers": 30, **QUICK},
     "rknn": {"centres": 30, **QUICK},
-}
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -166,6 +168,17 @@ def test_all_images_of_a_cluster_or_the_middle_one_are_labelled() -> None:
     assert all_.labelled == 500
 
 
+def test_votes_for_the_images_themselves_are_pooled(truth: np.ndarray) -> None:
+    """Two votes an image drown in the noise, those for 20 images do not."""
+    settings = {"centres": 0, "features": "pixels", "scale": 1.0}
+    alone, together = (
+        float(np.mean(carry_out("rknn", settings=settings | {"pooled": pooled}).labels == truth))
+        for pooled in (1, 20)
+    )
+    assert alone < 0.6
+    assert together > 0.75
+
+
 def test_the_event_of_reverse_votes_is_what_is_charged() -> None:
     for noise in ("laplace", "gaussian"):
         done = carry_out("rknn", settings={"noise": noise, "k": 2}, epsilon=1.0)
@@ -239,6 +252,7 @@ def test_a_folder_holds_results_and_nothing_private(method: str, tmp_path: Path)
     done = carry_out(method, folder=out)
     assert {one.name for one in out.iterdir()} == {
         "answers.csv", "history.jsonl", "model.safetensors", "run.json", "statement.json",
+        *(["released-votes.safetensors"] if method == "rknn" else []),
     }  # fmt: skip
     assert len((out / "answers.csv").read_text().splitlines()) == done.labelled + 1
 
@@ -360,6 +374,9 @@ def test_a_figure_that_was_charged_and_lost_is_left_out(
         ("knn", {"rate": 0.0}, "rate must be above 0"),
         ("knn", {"rounds": 31}, "rounds must be at most answers"),
         ("rknn", {"k": 31}, "k must be at most the 30 centres"),
+        ("rknn", {"pooled": 31}, "pooled must be at most the 30 centres"),
+        ("rknn", {"centres": 0, "pooled": 501}, "pooled must be at most the 500 public images"),
+        ("rknn", {"centres": 0, "labelled": "middles"}, "labelled must be all with 0 centres"),
         ("rknn", {"student_epochs": 0}, "student_epochs must be"),
     ],
 )

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from tacit.transfer.students import augmentation
-from tacit.transfer.students.augmentation import strong, weak
+from tacit.transfer.students.augmentation import bent, strong, weak
 
 
 def shifted(image: torch.Tensor, down: int, right: int) -> torch.Tensor:
@@ -67,3 +67,30 @@ def test_a_photograph_goes_on_beyond_its_edge() -> None:
     torch.manual_seed(0)
     assert weak(torch.ones(50, 3, 32, 32), flip=True).min() > 0.999
     assert weak(torch.ones(50, 1, 32, 32), flip=True).min() < 0.001
+
+
+def test_bent_images_are_moved_a_little_and_unevenly() -> None:
+    torch.manual_seed(0)
+    images = torch.zeros(400, 1, 28, 28)
+    images[..., 6:9, 6:9] = images[..., 19:22, 19:22] = 1.0
+    changed = bent(images, flip=False)
+    down, right = torch.meshgrid(torch.arange(28.0), torch.arange(28.0), indexing="ij")
+
+    def places(part: torch.Tensor, upper: bool) -> torch.Tensor:
+        """The middle of one of the two squares: they lie on different sides of a diagonal."""
+        own = part[:, 0] * ((down + right < 27) if upper else (down + right > 27))
+        whole = own.sum((1, 2))
+        return torch.stack([(own * axis).sum((1, 2)) / whole for axis in (down, right)], dim=1)
+
+    moves = torch.stack([places(changed, u) - places(images, u) for u in (True, False)])
+    assert moves.norm(dim=2).max() < 9
+    assert moves.mean(1).abs().max() < 0.5  # to no side
+    assert moves.std(1).min() > 1
+    assert (moves[0] - moves[1]).norm(dim=1).median() > 1  # not a mere shift
+
+
+def test_bent_with_all_strengths_at_zero_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("SHIFT", "GENTLE", "BEND"):
+        monkeypatch.setattr(augmentation, name, 0.0)
+    images = torch.rand(5, 1, 16, 16)
+    torch.testing.assert_close(bent(images, flip=False), images, atol=1e-5, rtol=0)

@@ -30,3 +30,21 @@ def test_directions_are_of_equal_strength_but_for_a_ridge(monkeypatch: pytest.Mo
     rows = (made.scattering(images.float() / 255) - made.mean) @ made.directions
     expected = strengths / (strengths + raw.square().sum() / 300)
     torch.testing.assert_close((rows.T @ rows)[:8, :8], expected.diag(), atol=0.01, rtol=0)
+
+
+def test_upright_features_tell_nothing_of_a_slant() -> None:
+    """The same bar, leaning to either side, has the same features."""
+    torch.manual_seed(0)
+    place = torch.linspace(-1, 1, 28)
+    y, x = torch.meshgrid(place, place, indexing="ij")
+    leaning = [
+        255 * torch.exp(-(((x - slant * y) / 0.15) ** 2) - (y / 0.5) ** 4)
+        for slant in (-0.4, 0.0, 0.4)
+    ]
+    others = torch.randint(0, 256, (60, 1, 28, 28))
+    images = torch.cat([torch.stack(leaning)[:, None], others]).to(torch.uint8)
+    rows = Whitened.of(images, upright=True)[1]
+    assert (rows[0] * rows[2]).sum() > 0.9
+    assert (rows[0] * rows[1]).sum() > 0.9
+    plain = Whitened.of(images)[1]
+    assert (plain[0] * plain[2]).sum() < 0.8

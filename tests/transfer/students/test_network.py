@@ -1,16 +1,17 @@
-"""The student's usual network."""
+"""The students' networks."""
 
 import pytest
 import torch
 
-from tacit.transfer.students.network import residual_network
+from tacit.transfer.students.network import residual_network, small_network
 
 
 @pytest.mark.parametrize("shape", [(1, 8, 8), (1, 28, 28), (3, 32, 32)])
 def test_it_takes_images_of_any_size(shape: tuple[int, int, int]) -> None:
-    found = residual_network(shape[0], 7, width=4)(torch.zeros(2, *shape))
-    assert found.shape == (2, 7)
-    assert found.isfinite().all()
+    for make in (residual_network, small_network):
+        found = make(shape[0], 7, width=4)(torch.zeros(2, *shape))
+        assert found.shape == (2, 7)
+        assert found.isfinite().all()
 
 
 def test_colour_images_have_the_wider_one() -> None:

@@ -50,7 +50,7 @@ def test_a_seed_repeats_the_run_and_leaves_torchs_own_generator_alone(method: Me
     assert np.abs(first - other).max() > (0 if method == "graph" else 1e-3)
 
 
-@pytest.mark.parametrize("method", ["graph", "consistency"])
+@pytest.mark.parametrize("method", ["graph", "committee", "consistency"])
 def test_digits_from_a_hundred_labels_of_which_some_are_wrong(method: Method) -> None:
     split = data.load("digits")
     labels = some(split.train.labels, 100, wrong=4)
@@ -63,7 +63,7 @@ def test_the_default_suits_the_images() -> None:
     labels = some(truth, 20)
     usual, named = (
         train_student(images, labels, classes=2, method=method, seed=0).probabilities(images)
-        for method in (None, "graph")
+        for method in (None, "committee")
     )
     np.testing.assert_array_equal(usual, named)
     colours = np.repeat(images, 3, axis=1)

@@ -65,7 +65,8 @@ class Side:
         """Ln w(x), accurate in relative terms where it is small."""
         if not self._moving:
             return np.zeros_like(x)
-        if self._largest_exponent(x, variance) > 80.0:
+        if self._largest_exponent(x, variance) > 80.0 or self._moving[0][0] == 1.0:
+            # Of one shift with all the weight, 1 + expm1(y) would leave nothing at y < -37.
             return self._log_ratio_of_logs(x, variance)
         total = np.zeros_like(x)
         for a, m in self._moving:

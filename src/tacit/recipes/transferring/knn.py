@@ -71,15 +71,17 @@ class Settings(StudentSettings):
     rounds: int = 1
 
 
+# k records of a sample are k/rate of all, and the noise is to them as sigma/rate: what counts is
+# that k is six times sigma or more, and that the k/rate nearest are near enough.
 DEFAULTS: Final = {
-    "mnist": Settings(k=96, rate=0.2, queries=100, answers=100),
+    "mnist": Settings(k=96, rate=0.2, queries=100, answers=100, student="committee", upright=True),
     "fashion": Settings(k=96, rate=0.2, queries=200, answers=200, mirrored=True),
     "svhn": Settings(
-        features="hog", k=40, rate=0.2, queries=1_000, answers=1_000, rounds=2,
+        features="whitened-hog", keep=200, k=160, rate=0.2, queries=300, answers=300, rounds=2,
         student="consistency",
     ),
     "cifar10": Settings(
-        features="hog", k=40, rate=0.2, queries=1_000, answers=1_000, rounds=2,
+        features="whitened-hog", keep=200, k=160, rate=0.2, queries=300, answers=300, rounds=2,
         student="consistency", mirrored=True,
     ),
     "digits": Settings(
@@ -196,5 +198,7 @@ METHOD = Method(
     epsilon=EPSILONS.__getitem__,
     transfer=transfer,
     anchors=knn_anchors,
-    tuning=lambda dataset: words.tuning("features, k, rate, queries and student", dataset),
+    tuning=lambda dataset: words.tuning(
+        "features, k, rate, queries and student", dataset, rows=True
+    ),
 )

@@ -32,12 +32,14 @@ if TYPE_CHECKING:
 class StudentSettings:
     """How the student learns: ``student_epochs`` left out, the way of learning has its own.
 
-    ``mirrored`` lets the student see mirror images as well.
+    ``mirrored`` lets the student see mirror images as well; ``upright`` puts writing upright
+    before the student looks at it.
     """
 
     student: Method = "graph"
     student_epochs: int | None = None
     mirrored: bool = False
+    upright: bool = False
 
 
 def check_student(chosen: StudentSettings) -> None:
@@ -77,6 +79,7 @@ def taught(
         parts.public, labels, classes=len(job.data.classes), method=chosen.student,
         device=str(job.device), seed=job.seed, flip=chosen.mirrored, weights=weights,
         epochs=chosen.student_epochs, progress=display.epochs(job.progress),
+        upright=chosen.upright,
     )  # fmt: skip
 
 

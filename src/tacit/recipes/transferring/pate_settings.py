@@ -60,19 +60,19 @@ class Settings(StudentSettings):
 
 
 DEFAULTS: Final = {
-    # As Papernot et al. 2018, table 1 and section 5, have it for MNIST and SVHN.
-    "mnist": Settings(queries=640, answers=286),
+    # As Papernot et al. 2018, table 1 and section 5, have it for MNIST and SVHN; but for SVHN's
+    # threshold, which is 300 there: more than there are teachers, so that noise alone passes it.
+    "mnist": Settings(queries=640, answers=286, student="committee", upright=True),
     "fashion": Settings(queries=640, answers=286, mirrored=True),
     "svhn": Settings(
-        queries=8_500, answers=3_098, threshold=300.0, screening_sigma=200.0, told=False,
-        student="consistency",
+        queries=8_500, answers=3_098, screening_sigma=200.0, told=False, student="consistency"
     ),
     "cifar10": Settings(
         queries=2_000, answers=1_000, told=False, student="consistency", mirrored=True
     ),
     "digits": Settings(
-        teachers=25, features="pixels", epochs=20, lr=10.0, queries=150, answers=80, threshold=12.0,
-        screening_sigma=10.0, sigma=5.0, told=False,
+        teachers=50, features="pixels", epochs=20, lr=10.0, aggregator="gaussian", queries=40,
+        answers=40, threshold=35.0, screening_sigma=20.0, sigma=8.0, told=False,
     ),
 }  # fmt: skip
 

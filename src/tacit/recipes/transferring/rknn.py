@@ -2,8 +2,8 @@
 
 The public images are clustered in a feature space. Each private record votes with its label for the
 clusters nearest to it, and the table of votes is released once, with noise (reverse-kNN, arXiv
-2207.13253). The images of a cluster get the label that leads there, with the confidence that the
-lead deserves, and a student learns from them.
+2207.13253). An image gets the label that leads in the clusters around it, with the confidence that
+the lead deserves, and a student learns from them.
 """
 
 from __future__ import annotations
@@ -38,16 +38,18 @@ if TYPE_CHECKING:
 class Settings(StudentSettings):
     """What may be set.
 
-    Each record votes for ``k`` of ``centres`` clusters. ``scale`` is that of Laplace noise on every
-    count, ``sigma`` that of Gaussian noise in units of √k; ``noise`` says which is used.
-    ``labelled`` says which images get a cluster's label: all of its own, or the one in its
-    middle. ``keep`` is how many features there are; ``clusters_seed`` is for the clusters, which
-    are public.
+    Each record votes for ``k`` of ``centres`` clusters; with 0 of them, for the public images
+    themselves. ``scale`` is that of Laplace noise on every count, ``sigma`` that of Gaussian noise
+    in units of √k; ``noise`` says which is used. An image gets the label that leads in the sum over
+    the ``pooled`` clusters, or images, that are nearest to it. ``labelled`` says which images get
+    one: all, or those in the middle of a cluster. ``keep`` is how many features there are;
+    ``clusters_seed`` is for the clusters, which are public.
     """
 
     features: features.Kind = "scattering"
     keep: int = 300
     centres: int
+    pooled: int = 1
     labelled: Literal["all", "middles"] = "all"
     k: int = 1
     noise: Literal["laplace", "gaussian"] = "laplace"
@@ -57,12 +59,17 @@ class Settings(StudentSettings):
 
 
 DEFAULTS: Final = {
-    "mnist": Settings(centres=300),
+    "mnist": Settings(centres=300, student="committee", upright=True),
     "fashion": Settings(centres=300, mirrored=True),
-    "svhn": Settings(features="hog", centres=300, student="consistency"),
-    "cifar10": Settings(features="hog", centres=300, student="consistency", mirrored=True),
+    "svhn": Settings(
+        features="whitened-hog", keep=200, centres=0, pooled=50, student="consistency"
+    ),
+    "cifar10": Settings(
+        features="whitened-hog", keep=200, centres=0, pooled=100, student="consistency",
+        mirrored=True,
+    ),
     "digits": Settings(features="hog", centres=60),
-}
+}  # fmt: skip
 EPSILONS: Final = {"mnist": 0.5, "fashion": 0.5, "svhn": 0.5, "cifar10": 0.5, "digits": 1.0}
 SAMPLING: Final = "none: every private record votes, for public points only"
 ONE: Final = "a record's features, and so its votes, are computed from this record alone"
@@ -70,12 +77,24 @@ ONE: Final = "a record's features, and so its votes, are computed from this reco
 
 def check(chosen: Settings) -> None:
     """Refuses settings that cannot be."""
-    for name in ("keep", "centres"):
-        whole(name, getattr(chosen, name))
-    if whole("k", chosen.k) > chosen.centres:
-        raise InvalidArgument(f"k must be at most the {chosen.centres:,} centres, got {chosen.k}")
+    whole("keep", chosen.keep)
+    whole("centres", chosen.centres, at_least=0)
+    for name in ("k", "pooled"):
+        if whole(name, getattr(chosen, name)) > chosen.centres > 0:
+            raise InvalidArgument(
+                f"{name} must be at most the {chosen.centres:,} centres, "
+                f"got {getattr(chosen, name)}"
+            )
+    if chosen.labelled == "middles" and not chosen.centres:
+        raise InvalidArgument("labelled must be all with 0 centres: every image is its own middle")
     whole("clusters_seed", chosen.clusters_seed, at_least=0)
     check_student(chosen)
+
+
+def fits_data(chosen: Settings, parts: Parts) -> None:
+    """Refuses more clusters, or votes of a record, than there are public images."""
+    for name in ("centres", "k", "pooled"):
+        fits(name, getattr(chosen, name), parts)
 
 
 def voting(chosen: Settings, classes: int) -> ReverseKnn:
@@ -98,7 +117,10 @@ def transfer(job: Job, parts: Parts) -> Transferred:
     device = str(job.device)
     make = features.maker(chosen.features, parts.public, job.device, keep=chosen.keep)
     public = make(parts.public)
-    points = cluster_centres(public, chosen.centres, chosen.clusters_seed, device=device)
+    points = public
+    if chosen.centres:
+        points = cluster_centres(public, chosen.centres, chosen.clusters_seed, device=device)
+    near = Neighbours(points, device=device).nearest(public, chosen.pooled)
     private = make(np.asarray(job.data.train.inputs))
 
     def vote(budget: Budget | None) -> Released[Any]:
@@ -106,16 +128,16 @@ def transfer(job: Job, parts: Parts) -> Transferred:
             private, job.data.train.labels, points, budget=budget, label=job.label, device=device
         )
         whole: Released[Any] = tally.released
-        return replace(whole, value={"labels": tally.labels, "confidence": tally.confidence})
+        found = tally.pooled(near)
+        return replace(whole, value={"labels": found.labels, "confidence": found.confidence})
 
     told = job.release("votes", vote, what="a noisy table of votes for public clusters")
-    nearest = Neighbours(points, device=device).nearest(public, 1)[:, 0]
-    labels = told["labels"][nearest]
+    labels = told["labels"].copy()
     if chosen.labelled == "middles":
         others = np.setdiff1d(np.arange(len(public)), medoids(public, points, device=device))
         labels[others] = -1
     return concluded(
-        job, parts, labels, weights=2.0 * told["confidence"][nearest] - 1.0, sampling=SAMPLING,
+        job, parts, labels, weights=2.0 * told["confidence"] - 1.0, sampling=SAMPLING,
         assumptions=(ONE,), unreleased=words.VOTES,
     )  # fmt: skip
 
@@ -125,11 +147,11 @@ METHOD = Method(
     summary="each private record votes for public clusters, in one noisy table (reverse-kNN)",
     settings=DEFAULTS.__getitem__,
     check=check,
-    fits=lambda chosen, parts: fits("centres", chosen.centres, parts),
+    fits=fits_data,
     event=event,
     noises=lambda chosen: ("scale",) if chosen.noise == "laplace" else ("sigma",),
     epsilon=EPSILONS.__getitem__,
     transfer=transfer,
     anchors=lambda _: (),
-    tuning=lambda dataset: words.tuning("features, clusters and student", dataset),
+    tuning=lambda dataset: words.tuning("features, clusters and student", dataset, rows=True),
 )

@@ -1,8 +1,9 @@
 """Random changes of images that keep what they show, for a whole batch at once on its device.
 
-``weak`` moves an image a little; ``strong`` also turns, scales, shears, recolours it and blanks a
-square (after RandAugment and CutOut, as FixMatch uses them; Sohn et al. 2020, section 2.3). Every
-image of a batch is changed in its own way. Randomness is torch's own: nothing here is private.
+``weak`` moves an image a little; ``bent`` also turns, shears and bends it, as a writer's hand may;
+``strong`` turns, scales, shears and recolours it and blanks a square (after RandAugment and CutOut,
+as FixMatch uses them; Sohn et al. 2020, section 2.3). Every image of a batch is changed in its own
+way. Randomness is torch's own: nothing here is private.
 """
 
 from __future__ import annotations
@@ -11,12 +12,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-__all__ = ["strong", "weak"]
+__all__ = ["bent", "strong", "weak"]
 
 SHIFT = 1 / 14  # of the side: 2 of 28 pixels
 TURN, SCALE, SHEAR = 0.35, 0.2, 0.3  # radians; as a share; as a slope
 LIGHT = 0.4  # contrast, brightness and a channel's own strength change by up to this share
 BLANK = 0.35  # of the side: the largest blank square
+GENTLE = 0.5  # how far ``bent`` goes in turning, scaling and shearing, of how far ``strong`` goes
+BEND = 0.05  # the spread of a move, as a share of half the side, at 5×5 places of an image
 
 
 def weak(images: Tensor, *, flip: bool) -> Tensor:
@@ -35,24 +38,38 @@ def weak(images: Tensor, *, flip: bool) -> Tensor:
     return _moved(images, _mirrored(maps) if flip else maps)
 
 
+def bent(images: Tensor, *, flip: bool) -> Tensor:
+    """Turned, scaled, sheared and shifted by a little, and moved unevenly: as if written anew."""
+    maps = _maps(images, GENTLE, SHIFT * 1.25)
+    moves = BEND * torch.randn(len(images), 2, 5, 5, device=images.device)
+    size = list(images.shape[2:])
+    smooth = functional.interpolate(moves, size, mode="bilinear", align_corners=True)
+    return _moved(images, _mirrored(maps) if flip else maps, smooth.permute(0, 2, 3, 1))
+
+
 def strong(images: Tensor, *, flip: bool) -> Tensor:
     """Turned, scaled, sheared and shifted; recoloured if they have colours; with a blank square."""
+    maps = _maps(images, 1.0, 3 * SHIFT)
+    found = _moved(images, _mirrored(maps) if flip else maps)
+    if images.shape[1] > 1:
+        found = _recoloured(found)
+    return _blanked(found)
+
+
+def _maps(images: Tensor, strength: float, shift: float) -> Tensor:
+    """A random affine map for each image, in the grid that runs from -1 to 1."""
     rows = len(images)
 
     def between(size: float, *shape: int) -> Tensor:
         return size * (2 * torch.rand(*shape, device=images.device) - 1)
 
-    angle, shear = between(TURN, rows), between(SHEAR, rows)
-    across, down = (1 + between(SCALE, rows) for _ in range(2))
+    angle, shear = between(strength * TURN, rows), between(strength * SHEAR, rows)
+    across, down = (1 + between(strength * SCALE, rows) for _ in range(2))
     cosine, sine = angle.cos(), angle.sin()
     linear = torch.stack(
         [across * cosine, shear * cosine - down * sine, across * sine, shear * sine + down * cosine]
     )
-    maps = torch.cat([linear.T.view(-1, 2, 2), between(3 * SHIFT, rows, 2, 1)], dim=2)
-    found = _moved(images, _mirrored(maps) if flip else maps)
-    if images.shape[1] > 1:
-        found = _recoloured(found)
-    return _blanked(found)
+    return torch.cat([linear.T.view(-1, 2, 2), between(shift, rows, 2, 1)], dim=2)
 
 
 def _mirrored(maps: Tensor) -> Tensor:
@@ -61,9 +78,12 @@ def _mirrored(maps: Tensor) -> Tensor:
     return torch.cat([maps[:, :1] * signs[:, None], maps[:, 1:]], dim=1)
 
 
-def _moved(images: Tensor, maps: Tensor) -> Tensor:
-    """The images under affine maps; beyond the edge lies black, or a photograph's reflection."""
-    grid = functional.affine_grid(maps, list(images.shape), align_corners=False)
+def _moved(images: Tensor, maps: Tensor, moves: Tensor | float = 0.0) -> Tensor:
+    """The images under affine maps, and ``moves`` of each pixel.
+
+    Beyond the edge lies black, or a photograph's reflection.
+    """
+    grid = functional.affine_grid(maps, list(images.shape), align_corners=False) + moves
     beyond = "zeros" if images.shape[1] == 1 else "reflection"
     return functional.grid_sample(images, grid, padding_mode=beyond, align_corners=False)
 

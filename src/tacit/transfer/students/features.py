@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from tacit import models
+from tacit.transfer.students.upright import Upright
 
 DIRECTIONS = 400
 
@@ -23,20 +24,22 @@ class Whitened(nn.Module):
     Args:
         size: of the square images, in pixels.
         channels: of the images.
+        upright: whether images are put upright first.
     """
 
     mean: Tensor
     directions: Tensor
 
-    def __init__(self, size: int, channels: int) -> None:
+    def __init__(self, size: int, channels: int, *, upright: bool = False) -> None:
         super().__init__()
         scales = (2, 3) if size > 16 else (1, 2)  # windows of 2^J pixels
-        self.scattering = models.MultiScale(size, channels=channels, scales=scales, groups=31)
+        scattering = models.MultiScale(size, channels=channels, scales=scales, groups=31)
+        self.scattering = nn.Sequential(Upright(), scattering) if upright else scattering
 
     @classmethod
-    def of(cls, images: Tensor) -> tuple[Self, Tensor]:
+    def of(cls, images: Tensor, *, upright: bool = False) -> tuple[Self, Tensor]:
         """The features that tell ``images`` (uint8) apart best, and those of all of them."""
-        found = cls(images.shape[2], images.shape[1]).to(images.device)
+        found = cls(images.shape[2], images.shape[1], upright=upright).to(images.device)
         rows = models.batched(found.scattering, images, device=images.device)
         found.register_buffer("mean", rows.mean(0))
         rows -= found.mean

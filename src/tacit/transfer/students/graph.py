@@ -51,7 +51,7 @@ def train(task: Task) -> nn.Module:
 
 def begin(task: Task) -> Beginning:
     """Spreads the labels, learns them, and then what it has made of them."""
-    features, rows = Whitened.of(task.images)
+    features, rows = Whitened.of(task.images, upright=task.upright)
     first = spread(rows, task.labels, task.weights, task.classes)
     labels, certainty = first.labels, first.certainty
     head = nn.Linear(rows.shape[1], task.classes).to(task.device)

@@ -34,6 +34,7 @@ class Task:
         flip: whether a mirrored image shows the same.
         network: makes a network with fresh weights, if not the method's usual one.
         progress: told after each epoch how many are done, and of how many.
+        upright: whether a slanted image shows the same as an upright one.
     """
 
     images: Tensor
@@ -44,6 +45,7 @@ class Task:
     flip: bool
     network: Callable[[], nn.Module] | None
     progress: Callable[[int, int], None] | None
+    upright: bool = False
 
     @property
     def device(self) -> torch.device:

@@ -22,6 +22,9 @@ def rate(experiments: Experiments) -> Finding:
     """All units together, and each by itself, are in lots as often as the plan claims."""
     trace = _sampled(experiments)
     inside, chance = membership(trace)[1:], trace.variation.plan.sample_rate
+    if not len(inside):
+        said = f"only {len(trace.steps)} of {trace.variation.plan.steps} steps were taken"
+        return Finding("control flow", "rate", False, f"{said}{_said(trace)}", ())
     together = significance.counts_p_value(int(inside.sum()), inside.size, chance)
     single = [
         significance.counts_p_value(int(column.sum()), len(column), chance) for column in inside.T

@@ -1,0 +1,177 @@
+"""Puts every injected bug of tests/auditing/mutants to the self-test, and counts false alarms.
+
+    python benchmarks/mutants.py [--mutants NAME ...] [--processes 2] [--record]
+    python benchmarks/mutants.py --unseen [--record]      # ten that the self-test was not made for
+    python benchmarks/mutants.py --clean 100 [--record]   # runs without a bug, over all settings
+
+A bug is caught if the report fails and names a component that is to blame: each mutant says which
+those may be. With --record each replaces its own part of results/mutants.json; the unseen ones have
+results/unseen_mutants.json for themselves.
+"""
+
+import argparse
+import itertools
+import json
+import multiprocessing
+import os
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import machine
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "benchmarks" / "results"
+NAME = "mutants"
+sys.path.insert(0, str(ROOT))  # for the worker: the catalogue is that of the tests
+
+
+def main() -> None:
+    arguments = parse_arguments()
+    started = time.perf_counter()
+    if arguments.clean:
+        part = {"clean": clean(arguments.clean, arguments.processes)}
+    elif arguments.unseen:
+        part = {"unseen": mutants(unseen_names(), arguments.processes)}
+    else:
+        part = {"mutants": mutants(arguments.mutants, arguments.processes)}
+    about = machine.stamp() | {
+        "processes": arguments.processes,
+        "seconds": time.perf_counter() - started,
+        "load": os.getloadavg()[0],
+    }
+    path = RESULTS / f"{'unseen_' if arguments.unseen else ''}{NAME}.json"
+    known = json.loads(path.read_text()) if arguments.record and path.exists() else {}
+    record = known | {key: about | rows for key, rows in part.items()}
+    report = markdown(record)
+    print(report)
+    if arguments.record:
+        path.write_text(json.dumps(record, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+        path.with_suffix(".md").write_text(report + "\n")
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--mutants", nargs="+", metavar="NAME", help="some of them (default: all)")
+    parser.add_argument("--clean", type=int, metavar="RUNS", help="count false alarms instead")
+    parser.add_argument("--unseen", action="store_true", help="those outside of the catalogue")
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--record", action="store_true", help=f"write to {RESULTS.name}/")
+    arguments = parser.parse_args()
+    if arguments.record and arguments.mutants:
+        parser.error("--record replaces the whole record: it goes with all mutants")
+    return arguments
+
+
+def mutants(names: list[str] | None, processes: int) -> dict[str, Any]:
+    worker = import_module("mutants_worker")
+    wanted = names or list(worker.BY_NAME)
+    rows = {row["name"]: row for row in shared(worker.one_mutant, wanted, processes)}
+    return {"rows": [rows[name] for name in wanted]}
+
+
+def unseen_names() -> list[str]:
+    return list(import_module("mutants_worker").UNSEEN_BY_NAME)
+
+
+def clean(runs: int, processes: int) -> dict[str, Any]:
+    worker = import_module("mutants_worker")
+    names = list(itertools.islice(itertools.cycle(worker.correct()), runs))
+    rows = shared(worker.one_clean, names, processes)
+    return {"rows": sorted(rows, key=lambda row: names.index(row["name"]))}
+
+
+def shared(work: Any, names: Iterable[str], processes: int) -> Iterator[dict[str, Any]]:
+    """The rows as they come, from processes that each do one at a time."""
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(processes, mp_context=context) as pool:
+        for done in as_completed([pool.submit(work, name) for name in names]):
+            row = done.result()
+            named = ", ".join(row["at_fault"]) or row["error"] or "nothing"
+            print(f"{row['seconds']:6.1f} s  {row['name']}: {named}", file=sys.stderr, flush=True)
+            yield row
+
+
+def markdown(record: dict[str, Any]) -> str:
+    sections = {"mutants": mutants_in_words, "unseen": unseen_in_words, "clean": clean_in_words}
+    return "\n\n".join(tell(record[key]) for key, tell in sections.items() if key in record)
+
+
+def mutants_in_words(part: dict[str, Any]) -> str:
+    rows = part["rows"]
+    caught = sum(row["caught"] for row in rows)
+    lines = [
+        f"### {caught} of {len(rows)} injected bugs caught, with the component named",
+        "",
+        f"{run_in_words(part)} *Named* are the components at fault by the report, the first found "
+        "first; *may be named* are those that a right report may blame.",
+        "",
+        "| bug | what is wrong | caught | named | may be named | seconds | of a processor |",
+        "|---|---|---|---|---|---:|---:|",
+        *(mutant_line(row) for row in rows),
+    ]
+    return "\n".join(lines)
+
+
+def unseen_in_words(part: dict[str, Any]) -> str:
+    """The same table, and what the self-test said of each bug."""
+    lines = [
+        mutants_in_words(part).replace("injected bugs caught", "unseen bugs caught", 1),
+        "",
+        "Their author had not read the self-test's checks, and changed no bug after it was run; "
+        "the self-test was not changed for them. All that it said:",
+        "",
+    ]
+    for row in part["rows"]:
+        told = row["faults"] or [row["error"] or f"nothing: {row['checks']} checks passed"]
+        lines += [f"- {row['name']}", *(f"  - {line}" for line in told)]
+    return "\n".join(lines)
+
+
+def mutant_line(row: dict[str, Any]) -> str:
+    named = ", ".join(row["at_fault"]) or (f"error: {row['error']}" if row["error"] else "nothing")
+    caught = "yes" if row["caught"] else "**NO**"
+    cells = [row["name"], row["says"], caught, named, ", ".join(row["may"])]
+    told = " | ".join(cell.replace("|", "∣") for cell in cells)
+    return f"| {told} | {row['seconds']:.1f} | {row['processor']:.1f} |"
+
+
+def clean_in_words(part: dict[str, Any]) -> str:
+    rows = part["rows"]
+    alarms = [row for row in rows if row["faults"] or row["error"]]
+    names = list(dict.fromkeys(row["name"] for row in rows))
+    lines = [
+        f"### {len(alarms)} false alarms in {len(rows)} runs without a bug",
+        "",
+        f"{run_in_words(part)} {sum(row['checks'] for row in rows):,} checks in all.",
+        "",
+        "| setting | runs | false alarms | checks a run | processor seconds a run |",
+        "|---|---:|---:|---:|---:|",
+        *(clean_line(name, [row for row in rows if row["name"] == name]) for name in names),
+        *(f"\n- {row['name']}: {'; '.join(row['faults']) or row['error']}" for row in alarms),
+    ]
+    return "\n".join(lines)
+
+
+def clean_line(name: str, rows: list[dict[str, Any]]) -> str:
+    alarms = sum(bool(row["faults"] or row["error"]) for row in rows)
+    seconds = sum(row["processor"] for row in rows) / len(rows)
+    return f"| {name} | {len(rows)} | {alarms} | {rows[0]['checks']} | {seconds:.1f} |"
+
+
+def run_in_words(part: dict[str, Any]) -> str:
+    place = part["machine"]
+    return (
+        f"Run {part['date']} at commit {part['commit']} by `{part['command']}` on {place['cpu']}, "
+        f"{place['cores']} cores, load average {part['load']:.1f} at the end: {part['processes']} "
+        f"processes of one thread, {part['seconds']:.0f} s altogether, and "
+        f"{sum(row['processor'] for row in part['rows']):.0f} s of a processor's time."
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,56 @@
+"""One self-test, as data: of a mutant, or of a correct engine in one of the standard settings.
+
+It needs the repository's root on its path: mutants and the second engine are those of the tests.
+"""
+
+import time
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+from tests.auditing.mutants import settings
+from tests.auditing.mutants.catalogue import BY_NAME
+from tests.auditing.mutants.parallel_engine import DataParallel
+from tests.auditing.mutants.unseen import UNSEEN_BY_NAME
+
+from tacit.auditing.replay import TACIT, replay, standard_settings
+
+
+def one_mutant(name: str) -> dict[str, Any]:
+    """The report on one mutant."""
+    mutant = (BY_NAME | UNSEEN_BY_NAME)[name]
+    subject = TACIT if mutant.subject is None else mutant.subject()
+    row = tested(mutant.setting(), subject, mutant.patch)
+    blamed = bool(set(row["at_fault"]) & set(mutant.components))
+    return {"name": name, "says": mutant.says, "may": mutant.components, "caught": blamed} | row
+
+
+def one_clean(name: str) -> dict[str, Any]:
+    """The report on a correct engine."""
+    subject, setting = correct()[name]
+    return {"name": name} | tested(setting, subject, nullcontext)
+
+
+def correct() -> dict[str, tuple[Any, Any]]:
+    """Engines without a bug, and their settings, by name."""
+    found = {name: (TACIT, setting) for name, setting in standard_settings().items()}
+    return found | {"two ranks": (DataParallel(), settings.linear())}
+
+
+def tested(setting: Any, subject: Any, patch: Any) -> dict[str, Any]:
+    """What the self-test says; an engine that refuses to train is not taken for caught."""
+    torch.set_num_threads(1)
+    clock, processor = time.perf_counter(), time.process_time()
+    row: dict[str, Any] = {"at_fault": (), "faults": [], "checks": 0, "error": None}
+    try:
+        with patch():
+            report = replay(setting, subject=subject)
+    except Exception as failure:
+        row["error"] = f"{type(failure).__name__}: {failure}"
+    else:
+        faults = [finding.describe() for finding in report.findings if not finding.passed]
+        row |= {"at_fault": report.at_fault, "faults": faults, "checks": len(report.findings)}
+    return row | {
+        "seconds": time.perf_counter() - clock,
+        "processor": time.process_time() - processor,
+    }

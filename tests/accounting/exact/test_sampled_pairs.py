@@ -1,0 +1,124 @@
+"""Poisson sampling under replace-one at distances up to 1, against pairs of real outputs."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import mpmath
+import numpy as np
+import pytest
+
+from tacit.accounting import (
+    Gaussian,
+    PoissonSampled,
+    Repeated,
+    SampledWithoutReplacement,
+    bounds,
+    delta,
+    epsilon,
+)
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+
+GRID = 1e-3  # of the losses that the oracle adds up
+
+
+def _gaussian_profile(mu: float, eps: float) -> mpmath.mpf:
+    """δ of two Gaussians at distance mu (Balle & Wang 2018, Theorem 8)."""
+    mpmath.mp.dps = 40
+    below, above = mpmath.mpf(mu) / 2 - mpmath.mpf(eps) / mu, -mpmath.mpf(mu) / 2 - eps / mu
+    return mpmath.ncdf(below) - mpmath.exp(eps) * mpmath.ncdf(above)
+
+
+@pytest.mark.parametrize("distance", [0.25, 1.0])
+@pytest.mark.parametrize("eps", [0.3, 2.5])
+@pytest.mark.parametrize("rate", [0.01, 0.2])
+def test_one_step_is_the_rate_times_the_profile(distance: float, eps: float, rate: float) -> None:
+    sigma = 2.0
+    event = PoissonSampled(rate, Gaussian(sigma, replace_distance=distance))
+    there = math.log1p(rate * math.expm1(eps))
+    expected = float(rate * _gaussian_profile(1 / sigma, eps))
+    found = delta(event, epsilon=there, adjacency="replace-one")
+    assert expected <= found <= expected * 1.01
+
+
+def _attained(sigma: float, rate: float, u: Floats, v: Floats, steps: int, eps: float) -> float:
+    """No more than the δ of records that add u and v: losses are rounded down on the way."""
+    side = np.linspace(-9.0, 9.0, 501) * sigma
+    x = np.stack(np.meshgrid(side + 0.5, side, indexing="ij"), axis=-1)
+    density = np.exp(-0.5 * (x**2).sum(-1) / sigma**2)
+    density *= (side[1] - side[0]) ** 2 / (2 * math.pi * sigma**2)
+
+    def mixture(shift: Floats) -> Floats:
+        ratio = np.exp((x @ shift - 0.5 * shift @ shift) / sigma**2)
+        found: Floats = density * (1 - rate + rate * ratio)
+        return found
+
+    p, q = mixture(u), mixture(v)
+    cells = np.floor(np.log(p / q) / GRID).astype(np.int64).ravel()
+    first = int(cells.min())
+    one = np.bincount(cells - first, weights=p.ravel())
+    total, start = np.ones(1), 0
+    for _ in range(steps):
+        total, start = np.convolve(total, one), start + first
+    losses = GRID * (start + np.arange(len(total)))
+    return float((total * -np.expm1(np.minimum(eps - losses, 0.0))).sum())
+
+
+@pytest.mark.parametrize(
+    ("u", "v", "distance"),
+    [
+        ((1.0, 0.0), (0.0, 0.0), 1.0),
+        ((0.0, 0.0), (1.0, 0.0), 1.0),
+        ((1.0, 0.0), (0.5, math.sqrt(0.75)), 1.0),
+        ((1.0, 0.0), (0.8, 0.6), 0.64),
+    ],
+)
+@pytest.mark.parametrize(("sigma", "rate", "steps"), [(1.5, 0.2, 1), (3.0, 0.5, 3)])
+def test_no_real_pair_costs_more(
+    u: tuple[float, float],
+    v: tuple[float, float],
+    distance: float,
+    sigma: float,
+    rate: float,
+    steps: int,
+) -> None:
+    run = Repeated(PoissonSampled(rate, Gaussian(sigma, replace_distance=distance)), steps)
+    for eps in (0.05, 0.15, 0.6):
+        least = _attained(sigma, rate, np.array(u), np.array(v), steps, eps)
+        assert least * (1 - 1e-9) <= delta(run, epsilon=eps, adjacency="replace-one")
+
+
+def test_a_pair_at_distance_one_comes_close() -> None:
+    """A record that is replaced by one that adds nothing costs what a removed one does."""
+    run = Repeated(PoissonSampled(0.2, Gaussian(10.8, replace_distance=1.0)), 100)
+    replaced = bounds(run, delta=1e-5, adjacency="replace-one")
+    removed = bounds(run, delta=1e-5)
+    assert not replaced.two_sided
+    assert removed.lower <= replaced.upper <= 1.03 * removed.upper
+
+
+@pytest.mark.parametrize("distance", [0.5, 1.0, 1.5])
+@pytest.mark.parametrize("sigma", [0.3, 1.0, 10.0])
+def test_never_above_the_pair_at_two(distance: float, sigma: float) -> None:
+    def cost(apart: float) -> float:
+        run = Repeated(PoissonSampled(0.01, Gaussian(sigma, replace_distance=apart)), 50)
+        return epsilon(run, delta=1e-5, adjacency="replace-one")
+
+    assert cost(distance) <= cost(2.0) * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("sigma", [0.3, 0.5])
+def test_little_noise_in_a_sample_of_fixed_size(sigma: float) -> None:
+    """Losses far below 0 of the base's pair used to be lost, or not to be numbers."""
+    rate = 1e-3
+    event = SampledWithoutReplacement(1000, 1, Gaussian(sigma, replace_distance=1.0))
+    for eps in (1.0, 5.0, 9.0):
+        there = math.log1p(rate * math.expm1(eps))
+        expected = float(rate * _gaussian_profile(1 / sigma, eps))
+        found = delta(event, epsilon=there, adjacency="replace-one")
+        assert expected <= found <= expected * 1.01

@@ -1,0 +1,206 @@
+"""Bugs in the clipping: of the wrong thing, or at the wrong bound."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
+
+import torch
+
+from tacit.training import styles
+from tacit.training.accumulation import Accumulator
+from tacit.training.clipping import clipped, engine
+from tacit.training.clipping.engine import Engine
+from tacit.training.grouping import ClipState
+from tacit.training.noise import FastNoise
+
+from . import settings
+from .mutant import FORMS, Mutant, together, unwatched
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from torch import Tensor
+
+    from tacit.training.clipping.clipped import ClippedBatch
+
+_CLIP = clipped.clip  # as it should be
+
+
+def _norm(sums: Mapping[str, Tensor]) -> Tensor:
+    return torch.stack([value.double().square().sum() for value in sums.values()]).sum().sqrt()
+
+
+def _whole_batch(*, mean: bool) -> Callable[[], Any]:
+    """Nobody is clipped by themselves: the batch is, its sum or its mean."""
+
+    def clip(*given: Any) -> ClippedBatch:
+        *most, bounds, mask = given
+        found = _CLIP(*most, torch.full_like(bounds, 1e12), mask)
+        count = float(mask.sum()) if mean else 1.0
+        factor = (bounds.norm() / (_norm(found.sums) / count).clamp(min=1e-30)).clamp(max=1.0)
+        sums = {name: value * float(factor) for name, value in found.sums.items()}
+        return replace(found, sums=sums)
+
+    return lambda: together(unwatched(), patch.object(engine, "clip", clip))
+
+
+def _ignored() -> Any:
+    def scales(squared_norms: Tensor, bounds: Tensor, *, mask: Tensor, **_: Any) -> Tensor:
+        del bounds
+        usable = squared_norms.isfinite().all(0) & mask
+        return torch.where(usable, torch.ones_like(squared_norms), 0.0)
+
+    return together(unwatched(), patch.object(clipped, "scales_of", scales))
+
+
+def _each_layer_the_whole() -> Any:
+    def by_module(clip: float, names: tuple[str, ...]) -> tuple[styles.Group, ...]:
+        return tuple(replaced._replace(bound=clip) for replaced in shared(clip, names))
+
+    shared = styles._by_module
+    return together(unwatched(), patch.object(styles, "_by_module", by_module))
+
+
+def _not_a_number() -> Any:
+    """NaN > C is false, so that a gradient which is not a number is not scaled down."""
+
+    def scales(
+        squared_norms: Tensor, bounds: Tensor, *, slack: float, mask: Tensor, **_: Any
+    ) -> Tensor:
+        norms, limit = squared_norms.sqrt() * (1.0 + slack), bounds.unsqueeze(1)
+        factors = torch.where(norms > limit, limit / norms, 1.0)
+        return torch.where(mask, factors, 0.0)
+
+    def weighed(values: Tensor, scales: Tensor) -> Tensor:
+        return values * scales.view(-1, *[1] * (values.ndim - 1)).to(values.dtype)
+
+    return together(
+        unwatched(),
+        patch.object(clipped, "scales_of", scales),
+        *(
+            patch.object(import_module(f"{FORMS}.{form}"), "weighed", weighed)
+            for form in ("outer", "one_hot")
+        ),
+    )
+
+
+def _median_of_the_lot() -> Any:
+    """The bound is the median norm of the batch at hand, and the noise goes by it."""
+
+    def clip(*given: Any) -> ClippedBatch:
+        *most, bounds, mask = given
+        norms = _CLIP(*most, bounds, mask).squared_norms.sum(0).sqrt()
+        if mask.any():
+            bounds.mul_(norms[mask].median().clamp(min=1e-12) / bounds.norm())
+        return _CLIP(*most, bounds, mask)
+
+    def sensitivity(self: ClipState) -> float:
+        return float(self.bounds.norm())
+
+    def noise_scale(self: ClipState) -> float:
+        return self._plan.noise_multiplier * sensitivity(self)
+
+    return together(
+        unwatched(),
+        patch.object(engine, "clip", clip),
+        patch.object(ClipState, "sensitivity", property(sensitivity)),
+        patch.object(ClipState, "noise_scale", property(noise_scale)),
+    )
+
+
+def _exact_count() -> Any:
+    def count(self: FastNoise, exact: float, scale: float) -> float:
+        del self, scale
+        return exact
+
+    return patch.object(FastNoise, "count", count)
+
+
+def _rows_as_units() -> Any:
+    """Every row is clipped by itself, whoever it belongs to, and counts in full."""
+
+    def begin(self: Engine, rows: int, per_unit: int = 1, signature: Any = None) -> bool:
+        del per_unit
+        return started(self, rows, 1, signature)
+
+    def on_device(self: Accumulator, batch: Any, losses: Tensor) -> tuple[Tensor, Tensor]:
+        del self
+        real = torch.from_numpy(batch.weights) > 0
+        return real.to(losses.dtype), real
+
+    started = Engine.begin
+    return together(
+        unwatched(),
+        patch.object(Engine, "begin", begin),
+        patch.object(Accumulator, "_on_device", on_device),
+    )
+
+
+MUTANTS = (
+    Mutant(
+        name="clipping the batch mean",
+        says="the mean gradient of a batch is clipped, not each example's",
+        components=("clipping",),
+        setting=settings.linear,
+        patch=_whole_batch(mean=True),
+    ),
+    Mutant(
+        name="clipping per micro-batch",
+        says="the sum of each physical batch is clipped, not each example's gradient",
+        components=("clipping",),
+        setting=settings.small_batches,
+        patch=_whole_batch(mean=False),
+    ),
+    Mutant(
+        name="clip ignored",
+        says="no gradient is scaled down",
+        components=("clipping",),
+        setting=settings.linear,
+        patch=_ignored,
+    ),
+    Mutant(
+        name="per-layer bound taken as global",
+        says="each of two layers may have the whole clip",
+        components=("clipping",),
+        setting=settings.per_layer,
+        patch=_each_layer_the_whole,
+    ),
+    Mutant(
+        name="NaN example",
+        says="a gradient that is not a number goes into the sum",
+        components=("clipping",),
+        setting=settings.linear,
+        patch=_not_a_number,
+    ),
+    Mutant(
+        name="clip from the data",
+        says="the clip is the median norm of the batch, which nobody pays for",
+        components=("clipping", "noise"),
+        setting=settings.linear,
+        patch=_median_of_the_lot,
+    ),
+    Mutant(
+        name="adaptive clip without noise",
+        says="the adaptive clip moves by the exact count of small gradients",
+        components=("clipping", "noise"),
+        setting=settings.adaptive,
+        patch=_exact_count,
+    ),
+    Mutant(
+        name="a user's records apart",
+        says="each record of a user is clipped by itself, and all are added",
+        components=("clipping",),
+        setting=settings.users,
+        patch=_rows_as_units,
+    ),
+    Mutant(
+        name="views as examples",
+        says="each view of an example is clipped by itself, and all are added",
+        components=("clipping",),
+        setting=settings.views,
+        patch=_rows_as_units,
+    ),
+)

@@ -1,0 +1,76 @@
+"""Bugs between a lot and its mean: examples that meet each other, and means over secret sizes."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
+
+from tacit.training import session
+from tacit.training.clipping import engine
+from tacit.training.clipping.layout import Layout
+from tacit.training.noise import FastNoise
+
+from . import settings
+from .mutant import Mutant, unwatched
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from torch import Tensor
+
+
+@contextmanager
+def _mixing_let_through() -> Iterator[None]:
+    """Neither modules nor gradients are asked whether examples are mixed."""
+
+    def layouts(losses: Tensor, taps: Any, uses: Any, *_: Any) -> list[Layout]:
+        del losses, taps
+        return [Layout()] * len(uses)
+
+    with (
+        unwatched(),
+        patch.object(session, "check_modules", lambda _: None),
+        patch.object(engine, "layouts", layouts),
+    ):
+        yield
+
+
+@contextmanager
+def _by_realised_lot() -> Iterator[None]:
+    """The sum and its noise are divided by how many examples were drawn."""
+    lot, means = session.Session._lot, FastNoise.means
+    drawn = 1
+
+    def noting(self: session.Session, units: Any) -> Any:
+        nonlocal drawn
+        drawn = max(1, len(units))
+        return lot(self, units)
+
+    def divided(self: FastNoise, *given: Any, lot_size: float, **named: Any) -> dict[str, Tensor]:
+        del lot_size
+        return means(self, *given, lot_size=float(drawn), **named)
+
+    with (
+        patch.object(session.Session, "_lot", noting),
+        patch.object(FastNoise, "means", divided),
+    ):
+        yield
+
+
+MUTANTS = (
+    Mutant(
+        name="batch norm",
+        says="a batch norm is let through, and mixes the examples of a batch",
+        components=("gradients", "clipping"),
+        setting=settings.batch_norm,
+        patch=_mixing_let_through,
+    ),
+    Mutant(
+        name="mean over the realised lot",
+        says="sum and noise are divided by the number of examples that were drawn",
+        components=("gradients", "noise", "update"),
+        setting=settings.linear,
+        patch=_by_realised_lot,
+    ),
+)

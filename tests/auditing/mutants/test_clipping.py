@@ -1,0 +1,55 @@
+"""Each bug of the clipping is there: shown by how far one record moves the sum."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from torch.utils.data import TensorDataset
+
+from .watching import moved, of_everybody, run, shows
+
+if TYPE_CHECKING:
+    from .mutant import Mutant
+
+
+@shows(
+    "clipping the batch mean",
+    "clipping per micro-batch",
+    "clip ignored",
+    "per-layer bound taken as global",
+    "ghost norm of a tied weight",
+    "ghost norm of a bias",
+    "ghost norm of an embedding",
+    "half-precision norms",
+    "clip from the data",
+    "a user's records apart",
+    "views as examples",
+)
+def test_one_record_moves_the_sum_by_more_than_the_clip(mutant: Mutant) -> None:
+    setting = mutant.setting()
+    with mutant.patch():
+        assert max(moved(setting, record) for record in range(4)) > 1.05
+    assert max(moved(setting, record) for record in range(4)) < 1.0001
+
+
+@shows("NaN example")
+def test_one_example_poisons_the_sum(mutant: Mutant) -> None:
+    setting = of_everybody(mutant.setting())
+    x, y = (copy.deepcopy(tensor) for tensor in setting.dataset.tensors)  # type: ignore[attr-defined]
+    x[0, 0] = float("nan")
+    poisoned = replace(setting, dataset=TensorDataset(x, y))
+    with mutant.patch():
+        assert run(poisoned, steps=1).sums()[0].isnan().any()
+    assert run(poisoned, steps=1).sums()[0].isfinite().all()
+
+
+@shows("adaptive clip without noise")
+def test_the_clip_is_the_same_in_every_run(mutant: Mutant) -> None:
+    setting = of_everybody(mutant.setting())
+    with mutant.patch():
+        first, second = (run(setting, steps=1).session._clip.sensitivity for _ in range(2))
+    assert first == second != setting.plan.clip
+    assert run(setting, steps=1).session._clip.sensitivity != pytest.approx(first, rel=1e-12)

@@ -1,0 +1,38 @@
+"""Each bug between a lot and its mean is there."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import torch
+from torch.utils.data import TensorDataset
+
+from .watching import noise, of_everybody, run, shows, silent
+
+if TYPE_CHECKING:
+    from .mutant import Mutant
+
+
+@shows("batch norm")
+def test_one_example_moves_the_others(mutant: Mutant) -> None:
+    setting = of_everybody(mutant.setting())
+    x, y = setting.dataset.tensors  # type: ignore[attr-defined]
+    changed = x.clone()
+    changed[0] *= 1e4
+    with mutant.patch():
+        one, other = (
+            run(replace(setting, dataset=TensorDataset(values, y)), steps=1, unsafe_seed=0).sums()
+            for values in (x, changed)
+        )
+    assert float((one[0] - other[0]).norm()) > 4.0 * setting.plan.clip  # two are allowed
+
+
+@shows("mean over the realised lot")
+def test_the_noise_tells_how_many_were_drawn(mutant: Mutant) -> None:
+    setting = mutant.setting()
+    with mutant.patch():
+        seen = run(silent(setting), unsafe_seed=0)
+    told = noise(setting).norm(dim=1) / torch.stack(seen.sums()).norm(dim=1)
+    drawn = torch.tensor([len(lot) for lot in seen.lots])[1:]  # the first lot is read for checks
+    assert torch.allclose(told[1:] * setting.plan.lot_size, drawn.double(), rtol=1e-5)

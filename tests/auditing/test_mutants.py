@@ -1,0 +1,60 @@
+"""The self-test finds every injected bug, blames the right component, and accuses nobody else."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tacit.auditing.replay import TACIT, replay
+
+from .mutants import settings
+from .mutants.catalogue import BY_NAME, MUTANTS
+from .mutants.parallel_engine import DataParallel
+
+if TYPE_CHECKING:
+    from tacit.auditing.replay import Report
+
+    from .mutants.mutant import Mutant
+
+# One or more of each component, those that show early in a self-test.
+QUICK = (
+    "batch norm",
+    "clip ignored",
+    "per-layer bound taken as global",
+    "ghost norm of an embedding",
+    "NaN example",
+    "no noise on a buffer",
+    "noise of a mean",
+    "wrong delta",
+    "charge after release",
+    "mean over the realised lot",
+)
+
+
+def _report(mutant: Mutant, *, stop_at_first: bool) -> Report:
+    subject = TACIT if mutant.subject is None else mutant.subject()
+    with mutant.patch():
+        return replay(mutant.setting(), subject=subject, stop_at_first=stop_at_first)
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_the_first_fault_found_is_the_bug(name: str) -> None:
+    mutant = BY_NAME[name]
+    report = _report(mutant, stop_at_first=True)
+    assert not report.passed
+    assert report.at_fault[0] in mutant.components, report.describe()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_the_report_names_the_component(mutant: Mutant) -> None:
+    report = _report(mutant, stop_at_first=False)
+    assert not report.passed
+    assert set(report.at_fault) & set(mutant.components), report.describe()
+
+
+@pytest.mark.slow
+def test_an_honest_data_parallel_engine_passes() -> None:
+    report = replay(settings.linear(), subject=DataParallel())
+    assert report.passed, report.describe()
