@@ -27,6 +27,12 @@ import machine
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
 NAME = "mutants"
+ABOUT = (
+    "The author of the unseen bugs had not read the checks, and changed no bug once the self-test "
+    "had been run on it. The bugs were done on 2026-11-16 at 00:45 UTC and first run at 00:55. In "
+    "between the self-test was not frozen: three lines came into checks/sampling.py at 00:53, and "
+    "whether they bear on the two sampling bugs was not examined."
+)
 sys.path.insert(0, str(ROOT))  # for the worker: the catalogue is that of the tests
 
 
@@ -119,11 +125,12 @@ def mutants_in_words(part: dict[str, Any]) -> str:
 
 def unseen_in_words(part: dict[str, Any]) -> str:
     """The same table, and what the self-test said of each bug."""
+    accused = sum(bool(row["at_fault"]) for row in part["rows"])
     lines = [
         mutants_in_words(part).replace("injected bugs caught", "unseen bugs caught", 1),
         "",
-        "Their author had not read the self-test's checks, and changed no bug after it was run; "
-        "the self-test was not changed for them. All that it said:",
+        f"In {accused} runs something was found at all, with a right component or another. {ABOUT} "
+        "All that the self-test said:",
         "",
     ]
     for row in part["rows"]:
