@@ -59,6 +59,7 @@ Exit status: 0, 1 if the evidence contradicts the claim at 99.99 %, 2 for a refu
 @click.option("--data", metavar="DIR", help="Where the data lie, if not in $TACIT_DATA.")
 @click.option("--seed", metavar="N", help="For the audit's own choices; never for noise.")
 @click.option("--workers", metavar="N", help="Processes that train. [default: 1]")
+@click.option("--cluster", metavar="ADDRESS", help="A Ray cluster that trains; or local.")
 @click.option("--out", metavar="DIR", help="Where audit.json goes. [default: the run's folder, "
               "or runs/audit-NAME]")  # fmt: skip
 @click.option("--list", "listed", is_flag=True, help="Show what can be audited, and end.")

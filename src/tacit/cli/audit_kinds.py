@@ -22,7 +22,8 @@ def of_run(request: Request, command: Sequence[str], progress: bool | None) -> A
         request.subject, attacks=request.attacks or ("lira",),
         shadows=16 if request.shadows is None else request.shadows, records=request.records,
         views=request.views, data=request.data, device=request.device, seed=request.seed,
-        workers=request.workers, out=request.out, progress=progress, command=command,
+        workers=request.workers, cluster=request.cluster, out=request.out, progress=progress,
+        command=command,
     )  # fmt: skip
 
 
@@ -39,8 +40,8 @@ def of_recipe(request: Request, command: Sequence[str], progress: bool | None) -
         request.subject, epsilon=request.epsilon or 3.0, delta=request.delta or 1e-5,
         settings=request.settings, one_run=request.one_run, canaries=request.canaries,
         attacks=request.attacks or None, shadows=request.shadows, views=request.views, data=data,
-        device=request.device, seed=request.seed, workers=request.workers, out=request.out,
-        progress=progress, command=command,
+        device=request.device, seed=request.seed, workers=request.workers,
+        cluster=request.cluster, out=request.out, progress=progress, command=command,
     )  # fmt: skip
 
 

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 Kind = Literal["run", "recipe", "engine", "mechanism", "experiment"]
 FILE: Final = "audit.json"
-_MODELS: Final = {"attacks", "shadows", "views", "device", "data", "seed", "workers", "out"}
+_MODELS: Final = {"attacks", "shadows", "views", "device", "data", "seed", "workers", "cluster",
+                  "out"}  # fmt: skip
 _OPTIONS: Final[Mapping[Kind, set[str]]] = {
     "run": {*_MODELS, "records"},
     "recipe": {*_MODELS, "one_run", "canaries", "epsilon", "delta", "sets"},
@@ -61,6 +62,7 @@ class Typed:
     data: str | None = None
     seed: str | None = None
     workers: str | None = None
+    cluster: str | None = None
     out: str | None = None
 
 
@@ -86,6 +88,7 @@ class Request:
     data: Path | None
     seed: int | None
     workers: int
+    cluster: str | None
     out: Path | None
 
 
@@ -117,6 +120,7 @@ def read(typed: Typed) -> Request:
         data=data_folder(typed.data),
         seed=None if typed.seed is None else seed_of(typed.seed),
         workers=_count("--workers", typed.workers, "give how many processes, as 2") or 1,
+        cluster=typed.cluster,
         out=_out(kind, typed),
     )
 

@@ -78,6 +78,7 @@ def audit_recipe(
     device: str = "cpu",
     seed: int | None = None,
     workers: int = 1,
+    cluster: str | None = None,
     out: str | os.PathLike[str] | None = None,
     progress: bool | None = None,
     command: Sequence[str] = (),
@@ -100,6 +101,7 @@ def audit_recipe(
         device: Where to train.
         seed: For coins, canaries and first weights; left out, fresh. Noise is never seeded.
         workers: How many processes train shadow models.
+        cluster: A Ray cluster that trains them instead: its address, or "local".
         out: A folder for ``audit.json``, and for finished models until the audit ends.
         progress: Whether to show progress on standard error; left out, if it is a terminal.
         command: The command line that started it.
@@ -130,7 +132,7 @@ def audit_recipe(
         compared = shadows_of(
             train, target.labels,
             Crew(count=count, seed=number + 1, workers=workers, folder=work.models(own),
-                 progress=progress),
+                 progress=progress, cluster=cluster, gpus=float(trial.device != "cpu")),
         )  # fmt: skip
         scores = {name: scores_of(name, target, compared) for name in names}
         told = {**own, "seed": number, "attacks": list(names), "device": trial.device}

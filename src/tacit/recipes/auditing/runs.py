@@ -78,6 +78,7 @@ def audit_run(
     device: str = "cpu",
     seed: int | None = None,
     workers: int = 1,
+    cluster: str | None = None,
     out: str | os.PathLike[str] | None = None,
     progress: bool | None = None,
     command: Sequence[str] = (),
@@ -95,6 +96,7 @@ def audit_run(
         device: Where to train.
         seed: For the audit's own choices; left out, fresh. Noise is never seeded.
         workers: How many processes train.
+        cluster: A Ray cluster that trains instead: its address, or "local".
         out: Where ``audit.json`` goes, and finished models until the audit ends; left out, the
             run's folder.
         progress: Whether to show progress on standard error; left out, if it is a terminal.
@@ -116,7 +118,7 @@ def audit_run(
         compared = shadows_of(
             partial(trained_on_members, trial, asked.rows), target.labels,
             Crew(count=shadows, seed=number, workers=workers, folder=work.models(own),
-                 progress=progress),
+                 progress=progress, cluster=cluster, gpus=float(trial.device != "cpu")),
         )  # fmt: skip
         scores = {name: split(scores_of(name, target, compared), asked.members) for name in names}
         settings = {**own, "seed": number, "attacks": list(names), "device": trial.device,

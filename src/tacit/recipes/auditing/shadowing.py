@@ -25,6 +25,8 @@ class Crew:
         count: How many.
         seed: For their members and first weights.
         workers: How many processes train them.
+        cluster: A Ray cluster that trains them instead: its address, or "local".
+        gpus: How many GPUs a model takes there.
         folder: Where finished ones are kept; None keeps none.
         progress: Whether to show how many are trained.
     """
@@ -32,6 +34,8 @@ class Crew:
     count: int
     seed: int
     workers: int = 1
+    cluster: str | None = None
+    gpus: float = 0.0
     folder: Path | None = None
     progress: bool | None = None
 
@@ -49,7 +53,7 @@ def shadows_of(
         return None
     logits, members = train_shadows(
         train, examples=len(labels), count=crew.count, seed=crew.seed, workers=crew.workers,
-        folder=crew.folder, progress=crew.progress,
+        cluster=crew.cluster, gpus=crew.gpus, folder=crew.folder, progress=crew.progress,
     )  # fmt: skip
     return Shadows(logits, labels, members)
 
