@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import os
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 PRIVATE = 0o600  # only its owner reads it
+LOCK = ".lock"
 
 
 def put(path: Path, content: bytes, *, mode: int = 0o666) -> None:
@@ -36,6 +42,22 @@ def sync_folder(folder: Path) -> None:
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """Makes a private folder if need be, and keeps other processes out meanwhile.
+
+    Raises ``BlockingIOError`` if another process has it; other errors are the system's own.
+    """
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    handle = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, PRIVATE)
+    try:
+        if not locked(handle):
+            raise BlockingIOError("it is in use by another process")
+        yield
     finally:
         os.close(handle)
 

@@ -39,4 +39,3 @@ def test_all_is_written_also_where_the_system_takes_it_in_parts(tmp_path, monkey
     lines.append(file, b"a line that is long\n")
     os.close(file)
     assert (tmp_path / "lines").read_bytes() == b"a line that is long\n"
-    lines.sync_folder(tmp_path)

@@ -11,17 +11,17 @@ import contextlib
 import hashlib
 import io
 import json
-import os
 import secrets
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, final
 
 import numpy as np
 
-from tacit._files import PRIVATE, locked, put
+from tacit._files import LOCK, PRIVATE, held, put
 from tacit.errors import CheckpointError
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Iterator, Mapping
 
     from numpy.typing import NDArray
@@ -32,7 +32,6 @@ TEXT: Final = """\
 Everything in this folder is private: it was computed from the records, for an audit, and no
 guarantee covers it. Delete it when the audit is done.
 """
-_LOCK: Final = ".lock"
 _FORMAT: Final = 1
 _DIGEST: Final = 32  # bytes of SHA-256 that a file begins with
 
@@ -52,17 +51,14 @@ class Folder:
     @contextlib.contextmanager
     def opened(self) -> Iterator[None]:
         """Makes the folder if need be, and keeps other processes out meanwhile."""
-        try:
-            self._path.mkdir(mode=0o700, parents=True, exist_ok=True)
-            handle = os.open(self._path / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
-        except OSError as error:
-            raise self.refused(f"cannot be written: {error.strerror or error}") from None
-        try:
-            if not locked(handle):
-                raise self.refused("is in use by another process: wait for it")
+        with contextlib.ExitStack() as stack:
+            try:
+                stack.enter_context(held(self._path))
+            except BlockingIOError:
+                raise self.refused("is in use by another process: wait for it") from None
+            except OSError as error:
+                raise self.refused(f"cannot be written: {error.strerror or error}") from None
             yield
-        finally:
-            os.close(handle)
 
     def settings(self) -> dict[str, Any] | None:
         """What the folder was begun with; None if it is new."""
@@ -112,7 +108,7 @@ class Folder:
         return np.asarray(np.load(io.BytesIO(content), allow_pickle=False))
 
     def _check_new(self) -> None:
-        left = {_LOCK, WARNING}  # what a run may leave that was cut off at once
+        left = {LOCK, WARNING}  # what a run may leave that was cut off at once
         others = [one.name for one in self._path.iterdir() if one.name not in left]
         if others := [name for name in others if not name.endswith(".new")]:
             raise self.refused(

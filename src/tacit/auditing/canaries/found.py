@@ -104,16 +104,5 @@ class Found:
             "included": int(self.included.sum()),
             "contradicted": verdict.contradicted,
             "words": verdict.describe(),
-            "bounds": [_plain(estimate(0.95)) for estimate in self.estimates()],
+            "bounds": [estimate(0.95).to_plain() for estimate in self.estimates()],
         }
-
-
-def _plain(bound: Any) -> dict[str, Any]:
-    return {
-        "epsilon": bound.epsilon,
-        "delta": bound.delta,
-        "confidence": bound.confidence,
-        "method": bound.method,
-        "assumption": bound.assumption,
-        "numbers": dict(bound.numbers),
-    }

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from tacit._validation import open_probability, probability
 
@@ -45,6 +46,10 @@ class LowerBound:
         0.3
         """
         return dict(self.numbers)[name]
+
+    def to_plain(self) -> dict[str, Any]:
+        """The bound in JSON's types."""
+        return {**asdict(self), "numbers": dict(self.numbers)}
 
     def describe(self) -> str:
         """One line for people.

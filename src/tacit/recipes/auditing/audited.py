@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from tacit.accounting import Adjacency
-    from tacit.auditing import LowerBound, Verdict
+    from tacit.auditing import Verdict
 
 FILE: Final = "audit.json"
 FORMAT: Final = "tacit-audit"
@@ -162,17 +162,6 @@ def to_json(audited: Audited, command: Sequence[str] = ()) -> str:
 def _verdict(verdict: Verdict) -> dict[str, Any]:
     return {
         "claimed": verdict.claimed,
-        "shown": _bound(verdict.shown),
-        "decisive": _bound(verdict.decisive),
-    }
-
-
-def _bound(bound: LowerBound) -> dict[str, Any]:
-    return {
-        "epsilon": bound.epsilon,
-        "delta": bound.delta,
-        "confidence": bound.confidence,
-        "method": bound.method,
-        "assumption": bound.assumption,
-        "numbers": dict(bound.numbers),
+        "shown": verdict.shown.to_plain(),
+        "decisive": verdict.decisive.to_plain(),
     }

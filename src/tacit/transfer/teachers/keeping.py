@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 import numpy as np
 import torch
 
-from tacit._files import PRIVATE, locked, put
+from tacit._files import LOCK, PRIVATE, held, put
 from tacit.errors import CheckpointError
 from tacit.transfer.teachers.trained import Trained
 
@@ -38,7 +38,6 @@ Which teacher a record has and what a teacher learned must not leave; only what 
 answers of the teachers' votes may. Delete the folder when the labels are made.
 """
 _ASSIGNMENT: Final = "assignment"
-_LOCK: Final = ".lock"
 _FORMAT: Final = 1
 _DIGEST: Final = 32  # bytes of SHA-256 that a file begins with
 
@@ -60,17 +59,14 @@ class Folder:
     @contextlib.contextmanager
     def opened(self) -> Iterator[None]:
         """Makes the folder if need be, and keeps other processes out meanwhile."""
-        try:
-            self._path.mkdir(mode=0o700, parents=True, exist_ok=True)
-            handle = os.open(self._path / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
-        except OSError as error:
-            raise self._refused(f"cannot be written: {error.strerror or error}") from None
-        try:
-            if not locked(handle):
-                raise self._refused("is in use by another process: wait for it")
+        with contextlib.ExitStack() as stack:
+            try:
+                stack.enter_context(held(self._path))
+            except BlockingIOError:
+                raise self._refused("is in use by another process: wait for it") from None
+            except OSError as error:
+                raise self._refused(f"cannot be written: {error.strerror or error}") from None
             yield
-        finally:
-            os.close(handle)
 
     def begun(self) -> tuple[NDArray[np.int64], int] | None:
         """The teacher of each unit and the seed, None in a new folder; another run is refused."""
@@ -131,7 +127,7 @@ class Folder:
         return found
 
     def _check_new(self) -> None:
-        left = {_LOCK, WARNING, _ASSIGNMENT}  # what a run may leave that was cut off at once
+        left = {LOCK, WARNING, _ASSIGNMENT}  # what a run may leave that was cut off at once
         others = [one.name for one in self._path.iterdir() if one.name not in left]
         if others := [name for name in others if not name.endswith(".new")]:
             raise self._refused(f"holds {others[0]!r} and no teachers: name a new or empty folder")
