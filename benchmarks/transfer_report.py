@@ -51,9 +51,9 @@ def accuracies(rows: Sequence[Row]) -> list[str]:
         "off a noisy figure; the price of telling it is in both.",
         "",
         *(line for note in notes for line in (note, "")),
-        "| data | method | ε | ε told, data-dependent | δ | labels | of them right, % | ours | "
-        "published without privacy | seconds a run | device |",
-        "|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---|",
+        "| data | method | student | ε | ε told, data-dependent | δ | labels | of them right, % | "
+        "ours | published without privacy | seconds a run | device |",
+        "|---|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---|",
         *(_accuracy(row) for row in rows),
     ]
 
@@ -61,7 +61,8 @@ def accuracies(rows: Sequence[Row]) -> list[str]:
 def _accuracy(row: Row) -> str:
     bare = {"mnist": "99.2", "svhn": "92.8", "cifar10": "80.5"}.get(row["dataset"], "–")
     return (
-        f"| {row['dataset']} | {label(row)} | {row['epsilon_upper']:.4g} | {dependent(row)} | "
+        f"| {row['dataset']} | {label(row)} | {row['settings']['student']} | "
+        f"{row['epsilon_upper']:.4g} | {dependent(row)} | "
         f"{row['delta']:g} | {average(row, 'labelled'):.0f} | "
         f"{100 * average(row, 'labels_right'):.1f} | {mean(row)} | {bare} | "
         f"{row['seconds']:.0f} | {row['device']} |"
@@ -70,8 +71,8 @@ def _accuracy(row: Row) -> str:
 
 def requirements(rows: Sequence[Row]) -> list[str]:
     lines = [
-        "## Asked for", "", "| data | method | ε at most | at least | ours | |",
-        "|---|---|---:|---:|---:|---|",
+        "## Asked for", "", "| data | method | student | ε at most | at least | ours | |",
+        "|---|---|---|---:|---:|---:|---|",
     ]  # fmt: skip
     for method, dataset, most, of_data, least in REQUIRED:
         for row in rows:
@@ -84,7 +85,8 @@ def requirements(rows: Sequence[Row]) -> list[str]:
             verdict += f", but {len(row['runs'])} seeds only" if few else ""
             kind = " (told)" if of_data else ""
             lines.append(
-                f"| {dataset} | {label(row)} | {most:g}{kind} | {least} | {mean(row)} | {verdict} |"
+                f"| {dataset} | {label(row)} | {row['settings']['student']} | {most:g}{kind} | "
+                f"{least} | {mean(row)} | {verdict} |"
             )
     return lines
 

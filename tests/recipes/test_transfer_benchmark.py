@@ -40,7 +40,8 @@ def made_up(**changes: Any) -> dict[str, Any]:
            "data_dependent": 1.1}  # fmt: skip
     row = {
         "method": "pate", "dataset": "mnist", "asked": None, "delta": 1e-5, "validation": False,
-        "settings": {"aggregator": "confident", "sigma": 40.0}, "epsilon_lower": 2.63,
+        "settings": {"student": "graph", "aggregator": "confident", "sigma": 40.0},
+        "epsilon_lower": 2.63,
         "epsilon_upper": 2.634, "notes": [], "anchors": [
             {"epsilon": 1.97, "accuracy": 98.5, "source": "A paper", "shortcuts": "a shortcut"}
         ], "device": "cpu", "share_teachers": False, "share_features": False,
@@ -77,7 +78,11 @@ def test_labels_are_compared_with_the_truth(benchmark: Any) -> None:
 def test_rows_of_several_seeds_become_one(benchmark: Any) -> None:
     other = {"0": made_up()["runs"]["0"] | {"accuracy": 0.99}}
     rows = benchmark.merged(
-        [[made_up()], [made_up(runs={"1": other["0"]})], [made_up(settings={"sigma": 50.0})]]
+        [
+            [made_up()],
+            [made_up(runs={"1": other["0"]})],
+            [made_up(settings={"student": "graph", "sigma": 50.0})],
+        ]
     )
     assert sorted(len(row["runs"]) for row in rows) == [1, 2]
     both = next(row for row in rows if len(row["runs"]) == 2)
@@ -87,13 +92,12 @@ def test_rows_of_several_seeds_become_one(benchmark: Any) -> None:
 def test_the_table_has_both_epsilons_and_the_shortcuts(benchmark: Any) -> None:
     report = benchmark.markdown(
         benchmark.merged([[made_up(), made_up(dataset="svhn"), made_up(
-            method="knn", settings={"k": 3}, epsilon_upper=0.99, runs={"0": made_up()["runs"]["0"]
-            | {"data_dependent": None}})]])
+            method="knn", settings={"student": "graph", "k": 3}, epsilon_upper=0.99,
+            runs={"0": made_up()["runs"]["0"] | {"data_dependent": None}})]])
     )  # fmt: skip
-    assert (
-        "| mnist | PATE, Confident-GNMax | 2.634 | 1.1 | 1e-05 | 286 | 98.0 | 98.60 (1)" in report
-    )
-    assert "| mnist | Private-kNN | 0.99 | – |" in report
+    row = "| mnist | PATE, Confident-GNMax | graph | 2.634 | 1.1 | 1e-05 | 286 | 98.0 | 98.60 (1)"
+    assert row in report
+    assert "| mnist | Private-kNN | graph | 0.99 | – |" in report
     assert "| 1.97 (told) | 98.5 | 98.60 (1) | met, but 1 seeds only |" in report
     assert "a shortcut" in report
     assert "The extra set (531,131 images) is not at hand" in report
