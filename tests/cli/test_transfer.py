@@ -46,7 +46,8 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     command = [sys.executable, "-c", "import sys; from tacit.cli import main; sys.exit(main())"]
     done = subprocess.run(
         [*command, "transfer", "pate", "--out", str(out), "--aggregator", "confident",
-         "--told", "true", "--order", "4"],
+         "--teachers", "25", "--queries", "150", "--answers", "80", "--threshold", "12",
+         "--set", "screening_sigma=10", "--sigma", "5", "--told", "true", "--order", "4"],
         capture_output=True, text=True, timeout=240, check=False,
         env=os.environ | {"OMP_NUM_THREADS": "1"},
     )  # fmt: skip
