@@ -8,8 +8,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from tacit._lazy import lazily
 
 if TYPE_CHECKING:
     from tacit.accounting.adaptive import RenyiFilter, RenyiOdometer
@@ -151,12 +152,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> object:
-    if name not in _MODULE_OF:
-        raise AttributeError(f"module 'tacit.accounting' has no attribute {name!r}")
-    value = getattr(import_module(_MODULE_OF[name]), name)
-    globals()[name] = value
-    return value
+__getattr__ = lazily(__name__, _MODULE_OF)
 
 
 def __dir__() -> list[str]:

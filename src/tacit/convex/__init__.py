@@ -7,8 +7,9 @@ that clipping optimises. The formulas are in `tacit.convex.objective`.
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from tacit._lazy import lazily
 
 if TYPE_CHECKING:
     from tacit.convex.estimators import HuberSvm, LinearRegression, LogisticRegression
@@ -61,12 +62,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> object:
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value: object = getattr(import_module(f"tacit.convex.{_HOME[name]}"), name)
-    globals()[name] = value
-    return value
+__getattr__ = lazily(__name__, {name: f"tacit.convex.{home}" for name, home in _HOME.items()})
 
 
 def __dir__() -> list[str]:

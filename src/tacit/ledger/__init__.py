@@ -19,8 +19,9 @@ little, and a ledger that was edited or put back to an older state is found out.
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from tacit._lazy import lazily
 
 if TYPE_CHECKING:
     from tacit.ledger.budget import Budget, Chargeable, Release
@@ -63,12 +64,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> object:
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value: object = getattr(import_module(f"tacit.ledger.{_HOME[name]}"), name)
-    globals()[name] = value
-    return value
+__getattr__ = lazily(__name__, {name: f"tacit.ledger.{home}" for name, home in _HOME.items()})
 
 
 def __dir__() -> list[str]:

@@ -12,9 +12,9 @@ A recipe is one short file, written with public names only. ``run`` carries it o
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
+from tacit._lazy import lazily
 from tacit.recipes.catalogue import find, names
 from tacit.recipes.recipe import Anchor, Recipe
 
@@ -46,12 +46,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> object:
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value: object = getattr(import_module(_HOME[name]), name)
-    globals()[name] = value
-    return value
+__getattr__ = lazily(__name__, _HOME)
 
 
 def __dir__() -> list[str]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from tacit._lazy import lazily
 
 if TYPE_CHECKING:
     from tacit.training.fitting import Fit, fit
@@ -47,12 +48,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> object:
-    if name not in _MODULE_OF:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value: object = getattr(import_module(_MODULE_OF[name]), name)
-    globals()[name] = value
-    return value
+__getattr__ = lazily(__name__, _MODULE_OF)
 
 
 def __dir__() -> list[str]:

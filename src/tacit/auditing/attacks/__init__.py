@@ -16,9 +16,9 @@ example; ``split`` parts them into those of members and of others, and ``Roc`` s
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
+from tacit._lazy import lazily
 from tacit.auditing.attacks.calibrated import calibrated, calibrated_each
 from tacit.auditing.attacks.catalogue import ATTACKS, Attack, find
 from tacit.auditing.attacks.lira import lira, lira_each
@@ -72,12 +72,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> object:
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value: object = getattr(import_module(_HOME[name]), name)
-    globals()[name] = value
-    return value
+__getattr__ = lazily(__name__, _HOME)
 
 
 def __dir__() -> list[str]:

@@ -14,9 +14,9 @@ attack on a finished model gives.
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
+from tacit._lazy import lazily
 from tacit.auditing.canaries.guessing import guess, one_run_audit
 
 if TYPE_CHECKING:
@@ -34,12 +34,7 @@ _HOME = {
 __all__ = ["Found", "guess", "one_run_audit", "plan_noise", "white_box"]
 
 
-def __getattr__(name: str) -> object:
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value: object = getattr(import_module(_HOME[name]), name)
-    globals()[name] = value
-    return value
+__getattr__ = lazily(__name__, _HOME)
 
 
 def __dir__() -> list[str]:

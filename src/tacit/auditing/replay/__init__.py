@@ -8,9 +8,9 @@ True
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
+from tacit._lazy import lazily
 from tacit.auditing.replay.report import COMPONENTS, Component, Finding, Report
 
 if TYPE_CHECKING:
@@ -46,12 +46,9 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> object:
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value: object = getattr(import_module(f"tacit.auditing.replay.{_HOME[name]}"), name)
-    globals()[name] = value
-    return value
+__getattr__ = lazily(
+    __name__, {name: f"tacit.auditing.replay.{home}" for name, home in _HOME.items()}
+)
 
 
 def __dir__() -> list[str]:

@@ -15,8 +15,6 @@ from tacit.auditing.replay.records import chosen
 from tacit.auditing.replay.trace import Trace, Variation
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from torch import Tensor
 
     from tacit.auditing.replay.laboratory import Laboratory
@@ -43,9 +41,9 @@ class Experiments:
         """The gradients as they should be."""
         return Oracle(self.lab)
 
-    def _once(self, name: str, make: Callable[[], Variation]) -> Trace:
+    def _once(self, name: str, variation: Variation) -> Trace:
         if name not in self._traces:
-            self._traces[name] = self.lab.run(replace(make(), ranks=self.ranks))
+            self._traces[name] = self.lab.run(replace(variation, ranks=self.ranks))
         return self._traces[name]
 
     # ---- one sum, all units in it
@@ -63,13 +61,11 @@ class Experiments:
         """One step over all of a few units, at the first weights and without noise."""
         data = self.few if records is None else records
 
-        def make() -> Variation:
-            return Variation(
-                plan=plans.whole(self.plan, data, clip=clip), records=data, scale=scale,
-                factors=factors or {}, batch=batch,
-            )  # fmt: skip
-
-        return self._once(f"sum {name}", make)
+        variation = Variation(
+            plan=plans.whole(self.plan, data, clip=clip), records=data, scale=scale,
+            factors=factors or {}, batch=batch,
+        )  # fmt: skip
+        return self._once(f"sum {name}", variation)
 
     @cached_property
     def shares(self) -> list[float]:
@@ -113,14 +109,14 @@ class Experiments:
         if cap is None or int(np.bincount(data.units).max()) <= cap:
             return None
         plan = plans.whole(self.plan, data, steps=2)
-        return self._once("uncapped", lambda: Variation(plan=plan, records=data, scale=self.mixed))
+        return self._once("uncapped", Variation(plan=plan, records=data, scale=self.mixed))
 
     @cached_property
     def lots(self) -> Trace:
         """Sampled lots, at the first weights and without noise; charged to a ledger."""
         plan = plans.noiseless(plans.sampled(self.plan, self.many, steps=10))
         scale = self.tight if is_adaptive(plan) else self.mixed
-        return self._once("lots", lambda: Variation(plan=plan, records=self.many, scale=scale))
+        return self._once("lots", Variation(plan=plan, records=self.many, scale=scale))
 
     @cached_property
     def noise(self) -> Trace:
@@ -141,7 +137,7 @@ class Experiments:
             return None
         steps = min(-(-left // self.lab.entries), _MOST_IDLE_STEPS)
         plan = plans.sampled(self.plan, self.few, steps=steps, lot_size=0.05)
-        return self._once("idle", lambda: Variation(plan=plan, records=self.few, scale=0.0))
+        return self._once("idle", Variation(plan=plan, records=self.few, scale=0.0))
 
     def noise_run(self, name: str, *, steps: int) -> Trace:
         """Steps of noise alone. With an adaptive clip, which then only falls, all are in a lot."""
@@ -149,39 +145,35 @@ class Experiments:
         records = self.few if adaptive else self.many
         make_plan = plans.known_clip if adaptive else plans.sampled
         plan = make_plan(self.plan, records, steps=steps)
-        return self._once(
-            name, lambda: Variation(plan=plan, records=records, scale=0.0, still=False)
-        )
+        return self._once(name, Variation(plan=plan, records=records, scale=0.0, still=False))
 
     @cached_property
     def sparse(self) -> Trace:
         """Lots of which many are empty, with noise alone."""
         plan = plans.sampled(self.plan, self.few, steps=30, lot_size=0.7)
-        return self._once("sparse", lambda: Variation(plan=plan, records=self.few, scale=0.0))
+        return self._once("sparse", Variation(plan=plan, records=self.few, scale=0.0))
 
     @cached_property
     def charged(self) -> Trace:
         """Sampled lots with their noise, charged to a ledger."""
         plan = plans.sampled(self.plan, self.many, steps=8)
-        return self._once(
-            "charged", lambda: Variation(plan=plan, records=self.many, ledger="charged")
-        )
+        return self._once("charged", Variation(plan=plan, records=self.many, ledger="charged"))
 
     @cached_property
     def unaffordable(self) -> Trace:
         """The same, with a budget that does not cover it."""
         plan = plans.sampled(self.plan, self.many, steps=8)
         enough = self.charged.charged_epsilon or 1.0
-        make = lambda: Variation(  # noqa: E731
+        variation = Variation(
             plan=plan, records=self.many, ledger="unaffordable", limit=0.1 * enough
         )
-        return self._once("unaffordable", make)
+        return self._once("unaffordable", variation)
 
     @cached_property
     def moving(self) -> Trace:
         """A few steps as they are: lots, noise, and an optimizer that moves."""
         plan = plans.sampled(self.plan, self.many, steps=8)
-        return self._once("moving", lambda: Variation(plan=plan, records=self.many, still=False))
+        return self._once("moving", Variation(plan=plan, records=self.many, still=False))
 
     @property
     def complete(self) -> list[Trace]:
@@ -193,20 +185,16 @@ class Experiments:
     def crashed(self) -> Trace:
         """The same, broken off by an error in the loss of the third lot."""
         plan = plans.sampled(self.plan, self.many, steps=8)
-        make = lambda: Variation(  # noqa: E731
-            plan=plan, records=self.many, ledger="crashed", crash_at=2
-        )
-        return self._once("crashed", make)
+        variation = Variation(plan=plan, records=self.many, ledger="crashed", crash_at=2)
+        return self._once("crashed", variation)
 
     def two_steps(self, name: str, factors: dict[int, float], *, save: bool = False) -> Trace:
         """Two steps over all of a few units, with noise, at weights that do not move."""
         own = self.plan.noise_multiplier
         plan = replace(plans.whole(self.plan, self.few, steps=2), noise_multiplier=own)
         path = self.lab.folder / f"two-{len(self._traces)}.ckpt" if save else None
-        make = lambda: Variation(  # noqa: E731
-            plan=plan, records=self.few, factors=factors, save=path
-        )
-        return self._once(f"two steps {name}", make)
+        variation = Variation(plan=plan, records=self.few, factors=factors, save=path)
+        return self._once(f"two steps {name}", variation)
 
     # ---- resuming
 
@@ -229,12 +217,12 @@ class Experiments:
     ) -> Trace:
         plan = plans.sampled(self.plan, self.many, steps=10)
         path = self.lab.folder / f"broken-off-{ledger}.ckpt"
-        make = lambda: Variation(  # noqa: E731
+        variation = Variation(
             plan=plan, records=self.many, scale=0.0, still=False,
             ledger=ledger, save=path if save else None, resume=None if save else path,
             stop_at=5 if save else None, crash_at=crash_at,
         )  # fmt: skip
-        return self._once(f"{name} {ledger}", make)
+        return self._once(f"{name} {ledger}", variation)
 
     # ---- an adaptive clip
 
@@ -242,6 +230,4 @@ class Experiments:
     def counted(self) -> Trace:
         """For an adaptive clip: sampled lots of which everybody is clipped, with noisy counts."""
         plan = plans.slow_clip(self.plan, self.many, steps=self.noise_steps)
-        return self._once(
-            "counts", lambda: Variation(plan=plan, records=self.many, scale=self.tight)
-        )
+        return self._once("counts", Variation(plan=plan, records=self.many, scale=self.tight))

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from tacit import data as sets
+from tacit._files import put
 from tacit._validation import whole
 from tacit.auditing import judge
 from tacit.auditing.secrets import random_exposure
@@ -200,9 +201,7 @@ def _keep(folder: str | os.PathLike[str] | None, result: Result) -> None:
     path = Path(folder) / KEPT
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        draft = path.with_suffix(".tmp")
-        draft.write_text(json.dumps(result.to_plain(), allow_nan=False), encoding="utf-8")
-        draft.replace(path)
+        put(path, json.dumps(result.to_plain(), allow_nan=False).encode())
     except OSError as error:
         raise CheckpointError(f"{path} cannot be written: {error.strerror or error}") from None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import io
 import json
 import secrets
 from contextlib import contextmanager
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
+from tacit._files import PRIVATE, put
 from tacit.errors import CheckpointError
 from tacit.recipes.auditing.audited import FILE, to_json
 from tacit.recipes.running.folder import LOCK, Folder
@@ -52,11 +54,10 @@ class Workplace:
             with contextlib.suppress(OSError, ValueError):
                 return np.asarray(np.load(path, allow_pickle=False), dtype=np.float32)
         found = compute()
-        draft = path.with_suffix(".tmp")
+        content = io.BytesIO()
+        np.save(content, found, allow_pickle=False)
         try:
-            with draft.open("wb") as file:
-                np.save(file, found, allow_pickle=False)
-            draft.replace(path)
+            put(path, content.getvalue(), mode=PRIVATE)
         except OSError as error:
             raise CheckpointError(f"{path} cannot be written: {error.strerror or error}") from None
         return found

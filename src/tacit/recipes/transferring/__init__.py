@@ -6,9 +6,9 @@ file, written with public names only.
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
+from tacit._lazy import lazily
 from tacit.recipes.transferring.catalogue import METHODS
 
 if TYPE_CHECKING:
@@ -26,12 +26,7 @@ _HOME = {
 __all__ = ["METHODS", "Parts", "Transferred", "run"]
 
 
-def __getattr__(name: str) -> object:
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value: object = getattr(import_module(_HOME[name]), name)
-    globals()[name] = value
-    return value
+__getattr__ = lazily(__name__, _HOME)
 
 
 def __dir__() -> list[str]:
