@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -40,14 +41,22 @@ def two_workers() -> Iterator[None]:
 
 @pytest.mark.usefixtures("two_workers")
 def test_two_workers_train_what_is_trained_here(tmp_path: Path) -> None:
+    here_is = os.getpid()
+
+    def workers() -> set[int]:
+        return {int(path.name) for path in tmp_path.iterdir()} - {here_is}
+
     def make() -> nn.Module:
         (tmp_path / str(os.getpid())).touch()
+        end = time.monotonic() + 60
+        # Whoever comes first waits for another, or it might do all the work before one is there.
+        while os.getpid() != here_is and len(workers()) < 2 and time.monotonic() < end:
+            time.sleep(0.02)
         return nn.Linear(4, 2)
 
     for how in ("loop", "gemm"):
         shared_out = teachers(make, how=how, cluster="local").fit()
-        workers = {int(path.name) for path in tmp_path.iterdir()} - {os.getpid()}
-        assert len(workers) >= 2
+        assert len(workers()) >= 2
         here = teachers(make, how=how).fit()
         np.testing.assert_array_equal(shared_out.sizes, here.sizes)
         np.testing.assert_array_equal(shared_out.labels(ROWS), here.labels(ROWS))

@@ -12,8 +12,9 @@ from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, final
 
+from tacit._clusters import on_cluster
 from tacit.errors import InvalidArgument, TacitError
 
 if TYPE_CHECKING:
@@ -116,7 +117,7 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-def _trained(train: Train, piece: Piece, threads: int) -> ArrayLike:
+def _trained(train: Train, piece: Piece, threads: int = 1) -> ArrayLike:
     if torch := sys.modules.get("torch"):  # the processes share the cores
         torch.set_num_threads(threads)
     return train(piece.members, piece.seed)
@@ -133,25 +134,5 @@ def _check_picklable(train: Train) -> None:
 
 
 def _on_ray(train: Train, pieces: Sequence[Piece], cluster: str, gpus: float) -> Done:
-    try:
-        import ray  # noqa: PLC0415 - of the extra [cluster]
-    except ImportError:
-        raise InvalidArgument(
-            f"cluster={cluster!r} needs Ray: pip install 'tacit[cluster]'"
-        ) from None
-    ours = not ray.is_initialized()
-    if ours:
-        ray.init(address=None if cluster == "local" else cluster, log_to_driver=False)
-    running: dict[Any, int] = {}
-    try:
-        remote = ray.remote(num_cpus=1, num_gpus=gpus)(_trained)
-        shared = ray.put(train)
-        running |= {remote.remote(shared, piece, 1): piece.model for piece in pieces}
-        while running:
-            ended, _ = ray.wait(list(running), num_returns=1)
-            yield running.pop(ended[0]), ray.get(ended[0])
-    finally:
-        for one in running:  # left if training was cut off
-            ray.cancel(one, force=True)
-        if ours:
-            ray.shutdown()
+    for place, logits in on_cluster(_trained, train, pieces, cluster=cluster, gpus=gpus):
+        yield pieces[place].model, logits

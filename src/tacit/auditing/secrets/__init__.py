@@ -20,9 +20,9 @@ been, and a search tries to take it out of the model.
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
+from tacit._lazy import lazily
 from tacit.auditing.secrets.bounding import exposure_bound
 from tacit.auditing.secrets.exposure import (
     Exposure,
@@ -72,9 +72,5 @@ __all__ = [
     "random_exposure",
 ]
 
-
-def __getattr__(name: str) -> object:
-    # Imported when first used: exposure needs no PyTorch.
-    if name != "next_token_of":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return import_module("tacit.auditing.secrets.torch_model").next_token_of
+# Imported when first used: exposure needs no PyTorch.
+__getattr__ = lazily(__name__, {"next_token_of": "tacit.auditing.secrets.torch_model"})
