@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -131,25 +131,33 @@ def engine(canaries: int, runs: int) -> list[dict[str, Any]]:
     for rate, steps in ((1.0, 20), (0.1, 100)):
         for epsilon in (2, 4, 8):
             rows += one_plan(epsilon, rate, steps, canaries, runs)
+            if rate == 1.0:
+                rows += one_plan(epsilon, rate, steps, canaries, runs, out="opposite")
     return rows
 
 
 def one_plan(
-    epsilon: float, rate: float, steps: int, canaries: int, runs: int
+    epsilon: float,
+    rate: float,
+    steps: int,
+    canaries: int,
+    runs: int,
+    out: Literal["absent", "opposite"] = "absent",
 ) -> list[dict[str, Any]]:
-    print(f"{epsilon=} {rate=} {canaries=} ...", file=sys.stderr, flush=True)
+    print(f"{epsilon=} {rate=} {canaries=} {out=} ...", file=sys.stderr, flush=True)
     plan = plan_for(epsilon, rate, steps, 500)
     found: dict[str, list[float]] = {}
     seconds, contradicted = [], 0
     for _ in range(runs):
         started = time.perf_counter()
-        one = small_run(plan, canaries)
+        one = small_run(plan, canaries, out)
         names = ("gaussian_scores", "one_run_audit", "plan_noise")
         for name, estimate in zip(names, one.estimates(), strict=False):
             found.setdefault(name, []).append(estimate(0.95).epsilon / epsilon)
         seconds.append(time.perf_counter() - started)
         contradicted += one.verdict().contradicted
-    about = {"epsilon": epsilon, "rate": rate, "steps": steps, "canaries": canaries, "runs": runs}
+    about = {"epsilon": epsilon, "rate": rate, "steps": steps, "canaries": canaries, "runs": runs,
+             "out": out}  # fmt: skip
     return [
         {**about, "bound": name, **spread(values), "seconds": max(seconds),
          "contradicted": contradicted}
@@ -157,7 +165,7 @@ def one_plan(
     ]  # fmt: skip
 
 
-def small_run(plan: tacit.Plan, canaries: int) -> Found:
+def small_run(plan: tacit.Plan, canaries: int, out: Literal["absent", "opposite"]) -> Found:
     data = torch.randn(plan.examples, 20)
     model = torch.nn.Sequential(torch.nn.Linear(20, 16), torch.nn.ReLU(), torch.nn.Linear(16, 2))
     return white_box(
@@ -167,6 +175,7 @@ def small_run(plan: tacit.Plan, canaries: int) -> Found:
         optimizer=torch.optim.Adam(model.parameters(), lr=0.01),
         delta=DELTA,
         canaries=canaries,
+        out=out,
     )
 
 

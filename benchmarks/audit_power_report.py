@@ -64,13 +64,14 @@ def engine_table(rows: list[dict[str, Any]]) -> list[str]:
     return [
         "### One white-box run of `tacit.private` with orthogonal gradient canaries, δ = 1e-5",
         "",
-        "Lower bound at 95 % over ε, over several runs; seconds of the slowest run and its bounds.",
+        "Lower bound at 95 % over ε, over several runs; seconds of the slowest run and its bounds. "
+        "A canary that is out is absent, or has the opposite gradient (two changes from in).",
         "",
-        "| canaries | rate × steps | ε | bound | mean | worst | runs | seconds | required |",
-        "|---:|---|---:|---|---:|---:|---:|---:|---|",
+        "| canaries | out | rate × steps | ε | bound | mean | worst | runs | seconds | required |",
+        "|---:|---|---|---:|---|---:|---:|---:|---:|---|",
         *(
-            f"| {row['canaries']} | {row['rate']:g} × {row['steps']} | {row['epsilon']} | "
-            f"`{row['bound']}` | {row['mean']:.3f} | {row['worst']:.3f} | {row['runs']} | "
+            f"| {row['canaries']} | {row['out']} | {row['rate']:g} × {row['steps']} | "
+            f"{row['epsilon']} | `{row['bound']}` | {row['mean']:.3f} | {row['worst']:.3f} | {row['runs']} | "
             f"{row['seconds']:.1f} | {wanted(row)} |"
             for row in rows
         ),

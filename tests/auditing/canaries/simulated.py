@@ -24,12 +24,15 @@ def claimed(plan: Plan) -> float:
     return plan.epsilon(DELTA)
 
 
-def simulated(plan: Plan, draw: np.random.Generator, *, noise: float = 1.0, m: int = 1000) -> Found:
-    """A run with ``noise`` times the plan's noise."""
+def simulated(
+    plan: Plan, draw: np.random.Generator, *, noise: float = 1.0, m: int = 1000, other: float = 0.0
+) -> Found:
+    """A run with ``noise`` times the plan's noise; canaries that are out add ``other``."""
     q, sigma = plan.sample_rate, plan.noise_multiplier
     coins = draw.random(m) < 0.5
-    sampled = (draw.random((plan.steps, m)) < q) & coins
+    sampled = (draw.random((plan.steps, m)) < q) * np.where(coins, 1.0, other)
     moved = sampled + noise * sigma * draw.standard_normal((plan.steps, m))
     ratios = np.exp((moved - 0.5) / sigma**2)
     scores = np.log(1.0 - q + q * ratios).sum(axis=0)
-    return Found(plan, DELTA, claimed(plan), coins, scores, moved.sum(axis=0))
+    changes = 2 if other < 0.0 else 1
+    return Found(plan, DELTA, claimed(plan), coins, scores, moved.sum(axis=0), changes)

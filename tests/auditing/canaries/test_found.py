@@ -50,6 +50,18 @@ def test_the_plans_own_curve() -> None:
     assert simulated(plan, draw, noise=0.4, m=4000).curve_p_value() <= 1e-4
 
 
+@pytest.mark.parametrize("epsilon", [1.0, 4.0])
+def test_opposite_canaries(epsilon: float) -> None:
+    plan, draw = plan_for(epsilon, 1.0, 10), np.random.default_rng(6)
+    right = [simulated(plan, draw, other=-1.0) for _ in range(8)]
+    over = sum(one.verdict().shown.epsilon > epsilon for one in right)
+    assert binom.sf(over - 1, 8, 0.05) > 1e-3
+    assert not any(one.verdict().contradicted for one in right)
+    assert min(one.curve_p_value() for one in right) > 1e-3
+    assert simulated(plan, draw, noise=0.5, m=4000, other=-1.0).verdict().contradicted
+    assert simulated(plan, draw, noise=0.3, m=4000, other=-1.0).curve_p_value() <= 1e-4
+
+
 def test_guesses_and_trials() -> None:
     found = simulated(plan_for(4.0, 1.0, 5), np.random.default_rng(4))
     assert len(found.trials.inside) == found.included.sum()

@@ -103,6 +103,19 @@ def test_an_engine_with_half_of_the_noise_is_contradicted(
     assert "contradicts" in verdict.describe()
 
 
+def test_opposite_canaries_are_two_changes_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = plan_for(2.0)
+    found = audit(plan, canaries=2000, out="opposite")
+    assert found.changes == 2
+    apart = found.totals[found.included].mean() - found.totals[~found.included].mean()
+    deviation = 2.0 * plan.noise_multiplier * (plan.steps / 2000) ** 0.5
+    assert apart == pytest.approx(2.0 * plan.steps, abs=6.0 * deviation)
+    assert not found.verdict(decisive=SURE).contradicted
+    assert found.estimates()[0](SURE).epsilon > 0.6 * 2.0  # without opposites 0.3 of it
+    monkeypatch.setattr(FastNoise, "means", noise_times(0.7))
+    assert audit(plan, canaries=2000, out="opposite").verdict().contradicted
+
+
 def test_users_are_units() -> None:
     plan = Plan(
         examples=10, lot_size=10, steps=3, noise_multiplier=0.4, clip=1.0, unit="user",
@@ -167,5 +180,10 @@ def test_refusals() -> None:
         audit(plan_for(4.0), directions="diagonal")
     with pytest.raises(InvalidArgument, match="examples=41"):
         audit(Plan(examples=41, lot_size=8, steps=2, noise_multiplier=1.0, clip=1.0))
+    with pytest.raises(InvalidArgument, match="out must be 'absent' or 'opposite', got 'other'"):
+        audit(plan_for(4.0), out="other")
+    for odd in (plan_for(4.0, lot_size=8), plan_for(4.0, adjacency="replace-one")):
+        with pytest.raises(InvalidArgument, match="out='opposite' is for add-remove and full"):
+            audit(odd, out="opposite")
     with pytest.raises(InvalidArgument, match="canaries"):
         audit(plan_for(4.0), canaries=1)

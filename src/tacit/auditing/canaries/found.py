@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tacit.auditing.canaries.guessing import guess, one_run_audit
 from tacit.auditing.canaries.plan_noises import plan_noise
 from tacit.auditing.statistics.gaussian_scores import gaussian_scores
+from tacit.auditing.statistics.one_run import one_run
 from tacit.auditing.statistics.one_run_curves import one_run_curve_p_value
 from tacit.auditing.statistics.scores import Scores
 from tacit.auditing.statistics.verdict import judge
@@ -35,6 +36,8 @@ class Found:
             canary and without, under the plan.
         totals: Each canary's coordinate of the released gradients, added up over the steps, in
             clips.
+        changes: How many records' changes a canary's two cases are apart: 2 where one that is not
+            in is in with the opposite gradient, under add-remove.
     """
 
     plan: Plan
@@ -43,6 +46,7 @@ class Found:
     included: NDArray[np.bool_]
     scores: NDArray[np.float64]
     totals: NDArray[np.float64]
+    changes: int = 1
 
     @property
     def trials(self) -> Scores:
@@ -68,8 +72,16 @@ class Found:
         """
         totals = Scores(self.totals[self.included], self.totals[~self.included])
         found: tuple[Estimate, ...] = (
-            lambda confidence: gaussian_scores(self.trials, self.delta, confidence),
-            partial(one_run_audit, self.scores, self.included, self.delta),
+            lambda confidence: gaussian_scores(
+                self.trials, self.delta, confidence, changes=self.changes
+            ),
+            partial(
+                one_run_audit,
+                self.scores,
+                self.included,
+                self.delta,
+                bound=partial(one_run, changes=self.changes),
+            ),
         )
         if self.plan.sample_rate < 1.0:
             found += (lambda confidence: plan_noise(totals, self.plan, self.delta, confidence),)
@@ -89,10 +101,11 @@ class Found:
         ``made`` guesses, or a fifth of the canaries. It assumes the coins alone, and tests all of
         the plan's curve, not its ε at one δ (Mahloujifar, Melis & Chaudhuri 2024).
         """
-        from tacit.accounting import profile  # noqa: PLC0415 - SciPy only when it is asked
+        from tacit.accounting import group, profile  # noqa: PLC0415 - SciPy only when it is asked
 
         guesses = self.guesses(made if made is not None else max(1, len(self.scores) // 5))
-        return one_run_curve_p_value(guesses, profile(self.plan.event, self.plan.adjacency))
+        event = group(self.plan.event, self.changes) if self.changes > 1 else self.plan.event
+        return one_run_curve_p_value(guesses, profile(event, self.plan.adjacency))
 
     def as_dict(self) -> dict[str, Any]:
         """What was found, in JSON's types; no canary's own score."""

@@ -17,7 +17,7 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import fdtr, fdtrc, gammainc, gammainccinv, gammaincinv, gammaln, ndtr
 
-from tacit._validation import open_probability
+from tacit._validation import open_probability, whole
 from tacit.accounting import gaussian_profile
 from tacit.auditing.statistics.bound import LowerBound, failure_rate
 from tacit.auditing.statistics.thresholds import every_threshold
@@ -37,13 +37,19 @@ _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(64)
 _NODES, _WEIGHTS = 0.5 * (_NODES + 1.0), 0.5 * _WEIGHTS
 
 
-def gaussian_scores(scores: Scores, delta: float, confidence: float = 0.95) -> LowerBound:
+def gaussian_scores(
+    scores: Scores, delta: float, confidence: float = 0.95, *, changes: int = 1
+) -> LowerBound:
     """The ε at δ of the least μ that Gaussian scores allow; ``every_threshold`` if they are not.
 
     The check (``gaussian_shape_p_value``) fails for about one set of Gaussian scores in 1,000. What
     that can add to the failure rate is taken from the interval's, so that where scores are Gaussian
     the bound fails no more often than is said, whichever of the two it is; ``method`` and
     ``assumption`` name it. The check is equally strict at every confidence.
+
+    Where the inputs of the two sides differ in several ``changes``, μ is the distance over their
+    number: what is μ-GDP for one change is kμ-GDP for k (Dong, Roth & Su 2022, Theorem 2.14). The
+    same trials then find a μ of k times the precision.
 
     Guarantee:
         As for ``LowerBound``. The assumption cannot be proved by looking: the check finds skewness,
@@ -62,8 +68,9 @@ def gaussian_scores(scores: Scores, delta: float, confidence: float = 0.95) -> L
     spare, of_ranks = (_LEVEL, failure) if failure >= 2.0 * _LEVEL else (0.5 * failure,) * 2
     shape = gaussian_shape_p_value(scores)
     if shape <= _LEVEL:
-        return replace(every_threshold(scores, failed, 1.0 - of_ranks), confidence=confidence)
-    mu = least_distance(scores, failure - spare)
+        by_ranks = every_threshold(scores, failed, 1.0 - of_ranks, changes=changes)
+        return replace(by_ranks, confidence=confidence)
+    mu = least_distance(scores, failure - spare) / whole("changes", changes)
     return LowerBound(
         gaussian_profile.epsilon(mu, failed),
         failed,

@@ -15,6 +15,7 @@ from scipy.special import betainc, expit, gammaln
 from tacit._validation import whole
 from tacit.auditing.statistics.bound import LowerBound, delta_of, failure_rate
 from tacit.auditing.statistics.searching import last_refuted
+from tacit.auditing.statistics.several_changes import pair_for
 from tacit.errors import InvalidArgument
 
 COINS = "each canary was in by its own fair coin, and the number of guesses was fixed beforehand"
@@ -42,8 +43,13 @@ class Guesses:
             raise InvalidArgument(f"right must be at most made, and made canaries, got {self!r}")
 
 
-def one_run(guesses: Guesses, delta: float, confidence: float = 0.95) -> LowerBound:
+def one_run(
+    guesses: Guesses, delta: float, confidence: float = 0.95, *, changes: int = 1
+) -> LowerBound:
     """The ε below which (ε, δ)-differential privacy contradicts the guesses.
+
+    Where a canary's two cases differ in several ``changes``, what group privacy makes of (ε, δ) is
+    tested.
 
     Guarantee:
         As for ``LowerBound``, by Steinke, Nasr & Jagielski (2023), Theorem 5.2.
@@ -52,7 +58,12 @@ def one_run(guesses: Guesses, delta: float, confidence: float = 0.95) -> LowerBo
     2.1652
     """
     failed, failure = delta_of(delta), failure_rate(confidence)
-    epsilon = last_refuted(lambda value: one_run_p_value(guesses, value, failed) <= failure, _MOST)
+    apart = whole("changes", changes)
+
+    def refutes(value: float) -> bool:
+        return one_run_p_value(guesses, *pair_for(value, failed, apart)) <= failure
+
+    epsilon = last_refuted(refutes, _MOST)
     return LowerBound(
         epsilon, failed, confidence, "one run, counts of right guesses", COINS, counted(guesses)
     )

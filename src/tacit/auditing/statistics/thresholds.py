@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tacit._validation import open_probability
+from tacit._validation import open_probability, whole
 from tacit.accounting import gaussian_profile
 from tacit.auditing.statistics.bound import (
     GAUSSIAN_CURVE,
@@ -24,6 +23,7 @@ from tacit.auditing.statistics.rates import (
     upper_rate,
 )
 from tacit.auditing.statistics.scores import Scores
+from tacit.auditing.statistics.several_changes import pair_for
 from tacit.auditing.statistics.tradeoffs import GaussianTradeOff, PairsTradeOff
 from tacit.errors import InvalidArgument
 
@@ -37,11 +37,14 @@ _CANDIDATES = 200
 _WARY = 0.0005
 
 
-def every_threshold(scores: Scores, delta: float, confidence: float = 0.95) -> LowerBound:
+def every_threshold(
+    scores: Scores, delta: float, confidence: float = 0.95, *, changes: int = 1
+) -> LowerBound:
     """The ε below which (ε, δ)-differential privacy contradicts the scores at some threshold.
 
     Both rates of a threshold are tested jointly and exactly, and all thresholds at once
-    (``tacit.auditing.statistics.ranks``): nobody needs to choose one.
+    (``tacit.auditing.statistics.ranks``): nobody needs to choose one. Where the inputs of the two
+    sides differ in several ``changes``, what group privacy makes of (ε, δ) is tested.
 
     Guarantee:
         As for ``LowerBound``; nothing is taken for granted but independent trials.
@@ -51,8 +54,11 @@ def every_threshold(scores: Scores, delta: float, confidence: float = 0.95) -> L
     >>> round(every_threshold(scores, delta=0).epsilon, 3)
     0.834
     """
-    failed, tests = delta_of(delta), rank_tests(scores)
-    family = partial(PairsTradeOff.of_pair, delta=failed)
+    failed, tests, apart = delta_of(delta), rank_tests(scores), whole("changes", changes)
+
+    def family(epsilon: float) -> PairsTradeOff:
+        return PairsTradeOff.of_pair(*pair_for(epsilon, failed, apart))
+
     epsilon, by = largest_refuted(tests, family, failure_rate(confidence))
     return LowerBound(
         epsilon,
