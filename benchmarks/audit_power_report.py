@@ -71,8 +71,8 @@ def engine_table(rows: list[dict[str, Any]]) -> list[str]:
         "|---:|---|---|---:|---|---:|---:|---:|---:|---|",
         *(
             f"| {row['canaries']} | {row['out']} | {row['rate']:g} × {row['steps']} | "
-            f"{row['epsilon']} | `{row['bound']}` | {row['mean']:.3f} | {row['worst']:.3f} | {row['runs']} | "
-            f"{row['seconds']:.1f} | {wanted(row)} |"
+            f"{row['epsilon']} | `{row['bound']}` | {row['mean']:.3f} | {row['worst']:.3f} | "
+            f"{row['runs']} | {row['seconds']:.1f} | {wanted(row)} |"
             for row in rows
         ),
         "",

@@ -59,6 +59,11 @@ def test_opposite_canaries(epsilon: float) -> None:
     assert not any(one.verdict().contradicted for one in right)
     assert min(one.curve_p_value() for one in right) > 1e-3
     assert simulated(plan, draw, noise=0.5, m=4000, other=-1.0).verdict().contradicted
+
+
+def test_the_curve_of_two_changes() -> None:
+    """At small ε, where guesses of a right run are often wrong."""
+    plan, draw = plan_for(1.0, 1.0, 10), np.random.default_rng(7)
     assert simulated(plan, draw, noise=0.3, m=4000, other=-1.0).curve_p_value() <= 1e-4
 
 
