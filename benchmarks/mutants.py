@@ -6,7 +6,8 @@
 
 A bug is caught if the report fails and names a component that is to blame: each mutant says which
 those may be. With --record each replaces its own part of results/mutants.json; the unseen ones have
-results/unseen_mutants.json for themselves.
+results/unseen_mutants.json for themselves, where a round's first run stays. The first round is
+among the known bugs by now.
 """
 
 import argparse
@@ -18,6 +19,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -27,12 +29,17 @@ import machine
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
 NAME = "mutants"
-ABOUT = (
+AUTHOR = (
     "The author of the unseen bugs had not read the checks, and changed no bug once the self-test "
-    "had been run on it. The bugs were done on 2026-11-16 at 00:45 UTC and first run at 00:55. In "
-    "between the self-test was not frozen: three lines came into checks/sampling.py at 00:53, and "
-    "whether they bear on the two sampling bugs was not examined."
+    "had been run on it."
 )
+FIRST = (
+    f"{AUTHOR} The bugs were done on 2026-11-16 at 00:45 UTC and first run at 00:55. In between "
+    "the self-test was not frozen: three lines came into checks/sampling.py at 00:53, and whether "
+    "they bear on the two sampling bugs was not examined. The self-test was then widened, and finds "
+    "all ten by now (mutants.md)."
+)
+SECOND = f"{AUTHOR} Another author than the first round's; the self-test had been widened before."
 sys.path.insert(0, str(ROOT))  # for the worker: the catalogue is that of the tests
 
 
@@ -42,7 +49,7 @@ def main() -> None:
     if arguments.clean:
         part = {"clean": clean(arguments.clean, arguments.processes)}
     elif arguments.unseen:
-        part = {"unseen": mutants(unseen_names(), arguments.processes)}
+        part = {"second": mutants(unseen_names(), arguments.processes)}
     else:
         part = {"mutants": mutants(arguments.mutants, arguments.processes)}
     about = machine.stamp() | {
@@ -52,6 +59,8 @@ def main() -> None:
     }
     path = RESULTS / f"{'unseen_' if arguments.unseen else ''}{NAME}.json"
     known = json.loads(path.read_text()) if arguments.record and path.exists() else {}
+    if arguments.unseen and "second" in known:
+        raise SystemExit(f"{path.name} holds the first run of these bugs, which stays")
     record = known | {key: about | rows for key, rows in part.items()}
     report = markdown(record)
     print(report)
@@ -75,13 +84,13 @@ def parse_arguments() -> argparse.Namespace:
 
 def mutants(names: list[str] | None, processes: int) -> dict[str, Any]:
     worker = import_module("mutants_worker")
-    wanted = names or list(worker.BY_NAME)
+    wanted = names or list(worker.KNOWN)
     rows = {row["name"]: row for row in shared(worker.one_mutant, wanted, processes)}
     return {"rows": [rows[name] for name in wanted]}
 
 
 def unseen_names() -> list[str]:
-    return list(import_module("mutants_worker").UNSEEN_BY_NAME)
+    return list(import_module("mutants_worker").UNSEEN)
 
 
 def clean(runs: int, processes: int) -> dict[str, Any]:
@@ -103,7 +112,12 @@ def shared(work: Any, names: Iterable[str], processes: int) -> Iterator[dict[str
 
 
 def markdown(record: dict[str, Any]) -> str:
-    sections = {"mutants": mutants_in_words, "unseen": unseen_in_words, "clean": clean_in_words}
+    sections = {
+        "mutants": mutants_in_words,
+        "second": partial(unseen_in_words, about=SECOND),
+        "unseen": partial(unseen_in_words, about=FIRST),
+        "clean": clean_in_words,
+    }
     return "\n\n".join(tell(record[key]) for key, tell in sections.items() if key in record)
 
 
@@ -123,13 +137,13 @@ def mutants_in_words(part: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def unseen_in_words(part: dict[str, Any]) -> str:
+def unseen_in_words(part: dict[str, Any], about: str) -> str:
     """The same table, and what the self-test said of each bug."""
     accused = sum(bool(row["at_fault"]) for row in part["rows"])
     lines = [
         mutants_in_words(part).replace("injected bugs caught", "unseen bugs caught", 1),
         "",
-        f"In {accused} runs something was found at all, with a right component or another. {ABOUT} "
+        f"In {accused} runs something was found at all, with a right component or another. {about} "
         "All that the self-test said:",
         "",
     ]

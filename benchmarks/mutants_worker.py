@@ -12,13 +12,17 @@ from tests.auditing.mutants import settings
 from tests.auditing.mutants.catalogue import BY_NAME
 from tests.auditing.mutants.parallel_engine import DataParallel
 from tests.auditing.mutants.unseen import UNSEEN_BY_NAME
+from tests.auditing.mutants.unseen_second import SECOND_UNSEEN
 
 from tacit.auditing.replay import TACIT, replay, standard_settings
+
+KNOWN = BY_NAME | UNSEEN_BY_NAME
+UNSEEN = {mutant.name: mutant for mutant in SECOND_UNSEEN}
 
 
 def one_mutant(name: str) -> dict[str, Any]:
     """The report on one mutant."""
-    mutant = (BY_NAME | UNSEEN_BY_NAME)[name]
+    mutant = (KNOWN | UNSEEN)[name]
     subject = TACIT if mutant.subject is None else mutant.subject()
     row = tested(mutant.setting(), subject, mutant.patch)
     blamed = bool(set(row["at_fault"]) & set(mutant.components))

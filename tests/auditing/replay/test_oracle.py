@@ -13,6 +13,7 @@ from tacit import Plan
 from tacit.auditing.replay import TACIT, Setting
 from tacit.auditing.replay.experiments import Experiments
 from tacit.auditing.replay.laboratory import Laboratory
+from tacit.auditing.replay.lot_runs import moved
 from tacit.auditing.replay.oracle import clipped, groups_of
 from tacit.training.styles import Automatic, Flat, PerGroup, PerLayer, Style
 
@@ -53,6 +54,25 @@ def test_a_gradient_is_that_of_the_closed_form(tmp_path: Path) -> None:
         out = second @ hidden + bias
         parts = [torch.outer(second.T @ out, x), torch.outer(out, hidden), out]
         torch.testing.assert_close(found, torch.cat([part.reshape(-1) for part in parts]))
+
+
+def test_gradients_of_a_later_step_are_those_of_its_own_parameters(tmp_path: Path) -> None:
+    experiments = Experiments(laboratory(tmp_path))
+    trace, _ = moved(experiments)
+    before = trace.steps[3].before
+    assert before is not None
+    first, second, bias = before.double().split([8, 4, 2])
+    scale = experiments.mixed
+    for unit, found in experiments.oracle.of_step(trace, 3).items():
+        x = X[unit].double()
+        hidden = first.view(2, 4) @ x
+        out = second.view(2, 2) @ hidden + bias
+        parts = [torch.outer(second.view(2, 2).T @ out, x), torch.outer(out, hidden), out]
+        torch.testing.assert_close(found, scale * torch.cat([part.reshape(-1) for part in parts]))
+    # And it goes back to the first ones.
+    fresh = Experiments(experiments.lab).oracle.of_step(experiments.sum_of("as it is"))
+    for unit, found in experiments.oracle.of_step(experiments.sum_of("as it is")).items():
+        assert torch.equal(found, fresh[unit])
 
 
 def test_a_factor_of_a_unit_is_in_its_gradient(tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ def setting(adjacency: str = "add-remove") -> Setting:
 
 
 def test_an_honest_engine_that_is_not_tacit_passes() -> None:
-    report = replay(setting(), subject=Naive(ranks=(1, 2)))
+    report = replay(setting(), subject=Naive(ranks=(1, 2)), seconds=600)
     assert report.passed, report.describe()
     assert report.whole
     assert {finding.component for finding in report.findings} == set(COMPONENTS)

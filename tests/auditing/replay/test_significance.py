@@ -77,3 +77,60 @@ def test_many_scores_are_corrected_for_their_number() -> None:
     assert significance.normal_p_value(np.array([3.0, 0.0])) == pytest.approx(4 * stats.norm.sf(3))
     assert significance.normal_p_value(np.array([])) == 1.0
     assert significance.corrected([0.01, 0.5]) == pytest.approx(0.02)
+
+
+def test_sizes_lengths_and_counts_become_standard_normal() -> None:
+    draw = np.random.default_rng(5)
+    scores = {
+        "sizes": significance.magnitudes(draw.standard_normal(4_000)),
+        "lengths": significance.length_scores(draw.chisquare(7, 4_000), 7),
+        "counts": significance.count_scores(draw.binomial(48, 0.26, 4_000), 48, 0.26),
+    }
+    for values in scores.values():
+        assert stats.kstest(values, "norm").pvalue > 1e-3
+        assert significance.spread_p_value(values) > 1e-3
+    # The larger the number, the larger the score; also where a tail is far below rounding.
+    far = significance.length_scores(np.array([1e-30, 7.0, 500.0]), 7)
+    assert far[0] < -10.0
+    assert abs(far[1]) < 0.5
+    assert far[2] > 10.0
+
+
+def test_a_zero_on_a_grid_is_no_sign_of_anything() -> None:
+    assert significance.magnitudes(np.zeros(1))[0] == pytest.approx(stats.norm.ppf(1e-5))
+
+
+def test_a_spread_that_is_too_small_or_too_large_stands_out() -> None:
+    draw = np.random.default_rng(6)
+    scores = draw.standard_normal(200)
+    assert significance.spread_p_value(scores) > 1e-3
+    assert significance.spread_p_value(scores + 5.0) == pytest.approx(
+        significance.spread_p_value(scores)
+    )
+    assert significance.spread_p_value(0.5 * scores) < 1e-7
+    assert significance.spread_p_value(2.0 * scores) < 1e-7
+    assert significance.spread_p_value(scores[:1]) == 1.0
+
+
+def test_links_between_rows_are_pooled_over_disjoint_pairs() -> None:
+    draw = np.random.default_rng(7)
+    rows = draw.standard_normal((101, 40))
+    linked = rows[1:] + 0.2 * rows[:-1]
+    assert significance.lag_p_value(rows, 1) > 1e-3
+    assert significance.lag_p_value(linked, 1) < 1e-7
+    assert significance.lag_p_value(linked, 2) > 1e-3
+    assert significance.lag_p_value(rows[:2], 3) == 1.0
+    # In three dimensions P(|cosine| > t) = 1 - t.
+    pair = np.array([[1.0, 0, 0], [0.9, np.sqrt(0.19), 0]])
+    assert significance.lag_p_value(pair, 1) == pytest.approx(0.1)
+
+
+def test_lots_that_come_again_stand_out_wherever_they_are() -> None:
+    draw = np.random.default_rng(8)
+    one, other = (draw.uniform(size=(9, 12)) < 0.3 for _ in range(2))
+    assert significance.same_rows_p_value(one, other, 0.3) > 1e-3
+    other[4:7] = one[1:4]
+    # 3 lots in a row, of 12 units each: ((0.09 + 0.49)^12)^3, and 81 places.
+    assert significance.same_rows_p_value(one, other, 0.3) == pytest.approx(81 * 0.58**36)
+    assert significance.same_rows_p_value(one[:0], other, 0.3) == 1.0
+    assert significance.same_rows_p_value(one, one, 1.0) == 1.0

@@ -24,6 +24,7 @@ _FEW, _MANY = 12, 48  # units: for single sums, and for statistics of sampling
 _NOISE_ENTRIES = 20_000  # so that a σ that is 5 % off stands out: 10 standard deviations
 _SAMPLED = 12_000  # coin flips
 _MOST_STEPS, _FEWEST_STEPS, _MOST_IDLE_STEPS = 300, 60, 2_000
+_PARTS = 16, 6  # steps of a run that is broken off: all, and those before
 
 
 @final
@@ -41,7 +42,8 @@ class Experiments:
         """The gradients as they should be."""
         return Oracle(self.lab)
 
-    def _once(self, name: str, variation: Variation) -> Trace:
+    def once(self, name: str, variation: Variation) -> Trace:
+        """The run of this name, made when it is first asked for."""
         if name not in self._traces:
             self._traces[name] = self.lab.run(replace(variation, ranks=self.ranks))
         return self._traces[name]
@@ -65,7 +67,7 @@ class Experiments:
             plan=plans.whole(self.plan, data, clip=clip), records=data, scale=scale,
             factors=factors or {}, batch=batch,
         )  # fmt: skip
-        return self._once(f"sum {name}", variation)
+        return self.once(f"sum {name}", variation)
 
     @cached_property
     def shares(self) -> list[float]:
@@ -90,6 +92,11 @@ class Experiments:
         """A factor under which everybody is, by far."""
         return 1e3 / min(self.shares)
 
+    def parts(self, trace: Trace, step: int = 0) -> dict[int, Tensor]:
+        """What every unit should have added to the sum of a step."""
+        gradients, plan = self.oracle.of_step(trace, step), trace.variation.plan
+        return {unit: clipped(self.lab, plan, one) for unit, one in gradients.items()}
+
     def expected(self, trace: Trace, step: int = 0) -> tuple[Tensor, float]:
         """The sum that a step should have released, and the largest norm in it."""
         plan, total, largest = trace.variation.plan, torch.zeros(self.lab.entries).double(), 0.0
@@ -98,6 +105,11 @@ class Experiments:
             total += own
             largest = max(largest, float(own.norm()))
         return total, largest
+
+    @property
+    def everybody(self) -> Trace:
+        """One sum of many units, half of which are clipped."""
+        return self.sum_of("everybody", scale=self.mixed, records=self.many)
 
     # ---- many steps
 
@@ -109,14 +121,14 @@ class Experiments:
         if cap is None or int(np.bincount(data.units).max()) <= cap:
             return None
         plan = plans.whole(self.plan, data, steps=2)
-        return self._once("uncapped", Variation(plan=plan, records=data, scale=self.mixed))
+        return self.once("uncapped", Variation(plan=plan, records=data, scale=self.mixed))
 
     @cached_property
     def lots(self) -> Trace:
         """Sampled lots, at the first weights and without noise; charged to a ledger."""
         plan = plans.noiseless(plans.sampled(self.plan, self.many, steps=10))
         scale = self.tight if is_adaptive(plan) else self.mixed
-        return self._once("lots", Variation(plan=plan, records=self.many, scale=scale))
+        return self.once("lots", Variation(plan=plan, records=self.many, scale=scale))
 
     @cached_property
     def noise(self) -> Trace:
@@ -137,7 +149,7 @@ class Experiments:
             return None
         steps = min(-(-left // self.lab.entries), _MOST_IDLE_STEPS)
         plan = plans.sampled(self.plan, self.few, steps=steps, lot_size=0.05)
-        return self._once("idle", Variation(plan=plan, records=self.few, scale=0.0))
+        return self.once("idle", Variation(plan=plan, records=self.few, scale=0.0))
 
     def noise_run(self, name: str, *, steps: int) -> Trace:
         """Steps of noise alone. With an adaptive clip, which then only falls, all are in a lot."""
@@ -145,19 +157,19 @@ class Experiments:
         records = self.few if adaptive else self.many
         make_plan = plans.known_clip if adaptive else plans.sampled
         plan = make_plan(self.plan, records, steps=steps)
-        return self._once(name, Variation(plan=plan, records=records, scale=0.0, still=False))
+        return self.once(name, Variation(plan=plan, records=records, scale=0.0, still=False))
 
     @cached_property
     def sparse(self) -> Trace:
         """Lots of which many are empty, with noise alone."""
         plan = plans.sampled(self.plan, self.few, steps=30, lot_size=0.7)
-        return self._once("sparse", Variation(plan=plan, records=self.few, scale=0.0))
+        return self.once("sparse", Variation(plan=plan, records=self.few, scale=0.0))
 
     @cached_property
     def charged(self) -> Trace:
         """Sampled lots with their noise, charged to a ledger."""
         plan = plans.sampled(self.plan, self.many, steps=8)
-        return self._once("charged", Variation(plan=plan, records=self.many, ledger="charged"))
+        return self.once("charged", Variation(plan=plan, records=self.many, ledger="charged"))
 
     @cached_property
     def unaffordable(self) -> Trace:
@@ -167,13 +179,13 @@ class Experiments:
         variation = Variation(
             plan=plan, records=self.many, ledger="unaffordable", limit=0.1 * enough
         )
-        return self._once("unaffordable", variation)
+        return self.once("unaffordable", variation)
 
     @cached_property
     def moving(self) -> Trace:
         """A few steps as they are: lots, noise, and an optimizer that moves."""
         plan = plans.sampled(self.plan, self.many, steps=8)
-        return self._once("moving", Variation(plan=plan, records=self.many, still=False))
+        return self.once("moving", Variation(plan=plan, records=self.many, still=False))
 
     @property
     def complete(self) -> list[Trace]:
@@ -186,7 +198,7 @@ class Experiments:
         """The same, broken off by an error in the loss of the third lot."""
         plan = plans.sampled(self.plan, self.many, steps=8)
         variation = Variation(plan=plan, records=self.many, ledger="crashed", crash_at=2)
-        return self._once("crashed", variation)
+        return self.once("crashed", variation)
 
     def two_steps(self, name: str, factors: dict[int, float], *, save: bool = False) -> Trace:
         """Two steps over all of a few units, with noise, at weights that do not move."""
@@ -194,7 +206,7 @@ class Experiments:
         plan = replace(plans.whole(self.plan, self.few, steps=2), noise_multiplier=own)
         path = self.lab.folder / f"two-{len(self._traces)}.ckpt" if save else None
         variation = Variation(plan=plan, records=self.few, factors=factors, save=path)
-        return self._once(f"two steps {name}", variation)
+        return self.once(f"two steps {name}", variation)
 
     # ---- resuming
 
@@ -215,14 +227,14 @@ class Experiments:
     def _part(
         self, name: str, ledger: str | None, *, save: bool = False, crash_at: int | None = None
     ) -> Trace:
-        plan = plans.sampled(self.plan, self.many, steps=10)
+        plan = plans.sampled(self.plan, self.many, steps=_PARTS[0])
         path = self.lab.folder / f"broken-off-{ledger}.ckpt"
         variation = Variation(
             plan=plan, records=self.many, scale=0.0, still=False,
             ledger=ledger, save=path if save else None, resume=None if save else path,
-            stop_at=5 if save else None, crash_at=crash_at,
+            stop_at=_PARTS[1] if save else None, crash_at=crash_at,
         )  # fmt: skip
-        return self._once(f"{name} {ledger}", variation)
+        return self.once(f"{name} {ledger}", variation)
 
     # ---- an adaptive clip
 
@@ -230,4 +242,4 @@ class Experiments:
     def counted(self) -> Trace:
         """For an adaptive clip: sampled lots of which everybody is clipped, with noisy counts."""
         plan = plans.slow_clip(self.plan, self.many, steps=self.noise_steps)
-        return self._once("counts", Variation(plan=plan, records=self.many, scale=self.tight))
+        return self.once("counts", Variation(plan=plan, records=self.many, scale=self.tight))

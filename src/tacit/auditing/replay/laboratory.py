@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, final
@@ -12,6 +13,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.data import default_collate
 
 from tacit.auditing.replay.feeding import Collated, Views, WatchedData, WatchedLoss, seeded
+from tacit.auditing.replay.listening import listening
 from tacit.auditing.replay.records import Records, chosen
 from tacit.auditing.replay.subject import Task
 from tacit.auditing.replay.trace import Trace
@@ -56,6 +58,13 @@ class Laboratory:
         _, optimizer = self.made(still=True)
         return tuple(p.numel() for group in optimizer.param_groups for p in group["params"])
 
+    @cached_property
+    def shapes(self) -> tuple[tuple[int, ...], ...]:
+        """The shape of each of them."""
+        _, optimizer = self.made(still=True)
+        held = [p for group in optimizer.param_groups for p in group["params"]]
+        return tuple(tuple(p.shape) for p in held)
+
     @property
     def entries(self) -> int:
         """How many numbers a step releases."""
@@ -70,14 +79,16 @@ class Laboratory:
             )
         return found
 
-    def made(self, *, still: bool) -> tuple[nn.Module, Optimizer]:
-        """The model with its first weights, and a new optimizer of its trainable parameters."""
+    def made(self, *, still: bool, rate: float = 1.0) -> tuple[nn.Module, Optimizer]:
+        """The model with its first weights, and a new optimizer of its trainable parameters.
+
+        ``rate`` is a factor on the optimizer's learning rates, which are 0 if it is ``still``.
+        """
         model = quiet(self.setting.model())
         model.load_state_dict(self._weights)
         optimizer = self.setting.optimizer([p for p in model.parameters() if p.requires_grad])
-        if still:
-            for group in optimizer.param_groups:
-                group["lr"] = 0.0
+        for group in optimizer.param_groups:
+            group["lr"] = 0.0 if still else group["lr"] * rate
         return model, optimizer
 
     def run(self, variation: Variation) -> Trace:
@@ -89,7 +100,7 @@ class Laboratory:
             return self._run(variation)
 
     def _run(self, variation: Variation) -> Trace:
-        model, optimizer = self.made(still=variation.still)
+        model, optimizer = self.made(still=variation.still, rate=variation.rate)
         charges = variation.ledger is not None and self.subject.keeps_ledger
         budget = self._budget(variation) if charges else None
         charged = None if budget is None else lambda: _granted(budget)
@@ -97,7 +108,7 @@ class Laboratory:
         task = self._task(variation, model, optimizer, budget, watch)
         start = flat(watch.parameters)
         outcome, error = None, None
-        with watch.hooked():
+        with watch.hooked(), listening(logs=budget is None) as heard:
             try:
                 outcome = self.subject.train(task)
             except Exception as raised:
@@ -109,7 +120,7 @@ class Laboratory:
         return Trace(
             variation, tuple(watch.steps), tuple(watch.reads), start, flat(watch.parameters),
             tuple(map(tuple, watch.other_ranks)), watch.lots_begun, outcome, error, granted,
-            epsilon,
+            epsilon, "".join(heard), copy.deepcopy(optimizer.state_dict()),
         )  # fmt: skip
 
     def _task(
@@ -138,7 +149,7 @@ class Laboratory:
             collate=Collated(setting.collate),
             groups=None if setting.groups is None else records.units,
             delta=DELTA,
-            performance=replace(setting.performance, batch=batch, lease=1, workers=0),
+            performance=replace(setting.performance, batch=batch, lease=variation.lease, workers=0),
             budget=budget,
             save=variation.save,
             resume=variation.resume,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import math
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, TypeAlias, final
 
 import torch
 from torch.utils._pytree import tree_map
@@ -20,16 +20,21 @@ from tacit.training.styles import AdaptiveQuantile, Automatic, PerGroup, PerLaye
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from torch import Tensor
+    import numpy as np
+    from numpy.typing import NDArray
+    from torch import Tensor, nn
 
     from tacit.auditing.replay.laboratory import Laboratory
     from tacit.auditing.replay.trace import Trace
     from tacit.training.plan import Plan
 
 
+_Held: TypeAlias = "tuple[nn.Module, list[Tensor]]"  # a model, and its private parameters
+
+
 @final
 class Oracle:
-    """The gradients of units at the first weights of a laboratory's model.
+    """The gradients of units, at the parameters at which a step should have taken them.
 
     Guarantee:
         A unit's gradient is that of the mean loss of its rows, each computed in a batch of its own:
@@ -41,49 +46,85 @@ class Oracle:
         self._kept: dict[tuple[int, int], Tensor] = {}
         model, optimizer = lab.made(still=True)
         held = [p for group in optimizer.param_groups for p in group["params"]]
-        self._models = [(model, held)]
+        self._models: list[_Held] = [(model, held)]
         double = copy.deepcopy((model, held))
         double[0].double()
         self._models.insert(0, double)
+        self._first = flat(held)
+        self._at = self._first
+        self._elsewhere: dict[tuple[int, int], Tensor] = {}  # at the parameters of the last step
 
-    def of_step(self, trace: Trace, step: int = 0) -> dict[int, Tensor]:
+    def of_step(self, trace: Trace, step: int = 0, *, single: bool = False) -> dict[int, Tensor]:
         """The gradient of every unit whose losses were computed for a step, without clipping.
 
-        Whatever factor the run had on a unit's losses is in it.
+        Whatever factor the run had on a unit's losses is in it. The parameters are those before the
+        step; if the run moves them, they must have been kept. If ``single``, it is computed in the
+        model's own precision.
         """
-        records, seen = trace.variation.records, trace.taken(step + 1).steps[step]
+        seen = trace.taken(step + 1).steps[step]
+        parameters = self._first if trace.variation.still else seen.before
+        return self.at(trace, seen.rows, parameters, single=single)
+
+    def at(
+        self,
+        trace: Trace,
+        computed: NDArray[np.int64],
+        parameters: Tensor | None,
+        *,
+        single: bool = False,
+    ) -> dict[int, Tensor]:
+        """The same of any of a run's rows, at any parameters."""
+        if parameters is None:
+            raise ValueError("the parameters of so late a step are not kept")
+        self._move(parameters)
+        records = trace.variation.records
         rows: dict[int, dict[int, list[int]]] = {}
-        for row in dict.fromkeys(seen.rows.tolist()):
+        for row in dict.fromkeys(computed.tolist()):
             place = trace.reads[row].place
             of_unit = rows.setdefault(int(records.units[place]), {})
             of_unit.setdefault(place, []).append(row)
-        return {unit: self._unit(trace, unit, places) for unit, places in sorted(rows.items())}
+        return {
+            unit: self._unit(trace, unit, places, single) for unit, places in sorted(rows.items())
+        }
 
-    def _unit(self, trace: Trace, unit: int, places: Mapping[int, Sequence[int]]) -> Tensor:
+    def _move(self, parameters: Tensor) -> None:
+        if self._at is parameters:
+            return
+        parts = parameters.split([p.numel() for p in self._models[0][1]])
+        with torch.no_grad():
+            for _, held in self._models:
+                for p, part in zip(held, parts, strict=True):
+                    p.copy_(part.view(p.shape))
+        self._at, self._elsewhere = parameters, {}
+
+    def _unit(
+        self, trace: Trace, unit: int, places: Mapping[int, Sequence[int]], single: bool
+    ) -> Tensor:
         variation = trace.variation
         # Rows that fill up a rectangle of users come again and count nothing.
         views = variation.plan.views
         used = [row for rows in places.values() for row in rows[:views]]
-        gradient = sum(self._row(trace, row) for row in used) / len(used)
+        gradient = sum(self._row(trace, row, single) for row in used) / len(used)
         assert isinstance(gradient, torch.Tensor)
         factor = variation.scale * variation.factors.get(unit, 1.0)
         return gradient * factor
 
-    def _row(self, trace: Trace, row: int) -> Tensor:
+    def _row(self, trace: Trace, row: int, single: bool) -> Tensor:
         read, records = trace.reads[row], trace.variation.records
-        if int(records.units[read.place]) in records.changes:
-            return self._gradient(read.example)
+        if single or int(records.units[read.place]) in records.changes:
+            return self._gradient(read.example, self._models[-1:] if single else self._models)
         key = int(records.examples[read.place]), read.view
-        if key not in self._kept:
-            self._kept[key] = self._gradient(read.example)
-        return self._kept[key]
+        kept = self._kept if self._at is self._first else self._elsewhere
+        if key not in kept:
+            kept[key] = self._gradient(read.example, self._models)
+        return kept[key]
 
-    def _gradient(self, example: Any) -> Tensor:
+    def _gradient(self, example: Any, models: Sequence[_Held]) -> Tensor:
         collate = self._lab.setting.collate or default_collate
         error: Exception | None = None
         # A model that cannot do with one row mixes rows: then the row is there twice.
         for copies in (1, 2):
-            for model, held in self._models:
+            for model, held in models:
                 batch = collate([example] * copies)
                 if model is not self._models[-1][0]:
                     batch = tree_map(_doubled, batch)

@@ -23,6 +23,14 @@ def sampled(plan: Plan, records: Records, *, steps: int, lot_size: float | None 
     return replace(plan, examples=records.count, lot_size=size, steps=steps, sampling=Poisson())
 
 
+def small_lots(plan: Plan, records: Records, *, steps: int, rate: float) -> Plan:
+    """The plan with lots at a low rate, without noise; an adaptive clip moves slowly."""
+    small = sampled(plan, records, steps=steps, lot_size=rate * records.count)
+    if isinstance(plan.clipping, AdaptiveQuantile):
+        small = replace(small, clipping=replace(_slow(plan, steps), count_noise=1e-6))
+    return noiseless(small)
+
+
 def noiseless(plan: Plan) -> Plan:
     """The plan nearly without noise."""
     return replace(plan, noise_multiplier=_NOISELESS)

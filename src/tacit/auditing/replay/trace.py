@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
@@ -31,9 +31,11 @@ class Variation:
         scale: A factor on all losses.
         factors: Factors on the losses of single units.
         still: Whether learning rates are 0, so that all steps are taken at the same parameters.
+        rate: A factor on learning rates otherwise.
         batch: The most rows of a physical batch; the setting's own if None.
         ledger: The name of the ledger that the run is charged to, if it is charged.
         limit: The ε of the budget in it.
+        lease: How many steps are charged in advance.
         crash_at: The lot in which the loss raises.
         save, resume, stop_at, ranks: As in ``Task``.
     """
@@ -43,9 +45,11 @@ class Variation:
     scale: float = 1.0
     factors: Mapping[int, float] = field(default_factory=dict)
     still: bool = True
+    rate: float = 1.0
     batch: int | None = None
     ledger: str | None = None
     limit: float = 1e6
+    lease: int = 1
     crash_at: int | None = None
     save: Path | None = None
     resume: Path | None = None
@@ -59,7 +63,8 @@ class Trace:
     """What one run showed.
 
     ``start`` and ``end`` are the parameters before and after it; ``other_ranks`` the gradients that
-    other ranks' optimizers were given; ``charged`` how many steps the ledger holds at the end.
+    other ranks' optimizers were given; ``charged`` how many steps the ledger holds at the end;
+    ``printed`` what was written to the terminal meanwhile, and ``optimizer`` its state at the end.
     """
 
     variation: Variation
@@ -73,6 +78,8 @@ class Trace:
     error: Exception | None
     charged: int | None
     charged_epsilon: float | None
+    printed: str = ""
+    optimizer: Mapping[str, Any] = field(default_factory=dict)
 
     def taken(self, steps: int = 1) -> Trace:
         """The run itself, if it got so far.
@@ -90,6 +97,16 @@ class Trace:
         return self.taken(step + 1).steps[step].gradient.double() * float(
             self.variation.plan.lot_size
         )
+
+    @property
+    def settled(self) -> list[int]:
+        """The steps whose losses are those of their lot, and of nobody else.
+
+        An engine may look at its first lot of several units more than once, with others in it.
+        """
+        several = (at for at in range(len(self.steps)) if len(self.units_of(at)) > 1)
+        first = next(several, None)
+        return [at for at in range(len(self.steps)) if at != first]
 
     def units_of(self, step: int) -> NDArray[np.int64]:
         """Whose losses were computed for a step; each unit once, in increasing order."""

@@ -36,6 +36,7 @@ class Step:
 
     Attributes:
         rows: The reads (places in ``Trace.reads``) whose losses were computed.
+        batches: How many of them at a time.
         gradient: What the optimizer was given: all private parameters, one after the other.
         before: The parameters when the optimizer's step began.
         after: The parameters when it ended; of later steps neither is kept, to save memory.
@@ -45,6 +46,7 @@ class Step:
     """
 
     rows: NDArray[np.int64]
+    batches: tuple[int, ...]
     gradient: Tensor
     before: Tensor | None
     after: Tensor | None
@@ -67,6 +69,7 @@ class Watch:
         self.other_ranks: list[list[Tensor]] = []
         self.lots_begun = 0
         self._rows: list[int] = []
+        self._batches: list[int] = []
         self._first_charge: int | None = None
         self._open: dict[str, Any] | None = None
         self._replicas: dict[int, list[Tensor]] = {}
@@ -83,6 +86,7 @@ class Watch:
         if not self._rows:
             self.lots_begun += 1
         self._rows.extend(rows)
+        self._batches.append(len(rows))
 
     @contextmanager
     def hooked(self) -> Iterator[None]:
@@ -104,12 +108,13 @@ class Watch:
             return
         self._open = {
             "rows": np.array(self._rows, dtype=np.int64),
+            "batches": tuple(self._batches),
             "gradient": flat(_gradients(self.parameters)),
             "before": self._kept(),
             "charged_at_read": self._first_charge,
             "charged_at_step": None if self._charged is None else self._charged(),
         }
-        self._rows, self._first_charge = [], None
+        self._rows, self._batches, self._first_charge = [], [], None
 
     def _after(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         del args, kwargs

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from tacit.auditing.replay.feeding import Crash
 from tacit.auditing.replay.laboratory import DELTA
+from tacit.auditing.replay.oracle import is_adaptive
 from tacit.auditing.replay.reference import least_epsilon
 from tacit.auditing.replay.report import Finding
 from tacit.auditing.replay.trace import one_line
@@ -13,7 +14,7 @@ from tacit.auditing.replay.trace import one_line
 if TYPE_CHECKING:
     from tacit.auditing.replay.experiments import Experiments
 
-_NO_LEDGER = "the engine keeps no ledger: nothing to check"
+NO_LEDGER = "the engine keeps no ledger: nothing to check"
 
 
 def claim(experiments: Experiments) -> Finding:
@@ -38,11 +39,29 @@ def claim(experiments: Experiments) -> Finding:
     )
 
 
+def other_claims(experiments: Experiments) -> Finding:
+    """So are the ε claimed for many steps, and for rarer ones."""
+    told, short = [], False
+    # With an adaptive clip the count of a run of noise alone is as good as exact: ε is endless.
+    many = () if is_adaptive(experiments.plan) else (experiments.noise,)
+    for trace in (*many, experiments.sparse):
+        plan = trace.taken().variation.plan
+        least = least_epsilon(plan, len(trace.steps), DELTA)
+        if trace.outcome is None or least is None:
+            continue
+        short = short or trace.outcome.epsilon < least * (1.0 - 1e-6) - 1e-6
+        told.append(
+            f"ε = {trace.outcome.epsilon:.6g} for {len(trace.steps)} steps at a rate of "
+            f"{plan.sample_rate:.3g}, at least {least:.6g}"
+        )
+    return Finding("charging", "other claims", not short, "; ".join(told) or "nothing is claimed")
+
+
 def before_release(experiments: Experiments) -> Finding:
     """Each step is in the ledger before its lot is read, and before its noise is released."""
     trace = experiments.charged
     if trace.charged is None:
-        return Finding("charging", "before release", True, _NO_LEDGER)
+        return Finding("charging", "before release", True, NO_LEDGER)
     late = [
         at + 1
         for at, step in enumerate(trace.steps)
@@ -65,7 +84,7 @@ def every_step(experiments: Experiments) -> Finding:
     """The ledger holds as many steps as were taken."""
     trace = experiments.charged
     if trace.charged is None:
-        return Finding("charging", "every step", True, _NO_LEDGER)
+        return Finding("charging", "every step", True, NO_LEDGER)
     return Finding(
         "charging",
         "every step",
@@ -79,7 +98,7 @@ def crashed(experiments: Experiments) -> Finding:
     """A step that crashed after its data were read stays charged."""
     trace = experiments.crashed
     if trace.charged is None:
-        return Finding("charging", "after a crash", True, _NO_LEDGER)
+        return Finding("charging", "after a crash", True, NO_LEDGER)
     if not isinstance(trace.error, Crash):
         return Finding(
             "control flow", "errors", False, "an error raised by the loss did not end the run"
@@ -99,12 +118,13 @@ def limit(experiments: Experiments) -> Finding:
     """A run that its budget does not cover is refused before anything is read or released."""
     trace = experiments.unaffordable
     if trace.charged is None:
-        return Finding("charging", "limit", True, _NO_LEDGER)
+        return Finding("charging", "limit", True, NO_LEDGER)
     return Finding(
         "charging",
         "limit",
-        trace.error is not None and not trace.steps and not trace.lots_begun,
-        f"with a tenth of the budget that the run needs, {len(trace.steps)} steps were taken"
+        trace.error is not None and not trace.steps and not trace.reads,
+        f"with a tenth of the budget that the run needs, {len(trace.reads)} records were read and "
+        f"{len(trace.steps)} steps taken"
         + ("" if trace.error is None else f", then {one_line(trace.error)}"),
         (("steps", float(len(trace.steps))),),
     )

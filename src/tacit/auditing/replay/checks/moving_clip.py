@@ -7,6 +7,7 @@ import math
 from typing import TYPE_CHECKING
 
 import numpy as np
+from scipy import stats
 
 from tacit.auditing.replay import significance
 from tacit.auditing.replay.report import Finding
@@ -30,7 +31,14 @@ def count_noise(experiments: Experiments) -> Finding:
     trace = experiments.counted
     values = _count_noise(experiments, trace)
     spread = float(np.sqrt(np.square(values).mean())) if values.size else 0.0
-    p_value = significance.variance_p_value(values)
+    p_value = significance.corrected(
+        [
+            significance.variance_p_value(values),
+            significance.mean_p_value(values),
+            float(stats.kstest(values, "norm").pvalue) if values.size else 1.0,
+            *(significance.lag_p_value(values[:, None], lag) for lag in (1, 2, 3)),
+        ]
+    )
     return Finding(
         "noise",
         "the clip's own",

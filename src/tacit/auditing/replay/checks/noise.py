@@ -24,16 +24,21 @@ _MOST_COLUMNS = 384
 
 def standardised(trace: Trace) -> NDArray[np.float64]:
     """A run's noise in units of what is claimed: a row for every step, a column for every entry."""
-    plan = trace.taken().variation.plan
-    rows = []
-    clip = plan.clip
-    for step in range(len(trace.steps)):
-        rows.append(trace.released(step).numpy() / (plan.noise_multiplier * clip))
-        if isinstance(plan.clipping, AdaptiveQuantile):
-            # Every norm is 0, so all of the lot are within the clip, and b = 1.
-            style = plan.clipping
-            clip *= math.exp(-style.learning_rate * (1.0 - style.quantile))
+    sigma = trace.taken().variation.plan.noise_multiplier
+    clips = claimed_clips(trace)
+    rows = [trace.released(step).numpy() / (sigma * clip) for step, clip in enumerate(clips)]
     return np.stack(rows)
+
+
+def claimed_clips(trace: Trace) -> NDArray[np.float64]:
+    """The clip of every step of a run whose norms are all within it."""
+    plan = trace.variation.plan
+    fall = 0.0
+    if isinstance(plan.clipping, AdaptiveQuantile):
+        # All of the lot are within the clip, and b = 1.
+        fall = plan.clipping.learning_rate * (1.0 - plan.clipping.quantile)
+    clips: NDArray[np.float64] = plan.clip * np.exp(-fall * np.arange(len(trace.steps)))
+    return clips
 
 
 def scale(experiments: Experiments) -> Finding:
@@ -166,7 +171,7 @@ def with_data(experiments: Experiments) -> Finding:
         return Finding("noise", "on real sums", True, "the clip moves: not known well enough")
     rows = [
         (trace.released(step) - experiments.expected(trace, step)[0]).numpy()
-        for step in range(1, plan.steps)
+        for step in trace.taken(plan.steps).settled
     ]
     values = at_most(np.concatenate(rows)) / plan.noise_scale
     ratio = float(np.sqrt(np.square(values).mean()))

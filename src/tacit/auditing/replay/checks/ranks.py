@@ -8,7 +8,10 @@ import numpy as np
 
 from tacit.auditing.replay import significance
 from tacit.auditing.replay.checks.gradients import distance
+from tacit.auditing.replay.checks.joint_noise import lengths_p_value, links_p_value
+from tacit.auditing.replay.checks.lots import neighbours, steady
 from tacit.auditing.replay.checks.noise import columns_of, membership, standardised
+from tacit.auditing.replay.checks.sampling import empty_lots, independence
 from tacit.auditing.replay.oracle import is_adaptive
 from tacit.auditing.replay.report import Finding
 
@@ -50,7 +53,7 @@ def lots(experiments: Experiments) -> Finding:
     if trace.error is not None or len(trace.steps) != trace.variation.plan.steps:
         return _ended("lots", trace.error)
     excess, doubled = 0.0, 0
-    for step in range(1, len(trace.steps)):
+    for step in trace.settled:
         off, limit, _ = distance(experiments, trace, step)
         excess = max(excess, off / limit)
         places = [trace.reads[row].place for row in trace.steps[step].rows]
@@ -78,7 +81,15 @@ def noise(experiments: Experiments) -> Finding:
     ratio = float(np.sqrt(np.square(values).mean()))
     columns = values[:, columns_of(experiments)]
     again = significance.cosines_p_value(columns)
-    p_value = significance.corrected([significance.variance_p_value(values.ravel()), again])
+    lab = experiments.lab
+    p_value = significance.corrected(
+        [
+            significance.variance_p_value(values.ravel()),
+            again,
+            lengths_p_value(values, lab.sizes, lab.names)[0],
+            links_p_value(values)[0],
+        ]
+    )
     return Finding(
         "ranks",
         "noise",
@@ -86,6 +97,22 @@ def noise(experiments: Experiments) -> Finding:
         f"on {experiments.ranks} ranks the noise is {ratio:.4f} of the claimed (p = {p_value:.2g})",
         (("ratio", ratio), ("p-value", p_value)),
     )
+
+
+def small_lots(experiments: Experiments) -> Finding:
+    """Ranks whose part of a lot is empty add their noise all the same."""
+    return _renamed(empty_lots(experiments), "empty lots")
+
+
+def sampling(experiments: Experiments) -> Finding:
+    """Units of different ranks come independently of each other."""
+    found = [independence(experiments), steady(experiments), neighbours(experiments)]
+    worst = next((one for one in found if not one.passed), found[-1])
+    return _renamed(worst, "sampling")
+
+
+def _renamed(finding: Finding, check: str) -> Finding:
+    return Finding("ranks", check, finding.passed, finding.evidence, finding.numbers)
 
 
 def in_step(experiments: Experiments) -> Finding:

@@ -4,60 +4,97 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from tacit.auditing.replay import significance
 from tacit.auditing.replay.checks.noise import columns_of, membership, standardised
+from tacit.auditing.replay.checks.several_runs import in_time
 from tacit.auditing.replay.checks.update import replayed
+from tacit.auditing.replay.ledger_runs import kept
+from tacit.auditing.replay.oracle import is_adaptive
 from tacit.auditing.replay.report import Finding
 
 if TYPE_CHECKING:
     from tacit.auditing.replay.experiments import Experiments
+    from tacit.auditing.replay.trace import Trace
 
-_CANNOT = "the engine cannot resume: nothing to check"
+CANNOT = "the engine cannot resume: nothing to check"
 _SAME = 1e-5
 
 
 def anew(experiments: Experiments) -> Finding:
     """Neither noise nor lots come again after resuming, nor in a second resumption."""
     if not experiments.lab.subject.resumes:
-        return Finding("resuming", "drawn anew", True, _CANNOT)
-    runs = [experiments.broken_off(), experiments.resumed(), experiments.resumed_again()]
+        return Finding("resuming", "drawn anew", True, CANNOT)
+    runs = [experiments.broken_off(), *_after(experiments)]
     columns = columns_of(experiments)
-    noises = [standardised(run)[:, columns] for run in runs if run.steps]
-    p_value = significance.corrected(
+    pairs = [(one, other) for at, one in enumerate(runs) for other in runs[at + 1 :]]
+    noises = significance.corrected(
         [
-            significance.cosines_p_value(one, other)
-            for at, one in enumerate(noises)
-            for other in noises[at + 1 :]
+            significance.cosines_p_value(
+                standardised(one)[:, columns], standardised(other)[:, columns]
+            )
+            for one, other in pairs
         ]
     )
-    lots = [membership(run)[1:] for run in runs]
-    again = sum(
-        len(one) > 0 and len(one) == len(other) and bool((one == other).all())
-        for at, one in enumerate(lots)
-        for other in lots[at + 1 :]
-        if not one.all()
+    chance = runs[0].variation.plan.sample_rate
+    lots = significance.corrected(
+        [
+            significance.same_rows_p_value(membership(one)[1:], membership(other)[1:], chance)
+            for one, other in pairs
+        ]
     )
+    p_value = significance.corrected([noises, lots])
     return Finding(
         "resuming",
         "drawn anew",
-        p_value > significance.LEVEL and not again,
-        f"the most similar steps before and after have p = {p_value:.2g}; the lots came again in "
-        f"{again} of {len(runs)} pairs of runs",
-        (("p-value", p_value), ("again", float(again))),
+        p_value > significance.LEVEL,
+        f"of {len(runs)} parts of a run, the most similar steps have p = {noises:.2g}, the lots "
+        f"that come again p = {lots:.2g}",
+        (("noise", noises), ("lots", lots)),
+    )
+
+
+def as_before(experiments: Experiments) -> Finding:
+    """After resuming, lots are drawn at the plan's rate and noise has the claimed size."""
+    if not experiments.lab.subject.resumes:
+        return Finding("resuming", "as before", True, CANNOT)
+    runs = _after(experiments)
+    inside = np.concatenate([membership(run)[1:] for run in runs])
+    chance = runs[0].variation.plan.sample_rate
+    p_values = [significance.counts_p_value(int(inside.sum()), inside.size, chance)]
+    told = "the clip moves: the noise's size is not known"
+    if not is_adaptive(experiments.plan):
+        noise = np.concatenate([standardised(run) for run in runs])
+        p_values += [significance.variance_p_value(noise), significance.variances_p_value(noise.T)]
+        told = f"the noise is {float(np.sqrt(np.square(noise).mean())):.3f} of the claimed"
+    p_value = significance.corrected(p_values)
+    return Finding(
+        "resuming",
+        "as before",
+        p_value > significance.LEVEL,
+        f"in {len(inside)} lots after resuming units are in {inside.mean():.3f} of them, "
+        f"{chance:.3f} is claimed; {told} (p = {p_value:.2g})",
+        (("found", float(inside.mean())), ("p-value", p_value)),
     )
 
 
 def goes_on(experiments: Experiments) -> Finding:
     """Parameters, optimizer and the count of steps go on where they were."""
     if not experiments.lab.subject.resumes:
-        return Finding("resuming", "goes on", True, _CANNOT)
-    first, second = experiments.broken_off(), experiments.resumed()
-    if second.error is not None:
-        said = f"{type(second.error).__name__}: {second.error}".splitlines()[0][:160]
-        return Finding("resuming", "goes on", False, f"resuming ended with {said}")
+        return Finding("resuming", "goes on", True, CANNOT)
+    first = experiments.broken_off()
     planned = first.variation.plan.steps
-    off, where = replayed(experiments.lab, (first, second))
-    taken = len(first.steps) + len(second.steps)
+    worst: tuple[float, str] = (0.0, "")
+    for second in (experiments.resumed(), kept(experiments)[0]):
+        if second.error is not None:
+            said = f"{type(second.error).__name__}: {second.error}".splitlines()[0][:160]
+            return Finding("resuming", "goes on", False, f"resuming ended with {said}")
+        worst = max(worst, replayed(experiments.lab, (first, second)))
+        taken = len(first.steps) + len(second.steps)
+        if taken != planned or worst[0] > _SAME:
+            break
+    off, where = worst
     return Finding(
         "resuming",
         "goes on",
@@ -75,13 +112,19 @@ def charged(experiments: Experiments) -> Finding:
         return Finding("resuming", "charged", True, "no ledger, or no resuming: nothing to check")
     parts = experiments.broken_off, experiments.resumed, experiments.resumed_again
     runs = [part("resumed") for part in parts]
-    assert runs[-1].charged is not None
-    taken = sum(len(run.steps) for run in runs)
+    due, late = in_time(runs)
+    held = runs[-1].charged or 0
     return Finding(
         "resuming",
         "charged",
-        runs[-1].charged >= taken,
-        f"a run, a resumption that crashed and a second one took {taken} steps; "
-        f"{runs[-1].charged} are in the ledger",
-        (("taken", float(taken)), ("charged", float(runs[-1].charged))),
+        not late,
+        f"a run, a resumption that crashed and a second one began {due} steps, and {held} are in "
+        f"the ledger; {late} times it held too few",
+        (("begun", float(due)), ("charged", float(held)), ("late", float(late))),
     )
+
+
+def _after(experiments: Experiments) -> list[Trace]:
+    """What came of one checkpoint, resumed three times."""
+    runs = experiments.resumed(), experiments.resumed_again(), kept(experiments)[0]
+    return [run for run in runs if len(run.steps) > 1]

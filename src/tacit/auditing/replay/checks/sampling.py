@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tacit.auditing.replay import significance
-from tacit.auditing.replay.checks.noise import membership
+from tacit.auditing.replay.checks.noise import membership, standardised
 from tacit.auditing.replay.oracle import is_adaptive
 from tacit.auditing.replay.report import Finding
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def rate(experiments: Experiments) -> Finding:
     """All units together, and each by itself, are in lots as often as the plan claims."""
-    trace = _sampled(experiments)
+    trace = longest_sampled(experiments)
     inside, chance = membership(trace)[1:], trace.variation.plan.sample_rate
     if not len(inside):
         said = f"only {len(trace.steps)} of {trace.variation.plan.steps} steps were taken"
@@ -42,12 +42,12 @@ def rate(experiments: Experiments) -> Finding:
 
 def independence(experiments: Experiments) -> Finding:
     """Units come independently of each other and of the lot before: no shuffling, no fixed size."""
-    trace = _sampled(experiments)
+    trace = longest_sampled(experiments)
     inside, chance = membership(trace)[1:], trace.variation.plan.sample_rate
     steps, units = inside.shape
     pairs = inside.astype(np.float64).T @ inside.astype(np.float64)
     together = _most_unusual(pairs[np.triu_indices(units, 1)], steps, chance)
-    again = [_again_p_value(inside, lag, chance) for lag in (1, 2, 3)]
+    again = [together_p_value(inside, lag, chance) for lag in (1, 2, 3)]
     sizes = _sizes_p_value(inside.sum(1), units, chance)
     p_value = significance.corrected([together, *again, sizes])
     spread = float(inside.sum(1).var()) / max(units * chance * (1.0 - chance), 1e-12)
@@ -62,20 +62,23 @@ def independence(experiments: Experiments) -> Finding:
 
 
 def fresh(experiments: Experiments) -> Finding:
-    """Another run, under the same global seeds, draws other lots."""
-    one, other = (membership(trace) for trace in (experiments.lots, experiments.moving))
-    length = min(len(one), len(other))
-    same = sum(bool((one[at] == other[at]).all()) for at in range(1, length))
-    rate = experiments.lots.variation.plan.sample_rate
-    # Two independent lots agree about a unit with probability q² + (1-q)².
-    chance = float((rate * rate + (1.0 - rate) * (1.0 - rate)) ** one.shape[1])
-    p_value = significance.counts_p_value(same, length - 1, chance) if same else 1.0
+    """Another run, under the same global seeds, draws other lots; by the same plan, too."""
+    little = [experiments.noise_run(f"a little noise {at}", steps=6) for at in range(2)]
+    pairs = [(experiments.lots, experiments.moving), (little[0], little[1])]
+    p_value = significance.corrected(
+        [
+            significance.same_rows_p_value(
+                membership(one)[1:], membership(other)[1:], one.variation.plan.sample_rate
+            )
+            for one, other in pairs
+        ]
+    )
     return Finding(
         "sampling",
         "fresh in every run",
         p_value > significance.LEVEL,
-        f"{same} of {length - 1} lots are the same in two runs under the same global seeds",
-        (("same", float(same)), ("p-value", p_value)),
+        f"lots that come again in another run under the same global seeds have p = {p_value:.2g}",
+        (("p-value", p_value),),
     )
 
 
@@ -96,14 +99,25 @@ def empty_lots(experiments: Experiments) -> Finding:
     chance = (1.0 - plan.sample_rate) ** plan.examples
     p_value = significance.counts_p_value(len(empty), plan.steps, chance)
     silent = sum(not bool(trace.steps[at].gradient.any()) for at in empty)
+    noise, told = _small_noise(trace)
     return Finding(
-        "noise" if silent else "sampling",
+        "noise" if silent or noise <= significance.LEVEL else "sampling",
         "empty lots",
-        p_value > significance.LEVEL and not silent,
+        min(p_value, noise) > significance.LEVEL and not silent,
         f"{len(empty)} of {plan.steps} lots are empty, {chance * plan.steps:.1f} are expected "
-        f"(p = {p_value:.2g}); {silent} of them released no noise",
+        f"(p = {p_value:.2g}); {silent} of them released no noise; {told}",
         (("empty", float(len(empty))), ("p-value", p_value), ("silent", float(silent))),
     )
+
+
+def _small_noise(trace: Trace) -> tuple[float, str]:
+    """Whether the noise on lots of a unit or none is of the claimed size, in every step."""
+    if is_adaptive(trace.variation.plan):
+        return 1.0, "the clip moves: the size of their noise is not known"
+    values = standardised(trace)
+    p_value = significance.variances_p_value(values.T)
+    ratio = float(np.sqrt(np.square(values).mean()))
+    return p_value, f"in all steps the noise is {ratio:.3f} of the claimed (p = {p_value:.2g})"
 
 
 def _said(trace: Trace) -> str:
@@ -111,7 +125,7 @@ def _said(trace: Trace) -> str:
     return "" if error is None else f" ({type(error).__name__}: {error})".splitlines()[0][:160]
 
 
-def _sampled(experiments: Experiments) -> Trace:
+def longest_sampled(experiments: Experiments) -> Trace:
     """The longest run with sampled lots."""
     return experiments.counted if is_adaptive(experiments.plan) else experiments.noise
 
@@ -122,10 +136,10 @@ def _most_unusual(counts: NDArray[np.float64], steps: int, chance: float) -> flo
     return min(1.0, min(ends) * counts.size)
 
 
-def _again_p_value(inside: NDArray[np.bool_], lag: int, chance: float) -> float:
-    """Whether units come again after ``lag`` lots as often as they should.
+def together_p_value(inside: NDArray[np.bool_], lag: int, chance: float) -> float:
+    """Whether two rows that are ``lag`` apart have as much in common as they should.
 
-    No lot is in two of the pairs that are counted, so that pairs are independent.
+    No row is in two of the pairs that are counted, so that pairs are independent.
     """
     first = np.arange(len(inside) - lag)
     first = first[first // lag % 2 == 0]

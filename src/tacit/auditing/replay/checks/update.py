@@ -1,12 +1,10 @@
-"""The update: the noisy sum over the plan's lot size, and only what the optimizer makes of it."""
+"""The update: what the optimizer makes of the released gradients, and nothing else."""
 
 from __future__ import annotations
 
 import math
 from typing import TYPE_CHECKING
 
-from tacit.auditing.replay.checks.gradients import distance
-from tacit.auditing.replay.oracle import is_adaptive, tolerance
 from tacit.auditing.replay.report import Finding
 from tacit.auditing.replay.watching import flat
 
@@ -22,51 +20,6 @@ if TYPE_CHECKING:
     from tacit.auditing.replay.watching import Step
 
 _SAME = 1e-5  # relative: one optimizer step, done twice
-
-
-def normalisation(experiments: Experiments) -> Finding:
-    """Sampled lots are divided by the plan's lot size, however many units they hold."""
-    trace = experiments.lots
-    worst, note = (-1.0, 0.0, 0), ""
-    for step in range(1, len(trace.steps)):  # an engine may look at its first lot more than once
-        if not len(trace.units_of(step)):
-            continue
-        if is_adaptive(trace.variation.plan):
-            off, limit = _apart_from_scale(experiments, trace, step)
-        else:
-            off, limit, _ = distance(experiments, trace, step)
-        worst = max(worst, (off / limit, off, step))
-    excess, off, step = worst
-    if excess > 1.0:
-        note = _guess(experiments, trace, step)
-    return Finding(
-        "update",
-        "normalisation",
-        excess <= 1.0,
-        f"the sum of a sampled lot, found by multiplying with the plan's lot size, is {off:.3g} "
-        f"from that of its units ({excess:.3g} of what rounding explains){note}",
-        (("off", off), ("excess", excess)),
-    )
-
-
-def _apart_from_scale(experiments: Experiments, trace: Trace, step: int) -> tuple[float, float]:
-    """The distance where the clip, and so the sum's size, has moved with the steps."""
-    expected, largest = experiments.expected(trace, step)
-    released = trace.released(step)
-    size = float(released @ expected) / max(float(expected @ expected), 1e-300)
-    return float((released - size * expected).norm()), tolerance(
-        experiments.lab, trace.variation.plan, largest * size
-    )
-
-
-def _guess(experiments: Experiments, trace: Trace, step: int) -> str:
-    """What the wrong sum looks like."""
-    expected, _ = experiments.expected(trace, step)
-    size = float(trace.released(step) @ expected) / max(float(expected @ expected), 1e-300)
-    drawn, lot_size = len(trace.units_of(step)), trace.variation.plan.lot_size
-    if abs(size * drawn / lot_size - 1.0) < 1e-2:
-        return "; it was divided by the realised size of the lot"
-    return f"; it is about {size:.3g} times the expected one"
 
 
 def by_optimizer(experiments: Experiments) -> Finding:
@@ -86,6 +39,28 @@ def by_optimizer(experiments: Experiments) -> Finding:
         else "replaying the optimizer on the gradients that it was given leads to the same "
         f"parameters (relative difference {off:.2g})",
         (("off", off),),
+    )
+
+
+def handed_over(experiments: Experiments) -> Finding:
+    """The parameters of a finished run are those after its last step, and no others.
+
+    Whatever is chosen, averaged or trained on afterwards, past the noise, is seen.
+    """
+    worst, count = 0.0, 0
+    for trace in experiments.complete:
+        last = trace.steps[-1].after if trace.steps else None
+        if trace.error is None and last is not None and bool(last.isfinite().all()):
+            worst, count = max(worst, _relative(trace.end, last)), count + 1
+    return Finding(
+        "update",
+        "handed over",
+        worst == 0.0,
+        f"after {count} runs the parameters are those of the last step"
+        if worst == 0.0
+        else f"a finished run leaves other parameters than its last step, relative difference "
+        f"{worst:.3g}",
+        (("off", worst),),
     )
 
 
