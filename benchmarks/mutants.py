@@ -36,8 +36,8 @@ AUTHOR = (
 FIRST = (
     f"{AUTHOR} The bugs were done on 2026-11-16 at 00:45 UTC and first run at 00:55. In between "
     "the self-test was not frozen: three lines came into checks/sampling.py at 00:53, and whether "
-    "they bear on the two sampling bugs was not examined. The self-test was then widened, and finds "
-    "all ten by now (mutants.md)."
+    "they bear on the two sampling bugs was not examined. The self-test was then widened, and "
+    "finds all ten by now (mutants.md)."
 )
 SECOND = f"{AUTHOR} Another author than the first round's; the self-test had been widened before."
 sys.path.insert(0, str(ROOT))  # for the worker: the catalogue is that of the tests

@@ -238,6 +238,18 @@ class Experiments:
 
     # ---- an adaptive clip
 
+    @cached_property
+    def parts_of_a_known_clip(self) -> tuple[Trace, Trace]:
+        """For an adaptive clip, which falls here in a known way: a run of noise, and its rest."""
+        path = self.lab.folder / "known-clip.ckpt"
+        plan = plans.known_clip(self.plan, self.few, steps=_PARTS[0])
+        first = Variation(
+            plan=plan, records=self.few, scale=0.0, still=False, save=path, stop_at=_PARTS[1]
+        )
+        saved = self.once("broken off at a known clip", first).taken()
+        second = replace(first, save=None, stop_at=None, resume=path)
+        return saved, self.once("resumed at a known clip", second)
+
     @property
     def counted(self) -> Trace:
         """For an adaptive clip: sampled lots of which everybody is clipped, with noisy counts."""

@@ -22,31 +22,38 @@ _MOST_VALUES = 200_000  # noise on a grid is up to 0.05 % wider, which more woul
 _MOST_COLUMNS = 384
 
 
-def standardised(trace: Trace) -> NDArray[np.float64]:
-    """A run's noise in units of what is claimed: a row for every step, a column for every entry."""
+def standardised(trace: Trace, before: int = 0) -> NDArray[np.float64]:
+    """A run's noise in units of what is claimed: a row for every step, a column for every entry.
+
+    ``before`` is the number of steps that it had taken when it was resumed.
+    """
     sigma = trace.taken().variation.plan.noise_multiplier
-    clips = claimed_clips(trace)
+    clips = claimed_clips(trace, before)
     rows = [trace.released(step).numpy() / (sigma * clip) for step, clip in enumerate(clips)]
     return np.stack(rows)
 
 
-def claimed_clips(trace: Trace) -> NDArray[np.float64]:
+def claimed_clips(trace: Trace, before: int = 0) -> NDArray[np.float64]:
     """The clip of every step of a run whose norms are all within it."""
     plan = trace.variation.plan
     fall = 0.0
     if isinstance(plan.clipping, AdaptiveQuantile):
         # All of the lot are within the clip, and b = 1.
         fall = plan.clipping.learning_rate * (1.0 - plan.clipping.quantile)
-    clips: NDArray[np.float64] = plan.clip * np.exp(-fall * np.arange(len(trace.steps)))
+    steps = before + np.arange(len(trace.steps))
+    clips: NDArray[np.float64] = plan.clip * np.exp(-fall * steps)
     return clips
+
+
+def _pooled(experiments: Experiments) -> NDArray[np.float64]:
+    """All noise of the long run and, for a small model, of many quick steps."""
+    runs = [run for run in (experiments.noise, experiments.idle) if run is not None]
+    return at_most(np.concatenate([standardised(run).ravel() for run in runs]))
 
 
 def scale(experiments: Experiments) -> Finding:
     """The noise has the claimed standard deviation, neither less nor more, in every step."""
-    values = standardised(experiments.noise)
-    idle = experiments.idle
-    more = np.empty(0) if idle is None else standardised(idle).ravel()
-    some = at_most(np.concatenate([values.ravel(), more]))
+    values, some = standardised(experiments.noise), _pooled(experiments)
     found = float(np.sqrt(np.square(some).mean()))
     steps = [significance.variance_p_value(at_most(row)) for row in values]
     p_value = significance.corrected(
@@ -113,7 +120,7 @@ def others(experiments: Experiments) -> Finding:
 
 def shape(experiments: Experiments) -> Finding:
     """The noise is Gaussian: in the middle and in the tails."""
-    values = at_most(standardised(experiments.noise).ravel())
+    values = _pooled(experiments)
     # The scale has a check of its own.
     p_value = significance.shape_p_value(values / max(np.sqrt(np.square(values).mean()), 1e-300))
     return Finding(

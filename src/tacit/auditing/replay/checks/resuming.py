@@ -63,11 +63,13 @@ def as_before(experiments: Experiments) -> Finding:
     inside = np.concatenate([membership(run)[1:] for run in runs])
     chance = runs[0].variation.plan.sample_rate
     p_values = [significance.counts_p_value(int(inside.sum()), inside.size, chance)]
-    told = "the clip moves: the noise's size is not known"
-    if not is_adaptive(experiments.plan):
+    if is_adaptive(experiments.plan):
+        first, second = experiments.parts_of_a_known_clip
+        noise = standardised(second, len(first.steps))
+    else:
         noise = np.concatenate([standardised(run) for run in runs])
-        p_values += [significance.variance_p_value(noise), significance.variances_p_value(noise.T)]
-        told = f"the noise is {float(np.sqrt(np.square(noise).mean())):.3f} of the claimed"
+    p_values += [significance.variance_p_value(noise), significance.variances_p_value(noise.T)]
+    told = f"the noise is {float(np.sqrt(np.square(noise).mean())):.3f} of the claimed"
     p_value = significance.corrected(p_values)
     return Finding(
         "resuming",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+from scipy import stats
 
 from tacit.auditing.replay import significance
 from tacit.auditing.replay.checks.noise import membership, standardised
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
     from tacit.auditing.replay.experiments import Experiments
     from tacit.auditing.replay.trace import Trace
+
+_TAILS = (0.2, 0.1, 0.05)
 
 
 def rate(experiments: Experiments) -> Finding:
@@ -48,8 +51,15 @@ def independence(experiments: Experiments) -> Finding:
     pairs = inside.astype(np.float64).T @ inside.astype(np.float64)
     together = _most_unusual(pairs[np.triu_indices(units, 1)], steps, chance)
     again = [together_p_value(inside, lag, chance) for lag in (1, 2, 3)]
-    sizes = _sizes_p_value(inside.sum(1), units, chance)
-    p_value = significance.corrected([together, *again, sizes])
+    sizes = inside.sum(1)
+    p_value = significance.corrected(
+        [
+            together,
+            *again,
+            _sizes_p_value(sizes, units, chance),
+            _unusual_sizes_p_value(sizes, units, chance),
+        ]
+    )
     spread = float(inside.sum(1).var()) / max(units * chance * (1.0 - chance), 1e-12)
     return Finding(
         "sampling",
@@ -162,3 +172,16 @@ def _sizes_p_value(sizes: NDArray[np.int64], units: int, chance: float) -> float
     width = (2.0 + kurtosis) / 2.0
     degrees = len(sizes) / width
     return significance.chi_square_p_value(total / width, degrees)
+
+
+def _unusual_sizes_p_value(sizes: NDArray[np.int64], units: int, chance: float) -> float:
+    """Whether large and small lots come as often as binomial ones: neither cut nor drawn again."""
+    law = stats.binom(units, chance)
+    found = []
+    for share in _TAILS:
+        most, least = int(law.isf(share)), int(law.ppf(share))
+        found += [
+            significance.counts_p_value(int((sizes > most).sum()), len(sizes), law.sf(most)),
+            significance.counts_p_value(int((sizes < least).sum()), len(sizes), law.cdf(least - 1)),
+        ]
+    return significance.corrected(found)
