@@ -73,6 +73,8 @@ def parse_arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--also", nargs="+", action="append", default=[], metavar="KEY=VALUE",
                         help="settings to try beside the grid; may be given again")  # fmt: skip
     parser.add_argument("--validation", action="store_true", help="use training images alone")
+    parser.add_argument("--unverified", action="store_true",
+                        help="take files other than the published ones: SVHN rebuilt")  # fmt: skip
     parser.add_argument("--share-teachers", action="store_true",
                         help="train a seed's teachers once, not in every run")  # fmt: skip
     parser.add_argument("--share-features", action="store_true",
@@ -122,6 +124,7 @@ def runs(arguments: argparse.Namespace) -> Iterator[Run]:
                             "validation": arguments.validation,
                             "device": arguments.device,
                             "data": arguments.data and str(arguments.data),
+                            "unverified": arguments.unverified,
                             "share_teachers": arguments.share_teachers,
                             "share_features": arguments.share_features,
                         }
@@ -129,7 +132,7 @@ def runs(arguments: argparse.Namespace) -> Iterator[Run]:
 
 def one(job: Run) -> Run:
     """One run: the row that it makes by itself."""
-    parts, truth = loaded(job["dataset"], job["data"], job["validation"])
+    parts, truth = loaded(job["dataset"], job["data"], job["validation"], job["unverified"])
     started = time.perf_counter()
     done = run(
         job["method"], dataset=job["dataset"], epsilon=job["asked"], delta=job["delta"],
@@ -141,8 +144,10 @@ def one(job: Run) -> Run:
 
 
 @lru_cache(maxsize=2)
-def loaded(name: str, folder: str | None, validation: bool) -> tuple[Parts, Any]:
-    whole = load(name, folder)
+def loaded(
+    name: str, folder: str | None, validation: bool, unverified: bool = False
+) -> tuple[Parts, Any]:
+    whole = load(name, folder, unverified=unverified)
     parts = tuning_parts(whole) if validation else parts_of(whole)
     return parts, truth_of(whole, parts)
 
@@ -175,6 +180,7 @@ def row_of(job: Run, done: Transferred, truth: Any, seconds: float) -> Run:
         "notes": list(done.notes),
         "anchors": anchors_of(job["method"], job["dataset"]),
         "device": device(job["device"]),
+        "unverified": job["unverified"],
         "share_teachers": job["share_teachers"],
         "share_features": job["share_features"],
         "runs": {

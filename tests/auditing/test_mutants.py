@@ -11,6 +11,8 @@ from tacit.auditing.replay import TACIT, replay
 from .mutants import settings
 from .mutants.catalogue import BY_NAME, MUTANTS
 from .mutants.parallel_engine import DataParallel
+from .mutants.unseen import UNSEEN
+from .mutants.unseen_second import SECOND_UNSEEN
 
 if TYPE_CHECKING:
     from tacit.auditing.replay import Report
@@ -47,7 +49,9 @@ def test_the_first_fault_found_is_the_bug(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+@pytest.mark.parametrize(
+    "mutant", [*MUTANTS, *UNSEEN, *SECOND_UNSEEN], ids=lambda mutant: mutant.name
+)
 def test_the_report_names_the_component(mutant: Mutant) -> None:
     report = _report(mutant, stop_at_first=False)
     assert not report.passed
