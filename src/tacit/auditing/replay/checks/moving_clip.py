@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from typing import TYPE_CHECKING
 
@@ -54,14 +53,15 @@ def _count_noise(experiments: Experiments, trace: Trace) -> NDArray[np.float64]:
     plan = trace.variation.plan
     style = plan.clipping
     assert isinstance(style, AdaptiveQuantile)
-    clips = [_clip(experiments, trace, step) for step in range(1, len(trace.steps))]
+    clips = {step: _clip(experiments, trace, step) for step in trace.settled}
     found = []
-    for at, (now, then) in enumerate(itertools.pairwise(clips)):
+    for step, now in clips.items():
+        then = clips.get(step + 1)
         if now is None or then is None:
             continue
         share = style.quantile - math.log(then / now) / style.learning_rate
         count = (share - 0.5) * plan.lot_size
-        exact = -0.5 * len(trace.units_of(at + 1))  # nobody is within the clip
+        exact = -0.5 * len(trace.units_of(step))  # nobody is within the clip
         found.append((count - exact) / style.count_noise)
     return np.array(found)
 
