@@ -419,7 +419,7 @@ print(f"{number}:{last}")
 def checked(file: Path) -> subprocess.CompletedProcess[str]:
     """Checks an export in a Python of its own that has no tacit: -I and -S hide every package."""
     command = [sys.executable, "-I", "-S", "-c", CHECK, str(file)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60)  # noqa: PLW1510
+    return subprocess.run(command, capture_output=True, text=True, timeout=600)  # noqa: PLW1510
 
 
 def test_an_export_can_be_checked_without_tacit(capsys, path, tmp_path):
@@ -573,7 +573,7 @@ def test_real_processes_tell_the_status_and_leave_no_traceback(path):
             [sys.executable, "-c", run, "ledger", *shlex.split(command)],
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=600,
             env=os.environ | environment,
         )
         assert "Traceback" not in done.stderr

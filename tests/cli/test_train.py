@@ -49,7 +49,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     command = [sys.executable, "-c", "import sys; from tacit.cli import main; sys.exit(main())"]
     done = subprocess.run(
         [*command, "train", "digits", "--epsilon", "3", "--out", str(out)],
-        capture_output=True, text=True, timeout=120, check=False,
+        capture_output=True, text=True, timeout=600, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return out, done.stdout
@@ -330,9 +330,12 @@ def test_the_default_folder_is_a_new_one(
 class Child:
     """A real process of the slow recipe, its standard error read line by line."""
 
-    def __init__(self, folder: Path, *arguments: str, limit: int | None = None) -> None:
-        self.log = folder / "releases"
+    def __init__(
+        self, folder: Path, *arguments: str, hold: int | None = None, limit: int | None = None
+    ) -> None:
+        self.log, self._gate = folder / "releases", folder / "gate"
         self.told: list[str] = []
+        held = {} if hold is None else {"HOLD": str(hold), "GATE": str(self._gate)}
 
         def small_files() -> None:
             assert limit is not None
@@ -341,7 +344,7 @@ class Child:
         self.process = subprocess.Popen(
             [sys.executable, str(CHILD), "train", *arguments],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-            env=os.environ | {"RELEASES": str(self.log), "OMP_NUM_THREADS": "1"},
+            env=os.environ | {"RELEASES": str(self.log), "OMP_NUM_THREADS": "1"} | held,
             preexec_fn=None if limit is None else small_files,  # noqa: PLW1509 - no threads yet
         )  # fmt: skip
 
@@ -359,7 +362,9 @@ class Child:
         pytest.fail(f"{word!r} never came: {self.told}")
 
     def end(self) -> int:
-        out, rest = self.process.communicate(timeout=120)
+        """How it ends; a process that was held is let go."""
+        self._gate.touch()
+        out, rest = self.process.communicate(timeout=600)
         self.told += [line for line in rest.splitlines() if line.strip()]
         self.out = out
         return self.process.returncode
@@ -426,7 +431,7 @@ def mean_in(told: list[str]) -> str:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_saves_and_resuming_goes_on(tmp_path: Path, here: Here, number: int) -> None:
     out = tmp_path / "run"
-    child = Child(tmp_path, "digits", "--out", str(out), "--each", "0.1")
+    child = Child(tmp_path, "digits", "--out", str(out), hold=5)
     child.wait_for("epoch 2")
     child.process.send_signal(number)
     assert child.end() == 130, child.told
@@ -434,7 +439,7 @@ def test_a_signal_saves_and_resuming_goes_on(tmp_path: Path, here: Here, number:
     assert "stopped after step" in child.told[-1]
     assert child.out == ""
     before = int(child.told[-1].split("step ")[1].split(" of")[0])
-    assert 4 <= before < STEPS
+    assert 4 <= before <= 6
     told = here.go_on(out)
     # No step was taken twice: the first epoch to end is the one that was under way.
     assert here.epochs[0] == before // 2 + 1
@@ -448,16 +453,12 @@ def test_ctrl_c_at_any_moment_loses_and_repeats_nothing(
     tmp_path: Path, here: Here, stage: str
 ) -> None:
     out = tmp_path / "deep" / "run"
-    child = Child(tmp_path, "digits", "--out", str(out), "--before", "0.3")
+    child = Child(tmp_path, "digits", "--out", str(out), "--before", "0.3", hold=STEPS - 2)
     child.wait_for(stage)
     time.sleep(random.uniform(0.0, 0.2))
     child.process.send_signal(signal.SIGINT)
-    status = child.end()
+    assert child.end() == 130, child.told
     assert not any("Traceback" in line for line in child.told), child.told
-    if status == 0:  # too late: it had ended
-        judge(out)
-        return
-    assert status == 130, child.told
     if not out.exists():
         assert child.releases == 0
         assert "nothing is kept" in child.told[-1]
@@ -471,28 +472,24 @@ def test_ctrl_c_at_any_moment_loses_and_repeats_nothing(
 
 def test_a_second_ctrl_c_stops_at_once(tmp_path: Path) -> None:
     out = tmp_path / "run"
-    child = Child(tmp_path, "digits", "--out", str(out), "--each", "60")
-    child.wait_for("fitting")
-    time.sleep(1.0)
-    started = time.monotonic()
+    child = Child(tmp_path, "digits", "--out", str(out), hold=0)
+    child.wait_for("holding")
     child.process.send_signal(signal.SIGINT)
     child.wait_for("tacit: stopping after this step")
     child.process.send_signal(signal.SIGINT)
+    child.process.wait(timeout=600)  # nobody lets it go: the step would never end
     assert child.end() == 130, child.told
-    assert time.monotonic() - started < 40
     assert "go on with" in child.told[-1]
 
 
 def test_a_killed_run_goes_on_from_its_checkpoint(tmp_path: Path, here: Here) -> None:
     out = tmp_path / "run"
-    child = Child(tmp_path, "digits", "--out", str(out), "--each", "0.1")
+    child = Child(tmp_path, "digits", "--out", str(out), hold=9)
     child.wait_for("epoch 4")
     assert "in use" in here.refuse("--resume", "--out", str(out))
     assert "holds a run already" in here.refuse("digits", "--out", str(out))
     child.process.kill()
     child.end()
-    if (out / "report.html").exists():
-        pytest.skip("the run had ended: this machine is too busy")
     told = here.go_on(out)
     assert mean_in(told) == mean_in(child.told)
     assert child.releases == 1
@@ -519,7 +516,7 @@ def ledger_of(folder: Path) -> tuple[str, Callable[[], tuple[float, int]]]:
 def test_a_run_is_charged_once_over_its_interruptions(tmp_path: Path, here: Here) -> None:
     url, state = ledger_of(tmp_path)
     out = tmp_path / "run"
-    child = Child(tmp_path, "digits", "--out", str(out), "--each", "0.1", "--ledger", url)
+    child = Child(tmp_path, "digits", "--out", str(out), "--ledger", url, hold=7)
     child.wait_for("epoch 3")
     assert any("made the budget 'digits'" in line for line in child.told)
     child.process.send_signal(signal.SIGINT)
@@ -536,13 +533,16 @@ def test_a_run_is_charged_once_over_its_interruptions(tmp_path: Path, here: Here
     assert state() == (spent, granted)
 
 
-@pytest.mark.parametrize("stage", ["fitting", "epoch 3"])  # without a checkpoint, and with one
-def test_a_killed_run_is_charged_for_what_it_lost(tmp_path: Path, here: Here, stage: str) -> None:
+# Without a checkpoint, where only the first step is charged; and with one of four steps at least,
+# where as many are charged as the pace of the steps before asks for.
+@pytest.mark.parametrize(("hold", "least"), [(0, STEPS - 1), (6, 4)])
+def test_a_killed_run_is_charged_for_what_it_lost(
+    tmp_path: Path, here: Here, hold: int, least: int
+) -> None:
     url, state = ledger_of(tmp_path)
     out = tmp_path / "run"
-    child = Child(tmp_path, "digits", "--out", str(out), "--each", "0.1", "--ledger", url)
-    child.wait_for(stage)
-    time.sleep(0.1)
+    child = Child(tmp_path, "digits", "--out", str(out), "--ledger", url, hold=hold)
+    child.wait_for("holding")
     child.process.kill()
     child.end()
     here.go_on(out)
@@ -551,7 +551,7 @@ def test_a_killed_run_is_charged_for_what_it_lost(tmp_path: Path, here: Here, st
     assert granted == STEPS + 1
     statement = Statement.from_json((out / "statement.json").read_text())
     assert statement.steps_taken is not None
-    assert STEPS - 8 <= statement.steps_taken <= STEPS
+    assert least <= statement.steps_taken < STEPS
 
 
 def test_a_budget_that_is_too_small_is_refused(
@@ -612,9 +612,9 @@ def test_a_search_releases_its_winner(tmp_path: Path, capsys: pytest.CaptureFixt
 def test_a_search_that_was_stopped_goes_on(tmp_path: Path, here: Here) -> None:
     file, out = tmp_path / "search.toml", tmp_path / "run"
     file.write_text("runs = 3\n[candidates]\nlr = [130.0, 120.0]\n")
-    child = Child(tmp_path, "digits", "--out", str(out), "--search", str(file), "--each", "0.1",
-                  "--before", "0")  # fmt: skip
-    child.wait_for("fitting")
+    child = Child(tmp_path, "digits", "--out", str(out), "--search", str(file), "--before", "0",
+                  hold=0)  # fmt: skip
+    child.wait_for("holding")
     child.process.send_signal(signal.SIGINT)
     assert child.end() == 130, child.told
     assert "go on with" in child.told[-1]

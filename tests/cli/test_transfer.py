@@ -48,7 +48,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
         [*command, "transfer", "pate", "--out", str(out), "--aggregator", "confident",
          "--teachers", "25", "--queries", "150", "--answers", "80", "--threshold", "12",
          "--set", "screening_sigma=10", "--sigma", "5", "--told", "true", "--order", "4"],
-        capture_output=True, text=True, timeout=240, check=False,
+        capture_output=True, text=True, timeout=600, check=False,
         env=os.environ | {"OMP_NUM_THREADS": "1"},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -342,7 +342,7 @@ class Child:
         pytest.fail(f"{word!r} never came: {self.told}")
 
     def end(self) -> int:
-        self.out, rest = self.process.communicate(timeout=120)
+        self.out, rest = self.process.communicate(timeout=600)
         self.told += [line for line in rest.splitlines() if line.strip()]
         return self.process.returncode
 

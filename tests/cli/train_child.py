@@ -1,7 +1,9 @@
 """``tacit train`` in a process of its own, with a slow recipe in the place of ``digits``.
 
 It works through all stages: preprocessing, a charged release, steps. What it does is told on
-standard error, and each release that is really drawn leaves a line in a log.
+standard error, and each release that is really drawn leaves a line in a log. With ``HOLD`` it takes
+so many steps, and waits in the next one until the file ``GATE`` is there: whatever is to happen to
+it before it ends happens then, however busy the machine is.
 """
 
 from __future__ import annotations
@@ -45,8 +47,16 @@ def tell(what: str) -> None:
     sys.stderr.flush()
 
 
+def hold(steps: int) -> None:
+    """Waits if so many steps are as many as may be taken."""
+    if "HOLD" in os.environ and steps >= int(os.environ["HOLD"]):
+        tell("holding")
+        while not Path(os.environ["GATE"]).exists():
+            time.sleep(0.01)
+
+
 def train(job: Job) -> Trained:
-    chosen = job.settings
+    chosen, taken = job.settings, 0
     tell("preprocessing")
     time.sleep(chosen.before)
     plan = job.plan(
@@ -64,7 +74,13 @@ def train(job: Job) -> Trained:
     mean = job.release("mean", mechanism, what="a mean")
     tell(f"mean {float(mean[0])!r}")
 
+    def rate(steps: int) -> float:
+        nonlocal taken
+        taken = steps
+        return 1.0 / (1.0 + steps)
+
     def slow(model: nn.Module, batch: Any) -> torch.Tensor:
+        hold(taken)
         time.sleep(chosen.each)
         return losses.cross_entropy(model(batch[0]), batch[1])
 
@@ -73,7 +89,7 @@ def train(job: Job) -> Trained:
     tell("fitting")
     return job.fit(
         model, digits.rows(job.data.train, job.device), plan, optimizer=optimizer, loss=slow,
-        scheduler=torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1.0 / (1.0 + step)),
+        scheduler=torch.optim.lr_scheduler.LambdaLR(optimizer, rate),
         average=AveragedModel(model), average_from=10,
         held_out=digits.rows(job.data.test, job.device),
     )  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import itertools
 import os
 import pwd
 import shutil
@@ -29,9 +30,7 @@ class Server:
         self._programs = programs
         self._count = 0
         self._used: list[str] = []
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
+        self.port = _free_port()
 
     def prepare(self) -> None:
         self._run("initdb", "-D", self.folder / "data", "-U", "tacit", "-A", "trust", "--no-sync")
@@ -101,6 +100,17 @@ def running() -> Iterator[Server]:
                 server.stop()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _free_port() -> int:
+    """One that nobody is given meanwhile: not of those that the system hands out, and each process
+    begins to look at its own.
+    """
+    for port in itertools.count(20_000 + os.getpid() % 10_000):
+        with socket.socket() as free, contextlib.suppress(OSError):
+            free.bind(("127.0.0.1", port))
+            return port
+    raise AssertionError
 
 
 def _programs() -> Path:

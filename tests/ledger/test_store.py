@@ -204,7 +204,7 @@ def test_locked_file_is_waited_for_and_then_reported(sqlite, tmp_path):
         start = time.monotonic()
         with pytest.raises(LedgerError, match=r"is locked; nothing was granted\. Try again"):
             made.lease(1)
-        assert 0.2 < time.monotonic() - start < 5.0
+        assert 0.2 < time.monotonic() - start < 20.0  # without the timeout it would be 30
         holder.stdin.close()
         holder.wait()
     assert made.lease(1) == 1

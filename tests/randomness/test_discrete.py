@@ -253,10 +253,12 @@ def test_draws_do_not_depend_on_each_other_and_none_is_repeated(sampler: Sampler
 def test_it_is_fast(sampler: Sampler) -> None:
     stream, times = SecureStream("speed"), []
     for _ in range(5):
-        start = time.perf_counter()
+        start = time.thread_time()
         sampler(10.0, 100_000, stream)
-        times.append(time.perf_counter() - start)
-    assert min(times) < 30e-3  # 2 to 6 ms on the machine this was written on; OpenDP takes 1 s
+        times.append(time.thread_time() - start)
+    # Of the processor, so that others may use it too: 2 to 6 ms on the machine this was written on;
+    # OpenDP takes 1 s.
+    assert min(times) < 30e-3
 
 
 @pytest.mark.parametrize("scale", [0.0, -1.0, math.inf, math.nan, 2.0**56, "wide"])

@@ -90,12 +90,12 @@ def test_it_is_fast() -> None:
     def best(count: int) -> float:
         times = []
         for _ in range(20):
-            start = time.perf_counter()
+            start = time.thread_time()
             included(count, 0.01, SystemStream())
-            times.append(time.perf_counter() - start)
+            times.append(time.thread_time() - start)
         return min(times)
 
-    # 0.25 ms and 6 ms on the machine this was written on; the bounds leave room for a busy one.
+    # Of the processor: 0.25 ms and 6 ms on the machine this was written on.
     assert best(60_000) < 2e-3
     assert best(1_000_000) < 40e-3
 

@@ -238,10 +238,11 @@ def test_the_library_is_imported_only_when_used() -> None:
 def test_it_is_fast() -> None:
     stream, times = SecureStream("speed"), []
     for _ in range(20):
-        start = time.perf_counter()
+        start = time.thread_time()
         stream.bytes(8 << 20)
-        times.append(time.perf_counter() - start)
-    assert (8 << 20) / min(times) > 500e6  # 2.6e9 on the machine this was written on
+        times.append(time.thread_time() - start)
+    # A second of the processor's, whoever else uses it: 2.6e9 on the machine this was written on.
+    assert (8 << 20) / min(times) > 500e6
 
 
 def test_refusals() -> None:

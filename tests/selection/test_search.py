@@ -198,7 +198,7 @@ def test_a_search_that_crashed_goes_on(tmp_path: Path) -> None:
 
     def run(at: int) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, str(script), str(tmp_path), str(at)]
-        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
 
     first = run(0)
     assert first.returncode == 9, first.stderr
@@ -257,7 +257,7 @@ def test_runs_in_other_processes(tmp_path: Path) -> None:
     script = tmp_path / "search.py"
     script.write_text(PARALLEL)
     command = [sys.executable, str(script), str(tmp_path / "journal")]
-    ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
     assert ran.returncode == 0, ran.stderr
     model, parent, noise = json.loads(ran.stdout)
     assert model["process"] != parent

@@ -102,9 +102,9 @@ def test_a_threshold_nobody_can_reach_tells_next_to_nothing():
 
 
 def test_quick():
-    start = time.perf_counter()
+    start = time.process_time()
     screening_rdp(1000, 700.0, 100.0, np.linspace(1.1, 500.0, 300))
-    assert time.perf_counter() - start < 5.0
+    assert time.process_time() - start < 5.0
 
 
 @pytest.mark.parametrize(

@@ -39,11 +39,11 @@ def dying(folder: str, fatal: int, members: NDArray[np.bool_], seed: int) -> NDA
 
 
 def slow(folder: str, members: NDArray[np.bool_], seed: int) -> NDArray[np.float64]:
-    """The first two are quick; the rest take a minute."""
+    """The first two are quick; the rest take longer than anybody waits."""
     done = len(list(Path(folder).glob("*-*")))
     (Path(folder) / f"begun-{os.getpid()}-{seed}").touch()
     if done >= 4:
-        time.sleep(60.0)
+        time.sleep(600.0)
     return noted(folder, members, seed)
 
 

@@ -130,7 +130,7 @@ def test_a_run_that_is_stopped_leaves_finished_models(tmp_path: Path, number: in
         _wait_for(lambda: len(list(folder.glob("model-*.npy"))) >= 2)
         _wait_for(lambda: len(list(notes.glob("begun-*"))) >= 4)
         process.send_signal(number)  # to this process alone: the others must end with it
-        _, said = process.communicate(timeout=60)
+        _, said = process.communicate(timeout=300)
     finally:
         process.kill()
     assert process.returncode != 0

@@ -44,10 +44,10 @@ def test_two_processes_cannot_have_it(tmp_path: Path) -> None:
     folder.begin()
     code = f"from tacit.recipes.running.folder import Folder; Folder({str(tmp_path)!r}).begin()"
     other = [sys.executable, "-c", code]
-    done = subprocess.run(other, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(other, capture_output=True, text=True, timeout=600, check=False)
     assert "is in use by another process" in done.stderr
     folder.close()
-    assert subprocess.run(other, timeout=60, check=False).returncode == 0
+    assert subprocess.run(other, timeout=600, check=False).returncode == 0
 
 
 def test_leaving_removes_what_was_made_and_nothing_else(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ def test_defaults_cost_what_is_said_of_them(method: str, dataset: str) -> None:
         ("pate", {}), ("pate", {"told": "true"}), ("pate", {"aggregator": "gaussian"}),
         ("pate", {"aggregator": "laplace"}), ("knn", {}), ("knn", {"screened": "false"}),
         ("knn", {"samples": "two"}), ("rknn", {}), ("rknn", {"noise": "gaussian"}),
-        ("rknn", {"k": "3"}),
+        ("rknn", {"k": "3"}), ("rknn", {"rounds": "2"}),
     ],
 )  # fmt: skip
 def test_the_noise_is_found_for_an_epsilon_and_no_more_of_it(
