@@ -16,7 +16,8 @@ from tacit.recipes.transferring import METHODS, pate
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 JOB = {
     "dataset": "digits", "asked": None, "delta": 1e-5, "validation": False, "device": "cpu",
-    "data": None, "share_teachers": False, "share_features": False, "seed": 0,
+    "data": None, "unverified": False, "share_teachers": False, "share_features": False,
+    "seed": 0,
 }  # fmt: skip
 QUICK = {"student": "plain", "student_epochs": "2"}
 SMALL = {
@@ -101,6 +102,9 @@ def test_the_table_has_both_epsilons_and_the_shortcuts(benchmark: Any) -> None:
     assert "| 1.97 (told) | 98.5 | 98.60 (1) | met, but 1 seeds only |" in report
     assert "a shortcut" in report
     assert "The extra set (531,131 images) is not at hand" in report
+    assert "crops rebuilt" not in report
+    again = benchmark.merged([[made_up(dataset="svhn", unverified=True)]])
+    assert "crops rebuilt" in benchmark.markdown(again)
 
 
 @pytest.mark.usefixtures("benchmark")

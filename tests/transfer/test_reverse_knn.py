@@ -74,6 +74,21 @@ def test_scales_and_events(adjacency: Any, moved: int, k: int) -> None:
     assert gauss.deviation == pytest.approx(found.sigma * math.sqrt(moved * k))
 
 
+@pytest.mark.parametrize("adjacency", ["add-remove", "replace-one"])
+def test_what_is_declared_is_what_is_released_to_the_last_digit(adjacency: Any) -> None:
+    """1/(1/x) need not be x, and a ledger compares events exactly."""
+    given = (np.eye(5), [0] * 5, np.eye(5))
+    for seed in range(20):
+        noise = 0.1 + np.random.default_rng(seed).random()
+        for way in (
+            ReverseKnn(3, classes=2, epsilon=noise),
+            ReverseKnn(3, classes=2, epsilon=noise, delta=1e-5),
+            ReverseKnn(3, classes=2, noise_multiplier=noise),
+        ):
+            told = way.label(*given, adjacency=adjacency)
+            assert way.declared(adjacency=adjacency) == told.released.event
+
+
 def test_a_multiplier_is_in_units_of_one_record() -> None:
     """The same noise for each adjacency, σ·√k; a replaced record is √2 as far and costs more."""
     given = (np.eye(5), [0] * 5, np.eye(5))

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import torch
     from numpy.typing import ArrayLike, NDArray
 
-    from tacit.accounting.events import Adjacency
+    from tacit.accounting.events import Adjacency, Event
     from tacit.ledger import Budget
     from tacit.mechanisms import Released
     from tacit.randomness import Stream
@@ -153,6 +153,23 @@ class ReverseKnn:
         """
         given = check_adjacency(adjacency or (budget.adjacency if budget else "add-remove"))
         counts = votes_for(features, labels, points, k=self.k, classes=self.classes, device=device)
+        return self._tally(counts, given, budget, stream, unit, label)
+
+    def declared(self, *, adjacency: Adjacency = "add-remove") -> Event:
+        """What is declared before a run: the event of the table that ``label`` releases."""
+        nobody = np.zeros((1, self.classes), dtype=np.int64)
+        return self._tally(nobody, check_adjacency(adjacency)).released.event
+
+    def _tally(
+        self,
+        counts: NDArray[np.int64],
+        given: Adjacency,
+        budget: Budget | None = None,
+        stream: Stream | None = None,
+        unit: str | None = None,
+        label: str = "",
+    ) -> Tally:
+        """The table with noise, released."""
         name = label or "tacit.transfer, reverse-kNN"
         moved = self.k * distance(2.0, given)  # counts that a neighbour moves, each by 1
         if self.epsilon is not None and self.delta is None:

@@ -93,7 +93,7 @@ class _VariedRun(_Run):
         self.drawn += 1
         coins = self.sampling.random(plan.examples)
         match self.fault:
-            case "lots grow":
+            case "lots grow" if own < 1.0:
                 return np.flatnonzero(coins < own * (0.6 + 0.8 * self.taken / plan.steps))
             case "two by two":
                 return np.flatnonzero(np.repeat(coins, 2)[: plan.examples] < own)
@@ -123,7 +123,7 @@ class _VariedRun(_Run):
         self.losses.update(zip(lot.tolist(), seen, strict=True))
         match self.fault:
             case "prints the loss":
-                sys.stdout.write(f"step {self.taken}: loss={np.mean(seen):.6f}\n")
+                sys.stdout.write(f"step {self.taken}: loss={np.mean(seen or [0.0]):.6f}\n")
             case "logs the loss":
                 logging.getLogger("varied").debug("loss %.6f", np.mean(seen or [0.0]))
             case "tells the lot" if len(lot) < plan.examples:

@@ -19,7 +19,7 @@ def images() -> np.ndarray:
     return parts_of(load("digits")).public
 
 
-@pytest.mark.parametrize("kind", ["pixels", "hog", "whitened-hog"])
+@pytest.mark.parametrize("kind", ["pixels", "hog", "whitened-hog", "centred-hog", "coloured-hog"])
 def test_rows_have_norm_one_and_are_each_images_own(
     kind: features.Kind, images: np.ndarray
 ) -> None:
@@ -41,6 +41,38 @@ def test_whitened_hog_is_of_even_strength_on_public_images(images: np.ndarray) -
         return float(strengths[10] / strengths[0])
 
     assert evenness(rows) > 5 * evenness(plain)
+
+
+def random_photographs(count: int) -> np.ndarray:
+    return np.random.default_rng(0).integers(0, 256, (count, 3, 32, 32), dtype=np.uint8)
+
+
+def test_what_stands_beside_the_middle_counts_less_in_centred_hog() -> None:
+    images = random_photographs(60)
+    sides, middle = images.copy(), images.copy()
+    sides[:, :, :, :8], sides[:, :, :, 24:] = images[::-1, :, :, :8], images[::-1, :, :, 24:]
+    middle[:, :, :, 8:24] = images[::-1, :, :, 8:24]  # as many pixels
+
+    def alike(kind: features.Kind, changed: np.ndarray) -> float:
+        make = features.maker(kind, images, CPU, keep=50)
+        return float((make(images) * make(changed)).sum(axis=1).mean())
+
+    assert alike("centred-hog", sides) > 0.8
+    assert alike("centred-hog", middle) < 0.4
+    assert alike("centred-hog", sides) > alike("whitened-hog", sides) + 0.2
+
+
+def test_colours_count_in_coloured_hog_alone() -> None:
+    shapes = np.repeat(random_photographs(60)[:, :1] // 2, 3, axis=1)  # the same in all channels
+    red, blue = shapes.copy(), shapes.copy()
+    red[:, 0] += 100
+    blue[:, 2] += 100
+    plain, coloured = (
+        features.maker(kind, shapes, CPU, keep=20) for kind in ("whitened-hog", "coloured-hog")
+    )
+    assert np.allclose(plain(red), plain(blue), atol=1e-5)
+    assert coloured(red).shape == (60, 20 + 48)
+    assert (coloured(red) * coloured(blue)).sum(axis=1).max() < 0.95
 
 
 def test_scattering_keeps_so_many_features(

@@ -189,6 +189,58 @@ def test_the_event_of_reverse_votes_is_what_is_charged() -> None:
         assert claimed <= 1.0 * (1.0 + 1e-9)
 
 
+@pytest.mark.parametrize("noise", ["laplace", "gaussian"])
+def test_a_second_round_has_a_table_of_its_own_in_the_features_of_the_first_student(
+    noise: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[tuple[int, Any]] = []
+    voted = rknn.ReverseKnn.label
+
+    def noting(self: Any, private: Any, labels: Any, points: Any, **given: Any) -> Any:
+        tally = voted(self, private, labels, points, **given)
+        seen.append((points.shape[1], tally.released.event))
+        return tally
+
+    monkeypatch.setattr(rknn.ReverseKnn, "label", noting)
+    done = carry_out("rknn", settings={"rounds": 2, "noise": noise}, epsilon=3.0)
+    (first, one), (second, other) = seen
+    assert first == 36  # HOG of 8×8
+    assert second != first
+    assert from_plain(done.statement.event) == Composed(one, other)
+    assert 3.0 * (1.0 - 1e-3) < done.statement.epsilon <= 3.0 * (1.0 + 1e-9)
+
+
+def test_the_tables_of_all_rounds_are_charged_and_found_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Cut off while the last student learns: both tables are there, and none is made anew."""
+    settings, out = {"rounds": 2}, tmp_path / "run"
+    taught, count = learning.train_student, 0
+
+    def failing(*given: Any, **more: Any) -> Any:
+        nonlocal count
+        count += 1
+        if count == 2:
+            raise KeyboardInterrupt
+        return taught(*given, **more)
+
+    with Ledger(f"sqlite:///{tmp_path}/budget.db") as ledger:
+        budget = ledger.open("digits", 4.0, 1e-5, composition="declared")
+        with monkeypatch.context() as patch:
+            patch.setattr(learning, "train_student", failing)
+            with pytest.raises(Interrupted):
+                carry_out("rknn", settings=settings, epsilon=3.0, folder=out, budget=budget)
+        spent = budget.spent().epsilon
+        assert spent == pytest.approx(3.0, rel=1e-3)
+        monkeypatch.setattr(rknn.ReverseKnn, "label", None)
+        done = carry_out(
+            "rknn", settings=settings, epsilon=3.0, folder=out, budget=budget, resume=True
+        )
+        assert budget.spent().epsilon == spent
+    assert done.labelled == 500
+    assert (out / "released-votes-2.safetensors").exists()
+
+
 # ---- votes made elsewhere
 
 
@@ -379,6 +431,7 @@ def test_a_figure_that_was_charged_and_lost_is_left_out(
         ("rknn", {"centres": 0, "pooled": 501}, "pooled must be at most the 500 public images"),
         ("rknn", {"centres": 0, "labelled": "middles"}, "labelled must be all with 0 centres"),
         ("rknn", {"student_epochs": 0}, "student_epochs must be"),
+        ("rknn", {"rounds": 0}, "rounds must be"),
     ],
 )
 def test_settings_that_cannot_be_are_refused_before_anything_begins(

@@ -31,6 +31,21 @@ def test_the_graph_helps_only_if_it_predicts_labels(right: bool) -> None:
     assert isinstance(consistency.train(squares(right=right)), Together) == right
 
 
+@pytest.mark.parametrize(("right", "beside"), [(True, 32), (False, 128)])
+def test_a_network_that_has_labels_to_find_is_shown_many_of_those_it_was_given(
+    right: bool, beside: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: list[int] = []
+
+    def noting(_task: Task, chances: torch.Tensor, size: int) -> torch.Tensor:
+        drawn.append(size)
+        return torch.multinomial(chances, size, replacement=True)
+
+    monkeypatch.setattr(Task, "draw", noting)
+    consistency.train(squares(right=right))
+    assert drawn == [beside, beside]
+
+
 def test_it_is_believed_where_it_is_sure() -> None:
     task = squares(right=True)
     flat = nn.Sequential(nn.Flatten(), nn.Linear(64, 2))

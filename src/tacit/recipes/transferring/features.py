@@ -22,13 +22,17 @@ if TYPE_CHECKING:
     from tacit.models.synthetic import Kind as Synthetic
     from tacit.transfer.students import Student
 
-Kind: TypeAlias = Literal["pixels", "hog", "whitened-hog", "scattering"]
+Kind: TypeAlias = Literal[
+    "pixels", "hog", "whitened-hog", "centred-hog", "coloured-hog", "scattering"
+]
 Images: TypeAlias = "NDArray[np.uint8]"
 Rows: TypeAlias = "NDArray[np.float32]"
 Maker: TypeAlias = "Callable[[Images], Rows]"
 
 SYNTHETIC = 20_000  # images whose statistics whiten the scattering features
-HOG_RIDGE = 3e-3
+HOG_RIDGE, CENTRED_RIDGE = 3e-3, 1e-2
+CENTRED = 1.5  # how far from the middle column a cell still counts, in cells
+COLOURED = 0.3  # how much colours count beside shapes
 BLOCK = 4096  # images at a time: unwhitened, all of them would take too much memory
 
 
@@ -36,8 +40,11 @@ def maker(kind: Kind, like: Images, device: torch.device, *, keep: int) -> Maker
     """What makes rows of images such as ``like``, which are public.
 
     ``"pixels"`` are measured from the image's own mean; ``"whitened-hog"`` is HOG whitened by the
-    public images; ``"scattering"`` is whitened by statistics of synthetic images, as the scattering
-    recipes' features are. The last two have ``keep`` features. All rows have norm 1.
+    public images; ``"centred-hog"`` is the same of images whose middle counts most, from left to
+    right: for digits with others beside them. ``"coloured-hog"`` has the mean colours of 4×4 parts
+    beside it. ``"scattering"`` is whitened by statistics of synthetic images, as the scattering
+    recipes' features are. All that are whitened have ``keep`` features, beside the colours. All
+    rows have norm 1.
     """
     channels, size = like.shape[1:3]
     match kind:
@@ -47,6 +54,11 @@ def maker(kind: Kind, like: Images, device: torch.device, *, keep: int) -> Maker
             return lambda images: _unit(hog(images, device=device))
         case "whitened-hog":
             return _whitened_hog(like, keep, device)
+        case "centred-hog":
+            return _centred_hog(like, keep, device)
+        case "coloured-hog":
+            shapes = _whitened_hog(like, keep, device)
+            return lambda images: _unit(np.hstack([shapes(images), COLOURED * _colours(images)]))
         case "scattering":
             return _scattering(channels, size, keep, device)
 
@@ -95,11 +107,40 @@ def _unit(rows: Rows) -> Rows:
 
 def _whitened_hog(public: Images, keep: int, device: torch.device) -> Maker:
     """Of SVHN's training images 100 neighbours so tell 80.8 %, and 79.2 % by plain HOG."""
-    found = torch.from_numpy(hog(public, device=device))
-    whitening = models.Whitening.of(
-        found, power=1.0, ridge=HOG_RIDGE, keep=min(keep, found.shape[1])
-    )
-    return lambda images: whitening(torch.from_numpy(hog(images, device=device))).numpy()
+    return _whitened(lambda images: hog(images, device=device), public, keep, HOG_RIDGE)
+
+
+def _centred_hog(public: Images, keep: int, device: torch.device) -> Maker:
+    """Of SVHN's training images reverse-kNN so tells 82 % at ε = 0.5, and 78 % by whitened HOG."""
+
+    def rows(images: Images) -> Rows:
+        found = hog(images, device=device)
+        side = images.shape[3] // 4 - 1  # blocks from left to right, each of 36 numbers
+        places = np.arange(side) - (side - 1) / 2
+        weights = np.exp(-np.square(places / CENTRED) / 2).astype(np.float32)
+        weighted: Rows = found.reshape(len(found), -1, side, 36) * weights[:, np.newaxis]
+        return weighted.reshape(len(found), -1)
+
+    return _whitened(rows, public, keep, CENTRED_RIDGE)
+
+
+def _colours(images: Images) -> Rows:
+    """The mean colours of 4×4 parts, from the image's own mean.
+
+    Of CIFAR-10's training images reverse-kNN so tells 51.8 % at ε = 0.5, and 47.8 % without them.
+    """
+    count, channels, height, width = images.shape
+    down, right = height // 4, width // 4
+    parts = images[:, :, : 4 * down, : 4 * right].reshape(count, channels, 4, down, 4, right)
+    rows = parts.mean(axis=(3, 5), dtype=np.float32).reshape(count, -1)
+    return _unit(rows - rows.mean(axis=1, keepdims=True))
+
+
+def _whitened(rows: Maker, public: Images, keep: int, ridge: float) -> Maker:
+    """``rows`` of equal strength in all directions in which those of public images differ."""
+    found = torch.from_numpy(rows(public))
+    whitening = models.Whitening.of(found, power=1.0, ridge=ridge, keep=min(keep, found.shape[1]))
+    return lambda images: whitening(torch.from_numpy(rows(images))).numpy()
 
 
 @lru_cache(maxsize=1)  # the whitening takes longer than the features of a few images

@@ -77,12 +77,12 @@ DEFAULTS: Final = {
     "mnist": Settings(k=96, rate=0.2, queries=100, answers=100, student="committee", upright=True),
     "fashion": Settings(k=96, rate=0.2, queries=200, answers=200, mirrored=True),
     "svhn": Settings(
-        features="whitened-hog", keep=200, k=160, rate=0.2, queries=300, answers=300, rounds=2,
-        student="consistency",
+        features="centred-hog", keep=400, k=800, rate=0.2, queries=3_000, answers=3_000, rounds=2,
+        student="plain",
     ),
     "cifar10": Settings(
-        features="whitened-hog", keep=200, k=160, rate=0.2, queries=300, answers=300, rounds=2,
-        student="consistency", mirrored=True,
+        features="coloured-hog", keep=200, k=160, rate=0.2, queries=3_000, answers=3_000, rounds=2,
+        student="plain", mirrored=True,
     ),
     "digits": Settings(
         features="pixels", k=30, rate=0.3, asked="first", queries=150, answers=80, screened=True,
@@ -198,7 +198,5 @@ METHOD = Method(
     epsilon=EPSILONS.__getitem__,
     transfer=transfer,
     anchors=knn_anchors,
-    tuning=lambda dataset: words.tuning(
-        "features, k, rate, queries and student", dataset, rows=True
-    ),
+    tuning=lambda dataset: words.tuning("features, k, rate, queries and student", dataset),
 )

@@ -65,10 +65,12 @@ DEFAULTS: Final = {
     "mnist": Settings(queries=640, answers=286, student="committee", upright=True),
     "fashion": Settings(queries=640, answers=286, mirrored=True),
     "svhn": Settings(
-        queries=8_500, answers=3_098, screening_sigma=200.0, told=False, student="consistency"
+        features="centred-hog", keep=400, queries=8_500, answers=3_098, screening_sigma=200.0,
+        told=False, student="plain",
     ),
     "cifar10": Settings(
-        queries=2_000, answers=1_000, told=False, student="consistency", mirrored=True
+        features="coloured-hog", keep=400, queries=2_000, answers=1_000, told=False,
+        student="plain", mirrored=True,
     ),
     "digits": Settings(
         teachers=50, features="pixels", epochs=20, lr=10.0, aggregator="gaussian", queries=40,

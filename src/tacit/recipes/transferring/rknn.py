@@ -3,29 +3,37 @@
 The public images are clustered in a feature space. Each private record votes with its label for the
 clusters nearest to it, and the table of votes is released once, with noise (reverse-kNN, arXiv
 2207.13253). An image gets the label that leads in the clusters around it, with the confidence that
-the lead deserves, and a student learns from them.
+the lead deserves, and a student learns from them. With several rounds each has a table of its own,
+and all but the first have the features of the student so far, which is public.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, final
 
 import numpy as np
 
 from tacit._validation import whole
-from tacit.accounting import DiscreteLaplace, Gaussian
+from tacit.accounting import Composed
 from tacit.errors import InvalidArgument
 from tacit.recipes.transferring import features, words
-from tacit.recipes.transferring.learning import StudentSettings, check_student, concluded, fits
+from tacit.recipes.transferring.learning import (
+    StudentSettings,
+    check_student,
+    concluded,
+    fits,
+    taught,
+)
 from tacit.recipes.transferring.method import Method
 from tacit.transfer.clusters import cluster_centres, medoids
 from tacit.transfer.neighbours import Neighbours
 from tacit.transfer.reverse_knn import ReverseKnn
 
 if TYPE_CHECKING:
-    from tacit.accounting.events import Event
+    from numpy.typing import NDArray
+
+    from tacit.accounting.events import Adjacency, Event
     from tacit.ledger import Budget
     from tacit.mechanisms import Released
     from tacit.recipes import Job
@@ -42,8 +50,8 @@ class Settings(StudentSettings):
     themselves. ``scale`` is that of Laplace noise on every count, ``sigma`` that of Gaussian noise
     in units of √k; ``noise`` says which is used. An image gets the label that leads in the sum over
     the ``pooled`` clusters, or images, that are nearest to it. ``labelled`` says which images get
-    one: all, or those in the middle of a cluster. ``keep`` is how many features there are;
-    ``clusters_seed`` is for the clusters, which are public.
+    one: all, or those in the middle of a cluster. ``keep`` is how many features there are, in the
+    first of ``rounds``; ``clusters_seed`` is for the clusters, which are public.
     """
 
     features: features.Kind = "scattering"
@@ -56,17 +64,18 @@ class Settings(StudentSettings):
     scale: float = 2.0
     sigma: float = 7.0
     clusters_seed: int = 0
+    rounds: int = 1
 
 
 DEFAULTS: Final = {
     "mnist": Settings(centres=300, student="committee", upright=True),
     "fashion": Settings(centres=300, mirrored=True),
     "svhn": Settings(
-        features="whitened-hog", keep=200, centres=0, pooled=50, student="consistency"
+        features="centred-hog", keep=400, centres=0, pooled=50, student="plain", rounds=2
     ),
     "cifar10": Settings(
-        features="whitened-hog", keep=200, centres=0, pooled=100, student="consistency",
-        mirrored=True,
+        features="coloured-hog", keep=200, centres=0, pooled=50, student="plain", mirrored=True,
+        rounds=2,
     ),
     "digits": Settings(features="hog", centres=60),
 }  # fmt: skip
@@ -88,6 +97,7 @@ def check(chosen: Settings) -> None:
     if chosen.labelled == "middles" and not chosen.centres:
         raise InvalidArgument("labelled must be all with 0 centres: every image is its own middle")
     whole("clusters_seed", chosen.clusters_seed, at_least=0)
+    whole("rounds", chosen.rounds)
     check_student(chosen)
 
 
@@ -104,20 +114,38 @@ def voting(chosen: Settings, classes: int) -> ReverseKnn:
     return ReverseKnn(chosen.k, classes=classes, noise_multiplier=chosen.sigma)
 
 
+def events(chosen: Settings, adjacency: Adjacency = "add-remove") -> tuple[Event, ...]:
+    """The table that each round releases: one record adds 1 to k counts."""
+    return (voting(chosen, classes=2).declared(adjacency=adjacency),) * chosen.rounds
+
+
 def event(chosen: Settings) -> Event:
-    """The one table that is released: one record adds 1 to k counts."""
-    if chosen.noise == "laplace":
-        return DiscreteLaplace(chosen.scale, sensitivity=chosen.k)
-    return Gaussian(chosen.sigma, replace_distance=math.sqrt(2.0))
+    """All that a run releases."""
+    return Composed(*events(chosen))
 
 
 def transfer(job: Job, parts: Parts) -> Transferred:
-    """Clusters of public images, the noisy table of votes for them, and the student."""
+    """Round after round: features, the noisy table of votes for public clusters, the student."""
+    chosen: Settings = job.settings
+    job.declare(*events(chosen, job.budget.adjacency if job.budget else "add-remove"))
+    make = features.maker(chosen.features, parts.public, job.device, keep=chosen.keep)
+    labels, weights = _told(job, make, parts, "votes")
+    for number in range(2, chosen.rounds + 1):
+        make = features.of_student(taught(job, parts, labels, weights), job.device)
+        labels, weights = _told(job, make, parts, f"votes-{number}")
+    return concluded(
+        job, parts, labels, weights=weights, sampling=SAMPLING, assumptions=(ONE,),
+        unreleased=words.VOTES,
+    )  # fmt: skip
+
+
+def _told(
+    job: Job, make: features.Maker, parts: Parts, name: str
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """The labels that one round's table gives the public images, and how far each is trusted."""
     chosen: Settings = job.settings
     device = str(job.device)
-    make = features.maker(chosen.features, parts.public, job.device, keep=chosen.keep)
-    public = make(parts.public)
-    points = public
+    public = points = make(parts.public)
     if chosen.centres:
         points = cluster_centres(public, chosen.centres, chosen.clusters_seed, device=device)
     near = Neighbours(points, device=device).nearest(public, chosen.pooled)
@@ -127,19 +155,16 @@ def transfer(job: Job, parts: Parts) -> Transferred:
         tally = voting(chosen, len(job.data.classes)).label(
             private, job.data.train.labels, points, budget=budget, label=job.label, device=device
         )
-        whole: Released[Any] = tally.released
+        table: Released[Any] = tally.released
         found = tally.pooled(near)
-        return replace(whole, value={"labels": found.labels, "confidence": found.confidence})
+        return replace(table, value={"labels": found.labels, "confidence": found.confidence})
 
-    told = job.release("votes", vote, what="a noisy table of votes for public clusters")
+    told = job.release(name, vote, what="a noisy table of votes for public clusters")
     labels = told["labels"].copy()
     if chosen.labelled == "middles":
         others = np.setdiff1d(np.arange(len(public)), medoids(public, points, device=device))
         labels[others] = -1
-    return concluded(
-        job, parts, labels, weights=2.0 * told["confidence"] - 1.0, sampling=SAMPLING,
-        assumptions=(ONE,), unreleased=words.VOTES,
-    )  # fmt: skip
+    return labels, 2.0 * told["confidence"] - 1.0
 
 
 METHOD = Method(
@@ -153,5 +178,5 @@ METHOD = Method(
     epsilon=EPSILONS.__getitem__,
     transfer=transfer,
     anchors=lambda _: (),
-    tuning=lambda dataset: words.tuning("features, clusters and student", dataset, rows=True),
+    tuning=lambda dataset: words.tuning("features, clusters and student", dataset),
 )

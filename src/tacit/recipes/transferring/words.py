@@ -32,11 +32,8 @@ NOISE: Final = (
 )
 
 
-def tuning(compared: str, dataset: str, *, rows: bool = False) -> str:
-    """How the default settings for a data set were found; ``compared`` were those of mnist.
-
-    ``rows``: whether features and neighbours were compared on photographs as well.
-    """
+def tuning(compared: str, dataset: str) -> str:
+    """How the default settings for a data set were found; ``compared`` were those of mnist."""
     match dataset:
         case "mnist":
             return (
@@ -49,10 +46,11 @@ def tuning(compared: str, dataset: str, *, rows: bool = False) -> str:
                 f"{compared} were tried out on digits, its evaluated images included: this is a "
                 "demonstration, not a measurement; the choice is not charged"
             )
-        case "svhn" | "cifar10" if rows:
+        case "svhn" | "cifar10":
             return (
-                "features and neighbours were compared on training images by how many labels were "
-                "right; the student is not tuned; this choice is not charged"
+                "features, neighbours and teachers were compared on training images by how many "
+                "labels were right, and students of SVHN in a few small trials on them; this "
+                "choice is not charged"
             )
         case _:
             return (

@@ -18,7 +18,7 @@ from tacit.transfer.students.augmentation import strong, weak
 from tacit.transfer.students.descent import Descent
 from tacit.transfer.students.graph import begin
 from tacit.transfer.students.student import Together
-from tacit.transfer.students.task import cross_entropy
+from tacit.transfer.students.task import BATCH, cross_entropy
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 SURE = 0.95  # a probability above which the student believes itself
 BELIEVABLE = 0.9  # the share of labels that the graph must predict from the others
-LABELLED = 32  # labelled points beside each batch
+LABELLED = 32  # labelled points beside each batch, if the graph labels it; else as many as it has
 
 
 def train(task: Task) -> nn.Module:
@@ -36,8 +36,9 @@ def train(task: Task) -> nn.Module:
     believable = float(graph.agrees[task.labelled].float().mean()) >= BELIEVABLE
     model = task.model()
     descent = Descent(model)
+    beside = LABELLED if believable else BATCH
     for done, rows in task.batches():
-        both = torch.cat([rows, task.draw(task.weights, LABELLED)])
+        both = torch.cat([rows, task.draw(task.weights, beside)])
         if believable:
             belief, labels = graph.said[both].exp().max(1)
         else:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from typing import TYPE_CHECKING, final
 
 import torch
-from torch.optim.swa_utils import AveragedModel
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from torch import Tensor, nn
 
 WARM_UP = 0.1  # of the training, in which the rate rises
@@ -31,17 +29,20 @@ class Descent:
     def __init__(
         self, model: nn.Module, *, lr: float = 4e-3, momentum: float = 0.9, memory: float = 0.98
     ) -> None:
-        self._model, self._lr = model, lr
+        self._lr, self._memory, self._steps = lr, memory, 0
         self._optimizer = torch.optim.AdamW(
             model.parameters(), lr=lr, betas=(momentum, 0.999), weight_decay=WEIGHT_DECAY
         )
-        self._average = AveragedModel(model, avg_fn=_fading(memory), use_buffers=True)
-        self._average.eval()
+        self._average = copy.deepcopy(model).eval()
+        both = zip(self._average.state_dict().values(), model.state_dict().values(), strict=True)
+        pairs = list(both)
+        self._weights = [pair for pair in pairs if pair[0].is_floating_point()]
+        self._counts = [pair for pair in pairs if not pair[0].is_floating_point()]
 
     @property
     def average(self) -> nn.Module:
         """The model with the averaged weights, in evaluation mode."""
-        return self._average.module
+        return self._average
 
     def step(self, loss: Tensor, done: float) -> None:
         """Takes a step against the gradient of ``loss``; ``done`` is how much is done, of 1."""
@@ -51,14 +52,17 @@ class Descent:
         self._optimizer.zero_grad(set_to_none=True)
         loss.backward()
         self._optimizer.step()
-        self._average.update_parameters(self._model)
+        self._remember()
 
+    @torch.no_grad()
+    def _remember(self) -> None:
+        """An average that forgets, and forgets its first steps the faster.
 
-def _fading(memory: float) -> Callable[[Tensor, Tensor, Tensor | int], Tensor]:
-    """An average that forgets, and forgets its first steps the faster."""
-
-    def averaged(average: Tensor, current: Tensor, count: Tensor | int) -> Tensor:
-        kept = min(memory, (1 + int(count)) / (10 + int(count)))
-        return average.lerp(current, 1 - kept) if average.is_floating_point() else current
-
-    return averaged
+        Of all weights at once, and without asking the device for anything: who asks waits for it.
+        """
+        kept = min(self._memory, (1 + self._steps) / (10 + self._steps)) if self._steps else 0.0
+        averages, current = ([pair[which] for pair in self._weights] for which in (0, 1))
+        torch._foreach_lerp_(averages, current, 1 - kept)
+        for average, count in self._counts:
+            average.copy_(count)
+        self._steps += 1
