@@ -19,12 +19,13 @@ from tacit.accounting.serialization import from_plain
 from tacit.cli import main
 from tacit.data import load
 from tacit.ledger import Ledger
-from tacit.recipes.transferring import pate
+from tacit.recipes.transferring import pate, splits
 from tacit.recipes.transferring.splits import parts_of
 from tacit.statement import Statement
 from tacit.transfer import ConfidentGNMax
 from tacit.transfer.students import train_student
 
+from ..data.writing import idx
 from . import transfer_child
 
 if TYPE_CHECKING:
@@ -270,6 +271,27 @@ def refuse(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
     assert main(["transfer", *arguments]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     return line
+
+
+def test_files_of_ones_own_are_taken_when_that_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(splits.PUBLIC, "mnist", 120)
+    draw, folder, out = np.random.default_rng(0), tmp_path / "mnist", tmp_path / "run"
+    folder.mkdir()
+    for part, count in (("train", 300), ("t10k", 200)):
+        images = draw.integers(0, 256, (count, 28, 28), dtype=np.uint8)
+        labels = (np.arange(count) % 10).astype(np.uint8)
+        (folder / f"{part}-images-idx3-ubyte").write_bytes(idx(images))
+        (folder / f"{part}-labels-idx1-ubyte").write_bytes(idx(labels))
+    asked = ["rknn", "--dataset", "mnist", "--data", str(tmp_path), "--out", str(out),
+             "--features", "pixels", "--keep", "16", "--centres", "20", *QUICK]  # fmt: skip
+    assert "has only 235,216 of 47,040,016 bytes" in refuse(asked, capsys)
+    assert not out.exists()
+    assert main(["transfer", *asked, "--unverified"]) == 0
+    told = json.loads((out / "run.json").read_text())["data"]["files"]
+    assert all(checksum.startswith("unverified sha256:") for checksum in told.values())
+    assert main(["transfer", "--resume", "--out", str(out)]) == 0
 
 
 def test_votes_that_do_not_fit_are_refused(

@@ -53,6 +53,7 @@ Examples:
 @click.option("--device", metavar="NAME", help="auto, cpu, cuda or cuda:N. [default: auto]")
 @click.option("--seed", metavar="N", help="For first weights; never for samples or noise.")
 @click.option("--data", metavar="DIR", help="Where the data lie, if not in $TACIT_DATA.")
+@click.option("--unverified", is_flag=True, help="Take files that are not as published.")
 @click.option("--settings", "show", is_flag=True, help="Show the method's settings, and end.")
 @click.option("--list", "listed", is_flag=True, help="Show all methods, and end.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, and nothing else.")
@@ -108,7 +109,9 @@ def _parts(request: Request) -> Parts:
     from tacit.recipes.transferring.splits import parts_of
 
     with download_progress() as progress:
-        whole = load(request.dataset, request.data, progress=progress)
+        whole = load(
+            request.dataset, request.data, unverified=request.unverified, progress=progress
+        )
     return prepared(parts_of(whole), request.settings)
 
 

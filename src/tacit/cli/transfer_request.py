@@ -26,7 +26,7 @@ DEVICE: Final = "auto"
 OWN: Final = ("queries", "answers", "teachers", "sigma", "student", "votes", "holds")
 OPTIONS: Final = (
     "dataset", "epsilon", "delta", "set", "out", "resume", "ledger", "budget", "device", "seed",
-    "data", "settings", "list", "json", "help",
+    "data", "unverified", "settings", "list", "json", "help",
 )  # fmt: skip
 
 
@@ -53,6 +53,7 @@ class Typed:
     device: str | None = None
     seed: str | None = None
     data: str | None = None
+    unverified: bool = False
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,7 @@ class Request:
     resume: bool
     device: str
     data: Path | None
+    unverified: bool
     ledger: str | None
     budget: str | None
     finished: Record | None = None
@@ -102,6 +104,7 @@ def read(typed: Typed) -> Request:
         resume=False,
         device=typed.device or DEVICE,
         data=data_folder(typed.data),
+        unverified=typed.unverified,
         ledger=typed.ledger,
         budget=typed.budget,
     )
@@ -150,6 +153,8 @@ def _resumed(typed: Typed) -> Request:
         resume=True,
         device=typed.device or known.device,
         data=data_folder(typed.data) or (None if known.folder is None else Path(known.folder)),
+        # The very files that it began with are checked against its record.
+        unverified=any(told.startswith("unverified") for told in known.data["files"].values()),
         ledger=typed.ledger or (None if known.budget is None else known.budget["ledger"]),
         budget=None if known.budget is None else known.budget["name"],
         finished=known if known.finished else None,

@@ -53,7 +53,7 @@ def read_checked(
         raise DataError(
             f"{path} is not the published file: its {found.replace(':', ' is ')}, not "
             f"{file.digest.partition(':')[2]}; {_again(name)}, or, if it is your own, load it "
-            "with unverified=True"
+            "with unverified=True (tacit transfer: --unverified)"
         )
     return contents, f"unverified {digest(contents.data, None)}"
 

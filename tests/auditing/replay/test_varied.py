@@ -22,7 +22,7 @@ SLOW = {
     "linked steps": ("noise", "the step before"),
     "away from the last": ("noise", "along the step before"),
     "never against the sum": ("noise", "apart from the sum"),
-    "lots grow": ("sampling", "sampling: steady"),
+    "lots grow": ("sampling", "sampling"),
     "two by two": ("sampling", "sampling: independence"),
     "never two in a row": ("sampling", "sampling"),
     "the hard ones": ("sampling", "without the data"),
