@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator
     from types import ModuleType
 
+_CALLS = 60
 _Shared = TypeVar("_Shared")
 _Piece = TypeVar("_Piece")
 _Result = TypeVar("_Result")
@@ -51,8 +52,20 @@ def on_cluster(
                 ended = ray.wait(list(running), num_returns=1)[0][0]
                 yield running.pop(ended), ray.get(ended)
         finally:
-            for one in running:  # left if the work was cut off
-                ray.cancel(one, force=True)
+            _end(ray, list(running))  # left if the work was cut off
+
+
+def _end(ray: ModuleType, running: list[Any]) -> None:
+    """Ends work that is going on, and sees that it did.
+
+    A piece that is just being handed to a worker does not hear the first call.
+    """
+    for _ in range(_CALLS):
+        if not running:
+            return
+        for one in running:
+            ray.cancel(one, force=True)
+        running = ray.wait(running, num_returns=len(running), timeout=1.0)[1]
 
 
 @contextmanager
