@@ -34,6 +34,12 @@ def one_ledger(experiments: Experiments) -> list[Trace]:
     ]
 
 
+def broken_off_on_a_ledger(experiments: Experiments) -> list[Trace]:
+    """A run that is left in the middle, a resumption that crashes and a second one."""
+    parts = experiments.broken_off, experiments.resumed, experiments.resumed_again
+    return [part("resumed") for part in parts]
+
+
 def another(plan: Plan, experiments: Experiments) -> Plan:
     """Another plan for the same data: larger lots, less noise, fewer steps."""
     size = _OTHER_RATE * experiments.many.count

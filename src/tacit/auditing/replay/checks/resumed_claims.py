@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tacit.auditing.replay.checks.resuming import CANNOT
 from tacit.auditing.replay.checks.several_runs import begun, least_of
-from tacit.auditing.replay.ledger_runs import kept, strayed
+from tacit.auditing.replay.ledger_runs import broken_off_on_a_ledger, kept, strayed
 from tacit.auditing.replay.report import Finding
 from tacit.auditing.replay.trace import one_line
 
@@ -36,8 +36,7 @@ def in_ledger(experiments: Experiments) -> Finding:
     subject = experiments.lab.subject
     if not (subject.resumes and subject.keeps_ledger):
         return Finding("resuming", "in the ledger", True, "no ledger, or no resuming")
-    parts = experiments.broken_off, experiments.resumed, experiments.resumed_again
-    runs = [part("resumed") for part in parts]
+    runs = broken_off_on_a_ledger(experiments)
     told, short = [], False
     for count, run in enumerate(runs, 1):
         least, held = least_of(runs[:count]), run.charged_epsilon or 0.0

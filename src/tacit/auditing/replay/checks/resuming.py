@@ -10,7 +10,7 @@ from tacit.auditing.replay import significance
 from tacit.auditing.replay.checks.noise import columns_of, membership, standardised
 from tacit.auditing.replay.checks.several_runs import in_time
 from tacit.auditing.replay.checks.update import replayed
-from tacit.auditing.replay.ledger_runs import kept
+from tacit.auditing.replay.ledger_runs import broken_off_on_a_ledger, kept
 from tacit.auditing.replay.oracle import is_adaptive
 from tacit.auditing.replay.report import Finding
 
@@ -112,8 +112,7 @@ def charged(experiments: Experiments) -> Finding:
     subject = experiments.lab.subject
     if not (subject.resumes and subject.keeps_ledger):
         return Finding("resuming", "charged", True, "no ledger, or no resuming: nothing to check")
-    parts = experiments.broken_off, experiments.resumed, experiments.resumed_again
-    runs = [part("resumed") for part in parts]
+    runs = broken_off_on_a_ledger(experiments)
     due, late = in_time(runs)
     held = runs[-1].charged or 0
     return Finding(
