@@ -32,6 +32,10 @@ REBUILT = (
     "same counts, order and labels, pixels within 4 grey levels where they could be compared."
 )
 
+SHARED_GPU = (
+    "Rows of a GPU were run three to five at a time on it, so that a run by itself takes less."
+)
+
 
 def markdown(rows: Sequence[Row]) -> str:
     """Everything, as Markdown."""
@@ -50,6 +54,8 @@ def accuracies(rows: Sequence[Row]) -> list[str]:
     svhn = [row for row in rows if row["dataset"] == "svhn"]
     rebuilt = f" {REBUILT}" if any(row.get("unverified") for row in svhn) else ""
     notes = [ASSUMED, *([SVHN + rebuilt] if svhn else [])]
+    if any(row["device"] != "cpu" for row in rows):
+        notes.append(SHARED_GPU)
     return [
         "Accuracy of the student in %, mean ± standard error over all seeds that were run (how "
         "many). ε is the upper end of the certified bracket of everything that was released, "
@@ -152,10 +158,12 @@ def tuning(rows: Sequence[Row]) -> list[str]:
 
 
 def label(row: Row) -> str:
-    """The method, with PATE's aggregator."""
+    """The method, with PATE's aggregator, and how many rounds the neighbours had."""
     names = {"knn": "Private-kNN", "rknn": "reverse-kNN"}
     way = WAYS.get(row["settings"].get("aggregator"))
-    return names.get(row["method"], f"PATE, {way}" if way else row["method"])
+    rounds = row["settings"].get("rounds", 1)
+    name = names.get(row["method"], f"PATE, {way}" if way else row["method"])
+    return f"{name}, {rounds} rounds" if rounds > 1 else name
 
 
 def dependent(row: Row) -> str:

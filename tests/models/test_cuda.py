@@ -28,6 +28,9 @@ def test_whitening_is_that_of_the_cpu() -> None:
     features = batched(MultiScale(8), images)
     here = Whitening.of(features, power=1.0, ridge=1e-3)
     there = Whitening.of(features.cuda(), power=1.0, ridge=1e-3)
-    assert torch.allclose(there.strengths.cpu(), here.strengths, atol=1e-9)
+    # The covariance is summed in single precision, in another order there: seen on an H200 were
+    # differences of 5e-9 of the largest strength.
+    largest = float(here.strengths.max())
+    assert (there.strengths.cpu() - here.strengths).abs().max() < 1e-7 * largest
     a, b = here(features), there(features)
     assert (a @ a.T - (b @ b.T).cpu()).abs().max() < 1e-4

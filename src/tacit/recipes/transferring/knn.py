@@ -78,11 +78,11 @@ DEFAULTS: Final = {
     "fashion": Settings(k=96, rate=0.2, queries=200, answers=200, mirrored=True),
     "svhn": Settings(
         features="centred-hog", keep=400, k=800, rate=0.2, queries=3_000, answers=3_000, rounds=2,
-        student="plain",
+        student="consistency",
     ),
     "cifar10": Settings(
         features="coloured-hog", keep=200, k=160, rate=0.2, queries=3_000, answers=3_000, rounds=2,
-        student="plain", mirrored=True,
+        student="consistency", mirrored=True,
     ),
     "digits": Settings(
         features="pixels", k=30, rate=0.3, asked="first", queries=150, answers=80, screened=True,

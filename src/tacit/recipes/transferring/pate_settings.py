@@ -66,11 +66,11 @@ DEFAULTS: Final = {
     "fashion": Settings(queries=640, answers=286, mirrored=True),
     "svhn": Settings(
         features="centred-hog", keep=400, queries=8_500, answers=3_098, screening_sigma=200.0,
-        told=False, student="plain",
+        told=False, student="consistency",
     ),
     "cifar10": Settings(
         features="coloured-hog", keep=400, queries=2_000, answers=1_000, told=False,
-        student="plain", mirrored=True,
+        student="consistency", mirrored=True,
     ),
     "digits": Settings(
         teachers=50, features="pixels", epochs=20, lr=10.0, aggregator="gaussian", queries=40,

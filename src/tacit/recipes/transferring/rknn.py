@@ -71,11 +71,11 @@ DEFAULTS: Final = {
     "mnist": Settings(centres=300, student="committee", upright=True),
     "fashion": Settings(centres=300, mirrored=True),
     "svhn": Settings(
-        features="centred-hog", keep=400, centres=0, pooled=50, student="plain", rounds=2
+        features="centred-hog", keep=400, centres=0, pooled=50, rounds=2, student="consistency"
     ),
     "cifar10": Settings(
-        features="coloured-hog", keep=200, centres=0, pooled=50, student="plain", mirrored=True,
-        rounds=2,
+        features="coloured-hog", keep=200, centres=0, pooled=50, rounds=2, student="consistency",
+        mirrored=True,
     ),
     "digits": Settings(features="hog", centres=60),
 }  # fmt: skip

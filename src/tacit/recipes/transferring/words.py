@@ -49,7 +49,7 @@ def tuning(compared: str, dataset: str) -> str:
         case "svhn" | "cifar10":
             return (
                 "features, neighbours and teachers were compared on training images by how many "
-                "labels were right, and students of SVHN in a few small trials on them; this "
+                "labels were right, and students by what they learned from such labels; this "
                 "choice is not charged"
             )
         case _:
