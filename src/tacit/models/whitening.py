@@ -36,8 +36,9 @@ class Whitening:
     there, the strongest first: the result is the whitened row in the basis of S's eigenvectors,
     which for a linear model is as good as any other basis.
 
-    Guarantee: row i of the result depends on row i alone and has a norm of 1, or 0 where the row
-    says nothing; only what ``of`` was given shows in the directions.
+    Guarantee: row i of the result depends on row i alone, to the last bit if it is part of what
+    ``batched`` does (else rounding may depend on how many rows there are), and has a norm of 1, or
+    0 where the row says nothing; only what ``of`` was given shows in the directions.
 
     Args:
         directions: the scaled eigenvectors, shape (kept, features), float32.

@@ -144,17 +144,11 @@ def _rows(
         power=chosen.whitening, ridge=chosen.ridge, keep=chosen.keep or None,
     )  # fmt: skip
 
-    def rows(images: NDArray[np.uint8]) -> Tensor:
+    def rows(pixels: Tensor) -> Tensor:
         """Whitened as they come: unwhitened, they would take several times the memory."""
-        starts = range(0, len(images), BLOCK)
-        return torch.cat(
-            [
-                whitening(models.batched(scattering, images[start : start + BLOCK], device=device))
-                for start in starts
-            ]
-        )
+        return whitening(scattering(pixels))
 
-    return rows
+    return lambda images: models.batched(rows, images, device=device)
 
 
 def _maps(
@@ -162,21 +156,17 @@ def _maps(
 ) -> Callable[[NDArray[np.uint8]], Tensor]:
     """Makes maps of all scales, whitened over the features of a place, about 1 large."""
     scattering = _scattering(public, chosen, exponent=0.5, groups=31).to(device)
-
-    def maps(images: NDArray[np.uint8]) -> Tensor:
-        return models.batched(scattering.places, images, device=device)
-
-    rows = maps(public).permute(0, 2, 3, 1).flatten(0, 2)
+    places = models.batched(scattering.places, public, device=device)
+    rows = places.permute(0, 2, 3, 1).flatten(0, 2)
     mixing = models.Whitening.of(
         rows, power=0.75, ridge=1e-4, keep=min(MOST_CHANNELS, rows.shape[1])
     ).directions
     mixing = mixing / (rows @ mixing.T).square().mean().sqrt()
 
-    def mixed(images: NDArray[np.uint8]) -> Tensor:
-        blocks = (images[start : start + BLOCK] for start in range(0, len(images), BLOCK))
-        return torch.cat([torch.einsum("nchw,dc->ndhw", maps(part), mixing) for part in blocks])
+    def mixed(pixels: Tensor) -> Tensor:
+        return torch.einsum("nchw,dc->ndhw", scattering.places(pixels), mixing)
 
-    return mixed
+    return lambda images: models.batched(mixed, images, device=device)
 
 
 def _scattering(

@@ -14,6 +14,7 @@ from torch.nn import functional
 
 from tacit._validation import whole
 from tacit.errors import InvalidArgument
+from tacit.models import batched
 
 if TYPE_CHECKING:
     import numpy as np
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 _BLOCK = 2  # cells that are normalised together, in each direction
 _CLIP = 0.2  # of L2-Hys: no direction counts for more
 _FLOOR = 1e-5  # below which a gradient is no shape
-_ROWS = 1024  # images at a time
 
 
 def hog(
@@ -40,7 +40,7 @@ def hog(
     of 2×2 by L2-Hys. Of several channels, the one with the strongest gradient counts at each pixel.
     Pixels beyond the last whole cell are left out.
 
-    Guarantee: row i of the result depends on image i alone.
+    Guarantee: row i of the result depends on image i alone, to the last bit (``models.batched``).
 
     Args:
         images: The images.
@@ -59,14 +59,14 @@ def hog(
             f"images must be uint8 of shape (images, channels, height, width) with {_BLOCK} cells "
             f"of {side} pixels or more each way, got {given.dtype} {tuple(given.shape)}"
         )
-    with torch.no_grad():
-        parts = [_rows(part.to(device), side, bins).cpu() for part in given.split(_ROWS)]
-    result: NDArray[np.float32] = torch.cat(parts).numpy()
+    rows = batched(lambda pixels: hog_rows(pixels, side, bins), given, device=device)
+    result: NDArray[np.float32] = rows.cpu().numpy()
     return result
 
 
-def _rows(images: Tensor, cell: int, bins: int) -> Tensor:
-    cells = _cells(*_gradients(images.float() / 255.0), cell, bins)
+def hog_rows(pixels: Tensor, cell: int = 4, bins: int = 9) -> Tensor:
+    """The same of a batch of pixels from 0 to 1, to be part of other features (``batched``)."""
+    cells = _cells(*_gradients(pixels), cell, bins)
     blocks = cells.unfold(2, _BLOCK, 1).unfold(3, _BLOCK, 1)  # n, bins, down, right, 2, 2
     rows = blocks.permute(0, 2, 3, 1, 4, 5).flatten(3)
     rows = functional.normalize(rows, dim=-1, eps=_FLOOR).clamp(max=_CLIP)
