@@ -170,7 +170,7 @@ def test_votes_made_elsewhere_are_asked(tmp_path: Path, capsys: pytest.CaptureFi
     for holds in ("counts", "labels"):
         out = tmp_path / holds
         given = ["--votes", str(tmp_path / f"{holds}.npy"), "--holds", holds, "--queries", "100",
-                 "--answers", "60", "--sigma", "1", "--threshold", "0", *QUICK]  # fmt: skip
+                 "--answers", "60", "--sigma", "1", *QUICK]  # fmt: skip
         assert main(["transfer", "pate", "--out", str(out), *given]) == 0, capsys.readouterr().err
         rows = [line.split(",") for line in (out / "answers.csv").read_text().splitlines()[1:]]
         assert len(rows) == 60
@@ -479,3 +479,34 @@ def test_a_budget_that_does_not_hold_a_run_refuses_it_beforehand(
     assert "does not hold" in capsys.readouterr().err
     assert not out.exists()
     assert ledger_state(url)() == (0.0, 0)
+
+
+def test_a_budget_for_users_is_refused_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url, out = f"sqlite:///{tmp_path}/budget.db", tmp_path / "run"
+    with Ledger(url) as ledger:
+        ledger.open("digits", 100.0, 1e-4, unit="user")
+    assert main(["transfer", "rknn", "--out", str(out), *QUICK, "--ledger", url]) == 2
+    opened, line = capsys.readouterr().err.splitlines()
+    assert "opened the budget 'digits'" in opened
+    assert "unit must be that of the budget 'digits', 'user'" in line
+    assert not out.exists()
+    assert ledger_state(url)() == (0.0, 0)
+
+
+def test_the_noise_is_found_for_the_budgets_neighbours(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url, out = f"sqlite:///{tmp_path}/budget.db", tmp_path / "run"
+    with Ledger(url) as ledger:
+        ledger.open("mine", 1.5, 1e-5, adjacency="replace-one", composition="declared")
+    given = ["--set", "noise=gaussian", "--epsilon", "1", *QUICK, "--ledger", url]
+    assert main(["transfer", "rknn", "--out", str(out), *given, "--budget", "mine"]) == 0
+    statement = Statement.from_json((out / "statement.json").read_text())
+    assert statement.adjacency == "replace-one"
+    assert statement.epsilon == pytest.approx(1.0, rel=1e-6)
+    with Ledger(url, create=False) as ledger:
+        assert ledger.budget("mine").spent().epsilon == pytest.approx(1.0, rel=1e-6)
+    assert "replaced" in (out / "report.md").read_text()
+    capsys.readouterr()

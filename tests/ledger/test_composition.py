@@ -67,6 +67,36 @@ def test_what_ended_before_its_first_step_is_not_charged(composition):
     assert not budget.affordable(plan)
 
 
+@pytest.mark.parametrize("composition", COMPOSITIONS)
+@pytest.mark.parametrize("event", [PureDp(0.4), Gaussian(11.0), ApproxDp(0.4, 4e-7)])
+def test_what_is_reserved_bit_by_bit_is_refused_unless_there_is_room_for_all(composition, event):
+    """The first count that has no room is the first that cannot be charged one by one."""
+    budget = InMemory().open(1.0, 1e-5, composition)
+    most = next(n for n in itertools.count(1) if not holds(budget, n, event)) - 1
+    assert most >= 2
+    assert budget.spent().epsilon == 0.0
+    if composition == "declared":
+        budget.declare([Release(event)] * most)
+        return
+    for _ in range(most):
+        budget.reserve(Release(event))
+    assert not budget.affordable(Release(event))
+
+
+def holds(budget, count, event):
+    try:
+        budget.check_room([Release(event)] * count)
+    except BudgetExceeded:
+        return False
+    return True
+
+
+def test_room_is_asked_for_the_budgets_own_neighbours_and_unit():
+    budget = InMemory().open(1.0, 1e-5, "basic")
+    with pytest.raises(InvalidArgument, match="unit"):
+        budget.check_room([Release(PureDp(0.1), "add-remove", "user")])
+
+
 @settings(deadline=None)
 @given(st.lists(st.floats(1e-4, 0.5), max_size=30))
 def test_pure_releases_fill_a_basic_budget_to_the_last_bit_and_cost_no_delta(sizes):

@@ -47,6 +47,29 @@ def test_lease_of_no_whole_number_is_refused(steps):
         reserved(10).lease(steps)
 
 
+def test_nothing_is_granted_after_another_number_of_steps_than_was_said():
+    made = reserved(10)
+    assert made.lease(4, after=0) == 4
+    assert [made.lease(1, after=said) for said in (0, 3, 5, 10)] == [0, 0, 0, 0]
+    assert (made.granted, made.lease(9, after=4), made.lease(1, after=10)) == (4, 6, 0)
+    with pytest.raises(InvalidArgument, match="after must be a whole number"):
+        made.lease(1, after=-1)
+
+
+def test_of_threads_that_count_alike_one_is_granted(place):
+    """The count is compared where it is written: however threads race, each number is used once."""
+    budget = place.ledger().open("data", 1.0, 0.0)
+    made = budget.reserve(Release(PureDp(0.5)), steps=100)
+
+    def work(_: int) -> list[int]:
+        return [after for after in range(0, 40, 2) if made.lease(2, after=after)]
+
+    with ThreadPoolExecutor(4) as pool:
+        won = [after for one in pool.map(work, range(4)) for after in one]
+    assert len(won) == len(set(won))
+    assert made.granted == 2 * len(won)
+
+
 def test_threads_share_a_reservation_without_sharing_a_step(place):
     budget = place.ledger().open("data", 1.0, 0.0)
     made = budget.reserve(Release(PureDp(0.5)), steps=100)

@@ -6,7 +6,7 @@ import pytest
 
 from tacit.accounting import PureDp, Repeated
 from tacit.errors import InvalidArgument, LedgerError, TamperedLedger
-from tacit.ledger import Ledger, Release
+from tacit.ledger import Ledger, Release, Reservation
 from tacit.randomness import SystemStream, UnsafeSeededStream
 from tacit.transfer.charging import Account, agreed
 from tacit.transfer.journal import Journal
@@ -43,11 +43,50 @@ def test_what_was_announced_and_not_granted_is_granted_at_once(budget, tmp_path)
     assert budget.reservation(resumed.entry).granted == 7
 
 
-@pytest.mark.parametrize(("announced", "last"), [(3, 3), (9, 4)])
+@pytest.mark.parametrize(("announced", "last"), [(3, 3), (9, 4), (7, 5)])
 def test_an_older_copy_of_either_is_refused(budget, tmp_path, announced, last):
     account(budget, tmp_path).grant(4)
     with pytest.raises(TamperedLedger, match="older copy"):
         account(budget, tmp_path, announced, last)
+
+
+def test_of_two_runs_of_one_journal_the_second_is_granted_nothing(budget, tmp_path):
+    first, second = account(budget, tmp_path), account(budget, tmp_path)
+    first.grant(4)
+    first.grant(2)
+    with pytest.raises(LedgerError, match=r"0 of 3 releases were granted; go on with the journal"):
+        second.grant(3)
+    first.grant(1)
+    assert budget.reservation(first.entry).granted == 7
+
+
+def test_the_journal_of_a_run_that_was_refused_is_ended(budget, tmp_path):
+    """What it announced would be found granted, were it as much as the other run was granted."""
+    first, second = account(budget, tmp_path), Account(budget, "test")
+    journal = Journal(tmp_path / "run", {}, 10)
+    journal.run = "a name of its own"
+    second.begin(RELEASE, 10, 0, 0, journal)
+    first.grant(2)
+    journal.screen([0, 1])
+    with pytest.raises(LedgerError, match="used by another run"):
+        second.grant(2)
+    assert journal.record.ended
+
+
+def test_what_a_crash_left_open_is_granted_to_one_of_two_runs(budget, tmp_path, monkeypatch):
+    account(budget, tmp_path).grant(4)
+    lease = Reservation.lease
+
+    def overtaken(self, steps, after):
+        monkeypatch.setattr(Reservation, "lease", lease)
+        account(budget, tmp_path, announced=7, last=3).grant(1)
+        return lease(self, steps, after)
+
+    monkeypatch.setattr(Reservation, "lease", overtaken)
+    with pytest.raises(LedgerError, match="0 of 3 releases were granted"):
+        account(budget, tmp_path, announced=7, last=3)
+    (held,) = budget.ledger.books.of("crowd")
+    assert held.granted == 8
 
 
 def test_a_journal_that_announces_needs_its_reservation(budget, tmp_path):

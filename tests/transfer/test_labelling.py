@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
+import re
+import shutil
 import time
 
 import numpy as np
 import pytest
 
 from tacit.accounting import Gaussian, PoissonSampled
-from tacit.errors import BudgetExceeded, CheckpointError, InvalidArgument, LedgerError
+from tacit.errors import (
+    BudgetExceeded,
+    CheckpointError,
+    InvalidArgument,
+    LedgerError,
+    TamperedLedger,
+)
 from tacit.ledger import Ledger
 from tacit.randomness import UnsafeSeededStream
 from tacit.transfer import Charges, ConfidentGNMax, GNMax, LNMax, Votes, label
@@ -77,13 +86,32 @@ def test_fewer_queries_than_were_voted_on():
     assert told.event == CALM.declared(queries=10)
 
 
-def test_answers_do_not_depend_on_how_queries_are_put_into_blocks(tmp_path):
+def test_answers_do_not_depend_on_how_queries_are_put_into_blocks(monkeypatch):
     votes = Votes(np.random.default_rng(3).multinomial(250, [0.5, 0.3, 0.2], 700))
     setting = ConfidentGNMax(threshold=120.0, screening_sigma=20.0, sigma=30.0)
     alone = label(votes, setting, stream=UnsafeSeededStream(1, "votes"))
-    kept = label(votes, setting, stream=UnsafeSeededStream(1, "votes"), journal=tmp_path / "run")
-    assert (alone.labels == kept.labels).all()
+    monkeypatch.setattr("tacit.transfer.labelling._MOST", 7)
+    short = label(votes, setting, stream=UnsafeSeededStream(1, "votes"))
+    assert (alone.labels == short.labels).all()
     assert 100 < alone.answered.sum() < 600
+
+
+def test_which_queries_are_asked_does_not_depend_on_time(tmp_path, monkeypatch):
+    """How long counts take may tell of the data, and where a block ends shows in ``asked``."""
+    seen = {}
+    for name, seconds in (("quick", 0.0), ("slow", 1.0)):
+        clock = itertools.count(0.0, seconds)
+        numbers = seen[name] = []
+        with monkeypatch.context() as patched:
+            patched.setattr(time, "perf_counter", clock.__next__)
+            label(
+                clear_votes(2000), CALM, answers=400, journal=tmp_path / name,
+                progress=lambda asked, _, numbers=numbers: numbers.append(asked),
+            )  # fmt: skip
+    assert seen["quick"] == seen["slow"]
+    sizes = np.diff([0, *seen["slow"]])
+    assert sizes[:3].tolist() == [16, 2000 // 32, 2000 // 32]
+    assert set(sizes[3:-1].tolist()) == {2000 // 32}
 
 
 def test_noise_is_fresh_for_every_query_and_every_run():
@@ -176,7 +204,7 @@ def test_arguments_are_checked(arguments, message):
 def test_sources_and_aggregators_are_checked():
     with pytest.raises(InvalidArgument, match="queries must be given"):
         label(lambda _: np.ones(2, dtype=int), CALM)
-    with pytest.raises(InvalidArgument, match="counts must be Votes"):
+    with pytest.raises(InvalidArgument, match=r"counts must be Votes .* got list$"):
         label([[1, 2]], CALM)
     with pytest.raises(InvalidArgument, match="aggregator"):
         label(clear_votes(), 40.0)
@@ -268,9 +296,9 @@ def test_a_journal_of_another_configuration_is_refused_in_one_line(tmp_path, cha
 def test_the_journal_does_not_hold_the_votes(tmp_path):
     votes = Votes(np.array([[187, 63]] * 5))
     label(votes, GNMax(sigma=40.0), journal=tmp_path / "run")
-    text = (tmp_path / "run").read_text()
-    assert "187" not in text
-    assert "63]" not in text
+    numbers = re.findall(r"\b\d+\b", (tmp_path / "run").read_text())  # not parts of names
+    assert "250" in numbers
+    assert not {"187", "63"} & set(numbers)
 
 
 # ---- the ledger
@@ -357,6 +385,38 @@ def test_a_reservation_that_another_ended_stops_the_run_before_anything_is_told(
         label(clear_votes(), CALM, journal=path, budget=budget)
 
 
+def test_two_runs_on_copies_of_one_journal_do_not_answer_twice_on_one_charge(ledger, tmp_path):
+    """The second begins before the first is granted anything, so that both journals are right."""
+    budget = ledger.open("crowd", epsilon=5000.0, delta=1e-5)
+    votes, path, copy = clear_votes(60), tmp_path / "run", tmp_path / "copy"
+    looked, first = [], []
+
+    def counts(query):
+        looked.append(query)
+        return votes.counts[query]
+
+    def go_on(journal, stop=None):
+        given = {"queries": 60, "answers": 10, "budget": budget, "journal": journal}
+        return label(counts, CALM, **given, stop=stop)
+
+    def overtaken():
+        if not first:
+            first.append(go_on(copy, stopping_after(1)))
+            looked.clear()
+        return False
+
+    go_on(path, stopping_after(0))
+    shutil.copy(path, copy)
+    with pytest.raises(LedgerError, match="used by another run"):
+        go_on(path, overtaken)
+    assert first[0].answered.sum() == 10
+    assert not looked
+    with pytest.raises(TamperedLedger, match="older copy"):
+        go_on(path)
+    (held,) = ledger.books.of("crowd")
+    assert held.granted == 26  # 16 screened, 10 answered
+
+
 def test_a_run_cut_off_after_its_last_line_ends_its_reservation(ledger, tmp_path, monkeypatch):
     budget = ledger.open("crowd", epsilon=900.0, delta=1e-5)
     with monkeypatch.context() as patched:
@@ -374,8 +434,6 @@ def test_ten_thousand_queries_take_seconds_and_few_syncs(tmp_path, monkeypatch):
     votes = Votes(np.tile(clear_votes(20).counts, (500, 1)))
     synced = []
     monkeypatch.setattr("tacit.transfer.journal.os.fsync", synced.append)
-    # Blocks are as long as they are quick: by the processor's clock, whoever else uses it.
-    monkeypatch.setattr("tacit.transfer.labelling.time.perf_counter", time.process_time)
     start = time.process_time()
     told = label(votes, ConfidentGNMax(), journal=tmp_path / "run")
     assert time.process_time() - start < 30.0  # 1 s on the machine this was written on

@@ -201,7 +201,7 @@ def test_a_run_that_was_cut_off_between_journal_and_ledger_goes_on(halfway, monk
     """The announcement is in the journal, and the ledger was never asked: lost, and charged."""
     _, _, go_on = halfway
     with monkeypatch.context() as patched:
-        patched.setattr("tacit.ledger.reservation.Reservation.lease", lambda *_: 1 // 0)
+        patched.setattr("tacit.ledger.reservation.Reservation.lease", lambda *_, **__: 1 // 0)
         with pytest.raises(ZeroDivisionError):
             go_on()
     told = go_on()

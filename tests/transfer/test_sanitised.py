@@ -9,18 +9,22 @@ import numpy as np
 import pytest
 from scipy.stats import chi2, norm
 
-from tacit.accounting import Gaussian, epsilon
+from tacit.accounting import Gaussian, PoissonSampled, epsilon
 from tacit.errors import InvalidArgument
 from tacit.ledger import Ledger
 from tacit.randomness import UnsafeSeededStream
 from tacit.transfer import (
     Answers,
+    Charges,
     ConfidentGNMax,
     GNMax,
     LNMax,
     Sanitised,
+    StableMax,
     Votes,
     label,
+    label_in_rounds,
+    label_stable,
     sanitised_cost,
     simulated_votes,
     telling_event,
@@ -236,7 +240,8 @@ def test_a_run_is_claimed_with_its_screenings_and_lost_queries():
     lost[7] = True
     asked = np.arange(60) < 50
     labels = np.where(np.arange(60) < 20, 1, -1)
-    run = Answers(labels, asked, lost, setting.declared(queries=60), "add-remove", "example")
+    declared = setting.declared(queries=60)
+    run = Answers(labels, asked, lost, declared, "add-remove", "example", aggregator=setting)
     numbers = {"order": 12.0, "smoothness": 0.04, "noise_multiplier": 5.0}
     found = sanitised_cost(votes, setting, run, **numbers, stream=UnsafeSeededStream(1, "told"))
     assert found.screening == pytest.approx(50 * screening_rdp(setting, 12.0, 250))
@@ -306,9 +311,67 @@ def test_published_run_with_everything_in_its_delta(agreement, concentration, mo
 # ---- refusals
 
 
+NUMBERS = {"order": 12.0, "smoothness": 0.04, "noise_multiplier": 5.0}
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        GNMax(sigma=40.0),
+        ConfidentGNMax(sigma=1.0),
+        ConfidentGNMax(screening_sigma=20.0),
+        ConfidentGNMax(threshold=100.0),  # which its event does not tell
+        ConfidentGNMax(binary=True),
+        LNMax(gamma=2.0),
+    ],
+)
+def test_answers_of_another_aggregator_are_not_told_as_those_of_this(other):
+    votes = Votes(np.array([[240, 10]] * 5))
+    run = label(votes, other)
+    with pytest.raises(InvalidArgument, match="aggregator must be that of the answers") as error:
+        sanitised_cost(votes, ConfidentGNMax(), run, **NUMBERS)
+    assert repr(other) in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_answers_at_other_charges_or_of_another_algorithm_are_not_told():
+    votes, setting = Votes(np.array([[240, 10]] * 5)), GNMax(sigma=40.0)
+    sampled = Charges(screening=None, answer=PoissonSampled(0.1, setting.answer))
+    stable = label_stable(votes, StableMax.for_budget(2.0, 1e-5, queries=5, cutoff=2))
+    for run in (label(votes, setting, charges=sampled), stable):
+        with pytest.raises(InvalidArgument, match="that of the answers, None"):
+            sanitised_cost(votes, setting, run, **NUMBERS)
+
+
+def test_answers_in_rounds_are_told():
+    votes, setting = simulated_votes(0.9, queries=6), ConfidentGNMax()
+    run = label_in_rounds(
+        votes, setting, lambda _, asked: np.flatnonzero(~asked)[:2], rounds=2, queries=2
+    )
+    found = sanitised_cost(votes, setting, run, **NUMBERS)
+    assert found.screening == pytest.approx(4 * screening_rdp(setting, 12.0, 250))
+
+
+def test_adjacency_and_unit_are_those_of_the_answers(tmp_path):
+    votes, setting = simulated_votes(0.9, queries=5), GNMax()
+    run = label(votes, setting, adjacency="replace-one", unit="user")
+    found = sanitised_cost(votes, setting, run, **NUMBERS)
+    assert (found.adjacency, found.unit) == ("replace-one", "user")
+    assert found.event == telling_event(5.0, "replace-one")
+    for wrong in ({"adjacency": "add-remove"}, {"unit": "example"}):
+        (name,) = wrong
+        with pytest.raises(InvalidArgument, match=f"{name} must be that of the answers"):
+            sanitised_cost(votes, setting, run, **NUMBERS, **wrong)
+    with Ledger(f"sqlite:///{tmp_path}/budget.db") as ledger:
+        budget = ledger.open("crowd", epsilon=3.0, delta=1e-5)
+        with pytest.raises(InvalidArgument, match="adjacency"):
+            sanitised_cost(votes, setting, run, **NUMBERS, budget=budget)
+        assert budget.spent().epsilon == 0.0
+
+
 def test_refusals():
     votes = simulated_votes(0.9, queries=5)
-    numbers = {"order": 12.0, "smoothness": 0.04, "noise_multiplier": 5.0}
+    numbers = NUMBERS
     marked = np.ones(5, dtype=bool)
     with pytest.raises(InvalidArgument, match="aggregator must be GNMax or ConfidentGNMax"):
         sanitised_cost(votes, LNMax(), marked, **numbers)

@@ -57,7 +57,7 @@ def test_what_was_announced_and_not_granted_is_granted_on_resuming(budget, tmp_p
     class CutOff(Exception):
         pass
 
-    def failing(*_):
+    def failing(*_, **__):
         raise CutOff
 
     with turns(budget=budget, journal=path) as run:

@@ -33,7 +33,9 @@ def seed_of(text: str) -> int:
     except ValueError:
         seed = -1
     if not 0 <= seed < 2**63:
-        raise Refusal(f"--seed must be a whole number, 0 or more, got {text}; or leave it out")
+        raise Refusal(
+            f"--seed must be a whole number from 0 to 2**63 - 1, got {text}; or leave it out"
+        )
     return seed
 
 

@@ -17,6 +17,7 @@ from tacit.recipes.transferring.catalogue import check_dataset, find, named, tit
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from tacit.accounting.events import Adjacency
     from tacit.recipes.running.record import Record
     from tacit.recipes.transferring.method import Method
 
@@ -92,7 +93,8 @@ def read(typed: Typed) -> Request:
     method, dataset = find(typed.method), check_dataset(typed.dataset or DATASET)
     epsilon = None if typed.epsilon is None else epsilon_of(typed.epsilon)
     delta = DELTA if typed.delta is None else delta_of(typed.delta)
-    settings, limit = _chosen(method, dataset, _given(typed), epsilon, delta)
+    adjacency = _adjacency(typed.ledger, typed.budget or dataset)
+    settings, limit = _chosen(method, dataset, _given(typed), epsilon, delta, adjacency)
     return Request(
         method=method,
         dataset=dataset,
@@ -118,13 +120,34 @@ def _given(typed: Typed) -> dict[str, str]:
 
 
 def _chosen(
-    method: Method, dataset: str, given: Mapping[str, str], epsilon: float | None, delta: float
+    method: Method,
+    dataset: str,
+    given: Mapping[str, str],
+    epsilon: float | None,
+    delta: float,
+    adjacency: Adjacency,
 ) -> tuple[Any, float]:
     from tacit.recipes.transferring.method import chosen
 
     default = method.settings(dataset)
     known_settings(title(method.name, dataset), default, given, OPTIONS)
-    return chosen(method, dataset, given, epsilon=epsilon, delta=delta)
+    return chosen(method, dataset, given, epsilon=epsilon, delta=delta, adjacency=adjacency)
+
+
+def _adjacency(ledger: str | None, name: str) -> Adjacency:
+    """That of the budget that will be charged, for which the noise is found."""
+    if ledger is None:
+        return "add-remove"
+    from tacit.cli.ledger import url_of
+    from tacit.errors import LedgerError
+    from tacit.ledger import Ledger
+
+    try:
+        with Ledger(url_of(ledger), create=False) as held:
+            known = {one.name: one.adjacency for one in held.budgets()}
+    except LedgerError:  # there is none yet; or the run says what is wrong when it opens it
+        return "add-remove"
+    return known.get(name, "add-remove")
 
 
 def _resumed(typed: Typed) -> Request:

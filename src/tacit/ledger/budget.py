@@ -124,6 +124,20 @@ class Budget:
             return False
         return True
 
+    def check_room(self, whats: Sequence[Chargeable]) -> None:
+        """Refuses what is going to be reserved bit by bit and would not fit as a whole.
+
+        Nothing is written: whoever else charges the budget meanwhile may still come first.
+
+        Raises:
+            BudgetExceeded: if all of it together does not fit now.
+        """
+        state = self._ledger.refresh().budgets[self.name]
+        for what in whats:
+            _plain_event(state, what)  # refuses another unit or adjacency
+        if not rules.hold_all(state, [what.event for what in whats]):
+            raise _exceeded(state, f"{len(whats)} releases together")
+
     def at(self, delta: float) -> Budget:
         """The same budget; what is reserved through the result is charged at this δ."""
         if self.composition != "basic":

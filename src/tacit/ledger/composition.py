@@ -72,6 +72,18 @@ def charge_for(state: BudgetState, event: Event, delta: float | None = None) -> 
     return None
 
 
+def hold_all(state: BudgetState, events: Sequence[Event]) -> bool:
+    """Whether all of ``events``, charged one after the other, would fit into what is left."""
+    if state.composition == "declared":
+        return composed_charges(state, events) is not None
+    for event in events:
+        charge = charge_for(state, event)
+        if charge is None:
+            return False
+        state = replace(state, totals=state.totals.plus(charge))
+    return True
+
+
 def composed_charges(state: BudgetState, events: Sequence[Event]) -> list[Charge] | None:
     """The charges of ``events`` declared beside those of a ``"declared"`` budget, or None."""
     together = (*_declared(state), *events)

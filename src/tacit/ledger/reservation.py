@@ -65,17 +65,22 @@ class Reservation:
         """How many can still be granted; none after ``end``."""
         return self.state.left
 
-    def lease(self, steps: int) -> int:
+    def lease(self, steps: int, after: int | None = None) -> int:
         """Grants up to ``steps`` more steps, and returns how many; 0 when none is left.
+
+        With ``after`` it grants nothing unless exactly so many were granted before: who believes to
+        be the only one that uses the reservation finds out if another does.
 
         Guarantee: what is returned is written and synced, and anchored, before it is returned.
         Threads and processes may call this at once; each step is granted once.
         """
         asked = whole("steps", steps)
+        before = None if after is None else whole("after", after, at_least=0)
 
         def decide(books: Books) -> list[Draft]:
             known = books.reservations[self.number]
-            granted = min(asked, known.left)
+            expected = before is None or known.granted == before
+            granted = min(asked, known.left) if expected else 0
             return [self._draft(known, "lease", granted)] if granted else []
 
         entries = self._ledger.append(decide)

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tacit.accounting.events import Adjacency, Event
+    from tacit.transfer.aggregators import Aggregator
 
 
 @final
@@ -26,6 +27,7 @@ class Answers:
         unit: Whom the guarantee protects.
         entry: The number of the ledger's entry that charged it; None without a budget.
         complete: Whether the run came to its end; one that was stopped goes on with its journal.
+        aggregator: How each query was answered, if by an aggregator and at its own charges.
 
     Guarantee:
         Of data sets that are neighbours all fields together tell no more than ``event`` says.
@@ -39,6 +41,7 @@ class Answers:
     unit: str
     entry: int | None = None
     complete: bool = True
+    aggregator: Aggregator | None = None
 
     @property
     def answered(self) -> NDArray[np.bool_]:

@@ -21,14 +21,19 @@ class Account:
     """Grants releases of one run: all that it asks for without a budget, else what is reserved.
 
     The journal announces first, the ledger grants next, and only then is anything drawn. So a
-    journal never announces less than the ledger granted, and more only by its last announcement:
-    who puts back an older copy of either is found out.
+    journal never announces less than the ledger granted, and more only by its last announcement,
+    which was granted whole or not at all: who puts back an older copy of either is found out.
+
+    Of two runs that go on from copies of one journal, the ledger grants to the first that asks. The
+    other's count is wrong from then on: it is granted nothing, and its journal is ended.
     """
 
     def __init__(self, budget: Budget | None, label: str) -> None:
         self._budget = budget
         self._label = label
         self._reservation: Reservation | None = None
+        self._journal: Journal | None = None
+        self._granted = 0  # by the ledger to this journal, and to no other
 
     @property
     def entry(self) -> int | None:
@@ -51,33 +56,37 @@ class Account:
                     "another ledger or an older copy; bring the newest one back"
                 )
             found = self._budget.reserve(release, steps=steps, label=self._label, detail=detail)
-        self._reservation = found
-        if found.granted > announced:
+        self._reservation, self._journal, self._granted = found, run, found.granted
+        if self._granted > announced:
             raise TamperedLedger(
                 f"the journal announces {announced} releases, of which the ledger granted "
-                f"{found.granted}: it is an older copy; bring the newest one back"
+                f"{self._granted}: it is an older copy; bring the newest one back"
             )
-        if found.granted < announced - last:
+        if self._granted not in (announced - last, announced):
             raise TamperedLedger(
-                f"the ledger granted {found.granted} of {announced} releases that the journal "
-                "announces: it is an older copy; bring the newest one back"
+                f"the ledger granted {self._granted} of {announced} releases that the journal "
+                "announces: one of them is an older copy; bring the newest one back"
             )
-        self.grant(announced - found.granted)
+        self.grant(announced - self._granted)
 
     def grant(self, releases: int) -> None:
         """Returns when so many more are in the ledger, synced.
 
         Raises:
-            LedgerError: if that many are not left; nothing may be drawn then.
+            LedgerError: if that many are not left, or another run was granted some; nothing may be
+                drawn then.
         """
         if self._reservation is None or releases == 0:
             return
-        granted = self._reservation.lease(releases)
+        granted = self._reservation.lease(releases, after=self._granted)
         if granted < releases:
+            assert self._journal is not None
+            self._journal.end()  # what it announced last may look as if granted to it later
             raise LedgerError(
                 f"{self._reservation!r} was ended or used by another run: {granted} of {releases} "
-                "releases were granted"
+                "releases were granted; go on with the journal of that run, not with a copy"
             )
+        self._granted += granted
 
     def end(self) -> None:
         """Grants nothing more; the whole stays charged if anything was granted."""

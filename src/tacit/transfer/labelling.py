@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, final
 
 import numpy as np
@@ -33,9 +32,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Answers", "label"]
 
-_MOST = 1024  # queries that are announced at a time
-_FIRST = 16
-_SHORT, _LONG = 0.1, 0.5  # seconds that a block may take: a crash loses a block at most
+# Queries that are announced at a time: 16, then four times as many each time, up to a share of all.
+# Longer blocks need fewer syncs; shorter ones lose less in a crash, and end sooner when one wants
+# to stop. Where a block ends shows in which queries were asked: sizes are public numbers, and do
+# not depend on the time that private counts take.
+_FIRST, _MOST, _SHARE = 16, 256, 32
 
 
 def label(
@@ -135,6 +136,7 @@ def label(
         protected,
         run.account.entry,
         complete,
+        aggregator if costs == aggregator.charges else None,
     )
 
 
@@ -179,18 +181,15 @@ class _Run:
         self, progress: Callable[[int, int], None] | None, stop: Callable[[], bool] | None
     ) -> bool:
         """Asks what was not asked yet; False if it was stopped before the end."""
-        record = self.journal.record
-        careful = self.journal.kept or self.account.entry is not None
-        block = _FIRST if careful else _MOST
+        record, size = self.journal.record, _FIRST
+        most = min(_MOST, max(_FIRST, len(record.labels) // _SHARE))
         while not record.ended:
             if stop is not None and stop():
                 return False
-            start = time.perf_counter()
-            self._block(block)
+            self._block(size)
+            size = min(4 * size, most)
             if progress is not None:
                 progress(record.next, int((record.labels >= 0).sum()))
-            if careful:
-                block = _resized(block, time.perf_counter() - start)
         self.account.end()
         return True
 
@@ -227,13 +226,6 @@ class _Run:
         """How many of them are charged, each as one step."""
         costs = self._charges
         return screenings * (costs.screening is not None) + answers * (costs.answer is not None)
-
-
-def _resized(block: int, seconds: float) -> int:
-    """Longer blocks need fewer syncs; shorter ones lose less in a crash."""
-    if seconds < _SHORT:
-        return min(4 * block, _MOST)
-    return max(1, block // 4) if seconds > _LONG else block
 
 
 def _charges(aggregator: Aggregator, charges: Charges | None) -> Charges:

@@ -105,7 +105,16 @@ def label_in_rounds(
             progress(int(asked.sum()), int((labels >= 0).sum()))
     cap = None if answers is None else many * answers
     event = aggregator.declared(queries=many * each, answers=cap)
-    return Answers(labels, asked, lost, event, told[0].adjacency, told[0].unit, told[0].entry)
+    return Answers(
+        labels,
+        asked,
+        lost,
+        event,
+        told[0].adjacency,
+        told[0].unit,
+        told[0].entry,
+        aggregator=aggregator,
+    )
 
 
 def _rows(votes: Votes, places: Indices) -> Callable[[int], Indices]:

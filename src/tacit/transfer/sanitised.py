@@ -150,13 +150,13 @@ def sanitised_cost(
 
     Args:
         votes: Those that the run asked, all of them.
-        aggregator: That of the run.
+        aggregator: That of the run; ``Answers`` of another are refused.
         answered: What ``label`` gave back; or which queries were answered, all being screened.
         order: α, public.
         smoothness: β, public.
         noise_multiplier: τ, public.
-        adjacency: As in ``label``.
-        unit: As in ``label``.
+        adjacency: That of the answers, and as in ``label`` without them.
+        unit: Like ``adjacency``.
         budget: Charged for the telling; the run itself was charged by ``label``.
         label: A name for the ledger.
         stream: As in ``label``.
@@ -171,6 +171,8 @@ def sanitised_cost(
     """
     screened, told = _asked(votes, answered)
     stairs = tight_staircase(votes, aggregator, order)
+    if isinstance(answered, Answers):
+        adjacency, unit = _terms(answered, aggregator, adjacency, unit)
     moved = positive("smoothness", smoothness) * (1.0 + _ROUNDING) + _ROUNDING
     bound = smooth_sensitivity(largest_costs(votes, stairs, told), smoothness)
     released = gaussian(
@@ -201,6 +203,27 @@ def telling_event(noise_multiplier: float, adjacency: Adjacency = "add-remove") 
     """What telling is charged, for those who declare it beforehand."""
     apart = 1.0 if adjacency == "replace-one" else 2.0
     return Gaussian(positive("noise_multiplier", noise_multiplier), replace_distance=apart)
+
+
+def _terms(
+    run: Answers,
+    aggregator: GNMax | ConfidentGNMax,
+    adjacency: Adjacency | None,
+    unit: str | None,
+) -> tuple[Adjacency, str]:
+    """Adjacency and unit of a run; refuses what it was not answered by, or under."""
+    if run.aggregator != aggregator:
+        raise InvalidArgument(
+            f"aggregator must be that of the answers, {run.aggregator!r} (None: their cost cannot "
+            f"be told), got {aggregator!r}"
+        )
+    if adjacency not in (None, run.adjacency):
+        raise InvalidArgument(
+            f"adjacency must be that of the answers, {run.adjacency!r}, got {adjacency!r}"
+        )
+    if unit not in (None, run.unit):
+        raise InvalidArgument(f"unit must be that of the answers, {run.unit!r}, got {unit!r}")
+    return run.adjacency, run.unit
 
 
 def _asked(votes: Votes, answered: Answers | NDArray[np.bool_]) -> tuple[int, NDArray[np.bool_]]:

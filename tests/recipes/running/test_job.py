@@ -11,7 +11,7 @@ import torch
 
 from tacit.accounting import Composed, Gaussian, PureDp, epsilon
 from tacit.accounting.serialization import from_plain
-from tacit.errors import InvalidArgument, ProtocolError
+from tacit.errors import BudgetExceeded, InvalidArgument, ProtocolError
 from tacit.ledger import Ledger
 from tacit.mechanisms import gaussian, laplace
 from tacit.recipes import Interrupted, run
@@ -269,6 +269,26 @@ def test_a_declared_budget_is_told_everything_before_the_first_release(tmp_path:
 
         done = carry_out(train, budget=budget)
         assert done.statement.epsilon == pytest.approx(budget.spent().epsilon)
+
+
+@pytest.mark.parametrize("composition", ["basic", "renyi", "declared"])
+def test_a_run_that_the_budget_does_not_hold_as_a_whole_releases_nothing(
+    composition: str, tmp_path: Path
+) -> None:
+    """The first half was released and paid for before the second one was refused."""
+    with Ledger(f"sqlite:///{tmp_path}/budget.db") as ledger:
+        budget = ledger.open("small", 0.75, 1e-5, composition=composition)
+        begun: list[str] = []
+
+        def train(job: Job) -> Trained:
+            job.declare(PureDp(0.5), PureDp(0.5))
+            begun.append("the run")
+            return conclude(job)
+
+        with pytest.raises(BudgetExceeded, match="does not hold 2 releases together"):
+            carry_out(train, budget=budget, folder=tmp_path / "run")
+        assert (budget.spent().epsilon, begun) == (0.0, [])
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_declaration_that_was_never_used_is_given_up(tmp_path: Path) -> None:

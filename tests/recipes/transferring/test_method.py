@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+from typing import get_args
 
 import pytest
 
 from tacit.accounting import epsilon
+from tacit.accounting.events import Adjacency
 from tacit.errors import InvalidArgument
 from tacit.recipes.transferring.catalogue import METHODS, check_dataset, find, named, title
-from tacit.recipes.transferring.method import calibrated, chosen
+from tacit.recipes.transferring.method import calibrated, chosen, cost
 from tacit.recipes.transferring.splits import DATASETS
 
 DELTA = 1e-5
@@ -20,11 +22,12 @@ DELTA = 1e-5
 def test_defaults_cost_what_is_said_of_them(method: str, dataset: str) -> None:
     way = find(method)
     settings, limit = chosen(way, dataset, {}, epsilon=None, delta=DELTA)
-    assert epsilon(way.event(settings), DELTA) <= limit * (1.0 + 1e-9)
+    assert cost(way, settings, DELTA, "add-remove") <= limit * (1.0 + 1e-9)
     own = way.epsilon(dataset)
     assert own is None or limit == own
 
 
+@pytest.mark.parametrize("adjacency", get_args(Adjacency))
 @pytest.mark.parametrize(
     ("method", "given"),
     [
@@ -35,12 +38,40 @@ def test_defaults_cost_what_is_said_of_them(method: str, dataset: str) -> None:
     ],
 )  # fmt: skip
 def test_the_noise_is_found_for_an_epsilon_and_no_more_of_it(
-    method: str, given: dict[str, str]
+    method: str, given: dict[str, str], adjacency: Adjacency
 ) -> None:
     way = find(method)
-    settings, limit = chosen(way, "digits", given, epsilon=2.0, delta=DELTA)
+    settings, limit = chosen(way, "digits", given, epsilon=2.0, delta=DELTA, adjacency=adjacency)
     assert limit == 2.0
-    assert 2.0 * (1.0 - 1e-3) < epsilon(way.event(settings), DELTA) <= 2.0 * (1.0 + 1e-9)
+    spent = epsilon(way.event(settings, adjacency), DELTA, adjacency=adjacency)
+    assert 2.0 * (1.0 - 1e-3) < spent <= 2.0 * (1.0 + 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("noise", "name", "factor"), [("laplace", "scale", 2.0), ("gaussian", "sigma", math.sqrt(2.0))]
+)
+def test_a_replaced_record_moves_twice_the_counts(noise: str, name: str, factor: float) -> None:
+    """2k counts by 1 instead of k: twice as far in L1, √2 times in L2."""
+    way = find("rknn")
+    added, replaced = (
+        getattr(
+            chosen(way, "digits", {"noise": noise, "k": "3"}, epsilon=1.0, delta=DELTA,
+                   adjacency=adjacency)[0],
+            name,
+        )
+        for adjacency in ("add-remove", "replace-one")
+    )  # fmt: skip
+    assert replaced == pytest.approx(factor * added, rel=1e-3)
+
+
+def test_a_noise_that_was_given_costs_what_the_adjacency_says() -> None:
+    given = {"noise": "laplace", "scale": "4"}
+    for adjacency, spent in (("add-remove", 0.25), ("replace-one", 0.5), ("zero-out", 0.25)):
+        settings, limit = chosen(
+            find("rknn"), "digits", given, epsilon=None, delta=1e-12, adjacency=adjacency
+        )
+        assert settings.scale == 4.0
+        assert limit == pytest.approx(spent, rel=1e-6)
 
 
 def test_all_noises_change_by_one_factor() -> None:
@@ -70,14 +101,36 @@ def test_a_noise_that_was_given_decides_over_the_own_epsilon() -> None:
     way = find("knn")
     settings, limit = chosen(way, "digits", {"sigma": "9.0"}, epsilon=None, delta=DELTA)
     assert settings.sigma == 9.0
-    assert limit == pytest.approx(epsilon(way.event(settings), DELTA))
+    assert limit == pytest.approx(epsilon(way.event(settings, "add-remove"), DELTA))
 
 
 def test_an_epsilon_and_a_noise_contradict_each_other() -> None:
     with pytest.raises(InvalidArgument, match=r"epsilon=1 and sigma=3 contradict"):
         chosen(find("pate"), "digits", {"sigma": "3"}, epsilon=1.0, delta=DELTA)
-    # of another aggregator: it is no noise of this run
-    chosen(find("pate"), "digits", {"scale": "3"}, epsilon=1.0, delta=DELTA)
+
+
+@pytest.mark.parametrize(
+    ("method", "given", "others"),
+    [
+        ("pate", {"scale": "3"}, "aggregator=gaussian"),
+        ("pate", {"threshold": "30"}, "aggregator=gaussian"),
+        ("pate", {"screening_sigma": "3"}, "aggregator=gaussian"),
+        ("pate", {"aggregator": "laplace", "sigma": "3"}, "aggregator=laplace"),
+        ("pate", {"aggregator": "confident", "scale": "3"}, "aggregator=confident"),
+        ("pate", {"holds": "labels"}, "no votes"),
+        ("pate", {"votes": "v.npy", "teachers": "60"}, "votes made elsewhere"),
+        ("pate", {"smoothness": "0.1"}, "told=false"),
+        ("knn", {"screened": "false", "threshold": "20"}, "screened=false"),
+        ("rknn", {"sigma": "3"}, "noise=laplace"),
+        ("rknn", {"noise": "gaussian", "scale": "3"}, "noise=gaussian"),
+    ],
+)
+def test_a_setting_that_would_have_no_effect_is_refused(
+    method: str, given: dict[str, str], others: str
+) -> None:
+    """Whoever gives a threshold believes that queries are screened."""
+    with pytest.raises(InvalidArgument, match=f"has no effect with {others}; leave it out"):
+        chosen(find(method), "digits", given, epsilon=None, delta=DELTA)
 
 
 def test_names_lead_to_methods_and_back() -> None:

@@ -15,6 +15,7 @@ from tacit.data import load
 from tacit.errors import BudgetExceeded, DataError, InvalidArgument
 from tacit.ledger import Ledger
 from tacit.recipes import Interrupted
+from tacit.recipes import run as run_recipe
 from tacit.recipes.running.kept import InFolder
 from tacit.recipes.transferring import (
     METHODS,
@@ -27,12 +28,16 @@ from tacit.recipes.transferring import (
     teaching,
 )
 from tacit.recipes.transferring.catalogue import find
+from tacit.recipes.transferring.method import chosen as chosen_for
 from tacit.recipes.transferring.pate_settings import events
+from tacit.recipes.transferring.runner import recipe_of
 from tacit.recipes.transferring.splits import Parts, parts_of
 from tacit.transfer import Votes
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from tacit.accounting.events import Adjacency
 
 QUICK = {"student": "plain", "student_epochs": 2}
 SMALL = {
@@ -43,6 +48,8 @@ SMALL = {
     "knn": {"queries": 60, "answers": 30, **QUICK},
     "rknn": {"centres": 30, **QUICK},
 }  # fmt: skip
+GAUSSIAN = {"aggregator": "gaussian", "threshold": None, "screening_sigma": None}  # None: left out
+ELSEWHERE = {"teachers": None, "epochs": None}
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +64,8 @@ def truth() -> np.ndarray:
 
 
 def carry_out(method: str, **given: Any) -> Transferred:
-    settings = SMALL[method] | given.pop("settings", {})
+    changed = SMALL[method] | given.pop("settings", {})
+    settings = {name: value for name, value in changed.items() if value is not None}
     return run(method, settings=settings, seed=0, progress=False, **given)
 
 
@@ -68,7 +76,7 @@ def test_a_student_and_its_claim_come_out(method: str) -> None:
     assert done.labels.shape == (500,)
     assert set(np.unique(done.labels)) <= {-1, *range(10)}
     way = find(method)
-    declared = way.event(way.settings("digits").__class__(**done.settings))
+    declared = way.event(way.settings("digits").__class__(**done.settings), "add-remove")
     spent = epsilon(from_plain(done.statement.event), 1e-5)
     assert spent <= epsilon(declared, 1e-5) * (1.0 + 1e-9)
     assert spent == pytest.approx(epsilon(declared, 1e-5), rel=1e-6)
@@ -114,7 +122,7 @@ def test_the_claim_covers_the_telling_and_the_figure_stands_apart() -> None:
     assert figure.order == 4.0
     assert figure.failure == pytest.approx(1e-6)
     chosen = pate.METHOD.settings("digits").__class__(**done.settings)
-    assert from_plain(done.statement.event) == Composed(*events(chosen))
+    assert from_plain(done.statement.event) == Composed(*events(chosen, "add-remove"))
 
 
 def test_teachers_that_agree_have_a_small_told_figure(
@@ -141,7 +149,7 @@ def test_queries_in_the_middle_of_clusters_are_asked(
         return Votes(np.full((len(images), 10), 3))
 
     monkeypatch.setattr(pate, "votes_of", votes)
-    done = carry_out("pate", settings={"asked": "middles", "aggregator": "gaussian"}, data=parts)
+    done = carry_out("pate", settings={"asked": "middles", **GAUSSIAN}, data=parts)
     answered = np.flatnonzero(done.labels >= 0)
     asked = {image.tobytes() for image in seen[0]}
     assert len(answered) == 30
@@ -185,7 +193,8 @@ def test_the_event_of_reverse_votes_is_what_is_charged() -> None:
         done = carry_out("rknn", settings={"noise": noise, "k": 2}, epsilon=1.0)
         chosen = rknn.DEFAULTS["digits"].__class__(**done.settings)
         claimed = epsilon(from_plain(done.statement.event), 1e-5)
-        assert claimed == pytest.approx(epsilon(rknn.event(chosen), 1e-5), rel=1e-6)
+        declared = rknn.event(chosen, "add-remove")
+        assert claimed == pytest.approx(epsilon(declared, 1e-5), rel=1e-6)
         assert claimed <= 1.0 * (1.0 + 1e-9)
 
 
@@ -249,7 +258,7 @@ def test_votes_from_a_file_need_no_private_record(
 ) -> None:
     np.save(tmp_path / "v.npy", 40 * np.eye(10, dtype=np.int64)[truth[:60]])
     monkeypatch.setattr(teaching, "Teachers", None)
-    settings = {"votes": str(tmp_path / "v.npy"), "sigma": 1.0, "threshold": 0.0}
+    settings = {"votes": str(tmp_path / "v.npy"), "sigma": 1.0, "threshold": 0.0, **ELSEWHERE}
     done = carry_out("pate", settings=settings, data=parts)
     known = done.labels >= 0
     assert known.sum() == 30
@@ -263,7 +272,7 @@ def test_no_fingerprint_of_votes_is_written(
     """Who knows all votes but one could find that one from a checksum."""
     path, out = tmp_path / "v.npy", tmp_path / "run"
     np.save(path, 40 * np.eye(10, dtype=np.int64)[truth[:60]])
-    carry_out("pate", settings={"votes": str(path)}, data=parts, folder=out)
+    carry_out("pate", settings={"votes": str(path), **ELSEWHERE}, data=parts, folder=out)
     digests = [hashlib.new(kind, path.read_bytes()).hexdigest() for kind in ("sha256", "md5")]
     for file in out.iterdir():
         text = file.read_bytes().decode(errors="replace")
@@ -276,12 +285,17 @@ def test_votes_that_do_not_fit_are_refused_before_anything_begins(
     path = tmp_path / "v.npy"
     np.save(path, np.full((59, 10), 4))
     with pytest.raises(DataError, match="holds votes on 59 images"):
-        carry_out("pate", settings={"votes": str(path)}, folder=tmp_path / "run")
+        carry_out("pate", settings={"votes": str(path), **ELSEWHERE}, folder=tmp_path / "run")
+    np.save(path, np.full((501, 10), 4))
+    with pytest.raises(DataError, match="holds votes on 501 images, and 500 are public"):
+        carry_out("pate", settings={"votes": str(path), **ELSEWHERE}, folder=tmp_path / "run")
     np.save(path, np.full((60, 10), 4))
     with pytest.raises(InvalidArgument, match="asked must be first"):
-        carry_out("pate", settings={"votes": str(path), "asked": "middles"}, data=parts)
+        carry_out(
+            "pate", settings={"votes": str(path), "asked": "middles", **ELSEWHERE}, data=parts
+        )
     with pytest.raises(DataError, match="cannot be read"):
-        carry_out("pate", settings={"votes": str(tmp_path / "none.npy")})
+        carry_out("pate", settings={"votes": str(tmp_path / "none.npy"), **ELSEWHERE})
     assert not (tmp_path / "run").exists()
 
 
@@ -369,6 +383,40 @@ def test_deleting_what_is_private_makes_no_query_asked_again(tmp_path: Path) -> 
         assert done.labels[query] == label
 
 
+def test_votes_made_anew_are_never_taken_for_those_that_were_asked_first(tmp_path: Path) -> None:
+    """Deleted once, and stopped once more: the votes of the second session are not the first's."""
+    out, told = tmp_path / "run", {"told": True, "order": 4.0}
+    with pytest.raises(Interrupted):
+        carry_out("pate", settings=told, folder=out, stop=StopAfter(1))
+    shutil.rmtree(out / "private")
+    with pytest.raises(Interrupted):
+        carry_out("pate", settings=told, folder=out, resume=True, stop=StopAfter(1))
+    done = carry_out("pate", settings=told, folder=out, resume=True)
+    assert done.statement.data_dependent is None
+    assert any("was not told" in note for note in done.notes)
+
+
+def test_a_figure_that_was_told_is_counted_although_the_votes_are_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was told of the right votes, and lies in the folder."""
+
+    def killed(*_: Any, **__: Any) -> Any:
+        raise KeyboardInterrupt
+
+    out, told = tmp_path / "run", {"told": True, "order": 4.0}
+    with monkeypatch.context() as patch:
+        patch.setattr(learning, "train_student", killed)
+        with pytest.raises(Interrupted):
+            carry_out("pate", settings=told, folder=out)
+    assert (out / "released-cost.safetensors").exists()
+    shutil.rmtree(out / "private")
+    done = carry_out("pate", settings=told, folder=out, resume=True)
+    assert done.statement.data_dependent is not None
+    chosen = pate.METHOD.settings("digits").__class__(**done.settings)
+    assert from_plain(done.statement.event) == Composed(*events(chosen, "add-remove"))
+
+
 def test_a_resumed_run_has_the_votes_that_were_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -392,6 +440,63 @@ def test_a_budget_that_is_too_small_refuses_before_a_teacher_is_trained(
             carry_out("pate", settings={"told": True}, folder=tmp_path / "run", budget=budget)
         assert budget.spent().epsilon == 0.0
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_budget_for_users_is_refused_before_anything_begins(method: str, tmp_path: Path) -> None:
+    """Each record is an example: of somebody with several of them, nothing is claimed."""
+    with Ledger(f"sqlite:///{tmp_path}/budget.db") as ledger:
+        budget = ledger.open("digits", 100.0, 1e-4, unit="user")
+        with pytest.raises(InvalidArgument, match=r"unit must be .* 'user', got 'example'"):
+            carry_out(method, folder=tmp_path / "run", budget=budget)
+        assert budget.spent().epsilon == 0.0
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("adjacency", ["replace-one", "zero-out"])
+@pytest.mark.parametrize("composition", ["declared", "basic"])
+@pytest.mark.parametrize(
+    ("method", "settings"),
+    [
+        ("pate", {"told": True, "order": 4.0, **GAUSSIAN}), ("knn", {}),
+        ("rknn", {"rounds": 2}), ("rknn", {"noise": "gaussian", "k": 2}),
+    ],
+)  # fmt: skip
+def test_noise_charge_and_claim_are_those_of_the_budgets_neighbours(
+    method: str, settings: dict[str, Any], composition: str, adjacency: Adjacency, tmp_path: Path
+) -> None:
+    with Ledger(f"sqlite:///{tmp_path}/budget.db") as ledger:
+        budget = ledger.open("d", 100.0, 1e-5, adjacency=adjacency, composition=composition)
+        done = carry_out(method, settings=settings, epsilon=6.0, budget=budget)
+        spent = budget.spent().epsilon
+    claim = done.statement
+    assert claim.adjacency == adjacency
+    assert 6.0 * (1.0 - 1e-3) < claim.epsilon <= 6.0 * (1.0 + 1e-9)
+    assert epsilon(from_plain(claim.event), 1e-5, adjacency=adjacency) == pytest.approx(
+        claim.epsilon
+    )
+    if composition == "declared":
+        assert spent == pytest.approx(claim.epsilon, rel=1e-6)
+    assert (claim.data_dependent is not None) is (method == "pate")
+
+
+def test_settings_for_other_neighbours_are_refused_before_anything_begins(
+    tmp_path: Path, parts: Parts
+) -> None:
+    """The command finds the noise before it opens the budget, which may be another by then."""
+    way, out = find("rknn"), tmp_path / "run"
+    given = SMALL["rknn"] | {"noise": "gaussian"}
+    settings, limit = chosen_for(way, "digits", given, epsilon=1.0, delta=1e-5)
+    recipe, _ = recipe_of(way, settings, parts)
+    with Ledger(f"sqlite:///{tmp_path}/budget.db") as ledger:
+        budget = ledger.open("digits", 9.0, 1e-4, adjacency="replace-one")
+        with pytest.raises(InvalidArgument, match=r"at least the 1\.46\d* .* replace-one"):
+            run_recipe(
+                recipe, epsilon=limit, settings=settings, data=parts.data, folder=out,
+                budget=budget, progress=False,
+            )  # fmt: skip
+        assert budget.spent().epsilon == 0.0
+    assert not out.exists()
 
 
 def test_a_figure_that_was_charged_and_lost_is_left_out(

@@ -65,6 +65,15 @@ class Account:
             training, steps=plan.steps, label=self.label, detail=detail_of(plan, plan.steps)
         )
 
+    def check_room(self, events: Sequence[Event]) -> None:
+        """Refuses a run without a plan that the budget does not hold, before anything is begun."""
+        budget = self.budget
+        if budget is None or (budget.composition == "declared" and self._declared(budget)):
+            return
+        from tacit.ledger import Release  # noqa: PLC0415 - only those who keep a ledger
+
+        budget.check_room([Release(one, budget.adjacency, budget.unit) for one in events])
+
     def declare(self, events: Sequence[Event]) -> None:
         """Declares what a run without a plan will release, where the budget wants that."""
         budget = self.budget

@@ -18,7 +18,7 @@ from tacit.statement import Statement, extended
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tacit.accounting.events import Event
+    from tacit.accounting.events import Adjacency, Event
 
 _THREAT_MODEL = (
     "the claim holds against whoever sees what is released, knows the code and all other data, and "
@@ -44,6 +44,7 @@ def plain(
     limit: float,
     delta: float,
     *,
+    adjacency: Adjacency,
     sampling: str,
     noise: str,
     assumptions: tuple[str, ...],
@@ -52,12 +53,13 @@ def plain(
     not_promised: tuple[str, ...] = (),
 ) -> Statement:
     """The claim for an event that no plan describes; refused if it is above ``limit``."""
-    spent = epsilon(event, delta)
+    spent = epsilon(event, delta, adjacency=adjacency)
     if spent > limit * (1.0 + 1e-9):
         raise ProtocolError(f"the recipe spent epsilon={spent:.6g} of {limit:g}")
     return Statement(
         epsilon=spent,
         delta=delta,
+        adjacency=adjacency,
         event=to_plain(event),
         sampling=sampling,
         noise=noise,

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from torch.optim.swa_utils import AveragedModel
     from torch.utils.data import Dataset
 
-    from tacit.accounting.events import Event
+    from tacit.accounting.events import Adjacency, Event
     from tacit.data import Split
     from tacit.ledger import Budget
     from tacit.mechanisms import Released
@@ -142,6 +142,12 @@ class Job:
         return self._account.budget
 
     @property
+    def adjacency(self) -> Adjacency:
+        """Which data sets are neighbours: as the budget has it; for a recipe that makes no plan."""
+        budget = self.budget
+        return "add-remove" if budget is None else budget.adjacency
+
+    @property
     def label(self) -> str:
         """What a ledger knows the run by."""
         return self._account.label
@@ -225,6 +231,8 @@ class Job:
         """
         if self._plan is not None or self._released:
             raise ProtocolError("job.declare() comes before anything is released, without a plan")
+        if not self._keeper.resumed:  # what a run was charged before does not count twice
+            self._account.check_room(events)
         self._keeper.begin(self._account.place)  # first: a charge must find its run again
         self._account.declare(events)
 
@@ -235,6 +243,12 @@ class Job:
         """
         self._keeper.begin(self._account.place)
         return self._keeper.private(name)
+
+    def begun(self, name: str) -> bool:
+        """Whether anything was released under ``name`` before the run was cut off."""
+        journal = self._keeper.journal(check_name(name))
+        bit_by_bit = journal is not None and journal.exists()
+        return bit_by_bit or self._keeper.released(name) is not None
 
     def gradually(
         self,
@@ -385,8 +399,8 @@ class Job:
         if counted is None:
             raise InvalidArgument("event must say what training released, got None")
         statement = claims.plain(
-            counted, self.epsilon, self.delta, sampling=sampling, noise=noise,
-            assumptions=tuple(assumptions), ledger=self._account.describe(),
+            counted, self.epsilon, self.delta, adjacency=self.adjacency, sampling=sampling,
+            noise=noise, assumptions=tuple(assumptions), ledger=self._account.describe(),
             releases=tuple(releases), not_promised=tuple(not_promised),
         )  # fmt: skip
         statement = extended(statement, data_dependent=data_dependent)

@@ -102,7 +102,7 @@ def _whole(name: str, value: Any) -> int:
 def _real(name: str, value: Any) -> float:
     number = _number(value)
     if number is None or not abs(number) <= _LARGEST:
-        raise InvalidArgument(f"{name} must be a finite number, got {value!r}")
+        raise InvalidArgument(f"{name} must be a number from -1e30 to 1e30, got {value!r}")
     return number
 
 

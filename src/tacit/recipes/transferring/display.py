@@ -29,11 +29,14 @@ def _shown(
     terminal = sys.stderr.isatty()
     if wanted is False or (wanted is None and not terminal):
         return None
-    last = 0
+    last, shown = 0, ""
 
     def show(first: int, second: int) -> None:
-        nonlocal last
+        nonlocal last, shown
         done, of, text = worded(first, second)
+        if text == shown:
+            return
+        shown = text
         if terminal:
             sys.stderr.write(f"\r{text}\x1b[K" + ("\n" if done >= of else ""))
         elif done >= of or done - last >= of / _LINES:

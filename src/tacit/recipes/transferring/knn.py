@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tacit.accounting.events import Event
+    from tacit.accounting.events import Adjacency, Event
     from tacit.ledger import Budget
     from tacit.recipes import Job
     from tacit.recipes.transferring.splits import Parts
@@ -114,6 +114,13 @@ def noises(chosen: Settings) -> tuple[str, ...]:
     return ("screening_sigma", "sigma") if chosen.screened else ("sigma",)
 
 
+def idle(chosen: Settings) -> dict[str, str]:
+    """What screening needs, where there is none."""
+    if chosen.screened:
+        return {}
+    return dict.fromkeys(("threshold", "screening_sigma", "samples"), "screened=false")
+
+
 def events(chosen: Settings) -> tuple[Event, ...]:
     """What each round releases."""
     nobody = voters_of(chosen, np.zeros((1, 1), np.float32), np.zeros(1, np.int64), classes=2)
@@ -123,8 +130,9 @@ def events(chosen: Settings) -> tuple[Event, ...]:
     )
 
 
-def event(chosen: Settings) -> Event:
-    """All that a run releases."""
+def event(chosen: Settings, adjacency: Adjacency) -> Event:
+    """All that a run releases; what each adjacency makes of it is for the accountant."""
+    del adjacency
     return Composed(*events(chosen))
 
 
@@ -153,7 +161,7 @@ def transfer(job: Job, parts: Parts) -> Transferred:
     """Round after round: features, the noisy answers of neighbours, and the student."""
     chosen: Settings = job.settings
     job.declare(*events(chosen))
-    labels = np.full(len(parts.public), -1, dtype=np.int64)
+    labels, lost = np.full(len(parts.public), -1, dtype=np.int64), 0
     make = features.maker(chosen.features, parts.public, job.device, keep=chosen.keep)
     asked = np.arange(chosen.queries)
     if chosen.asked == "middles":
@@ -163,9 +171,11 @@ def transfer(job: Job, parts: Parts) -> Transferred:
             make = features.of_student(taught(job, parts, labels), job.device)
         found = _answers(job, make, parts.public[some], answers, f"answers-{number + 1}")
         labels[some] = found.labels
+        lost += int(found.lost.sum())
     return concluded(
-        job, parts, labels, sampling=SAMPLING, assumptions=(ONE,), unreleased=words.VOTES
-    )
+        job, parts, labels, sampling=SAMPLING, assumptions=(ONE,), unreleased=words.VOTES,
+        notes=words.lost(lost),
+    )  # fmt: skip
 
 
 def _answers(
@@ -195,6 +205,7 @@ METHOD = Method(
     fits=lambda chosen, parts: fits("queries", chosen.queries, parts),
     event=event,
     noises=noises,
+    idle=idle,
     epsilon=EPSILONS.__getitem__,
     transfer=transfer,
     anchors=knn_anchors,

@@ -119,7 +119,7 @@ def concluded(
         sampling=sampling,
         noise=words.NOISE,
         assumptions=(words.PUBLIC, *assumptions),
-        releases=words.RELEASES,
+        releases=words.RELEASES if weights is None else (*words.RELEASES, words.TRUST),
         not_promised=(unreleased, *words.NOT_PROMISED),
         data_dependent=data_dependent,
         files={ANSWERS: answers_bytes(labels)},

@@ -13,7 +13,7 @@ from tacit.recipes.running import settings as settings_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from tacit.accounting.events import Event
+    from tacit.accounting.events import Adjacency, Event
     from tacit.recipes import Anchor, Job
     from tacit.recipes.transferring.splits import Parts
     from tacit.recipes.transferring.transferred import Transferred
@@ -30,8 +30,10 @@ class Method:
         settings: The default settings for a data set: a frozen dataclass, as a recipe's.
         check: Refuses settings that cannot be, before anything is begun,
         fits: and those that do not fit the data.
-        event: All that a run with such settings releases, whatever the data are.
+        event: All that a run with such settings releases, whatever the data are, as it is charged
+            for such neighbours.
         noises: The settings that say how much noise is added; an ε given beforehand finds them.
+        idle: The settings that have no effect beside the others, with the others that make it so.
         epsilon: The ε to find them for if nothing is said; None where their defaults stand.
         transfer: Carries it out.
         anchors: What was published for a data set.
@@ -43,8 +45,9 @@ class Method:
     settings: Callable[[str], Any]
     check: Callable[[Any], None]
     fits: Callable[[Any, Parts], None]
-    event: Callable[[Any], Event]
+    event: Callable[[Any, Adjacency], Event]
     noises: Callable[[Any], tuple[str, ...]]
+    idle: Callable[[Any], Mapping[str, str]]
     epsilon: Callable[[str], float | None]
     transfer: Callable[[Job, Parts], Transferred]
     anchors: Callable[[str], tuple[Anchor, ...]]
@@ -58,16 +61,23 @@ def chosen(
     *,
     epsilon: float | None,
     delta: float,
+    adjacency: Adjacency = "add-remove",
 ) -> tuple[Any, float]:
     """The settings of a run and the ε of all that it will release.
 
-    An ε and a noise contradict each other. Of neither, the method has its own.
+    An ε and a noise contradict each other. Of neither, the method has its own. What is given and
+    would have no effect is refused: whoever gives a threshold believes that queries are screened.
 
     Guarantee:
-        The event of these settings is (ε, δ)-differentially private.
+        The event of these settings is (ε, δ)-differentially private, for such neighbours.
     """
     settings = settings_of.changed(method.settings(dataset), given)
     method.check(settings)
+    for name, others in method.idle(settings).items():
+        if name in given:
+            raise InvalidArgument(
+                f"{name}={given[name]} has no effect with {others}; leave it out or change that"
+            )
     noises = method.noises(settings)
     told = [name for name in noises if name in given]
     if epsilon is not None and told:
@@ -77,11 +87,22 @@ def chosen(
         )
     goal = epsilon if epsilon is not None or told else method.epsilon(dataset)
     if goal is None:
-        return settings, epsilon_of(method.event(settings), delta)
-    return calibrated(method, settings, goal, delta), goal
+        return settings, cost(method, settings, delta, adjacency)
+    return calibrated(method, settings, goal, delta, adjacency), goal
 
 
-def calibrated(method: Method, settings: Any, epsilon: float, delta: float) -> Any:
+def cost(method: Method, settings: Any, delta: float, adjacency: Adjacency) -> float:
+    """The ε of all that a run with these settings releases."""
+    return epsilon_of(method.event(settings, adjacency), delta, adjacency=adjacency)
+
+
+def calibrated(
+    method: Method,
+    settings: Any,
+    epsilon: float,
+    delta: float,
+    adjacency: Adjacency = "add-remove",
+) -> Any:
     """``settings`` with all noises larger or smaller by one factor, so that they just meet (ε, δ).
 
     Guarantee:
@@ -92,4 +113,7 @@ def calibrated(method: Method, settings: Any, epsilon: float, delta: float) -> A
     def scaled(factor: float) -> Any:
         return replace(settings, **{name: factor * getattr(settings, name) for name in noises})
 
-    return scaled(calibrate(lambda factor: method.event(scaled(factor)), epsilon, delta))
+    def event(factor: float) -> Event:
+        return method.event(scaled(factor), adjacency)
+
+    return scaled(calibrate(event, epsilon, delta, adjacency=adjacency))

@@ -26,10 +26,11 @@ from tacit.recipes.transferring.pate_settings import (
     aggregator_of,
     event,
     events,
+    idle,
     noises,
 )
-from tacit.recipes.transferring.teaching import kept, loaded, votes_of
-from tacit.recipes.transferring.telling import UNTOLD, told_cost
+from tacit.recipes.transferring.teaching import check_votes, kept, votes_of
+from tacit.recipes.transferring.telling import COST, UNTOLD, told_cost
 from tacit.recipes.transferring.telling import check as check_telling
 from tacit.transfer import label
 
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from tacit.recipes.transferring.transferred import Transferred
     from tacit.transfer import Answers
 
+ANSWERS = "answers"
 SAMPLING = "none: every teacher votes on every query, and each record belongs to one teacher"
 OWN = (
     "each record is in one teacher only, drawn for each record by itself from the operating "
@@ -76,29 +78,29 @@ def fits_data(chosen: Settings, parts: Parts) -> None:
     """Refuses more queries than there are public images, and votes on other ones."""
     fits("queries", chosen.queries, parts)
     if chosen.votes is not None:
-        loaded(chosen, len(parts.data.classes), chosen.queries)
+        check_votes(chosen, len(parts.data.classes), len(parts.public))
 
 
 def transfer(job: Job, parts: Parts) -> Transferred:
     """The votes, the noisy answers to them, and the student."""
     chosen: Settings = job.settings
     aggregator = aggregator_of(chosen)
-    job.declare(*events(chosen))
+    job.declare(*events(chosen, job.adjacency))
     asked = questions_of(job, parts)
-    votes, same = kept(job, lambda: votes_of(job, parts.public[asked]))
-    began = False
+    begun = job.begun(ANSWERS)
+    votes, whole = kept(job, lambda: votes_of(job, parts.public[asked]), begun=begun)
 
     def ask(budget: Budget | None, journal: Path | None, stop: Any) -> Answers:
-        nonlocal began
-        began = journal is not None and journal.exists()
         return label(
             votes, aggregator, answers=chosen.answers, budget=budget, journal=journal,
             label=job.label, progress=display.questions(job.progress, chosen.queries), stop=stop,
         )  # fmt: skip
 
-    answers = job.gradually("answers", ask, what="noisy labels of public images")
-    # Of answers to votes that are gone, the votes at hand cannot say what they cost.
-    dependent = told_cost(job, votes, aggregator, answers) if same or not began else None
+    answers = job.gradually(ANSWERS, ask, what="noisy labels of public images")
+    # Of answers to votes that are gone, the votes at hand cannot say what they cost; what was told
+    # before they went is told again, and counted.
+    tellable = whole or job.begun(COST)
+    dependent = told_cost(job, votes, aggregator, answers) if tellable else None
     labels = np.full(len(parts.public), -1, dtype=np.int64)
     labels[asked] = answers.labels
     own = chosen.votes is None
@@ -106,7 +108,10 @@ def transfer(job: Job, parts: Parts) -> Transferred:
         job, parts, labels, sampling=SAMPLING, data_dependent=dependent,
         assumptions=(OWN if own else ELSEWHERE,),
         unreleased=words.TEACHERS if own else words.VOTES,
-        notes=(UNTOLD,) if chosen.told and dependent is None else (),
+        notes=(
+            *words.lost(int(answers.lost.sum())),
+            *((UNTOLD,) if chosen.told and dependent is None else ()),
+        ),
     )  # fmt: skip
 
 
@@ -127,6 +132,7 @@ METHOD = Method(
     fits=fits_data,
     event=event,
     noises=noises,
+    idle=idle,
     epsilon=lambda _: None,
     transfer=transfer,
     anchors=pate_anchors,

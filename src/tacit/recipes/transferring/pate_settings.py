@@ -12,7 +12,7 @@ from tacit.transfer import ConfidentGNMax, GNMax, LNMax
 from tacit.transfer.sanitised import telling_event
 
 if TYPE_CHECKING:
-    from tacit.accounting.events import Event
+    from tacit.accounting.events import Adjacency, Event
 
 
 @final
@@ -78,6 +78,10 @@ DEFAULTS: Final = {
     ),
 }  # fmt: skip
 
+_OWN: Final = (
+    "teachers", "teacher", "features", "keep", "views", "epochs", "batch", "lr", "decay",
+)  # fmt: skip
+
 
 def aggregator_of(chosen: Settings) -> ConfidentGNMax | GNMax | LNMax:
     """The aggregator, with its public numbers."""
@@ -94,15 +98,17 @@ def aggregator_of(chosen: Settings) -> ConfidentGNMax | GNMax | LNMax:
             return LNMax(gamma=1.0 / chosen.scale)
 
 
-def events(chosen: Settings) -> tuple[Event, ...]:
+def events(chosen: Settings, adjacency: Adjacency) -> tuple[Event, ...]:
     """What a run releases: screenings with answers and, if it is told, the noisy cost of them."""
     labelling = aggregator_of(chosen).declared(queries=chosen.queries, answers=chosen.answers)
-    return (labelling, telling_event(chosen.told_noise)) if chosen.told else (labelling,)
+    if not chosen.told:
+        return (labelling,)
+    return labelling, telling_event(chosen.told_noise, adjacency)
 
 
-def event(chosen: Settings) -> Event:
+def event(chosen: Settings, adjacency: Adjacency) -> Event:
     """All of it."""
-    return Composed(*events(chosen))
+    return Composed(*events(chosen, adjacency))
 
 
 def noises(chosen: Settings) -> tuple[str, ...]:
@@ -114,3 +120,23 @@ def noises(chosen: Settings) -> tuple[str, ...]:
             return ("sigma",)
         case "laplace":
             return ("scale",)
+
+
+def idle(chosen: Settings) -> dict[str, str]:
+    """What other aggregators need, or teachers of one's own, or the telling of the cost."""
+    found = {
+        name: f"aggregator={chosen.aggregator}"
+        for name in ("threshold", "screening_sigma", "sigma", "scale")
+        if name not in _needed(chosen)
+    }
+    if chosen.votes is None:
+        found["holds"] = "no votes"
+    else:
+        found |= dict.fromkeys(_OWN, "votes made elsewhere")
+    if not chosen.told:
+        found |= dict.fromkeys(("order", "smoothness", "told_noise"), "told=false")
+    return found
+
+
+def _needed(chosen: Settings) -> tuple[str, ...]:
+    return (*noises(chosen), *(("threshold",) if chosen.aggregator == "confident" else ()))

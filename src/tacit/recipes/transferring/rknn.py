@@ -16,6 +16,7 @@ import numpy as np
 
 from tacit._validation import whole
 from tacit.accounting import Composed
+from tacit.accounting.sensitivity import distance
 from tacit.errors import InvalidArgument
 from tacit.recipes.transferring import features, words
 from tacit.recipes.transferring.learning import (
@@ -107,27 +108,28 @@ def fits_data(chosen: Settings, parts: Parts) -> None:
         fits(name, getattr(chosen, name), parts)
 
 
-def voting(chosen: Settings, classes: int) -> ReverseKnn:
+def voting(chosen: Settings, classes: int, adjacency: Adjacency) -> ReverseKnn:
     """The mechanism, with its public numbers."""
     if chosen.noise == "laplace":
-        return ReverseKnn(chosen.k, classes=classes, epsilon=chosen.k / chosen.scale)
+        moved = chosen.k * distance(2.0, adjacency)  # counts that a neighbour moves, each by 1
+        return ReverseKnn(chosen.k, classes=classes, epsilon=moved / chosen.scale)
     return ReverseKnn(chosen.k, classes=classes, noise_multiplier=chosen.sigma)
 
 
-def events(chosen: Settings, adjacency: Adjacency = "add-remove") -> tuple[Event, ...]:
+def events(chosen: Settings, adjacency: Adjacency) -> tuple[Event, ...]:
     """The table that each round releases: one record adds 1 to k counts."""
-    return (voting(chosen, classes=2).declared(adjacency=adjacency),) * chosen.rounds
+    return (voting(chosen, 2, adjacency).declared(adjacency=adjacency),) * chosen.rounds
 
 
-def event(chosen: Settings) -> Event:
+def event(chosen: Settings, adjacency: Adjacency) -> Event:
     """All that a run releases."""
-    return Composed(*events(chosen))
+    return Composed(*events(chosen, adjacency))
 
 
 def transfer(job: Job, parts: Parts) -> Transferred:
     """Round after round: features, the noisy table of votes for public clusters, the student."""
     chosen: Settings = job.settings
-    job.declare(*events(chosen, job.budget.adjacency if job.budget else "add-remove"))
+    job.declare(*events(chosen, job.adjacency))
     make = features.maker(chosen.features, parts.public, job.device, keep=chosen.keep)
     labels, weights = _told(job, make, parts, "votes")
     for number in range(2, chosen.rounds + 1):
@@ -152,7 +154,7 @@ def _told(
     private = make(np.asarray(job.data.train.inputs))
 
     def vote(budget: Budget | None) -> Released[Any]:
-        tally = voting(chosen, len(job.data.classes)).label(
+        tally = voting(chosen, len(job.data.classes), job.adjacency).label(
             private, job.data.train.labels, points, budget=budget, label=job.label, device=device
         )
         table: Released[Any] = tally.released
@@ -167,6 +169,11 @@ def _told(
     return labels, 2.0 * told["confidence"] - 1.0
 
 
+def idle(chosen: Settings) -> dict[str, str]:
+    """The scale of the noise that is not drawn."""
+    return {"sigma" if chosen.noise == "laplace" else "scale": f"noise={chosen.noise}"}
+
+
 METHOD = Method(
     name="rknn",
     summary="each private record votes for public clusters, in one noisy table (reverse-kNN)",
@@ -175,6 +182,7 @@ METHOD = Method(
     fits=fits_data,
     event=event,
     noises=lambda chosen: ("scale",) if chosen.noise == "laplace" else ("sigma",),
+    idle=idle,
     epsilon=EPSILONS.__getitem__,
     transfer=transfer,
     anchors=lambda _: (),

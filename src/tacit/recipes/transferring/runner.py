@@ -10,10 +10,11 @@ import numpy as np
 
 from tacit._validation import open_probability, positive
 from tacit.data import Examples, load
+from tacit.errors import InvalidArgument
 from tacit.recipes.recipe import Recipe
 from tacit.recipes.running.runner import run as run_recipe
 from tacit.recipes.transferring.catalogue import check_dataset, find, title
-from tacit.recipes.transferring.method import chosen
+from tacit.recipes.transferring.method import chosen, cost
 from tacit.recipes.transferring.splits import Parts, parts_of
 
 if TYPE_CHECKING:
@@ -62,7 +63,8 @@ def run(
         folder: Where to keep the run while it goes, and its results.
         seed: For first weights and the student's augmentations. Assignment of records, samples and
             noise are never seeded.
-        budget: A budget of a ledger, which is charged before anything is released.
+        budget: A budget of a ledger, which is charged before anything is released. It must be one
+            for examples; the claim is for such neighbours as it has, or add-remove.
         resume: Whether to go on with the run that ``folder`` holds.
         progress: Whether to show progress.
         stop: Asked between queries: true ends the run there, to be resumed.
@@ -80,7 +82,10 @@ def run(
     way, name = find(method), check_dataset(dataset)
     failure = open_probability("delta", delta)
     goal = None if epsilon is None else positive("epsilon", epsilon)
-    own, limit = chosen(way, name, settings or {}, epsilon=goal, delta=failure)
+    own, limit = chosen(
+        way, name, settings or {}, epsilon=goal, delta=failure,
+        adjacency="add-remove" if budget is None else budget.adjacency,
+    )  # fmt: skip
     if not isinstance(data, Parts):
         data = parts_of(load(name, None if data is None else Path(data)))
     parts = prepared(data, own)
@@ -102,6 +107,7 @@ def recipe_of(method: Method, settings: Any, parts: Parts) -> tuple[Recipe, list
     results: list[Transferred] = []
 
     def train(job: Job) -> Trained:
+        check_budget(method, job)
         results.append(method.transfer(job, parts))
         return results[-1].trained
 
@@ -116,6 +122,25 @@ def recipe_of(method: Method, settings: Any, parts: Parts) -> tuple[Recipe, list
         tuning=method.tuning(name),
     )
     return recipe, results
+
+
+def check_budget(method: Method, job: Job) -> None:
+    """Refuses a budget for users, and one to whose neighbours the run costs more than its ε."""
+    budget = job.budget
+    if budget is None:
+        return
+    if budget.unit != "example":
+        raise InvalidArgument(
+            f"unit must be that of the budget {budget.name!r}, {budget.unit!r}, got 'example'; "
+            "charge another budget"
+        )
+    spent = cost(method, job.settings, job.delta, budget.adjacency)
+    if spent > job.epsilon * (1.0 + 1e-9):
+        raise InvalidArgument(
+            f"epsilon must be at least the {spent:.6g} that the run costs by the "
+            f"{budget.adjacency} adjacency of the budget {budget.name!r}, got {job.epsilon:g}; "
+            "charge another budget"
+        )
 
 
 def prepared(parts: Parts, settings: Any) -> Parts:

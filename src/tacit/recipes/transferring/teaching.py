@@ -24,19 +24,23 @@ if TYPE_CHECKING:
     from tacit.recipes.transferring.pate_settings import Settings
 
 
-def kept(job: Job, make: Callable[[], Votes]) -> tuple[Votes, bool]:
-    """The votes that ``make`` gives, or those of the run that goes on; and whether it was these.
+def kept(job: Job, make: Callable[[], Votes], *, begun: bool) -> tuple[Votes, bool]:
+    """The votes that ``make`` gives or the run kept; and whether every answer comes from them.
 
     They lie with what is private until the run ends. Made anew, they are not to the bit what they
-    were, and from other teachers if these are gone.
+    were, and from other teachers if these are gone. So once answering has ``begun`` they are kept
+    no more: whoever goes on from there must not take them for those that were asked first.
+
+    Guarantee:
+        Where the second is true, no answer of the run comes from other votes.
     """
     place = job.private("votes")
     if place is not None and place.exists():
         return Votes.load(place, holds="counts"), True
     votes = make()
-    if place is not None:
+    if place is not None and not begun:
         _write(place, votes)
-    return votes, False
+    return votes, not begun
 
 
 def _write(place: Path, votes: Votes) -> None:
@@ -73,6 +77,18 @@ def votes_of(job: Job, images: NDArray[np.uint8]) -> Votes:
         seed=job.seed,
     )
     return teachers.fit().votes(make(images))
+
+
+def check_votes(chosen: Settings, classes: int, public: int) -> None:
+    """Refuses votes made elsewhere on more or fewer images than there are to ask about."""
+    assert chosen.votes is not None
+    loaded(chosen, classes, chosen.queries)
+    found = Votes.load(chosen.votes, holds=chosen.holds, classes=classes).queries
+    if found > public:
+        raise DataError(
+            f"{chosen.votes} holds votes on {found} images, and {public} are public; see whether "
+            "it holds counts (a row for each image) or labels (a row for each teacher)"
+        )
 
 
 def loaded(chosen: Settings, classes: int, queries: int) -> Votes:

@@ -22,8 +22,7 @@ WHAT: Final = (
     "tacit.transfer.likely_outcome) was told once with Gaussian noise by its smooth bound; order, "
     "smoothness and noise were fixed before, and telling is charged in the claim"
 )
-
-
+COST: Final = "cost"
 UNTOLD: Final = (
     "the data-dependent figure was not told: the budget has no room for it, it was charged and "
     "lost in a crash, or the votes that were asked first are gone"
@@ -68,7 +67,7 @@ def told_cost(
         return Released(figure, found.event, found.adjacency, found.unit, found.entry)
 
     try:
-        figure = job.release("cost", tell, what="the noisy data-dependent cost of the answers")
+        figure = job.release(COST, tell, what="the noisy data-dependent cost of the answers")
     except BudgetExceeded:
         return None
     return DataDependent(**figure, delta=job.delta, order=chosen.order, failure=failure, what=WHAT)

@@ -9,6 +9,7 @@ RELEASES: Final = (
     "the noisy labels of public images, with the places of those images",
     "the student's accuracy on images of the evaluation",
 )
+TRUST: Final = "how far each of these labels is trusted"
 PUBLIC: Final = (
     "the public images are public: nobody in the private data minds that they are seen, and none "
     "of them was chosen or changed by looking at the private data. Their labels are not used"
@@ -57,3 +58,10 @@ def tuning(compared: str, dataset: str) -> str:
                 f"{compared} are not tuned for {dataset}: they follow those for mnist and what was "
                 "published; this choice is not charged"
             )
+
+
+def lost(count: int) -> tuple[str, ...]:
+    """A note on answers that were paid for and that a crash took."""
+    if not count:
+        return ()
+    return (f"{count:,} queries were charged and lost when the run was cut off",)
