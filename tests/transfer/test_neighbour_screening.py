@@ -16,9 +16,13 @@ from tacit.transfer.neighbour_screening import screening_rdp
 
 
 def truth(k, threshold, sigma, order):
-    """The largest of 2k divergences, as they are defined."""
+    """The largest of 2k divergences, as they are defined, of the coin that is thrown.
+
+    Noise is rounded to 2^-24, so it reaches T - m from half a step below the next multiple on.
+    """
     with mp.workdps(50):
-        far = [(mp.mpf(m) - mp.mpf(threshold)) / mp.mpf(sigma) for m in range(k + 1)]
+        reached = (mp.ceil(mp.mpf(threshold) * 2**24) - mp.mpf("0.5")) / 2**24
+        far = [(mp.mpf(m) - reached) / mp.mpf(sigma) for m in range(k + 1)]
         laws = [(mp.ncdf(one), mp.ncdf(-one)) for one in far]
         a = mp.mpf(order)
         found = [
@@ -35,6 +39,7 @@ def truth(k, threshold, sigma, order):
         (60, 42.0, 17.0),
         (20, 12.0, 1.0),
         (20, 12.5, 0.3),
+        (10, 7.3, 1.0),
         (5, 3.0, 1000.0),
         (30, 0.0, 5.5),
         (1, 1, 2),

@@ -119,6 +119,30 @@ def test_labels_and_confidence_come_from_the_table_alone() -> None:
     assert tally.confidence.tolist() == pytest.approx([0.9213503965, 0.5, 1.0])
 
 
+@pytest.mark.parametrize(
+    ("rows", "k", "told"),
+    [
+        ([[np.nan, 1.0]], 1, "features must be finite numbers"),
+        ([[1.0, 2.0, 3.0]], 1, "features must have as many columns as points, which have 2, got 3"),
+        ([[1.0, 2.0]], 3, "k must be at most the 2 public points, got 3"),
+    ],
+)
+def test_a_refusal_names_what_the_caller_gave(rows: Any, k: int, told: str) -> None:
+    with pytest.raises(InvalidArgument, match=told):
+        ReverseKnn(k, classes=2, epsilon=1.0).label(rows, [0], np.eye(2), **SEEDED)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("epsilon", [500.0, 1e4, 1e300])
+def test_noise_that_vanishes_in_floating_point_leaves_labels_sure(epsilon: float) -> None:
+    """It was 0/0, after the table had been released and paid for."""
+    tally = ReverseKnn(1, classes=2, epsilon=epsilon).label(
+        np.eye(2), [0, 1], np.vstack([np.eye(2), -np.ones((1, 2))]), **SEEDED
+    )
+    assert tally.labels.tolist() == [0, 1, 0]
+    assert tally.confidence.tolist() == [1.0, 1.0, 0.5]
+
+
 def test_pooling_is_a_sum_over_near_points() -> None:
     table = np.array([[5.0, 1.0], [0.0, 4.0], [2.0, 8.0]])
     whole = Tally(Released(table, Gaussian(3.0), "replace-one", "example", 7), 3.0)
@@ -185,5 +209,5 @@ def test_refusals(wrong: Any) -> None:
 
 
 def test_more_votes_than_points() -> None:
-    with pytest.raises(InvalidArgument, match="at most the 3 records"):
+    with pytest.raises(InvalidArgument, match="k must be at most the 3 public points, got 4"):
         ReverseKnn(4, classes=2, epsilon=1.0).label(np.eye(3), [0, 1, 0], np.eye(3))

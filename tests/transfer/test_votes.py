@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -41,7 +43,7 @@ def test_counts_are_a_copy_that_cannot_be_written_and_are_not_printed():
         (np.array([3, 1]), "one row per query"),
         (np.zeros((0, 3), int), "one row per query"),
         (np.array([[4], [4]]), "two or more"),
-        (np.array([[3, 1], [2, 1]]), "totals from 3 to 4"),
+        (np.array([[3, 1], [2, 1]]), "the same number of teachers"),
         (np.array([[0, 0]]), "1 or more"),
         (np.array([[5, -1]]), "between 0 and"),
         (np.array([[1.5, 2.5]]), "fractions"),
@@ -65,7 +67,7 @@ def test_whole_floats_are_counts():
 @pytest.mark.parametrize(
     ("labels", "message"),
     [
-        (np.array([[0, 3]]), "classes - 1 = 2, got 3"),
+        (np.array([[0, 3]]), "classes - 1 = 2$"),
         (np.array([[0, -1]]), "between 0 and"),
         (np.array([0, 1]), "one row per teacher"),
         (np.zeros((3, 0), int), "one row per teacher"),
@@ -74,6 +76,18 @@ def test_whole_floats_are_counts():
 def test_what_are_no_labels_is_refused(labels, message):
     with pytest.raises(InvalidArgument, match=message):
         Votes.from_labels(labels, classes=3)
+
+
+def test_a_refusal_tells_no_vote():
+    refused = [
+        lambda: Votes(np.array([[771, 229], [771, 228]])),
+        lambda: Votes(np.array([[771, -229]])),
+        lambda: Votes.from_labels(np.array([[0, 771], [1, 229]]), classes=3),
+    ]
+    for one in refused:
+        with pytest.raises(InvalidArgument) as caught:
+            one()
+        assert not {"771", "229", "999", "1000"} & set(re.findall(r"\d+", str(caught.value)))
 
 
 def test_files_of_counts_and_of_labels_are_read(tmp_path):

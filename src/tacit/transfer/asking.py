@@ -71,7 +71,9 @@ class Rows:
                 f"aggregator must be LNMax, GNMax or ConfidentGNMax, got {aggregator!r}"
             )
         if not isinstance(counts, Votes) and not callable(counts):
-            raise InvalidArgument(f"counts must be Votes or a function of a query, got {counts!r}")
+            raise InvalidArgument(
+                f"counts must be Votes or a function of a query, got {type(counts).__name__}"
+            )
         self._counts = counts
         self._binary = aggregator.binary
         self._classes = counts.classes if isinstance(counts, Votes) else None

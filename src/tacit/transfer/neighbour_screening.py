@@ -14,16 +14,22 @@ the largest), and reports 21% less than the truth at α = 128 for k = 300, T = 2
 For α near 1 it is 2/π of what the Gaussian that underlies it tells, α/(2σ²); for large α it nears
 that. ``PrivateKnn`` charges the Gaussian: it has an exact accountant, also under sampling, and that
 gains more than the bit does.
+
+The coin is the one that is thrown: noise is rounded to a grid (``tacit.transfer.noise``), so that
+T is the middle between two of its steps, half a step at most from the one that is given.
 """
 
 from __future__ import annotations
 
+import math
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.special import log_ndtr
 
 from tacit._validation import non_negative, positive, whole
+from tacit.transfer import noise
 from tacit.transfer.two_outcomes import checked_orders
 
 if TYPE_CHECKING:
@@ -55,9 +61,9 @@ def screening_rdp(k: int, threshold: float, sigma: float, orders: ArrayLike) -> 
     [8.8113e-05, 0.005882462]
     """
     at = checked_orders(orders)
-    far = (np.arange(whole("k", k) + 1) - non_negative("threshold", threshold)) / positive(
-        "sigma", sigma
-    )
+    given = Fraction(non_negative("threshold", threshold))
+    middle = float((math.ceil(given * 2**noise.BITS) - Fraction(1, 2)) / 2**noise.BITS)
+    far = (np.arange(whole("k", k) + 1) - middle) / positive("sigma", sigma)
     passes, fails = log_ndtr(far), log_ndtr(-far)
     found = np.concatenate(
         [

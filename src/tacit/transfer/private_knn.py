@@ -155,7 +155,7 @@ replace_distance=1.0), cap=None, population=None), times=2)
             journal: A file by which the run can be resumed.
             stream: The random bytes, of the samples and of the noise.
             adjacency: Which data sets are neighbours.
-            unit: Whom it protects.
+            unit: Whom it protects, of whom a row is all there is.
             label: A name for the ledger.
             progress: Called with the number of queries asked and of answers told.
             stop: Asked now and then; if it is true, the run stops and can be resumed.

@@ -21,7 +21,7 @@ from tacit._validation import open_probability, positive, whole
 from tacit.accounting.events import Gaussian, check_adjacency
 from tacit.accounting.sensitivity import distance
 from tacit.errors import InvalidArgument
-from tacit.transfer.neighbours import Neighbours, as_rows, checked_labels
+from tacit.transfer.neighbours import Neighbours, as_rows, checked_labels, on_grid
 
 if TYPE_CHECKING:
     import torch
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     Reals = NDArray[np.float64]
 
 _BLOCK = 8192  # records whose neighbours are sought at a time
+_LEAST = 1e-300  # deviation: below it, a lead of one vote is as sure as can be
 
 
 @final
@@ -70,10 +71,13 @@ class Tally:
     def confidence(self) -> Reals:
         """How sure it is that noise alone did not decide: Φ(lead/(√2·deviation)), from 1/2 to 1.
 
-        The lead is that of the first class over the second in the noisy table.
+        The lead is that of the first class over the second in the noisy table. Noise so small
+        that its deviation is 0 in floating point decides nothing but ties.
         """
         ranked = np.sort(self.released.value, axis=1)
-        found: Reals = ndtr((ranked[:, -1] - ranked[:, -2]) / (math.sqrt(2.0) * self.deviation))
+        lead = ranked[:, -1] - ranked[:, -2]
+        with np.errstate(over="ignore"):
+            found: Reals = ndtr(lead / (math.sqrt(2.0) * max(self.deviation, _LEAST)))
         return found
 
 
@@ -147,7 +151,7 @@ class ReverseKnn:
             budget: A ``tacit.ledger.Budget``, charged before noise is drawn.
             stream: The random bytes; a fresh secure stream unless a test gives another.
             adjacency: Which data sets are neighbours; the budget's, or ``"add-remove"``.
-            unit: Whom it protects; the budget's, or ``"example"``.
+            unit: Whom it protects, of whom a row is all there is; the budget's, or ``"example"``.
             label: A name for the ledger.
             device: Where the neighbours are sought.
         """
@@ -205,13 +209,20 @@ def votes_for(
     array([[0, 2],
            [0, 0]])
     """
-    places = Neighbours(points, device=device)
-    rows = as_rows("features", features)
+    given, rows = as_rows("points", points), as_rows("features", features)
+    if rows.shape[1] != given.shape[1]:
+        raise InvalidArgument(
+            f"features must have as many columns as points, which have {given.shape[1]}, got "
+            f"{rows.shape[1]}"
+        )
+    if whole("k", k) > len(given) > 0:
+        raise InvalidArgument(f"k must be at most the {len(given)} public points, got {k}")
+    places = Neighbours(given, device=device)
     known = checked_labels(labels, classes, records=len(rows))
     counts = np.zeros((len(places), classes), dtype=np.int64)
     for start in range(0, len(rows), _BLOCK):
         some = slice(start, start + _BLOCK)
-        near = places.nearest(rows[some], whole("k", k))
+        near = places.first(on_grid("features", rows[some]), k)
         np.add.at(counts, (near, known[some, np.newaxis]), 1)
     return counts
 
