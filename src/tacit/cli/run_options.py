@@ -59,7 +59,7 @@ def free_folder(name: str) -> Path:
 
 def check_device(name: str) -> Any:
     """The device, or one line."""
-    from tacit.recipes.running.devices import device_named
+    from tacit.models.devices import device_named
 
     try:
         return device_named(name)

@@ -20,6 +20,7 @@ from tacit.accounting.serialization import to_plain
 from tacit.auditing.attacks import Outputs, split
 from tacit.data import Split, load
 from tacit.errors import InvalidArgument
+from tacit.models.devices import device_named
 from tacit.recipes.auditing.attacking import attack_names, scores_of
 from tacit.recipes.auditing.audited import NO_PROOF, Audited, Claim
 from tacit.recipes.auditing.judging import by_guesses
@@ -30,7 +31,6 @@ from tacit.recipes.auditing.views import with_views
 from tacit.recipes.auditing.workplace import workplace
 from tacit.recipes.catalogue import find
 from tacit.recipes.running import settings as settings_of
-from tacit.recipes.running.devices import device_named
 
 if TYPE_CHECKING:
     import os

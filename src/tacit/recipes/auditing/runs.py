@@ -19,6 +19,7 @@ from tacit.accounting.serialization import from_plain
 from tacit.auditing.attacks import Outputs, split
 from tacit.data import Split, load
 from tacit.errors import CheckpointError, InvalidArgument, TacitError
+from tacit.models.devices import device_named
 from tacit.recipes.auditing.asked import Asked, asked_of
 from tacit.recipes.auditing.attacking import attack_names, scores_of
 from tacit.recipes.auditing.audited import NO_PROOF, Audited, Claim
@@ -33,7 +34,6 @@ from tacit.recipes.catalogue import find
 from tacit.recipes.catalogue import names as recipe_names
 from tacit.recipes.running import record as records
 from tacit.recipes.running import settings as settings_of
-from tacit.recipes.running.devices import device_named
 from tacit.recipes.running.folder import RECORD, STATEMENT, Folder
 from tacit.statement import Statement
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from tacit._validation import open_probability, positive, whole
 from tacit.errors import InvalidArgument
+from tacit.models.devices import device_named
 from tacit.recipes.catalogue import find
 from tacit.recipes.running import settings as settings_of
 from tacit.recipes.running.account import Account
-from tacit.recipes.running.devices import device_named
 from tacit.recipes.running.interruption import Interruption
 from tacit.recipes.running.job import Job
 from tacit.recipes.running.keeping import Forgetful

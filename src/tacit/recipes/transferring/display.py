@@ -11,6 +11,13 @@ if TYPE_CHECKING:
 _LINES = 10  # about so many in all, where standard error is no terminal
 
 
+def doing(wanted: bool | None, what: str) -> None:
+    """Says what begins, where it may take minutes without a number to count."""
+    if wanted or (wanted is None and sys.stderr.isatty()):
+        sys.stderr.write(f"{what} …\n")
+        sys.stderr.flush()
+
+
 def questions(wanted: bool | None, total: int) -> Callable[[int, int], None] | None:
     """To be told how many queries were asked and how many answered."""
     return _shown(wanted, lambda asked, told: (asked, total, f"queries asked: {asked:,} of "

@@ -182,6 +182,7 @@ def _answers(
     job: Job, make: features.Maker, images: NDArray[np.uint8], answers: int, name: str
 ) -> Answers:
     """The noisy answers to one round's queries."""
+    display.doing(job.progress, "features of public and private images")
     rows, labels = make(np.asarray(job.data.train.inputs)), job.data.train.labels
     voters = voters_of(
         job.settings, rows, labels, classes=len(job.data.classes), device=str(job.device)

@@ -18,7 +18,7 @@ from tacit._validation import whole
 from tacit.accounting import Composed
 from tacit.accounting.sensitivity import distance
 from tacit.errors import InvalidArgument
-from tacit.recipes.transferring import features, words
+from tacit.recipes.transferring import display, features, words
 from tacit.recipes.transferring.learning import (
     StudentSettings,
     check_student,
@@ -147,6 +147,7 @@ def _told(
     """The labels that one round's table gives the public images, and how far each is trusted."""
     chosen: Settings = job.settings
     device = str(job.device)
+    display.doing(job.progress, "features of public and private images")
     public = points = make(parts.public)
     if chosen.centres:
         points = cluster_centres(public, chosen.centres, chosen.clusters_seed, device=device)

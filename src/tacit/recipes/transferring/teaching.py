@@ -10,7 +10,7 @@ from torch import nn
 
 from tacit._files import PRIVATE, put
 from tacit.errors import CheckpointError, DataError
-from tacit.recipes.transferring import features
+from tacit.recipes.transferring import display, features
 from tacit.transfer import Votes
 from tacit.transfer.teachers import Teachers, views
 
@@ -59,6 +59,7 @@ def votes_of(job: Job, images: NDArray[np.uint8]) -> Votes:
         return loaded(chosen, len(job.data.classes), len(images))
     make, many = inputs_of(job, images), chosen.views
     records, classes = np.asarray(job.data.train.inputs), len(job.data.classes)
+    display.doing(job.progress, "features of the private images")
     shown = records if many == 1 else views(records, many).flatten(0, 1).numpy()
     inputs = make(shown)
     teachers = Teachers(

@@ -9,6 +9,7 @@ import torch
 
 from tacit._validation import whole
 from tacit.errors import InvalidArgument
+from tacit.models.devices import device_named
 from tacit.transfer.students import (
     committee,
     consistency,
@@ -104,11 +105,11 @@ def train_student(
     chosen = method if method is not None else ("committee" if grey else "consistency")
     if chosen not in METHODS:
         raise InvalidArgument(f"method must be one of {METHODS}, got {method!r}")
-    given = _labels(labels, len(shown), width)
+    given, place = _labels(labels, len(shown), width), device_named(device)
     usual = _EPOCHS[chosen] * (1 if grey else _LONGER)
     task = Task(
-        images=shown.to(device), labels=given.to(device),
-        weights=_weights(weights, given).to(device), classes=width,
+        images=shown.to(place), labels=given.to(place),
+        weights=_weights(weights, given).to(place), classes=width,
         epochs=whole("epochs", epochs) if epochs is not None else usual, flip=flip,
         network=network, progress=progress, upright=upright,
     )  # fmt: skip

@@ -13,6 +13,7 @@ from torch import nn
 
 from tacit._validation import non_negative, positive, whole
 from tacit.errors import CheckpointError, InvalidArgument, ProtocolError
+from tacit.models.devices import device_named
 from tacit.randomness import fresh_stream
 from tacit.training.counting import counting
 from tacit.transfer.teachers.assignment import assigned
@@ -118,7 +119,9 @@ class Teachers:
             weight_decay=non_negative("weight_decay", weight_decay),
             seed=self._seed or 0,
         )
-        self._device, self._cluster, self._progress = str(device), cluster, progress
+        # A cluster's workers may have a GPU where this machine has none.
+        self._device = str(device_named(device) if cluster is None else device)
+        self._cluster, self._progress = cluster, progress
         self._stream = stream if stream is not None else fresh_stream("teachers")
         self._records = read(dataset, self._classes, groups)
         self._first = made(make_model, self._schedule, 0)
