@@ -9,7 +9,7 @@ RELEASES: Final = (
     "the noisy labels of public images, with the places of those images",
     "the student's accuracy on images of the evaluation",
 )
-TRUST: Final = "how far each of these labels is trusted"
+TRUST: Final = "how far each of the noisy labels is trusted"
 PUBLIC: Final = (
     "the public images are public: nobody in the private data minds that they are seen, and none "
     "of them was chosen or changed by looking at the private data. Their labels are not used"
