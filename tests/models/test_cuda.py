@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from tacit.models import MultiScale, Scattering2d, Whitening, batched, synthetic_images
+from tacit.transfer.students.network import residual_network
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
@@ -34,3 +35,13 @@ def test_whitening_is_that_of_the_cpu() -> None:
     assert (there.strengths.cpu() - here.strengths).abs().max() < 1e-7 * largest
     a, b = here(features), there(features)
     assert (a @ a.T - (b @ b.T).cpu()).abs().max() < 1e-4
+
+
+@pytest.mark.parametrize("gone", [0, 1499])
+def test_to_leave_an_image_out_changes_no_bit_of_the_others(gone: int) -> None:
+    images = torch.from_numpy(synthetic_images(1500, size=32, channels=3, kind="noise", seed=0))
+    torch.manual_seed(0)
+    layers = residual_network(3, 10).eval().to("cuda")
+    found = batched(layers, images, device="cuda")
+    rest = [place for place in range(1500) if place != gone]
+    assert torch.equal(batched(layers, images[rest], device="cuda"), found[rest])
