@@ -27,7 +27,7 @@ import numpy as np
 import machine
 from recipes import choices, device, summed, vars_of, versions, write
 from tacit.data import Split, load
-from tacit.recipes.transferring import METHODS, Parts, Transferred, run
+from tacit.recipes.transferring import METHODS, Parts, Transferred, pate_settings, run
 from tacit.recipes.transferring.catalogue import find
 from tacit.recipes.transferring.splits import DATASETS, parts_of, tuning_parts
 from transfer_report import markdown
@@ -35,10 +35,7 @@ from transfer_report import markdown
 RESULTS = Path(__file__).resolve().parent / "results"
 KEY = ("method", "dataset", "asked", "delta", "validation", "settings", "device")
 # Settings of pate that decide what the teachers are.
-TEACHING = (
-    "teachers", "teacher", "features", "keep", "views", "epochs", "batch", "lr", "decay", "votes",
-    "holds",
-)  # fmt: skip
+TEACHING = (*pate_settings.TEACHING, "votes", "holds")
 Run = dict[str, Any]
 
 

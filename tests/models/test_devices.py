@@ -11,8 +11,6 @@ from tacit.errors import InvalidArgument
 from tacit.models.devices import device_named
 from tacit.transfer import Teachers, train_student
 
-WITHOUT = pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
-
 
 def test_a_device_is_found_by_its_name() -> None:
     assert device_named("cpu") == device_named(torch.device("cpu")) == torch.device("cpu")
@@ -25,8 +23,10 @@ def test_what_is_no_device_is_refused(name: str) -> None:
         device_named(name)
 
 
-@WITHOUT
-def test_teachers_and_students_refuse_a_device_that_is_not_there() -> None:
+def test_teachers_and_students_refuse_a_device_that_is_not_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     rows, labels = np.zeros((4, 3), np.float32), np.array([0, 1, 0, 1])
     with pytest.raises(InvalidArgument, match="device cuda is not there: PyTorch sees no GPU"):
         Teachers(lambda: nn.Linear(3, 2), (rows, labels), 2, classes=2, device="cuda")

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from tacit.accounting.events import Event
-    from tacit.ledger import Budget, Reservation
+    from tacit.ledger import Budget, Release, Reservation
     from tacit.training.plan import Plan
 
 
@@ -70,19 +70,14 @@ class Account:
         budget = self.budget
         if budget is None or (budget.composition == "declared" and self._declared(budget)):
             return
-        from tacit.ledger import Release  # noqa: PLC0415 - only those who keep a ledger
-
-        budget.check_room([Release(one, budget.adjacency, budget.unit) for one in events])
+        budget.check_room(_releases(budget, events))
 
     def declare(self, events: Sequence[Event]) -> None:
         """Declares what a run without a plan will release, where the budget wants that."""
         budget = self.budget
         if budget is None or budget.composition != "declared" or self._declared(budget):
             return
-        from tacit.ledger import Release  # noqa: PLC0415 - only those who keep a ledger
-
-        whole = [Release(one, budget.adjacency, budget.unit) for one in events]
-        self._others = budget.declare(whole, label=self.label)
+        self._others = budget.declare(_releases(budget, events), label=self.label)
 
     def abandon(self) -> None:
         """Gives all of it up if nothing was taken: the run never began."""
@@ -119,3 +114,10 @@ class Account:
                     )
                 return budget.reservation(known.number)
         return None
+
+
+def _releases(budget: Budget, events: Sequence[Event]) -> list[Release]:
+    """``events`` as the budget is charged for them."""
+    from tacit.ledger import Release  # noqa: PLC0415 - only those who keep a ledger
+
+    return [Release(one, budget.adjacency, budget.unit) for one in events]

@@ -78,7 +78,8 @@ DEFAULTS: Final = {
     ),
 }  # fmt: skip
 
-_OWN: Final = (
+# What teachers of one's own are made by; votes made elsewhere need none of it.
+TEACHING: Final = (
     "teachers", "teacher", "features", "keep", "views", "epochs", "batch", "lr", "decay",
 )  # fmt: skip
 
@@ -132,7 +133,7 @@ def idle(chosen: Settings) -> dict[str, str]:
     if chosen.votes is None:
         found["holds"] = "no votes"
     else:
-        found |= dict.fromkeys(_OWN, "votes made elsewhere")
+        found |= dict.fromkeys(TEACHING, "votes made elsewhere")
     if not chosen.told:
         found |= dict.fromkeys(("order", "smoothness", "told_noise"), "told=false")
     return found

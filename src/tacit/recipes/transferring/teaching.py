@@ -82,9 +82,7 @@ def votes_of(job: Job, images: NDArray[np.uint8]) -> Votes:
 
 def check_votes(chosen: Settings, classes: int, public: int) -> None:
     """Refuses votes made elsewhere on more or fewer images than there are to ask about."""
-    assert chosen.votes is not None
-    loaded(chosen, classes, chosen.queries)
-    found = Votes.load(chosen.votes, holds=chosen.holds, classes=classes).queries
+    found = _on_file(chosen, classes, chosen.queries).queries
     if found > public:
         raise DataError(
             f"{chosen.votes} holds votes on {found} images, and {public} are public; see whether "
@@ -94,6 +92,11 @@ def check_votes(chosen: Settings, classes: int, public: int) -> None:
 
 def loaded(chosen: Settings, classes: int, queries: int) -> Votes:
     """Votes made elsewhere, on the first public images."""
+    return Votes(_on_file(chosen, classes, queries).counts[:queries])
+
+
+def _on_file(chosen: Settings, classes: int, queries: int) -> Votes:
+    """All votes of the file, which must be on as many images as are asked about."""
     assert chosen.votes is not None
     votes = Votes.load(chosen.votes, holds=chosen.holds, classes=classes)
     if votes.queries < queries:
@@ -101,7 +104,7 @@ def loaded(chosen: Settings, classes: int, queries: int) -> Votes:
             f"{chosen.votes} holds votes on {votes.queries} images, and {queries} are to be asked "
             f"about; ask about fewer (--queries {votes.queries})"
         )
-    return Votes(votes.counts[:queries])
+    return votes
 
 
 def inputs_of(job: Job, like: NDArray[np.uint8]) -> features.Maker:
