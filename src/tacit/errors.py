@@ -48,5 +48,13 @@ class ProtocolError(TacitError, RuntimeError):
     """The steps of private training were taken in an order that would void the guarantee."""
 
 
+class BrokenRandomness(TacitError, RuntimeError):
+    """The source of randomness repeats itself: nothing drawn from it would hide anybody."""
+
+
+class Diverged(TacitError, ArithmeticError):
+    """Training left a weight that is no finite number; nothing more is charged."""
+
+
 class DataError(TacitError, RuntimeError):
     """A set cannot be found, downloaded or read, or is not what its publisher put out."""

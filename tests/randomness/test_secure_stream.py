@@ -12,14 +12,18 @@ import sys
 import textwrap
 import time
 from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 from scipy.stats import chi2
 
-from tacit.errors import InvalidArgument
+from tacit.errors import BrokenRandomness, InvalidArgument
 from tacit.randomness import SecureStream, SystemStream, fresh_stream, secure_stream
 from tacit.randomness.secure_stream import _ChaCha20
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _LEVEL = 1e-6
 
@@ -113,7 +117,7 @@ def test_long_output_is_one_key_stream() -> None:
 
 def test_every_key_is_used_once_and_makes_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
     key, nonce = bytes(range(32)), hashlib.sha256(b"noise").digest()[:12]
-    monkeypatch.setattr(os, "urandom", lambda count: bytes(range(count)))
+    monkeypatch.setattr(secure_stream, "entropy", lambda count: bytes(range(count)))
     stream = SecureStream("noise")
 
     def rekeyed(count: int) -> bytes:
@@ -131,7 +135,7 @@ def test_every_key_is_used_once_and_makes_the_next(monkeypatch: pytest.MonkeyPat
 
 def test_what_was_given_out_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     first = os.urandom(32)
-    monkeypatch.setattr(os, "urandom", lambda _: first)
+    monkeypatch.setattr(secure_stream, "entropy", lambda _: first)
     stream = SecureStream("noise")
     small, large = stream.bytes(100), stream.bytes(10_000)
     (state,) = stream._idle
@@ -143,7 +147,7 @@ def test_what_was_given_out_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_streams_are_independent(monkeypatch: pytest.MonkeyPatch) -> None:
     assert SecureStream("noise").bytes(32) != SecureStream("noise").bytes(32)
-    monkeypatch.setattr(os, "urandom", bytes)  # even under the same key
+    monkeypatch.setattr(secure_stream, "entropy", bytes)  # even under the same key
     assert SecureStream("noise").bytes(32) != SecureStream("lots").bytes(32)
 
 
@@ -230,7 +234,7 @@ def test_without_the_library_the_system_serves(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_the_library_is_imported_only_when_used() -> None:
-    code = "import sys, tacit.randomness as r; r.fresh_stream('x'); print(*sys.modules)"
+    code = "import sys, tacit.randomness as r; r.SecureStream('x'); print(*sys.modules)"
     found = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert not {"cryptography", "mpmath", "torch"} & set(found.stdout.split())
 
@@ -250,3 +254,29 @@ def test_refusals() -> None:
         SecureStream(3)  # type: ignore[arg-type]
     with pytest.raises(InvalidArgument, match=r"count .* got -1"):
         SecureStream("noise").bytes(-1)
+
+
+def stuck(count: int) -> bytes:
+    return bytes(range(count))
+
+
+@pytest.mark.parametrize("urandom", [bytes, stuck, lambda count: b"\xff" * count])
+def test_a_system_that_repeats_itself_is_refused(
+    urandom: Callable[[int], bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "urandom", urandom)
+    for draw in (lambda: SecureStream("noise").bytes(1), lambda: SystemStream().bytes(1)):
+        with pytest.raises(BrokenRandomness, match="repeats itself"):
+            draw()
+
+
+def test_a_cipher_that_gives_only_zeros_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_ChaCha20, "fill", lambda *_: None)
+    with pytest.raises(BrokenRandomness, match="repeats itself"):
+        SecureStream("noise").bytes(1)
+
+
+def test_a_stream_that_gives_only_zeros_is_not_handed_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SecureStream, "bytes", lambda _, count: bytes(count))
+    with pytest.raises(BrokenRandomness, match="repeats itself"):
+        secure_stream.fresh_stream("noise")

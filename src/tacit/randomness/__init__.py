@@ -18,7 +18,7 @@ from tacit.randomness.gaussian import GaussianSource
 from tacit.randomness.grid import granularity, grid_gaussian, grid_laplace, on_grid
 from tacit.randomness.inclusion import included, subset
 from tacit.randomness.rounded import RoundedGaussian, rounded_gaussian
-from tacit.randomness.secure_stream import SecureStream, fresh_stream
+from tacit.randomness.secure_stream import SecureStream, fresh_stream, this_process
 from tacit.randomness.streams import Stream, SystemStream, UnsafeSeededStream
 
 __all__ = [
@@ -39,4 +39,5 @@ __all__ = [
     "rounded_gaussian",
     "rounded_laplace",
     "subset",
+    "this_process",
 ]

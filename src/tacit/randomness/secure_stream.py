@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NoReturn, final
 
 from tacit._validation import whole
 from tacit.errors import InvalidArgument
-from tacit.randomness.streams import SystemStream
+from tacit.randomness.streams import SystemStream, check_varied, entropy
 
 if TYPE_CHECKING:
     from tacit.randomness.streams import Stream
@@ -77,7 +77,7 @@ class SecureStream:
             if generator.home == here:
                 return generator
             # One that this process has from its parent, which goes on with it: never used here.
-        return _Erasing(os.urandom(_KEY), self._nonce, here)
+        return _Erasing(entropy(_KEY), self._nonce, here)
 
     def __repr__(self) -> str:
         return f"SecureStream({self._purpose!r})"
@@ -92,12 +92,15 @@ class SecureStream:
 def fresh_stream(purpose: str) -> Stream:
     """A `SecureStream`, or the system's own generator where `cryptography` is not installed.
 
-    The two guarantee the same; the system's takes several times as long.
+    The two guarantee the same; the system's takes several times as long. A stream whose first bytes
+    repeat themselves is refused.
 
     >>> len(fresh_stream("lots").bytes(3))
     3
     """
-    return SecureStream(purpose) if _has_cryptography() else SystemStream()
+    stream: Stream = SecureStream(purpose) if _has_cryptography() else SystemStream()
+    check_varied(stream.bytes(_KEY), stream.bytes(_KEY))
+    return stream
 
 
 def _has_cryptography() -> bool:
@@ -134,6 +137,7 @@ class _Erasing:
         cipher = _ChaCha20(self._key, self._nonce)
         head = bytearray(_BLOCK)
         cipher.fill(head)
+        check_varied(head[:_KEY], head[_KEY:])
         memoryview(self._key)[:] = memoryview(head)[:_KEY]
         head[:] = bytes(_BLOCK)
         return cipher
@@ -175,7 +179,8 @@ class _Forks:
 
     def __init__(self) -> None:
         self._count = 0
-        os.register_at_fork(after_in_child=self._forked)
+        if hasattr(os, "register_at_fork"):  # where processes fork at all
+            os.register_at_fork(after_in_child=self._forked)
 
     def _forked(self) -> None:
         self._count += 1
@@ -185,3 +190,12 @@ class _Forks:
 
 
 _FORKS = _Forks()
+
+
+def this_process() -> tuple[int, int]:
+    """What tells this process from its parent and its children, also from ended ones.
+
+    >>> this_process() == this_process()
+    True
+    """
+    return _FORKS.process()

@@ -7,7 +7,9 @@ import os
 from typing import Protocol, final
 
 from tacit._validation import whole
-from tacit.errors import InvalidArgument
+from tacit.errors import BrokenRandomness, InvalidArgument
+
+_SAMPLE = 16  # bytes that a healthy source repeats with probability 2⁻¹²⁸
 
 
 class Stream(Protocol):
@@ -33,7 +35,30 @@ class SystemStream:
 
     def bytes(self, count: int) -> bytes:
         """The next ``count`` bytes."""
-        return os.urandom(count)
+        return entropy(count)
+
+
+def entropy(count: int) -> bytes:
+    """Bytes of the operating system, refused if its generator is stuck.
+
+    The test is that for repetitions of NIST SP 800-90B (4.4.1), on a sample of 16 bytes; a source
+    that works fails it with probability 2⁻¹¹⁹.
+
+    >>> len(entropy(5))
+    5
+    """
+    drawn, again = os.urandom(max(count, _SAMPLE)), os.urandom(_SAMPLE)
+    check_varied(drawn[:_SAMPLE], again)
+    return drawn[:count]
+
+
+def check_varied(sample: bytes | bytearray, other: bytes | bytearray) -> None:
+    """Raises if two samples of a source are the same, or one is a single byte over and over."""
+    if sample == other or len(set(sample)) == 1:
+        raise BrokenRandomness(
+            "the source of randomness repeats itself, so noise and samples would hide nobody; "
+            "check the system's random device (/dev/urandom) and whatever replaces it here"
+        )
 
 
 @final

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NoReturn, final
+from operator import is_
+from typing import TYPE_CHECKING, Any, final
 
 import torch
 from torch import nn
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from tacit.errors import InvalidArgument, ProtocolError, UnsupportedModel
+from tacit.errors import Diverged, InvalidArgument, ProtocolError, UnsupportedModel
+from tacit.training.fingerprint import Fingerprint, new_key, tags
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from torch import Tensor
     from torch.optim import Optimizer
@@ -117,7 +120,19 @@ def check_modules(model: nn.Module) -> None:
 
 @final
 class Guard:
-    """Notices changes to parameters, buffers and gradients that came from no private step."""
+    """Notices changes to parameters, buffers and gradients that came from no private step.
+
+    It looks at identities (a parameter or module that was replaced, an optimizer that was given
+    others), at the versions that autograd counts, at every optimizer's step anywhere in the
+    process, and at the values themselves, for what leaves no other trace.
+
+    Guarantee:
+        Values are compared once a lot before its noise is drawn, and before anything is signed or
+        saved (on the CPU also before each lot is charged): what was changed by any other means than
+        a private step or in ``dp.public()`` is refused, and nothing is signed. Not noticed is what
+        is changed and changed back in between, and what the optimizers and their hooks do while
+        ``dp.step()`` runs them: that counts as the update.
+    """
 
     def __init__(
         self,
@@ -127,30 +142,33 @@ class Guard:
     ) -> None:
         self._model = model
         self._parameters = dict(parameters)
+        self._optimizers = tuple(optimizers)
         self._open = False
-        self._handles: list[RemovableHandle] = [
-            optimizer.register_step_pre_hook(self._refuse_step) for optimizer in optimizers
-        ]
         self._versions: dict[str, int] = {}
         self._buffers: list[tuple[nn.Module, str, str, Tensor, int]] = []
-        self.note_parameters()
-        self.note_buffers()
+        self.note_all()
+        # Last: what was refused above must leave no hook behind.
+        self._handle: RemovableHandle = register_optimizer_step_pre_hook(self._before_step)
 
     def close(self) -> None:
-        """Takes the hooks off the optimizers."""
-        for handle in self._handles:
-            handle.remove()
+        """Stops watching optimizers."""
+        self._handle.remove()
 
     def allow(self, *, allowed: bool) -> None:
         """Whether optimizers may step now."""
         self._open = allowed
 
-    def note_parameters(self) -> None:
-        """Takes the parameters as they are for right."""
-        self._versions = {name: p._version for name, p in self._parameters.items()}
+    # ---- taking things as they are
 
-    def note_buffers(self) -> None:
-        """Takes the buffers as they are for right."""
+    def note_all(self) -> None:
+        """Takes parameters, buffers, modules and optimizers as they are for right."""
+        self._places = list(_places(self._model))
+        self._held = self._holdings()
+        self._watched = {**dict(self._model.named_parameters()), **self._parameters}
+        self._own = {id(p): name for name, p in self._watched.items()}
+        self._weights = Fingerprint(self._watched, finite=frozenset(self._parameters))
+        self._statistics = Fingerprint(dict(self._model.named_buffers()))
+        self._versions = {name: p._version for name, p in self._watched.items()}
         self._buffers = [
             (module, path, name, buffer, buffer._version)
             for path, module in self._model.named_modules()
@@ -158,14 +176,22 @@ class Guard:
             if buffer is not None
         ]
 
+    def note_step(self) -> None:
+        """Takes the parameters as a private step left them for right."""
+        self._versions = {name: p._version for name, p in self._watched.items()}
+        self._weights.note()
+
+    # ---- looking
+
     def check_parameters(self) -> None:
-        """Raises if a parameter was changed by anything but a private step."""
-        for name, parameter in self._parameters.items():
+        """Raises if autograd counts a change of a parameter, or a gradient was set."""
+        for name, parameter in self._watched.items():
             if parameter._version != self._versions[name]:
                 raise ProtocolError(
                     f"parameter {name} was changed in place inside the private context; only "
                     "dp.step() may change it (use `with dp.public():` for public updates)"
                 )
+        for name, parameter in self._parameters.items():
             if parameter.grad is not None:
                 if bool((parameter.grad != 0).any()):
                     raise ProtocolError(
@@ -174,24 +200,153 @@ class Guard:
                     )
                 parameter.grad = None
 
+    def check_before_lot(self) -> None:
+        """Raises if anything was changed, or training has diverged, before a lot is charged.
+
+        What a device has not yet answered is found before the next lot, or at the end.
+        """
+        self.check_parameters()
+        self._check_places()
+        self._check_values(compare=not self._weights.lags, wait=False)
+        self.check_finite(wait=False)
+
+    def check_before_step(self) -> None:
+        """Raises if a value was changed since the last private step, as far as is known yet."""
+        self.check_parameters()
+        self._check_optimizers()
+        self._check_values(compare=True, wait=False)
+
+    def check_all(self) -> None:
+        """Raises if anything was changed by anything but a private step."""
+        self.check_parameters()
+        self._check_places()
+        self._check_optimizers()
+        self._check_values(compare=True, wait=True)
+
+    def check_finite(self, *, wait: bool) -> None:
+        """Raises if a step left a parameter that is not finite."""
+        for name in self._weights.not_finite(wait=wait):
+            raise Diverged(
+                f"parameter {name} is no longer finite: training has diverged, and nothing more is "
+                "charged; start again with a smaller learning rate"
+            )
+
     def check_buffers(self) -> None:
         """Raises if the forward pass changed a buffer: it would hold data that got no noise."""
         for module, path, name, buffer, version in self._buffers:
             if module._buffers.get(name) is not buffer or buffer._version != version:
-                raise UnsupportedModel(
-                    f"buffer {name} of {path or 'the model'} ({type(module).__name__}) was changed "
-                    "inside the private context, by the forward pass it seems: it would keep "
-                    "private data without noise; remove it, put the module into eval mode "
-                    "(tacit.training.fix(model) replaces batch norm), or change it in dp.public()"
+                raise _changed_buffer(f"{path}.{name}" if path else name, module)
+
+    def _check_values(self, *, compare: bool, wait: bool) -> None:
+        if compare:
+            self._weights.compare()
+            self._statistics.compare()
+        for name in self._changed_statistics(wait=wait):
+            raise _changed_buffer(name, None)
+        for name in self._weights.changed(wait=wait):
+            raise ProtocolError(
+                f"parameter {name} was changed inside the private context past autograd (through "
+                ".data, a fused optimizer, NumPy or another view of its memory); only dp.step() "
+                "may change it (use `with dp.public():` for public updates)"
+            )
+
+    def _changed_statistics(self, *, wait: bool) -> list[str]:
+        return self._statistics.changed(wait=wait)
+
+    def _check_optimizers(self) -> None:
+        if self._holdings() != self._held:
+            raise ProtocolError(
+                "an optimizer was given other parameters inside the private context; its "
+                "parameters are fixed when tacit.private() is called"
+            )
+
+    def _check_places(self) -> None:
+        for module, path, kind, before in self._places:
+            now = getattr(module, kind)
+            if len(now) == len(before) and all(map(is_, now.values(), before.values())):
+                continue
+            key = next(k for k in [*before, *now] if now.get(k) is not before.get(k))
+            name = f"{path}.{key}" if path else key
+            if kind == "_buffers":
+                raise _changed_buffer(name, module)
+            what = "parameter" if kind == "_parameters" else "module"
+            raise ProtocolError(
+                f"{what} {name} was replaced, added or removed inside the private context; what is "
+                "trained is fixed when tacit.private() is called"
+            )
+
+    def _holdings(self) -> list[list[int]]:
+        return [
+            [id(p) for group in optimizer.param_groups for p in group["params"]]
+            for optimizer in self._optimizers
+        ]
+
+    def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        """Called before any optimizer in the process steps."""
+        del args, kwargs
+        if self._open:
+            return
+        if optimizer in self._optimizers:
+            raise ProtocolError(
+                f"{type(optimizer).__name__}.step() was called inside the private context; call "
+                "dp.step(), which adds the noise and steps"
+            )
+        for parameter in (p for group in optimizer.param_groups for p in group["params"]):
+            if id(parameter) in self._own:
+                raise ProtocolError(
+                    f"{type(optimizer).__name__}.step() of an optimizer that tacit.private() was "
+                    f"not given would change parameter {self._own[id(parameter)]} inside the "
+                    "private context; call dp.step(), or use `with dp.public():` on public data"
                 )
 
-    def _refuse_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        del args, kwargs
-        if not self._open:
-            self._raise_step(optimizer)
 
-    def _raise_step(self, optimizer: Optimizer) -> NoReturn:
-        raise ProtocolError(
-            f"{type(optimizer).__name__}.step() was called inside the private context; call "
-            "dp.step(), which adds the noise and steps"
-        )
+def _places(model: nn.Module) -> Iterator[tuple[nn.Module, str, str, dict[str, Any]]]:
+    """What every module holds by which name."""
+    for path, module in model.named_modules():
+        for kind in ("_parameters", "_modules", "_buffers"):
+            yield module, path, kind, dict(getattr(module, kind))
+
+
+def _changed_buffer(name: str, module: nn.Module | None) -> UnsupportedModel:
+    where = "" if module is None else f" ({type(module).__name__})"
+    return UnsupportedModel(
+        f"buffer {name}{where} was changed inside the private context, by the forward pass it "
+        "seems: it would keep private data without noise; remove it, put the module into eval mode "
+        "(tacit.training.fix(model) replaces batch norm), or change it in dp.public()"
+    )
+
+
+@final
+class Seal:
+    """The weights as a private context left them, or as a checkpoint held them.
+
+    Moving the model to another device does not break it; anything that changes a value does.
+    """
+
+    def __init__(self, model: nn.Module, parameters: Mapping[str, nn.Parameter]) -> None:
+        inside = {id(p) for p in model.parameters()}
+        outside = {f"parameter {n}": p for n, p in parameters.items() if id(p) not in inside}
+        self._model, self._outside = model, outside
+        self._key = new_key()
+        self._tags = tags(self._values(), self._key)
+
+    def check(self) -> None:
+        """Raises if the weights are others by now."""
+        now = tags(self._values(), self._key)
+        for name in [*self._tags, *now]:
+            if now.get(name) != self._tags.get(name):
+                raise ProtocolError(
+                    f"{name} was changed outside of the private context, and the claim is not "
+                    "about what it holds now; make the statement before you change the model, and "
+                    "change it in `with dp.public():` if private training goes on"
+                )
+
+    def _values(self) -> dict[str, Tensor]:
+        kept = {f"parameter {n}": p for n, p in self._model.named_parameters()}
+        buffers = {
+            f"buffer {path}.{name}" if path else f"buffer {name}": buffer
+            for path, module in self._model.named_modules()
+            for name, buffer in module._buffers.items()
+            if buffer is not None and name not in module._non_persistent_buffers_set
+        }
+        return {**kept, **self._outside, **buffers}

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, NoReturn, final
 
 import numpy as np
 import torch
 from torch import nn
 
 from tacit._validation import open_probability, whole
-from tacit.errors import InvalidArgument, LedgerError, ProtocolError
-from tacit.randomness import UnsafeSeededStream, fresh_stream
+from tacit.errors import InvalidArgument, LedgerError, ProtocolError, TacitError
+from tacit.randomness import UnsafeSeededStream, fresh_stream, this_process
 from tacit.training import charging, claim
 from tacit.training.checkpoint import read, restore, write
 from tacit.training.clipping.engine import Engine
@@ -20,6 +20,7 @@ from tacit.training.explanation import explanation
 from tacit.training.grouping import ClipState, parameter_groups
 from tacit.training.guards import (
     Guard,
+    Seal,
     check_modules,
     check_one_process,
     private_parameters,
@@ -172,6 +173,9 @@ class Session:
         self._engine = _engine(plan, model, self._parameters, group, compiled=compiled)
         self._verifier = Verifier(model, self._parameters)
         self._guard: Guard | None = None
+        self._seal: Seal | None = None  # of the weights, while the context is not entered
+        self._spoiled: TacitError | None = None  # why nothing can be claimed any more
+        self._home = this_process()
         if resume is not None:
             self._resume(resume, stop_after, budget)
         # A resumed run draws anew; a seed must not bring the first draws back either.
@@ -192,6 +196,7 @@ class Session:
     def __enter__(self) -> Session:
         if self._guard is not None:
             raise ProtocolError("this private context is already entered; make a new one")
+        self._check_claimable()
         self._charges.begin(self.plan, self._run.last_step, self.steps_taken)
         self._guard = Guard(self.model, self._parameters, self.optimizers)
         return self
@@ -205,8 +210,12 @@ class Session:
         guard, unfinished = self._guard, self._computation.lot
         self._guard = None
         self._computation.leave()
+        if self._home != this_process():  # neither the ledger nor the weights are the child's
+            if kind is None:
+                self._check_process()
+            return
         if guard is not None:
-            guard.close()
+            self._close(guard)
         if kind is not None:
             with suppress(LedgerError):  # what is not given back stays charged; the error tells
                 self._charges.close()
@@ -214,8 +223,41 @@ class Session:
         self._charges.close()
         if unfinished is not None:
             raise ProtocolError(f"lot {unfinished.step} was left without dp.step()")
-        if guard is not None:
-            guard.check_parameters()
+        self._check_claimable()
+
+    def _close(self, guard: Guard) -> None:
+        """Ends the watch; what it finds last spoils the claim, whatever else ended the context."""
+        guard.close()
+        try:
+            guard.check_all()
+            guard.check_finite(wait=True)
+        except TacitError as error:
+            self._spoiled = error
+        self._seal = Seal(self.model, self._parameters)
+
+    def _check_claimable(self) -> None:
+        """Raises unless the weights are those that private steps led to, in this process."""
+        self._check_process()
+        if self._spoiled is not None:
+            raise self._spoiled
+        if self._guard is not None:
+            self._guard.check_all()
+            self._guard.check_finite(wait=True)
+        elif self._seal is not None:
+            self._seal.check()
+
+    def _check_process(self) -> None:
+        if self._home != this_process():
+            raise ProtocolError(
+                "a private session belongs to the process that made it: a forked child would "
+                "release its lots a second time, uncharged; train in one process"
+            )
+
+    def __reduce__(self) -> NoReturn:
+        raise ProtocolError(
+            "a private session cannot be copied or pickled: the copy would take its plan's steps a "
+            "second time, uncharged; use dp.save(path) and tacit.private(..., resume=path)"
+        )
 
     @contextmanager
     def public(self) -> Iterator[None]:
@@ -225,6 +267,7 @@ class Session:
         """
         guard = self._entered()
         self._between_lots("dp.public()")
+        guard.check_all()
         guard.allow(allowed=True)
         try:
             yield
@@ -232,8 +275,7 @@ class Session:
             guard.allow(allowed=False)
             for parameter in self._parameters.values():
                 parameter.grad = None
-            guard.note_parameters()
-            guard.note_buffers()
+            guard.note_all()
 
     # ---- a step
 
@@ -245,7 +287,7 @@ class Session:
             rewound run was granted counts: the lots end that many steps early.
         """
         while self.steps_taken < self._run.last_step:
-            self._entered().check_parameters()
+            self._entered().check_before_lot()
             if self._verifier.watches:
                 check_modules(self.model)
             self._between_lots("a new lot")
@@ -297,7 +339,7 @@ class Session:
                 f"lot {lot.step} has batches that were not passed to dp.backward(); iterate over "
                 "the whole lot before dp.step()"
             )
-        guard.check_parameters()
+        guard.check_before_step()
         sums = self._computation.finished()
         self.steps_taken += 1
         means = self._noise.means(
@@ -321,7 +363,7 @@ class Session:
             guard.allow(allowed=False)
             for parameter in self._parameters.values():
                 parameter.grad = None
-            guard.note_parameters()
+            guard.note_step()
 
     # ---- what is known of the run
 
@@ -342,7 +384,13 @@ class Session:
         return claim.epsilon(self.plan, steps, delta)
 
     def statement(self, delta: float) -> Statement:
-        """The claim: ε of the whole plan, or of ``stop_after`` steps if fixed in advance."""
+        """The claim: ε of the whole plan, or of ``stop_after`` steps if fixed in advance.
+
+        Guarantee:
+            It is refused if the weights are not those that private steps led to, or if they are not
+            finite numbers.
+        """
+        self._check_claimable()
         return claim.statement(
             self.plan,
             delta,
@@ -382,8 +430,7 @@ class Session:
         With a budget it also writes where the charge is, and the newest entry of the ledger.
         """
         self._between_lots("dp.save()")
-        if self._guard is not None:
-            self._guard.check_parameters()
+        self._check_claimable()
         write(
             path,
             model=self.model,
@@ -419,6 +466,7 @@ class Session:
             state={**self._state, **self._own_state()},
         )
         self.steps_taken = checkpoint.steps_taken
+        self._seal = Seal(self.model, self._parameters)
 
     # ---- order
 
@@ -431,6 +479,7 @@ class Session:
     def _entered(self) -> Guard:
         if self._guard is None:
             raise ProtocolError("use the session inside `with tacit.private(...) as dp:`")
+        self._check_process()
         return self._guard
 
     def _between_lots(self, what: str) -> None:

@@ -224,7 +224,7 @@ def best_restored() -> Iterator[None]:
             with torch.no_grad():
                 for name, parameter in self._parameters.items():
                     parameter.copy_(self._best[1][name])
-            self._guard.note_parameters()
+            self._guard.note_step()
         leave(self, kind, *given)
 
     with patch.multiple(Session, backward=noting, _update=updated, __exit__=left):

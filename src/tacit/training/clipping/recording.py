@@ -207,6 +207,10 @@ class Recorder(TorchFunctionMode):
             result = record(self, *args, **kwargs)
             if result is not NotImplemented:
                 return result
+        if getattr(func, "__name__", "") == "__set__":  # of an attribute, as in weight.data = ...
+            raise UnsupportedModel(
+                "the forward pass assigns to a private weight; compute a new tensor instead"
+            )
         if others == 0:
             return self._derive(func, args, kwargs)
         return self._fallback(self, func, args, kwargs)

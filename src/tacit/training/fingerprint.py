@@ -1,0 +1,257 @@
+"""Whether tensors still hold the bits they held: keyed fingerprints of weights and buffers.
+
+Versions and identities do not tell: fused optimizers, ``.data``, NumPy views and other aliases
+change memory without a trace. So the memory itself is read. On the CPU each tensor gets a Poly1305
+tag (RFC 8439); on a CUDA device one Triton kernel reads all of them in one pass, and nothing waits
+for it. Elsewhere the values are copied to the CPU first.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import hmac
+import importlib.util
+import math
+import os
+from typing import TYPE_CHECKING, Any, final
+
+import numpy as np
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from torch import Tensor
+
+_LANES, _ROWS = 1024, 16  # words that one program of the kernel reads: as many lanes, row by row
+_WORDS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+# The exponent's bits: where all are set, the number is infinite or not a number.
+_EXPONENTS = {
+    torch.float16: 0x7C00,
+    torch.bfloat16: 0x7F80,
+    torch.float32: 0x7F80_0000,
+    torch.float64: 0x7FF0_0000_0000_0000,
+}
+
+
+@final
+class Fingerprint:
+    """The bits of some tensors as they were when last noted.
+
+    Guarantee:
+        A change of any bit of any tensor, by whatever means, goes unnoticed with probability at
+        most 2⁻³⁰ over a key that is drawn for this object alone and never shown. On a CUDA device
+        a change is known once the device has done its work: ``changed(wait=True)`` waits for it.
+
+    >>> weights = {"w": torch.zeros(3)}
+    >>> print_of = Fingerprint(weights)
+    >>> weights["w"].data.numpy()[1] = 1e-30
+    >>> print_of.compare()
+    >>> print_of.changed()
+    ['w']
+    """
+
+    def __init__(self, tensors: Mapping[str, Tensor], *, finite: frozenset[str] = frozenset()):
+        """Fingerprints ``tensors``; those named in ``finite`` must hold finite numbers."""
+        on_device = {n: t for n, t in tensors.items() if _for_kernel(t)}
+        others = {n: t for n, t in tensors.items() if n not in on_device}
+        self._parts: list[_Tags | _Kernel] = [_Tags(others, finite)] if others else []
+        for device in {tensor.device for tensor in on_device.values()}:
+            part = {n: t for n, t in on_device.items() if t.device == device}
+            self._parts.append(_Kernel(part, finite, device))
+
+    @property
+    def lags(self) -> bool:
+        """Whether a comparison is cheap to start, and answered later."""
+        return any(isinstance(part, _Kernel) for part in self._parts)
+
+    def note(self) -> None:
+        """Takes the tensors as they are."""
+        for part in self._parts:
+            part.note()
+
+    def compare(self) -> None:
+        """Compares the tensors with what was noted; ``changed`` tells the outcome."""
+        for part in self._parts:
+            part.compare()
+
+    def changed(self, *, wait: bool = False) -> list[str]:
+        """The tensors that differed in any comparison so far, as far as is known."""
+        return [name for part in self._parts for name in part.changed(wait=wait)]
+
+    def not_finite(self, *, wait: bool = False) -> list[str]:
+        """Those that were to be finite and were not when noted, as far as is known."""
+        return [name for part in self._parts for name in part.not_finite(wait=wait)]
+
+
+def tags(tensors: Mapping[str, Tensor], key: bytes) -> dict[str, bytes]:
+    """A keyed tag of each tensor's values, the same on every device and in every memory layout."""
+    return {name: _tag(tensor.detach().cpu(), key) for name, tensor in tensors.items()}
+
+
+def new_key() -> bytes:
+    """A key for ``tags``."""
+    return os.urandom(32)
+
+
+@final
+class _Tags:
+    """By a message authentication code on the CPU."""
+
+    def __init__(self, tensors: Mapping[str, Tensor], finite: frozenset[str]) -> None:
+        self._tensors, self._finite = dict(tensors), finite
+        self._key = new_key()
+        self._changed: dict[str, None] = {}
+        self.note()
+
+    def note(self) -> None:
+        self._noted = tags(self._tensors, self._key)
+        self._wild = [n for n, t in self._tensors.items() if n in self._finite and not _finite(t)]
+
+    def compare(self) -> None:
+        now = tags(self._tensors, self._key)
+        self._changed.update(dict.fromkeys(n for n, tag in now.items() if tag != self._noted[n]))
+
+    def changed(self, *, wait: bool) -> list[str]:
+        del wait
+        return list(self._changed)
+
+    def not_finite(self, *, wait: bool) -> list[str]:
+        del wait
+        return self._wild
+
+
+def _finite(tensor: Tensor) -> bool:
+    if tensor.numel() == 0:
+        return True
+    return all(math.isfinite(float(end)) for end in torch.aminmax(tensor.detach()))
+
+
+def _tag(tensor: Tensor, key: bytes) -> bytes:
+    plain = tensor if tensor.layout == torch.strided else tensor.to_dense()
+    values = plain.resolve_conj().resolve_neg().contiguous().view(-1).view(torch.uint8)
+    return f"{tensor.dtype} {tuple(tensor.shape)} ".encode() + _code()(key, values.numpy())
+
+
+@functools.cache
+def _code() -> Callable[[bytes, Any], bytes]:
+    """Poly1305; where `cryptography` is not installed, HMAC-SHA256, which takes 8 times as long.
+
+    Poly1305's key is for one message: two tags under one key would let somebody who sees them forge
+    a third. Here nobody sees a tag, and what counts is that two given messages have the same tag
+    with probability 8⌈length/16⌉/2¹⁰⁶ over the key (Bernstein 2005).
+    """
+    if importlib.util.find_spec("cryptography") is None:
+        return lambda key, data: hmac.new(key, data, hashlib.sha256).digest()
+    from cryptography.hazmat.primitives.poly1305 import Poly1305  # noqa: PLC0415 - only when used
+
+    return Poly1305.generate_tag
+
+
+@final
+class _Kernel:
+    """By one pass of a kernel over the memory of all tensors of a CUDA device.
+
+    A tensor is read in pieces of ``_LANES * _ROWS`` words. The hash of a piece is Σ word·key modulo
+    2⁶⁴. A lane's first key is random, and a random odd factor and an addend lead from the keys of
+    one row to those of the next: two pieces that differ have the same hash only if one random first
+    key solves an equation in which it is multiplied by something with at most about 31 factors 2.
+    """
+
+    def __init__(
+        self, tensors: Mapping[str, Tensor], finite: frozenset[str], device: torch.device
+    ) -> None:
+        self._names, self._tensors = list(tensors), list(tensors.values())
+        self._finite, self._device = finite, device
+        # Lanes' first keys, then the odd factor and the addend from one row's keys to the next.
+        secret = np.frombuffer(os.urandom(8 * (_LANES + 2)), np.int64).copy()
+        secret[_LANES] |= 1
+        self._secret = torch.from_numpy(secret).to(device)
+        self._flags = torch.zeros(2, dtype=torch.int32, device=device)  # changed; not finite
+        self._seen = torch.zeros(2, dtype=torch.int32).pin_memory()
+        self._places: list[tuple[object, ...]] = []
+        self._moved: dict[str, None] = {}
+        self.note()
+
+    def note(self) -> None:
+        places = [_place(tensor) for tensor in self._tensors]
+        if places != self._places:
+            if self._places:
+                self._moved.update(dict.fromkeys(self.changed(wait=True)))
+            self._places = places
+            self._lay_out()
+        self._read(noting=True)
+
+    def compare(self) -> None:
+        for name, tensor, place in zip(self._names, self._tensors, self._places, strict=True):
+            if _place(tensor) != place:
+                self._moved[name] = None
+        if not self._moved:  # memory that was given back must not be read
+            self._read(noting=False)
+
+    def changed(self, *, wait: bool) -> list[str]:
+        return list(self._moved) or self._named(0, self._differs, wait=wait)
+
+    def not_finite(self, *, wait: bool) -> list[str]:
+        return self._named(1, self._wild, wait=wait)
+
+    def _named(self, flag: int, pieces: Tensor, *, wait: bool) -> list[str]:
+        if wait:
+            torch.cuda.synchronize(self._device)
+        if not self._seen[flag]:
+            return []
+        owners = self._owners[pieces.cpu().numpy() != 0]
+        return [self._names[at] for at in dict.fromkeys(owners.tolist())]
+
+    def _lay_out(self) -> None:
+        """Lists the pieces, those with words of one size after one another."""
+        rows = []
+        for at, tensor in enumerate(self._tensors):
+            exponent = _EXPONENTS.get(tensor.dtype, 0) if self._names[at] in self._finite else 0
+            size, count = tensor.element_size(), tensor.numel()
+            rows += [
+                (size, tensor.data_ptr() + size * start, min(count - start, _LANES * _ROWS),
+                 exponent, at)
+                for start in range(0, count, _LANES * _ROWS)
+            ]  # fmt: skip
+        rows.sort(key=lambda row: row[0])
+        table = np.array(rows, np.int64).reshape(-1, 5)
+        self._owners = table[:, 4]
+        self._starts = {int(s): int(np.searchsorted(table[:, 0], s)) for s in set(table[:, 0])}
+        self._table = torch.from_numpy(np.ascontiguousarray(table[:, 1:4])).to(self._device)
+        pieces = len(table)
+        self._noted = torch.zeros(pieces, dtype=torch.int64, device=self._device)
+        self._differs = torch.zeros(pieces, dtype=torch.int32, device=self._device)
+        self._wild = torch.zeros(pieces, dtype=torch.int32, device=self._device)
+
+    def _read(self, *, noting: bool) -> None:
+        from tacit.training.kernels import hashed  # noqa: PLC0415 - only where there is a GPU
+
+        starts = sorted(self._starts.values())
+        ends = [*starts[1:], len(self._owners)]
+        with torch.cuda.device(self._device):
+            for (size, start), end in zip(sorted(self._starts.items()), ends, strict=True):
+                part = slice(start, end)
+                hashed[(end - start,)](
+                    self._table[part], self._secret, self._noted[part], self._differs[part],
+                    self._wild[part], self._flags,
+                    NOTING=noting, BITS=8 * size, LANES=_LANES, ROWS=_ROWS, num_warps=8,
+                )  # fmt: skip
+            self._seen.copy_(self._flags, non_blocking=True)
+
+
+def _place(tensor: Tensor) -> tuple[object, ...]:
+    """Where and how a tensor's numbers lie."""
+    return tensor.data_ptr(), tensor.dtype, tensor.numel(), tensor.stride(), tensor.device
+
+
+def _for_kernel(tensor: Tensor) -> bool:
+    """Whether a tensor is plain memory of a CUDA device without gaps, and Triton is there."""
+    return (
+        tensor.device.type == "cuda"
+        and tensor.layout == torch.strided
+        and tensor.element_size() in _WORDS
+        and torch._prims_common.is_non_overlapping_and_dense(tensor)
+        and importlib.util.find_spec("triton") is not None
+    )
