@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -21,13 +22,17 @@ def benchmarks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(BENCHMARKS / "peers"))
 
 
+def _same(model: torch.nn.Module) -> torch.nn.Module:
+    return model
+
+
 @pytest.mark.parametrize("name", ["mlp", "cnn", "gpt"])
 def test_a_step_of_either_engine_changes_every_parameter(name: str):
     worker, models = import_module("tacit_engine_worker"), import_module("engine_models")
     torch.manual_seed(0)
-    model = models.TASKS[name].model()
-    task = replace(models.TASKS[name], batch=4, model=lambda: model)
     for engine in (worker.private, worker.plain):
+        model = models.TASKS[name].model()
+        task = replace(models.TASKS[name], batch=4, model=partial(_same, model))
         before = [parameter.detach().clone() for parameter in model.parameters()]
         step = engine(task)
         step()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from operator import is_
 from typing import TYPE_CHECKING, Any, final
 
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
 
     from torch import Tensor
     from torch.optim import Optimizer
-    from torch.utils.hooks import RemovableHandle
 
 _SECOND_ORDER = (torch.optim.LBFGS,)
 _SPARSE = (torch.optim.SparseAdam,)
@@ -147,12 +147,19 @@ class Guard:
         self._versions: dict[str, int] = {}
         self._buffers: list[tuple[nn.Module, str, str, Tensor, int]] = []
         self.note_all()
-        # Last: what was refused above must leave no hook behind.
-        self._handle: RemovableHandle = register_optimizer_step_pre_hook(self._before_step)
+        # Torch keeps the hook for all optimizers: it must not keep a context that was let go of.
+        before_step = weakref.WeakMethod(self._before_step)
+
+        def hook(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+            del args, kwargs
+            if (still_there := before_step()) is not None:
+                still_there(optimizer)
+
+        self._unhook = weakref.finalize(self, register_optimizer_step_pre_hook(hook).remove)
 
     def close(self) -> None:
         """Stops watching optimizers."""
-        self._handle.remove()
+        self._unhook()
 
     def allow(self, *, allowed: bool) -> None:
         """Whether optimizers may step now."""
@@ -281,9 +288,8 @@ class Guard:
             for optimizer in self._optimizers
         ]
 
-    def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+    def _before_step(self, optimizer: Optimizer) -> None:
         """Called before any optimizer in the process steps."""
-        del args, kwargs
         if self._open:
             return
         if optimizer in self._optimizers:
