@@ -175,7 +175,8 @@ def markdown(record: dict[str, Any]) -> str:
             share = row["ms_of_passes"] / row["ms_blind"]
             lines.append(
                 f"| {row['model']} | {row['weights']:,} | {row['ms']:.2f} "
-                f"| {row['ms_blind']:.2f} | {row['ratio']:.3f} | {row['ms_of_passes']:.3f} | {100 * share:.2f} % |"
+                f"| {row['ms_blind']:.2f} | {row['ratio']:.3f} "
+                f"| {row['ms_of_passes']:.3f} | {100 * share:.2f} % |"
             )
     lines += [f"\n{name}: `{part['command']}`, {part['date']}" for name, part in record.items()]
     return "\n".join(lines)
