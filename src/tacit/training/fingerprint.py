@@ -252,6 +252,16 @@ def _for_kernel(tensor: Tensor) -> bool:
         tensor.device.type == "cuda"
         and tensor.layout == torch.strided
         and tensor.element_size() in _WORDS
-        and torch._prims_common.is_non_overlapping_and_dense(tensor)
+        and _without_gaps(tensor)
         and importlib.util.find_spec("triton") is not None
     )
+
+
+def _without_gaps(tensor: Tensor) -> bool:
+    """Whether its numbers fill one stretch of memory, in whatever order."""
+    reach = 1
+    for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if size != 1 and stride != reach:
+            return False
+        reach *= size
+    return True
