@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import triton
 import triton.language as tl
 
 
 @triton.jit
 def hashed(
-    table: Any,
-    secret: Any,
-    noted: Any,
-    differs: Any,
-    wild: Any,
-    flags: Any,
+    table,
+    secret,
+    noted,
+    differs,
+    wild,
+    flags,
     NOTING: tl.constexpr,  # noqa: N803 - constants are written so in kernels
     BITS: tl.constexpr,  # noqa: N803
     LANES: tl.constexpr,  # noqa: N803
     ROWS: tl.constexpr,  # noqa: N803
-) -> None:
+):
     """Hashes one piece of memory a program, and notes the hash or compares it with the noted one.
 
     A row of ``table`` is a piece: its address, how many words it has, and the bits of a word that
