@@ -170,6 +170,7 @@ class _Kernel:
         self._secret = torch.from_numpy(secret).to(device)
         self._flags = torch.zeros(2, dtype=torch.int32, device=device)  # changed; not finite
         self._seen = torch.zeros(2, dtype=torch.int32).pin_memory()
+        self._seen_here = self._seen.numpy()
         self._places: list[tuple[object, ...]] = []
         self._moved: dict[str, None] = {}
         self.note()
@@ -199,7 +200,7 @@ class _Kernel:
     def _named(self, flag: int, pieces: Tensor, *, wait: bool) -> list[str]:
         if wait:
             torch.cuda.synchronize(self._device)
-        if not self._seen[flag]:
+        if not self._seen_here[flag]:
             return []
         owners = self._owners[pieces.cpu().numpy() != 0]
         return [self._names[at] for at in dict.fromkeys(owners.tolist())]
@@ -218,26 +219,26 @@ class _Kernel:
         rows.sort(key=lambda row: row[0])
         table = np.array(rows, np.int64).reshape(-1, 5)
         self._owners = table[:, 4]
-        self._starts = {int(s): int(np.searchsorted(table[:, 0], s)) for s in set(table[:, 0])}
-        self._table = torch.from_numpy(np.ascontiguousarray(table[:, 1:4])).to(self._device)
-        pieces = len(table)
-        self._noted = torch.zeros(pieces, dtype=torch.int64, device=self._device)
-        self._differs = torch.zeros(pieces, dtype=torch.int32, device=self._device)
-        self._wild = torch.zeros(pieces, dtype=torch.int32, device=self._device)
+        places = torch.from_numpy(np.ascontiguousarray(table[:, 1:4])).to(self._device)
+        noted = torch.zeros(len(table), dtype=torch.int64, device=self._device)
+        self._differs = torch.zeros(len(table), dtype=torch.int32, device=self._device)
+        self._wild = torch.zeros(len(table), dtype=torch.int32, device=self._device)
+        self._launches = []
+        for size in np.unique(table[:, 0]).tolist():
+            start, end = (np.searchsorted(table[:, 0], size, side) for side in ("left", "right"))
+            part = slice(int(start), int(end))
+            per_piece = (noted[part], self._differs[part], self._wild[part])
+            arguments = (places[part], self._secret, *per_piece, self._flags)
+            self._launches.append((size, int(end - start), arguments))
 
     def _read(self, *, noting: bool) -> None:
         from tacit.training.kernels import hashed  # noqa: PLC0415 - only where there is a GPU
 
-        starts = sorted(self._starts.values())
-        ends = [*starts[1:], len(self._owners)]
         with torch.cuda.device(self._device):
-            for (size, start), end in zip(sorted(self._starts.items()), ends, strict=True):
-                part = slice(start, end)
-                hashed[(end - start,)](
-                    self._table[part], self._secret, self._noted[part], self._differs[part],
-                    self._wild[part], self._flags,
-                    NOTING=noting, BITS=8 * size, LANES=_LANES, ROWS=_ROWS, num_warps=8,
-                )  # fmt: skip
+            for size, pieces, arguments in self._launches:
+                hashed[(pieces,)](
+                    *arguments, NOTING=noting, BITS=8 * size, LANES=_LANES, ROWS=_ROWS, num_warps=8
+                )
             self._seen.copy_(self._flags, non_blocking=True)
 
 
