@@ -155,7 +155,7 @@ def stated(learned: Learned, delta: float | None, assumptions: tuple[str, ...]) 
         sampling=_sampling(design),
         noise=_noise(design),
         assumptions=(
-            f"the number of examples, {task.examples}, is public",
+            _public_number(task),
             *assumptions,
             *_trusted(design),
         ),
@@ -165,6 +165,17 @@ def stated(learned: Learned, delta: float | None, assumptions: tuple[str, ...]) 
         threat_model=_THREAT_MODEL,
         releases=("the coefficients and intercepts",),
         randomness="cryptographic bits that the operating system keys",
+    )
+
+
+def _public_number(task: Task) -> str:
+    """What n being public means for neighbours."""
+    public = f"the number of examples, {task.examples}, is public"
+    if task.adjacency == "replace-one":
+        return public
+    return (
+        f"{public} and sets regularisation, noise and steps: a neighbour's missing example "
+        "contributes nothing, and the number stays"
     )
 
 

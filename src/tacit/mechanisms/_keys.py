@@ -21,7 +21,7 @@ from tacit.errors import InvalidArgument
 from tacit.mechanisms._kinds import entries, is_series
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
 
@@ -130,6 +130,13 @@ def _time(record: Any) -> datetime | None:
     except (OverflowError, ValueError):
         return None
     return found if type(found) is datetime else None
+
+
+def placed(records: Iterable[Any], keys: Sequence[Any]) -> Integers:
+    """The place of each record's key among the canonical ``keys``; -1 if it is none of them."""
+    place_of = {key: place for place, key in enumerate(keys)}
+    found = [place_of.get(canonical(record), -1) for record in records]
+    return np.asarray(found, dtype=np.int64)
 
 
 def numbered(values: Any, cells: int) -> Integers:

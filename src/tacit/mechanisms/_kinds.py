@@ -100,7 +100,8 @@ def integers(name: str, values: Any) -> NDArray[np.int64]:
         raise InvalidArgument(f"{name} must be integers; round them, or take a mechanism for reals")
     if kind == "b" or (kind in "iu" and given.dtype.itemsize < 8):
         return given.astype(np.int64)
-    return np.asarray(np.clip(given, 0 if kind == "u" else -MOST, MOST)).astype(np.int64)
+    within = np.clip(given, 0 if kind == "u" else -MOST, MOST)
+    return np.asarray(within).astype(np.int64)
 
 
 def entries(name: str, values: Any) -> NDArray[Any] | list[Any]:
@@ -161,7 +162,7 @@ def _of_series(name: str, values: Any) -> Reals:
         return _of_array(name, values.to_numpy())
     if isinstance(dtype, sys.modules["pandas"].CategoricalDtype):
         table = _of_list([*dtype.categories, None])
-        return table[values.cat.codes.to_numpy()]
+        return np.asarray(table[values.cat.codes.to_numpy()], dtype=np.float64)
     if dtype.kind in "biuf":
         return np.asarray(values.to_numpy(dtype=np.float64, na_value=np.nan))
     if dtype.kind not in _TEXTS_AND_OBJECTS:

@@ -10,7 +10,7 @@ from tacit._validation import whole
 from tacit.accounting.events import RandomizedResponse
 from tacit.errors import InvalidArgument
 from tacit.mechanisms._choosing import coins, numbers_below
-from tacit.mechanisms._keys import canonical
+from tacit.mechanisms._keys import canonical, placed
 from tacit.mechanisms._kinds import is_series, like
 from tacit.mechanisms._terms import agreed, pure_amount
 
@@ -67,8 +67,8 @@ def randomized_response(
     (['no', 'yes', 'no'], 0.7311)
     """
     terms = agreed("randomized_response", adjacency, unit, budget, label, stream)
-    names, place_of = _named(categories)
-    places, shaped = _places(answers, place_of)
+    names, keys = _named(categories)
+    places, shaped = _places(answers, keys)
     event = RandomizedResponse(
         epsilon=pure_amount(epsilon, rho).pure_epsilon(), categories=len(names)
     )
@@ -96,20 +96,20 @@ def respond(
     return given
 
 
-def _named(categories: int | Sequence[Any]) -> tuple[NDArray[Any], dict[Any, int]]:
-    """The categories, and where each canonical one stands."""
+def _named(categories: int | Sequence[Any]) -> tuple[NDArray[Any], list[Any]]:
+    """The categories, and their canonical keys."""
     if isinstance(categories, int):
         names: NDArray[Any] = np.arange(whole("categories", categories, at_least=2))
     else:
         names = np.asarray(categories)
-    place_of = {canonical(name): place for place, name in enumerate(names.tolist())}
-    if names.ndim != 1 or None in place_of or len(place_of) != len(names) or len(names) < 2:
+    keys = [canonical(name) for name in names.ravel().tolist()]
+    if names.ndim != 1 or None in keys or len(set(keys)) != len(keys) or len(keys) < 2:
         raise InvalidArgument(f"categories must be two or more different ones, got {categories!r}")
-    return names, place_of
+    return names, keys
 
 
 def _places(
-    answers: Any, place_of: dict[Any, int]
+    answers: Any, keys: list[Any]
 ) -> tuple[NDArray[np.int64], Callable[[NDArray[Any]], Any]]:
     """Each answer's place among the categories, -1 for none, and what makes them a release."""
     if isinstance(answers, list | tuple):
@@ -121,5 +121,4 @@ def _places(
         def shaped(found: NDArray[Any]) -> Any:
             return kind(found.reshape(shape))
 
-    found = [place_of.get(canonical(record), -1) for record in records]
-    return np.asarray(found, dtype=np.int64), shaped
+    return placed(records, keys), shaped
