@@ -96,15 +96,14 @@ class _Private(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no type
                 "X must be a 2-D array or a DataFrame, for what is in a list decides its shape; "
                 "give np.asarray(X, dtype=float)"
             )
-        if is_frame(data):
-            data = type(data)(numbers("X", data), columns=data.columns)
-        elif isinstance(data, np.ndarray) and data.dtype.kind in "OUST":
-            data = numbers("X", data)
-        return np.asarray(validate_data(self, data, dtype=np.float64, ensure_all_finite=False))
+        read = _numeric(data)
+        return np.asarray(validate_data(self, read, dtype=np.float64, ensure_all_finite=False))
 
     def _known_rows(self, data: ArrayLike) -> Array:
         """Rows to predict for; as in ``fit``, one that is not finite counts as 0."""
-        rows = validate_data(self, data, reset=False, dtype=np.float64, ensure_all_finite=False)
+        rows = validate_data(
+            self, _numeric(data), reset=False, dtype=np.float64, ensure_all_finite=False
+        )
         return np.where(np.isfinite(rows).all(axis=1, keepdims=True), rows, 0.0)
 
     @property
@@ -435,6 +434,15 @@ class LinearRegression(RegressorMixin, _Private):  # type: ignore[misc]
 
     def _assumptions(self) -> tuple[str, ...]:
         return (*super()._assumptions(), "so were target_bounds")
+
+
+def _numeric(data: Any) -> Any:
+    """The same with float64 in place of objects and texts."""
+    if is_frame(data):
+        return type(data)(numbers("X", data), columns=data.columns)
+    if isinstance(data, np.ndarray) and data.dtype.kind in "OUST":
+        return numbers("X", data)
+    return data
 
 
 def _declared(classes: Sequence[Any] | None) -> tuple[NDArray[Any], list[Any]]:
