@@ -183,7 +183,7 @@ def test_classes_are_declared_and_never_taken_from_the_labels():
     model = LogisticRegression(4.0, data_norm=norm, classes=["yes", "no", "maybe"]).fit(rows, names)
     assert model.classes_.tolist() == ["maybe", "no", "yes"]
     assert model.coef_.shape == (3, 4)
-    assert "so were the classes" in model.statement().assumptions
+    assert "the classes were named without looking at the data" in model.statement().assumptions
     for kind in (LogisticRegression, HuberSvm):
         with pytest.raises(InvalidArgument, match="classes must be given"):
             kind(data_norm=norm).fit(rows, names)
@@ -246,6 +246,62 @@ def test_an_example_of_no_class_contributes_nothing(monkeypatch):
     theta = np.arange(seen[0].task.parameters, dtype=float)
     assert seen[0].gradient(theta) == pytest.approx(seen[1].gradient(theta), rel=1e-12)
     assert (seen[0].task.examples, seen[1].task.examples) == (300, 299)
+
+
+KINDS = {
+    LogisticRegression: {"classes": TWO},
+    HuberSvm: {"classes": TWO},
+    LinearRegression: {"target_bounds": (0, 1)},
+}
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_nothing_follows_from_how_many_examples_there_are_if_a_bound_is_declared(kind, method):
+    """Neighbours have the same ridge, noise, steps and event; without a bound they do not."""
+    rows, labels, norm = blobs(count=300)
+    known = KINDS[kind] | {"data_norm": norm, "method": method}
+    designs = [
+        [
+            kind(1.0, **known, examples=bound).fit(rows[:count], labels[:count]).learned_.design
+            for count in (299, 300)
+        ]
+        for bound in (400, None)
+    ]
+    assert designs[0][0] == designs[0][1]
+    assert designs[1][0] != designs[1][1]
+
+
+def test_a_statement_says_what_is_public_of_the_number():
+    rows, labels, norm = blobs(count=300)
+
+    def said(**asked):
+        model = LogisticRegression(1.0, data_norm=norm, classes=TWO, **asked)
+        return model.fit(rows, labels).statement().assumptions[0]
+
+    assert said(examples=400).startswith("at most 400 examples was declared")
+    assert "protected" in said(examples=400)
+    assert "a neighbour's missing example contributes nothing, and the number stays" in said()
+    assert said(adjacency="replace-one") == "the number of examples, 300, is public"
+    with pytest.raises(InvalidArgument, match=r"examples must be at least .* got 299; choose"):
+        said(examples=299)
+
+
+def test_examples_that_are_not_there_move_nothing(monkeypatch):
+    """The mechanism for a bound, on fewer examples, is that of the sum without them."""
+    rows, labels, norm = blobs(count=300)
+    seen = []
+
+    def watched(_, problem, __):
+        seen.append(problem)
+        return np.zeros(problem.task.parameters)
+
+    monkeypatch.setattr(learning, "released", watched)
+    LogisticRegression(1.0, data_norm=norm, classes=TWO).fit(rows, labels)
+    LogisticRegression(1.0, data_norm=norm, classes=TWO, examples=900).fit(rows, labels)
+    theta = np.arange(seen[0].task.parameters, dtype=float)
+    assert seen[1].features.shape == (900, 5)
+    assert seen[0].gradient(theta) == pytest.approx(seen[1].gradient(theta), rel=1e-12)
 
 
 def test_refusals_print_nothing_of_the_data():

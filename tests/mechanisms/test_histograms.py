@@ -199,6 +199,9 @@ def test_refusals() -> None:
         histogram([1], edges=[0, 0], epsilon=1)
     with pytest.raises(InvalidArgument, match="numbers below 2\\*\\*53, texts"):
         histogram([1], cells=[None, 2**53], epsilon=1)
+    with pytest.raises(InvalidArgument, match="cells must be one or more different"):
+        histogram([1], cells="ab", epsilon=1)
+    assert len(histogram([1], cells=np.int64(3), epsilon=1).value) == 3  # type: ignore[arg-type]
     with pytest.raises(InvalidArgument, match="one cell per record, got 2 dimensions"):
         histogram(np.ones((2, 2)), cells=3, epsilon=1)
     with pytest.raises(InvalidArgument, match="one number per record, got 2 dimensions"):

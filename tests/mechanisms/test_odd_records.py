@@ -121,6 +121,10 @@ _HELD: dict[str, Callable[[list[Any]], Any]] = {
     "deque": deque,
     "generator": lambda records: (one for one in records),
     "object array": _objects,
+    "masked array": lambda records: np.ma.masked_array(
+        _objects([0, *records]), [1] + [0] * len(records)
+    ),
+    "object index": lambda records: pd.Index(_objects(records), dtype=object, tupleize_cols=False),
     "object series": lambda records: pd.Series(_objects(records), dtype=object),
 }
 _RECORDS: dict[str, Callable[[Any, Any], Any]] = {
@@ -272,6 +276,18 @@ _PANDAS: dict[str, tuple[Any, Any]] = {
     "one that float64 has not": (
         np.asarray([2**53 + 1] * 400 + _BASE),
         np.asarray([2**53 + 1] * 400 + [*_BASE, 0.5]),
+    ),
+    "a missing one in an array of pandas": (
+        pd.array(_BASE, dtype="Int64"),
+        pd.array([*_BASE, None], dtype="Int64"),
+    ),
+    "a sparse one": (
+        pd.Series(_BASE, dtype=pd.SparseDtype("int64")),
+        pd.Series([*_BASE, None], dtype=pd.SparseDtype("float64")),
+    ),
+    "a nullable yes or no": (
+        pd.Series([True, False] * 400, dtype="boolean"),
+        pd.Series([True, False] * 400 + [None], dtype="boolean"),
     ),
     "a finer time": (
         np.asarray(["2020-01-01", "2021-01-01"] * 400, dtype="datetime64"),

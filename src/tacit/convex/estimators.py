@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, Literal, final
 import numpy as np
 from scipy.special import expit, softmax
 
+from tacit._validation import whole
 from tacit.convex.choosing import Settings
-from tacit.convex.learning import Learned, Scaling, learn, stated
+from tacit.convex.learning import Learned, Scaling, learn, public_number, stated
 from tacit.convex.losses import HuberHinge, Logistic, SimplexHinge, Softmax, Squared
 from tacit.convex.task import Task
 from tacit.errors import InvalidArgument
@@ -53,6 +54,7 @@ class _Private(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no type
     intercept_scale: float
     steps: int | None
     sample_rate: float | None
+    examples: int | None
     budget: Budget | None
     learned_: Learned
 
@@ -73,7 +75,7 @@ class _Private(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no type
             steps=self.steps,
             sample_rate=self.sample_rate,
         )
-        rows = scaling.rows(data) * counted[:, None]
+        rows, targets = self._filled(scaling.rows(data) * counted[:, None], targets)
         task = Task(
             examples=rows.shape[0],
             features=rows.shape[1],
@@ -98,6 +100,18 @@ class _Private(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no type
             )
         read = _numeric(data)
         return np.asarray(validate_data(self, read, dtype=np.float64, ensure_all_finite=False))
+
+    def _filled(self, rows: Array, targets: Array) -> tuple[Array, Array]:
+        """As many examples as were declared: those that are not there contribute nothing."""
+        if self.examples is None:
+            return rows, targets
+        more = whole("examples", self.examples) - len(rows)
+        if more < 0:
+            raise InvalidArgument(
+                f"examples must be at least the number of rows of X, got {self.examples!r}; choose "
+                "a bound that no data set exceeds"
+            )
+        return np.pad(rows, ((0, more), (0, 0))), np.pad(targets, (0, more))
 
     def _known_rows(self, data: ArrayLike) -> Array:
         """Rows to predict for; as in ``fit``, one that is not finite counts as 0."""
@@ -125,7 +139,10 @@ class _Private(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no type
         return self.learned_
 
     def _assumptions(self) -> tuple[str, ...]:
-        return ("data_norm was chosen without looking at the data",)
+        return (
+            public_number(self._fitted().design.task, declared=self.examples is not None),
+            "data_norm was chosen without looking at the data",
+        )
 
     def __sklearn_clone__(self) -> Any:
         """A copy without what was learned; it charges the same budget, for that is not copied."""
@@ -176,7 +193,7 @@ class _Classifier(ClassifierMixin, _Private):  # type: ignore[misc]
         return np.asarray(self.classes_[best])
 
     def _assumptions(self) -> tuple[str, ...]:
-        return (*super()._assumptions(), "so were the classes")
+        return (*super()._assumptions(), "the classes were named without looking at the data")
 
 
 @final
@@ -211,15 +228,18 @@ class LogisticRegression(_Classifier):
         sample_rate: For ``"noisy-sgd"``: each example's chance to be in a step.
         classes: All classes there may be, known without looking at the data: those found in them
             would tell of an example that is the only one of its class.
+        examples: A public bound on how many examples there can be, which protects how many there
+            are; X with more rows is refused. Left out, their number is public.
         budget: A ``tacit.ledger.Budget``, charged by ``fit`` before noise is drawn.
 
     Guarantee:
         What ``fit`` keeps is (ε, δ)-differentially private for one example under ``adjacency``;
         ``statement()`` says so with all assumptions. Noise comes from a cryptographic stream and on
         a grid (δ = 0: in floating point); nothing about the data is inferred or kept besides.
-        The number of examples n is public: it sets regularisation, noise and steps. So
-        ``"add-remove"`` is about an example that contributes its loss or nothing while n stays
-        (``"zero-out"``), as in training; not about hiding whether there are n or n + 1.
+        Without ``examples`` the number of examples n is public: it sets regularisation, noise and
+        steps. ``"add-remove"`` is then about an example that contributes its loss or nothing while
+        n stays (``"zero-out"``), as in training; not about hiding whether there are n or n + 1.
+        With ``examples`` that bound takes the place of n, and neighbours may differ in number.
         No example is refused: each is read by itself, a row with an entry that is missing, no
         number or infinite counts as 0, and one whose label is none of the classes contributes
         nothing.
@@ -248,6 +268,7 @@ class LogisticRegression(_Classifier):
         steps: int | None = None,
         sample_rate: float | None = None,
         classes: Sequence[Any] | None = None,
+        examples: int | None = None,
         budget: Budget | None = None,
     ) -> None:
         self.epsilon = epsilon
@@ -264,6 +285,7 @@ class LogisticRegression(_Classifier):
         self.steps = steps
         self.sample_rate = sample_rate
         self.classes = classes
+        self.examples = examples
         self.budget = budget
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> LogisticRegression:  # noqa: N803
@@ -320,6 +342,7 @@ class HuberSvm(_Classifier):
         steps: int | None = None,
         sample_rate: float | None = None,
         classes: Sequence[Any] | None = None,
+        examples: int | None = None,
         budget: Budget | None = None,
     ) -> None:
         self.epsilon = epsilon
@@ -337,6 +360,7 @@ class HuberSvm(_Classifier):
         self.steps = steps
         self.sample_rate = sample_rate
         self.classes = classes
+        self.examples = examples
         self.budget = budget
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> HuberSvm:  # noqa: N803
@@ -394,6 +418,7 @@ class LinearRegression(RegressorMixin, _Private):  # type: ignore[misc]
         intercept_scale: float = 0.25,
         steps: int | None = None,
         sample_rate: float | None = None,
+        examples: int | None = None,
         budget: Budget | None = None,
     ) -> None:
         self.epsilon = epsilon
@@ -410,6 +435,7 @@ class LinearRegression(RegressorMixin, _Private):  # type: ignore[misc]
         self.intercept_scale = intercept_scale
         self.steps = steps
         self.sample_rate = sample_rate
+        self.examples = examples
         self.budget = budget
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> LinearRegression:  # noqa: N803
@@ -433,7 +459,7 @@ class LinearRegression(RegressorMixin, _Private):  # type: ignore[misc]
         return np.asarray(rows @ self.coef_ + self.intercept_)
 
     def _assumptions(self) -> tuple[str, ...]:
-        return (*super()._assumptions(), "so were target_bounds")
+        return (*super()._assumptions(), "target_bounds were chosen without looking at the data")
 
 
 def _numeric(data: Any) -> Any:

@@ -23,7 +23,7 @@ class Task:
     Losses are added up over the examples unless a name says mean. θ has ``parameters`` numbers.
 
     Args:
-        examples: n, how many examples there are; public, and the same for neighbours.
+        examples: n, how many examples there are or may be; public, and the same for neighbours.
         features: The length of an example, with the constant one for the intercept if there is one.
         loss: One of ``tacit.convex.losses``.
         norm: R, the largest norm of an example.

@@ -99,9 +99,9 @@ def integers(name: str, values: Any) -> NDArray[np.int64]:
     if kind not in "iub" and not exact:
         raise InvalidArgument(f"{name} must be integers; round them, or take a mechanism for reals")
     if kind == "b" or (kind in "iu" and given.dtype.itemsize < 8):
-        return given.astype(np.int64)
-    within = np.clip(given, 0 if kind == "u" else -MOST, MOST)
-    return np.asarray(within).astype(np.int64)
+        return np.asarray(given, dtype=np.int64)
+    within = np.asarray(np.clip(given, 0 if kind == "u" else -MOST, MOST))
+    return np.asarray(within, dtype=np.int64)
 
 
 def entries(name: str, values: Any) -> NDArray[Any] | list[Any]:
@@ -109,6 +109,8 @@ def entries(name: str, values: Any) -> NDArray[Any] | list[Any]:
 
     Never a list made into an array, whose type would be decided by all records together.
     """
+    if isinstance(values, np.ma.MaskedArray):
+        return np.asarray(values.astype(object).filled(None))
     if isinstance(values, np.ndarray):
         return values
     if isinstance(values, list | tuple | range):

@@ -176,10 +176,11 @@ def _counted(
     """The cells (their edges, if those were given), and how many records each holds."""
     if edges is not None:
         return _between(numbers("values", values), edges)
-    if cells is None or isinstance(cells, int):
+    assert cells is not None
+    if isinstance(cells, int | np.integer):
         number = whole("cells", cells)
         return range(number), numbered(values, number)
-    names = list(cells)
+    names = [] if isinstance(cells, str | bytes) else list(cells)
     keys = [canonical(name) for name in names]
     if not keys or None in keys or len(set(keys)) != len(keys):
         raise InvalidArgument(

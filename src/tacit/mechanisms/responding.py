@@ -113,12 +113,7 @@ def _places(
 ) -> tuple[NDArray[np.int64], Callable[[NDArray[Any]], Any]]:
     """Each answer's place among the categories, -1 for none, and what makes them a release."""
     if isinstance(answers, list | tuple):
-        records, shaped = list(answers), np.asarray
-    else:
-        given = answers.to_numpy(dtype=object) if is_series(answers) else np.asarray(answers)
-        records, shape, kind = given.ravel().tolist(), given.shape, like(answers)
-
-        def shaped(found: NDArray[Any]) -> Any:
-            return kind(found.reshape(shape))
-
-    return placed(records, keys), shaped
+        return placed(answers, keys), lambda found: found
+    given = answers.to_numpy(dtype=object) if is_series(answers) else np.asarray(answers)
+    kind = like(answers)
+    return placed(given.ravel().tolist(), keys), lambda found: kind(found.reshape(given.shape))

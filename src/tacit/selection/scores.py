@@ -157,7 +157,7 @@ class _NoisyShare:
     def __call__(self, model: Any) -> float:
         answers = map(canonical, entries("answers", model.predict(self.data)))
         pairs = zip(answers, self.labels, strict=True)
-        right = sum(answer is not None and answer == label for answer, label in pairs)
+        right: int = sum(answer is not None and answer == label for answer, label in pairs)
         noise = discrete_laplace(self.scale, 1, fresh_stream("score"))
         return (right + int(noise[0])) / max(1, len(self.labels))
 

@@ -94,7 +94,7 @@ def private_rows(name: str, rows: Any) -> NDArray[Any]:
 def private_labels(labels: Any, classes: int, *, records: int) -> Places:
     """One class for each record; -1 for a label that is none of them, which votes for nobody."""
     known = range(whole("classes", classes, at_least=2))
-    given = _array(labels) if isinstance(labels, torch.Tensor) else labels
+    given: Any = _array(labels) if isinstance(labels, torch.Tensor) else labels
     held = list(given.array) if is_series(given) else entries("labels", given)
     if isinstance(held, np.ndarray) and held.ndim != 1:
         raise InvalidArgument(f"labels must be one for each record, got {held.ndim} dimensions")
