@@ -17,18 +17,24 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from tacit.errors import InvalidArgument
 from tacit.mechanisms import (
+    SparseVector,
     covariance,
+    discrete_gaussian,
+    discrete_laplace,
+    exponential,
     gaussian,
     histogram,
     laplace,
     mean,
+    noisy_max,
     pca,
     quantile,
     randomized_response,
 )
 from tacit.mechanisms import sum as private_sum
-from tacit.mechanisms._keys import canonical
+from tacit.mechanisms._keys import canonical, named, numbered, tallied
 from tacit.randomness import UnsafeSeededStream
 
 if TYPE_CHECKING:
@@ -245,6 +251,35 @@ def test_with_bounds_no_value_is_refused(mechanism: Callable[..., Any]) -> None:
         assert _form(release, _objects([0.5, record])) == _form(release, [0.5, 0.5]), name
 
 
+_VALUES: dict[str, Callable[[Any], Any]] = {
+    "laplace": lambda value: laplace(value, sensitivity=1, epsilon=1),
+    "gaussian": lambda value: gaussian([0.5, value], sensitivity=1, rho=1),
+    "discrete_laplace": lambda value: discrete_laplace(value, epsilon=1),
+    "discrete_gaussian": lambda value: discrete_gaussian([1, value], rho=1),
+    "exponential": lambda value: exponential([1, value], sensitivity=1, epsilon=1),
+    "noisy_max": lambda value: noisy_max({"a": 1, "b": value}, sensitivity=1, epsilon=1),
+    "SparseVector": lambda value: SparseVector(7, sensitivity=1, epsilon=1).above(value),
+}
+
+
+def _refusal(release: Callable[[Any], Any], value: Any) -> str:
+    """The words of a refusal; nothing but an ``InvalidArgument`` may be raised."""
+    try:
+        release(value)
+    except InvalidArgument as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize("mechanism", _VALUES)
+def test_a_value_that_is_refused_is_not_printed(mechanism: str) -> None:
+    """What the caller computed has a sensitivity, or is refused in one way, without its digits."""
+    odd = {name: one for name, one in _ODD.items() if name not in ("hostile", "texts")}
+    for name, value in (odd | {"digits": 123456.75}).items():
+        told = _refusal(_VALUES[mechanism], value)
+        assert not any(part in told for part in ("123456", "000000", "xxx")), name
+
+
 _PANDAS: dict[str, tuple[Any, Any]] = {
     "a missing whole number": (pd.Series(_BASE), pd.Series([*_BASE, None])),
     "a missing yes or no": (
@@ -333,6 +368,14 @@ def test_an_attacker_who_looks_at_the_keys_learns_nothing(name: str) -> None:
         seen.append(Counter(forms))
     assert seen[0] == seen[1]
     assert len(seen[0]) == 1
+
+
+@pytest.mark.parametrize("dtype", ["i1", "u1", "u8", "f2", "f4", "f8", "g", "?", ">i4", ">f8"])
+def test_every_type_of_number_has_the_same_keys(dtype: str) -> None:
+    given = np.asarray([1, 0, 1]).astype(dtype)
+    assert [type(key) for key in tallied(given)[0]] == [int, int]
+    assert tallied(given)[1].tolist() == numbered(given, 2).tolist() == [1, 2]
+    assert named(given, [1, "1", 0]).tolist() == [2, 0, 1]
 
 
 def test_equal_records_have_equal_keys_and_only_python_types() -> None:

@@ -168,18 +168,18 @@ def _searched(given: NDArray[Any], keys: Sequence[Key]) -> Integers:
         return counts
     known = np.asarray([keys[place] for place in places], dtype=np.float64)
     order = np.argsort(known)
-    found = _held(given)
+    found = _held(given).astype(np.float64)
     near = order[np.minimum(np.searchsorted(known[order], found), len(known) - 1)]
     hits = np.bincount(near[known[near] == found], minlength=len(known))
     counts[places] = hits
     return counts
 
 
-def _held(given: NDArray[Any]) -> NDArray[np.float64]:
+def _held(given: NDArray[Any]) -> NDArray[Any]:
     """Those of the numbers that have a key."""
-    with np.errstate(invalid="ignore"):
-        kept = given if given.dtype.kind == "b" else given[(given > -_LIMIT) & (given < _LIMIT)]
-    return np.asarray(kept, dtype=np.float64)
+    if given.dtype.kind == "b":
+        return given
+    return given[(given > -_LIMIT) & (given < _LIMIT)]
 
 
 def tallied(values: Any) -> tuple[list[Key], Integers]:
@@ -220,13 +220,21 @@ def _given(values: Any) -> NDArray[Any] | _Pairs:
         return _of_list(given)
     if given.ndim != 1:
         raise InvalidArgument(f"values must be one cell per record, got {given.ndim} dimensions")
-    return given
+    return _wide(given)
+
+
+def _wide(given: NDArray[Any]) -> NDArray[Any]:
+    """Floats as float64, the kind that keys are."""
+    if given.dtype.kind != "f":
+        return given
+    with np.errstate(over="ignore"):
+        return given.astype(np.float64, copy=False)
 
 
 def _of_series(values: Any) -> NDArray[Any] | _Pairs:
     pandas, dtype = sys.modules["pandas"], values.dtype
     if isinstance(dtype, np.dtype):
-        return np.asarray(values.to_numpy())
+        return _wide(np.asarray(values.to_numpy()))
     if isinstance(dtype, pandas.CategoricalDtype):
         codes = values.cat.codes.to_numpy()
         counts = np.bincount(codes[codes >= 0], minlength=len(dtype.categories))
@@ -239,13 +247,11 @@ def _of_series(values: Any) -> NDArray[Any] | _Pairs:
 
 def _of_list(records: list[Any]) -> _Pairs:
     """Python's own numbers and texts once each: those that are equal have the same key."""
-    quick = Counter(record for record in records if _is_plain(type(record)))
-    others = [(record, 1) for record in records if not _is_plain(type(record))]
-    return [*quick.items(), *others]
-
-
-def _is_plain(kind: type) -> bool:
-    return kind is str or kind is int or kind is float
+    plain, others = [], []
+    for record in records:
+        kind = type(record)
+        (plain if kind is str or kind is int or kind is float else others).append(record)
+    return [*Counter(plain).items(), *((record, 1) for record in others)]
 
 
 def _of_array(given: NDArray[Any]) -> _Pairs:

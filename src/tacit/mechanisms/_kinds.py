@@ -110,7 +110,7 @@ def entries(name: str, values: Any) -> NDArray[Any] | list[Any]:
     Never a list made into an array, whose type would be decided by all records together.
     """
     if isinstance(values, np.ma.MaskedArray):
-        return np.asarray(values.astype(object).filled(None))
+        return np.asarray(np.ma.filled(values.astype(object), None))
     if isinstance(values, np.ndarray):
         return values
     if isinstance(values, list | tuple | range):
