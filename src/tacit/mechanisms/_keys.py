@@ -247,7 +247,8 @@ def _of_series(values: Any) -> NDArray[Any] | _Pairs:
 
 def _of_list(records: list[Any]) -> _Pairs:
     """Python's own numbers and texts once each: those that are equal have the same key."""
-    plain, others = [], []
+    plain: list[Any] = []
+    others: list[Any] = []
     for record in records:
         kind = type(record)
         (plain if kind is str or kind is int or kind is float else others).append(record)

@@ -68,6 +68,11 @@ def test_an_array_that_cannot_be_written_to_is_read() -> None:
         (Ragged(), "of one shape and type; bring them to one first$"),
         ((ROWS, LABELS / 2), "whole numbers"),
         ((["a"], [0]), "inputs must be an array of numbers"),
+        (
+            ([[1.0], [2.0, 71.0]], [0, 1]),
+            "inputs must be an array of numbers, each row of the same",
+        ),
+        ((ROWS, [0, 1, 2, 0, 1, 10**400]), "labels must be an array of numbers"),
         (DataLoader(Pairs()), "pass loader.dataset"),
         (ROWS, "got ndarray"),
         (7, "got int"),
@@ -96,6 +101,8 @@ def test_rows_of_one_group_stay_together() -> None:
     assert [one.tolist() for one in rows] == [[0, 2], [1, 3, 4, 5]]
     with pytest.raises(InvalidArgument, match="the group of each of the 6 records"):
         read((ROWS, LABELS), 3, groups=[1, 2])
+    with pytest.raises(InvalidArgument, match="groups must be of one type"):
+        read((ROWS, LABELS), 3, groups=np.array([1, 2, "x", None, 4, 5], dtype=object))
 
 
 def test_the_digest_tells_any_change() -> None:

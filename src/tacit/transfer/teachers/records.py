@@ -122,8 +122,11 @@ def as_tensor(name: str, value: Any) -> Tensor:
             found = value
         else:  # a copy of what cannot be written to: torch would warn of it
             found = torch.from_numpy(np.require(value, requirements="W"))
-    except (TypeError, ValueError) as error:
-        raise InvalidArgument(f"{name} must be an array of numbers: {error}") from None
+    except (TypeError, ValueError, OverflowError):
+        raise InvalidArgument(
+            f"{name} must be an array of numbers, each row of the same shape; give "
+            f"np.asarray({name}, dtype=…)"
+        ) from None
     if found.ndim == 0:
         raise InvalidArgument(f"{name} must have one row for each record, got a single number")
     return found.detach().float() if found.dtype == torch.float64 else found.detach()
@@ -168,5 +171,8 @@ def _owners(
         raise InvalidArgument(
             f"groups must name the group of each of the {rows} records, got shape {names.shape}"
         )
-    found, owners = np.unique(names, return_inverse=True)
+    try:
+        found, owners = np.unique(names, return_inverse=True)
+    except TypeError:
+        raise InvalidArgument("groups must be of one type: all numbers, or all texts") from None
     return owners.astype(np.int64), len(found)
