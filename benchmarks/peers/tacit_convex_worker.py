@@ -12,7 +12,10 @@ from tacit.convex import LogisticRegression
 
 def fit(split: Split, epsilon: float, delta: float, setting: Mapping[str, Any]) -> float:
     given = {"delta": delta} | dict(setting)
-    model = LogisticRegression(epsilon, data_norm=split.norm, adjacency="replace-one", **given)
+    classes = range(int(split.test_labels.max()) + 1)  # as many as there are, which is public
+    model = LogisticRegression(
+        epsilon, data_norm=split.norm, adjacency="replace-one", classes=classes, **given
+    )
     model.fit(split.train, split.train_labels)
     return float(model.score(split.test, split.test_labels))
 

@@ -141,7 +141,7 @@ def test_the_multiplier_asked_for_is_the_event(adjacency: Any) -> None:
 def test_refusals() -> None:
     with pytest.raises(TypeError, match="norm"):
         covariance(np.ones((3, 2)), rho=1)  # type: ignore[call-arg]
-    with pytest.raises(InvalidArgument, match="rows must be a matrix"):
+    with pytest.raises(InvalidArgument, match="rows must be a 2-D array or a DataFrame"):
         covariance(np.ones(3), norm=1, rho=1)
     with pytest.raises(InvalidArgument, match="norm must be a positive"):
         covariance(np.ones((3, 2)), norm=0, rho=1)

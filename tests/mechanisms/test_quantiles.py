@@ -122,4 +122,4 @@ def test_refusals() -> None:
     with pytest.raises(InvalidArgument, match="step must divide the bounds"):
         quantile([1.0], 0.5, bounds=(0, 1), step=2, epsilon=1)
     with pytest.raises(InvalidArgument, match="one number per record"):
-        quantile([[1.0]], 0.5, bounds=(0, 1), epsilon=1)
+        quantile(np.ones((1, 1)), 0.5, bounds=(0, 1), epsilon=1)

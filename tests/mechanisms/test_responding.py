@@ -46,10 +46,13 @@ def test_many_answers_of_one_person_add_up() -> None:
 
 
 def test_the_same_kind_comes_out() -> None:
-    assert randomized_response(True, epsilon=50).value is True
+    assert randomized_response(True, categories=[False, True], epsilon=50).value is True
     assert type(randomized_response(1, epsilon=50).value) is int
     assert randomized_response("no", categories=["no", "yes"], epsilon=50).value == "no"
-    bools = randomized_response(np.asarray([True, False]), epsilon=50).value
+    bools = randomized_response(
+        np.asarray([True, False]), categories=[False, True], epsilon=50
+    ).value
+    assert bools.dtype == bool
     assert bools.tolist() == [True, False]
     series = pd.Series(["b", "a"], index=[5, 7], name="answer")
     found = randomized_response(series, categories=("a", "b", "c"), epsilon=60).value
@@ -58,12 +61,15 @@ def test_the_same_kind_comes_out() -> None:
     assert randomized_response(np.zeros((2, 3), dtype=int), epsilon=1).value.shape == (2, 3)
 
 
-def test_refusals_tell_no_answer() -> None:
-    with pytest.raises(InvalidArgument, match="answers must all be among the categories") as found:
-        randomized_response(["yes", "maybe"], categories=["no", "yes"], epsilon=1)
-    assert "maybe" not in str(found.value)
-    with pytest.raises(InvalidArgument, match="answers must all"):
-        randomized_response([0, 2], epsilon=1)
+def test_an_answer_of_no_category_counts_as_any_of_them() -> None:
+    stream = UnsafeSeededStream(0, "maybe")
+    answers = ["maybe", None, 10**400, [1]] * (_MANY // 4)
+    given = randomized_response(answers, categories=["a", "b", "c"], epsilon=1, stream=stream)
+    counts = np.unique(given.value, return_counts=True)[1]
+    assert np.abs(counts - _MANY / 3).max() < 5 * math.sqrt(_MANY)
+
+
+def test_refusals() -> None:
     with pytest.raises(InvalidArgument, match="categories must be two or more"):
         randomized_response([0], categories=["a", "a"], epsilon=1)
     with pytest.raises(InvalidArgument, match="categories must be a whole number"):

@@ -196,11 +196,13 @@ def test_refusals() -> None:
     with pytest.raises(InvalidArgument, match="bounds must be finite"):
         private_sum([1.0], bounds=(2, 1), epsilon=1)
     with pytest.raises(InvalidArgument, match="one per column \\(1\\)"):
-        private_sum([1.0], bounds=([0, 0], [1, 1]), epsilon=1)
+        private_sum(np.ones(1), bounds=([0, 0], [1, 1]), epsilon=1)
     with pytest.raises(InvalidArgument, match="got 3 dimensions"):
         private_sum(np.ones((1, 1, 1)), bounds=(0, 1), epsilon=1)
-    with pytest.raises(InvalidArgument, match="values must be numbers"):
-        private_sum(["a"], bounds=(0, 1), epsilon=1)
+    with pytest.raises(InvalidArgument, match="values must be numbers, got datetime64"):
+        private_sum(np.zeros(2, dtype="datetime64[s]"), bounds=(0, 1), epsilon=1)
+    with pytest.raises(InvalidArgument, match=r"values must be an array, a list .* got dict"):
+        private_sum({}, bounds=(0, 1), epsilon=1)
     with pytest.raises(InvalidArgument, match="count must be a whole number"):
         mean([1.0], bounds=(0, 1), count=0, epsilon=1)
     with pytest.raises(InvalidArgument, match="epsilon \\(or rho\\) must be larger"):

@@ -75,3 +75,19 @@ def test_noisy_accuracy_is_the_count_with_noise_of_its_scale() -> None:
     due = 2 * math.exp(-0.5) / (1 - math.exp(-1.0))
     assert abs(np.mean(np.abs(noise)) - due) < 6 * 2.1 / math.sqrt(4000)
     assert abs(np.mean(noise)) < 6 * 2.9 / math.sqrt(4000)
+
+
+def test_no_label_changes_how_others_are_compared() -> None:
+    """A text in a list would make NumPy turn all labels into texts, and all answers wrong."""
+
+    class Zeros:
+        def predict(self, rows: np.ndarray) -> np.ndarray:
+            return np.zeros(len(rows), dtype=int)
+
+    for odd in ("x", None, np.nan, 10**400, [0], 0.5):
+        score = noisy_accuracy(np.zeros((400, 1)), [0] * 399 + [odd], epsilon=50.0)
+        assert score.function(Zeros()) == 399 / 400
+    with pytest.raises(InvalidArgument, match="data must be an array"):
+        noisy_accuracy([[0.0]], [0], epsilon=1.0)
+    with pytest.raises(InvalidArgument, match="labels must be as many"):
+        noisy_accuracy(np.zeros((2, 1)), [0], epsilon=1.0)

@@ -11,7 +11,7 @@ import torch
 
 from tacit.errors import InvalidArgument
 from tacit.transfer import neighbours
-from tacit.transfer.neighbours import Neighbours, checked_labels, on_grid
+from tacit.transfer.neighbours import Neighbours, on_grid, private_labels, private_rows
 
 
 def brute(records: Any, queries: Any, count: int) -> Any:
@@ -149,12 +149,25 @@ def test_refused_questions() -> None:
     assert near.nearest(np.empty((0, 3)), 2).shape == (0, 2)
 
 
-def test_refused_labels_tell_nobodys() -> None:
-    for labels, words in (
-        ([0, 1], "one for each of the 3"),
-        ([0, 1, 2.5], "whole numbers"),
-        ([0, 1, 71], "between 0 and classes - 1 = 9$"),
-        ([0, 1, -4], "between 0 and classes - 1 = 9$"),
-    ):
-        with pytest.raises(InvalidArgument, match=words):
-            checked_labels(labels, 10, records=3)
+def test_no_private_record_is_refused() -> None:
+    """A refusal would tell of it. Its label is no class and its row is 0."""
+    for odd in (71, -4, 2.5, np.nan, "x", None, 10**400, [1]):
+        labels = [0, True, odd, 9.0]
+        assert private_labels(labels, 10, records=4).tolist() == [0, 1, -1, 9]
+    upcast = np.asarray([0, 1, np.nan])  # by one missing label
+    assert private_labels(upcast, 10, records=3).tolist() == [0, 1, -1]
+    assert private_labels(np.asarray([0, 71, -1]), 10, records=3).tolist() == [0, -1, -1]
+    for odd in (np.nan, -np.inf, "x", None, 10**400, [1]):
+        rows = np.empty((2, 2), dtype=object)
+        rows[0], rows[1, 0], rows[1, 1] = [1.0, 2.0], 3.0, odd
+        assert private_rows("features", rows).tolist() == [[1, 2], [0, 0]]
+    assert private_rows("features", torch.tensor([[1.0, torch.nan]])).tolist() == [[0, 0]]
+
+
+def test_what_is_refused_is_the_container() -> None:
+    with pytest.raises(InvalidArgument, match="labels must be one for each record; features"):
+        private_labels([0, 1], 10, records=3)
+    with pytest.raises(InvalidArgument, match="got 2 dimensions"):
+        private_labels(np.zeros((3, 1)), 10, records=3)
+    with pytest.raises(InvalidArgument, match="features must be a 2-D array, a tensor"):
+        private_rows("features", [[1.0]])

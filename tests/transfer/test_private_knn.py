@@ -118,9 +118,7 @@ def test_the_law_of_an_answer() -> None:
     rate, sigma, asked = 0.4, 0.7, 20_000
     wins = float(ndtr(1.0 / (ROOT * sigma)))
     law = rate * wins + (1 - rate) * (rate * (1 - wins) + (1 - rate) * 0.5)
-    knn = PrivateKnn(
-        [[1.0, 0.0], [0.0, 1.0]], [1, 0], classes=2, k=1, rate=rate, aggregator=GNMax(sigma=sigma)
-    )
+    knn = PrivateKnn(np.eye(2), [1, 0], classes=2, k=1, rate=rate, aggregator=GNMax(sigma=sigma))
     told = knn.label(np.tile([[1.0, 0.2]], (asked, 1)), stream=UnsafeSeededStream(3, "law"))
     found, spread = float(np.mean(told.labels == 1)), math.sqrt(0.25 / asked)
     assert abs(found - law) < 5.5 * spread
@@ -188,13 +186,42 @@ def test_a_stopped_run_goes_on(digits: Any, tmp_path: Any) -> None:
     assert np.mean(whole.labels == right) > 0.9
 
 
+def test_no_record_shows_by_its_kind() -> None:
+    """Nor that there is none at all; the number of records is protected."""
+    rows, queries = np.repeat([[1.0, 0.1], [0.1, 1.0]], 50, axis=0), np.eye(2)
+
+    def form(features: Any, labels: Any) -> Any:
+        knn = PrivateKnn(features, labels, classes=2, k=9, rate=0.5, aggregator=GNMax(sigma=5.0))
+        told = knn.label(queries, stream=UnsafeSeededStream(0, "odd"))
+        return type(told), told.labels.dtype, told.labels.shape, knn.declared(queries=2)
+
+    labels = [0] * 50 + [1] * 50
+    usual = form(rows, labels)
+    assert form(rows[:0], []) == usual
+    for odd in (7, -1, 0.5, np.nan, np.inf, None, "x", 10**400, [1, 2]):
+        assert form(rows, [*labels[:-1], odd]) == usual
+        strange = rows.astype(object)
+        strange[3, 1] = odd
+        assert form(strange, labels) == usual
+        assert form(np.ones((1, 2)), [odd]) == usual
+
+
+def test_a_record_of_no_class_votes_for_nobody() -> None:
+    rows = np.repeat([[1.0, 0.1]], 20, axis=0)
+    near = private_knn.Neighbours(rows)
+    asked = near.prepared(rows[:1])
+    stream = UnsafeSeededStream(0, "test")
+    labels = np.array([0] * 15 + [-1] * 5)
+    votes = SampledVotes(near, labels, asked, classes=3, k=18, rate=1.0, stream=stream)
+    assert votes(0).tolist() == [15, 0, 0]
+
+
 def test_refusals() -> None:
     for wrong, words in (
         ({"aggregator": LNMax()}, "GNMax or ConfidentGNMax"),
         ({"samples": "three"}, "shared"),
         ({"rate": 1.5}, "rate"),
         ({"k": 0}, "k must"),
-        ({"classes": 3}, "labels must lie between"),
     ):
         with pytest.raises(InvalidArgument, match=words):
             crowd(**wrong)

@@ -48,13 +48,13 @@ def test_how_far_a_record_moves_the_table(k: int) -> None:
     """All records of a few places and classes, alone: votes add up, so others do not matter."""
     points = [(1.0, 0.0), (0.9, 0.5), (0.5, 0.9), (0.0, 1.0), (-1.0, 0.0), (0.0, -1.0)]
     records = list(itertools.product(points, range(2)))
-    alone = [votes_for([row], [label], points, k=k, classes=2) for row, label in records]
+    alone = [votes_for(np.array([row]), [label], points, k=k, classes=2) for row, label in records]
     assert {int(np.abs(one).sum()) for one in alone} == {k}
     assert {int((one * one).sum()) for one in alone} == {k}
     changes = [one - other for one, other in itertools.product(alone, repeat=2)]
     assert max(int(np.abs(one).sum()) for one in changes) == 2 * k
     assert max(int((one * one).sum()) for one in changes) == 2 * k
-    both = votes_for([points[0], points[3]], [0, 1], points, k=k, classes=2)
+    both = votes_for(np.array([points[0], points[3]]), [0, 1], points, k=k, classes=2)
     assert np.array_equal(both, alone[0] + alone[7])
 
 
@@ -122,9 +122,9 @@ def test_labels_and_confidence_come_from_the_table_alone() -> None:
 @pytest.mark.parametrize(
     ("rows", "k", "told"),
     [
-        ([[np.nan, 1.0]], 1, "features must be finite numbers"),
-        ([[1.0, 2.0, 3.0]], 1, "features must have as many columns as points, which have 2, got 3"),
-        ([[1.0, 2.0]], 3, "k must be at most the 2 public points, got 3"),
+        (np.ones((1, 3)), 1, "features must have as many columns as points, which have 2, got 3"),
+        ([[1.0, 2.0]], 1, "features must be a 2-D array"),
+        (np.ones((1, 2)), 3, "k must be at most the 2 public points, got 3"),
     ],
 )
 def test_a_refusal_names_what_the_caller_gave(rows: Any, k: int, told: str) -> None:

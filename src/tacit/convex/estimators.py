@@ -7,16 +7,18 @@ from typing import TYPE_CHECKING, Any, Literal, final
 import numpy as np
 from scipy.special import expit, softmax
 
+from tacit._validation import whole
 from tacit.convex.choosing import Settings
-from tacit.convex.learning import Learned, Scaling, learn, stated
+from tacit.convex.learning import Learned, Scaling, learn, public_number, stated
 from tacit.convex.losses import HuberHinge, Logistic, SimplexHinge, Softmax, Squared
 from tacit.convex.task import Task
 from tacit.errors import InvalidArgument
+from tacit.mechanisms._keys import canonical, placed
+from tacit.mechanisms._kinds import entries, is_frame, is_series, numbers
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, clone
-    from sklearn.utils.multiclass import check_classification_targets
-    from sklearn.utils.validation import check_is_fitted, validate_data
+    from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 except ImportError as error:
     raise InvalidArgument(
         "tacit.convex's estimators need scikit-learn: pip install 'tacit[sklearn]'"
@@ -52,6 +54,7 @@ class _Private(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no type
     intercept_scale: float
     steps: int | None
     sample_rate: float | None
+    examples: int | None
     budget: Budget | None
     learned_: Learned
 
@@ -61,8 +64,10 @@ class _Private(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no type
             self.intercept_scale if self.fit_intercept else 0.0,
         )
 
-    def _learn(self, data: Array, targets: Array, loss: Loss) -> Scaling:
-        """Fits ``learned_``."""
+    def _learn(
+        self, data: Array, targets: Array, loss: Loss, counted: NDArray[np.bool_]
+    ) -> Scaling:
+        """Fits ``learned_``; an example that is not ``counted`` contributes nothing."""
         scaling = self._scaling()
         settings = Settings(
             method=self.method,
@@ -70,7 +75,7 @@ class _Private(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no type
             steps=self.steps,
             sample_rate=self.sample_rate,
         )
-        rows = scaling.rows(data)
+        rows, targets = self._filled(scaling.rows(data) * counted[:, None], targets)
         task = Task(
             examples=rows.shape[0],
             features=rows.shape[1],
@@ -85,6 +90,35 @@ class _Private(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no type
         )
         self.learned_ = learn(task, rows, targets, settings, self.budget)
         return scaling
+
+    def _rows(self, data: Any) -> Array:
+        """The rows as float64, each entry read by itself; one that is no number is missing."""
+        if isinstance(data, list | tuple):
+            raise InvalidArgument(
+                "X must be a 2-D array or a DataFrame, for what is in a list decides its shape; "
+                "give np.asarray(X, dtype=float)"
+            )
+        read = _numeric(data)
+        return np.asarray(validate_data(self, read, dtype=np.float64, ensure_all_finite=False))
+
+    def _filled(self, rows: Array, targets: Array) -> tuple[Array, Array]:
+        """As many examples as were declared: those that are not there contribute nothing."""
+        if self.examples is None:
+            return rows, targets
+        more = whole("examples", self.examples) - len(rows)
+        if more < 0:
+            raise InvalidArgument(
+                f"examples must be at least the number of rows of X, got {self.examples!r}; choose "
+                "a bound that no data set exceeds"
+            )
+        return np.pad(rows, ((0, more), (0, 0))), np.pad(targets, (0, more))
+
+    def _known_rows(self, data: ArrayLike) -> Array:
+        """Rows to predict for; as in ``fit``, one that is not finite counts as 0."""
+        rows = validate_data(
+            self, _numeric(data), reset=False, dtype=np.float64, ensure_all_finite=False
+        )
+        return np.where(np.isfinite(rows).all(axis=1, keepdims=True), rows, 0.0)
 
     @property
     def method_(self) -> str:
@@ -105,7 +139,10 @@ class _Private(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no type
         return self.learned_
 
     def _assumptions(self) -> tuple[str, ...]:
-        return ("data_norm was chosen without looking at the data",)
+        return (
+            public_number(self._fitted().design.task, declared=self.examples is not None),
+            "data_norm was chosen without looking at the data",
+        )
 
     def __sklearn_clone__(self) -> Any:
         """A copy without what was learned; it charges the same budget, for that is not copied."""
@@ -119,6 +156,7 @@ class _Private(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no type
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.non_deterministic = True
+        tags.input_tags.allow_nan = True  # a row that is not finite counts as 0
         return tags
 
 
@@ -131,27 +169,20 @@ class _Classifier(ClassifierMixin, _Private):  # type: ignore[misc]
     intercept_: Array
 
     def _fit_classes(self, data: ArrayLike, labels: ArrayLike, binary: Loss, several: Any) -> None:
-        rows, given = validate_data(self, data, labels, dtype=np.float64)
-        check_classification_targets(given)
-        self.classes_ = np.unique(given if self.classes is None else np.asarray(self.classes))
-        count = len(self.classes_)
-        if count < 2:
-            raise InvalidArgument(
-                f"y must have at least two classes, got one class, {self.classes_[0]!r}; name all "
-                "of them with classes="
-            )
-        places = np.searchsorted(self.classes_, given)
-        if not np.array_equal(self.classes_[np.minimum(places, count - 1)], given):
-            raise InvalidArgument(f"y must hold only the classes {self.classes_.tolist()}")
+        rows = self._rows(data)
+        self.classes_, keys = _declared(self.classes)
+        places = placed(_column("y", labels, rows), keys)
+        count = len(keys)
         loss = binary if count == 2 else several(count)
-        targets = 2.0 * places - 1.0 if count == 2 else places.astype(np.float64)
-        scaling = self._learn(rows, targets, loss)
+        known = np.maximum(places, 0)
+        targets = 2.0 * known - 1.0 if count == 2 else known.astype(np.float64)
+        scaling = self._learn(rows, targets, loss, places >= 0)
         self.coef_, self.intercept_ = scaling.coefficients(self.learned_.theta, loss.outputs)
 
     def decision_function(self, X: ArrayLike) -> Array:  # noqa: N803 - scikit-learn's names
         """The scores: shape (n,) for two classes, else (n, classes)."""
         check_is_fitted(self, "coef_")
-        rows = validate_data(self, X, reset=False, dtype=np.float64)
+        rows = self._known_rows(X)
         scores = rows @ self.coef_.T + self.intercept_
         return np.asarray(scores[:, 0] if len(self.classes_) == 2 else scores)
 
@@ -162,14 +193,7 @@ class _Classifier(ClassifierMixin, _Private):  # type: ignore[misc]
         return np.asarray(self.classes_[best])
 
     def _assumptions(self) -> tuple[str, ...]:
-        public = (
-            "the set of classes was given"
-            if self.classes is not None
-            else (
-                "the set of classes found in the data is public (give classes= to assume nothing)"
-            )
-        )
-        return (*super()._assumptions(), public)
+        return (*super()._assumptions(), "the classes were named without looking at the data")
 
 
 @final
@@ -202,16 +226,27 @@ class LogisticRegression(_Classifier):
         intercept_scale: That constant, beside rows of norm 1.
         steps: For the noisy descents: how many.
         sample_rate: For ``"noisy-sgd"``: each example's chance to be in a step.
-        classes: All classes there may be. Left out, those found in the data, taken to be public.
+        classes: All classes there may be, known without looking at the data: those found in them
+            would tell of an example that is the only one of its class.
+        examples: A public bound on how many examples there can be, which protects how many there
+            are; X with more rows is refused. Left out, their number is public.
         budget: A ``tacit.ledger.Budget``, charged by ``fit`` before noise is drawn.
 
     Guarantee:
         What ``fit`` keeps is (ε, δ)-differentially private for one example under ``adjacency``;
         ``statement()`` says so with all assumptions. Noise comes from a cryptographic stream and on
         a grid (δ = 0: in floating point); nothing about the data is inferred or kept besides.
+        Without ``examples`` the number of examples n is public: it sets regularisation, noise and
+        steps. ``"add-remove"`` is then about an example that contributes its loss or nothing while
+        n stays (``"zero-out"``), as in training; not about hiding whether there are n or n + 1.
+        With ``examples`` that bound takes the place of n, and neighbours may differ in number.
+        No example is refused: each is read by itself, a row with an entry that is missing, no
+        number or infinite counts as 0, and one whose label is none of the classes contributes
+        nothing.
 
     >>> X = np.array([[-1.0], [-0.8], [0.9], [1.0]] * 50)
-    >>> model = LogisticRegression(epsilon=8.0, data_norm=1.0).fit(X, X[:, 0] > 0)
+    >>> model = LogisticRegression(epsilon=8.0, data_norm=1.0, classes=[False, True])
+    >>> model = model.fit(X, X[:, 0] > 0)
     >>> model.method_, model.predict([[-1.0], [1.0]]).tolist()
     ('amp', [False, True])
     """
@@ -233,6 +268,7 @@ class LogisticRegression(_Classifier):
         steps: int | None = None,
         sample_rate: float | None = None,
         classes: Sequence[Any] | None = None,
+        examples: int | None = None,
         budget: Budget | None = None,
     ) -> None:
         self.epsilon = epsilon
@@ -249,6 +285,7 @@ class LogisticRegression(_Classifier):
         self.steps = steps
         self.sample_rate = sample_rate
         self.classes = classes
+        self.examples = examples
         self.budget = budget
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> LogisticRegression:  # noqa: N803
@@ -282,7 +319,8 @@ class HuberSvm(_Classifier):
     other parameters and the guarantee are those of ``LogisticRegression``.
 
     >>> X = np.array([[-1.0], [-0.8], [0.9], [1.0]] * 50)
-    >>> HuberSvm(epsilon=8.0, data_norm=1.0).fit(X, X[:, 0] > 0).predict([[-1.0], [1.0]]).tolist()
+    >>> model = HuberSvm(epsilon=8.0, data_norm=1.0, classes=[False, True])
+    >>> model.fit(X, X[:, 0] > 0).predict([[-1.0], [1.0]]).tolist()
     [False, True]
     """
 
@@ -304,6 +342,7 @@ class HuberSvm(_Classifier):
         steps: int | None = None,
         sample_rate: float | None = None,
         classes: Sequence[Any] | None = None,
+        examples: int | None = None,
         budget: Budget | None = None,
     ) -> None:
         self.epsilon = epsilon
@@ -321,6 +360,7 @@ class HuberSvm(_Classifier):
         self.steps = steps
         self.sample_rate = sample_rate
         self.classes = classes
+        self.examples = examples
         self.budget = budget
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> HuberSvm:  # noqa: N803
@@ -348,7 +388,8 @@ class LinearRegression(RegressorMixin, _Private):  # type: ignore[misc]
         radius: The norm that the coefficients are expected to have, scaled; no guarantee rests on
             it.
 
-    The other parameters and the guarantee are those of ``LogisticRegression``.
+    The other parameters and the guarantee are those of ``LogisticRegression``; an example whose
+    target is missing or no number contributes nothing.
 
     >>> X = np.linspace(-1, 1, 400)[:, None]
     >>> model = LinearRegression(epsilon=8.0, data_norm=1.0, target_bounds=(-3, 5))
@@ -377,6 +418,7 @@ class LinearRegression(RegressorMixin, _Private):  # type: ignore[misc]
         intercept_scale: float = 0.25,
         steps: int | None = None,
         sample_rate: float | None = None,
+        examples: int | None = None,
         budget: Budget | None = None,
     ) -> None:
         self.epsilon = epsilon
@@ -393,15 +435,18 @@ class LinearRegression(RegressorMixin, _Private):  # type: ignore[misc]
         self.intercept_scale = intercept_scale
         self.steps = steps
         self.sample_rate = sample_rate
+        self.examples = examples
         self.budget = budget
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> LinearRegression:  # noqa: N803
         """Learns from rows X and their targets y."""
-        rows, given = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
         low, high = _bounds(self.target_bounds)
         middle, half = 0.5 * (low + high), 0.5 * (high - low)
-        targets = (np.clip(np.asarray(given, dtype=np.float64), low, high) - middle) / half
-        scaling = self._learn(rows, targets, Squared())
+        rows = self._rows(X)
+        given = numbers("y", _column("y", y, rows))
+        known = ~np.isnan(given)
+        targets = (np.clip(np.where(known, given, middle), low, high) - middle) / half
+        scaling = self._learn(rows, targets, Squared(), known)
         coefficients, intercepts = scaling.coefficients(self.learned_.theta, 1)
         self.coef_ = coefficients[0] * half
         self.intercept_ = float(intercepts[0] * half + middle)
@@ -410,11 +455,52 @@ class LinearRegression(RegressorMixin, _Private):  # type: ignore[misc]
     def predict(self, X: ArrayLike) -> Array:  # noqa: N803
         """The target of each row."""
         check_is_fitted(self, "coef_")
-        rows = validate_data(self, X, reset=False, dtype=np.float64)
+        rows = self._known_rows(X)
         return np.asarray(rows @ self.coef_ + self.intercept_)
 
     def _assumptions(self) -> tuple[str, ...]:
-        return (*super()._assumptions(), "so were target_bounds")
+        return (*super()._assumptions(), "target_bounds were chosen without looking at the data")
+
+
+def _numeric(data: Any) -> Any:
+    """The same with float64 in place of objects and texts."""
+    if is_frame(data):
+        return type(data)(numbers("X", data), columns=data.columns)
+    if isinstance(data, np.ndarray) and data.dtype.kind in "OUST":
+        return numbers("X", data)
+    return data
+
+
+def _declared(classes: Sequence[Any] | None) -> tuple[NDArray[Any], list[Any]]:
+    """The classes in order, and their canonical keys."""
+    if classes is None:
+        raise InvalidArgument(
+            "classes must be given: all labels there may be, known without looking at the data "
+            "(classes=[0, 1], say); those found in it would tell of whoever is alone in a class"
+        )
+    names = np.unique(np.asarray(classes))
+    keys = [canonical(name) for name in names.tolist()]
+    if len(keys) < 2 or None in keys:
+        raise InvalidArgument(
+            f"classes must be two or more numbers or texts, got {classes!r}: with one class there "
+            "is nothing to learn"
+        )
+    return names, keys
+
+
+def _column(name: str, values: Any, rows: Array) -> Any:
+    """One label or target per row, as it was given; how many there are is public."""
+    if values is None:
+        raise InvalidArgument(
+            f"{name} must be given: fit requires y to be passed, but the target y is None"
+        )
+    held = list(values.array) if is_series(values) else entries(name, values)
+    if isinstance(held, np.ndarray):
+        if held.ndim != 1 and held.size != len(held):
+            raise InvalidArgument(f"{name} must be one per row, got {held.ndim} dimensions")
+        held = held.ravel()
+    check_consistent_length(rows, held)
+    return held
 
 
 def _clip(clip: float | str | None, loss: Loss, norm: float) -> float | None:

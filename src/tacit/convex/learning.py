@@ -77,7 +77,8 @@ _THREAT_MODEL = (
 )
 _NOT_PROMISED = (
     "anything about choices made with the same data before, such as settings or columns",
-    "anything about how long fitting takes, which depends on the data and on the noise",
+    "anything about how long fitting takes, which depends on the data and on the noise, or about a "
+    "fit that ends in an error because its minimum cannot be reached in floating point",
     "anything about held-out examples, on which accuracy may have been measured",
     "that nothing can be inferred about a person from what the data say about everybody",
 )
@@ -155,7 +156,6 @@ def stated(learned: Learned, delta: float | None, assumptions: tuple[str, ...]) 
         sampling=_sampling(design),
         noise=_noise(design),
         assumptions=(
-            f"the number of examples, {task.examples}, is public",
             *assumptions,
             *_trusted(design),
         ),
@@ -165,6 +165,22 @@ def stated(learned: Learned, delta: float | None, assumptions: tuple[str, ...]) 
         threat_model=_THREAT_MODEL,
         releases=("the coefficients and intercepts",),
         randomness="cryptographic bits that the operating system keys",
+    )
+
+
+def public_number(task: Task, *, declared: bool) -> str:
+    """What is public about the number of examples, and what that means for neighbours."""
+    if declared:
+        return (
+            f"at most {task.examples} examples was declared without looking at the data; their "
+            "number is protected"
+        )
+    public = f"the number of examples, {task.examples}, is public"
+    if task.adjacency == "replace-one":
+        return public
+    return (
+        f"{public} and sets regularisation, noise and steps: a neighbour's missing example "
+        "contributes nothing, and the number stays"
     )
 
 

@@ -23,13 +23,15 @@ class Task:
     Losses are added up over the examples unless a name says mean. θ has ``parameters`` numbers.
 
     Args:
-        examples: n, how many examples there are.
+        examples: n, how many examples there are or may be; public, and the same for neighbours.
         features: The length of an example, with the constant one for the intercept if there is one.
         loss: One of ``tacit.convex.losses``.
         norm: R, the largest norm of an example.
         epsilon: The ε that is wanted.
         delta: The δ that is wanted; 0 asks for pure differential privacy.
-        adjacency: ``"add-remove"`` or ``"replace-one"``.
+        adjacency: ``"add-remove"`` or ``"replace-one"``. Of the first, that an example's loss is
+            in the sum or not: n, and with it the ridge nλ, the noise and the steps, is a setting
+            and not counted, so that neighbours have the same.
         radius: The norm that the coefficients of one score are expected to have when the examples
             are scaled to R = 1. It steers step sizes and regularisation and carries no guarantee.
         regularization: λ of the mean loss, that is λ/2·|θ|² beside (1/n)·Σ ℓ; left out, each method

@@ -105,7 +105,8 @@ class Columns:
         nothing = np.clip(0.0, self.lower, self.upper)
         totals = np.zeros(self.size, dtype=np.int64)
         for start in range(0, len(rows), _BLOCK):
-            block = rows[start : start + _BLOCK] - centre
+            with np.errstate(over="ignore"):
+                block = rows[start : start + _BLOCK] - centre
             block = np.where(np.isnan(block), nothing, block)
             steps = np.rint(np.clip(block, self.lower, self.upper) * unit)
             totals[: len(self.lower)] += np.clip(steps, *ends).astype(np.int64).sum(axis=0)

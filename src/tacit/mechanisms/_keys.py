@@ -1,98 +1,280 @@
-"""Counting records by key: each by itself, whatever its type, and quickly for long arrays."""
+"""Counting records by key, each record by itself, whatever its type, and quickly for long arrays.
+
+A released key must not tell of the records that were not released. So each record is brought to a
+*canonical key* by a rule that looks at nothing but that record, and only canonical keys are
+compared, counted and sorted: Python's own numbers, texts, bytes, dates and tuples, never an object
+of the data.
+"""
 
 from __future__ import annotations
 
 import sys
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from tacit.errors import InvalidArgument
-from tacit.mechanisms._kinds import is_series
+from tacit.mechanisms._kinds import entries, is_series
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
 
     Integers = NDArray[np.int64]
 
+Key: TypeAlias = int | float | str | bytes | date | tuple[Any, ...]
+_Pairs: TypeAlias = list[tuple[Any, int]]
+
 _NUMBERS = "iufb"
 _TEXTS = "US"
 _PRIME = np.uint64(0x9E3779B97F4A7C15)  # odd, so that multiplying by it loses nothing
+_LIMIT = 2**53  # float64 holds every whole number below it, and no odd one above
+
+
+def canonical(record: Any) -> Key | None:
+    """The key of one record, by itself; None if it has none, and is not counted.
+
+    - Numbers: equal ones are one key, an int if they are whole, else the nearest float: NumPy and
+      pandas turn a whole column into floats because of one missing value, so 1, 1.0, True and
+      Decimal(1) must not differ. Those of 2⁵³ and beyond have no key, for float64 merges them.
+    - Texts and bytes: as they are.
+    - Dates as they are, date-times to the microsecond and, with a time zone, in UTC.
+    - Tuples of these.
+    - Nothing else: not a list, an object, or what is missing (None, NaN, NaT, pandas' NA).
+
+    >>> [canonical(one) for one in (True, np.float32(2), 0.5, np.str_("a"), None, [1], 10**400)]
+    [1, 2, 0.5, 'a', None, None, None]
+    """
+    kind = type(record)  # not isinstance, which asks the record
+    if issubclass(kind, tuple):
+        parts = tuple(_plain(part) for part in tuple.__iter__(record))
+        return None if None in parts else parts
+    return _plain(record)
+
+
+def _plain(record: Any) -> Key | None:
+    """The key of a record that is no tuple. The methods are Python's own, not a subclass's."""
+    kind = type(record)
+    if issubclass(kind, str):
+        return str.__str__(record)
+    if issubclass(kind, bytes):
+        return bytes.__getitem__(record, slice(None))
+    if issubclass(kind, int):
+        whole = int.__int__(record)
+        return whole if -_LIMIT < whole < _LIMIT else None
+    if issubclass(kind, float):
+        return _real(float.__float__(record))
+    if kind is complex:
+        return _real(record.real) if record.imag == 0.0 else None
+    if kind is Decimal or kind is Fraction:
+        return _ratio(record)
+    if issubclass(kind, np.generic):
+        return _scalar(record)
+    return _moment(record)
+
+
+def _real(number: float) -> Key | None:
+    if not -_LIMIT < number < _LIMIT:
+        return None
+    return int(number) if number.is_integer() else number
+
+
+def _ratio(record: Decimal | Fraction) -> Key | None:
+    try:
+        return _real(float(record))
+    except (OverflowError, ValueError):  # too large; a signalling NaN
+        return None
+
+
+def _scalar(record: Any) -> Key | None:
+    if issubclass(type(record), np.datetime64):
+        return _time(record)
+    if issubclass(type(record), np.floating):
+        with np.errstate(over="ignore"):
+            return _real(float(np.float64(record)))
+    plain = None if issubclass(type(record), np.timedelta64) else np.generic.item(record)
+    return None if issubclass(type(plain), np.generic) else canonical(plain)
+
+
+def _moment(record: Any) -> Key | None:
+    kind = type(record)
+    if kind is date:
+        whole: date = record
+        return whole
+    if kind is datetime:
+        return _in_utc(record)
+    pandas = sys.modules.get("pandas")
+    if pandas is not None and kind is pandas.Timestamp:
+        found = _time(record.to_datetime64())
+        return found if record.tzinfo is None or found is None else found.replace(tzinfo=UTC)
+    return None
+
+
+def _in_utc(record: datetime) -> datetime | None:
+    if record.tzinfo is None:
+        return record.replace(fold=0)
+    try:
+        return record.astimezone(UTC)
+    except Exception:  # a time zone is the data's own code
+        return None
+
+
+def _time(record: Any) -> datetime | None:
+    try:
+        found = record.astype("datetime64[us]").item()
+    except (OverflowError, ValueError):
+        return None
+    return found if type(found) is datetime else None
+
+
+def placed(records: Iterable[Any], keys: Sequence[Any]) -> Integers:
+    """The place of each record's key among the canonical ``keys``; -1 if it is none of them."""
+    place_of = {key: place for place, key in enumerate(keys)}
+    found = [place_of.get(canonical(record), -1) for record in records]
+    return np.asarray(found, dtype=np.int64)
 
 
 def numbered(values: Any, cells: int) -> Integers:
     """How many records are 0, 1, 2, … cells-1."""
-    given = _flat(values)
-    if given.dtype.kind not in _NUMBERS:
-        return named(values, np.arange(cells))
-    inside = given[(given >= 0) & (given < cells)]
-    if inside.dtype.kind == "f":
-        inside = inside[inside == np.floor(inside)]
-    return np.bincount(inside.astype(np.int64), minlength=cells)
+    given = _given(values)
+    if isinstance(given, np.ndarray) and given.dtype.kind in _NUMBERS:
+        inside = given[(given >= 0) & (given < cells)]
+        if inside.dtype.kind == "f":
+            inside = inside[inside == np.floor(inside)]
+        return np.bincount(inside.astype(np.int64), minlength=cells)
+    tally = _tally(given)
+    return np.asarray([tally[cell] for cell in range(cells)], dtype=np.int64)
 
 
-def named(values: Any, names: NDArray[Any]) -> Integers:
-    """How many records equal each of the different ``names``."""
-    return np.bincount(_places(values, names), minlength=len(names))
+def named(values: Any, keys: Sequence[Key]) -> Integers:
+    """How many records have each of the different ``keys``, which are canonical."""
+    given = _given(values)
+    if isinstance(given, np.ndarray) and given.dtype.kind in _NUMBERS:
+        return _searched(given, keys)
+    tally = _tally(given)
+    return np.asarray([tally[key] for key in keys], dtype=np.int64)
 
 
-def _places(values: Any, names: NDArray[Any]) -> Integers:
-    """The places among ``names`` of those records that have one."""
-    if is_series(values) and values.dtype.kind not in _NUMBERS:
-        places = np.asarray(sys.modules["pandas"].Index(names).get_indexer(values), dtype=np.int64)
-        return places[places >= 0]
-    given = _flat(values)
-    if given.dtype.kind in _NUMBERS and names.dtype.kind in _NUMBERS:
-        return _searched(given, names, given, names)
-    if given.dtype.kind in _TEXTS and given.dtype.kind == names.dtype.kind:
-        wide = np.promote_types(given.dtype, names.dtype)
-        hashes, known = _hashes(given.astype(wide)), _hashes(names.astype(wide))
-        if len(np.unique(known)) == len(known):
-            return _searched(hashes, known, given, names)
-    place_of = {name: place for place, name in enumerate(names.tolist())}
-    found = _hashed(lambda: [place_of.get(one, -1) for one in given.tolist()])
-    places = np.asarray(found, dtype=np.int64)
-    return places[places >= 0]
-
-
-def _searched(
-    keys: NDArray[Any], known: NDArray[Any], given: NDArray[Any], names: NDArray[Any]
-) -> Integers:
-    """Places by a sorted search of the keys, kept where the names themselves agree."""
+def _searched(given: NDArray[Any], keys: Sequence[Key]) -> Integers:
+    """By a sorted search: many numbers, few keys, and no table of all numbers."""
+    counts = np.zeros(len(keys), dtype=np.int64)
+    places = [place for place, key in enumerate(keys) if isinstance(key, int | float)]
+    if not places:
+        return counts
+    known = np.asarray([keys[place] for place in places], dtype=np.float64)
     order = np.argsort(known)
-    places = order[np.minimum(np.searchsorted(known[order], keys), len(known) - 1)]
-    return np.asarray(places[names[places] == given], dtype=np.int64)
+    found = _held(given).astype(np.float64)
+    near = order[np.minimum(np.searchsorted(known[order], found), len(known) - 1)]
+    hits = np.bincount(near[known[near] == found], minlength=len(known))
+    counts[places] = hits
+    return counts
 
 
-def tallied(values: Any) -> tuple[list[Any], Integers]:
+def _held(given: NDArray[Any]) -> NDArray[Any]:
+    """Those of the numbers that have a key."""
+    if given.dtype.kind == "b":
+        return given
+    return given[(given > -_LIMIT) & (given < _LIMIT)]
+
+
+def tallied(values: Any) -> tuple[list[Key], Integers]:
     """The different keys among the records, sorted, and how many records have each."""
+    tally = _tally(_given(values))
+    keys = sorted(tally, key=_order)
+    return keys, np.asarray([tally[key] for key in keys], dtype=np.int64)
+
+
+def _order(key: Key) -> tuple[Any, ...]:
+    """By kind first and then by value, whatever other keys there are."""
+    if isinstance(key, tuple):
+        return ("tuple", [_order(part) for part in key])
+    if isinstance(key, int | float):
+        return ("number", key)
+    if isinstance(key, date):
+        return ("date", key.isoformat())
+    return (type(key).__name__, key)
+
+
+def _tally(given: NDArray[Any] | _Pairs) -> Counter[Key]:
+    """How many records have each key."""
+    pairs = _of_array(given) if isinstance(given, np.ndarray) else given
+    tally: Counter[Key] = Counter()
+    for record, count in pairs:
+        key = canonical(record)
+        if key is not None:
+            tally[key] += count
+    return tally
+
+
+def _given(values: Any) -> NDArray[Any] | _Pairs:
+    """The records as an array of one type, or, if they are Python objects, with counts."""
     if is_series(values):
+        return _of_series(values)
+    given = entries("values", values)
+    if isinstance(given, list):
+        return _of_list(given)
+    if given.ndim != 1:
+        raise InvalidArgument(f"values must be one cell per record, got {given.ndim} dimensions")
+    return _wide(given)
+
+
+def _wide(given: NDArray[Any]) -> NDArray[Any]:
+    """Floats as float64, the kind that keys are."""
+    if given.dtype.kind != "f":
+        return given
+    with np.errstate(over="ignore"):
+        return given.astype(np.float64, copy=False)
+
+
+def _of_series(values: Any) -> NDArray[Any] | _Pairs:
+    pandas, dtype = sys.modules["pandas"], values.dtype
+    if isinstance(dtype, np.dtype):
+        return _wide(np.asarray(values.to_numpy()))
+    if isinstance(dtype, pandas.CategoricalDtype):
+        codes = values.cat.codes.to_numpy()
+        counts = np.bincount(codes[codes >= 0], minlength=len(dtype.categories))
+        return list(zip(dtype.categories, counts.tolist(), strict=True))
+    if isinstance(dtype, pandas.StringDtype):
         counted = values.value_counts(dropna=True, sort=False)
-        return _sorted(counted.index.tolist(), counted.to_numpy(dtype=np.int64))
-    given = _flat(values)
-    if given.dtype.kind in _NUMBERS:
-        keys, counts = np.unique(given[~np.isnan(given)], return_counts=True)
-        return keys.tolist(), counts.astype(np.int64)
-    if given.dtype.kind in _TEXTS:
-        _, first, back, counts = np.unique(
-            _hashes(given), return_index=True, return_inverse=True, return_counts=True
-        )
-        if np.array_equal(given[first][back], given):  # no two texts share a hash
-            return _sorted(given[first].tolist(), counts.astype(np.int64))
-    tally = _hashed(lambda: Counter(given.tolist()))
-    present = [key for key in tally if key is not None and key == key]  # noqa: PLR0124 - NaN
-    return _sorted(present, np.asarray([tally[key] for key in present], dtype=np.int64))
+        return list(zip(counted.index, counted.tolist(), strict=True))
+    return _of_list(values.to_numpy(dtype=object).tolist())
 
 
-def _sorted(keys: list[Any], counts: Integers) -> tuple[list[Any], Integers]:
-    try:
-        order = sorted(range(len(keys)), key=keys.__getitem__)
-    except TypeError:
-        order = sorted(range(len(keys)), key=lambda k: (type(keys[k]).__name__, repr(keys[k])))
-    return [keys[place] for place in order], counts[order]
+def _of_list(records: list[Any]) -> _Pairs:
+    """Python's own numbers and texts once each: those that are equal have the same key."""
+    plain: list[Any] = []
+    others: list[Any] = []
+    for record in records:
+        kind = type(record)
+        (plain if kind is str or kind is int or kind is float else others).append(record)
+    return [*Counter(plain).items(), *((record, 1) for record in others)]
+
+
+def _of_array(given: NDArray[Any]) -> _Pairs:
+    kind = given.dtype.kind
+    if kind in _NUMBERS:
+        found, counts = np.unique(_held(given), return_counts=True)
+        return list(zip(found.tolist(), counts.tolist(), strict=True))
+    if kind in _TEXTS:
+        return _texts(given)
+    if kind == "M":
+        found, counts = np.unique(given, return_counts=True)
+        return list(zip(found, counts.tolist(), strict=True))
+    return [] if kind == "m" else _of_list(given.tolist())
+
+
+def _texts(given: NDArray[Any]) -> _Pairs:
+    _, first, back, counts = np.unique(
+        _hashes(given), return_index=True, return_inverse=True, return_counts=True
+    )
+    if np.array_equal(given[first][back], given):  # no two texts share a hash
+        return list(zip(given[first].tolist(), counts.tolist(), strict=True))
+    return _of_list(given.tolist())
 
 
 def _hashes(texts: NDArray[Any]) -> NDArray[np.uint64]:
@@ -104,17 +286,3 @@ def _hashes(texts: NDArray[Any]) -> NDArray[np.uint64]:
         total = (total ^ column.astype(np.uint64)) * _PRIME
         total ^= total >> np.uint64(29)
     return total
-
-
-def _flat(values: Any) -> NDArray[Any]:
-    given = values.to_numpy() if is_series(values) else np.asarray(values)
-    if given.ndim != 1:
-        raise InvalidArgument(f"values must be one cell per record, got the shape {given.shape}")
-    return given
-
-
-def _hashed(count: Callable[[], Any]) -> Any:
-    try:
-        return count()
-    except TypeError:
-        raise InvalidArgument("values must be hashable: numbers, texts or tuples") from None

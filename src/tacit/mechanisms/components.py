@@ -69,8 +69,9 @@ def pca(
 
     Guarantee:
         The noisy XᵀX is released as ``event`` says (``tacit.mechanisms.covariances.Moments``), with
-        what was asked for, and everything follows from it. A row with an entry that is missing or
-        infinite counts as 0. Nothing in the data is refused.
+        what was asked for, and everything follows from it. A row with an entry that is missing, no
+        number or infinite counts as 0. Nothing in the data is refused. The number of rows is
+        protected: nothing is divided by it.
 
     Args:
         rows: A 2-D array, one row per record, or a DataFrame.

@@ -5,13 +5,11 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
-
 from tacit._validation import positive
 from tacit.accounting.events import Gaussian
 from tacit.errors import InvalidArgument
 from tacit.mechanisms._bounds import interval
-from tacit.mechanisms._kinds import finite, like, reals
+from tacit.mechanisms._kinds import clipped, finite, like
 from tacit.mechanisms._noise import UP, apart, gaussian_event, laplace_event
 from tacit.mechanisms._terms import agreed, pure_amount, smooth_amount
 from tacit.randomness import grid_gaussian, grid_laplace
@@ -19,6 +17,7 @@ from tacit.randomness import grid_gaussian, grid_laplace
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import numpy as np
     from numpy.typing import NDArray
 
     from tacit.accounting.events import Adjacency
@@ -46,12 +45,14 @@ def laplace(
     Guarantee:
         If neighbours move all numbers together by at most ``sensitivity`` in L1, as float64
         numbers, the release is that of ``event``, whose ε is the one asked for. Noise is on a grid
-        (``tacit.randomness.grid_laplace``): no low bit tells anything. A value that is not finite
-        is refused before the charge, and one beyond 2⁶² steps of the grid after it: a refusal tells
-        just that, so give ``bounds`` where it could happen.
+        (``tacit.randomness.grid_laplace``): no low bit tells anything. Numbers beyond 2⁶² steps of
+        the grid are clipped to that. A value that is not finite has no sensitivity: it is refused
+        before the charge, and the refusal tells just that. With ``bounds`` nothing is refused: what
+        is missing or no number counts as their middle.
 
     Args:
-        value: A number, an array, a pandas Series or DataFrame, whose labels are public.
+        value: A number, an array, a pandas Series or DataFrame, whose labels are public, and so
+            is how many numbers there are.
         sensitivity: How far neighbours move ``value``, in L1, by the adjacency.
         bounds: The public least and largest number; each is clipped to them. Alone, they say that
             neighbours move every number by the whole width.
@@ -153,10 +154,8 @@ def _moved(
             raise InvalidArgument("sensitivity must be given, or bounds; none is taken from data")
         return finite("value", value), positive("sensitivity", sensitivity)
     lower, upper = interval("bounds", bounds)
-    numbers = reals("value", value)
-    if np.any(np.isnan(numbers)):
-        raise InvalidArgument("value must be numbers; replace missing ones")
+    numbers = clipped("value", value, lower, upper)
     if sensitivity is not None:
-        return np.clip(numbers, lower, upper), positive("sensitivity", sensitivity)
+        return numbers, positive("sensitivity", sensitivity)
     spread = float(numbers.size) if norm == 1 else math.sqrt(numbers.size)
-    return np.clip(numbers, lower, upper), (upper - lower) * max(spread, 1.0) * UP
+    return numbers, (upper - lower) * max(spread, 1.0) * UP

@@ -11,7 +11,7 @@ import numpy as np
 
 from tacit._validation import positive, whole
 from tacit.errors import InvalidArgument
-from tacit.mechanisms._kinds import is_frame, reals
+from tacit.mechanisms._kinds import is_frame, numbers
 from tacit.mechanisms._noise import UP, gaussian_event
 from tacit.mechanisms._terms import agreed, smooth_amount
 from tacit.randomness import rounded_gaussian
@@ -59,7 +59,7 @@ def covariance(
     Guarantee:
         As for ``Moments.noisy``. The number of rows is public if ``count`` is given or the
         adjacency is not ``"add-remove"``, and else part of the release. Eigenvalues may be
-        negative.
+        negative. An entry that is no number is missing, and nothing in the data is refused.
 
     Args:
         rows: A 2-D array, or a DataFrame, which gives one back.
@@ -102,10 +102,13 @@ def covariance(
 
 
 def matrix(rows: Any) -> Reals:
-    """The rows, as float64."""
-    data = reals("rows", rows)
-    if data.ndim != 2 or data.shape[1] == 0:
-        raise InvalidArgument(f"rows must be a matrix, one row per record, got {data.shape}")
+    """The rows, as float64; a list is refused, for what is in it would decide its shape."""
+    data = None if isinstance(rows, list | tuple) else numbers("rows", rows)
+    if data is None or data.ndim != 2 or data.shape[1] == 0:
+        raise InvalidArgument(
+            "rows must be a 2-D array or a DataFrame, one row per record; of a list make "
+            "np.asarray(rows, dtype=float)"
+        )
     return data
 
 

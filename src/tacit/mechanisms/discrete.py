@@ -51,8 +51,8 @@ def discrete_laplace(
         that moves, and holds for several that share the move: of two shifted laws the best tests
         are by thresholds, whichever the shift, so that the trade-off of a shift by a + b is that
         of a shift by a followed by one by b; and a test of both at once does no better than one
-        after the other. Values of another than an integer type are refused, and so are those
-        beyond 2⁶².
+        after the other. Values of another than an integer type are refused; those beyond 2⁶² are
+        clipped to it.
 
     Args:
         value: A whole number, an integer array, a pandas Series or DataFrame.

@@ -12,8 +12,8 @@ from tacit._validation import whole
 from tacit.accounting.events import ApproxDp, DiscreteGaussian, DiscreteLaplace, Repeated
 from tacit.accounting.sensitivity import distance
 from tacit.errors import InvalidArgument
-from tacit.mechanisms._keys import named, numbered, tallied
-from tacit.mechanisms._kinds import is_series, reals
+from tacit.mechanisms._keys import canonical, named, numbered, tallied
+from tacit.mechanisms._kinds import is_series, numbers, reals
 from tacit.mechanisms._noise import ratio_for
 from tacit.mechanisms._terms import agreed, amount
 from tacit.mechanisms.discrete import gaussian_design
@@ -59,8 +59,14 @@ def histogram(
     Guarantee:
         Each record lies in one cell at most. Adding or removing one moves one count by 1, replacing
         one moves two counts by 1. The release is that of ``event``, with what was asked for; the
-        laws of the noise are exact. A record in none of the cells, or missing, is not counted.
-        Keys come out sorted, not in the order of the data.
+        laws of the noise are exact. A record in none of the cells, or missing, is not counted;
+        nothing in the data is refused. Unknown keys come out in a form that no other record has
+        a say in: a whole number below 2⁵³ is an int, whether it was 1, 1.0 or True; other numbers
+        are floats; texts, bytes, dates (date-times in UTC if they have a zone) and tuples of these
+        are Python's own; a record that is nothing of this kind is not counted (larger numbers:
+        give them as texts). They are sorted by kind and value, not in the order of the data. What
+        NumPy or pandas did before is not undone: ``np.asarray([1, "x"])`` makes every record a
+        text, so give the list itself, or an array whose type you named.
 
     Args:
         values: A 1-D array, list or pandas Series, one cell's name or number per record.
@@ -78,7 +84,7 @@ def histogram(
 
     Returns:
         The counts in the order of the cells, as an array, or a Series for a Series. Of unknown
-        keys, a dictionary, or a Series for a Series.
+        keys, a dictionary, or a Series for a Series, with an index of objects.
 
     >>> from tacit.randomness import UnsafeSeededStream
     >>> blood = ["A"] * 400 + ["B"] * 90 + ["0"] * 450
@@ -142,7 +148,9 @@ def _of_unknown_keys(values: Any, asked: Amount, terms: Terms) -> Released[Any]:
     kept = np.flatnonzero(noisy >= least)
     names = [keys[place] for place in kept]
     if is_series(values):
-        return grant.release(_labelled(noisy[kept], names))
+        # One type of index, whatever was found; tuples are labels, not levels.
+        index = sys.modules["pandas"].Index(names, dtype=object, tupleize_cols=False)
+        return grant.release(_labelled(noisy[kept], index))
     return grant.release(dict(zip(names, noisy[kept].tolist(), strict=True)))
 
 
@@ -167,21 +175,28 @@ def _counted(
 ) -> tuple[Any, Integers]:
     """The cells (their edges, if those were given), and how many records each holds."""
     if edges is not None:
-        return _between(reals("values", values), edges)
-    if isinstance(cells, int):
+        return _between(numbers("values", values), edges)
+    assert cells is not None
+    if isinstance(cells, int | np.integer):
         number = whole("cells", cells)
         return range(number), numbered(values, number)
-    names = np.asarray(cells)
-    if names.ndim != 1 or len(names) == 0 or len(set(names.tolist())) != len(names):
-        raise InvalidArgument("cells must be one or more different ones, in a list")
-    return names, named(values, names)
+    names = [] if isinstance(cells, str | bytes) else list(cells)
+    keys = [canonical(name) for name in names]
+    if not keys or None in keys or len(set(keys)) != len(keys):
+        raise InvalidArgument(
+            "cells must be one or more different ones, in a list: numbers below 2**53, texts, "
+            "bytes, dates, or tuples of them"
+        )
+    return names, named(values, [key for key in keys if key is not None])
 
 
-def _between(numbers: NDArray[np.float64], edges: Sequence[float]) -> tuple[Any, Integers]:
+def _between(given: NDArray[np.float64], edges: Sequence[float]) -> tuple[Any, Integers]:
     ends = reals("edges", edges)
     if ends.ndim != 1 or len(ends) < 2 or not np.all(np.diff(ends) > 0.0):
         raise InvalidArgument("edges must be two or more increasing numbers")
-    inside = numbers[(numbers >= ends[0]) & (numbers <= ends[-1])]
+    if given.ndim != 1:
+        raise InvalidArgument(f"values must be one number per record, got {given.ndim} dimensions")
+    inside = given[(given >= ends[0]) & (given <= ends[-1])]
     cells = len(ends) - 1
     places = np.minimum(np.searchsorted(ends, inside, side="right") - 1, cells - 1)
     return ends, np.bincount(places, minlength=cells)

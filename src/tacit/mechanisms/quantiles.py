@@ -13,7 +13,7 @@ from tacit.accounting.events import Exponential
 from tacit.errors import InvalidArgument
 from tacit.mechanisms._bounds import interval
 from tacit.mechanisms._choosing import numbers_below, winner
-from tacit.mechanisms._kinds import reals
+from tacit.mechanisms._kinds import numbers
 from tacit.mechanisms._terms import agreed, pure_amount
 
 if TYPE_CHECKING:
@@ -55,8 +55,9 @@ def quantile(
     Guarantee:
         Each record is one number. The release is that of ``event``: its range is bounded by the ε
         asked for. A record moves a score by max(q, 1-q) at most, and by 1 if it is replaced. Scores
-        are whole numbers and the choice is exact. Records are clipped to the bounds; one that is
-        missing counts as their middle. Nothing in the data is refused.
+        are whole numbers and the choice is exact. A record is read by itself and clipped to the
+        bounds; one that is missing or no number counts as their middle. Nothing in the data is
+        refused.
 
     Args:
         values: A 1-D array, list or pandas Series.
@@ -108,13 +109,11 @@ def _points(width: float, step: float | None) -> int:
 
 def _placed(values: Any, lower: float, width: float, points: int) -> Integers:
     """The sorted places of the records among the points 0 … points, each by itself."""
-    numbers = reals("values", values)
-    if numbers.ndim != 1:
-        raise InvalidArgument(
-            f"values must be one number per record, got the shape {numbers.shape}"
-        )
+    found = numbers("values", values)
+    if found.ndim != 1:
+        raise InvalidArgument(f"values must be one number per record, got {found.ndim} dimensions")
     with np.errstate(over="ignore"):
-        along = (numbers - lower) / width
+        along = (found - lower) / width
     along = np.where(np.isnan(along), 0.5, along)
     return np.sort(np.rint(np.clip(along, 0.0, 1.0) * points).astype(np.int64))
 

@@ -10,11 +10,12 @@ from tacit._validation import whole
 from tacit.accounting.events import RandomizedResponse
 from tacit.errors import InvalidArgument
 from tacit.mechanisms._choosing import coins, numbers_below
+from tacit.mechanisms._keys import canonical, placed
 from tacit.mechanisms._kinds import is_series, like
 from tacit.mechanisms._terms import agreed, pure_amount
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
@@ -42,12 +43,15 @@ def randomized_response(
 
     Guarantee:
         Each record gives one answer, and what is released of it is that of ``event``. The law is
-        exact. That somebody answers is public. An answer that is none of the categories is refused,
-        and the refusal tells that there is one: bring answers to the categories first.
+        exact. That somebody answers is public, and so is the number of records. Each answer is
+        read by itself, as ``histogram`` reads keys. One that is none of the categories counts as
+        one of them drawn at random, which is a mixture of the answers that ``event`` is about;
+        nothing in the data is refused.
 
     Args:
-        answers: One answer, or an array or pandas Series of one per record.
-        categories: All possible answers, or their number if they are 0, 1, 2, …; booleans are two.
+        answers: One answer, or an array, list or pandas Series of one per record.
+        categories: All possible answers, or their number if they are 0, 1, 2, …; for booleans,
+            ``[False, True]``.
         epsilon: The ε asked for.
         rho: The ρ of zCDP asked for, instead of ε.
         adjacency: As in ``laplace``.
@@ -63,13 +67,15 @@ def randomized_response(
     (['no', 'yes', 'no'], 0.7311)
     """
     terms = agreed("randomized_response", adjacency, unit, budget, label, stream)
-    names, places = _places(answers, categories)
+    names, keys = _named(categories)
+    places, shaped = _places(answers, keys)
     event = RandomizedResponse(
         epsilon=pure_amount(epsilon, rho).pure_epsilon(), categories=len(names)
     )
     grant = terms.charge(event)
-    given = respond(places.ravel(), event, grant.stream).reshape(places.shape)
-    return grant.release(like(answers)(names[given]))
+    unknown = places < 0
+    places[unknown] = numbers_below(len(names), int(unknown.sum()), grant.stream)
+    return grant.release(shaped(names[respond(places, event, grant.stream)]))
 
 
 def respond(
@@ -90,22 +96,24 @@ def respond(
     return given
 
 
-def _places(
-    answers: Any, categories: int | Sequence[Any]
-) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """The categories, and each answer's place among them."""
-    given = answers.to_numpy() if is_series(answers) else np.asarray(answers)
-    if isinstance(categories, int) and given.dtype.kind == "b" and categories == 2:
-        names: NDArray[Any] = np.asarray([False, True])
-    elif isinstance(categories, int):
-        names = np.arange(whole("categories", categories, at_least=2))
+def _named(categories: int | Sequence[Any]) -> tuple[NDArray[Any], list[Any]]:
+    """The categories, and their canonical keys."""
+    if isinstance(categories, int):
+        names: NDArray[Any] = np.arange(whole("categories", categories, at_least=2))
     else:
         names = np.asarray(categories)
-    if names.ndim != 1 or len(set(names.tolist())) != len(names) or len(names) < 2:
+    keys = [canonical(name) for name in names.ravel().tolist()]
+    if names.ndim != 1 or None in keys or len(set(keys)) != len(keys) or len(keys) < 2:
         raise InvalidArgument(f"categories must be two or more different ones, got {categories!r}")
-    place_of = {name: place for place, name in enumerate(names.tolist())}
-    try:
-        places = np.asarray([place_of[one] for one in given.ravel().tolist()], dtype=np.int64)
-    except (KeyError, TypeError):
-        raise InvalidArgument("answers must all be among the categories") from None
-    return names, places.reshape(given.shape)
+    return names, keys
+
+
+def _places(
+    answers: Any, keys: list[Any]
+) -> tuple[NDArray[np.int64], Callable[[NDArray[Any]], Any]]:
+    """Each answer's place among the categories, -1 for none, and what makes them a release."""
+    if isinstance(answers, list | tuple):
+        return placed(answers, keys), lambda found: found
+    given = answers.to_numpy(dtype=object) if is_series(answers) else np.asarray(answers)
+    kind = like(answers)
+    return placed(given.ravel().tolist(), keys), lambda found: kind(found.reshape(given.shape))

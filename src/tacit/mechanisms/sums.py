@@ -10,7 +10,7 @@ from tacit._validation import whole
 from tacit.errors import InvalidArgument
 from tacit.mechanisms._bounds import intervals
 from tacit.mechanisms._columns import columns_for
-from tacit.mechanisms._kinds import like_columns, reals
+from tacit.mechanisms._kinds import like_columns, number_rows, numbers
 from tacit.mechanisms._terms import agreed, amount
 
 if TYPE_CHECKING:
@@ -43,12 +43,14 @@ def sum(  # noqa: A001 - the name that NumPy and pandas have for it
         Each record is one row. The release is that of ``event``, with what was asked for: Laplace
         noise for ε alone, Gaussian noise for (ε, δ) or ρ. Entries are clipped and rounded one by
         one, to 2⁻³² of the bounds or finer than the noise, and added up exactly: no floating-point
-        rounding adds to the sensitivity. An entry that is missing (NaN) counts as the number
-        nearest 0 within the bounds; an infinite one is clipped. Nothing in the data is refused.
+        rounding adds to the sensitivity. An entry is read by itself: one that is missing or no
+        number counts as the number nearest 0 within the bounds; an infinite one, or one beyond
+        float64, is clipped. Nothing in the data is refused, and nothing in them decides the shape
+        of the answer: the type of ``values`` and the bounds do.
 
     Args:
         values: A 1-D array, list or pandas Series, which gives one number; a 2-D array or
-            DataFrame, which gives one per column.
+            DataFrame, which gives one per column, and so does a list if the bounds name columns.
         bounds: The public least and largest entry, for all columns or one each.
         epsilon: The ε asked for.
         delta: The δ asked for with it.
@@ -66,13 +68,13 @@ def sum(  # noqa: A001 - the name that NumPy and pandas have for it
     """
     terms = agreed("sum", adjacency, unit, budget, label, stream)
     asked = amount(epsilon, delta, rho)
-    rows = _rows(values)
+    rows, dimensions = _rows(values, bounds)
     ends = intervals("bounds", bounds, rows.shape[1])
     columns = columns_for(*ends, asked, terms.adjacency)
     event = columns.event(asked, terms.adjacency)
     grant = terms.charge(event, asked.delta)
     sums = columns.noisy_sums(rows, np.zeros(rows.shape[1]), event, grant.stream)
-    return grant.release(like_columns(values)(sums))
+    return grant.release(like_columns(values, dimensions)(sums))
 
 
 def mean(
@@ -97,8 +99,9 @@ def mean(
     released too, with noise, from the same budget (one more column of the sum).
 
     Guarantee:
-        As for ``sum``. A missing entry counts as the middle of the bounds. What is released lies
-        within the bounds.
+        As for ``sum``. An entry that is missing or no number counts as the middle of the bounds.
+        What is released lies within the bounds. The number of records is protected under
+        ``"add-remove"`` without ``count``, and public otherwise.
 
     Args:
         values: As in ``sum``.
@@ -121,7 +124,7 @@ def mean(
     """
     terms = agreed("mean", adjacency, unit, budget, label, stream)
     asked = amount(epsilon, delta, rho)
-    rows = _rows(values)
+    rows, dimensions = _rows(values, bounds)
     lower, upper = intervals("bounds", bounds, rows.shape[1])
     reach = 0.5 * (upper - lower)
     number = _public_count(count, len(rows), terms.adjacency)
@@ -131,7 +134,7 @@ def mean(
     sums = columns.noisy_sums(rows, lower + reach, event, grant.stream)
     divisor = max(1.0, float(sums[-1])) if number is None else float(number)
     means = np.clip(lower + reach + sums[: len(reach)] / divisor, lower, upper)
-    return grant.release(like_columns(values)(means))
+    return grant.release(like_columns(values, dimensions)(means))
 
 
 def _public_count(count: int | None, rows: int, adjacency: Adjacency) -> int | None:
@@ -141,10 +144,27 @@ def _public_count(count: int | None, rows: int, adjacency: Adjacency) -> int | N
     return None if adjacency == "add-remove" else max(rows, 1)
 
 
-def _rows(values: Any) -> NDArray[np.float64]:
-    numbers = reals("values", values)
-    if numbers.ndim not in (1, 2):
+def _rows(values: Any, bounds: Sequence[Any]) -> tuple[NDArray[np.float64], int]:
+    """The records as rows, and whether they are numbers (1) or rows (2).
+
+    An array and a DataFrame have their shape. What a list holds is declared by the bounds, not by
+    what is in it.
+    """
+    columns = _declared(bounds)
+    if columns is not None and isinstance(values, list | tuple):
+        return number_rows(values, columns), 2
+    found = numbers("values", values)
+    if found.ndim not in (1, 2):
         raise InvalidArgument(
-            f"values must be one number per record or rows of them, got {numbers.ndim} dimensions"
+            f"values must be one number per record or rows of them, got {found.ndim} dimensions"
         )
-    return numbers[:, None] if numbers.ndim == 1 else numbers
+    return (found[:, None], 1) if found.ndim == 1 else (found, 2)
+
+
+def _declared(bounds: Sequence[Any]) -> int | None:
+    """How many columns the bounds name; None if they are two numbers."""
+    try:
+        shape = np.broadcast_shapes(*(np.shape(end) for end in bounds))
+    except (TypeError, ValueError):  # refused with the bounds
+        return None
+    return shape[0] if len(shape) == 1 else None

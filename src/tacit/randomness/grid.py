@@ -78,7 +78,9 @@ def grid_laplace(
         real Laplace mechanism's output, rounded, and the result is that times the step. Both are
         post-processing of a Laplace mechanism with the ratio scale/sensitivity.
         The step is such that this widens the noise by a part in 10⁶ for one value with a
-        sensitivity near the scale, and by 0.1 % at most for up to 2²⁵ of them.
+        sensitivity near the scale, and by 0.1 % at most for up to 2²⁵ of them. A number beyond 2⁶²
+        steps counts as that many, which moves neighbours no further apart: a refusal would tell
+        them from each other. One that is missing (NaN) is refused.
 
     >>> from tacit.randomness.streams import UnsafeSeededStream
     >>> released = grid_laplace([12.0, 3.0], 2.0, 1.0, UnsafeSeededStream(0, "release"))
@@ -87,7 +89,7 @@ def grid_laplace(
     """
     numbers = np.asarray(values, dtype=np.float64)
     step, wide = _step_and_scale(scale, sensitivity, float(numbers.size))
-    steps = on_grid(numbers, step)
+    steps = on_grid(_within(numbers, step), step)
     noise = rounded_laplace(wide, steps.size, stream).reshape(steps.shape)
     return np.asarray((steps + noise) * step, dtype=np.float64)
 
@@ -111,9 +113,13 @@ def grid_gaussian(
     """
     numbers = np.asarray(values, dtype=np.float64)
     step, wide = _step_and_scale(sigma, sensitivity, math.sqrt(numbers.size), name="sigma")
-    steps = on_grid(numbers, step)
+    steps = on_grid(_within(numbers, step), step)
     noise = rounded_gaussian(wide, steps.size, stream).reshape(steps.shape)
     return np.asarray((steps + noise) * step, dtype=np.float64)
+
+
+def _within(numbers: NDArray[np.float64], step: float) -> NDArray[np.float64]:
+    return np.clip(numbers, -_MOST_STEPS * step, _MOST_STEPS * step)
 
 
 def _step_and_scale(

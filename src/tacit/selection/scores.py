@@ -15,6 +15,8 @@ import numpy as np
 from tacit._validation import positive
 from tacit.accounting.events import Composed, DiscreteLaplace, check_event
 from tacit.errors import InvalidArgument
+from tacit.mechanisms._keys import canonical
+from tacit.mechanisms._kinds import entries
 from tacit.randomness import discrete_laplace, fresh_stream
 
 if TYPE_CHECKING:
@@ -119,11 +121,22 @@ def noisy_accuracy(data: ArrayLike, labels: ArrayLike, epsilon: float) -> Privat
 
     Guarantee:
         Each score is ε-differentially private, for adding, removing, replacing or zeroing out a
-        row: one row changes the count of right answers by at most 1. The number of rows is public.
+        row: one row changes the count of right answers by at most 1. The number of rows is public:
+        the count is divided by it. Labels are compared one by one, and one that no model could
+        predict (missing, say) counts as wrong. That ``predict`` treats each row by itself, and
+        refuses none, is for the model to see to; those of ``tacit.convex`` do.
     """
     scale = 1.0 / positive("epsilon", epsilon)
     event = DiscreteLaplace(scale, sensitivity=1, replace_distance=1.0)
-    return PrivateScore(_NoisyShare(np.asarray(data), np.asarray(labels), scale), event)
+    if isinstance(data, list | tuple):
+        raise InvalidArgument(
+            "data must be an array, for what is in a list decides its type; give "
+            "np.asarray(data, dtype=float)"
+        )
+    rows, known = np.asarray(data), tuple(map(canonical, entries("labels", labels)))
+    if len(known) != len(rows):
+        raise InvalidArgument("labels must be as many as the rows of data")
+    return PrivateScore(_NoisyShare(rows, known, scale), event)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -138,11 +151,13 @@ class _OnSet:
 @dataclass(frozen=True, slots=True, eq=False)
 class _NoisyShare:
     data: Any
-    labels: Any
+    labels: tuple[Any, ...]
     scale: float
 
     def __call__(self, model: Any) -> float:
-        right = int(np.count_nonzero(np.asarray(model.predict(self.data)) == self.labels))
+        answers = map(canonical, entries("answers", model.predict(self.data)))
+        pairs = zip(answers, self.labels, strict=True)
+        right: int = sum(answer is not None and answer == label for answer, label in pairs)
         noise = discrete_laplace(self.scale, 1, fresh_stream("score"))
         return (right + int(noise[0])) / max(1, len(self.labels))
 

@@ -22,6 +22,8 @@ import torch
 
 from tacit._validation import whole
 from tacit.errors import InvalidArgument
+from tacit.mechanisms._keys import placed
+from tacit.mechanisms._kinds import entries, is_series, numbers
 from tacit.models.precision import full_precision
 
 if TYPE_CHECKING:
@@ -66,17 +68,41 @@ def as_rows(name: str, rows: ArrayLike | torch.Tensor) -> NDArray[Any]:
     return given
 
 
-def checked_labels(labels: ArrayLike | torch.Tensor, classes: int, *, records: int) -> Places:
-    """One class for each record; a refusal tells no record's."""
-    found = _array(labels)
-    if found.shape != (records,) or found.dtype.kind not in "iu":
+def private_rows(name: str, rows: Any) -> NDArray[Any]:
+    """The rows of private records, each read by itself; one that is not finite becomes 0.
+
+    What is no number is missing. A list is refused, for what is in it would decide its shape.
+
+    >>> private_rows("features", np.array([[1, 2], [3, "x"], [10**400, 1]], dtype=object)).tolist()
+    [[1.0, 2.0], [0.0, 0.0], [0.0, 0.0]]
+    """
+    if isinstance(rows, list | tuple):
         raise InvalidArgument(
-            f"labels must be whole numbers, one for each of the {records} records, "
-            f"got shape {found.shape} of {found.dtype}"
+            f"{name} must be a 2-D array, a tensor or a DataFrame, one row for each record; of a "
+            f"list make np.asarray({name}, dtype=float)"
         )
-    if records and (found.min() < 0 or found.max() >= whole("classes", classes, at_least=2)):
-        raise InvalidArgument(f"labels must lie between 0 and classes - 1 = {classes - 1}")
-    return found.astype(np.int64)
+    given = rows if isinstance(rows, torch.Tensor) else np.asarray(rows)
+    if not isinstance(given, torch.Tensor) and given.dtype.kind in "OUST":
+        given = numbers(name, rows)
+    found = as_rows(name, given)
+    if found.dtype.kind != "f":
+        return found
+    good = np.isfinite(found).all(axis=1, keepdims=True)
+    return found if good.all() else np.where(good, found, np.zeros((), dtype=found.dtype))
+
+
+def private_labels(labels: Any, classes: int, *, records: int) -> Places:
+    """One class for each record; -1 for a label that is none of them, which votes for nobody."""
+    known = range(whole("classes", classes, at_least=2))
+    given: Any = _array(labels) if isinstance(labels, torch.Tensor) else labels
+    held = list(given.array) if is_series(given) else entries("labels", given)
+    if isinstance(held, np.ndarray) and held.ndim != 1:
+        raise InvalidArgument(f"labels must be one for each record, got {held.ndim} dimensions")
+    if len(held) != records:
+        raise InvalidArgument("labels must be one for each record; features and labels differ")
+    if isinstance(held, np.ndarray) and held.dtype.kind in "iu":
+        return np.where((held >= 0) & (held < classes), held, -1).astype(np.int64)
+    return placed(held, known)
 
 
 def _array(values: ArrayLike | torch.Tensor) -> NDArray[Any]:

@@ -32,13 +32,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, final
 
+import numpy as np
+
 from tacit._validation import probability, whole
 from tacit.accounting.events import Composed, PoissonSampled
 from tacit.errors import InvalidArgument
 from tacit.randomness import fresh_stream
 from tacit.transfer import labelling
 from tacit.transfer.aggregators import Charges, ConfidentGNMax, GNMax
-from tacit.transfer.neighbours import Neighbours, checked_labels
+from tacit.transfer.neighbours import Neighbours, private_labels, private_rows
 from tacit.transfer.sampled_votes import SampledVotes
 
 if TYPE_CHECKING:
@@ -61,11 +63,14 @@ class PrivateKnn:
     Guarantee:
         What ``label`` tells is covered by ``declared``, for a record that is added, removed,
         replaced or zeroed out, if each row of ``features`` is a function of one record alone (and
-        of what is public). Who was sampled, and the votes, are not told. How long it takes is not
-        covered.
+        of what is public). Who was sampled, and the votes, are not told. How many records there
+        are is protected: nothing is set by it. No record is refused: a row with an entry that is
+        missing, no number or infinite counts as 0, and one whose label is no class votes for
+        nobody. How long it takes is not covered.
 
     Args:
-        features: The private records, a row for each; neighbours are those of largest cosine.
+        features: The private records, a row for each, as an array, a tensor or a DataFrame;
+            neighbours are those of largest cosine.
         labels: Their classes, 0 to ``classes`` - 1.
         classes: How many classes there are.
         k: How many of the sampled records vote on a query; all, if a sample has fewer.
@@ -110,8 +115,11 @@ replace_distance=1.0), cap=None, population=None), times=2)
         self.rate = probability("rate", rate)
         self.aggregator = aggregator
         self.samples = samples
-        self._near = Neighbours(features, device=device)
-        self._labels = checked_labels(labels, classes, records=len(self._near))
+        rows = private_rows("features", features)
+        self._labels = private_labels(labels, classes, records=len(rows))
+        if len(rows) == 0:  # as if somebody voted for nobody: that there is nobody must not show
+            rows, self._labels = np.zeros((1, rows.shape[1])), np.full(1, -1)
+        self._near = Neighbours(rows, device=device)
 
     @property
     def charges(self) -> Charges:

@@ -21,7 +21,13 @@ from tacit._validation import open_probability, positive, whole
 from tacit.accounting.events import Gaussian, check_adjacency
 from tacit.accounting.sensitivity import distance
 from tacit.errors import InvalidArgument
-from tacit.transfer.neighbours import Neighbours, as_rows, checked_labels, on_grid
+from tacit.transfer.neighbours import (
+    Neighbours,
+    as_rows,
+    on_grid,
+    private_labels,
+    private_rows,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -95,7 +101,9 @@ class ReverseKnn:
         moves the table by k in L1 and √k in L2. Replacing it takes k votes away and adds k others:
         2k in L1 and √(2k) in L2, reached where the classes differ. The noise is measured by that:
         Laplace noise has the scale k/ε (add-remove) or 2k/ε (replace-one). The public points must
-        not depend on private data: their number and places are public.
+        not depend on private data: their number and places are public. The number of records is
+        protected. No record is refused: a row with an entry that is missing, no number or infinite
+        counts as 0, and one whose label is no class votes for nobody.
 
     >>> from tacit.randomness import UnsafeSeededStream
     >>> centres = np.array([[1.0, 0.0], [0.0, 1.0]])
@@ -145,7 +153,8 @@ class ReverseKnn:
         """Counts the private votes for the public ``points`` and releases the table.
 
         Args:
-            features: The private records, a row for each, made from that record alone.
+            features: The private records, a row for each, made from that record alone; an array,
+                a tensor or a DataFrame.
             labels: Their classes, 0 to ``classes`` - 1.
             points: The public points, in the same features: images, or centres of clusters.
             budget: A ``tacit.ledger.Budget``, charged before noise is drawn.
@@ -205,11 +214,12 @@ def votes_for(
 ) -> NDArray[np.int64]:
     """How many records of each class have each point among their ``k`` nearest. Private.
 
-    >>> votes_for([[1.0, 0.0], [1.0, 0.1]], [1, 1], [[2.0, 0.0], [0.0, 2.0]], k=1, classes=2)
+    >>> rows = np.array([[1.0, 0.0], [1.0, 0.1]])
+    >>> votes_for(rows, [1, 1], [[2.0, 0.0], [0.0, 2.0]], k=1, classes=2)
     array([[0, 2],
            [0, 0]])
     """
-    given, rows = as_rows("points", points), as_rows("features", features)
+    given, rows = as_rows("points", points), private_rows("features", features)
     if rows.shape[1] != given.shape[1]:
         raise InvalidArgument(
             f"features must have as many columns as points, which have {given.shape[1]}, got "
@@ -218,12 +228,13 @@ def votes_for(
     if whole("k", k) > len(given) > 0:
         raise InvalidArgument(f"k must be at most the {len(given)} public points, got {k}")
     places = Neighbours(given, device=device)
-    known = checked_labels(labels, classes, records=len(rows))
+    known = private_labels(labels, classes, records=len(rows))
     counts = np.zeros((len(places), classes), dtype=np.int64)
     for start in range(0, len(rows), _BLOCK):
         some = slice(start, start + _BLOCK)
-        near = places.first(on_grid("features", rows[some]), k)
-        np.add.at(counts, (near, known[some, np.newaxis]), 1)
+        voting = known[some] >= 0
+        near = places.first(on_grid("features", rows[some][voting]), k)
+        np.add.at(counts, (near, known[some][voting, np.newaxis]), 1)
     return counts
 
 

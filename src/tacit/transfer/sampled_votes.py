@@ -8,7 +8,8 @@ of its k nearest. Adding x leaves the order of the others as it is (``Neighbours
   count grows by 1 and one falls by 1 (or none, if the two are of one class);
 - it is, and S has fewer: all vote, and one count grows by 1.
 
-So v(S + x) and v(S) are √2 apart at most, and their largest counts 1. Replacing x by y: the k
+A record without a class votes for nobody: of the counts above, what it would add is left out. So
+v(S + x) and v(S) are √2 apart at most, and their largest counts 1. Replacing x by y: the k
 nearest of S + x and of S + y are those of S with the last dropped out for x, for y, for both or for
 neither, and differ in one voter at most: again √2 and 1. Nothing here uses how far a record is from
 the query, or whether two are equally far: only that the order is total, and blind to the others.
@@ -50,7 +51,7 @@ class SampledVotes:
 
     Args:
         near: The private records.
-        labels: Their classes.
+        labels: Their classes; -1 votes for nobody.
         queries: What is asked about, as ``near.prepared`` made it.
         classes: How many classes there are.
         k: How many of the sampled records vote; all if there are fewer.
@@ -83,7 +84,8 @@ class SampledVotes:
         voters = ranking[coins[ranking]][: self._k]
         if len(voters) < self._k and self._depth < len(self._near):
             voters = self._near.ranked(self._queries[query], sampled, self._k)
-        return np.bincount(self._labels[voters], minlength=self._classes).astype(np.int64)
+        known = self._labels[voters]
+        return np.bincount(known[known >= 0], minlength=self._classes).astype(np.int64)
 
     def _ranking(self, query: int) -> Places:
         """The nearest records, found for a few queries at once because that is faster."""

@@ -22,6 +22,21 @@ class Pairs(Dataset[tuple[torch.Tensor, int]]):
         return torch.from_numpy(ROWS[row]), int(LABELS[row])
 
 
+class Ragged(Pairs):
+    def __getitem__(self, row: int) -> tuple[torch.Tensor, int]:
+        return torch.zeros(3 if row == 4 else 2), 0
+
+
+def test_a_record_of_no_class_is_as_if_it_were_not_there() -> None:
+    for label in (-1, 3, 2**40):
+        labels = LABELS.copy()
+        labels[4] = label
+        found = read((ROWS, labels), 3, groups=[9, 4, 9, 4, 4, 7])
+        assert found.labels.tolist() == [0, 1, 2, 0, 2]
+        assert found.inputs.tolist() == np.delete(ROWS, 4, axis=0).tolist()
+        assert (found.units, found.owners.tolist()) == (3, [2, 0, 2, 0, 1])
+
+
 @pytest.mark.parametrize(
     "dataset",
     [
@@ -49,11 +64,15 @@ def test_an_array_that_cannot_be_written_to_is_read() -> None:
     [
         ((ROWS, LABELS[:5]), "one label for each"),
         ((ROWS[:0], LABELS[:0]), "one or more"),
-        # No label is told, which is private.
-        ((ROWS, LABELS - 1), "between 0 and classes - 1 = 2$"),
-        ((ROWS, LABELS + 1), "between 0 and classes - 1 = 2$"),
+        # No record's number or shape is told, which are private.
+        (Ragged(), "of one shape and type; bring them to one first$"),
         ((ROWS, LABELS / 2), "whole numbers"),
         ((["a"], [0]), "inputs must be an array of numbers"),
+        (
+            ([[1.0], [2.0, 71.0]], [0, 1]),
+            "inputs must be an array of numbers, each row of the same",
+        ),
+        ((ROWS, [0, 1, 2, 0, 1, 10**400]), "labels must be an array of numbers"),
         (DataLoader(Pairs()), "pass loader.dataset"),
         (ROWS, "got ndarray"),
         (7, "got int"),
@@ -82,6 +101,8 @@ def test_rows_of_one_group_stay_together() -> None:
     assert [one.tolist() for one in rows] == [[0, 2], [1, 3, 4, 5]]
     with pytest.raises(InvalidArgument, match="the group of each of the 6 records"):
         read((ROWS, LABELS), 3, groups=[1, 2])
+    with pytest.raises(InvalidArgument, match="groups must be of one type"):
+        read((ROWS, LABELS), 3, groups=np.array([1, 2, "x", None, 4, 5], dtype=object))
 
 
 def test_the_digest_tells_any_change() -> None:

@@ -94,7 +94,10 @@ def part(records: Records, rows_of: Sequence[NDArray[np.int64]], teachers: Seque
 def read(
     dataset: Any, classes: int, groups: Sequence[int] | NDArray[np.int64] | None = None
 ) -> Records:
-    """The records of ``(inputs, labels)`` or of a map-style data set of such pairs."""
+    """The records of ``(inputs, labels)`` or of a map-style data set of such pairs.
+
+    One whose label is no class is left out.
+    """
     inputs, labels = _pair(dataset)
     rows = as_tensor("inputs", inputs)
     given = as_tensor("labels", labels).cpu()
@@ -105,9 +108,10 @@ def read(
         )
     if given.is_floating_point() or given.is_complex() or given.dtype == torch.bool:
         raise InvalidArgument(f"labels must be whole numbers, got {given.dtype}")
-    if int(given.min()) < 0 or int(given.max()) >= classes:
-        raise InvalidArgument(f"labels must lie between 0 and classes - 1 = {classes - 1}")
     owners, units = _owners(groups, len(rows))
+    known = (given >= 0) & (given < classes)
+    if not bool(known.all()):  # as if they were not there: a refusal would tell of one
+        rows, given, owners = rows[known.to(rows.device)], given[known], owners[known.numpy()]
     return Records(rows, given.long(), owners, units)
 
 
@@ -118,8 +122,11 @@ def as_tensor(name: str, value: Any) -> Tensor:
             found = value
         else:  # a copy of what cannot be written to: torch would warn of it
             found = torch.from_numpy(np.require(value, requirements="W"))
-    except (TypeError, ValueError) as error:
-        raise InvalidArgument(f"{name} must be an array of numbers: {error}") from None
+    except (TypeError, ValueError, OverflowError):
+        raise InvalidArgument(
+            f"{name} must be an array of numbers, each row of the same shape; give "
+            f"np.asarray({name}, dtype=…)"
+        ) from None
     if found.ndim == 0:
         raise InvalidArgument(f"{name} must have one row for each record, got a single number")
     return found.detach().float() if found.dtype == torch.float64 else found.detach()
@@ -142,7 +149,13 @@ def _pair(dataset: Any) -> tuple[Any, Any]:
             "dataset must be (inputs, labels) or a map-style data set of such pairs, got "
             f"{type(dataset).__name__}"
         )
-    collected = default_collate([dataset[row] for row in range(len(dataset))])
+    pairs = [dataset[row] for row in range(len(dataset))]
+    try:
+        collected = default_collate(pairs)
+    except (TypeError, ValueError, RuntimeError):  # whose message has a record's number and shape
+        raise InvalidArgument(
+            "dataset must give pairs (input, label) of one shape and type; bring them to one first"
+        ) from None
     if not isinstance(collected, tuple | list) or len(collected) != 2:
         raise InvalidArgument("dataset must give pairs (input, label)")
     return collected[0], collected[1]
@@ -158,5 +171,8 @@ def _owners(
         raise InvalidArgument(
             f"groups must name the group of each of the {rows} records, got shape {names.shape}"
         )
-    found, owners = np.unique(names, return_inverse=True)
+    try:
+        found, owners = np.unique(names, return_inverse=True)
+    except TypeError:
+        raise InvalidArgument("groups must be of one type: all numbers, or all texts") from None
     return owners.astype(np.int64), len(found)
