@@ -15,13 +15,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tacit.accounting.accountants import Accountant, accountant_named
+from tacit.accounting.black_boxes import loss_of
+from tacit.accounting.choices import concrete
 from tacit.accounting.events import (
-    ApproxDp,
     Composed,
     Gaussian,
     PoissonSampled,
     PrivateSelection,
-    PureDp,
     RenyiCurve,
     Repeated,
     TruncatedConcentrated,
@@ -110,11 +110,9 @@ def delta_interval(
 
 def selection_profile_of(event: PrivateSelection, adjacency: Adjacency) -> SelectionProfile:
     """The privacy profile of a selection, from the certified one of its base."""
-    match event.base:
-        case ApproxDp(loss, failure):
-            return _selection_of_black_box(event.runs, loss, failure)
-        case PureDp(loss):
-            return _selection_of_black_box(event.runs, loss, 0.0)
+    promise = loss_of(concrete(event.base, adjacency))
+    if promise is not None:
+        return _selection_of_black_box(event.runs, *promise)
     return selection_profile(
         event.runs,
         lambda share: epsilon(event.base, share, adjacency),
