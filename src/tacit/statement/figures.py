@@ -14,12 +14,18 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tacit.accounting import Interval
-    from tacit.accounting.events import Adjacency
+    from tacit.accounting.events import Adjacency, Event
     from tacit.accounting.exact.certify import LaidCurve
 
 DELTAS: Final = (1e-4, 1e-5, 1e-6, 1e-8, 1e-10)
 FALSE_POSITIVE_RATES: Final = (0.01, 0.001)
 SMALLEST_DELTA: Final = 1e-10  # what μ covers, unless the claim's own δ is smaller
+MOST_PARTS: Final = 256  # different releases of one statement: some seconds of work
+_FEW_PARTS: Final = 20  # of which the whole curve is laid in good time
+_SLOW: Final = 20  # how many others the slowest kind of release counts for
+_SAMPLERS: Final = frozenset(
+    {"PoissonSampled", "SampledWithoutReplacement", "SampledWithReplacement", "PrivateSelection"}
+)
 LARGEST_EXPONENT: Final = 700.0  # e to more than this is no float
 _SLACK: Final = 1e-6  # relative: what another build of SciPy may find for the same event
 _WIDE: Final = (0.5, 0.1, 0.01)  # further δ about which the curve is to be sharp
@@ -106,14 +112,40 @@ def bracket(event: Mapping[str, Any], delta: float, adjacency: Adjacency) -> Int
 def _bracket(event: str, delta: float, adjacency: Adjacency) -> Interval:
     from tacit.accounting import bounds, from_json  # noqa: PLC0415 - SciPy only when it is asked
 
-    return bounds(from_json(event), delta, adjacency)
+    given = from_json(event)
+    check_work(given)
+    return bounds(given, delta, adjacency)
+
+
+def check_work(event: Event) -> None:
+    """Refuses an event that takes too long to prove: a reader need not trust who wrote it."""
+    from tacit.accounting.normal_form import parts  # noqa: PLC0415 - SciPy only when it is asked
+
+    work = sum(_work(part) for part, _ in parts(event))
+    if work > MOST_PARTS:
+        raise InvalidArgument(
+            f"event must have at most {MOST_PARTS} different parts (a sample of other than "
+            f"Gaussian noise counts as {_SLOW}), got {work}; write releases that are alike as one "
+            "Repeated event, or make several statements"
+        )
+
+
+def _work(part: Event) -> int:
+    from tacit.accounting.events import Gaussian, PoissonSampled  # noqa: PLC0415
+
+    kind = type(part).__name__
+    if isinstance(part, Gaussian):
+        return 0
+    slow = kind in _SAMPLERS and not isinstance(part, PoissonSampled)
+    slow |= isinstance(part, PoissonSampled) and not isinstance(part.event, Gaussian)
+    return _SLOW if slow else 1
 
 
 @lru_cache(maxsize=32)
 def _figures(event: str, delta: float, adjacency: Adjacency) -> Figures:
     found = _bracket(event, delta, adjacency)
     floor = min(SMALLEST_DELTA, delta)
-    curve = _sketch(event, adjacency, floor) if _is_quick(json.loads(event)) else None
+    curve = _sketch(event, adjacency, floor)
     return Figures(
         lower=found.lower,
         upper=found.upper,
@@ -136,8 +168,12 @@ def _figures(event: str, delta: float, adjacency: Adjacency) -> Figures:
 def _sketch(event: str, adjacency: Adjacency, floor: float) -> LaidCurve | None:
     from tacit.accounting import from_json  # noqa: PLC0415 - SciPy only when it is asked
     from tacit.accounting.accountants.exact import sketch  # noqa: PLC0415
+    from tacit.accounting.normal_form import parts  # noqa: PLC0415
 
-    return sketch(from_json(event), adjacency, sorted({*_WIDE, *DELTAS, floor}))
+    given = from_json(event)
+    if not _is_quick(json.loads(event)) or sum(_work(one) for one, _ in parts(given)) > _FEW_PARTS:
+        return None
+    return sketch(given, adjacency, sorted({*_WIDE, *DELTAS, floor}))
 
 
 def _is_quick(event: Any) -> bool:

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from tacit.accounting.selection_profile import SelectionProfile
 
 _VAIN_NOISE = 0.035
+_MANY = 100  # different parts, from which the other theorems would take longer than this one
 _AGREE = 0.01  # relative: how near two ends are if other theorems can say hardly less
 _BOTH_ENDS = Resolution()
 UPPER_END = Resolution(lower_end=False)
@@ -96,7 +97,7 @@ def epsilon_interval(
         found = _upper_end(found)
     else:
         found = _within_largest_loss(found, event, adjacency)
-    return _least(found, lambda one: one.epsilon(event, delta, adjacency), _LOOSER)
+    return _least(found, event, lambda one: one.epsilon(event, delta, adjacency), _LOOSER)
 
 
 def delta_interval(
@@ -118,7 +119,7 @@ def delta_interval(
         return _best_of_others(lambda one: one.delta(event, epsilon, adjacency), _too_loud(event))
     if uncovered != event:
         found = _upper_end(found)
-    return _least(found, lambda one: one.delta(event, epsilon, adjacency), _CURVES)
+    return _least(found, event, lambda one: one.delta(event, epsilon, adjacency), _CURVES)
 
 
 def sketch(event: Event, adjacency: Adjacency, deltas: Sequence[float]) -> LaidCurve | None:
@@ -193,9 +194,13 @@ def _upper_end(found: Interval) -> Interval:
     return Interval(0.0, found.upper, two_sided=False, method="exact, without the sampling")
 
 
-def _least(found: Interval, ask: Callable[[Accountant], float], names: tuple[str, ...]) -> Interval:
+def _least(
+    found: Interval, event: Event, ask: Callable[[Accountant], float], names: tuple[str, ...]
+) -> Interval:
     """``found`` with the least upper end that any theorem proves, where it is not settled."""
     if found.lower == math.inf or (found.two_sided and found.width <= _AGREE * found.upper):
+        return found
+    if len(parts(event)) > _MANY:
         return found
     upper, name = min([*_others(ask, names), (found.upper, "")])
     if not upper < found.upper:
