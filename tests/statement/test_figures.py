@@ -14,12 +14,14 @@ from tacit.accounting import (
     Event,
     Exponential,
     Gaussian,
+    Laplace,
     PoissonSampled,
     PureDp,
     Repeated,
     bounds,
     epsilon,
 )
+from tacit.accounting.accountants.exact import delta_interval
 from tacit.accounting.serialization import to_plain
 from tacit.errors import InvalidArgument
 from tacit.statement.figures import Figures, bracket, check_figures, figures
@@ -160,3 +162,42 @@ def test_what_another_build_may_differ_by_is_let_pass():
 def test_figures_that_are_none_are_refused(written):
     with pytest.raises(InvalidArgument, match="figures must have the fields"):
         check_figures(written, of(Gaussian(4.0)).as_dict())
+
+
+@pytest.mark.parametrize(
+    ("rate", "sigma", "steps"), [(0.01, 1.0, 5), (0.1, 1.0, 2), (0.02, 0.8, 60)]
+)
+def test_few_steps_are_laid_once_and_stay_bounds(
+    rate: float, sigma: float, steps: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    event = Repeated(PoissonSampled(rate, Gaussian(sigma)), steps)
+    known = {delta: bounds(event, delta) for delta in (1e-4, 1e-6, 1e-10)}
+    lower = delta_interval(event, 0.0, "add-remove").lower
+    bracket(to_plain(event), 1e-5, "add-remove")
+    # Point by point it took up to twenty seconds.
+    for name in ("epsilon_interval", "delta_interval"):
+        monkeypatch.setattr(f"tacit.accounting.accountants.exact.{name}", None)
+    found = of(event)
+    for delta, loss in found.curve:
+        if delta in known:
+            assert known[delta].lower <= loss <= known[delta].upper * 1.001
+    assert lower <= found.advantage <= lower * 1.02
+    for fpr, most in found.attack:
+        assert most >= fpr
+    assert found.attack_from == "curve"
+    assert found.mu is not None
+
+
+def test_many_different_releases_are_refused_in_one_line() -> None:
+    many = Composed(*(PoissonSampled(1e-3 + 1e-8 * one, Gaussian(5.0)) for one in range(30_000)))
+    with pytest.raises(InvalidArgument, match=r"at most 10,000 different parts .* got 30,000"):
+        of(many)
+    some = Composed(*(PureDp(1e-3 + 1e-6 * one) for one in range(300)))
+    with pytest.raises(InvalidArgument, match=r"at most 256 different parts .* got 300"):
+        of(some)
+    slow = Composed(*(PoissonSampled(0.01, Laplace(5.0 + one)) for one in range(30)))
+    with pytest.raises(InvalidArgument, match="got 600"):
+        of(slow)
+    alike = Composed(*(PureDp(1e-3) for _ in range(30_000)))
+    assert of(alike).upper < 30.0
+    assert of(Composed(*(Gaussian(100.0 + one) for one in range(300)))).two_sided

@@ -19,13 +19,15 @@ most 1 either way.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from tacit.accounting.black_boxes import held, named
 from tacit.accounting.events import (
+    BlackBox,
     Exponential,
     NoisyMax,
     PoissonSampled,
+    PrivateSelection,
     PureDp,
     SampledWithoutReplacement,
     SampledWithReplacement,
@@ -51,54 +53,50 @@ def moves(event: NoisyMax | SparseVector, adjacency: Adjacency) -> tuple[float, 
     return min(apart, 1.0), 2.0 * min(apart, 1.0)
 
 
-def pure_loss(event: NoisyMax | SparseVector, *adjacencies: Adjacency) -> float | None:
-    """The pure ε, the largest over the adjacencies; None for Gaussian noise, which has none.
+def pure_loss(event: NoisyMax | SparseVector, adjacency: Adjacency) -> float | None:
+    """The pure ε under ``adjacency``; None for Gaussian noise, which has none.
 
     Guarantee:
-        The event is ε-differentially private under each of the adjacencies.
+        The event is ε-differentially private under that adjacency.
 
     >>> pure_loss(SparseVector(2.0, 8.0, cutoff=2), "add-remove")
     1.0
     """
-    losses = []
-    for adjacency in adjacencies:
-        one, against = moves(event, adjacency)
-        match event:
-            case NoisyMax():
-                losses.append(against / event.scale)
-            case SparseVector(noise="laplace"):
-                queries = event.cutoff * against / event.query_scale
-                losses.append(one / event.threshold_scale + queries)
-            case SparseVector():
-                return None
-    return max(losses)
+    one, against = moves(event, adjacency)
+    if isinstance(event, NoisyMax):
+        return against / event.scale
+    if event.noise != "laplace":
+        return None
+    return one / event.threshold_scale + event.cutoff * against / event.query_scale
 
 
-def concrete(event: Event, *adjacencies: Adjacency) -> Event:
-    """``event`` with choices written as what they promise, also inside of samplers.
+def concrete(event: Event, adjacency: Adjacency, accountant: str = "exact") -> Event:
+    """``event`` as what it promises under ``adjacency``: choices written as black boxes.
+
+    Inside of samplers choices stay what they are, for there other adjacencies count; black boxes
+    get the name of this one there, if they have none (``tacit.accounting.black_boxes``).
 
     >>> concrete(NoisyMax(2.0), "add-remove"), concrete(NoisyMax(2.0, "laplace"), "add-remove")
     (Exponential(epsilon=1.0), PureDp(epsilon=1.0))
+
+    Raises:
+        UnsupportedEvent: if it is a black box that promises nothing under ``adjacency``.
     """
+    if isinstance(event, BlackBox):
+        return held(event, adjacency, accountant)
     match event:
         case NoisyMax() | SparseVector():
-            loss = pure_loss(event, *adjacencies)
+            loss = pure_loss(event, adjacency)
             if loss is None:
                 return event
             bounded_range = isinstance(event, NoisyMax) and event.noise == "gumbel"
             return Exponential(loss) if bounded_range else PureDp(loss)
-        case PoissonSampled():
-            inner: tuple[Adjacency, ...] = ("add-remove",)
-            if "replace-one" in adjacencies:
-                inner = ("add-remove", "replace-one")
-            return _with_inner(event, concrete(event.event, *inner))
-        case SampledWithoutReplacement() | SampledWithReplacement():
-            return _with_inner(event, concrete(event.event, "replace-one", "zero-out"))
+        case (
+            PoissonSampled()
+            | SampledWithoutReplacement()
+            | SampledWithReplacement()
+            | PrivateSelection()
+        ):
+            return named(event, adjacency)
         case _:
             return event
-
-
-def _with_inner(
-    event: PoissonSampled | SampledWithoutReplacement | SampledWithReplacement, inner: Event
-) -> Event:
-    return event if inner is event.event else replace(event, event=inner)

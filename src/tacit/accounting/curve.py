@@ -71,13 +71,7 @@ class PrivacyCurve:
         >>> round(PrivacyCurve(Gaussian(1.0)).tradeoff(0.1), 4)
         0.6109
         """
-        alpha = probability("fpr", fpr)
-
-        def least_error(epsilon: float) -> float:
-            rest = 1.0 - self.delta(epsilon)
-            return max(rest - math.exp(epsilon) * alpha, math.exp(-epsilon) * (rest - alpha))
-
-        return max(0.0, _maximum(least_error, self._last_epsilon()))
+        return least_error(self.delta, probability("fpr", fpr), self._last_epsilon())
 
     def _last_epsilon(self) -> float:
         """An ε past which δ says nothing new, as far as a search is concerned."""
@@ -117,15 +111,36 @@ class PrivacyCurve:
         """
         floor = open_probability("smallest_delta", smallest_delta)
         last = self.epsilon(floor)
-        bounded = math.isfinite(last)
-        places = np.linspace(0.0, last if bounded else self._last_epsilon(), 65)
-        points = [(float(place), self.delta(float(place))) for place in places]
-        mu = max(_covering_mu(*pair) for pair in pairwise(points)) if bounded else math.inf
+        points = _points(self.delta, last if math.isfinite(last) else self._last_epsilon())
+        mu = _covering(points) if math.isfinite(last) else math.inf
         regret = max(
             (_gaussian_delta(mu, epsilon) - delta) / (1.0 + math.exp(min(epsilon, 700.0)))
             for epsilon, delta in points
         )
         return GdpFit(mu, max(0.0, regret), floor)
+
+
+def least_error(delta: Callable[[float], float], fpr: float, last: float) -> float:
+    """``PrivacyCurve.tradeoff`` for any δ(ε); past the ε ``last`` it says nothing new."""
+
+    def error(epsilon: float) -> float:
+        rest = 1.0 - delta(epsilon)
+        return max(rest - math.exp(epsilon) * fpr, math.exp(-epsilon) * (rest - fpr))
+
+    return max(0.0, _maximum(error, last))
+
+
+def covering_mu(delta: Callable[[float], float], last: float) -> float:
+    """The μ of ``PrivacyCurve.mu`` for a δ(ε), down to its value at the finite ε ``last``."""
+    return _covering(_points(delta, last))
+
+
+def _points(delta: Callable[[float], float], last: float) -> list[_Place]:
+    return [(float(place), delta(float(place))) for place in np.linspace(0.0, last, 65)]
+
+
+def _covering(points: list[_Place]) -> float:
+    return max(_covering_mu(*pair) for pair in pairwise(points))
 
 
 def _maximum(function: Callable[[float], float], end: float) -> float:

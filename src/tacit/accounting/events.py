@@ -10,7 +10,7 @@ the event's ``replace_distance``: 2 for clipped gradients (from +v to -v), √2 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import pairwise
 from typing import Literal, TypeAlias, get_args
 
@@ -186,18 +186,33 @@ class RandomizedResponse:
         return self.epsilon
 
 
-@dataclass(frozen=True)
+def _repr_of_black_box(box: BlackBox) -> str:
+    """The fields, without an adjacency that is not named."""
+    told = [
+        f"{field.name}={getattr(box, field.name)!r}"
+        for field in fields(box)
+        if field.name != "adjacency" or box.adjacency is not None
+    ]
+    return f"{type(box).__name__}({', '.join(told)})"
+
+
+@dataclass(frozen=True, repr=False)
 class Exponential:
     """An ε-bounded-range choice: the exponential mechanism, that is, noisy max with Gumbel noise.
 
     Bounded range (Durfee & Rogers 2019): over all outcomes the privacy loss spans at most ε.
     Permute-and-flip does not have it, and for Laplace noise it is not claimed: ``NoisyMax`` knows.
+    ``adjacency`` is as for ``PureDp``.
     """
 
     epsilon: float
+    adjacency: Adjacency | None = None
 
     def __post_init__(self) -> None:
         _normalise(self, epsilon=non_negative("epsilon", self.epsilon))
+        _normalise_black_box(self)
+
+    __repr__ = _repr_of_black_box
 
 
 @dataclass(frozen=True)
@@ -282,22 +297,39 @@ def _flag(name: str, value: object) -> bool:
     return value
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class PureDp:
-    """Any ε-differentially private release; nothing else is known of it."""
+    """Any ε-differentially private release; nothing else is known of it.
+
+    Such a black box holds under an ``adjacency``, which matters where another one is asked about,
+    and inside of a sampler. None stands for the one that is asked about. Under another one it is
+    read as a pair of its own steps where that covers the neighbours, and refused where it does not
+    (``tacit.accounting.black_boxes``).
+
+    >>> PureDp(1.0), PureDp(1.0, adjacency="replace-one")
+    (PureDp(epsilon=1.0), PureDp(epsilon=1.0, adjacency='replace-one'))
+    """
 
     epsilon: float
+    adjacency: Adjacency | None = None
 
     def __post_init__(self) -> None:
         _normalise(self, epsilon=non_negative("epsilon", self.epsilon))
+        _normalise_black_box(self)
+
+    __repr__ = _repr_of_black_box
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ApproxDp:
-    """Any (ε, δ)-differentially private release; nothing else is known of it."""
+    """Any (ε, δ)-differentially private release; nothing else is known of it.
+
+    ``adjacency`` is as for ``PureDp``.
+    """
 
     epsilon: float
     delta: float
+    adjacency: Adjacency | None = None
 
     def __post_init__(self) -> None:
         _normalise(
@@ -305,38 +337,59 @@ class ApproxDp:
             epsilon=non_negative("epsilon", self.epsilon),
             delta=probability("delta", self.delta),
         )
+        _normalise_black_box(self)
+
+    __repr__ = _repr_of_black_box
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ZeroConcentrated:
-    """A ρ-zCDP release: Rényi divergence at most ρα for every order α > 1 (Bun & Steinke 2016)."""
+    """A ρ-zCDP release: Rényi divergence at most ρα for every order α > 1 (Bun & Steinke 2016).
+
+    ``adjacency`` is as for ``PureDp``.
+    """
 
     rho: float
+    adjacency: Adjacency | None = None
 
     def __post_init__(self) -> None:
         _normalise(self, rho=non_negative("rho", self.rho))
+        _normalise_black_box(self)
+
+    __repr__ = _repr_of_black_box
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class TruncatedConcentrated:
-    """A (ρ, ω)-tCDP release: Rényi divergence at most ρα for 1 < α < ω (Bun et al. 2018)."""
+    """A (ρ, ω)-tCDP release: Rényi divergence at most ρα for 1 < α < ω (Bun et al. 2018).
+
+    ``adjacency`` is as for ``PureDp``.
+    """
 
     rho: float
     omega: float
+    adjacency: Adjacency | None = None
 
     def __post_init__(self) -> None:
         omega = positive("omega", self.omega)
         if omega <= 1.0:
             raise InvalidArgument(f"omega must be above 1, got {self.omega!r}")
         _normalise(self, rho=non_negative("rho", self.rho), omega=omega)
+        _normalise_black_box(self)
+
+    __repr__ = _repr_of_black_box
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class RenyiCurve:
-    """A release whose Rényi divergence at each of ``orders`` (all > 1) is at most its value."""
+    """A release whose Rényi divergence at each of ``orders`` (all > 1) is at most its value.
+
+    ``adjacency`` is as for ``PureDp``.
+    """
 
     orders: tuple[float, ...]
     values: tuple[float, ...]
+    adjacency: Adjacency | None = None
 
     def __post_init__(self) -> None:
         orders = tuple(positive("orders", order) for order in self.orders)
@@ -348,6 +401,20 @@ class RenyiCurve:
         if orders[0] <= 1.0 or any(a >= b for a, b in pairwise(orders)):
             raise InvalidArgument(f"orders must be above 1 and increasing, got {self.orders!r}")
         _normalise(self, orders=orders, values=values)
+        _normalise_black_box(self)
+
+    __repr__ = _repr_of_black_box
+
+
+BlackBox: TypeAlias = (
+    PureDp | ApproxDp | Exponential | ZeroConcentrated | TruncatedConcentrated | RenyiCurve
+)
+"""Events that are a promise and no mechanism: what they hold under is part of the promise."""
+
+
+def _normalise_black_box(box: BlackBox) -> None:
+    if box.adjacency is not None:
+        _normalise(box, adjacency=check_adjacency(box.adjacency))
 
 
 @dataclass(frozen=True)

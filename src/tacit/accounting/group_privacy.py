@@ -6,6 +6,7 @@ import math
 from dataclasses import replace
 
 from tacit._validation import whole
+from tacit.accounting.black_boxes import amplified, held, loss_of
 from tacit.accounting.events import (
     ApproxDp,
     Composed,
@@ -35,7 +36,8 @@ def group(event: Event, size: int) -> Event:
 
     Noise is ``size`` times weaker against the group: Gaussians keep their form at distance k, and
     Poisson sampling of one becomes the mixture over how many of the k were drawn, Binomial(k, q)
-    (Ganesh 2024). Of a black box only (kε, k·e^{(k-1)ε}·δ) is known (Dwork & Roth 2014, Thm 2.2).
+    (Ganesh 2024). Of a black box only (kε, k·e^{(k-1)ε}·δ) is known (Dwork & Roth 2014, Thm 2.2). A
+    sampled black box must hold under add-remove, which one that names no adjacency is taken to do.
 
     Guarantee:
         A bound on the event for ``group(event, k)`` bounds ``event`` for data sets that differ in k
@@ -59,14 +61,12 @@ def _group(event: Event, k: int) -> Event:
             return DiscreteGaussian(sigma, k * sensitivity, distance)
         case DiscreteLaplace(scale, sensitivity, distance):
             return DiscreteLaplace(scale, k * sensitivity, distance)
-        case PureDp(epsilon):
-            return PureDp(k * epsilon)
+        case PureDp(epsilon) | Exponential(epsilon):
+            return replace(event, epsilon=k * epsilon)
         case RandomizedResponse():
             return PureDp(k * event.loss)
-        case ApproxDp(epsilon, delta):
-            return _black_box(epsilon, delta, k)
-        case Exponential(epsilon):
-            return Exponential(k * epsilon)
+        case ApproxDp():
+            return _black_box(event, k)
         case NoisyMax():  # pure losses and ranges add up along the k records
             return replace(event, scale=event.scale / k)
         case SparseVector():
@@ -74,7 +74,7 @@ def _group(event: Event, k: int) -> Event:
         case PrivateSelection(base, runs):
             return PrivateSelection(_group(simplify(base), k), runs)
         case ZeroConcentrated(rho):
-            return ZeroConcentrated(k * k * rho)  # Bun & Steinke 2016, Proposition 27
+            return replace(event, rho=k * k * rho)  # Bun & Steinke 2016, Proposition 27
         case PoissonSampled(rate, inner) if event.cap is None:
             return _group_of_sampled(event, rate, inner, k)
         case Repeated(inner, times):
@@ -97,12 +97,14 @@ def _group_of_sparse_vector(event: SparseVector, k: int) -> Event:
     )
 
 
-def _black_box(epsilon: float, delta: float, k: int) -> Event:
+def _black_box(event: ApproxDp, k: int) -> Event:
+    epsilon, delta = event.epsilon, event.delta
     log_delta = math.log(k) + (k - 1) * epsilon + math.log(delta) if delta > 0.0 else -math.inf
-    return ApproxDp(k * epsilon, math.exp(min(log_delta, 0.0)))
+    return replace(event, epsilon=k * epsilon, delta=math.exp(min(log_delta, 0.0)))
 
 
 def _group_of_sampled(event: PoissonSampled, rate: float, inner: Event, k: int) -> Event:
+    """What is amplified is so when records are added or removed, and no other way."""
     match inner:
         case _ if k == 1:
             return event
@@ -110,20 +112,16 @@ def _group_of_sampled(event: PoissonSampled, rate: float, inner: Event, k: int) 
             weights = _binomial(k, rate)
             return GaussianMixture(sigma, weights, tuple(float(j) for j in range(k + 1)))
         case Laplace(scale):
-            return PureDp(k * _amplified(1.0 / scale, rate))
-        case PureDp(epsilon):
-            return PureDp(k * _amplified(epsilon, rate))
+            return PureDp(k * amplified(rate, 1.0 / scale), "add-remove")
         case RandomizedResponse():
-            return PureDp(k * _amplified(inner.loss, rate))
-        case ApproxDp(epsilon, delta):
-            return _black_box(_amplified(epsilon, rate), rate * delta, k)
+            return PureDp(k * amplified(rate, inner.loss), "add-remove")
+        case PureDp() | ApproxDp():
+            loss = loss_of(held(inner, "add-remove", "group"))
+            assert loss is not None  # a promise of the same kind
+            once = ApproxDp(amplified(rate, loss.epsilon), rate * loss.delta, "add-remove")
+            return PureDp(k * once.epsilon, "add-remove") if not loss.delta else _black_box(once, k)
         case _:
             raise UnsupportedEvent(event, "group", "no group bound is known for this sampling")
-
-
-def _amplified(epsilon: float, rate: float) -> float:
-    """ln(1 + q(e^ε - 1)) (Balle, Barthe & Gaboardi 2018)."""
-    return math.log1p(rate * math.expm1(epsilon))
 
 
 def _binomial(k: int, rate: float) -> tuple[float, ...]:

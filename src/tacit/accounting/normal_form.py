@@ -21,9 +21,13 @@ from tacit.accounting.events import (
     SampledWithoutReplacement,
     SampledWithReplacement,
 )
+from tacit.errors import InvalidArgument
 
 Parts = tuple[tuple[Event, int], ...]
 """Pairs of a part (never ``Repeated`` or ``Composed`` at its top) and how often it occurs."""
+
+MOST_DIFFERENT = 10_000
+"""Different parts of one event, beside Gaussian noise, beyond which no accountant is asked."""
 
 
 def parts(event: Event) -> Parts:
@@ -31,10 +35,24 @@ def parts(event: Event) -> Parts:
 
     >>> parts(Repeated(Composed(Gaussian(1), Gaussian(1)), 3))
     ((Gaussian(sigma=1.0, replace_distance=2.0), 6),)
+
+    Raises:
+        InvalidArgument: if more than ``MOST_DIFFERENT`` of them differ.
     """
     counts: Counter[Event] = Counter()
     _collect(simplify(event), 1, counts)
+    if len(counts) > MOST_DIFFERENT:
+        _check_number(counts)
     return tuple(counts.items())
+
+
+def _check_number(counts: Counter[Event]) -> None:
+    found = sum(not isinstance(part, Gaussian) for part in counts)
+    if found > MOST_DIFFERENT:
+        raise InvalidArgument(
+            f"event must have at most {MOST_DIFFERENT:,} different parts beside Gaussian noise, "
+            f"got {found:,}; write releases that are alike as one Repeated event"
+        )
 
 
 def _collect(event: Event, times: int, counts: Counter[Event]) -> None:

@@ -21,8 +21,9 @@ def epsilon(
     Args:
         event: What was released.
         delta: The total δ, strictly between 0 and 1.
-        accountant: ``"exact"`` (tight and certified), ``"rdp"``, ``"moments"``, ``"zcdp"``,
-            ``"gdp"``, ``"advanced"`` or ``"basic"``; ``"gdp-clt"`` is no bound.
+        accountant: ``"exact"`` (certified, and the least that is known), ``"rdp"``,
+            ``"moments"``, ``"zcdp"``, ``"gdp"``, ``"advanced"`` or ``"basic"``; ``"gdp-clt"`` is no
+            bound.
         adjacency: ``"add-remove"``, ``"replace-one"`` or ``"zero-out"``.
 
     Guarantee:
@@ -61,7 +62,8 @@ def bounds(event: Event, delta: float, adjacency: Adjacency = "add-remove") -> I
 
     Guarantee:
         Truncation, aliasing, quadrature, tail and rounding errors are each bounded and added. Where
-        only an upper bound is known, ``two_sided`` is false and ``lower`` is 0.
+        no lower end could be computed, ``two_sided`` is false and ``lower`` is 0. How near the ends
+        are depends on the event: they are far apart where sampling is rare and noise is small.
 
     >>> from tacit.accounting import Gaussian, PoissonSampled, Repeated
     >>> found = bounds(Repeated(PoissonSampled(0.01, Gaussian(4.0)), 10_000), delta=1e-5)

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 class Interval:
     """A certified enclosure: the true value lies between ``lower`` and ``upper``.
 
-    ``two_sided`` is false where only the upper end is proved; ``lower`` is then 0, which says
-    nothing. ``method`` names the argument that certifies it.
+    ``two_sided`` is false where no lower end was computed; ``lower`` is then 0, which says nothing.
+    ``method`` names the argument that certifies the upper end.
     """
 
     lower: float

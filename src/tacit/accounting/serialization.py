@@ -1,4 +1,9 @@
-"""Events as JSON, and back: the same value, to the last bit of every number."""
+"""Events as JSON, and back: the same value, to the last bit of every number.
+
+A black box that names no adjacency is written without one, as all were before they could name one:
+it is then read under whatever adjacency is asked about, and inside of a sampler as the worst that
+holds under that one, so that no older record promises more than it did.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +11,7 @@ import json
 from dataclasses import fields
 from typing import Any, get_args
 
-from tacit.accounting.events import Composed, Event
+from tacit.accounting.events import BlackBox, Composed, Event
 from tacit.accounting.runs import Runs
 from tacit.errors import InvalidArgument
 
@@ -40,6 +45,8 @@ def to_plain(event: Event | Runs) -> dict[str, Any]:
     """``event`` as nested dictionaries, lists and numbers."""
     plain: dict[str, Any] = {"kind": type(event).__name__}
     for field in fields(event):
+        if isinstance(event, BlackBox) and field.name == "adjacency" and event.adjacency is None:
+            continue
         plain[field.name] = _plain_value(getattr(event, field.name))
     return plain
 
@@ -63,8 +70,9 @@ def from_plain(plain: object) -> Event:
 
 def _fields_of(kind: type[Event] | type[Runs], plain: dict[str, Any]) -> dict[str, Any]:
     names = {field.name for field in fields(kind)}
+    optional = {"adjacency"} if kind in get_args(BlackBox) else set()
     given = {name: _value(value) for name, value in plain.items() if name != "kind"}
-    if set(given) != names:
+    if not names - optional <= set(given) <= names:
         raise InvalidArgument(
             f"{kind.__name__} needs the fields {sorted(names)}, got {sorted(given)}"
         )

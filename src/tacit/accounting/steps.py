@@ -5,7 +5,8 @@ Gaussian one gives a smaller ε for a larger δ, by the analytic calibration (Ba
 Theorem 8). A sampler of rate q turns (ε, δ) into (ln(1 + q(e^ε - 1)), qδ): Balle, Barthe &
 Gaboardi 2018, Theorems 8 and 9 for Poisson and fixed-size samples; for Poisson samples and
 replaced records by their Theorem 2, which needs the release's guarantee both when the record is
-replaced and when it is left out.
+replaced and when it is left out. A black box that promises nothing of the latter is bounded as if
+it were told who was drawn (``tacit.accounting.black_boxes``).
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from tacit.accounting import gaussian_profile
 from tacit.accounting.accountants.exact import selection_profile_of
+from tacit.accounting.black_boxes import amplified
 from tacit.accounting.choices import concrete
 from tacit.accounting.conversion import epsilon_of_curve
 from tacit.accounting.events import (
@@ -35,13 +37,14 @@ from tacit.accounting.events import (
 from tacit.accounting.normal_form import parts
 from tacit.accounting.renyi import renyi_profile
 from tacit.accounting.renyi.profile import truncation_of
-from tacit.accounting.renyi.sampling import draw_of
+from tacit.accounting.renyi.sampling import draw_of, sampled_promise
 from tacit.accounting.runs import TruncatedNegativeBinomial
 from tacit.accounting.sensitivity import distance
 from tacit.errors import UnsupportedEvent
 
 if TYPE_CHECKING:
     from tacit.accounting.events import Adjacency, Event
+    from tacit.accounting.renyi.sampling import Draw
 
 _ROUND_UP = 1.0 + 1e-12
 
@@ -84,7 +87,7 @@ class Steps:
 
 def steps_of(event: Event, adjacency: Adjacency, accountant: str) -> Steps:
     """The releases of ``event``, each as a trade-off between ε and δ."""
-    found = [(concrete(part, adjacency), count) for part, count in parts(event)]
+    found = [(concrete(part, adjacency, accountant), count) for part, count in parts(event)]
     return Steps(
         tuple(_step(part, count, adjacency, accountant) for part, count in found),
         math.fsum(count * truncation_of(part) for part, count in found),
@@ -145,26 +148,33 @@ def _sampled(
     draw = draw_of(part, adjacency)
     if draw.rate == 0.0:
         return _pure(0.0, count)
-    seen = [steps_of(part.event, one, accountant) for one in draw.inner_adjacencies]
+    promise = sampled_promise(draw, part.event, accountant)
+    if promise is not None:
+        loss, least = promise
+        return Step(lambda own: loss if own >= least else math.inf, least, False, count)
+    seen = _seen(draw, part, accountant)
     if any(inner.truncation > 0.0 for inner in seen):
         raise UnsupportedEvent(part, accountant, "a truncated Poisson sample lies inside a sample")
+    told = len(seen) < len(draw.inner_adjacencies)
 
     def epsilon(own: float) -> float:
-        return amplified(draw.rate, max(sum_of(inner, own / draw.rate) for inner in seen))
+        largest = max(sum_of(inner, own / draw.rate) for inner in seen)
+        return largest if told else amplified(draw.rate, largest)
 
     least = draw.rate * max(inner.least for inner in seen)
     return Step(epsilon, least, any(inner.free for inner in seen), count)
 
 
-def amplified(rate: float, epsilon: float) -> float:
-    """ln(1 + rate·(e^ε - 1)), without overflow.
-
-    >>> round(amplified(0.01, 1.0), 9)
-    0.017036863
-    """
-    if epsilon < 500.0:
-        return math.log1p(rate * math.expm1(epsilon))
-    return epsilon + math.log(rate + (1.0 - rate) * math.exp(-epsilon))
+def _seen(
+    draw: Draw, part: PoissonSampled | SampledWithoutReplacement, accountant: str
+) -> list[Steps]:
+    """The sampled release under each adjacency of its samples, or the one asked about alone."""
+    try:
+        return [steps_of(part.event, one, accountant) for one in draw.inner_adjacencies]
+    except UnsupportedEvent:
+        if not draw.may_be_told:
+            raise
+        return [steps_of(part.event, draw.adjacency, accountant)]
 
 
 def sum_of(steps: Steps, delta: float) -> float:

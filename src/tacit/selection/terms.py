@@ -6,9 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
 from tacit._validation import open_probability, positive
+from tacit.accounting.black_boxes import loss_of
 from tacit.accounting.calibration import calibrate
+from tacit.accounting.choices import concrete
 from tacit.accounting.events import (
     ApproxDp,
+    BlackBox,
     Event,
     PrivateSelection,
     PureDp,
@@ -182,11 +185,7 @@ def _terms(
 def _allowance(
     event: Event, delta: float, adjacency: Adjacency, noise: float | None = None
 ) -> Allowance:
-    match event:
-        case ApproxDp(epsilon, failure):
-            return Allowance(event, epsilon, failure, noise)
-        case PureDp(epsilon):
-            return Allowance(event, epsilon, 0.0, noise)
-        case _:
-            own = epsilon_of(event, delta, adjacency=adjacency)
-            return Allowance(event, own, delta, noise)
+    promise = loss_of(concrete(event, adjacency)) if isinstance(event, BlackBox) else None
+    if promise is not None:
+        return Allowance(event, promise.epsilon, promise.delta, noise)
+    return Allowance(event, epsilon_of(event, delta, adjacency=adjacency), delta, noise)

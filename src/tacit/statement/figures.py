@@ -13,22 +13,29 @@ from tacit.errors import InvalidArgument
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tacit.accounting import Interval, PrivacyCurve
-    from tacit.accounting.events import Adjacency
+    from tacit.accounting import Interval
+    from tacit.accounting.events import Adjacency, Event
+    from tacit.accounting.exact.certify import LaidCurve
 
 DELTAS: Final = (1e-4, 1e-5, 1e-6, 1e-8, 1e-10)
 FALSE_POSITIVE_RATES: Final = (0.01, 0.001)
 SMALLEST_DELTA: Final = 1e-10  # what μ covers, unless the claim's own δ is smaller
+MOST_PARTS: Final = 256  # different releases of one statement: some seconds of work
+_FEW_PARTS: Final = 20  # of which the whole curve is laid in good time
+_SLOW: Final = 20  # how many others the slowest kind of release counts for
+_SAMPLERS: Final = frozenset(
+    {"PoissonSampled", "SampledWithoutReplacement", "SampledWithReplacement", "PrivateSelection"}
+)
 LARGEST_EXPONENT: Final = 700.0  # e to more than this is no float
 _SLACK: Final = 1e-6  # relative: what another build of SciPy may find for the same event
-# Events of whose curve a point costs milliseconds. Of the others one point can take half a minute,
-# so that their figures are made from the one pair (ε, δ) that is claimed.
-_QUICK: Final = frozenset(
-    {
-        "Gaussian", "Laplace", "DiscreteGaussian", "DiscreteLaplace", "GaussianMixture", "PureDp",
-        "ApproxDp", "RandomizedResponse", "PoissonSampled", "Repeated", "Composed",
-    }
-)  # fmt: skip
+_WIDE: Final = (0.5, 0.1, 0.01)  # further δ about which the curve is to be sharp
+# Events whose curve is laid in a tenth of a second. For the others it can take minutes, so that
+# their figures are made from the one pair (ε, δ) that is claimed.
+_SAMPLED: Final = frozenset({"Gaussian", "PureDp", "ApproxDp", "RandomizedResponse"})
+_QUICK: Final = _SAMPLED | {
+    "Laplace", "DiscreteGaussian", "DiscreteLaplace", "GaussianMixture", "PoissonSampled",
+    "Repeated", "Composed",
+}  # fmt: skip
 
 
 @final
@@ -105,17 +112,40 @@ def bracket(event: Mapping[str, Any], delta: float, adjacency: Adjacency) -> Int
 def _bracket(event: str, delta: float, adjacency: Adjacency) -> Interval:
     from tacit.accounting import bounds, from_json  # noqa: PLC0415 - SciPy only when it is asked
 
-    return bounds(from_json(event), delta, adjacency)
+    given = from_json(event)
+    check_work(given)
+    return bounds(given, delta, adjacency)
+
+
+def check_work(event: Event) -> None:
+    """Refuses an event that takes too long to prove: a reader need not trust who wrote it."""
+    from tacit.accounting.normal_form import parts  # noqa: PLC0415 - SciPy only when it is asked
+
+    work = sum(_work(part) for part, _ in parts(event))
+    if work > MOST_PARTS:
+        raise InvalidArgument(
+            f"event must have at most {MOST_PARTS} different parts (a sample of other than "
+            f"Gaussian noise counts as {_SLOW}), got {work}; write releases that are alike as one "
+            "Repeated event, or make several statements"
+        )
+
+
+def _work(part: Event) -> int:
+    from tacit.accounting.events import Gaussian, PoissonSampled  # noqa: PLC0415
+
+    kind = type(part).__name__
+    if isinstance(part, Gaussian):
+        return 0
+    slow = kind in _SAMPLERS and not isinstance(part, PoissonSampled)
+    slow |= isinstance(part, PoissonSampled) and not isinstance(part.event, Gaussian)
+    return _SLOW if slow else 1
 
 
 @lru_cache(maxsize=32)
 def _figures(event: str, delta: float, adjacency: Adjacency) -> Figures:
-    from tacit.accounting import from_json, profile  # noqa: PLC0415 - SciPy only when it is asked
-
     found = _bracket(event, delta, adjacency)
-    quick = _is_quick(json.loads(event))
-    curve = profile(from_json(event), adjacency) if quick else None
     floor = min(SMALLEST_DELTA, delta)
+    curve = _sketch(event, adjacency, floor)
     return Figures(
         lower=found.lower,
         upper=found.upper,
@@ -128,52 +158,80 @@ def _figures(event: str, delta: float, adjacency: Adjacency) -> Figures:
             (rate, _true_positives(curve, rate, found.upper, delta))
             for rate in FALSE_POSITIVE_RATES
         ),
-        advantage=_advantage(found.upper, delta) if curve is None else curve.advantage(),
+        advantage=_advantage(curve, found.upper, delta),
         attack_from="pair" if curve is None else "curve",
         most=math.exp(found.upper) if found.upper <= LARGEST_EXPONENT else math.inf,
         least=math.exp(-found.upper),
     )
 
 
+def _sketch(event: str, adjacency: Adjacency, floor: float) -> LaidCurve | None:
+    from tacit.accounting import from_json  # noqa: PLC0415 - SciPy only when it is asked
+    from tacit.accounting.accountants.exact import sketch  # noqa: PLC0415
+    from tacit.accounting.normal_form import parts  # noqa: PLC0415
+
+    given = from_json(event)
+    if not _is_quick(json.loads(event)) or sum(_work(one) for one, _ in parts(given)) > _FEW_PARTS:
+        return None
+    return sketch(given, adjacency, sorted({*_WIDE, *DELTAS, floor}))
+
+
 def _is_quick(event: Any) -> bool:
-    if isinstance(event, dict):
-        return event.get("kind", "Composed") in _QUICK and all(map(_is_quick, event.values()))
-    return all(map(_is_quick, event)) if isinstance(event, list) else True
+    match event:
+        case {"kind": "PoissonSampled", "event": {"kind": kind}}:
+            return kind in _SAMPLED
+        case {"kind": kind}:
+            return kind in _QUICK and all(map(_is_quick, event.values()))
+        case list():
+            return all(map(_is_quick, event))
+        case _:
+            return True
 
 
-def _points(
-    curve: PrivacyCurve | None, own: float, upper: float
-) -> tuple[tuple[float, float], ...]:
+def _points(curve: LaidCurve | None, own: float, upper: float) -> tuple[tuple[float, float], ...]:
+    """Pairs (δ, ε), the largest δ first: the ε of a smaller δ serves for a larger one too."""
     if curve is None:
         return ((own, upper),)
-    deltas = sorted({*DELTAS, own}, reverse=True)
-    return tuple((delta, upper if delta == own else curve.epsilon(delta)) for delta in deltas)
+    found: list[tuple[float, float]] = []
+    for delta in sorted({*DELTAS, own}):
+        epsilon = upper if delta == own else curve.epsilon(delta)
+        found.append((delta, min(epsilon, found[-1][1]) if found else epsilon))
+    return tuple(reversed(found))
 
 
-def _mu(curve: PrivacyCurve, floor: float) -> float | None:
+def _mu(curve: LaidCurve, floor: float) -> float | None:
     """μ, unless the curve has no ε at ``floor`` or one that is out of a float's reach."""
-    return curve.mu(floor).mu if curve.epsilon(floor) <= LARGEST_EXPONENT else None
+    from tacit.accounting.curve import covering_mu  # noqa: PLC0415 - SciPy only when it is asked
+
+    last = curve.epsilon(floor)
+    return covering_mu(curve.delta, last) if last <= LARGEST_EXPONENT else None
 
 
-def _true_positives(curve: PrivacyCurve | None, rate: float, epsilon: float, delta: float) -> float:
+def _true_positives(curve: LaidCurve | None, rate: float, epsilon: float, delta: float) -> float:
     """The largest true-positive rate at this false-positive rate.
 
     From one pair it is min{e^ε·α + δ, 1 - e^-ε(1 - δ - α)} (Kairouz, Oh & Viswanath 2015, Thm 2.1).
     """
-    if curve is not None:
-        return 1.0 - curve.tradeoff(rate)
-    if epsilon > LARGEST_EXPONENT:
-        return 1.0
-    return min(
-        1.0,
-        math.exp(epsilon) * rate + delta,
-        1.0 - math.exp(-epsilon) * (1.0 - delta - rate),
-    )
+    from tacit.accounting.curve import least_error  # noqa: PLC0415 - SciPy only when it is asked
+
+    by_pair = 1.0
+    if epsilon <= LARGEST_EXPONENT:
+        by_pair = min(
+            1.0,
+            math.exp(epsilon) * rate + delta,
+            1.0 - math.exp(-epsilon) * (1.0 - delta - rate),
+        )
+    if curve is None:
+        return by_pair
+    ends = (curve.epsilon(one) for one in (SMALLEST_DELTA, *reversed(DELTAS), *reversed(_WIDE)))
+    last = next((end for end in ends if end < LARGEST_EXPONENT), LARGEST_EXPONENT)
+    return min(by_pair, 1.0 - least_error(curve.delta, rate, last))
 
 
-def _advantage(epsilon: float, delta: float) -> float:
-    """The largest total variation of an (ε, δ) pair: (e^ε - 1 + 2δ)/(e^ε + 1)."""
-    return min(1.0, math.tanh(0.5 * epsilon) + 2.0 * delta / (1.0 + math.exp(min(epsilon, 700.0))))
+def _advantage(curve: LaidCurve | None, epsilon: float, delta: float) -> float:
+    """δ(0), which for an (ε, δ) pair is at most (e^ε - 1 + 2δ)/(e^ε + 1)."""
+    by_pair = math.tanh(0.5 * epsilon) + 2.0 * delta / (1.0 + math.exp(min(epsilon, 700.0)))
+    return min(by_pair, 1.0 if curve is None else curve.delta(0.0))
 
 
 def check_figures(written: object, computed: Mapping[str, Any]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from tacit.errors import InvalidArgument
-from tacit.statement.figures import bracket
+from tacit.statement.figures import bracket, check_work
 from tacit.statement.rounding import rounded_up
 
 if TYPE_CHECKING:
@@ -26,7 +26,9 @@ def proved(event: Mapping[str, Any], delta: float, accountant: str, adjacency: A
         raise InvalidArgument("accountant must prove a bound, got 'gdp-clt'; use 'exact'")
     if accountant == "exact":
         return bracket(event, delta, adjacency).upper
-    return epsilon(from_plain(event), delta, accountant=accountant, adjacency=adjacency)
+    given = from_plain(event)
+    check_work(given)
+    return epsilon(given, delta, accountant=accountant, adjacency=adjacency)
 
 
 def check_claim(statement: Statement) -> None:

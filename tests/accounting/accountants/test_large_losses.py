@@ -105,8 +105,17 @@ def test_a_pure_loss_is_answered_to_the_last_digits() -> None:
     assert found.lower <= 1e4 + math.log1p(-DELTA) <= found.upper <= 1e4
 
 
-@pytest.mark.parametrize("rate", [1.0, 0.1, 1e-6])
+@pytest.mark.parametrize("rate", [0.1, 1e-6])
 def test_replacing_a_sampled_record_of_a_loud_release(rate: float) -> None:
-    # ln(1 + q(e^ε - 1)) is ε + ln q where e^ε is beyond floating-point numbers.
-    found = epsilon(PoissonSampled(rate, PureDp(1e4)), 1e-12, adjacency="replace-one")
-    assert found == pytest.approx(1e4 + math.log(rate), rel=1e-9)
+    # (1-q + q·e^ε)/(1-q + q·e^-ε) is q·e^ε/(1-q) where e^ε is beyond floating-point numbers.
+    event = PoissonSampled(rate, PureDp(1e4, "add-remove"))
+    found = epsilon(event, 1e-12, adjacency="replace-one")
+    assert found == pytest.approx(1e4 + math.log(rate / (1.0 - rate)), rel=1e-9)
+
+
+@pytest.mark.parametrize("rate", [1.0, 0.1, 1e-6])
+def test_a_loud_release_that_may_tell_who_was_drawn(rate: float) -> None:
+    # q·(1 - e^(ε' - ε)) = δ
+    event = PoissonSampled(rate, PureDp(1e4, "replace-one"))
+    found = epsilon(event, 1e-12, adjacency="replace-one")
+    assert found == pytest.approx(1e4 + math.log1p(-1e-12 / rate), rel=1e-11)

@@ -2,9 +2,10 @@
 
 Guarantee:
     The upper end is no smaller than the truth: every error of the computation is bounded and added.
-    Where the event has no dominating pair that tacit knows (Rényi curves, concentrated events,
-    adaptively chosen exponential mechanisms), the answer is the best that the other theorems prove,
-    and the interval says that it has an upper end only. A private selection is bounded by its
+    Where the ends do not agree to a percent, or only an upper one is known, the other theorems are
+    asked as well and the least upper end counts: so it does where the event has no dominating pair
+    that tacit knows (Rényi curves, concentrated events, adaptively chosen exponential mechanisms).
+    The interval says whether its lower end was computed. A private selection is bounded by its
     base's profile and by its Rényi curve, and the smaller one counts.
 """
 
@@ -15,19 +16,20 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tacit.accounting.accountants import Accountant, accountant_named
+from tacit.accounting.black_boxes import loss_of
+from tacit.accounting.choices import concrete
 from tacit.accounting.events import (
-    ApproxDp,
     Composed,
     Gaussian,
     PoissonSampled,
     PrivateSelection,
-    PureDp,
     RenyiCurve,
     Repeated,
     TruncatedConcentrated,
     ZeroConcentrated,
 )
-from tacit.accounting.exact.certify import enclose_delta, enclose_epsilon
+from tacit.accounting.exact.certify import enclose_delta, enclose_epsilon, lay_curve
+from tacit.accounting.exact.enclosure import TooSlow
 from tacit.accounting.exact.resolution import Resolution
 from tacit.accounting.normal_form import parts
 from tacit.accounting.results import Interval
@@ -39,19 +41,29 @@ from tacit.accounting.selection_profile import (
 from tacit.errors import UnsupportedEvent
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from tacit.accounting.events import Adjacency, Event
+    from tacit.accounting.exact.certify import LaidCurve
     from tacit.accounting.runs import Runs
     from tacit.accounting.selection_profile import SelectionProfile
 
 _VAIN_NOISE = 0.035
-_ABSURD = 1e3  # an ε beyond which the certificate may have failed: other theorems are asked too
+_MANY = 100  # different parts, from which the other theorems would take longer than this one
+_AGREE = 0.01  # relative: how near two ends are if other theorems can say hardly less
 _BOTH_ENDS = Resolution()
 UPPER_END = Resolution(lower_end=False)
 ROUGH = Resolution(relative_error=1e-5, most_work=1e6, lattice_nodes=2**13, lower_end=False)
 """Upper ends that are bounds too, but a little loose and sooner found: to search with."""
-_LOOSER = ("rdp", "zcdp", "advanced", "basic")
+_SKETCH = Resolution(
+    relative_error=1e-8,
+    most_work=1e6,
+    most_nodes=50_000,
+    lattice_nodes=2**13,
+    lower_end=False,
+)
+_CURVES = ("rdp", "zcdp")  # to ask these for a δ is no search
+_LOOSER = (*_CURVES, "advanced", "basic")
 
 
 def epsilon(event: Event, delta: float, adjacency: Adjacency) -> float:
@@ -82,10 +94,10 @@ def epsilon_interval(
     except ArithmeticError:  # OutOfRange, or an overflow
         return _best_of_others(lambda one: one.epsilon(event, delta, adjacency), _too_loud(event))
     if uncovered != event:
-        return _upper_end(found)
-    if found.upper > _ABSURD and math.isfinite(found.lower):
-        return _tighten(found, lambda one: one.epsilon(event, delta, adjacency))
-    return _within_largest_loss(found, event, adjacency)
+        found = _upper_end(found)
+    else:
+        found = _within_largest_loss(found, event, adjacency)
+    return _least(found, event, lambda one: one.epsilon(event, delta, adjacency), _LOOSER)
 
 
 def delta_interval(
@@ -105,16 +117,28 @@ def delta_interval(
         )
     except ArithmeticError:  # OutOfRange, or an overflow
         return _best_of_others(lambda one: one.delta(event, epsilon, adjacency), _too_loud(event))
-    return found if uncovered == event else _upper_end(found)
+    if uncovered != event:
+        found = _upper_end(found)
+    return _least(found, event, lambda one: one.delta(event, epsilon, adjacency), _CURVES)
+
+
+def sketch(event: Event, adjacency: Adjacency, deltas: Sequence[float]) -> LaidCurve | None:
+    """The whole curve of ``event`` at once, sharp about ``deltas``; None if it has no pair.
+
+    Guarantee:
+        Its answers are upper bounds as ``epsilon`` and ``delta`` are, a little looser than those.
+    """
+    try:
+        return lay_curve(without_vain_sampling(event), adjacency, deltas, _SKETCH)
+    except (UnsupportedEvent, ArithmeticError, TooSlow):
+        return None
 
 
 def selection_profile_of(event: PrivateSelection, adjacency: Adjacency) -> SelectionProfile:
     """The privacy profile of a selection, from the certified one of its base."""
-    match event.base:
-        case ApproxDp(loss, failure):
-            return _selection_of_black_box(event.runs, loss, failure)
-        case PureDp(loss):
-            return _selection_of_black_box(event.runs, loss, 0.0)
+    promise = loss_of(concrete(event.base, adjacency))
+    if promise is not None:
+        return _selection_of_black_box(event.runs, *promise)
     return selection_profile(
         event.runs,
         lambda share: epsilon(event.base, share, adjacency),
@@ -170,13 +194,19 @@ def _upper_end(found: Interval) -> Interval:
     return Interval(0.0, found.upper, two_sided=False, method="exact, without the sampling")
 
 
-def _tighten(found: Interval, ask: Callable[[Accountant], float]) -> Interval:
-    """Replaces an upper end that nothing certified by a looser theorem's."""
-    others = _others(ask)
-    if not others:
+def _least(
+    found: Interval, event: Event, ask: Callable[[Accountant], float], names: tuple[str, ...]
+) -> Interval:
+    """``found`` with the least upper end that any theorem proves, where it is not settled."""
+    if found.lower == math.inf or (found.two_sided and found.width <= _AGREE * found.upper):
         return found
-    upper, name = min([*others, (found.upper, found.method)])
-    return Interval(found.lower, upper, found.two_sided, name)
+    if len(parts(event)) > _MANY:
+        return found
+    upper, name = min([*_others(ask, names), (found.upper, "")])
+    if not upper < found.upper:
+        return found
+    method = f"{name} instead of {found.method}"
+    return replace(found, upper=max(upper, found.lower), method=method)
 
 
 def _within_largest_loss(found: Interval, event: Event, adjacency: Adjacency) -> Interval:

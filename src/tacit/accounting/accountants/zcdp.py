@@ -86,7 +86,8 @@ def concentrated(event: Event, adjacency: Adjacency) -> Concentrated:
     0.125
     """
     found = [
-        (_of_part(concrete(part, adjacency), adjacency), count) for part, count in parts(event)
+        (_of_part(concrete(part, adjacency, "zcdp"), adjacency), count)
+        for part, count in parts(event)
     ]
     log_kept = math.fsum(
         count * math.log1p(-one.mass) if one.mass < 1.0 else -math.inf for one, count in found
@@ -105,7 +106,7 @@ def _of_part(part: Event, adjacency: Adjacency) -> Concentrated:
         case DiscreteGaussian(sigma, unit, apart):
             # As the continuous noise (Canonne, Kamath & Steinke 2020, Theorem 4).
             return Concentrated(0.5 * (distance(apart, adjacency) * unit / sigma) ** 2)
-        case GaussianMixture(sigma, _, shifts):
+        case GaussianMixture(sigma, _, shifts) if adjacency != "replace-one":
             # Convexity: no worse than the largest shift alone.
             return Concentrated(0.5 * (max(shifts) / sigma) ** 2)
         case Laplace(scale, apart):
@@ -144,6 +145,8 @@ def _why_not(part: Event) -> str:
     match part:
         case PoissonSampled():
             return "the subsampling theorem of tCDP is about fixed-size samples, not Poisson ones"
+        case GaussianMixture():
+            return "a mixture is known under add-remove only"
         case RenyiCurve():
             return "a Rényi curve at some orders bounds no ρ"
         case SparseVector():

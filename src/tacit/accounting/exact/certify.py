@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tacit.accounting.exact.decomposition import decompose
 from tacit.accounting.exact.resolution import Resolution
-from tacit.accounting.exact.solve import certainly_at_most, delta_bracket, epsilon_bracket
+from tacit.accounting.exact.solve import (
+    Laid,
+    certainly_at_most,
+    delta_bracket,
+    epsilon_bracket,
+    lay,
+)
 from tacit.accounting.results import Interval
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tacit.accounting.events import Adjacency, Event
     from tacit.accounting.exact.bracket import Bracket
     from tacit.accounting.exact.pairs import Decomposition, Direction
@@ -52,9 +60,13 @@ def _epsilon(decomposition: Decomposition, delta: float, resolution: Resolution)
             upper=max(found.upper, rival.upper),
             method=method,
         )
-    tight = decomposition.tight
-    upper = found.upper * _ROUND_UP
-    return Interval(found.lower if tight else 0.0, upper, tight, found.method)
+    lower = found.lower if decomposition.tight else 0.0
+    return _interval(lower, found.upper * _ROUND_UP, found.method)
+
+
+def _interval(lower: float, upper: float, method: str) -> Interval:
+    """Both ends, if the lower one is one: 0 says nothing, except of something that is 0."""
+    return Interval(lower, upper, lower > 0.0 or upper == 0.0, method)
 
 
 def _is_smaller(direction: Direction, found: Bracket, delta: float) -> bool:
@@ -105,4 +117,50 @@ def enclose_delta(
     coupled = (1.0 + math.exp(min(epsilon, 700.0))) * decomposition.coupling
     upper = min(1.0, largest.upper + coupled)
     lower = max(bracket.lower for bracket in brackets) if decomposition.tight else 0.0
-    return Interval(lower, upper, decomposition.tight, largest.method)
+    return _interval(lower, upper, largest.method)
+
+
+@dataclass(frozen=True, eq=False)
+class LaidCurve:
+    """δ(ε) of an event at many ε for little more than the price of one: upper ends only."""
+
+    directions: tuple[Laid, ...]
+    coupling: float
+
+    def delta(self, epsilon: float) -> float:
+        """No smaller than δ(``epsilon``)."""
+        largest = max((one.delta(epsilon) for one in self.directions), default=0.0)
+        return min(1.0, largest + (1.0 + math.exp(min(epsilon, 700.0))) * self.coupling)
+
+    def epsilon(self, delta: float) -> float:
+        """No smaller than ε(``delta``), for a δ it was laid about; infinite where none is known."""
+        found = max((one.epsilon(delta) for one in self.directions), default=0.0) * _ROUND_UP
+        return found if self.coupling == 0.0 else self._coupled(delta)
+
+    def _coupled(self, delta: float) -> float:
+        """By halves, for the coupling adds to δ what grows with ε."""
+        low, high = 0.0, max(place.epsilon for one in self.directions for place in one.places)
+        if not (math.isfinite(high) and self.delta(high) <= delta):
+            return math.inf
+        while high - low > 1e-9 * max(1.0, high):
+            middle = 0.5 * (low + high)
+            low, high = (low, middle) if self.delta(middle) <= delta else (middle, high)
+        return high
+
+
+def lay_curve(
+    event: Event, adjacency: Adjacency, deltas: Sequence[float], resolution: Resolution
+) -> LaidCurve:
+    """Lays the curve of ``event``, to be sharp about each of ``deltas``.
+
+    Guarantee:
+        Whatever it is asked, its answers are upper bounds; far from ``deltas`` they may be loose.
+
+    Raises:
+        UnsupportedEvent: if the event has no dominating pair that tacit knows.
+    """
+    decomposition = decompose(event, adjacency)
+    if not decomposition.parts:
+        return LaidCurve((), 0.0)
+    laid = tuple(lay(one, deltas, resolution) for one in decomposition.directions())
+    return LaidCurve(laid, decomposition.coupling)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tacit.accounting.black_boxes import is_direct
 from tacit.accounting.choices import concrete
 from tacit.accounting.events import (
+    BlackBox,
     GaussianMixture,
     PoissonSampled,
     SampledWithoutReplacement,
@@ -33,12 +35,15 @@ def decompose(event: Event, adjacency: Adjacency) -> Decomposition:
     Raises:
         UnsupportedEvent: if a part of it has none that we know.
     """
-    found = [(_part(concrete(part, adjacency), adjacency), count) for part, count in parts(event)]
+    found = [(_part(part, adjacency), count) for part, count in parts(event)]
     return Decomposition(tuple((part, count) for part, count in found if part is not None))
 
 
-def _part(event: Event, adjacency: Adjacency) -> Part | None:
+def _part(given: Event, adjacency: Adjacency) -> Part | None:
     """The pair of one part; None if it gives nothing away."""
+    event = concrete(given, adjacency)
+    # Two steps of another adjacency are a bound that no mechanism need attain.
+    tight = not isinstance(given, BlackBox) or is_direct(given, adjacency)
     match event:
         case PoissonSampled():
             return poisson_part(event, adjacency)
@@ -52,4 +57,4 @@ def _part(event: Event, adjacency: Adjacency) -> Part | None:
             return mixture_part(sigma, Side(weights, shifts))
         case _:
             pair = base_pair(event, distance_of(event, adjacency))
-            return None if pair is None else Part(pair)
+            return None if pair is None else Part(pair, tight=tight)

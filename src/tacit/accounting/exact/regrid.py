@@ -19,9 +19,10 @@ from tacit.accounting.exact.reach import lay_within_reach
 from tacit.accounting.exact.saddle import Search
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Sequence
 
     from tacit.accounting.exact.cells import Cells
+    from tacit.accounting.exact.enclosure import Profile
     from tacit.accounting.exact.lattice import LatticeComposition
     from tacit.accounting.exact.pairs import Direction
     from tacit.accounting.exact.resolution import Resolution
@@ -97,6 +98,30 @@ def _delta(
         found = profile.enclose(epsilon)
         return Bracket(found.lower + infinite, min(1.0, found.upper + infinite), "grid")
     return Bracket(0.0, 1.0, "grid")
+
+
+def lay_on_grid(
+    direction: Direction, deltas: Sequence[float], resolution: Resolution
+) -> Iterator[tuple[float, Profile, float, float]]:
+    """Profiles nowhere below the true one, on one lattice, each sharp near one of ``deltas``.
+
+    Yields that δ, the profile, the mass of infinite losses, which it leaves out, and ε(δ) above.
+    """
+    ends = {min(deltas), max(deltas)}
+    spacing = max(
+        _spacing(direction, lambda search, end=end: search.for_delta(end), resolution)
+        for end in ends
+    )
+    composition, infinite = _gridded(_cut(direction, spacing), spacing, grid_up)
+    search = Search(composition, _GRID_TILT)
+    for delta in deltas:
+        if delta <= infinite:
+            continue
+        aim = search.for_delta(delta - infinite)
+        for profile, _ in lay_within_reach(lay_lattice, composition, search, aim, resolution):
+            upper = invert(profile, delta - infinite, max(0.0, aim.epsilon)).upper
+            yield delta, profile, infinite, upper
+            break
 
 
 def _cut(direction: Direction, spacing: float) -> Cut:

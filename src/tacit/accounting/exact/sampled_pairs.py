@@ -11,6 +11,9 @@
   Theorems 9 and 10). Zero-out is a replacement by a record that adds nothing.
 - Fixed-size sampling, add-remove: a sample with the record differs from one without it by a
   replacement, so the pair is the first one at rate size/population and the replace distance.
+- Black boxes, of which only a promise is known: by what the promise says of the samples with and
+  without the record (``tacit.accounting.black_boxes``); where it says nothing of them, as if it
+  were told whether the record was drawn.
 - Truncated Poisson: a coupling with the untruncated one fails with probability P(Bin(n, q) > cap)
   on either data set, which adds (1 + e^ε) times that to δ (Chua et al. 2024).
 """
@@ -24,24 +27,29 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.special import bdtrc, gammaln
 
+from tacit.accounting.black_boxes import Loss, held, is_direct, loss_of, sampled
+from tacit.accounting.choices import concrete
 from tacit.accounting.events import (
     Adjacency,
     ApproxDp,
+    BlackBox,
     Composed,
     DiscreteLaplace,
     Event,
     Gaussian,
     GaussianMixture,
     Laplace,
+    NoisyMax,
     PoissonSampled,
     PureDp,
     RandomizedResponse,
     Repeated,
     SampledWithoutReplacement,
     SampledWithReplacement,
+    SparseVector,
 )
 from tacit.accounting.exact.base_pairs import base_pair, black_box, distance_of
-from tacit.accounting.exact.cells import Cells, join, mixture_cells
+from tacit.accounting.exact.cells import Cells, atoms, join, mixture_cells
 from tacit.accounting.exact.lattice_loss import LatticeLoss
 from tacit.accounting.exact.mixture import MixtureLoss
 from tacit.accounting.exact.mixture_nodes import MixturePair, Side
@@ -63,24 +71,59 @@ def poisson_part(event: PoissonSampled, adjacency: Adjacency) -> Part | None:
 
 
 def _uncapped(rate: float, inner: Event, adjacency: Adjacency) -> Part | None:
-    sampled = Side((1.0 - rate, rate), (0.0, 1.0))
+    if isinstance(inner, BlackBox) and adjacency != "add-remove":
+        return _poisson_box(rate, inner, adjacency)
     if adjacency == "replace-one":
-        return _poisson_replace_one(rate, inner)
+        return _poisson_replace_one(rate, concrete(inner, "replace-one"), inner)
     match inner:
         case Gaussian(sigma):
-            return mixture_part(sigma, sampled)
+            return mixture_part(sigma, Side((1.0 - rate, rate), (0.0, 1.0)))
         case GaussianMixture(sigma, weights, shifts):
             scaled = tuple(rate * weight for weight in weights)
             return mixture_part(sigma, Side((1.0 - rate, *scaled), (0.0, *shifts)))
         case _:
-            base = _single_or_composed(inner, adjacency)
+            base = _single(inner, adjacency)
             return None if base is None else _sampled_part(base, rate)
 
 
-def _single_or_composed(inner: Event, adjacency: Adjacency) -> PairLoss | None:
-    if not isinstance(inner, Repeated | Composed):
-        return base_pair(inner, distance_of(inner, adjacency))
-    raise UnsupportedEvent(inner, "exact", "sampling a composition is only known for Gaussians")
+def _single(inner: Event, adjacency: Adjacency) -> PairLoss | None:
+    """The pair of what is sampled, when the record is left out (which for zeros is the same)."""
+    if isinstance(inner, Repeated | Composed):
+        reason = "sampling a composition is only known for Gaussians"
+        raise UnsupportedEvent(inner, "exact", reason)
+    return base_pair(concrete(inner, "add-remove"), distance_of(inner, adjacency))
+
+
+def _poisson_box(rate: float, box: BlackBox, adjacency: Adjacency) -> Part | None:
+    """A black box on a Poisson sample, replacing a record or zeroing it out."""
+    across = loss_of(held(box, adjacency, "exact"))
+    if across is None:
+        raise UnsupportedEvent(PoissonSampled(rate, box), "exact", "it has no dominating pair")
+    try:
+        near = loss_of(held(box, "add-remove", "exact"))
+    except UnsupportedEvent:
+        return _told(rate, across, tight=is_direct(box, adjacency))
+    assert near is not None  # a promise of the same kind
+    return _promise(sampled(rate, near, across))
+
+
+def _told(rate: float, loss: Loss, *, tight: bool) -> Part | None:
+    """It is told whether the record was drawn, with probability ``rate``; else there is no loss.
+
+    Divergences are jointly convex, so that q times the box's profile is a bound. A box that tells
+    the size of its sample attains it.
+    """
+    epsilon, failure = loss
+    if epsilon == 0.0 and failure == 0.0:
+        return None
+    truth = rate * (1.0 - failure) / (1.0 + math.exp(-epsilon))
+    lie = truth * math.exp(-epsilon)
+    rest, failed = 1.0 - rate, rate * failure
+    p, q = np.array([failed, truth, rest, lie, 0.0]), np.array([0.0, lie, rest, truth, failed])
+    spread = LatticeLoss(0.0, epsilon, -1, np.array([lie, rest, truth]))
+    if epsilon == 0.0:
+        spread = LatticeLoss(0.0, 1.0, 0, np.array([1.0 - failed]))
+    return Part(PairLoss(lambda _: atoms(p, q), spread, failed), tight=tight)
 
 
 def mixture_part(sigma: float, side: Side) -> Part:
@@ -93,8 +136,9 @@ def _of_mixture(pair: MixturePair) -> PairLoss:
     return PairLoss(lambda step: mixture_cells(pair, step), MixtureLoss(pair))
 
 
-def _poisson_replace_one(rate: float, inner: Event) -> Part | None:
-    match inner:
+def _poisson_replace_one(rate: float, promised: Event, inner: Event) -> Part | None:
+    """``promised`` is what ``inner`` promises when a record of its sample is replaced."""
+    match promised:
         case Gaussian(_, distance) if distance <= 1.0:
             return _replaced(inner, rate)
         case Gaussian(sigma, distance) if distance <= 2.0:
@@ -102,15 +146,16 @@ def _poisson_replace_one(rate: float, inner: Event) -> Part | None:
             pair = MixturePair(sigma, Side(weights, (0.0, 1.0)), Side(weights, (0.0, -1.0)))
             return Part(_of_mixture(pair), tight=distance == 2.0)
         case Laplace(scale, distance):
-            return _amplified(max(distance, 1.0) / scale, 0.0, rate)
+            return _promise(sampled(rate, Loss(1.0 / scale), Loss(distance / scale)))
         case DiscreteLaplace(scale, sensitivity, distance):
-            return _amplified(max(distance, 1.0) * sensitivity / scale, 0.0, rate)
+            unit = sensitivity / scale
+            return _promise(sampled(rate, Loss(unit), Loss(distance * unit)))
         case RandomizedResponse():
-            return _amplified(inner.loss, 0.0, rate)
-        case PureDp(epsilon):
-            return _amplified(epsilon, 0.0, rate)
-        case ApproxDp(epsilon, delta):
-            return _amplified(epsilon, delta, rate)
+            return _promise(sampled(rate, Loss(promised.loss), Loss(promised.loss)))
+        case PureDp(across):
+            near = loss_of(concrete(inner, "add-remove"))
+            assert near is not None  # a choice of bounded loss has one under each adjacency
+            return _promise(sampled(rate, near, Loss(across)))
         case _:
             event = PoissonSampled(rate, inner)
             raise UnsupportedEvent(event, "exact", "no pair is known under replace-one")
@@ -134,13 +179,9 @@ def _replaced(inner: Event, rate: float) -> Part | None:
     return Part(PairLoss(lambda step: _mirrored(base.cells(step), rate)), tight=False)
 
 
-def _amplified(epsilon: float, delta: float, rate: float) -> Part | None:
-    """ln(1 + q(e^ε - 1)) and qδ (Balle, Barthe & Gaboardi 2018): valid, not attained."""
-    if epsilon < 700.0:
-        loss = math.log1p(rate * math.expm1(epsilon))
-    else:  # beyond the range of exp, where the 1 is lost beside it: rounded up, but not below 0
-        loss = max(0.0, epsilon * (1.0 + 1e-15) + math.log(rate)) if rate > 0.0 else 0.0
-    pair = black_box(loss, rate * delta)
+def _promise(loss: Loss) -> Part | None:
+    """An (ε, δ) that holds, and need not be attained."""
+    pair = black_box(*loss)
     return None if pair is None else Part(pair, tight=False)
 
 
@@ -184,6 +225,8 @@ def _fixed_size(
 ) -> Part | None:
     """``counts``: how often the record is drawn, given that it is, with probabilities."""
     distance = max(1.0, distance_of(inner, "replace-one"))
+    if isinstance(inner, BlackBox | NoisyMax | SparseVector):
+        inner = _largest_promise(event, inner, adjacency)
     bases = [(base_pair(inner, times * distance), weight) for times, weight in counts.items()]
     if any(base is None for base, _ in bases):
         return None
@@ -198,6 +241,18 @@ def _fixed_size(
             part = _sampled_part(PairLoss(cells), rate)
         return replace(part, tight=False)
     return Part(PairLoss(lambda step: _mirrored(cells(step), rate)), tight=False)
+
+
+def _largest_promise(event: Event, inner: Event, adjacency: Adjacency) -> Event:
+    """What ``inner`` promises of samples that differ by a replaced record, or by a zeroed one."""
+    related: tuple[Adjacency, ...] = ("replace-one",)
+    if adjacency == "zero-out":
+        related = ("replace-one", "zero-out")
+    found = [loss_of(concrete(inner, one)) for one in related]
+    losses = [loss for loss in found if loss is not None]
+    if len(losses) < len(found):
+        raise UnsupportedEvent(event, "exact", "it has no dominating pair that tacit knows")
+    return ApproxDp(max(one.epsilon for one in losses), max(one.delta for one in losses))
 
 
 def _revealed(bases: list[tuple[PairLoss, float]]) -> Callable[[float], Cells]:

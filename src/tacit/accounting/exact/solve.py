@@ -7,6 +7,8 @@ for whatever is left, cells moved onto a lattice, once up and once down.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from tacit.accounting.exact.aliasing import log_chernoff_constant
@@ -18,12 +20,12 @@ from tacit.accounting.exact.lattice import lay_lattice
 from tacit.accounting.exact.lattice_loss import LatticeLoss
 from tacit.accounting.exact.mixture import MixtureLoss
 from tacit.accounting.exact.reach import lay_within_reach
-from tacit.accounting.exact.regrid import delta_on_grid, epsilon_on_grid
+from tacit.accounting.exact.regrid import delta_on_grid, epsilon_on_grid, lay_on_grid
 from tacit.accounting.exact.saddle import Search
 from tacit.accounting.exact.single import GaussianProfile, LaplaceProfile, MixtureProfile
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from tacit.accounting.exact.enclosure import Profile
     from tacit.accounting.exact.lattice import LatticeComposition
@@ -189,6 +191,83 @@ def _with_infinite(found: Enclosure, method: str, infinite: float, tilt: float =
     margin = 1e-15 * infinite
     upper = min(1.0, found.upper + infinite + margin)
     return Bracket(max(0.0, found.lower + infinite - margin), upper, method, tilt)
+
+
+@dataclass(frozen=True, eq=False)
+class LaidAt:
+    """A profile that is sharp near one (ε, δ); ``infinite`` is what it leaves out of δ."""
+
+    epsilon: float
+    delta: float
+    profile: Profile
+    infinite: float
+
+
+@dataclass(frozen=True, eq=False)
+class Laid:
+    """One direction's profile, laid about several (ε, δ), by rising ε: no point costs much."""
+
+    places: tuple[LaidAt, ...]
+
+    def delta(self, epsilon: float) -> float:
+        """No smaller than δ(``epsilon``): by the profiles laid on either side of it."""
+        above = bisect_left(self.places, epsilon, key=lambda place: place.epsilon)
+        near = self.places[max(above - 1, 0) : above + 1]
+        found = [place.profile.enclose(epsilon).upper + place.infinite for place in near]
+        return min([1.0, *(one * (1.0 + 1e-15) for one in found if not math.isnan(one))])
+
+    def epsilon(self, delta: float) -> float:
+        """No smaller than ε(``delta``), for a δ that it was laid about."""
+        return min((one.epsilon for one in self.places if one.delta <= delta), default=math.inf)
+
+
+def lay(direction: Direction, deltas: Sequence[float], resolution: Resolution) -> Laid:
+    """Lays the profile of a direction about each of ``deltas``."""
+    infinite = infinite_mass(direction)
+    rooms = [delta for delta in deltas if delta > infinite]
+    found = []
+    for delta in rooms:
+        sharp = _lay_one(direction, delta - infinite, resolution)
+        if sharp is None:
+            break  # the others would hardly be better
+        found.append(LaidAt(sharp[0], delta, sharp[1], infinite))
+    left = rooms[len(found) :]
+    if left:
+        for delta, profile, mass, upper in lay_on_grid(direction, left, resolution):
+            found.append(LaidAt(min(upper, _largest_loss(direction)), delta, profile, mass))
+    return Laid(tuple(sorted(found, key=lambda place: place.epsilon)))
+
+
+def _lay_one(
+    direction: Direction, delta: float, resolution: Resolution
+) -> tuple[float, Profile] | None:
+    """A closed form, or the first sum if it is good to a percent, and ε at ``delta``."""
+    closed = _closed_form(direction)
+    if closed is not None:
+        return invert(closed, delta, closed.guess(delta)).upper, closed
+    if any(pair.loss is None for pair, _ in direction):
+        return None
+    composition = _composition(direction)
+    search = Search(composition)
+    try:
+        aim = search.for_delta(delta)
+        profile = _first_sum(composition, search, aim, resolution)
+    except TooSlow:
+        return None
+    ends = invert(profile, delta, max(0.0, aim.epsilon))
+    return (ends.upper, profile) if Bracket(ends.lower, ends.upper, "").is_usable else None
+
+
+def _first_sum(
+    composition: Composition, search: Search, aim: Aim, resolution: Resolution
+) -> Profile:
+    """The sharpest sum about ``aim``, or ``TooSlow``."""
+    lattices = [loss for loss, _ in composition if isinstance(loss, LatticeLoss)]
+    if len(lattices) < len(composition):
+        return lay_contour(composition, search, aim, resolution)
+    if len({loss.spacing for loss in lattices}) > 1:
+        raise TooSlow
+    return lay_lattice(cast("LatticeComposition", composition), search, aim, resolution)
 
 
 def _closed_form(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.special import betainc
 
+from tacit.accounting.black_boxes import loss_of
 from tacit.accounting.choices import concrete, pure_loss
 from tacit.accounting.conversion import delta_of_curve
 from tacit.accounting.events import (
@@ -36,16 +37,18 @@ from tacit.accounting.renyi import choices, curves
 from tacit.accounting.renyi.gaussian_pairs import GaussianPair
 from tacit.accounting.renyi.pairs import (
     DiscreteLaplacePair,
-    sampled_log_ratio,
     two_point_pair,
 )
 from tacit.accounting.renyi.sampling import (
     draw_of,
     mixture_bound,
     mixture_of,
+    pure_pair_curve,
     response_pair,
     sampled_curve_only,
     sampled_pair_curve,
+    sampled_promise,
+    told_curve,
 )
 from tacit.accounting.sensitivity import distance
 from tacit.errors import UnsupportedEvent
@@ -116,7 +119,7 @@ def renyi_profile(event: Event, adjacency: Adjacency, accountant: str) -> RenyiP
 
 def _of_part(part: Event, adjacency: Adjacency, accountant: str) -> RenyiProfile:
     if not isinstance(part, SparseVector):  # more than its pure loss is known of it
-        part = concrete(part, adjacency)
+        part = concrete(part, adjacency, accountant)
     match part:
         case PoissonSampled() | SampledWithoutReplacement():
             return _sampled(part, adjacency, accountant)
@@ -130,6 +133,8 @@ def _of_part(part: Event, adjacency: Adjacency, accountant: str) -> RenyiProfile
             return RenyiProfile(_sparse_vector(part, adjacency))
         case PrivateSelection():
             return RenyiProfile(_selection(part, adjacency, accountant))
+        case GaussianMixture() if adjacency == "replace-one" and max(part.shifts) > 0.0:
+            raise UnsupportedEvent(part, accountant, "a mixture is known under add-remove only")
         case _:
             return RenyiProfile(_plain_curve(part, adjacency))
 
@@ -198,30 +203,53 @@ def _sampled(
     draw = draw_of(part, adjacency)
     if draw.rate == 0.0:
         return RenyiProfile(curves.linear(0.0))
-    inner = part.event
-    if isinstance(inner, ApproxDp):
-        # Sampling an (ε, δ) release gives (ln(1 + q(e^ε - 1)), qδ) (Balle et al. 2018, Theorem 8).
-        loss = float(sampled_log_ratio(draw.rate, np.asarray([inner.epsilon]))[0])
-        found = RenyiProfile(_two_point(loss), mass=draw.rate * inner.delta)
+    by_pair = sampled_pair_curve(draw, part.event)
+    if by_pair is not None:
+        found = RenyiProfile(by_pair)
     else:
-        found = _sampled_other(draw, part, accountant)
+        found = _sampled_promise(draw, part.event, accountant) or _sampled_curve(
+            draw, part, accountant
+        )
     return replace(found, truncation=truncation_of(part))
 
 
-def _sampled_other(
+def _sampled_promise(draw: Draw, inner: Event, accountant: str) -> RenyiProfile | None:
+    """The profile of a sampled (ε, δ) promise; None if it is something else."""
+    promise = sampled_promise(draw, inner, accountant)
+    if promise is None:
+        return None
+    curve = _two_point(promise.epsilon)
+    if promise.delta > 0.0:
+        return RenyiProfile(curve, mass=promise.delta)
+    try:
+        losses = [loss_of(concrete(inner, one)) for one in draw.inner_adjacencies]
+    except UnsupportedEvent:  # of the samples without the record nothing is known
+        return RenyiProfile(told_curve(draw, curve))
+    largest = max(loss.epsilon for loss in losses if loss is not None)
+    by_pair = pure_pair_curve(draw, largest)
+    return RenyiProfile(curves.smallest(curve, by_pair) if draw.three_laws else by_pair)
+
+
+def _sampled_curve(
     draw: Draw, part: PoissonSampled | SampledWithoutReplacement, accountant: str
 ) -> RenyiProfile:
-    by_pair = sampled_pair_curve(draw, part.event)
-    if by_pair is not None:
-        return RenyiProfile(by_pair)
-    seen = [renyi_profile(part.event, one, accountant) for one in draw.inner_adjacencies]
+    try:
+        seen = [renyi_profile(part.event, one, accountant) for one in draw.inner_adjacencies]
+    except UnsupportedEvent:
+        if not draw.may_be_told:
+            raise
+        seen = [renyi_profile(part.event, draw.adjacency, accountant)]
     if any(one.truncation > 0.0 for one in seen):
         raise UnsupportedEvent(part, accountant, "a truncated Poisson sample lies inside a sample")
-    curve = sampled_curve_only(draw, curves.largest(*(one.curve for one in seen)))
-    if isinstance(part.event, Exponential):  # which is ε-private as well
-        pure = sampled_pair_curve(draw, PureDp(part.event.epsilon))
-        curve = curves.smallest(curve, pure) if pure is not None else curve
-    return RenyiProfile(curve, mass=max(one.mass for one in seen))
+    base, mass = curves.largest(*(one.curve for one in seen)), max(one.mass for one in seen)
+    if len(seen) < len(draw.inner_adjacencies):
+        return RenyiProfile(told_curve(draw, base), mass=mass)
+    curve = sampled_curve_only(draw, base)
+    ranges = [concrete(part.event, one, accountant) for one in draw.inner_adjacencies]
+    bounded = [one.epsilon for one in ranges if isinstance(one, Exponential)]
+    if len(bounded) == len(ranges):  # a choice of bounded range ε is ε-private as well
+        curve = curves.smallest(curve, pure_pair_curve(draw, max(bounded)))
+    return RenyiProfile(curve, mass=mass)
 
 
 def truncation_of(part: Event) -> float:

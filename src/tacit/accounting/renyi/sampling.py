@@ -25,6 +25,11 @@ collinear pair:
   a = b = r: B at r, A and C at 0 (as in Zhu, Dong & Wang 2022, Theorem 11).
 - Zeroing a record of a fixed-size sample: as replacing it, at distance max(r, 1).
 
+A black box may tell how many records it was given: for it, zeroing a record of a Poisson sample is
+a third law too. If it promises nothing of A against B, as when it holds under replace-one alone, it
+is bounded as if it were told who was drawn: exp((α-1)·D_α) is jointly convex, so that it is at most
+1-γ + γ times the box's own.
+
 Else C = A, in which case the mixture itself is the worst pair in both directions: B at 1 for
 Poisson samples, adding, removing or zeroing a record; B at r for fixed-size samples, adding or
 removing one, because the sample that misses it holds another record in its place.
@@ -38,15 +43,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tacit.accounting.black_boxes import Loss, is_opaque, loss_of, sampled
+from tacit.accounting.choices import concrete
 from tacit.accounting.events import (
+    Composed,
     DiscreteGaussian,
     DiscreteLaplace,
     Gaussian,
     GaussianMixture,
     Laplace,
     PoissonSampled,
-    PureDp,
     RandomizedResponse,
+    Repeated,
     SampledWithoutReplacement,
 )
 from tacit.accounting.renyi import amplification
@@ -56,12 +64,18 @@ from tacit.accounting.renyi.pairs import (
     DiscreteLaplacePair,
     FinitePair,
     LaplacePair,
+    sampled_log_ratio,
     two_point_pair,
 )
+from tacit.errors import UnsupportedEvent
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from tacit.accounting.events import Adjacency, Event
     from tacit.accounting.renyi.excess import Reading
+
+    Array = NDArray[np.float64]
 
 Noise = Gaussian | Laplace | DiscreteGaussian | DiscreteLaplace
 
@@ -73,18 +87,26 @@ class Draw:
     rate: float
     fixed_size: bool
     adjacency: Adjacency
+    opaque: bool = False
+    """Whether black boxes are sampled."""
 
     @property
     def three_laws(self) -> bool:
         """Whether B and C are different laws, each present with probability ``rate``."""
-        return self.adjacency == "replace-one" or (self.fixed_size and self.adjacency == "zero-out")
+        zeros_differ = self.fixed_size or self.opaque
+        return self.adjacency == "replace-one" or (zeros_differ and self.adjacency == "zero-out")
+
+    @property
+    def may_be_told(self) -> bool:
+        """Whether a bound on B against C alone, with all of it told, is one on the sample."""
+        return self.opaque and self.three_laws and not self.fixed_size
 
     @property
     def inner_adjacencies(self) -> tuple[Adjacency, ...]:
         """The adjacencies that relate A, B and C, as the sampled mechanism sees them."""
         if self.fixed_size:
             return ("replace-one", "zero-out") if self.adjacency == "zero-out" else ("replace-one",)
-        return ("add-remove", "replace-one") if self.three_laws else ("add-remove",)
+        return ("add-remove", self.adjacency) if self.three_laws else ("add-remove",)
 
     def positions(self, replace_distance: float) -> tuple[float, float]:
         """B and C, in units of one record's contribution, with A at 0."""
@@ -97,14 +119,31 @@ class Draw:
 
 def draw_of(event: PoissonSampled | SampledWithoutReplacement, adjacency: Adjacency) -> Draw:
     """How ``event`` draws its sample."""
+    opaque = is_opaque(event.event)
     if isinstance(event, PoissonSampled):
-        return Draw(event.rate, fixed_size=False, adjacency=adjacency)
-    return Draw(event.size / event.population, fixed_size=True, adjacency=adjacency)
+        return Draw(event.rate, False, adjacency, opaque)
+    return Draw(event.size / event.population, True, adjacency, opaque)
+
+
+def sampled_promise(draw: Draw, inner: Event, accountant: str) -> Loss | None:
+    """The (ε, δ) of a sampled release that promises such a pair; None for any other."""
+    if isinstance(inner, Repeated | Composed):
+        return None
+    try:
+        found = [loss_of(concrete(inner, one, accountant)) for one in draw.inner_adjacencies]
+    except UnsupportedEvent:
+        if not draw.may_be_told:
+            raise
+        across = loss_of(concrete(inner, draw.adjacency, accountant))
+        return None if across is None else Loss(across.epsilon, draw.rate * across.delta)
+    losses = [loss for loss in found if loss is not None]
+    if not losses or len(losses) < len(found):
+        return None
+    return sampled(draw.rate, losses[0], losses[-1])
 
 
 def sampled_pair_curve(draw: Draw, base: Event) -> Curve | None:
     """The curve of a sampled ``base`` whose dominating pair is known; None for any other."""
-    reading: Reading = "folded" if draw.three_laws else "either"
     match base:
         case Gaussian() | Laplace() | DiscreteGaussian() | DiscreteLaplace():
             return _sampled_noise(draw, base, *draw.positions(base.replace_distance))
@@ -114,12 +153,30 @@ def sampled_pair_curve(draw: Draw, base: Event) -> Curve | None:
             # Elsewhere it is not said which of A, B and C is the mixture: its curve must do.
             pair = GaussianPair(_sampled_mixture(draw.rate, base))
             return of_pair(pair, "either", mixture_bound(base))
-        case PureDp(loss):
-            return of_pair(two_point_pair(loss, draw.rate), reading, linear(math.inf))
         case RandomizedResponse():
-            return of_pair(response_pair(base, draw.rate), reading, linear(math.inf))
+            return of_pair(response_pair(base, draw.rate), _reading(draw), linear(math.inf))
         case _:
             return None
+
+
+def pure_pair_curve(draw: Draw, loss: float) -> Curve:
+    """The curve of a sampled mechanism all of whose laws are within ``loss`` of each other."""
+    return of_pair(two_point_pair(loss, draw.rate), _reading(draw), linear(math.inf))
+
+
+def _reading(draw: Draw) -> Reading:
+    return "folded" if draw.three_laws else "either"
+
+
+def told_curve(draw: Draw, base: Curve) -> Curve:
+    """The curve of a sampled mechanism that tells who was drawn: ln(1-γ + γ·e^{(α-1)D})/(α-1)."""
+
+    def curve(orders: Array) -> Array:
+        found = sampled_log_ratio(draw.rate, (orders - 1.0) * base(orders))
+        result: Array = np.maximum(found, 0.0) / (orders - 1.0) * (1.0 + 1e-12)
+        return result
+
+    return curve
 
 
 def sampled_curve_only(draw: Draw, base: Curve) -> Curve:
@@ -171,9 +228,7 @@ def _gaussian(draw: Draw, to: float, origin: float, lattice: float) -> Curve:
 
 def _laplace(draw: Draw, pair: LaplacePair | DiscreteLaplacePair, loss: float) -> Curve:
     """Noise of bounded loss; with too many nodes, any mechanism of that loss."""
-    reading: Reading = "folded" if draw.three_laws else "either"
-    otherwise = of_pair(two_point_pair(loss, draw.rate), reading, linear(math.inf))
-    return of_pair(pair, reading, otherwise)
+    return of_pair(pair, _reading(draw), pure_pair_curve(draw, loss))
 
 
 def response_pair(event: RandomizedResponse, rate: float = 1.0) -> FinitePair:
