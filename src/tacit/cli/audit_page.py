@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tacit.recipes.auditing.audited import PRIVATE
-from tacit.reports.ledger_summary import printable
+from tacit._validation import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

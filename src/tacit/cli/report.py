@@ -53,7 +53,7 @@ def _write(summary: RunSummary) -> Path:
 
 
 def _headline(summary: RunSummary) -> str:
-    from tacit.reports.ledger_summary import printable
+    from tacit._validation import printable
     from tacit.reports.run_sections import report as content
 
     told = content(summary, drawn=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from tacit.reports.ledger_summary import printable
+from tacit._validation import printable
 from tacit.reports.run_content import Code, Items, Paragraph, Picture, Table
 
 if TYPE_CHECKING:

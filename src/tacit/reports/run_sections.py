@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final
 
+from tacit._validation import printable
 from tacit.reports import audit_sections
-from tacit.reports.ledger_summary import at_most, printable
+from tacit.reports.ledger_summary import at_most
 from tacit.reports.numbers import compact
 from tacit.reports.run_content import Card, Items, Paragraph, Picture, Report, Section, Table
 from tacit.reports.run_details import checking, covered, mechanism, origin, published

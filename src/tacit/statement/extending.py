@@ -28,6 +28,7 @@ def extended(
     assumptions: str | Sequence[str] = (),
     not_promised: str | Sequence[str] = (),
     data_dependent: DataDependent | None = None,
+    files: Mapping[str, str] | None = None,
 ) -> Statement:
     """``statement`` with these parts added; texts, one or several, come after those there are.
 
@@ -43,10 +44,12 @@ def extended(
         assumptions: What else must hold.
         not_promised: What else is not promised.
         data_dependent: An ε that depends on the data, told with noise; replaces the figure.
+        files: The SHA-256 of released files, by name.
 
     Guarantee:
         The event of the result is that of ``statement`` and all of ``preprocessing`` together, and
-        its ε what the statement's accountant proves for them: never less than before.
+        its ε what the statement's accountant proves for them: never less than before. A signature
+        does not cover what is added, and is dropped.
 
     >>> from tacit.accounting import Gaussian, epsilon
     >>> from tacit.accounting.serialization import to_plain
@@ -74,6 +77,8 @@ def extended(
         versions=statement.versions | dict(versions or {}),
         configuration=statement.configuration if configuration is None else configuration,
         data_dependent=statement.data_dependent if data_dependent is None else data_dependent,
+        files=statement.files | dict(files or {}),
+        signature=None,
     )
 
 
