@@ -119,7 +119,7 @@ def test_the_words_of_a_wrong_reading_are_not_there(summary):
 
 
 def test_the_command_for_the_plan_gives_the_same_epsilon(make, capsys):
-    plan = {"preprocessing": (), "configuration": None}
+    plan: dict[str, Any] = {"preprocessing": ()}
     folder = make({}, plan | {"event": _plan_event(), "epsilon": 1.8})
     content = report(summarise(read(folder)))
     (line,) = (

@@ -38,9 +38,11 @@ def write(folder: str | os.PathLike[str]) -> Path:
     return write_summary(read(folder))
 
 
-def read(folder: str | os.PathLike[str]) -> RunSummary:
-    """The run in ``folder``, checked and with its figures."""
-    return run_summary.summarise(run_folder.read(folder))
+def read(
+    folder: str | os.PathLike[str], *, ledger: str | None = None, signed_by: bytes | None = None
+) -> RunSummary:
+    """The run in ``folder``, checked and with its figures; arguments as in ``run_folder.read``."""
+    return run_summary.summarise(run_folder.read(folder, ledger=ledger, signed_by=signed_by))
 
 
 def write_summary(summary: RunSummary) -> Path:

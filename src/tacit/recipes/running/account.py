@@ -6,6 +6,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, final
 
 from tacit.errors import InvalidArgument, LedgerError
+from tacit.statement import Charge
 from tacit.training.charging import detail_of
 
 if TYPE_CHECKING:
@@ -95,6 +96,17 @@ class Account:
             return None
         ledger = budget.ledger
         return f"the budget {budget.name!r} in {ledger.location}, head {ledger.head}"
+
+    def charge(self) -> Charge | None:
+        """The same for a program that looks it up in the ledger."""
+        budget = self.budget
+        if budget is None:
+            return None
+        ledger = budget.ledger
+        return Charge(
+            ledger=ledger.identity, location=ledger.location, budget=budget.name,
+            reservation=None, head=str(ledger.head),
+        )  # fmt: skip
 
     def _declared(self, budget: Budget) -> bool:
         """Whether this run declared its plans before it was cut off."""

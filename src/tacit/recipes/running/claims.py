@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tacit.accounting.events import Adjacency, Event
+    from tacit.statement import Charge
 
 _THREAT_MODEL = (
     "the claim holds against whoever sees what is released, knows the code and all other data, and "
@@ -49,6 +50,7 @@ def plain(
     noise: str,
     assumptions: tuple[str, ...],
     ledger: str | None,
+    charge: Charge | None,
     releases: tuple[str, ...] = (),
     not_promised: tuple[str, ...] = (),
 ) -> Statement:
@@ -67,6 +69,7 @@ def plain(
         tacit_version=__version__,
         torch_version=torch.__version__,
         ledger=ledger,
+        charge=charge,
         releases=releases,
         not_promised=(*not_promised, *_NOT_PROMISED),
         threat_model=_THREAT_MODEL,
