@@ -122,8 +122,14 @@ class RunSummary:
         }
 
     def to_plain(self) -> dict[str, Any]:
-        """The statement and the summary, as ``tacit report --json`` prints them."""
-        return {"statement": json.loads(self.statement.to_json()), "summary": self.as_dict()}
+        """The statement, what of it was proved, and the summary, as ``tacit report --json`` prints them."""
+        evidence = self.files.evidence
+        return {
+            "statement": json.loads(self.statement.to_json()),
+            "evidence": [one.as_dict() for one in evidence.findings],
+            "warnings": list(evidence.warnings),
+            "summary": self.as_dict(),
+        }
 
 
 def _finite(value: float) -> float | None:

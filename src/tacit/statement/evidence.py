@@ -84,9 +84,9 @@ def _proofs(statement: Statement) -> Iterator[Finding]:
         f"by the accountant {statement.accountant!r}, computed again here",
     )
     yield Finding(
-        "ε at other δ, μ, limits of attacks",
+        "other figures",
         "proved",
-        "they are those of the event",
+        "ε at other δ, μ and the limits of attacks are those of the event",
         "computed again here",
     )
     if statement.data_dependent is not None:
