@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from tacit.statement import Statement
 
 
-def write(folder: Folder, record: Record, trained: Trained) -> Record:
-    """Writes all of it, the record last: it says that the run has come to its end.
+def write(folder: Folder, record: Record, trained: Trained) -> Trained:
+    """Writes all of it, the record last; returns ``trained`` with the statement as it is written.
 
     A crash in between leaves the checkpoint, from which a resumed run writes the same again.
     """
@@ -36,13 +36,14 @@ def write(folder: Folder, record: Record, trained: Trained) -> Record:
     folder.write(HISTORY, _history_bytes(trained))
     for name, content in released.items():
         folder.write(name, content)
-    folder.write(STATEMENT, f"{_statement(trained.statement, tensors, released).to_json()}\n".encode())
+    statement = _statement(trained.statement, tensors, released)
+    folder.write(STATEMENT, f"{statement.to_json()}\n".encode())
     ended = replace(record, test_accuracy=trained.accuracy, notes=trained.notes, finished=True)
     ended.write(folder)
     # What was released beside the model stays: it is charged, and the model may need it.
     folder.remove([CHECKPOINT, LOCK, *(one.name for one in folder.path.glob(f"*{JOURNAL}"))])
     folder.remove_private()
-    return ended
+    return replace(trained, statement=statement)
 
 
 def _statement(
