@@ -65,7 +65,9 @@ def whole(name: str, value: SupportsIndex | float, *, at_least: int = 1) -> int:
     else:
         exact = None if isinstance(value, bool) else _index(value)
     if exact is None or exact < at_least:
-        raise InvalidArgument(f"{name} must be a whole number, {at_least} or more, got {shown(value)}")
+        raise InvalidArgument(
+            f"{name} must be a whole number, {at_least} or more, got {shown(value)}"
+        )
     return exact
 
 

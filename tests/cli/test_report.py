@@ -199,7 +199,9 @@ def test_a_signature_of_somebody_else_or_of_something_else_is_refused(copy, keys
     path = copy / "statement.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"tuning": "all of it is covered"}))
     other = str(keys / "other.pub")
-    refused(["report", str(copy), "--signed-by", other], "has a signature that does not fit", capsys)
+    refused(
+        ["report", str(copy), "--signed-by", other], "has a signature that does not fit", capsys
+    )
     assert main(["report", str(copy)]) == 0
     assert "Careful: the signature does not fit" in capsys.readouterr().out
 

@@ -9,7 +9,6 @@ import math
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Final
 
-from tacit._validation import printable as printable
 from tacit.ledger import composition as rules
 from tacit.ledger.replay import Books
 from tacit.reports.numbers import bound, estimate, lower_bound

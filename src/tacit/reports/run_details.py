@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from tacit.reports.run_content import Block
     from tacit.reports.run_summary import RunSummary
-    from tacit.statement import Statement
     from tacit.training.plan import Plan
 
 Rows = tuple[tuple[str, ...], ...]

@@ -131,23 +131,24 @@ def _ledger(statement: Statement, address: str | None) -> Finding:
             "the statement names no entry of a ledger, so that there is nothing to look up; leave "
             "out --ledger"
         )
-    said = f"it is charged to the budget {charge.budget!r} in {charge.location}"
+    said = (
+        f"it is charged to the budget {charge.budget!r} in {charge.location}, as of {charge.head}"
+    )
     url = address or _file_of(charge)
     if url is None:
-        return Finding("ledger", "claimed", f"{said}, head {charge.head}",
-                       "no ledger is there; --ledger names one")  # fmt: skip
+        return Finding("ledger", "claimed", said, "no ledger is there; --ledger names one")
     try:
         reason = _difference(statement, charge, url)
     except (LedgerError, OSError) as error:
         if address is not None:
             raise
-        return Finding("ledger", "claimed", f"{said}, head {charge.head}",
-                       f"the ledger there cannot be read: {printable(str(error))[:200]}")  # fmt: skip
+        unread = f"the ledger there cannot be read: {printable(str(error))[:200]}"
+        return Finding("ledger", "claimed", said, unread)
     if reason is None:
-        return Finding("ledger", "checked", f"{said}, in the chain up to {charge.head}",
-                       "the ledger holds this entry, and charges no less")  # fmt: skip
+        how = "the ledger holds this entry, and charges no less"
+        return Finding("ledger", "checked", said, how)
     if address is None and reason == _ANOTHER:
-        return Finding("ledger", "claimed", f"{said}, head {charge.head}", reason)
+        return Finding("ledger", "claimed", said, reason)
     raise CheckpointError(f"the statement is not of the ledger {printable(url)}: {reason}")
 
 

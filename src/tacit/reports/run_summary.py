@@ -122,7 +122,7 @@ class RunSummary:
         }
 
     def to_plain(self) -> dict[str, Any]:
-        """The statement, what of it was proved, and the summary, as ``tacit report --json`` prints them."""
+        """The statement, what of it is proved, and the summary: ``tacit report --json``."""
         evidence = self.files.evidence
         return {
             "statement": json.loads(self.statement.to_json()),

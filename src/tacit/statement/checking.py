@@ -100,9 +100,7 @@ def _nodes(name: str, value: object, depth: int) -> int:
     if depth > DEEPEST:
         raise InvalidArgument(f"{name} must be at most {DEEPEST} levels deep: it is deeper")
     if isinstance(value, Mapping):
-        return 1 + sum(
-            _nodes(text(name, key), one, depth + 1) for key, one in value.items()
-        )
+        return 1 + sum(_nodes(text(name, key), one, depth + 1) for key, one in value.items())
     if isinstance(value, list):
         return 1 + sum(_nodes(name, one, depth + 1) for one in value)
     if isinstance(value, str):

@@ -218,9 +218,7 @@ class Statement:
             raise
         except (ArithmeticError, LookupError, TypeError, ValueError, RecursionError) as error:
             # What an accountant says of numbers that are none, from a file that nobody wrote so.
-            raise InvalidArgument(
-                f"the statement cannot be checked: {shown(str(error))}"
-            ) from None
+            raise InvalidArgument(f"the statement cannot be checked: {shown(str(error))}") from None
 
     def describe(self) -> str:
         """The statement in words, for a reader who has only this."""

@@ -180,7 +180,9 @@ def _advantage(epsilon: float, delta: float) -> float:
 def check_figures(written: object, computed: Mapping[str, Any]) -> None:
     """Refuses figures that are not those of the event."""
     if not isinstance(written, dict) or set(written) != set(computed):
-        raise InvalidArgument(f"figures must have the fields {sorted(computed)}, got {shown(written)}")
+        raise InvalidArgument(
+            f"figures must have the fields {sorted(computed)}, got {shown(written)}"
+        )
     for name, value in computed.items():
         if not _same(written[name], value):
             raise InvalidArgument(

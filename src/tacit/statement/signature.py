@@ -128,7 +128,9 @@ def private_key(pem: bytes, password: bytes | None = None) -> Ed25519PrivateKey:
     try:
         key = load_pem_private_key(pem, password)
     except TypeError:
-        raise InvalidArgument("key needs a password, or has none: give it, or leave it out") from None
+        raise InvalidArgument(
+            "key needs a password, or has none: give it, or leave it out"
+        ) from None
     except (ValueError, UnsupportedAlgorithm):
         raise InvalidArgument("key must be a private key in PEM, with the right password") from None
     if not isinstance(key, ed25519.Ed25519PrivateKey):

@@ -100,7 +100,7 @@ def statement(
         what had been released. So are ``lost`` steps, which attempts took whose results are gone.
     """
     event = plan.event_after(run.last_step)
-    assumptions = (*_ASSUMPTIONS, ASSUMED[plan.noise])
+    assumptions: tuple[str, ...] = (*_ASSUMPTIONS, ASSUMED[plan.noise])
     if ledger is None:
         assumptions = (*assumptions, _UNCOUNTED)
     return Statement(
