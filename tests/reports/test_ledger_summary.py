@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tacit._validation import printable
 from tacit.accounting import Gaussian, PoissonSampled, PureDp, Repeated
 from tacit.ledger import Ledger, Release
 from tacit.reports.ledger_summary import (
@@ -18,7 +19,6 @@ from tacit.reports.ledger_summary import (
     account,
     at_least,
     at_most,
-    printable,
     summarise,
 )
 

@@ -441,7 +441,7 @@ def test_no_change_of_the_tree_is_a_forged_proof(data: st.DataObject) -> None:
         elif kind == "nest":
             place[path[-1]] = {"kind": "Composed", "events": [place[path[-1]]]}
         else:
-            place[path[-1]] = data.draw(st.sampled_from(HOSTILE))
+            place[path[-1]] = deepcopy(data.draw(st.sampled_from(HOSTILE)))
         if not places(plain):
             break
     begun = time.process_time()

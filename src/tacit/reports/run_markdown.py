@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from tacit.reports.run_content import Block, Report
 
-# What Markdown, also GitHub's and MyST's, takes for more than a letter: anywhere, or in first place.
+# What Markdown, also GitHub's and MyST's, takes for more than a letter: anywhere, or at the start.
 _SPECIAL: Final = re.compile(r"[\\`*_\[\]|~$!{}^]|^[#+\-=:]|^\d+(?=[.)](?:\s|$))")
 _HTML: Final = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 # What readers of Markdown make a link of by themselves, with all that hangs on it. No escape keeps
