@@ -93,6 +93,15 @@ def printable(text: str) -> str:
     )
 
 
+def one_line(text: str) -> str:
+    r"""``printable``, with line ends and other gaps as single spaces.
+
+    >>> one_line("first\n  second")
+    'first second'
+    """
+    return printable(" ".join(text.split()))
+
+
 def text(name: str, value: object, *, longest: int = LONGEST_TEXT) -> str:
     """Returns ``value`` if it is a text that cannot steer a terminal, and is not too long.
 

@@ -233,6 +233,6 @@ def test_a_statement_that_takes_too_long_is_refused(copy, capsys, monkeypatch):
         while True:
             pass
 
-    monkeypatch.setattr("tacit.reports.run_report.read", forever)
+    monkeypatch.setattr("tacit.reports.run_folder.read", forever)
     monkeypatch.setattr("tacit.cli.report.MOST_SECONDS", 0.2)
     refused(["report", str(copy)], "cannot be checked within 0.2 seconds", capsys)

@@ -53,7 +53,7 @@ MUST_APPEAR = {
     "charged preprocessing": "covered: a noisy mean (Gaussian noise of σ = 20 times",
     "tuning": "on other images; not charged",
     "held-out": "not covered: accuracy on them is told as it was measured",
-    "ledger": "charged before the release: entry 7",
+    "ledger": "claimed: entry 7",
     "assumptions": "rows are independent",
     "not promised": "anything about losses",
     "anchor": "Doe 2020",

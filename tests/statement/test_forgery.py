@@ -13,7 +13,16 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tacit.accounting import Composed, Gaussian, Laplace, PoissonSampled, PureDp, Repeated, epsilon
+from tacit.accounting import (
+    Composed,
+    DiscreteLaplace,
+    Gaussian,
+    Laplace,
+    PoissonSampled,
+    PureDp,
+    Repeated,
+    epsilon,
+)
 from tacit.accounting.serialization import from_plain, to_plain
 from tacit.errors import InvalidArgument, TacitError
 from tacit.statement import Statement, extended
@@ -214,6 +223,9 @@ FORGERIES: dict[str, Callable[[Plain], None]] = {
     "a checksum that is none": put("files", {"model.safetensors": "A" * 64}),
     "a configuration that is none": put("configuration", "0"),
     "an event that is too deep": put("event", json.loads('{"kind":' * 60 + "1" + "}" * 60)),
+    "tables that no machine holds": put(
+        "event", to_plain(Repeated(DiscreteLaplace(1.0, sensitivity=10**12), 2))
+    ),
     "thirty thousand events": put(
         "event", {"kind": "Composed", "events": [to_plain(PureDp(i + 1.0)) for i in range(30_000)]}
     ),

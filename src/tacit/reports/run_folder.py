@@ -19,6 +19,7 @@ from tacit.reports.run_record import check_record
 from tacit.statement import Statement
 from tacit.statement.access import without_preprocessing
 from tacit.statement.checking import strict_json
+from tacit.statement.claim import UNCHECKABLE
 from tacit.training.plan import Plan
 
 if TYPE_CHECKING:
@@ -162,12 +163,15 @@ def _text(path: Path) -> str:
 
 
 def _statement(path: Path) -> Statement:
+    """The statement, with figures that can be computed."""
     try:
-        return Statement.from_json(_text(path))
+        statement = Statement.from_json(_text(path))
+        statement.figures()
     except CheckpointError:
         raise
-    except TacitError as error:
+    except (TacitError, *UNCHECKABLE) as error:
         raise CheckpointError(f"{path} is refused: {_short(error)}") from None
+    return statement
 
 
 def _short(error: object, most: int = 300) -> str:

@@ -35,14 +35,7 @@ def write(folder: str | os.PathLike[str]) -> Path:
     Raises:
         CheckpointError: with one line that names the file of the run.
     """
-    return write_summary(read(folder))
-
-
-def read(
-    folder: str | os.PathLike[str], *, ledger: str | None = None, signed_by: bytes | None = None
-) -> RunSummary:
-    """The run in ``folder``, checked and with its figures; arguments as in ``run_folder.read``."""
-    return run_summary.summarise(run_folder.read(folder, ledger=ledger, signed_by=signed_by))
+    return write_summary(run_summary.summarise(run_folder.read(folder)))
 
 
 def write_summary(summary: RunSummary) -> Path:

@@ -20,6 +20,7 @@ MOST_STEPS: Final = 10**15
 MOST_ITEMS: Final = 1000
 MOST_NODES: Final = 10_000  # dictionaries, lists and numbers of one event or plan
 DEEPEST: Final = 40
+MOST_SENSITIVITY: Final = 10**6  # of whole numbers: an accountant's tables are as long
 FILE_NAME: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}")
 SHA_256: Final = re.compile(r"[0-9a-f]{64}")
 _TEXTS = ("sampling", "noise", "tacit_version")
@@ -100,6 +101,12 @@ def _nodes(name: str, value: object, depth: int) -> int:
     if depth > DEEPEST:
         raise InvalidArgument(f"{name} must be at most {DEEPEST} levels deep: it is deeper")
     if isinstance(value, Mapping):
+        largest = value.get("sensitivity")
+        if isinstance(largest, int) and largest > MOST_SENSITIVITY:
+            raise InvalidArgument(
+                f"sensitivity must be at most {MOST_SENSITIVITY:,} in a statement, got "
+                f"{shown(largest)}; scale the release down"
+            )
         return 1 + sum(_nodes(text(name, key), one, depth + 1) for key, one in value.items())
     if isinstance(value, list):
         return 1 + sum(_nodes(name, one, depth + 1) for one in value)

@@ -216,8 +216,7 @@ class Statement:
             return _read(plain)
         except TacitError:
             raise
-        except (ArithmeticError, LookupError, TypeError, ValueError, RecursionError) as error:
-            # What an accountant says of numbers that are none, from a file that nobody wrote so.
+        except UNCHECKABLE as error:
             raise InvalidArgument(f"the statement cannot be checked: {shown(str(error))}") from None
 
     def describe(self) -> str:
@@ -225,6 +224,8 @@ class Statement:
         return words.describe(self)
 
 
+# What an accountant may say of numbers that are none, or of more than a machine holds.
+UNCHECKABLE = (ArithmeticError, LookupError, MemoryError, RecursionError, TypeError, ValueError)
 # What a statement had before it could say more: always there.
 _OLDEST = 17
 

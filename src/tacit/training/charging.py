@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, final
 
+from tacit._validation import printable
 from tacit.errors import CheckpointError, InvalidArgument, TamperedLedger
 from tacit.statement import Charge, rounded_up
 from tacit.training.leasing import Lease
@@ -103,7 +104,8 @@ class Charges:
         return (
             f"reservation {reservation.number} ({charged}) of the budget {budget.name!r} "
             f"(ε = {budget.epsilon:g}, δ = {budget.delta:g} in all, composition "
-            f"{budget.composition!r}) in {budget.ledger.location}, head {budget.ledger.head}"
+            f"{budget.composition!r}) in {printable(budget.ledger.location)}, "
+            f"head {budget.ledger.head}"
         )
 
     def charge(self) -> Charge | None:
@@ -113,7 +115,7 @@ class Charges:
             return None
         return Charge(
             ledger=budget.ledger.identity,
-            location=budget.ledger.location,
+            location=printable(budget.ledger.location),
             budget=budget.name,
             reservation=reservation.number,
             head=str(budget.ledger.head),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, final
 
+from tacit._validation import printable
 from tacit.errors import InvalidArgument, LedgerError
 from tacit.statement import Charge
 from tacit.training.charging import detail_of
@@ -95,7 +96,7 @@ class Account:
         if budget is None:
             return None
         ledger = budget.ledger
-        return f"the budget {budget.name!r} in {ledger.location}, head {ledger.head}"
+        return f"the budget {budget.name!r} in {printable(ledger.location)}, head {ledger.head}"
 
     def charge(self) -> Charge | None:
         """The same for a program that looks it up in the ledger."""
@@ -104,7 +105,7 @@ class Account:
             return None
         ledger = budget.ledger
         return Charge(
-            ledger=ledger.identity, location=ledger.location, budget=budget.name,
+            ledger=ledger.identity, location=printable(ledger.location), budget=budget.name,
             reservation=None, head=str(ledger.head),
         )  # fmt: skip
 

@@ -10,6 +10,7 @@ import scipy
 import torch
 
 from tacit import __version__
+from tacit._validation import one_line
 from tacit.accounting import Composed, epsilon
 from tacit.accounting.serialization import to_plain
 from tacit.errors import ProtocolError
@@ -63,17 +64,17 @@ def plain(
         delta=delta,
         adjacency=adjacency,
         event=to_plain(event),
-        sampling=sampling,
-        noise=noise,
-        assumptions=assumptions,
+        sampling=one_line(sampling),
+        noise=one_line(noise),
+        assumptions=tuple(map(one_line, assumptions)),
         tacit_version=__version__,
         torch_version=torch.__version__,
         ledger=ledger,
         charge=charge,
-        releases=releases,
-        not_promised=(*not_promised, *_NOT_PROMISED),
+        releases=tuple(map(one_line, releases)),
+        not_promised=(*map(one_line, not_promised), *_NOT_PROMISED),
         threat_model=_THREAT_MODEL,
-        randomness=noise,
+        randomness=one_line(noise),
     )
 
 
