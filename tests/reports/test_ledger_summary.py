@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tacit._validation import printable
 from tacit.accounting import Gaussian, PoissonSampled, PureDp, Repeated
 from tacit.ledger import Ledger, Release
 from tacit.reports.ledger_summary import (
@@ -19,6 +18,7 @@ from tacit.reports.ledger_summary import (
     account,
     at_least,
     at_most,
+    printable,
     summarise,
 )
 

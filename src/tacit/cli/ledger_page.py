@@ -14,12 +14,12 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
-from tacit._validation import printable
 from tacit.reports.ledger_summary import (
     BUDGET_STATES,
     RESERVATION_STATES,
     at_least,
     at_most,
+    printable,
 )
 from tacit.reports.numbers import compact, percent
 

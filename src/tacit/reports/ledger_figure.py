@@ -15,8 +15,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter
 
-from tacit._validation import printable
-from tacit.reports.ledger_summary import at_least, at_most
+from tacit.reports.ledger_summary import at_least, at_most, printable
 from tacit.reports.numbers import compact
 
 if TYPE_CHECKING:

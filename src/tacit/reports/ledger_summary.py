@@ -9,6 +9,7 @@ import math
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Final
 
+from tacit._validation import printable as printable  # noqa: PLC0414 - others take it from here
 from tacit.ledger import composition as rules
 from tacit.ledger.replay import Books
 from tacit.reports.numbers import bound, estimate, lower_bound
