@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import math
+import reprlib
+import unicodedata
 from typing import SupportsFloat, SupportsIndex
 
 from tacit.errors import InvalidArgument
 
 UNITS = ("example", "user")
+LONGEST_TEXT = 10_000
+# Letters and marks that show nothing, though Unicode counts them as printable.
+_INVISIBLE = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u3164\uffa0")
+# Control characters, halves of a letter, line separators; and what turns text around.
+_STEERING = frozenset({"Cc", "Cs", "Zl", "Zp"})
+_BIDI = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
 
 def positive(name: str, value: SupportsFloat) -> float:
@@ -18,7 +26,7 @@ def positive(name: str, value: SupportsFloat) -> float:
     """
     number = _real(name, value)
     if not 0.0 < number < math.inf:
-        raise InvalidArgument(f"{name} must be a positive finite number, got {value!r}")
+        raise InvalidArgument(f"{name} must be a positive finite number, got {shown(value)}")
     return number
 
 
@@ -26,7 +34,7 @@ def non_negative(name: str, value: SupportsFloat) -> float:
     """Returns ``value`` as a float if it is zero or a positive finite number."""
     number = _real(name, value)
     if not 0.0 <= number < math.inf:
-        raise InvalidArgument(f"{name} must be a finite number, zero or above, got {value!r}")
+        raise InvalidArgument(f"{name} must be a finite number, zero or above, got {shown(value)}")
     return number
 
 
@@ -34,7 +42,7 @@ def probability(name: str, value: SupportsFloat) -> float:
     """Returns ``value`` as a float if it lies in the closed interval from 0 to 1."""
     number = _real(name, value)
     if not 0.0 <= number <= 1.0:
-        raise InvalidArgument(f"{name} must lie between 0 and 1, got {value!r}")
+        raise InvalidArgument(f"{name} must lie between 0 and 1, got {shown(value)}")
     return number
 
 
@@ -42,7 +50,7 @@ def open_probability(name: str, value: SupportsFloat) -> float:
     """Returns ``value`` as a float if it lies strictly between 0 and 1."""
     number = _real(name, value)
     if not 0.0 < number < 1.0:
-        raise InvalidArgument(f"{name} must lie strictly between 0 and 1, got {value!r}")
+        raise InvalidArgument(f"{name} must lie strictly between 0 and 1, got {shown(value)}")
     return number
 
 
@@ -57,7 +65,9 @@ def whole(name: str, value: SupportsIndex | float, *, at_least: int = 1) -> int:
     else:
         exact = None if isinstance(value, bool) else _index(value)
     if exact is None or exact < at_least:
-        raise InvalidArgument(f"{name} must be a whole number, {at_least} or more, got {value!r}")
+        raise InvalidArgument(
+            f"{name} must be a whole number, {at_least} or more, got {shown(value)}"
+        )
     return exact
 
 
@@ -68,8 +78,58 @@ def unit_of_privacy(value: str) -> str:
     'user'
     """
     if value not in UNITS:
-        raise InvalidArgument(f"unit must be one of {UNITS}, got {value!r}")
+        raise InvalidArgument(f"unit must be one of {UNITS}, got {shown(value)}")
     return value
+
+
+def printable(text: str) -> str:
+    r"""``text`` in one line that can neither steer a terminal nor hide, whoever wrote it.
+
+    >>> printable("a\x1b[2Jb\u202ec")
+    'a?[2Jb?c'
+    """
+    return "".join(
+        letter if letter.isprintable() and letter not in _INVISIBLE else "?" for letter in text
+    )
+
+
+def one_line(text: str) -> str:
+    r"""``printable``, with line ends and other gaps as single spaces.
+
+    >>> one_line("first\n  second")
+    'first second'
+    """
+    return printable(" ".join(text.split()))
+
+
+def text(name: str, value: object, *, longest: int = LONGEST_TEXT) -> str:
+    """Returns ``value`` if it is a text that cannot steer a terminal, and is not too long.
+
+    >>> text("noise", "fast")
+    'fast'
+    """
+    if not isinstance(value, str) or len(value) > longest:
+        raise InvalidArgument(
+            f"{name} must be a text of at most {longest:,} letters, got {shown(value)}"
+        )
+    if any(unicodedata.category(one) in _STEERING or one in _BIDI for one in value):
+        raise InvalidArgument(
+            f"{name} must be one line without control characters, got {shown(value)}"
+        )
+    return value
+
+
+def shown(value: object) -> str:
+    """A value for a message: not longer than a line, whatever it is.
+
+    >>> shown(10**400)
+    '100000000000000000...0000000000000000000'
+    """
+    return _SHORT.repr(value)
+
+
+_SHORT = reprlib.Repr()
+_SHORT.maxstring = _SHORT.maxother = 80
 
 
 def _index(value: SupportsIndex) -> int | None:
@@ -81,8 +141,8 @@ def _index(value: SupportsIndex) -> int | None:
 
 def _real(name: str, value: SupportsFloat) -> float:
     if isinstance(value, str | bytes | bool):
-        raise InvalidArgument(f"{name} must be a number, got {value!r}")
+        raise InvalidArgument(f"{name} must be a number, got {shown(value)}")
     try:
         return float(value)
-    except (TypeError, ValueError):
-        raise InvalidArgument(f"{name} must be a number, got {value!r}") from None
+    except (TypeError, ValueError, OverflowError):
+        raise InvalidArgument(f"{name} must be a number, got {shown(value)}") from None

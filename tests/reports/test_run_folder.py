@@ -101,14 +101,23 @@ def test_a_file_that_is_a_pipe_is_not_waited_for(run):
     refused(run, r"history\.jsonl is no file")
 
 
-def test_a_plan_that_the_event_does_not_charge(make):
+def test_a_plan_that_the_event_does_not_charge(run):
     quieter = Plan(examples=1000, lot_size=250, steps=40, noise_multiplier=8.0, clip=1.0)
-    other = {"plan": quieter.as_dict()}
-    refused(make(other, other), "its event is not that of its plan")
+    for name in ("run.json", "statement.json"):
+        change(run, name, plan=quieter.as_dict())
+    refused(run, "event must cover the 40 steps of its plan that were taken or lost, got one .* 0")
 
 
-def test_a_plan_that_is_none(make):
-    refused(make({"plan": None}, {"plan": {"steps": 40}}), "its plan is none")
+def test_a_plan_that_is_none(run):
+    for name in ("run.json", "statement.json"):
+        change(run, name, plan={"steps": 40})
+    refused(run, "plan must have exactly the fields")
+
+
+@pytest.mark.parametrize("name", ["run.json", "statement.json"])
+def test_a_plan_that_is_left_out_of_one_file(run, name):
+    change(run, name, plan=None)
+    refused(run, "plan differs|plan must be given with steps_planned")
 
 
 def test_a_record_and_a_statement_of_different_runs(run):

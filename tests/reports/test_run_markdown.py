@@ -57,6 +57,17 @@ def test_a_table_has_as_many_cells_in_every_row():
         ("a\n\nb", "a b"),
         ("a_b*c", "a\\_b\\*c"),
         ("&<>", "&amp;&lt;&gt;"),
+        ("> a", "&gt; a"),
+        ("= a", "\\= a"),
+        ("![a](b)", "\\!\\[a\\](b)"),
+        ("$x$ {ref}`y`", "\\$x\\$ \\{ref\\}\\`y\\`"),
+        ("see http://x.y/z, now", "see `http://x.y/z,` now"),
+        ("WWW.x.y", "`WWW.x.y`"),
+        ("a@b.c|d", "`a@b.c`\\|d"),
+        ("mailto:a", "`mailto:a`"),
+        ("<http://x.y>", "&lt;`http://x.y`&gt;"),
+        ("http://`x", "`http://`\\`x"),
+        ("http://x - # y", "`http://x` - # y"),
     ],
 )
 def test_marks_are_escaped_where_they_would_count(text, shown):
@@ -75,3 +86,25 @@ def test_the_renderer_of_a_reader_agrees():
     for tag in ("<script", "<strong>b", "<code>c", "<a ", "<s>", "<del>"):
         assert tag not in page
     assert page.count("&lt;script&gt;alert(1)&lt;/script&gt;") >= 9
+
+
+LINKS = ("https://evil.example/x", "http://e", "ftp://e/f", "www.evil.example", "a@evil.example",
+         "mailto:a@b.c", "xmpp:a@b.c/d", "[a](http://e)", "<http://e>", "![i](//e)", "[r]: http://e",
+         "<img src=x>", "`http://e`", "\\http://e", "|http://e|", "(www.e.com)")  # fmt: skip
+
+
+@pytest.mark.parametrize("evil", LINKS)
+def test_no_text_becomes_a_link(evil):
+    """Also for readers that make links of bare addresses, as GitHub's does, outside of code."""
+    for line in markdown(report(evil)).splitlines():
+        bare = re.sub("`[^`]*`", "", re.sub(r"\\.", "", line))
+        assert not re.search(r"://|www\.|@|(mailto|xmpp):", bare, re.IGNORECASE), line
+        assert not re.search(r"[\[\]<>]", bare.removeprefix("> **Careful:** ")), line
+    parser = pytest.importorskip("markdown_it")
+    page = parser.MarkdownIt("gfm-like", {"linkify": False}).render(markdown(report(evil)))
+    assert not re.search(r"<(a|img)\b", page)
+
+
+def test_a_long_text_takes_no_long_time():
+    for evil in ("a" * 100_000, "`" * 100_000, "a:/" * 30_000, "@" * 100_000, "1" * 100_000):
+        assert escaped(evil)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from html.parser import HTMLParser
 from typing import Any
@@ -112,6 +113,8 @@ def test_every_field_of_a_run_is_escaped(make, where, field):
         "data": {"name": EVIL, "files": {EVIL: EVIL}, "train": 1000, "test": 9},
     }
     changes = {field: values.get(field, EVIL)}
+    if where == "statement":  # which holds no control characters at all
+        changes = json.loads(json.dumps(changes).replace("\\u001b", ""))
     folder = make(changes, lines=[]) if where == "record" else make({}, changes, [])
     tags = Tags(page(report(summarise(read(folder))), {}))
     assert not {tag for tag, _ in tags.found} & {"script", "img"}

@@ -53,7 +53,7 @@ MUST_APPEAR = {
     "charged preprocessing": "covered: a noisy mean (Gaussian noise of σ = 20 times",
     "tuning": "on other images; not charged",
     "held-out": "not covered: accuracy on them is told as it was measured",
-    "ledger": "charged before the release: entry 7",
+    "ledger": "claimed: entry 7",
     "assumptions": "rows are independent",
     "not promised": "anything about losses",
     "anchor": "Doe 2020",
@@ -119,7 +119,7 @@ def test_the_words_of_a_wrong_reading_are_not_there(summary):
 
 
 def test_the_command_for_the_plan_gives_the_same_epsilon(make, capsys):
-    plan = {"preprocessing": (), "configuration": None}
+    plan: dict[str, Any] = {"preprocessing": ()}
     folder = make({}, plan | {"event": _plan_event(), "epsilon": 1.8})
     content = report(summarise(read(folder)))
     (line,) = (

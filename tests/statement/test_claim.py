@@ -17,6 +17,9 @@ from tacit.errors import InvalidArgument
 from tacit.statement import Statement, rounded_up
 from tacit.training.plan import Plan
 
+_TEXT = st.text(  # what is no control character, and turns no text around
+    st.characters(exclude_categories=("Cc", "Cs", "Zl", "Zp", "Cf"))
+)
 _PLAN = Plan(examples=60_000, lot_size=600, steps=10_000, noise_multiplier=4.0, clip=4.0)
 
 
@@ -38,8 +41,13 @@ def _claim(**changes: Any) -> Statement:
     return Statement(**(claim | changes))
 
 
+def _bare(**changes: Any) -> Statement:
+    """A claim for an event that no plan describes."""
+    return _claim(**({"plan": None, "steps_planned": None, "steps_taken": None} | changes))
+
+
 def test_json_gives_the_same_statement_back() -> None:
-    for claim in (_claim(), _claim(ledger="run 7", epsilon=1.5), _claim(plan=None, unit="user")):
+    for claim in (_claim(), _claim(ledger="run 7", epsilon=1.5), _bare(unit="user")):
         again = Statement.from_json(claim.to_json())
         assert again == claim
         assert hash(again) == hash(claim)
@@ -47,7 +55,7 @@ def test_json_gives_the_same_statement_back() -> None:
 
 
 @settings(deadline=None)
-@given(st.floats(0.5, 50.0), st.floats(1e-10, 0.5), st.text(), st.lists(st.text(), max_size=3))
+@given(st.floats(0.5, 50.0), st.floats(1e-10, 0.5), _TEXT, st.lists(_TEXT, max_size=3))
 def test_json_keeps_every_bit_and_letter(
     sigma: float, delta: float, words: str, more: list[str]
 ) -> None:
@@ -64,7 +72,7 @@ def test_json_keeps_every_bit_and_letter(
 
 
 def test_an_infinite_epsilon_is_told_as_such() -> None:
-    claim = _claim(epsilon=math.inf, event=to_plain(ApproxDp(1.0, 0.5)))
+    claim = _bare(epsilon=math.inf, event=to_plain(ApproxDp(1.0, 0.5)))
     assert json.loads(claim.to_json())["epsilon"] is None
     assert Statement.from_json(claim.to_json()) == claim
     assert "has no guarantee" in claim.describe()
@@ -80,7 +88,7 @@ def test_a_claim_below_what_is_proved_is_refused() -> None:
     with pytest.raises(InvalidArgument, match="epsilon must be at least"):
         _claim(accountant="rdp")  # which proves more than the exact ε only
     with pytest.raises(InvalidArgument, match="epsilon must be at least"):
-        _claim(adjacency="replace-one", plan=None)
+        _bare(adjacency="replace-one")
     with pytest.raises(InvalidArgument, match="epsilon must be at least"):
         _claim(delta=1e-6)
 
@@ -97,7 +105,7 @@ def test_a_file_that_was_tampered_with_is_refused() -> None:
 
 def test_nobody_can_change_it() -> None:
     event: dict[str, Any] = to_plain(Repeated(PureDp(0.1), 3))
-    claim = _claim(event=event, plan=None)
+    claim = _bare(event=event)
     event["times"] = 1_000
     assert claim.event["times"] == 3
     with pytest.raises(FrozenInstanceError):
@@ -150,7 +158,7 @@ def test_bounds_are_rounded_up(value: float) -> None:
         ({"steps_taken": -1}, "steps_taken .* got -1"),
         ({"sampling": None}, "sampling must be a text, got None"),
         ({"noise": 1}, "noise must be a text, got 1"),
-        ({"assumptions": "one"}, "assumptions must be a tuple of texts, got 'one'"),
+        ({"assumptions": "one"}, "assumptions must be a tuple of texts, .* got 'one'"),
         ({"not_promised": (1,)}, "not_promised must be a tuple of texts"),
         ({"tacit_version": None}, "tacit_version must be a text"),
         ({"torch_version": 2}, "torch_version must be a text or None, got 2"),
@@ -170,7 +178,7 @@ def test_bad_json_is_refused(text: str) -> None:
 
 def test_any_event_can_be_stated() -> None:
     released: Event = Repeated(PureDp(0.1), 3)
-    claim = _claim(event=to_plain(released), epsilon=0.31, plan=None)
+    claim = _bare(event=to_plain(released), epsilon=0.31)
     assert claim.epsilon == 0.31
 
 
@@ -211,7 +219,7 @@ def test_figures_are_written_for_readers_and_refused_if_forged() -> None:
 
 def test_figures_of_another_event_are_refused() -> None:
     """Also where the claim itself is generous enough for both."""
-    quiet, loud = (_claim(epsilon=5.0, plan=None, event=to_plain(Gaussian(s))) for s in (9.0, 3.0))
+    quiet, loud = (_bare(epsilon=5.0, event=to_plain(Gaussian(s))) for s in (9.0, 3.0))
     plain = json.loads(loud.to_json()) | {"figures": json.loads(quiet.to_json())["figures"]}
     with pytest.raises(InvalidArgument, match="figures must be those of the event"):
         Statement.from_json(json.dumps(plain))

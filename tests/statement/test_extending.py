@@ -114,3 +114,15 @@ def test_preprocessing_cannot_be_stated_without_its_charge():
 def test_refusals(changes, words):
     with pytest.raises(InvalidArgument, match=words):
         extended(claim(), **changes)
+
+
+def test_words_of_several_lines_become_one():
+    """A run's statement must not fail at its end because of a line end in somebody's words."""
+    more = extended(
+        claim(), releases="a\nb", tuning="first\n  second\x1b", assumptions=["c\td"],
+        preprocessing=[("x\ny", None)],
+    )  # fmt: skip
+    assert more.releases[-1] == "a b"
+    assert more.tuning == "first second?"
+    assert more.assumptions[-1] == "c d"
+    assert more.preprocessing[-1].what == "x y"

@@ -210,11 +210,13 @@ def train(job: dict[str, Any], wire: Wire | Mute) -> dict[str, Any]:
             begun += 1
             if begun == job.get("stop"):
                 break
+    claim = dp.statement(1e-6)
     return {
+        "claimed": [claim.steps_taken, claim.steps_lost, claim.epsilon],
         "over": begun != job.get("stop"),
         "steps_taken": dp.steps_taken,
         "lost": dp.steps_lost,
-        "early": dp.statement(1e-6).stopped_early,
+        "early": claim.stopped_early,
     }
 
 

@@ -12,12 +12,14 @@ import tempfile
 from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tacit.accounting import Gaussian, PoissonSampled, Repeated, epsilon
 from tacit.ledger import Ledger
 
-from .crash_child import POINTS
+from .crash_child import EXAMPLES, POINTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -178,6 +180,10 @@ class Run:
         assert ended["lost"] == lost
         assert lost > 0 or ended["steps_taken"] == self._released
         assert lost == 0 or self._interruptions > 0
+        taken, gone, claimed = ended["claimed"]  # by the statement, against what was released
+        assert (taken, gone) == (ended["steps_taken"], lost)
+        assert taken + gone >= self._released
+        assert claimed >= _epsilon(self._released)
         if ended["over"]:
             assert self._granted == self._setting.steps
             said = f"{lost} of the steps were charged to attempts that crashed or were rewound"
@@ -191,6 +197,13 @@ class Run:
             assert len(made) <= 1  # a run that goes on reserves nothing again
             self.reservation = made[0].number if made else None
             return made[0].granted if made else 0
+
+
+@cache
+def _epsilon(steps: int) -> float:
+    """What so many steps of a child's plan cost."""
+    step = PoissonSampled(20 / EXAMPLES, Gaussian(1.0))
+    return epsilon(Repeated(step, steps), 1e-6) if steps else 0.0
 
 
 # Where a process is killed: at a point, when it comes there for the nth time, at once or a moment

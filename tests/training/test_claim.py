@@ -26,7 +26,7 @@ def test_every_field_of_a_statement_is_filled():
     # What a run does not know of itself is for whoever runs it to add.
     assert empty == {
         "stopped_early", "ledger", "preprocessing", "tuning", "versions", "configuration",
-        "data_dependent",
+        "data_dependent", "files", "charge", "signature",
     }  # fmt: skip
     assert Statement.from_json(found.to_json()) == found
 

@@ -131,9 +131,9 @@ def _conclude(request: Request, done: Audited, as_json: bool) -> None:
         say(json.dumps(plain | {"files": files}, indent=2, allow_nan=False))
         return
     from tacit.cli.audit_page import page
-    from tacit.cli.rendering import rendered
+    from tacit.cli.rendering import say_page
 
-    say(rendered(page(done)))
+    say_page(page(done))
     for what, path in files.items():
         say(f"The {what} is at {path}")
 
@@ -182,6 +182,6 @@ def _list(as_json: bool) -> None:
     if as_json:
         say(json.dumps(found, indent=2, ensure_ascii=False))
         return
-    from tacit.cli.rendering import rendered
+    from tacit.cli.rendering import say_page
 
-    say(rendered(listed_page(found)))
+    say_page(listed_page(found))

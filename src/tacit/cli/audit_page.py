@@ -9,8 +9,8 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
+from tacit._validation import printable
 from tacit.recipes.auditing.audited import PRIVATE
-from tacit.reports.ledger_summary import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -218,9 +218,9 @@ def _tell(plain: Mapping[str, object], page: Iterable[RenderableType], *, as_jso
     if as_json:
         say(json.dumps(plain, indent=2, allow_nan=False))
         return
-    from tacit.cli.rendering import rendered
+    from tacit.cli.rendering import say_page
 
-    say(rendered(page))
+    say_page(page)
 
 
 def _plain(entry: Entry) -> dict[str, object]:

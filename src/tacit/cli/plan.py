@@ -99,8 +99,8 @@ def _draw(summary: PlanSummary, picture: Path) -> None:
 
 def _show(summary: PlanSummary, picture: Path | None) -> None:
     from tacit.cli.plan_page import page
-    from tacit.cli.rendering import rendered
+    from tacit.cli.rendering import say_page
 
-    say(rendered(page(summary)))
+    say_page(page(summary))
     if picture is not None:
         say(f"The picture is at {picture}")

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+import signal
+import threading
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from tacit.cli.options import Refusal
 from tacit.cli.streams import say
+from tacit.errors import InvalidArgument
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Iterator
 
     from tacit.reports.run_summary import RunSummary
 
@@ -19,27 +24,128 @@ EPILOG = """\b
 Examples:
   tacit report runs/demo
   tacit report runs/demo --json
+  tacit report runs/demo --sign key.pem --name "Clinic of Example"
+  tacit report runs/demo --signed-by public.pem --ledger budget.db
+
+\b
+A key pair: openssl genpkey -algorithm ed25519 -out key.pem
+            openssl pkey -in key.pem -pubout -out public.pem
 """
+# Of processor time, for a proof and again for its curve. A statement that tacit wrote takes a
+# second; one that was made to keep a reader busy takes days.
+MOST_SECONDS = 10
 
 
 @click.command(epilog=EPILOG)
 @click.argument("folder", metavar="DIR")
+@click.option("--ledger", metavar="URL", help="The ledger that the run must be charged in.")
+@click.option("--signed-by", metavar="FILE", help="The public key that must have signed it.")
+@click.option("--sign", metavar="FILE", help="Sign the statement with this Ed25519 key.")
+@click.option("--name", metavar="NAME", help="Who signs, as readers are shown it.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, and nothing else.")
-def report(folder: str, as_json: bool) -> None:
+def report(
+    folder: str,
+    ledger: str | None,
+    signed_by: str | None,
+    sign: str | None,
+    name: str | None,
+    as_json: bool,
+) -> None:
     """Writes DIR/report.html and DIR/report.md again, for the run that DIR holds.
 
-    Every figure is computed anew from the run's statement. One that claims less than is proved, or
-    whose figures are not its own, is refused.
+    Every figure is computed again from the run's statement. One that claims less than is proved,
+    whose figures are not its own, or that is about another model than DIR holds, is refused. The
+    report tells what is proved, what was checked, and what is only claimed. A signature says who
+    claims it; it proves nothing else.
     """
-    from tacit.reports.run_report import read
-
-    summary = read(folder)
+    if name is not None and sign is None:
+        raise Refusal("--name is for --sign; give both or none")
+    key = None if signed_by is None else _read("--signed-by", signed_by)
+    if sign is not None:
+        _sign(folder, sign, name or "")
+    summary = _checked(folder, _url(ledger), key)
     path = _write(summary)
     if as_json:
         say(json.dumps(summary.to_plain() | {"report": str(path)}, indent=2, allow_nan=False))
-    else:
-        say(_headline(summary))
-        say(f"The report is at {path}")
+        return
+    say(_headline(summary))
+    say(f"The report is at {path}")
+
+
+def _checked(folder: str, ledger: str | None, signed_by: bytes | None) -> RunSummary:
+    from tacit.reports import run_folder, run_summary
+
+    with _within(MOST_SECONDS, folder):
+        files = run_folder.read(folder, ledger=ledger, signed_by=signed_by)
+    with _within(MOST_SECONDS, folder):
+        return run_summary.summarise(files)
+
+
+def _url(ledger: str | None) -> str | None:
+    from tacit.cli.ledger import url_of
+
+    return None if ledger is None else url_of(ledger)
+
+
+@contextmanager
+def _within(seconds: int, folder: str) -> Iterator[None]:
+    """Refuses a run whose statement takes longer to check, where the system can interrupt."""
+    if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "SIGPROF"):
+        yield
+        return
+
+    def stop(*_: object) -> None:
+        raise Refusal(
+            f"{folder} cannot be checked within {seconds} seconds; no run that tacit wrote takes "
+            "as long"
+        )
+
+    before = signal.signal(signal.SIGPROF, stop)
+    signal.setitimer(signal.ITIMER_PROF, seconds, 1.0)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0.0)
+        signal.signal(signal.SIGPROF, before)
+
+
+# ---- signing
+
+
+def _sign(folder: str, file: str, name: str) -> None:
+    """Signs the statement of a run that was read and checked before, in its place."""
+    from tacit._files import put
+    from tacit.recipes.running.folder import STATEMENT
+    from tacit.statement.signature import private_key
+
+    pem = _read("--sign", file)
+    try:
+        key = private_key(pem, _password(pem, file))
+        signed = _checked(folder, None, None).statement.signed(key, by=name)
+    except InvalidArgument as error:
+        raise Refusal(f"--sign {file} cannot sign: {error}") from None
+    try:
+        put(Path(folder) / STATEMENT, f"{signed.to_json()}\n".encode())
+    except OSError as error:
+        raise Refusal(f"{folder} cannot be written: {error.strerror or error}") from None
+
+
+def _password(pem: bytes, file: str) -> bytes | None:
+    if b"ENCRYPTED" not in pem:
+        return None
+    typed: str = click.prompt(f"Password of {file}", hide_input=True, err=True)
+    return typed.encode()
+
+
+def _read(option: str, file: str) -> bytes:
+    try:
+        with open(file, "rb") as held:
+            return held.read(1 << 16)
+    except OSError as error:
+        raise Refusal(f"{option} {file} cannot be read: {error.strerror or error}") from None
+
+
+# ---- what is shown
 
 
 def _write(summary: RunSummary) -> Path:
@@ -53,8 +159,22 @@ def _write(summary: RunSummary) -> Path:
 
 
 def _headline(summary: RunSummary) -> str:
-    from tacit.reports.ledger_summary import printable
     from tacit.reports.run_sections import report as content
 
     told = content(summary, drawn=False)
-    return f"{printable(told.title)}\n{printable(told.lead)}"
+    return "\n".join((told.title, told.lead, *_careful(told.warnings), *_standings(summary)))
+
+
+def _careful(warnings: tuple[str, ...]) -> Iterator[str]:
+    return (f"Careful: {one}" for one in warnings)
+
+
+def _standings(summary: RunSummary) -> Iterator[str]:
+    """What is proved, checked and claimed, a line each."""
+    from tacit.statement.evidence import MEANINGS
+
+    findings = summary.files.evidence.findings
+    for standing in MEANINGS:
+        found = [one.what for one in findings if one.standing == standing]
+        if found:
+            yield f"{standing.capitalize()}: {'; '.join(found)}."

@@ -7,19 +7,37 @@ import sys
 from io import TextIOWrapper
 from typing import TextIO
 
+from tacit._validation import printable
+
 _SPELLED = {"ε": "epsilon", "δ": "delta", "σ": "sigma", "é": "e"}
 _SPELLED |= {"≤": "<=", "≈": "~", "–": "-", "─": "-", "█": "#", "•": "*"}
 _HANDLER = "tacit-spelled"
 
 
+LONGEST = 4000  # letters of a complaint
+
+
 def say(text: str) -> None:
-    """Writes to standard output, in its own encoding: ``click.echo`` takes ASCII for UTF-8."""
-    sys.stdout.write(f"{text}\n")
+    """Writes to standard output, in its own encoding: ``click.echo`` takes ASCII for UTF-8.
+
+    Guarantee:
+        Nothing in ``text`` steers the terminal, whoever wrote it: lines are kept, and every other
+        control character becomes a question mark. Colours come from ``rendering.say_page`` only.
+    """
+    write("\n".join(map(printable, text.split("\n"))))
+
+
+def write(rendered: str) -> None:
+    """Writes what ``rendering`` made, colours and all, to standard output."""
+    sys.stdout.write(f"{rendered}\n")
 
 
 def complain(line: str) -> None:
-    """Writes one line to standard error."""
-    sys.stderr.write(f"tacit: {line}\n")
+    """Writes one line to standard error, which cannot steer the terminal either."""
+    told = printable(line)
+    if len(told) > LONGEST:
+        told = f"{told[:LONGEST]}…"
+    sys.stderr.write(f"tacit: {told}\n")
 
 
 def be_encodable(stream: TextIO) -> None:

@@ -152,9 +152,9 @@ def _list(as_json: bool) -> None:
     if as_json:
         say(json.dumps({"recipes": found}, indent=2, ensure_ascii=False))
         return
-    from tacit.cli.rendering import rendered
+    from tacit.cli.rendering import say_page
 
-    say(rendered(recipes_page(found)))
+    say_page(recipes_page(found))
 
 
 def _show_settings(request: Request, as_json: bool) -> None:
@@ -165,6 +165,6 @@ def _show_settings(request: Request, as_json: bool) -> None:
     if as_json:
         say(json.dumps(found, indent=2, ensure_ascii=False))
         return
-    from tacit.cli.rendering import rendered
+    from tacit.cli.rendering import say_page
 
-    say(rendered(settings_page(found)))
+    say_page(settings_page(found))

@@ -151,9 +151,9 @@ def _list(as_json: bool) -> None:
     if as_json:
         say(json.dumps({"methods": found}, indent=2, ensure_ascii=False))
         return
-    from tacit.cli.rendering import rendered
+    from tacit.cli.rendering import say_page
 
-    say(rendered(methods_page(found)))
+    say_page(methods_page(found))
 
 
 def _show_settings(request: Request, as_json: bool) -> None:
@@ -166,6 +166,6 @@ def _show_settings(request: Request, as_json: bool) -> None:
     if as_json:
         say(json.dumps(found, indent=2, ensure_ascii=False))
         return
-    from tacit.cli.rendering import rendered
+    from tacit.cli.rendering import say_page
 
-    say(rendered(settings_page(found)))
+    say_page(settings_page(found))

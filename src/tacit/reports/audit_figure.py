@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
+from tacit._validation import printable
 from tacit.accounting import profile
 from tacit.accounting.serialization import from_plain
 from tacit.auditing.attacks import allowed
@@ -58,12 +59,17 @@ def draw_roc(
         axes.plot(false, true, color=INK, linewidth=1.6, linestyle=(0, (1, 1.2)), label=label)
     several = len({attack.model for attack in attacks}) > 1
     for place, attack in enumerate(attacks):
-        name = f"{attack.name}: {attack.model}" if several else attack.name
+        name = _letters(f"{attack.name}: {attack.model}" if several else attack.name)
         colour = COLOURS[place % len(COLOURS)]
         fpr, tpr, lower, upper = (np.array(part) for part in zip(*_visible(attack), strict=True))
         axes.fill_between(fpr, lower, upper, step="post", color=colour, alpha=0.15, linewidth=0)
         axes.step(fpr, tpr, where="post", color=colour, linewidth=2.0, label=name)
     _style(axes)
+
+
+def _letters(text: str) -> str:
+    """A text from a file, as letters: no formula for matplotlib, nothing that steers."""
+    return printable(text)[:60].replace("$", r"\$").lstrip("_") or "?"
 
 
 def _visible(attack: AttackFile) -> list[Point]:

@@ -9,6 +9,7 @@ import math
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Final
 
+from tacit._validation import printable as printable  # noqa: PLC0414 - others take it from here
 from tacit.ledger import composition as rules
 from tacit.ledger.replay import Books
 from tacit.reports.numbers import bound, estimate, lower_bound
@@ -169,15 +170,6 @@ def account(entries: Sequence[Entry]) -> Account:
         for one in books.of(state.name)
     )
     return Account(summarise(state), reservations, tuple(changes), entries[-1].at)
-
-
-def printable(text: str) -> str:
-    r"""``text`` in one line that cannot steer a terminal, whoever wrote it into the ledger.
-
-    >>> printable("a\x1b[2Jb")
-    'a?[2Jb'
-    """
-    return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
 def at_most(value: float, digits: int = 6) -> str:

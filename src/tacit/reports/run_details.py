@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from tacit.reports.run_content import Block
     from tacit.reports.run_summary import RunSummary
-    from tacit.statement import Statement
     from tacit.training.plan import Plan
 
 Rows = tuple[tuple[str, ...], ...]
@@ -30,10 +29,10 @@ def mechanism(summary: RunSummary) -> Section:
     plan = summary.files.plan
     facts = [
         ("mechanism", f"{words.mechanism(statement.event)}."),
-        ("sampling used", f"{statement.sampling}."),
+        ("sampling, as claimed", f"{statement.sampling}."),
         ("sampling assumed", f"{words.assumed_sampling(statement.event)}."),
-        ("noise", f"{statement.noise}."),
-        ("randomness and floating point", statement.randomness or "nothing is stated."),
+        ("noise, as claimed", f"{statement.noise}."),
+        ("randomness and floating point, as claimed", statement.randomness or "nothing is stated."),
         ("neighbours", f"two data sets are neighbours if {words.neighbours(statement)}."),
         ("unit of privacy", f"one {statement.unit}."),
     ]
@@ -83,7 +82,7 @@ def covered(summary: RunSummary) -> Section:
     return Section(
         "What is covered, and what is not",
         (
-            Table(("", ""), tuple(_coverage(statement))),
+            Table(("", ""), tuple(_coverage(summary))),
             Paragraph("The claim assumes:"),
             Items(tuple(f"{one}." for one in statement.assumptions) or ("nothing is stated.",)),
             Paragraph("It does not promise:"),
@@ -92,8 +91,15 @@ def covered(summary: RunSummary) -> Section:
     )
 
 
-def _coverage(statement: Statement) -> Iterator[tuple[str, str]]:
+def _ledger_standing(summary: RunSummary) -> str:
+    """Whether the ledger was looked at."""
+    found = (one for one in summary.files.evidence.findings if one.subject == "ledger")
+    return next((one.standing for one in found), "claimed")
+
+
+def _coverage(summary: RunSummary) -> Iterator[tuple[str, str]]:
     """Part by part: is it in ε or not?"""
+    statement = summary.statement
     yield "who sees what", f"{statement.threat_model or 'nothing is stated'}."
     for one in statement.releases or ("nothing is stated",):
         yield "released", f"{one}."
@@ -108,7 +114,7 @@ def _coverage(statement: Statement) -> Iterator[tuple[str, str]]:
     yield "tuning", words.tuning(statement).removeprefix("Tuning: ")
     yield "held-out data", "not covered: accuracy on them is told as it was measured."
     if statement.ledger is not None:
-        yield "ledger", f"charged before the release: {statement.ledger}."
+        yield "ledger", f"{_ledger_standing(summary)}: {statement.ledger}."
 
 
 def published(summary: RunSummary) -> Section:
@@ -150,8 +156,9 @@ def checking(summary: RunSummary) -> Section:
     """The commands with which anyone can check the claim."""
     blocks: list[Block] = [
         Paragraph(
-            "In the folder of this report. The command computes every figure anew from "
-            "statement.json, and refuses a statement that claims less than is proved:"
+            "In the folder of this report. The command computes every figure again from "
+            "statement.json, derives the event from the plan, compares released files with their "
+            "checksums, and refuses a statement that claims less than is proved:"
         ),
         Code(("tacit report .",)),
         Paragraph("The whole statement in words:"),
@@ -210,7 +217,8 @@ def origin(summary: RunSummary) -> Section:
     blocks: tuple[Block, ...] = (Table(("", ""), tuple(facts)),)
     if record.notes:
         blocks = (Items(record.notes), *blocks)
-    return Section("Where it comes from", blocks)
+    words = Paragraph("Whoever wrote run.json says this; nothing of it is proved.")
+    return Section("Where it comes from", (words, *blocks))
 
 
 def _data(data: Mapping[str, object]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from dataclasses import dataclass
@@ -15,9 +14,12 @@ from tacit.recipes.running import record as records
 from tacit.recipes.running.folder import HISTORY, RECORD, STATEMENT, Folder
 from tacit.recipes.transferring.catalogue import named
 from tacit.reports import audit_file, run_answers
+from tacit.reports.run_evidence import gather
 from tacit.reports.run_record import check_record
 from tacit.statement import Statement
 from tacit.statement.access import without_preprocessing
+from tacit.statement.checking import strict_json
+from tacit.statement.claim import UNCHECKABLE
 from tacit.training.plan import Plan
 
 if TYPE_CHECKING:
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from tacit.accounting.events import Event
     from tacit.recipes.running.record import Record
     from tacit.reports.audit_file import AuditFile
+    from tacit.reports.run_evidence import Evidence
 
 LARGEST: Final = 16 << 20  # bytes of a file; a real one has thousands
 _COLUMNS: Final = {"epoch", "steps", "held_out_accuracy", "epsilon"}
@@ -48,15 +51,17 @@ class RunFiles:
     ``audit`` is what an audit of it found, which is private.
 
     Guarantee:
-        Every text is one, every number is finite and in its range, the statement proves itself, its
-        plan is the one that its event charges, and record and statement are of one run. That the
-        accuracies are those of the model is nothing that the files can prove.
+        Every text is one, every number is finite and in its range, the statement proves itself and
+        that its event covers its plan's steps, record and statement are of one run, and the
+        released files that are here are those of the statement. What is only claimed, such as the
+        accuracies, is in ``evidence``.
     """
 
     path: Path
     record: Record
     history: tuple[Epoch, ...]
     statement: Statement
+    evidence: Evidence
     answers: tuple[tuple[int, int], ...] | None = None
     audit: AuditFile | None = None
 
@@ -79,8 +84,13 @@ class RunFiles:
         return self.record.test_accuracy
 
 
-def read(folder: str | os.PathLike[str]) -> RunFiles:
+def read(
+    folder: str | os.PathLike[str], *, ledger: str | None = None, signed_by: bytes | None = None
+) -> RunFiles:
     """Reads the run in ``folder``; a file that is missing, malformed or false is refused.
+
+    ``ledger`` and ``signed_by`` are the ledger that it must be charged in, and the public key that
+    must have signed it, as ``run_evidence.gather`` has them.
 
     Raises:
         CheckpointError: with one line that names the file.
@@ -106,6 +116,7 @@ def read(folder: str | os.PathLike[str]) -> RunFiles:
         record,
         tuple(_history(path / HISTORY, plan)),
         statement,
+        gather(path, record, statement, ledger=ledger, signed_by=signed_by),
         run_answers.read(answers) if answers.exists() else None,
         _audit(path / audit_file.FILE, record, statement),
     )
@@ -152,12 +163,15 @@ def _text(path: Path) -> str:
 
 
 def _statement(path: Path) -> Statement:
+    """The statement, with figures that can be computed."""
     try:
-        return Statement.from_json(_text(path))
+        statement = Statement.from_json(_text(path))
+        statement.figures()
     except CheckpointError:
         raise
-    except TacitError as error:
+    except (TacitError, *UNCHECKABLE) as error:
         raise CheckpointError(f"{path} is refused: {_short(error)}") from None
+    return statement
 
 
 def _short(error: object, most: int = 300) -> str:
@@ -170,25 +184,22 @@ def _check_together(record: Record, statement: Statement, path: Path) -> None:
     pairs = {
         "configuration": (record.configuration, statement.configuration),
         "delta": (record.delta, statement.delta),
-        "plan": (record.plan, statement.plan),
+        # A search has the event of all its runs; the record keeps the winner's plan.
+        "plan": (record.plan if record.search is None else statement.plan, statement.plan),
     }
     for name, (told, claimed) in pairs.items():
-        if told is not None and claimed is not None and told != claimed:
+        if told != claimed:
             raise CheckpointError(
                 f"{path / RECORD} and {path / STATEMENT} are of different runs: {name} differs"
             )
 
 
 def _plan(statement: Statement, path: Path) -> Plan:
-    """The plan, which must be what the event charges."""
+    """The plan; that the event covers its steps, the statement has proved."""
     try:
-        plan = Plan.from_dict(statement.plan)
-        charged = from_plain(without_preprocessing(statement.event, statement.preprocessing))
-        if any(_is_of(plan, part) for part in _parts(charged)):
-            return plan
+        return Plan.from_dict(statement.plan)
     except (TacitError, ValueError, TypeError, ArithmeticError) as error:
         raise CheckpointError(f"{path} is refused: its plan is none: {_short(error)}") from None
-    raise CheckpointError(f"{path} is refused: its event is not that of its plan")
 
 
 def _is_of(plan: Plan, event: Event) -> bool:
@@ -197,22 +208,12 @@ def _is_of(plan: Plan, event: Event) -> bool:
     return times <= plan.steps and plan.event_after(times) == event
 
 
-def _parts(event: Any) -> Iterator[Event]:
-    """The event and all that it is made of."""
-    yield event
-    for inner in getattr(event, "events", ()):
-        yield from _parts(inner)
-    for name in ("event", "base"):
-        if hasattr(event, name):
-            yield from _parts(getattr(event, name))
-
-
 def _history(path: Path, plan: Plan | None) -> Iterator[Epoch]:
     if not path.exists():
         return
     for number, line in enumerate(_text(path).splitlines(), 1):
         try:
-            yield _epoch(json.loads(line), plan)
+            yield _epoch(strict_json(line), plan)
         except (ValueError, TypeError, ArithmeticError, RecursionError) as error:
             raise CheckpointError(f"{path}, line {number}, is refused: {_short(error)}") from None
 

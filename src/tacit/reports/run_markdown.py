@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from tacit.reports.ledger_summary import printable
+from tacit._validation import printable
 from tacit.reports.run_content import Code, Items, Paragraph, Picture, Table
 
 if TYPE_CHECKING:
@@ -13,8 +13,13 @@ if TYPE_CHECKING:
 
     from tacit.reports.run_content import Block, Report
 
-_SPECIAL: Final = re.compile(r"([\\`*_\[\]|~]|^[#+\->=]|^\d+[.)](?=\s|$))")
+# What Markdown, also GitHub's and MyST's, takes for more than a letter: anywhere, or at the start.
+_SPECIAL: Final = re.compile(r"[\\`*_\[\]|~$!{}^]|^[#+\-=:]|^\d+(?=[.)](?:\s|$))")
 _HTML: Final = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
+# What readers of Markdown make a link of by themselves, with all that hangs on it. No escape keeps
+# them from it; in a span of code nothing is a link. Marks that would end one are not part of it.
+_WORD: Final = re.compile(r"[^\s`|\\<>]+")
+_LINK: Final = re.compile(r"://|www\.|@|(?:mailto|xmpp):", re.IGNORECASE)
 
 
 def markdown(report: Report) -> str:
@@ -23,19 +28,38 @@ def markdown(report: Report) -> str:
 
 
 def escaped(text: str) -> str:
-    r"""``text`` in one line that Markdown shows as it is.
+    r"""``text`` in one line that Markdown shows as it is: no link, no image, no HTML.
 
-    >>> escaped("<b>a_b</b>")
-    '&lt;b&gt;a\\_b&lt;/b&gt;'
+    >>> print(escaped("<b>a_b</b> at http://x.y"))
+    &lt;b&gt;a\_b&lt;/b&gt; at `http://x.y`
     """
     line = printable(" ".join(text.split()))
-    marked = _SPECIAL.sub(lambda found: _backslashed(found[0]), line)
+    parts: list[str] = []
+    done = 0
+    for found in _WORD.finditer(line):
+        if not _LINK.search(found[0]):
+            continue
+        parts += (_plain(line[done : found.start()], first=done == 0), f"`{found[0]}`")
+        done = found.end()
+    return "".join((*parts, _plain(line[done:], first=done == 0)))
+
+
+def _plain(text: str, *, first: bool) -> str:
+    """Letters that stay letters; ``first`` says whether they begin a line."""
+    marked = _SPECIAL.sub(
+        lambda found: _backslashed(found[0]) if first or found.start() else _within(found[0]), text
+    )
     return re.sub("[&<>]", lambda found: _HTML[found[0]], marked)
 
 
 def _backslashed(mark: str) -> str:
     """``1.`` is kept from starting a list by a backslash before its dot."""
-    return f"{mark[:-1]}\\{mark[-1]}"
+    return f"{mark}\\" if mark.isdigit() else f"\\{mark}"
+
+
+def _within(mark: str) -> str:
+    """A mark behind a span of code, where those that count at a line's start do not."""
+    return mark if mark.isdigit() or mark in "#+-=:" else f"\\{mark}"
 
 
 def _blocks(report: Report) -> Iterator[str]:

@@ -11,7 +11,7 @@ import re
 from importlib import resources
 from typing import TYPE_CHECKING, Final
 
-from tacit.reports.ledger_summary import printable
+from tacit._validation import printable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -35,12 +35,7 @@ def write(folder: str | os.PathLike[str]) -> Path:
     Raises:
         CheckpointError: with one line that names the file of the run.
     """
-    return write_summary(read(folder))
-
-
-def read(folder: str | os.PathLike[str]) -> RunSummary:
-    """The run in ``folder``, checked and with its figures."""
-    return run_summary.summarise(run_folder.read(folder))
+    return write_summary(run_summary.summarise(run_folder.read(folder)))
 
 
 def write_summary(summary: RunSummary) -> Path:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final
 
+from tacit._validation import printable
 from tacit.reports import audit_sections
-from tacit.reports.ledger_summary import at_most, printable
+from tacit.reports.ledger_summary import at_most
 from tacit.reports.numbers import compact
 from tacit.reports.run_content import Card, Items, Paragraph, Picture, Report, Section, Table
 from tacit.reports.run_details import checking, covered, mechanism, origin, published
 from tacit.reports.run_transfer import sections as transfer_sections
 from tacit.statement import rounding, words
+from tacit.statement.evidence import MEANINGS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,6 +29,7 @@ def report(summary: RunSummary, *, drawn: bool = True) -> Report:
     """The report; without drawings it says so."""
     record = summary.files.record
     sections = (
+        Section("What is proved, and what is only claimed", tuple(_evidence(summary))),
         Section("What this means for one person", tuple(_meaning(summary))),
         Section("Accuracy against ε over the run", tuple(_accuracy(summary, drawn))),
         Section("The privacy curve", tuple(_curve(summary, drawn))),
@@ -77,9 +80,23 @@ def _lead(summary: RunSummary) -> str:
     )
 
 
+def _evidence(summary: RunSummary) -> Iterator[Block]:
+    """Every finding, the proved ones first."""
+    yield Paragraph(
+        "A reader need not believe what is proved or checked. What is claimed is the word of "
+        "whoever wrote the files."
+    )
+    for standing, meaning in MEANINGS.items():
+        found = [one for one in summary.files.evidence.findings if one.standing == standing]
+        if found:
+            yield Paragraph(f"{standing.capitalize()}: {meaning}.")
+            yield Table(("", "", ""), tuple((one.subject, one.what, one.how) for one in found))
+
+
 def _warnings(summary: RunSummary) -> Iterator[str]:
     """What makes the figures less than they seem."""
     delta, examples = summary.statement.delta, summary.files.record.data["train"]
+    yield from summary.files.evidence.warnings
     yield from audit_sections.warnings(summary)
     if summary.void:
         yield (
@@ -103,9 +120,9 @@ def _cards(summary: RunSummary) -> tuple[Card, ...]:
         Card(
             "test accuracy",
             _share(summary.files.accuracy),
-            f"standard error {_points(summary.error)} points",
+            f"claimed; standard error {_points(summary.error)} points",
         ),
-        Card("ε, at most", epsilon(summary), f"for one {summary.statement.unit}"),
+        Card("ε, at most", epsilon(summary), f"proved, for one {summary.statement.unit}"),
         Card("δ", compact(summary.statement.delta), "added to every bound"),
         Card(
             "found by attackers",

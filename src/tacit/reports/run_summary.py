@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tacit.accounting import Composed, epsilon, profile
 from tacit.accounting.serialization import from_plain
-from tacit.errors import CheckpointError
+from tacit.errors import CheckpointError, TacitError
 from tacit.recipes.running.folder import HISTORY
+from tacit.statement.claim import UNCHECKABLE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -122,8 +123,14 @@ class RunSummary:
         }
 
     def to_plain(self) -> dict[str, Any]:
-        """The statement and the summary, as ``tacit report --json`` prints them."""
-        return {"statement": json.loads(self.statement.to_json()), "summary": self.as_dict()}
+        """The statement, what of it is proved, and the summary: ``tacit report --json``."""
+        evidence = self.files.evidence
+        return {
+            "statement": json.loads(self.statement.to_json()),
+            "evidence": [one.as_dict() for one in evidence.findings],
+            "warnings": list(evidence.warnings),
+            "summary": self.as_dict(),
+        }
 
 
 def _finite(value: float) -> float | None:
@@ -131,7 +138,17 @@ def _finite(value: float) -> float | None:
 
 
 def summarise(files: RunFiles) -> RunSummary:
-    """Computes what a report tells of a run."""
+    """Computes what a report tells of a run; one whose curve cannot be computed is refused."""
+    try:
+        return _summary(files)
+    except TacitError:
+        raise
+    except UNCHECKABLE as error:
+        reason = " ".join(str(error).split())[:200]
+        raise CheckpointError(f"{files.path} is refused: it has no curve: {reason}") from None
+
+
+def _summary(files: RunFiles) -> RunSummary:
     figures = files.statement.figures()
     drawn = figures.attack_from == "curve"
     curve = _curve(files.statement, figures) if drawn else ()

@@ -12,16 +12,22 @@ True
 """
 
 from tacit.statement.access import Access
+from tacit.statement.charge import Charge
 from tacit.statement.claim import Statement
 from tacit.statement.data_dependent import DataDependent
+from tacit.statement.evidence import Finding
 from tacit.statement.extending import extended
 from tacit.statement.figures import Figures
 from tacit.statement.rounding import rounded_down, rounded_up
+from tacit.statement.signature import Signature
 
 __all__ = [
     "Access",
+    "Charge",
     "DataDependent",
     "Figures",
+    "Finding",
+    "Signature",
     "Statement",
     "extended",
     "rounded_down",

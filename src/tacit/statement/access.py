@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, final
 
+from tacit._validation import shown, text
 from tacit.errors import InvalidArgument
-from tacit.statement.checking import own
+from tacit.statement.checking import MOST_ITEMS, own
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,7 +32,8 @@ class Access:
 
     def __post_init__(self) -> None:
         if not isinstance(self.what, str) or not self.what.strip():
-            raise InvalidArgument(f"preprocessing must say what was done, got {self.what!r}")
+            raise InvalidArgument(f"preprocessing must say what was done, got {shown(self.what)}")
+        text("preprocessing", self.what)
         if self.event is not None:
             object.__setattr__(self, "event", own("preprocessing's event", self.event))
 
@@ -43,7 +45,7 @@ class Access:
 
 def accesses(values: object) -> tuple[Access, ...]:
     """Accesses from themselves, or from the dictionaries that JSON holds."""
-    given = values if isinstance(values, list | tuple) else (None,)
+    given = values if isinstance(values, list | tuple) and len(values) <= MOST_ITEMS else (None,)
     return tuple(_access(one) for one in given)
 
 
@@ -52,7 +54,7 @@ def _access(value: object) -> Access:
         return value
     if isinstance(value, dict) and set(value) == {"what", "event"}:
         return Access(**value)
-    raise InvalidArgument(f"preprocessing must be a tuple of Access, got {value!r}")
+    raise InvalidArgument(f"preprocessing must be a tuple of Access, got {shown(value)}")
 
 
 def check_charged(event: Mapping[str, Any], preprocessing: tuple[Access, ...]) -> None:
@@ -67,7 +69,7 @@ def check_charged(event: Mapping[str, Any], preprocessing: tuple[Access, ...]) -
     if first != charged:
         raise InvalidArgument(
             "event must begin with the events of preprocessing, in their order, so that they are "
-            f"charged, got {event!r}; tacit.statement.extended does it"
+            f"charged, got {shown(event)}; tacit.statement.extended does it"
         )
 
 

@@ -1,19 +1,28 @@
-"""What makes a statement well formed; whether it is true is for its proof."""
+"""What makes a statement well formed: every field of its type, and none larger than it can be."""
 
 from __future__ import annotations
 
 import json
+import math
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
 
-from tacit._validation import whole
+from tacit._validation import shown, text
 from tacit.errors import InvalidArgument
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from tacit.statement.claim import Statement
 
+LARGEST_JSON: Final = 4 << 20  # letters; a real statement has thousands
+MOST_DIGITS: Final = 40
+MOST_STEPS: Final = 10**15
+MOST_ITEMS: Final = 1000
+MOST_NODES: Final = 10_000  # dictionaries, lists and numbers of one event or plan
+DEEPEST: Final = 40
+MOST_SENSITIVITY: Final = 10**6  # of whole numbers: an accountant's tables are as long
+FILE_NAME: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}")
+SHA_256: Final = re.compile(r"[0-9a-f]{64}")
 _TEXTS = ("sampling", "noise", "tacit_version")
 _OPTIONAL_TEXTS = (
     "torch_version",
@@ -25,31 +34,123 @@ _OPTIONAL_TEXTS = (
 )
 
 
+def strict_json(written: object) -> Any:
+    """JSON as tacit writes it: no name twice, no number without end, nothing that is no JSON.
+
+    >>> strict_json('{"epsilon": 1, "epsilon": 2}')
+    Traceback (most recent call last):
+    tacit.errors.InvalidArgument: text must be JSON with every name once, got 'epsilon' twice
+    """
+    if not isinstance(written, str) or len(written) > LARGEST_JSON:
+        raise InvalidArgument(
+            f"text must be JSON of at most {LARGEST_JSON:,} letters, got {shown(written)}"
+        )
+    try:
+        return json.loads(
+            written,
+            object_pairs_hook=_names_once,
+            parse_int=_integer,
+            parse_float=_number,
+            parse_constant=_number,
+        )
+    except InvalidArgument:
+        raise
+    except (ValueError, RecursionError) as error:
+        raise InvalidArgument(f"text must be JSON as written by to_json: {error}") from None
+
+
+def _names_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise InvalidArgument(f"text must be JSON with every name once, got {shown(twice)} twice")
+    return found
+
+
+def _integer(digits: str) -> int:
+    if len(digits) > MOST_DIGITS:
+        raise InvalidArgument(
+            f"text must have numbers of at most {MOST_DIGITS} digits, got {digits[:20]}…"
+        )
+    return int(digits)
+
+
+def _number(digits: str) -> float:
+    number = float(digits) if len(digits) <= 2 * MOST_DIGITS else math.nan
+    if not math.isfinite(number):
+        raise InvalidArgument(f"text must have finite numbers, got {digits[:20]}")
+    return number
+
+
 def own(name: str, value: object) -> dict[str, Any]:
-    """A copy in JSON's types, so that nobody else can change it."""
+    """A copy in JSON's types, so that nobody else can change it; not larger than can be checked."""
     try:
         copy = json.loads(json.dumps(value, allow_nan=False))
     except (TypeError, ValueError, RecursionError):
         copy = None
     if not isinstance(copy, dict):
-        raise InvalidArgument(f"{name} must be a dictionary in JSON's types, got {value!r}")
+        raise InvalidArgument(f"{name} must be a dictionary in JSON's types, got {shown(value)}")
+    if _nodes(name, copy, 0) > MOST_NODES:
+        raise InvalidArgument(f"{name} must have at most {MOST_NODES:,} parts: it has more")
     return copy
+
+
+def _nodes(name: str, value: object, depth: int) -> int:
+    """How many parts there are; their texts and numbers are bounded on the way."""
+    if depth > DEEPEST:
+        raise InvalidArgument(f"{name} must be at most {DEEPEST} levels deep: it is deeper")
+    if isinstance(value, Mapping):
+        largest = value.get("sensitivity")
+        if isinstance(largest, int) and largest > MOST_SENSITIVITY:
+            raise InvalidArgument(
+                f"sensitivity must be at most {MOST_SENSITIVITY:,} in a statement, got "
+                f"{shown(largest)}; scale the release down"
+            )
+        return 1 + sum(_nodes(text(name, key), one, depth + 1) for key, one in value.items())
+    if isinstance(value, list):
+        return 1 + sum(_nodes(name, one, depth + 1) for one in value)
+    if isinstance(value, str):
+        text(name, value)
+    elif isinstance(value, int | float) and not abs(value) <= 1e300:
+        raise InvalidArgument(f"{name} must be a number up to 1e300, got {shown(value)}")
+    return 1
 
 
 def texts(name: str, values: object) -> tuple[str, ...]:
     """``values`` as a tuple, if all of them are texts."""
     given = tuple(values) if isinstance(values, list | tuple) else (None,)
-    if not all(isinstance(one, str) for one in given):
-        raise InvalidArgument(f"{name} must be a tuple of texts, got {values!r}")
-    return given
+    if len(given) > MOST_ITEMS or not all(isinstance(one, str) for one in given):
+        raise InvalidArgument(
+            f"{name} must be a tuple of texts, {MOST_ITEMS} at most, got {shown(values)}"
+        )
+    return tuple(text(name, one) for one in given)
 
 
 def versions_of(value: object) -> dict[str, str]:
     """A copy of a dictionary of texts."""
-    if not isinstance(value, dict) or not all(
-        isinstance(one, str) for pair in value.items() for one in pair
+    if (
+        not isinstance(value, dict)
+        or len(value) > MOST_ITEMS
+        or not all(isinstance(one, str) for pair in value.items() for one in pair)
     ):
-        raise InvalidArgument(f"versions must map names to versions, got {value!r}")
+        raise InvalidArgument(f"versions must map names to versions, got {shown(value)}")
+    return {text("versions", name): text("versions", one) for name, one in value.items()}
+
+
+def files_of(value: object) -> dict[str, str]:
+    """A copy of a dictionary from names of files, without folders, to their SHA-256."""
+    if (
+        not isinstance(value, dict)
+        or len(value) > MOST_ITEMS
+        or not all(isinstance(one, str) for pair in value.items() for one in pair)
+        or not all(FILE_NAME.fullmatch(one) for one in value)
+        or not all(SHA_256.fullmatch(one) for one in value.values())
+    ):
+        raise InvalidArgument(
+            "files must map plain file names to SHA-256 in 64 small hexadecimal digits, "
+            f"got {shown(value)}"
+        )
     return dict(value)
 
 
@@ -57,47 +158,60 @@ def check_texts(statement: Statement) -> None:
     """Refuses fields that should be words and are not."""
     for name in _TEXTS:
         if not isinstance(getattr(statement, name), str):
-            raise InvalidArgument(f"{name} must be a text, got {getattr(statement, name)!r}")
+            raise InvalidArgument(f"{name} must be a text, got {shown(getattr(statement, name))}")
+        text(name, getattr(statement, name))
     for name in _OPTIONAL_TEXTS:
         value = getattr(statement, name)
         if not isinstance(value, str | None):
-            raise InvalidArgument(f"{name} must be a text or None, got {value!r}")
+            raise InvalidArgument(f"{name} must be a text or None, got {shown(value)}")
+        if value is not None:
+            text(name, value)
     digest = statement.configuration
-    if digest is not None and not (
-        isinstance(digest, str) and re.fullmatch(r"[0-9a-f]{64}", digest)
-    ):
+    if digest is not None and not (isinstance(digest, str) and SHA_256.fullmatch(digest)):
         raise InvalidArgument(
-            f"configuration must be a SHA-256 in 64 small hexadecimal digits, got {digest!r}"
+            f"configuration must be a SHA-256 in 64 small hexadecimal digits, got {shown(digest)}"
         )
 
 
-def check_steps(planned: int | None, taken: int | None, stopped_early: str | None) -> None:
+def count(name: str, value: object, *, at_least: int = 0, at_most: int = MOST_STEPS) -> int:
+    """``value`` if it is a whole number in this range: an ``int``, and nothing that passes for one.
+
+    >>> count("steps_lost", 3)
+    3
+    """
+    if type(value) is not int or not at_least <= value <= at_most:
+        raise InvalidArgument(
+            f"{name} must be a whole number from {at_least} to {at_most}, got {shown(value)}"
+        )
+    return value
+
+
+def check_steps(statement: Statement) -> None:
     """Refuses numbers of steps that cannot be, and a run cut short without its rule."""
+    planned, taken = statement.steps_planned, statement.steps_taken
+    early = statement.stopped_early
     if (planned is None) != (taken is None):
         raise InvalidArgument(
-            f"steps_planned and steps_taken go together, got {planned!r} and {taken!r}"
+            f"steps_planned and steps_taken go together, got {shown(planned)} and {shown(taken)}"
         )
-    early = False
-    if planned is not None and taken is not None:
-        whole("steps_planned", planned)
-        if whole("steps_taken", taken, at_least=0) > planned:
-            raise InvalidArgument(f"steps_taken must be at most {planned}, got {taken!r}")
-        early = taken < planned
-    if early != bool(stopped_early):
+    lost = count("steps_lost", statement.steps_lost)
+    if planned is None or taken is None:
+        if lost or early:
+            raise InvalidArgument(
+                "steps_lost and stopped_early are for a run that has a plan with steps, got "
+                f"{lost} and {shown(early)}"
+            )
+        return
+    count("steps_planned", planned, at_least=1)
+    if count("steps_taken", taken) > planned:
+        raise InvalidArgument(f"steps_taken must be at most {planned}, got {taken!r}")
+    if taken + lost > planned:
+        raise InvalidArgument(
+            f"steps_lost must be at most the {planned - taken} steps that were not taken, "
+            f"got {lost}"
+        )
+    if (taken < planned) != bool(early):
         raise InvalidArgument(
             "stopped_early must say which rule applies if fewer steps were taken than planned, and "
-            f"only then, got {stopped_early!r} after {taken!r} of {planned!r} steps"
+            f"only then, got {shown(early)} after {taken!r} of {planned!r} steps"
         )
-
-
-def check_plan(statement: Statement) -> None:
-    """Whatever plan and statement both tell must be the same."""
-    told: Mapping[str, object] = {
-        "adjacency": statement.adjacency,
-        "unit": statement.unit,
-        "steps": statement.steps_planned,
-    }
-    plan = statement.plan or {}
-    for name, value in told.items():
-        if name in plan and plan[name] != value:
-            raise InvalidArgument(f"{name} must be as in the plan, {plan[name]!r}, got {value!r}")

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final, final
 
-from tacit._validation import non_negative, open_probability
+from tacit._validation import non_negative, open_probability, shown, text
 from tacit.errors import InvalidArgument
 from tacit.statement.rounding import rounded_up, short
 
@@ -64,7 +64,8 @@ class DataDependent:
                 f"got {self.failure!r}"
             )
         if not isinstance(self.what, str) or not self.what.strip():
-            raise InvalidArgument(f"what must say how the figure was found, got {self.what!r}")
+            raise InvalidArgument(f"what must say how the figure was found, got {shown(self.what)}")
+        text("what", self.what)
         least = epsilon_of(self.divergence, self.order, self.delta - self.failure)
         if self.epsilon < least * (1.0 - _SLACK):
             raise InvalidArgument(
@@ -97,4 +98,4 @@ def read(value: object) -> DataDependent | None:
     if isinstance(value, dict) and set(value) == names:
         given: dict[str, Any] = value
         return DataDependent(**given)
-    raise InvalidArgument(f"data_dependent must be a DataDependent or None, got {value!r}")
+    raise InvalidArgument(f"data_dependent must be a DataDependent or None, got {shown(value)}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from tacit._validation import one_line
 from tacit.statement.access import Access, without_preprocessing
 from tacit.statement.checking import texts
 
@@ -28,8 +29,11 @@ def extended(
     assumptions: str | Sequence[str] = (),
     not_promised: str | Sequence[str] = (),
     data_dependent: DataDependent | None = None,
+    files: Mapping[str, str] | None = None,
 ) -> Statement:
     """``statement`` with these parts added; texts, one or several, come after those there are.
+
+    A text of several lines becomes one line.
 
     Args:
         statement: The claim so far, for instance of a training run.
@@ -43,10 +47,12 @@ def extended(
         assumptions: What else must hold.
         not_promised: What else is not promised.
         data_dependent: An ε that depends on the data, told with noise; replaces the figure.
+        files: The SHA-256 of released files, by name.
 
     Guarantee:
         The event of the result is that of ``statement`` and all of ``preprocessing`` together, and
-        its ε what the statement's accountant proves for them: never less than before.
+        its ε what the statement's accountant proves for them: never less than before. A signature
+        does not cover what is added, and is dropped.
 
     >>> from tacit.accounting import Gaussian, epsilon
     >>> from tacit.accounting.serialization import to_plain
@@ -69,22 +75,26 @@ def extended(
         releases=(*statement.releases, *_several("releases", releases)),
         assumptions=(*statement.assumptions, *_several("assumptions", assumptions)),
         not_promised=(*statement.not_promised, *_several("not_promised", not_promised)),
-        tuning=statement.tuning if tuning is None else tuning,
-        threat_model=statement.threat_model if threat_model is None else threat_model,
+        tuning=statement.tuning if tuning is None else one_line(tuning),
+        threat_model=statement.threat_model if threat_model is None else one_line(threat_model),
         versions=statement.versions | dict(versions or {}),
         configuration=statement.configuration if configuration is None else configuration,
         data_dependent=statement.data_dependent if data_dependent is None else data_dependent,
+        files=statement.files | dict(files or {}),
+        signature=None,
     )
 
 
 def _several(name: str, given: str | Sequence[str]) -> tuple[str, ...]:
-    return (given,) if isinstance(given, str) else texts(name, list(given))
+    several = [given] if isinstance(given, str) else list(given)
+    return texts(name, [one_line(one) if isinstance(one, str) else one for one in several])
 
 
 def _access(what: str, event: Event | None) -> Access:
     from tacit.accounting.serialization import to_plain  # noqa: PLC0415 - only where one is
 
-    return Access(what, None if event is None else to_plain(event))
+    said = one_line(what) if isinstance(what, str) else what
+    return Access(said, None if event is None else to_plain(event))
 
 
 def _together(statement: Statement, added: tuple[Access, ...]) -> dict[str, Any]:

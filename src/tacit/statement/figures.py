@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, final
 
+from tacit._validation import shown
 from tacit.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -237,12 +238,14 @@ def _advantage(curve: LaidCurve | None, epsilon: float, delta: float) -> float:
 def check_figures(written: object, computed: Mapping[str, Any]) -> None:
     """Refuses figures that are not those of the event."""
     if not isinstance(written, dict) or set(written) != set(computed):
-        raise InvalidArgument(f"figures must have the fields {sorted(computed)}, got {written!r}")
+        raise InvalidArgument(
+            f"figures must have the fields {sorted(computed)}, got {shown(written)}"
+        )
     for name, value in computed.items():
         if not _same(written[name], value):
             raise InvalidArgument(
-                f"figures must be those of the event, whose {name} is {value!r}, "
-                f"got {written[name]!r}; make the statement again"
+                f"figures must be those of the event, whose {name} is {shown(value)}, "
+                f"got {shown(written[name])}; make the statement again"
             )
 
 

@@ -1,11 +1,14 @@
-"""What an accountant proves for a statement's event."""
+"""What can be proved of a statement from itself: that its ε covers its event, and that its plan."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from tacit._validation import shown
 from tacit.errors import InvalidArgument
+from tacit.statement.access import without_preprocessing
 from tacit.statement.figures import bracket, check_work
+from tacit.statement.plan import planned_event
 from tacit.statement.rounding import rounded_up
 
 if TYPE_CHECKING:
@@ -39,3 +42,44 @@ def check_claim(statement: Statement) -> None:
             f"epsilon must be at least the {rounded_up(least)} that {statement.accountant!r} "
             f"proves for the event, got {statement.epsilon!r}"
         )
+
+
+def check_plan(statement: Statement) -> None:
+    """Refuses a plan that is not that of the statement, and an event that does not cover its steps.
+
+    Guarantee:
+        With a plan, the event (beside what preprocessing was charged) is made of steps that are
+        the plan's, at least as many of them as were taken and lost together.
+    """
+    if statement.plan is None:
+        if statement.steps_planned is not None:
+            raise InvalidArgument(
+                "plan must be given with steps_planned and steps_taken: without it nobody can "
+                "check that the event covers them"
+            )
+        return
+    planned = planned_event(statement.plan)
+    for name, told, claimed in (
+        ("adjacency", planned.adjacency, statement.adjacency),
+        ("unit", planned.unit, statement.unit),
+        ("steps", planned.steps, statement.steps_planned),
+    ):
+        if told != claimed:
+            raise InvalidArgument(f"{name} must be as in the plan, {told!r}, got {shown(claimed)}")
+    assert statement.steps_taken is not None  # with the plan's steps_planned
+    spent, covered = statement.steps_taken + statement.steps_lost, steps_covered(statement)
+    if covered < spent:
+        raise InvalidArgument(
+            f"event must cover the {spent} steps of its plan that were taken or lost, got one that "
+            f"covers {covered}; make the statement again"
+        )
+
+
+def steps_covered(statement: Statement) -> int:
+    """How many of its plan's steps the event covers, beside preprocessing; 0 without a plan."""
+    from tacit.accounting.serialization import from_plain  # noqa: PLC0415 - only where one is
+
+    if statement.plan is None:
+        return 0
+    training = without_preprocessing(statement.event, statement.preprocessing)
+    return planned_event(statement.plan).covered(from_plain(training))

@@ -60,6 +60,8 @@ def _lines(statement: Statement) -> Iterator[str]:
     if statement.configuration is not None:
         yield f"Configuration: SHA-256 {statement.configuration}."
     yield made_by(statement)
+    for one in statement.findings():
+        yield f"{one.standing.capitalize()}: {one.what} ({one.how})."
 
 
 def claim(statement: Statement) -> str:

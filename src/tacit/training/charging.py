@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, final
 
+from tacit._validation import printable
 from tacit.errors import CheckpointError, InvalidArgument, TamperedLedger
-from tacit.statement import rounded_up
+from tacit.statement import Charge, rounded_up
 from tacit.training.leasing import Lease
 
 if TYPE_CHECKING:
@@ -103,7 +104,21 @@ class Charges:
         return (
             f"reservation {reservation.number} ({charged}) of the budget {budget.name!r} "
             f"(ε = {budget.epsilon:g}, δ = {budget.delta:g} in all, composition "
-            f"{budget.composition!r}) in {budget.ledger.location}, head {budget.ledger.head}"
+            f"{budget.composition!r}) in {printable(budget.ledger.location)}, "
+            f"head {budget.ledger.head}"
+        )
+
+    def charge(self) -> Charge | None:
+        """The same for a program that looks it up in the ledger."""
+        budget, reservation = self._budget, self._reservation
+        if budget is None or reservation is None:
+            return None
+        return Charge(
+            ledger=budget.ledger.identity,
+            location=printable(budget.ledger.location),
+            budget=budget.name,
+            reservation=reservation.number,
+            head=str(budget.ledger.head),
         )
 
     # ---- reserving

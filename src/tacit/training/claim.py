@@ -16,12 +16,17 @@ from tacit.training.sampling import FullBatch, Poisson, TruncatedPoisson
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from tacit.statement import Charge
     from tacit.training.plan import Plan
 
 _ASSUMPTIONS = (
     "the model and the loss treat the rows of a batch independently (checked on the first batch)",
     "the number of examples, the lot size and the number of steps are public",
     "sampling and noise come from the operating system's entropy, and nobody sees their state",
+)
+_UNCOUNTED = (
+    "no ledger counted the steps: nothing was seen of attempts that crashed or were rewound, whose "
+    "steps are not charged"
 )
 _SEEDED = "a fixed seed was used for sampling and noise: THIS VOIDS THE GUARANTEE"
 _THREAT_MODEL = (
@@ -79,7 +84,14 @@ def epsilon(plan: Plan, steps: int, delta: float) -> float:
 
 
 def statement(
-    plan: Plan, delta: float, steps_taken: int, run: Run, *, lost: int, ledger: str | None
+    plan: Plan,
+    delta: float,
+    steps_taken: int,
+    run: Run,
+    *,
+    lost: int,
+    ledger: str | None,
+    charge: Charge | None = None,
 ) -> Statement:
     """The claim for a run that took ``steps_taken`` steps and was to end at ``run.last_step``.
 
@@ -88,7 +100,9 @@ def statement(
         what had been released. So are ``lost`` steps, which attempts took whose results are gone.
     """
     event = plan.event_after(run.last_step)
-    assumptions = (*_ASSUMPTIONS, ASSUMED[plan.noise])
+    assumptions: tuple[str, ...] = (*_ASSUMPTIONS, ASSUMED[plan.noise])
+    if ledger is None:
+        assumptions = (*assumptions, _UNCOUNTED)
     return Statement(
         epsilon=epsilon(plan, run.last_step, delta),
         delta=delta,
@@ -98,6 +112,7 @@ def statement(
         plan=plan.as_dict(),
         steps_planned=plan.steps,
         steps_taken=steps_taken,
+        steps_lost=lost,
         stopped_early=_early(plan, steps_taken, run.last_step, lost),
         sampling=_sampling(plan),
         noise=IN_WORDS[plan.noise],
@@ -106,6 +121,7 @@ def statement(
         tacit_version=__version__,
         torch_version=torch.__version__,
         ledger=ledger,
+        charge=charge,
         threat_model=_THREAT_MODEL,
         releases=_RELEASES,
         randomness=_RANDOMNESS[plan.noise],

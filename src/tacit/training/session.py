@@ -398,6 +398,7 @@ class Session:
             self._run,
             lost=self.steps_lost,
             ledger=self._charges.describe(),
+            charge=self._charges.charge(),
         )
 
     def explain(self) -> str:

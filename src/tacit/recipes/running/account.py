@@ -5,7 +5,9 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, final
 
+from tacit._validation import printable
 from tacit.errors import InvalidArgument, LedgerError
+from tacit.statement import Charge
 from tacit.training.charging import detail_of
 
 if TYPE_CHECKING:
@@ -94,7 +96,18 @@ class Account:
         if budget is None:
             return None
         ledger = budget.ledger
-        return f"the budget {budget.name!r} in {ledger.location}, head {ledger.head}"
+        return f"the budget {budget.name!r} in {printable(ledger.location)}, head {ledger.head}"
+
+    def charge(self) -> Charge | None:
+        """The same for a program that looks it up in the ledger."""
+        budget = self.budget
+        if budget is None:
+            return None
+        ledger = budget.ledger
+        return Charge(
+            ledger=ledger.identity, location=printable(ledger.location), budget=budget.name,
+            reservation=None, head=str(ledger.head),
+        )  # fmt: skip
 
     def _declared(self, budget: Budget) -> bool:
         """Whether this run declared its plans before it was cut off."""

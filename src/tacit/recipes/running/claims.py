@@ -10,6 +10,7 @@ import scipy
 import torch
 
 from tacit import __version__
+from tacit._validation import one_line
 from tacit.accounting import Composed, epsilon
 from tacit.accounting.serialization import to_plain
 from tacit.errors import ProtocolError
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tacit.accounting.events import Adjacency, Event
+    from tacit.statement import Charge
 
 _THREAT_MODEL = (
     "the claim holds against whoever sees what is released, knows the code and all other data, and "
@@ -49,6 +51,7 @@ def plain(
     noise: str,
     assumptions: tuple[str, ...],
     ledger: str | None,
+    charge: Charge | None,
     releases: tuple[str, ...] = (),
     not_promised: tuple[str, ...] = (),
 ) -> Statement:
@@ -61,16 +64,17 @@ def plain(
         delta=delta,
         adjacency=adjacency,
         event=to_plain(event),
-        sampling=sampling,
-        noise=noise,
-        assumptions=assumptions,
+        sampling=one_line(sampling),
+        noise=one_line(noise),
+        assumptions=tuple(map(one_line, assumptions)),
         tacit_version=__version__,
         torch_version=torch.__version__,
         ledger=ledger,
-        releases=releases,
-        not_promised=(*not_promised, *_NOT_PROMISED),
+        charge=charge,
+        releases=tuple(map(one_line, releases)),
+        not_promised=(*map(one_line, not_promised), *_NOT_PROMISED),
         threat_model=_THREAT_MODEL,
-        randomness=noise,
+        randomness=one_line(noise),
     )
 
 

@@ -63,7 +63,7 @@ def run_in_folder(
             check_budget(account, record.budget)
         trained = train(job, account, lambda: keeper.nothing_kept)
         with stop.deferred():
-            results.write(place, keeper.record, trained)
+            trained = results.write(place, keeper.record, trained)
     except BaseException as error:
         raise left(keeper, error) from None
     finally:

@@ -78,7 +78,7 @@ def search_in_folder(
             plan=found.model.statement.plan,
         )
         with stop.deferred():
-            results.write(place, ended, trained)
+            trained = results.write(place, ended, trained)
             shutil.rmtree(place.path / _JOURNAL, ignore_errors=True)
     except BaseException as error:
         # What a run of the search left is in the journal, whatever the run itself says.

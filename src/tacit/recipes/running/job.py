@@ -401,6 +401,7 @@ class Job:
         statement = claims.plain(
             counted, self.epsilon, self.delta, adjacency=self.adjacency, sampling=sampling,
             noise=noise, assumptions=tuple(assumptions), ledger=self._account.describe(),
+            charge=self._account.charge(),
             releases=tuple(releases), not_promised=tuple(not_promised),
         )  # fmt: skip
         statement = extended(statement, data_dependent=data_dependent)

@@ -1,0 +1,227 @@
+"""What in a run's folder was compared with the thing itself: its files, its ledger, its signature.
+
+Whatever could not be compared stays the word of whoever wrote it, and the report says so.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from tacit._validation import printable
+from tacit.errors import CheckpointError, LedgerError, TacitError
+from tacit.recipes.running.folder import MODEL
+from tacit.recipes.running.results import non_finite
+from tacit.statement import Finding
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tacit.recipes.running.record import Record
+    from tacit.statement import Charge, Statement
+
+_CHUNK: Final = 1 << 20
+_SQLITE: Final = re.compile(r"sqlite:///(?P<path>[^?#]+)")
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What is proved, checked and claimed; ``warnings`` are what must not be overlooked."""
+
+    findings: tuple[Finding, ...]
+    warnings: tuple[str, ...]
+
+
+def gather(
+    folder: Path,
+    record: Record,
+    statement: Statement,
+    *,
+    ledger: str | None = None,
+    signed_by: bytes | None = None,
+) -> Evidence:
+    """Compares what is there with the statement.
+
+    Args:
+        folder: The folder of the run.
+        record: Its record.
+        statement: Its statement, which has proved itself.
+        ledger: The address of the ledger that it must be charged in; left out, a file at the
+            place that the statement names is looked at if there is one, and no server is asked.
+        signed_by: The public key in PEM that must have signed the statement.
+
+    Guarantee:
+        Nothing is ``"checked"`` that was not compared here. A file, a ledger or a signature that is
+        not the one that the statement is about is refused.
+    """
+    if signed_by is not None:
+        _check_signer(folder, statement, signed_by)
+    found = {one.subject: one for one in _files(folder, statement)}
+    if statement.charge is not None or ledger is not None:
+        found["ledger"] = _ledger(statement, ledger)
+    if signed_by is not None:
+        found["signature"] = _signer(statement)
+    own = [found.pop(one.subject, one) for one in statement.findings()]
+    return Evidence(
+        (*own, *found.values(), *_of_record(record)), tuple(_warnings(folder, statement))
+    )
+
+
+def _warnings(folder: Path, statement: Statement) -> Iterator[str]:
+    if statement.signature is not None and not statement.signature_fits():
+        yield "the signature does not fit: the statement was changed after it was signed."
+    model = folder / MODEL
+    if model.is_file():
+        yield from (f"{MODEL} is {one}." for one in _problems(model))
+
+
+# ---- files
+
+
+def _files(folder: Path, statement: Statement) -> Iterator[Finding]:
+    for name, digest in statement.files.items():
+        path = folder / name
+        if not path.is_file():
+            yield Finding(name, "claimed", f"{name} has SHA-256 {digest}", "it is not here")
+            continue
+        if _digest(path) != digest:
+            raise CheckpointError(
+                f"{path} is not the file this statement is about; bring that one back, or remove it"
+            )
+        yield Finding(name, "checked", f"{name} is the file of the statement", f"SHA-256 {digest}")
+    if MODEL not in statement.files and (folder / MODEL).is_file():
+        yield Finding(MODEL, "claimed", f"{MODEL} is the model of the statement",
+                      "the statement names no checksum of it")  # fmt: skip
+
+
+def _digest(path: Path) -> str:
+    found = hashlib.sha256()
+    try:
+        with path.open("rb") as file:
+            while chunk := file.read(_CHUNK):
+                found.update(chunk)
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be read: {error.strerror or error}") from None
+    return found.hexdigest()
+
+
+def _problems(path: Path) -> Iterator[str]:
+    """What is wrong with the numbers of a model; its tensors are read, and nothing is run."""
+    from safetensors import SafetensorError  # noqa: PLC0415 - only where there is a model
+    from safetensors.torch import load_file  # noqa: PLC0415
+
+    try:
+        tensors = load_file(path)
+    except (SafetensorError, OSError, ValueError, KeyError, MemoryError) as error:
+        reason = printable(" ".join(str(error).split()))[:200]
+        raise CheckpointError(f"{path} is no model in safetensors: {reason}") from None
+    yield from non_finite(tensors)
+
+
+# ---- the ledger
+
+
+def _ledger(statement: Statement, address: str | None) -> Finding:
+    charge = statement.charge
+    if charge is None:
+        raise CheckpointError(
+            "the statement names no entry of a ledger, so that there is nothing to look up; leave "
+            "out --ledger"
+        )
+    said = (
+        f"it is charged to the budget {charge.budget!r} in {charge.location}, as of {charge.head}"
+    )
+    url = address or _file_of(charge)
+    if url is None:
+        return Finding("ledger", "claimed", said, "no ledger is there; --ledger names one")
+    try:
+        reason = _difference(statement, charge, url)
+    except (LedgerError, OSError) as error:
+        if address is not None:
+            raise
+        unread = f"the ledger there cannot be read: {printable(str(error))[:200]}"
+        return Finding("ledger", "claimed", said, unread)
+    if reason is None:
+        how = "the ledger holds this entry, and charges no less"
+        return Finding("ledger", "checked", said, how)
+    if address is None and reason == _ANOTHER:
+        return Finding("ledger", "claimed", said, reason)
+    raise CheckpointError(f"the statement is not of the ledger {printable(url)}: {reason}")
+
+
+_ANOTHER: Final = "the ledger there is another one"
+
+
+def _file_of(charge: Charge) -> str | None:
+    """The ledger's own address if it is a file that is here; a server is not asked unbidden."""
+    found = _SQLITE.fullmatch(charge.location)
+    try:
+        return charge.location if found is not None and Path(found["path"]).is_file() else None
+    except (OSError, ValueError):
+        return None
+
+
+def _difference(statement: Statement, charge: Charge, url: str) -> str | None:
+    """Why a ledger does not bear the statement out; None if it does."""
+    from tacit.ledger import Ledger  # noqa: PLC0415 - only where one is looked at
+
+    with Ledger(url, create=False) as ledger:
+        if ledger.identity != charge.ledger:
+            return _ANOTHER
+        if not ledger.contains(charge.head):
+            return f"it does not hold entry {charge.head}, which the statement names"
+        held = [one for one in ledger.books.of(charge.budget) if one.number == charge.reservation]
+    if charge.reservation is None:
+        return None
+    if not held:
+        return f"its budget {charge.budget!r} has no reservation {charge.reservation}"
+    spent = (statement.steps_taken or 0) + statement.steps_lost
+    if statement.steps_taken is not None and held[0].granted < spent:
+        return f"reservation {charge.reservation} was granted {held[0].granted} steps, not {spent}"
+    plan = (held[0].detail or {}).get("plan")
+    if plan is not None and statement.plan is not None and plan != statement.plan:
+        return f"reservation {charge.reservation} is of another plan"
+    return None
+
+
+# ---- the signature
+
+
+def _check_signer(folder: Path, statement: Statement, public: bytes) -> None:
+    if statement.signature is None:
+        raise CheckpointError(f"the statement in {folder} is not signed")
+    try:
+        right = statement.verify_signature(public)
+    except TacitError as error:
+        raise CheckpointError(f"--signed-by names no key: {error}") from None
+    if right:
+        return
+    wrong = (
+        "is signed with another key"
+        if statement.signature_fits()
+        else "has a signature that does not fit"
+    )
+    signer = printable(statement.signature.signer)
+    raise CheckpointError(f"the statement in {folder} {wrong}; it names {signer}")
+
+
+def _signer(statement: Statement) -> Finding:
+    assert statement.signature is not None
+    return Finding(
+        "signature",
+        "checked",
+        f"signed by {statement.signature.signer}",
+        "with the key that the reader named; it says who claims the statement, not that it is true",
+    )
+
+
+def _of_record(record: Record) -> Iterator[Finding]:
+    """What the run's record adds, none of which the statement covers."""
+    yield Finding("accuracy", "claimed", "it is that of the model on the held-out data",
+                  "the data are not here")  # fmt: skip
+    yield Finding("data, settings, software", "claimed",
+                  f"the run was {record.recipe} on {record.data['name']}",
+                  "run.json says so, and nothing proves it")  # fmt: skip
