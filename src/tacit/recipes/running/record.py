@@ -131,7 +131,7 @@ def read(folder: Folder) -> Record:
     """The record of the run that ``folder`` holds; nothing that it names is imported or opened."""
     path = folder.file(RECORD)
     try:
-        plain = json.loads(folder.read(RECORD))
+        plain = folder.read(RECORD)
         if plain.pop("format") != FORMAT or plain.pop("version") != VERSION:
             raise CheckpointError("it was written by another tacit")
         told = plain.pop("configuration")
