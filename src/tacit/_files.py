@@ -75,6 +75,21 @@ def drafted(path: Path, *, mode: int = 0o666) -> Iterator[Path]:
             draft.unlink(missing_ok=True)
 
 
+def append_to(path: Path) -> int:
+    """A private file open for reading and appending, made if need be; no link, pipe or device.
+
+    Raises:
+        OSError: the system's own.
+        ValueError: if it is no plain file.
+    """
+    flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | _flag("O_NOFOLLOW") | _flag("O_NONBLOCK")
+    handle = os.open(path, flags, PRIVATE)
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise ValueError("it is no plain file")
+    return handle
+
+
 def sync_folder(folder: Path) -> None:
     """Makes a rename in ``folder`` survive a crash of the machine, where the system can."""
     if hasattr(os, "O_DIRECTORY"):
@@ -134,7 +149,7 @@ def read(path: Path, *, most: int = LARGEST) -> bytes:
         size = os.fstat(file.fileno()).st_size
         content = file.read(most + 1) if size <= most else b""
     if max(size, len(content)) > most:
-        raise ValueError(f"it has {max(size, len(content)):,} bytes, more than {most:,}")
+        raise ValueError(f"it is too large: {max(size, len(content)):,} bytes, more than {most:,}")
     return content
 
 
@@ -159,7 +174,7 @@ def parse_json(text: str | bytes, *, most: int = LARGEST) -> Any:
     ValueError: the key 'steps' is there twice
     """
     if len(text) > most:
-        raise ValueError(f"it has more than {most:,} bytes")
+        raise ValueError(f"it is too large: it has more than {most:,} bytes")
     try:
         decoded = text if isinstance(text, str) else text.decode("utf-8")
     except UnicodeDecodeError:

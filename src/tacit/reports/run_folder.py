@@ -15,7 +15,6 @@ from tacit.recipes.running import record as records
 from tacit.recipes.running.folder import HISTORY, RECORD, STATEMENT, Folder
 from tacit.recipes.transferring.catalogue import named
 from tacit.reports import audit_file, run_answers
-from tacit.reports.run_record import check_record
 from tacit.statement import Statement
 from tacit.statement.access import without_preprocessing
 from tacit.training.plan import Plan
@@ -91,7 +90,6 @@ def read(folder: str | os.PathLike[str]) -> RunFiles:
     for name in (RECORD, STATEMENT, HISTORY, run_answers.FILE):
         _check_size(path / name)
     record = records.read(Folder(path))
-    check_record(record, path / RECORD)
     if not record.finished or not (path / STATEMENT).is_file():
         raise CheckpointError(
             f"the run in {path} has not come to its end; go on with it (tacit {_command(record)} "

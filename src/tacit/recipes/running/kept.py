@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, final
 
+from tacit.errors import CheckpointError, TacitError
 from tacit.recipes.running import released as released_values
 from tacit.recipes.running.folder import CHECKPOINT, JOURNAL, LOCK, RECORD
 from tacit.recipes.running.keeping import Forgetful, check_name
@@ -80,7 +81,11 @@ class InFolder(Forgetful):
             if self._begun:
                 self.record.write(self.folder)
             return plan
-        old = Plan.from_dict(dict(before))
+        try:
+            old = Plan.from_dict(dict(before))
+        except (TacitError, ValueError, TypeError, KeyError, ArithmeticError) as error:
+            line = " ".join(str(error).split())[:200]
+            raise CheckpointError(f"{self.folder.file(RECORD)} holds no plan: {line}") from None
         close = abs(old.noise_multiplier / plan.noise_multiplier - 1.0) < 1e-9
         same = replace(plan, noise_multiplier=old.noise_multiplier) == old
         return old if close and same else plan
