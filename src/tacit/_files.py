@@ -7,6 +7,7 @@ depth; nothing in it is run, and nothing but ``OSError`` and ``ValueError`` come
 from __future__ import annotations
 
 import contextlib
+import errno
 import io
 import json
 import math
@@ -75,18 +76,13 @@ def drafted(path: Path, *, mode: int = 0o666) -> Iterator[Path]:
             draft.unlink(missing_ok=True)
 
 
-def append_to(path: Path) -> int:
-    """A private file open for reading and appending, made if need be; no link, pipe or device.
-
-    Raises:
-        OSError: the system's own.
-        ValueError: if it is no plain file.
-    """
+def append_to(path: Path, *, mode: int = PRIVATE) -> int:
+    """A file open for reading and appending, made if need be; a link, pipe or device: OSError."""
     flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | _flag("O_NOFOLLOW") | _flag("O_NONBLOCK")
-    handle = os.open(path, flags, PRIVATE)
+    handle = os.open(path, flags, mode)
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
-        raise ValueError("it is no plain file")
+        raise OSError(errno.EINVAL, "it is no plain file")
     return handle
 
 
@@ -131,11 +127,14 @@ def opened(path: Path) -> Iterator[BinaryIO]:
 
     Raises:
         OSError: the system's own.
-        ValueError: if it is a pipe, a device or a folder: nobody waits for one.
+        ValueError: if it is a pipe or a device: nobody waits for one.
     """
     handle = os.open(path, os.O_RDONLY | _flag("O_NONBLOCK") | _flag("O_BINARY"))
     try:
-        if not stat.S_ISREG(os.fstat(handle).st_mode):
+        kind = os.fstat(handle).st_mode
+        if stat.S_ISDIR(kind):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        if not stat.S_ISREG(kind):
             raise ValueError("it is no plain file")
         with os.fdopen(handle, "rb", closefd=False) as file:
             yield file
