@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, final
 
@@ -55,7 +56,8 @@ class InFolder(Forgetful):
 
     def resumable_checkpoint(self) -> Path | None:
         """The checkpoint, if the run is resumed and had come so far."""
-        return self.checkpoint if self.resumed and self.checkpoint.is_file() else None
+        there = self.resumed and os.path.lexists(self.checkpoint)  # what is no file is refused
+        return self.checkpoint if there else None
 
     def private(self, name: str) -> Path:
         """A place in the folder, removed when the run has come to its end."""
@@ -93,7 +95,8 @@ class InFolder(Forgetful):
     def released(self, name: str) -> tuple[Any, Event] | None:
         """What the run released before it was cut off."""
         path = self._released_file(name)
-        return released_values.read(path) if self.resumed and path.is_file() else None
+        there = self.resumed and os.path.lexists(path)  # else it would be released once more
+        return released_values.read(path) if there else None
 
     def keep_released(self, name: str, released: Released[Any], what: str) -> None:
         """Writes the value."""
