@@ -175,3 +175,23 @@ def test_the_folder_and_its_secrets_are_its_owners(tmp_path: Path) -> None:
     modes = {one.name: stat.S_IMODE(one.stat().st_mode) for one in folder.path.iterdir()}
     assert stat.S_IMODE(folder.path.stat().st_mode) == 0o700
     assert modes == {"audit.json": 0o600, ".lock": 0o600, "private": 0o700}
+
+
+def test_a_link_in_the_place_of_what_is_private_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "seen").mkdir()
+    folder = Folder(tmp_path / "run")
+    folder.begin()
+    (folder.path / "private").symlink_to(tmp_path / "seen")
+    with pytest.raises(CheckpointError, match="it is a link to another place"):
+        folder.private("votes")
+    (folder.path / "private").unlink()
+    (folder.path / "private").mkdir(mode=0o777)
+    assert stat.S_IMODE(folder.private("votes").parent.stat().st_mode) == 0o700
+
+
+def test_a_link_in_the_place_of_the_lock_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / ".lock").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(CheckpointError, match="cannot be written"):
+        Folder(tmp_path / "run").begin()
+    assert not (tmp_path / "elsewhere").exists()

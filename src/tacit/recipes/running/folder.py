@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
 import time
@@ -165,13 +166,20 @@ class Folder:
 
     def private(self, name: str) -> Path:
         """A place for what the run needs to go on and nobody else may see, until it ends."""
+        return self.inner(PRIVATE) / self.file(name).name
+
+    def inner(self, name: str) -> Path:
+        """A folder in this one, for its owner alone; a link to another place is refused."""
         self.begin()
-        place = self.file(PRIVATE)
+        place = self.file(name)
         try:
             place.mkdir(mode=0o700, exist_ok=True)
+            if place.is_symlink():
+                raise OSError(errno.ELOOP, "it is a link to another place")
+            place.chmod(0o700)  # whoever made it
         except OSError as error:
             raise _unwritable(place, error) from None
-        return place / self.file(name).name
+        return place
 
     def remove_private(self) -> None:
         """Removes all that ``private`` gave a place to."""
