@@ -9,7 +9,7 @@ import secrets
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, final
 
-from tacit._files import LOCK, PRIVATE, held, put
+from tacit._files import LARGEST_PART, LOCK, PRIVATE, held, is_draft, put, read, read_json
 from tacit.errors import CheckpointError
 
 if TYPE_CHECKING:
@@ -60,15 +60,16 @@ class PartsFolder:
             self._check_new({LOCK, WARNING, *left})
             return None
         try:
-            found: dict[str, Any] = json.loads((self.path / self._record).read_text())
+            found: dict[str, Any] = read_json(self.path / self._record)
             if found["format"] != _FORMAT:
-                raise self.refused(f"has the format {found['format']!r}, not {_FORMAT}")
+                raise self.refused(f"has the format {found['format']!r:.20}, not {_FORMAT}")
             self._run = bytes.fromhex(found["run"])
             return {field: found[field] for field in fields}
         except CheckpointError:
             raise
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise self.refused(f"is damaged: {self._record} cannot be read ({error})") from None
+            reason = f"{type(error).__name__}: {error}"
+            raise self.refused(f"is damaged: {self._record} cannot be read ({reason})") from None
 
     def begin(self, warning: str) -> None:
         """Begins a run of its own; it counts once its record is written."""
@@ -78,18 +79,21 @@ class PartsFolder:
     def conclude(self, fields: Mapping[str, Any]) -> None:
         """Writes the record."""
         record = {"format": _FORMAT, "run": self._run.hex(), **fields}
-        self._replace(self._record, json.dumps(record, indent=1).encode())
+        self._replace(self._record, json.dumps(record, indent=1, allow_nan=False).encode())
 
     def write(self, name: str, content: bytes) -> None:
         """Keeps a part."""
+        if len(content) + _DIGEST > LARGEST_PART:
+            raise self.refused(f"cannot keep {name}: it has {len(content):,} bytes, too many")
         self._replace(name, self._digest(name, content) + content)
 
     def read(self, name: str) -> bytes:
         """The part of this name, as it was written."""
         try:
-            found = (self.path / name).read_bytes()
-        except OSError as error:
-            raise self.refused(f"is damaged: {name}: {error.strerror or error}") from None
+            found = read(self.path / name, most=LARGEST_PART)
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise self.refused(f"is damaged: {name}: {reason}") from None
         digest, content = found[:_DIGEST], found[_DIGEST:]
         if digest != self._digest(name, content):
             raise self.refused(f"is damaged: {name} is not as it was written for this run")
@@ -101,7 +105,7 @@ class PartsFolder:
 
     def _check_new(self, left: set[str]) -> None:
         others = [one.name for one in self.path.iterdir() if one.name not in left]
-        if others := [name for name in others if not name.endswith(".new")]:
+        if others := [name for name in others if not name.endswith(".new") and not is_draft(name)]:
             raise self.refused(
                 f"holds {min(others)!r} and no {self._holds}: name a new or empty folder"
             )

@@ -428,7 +428,7 @@ def mean_in(told: list[str]) -> str:
     return next(line for line in told if line.startswith("mean "))
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_saves_and_resuming_goes_on(tmp_path: Path, here: Here, number: int) -> None:
     out = tmp_path / "run"
     child = Child(tmp_path, "digits", "--out", str(out), hold=5)
@@ -467,6 +467,19 @@ def test_ctrl_c_at_any_moment_loses_and_repeats_nothing(
     assert "go on with" in child.told[-1]
     here.go_on(out)
     assert child.releases == 1
+    judge(out)
+
+
+def test_a_hangup_that_is_ignored_does_not_stop_a_run(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does; children inherit it
+    try:
+        child = Child(tmp_path, "digits", "--out", str(out), hold=3)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    child.wait_for("holding")
+    child.process.send_signal(signal.SIGHUP)
+    assert child.end() == 0, child.told
     judge(out)
 
 

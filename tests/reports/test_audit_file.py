@@ -111,7 +111,7 @@ def test_no_text_no_file_too_long(run: Path, monkeypatch: pytest.MonkeyPatch) ->
         read(run)
     path.unlink()
     os.mkfifo(path)
-    with pytest.raises(CheckpointError, match="is no file of an audit"):
+    with pytest.raises(CheckpointError, match="it is no plain file"):
         read(run)
 
 

@@ -26,6 +26,7 @@ from torch.nn import functional
 from torch.utils.data import TensorDataset
 
 import tacit
+from tacit import _files
 from tacit.errors import TacitError
 from tacit.ledger.anchor import AnchorFile
 from tacit.ledger.budget import Budget
@@ -125,7 +126,7 @@ PLACES: list[tuple[Any, str, str, str]] = [
     (GridNoise, "means", "releasing", "released"),
     (Session, "_update", "updating", "updated"),
     (checkpoint_file, "write", "saving", "saved"),
-    (checkpoint_file, "_flush", "flushing", "flushed"),
+    (_files, "_flush", "flushing", "flushed"),
     (Session, "__exit__", "leaving", "left"),
 ]  # fmt: skip
 POINTS = tuple(dict.fromkeys(point for *_, first, last in PLACES for point in (first, last)))

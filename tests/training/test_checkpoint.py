@@ -16,6 +16,7 @@ from torch import nn
 from torch.optim import lr_scheduler as schedulers
 from torch.optim.swa_utils import SWALR, AveragedModel
 
+from tacit import _files
 from tacit.errors import CheckpointError, TacitError
 from tacit.training import checkpoint, checkpoint_file
 from tacit.training.checkpoint import Checkpoint
@@ -499,7 +500,7 @@ def test_a_failed_write_leaves_the_previous_file(
 
     for function in ("fsync", "replace"):
         with monkeypatch.context() as broken:
-            broken.setattr(checkpoint_file.os, function, full)
+            broken.setattr(_files.os, function, full)
             with pytest.raises(CheckpointError, match=r"cannot write .*No space left on device"):
                 save(tmp_path / "run", network(), [])
     with pytest.raises(CheckpointError, match=r"state\.odd\.f is a function"):
@@ -520,7 +521,7 @@ def test_everything_is_on_the_disk_before_the_file_is_moved(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     order: list[str] = []
-    real_fsync, real_replace = checkpoint_file.os.fsync, checkpoint_file.os.replace
+    real_fsync, real_replace = _files.os.fsync, _files.os.replace
 
     def fsync(descriptor: int) -> None:
         order.append("flush")
@@ -531,8 +532,8 @@ def test_everything_is_on_the_disk_before_the_file_is_moved(
         assert old.parent == new.parent
         real_replace(old, new)
 
-    monkeypatch.setattr(checkpoint_file.os, "fsync", fsync)
-    monkeypatch.setattr(checkpoint_file.os, "replace", replace)
+    monkeypatch.setattr(_files.os, "fsync", fsync)
+    monkeypatch.setattr(_files.os, "replace", replace)
     save(tmp_path / "run", network(), [])
     assert order == ["flush", "move", "flush"]  # the file, then the folder's entry for it
 

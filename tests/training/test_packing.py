@@ -114,7 +114,7 @@ Point = namedtuple("Point", "x y")
         ({1, 2}, "is a set"),
         (Odd(a=1), "is a Odd"),
         (Point(1, 2), "is a Point"),
-        (np.zeros(2), "is a ndarray"),
+        (np.array([{}]), "is an array of object"),
         (1j, "is a complex"),
         (torch.eye(2).to_sparse(), "only dense tensors with data"),
         (torch.empty(2, device="meta"), "only dense tensors with data"),

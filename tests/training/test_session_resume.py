@@ -11,7 +11,8 @@ from torch.optim import lr_scheduler
 
 import tacit
 from tacit.errors import CheckpointError, InvalidArgument, ProtocolError
-from tacit.training import AdaptiveQuantile
+from tacit.training import AdaptiveQuantile, checkpoint_file
+from tacit.training.packing import Packer, unpack
 
 from .sessions import Grads, cross_entropy, data, drawn, network, plan, session, whole_lot
 
@@ -274,3 +275,59 @@ def test_saving_changes_nothing(tmp_path: Path) -> None:
                     dp.save(tmp_path / "run")
         ended.append(weights(dp))
     assert all(torch.equal(a, b) for a, b in zip(*ended, strict=True))
+
+
+# ---- what a file may say
+
+
+def forged(path: Path, **changed: Any) -> Path:
+    """A checkpoint after 2 of 6 steps, changed by somebody who knows the format."""
+    with session(plan=noisy()) as dp:
+        take(dp, 2)
+        dp.save(path)
+    document, tensors = checkpoint_file.read(path)
+    if "last_step" in changed or "unsafe" in changed:
+        values = unpack(document["state"]["tacit run"]["values"], tensors) | changed
+        document["state"]["tacit run"]["values"] = Packer().pack(values, "run")
+    elif "weight" in changed:
+        name = next(name for name in tensors if name.startswith("model"))
+        tensors[name] = torch.full_like(tensors[name], changed["weight"])
+    elif "lr" in changed:
+        values = unpack(document["optimizers"][0]["values"], tensors)
+        values["param_groups"][0] |= changed
+        document["optimizers"][0]["values"] = Packer().pack(values, "o")
+    else:
+        document |= changed
+    checkpoint_file.write(path, document, tensors)
+    return path
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        *({"steps_taken": taken} for taken in (7, 11, -1, 1e30, 10**30, 2.0, True, None, "2")),
+        *({"last_step": last} for last in (1, 0, -1, 7, 6.0, "6", None, True)),
+        {"unsafe": 0},
+        {"unsafe": None},
+        {"weight": float("nan")},
+        {"weight": float("-inf")},
+        {"lr": "1"},
+        {"lr": None},
+        {"lr": float("nan")},
+        {"lr": float("inf")},
+        {"lr": [0.1]},
+    ],
+    ids=str,
+)
+def test_a_checkpoint_with_impossible_numbers_is_refused(
+    tmp_path: Path, change: dict[str, Any]
+) -> None:
+    path = forged(tmp_path / "run", **change)
+    with pytest.raises(CheckpointError) as refusal:
+        session(plan=noisy(), resume=path)
+    assert "\n" not in str(refusal.value)
+
+
+def test_the_forgers_way_works(tmp_path: Path) -> None:
+    path = forged(tmp_path / "run", steps_taken=6)
+    assert session(plan=noisy(), resume=path).steps_taken == 6

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import fields
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
@@ -12,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tacit import __version__
+from tacit._files import read_json
 from tacit.statement import Statement, rounded_up
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def _shown(value: Any) -> str:
 
 def result(folder: Path) -> dict[str, Any]:
     """What the folder of a finished run says."""
-    record = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+    record = read_json(folder / "run.json")
     statement = Statement.from_json((folder / "statement.json").read_text(encoding="utf-8"))
     return {
         "tacit": __version__,

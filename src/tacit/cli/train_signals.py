@@ -1,4 +1,7 @@
-"""Ctrl-C and SIGTERM while a run goes: the first lets it stop well, the second stops it."""
+"""Ctrl-C, SIGTERM and SIGHUP while a run goes: the first lets it stop well, the second stops it.
+
+SIGHUP comes when a terminal or a connection is closed.
+"""
 
 from __future__ import annotations
 
@@ -32,9 +35,17 @@ def stoppable() -> Iterator[Interruption]:
     if threading.current_thread() is not threading.main_thread():
         yield stop
         return
-    before = [(number, signal.signal(number, ask)) for number in _SIGNALS]
+    before = [(number, signal.signal(number, ask)) for number in _heard()]
     try:
         yield stop
     finally:
         for number, handler in before:
             signal.signal(number, handler)
+
+
+def _heard() -> list[signal.Signals]:
+    """Those that are requests; a SIGHUP that is ignored stays so, for that is what nohup is."""
+    hangup = getattr(signal, "SIGHUP", None)  # there is none on Windows
+    if hangup is None or signal.getsignal(hangup) is signal.SIG_IGN:
+        return list(_SIGNALS)
+    return [*_SIGNALS, hangup]

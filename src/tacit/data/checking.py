@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from tacit.data.contents import Contents, digest, inside
+from tacit._files import read
+from tacit.data.contents import LARGEST, Contents, digest, inside
 from tacit.data.places import find, places
 from tacit.data.sets import known as known_set
 from tacit.errors import DataError
@@ -40,9 +41,10 @@ def read_checked(
 ) -> tuple[Contents, str]:
     """A file's contents and their checksum, compared on the very bytes that are given out."""
     try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror or error}") from None
+        data = read(path, most=LARGEST)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise DataError(f"{path} cannot be read: {reason}") from None
     if file.size is not None and len(data) < file.size and not unverified:
         raise DataError(f"{path} has only {len(data):,} of {file.size:,} bytes; {_again(name)}")
     contents = inside(Contents(str(path), data, False), file.inside)

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 GZIP = b"\x1f\x8b"
 ZIP = b"PK"
-LARGEST = 1 << 30  # what a packed file may unpack to: a small file must not fill the memory
+# What a file may hold, packed or not: a small one must not fill the memory. SVHN's has 182 MB.
+LARGEST = 1 << 29
+_UNSOUND = (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, OSError)
 
 
 class Contents(NamedTuple):
@@ -73,12 +75,13 @@ def unpacked(contents: Contents, limit: int = LARGEST) -> Contents:
 
 
 def members(contents: Contents, names: tuple[str, ...]) -> tuple[Contents, ...]:
-    """Files of a tar or zip archive by their names; whatever else it holds is not looked at."""
+    """Files of a zip or (gzipped) tar archive by their names; nothing else in it is looked at."""
     unpack = _from_zip if contents.data.startswith(ZIP) else _from_tar
     try:
-        found = unpack(contents.data, names)
-    except (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, OSError) as error:
-        raise DataError(f"{contents.where} is no sound archive ({error}); get it again") from None
+        found = unpack(unpacked(contents).data, names)
+    except (*_UNSOUND, ValueError, ArithmeticError, RuntimeError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise DataError(f"{contents.where} is no sound archive ({reason}); get it again") from None
     for name in names:
         if name not in found:
             raise DataError(f"{contents.where} holds no {name}; get it again")
@@ -95,9 +98,9 @@ def inside(contents: Contents, what: str | None) -> Contents:
 
 
 def _from_tar(data: bytes, names: tuple[str, ...]) -> dict[str, bytes]:
-    """In one pass: a compressed tar cannot go back without unpacking from the start."""
+    """A tar that is not packed any more: a packed one would be unpacked without a limit."""
     found = {}
-    with tarfile.open(fileobj=io.BytesIO(data), mode="r|*") as archive:
+    with tarfile.open(fileobj=io.BytesIO(data), mode="r:") as archive:
         for entry in archive:
             name = entry.name.removeprefix("./")
             if name in names and entry.isreg() and entry.size <= LARGEST:

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from tacit._files import read as read_plain
 from tacit.data.catalogue import File, Known, Layout
-from tacit.data.contents import Contents, digest, unpacked
+from tacit.data.contents import LARGEST, Contents, digest, unpacked
 from tacit.data.examples import Examples, Split
 from tacit.errors import DataError, InvalidArgument
 
@@ -29,9 +30,10 @@ def read_text(path: str | Path, *, window: int = WINDOW) -> Split:
         window: How many bytes an example has.
     """
     try:
-        data = Path(path).read_bytes()
-    except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror or error}") from None
+        data = read_plain(Path(path), most=LARGEST)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise DataError(f"{path} cannot be read: {reason}") from None
     train, test = windows(Contents(str(path), data, False), window)
     name = Path(path).name
     return Split(name, train, test, CLASSES, {name: f"unverified {digest(data, None)}"})

@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
+from tacit._files import append_to, sync_folder
 from tacit.data.contents import Contents, digest, digest_of_file, inside
 from tacit.data.transfer import Failed, Received, transfer
 from tacit.errors import DataError
@@ -133,7 +134,7 @@ def _no_room(file: File, target: Path, why: str) -> str:
 def _locked(part: Path) -> Iterator[FileIO]:
     """The file on the way, for this process alone; it is removed again if it stays empty."""
     while True:
-        with part.open("a+b", buffering=0) as out:
+        with os.fdopen(append_to(part, mode=0o666), "a+b", buffering=0) as out:
             _lock(out)
             if not _still(part, out):
                 continue  # the process before has moved or removed it
@@ -170,9 +171,4 @@ def _put_in_place(out: FileIO, part: Path, target: Path) -> None:
     if os.name == "nt":
         out.close()
     os.replace(part, target)
-    if os.name == "posix":  # elsewhere a folder cannot be opened, nor need be
-        folder = os.open(target.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+    sync_folder(target.parent)

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from tacit._files import read as read_plain
 from tacit.data.catalogue import Known, Layout, file, files, packed
-from tacit.data.contents import Contents, members, unpacked
+from tacit.data.contents import LARGEST, Contents, members, unpacked
 from tacit.data.examples import Examples, fixed_split
 from tacit.errors import DataError
 
@@ -37,9 +38,10 @@ def read_tsv(
         The examples, and the classes.
     """
     try:
-        data = Path(path).read_bytes()
-    except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror or error}") from None
+        data = read_plain(Path(path), most=LARGEST)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise DataError(f"{path} cannot be read: {reason}") from None
     return parsed(Contents(str(path), data, False), None if classes is None else tuple(classes))
 
 

@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
+from tacit._files import PRIVATE, drafted
 from tacit._validation import printable
 from tacit.accounting import profile
 from tacit.accounting.serialization import from_plain
@@ -115,4 +116,6 @@ def draw_file(plain: Mapping[str, Any], path: Path) -> None:
         figure = Figure(figsize=(7.2, 5.4), layout=ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.08))
         draw_roc(figure.subplots(), audit.attacks, most, label=label)
         metadata = {"Date": None} if path.suffix == ".svg" else None
-        figure.savefig(path, dpi=160, facecolor="white", metadata=metadata)
+        with drafted(path, mode=PRIVATE) as draft:  # an audit's results are secret
+            kind = path.suffix.removeprefix(".")
+            figure.savefig(draft, format=kind, dpi=160, facecolor="white", metadata=metadata)

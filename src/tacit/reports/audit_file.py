@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, get_args
 
+from tacit._files import read_json
 from tacit.auditing import LowerBound, Verdict
 from tacit.errors import CheckpointError, TacitError
 from tacit.recipes.auditing.audited import FILE, FORMAT, VERSION, Kind
@@ -66,9 +66,7 @@ def read(path: Path) -> AuditFile:
         CheckpointError: with one line that names the file.
     """
     try:
-        if not path.is_file() or path.stat().st_size > LARGEST:
-            raise CheckpointError(f"{path} is no file of an audit: it is none, or too large")
-        return read_plain(json.loads(path.read_text(encoding="utf-8")))
+        return read_plain(read_json(path, most=LARGEST))
     except CheckpointError:
         raise
     except (OSError, ValueError, TypeError, KeyError, AttributeError, ArithmeticError,

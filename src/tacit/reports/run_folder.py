@@ -15,7 +15,6 @@ from tacit.recipes.running.folder import HISTORY, RECORD, STATEMENT, Folder
 from tacit.recipes.transferring.catalogue import named
 from tacit.reports import audit_file, run_answers
 from tacit.reports.run_evidence import gather
-from tacit.reports.run_record import check_record
 from tacit.statement import Statement
 from tacit.statement.access import without_preprocessing
 from tacit.statement.checking import strict_json
@@ -101,7 +100,6 @@ def read(
     for name in (RECORD, STATEMENT, HISTORY, run_answers.FILE):
         _check_size(path / name)
     record = records.read(Folder(path))
-    check_record(record, path / RECORD)
     if not record.finished or not (path / STATEMENT).is_file():
         raise CheckpointError(
             f"the run in {path} has not come to its end; go on with it (tacit {_command(record)} "

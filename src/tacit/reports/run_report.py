@@ -6,16 +6,17 @@ Everything in the report follows from those files, which may come from anyone: t
 
 from __future__ import annotations
 
-import os
-import tempfile
+from contextlib import ExitStack
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
+from tacit._files import drafted
 from tacit.reports import run_folder, run_sections, run_summary
 from tacit.reports.run_markdown import markdown
 from tacit.reports.run_page import page
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Mapping
     from pathlib import Path
 
@@ -61,11 +62,6 @@ def _drawings(summary: RunSummary) -> dict[str, str]:
 
 def _replace(folder: Path, texts: Mapping[str, str]) -> None:
     """Puts files in their places, each in one operation, once all of them are on the disk."""
-    with tempfile.TemporaryDirectory(dir=folder, prefix=".tacit-") as drafts:
+    with ExitStack() as stack:
         for name, text in texts.items():
-            with open(os.path.join(drafts, name), "w", encoding="utf-8", newline="\n") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-        for name in texts:
-            os.replace(os.path.join(drafts, name), folder / name)
+            stack.enter_context(drafted(folder / name)).write_bytes(text.encode())

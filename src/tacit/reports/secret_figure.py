@@ -9,6 +9,8 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
+from tacit._files import PRIVATE, drafted
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
@@ -111,6 +113,8 @@ def _style(axes: Axes, most: float, rows: int) -> None:
 
 
 def _write(groups: Mapping[str, Sequence[tuple[float, bool]]], most: float, path: Path) -> None:
-    metadata = {"Date": None} if path.suffix == ".svg" else None
-    with mpl.rc_context(_FONT):
-        draw(groups, most).savefig(path, dpi=160, facecolor="white", metadata=metadata)
+    kind = path.suffix.removeprefix(".")
+    metadata = {"Date": None} if kind == "svg" else None
+    with mpl.rc_context(_FONT), drafted(path, mode=PRIVATE) as draft:  # an audit's are secret
+        figure = draw(groups, most)
+        figure.savefig(draft, format=kind, dpi=160, facecolor="white", metadata=metadata)

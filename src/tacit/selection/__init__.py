@@ -8,6 +8,7 @@ is good enough by the sparse vector technique, at a cost that does not grow with
 
 from __future__ import annotations
 
+from tacit._pickles import ModelFormat, PickledModels
 from tacit.selection.found import Found
 from tacit.selection.scores import (
     PrivateScore,
@@ -25,6 +26,8 @@ from tacit.selection.workers import RayCluster
 __all__ = [
     "Allowance",
     "Found",
+    "ModelFormat",
+    "PickledModels",
     "PrivateScore",
     "PublicScore",
     "RayCluster",

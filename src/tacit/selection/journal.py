@@ -13,17 +13,20 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
-import pickle
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
-from tacit._files import PRIVATE, locked, put
+from tacit._files import PRIVATE, held, put, read_json
+from tacit._pickles import PickledModels, check_owner
 from tacit.errors import CheckpointError
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Iterator
+
+    from tacit._pickles import ModelFormat
 
 _FORMAT = 1
 _STATE = "search.json"
@@ -82,13 +85,27 @@ class Progress:
 class Journal:
     """Keeps ``Progress`` in a folder, or (with no folder) in memory only.
 
+    Args:
+        folder: The folder, which is made if need be.
+        fingerprint: What must be the same for a search to go on.
+        candidates: How many there are.
+        models: How models become state that a file can hold.
+
     Guarantee: the folder holds all of one state or all of the one before, also after a crash of
-    the machine. Two processes cannot use it at once. Models are pickles, since they may be any
-    object: they are read only if nobody but this user can write them, and from this folder only.
+    the machine. Two processes cannot use it at once. Nothing in it is run when it is read, unless
+    ``models`` is ``PickledModels()``; whoever can write it can choose the winner.
     """
 
-    def __init__(self, folder: str | os.PathLike[str] | None, fingerprint: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        folder: str | os.PathLike[str] | None,
+        fingerprint: dict[str, Any],
+        *,
+        candidates: int,
+        models: ModelFormat,
+    ) -> None:
         self._folder = None if folder is None else Path(folder)
+        self._candidates, self._models = candidates, models
         text = json.dumps(fingerprint, sort_keys=True, default=lambda value: type(value).__name__)
         self._fingerprint = hashlib.sha256(text.encode()).hexdigest()
 
@@ -98,19 +115,16 @@ class Journal:
         if self._folder is None:
             yield None
             return
-        try:
-            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            handle = os.open(self._folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
-        except OSError as error:
-            raise CheckpointError(f"journal {self._folder} cannot be written: {error}") from None
-        try:
-            if not locked(handle):
+        with contextlib.ExitStack() as stack:
+            try:
+                stack.enter_context(held(self._folder))
+            except BlockingIOError:
                 raise CheckpointError(
                     f"journal {self._folder} is in use by another search; wait for it"
-                )
+                ) from None
+            except OSError as error:
+                raise self._unwritable(error) from None
             yield self._read()
-        finally:
-            os.close(handle)
 
     def write(self, progress: Progress, *, new_model: bool = False) -> None:
         """Writes where the search stands, the best model first where it is a new one."""
@@ -130,18 +144,16 @@ class Journal:
         }
         try:
             if best is not None and new_model:
-                self._replace(_name(best, progress), pickle.dumps(progress.model))
-            self._replace(_STATE, json.dumps(plain).encode())
+                self._write_model(self._folder / _name(best, progress), progress.model)
+            put(self._folder / _STATE, json.dumps(plain).encode(), mode=PRIVATE)
             self._sweep(None if best is None else _name(best, progress))
-        except (OSError, pickle.PicklingError, AttributeError, TypeError) as error:
-            raise CheckpointError(
-                f"journal {self._folder} cannot be written: {error}; models must be picklable"
-            ) from None
+        except OSError as error:
+            raise self._unwritable(error) from None
 
     def _read(self) -> Progress | None:
         assert self._folder is not None
         try:
-            plain = json.loads((self._folder / _STATE).read_text(encoding="utf-8"))
+            plain = read_json(self._folder / _STATE)
             known = plain["format"] == _FORMAT
             same = plain["fingerprint"] == self._fingerprint
         except FileNotFoundError:
@@ -154,46 +166,74 @@ class Journal:
                 "or limits; give another folder"
             )
         try:
-            return self._progress(plain)
-        except (
-            OSError,
-            ValueError,
-            KeyError,
-            TypeError,
-            pickle.UnpicklingError,
-            EOFError,
-        ) as error:
+            found = self._progress(plain)
+        except (OSError, ValueError, KeyError, TypeError, OverflowError) as error:
             raise self._damaged(error) from None
-
-    def _progress(self, plain: dict[str, Any]) -> Progress:
-        assert self._folder is not None
-        found = Progress(
-            choices=tuple(plain["choices"]),
-            entry=plain["entry"],
-            done=set(plain["done"]),
-            winner=plain["winner"],
-            finished=plain["finished"],
-        )
-        if plain["score"] is not None:
-            found.best = Best(int(plain["run"] or 0), float.fromhex(plain["score"]))
-            found.model = self._model(_name(found.best, found))
+        if found.best is not None:
+            found.model = self._read_model(self._folder / _name(found.best, found))
         return found
 
-    def _model(self, name: str) -> Any:
-        """Reads a model. A pickle may run code, so it must be one that only its owner can write."""
-        assert self._folder is not None
-        path = self._folder / name
-        for found in (self._folder.stat(), path.lstat()):
-            if os.name == "posix" and (found.st_uid != os.getuid() or found.st_mode & 0o022):
-                raise CheckpointError(
-                    f"journal {self._folder} could have been written by others, whose code its "
-                    "models would run: make it yours alone (chown, chmod -R go-w), or give another"
-                )
-        return pickle.loads(path.read_bytes())
+    def _progress(self, plain: dict[str, Any]) -> Progress:
+        """The state, each field of its type and within its range; anything else: ValueError."""
+        choices = tuple(_below(one, self._candidates) for one in _listed(plain["choices"]))
+        found = Progress(
+            choices=choices,
+            entry=None if plain["entry"] is None else _below(plain["entry"], 2**63),
+            done={_below(one, len(choices)) for one in _listed(plain["done"])},
+            finished=plain["finished"],
+        )
+        if type(found.finished) is not bool or (found.finished and choices):
+            raise ValueError("it has neither come to its end nor not")
+        if plain["winner"] is not None:
+            found.winner = _below(plain["winner"], self._candidates)
+        if plain["score"] is not None:
+            run = 0 if found.finished else _below(plain["run"], len(choices))
+            found.best = Best(run, float.fromhex(plain["score"]))
+        if (found.winner is not None) != (found.finished and found.best is not None):
+            raise ValueError("its winner is none")
+        if found.best is not None and not (found.finished or found.best.run in found.done):
+            raise ValueError("its best run was not run")
+        if found.best is not None and math.isnan(found.best.score):
+            raise ValueError("its score is no number")
+        return found
 
-    def _replace(self, name: str, content: bytes) -> None:
-        assert self._folder is not None
-        put(self._folder / name, content, mode=PRIVATE)
+    def _write_model(self, path: Path, model: Any) -> None:
+        from tacit.training import checkpoint_file  # noqa: PLC0415 - only where models are kept
+        from tacit.training.packing import Packer  # noqa: PLC0415
+
+        packer = Packer()
+        try:
+            packed = packer.pack(self._models.state(model), "model")
+        except CheckpointError as error:
+            raise CheckpointError(
+                f"journal {self._folder} cannot keep this model: {error}; say how with models=, "
+                "and search again with this journal: what was charged is not charged again"
+            ) from None
+        document = {"models": type(self._models).__name__, "state": packed}
+        checkpoint_file.write(path, document, packer.tensors)
+
+    def _read_model(self, path: Path) -> Any:
+        from tacit.training import checkpoint_file  # noqa: PLC0415 - as above
+        from tacit.training.packing import unpack  # noqa: PLC0415
+
+        if not path.exists() and path.with_suffix(".pickle").exists():
+            raise CheckpointError(
+                f"journal {self._folder} keeps its model as a pickle, which can run any program "
+                "and is not read; an older tacit wrote it: start a new search in another folder"
+            )
+        try:
+            document, tensors = checkpoint_file.read(path)
+            kind = document["models"]
+            if kind != type(self._models).__name__:
+                raise CheckpointError(
+                    f"its models were kept with models={kind!r:.60}, not with "
+                    f"{type(self._models).__name__}"
+                )
+            if isinstance(self._models, PickledModels):
+                check_owner(path.parent, path)
+            return self._models.model(unpack(document["state"], tensors))
+        except (CheckpointError, OSError, ValueError, KeyError, TypeError) as error:
+            raise self._damaged(error) from None
 
     def _sweep(self, kept: str | None) -> None:
         """Removes the models of runs that lost."""
@@ -202,13 +242,31 @@ class Journal:
             if path.name != kept:
                 path.unlink(missing_ok=True)
 
-    def _damaged(self, error: Exception) -> CheckpointError:
+    def _unwritable(self, error: OSError) -> CheckpointError:
         return CheckpointError(
-            f"journal {self._folder} is damaged ({error}); what it was charged stands: start a "
+            f"journal {self._folder} cannot be written: {error.strerror or error}"
+        )
+
+    def _damaged(self, error: Exception) -> CheckpointError:
+        line = " ".join(str(error).split())[:300]
+        return CheckpointError(
+            f"journal {self._folder} is damaged ({line}); what it was charged stands: start a "
             "new search in another folder"
         )
 
 
 def _name(best: Best, progress: Progress) -> str:
     """The file of the best model; the winner's name does not tell its place among the runs."""
-    return "model-winner.pickle" if progress.finished else f"model-{best.run}.pickle"
+    return f"model-{'winner' if progress.finished else best.run}.safetensors"
+
+
+def _listed(value: object) -> list[Any]:
+    if not isinstance(value, list):
+        raise ValueError("it has no list where one belongs")
+    return value
+
+
+def _below(value: object, most: int) -> int:
+    if type(value) is not int or not 0 <= value < most:
+        raise ValueError(f"{str(value)[:40]} is no whole number from 0 to {most - 1}")
+    return value

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+from tacit._pickles import PlainModels
 from tacit._validation import positive
 from tacit.accounting.runs import TruncatedNegativeBinomial, check_runs
 from tacit.accounting.serialization import to_plain
@@ -22,11 +23,13 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Mapping, Sequence
 
+    from tacit._pickles import ModelFormat
     from tacit.accounting.events import Adjacency, Event
     from tacit.accounting.runs import Runs
     from tacit.ledger import Budget
     from tacit.selection.scores import Score
     from tacit.selection.terms import Allowance, Terms
+    from tacit.selection.trainers import Trainer
     from tacit.selection.workers import Workers
 
 
@@ -46,6 +49,7 @@ def private_search(
     label: str = "private search",
     workers: Workers = 1,
     journal: str | os.PathLike[str] | None = None,
+    models: ModelFormat | None = None,
 ) -> Found:
     """Runs ``train`` on candidates drawn at random, a random number of times, and keeps the best.
 
@@ -71,7 +75,12 @@ def private_search(
         budget: Charged once, for the whole search, before the first run.
         label: A name for the ledger's entry.
         workers: How many processes; or a ``RayCluster``.
-        journal: A folder from which a search that was cut off goes on. It is private.
+        journal: A folder from which a search that was cut off goes on. It is private, and nothing
+            in it is run.
+        models: How the journal keeps models. Left out, a model must be tensors, arrays, numbers,
+            texts, or lists, tuples and dicts of them, such as a ``state_dict()``. Else an object
+            with ``state(model)`` and ``model(state)``; or ``PickledModels()``, which keeps any
+            object and runs whatever the folder's files say when it goes on.
 
     Guarantee:
         The result is (ε, δ)-differentially private if every run keeps to its allowance, by the
@@ -113,7 +122,10 @@ def private_search(
     )
     enough = math.inf if target is None else _finite("target", target)
     check_workers(workers)
-    kept = Journal(journal, _fingerprint(terms, offered, scoring, enough))
+    kept = Journal(
+        journal, _fingerprint(terms, offered, scoring, enough), candidates=len(offered),
+        models=_models(models, trainer, journal),
+    )  # fmt: skip
     with kept.opened() as before:
         progress = before or _begun(kept, terms, len(offered))
         if not progress.finished:
@@ -129,6 +141,15 @@ def _law(runs: Runs | float | None, candidates: int) -> Runs:
     if isinstance(runs, int | float):
         return TruncatedNegativeBinomial.with_mean(positive("runs", runs))
     return check_runs(runs)
+
+
+def _models(models: ModelFormat | None, trainer: Trainer, journal: object) -> ModelFormat:
+    if models is None and journal is not None and isinstance(trainer, EstimatorTrainer):
+        raise InvalidArgument(
+            "models must say how the journal keeps estimators, got None: give an object with "
+            "state(model) and model(state), or PickledModels(), if nobody else can write the folder"
+        )
+    return PlainModels() if models is None else models
 
 
 def _finite(name: str, value: float) -> float:

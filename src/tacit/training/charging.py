@@ -49,6 +49,11 @@ class Charges:
         else:
             self._budget.ledger.refresh()  # others may have gone on with it meanwhile
             self._check_same(plan, last_step)
+        if steps_taken > self._reservation.granted:
+            raise CheckpointError(
+                f"the checkpoint says that {steps_taken} steps were taken, and the ledger granted "
+                f"{self._reservation.granted}: it is not of this reservation"
+            )
         self._taken = steps_taken
         self.lost = self._reservation.granted - steps_taken
         self._lease = Lease(self._reservation, self._size)

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, final
@@ -26,7 +28,7 @@ from tacit.training.packing import Packer, unpack
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
 
 class Stateful(Protocol):
@@ -133,11 +135,14 @@ def restore(
     """Loads ``checkpoint`` into the objects of a run that was built like the one that wrote it.
 
     Guarantee: everything is compared first (names, shapes and types of the model's tensors, the
-    optimizers and their parameters' shapes, the names and classes in ``state``), and if loading
-    fails all the same, whatever was loaded is put back.
+    optimizers, their options and their parameters' shapes, the names and classes in ``state``),
+    weights that are not finite are refused, and if loading fails all the same, whatever was loaded
+    is put back.
     """
     model = _uncompiled(model)
     _check_tensors("the model", checkpoint.model, model.state_dict())
+    for name, _ in model.named_parameters():
+        _check_finite(f"the model's {name!r}", checkpoint.model.get(name))
     _check_optimizers(checkpoint.optimizers, optimizers)
     _check_state(checkpoint.state, state)
     targets: list[tuple[str, Stateful, Mapping[str, Any]]] = [("model", model, checkpoint.model)]
@@ -187,7 +192,7 @@ def _parse(document: Any, tensors: Mapping[str, torch.Tensor]) -> Checkpoint:
         optimizers=tuple(_parse_saved(item, tensors) for item in document["optimizers"]),
         state={name: _parse_saved(item, tensors) for name, item in document["state"].items()},
         plan_json=_as_text(document["plan"]),
-        steps_taken=whole("steps_taken", document["steps_taken"], at_least=0),
+        steps_taken=_as_count("steps_taken", document["steps_taken"]),
         tacit_version=_as_text(document["tacit"]),
         torch_version=_as_text(document["torch"]),
     )
@@ -195,7 +200,7 @@ def _parse(document: Any, tensors: Mapping[str, torch.Tensor]) -> Checkpoint:
 
 def _parse_saved(item: Any, tensors: Mapping[str, torch.Tensor]) -> Saved:
     shapes = tuple(
-        tuple(tuple(whole("size", size, at_least=0) for size in shape) for shape in group)
+        tuple(tuple(_as_count("size", size) for size in shape) for shape in group)
         for group in item.get("shapes", [])
     )
     return Saved(_as_text(item["kind"]), _as_dict(unpack(item["values"], tensors)), shapes)
@@ -210,6 +215,12 @@ def _as_dict(value: object) -> dict[str, Any]:
 def _as_text(value: object) -> str:
     if not isinstance(value, str):
         raise CheckpointError(f"a text was expected, got {type(value).__name__}")
+    return value
+
+
+def _as_count(name: str, value: object) -> int:
+    if type(value) is not int or not 0 <= value < 2**63:
+        raise CheckpointError(f"{name} must be a whole number, 0 or more, got {str(value)[:40]}")
     return value
 
 
@@ -255,6 +266,8 @@ def _check_optimizers(saved: Sequence[Saved], optimizers: Sequence[torch.optim.O
                 f"optimizer {index} holds parameters of other shapes, or in another order or "
                 f"grouping, than in the checkpoint ({_difference(shapes, one.shapes)})"
             )
+        _check_options(f"optimizer {index}", optimizer, one.values)
+        _check_finite(f"optimizer {index}", one.values)
 
 
 def _difference(ours: Sequence[Sequence[object]], theirs: Sequence[Sequence[object]]) -> str:
@@ -272,6 +285,58 @@ def _check_state(saved: Mapping[str, Saved], state: Mapping[str, Stateful]) -> N
         _check_kind(f"state {name!r}", saved[name], item)
         if isinstance(item, nn.Module):
             _check_tensors(f"state {name!r}", saved[name].values, item.state_dict())
+        else:
+            _check_numbers(f"state {name!r}", item.state_dict(), saved[name].values)
+
+
+def _check_options(what: str, optimizer: torch.optim.Optimizer, saved: Mapping[str, Any]) -> None:
+    """Refuses an option of another kind than the one it would replace: a step would fail."""
+    ours, theirs = optimizer.state_dict()["param_groups"], saved.get("param_groups")
+    if not isinstance(theirs, list) or len(theirs) != len(ours):
+        raise CheckpointError(f"{what} has {len(ours)} groups, and not as many in the checkpoint")
+    for mine, other in zip(ours, theirs, strict=True):
+        if not isinstance(other, dict):
+            raise CheckpointError(f"{what} has a group that is none in the checkpoint")
+        _check_numbers(what, mine, other)
+        if any(other.get(name) is None for name, value in mine.items() if _is_number(value)):
+            raise CheckpointError(f"{what} lacks a number in the checkpoint")
+
+
+def _check_numbers(what: str, ours: Mapping[Any, Any], theirs: Mapping[Any, Any]) -> None:
+    for name in ours.keys() & theirs.keys():
+        mine, other = ours[name], theirs[name]
+        wrong = _is_number(mine) and not _is_number(other) and other is not None
+        if wrong or (isinstance(mine, tuple) and type(other) is not tuple):
+            raise CheckpointError(
+                f"{what}'s {name!r} is a {type(mine).__name__}, and a {type(other).__name__} in "
+                "the checkpoint"
+            )
+
+
+def _is_number(value: object) -> bool:
+    if isinstance(value, torch.Tensor):
+        return value.numel() == 1
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _check_finite(what: str, value: object) -> None:
+    """Refuses NaN and infinity, in tensors and in numbers."""
+    inner: Iterable[object] = ()
+    if isinstance(value, torch.Tensor):
+        sound = not value.is_floating_point() or bool(value.isfinite().all())
+    elif isinstance(value, float):
+        sound = math.isfinite(value)
+    else:
+        sound = True
+        inner = value.values() if isinstance(value, Mapping) else inner
+        inner = value if isinstance(value, list | tuple) else inner
+    if not sound:
+        raise CheckpointError(
+            f"{what} is not finite in the checkpoint: the run had failed before it was saved, or "
+            "the file was changed; go on from an earlier one"
+        )
+    for one in inner:
+        _check_finite(what, one)
 
 
 def _check_kind(what: str, saved: Saved, item: object) -> None:

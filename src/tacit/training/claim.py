@@ -9,6 +9,7 @@ import torch
 
 from tacit import __version__
 from tacit.accounting.serialization import to_plain
+from tacit.errors import CheckpointError
 from tacit.statement import Statement
 from tacit.training.noise import ASSUMED, IN_WORDS
 from tacit.training.sampling import FullBatch, Poisson, TruncatedPoisson
@@ -72,8 +73,24 @@ class Run:
 
     def load_state_dict(self, state_dict: Mapping[str, Any], /) -> None:
         """Takes up the run of a checkpoint."""
-        self.last_step = int(state_dict["last_step"])
-        self.unsafe = self.unsafe or bool(state_dict["unsafe"])
+        if type(state_dict["unsafe"]) is not bool:
+            raise CheckpointError("the checkpoint does not say whether a fixed seed was used")
+        self.last_step = state_dict["last_step"]  # which check_steps let pass
+        self.unsafe = self.unsafe or state_dict["unsafe"]
+
+
+def check_steps(taken: int, last: object, plan: Plan, path: object) -> None:
+    """Refuses a checkpoint whose steps cannot be those of a run of ``plan``."""
+    if type(last) is not int or not 1 <= last <= plan.steps:
+        raise CheckpointError(
+            f"the checkpoint {path} is of no run of this plan: its last step is {last!r:.40}, and "
+            f"the plan has {plan.steps}"
+        )
+    if taken > last:
+        raise CheckpointError(
+            f"the checkpoint {path} is of no run of this plan: it says that {taken} of {last} "
+            "steps were taken"
+        )
 
 
 def epsilon(plan: Plan, steps: int, delta: float) -> float:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, final
 
 import torch
 
+from tacit._validation import positive
 from tacit.training.styles import AdaptiveQuantile, groups_of
 
 if TYPE_CHECKING:
@@ -89,5 +90,5 @@ class ClipState:
 
     def load_state_dict(self, state_dict: Mapping[str, Any], /) -> None:
         """Takes up the clip of a checkpoint."""
-        self._clip = float(state_dict["clip"])
+        self._clip = positive("clip", state_dict["clip"])
         self.bounds = self._shares * self._clip

@@ -2,8 +2,9 @@
 
 Tensors go by name into a flat dictionary; everything else becomes JSON. What JSON has no form for
 is an object with one key that says what it is: ``{"tuple": […]}``, ``{"dict": [[key, value], …]}``
-(so that keys keep their type), ``{"float": "inf"}``, ``{"tensor": name}``. Reading runs no code of
-the file's: an unknown tag is an error, and no tag names a class to call.
+(so that keys keep their type), ``{"float": "inf"}``, ``{"tensor": name}``, and ``{"array": name}``
+for NumPy's. Reading runs no code of the file's: an unknown tag is an error, and no tag names a
+class to call.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from tacit.errors import CheckpointError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+
+    from numpy.typing import NDArray
 
 Json: TypeAlias = "bool | int | float | str | Sequence[Json] | dict[str, Json] | None"
 
@@ -53,6 +56,8 @@ class Packer:
             return value  # type: ignore[return-value]
         if isinstance(value, torch.Tensor):
             return {"tensor": self._tensor(value, path)}
+        if isinstance(value, np.ndarray):
+            return {"array": self._tensor(_as_tensor(value, path), path)}
         if isinstance(value, np.generic):
             return self.pack(value.item(), path)
         if type(value) is float:
@@ -69,7 +74,7 @@ class Packer:
             return {"dtype": str(value).removeprefix("torch.")}
         raise CheckpointError(
             f"{path} is a {type(value).__name__}, which a checkpoint cannot hold: state_dict() may "
-            "return tensors, numbers, strings, None, and lists, tuples and dicts of them"
+            "return tensors, arrays, numbers, strings, None, and lists, tuples and dicts of them"
         )
 
     def _items(self, values: list[object] | tuple[object, ...], path: str) -> list[Json]:
@@ -150,6 +155,14 @@ def _read_tensor(name: object, tensors: Mapping[str, torch.Tensor]) -> torch.Ten
     return tensors[name]
 
 
+def _read_array(name: object, tensors: Mapping[str, torch.Tensor]) -> NDArray[Any]:
+    try:
+        found: NDArray[Any] = _read_tensor(name, tensors).numpy()
+    except (TypeError, RuntimeError) as error:  # a kind of number that NumPy does not have
+        raise CheckpointError(f"the checkpoint holds no array in {_short(name)}: {error}") from None
+    return found
+
+
 def _read_float(text: object, tensors: Mapping[str, torch.Tensor]) -> float:
     del tensors
     if not isinstance(text, str) or text not in {"inf", "-inf", "nan"}:
@@ -170,6 +183,7 @@ def _read_tuple(items: object, tensors: Mapping[str, torch.Tensor]) -> tuple[Any
 
 _READERS: Final[dict[str, Callable[[object, Mapping[str, torch.Tensor]], object]]] = {
     "tensor": _read_tensor,
+    "array": _read_array,
     "float": _read_float,
     "dtype": _read_dtype,
     "tuple": _read_tuple,
@@ -180,6 +194,16 @@ def _as_list(content: object) -> list[object]:
     if not isinstance(content, list):
         raise CheckpointError(f"the checkpoint's document holds {_short(content)} for a list")
     return content
+
+
+def _as_tensor(array: NDArray[Any], path: str) -> torch.Tensor:
+    try:
+        return torch.from_numpy(np.array(array, order="C"))
+    except TypeError:
+        raise CheckpointError(
+            f"{path} is an array of {str(array.dtype)[:60]}, which a checkpoint cannot hold: only "
+            "arrays of numbers can"
+        ) from None
 
 
 def _check_storable(tensor: torch.Tensor, path: str) -> None:

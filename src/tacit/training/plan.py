@@ -11,6 +11,7 @@ import math
 from dataclasses import dataclass, fields
 from typing import Any, Literal, final, get_args
 
+from tacit._files import parse_json
 from tacit._validation import positive, whole
 from tacit.accounting.events import (
     Adjacency,
@@ -253,7 +254,7 @@ class Plan:
         True
         """
         try:
-            plain = json.loads(text)
+            plain = parse_json(text)
         except (TypeError, ValueError) as error:
             raise InvalidArgument(f"text must be JSON as written by to_json: {error}") from None
         return cls.from_dict(plain)

@@ -455,6 +455,7 @@ class Session:
         charging.check_resumable(None if held is None else held.values, budget, path)
         run = checkpoint.state.get("tacit run")
         last = None if run is None else run.values.get("last_step")
+        claim.check_steps(checkpoint.steps_taken, last, self.plan, path)
         if stop_after is not None and last is not None and last != stop_after:
             raise InvalidArgument(
                 f"stop_after={stop_after} was not fixed before the first step: the checkpoint "
@@ -515,9 +516,10 @@ def _compiled(plan: Plan, performance: Performance, device: torch.device) -> boo
 def _last_step(plan: Plan, stop_after: int | None) -> int:
     if stop_after is None:
         return plan.steps
-    if whole("stop_after", stop_after) > plan.steps:
+    last = whole("stop_after", stop_after)
+    if last > plan.steps:
         raise InvalidArgument(f"stop_after must be at most {plan.steps} steps, got {stop_after!r}")
-    return stop_after
+    return last
 
 
 def _stream(seed: tuple[int, int] | None, purpose: str) -> Stream:

@@ -17,6 +17,7 @@ on. PATE's ``rates`` are here, too.
 
 from __future__ import annotations
 
+from tacit._pickles import ModelFormat, PickledModels
 from tacit.transfer import (
     confident_votes,
     gaussian_votes,
@@ -52,7 +53,9 @@ __all__ = [
     "GNMax",
     "InteractiveGNMax",
     "LNMax",
+    "ModelFormat",
     "Neighbours",
+    "PickledModels",
     "PrivateKnn",
     "Rate",
     "ReverseKnn",

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, final
 
 import numpy as np
 
-from tacit._files import locked, sync_folder
+from tacit._files import append_to, locked, read, sync_folder
 from tacit.errors import CheckpointError
 from tacit.transfer import lines
 
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _KIND: Final = "tacit labelling journal 1"
+_LARGEST: Final = 256 << 20  # bytes: tens for each query
+_CLASSES: Final = 1 << 31  # where nobody knows how many there are
 
 # How far a query got. The last two stay as they are: it was in flight when a run was cut off.
 WAITING, SCREENING, SCREENED_OUT, ANSWERING, TOLD, LOST_SCREENING, LOST_ANSWER = range(7)
@@ -44,15 +46,17 @@ class Record:
 
     stages: NDArray[np.int8]
     labels: NDArray[np.int64]
+    classes: int = _CLASSES
     screenings: int = 0
     answers: int = 0
     last: tuple[int, int] = (0, 0)  # screenings and answers of the latest announcement
     ended: bool = False
 
     @classmethod
-    def of(cls, queries: int) -> Record:
+    def of(cls, queries: int, classes: int = _CLASSES) -> Record:
         """That of a run which has not begun."""
-        return cls(np.zeros(queries, dtype=np.int8), np.full(queries, -1, dtype=np.int64))
+        stages = np.zeros(queries, dtype=np.int8)
+        return cls(stages, np.full(queries, -1, dtype=np.int64), classes)
 
     @property
     def next(self) -> int:
@@ -72,6 +76,8 @@ class Record:
                 self.answers, self.last = self.answers + len(values), (0, len(values))
             case "tell":
                 query, label = values
+                if type(label) is not int or not 0 <= label < self.classes:
+                    raise ValueError("a label is no class")
                 self._move([query], (ANSWERING,), TOLD)
                 self.labels[query] = label
             case "resume":
@@ -83,8 +89,10 @@ class Record:
                 raise ValueError(f"a line says {what!r}")
 
     def _move(self, queries: list[int], before: tuple[int, ...], after: int) -> None:
-        places = np.asarray(queries, dtype=np.int64)
-        if self.ended or not np.isin(self.stages[places], before).all() or (places < 0).any():
+        known = all(type(one) is int and 0 <= one < len(self.stages) for one in queries)
+        places = np.asarray(queries if known else [], dtype=np.int64)
+        twice = len(set(places.tolist())) != len(queries)
+        if self.ended or twice or not np.isin(self.stages[places], before).all():
             raise ValueError("a query is there twice, or out of turn")
         self.stages[places] = after
 
@@ -102,12 +110,16 @@ class Journal:
     """
 
     def __init__(
-        self, path: str | os.PathLike[str] | None, settings: dict[str, Any], queries: int
+        self,
+        path: str | os.PathLike[str] | None,
+        settings: dict[str, Any],
+        queries: int,
+        classes: int | None = None,
     ) -> None:
         self._path = None if path is None else Path(path)
         self._settings = json.loads(json.dumps(settings))
         self._file: int | None = None
-        self.record = Record.of(queries)
+        self.record = Record.of(queries, classes or _CLASSES)
         self.run = secrets.token_hex(16)
         self.resumed = False
 
@@ -120,10 +132,10 @@ class Journal:
         if self._path is None:
             return self
         try:
-            self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+            self._file = append_to(self._path)
             self._lock(self._file)
-            self._open(self._path.read_bytes())
-        except OSError as error:
+            self._open(read(self._path, most=_LARGEST))
+        except (OSError, ValueError) as error:
             self.close()
             raise CheckpointError(f"journal {self._path} cannot be used: {error}") from None
         except BaseException:
@@ -202,7 +214,7 @@ class Journal:
     def _read(self, content: list[bytes]) -> None:
         try:
             kind, settings, self.run = lines.values(content[0])
-            if kind != _KIND:
+            if kind != _KIND or not isinstance(settings, dict) or not isinstance(self.run, str):
                 raise ValueError("it begins otherwise")
         except ValueError:
             raise CheckpointError(
@@ -223,8 +235,8 @@ class Journal:
         for name, ours in self._settings.items():
             if settings.get(name) != ours:
                 raise CheckpointError(
-                    f"journal {self._path} is of a run with {name} = {settings.get(name)!r}, not "
-                    f"{ours!r}; give another file, or resume with the same settings"
+                    f"journal {self._path} is of a run with {name} = {settings.get(name)!r:.100}, "
+                    f"not {ours!r}; give another file, or resume with the same settings"
                 )
 
     def _lock(self, file: int) -> None:

@@ -116,6 +116,7 @@ def label(
                 "budget": None if budget is None else [budget.ledger.identity, budget.name],
             },
             asked,
+            None if source.shape is None else source.shape[0],
         ),
         Account(budget, label or "tacit.transfer, label"),
         fresh_stream("votes") if stream is None else stream,

@@ -7,6 +7,8 @@ import os
 import zlib
 from typing import Any
 
+from tacit._files import parse_json
+
 
 def line(values: list[Any]) -> bytes:
     r"""A line that holds these values, of JSON's types.
@@ -23,7 +25,7 @@ def values(line: bytes) -> list[Any]:
     text, _, check = line.rpartition(b" ")
     if check != b"%08x" % zlib.crc32(text):
         raise ValueError("it is not what was written")
-    found = json.loads(text)
+    found = parse_json(text)
     if not isinstance(found, list) or not found:
         raise ValueError("it holds no values")
     return found

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tacit._files import put
+from tacit._files import put, read_json
 from tacit._validation import whole
 from tacit.errors import CheckpointError, InvalidArgument
 from tacit.transfer.answers import Answers
@@ -147,8 +147,11 @@ def _chosen(
 
 def _read(path: Path) -> Indices:
     try:
-        return np.asarray(json.loads(path.read_text()))
-    except (OSError, ValueError) as error:
+        found = read_json(path)
+        if not isinstance(found, list) or not all(type(one) is int for one in found):
+            raise ValueError("it holds no list of whole numbers")
+        return np.array(found, dtype=np.int64)
+    except (OSError, ValueError, OverflowError) as error:
         raise CheckpointError(f"{path} cannot be read: {error}; start in another folder") from None
 
 

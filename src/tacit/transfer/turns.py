@@ -75,7 +75,7 @@ class Turns:
             "unit": self._unit,
             "budget": None if budget is None else [budget.ledger.identity, budget.name],
         }
-        self._journal = Journal(journal, settings, votes.queries)
+        self._journal = Journal(journal, settings, votes.queries, votes.classes)
         self.stream = fresh_stream("votes") if stream is None else stream
 
     def __enter__(self) -> Self:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, final
 
 import numpy as np
 
+from tacit._files import read_array
 from tacit._validation import whole
 from tacit.errors import DataError, InvalidArgument
 
@@ -155,11 +156,8 @@ def _integers(name: str, value: object) -> Counts:
 
 def _read(path: Path) -> NDArray[Any]:
     try:
-        with path.open("rb") as file:
-            found: NDArray[Any] = np.lib.format.read_array(file, allow_pickle=False)
+        return read_array(path)
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror or error}") from None
-    except (ValueError, EOFError) as error:
-        first = str(error).partition("\n")[0]
-        raise DataError(f"{path} is no .npy file of numbers: {first}") from None
-    return found
+    except ValueError as error:
+        raise DataError(f"{path} is no .npy file of numbers: {error}") from None

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import hashlib
+import io
 import json
 import os
+import pickle
 import stat
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+import torch
 from torch import nn
 
-from tacit.errors import CheckpointError
+from tacit.errors import CheckpointError, InvalidArgument
+from tacit.training import checkpoint_file
+from tacit.training.packing import Packer, unpack
+from tacit.transfer import PickledModels
 from tacit.transfer.teachers import Teachers
 from tacit.transfer.teachers.trained import Work
 
@@ -41,6 +48,8 @@ def tree() -> Any:
 def teachers(folder: Path, make: Any = mlp, **more: Any) -> Teachers:
     settings = {"classes": 2, "epochs": 2, "how": "loop", "progress": False}
     dataset = more.pop("dataset", (ROWS, LABELS))
+    if make is tree:
+        more = {"models": PickledModels()} | more
     return Teachers(make, dataset, more.pop("count", 8), folder=folder, **(settings | more))
 
 
@@ -155,9 +164,9 @@ def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:
 def test_damaged_and_foreign_files_are_refused(tmp_path: Path) -> None:
     teachers(tmp_path / "a").fit()
     teachers(tmp_path / "b").fit()
-    piece = sorted((tmp_path / "a").glob("teachers-*.pt"))[0]
+    piece = sorted((tmp_path / "a").glob("teachers-*.safetensors"))[0]
     whole = piece.read_bytes()
-    foreign = sorted((tmp_path / "b").glob("teachers-*.pt"))[0].read_bytes()
+    foreign = sorted((tmp_path / "b").glob("teachers-*.safetensors"))[0].read_bytes()
     for content in (whole[:-1], whole[:-1] + bytes([whole[-1] ^ 1]), b"", foreign):
         piece.write_bytes(content)
         with pytest.raises(CheckpointError, match="is damaged"):
@@ -179,6 +188,65 @@ def test_pickles_that_others_could_have_written_are_not_read(tmp_path: Path) -> 
     folder.chmod(0o770)
     with pytest.raises(CheckpointError, match="could have been written by others"):
         teachers(folder, tree).fit()
+
+
+def laid(folder: Path, name: str, content: bytes) -> None:
+    """Lays a part into a folder as whoever sent it can: the digest is no secret."""
+    run = bytes.fromhex(json.loads((folder / "teachers.json").read_text())["run"])
+    digest = hashlib.sha256(run + name.encode() + b"\0" + content).digest()
+    (folder / name).write_bytes(digest + content)
+
+
+class Hostile:
+    def __init__(self, mark: Path) -> None:
+        self.mark = mark
+
+    def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
+        return os.mkdir, (str(self.mark),)
+
+
+@pytest.mark.parametrize("kind", ["pt", "pickle", "safetensors"])
+def test_nothing_in_the_folder_is_run(kind: str, tmp_path: Path) -> None:
+    folder, mark = tmp_path / "a", tmp_path / "mark"
+    teachers(folder).fit()
+    piece = sorted(folder.glob("teachers-*"))[0]
+    content = io.BytesIO()
+    if kind == "pt":
+        torch.save(Hostile(mark), content)
+    else:
+        content.write(pickle.dumps(((0,), (Hostile(mark),))))
+    piece.unlink()
+    laid(folder, f"{piece.stem}.{kind}", content.getvalue())
+    words = "is damaged" if kind == "safetensors" else "as pickles .*which can run any program"
+    for make in (mlp, tree):
+        with pytest.raises(CheckpointError, match=words if make is mlp else "another model"):
+            teachers(folder, make).fit()
+    assert not mark.exists()
+
+
+def test_classifiers_are_kept_only_by_whoever_says_how(tmp_path: Path) -> None:
+    with pytest.raises(InvalidArgument, match="models must say how the folder keeps"):
+        teachers(tmp_path, tree, models=None)
+
+
+@pytest.mark.parametrize("harm", ["names", "shape", "dtype", "twice", "strangers", "none"])
+def test_weights_that_are_not_the_models_are_refused(harm: str, tmp_path: Path) -> None:
+    teachers(tmp_path).fit()
+    piece = sorted(tmp_path.glob("teachers-*"))[0]
+    document, tensors = checkpoint_file.from_bytes(piece.read_bytes()[32:], "piece")
+    kept = unpack(document["kept"], tensors)
+    packer = Packer()
+    if harm == "names":
+        kept["more"] = kept.pop("0.weight")
+    elif harm == "shape":
+        kept["0.weight"] = kept["0.weight"][:, :1]
+    elif harm == "dtype":
+        kept["0.weight"] = kept["0.weight"].double()
+    numbers = {"twice": [1], "strangers": [8], "none": []}.get(harm, [0])
+    document |= {"teachers": numbers, "kept": packer.pack(kept, "teachers")}
+    laid(tmp_path, piece.name, checkpoint_file.to_bytes(document, packer.tensors))
+    with pytest.raises(CheckpointError, match="is damaged"):
+        teachers(tmp_path).fit()
 
 
 @pytest.mark.skipif(os.name != "posix", reason="locks are POSIX's")

@@ -7,11 +7,12 @@ it.
 
 from __future__ import annotations
 
-import io
+import re
 from typing import TYPE_CHECKING, Any, Final, final
 
 import numpy as np
 
+from tacit._files import array_bytes, parse_array
 from tacit._folders import WARNING, PartsFolder
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["RECORD", "WARNING", "Folder"]
 
 RECORD: Final = "shadows.json"
+_NAME: Final = re.compile(r"model-(\d{6,12})\.npy")
 TEXT: Final = """\
 Everything in this folder is private: it was computed from the records, for an audit, and no
 guarantee covers it. Delete it when the audit is done.
@@ -50,7 +52,9 @@ class Folder:
     def settings(self) -> dict[str, Any] | None:
         """What the folder was begun with; None if it is new."""
         record = self._parts.record("settings")
-        return None if record is None else dict(record["settings"])
+        if record is not None and not isinstance(record["settings"], dict):
+            raise self.refused(f"is damaged: {RECORD} has no settings")
+        return None if record is None else record["settings"]
 
     def begin(self, settings: Mapping[str, Any]) -> None:
         """Writes the record of a new folder."""
@@ -59,18 +63,19 @@ class Folder:
 
     def add(self, model: int, logits: NDArray[np.float32]) -> None:
         """Keeps what a finished model says."""
-        content = io.BytesIO()
-        np.save(content, logits, allow_pickle=False)
-        self._parts.write(_name(model), content.getvalue())
+        self._parts.write(_name(model), array_bytes(logits))
 
     def models(self) -> dict[int, NDArray[np.float32]]:
         """What each of the finished models says, by its number."""
-        paths = self._parts.path.glob("model-*.npy")
-        numbers = sorted(int(path.stem.removeprefix("model-")) for path in paths)
+        names = (path.name for path in self._parts.path.glob("model-*.npy"))
+        numbers = sorted(int(found[1]) for name in names if (found := _NAME.fullmatch(name)))
         return {number: self._read(_name(number)) for number in numbers}
 
     def _read(self, name: str) -> NDArray[np.float32]:
-        return np.asarray(np.load(io.BytesIO(self._parts.read(name)), allow_pickle=False))
+        try:
+            return parse_array(self._parts.read(name)).astype(np.float32)
+        except ValueError as error:
+            raise self.refused(f"is damaged: {name}: {error}") from None
 
     def refused(self, reason: str) -> CheckpointError:
         """The error that says why the folder is of no use."""

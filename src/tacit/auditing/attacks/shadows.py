@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     Logits = NDArray[np.float32]
     Members = NDArray[np.bool_]
 
+_MOST = 1 << 27  # coins that a folder may ask for: a gigabyte while they are thrown
+
 
 def train_shadows(
     train: Train,
@@ -86,6 +88,8 @@ def train_shadows(
     with contextlib.nullcontext() if kept is None else kept.opened():
         settings = _begun(kept, settings)
         done = {} if kept is None else kept.models()
+        if kept is not None:
+            _check_kept(kept, settings, done)
         _train_missing(train, settings, where, kept, done, progress)
     return np.stack([done[model] for model in range(count)]), _members(settings)
 
@@ -101,6 +105,9 @@ def kept_shadows(folder: str | os.PathLike[str]) -> tuple[Logits, Members]:
         done = {} if settings is None else kept.models()
     if settings is None or not done:
         raise kept.refused("holds no finished shadow model: train some")
+    _check_kept(kept, settings, done)
+    if settings["count"] * settings["examples"] > _MOST:
+        raise kept.refused(f"says that it is of {settings['count']:,} models, too many")
     return np.stack(list(done.values())), _members(settings)[list(done)]
 
 
@@ -122,6 +129,20 @@ def _begun(kept: Folder | None, settings: Mapping[str, Any]) -> dict[str, Any]:
                 "folder, or give the one it was made with"
             )
     return before
+
+
+def _check_kept(kept: Folder, settings: Mapping[str, Any], done: Mapping[int, Logits]) -> None:
+    """Refuses what ``train_shadows`` did not write; anybody may have sent the folder."""
+    try:
+        count, examples = whole("count", settings["count"]), whole("examples", settings["examples"])
+        open_probability("share", settings["share"])
+        whole("seed", settings["seed"], at_least=0)
+        if max(done, default=0) >= count:
+            raise InvalidArgument(f"count must be that of the models, got {count!r}")
+        for model, logits in done.items():
+            _checked(logits, model, examples, done)
+    except (InvalidArgument, KeyError, TypeError) as error:
+        raise kept.refused(f"is damaged: {' '.join(str(error).split())[:300]}") from None
 
 
 def _train_missing(

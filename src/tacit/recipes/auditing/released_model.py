@@ -5,12 +5,14 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING, Any, NoReturn, final
 
+from tacit import _files
 from tacit.errors import CheckpointError, InvalidArgument
 from tacit.recipes.auditing.answers import answers
 from tacit.recipes.auditing.trial import carried_out, unfitted
 from tacit.recipes.running import released as released_values
 from tacit.recipes.running.folder import MODEL
 from tacit.recipes.running.keeping import Forgetful
+from tacit.training import checkpoint_file
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,21 +39,21 @@ def released_answers(trial: Trial, folder: Path) -> NDArray[np.float32]:
 def checksum(folder: Path) -> str:
     """The SHA-256 of the folder's model."""
     try:
-        return hashlib.sha256((folder / MODEL).read_bytes()).hexdigest()
-    except OSError as error:
+        with _files.opened(folder / MODEL) as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
         raise CheckpointError(
-            f"{folder / MODEL} cannot be read: {error.strerror or error}; the audit needs the "
-            "model that the run released"
+            f"{folder / MODEL} cannot be read: {reason}; the audit needs the model that the run "
+            "released"
         ) from None
 
 
 def _load(model: nn.Module, path: Path) -> None:
-    from safetensors import SafetensorError  # noqa: PLC0415 - only where a model is read
-    from safetensors.torch import load_file  # noqa: PLC0415
-
+    _, tensors = checkpoint_file.load_tensors(path)
     try:
-        model.load_state_dict(load_file(path))
-    except (OSError, SafetensorError, RuntimeError) as error:
+        model.load_state_dict(tensors)
+    except (RuntimeError, TypeError, ValueError) as error:
         line = " ".join(str(error).split())
         raise CheckpointError(f"{path} does not hold the recipe's model: {line[:200]}") from None
 

@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, final
 
+from tacit import _files
 from tacit._validation import whole
 from tacit.accounting import profile
 from tacit.accounting.serialization import from_plain
@@ -192,8 +193,8 @@ def _finished(folder: str | os.PathLike[str], data: str | os.PathLike[str] | Spl
             f"(tacit train --resume --out {path})"
         )
     try:
-        statement = Statement.from_json((path / STATEMENT).read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, TacitError) as error:
+        statement = Statement.from_json(_files.read(path / STATEMENT).decode("utf-8"))
+    except (OSError, ValueError, TacitError) as error:
         line = " ".join(str(error).split())
         raise CheckpointError(f"{path / STATEMENT} is refused: {line[:300]}") from None
     return _Run(

@@ -19,12 +19,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from tacit import data as sets
-from tacit._files import put
+from tacit._files import PRIVATE, put, read_json
 from tacit._validation import whole
 from tacit.auditing import judge
 from tacit.auditing.secrets import random_exposure
 from tacit.data.examples import Split
-from tacit.errors import CheckpointError
+from tacit.errors import CheckpointError, TacitError
 from tacit.recipes.auditing.audited import NO_PROOF, Audited
 from tacit.recipes.auditing.experiment import Experiment
 from tacit.recipes.auditing.secret_results import LEVEL, Result
@@ -185,8 +185,8 @@ def _kept(
     if folder is None or not (path := Path(folder) / KEPT).is_file():
         return None
     try:
-        found = Result.from_plain(json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        found = Result.from_plain(read_json(path))
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, ArithmeticError, TacitError):
         raise CheckpointError(f"{path} is not what an earlier run kept; remove it") from None
     if found.settings != settings or seed not in (None, found.seed):
         raise CheckpointError(
@@ -201,7 +201,7 @@ def _keep(folder: str | os.PathLike[str] | None, result: Result) -> None:
     path = Path(folder) / KEPT
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        put(path, json.dumps(result.to_plain(), allow_nan=False).encode())
+        put(path, json.dumps(result.to_plain(), allow_nan=False).encode(), mode=PRIVATE)
     except OSError as error:
         raise CheckpointError(f"{path} cannot be written: {error.strerror or error}") from None
 

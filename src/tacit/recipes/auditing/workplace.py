@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import io
 import json
 import secrets
 from contextlib import contextmanager
@@ -12,7 +11,8 @@ from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
-from tacit._files import PRIVATE, put
+from tacit._files import PRIVATE, array_bytes, put, read, read_array
+from tacit._validation import whole
 from tacit.errors import CheckpointError
 from tacit.recipes.auditing.audited import FILE, to_json
 from tacit.recipes.running.folder import LOCK, Folder
@@ -50,16 +50,10 @@ class Workplace:
         if self._folder is None:
             return compute()
         path = self._folder.private(f"{name}-{_digest(configuration)}.npy")
-        if path.is_file():
-            with contextlib.suppress(OSError, ValueError):
-                return np.asarray(np.load(path, allow_pickle=False), dtype=np.float32)
+        with contextlib.suppress(OSError, ValueError):
+            return read_array(path).astype(np.float32)
         found = compute()
-        content = io.BytesIO()
-        np.save(content, found, allow_pickle=False)
-        try:
-            put(path, content.getvalue(), mode=PRIVATE)
-        except OSError as error:
-            raise CheckpointError(f"{path} cannot be written: {error.strerror or error}") from None
+        _put(path, array_bytes(found))
         return found
 
     def seed(self, given: int | None, configuration: Mapping[str, Any]) -> int:
@@ -71,18 +65,15 @@ class Workplace:
             return fresh
         path = self._folder.private(f"seed-{_digest(configuration)}")
         with contextlib.suppress(OSError, ValueError):
-            return int(path.read_text(encoding="ascii"))
-        try:
-            path.write_text(str(fresh), encoding="ascii")
-        except OSError as error:
-            raise CheckpointError(f"{path} cannot be written: {error.strerror or error}") from None
+            return whole("seed", int(read(path, most=20)), at_least=0)
+        _put(path, str(fresh).encode())
         return fresh
 
     def conclude(self, audited: Audited, command: Sequence[str]) -> None:
         """Writes ``audit.json``, and removes what was kept to go on."""
         if self._folder is None:
             return
-        self._folder.write(FILE, f"{to_json(audited, command)}\n".encode())
+        self._folder.write(FILE, f"{to_json(audited, command)}\n".encode(), secret=True)
         self._folder.remove_private()
         self._folder.remove([LOCK])
 
@@ -102,6 +93,13 @@ def workplace(folder: str | os.PathLike[str] | None) -> Iterator[Workplace]:
         raise
     finally:
         place.close()
+
+
+def _put(path: Path, content: bytes) -> None:
+    try:
+        put(path, content, mode=PRIVATE)
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be written: {error.strerror or error}") from None
 
 
 def _digest(configuration: Mapping[str, Any]) -> str:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
-import secrets
 import shutil
+import time
 from pathlib import Path
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Any, Final, final
 
-from tacit._files import locked
+from tacit import _files
 from tacit.errors import CheckpointError, InvalidArgument
 
 if TYPE_CHECKING:
@@ -20,9 +21,10 @@ CHECKPOINT = "checkpoint.safetensors"
 MODEL = "model.safetensors"
 HISTORY = "history.jsonl"
 STATEMENT = "statement.json"
-LOCK = ".lock"
+LOCK = _files.LOCK
 PRIVATE = "private"
 JOURNAL = ".journal"
+_ATTEMPTS: Final = 100
 
 
 @final
@@ -30,12 +32,17 @@ class Folder:
     """The folder at ``path``, which need not exist yet.
 
     ``begin`` makes it and keeps other processes out; ``close`` lets them in again.
+
+    Guarantee:
+        Of several processes that begin in one folder, one at a time goes on. Those that are refused
+        change nothing in it. The folder is its owner's alone; so is what is written as secret.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path).absolute()
         self._handle: int | None = None
         self._made: list[Path] = []
+        self._must_be_new = False
 
     def file(self, name: str) -> Path:
         """The file of this name, which is directly in the folder."""
@@ -49,15 +56,20 @@ class Folder:
 
     def check_new(self) -> None:
         """Refuses a place where no new run can be kept; makes nothing."""
+        self._must_be_new = True  # again under the lock: another process may come first
         if self.path.exists() and not self.path.is_dir():
             raise InvalidArgument(f"{self.path} is no folder; name a new or empty one")
+        self._check_empty()
+        self._check_writable()
+
+    def _check_empty(self) -> None:
         if self.holds(RECORD):
             raise InvalidArgument(
                 f"{self.path} holds a run already; go on with it (--resume), or name another folder"
             )
-        if self.path.is_dir() and any(one.name != LOCK for one in self._entries()):
+        names = [one.name for one in self._entries()] if self.path.is_dir() else []
+        if any(name != LOCK and not _files.is_draft(name) for name in names):
             raise InvalidArgument(f"{self.path} is not empty; name a new or empty folder")
-        self._check_writable()
 
     def check_run(self) -> None:
         """Refuses a place that holds no run."""
@@ -87,20 +99,31 @@ class Folder:
             return
         missing = [one for one in (self.path, *self.path.parents) if not one.exists()]
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            self._made = missing
-            self._handle = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
-            self._lock(self._handle)
+            self._handle = self._locked()
+            if self._must_be_new:
+                self._check_empty()
+            _files.sweep(self.path)
+        except BlockingIOError:
+            raise InvalidArgument(
+                f"{self.path} is in use by another process; wait for it, or name another folder"
+            ) from None
         except OSError as error:
             self.close()
             raise _unwritable(self.path, error) from None
-
-    def _lock(self, handle: int) -> None:
-        if not locked(handle):
+        except BaseException:
             self.close()
-            raise InvalidArgument(
-                f"{self.path} is in use by another process; wait for it, or name another folder"
-            )
+            raise
+        self._made = missing
+
+    def _locked(self) -> int:
+        """The lock; whoever had it may be removing the folder at this moment."""
+        for _ in range(_ATTEMPTS):
+            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            try:
+                return _files.lock(self.path)
+            except FileNotFoundError:
+                time.sleep(0.01)
+        raise FileNotFoundError(2, "it is removed again and again")
 
     def close(self) -> None:
         """Lets others in; harmless a second time."""
@@ -109,7 +132,12 @@ class Folder:
             os.close(handle)
 
     def leave(self, names: Iterable[str]) -> None:
-        """Removes these files, the lock, and every folder that ``begin`` made if it is empty."""
+        """Removes these files, the lock, and every folder that ``begin`` made if it is empty.
+
+        Whoever does not have the lock removes nothing: they are another process's.
+        """
+        if self._handle is None:
+            return
         with contextlib.suppress(OSError):
             for name in (*names, LOCK):
                 self.file(name).unlink(missing_ok=True)
@@ -119,39 +147,39 @@ class Folder:
 
     # ---- files
 
-    def read(self, name: str) -> str:
-        """The text of a file."""
+    def read(self, name: str) -> Any:
+        """What a JSON file holds."""
         try:
-            return self.file(name).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise CheckpointError(f"{self.file(name)} cannot be read: {error}") from None
+            return _files.read_json(self.file(name))
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise CheckpointError(f"{self.file(name)} cannot be read: {reason}") from None
 
-    def write(self, name: str, content: bytes) -> None:
+    def write(self, name: str, content: bytes, *, secret: bool = False) -> None:
         """Writes a file beside its place, flushes it to the disk, and moves it there."""
         self.begin()
         path = self.file(name)
-        draft = self.path / f".{name}.{secrets.token_hex(8)}.tmp"
         try:
-            with draft.open("xb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            draft.replace(path)
+            _files.put(path, content, mode=_files.PRIVATE if secret else 0o666)
         except OSError as error:
             raise _unwritable(path, error) from None
-        finally:
-            with contextlib.suppress(OSError):
-                draft.unlink(missing_ok=True)
 
     def private(self, name: str) -> Path:
         """A place for what the run needs to go on and nobody else may see, until it ends."""
+        return self.inner(PRIVATE) / self.file(name).name
+
+    def inner(self, name: str) -> Path:
+        """A folder in this one, for its owner alone; a link to another place is refused."""
         self.begin()
-        place = self.file(PRIVATE)
+        place = self.file(name)
         try:
             place.mkdir(mode=0o700, exist_ok=True)
+            if place.is_symlink():
+                raise OSError(errno.ELOOP, "it is a link to another place")
+            place.chmod(0o700)  # whoever made it
         except OSError as error:
             raise _unwritable(place, error) from None
-        return place / self.file(name).name
+        return place
 
     def remove_private(self) -> None:
         """Removes all that ``private`` gave a place to."""

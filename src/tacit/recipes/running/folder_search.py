@@ -70,7 +70,7 @@ def search_in_folder(
         if resume:
             check_budget(account, record.budget)
         keeper.begin(account.place)
-        found = searching.run(account.budget, account.label, place.path / _JOURNAL)
+        found = searching.run(account.budget, account.label, place.inner(_JOURNAL))
         trained = _winner(found, search, keeper.record)
         ended = replace(
             keeper.record,

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any, Protocol, final
 
-from tacit.errors import InvalidArgument
+from tacit._validation import non_negative, whole
+from tacit.errors import CheckpointError, InvalidArgument
 from tacit.training.progress import EpochRecord
 
 if TYPE_CHECKING:
@@ -173,4 +174,20 @@ class History:
 
     def load_state_dict(self, state_dict: Mapping[str, Any], /) -> None:
         """Takes up the epochs of a checkpoint."""
-        self.records = [EpochRecord(**record) for record in state_dict["records"]]
+        self.records = list(epochs(state_dict["records"]))
+
+
+def epochs(plain: Any) -> tuple[EpochRecord, ...]:
+    """The epochs that ``asdict`` took apart, each with its numbers and nothing else."""
+    names = {one.name for one in fields(EpochRecord)}
+    if not isinstance(plain, list):
+        raise CheckpointError("its history is no list of epochs")
+    for one in plain:
+        if not isinstance(one, dict) or set(one) != names:
+            raise CheckpointError(f"an epoch must have exactly {sorted(names)}")
+        whole("epoch", one["epoch"], at_least=0)
+        whole("steps", one["steps"], at_least=0)
+        for name in names - {"epoch", "steps"}:
+            if one[name] is not None or name != "held_out_accuracy":
+                non_negative(name, one[name])
+    return tuple(EpochRecord(**one) for one in plain)

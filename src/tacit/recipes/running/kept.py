@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, final
 
+from tacit.errors import CheckpointError, TacitError
 from tacit.recipes.running import released as released_values
 from tacit.recipes.running.folder import CHECKPOINT, JOURNAL, LOCK, RECORD
 from tacit.recipes.running.keeping import Forgetful, check_name
@@ -54,7 +56,8 @@ class InFolder(Forgetful):
 
     def resumable_checkpoint(self) -> Path | None:
         """The checkpoint, if the run is resumed and had come so far."""
-        return self.checkpoint if self.resumed and self.checkpoint.is_file() else None
+        there = self.resumed and os.path.lexists(self.checkpoint)  # what is no file is refused
+        return self.checkpoint if there else None
 
     def private(self, name: str) -> Path:
         """A place in the folder, removed when the run has come to its end."""
@@ -80,7 +83,11 @@ class InFolder(Forgetful):
             if self._begun:
                 self.record.write(self.folder)
             return plan
-        old = Plan.from_dict(dict(before))
+        try:
+            old = Plan.from_dict(dict(before))
+        except (TacitError, ValueError, TypeError, KeyError, ArithmeticError) as error:
+            line = " ".join(str(error).split())[:200]
+            raise CheckpointError(f"{self.folder.file(RECORD)} holds no plan: {line}") from None
         close = abs(old.noise_multiplier / plan.noise_multiplier - 1.0) < 1e-9
         same = replace(plan, noise_multiplier=old.noise_multiplier) == old
         return old if close and same else plan
@@ -88,7 +95,8 @@ class InFolder(Forgetful):
     def released(self, name: str) -> tuple[Any, Event] | None:
         """What the run released before it was cut off."""
         path = self._released_file(name)
-        return released_values.read(path) if self.resumed and path.is_file() else None
+        there = self.resumed and os.path.lexists(path)  # else it would be released once more
+        return released_values.read(path) if there else None
 
     def keep_released(self, name: str, released: Released[Any], what: str) -> None:
         """Writes the value."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import secrets
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, final
 
@@ -14,7 +16,7 @@ from tacit.recipes.running import settings as settings_of
 from tacit.recipes.running.folder import RECORD
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from tacit.data import Split
     from tacit.recipes.recipe import Recipe
@@ -128,23 +130,30 @@ def begun(
 
 
 def read(folder: Folder) -> Record:
-    """The record of the run that ``folder`` holds; nothing that it names is imported or opened."""
+    """The record of the run that ``folder`` holds, each field of its type.
+
+    Nothing that it names is imported or opened.
+    """
     path = folder.file(RECORD)
     try:
-        plain = json.loads(folder.read(RECORD))
+        plain = folder.read(RECORD)
         if plain.pop("format") != FORMAT or plain.pop("version") != VERSION:
             raise CheckpointError("it was written by another tacit")
         told = plain.pop("configuration")
         for name in ("command", "anchors", "notes"):
             plain[name] = tuple(plain[name])
         found = Record(**plain)
+        for name, fits, wanted in _demands(found):
+            if not fits:
+                raise CheckpointError(f"{name} must be {wanted}")
         if found.configuration != told:
             raise CheckpointError("its settings were changed after the run began")
     except CheckpointError as error:
         raise CheckpointError(f"{path} is not the record of a run: {error}") from None
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError) as error:
+        line = " ".join(str(error).split())[:200]
         raise CheckpointError(
-            f"{path} is not the record of a run: {type(error).__name__}: {error}"
+            f"{path} is not the record of a run: {type(error).__name__}: {line}"
         ) from None
     return found
 
@@ -170,3 +179,83 @@ def _hash(record: Record) -> str:
 def _short(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 200 else f"{text[:200]}…"
+
+
+# ---- texts where words go, numbers where numbers go
+
+
+def _demands(record: Record) -> list[tuple[str, bool, str]]:
+    data = record.data if isinstance(record.data, Mapping) else {}
+    accuracy = record.test_accuracy
+    found = [
+        (name, isinstance(getattr(record, name), str), "a text")
+        for name in ("run", "recipe", "summary", "device", "tuning")
+    ]
+    found += [(name, _number(getattr(record, name)), "a number") for name in ("epsilon", "delta")]
+    return [
+        *found,
+        ("seed", record.seed is None or _count(record.seed), "a whole number or null"),
+        ("folder", isinstance(record.folder, str | None), "a text or null"),
+        ("budget", record.budget is None or _budget(record.budget), "a ledger and a name, or null"),
+        ("settings", _scalars(record.settings), "numbers and texts by name"),
+        ("versions", _texts_by_name(record.versions), "texts by name"),
+        ("command", _texts(record.command), "texts"),
+        ("notes", _texts(record.notes), "texts"),
+        ("anchors", all(map(_anchor, record.anchors)), "published results"),
+        ("search", isinstance(record.search, Mapping | None), "a table or null"),
+        ("winner", record.winner is None or _scalars(record.winner), "settings or null"),
+        ("plan", isinstance(record.plan, Mapping | None), "a plan or null"),
+        ("data", _data(data), "a name, files with checksums, and numbers of examples"),
+        ("finished", isinstance(record.finished, bool), "true or false"),
+        (
+            "test_accuracy",
+            (accuracy is None and not record.finished)
+            or (_number(accuracy) and 0.0 <= float(accuracy or 0.0) <= 1.0),
+            "a number between 0 and 1",
+        ),
+    ]
+
+
+def _number(value: object) -> bool:
+    return isinstance(value, int | float) and type(value) is not bool and math.isfinite(value)
+
+
+def _count(value: object) -> bool:
+    return type(value) is int and value >= 0
+
+
+def _budget(value: object) -> bool:
+    return _texts_by_name(value) and {"ledger", "name"} <= set(value)  # type: ignore[call-overload]
+
+
+def _texts(values: object) -> bool:
+    return isinstance(values, tuple) and all(isinstance(one, str) for one in values)
+
+
+def _texts_by_name(values: object) -> bool:
+    return isinstance(values, Mapping) and all(
+        isinstance(one, str) for pair in values.items() for one in pair
+    )
+
+
+def _scalars(values: object) -> bool:
+    return isinstance(values, Mapping) and all(
+        isinstance(name, str) and (isinstance(value, str | bool | None) or _number(value))
+        for name, value in values.items()
+    )
+
+
+def _anchor(value: object) -> bool:
+    return (
+        isinstance(value, Mapping)
+        and all(_number(value.get(name)) for name in ("epsilon", "accuracy"))
+        and all(isinstance(value.get(name), str) for name in ("source", "shortcuts"))
+    )
+
+
+def _data(data: Mapping[str, object]) -> bool:
+    return (
+        isinstance(data.get("name"), str)
+        and _texts_by_name(data.get("files"))
+        and all(_count(data.get(name)) for name in ("train", "test"))
+    )

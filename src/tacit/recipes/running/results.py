@@ -41,8 +41,9 @@ def write(folder: Folder, record: Record, trained: Trained) -> Trained:
     ended = replace(record, test_accuracy=trained.accuracy, notes=trained.notes, finished=True)
     ended.write(folder)
     # What was released beside the model stays: it is charged, and the model may need it.
-    folder.remove([CHECKPOINT, LOCK, *(one.name for one in folder.path.glob(f"*{JOURNAL}"))])
+    folder.remove([CHECKPOINT, *(one.name for one in folder.path.glob(f"*{JOURNAL}"))])
     folder.remove_private()
+    folder.remove([LOCK])  # last: whoever comes next finds nothing half removed
     return replace(trained, statement=statement)
 
 

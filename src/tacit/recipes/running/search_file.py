@@ -6,6 +6,7 @@ import tomllib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, final
 
+from tacit import _files
 from tacit._validation import positive
 from tacit.errors import InvalidArgument
 from tacit.recipes.running.settings import changed, check_names, names
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 ScoreName = Literal["held-out", "training"]
 
+_LARGEST = 1 << 20  # bytes
 _FIELDS = ("runs", "score", "score_epsilon", "candidates")
 
 
@@ -58,8 +60,8 @@ class Search:
 def read(path: Path, settings: Any) -> Search:
     """The search that a TOML file describes, each value of its setting's type."""
     try:
-        plain = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        plain = tomllib.loads(_files.read(path, most=_LARGEST).decode("utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
         raise InvalidArgument(f"{path} is no TOML file that can be read: {error}") from None
     try:
         return from_plain(plain, settings)

@@ -7,24 +7,30 @@ for the search as a whole, exactly; otherwise each run is allowed an (ε₀, δ�
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
 from itertools import product
 from typing import TYPE_CHECKING, Any, NoReturn, final
 
+import numpy as np
+import torch
+
+from tacit._validation import probability
 from tacit.accounting import Composed, DiscreteLaplace
-from tacit.errors import InvalidArgument, ProtocolError
+from tacit.errors import CheckpointError, InvalidArgument, ProtocolError
 from tacit.recipes.running.account import Account
 from tacit.recipes.running.job import Job
-from tacit.recipes.running.keeping import Forgetful
+from tacit.recipes.running.keeping import Forgetful, epochs
 from tacit.recipes.running.settings import changed
+from tacit.recipes.running.trained import Trained
 from tacit.recipes.running.training import seeded
 from tacit.selection import PrivateScore, PublicScore, private_search
+from tacit.statement import Statement
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    import torch
     from torch import nn
     from torch.utils.data import Dataset
 
@@ -34,7 +40,6 @@ if TYPE_CHECKING:
     from tacit.recipes.recipe import Recipe
     from tacit.recipes.running.interruption import Interruption
     from tacit.recipes.running.search_file import Search
-    from tacit.recipes.running.trained import Trained
     from tacit.selection import Allowance, Found
     from tacit.training.judging import RowWise
     from tacit.training.loading import Collate
@@ -78,6 +83,7 @@ class Searching:
             budget=budget,
             label=label,
             journal=journal,
+            models=TrainedModels(),
         )
 
     def _score(self) -> PublicScore | PrivateScore:
@@ -138,6 +144,40 @@ class Searching:
         except _Unplanned:
             return None
         raise ProtocolError(f"the recipe {self._recipe.name!r} trained without a plan or a release")
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class TrainedModels:
+    """What a search's journal keeps of a run: its weights by name, and all that is told of it."""
+
+    def state(self, model: Trained) -> dict[str, Any]:
+        """Tensors, arrays, numbers and texts."""
+        given = model.model
+        return {
+            "model": dict(given if isinstance(given, Mapping) else given.state_dict()),
+            "history": [asdict(one) for one in model.history],
+            "statement": model.statement.to_json(),
+            "accuracy": float(model.accuracy),
+            "notes": list(model.notes),
+        }
+
+    def model(self, state: Any) -> Trained:
+        """A ``Trained`` whose model is its weights by name; what is none raises."""
+        weights, notes = state["model"], state["notes"]
+        if not isinstance(weights, dict) or not all(isinstance(one, str) for one in weights):
+            raise CheckpointError("it has no weights by name")
+        if not all(isinstance(one, torch.Tensor | np.ndarray) for one in weights.values()):
+            raise CheckpointError("its weights are no numbers")
+        if not isinstance(notes, list) or not all(isinstance(one, str) for one in notes):
+            raise CheckpointError("its notes are no texts")
+        return Trained(
+            model=weights,
+            history=epochs(state["history"]),
+            statement=Statement.from_json(state["statement"]),
+            accuracy=probability("accuracy", state["accuracy"]),
+            notes=tuple(notes),
+        )
 
 
 @final

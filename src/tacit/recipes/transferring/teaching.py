@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import io
 from typing import TYPE_CHECKING
 
 import numpy as np
 from torch import nn
 
-from tacit._files import PRIVATE, put
+from tacit._files import PRIVATE, array_bytes, put
 from tacit.errors import CheckpointError, DataError
 from tacit.recipes.transferring import display, features
 from tacit.transfer import Votes
@@ -44,10 +43,8 @@ def kept(job: Job, make: Callable[[], Votes], *, begun: bool) -> tuple[Votes, bo
 
 
 def _write(place: Path, votes: Votes) -> None:
-    content = io.BytesIO()
-    np.save(content, votes.counts, allow_pickle=False)
     try:
-        put(place, content.getvalue(), mode=PRIVATE)
+        put(place, array_bytes(votes.counts), mode=PRIVATE)
     except OSError as error:
         raise CheckpointError(f"{place} cannot be written: {error.strerror or error}") from None
 

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from tacit._pickles import ModelFormat
     from tacit.randomness import Stream
     from tacit.transfer.teachers.trained import Trained
 
@@ -70,7 +71,10 @@ class Teachers:
         cluster: ``"local"`` or the address of a Ray cluster, to whose workers teachers are shared
             out; each is sent its own teachers' records only.
         folder: Where to keep trained teachers, so that ``fit`` goes on after a crash with the same
-            assignment. It is private, and says so.
+            assignment. It is private, and says so; nothing in it is run.
+        models: How the folder keeps fitted classifiers (networks need nothing): an object with
+            ``state(model)`` and ``model(state)``; or ``PickledModels()``, which runs whatever the
+            folder's files say when ``fit`` goes on.
         stream: The randomness of the assignment; by default the system's secure one.
         progress: Whether progress goes to standard error; left out, if that is a terminal.
         seed: Public, of first weights and orders; by default a new one.
@@ -103,6 +107,7 @@ class Teachers:
         device: str | torch.device = "cpu",
         cluster: str | None = None,
         folder: str | os.PathLike[str] | None = None,
+        models: ModelFormat | None = None,
         stream: Stream | None = None,
         progress: bool | None = None,
         seed: int | None = None,
@@ -127,7 +132,9 @@ class Teachers:
         self._first = made(make_model, self._schedule, 0)
         self._how = way(how, self._first, self._device)
         check_scores(self._first, self._records.inputs, self._classes)
-        self._folder = None if folder is None else Folder(folder, self._settings())
+        self._folder = None
+        if folder is not None:
+            self._folder = Folder(folder, self._settings(), first=self._first, models=models)
         self._fitted: _Fitted | None = None
 
     def fit(self) -> Teachers:
@@ -192,7 +199,7 @@ class Teachers:
 
     def _begin(self) -> tuple[NDArray[np.int64], int]:
         """The assignment and the seed: the folder's, or new ones, which it is told first."""
-        kept = self._folder.begun() if self._folder else None
+        kept = self._folder.begun(self._records.units) if self._folder else None
         if kept is not None:
             if self._seed not in (None, kept[1]):
                 raise CheckpointError(
