@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from tacit.training.progress import Display
 
-RECORD = EpochRecord(epoch=2, steps=20, held_out_accuracy=0.875, epsilon=0.12341, seconds=3.21)
+RECORD = EpochRecord(epoch=2, steps=20, held_out_accuracy=0.875, epsilon=0.12341)
 
 
 class Terminal(io.StringIO):
@@ -94,7 +94,7 @@ def test_the_last_thing_the_bar_shows_is_the_last_epoch(monkeypatch: pytest.Monk
 def test_what_may_end_up_in_a_file_holds_no_loss(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = file(monkeypatch)
     play(made(True))
-    line = "epoch 2  step {}  held-out 87.50%  ε 0.1235  3.2 s  (δ 1e-05)\n"  # ε rounded up
+    line = "epoch 2  step {}  held-out 87.50%  ε 0.1235  (δ 1e-05)\n"  # ε rounded up
     assert stream.getvalue() == line.format(20) + line.format(40)
 
 
@@ -120,5 +120,5 @@ def test_the_bar_asks_for_epsilon_only_to_draw_it(monkeypatch: pytest.MonkeyPatc
 
 
 def test_an_epoch_without_held_out_data_says_nothing_of_it() -> None:
-    record = EpochRecord(epoch=1, steps=10, held_out_accuracy=None, epsilon=0.25, seconds=1.0)
-    assert str(record) == "epoch 1  step 10  ε 0.25  1.0 s"
+    record = EpochRecord(epoch=1, steps=10, held_out_accuracy=None, epsilon=0.25)
+    assert str(record) == "epoch 1  step 10  ε 0.25"

@@ -11,6 +11,7 @@ from tacit.training import losses_check
 from tacit.training.accumulation import Accumulator
 from tacit.training.batching import BatchSizer
 from tacit.training.cutting import Cutter
+from tacit.training.explanation import Rehearsed
 from tacit.training.forward import Forward
 from tacit.training.grid import rounded_towards_zero
 from tacit.training.noise import entries_of
@@ -69,7 +70,8 @@ class Computation:
         self._batch: Batch | None = None  # the one that waits for dp.backward()
         self._tried: Batch | None = None  # the one that is being loaded or computed
         self._stuck = 0
-        self._rehearsed: list[Tensor] = []  # of each unit that rehearsed: was it a finite number?
+        self.rehearsed: Rehearsed | None = None
+        self._finite: list[Tensor] = []  # of each unit that rehearsed: is its gradient?
         self.repeats = False  # whether the batch that was yielded last repeats another
 
     # ---- a lot
@@ -79,7 +81,7 @@ class Computation:
         self.lot = lot
         self._total.clear()
         self._batch = self._tried = None
-        self._rehearsed, self.repeats = [], False
+        self._finite, self.repeats = [], False
         self._clip.begin()
 
     def stopped(self, lot: Lot) -> bool:
@@ -121,7 +123,7 @@ class Computation:
         before = random_state()
         yield from self._batches(lot)
         set_random_state(before)
-        finite, self._rehearsed = self._rehearsed, []
+        finite, self._finite = self._finite, []
         if finite and not bool(torch.cat(finite).any()):
             raise InvalidArgument(
                 "dataset must have finite losses: those of all records that were tried, or their "
@@ -166,6 +168,8 @@ class Computation:
                 "dp.backward() belongs into `for batch in lot`, once for each batch"
             )
         losses_check.check(losses, len(batch.rows))
+        if self._verifier.watches:
+            losses_check.check_graph(losses)
         self._forward.stop()
         guard.check_buffers()
         guard.check_parameters()
@@ -213,9 +217,14 @@ class Computation:
 
     def _verify(self, batch: Batch, losses: Tensor, result: ClippedBatch) -> None:
         """A watched batch counts once its repetition has agreed with it."""
-        verifier, clip = self._verifier, self._clip.sensitivity
+        verifier, clip, lot = self._verifier, self._clip.sensitivity, self.lot
         if not batch.repeats:
-            verifier.first(batch, losses, result, self._engine.structure, clip)
+            structure = self._engine.structure
+            if lot is not None and lot._sample is not None and structure is not None:
+                self.rehearsed = Rehearsed(
+                    len(batch.units), self._engine.reports, structure.entangled
+                )
+            verifier.first(batch, losses, result, structure, clip)
             if not verifier.wants_probe:
                 self._count_in(batch, result)
                 if self._sizer.units(self._plan.views) == 1:
@@ -228,7 +237,7 @@ class Computation:
         lot, units = self.lot, len(batch.units)
         assert lot is not None
         if lot._sample is not None:
-            self._rehearsed.append(result.squared_norms.isfinite().all(0))
+            self._finite.append(result.squared_norms.isfinite().all(0))
             lot._drop(units)
             return
         if self._plan.noise == "exact":

@@ -30,21 +30,19 @@ class EpochRecord:
         steps: How many steps of the plan had been taken at its end.
         held_out_accuracy: The share of held-out rows that the model got right, if there were any.
         epsilon: What had been spent by then, at the run's δ.
-        seconds: How long the epoch took, without the evaluation.
+
+    How long it took is not among them: one long record makes an epoch slow, so that times are as
+    secret as losses are. A terminal shows both.
     """
 
     epoch: int
     steps: int
     held_out_accuracy: float | None
     epsilon: float
-    seconds: float
 
     def __str__(self) -> str:
         right = "" if self.held_out_accuracy is None else f"held-out {self.held_out_accuracy:.2%}  "
-        return (
-            f"epoch {self.epoch}  step {self.steps}  {right}ε {rounded_up(self.epsilon, 4)}  "
-            f"{self.seconds:.1f} s"
-        )
+        return f"epoch {self.epoch}  step {self.steps}  {right}ε {rounded_up(self.epsilon, 4)}"
 
 
 class Display(Protocol):

@@ -12,7 +12,7 @@ from torch import nn
 from tacit._validation import open_probability, whole
 from tacit.errors import InvalidArgument, LedgerError, ProtocolError
 from tacit.randomness import UnsafeSeededStream, fresh_stream, subset
-from tacit.training import charging, claim
+from tacit.training import charging, claim, preflight
 from tacit.training.checkpoint import read, restore, write
 from tacit.training.clipping.engine import Engine
 from tacit.training.computation import Computation
@@ -152,6 +152,9 @@ class Session:
             raise InvalidArgument(
                 "groups must name the user of every example: the plan's unit is a user"
             )
+        preflight.check_launch()
+        preflight.check_optimizers(optimizers)
+        preflight.check_states(state)
         check_one_process(model)
         check_modules(model)
         self.plan, self.model, self.optimizers = plan, model, optimizers
@@ -165,6 +168,7 @@ class Session:
         self._charges = charging.Charges(budget, lease)
         self._run = claim.Run(_last_step(plan, stop_after), unsafe=unsafe_seed is not None)
         self._parameters = private_parameters(model, optimizers)
+        preflight.check_device(self._parameters)
         self._state = state
         self._device = next(iter(self._parameters.values())).device
         group, shares = parameter_groups(plan, self._parameters)
@@ -373,8 +377,12 @@ class Session:
         )
 
     def explain(self) -> str:
-        """Which rule serves each operation, how its norms are found, and with what memory."""
-        return explanation(self.plan, self._engine)
+        """Which rule serves each operation, how its norms are found, and with what memory.
+
+        The memory is that of the rehearsal, for a few records; it follows their length where rows
+        have different ones.
+        """
+        return explanation(self.plan, self._computation.rehearsed)
 
     def verify(self, losses: Callable[[Any], Tensor] | None = None) -> Verification | None:
         """Replaces one example and checks that only its own, bounded, contribution changes.

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 import random
+import sys
 from collections.abc import Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -27,9 +28,11 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map_only, tree_unflatten
 
 from tacit.errors import UnsupportedModel
+from tacit.training.clipping.recording import LABELLED, wrong_label
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from types import FrameType
 
     from numpy.typing import NDArray
     from torch import Tensor, nn
@@ -49,6 +52,8 @@ _HALF_TOLERANCE = 1e-2
 _OTHER_SHAPE = {torch.float64: (1e-6, 1e-9), torch.float32: (2e-2, 1e-4)}
 _HALF_OTHER_SHAPE = (0.1, 1e-2)
 EVERY = 500  # lots, on average, from one check to the next
+_PRODUCTS = frozenset({"mul", "__mul__", "__rmul__"})
+_FRAMES = 8  # of torch function modes, between an operation and who asked for it
 _DROPOUTS = frozenset(
     {
         torch.dropout,
@@ -300,12 +305,50 @@ class _Dry(TorchFunctionMode):
     ) -> Any:
         del types
         kwargs = kwargs or {}
+        if func in LABELLED:
+            _check_labels(*args, **kwargs)
+        if getattr(func, "__name__", "") in _PRODUCTS and _called_by("torch.amp.grad_scaler"):
+            raise UnsupportedModel(
+                "the losses are scaled by a GradScaler, so that every gradient would be clipped: "
+                "leave the scaler out; float16 is scaled by tacit itself, see "
+                "tacit.Performance(precision='float16')"
+            )
         if not self._dropout and func in _DROPOUTS:
             return args[0] if args else kwargs["input"]
         if not self._dropout and func is functional.scaled_dot_product_attention:
             args = (*args[:4], 0.0, *args[5:]) if len(args) > 4 else args
             kwargs = kwargs if len(args) > 4 else kwargs | {"dropout_p": 0.0}
         return func(*args, **kwargs)
+
+
+def _check_labels(
+    input: Tensor,  # noqa: A002 - PyTorch's name
+    target: Tensor,
+    weight: Tensor | None = None,
+    size_average: bool | None = None,
+    ignore_index: int = -100,
+    *_: Any,
+    **__: Any,
+) -> None:
+    """Refuses labels out of range, which stop a GPU for good, before they are used."""
+    del weight, size_average
+    if target.is_floating_point() or input.ndim == 0:
+        return
+    outside = (target < 0) | (target >= input.shape[min(1, input.ndim - 1)])
+    if bool((outside & (target != ignore_index)).any()):
+        raise wrong_label()
+
+
+def _called_by(module: str) -> bool:
+    """Whether the operation at hand was asked for by a function of ``module``."""
+    frame: FrameType | None = sys._getframe(1)
+    for _ in range(_FRAMES):
+        if frame is None:
+            return False
+        if frame.f_globals.get("__name__") == module:
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _noting(prints: dict[str, Tensor], name: str, batch: Batch) -> Any:
@@ -332,7 +375,8 @@ def _noting(prints: dict[str, Tensor], name: str, batch: Batch) -> Any:
 
 def _uneven(count: int, device: torch.device) -> Tensor:
     """Weights between ½ and 1½, no two alike: a change of a row shows in its weighted sum."""
-    return (torch.arange(count, device=device) * 0.6180339887).frac() + 0.5
+    places = torch.arange(count, device=device, dtype=torch.float64)
+    return ((places * 0.6180339887).frac() + 0.5).float()
 
 
 def _other_rows(batch: Batch, rows: Tensor) -> Tensor:
@@ -399,7 +443,7 @@ def twins(data: Any, rows: int) -> bool:
     """Whether the second half of a batch of ``rows`` rows repeats the first to the last bit."""
     half = rows // 2
     return all(
-        bool(((one == other) | ((one != one) & (other != other))).all())  # NaN is like NaN
+        bool(((one == other) | (one.isnan() & other.isnan())).all())
         for one, other in (
             (tensor[:half], tensor[half:]) for tensor in _tensors(data) if len(tensor) == rows
         )
@@ -416,7 +460,7 @@ def chosen_rows(data: Any, where: NDArray[np.int64], rows: int) -> Any:
 
 
 def _tensors(data: Any) -> list[Tensor]:
-    """The tensors of a batch that have at least one axis, those of other libraries' mappings too."""
+    """The tensors of a batch with at least one axis, those of other libraries' mappings too."""
     found: list[Tensor] = []
     for leaf in tree_leaves(data):
         if isinstance(leaf, Mapping):
