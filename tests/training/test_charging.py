@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -455,6 +456,25 @@ def test_processes_that_share_a_reservation_share_its_steps(place: Place) -> Non
         os.waitpid(child, 0)
     assert sum(taken) == 55
     assert only(budget).granted == 60
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the fork, in newer Pythons
+def test_kill_9_costs_a_twentieth_of_the_plan_at_most(place: Place) -> None:
+    """A run of a second, killed at step 120 of 318: half its plan was lost once."""
+    budget = place.ledger().open("data", epsilon=50.0, delta=DELTA)
+
+    def work() -> int:
+        with tacit.Ledger(place.url, anchor=place.anchor) as mine:
+            dp = charged(mine.budget("data"), "auto", plan=noisy(steps=318))
+            with dp:
+                train(dp, 120)
+                os.kill(os.getpid(), signal.SIGKILL)
+        return 0
+
+    child, reader = in_a_child(work)
+    os.close(reader)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    assert 120 <= only(budget).granted <= 120 + 318 // 20
 
 
 def test_optimizer_of_a_charged_run_is_stepped_once_a_charge(budget: Budget) -> None:

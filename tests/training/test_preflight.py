@@ -26,6 +26,7 @@ from .sessions import (
     WIDTH,
     Grads,
     close,
+    cross_entropy,
     data,
     example_sum,
     network,
@@ -167,7 +168,7 @@ def test_a_delta_of_one_record_is_refused(delta: float) -> None:
 
 def test_a_data_frame_is_refused() -> None:
     frame = type("DataFrame", (dict,), {"__module__": "pandas.core.frame"})()
-    with pytest.raises(InvalidArgument, match="is a DataFrame, .*TensorDataset"):
+    with pytest.raises(InvalidArgument, match=r"is a DataFrame, .*TensorDataset"):
         session(dataset=frame)
 
 
@@ -381,13 +382,9 @@ def test_the_result_of_a_check_says_that_it_is_secret() -> None:
 def test_explain_does_not_follow_the_size_of_a_lot() -> None:
     texts = set()
     for seed in range(3):
-        model = network()
-        with session(model, plan=plan(lot_size=12, steps=2), unsafe_seed=seed) as dp:
+        with session(plan=plan(lot_size=12, steps=2), unsafe_seed=seed) as dp:
             for lot in dp.lots():
-                whole_lot(
-                    dp, lot,
-                    lambda b: functional.cross_entropy(model(b[0]), b[1], reduction="none"),
-                )  # fmt: skip
+                whole_lot(dp, lot, cross_entropy(dp.model))
                 texts.add(dp.explain())
     assert len(texts) == 1
     assert "temporary for 8 examples" in texts.pop()
