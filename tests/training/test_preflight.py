@@ -459,3 +459,45 @@ def test_double_precision_by_default(kind: str, noise: str) -> None:
     dp = session(model, optimizer=optimizer, dataset=dataset, plan=chosen)
     step(dp, lambda b: functional.cross_entropy(model(b[0]), b[1], reduction="none"))
     assert close(grads.steps[0], {n: v / EXAMPLES for n, v in truth.items()}, tolerance)
+
+
+# ---- held-out data
+
+
+@pytest.mark.usefixtures("nothing_is_sampled")
+@pytest.mark.parametrize("kind", ["one logit", "regression", "no class", "broken"])
+def test_accuracy_that_means_nothing_is_refused(kind: str) -> None:
+    """One output is never largest at label 1: 0.0 or 0.5 was reported as accuracy."""
+    model = nn.Linear(WIDTH, 1 if kind == "one logit" else CLASSES)
+    x, y = data(8, seed=1).tensors
+    held_out = TensorDataset(x, y.float() if kind == "regression" else y % 2)
+    given: dict[str, Any] = {"held_out": held_out}
+    if kind == "no class":
+        model = nn.Sequential(model, nn.Unflatten(1, (CLASSES, 1)))
+    if kind == "broken":
+        given["correct"] = lambda _, batch: dict(enumerate(batch))["label"]
+    with pytest.raises(KeyError if kind == "broken" else InvalidArgument):
+        tacit.fit(model, data(), plan(), optimizer=sgd(model), delta=DELTA, **given)
+
+
+def test_one_logit_is_judged_as_asked() -> None:
+    model = nn.Sequential(nn.Linear(WIDTH, 1), nn.Flatten(0))
+    x, _ = data().tensors
+    train, test = (TensorDataset(x + by, (x[:, 0] + by > 0).double()) for by in (0, 1))
+
+    def losses(model: nn.Module, batch: Any) -> Tensor:
+        return functional.binary_cross_entropy_with_logits(
+            model(batch[0]), batch[1].float(), reduction="none"
+        )
+
+    def correct(model: nn.Module, batch: Any) -> Tensor:
+        right: Tensor = (model(batch[0]) > 0) == (batch[1] > 0.5)
+        return right
+
+    done = tacit.fit(
+        model, train, plan(lot_size=EXAMPLES, steps=60), optimizer=sgd(model, 1.0), delta=DELTA,
+        loss=losses, held_out=test, correct=correct,
+    )  # fmt: skip
+    accuracy = done.history[-1].held_out_accuracy
+    assert accuracy is not None
+    assert accuracy > 0.8

@@ -78,9 +78,25 @@ def test_the_bar_shows_everything_and_marks_the_loss_as_private(
     stream = terminal(monkeypatch)
     play(made(None))
     text = stream.getvalue()
-    for part in ("40/40", "loss 0.9877 (private, not saved)", "held-out 87.50%", "ε 0.1235",
+    for part in ("40/40", "loss 0.9877 (secret, not saved)", "held-out 87.50%", "ε 0.1235",
                  "δ 1e-05"):  # fmt: skip
         assert part in text
+
+
+def test_the_bar_shows_the_share_of_rows_that_are_not_finite(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stream = terminal(monkeypatch)
+    with made(None) as shown:
+        shown.losses(torch.tensor([1.0, torch.nan, torch.inf, 1.0]))
+        shown.losses(torch.tensor([1.0, 1.0, 1.0, 1.0]))
+        shown.epoch(RECORD)
+    assert "loss 1.0000 (secret, not saved)  25.0% of rows not finite (secret)" in stream.getvalue()
+    written = file(monkeypatch)
+    with made(True) as lines:
+        lines.losses(torch.tensor([torch.nan]))
+        lines.epoch(RECORD)
+    assert "finite" not in written.getvalue()
 
 
 def test_the_last_thing_the_bar_shows_is_the_last_epoch(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,13 @@ import torch
 from tacit._validation import whole
 from tacit.errors import InvalidArgument
 from tacit.training.averaging import Averaging, averaged
-from tacit.training.judging import accuracy, check_held_out, default_correct, default_loss
+from tacit.training.judging import (
+    accuracy,
+    check_held_out,
+    check_judge,
+    default_correct,
+    default_loss,
+)
 from tacit.training.plan import check_delta
 from tacit.training.preflight import check_place, check_scheduler
 from tacit.training.progress import EpochRecord, display
@@ -103,7 +109,8 @@ def fit(
         held_out: Public or held-out data, on which accuracy is measured after every epoch. What is
             measured there is published, so none of it may be in ``dataset``.
         correct: ``correct(model, batch)``, true for each row that is right. Left out, a batch is
-            ``(x, y)`` and a row is right where ``model(x)`` is largest at ``y``.
+            ``(x, y)`` and a row is right where ``model(x)`` is largest at ``y``; a model with one
+            output, or real labels, needs its own.
         scheduler: Stepped after every step of the plan, and kept in the checkpoint. One that
             follows a metric (``ReduceLROnPlateau``) is refused.
         state: More that joins the checkpoint, by name.
@@ -150,6 +157,7 @@ def fit(
     check_scheduler(scheduler, optimizers)
     check_place("save", save)
     check_held_out(dataset, held_out)
+    check_judge(model, held_out, correct, collate)
     averaging = Averaging(model, average, whole("average_from", average_from, at_least=0))
     with private(
         model, optimizers, plan, dataset, budget,
