@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,6 +15,7 @@ from torch.utils.data import Dataset, TensorDataset
 
 import tacit
 from tacit.errors import InvalidArgument, TacitError, UnsupportedModel
+from tacit.randomness import UnsafeSeededStream
 from tacit.training import verification
 from tacit.training.lot import Lot
 from tacit.training.performance import Performance
@@ -353,8 +355,9 @@ def test_the_rehearsal_changes_nothing() -> None:
 
 
 def test_checks_come_again_at_random(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A loss that begins to mix later is found; about once in 500 lots it is looked for."""
+    """A loss that begins to mix later is found."""
     monkeypatch.setattr(verification, "EVERY", 5)
+    monkeypatch.setattr(verification, "SHARE", 1e9)
     model = network()
     dp = session(model, plan=plan(steps=400, lot_size=20))
     with pytest.raises(UnsupportedModel, match="changed the loss of others"), dp:
@@ -364,6 +367,29 @@ def test_checks_come_again_at_random(monkeypatch: pytest.MonkeyPatch) -> None:
                 dp.backward(each * each.detach().mean() if lot.step > 3 else each)
             dp.step()
     assert 3 < dp.steps_taken < 30
+
+
+@pytest.mark.parametrize(("lot", "check"), [(1e-4, 2e-2), (0.1, 0.5), (2.0, 0.5)])
+def test_later_checks_take_a_hundredth_of_the_time(
+    lot: float, check: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 0.0
+    monkeypatch.setattr(verification, "time", SimpleNamespace(perf_counter=lambda: now))
+    schedule = verification.Schedule(UnsafeSeededStream(1, "checks"))
+    schedule.begin()
+    now += check
+    schedule.end()
+    begun, checks, steps = now, 0, 40_000
+    for _ in range(steps):
+        if schedule.due():
+            schedule.begin()
+            now += check
+            schedule.end()
+            checks += 1
+        now += lot
+        assert checks * check <= 0.01 * (now - begun) + 1e-9
+    likely = min(steps / verification.EVERY, 0.01 * steps * lot / check)
+    assert checks >= 0.4 * likely  # and they do come
 
 
 def test_the_result_of_a_check_says_that_it_is_secret() -> None:

@@ -31,7 +31,7 @@ from tacit.training.performance import Performance
 from tacit.training.sampling import LotSampler
 from tacit.training.styles import Automatic
 from tacit.training.units import Units
-from tacit.training.verification import WATCHED_UNITS, Verification, Verifier
+from tacit.training.verification import WATCHED_UNITS, Schedule, Verification, Verifier
 
 if TYPE_CHECKING:
     import os
@@ -182,7 +182,9 @@ class Session:
         # A resumed run draws anew; a seed must not bring the first draws back either.
         seed = None if unsafe_seed is None else (unsafe_seed, self.steps_taken)
         self._sampler = LotSampler(plan, _stream(seed, "sampling"))
-        self._verifier = Verifier(model, self._parameters, _stream(seed, "verification"))
+        # What is checked follows the clock, by which a seeded run must not differ from another.
+        again = Schedule(_stream(None, "verification")) if seed is None else None
+        self._verifier = Verifier(model, self._parameters, again)
         self._rehearsing = _rehearsal(plan, _stream(seed, "rehearsal"))
         loader = make_loader(
             dataset, self._device, collate, performance.workers, performance.pin_memory

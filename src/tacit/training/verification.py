@@ -8,7 +8,7 @@ if batches are padded to their longest row, shorter: its clipped gradient must b
 of a lot counts only when its repetitions have agreed with it.
 
 This is done before the first lot, with records of the whole data set, and again in lots that come
-at random, about one in ``EVERY``: five passes over eight units there, once in 500 lots.
+at random, as often as it takes less than 1 % of the time.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 import random
 import sys
+import time
 from collections.abc import Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -51,7 +52,8 @@ _HALF_TOLERANCE = 1e-2
 # to the gradient, and to the clip, below which a gradient is nothing but rounding.
 _OTHER_SHAPE = {torch.float64: (1e-6, 1e-9), torch.float32: (2e-2, 1e-4)}
 _HALF_OTHER_SHAPE = (0.1, 1e-2)
-EVERY = 500  # lots, on average, from one check to the next
+EVERY = 50  # lots, on average, from one check to the next, where that is cheap enough:
+SHARE = 0.01  # of the time of a run that may go into checks after the first
 _PRODUCTS = frozenset({"mul", "__mul__", "__rmul__"})
 _FRAMES = 8  # of torch function modes, between an operation and who asked for it
 _DROPOUTS = frozenset(
@@ -102,14 +104,50 @@ class _Pass:
 
 
 @final
+class Schedule:
+    """When to check again: after a random number of lots, if there has been time enough for it."""
+
+    def __init__(self, stream: Stream) -> None:
+        self._stream = stream
+        self._wait = self._drawn()
+        self._since: float | None = None  # the end of the first check
+        self._began = self._spent = self._cost = 0.0
+
+    def begin(self) -> None:
+        """A check begins."""
+        self._began = time.perf_counter()
+
+    def end(self) -> None:
+        """It is over."""
+        now = time.perf_counter()
+        self._cost = now - self._began
+        if self._since is None:
+            self._since = now
+        else:
+            self._spent += self._cost
+
+    def due(self) -> bool:
+        """Whether the lot that is about to be sampled should be checked."""
+        self._wait -= 1
+        if self._wait > 0 or self._since is None:
+            return False
+        self._wait = self._drawn()
+        return self._spent + self._cost <= SHARE * (time.perf_counter() - self._since)
+
+    def _drawn(self) -> int:
+        return 1 + int.from_bytes(self._stream.bytes(8), "little") % (2 * EVERY)
+
+
+@final
 class Verifier:
     """Watches the first batch, some at random and any that is asked for, and repeats them."""
 
-    def __init__(self, model: nn.Module, parameters: Mapping[str, Tensor], stream: Stream) -> None:
+    def __init__(
+        self, model: nn.Module, parameters: Mapping[str, Tensor], schedule: Schedule | None
+    ) -> None:
         self._model = model
         self._parameters = parameters
-        self._stream = stream
-        self._wait = self._drawn_wait()
+        self._schedule = schedule
         self._armed = True
         self._company: ClippedBatch | None = None
         self._chance = False  # the loop drew random numbers in the pass with company
@@ -126,13 +164,8 @@ class Verifier:
 
     def count_lot(self) -> None:
         """A lot is about to be sampled: now and then one is checked again, at random."""
-        self._wait -= 1
-        if self._wait <= 0:
-            self._wait = self._drawn_wait()
+        if self._schedule is not None and self._schedule.due():
             self.arm()
-
-    def _drawn_wait(self) -> int:
-        return 1 + int.from_bytes(self._stream.bytes(8), "little") % (2 * EVERY)
 
     def rest(self) -> None:
         """Checks no more batches."""
@@ -152,6 +185,8 @@ class Verifier:
     def watching(self, batch: Batch) -> Iterator[None]:
         """Runs a forward pass under noted random numbers, and notes every module's rows."""
         if not batch.repeats:
+            if self._schedule is not None:
+                self._schedule.begin()
             self._random = random_state()
         else:
             set_random_state(self._random)
@@ -240,6 +275,8 @@ class Verifier:
         """Ends the check; returns the first pass, which may count now."""
         first = self._first
         assert first is not None
+        if self._schedule is not None:
+            self._schedule.end()
         self.report, self._pending = self._pending, None
         self._armed, self._first, self._company, self._prints = False, None, None, []
         return first.batch, first.result
