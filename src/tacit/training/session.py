@@ -185,7 +185,7 @@ class Session:
         # What is checked follows the clock, by which a seeded run must not differ from another.
         again = Schedule(_stream(None, "verification")) if seed is None else None
         self._verifier = Verifier(model, self._parameters, again)
-        self._rehearsing = _rehearsal(plan, _stream(seed, "rehearsal"))
+        self._rehearsing: NDArray[np.int64] | None = _few(plan, _stream(seed, "rehearsal"))
         loader = make_loader(
             dataset, self._device, collate, performance.workers, performance.pin_memory
         )
@@ -262,7 +262,7 @@ class Session:
             if self._verifier.watches:
                 check_modules(self.model)
             self._between_lots("a new lot")
-            if self._rehearsing is not None and self._charges.has_more:
+            if self._verifier.watches and self._rehearsing is not None and self._charges.has_more:
                 lot = self._lot(self._rehearsing, self._first_sample)
             elif self._charges.take():
                 self._verifier.count_lot()
@@ -408,6 +408,8 @@ class Session:
             self.accumulate(lot, losses)
         finally:
             self._computation.leave()
+            if self._rehearsing is not None:
+                self._verifier.arm()  # the loop itself has not been seen yet
         return self._verifier.report
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -506,7 +508,7 @@ def _last_step(plan: Plan, stop_after: int | None) -> int:
     return stop_after
 
 
-def _rehearsal(plan: Plan, stream: Stream) -> NDArray[np.int64] | None:
+def _few(plan: Plan, stream: Stream) -> NDArray[np.int64]:
     """A few units of the data set, chosen at random whatever they are."""
     everybody = np.arange(plan.examples, dtype=np.int64)
     return subset(everybody, min(plan.examples, WATCHED_UNITS), stream)
