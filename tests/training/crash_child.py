@@ -153,10 +153,9 @@ def watch(wire: Wire) -> None:
 
 def ask_to_release(wire: Wire | Mute, dp: Session) -> None:
     """From now on the referee is asked before each draw of noise."""
-    number = dp._charges._reservation.number
 
     def asked(*_args: Any, **_kwargs: Any) -> None:
-        wire.send("R", number)
+        wire.send("R", dp._charges._reservation.number)
         wire.wait()
 
     around(dp._noise, "means", asked)
@@ -199,8 +198,9 @@ def train(job: dict[str, Any], wire: Wire | Mute) -> dict[str, Any]:
     with dp:
         reservation = dp._charges._reservation
         ask_to_release(wire, dp)
-        known = {"reservation": reservation.number, "granted": reservation.granted}
-        wire.send("B", known | {"steps_taken": dp.steps_taken, "lost": dp.steps_lost})
+        granted = 0 if reservation is None else reservation.granted
+        known = {"granted": granted, "steps_taken": dp.steps_taken, "lost": dp.steps_lost}
+        wire.send("B", known)
         begun = 0
         for lot in dp.lots():
             for x, y in lot:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -74,15 +75,31 @@ def only(budget: Budget) -> Any:
 # ---- charging
 
 
-def test_plan_is_reserved_whole_when_training_begins(budget: Budget) -> None:
-    dp = charged(budget)
-    assert budget.spent().epsilon == 0.0
-    with dp:
-        made = only(budget)
-        assert (made.steps, made.granted, made.label) == (STEPS, 0, "training")
+def test_plan_is_reserved_whole_before_the_first_lot_is_sampled(
+    budget: Budget, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draw, found = LotSampler.draw, []
+
+    def watched(self: LotSampler) -> Any:
+        found.append(only(budget))
+        return draw(self)
+
+    monkeypatch.setattr(LotSampler, "draw", watched)
+    with charged(budget, lease=1) as dp:
+        lots = dp.lots()
+        lot = next(lots)
+        batches = iter(lot)
+        dp.backward(cross_entropy(dp.model)(next(batches)))
+        assert lot.is_rehearsal
+        assert budget.spent().epsilon == 0.0  # the loop has seen data, and nothing is reserved
+        for batch in batches:
+            dp.backward(cross_entropy(dp.model)(batch))
+        dp.step()
+        made = found[0]
+        assert (made.steps, made.granted, made.label) == (STEPS, 1, "training")
         assert made.charge.epsilon == noisy().epsilon(made.charge.delta)
         assert budget.spent().epsilon == made.charge.epsilon
-        assert train(dp) == STEPS
+        assert train(dp) == STEPS - 1
     assert (only(budget).granted, only(budget).ended) == (STEPS, True)
     assert dp.steps_lost == 0
 
@@ -102,6 +119,30 @@ def test_plan_made_for_a_budget_fits_it_once(ledger: Ledger) -> None:
         train(again)
     assert again.steps_taken == 0
     assert all(map(torch.equal, before, model.parameters()))
+
+
+def test_a_bug_in_the_loss_costs_nothing(ledger: Ledger) -> None:
+    """The budget holds the plan once: after the bug is found, it still does."""
+    budget = ledger.open("tight", epsilon=3.0, delta=DELTA)
+    fitting = tacit.Plan.for_budget(
+        epsilon=3.0, delta=DELTA, examples=EXAMPLES, lot_size=10, steps=STEPS, clip=1.0
+    )
+    wrong = charged(budget, plan=fitting)
+    with pytest.raises(KeyError, match="label"), wrong:
+        for lot in wrong.lots():
+            for batch in lot:
+                wrong.backward(dict(enumerate(batch))["label"])
+    with pytest.raises(KeyError, match="label"):
+        tacit.fit(
+            wrong.model, data(), fitting, optimizer=wrong.optimizers, delta=DELTA, budget=budget,
+            loss=lambda _, batch: dict(enumerate(batch))["label"],
+        )  # fmt: skip
+    assert budget.spent().epsilon == 0.0
+    assert not budget.ledger.refresh().of("tight")
+    with charged(budget, plan=fitting) as dp:
+        assert train(dp) == STEPS
+    assert dp.steps_lost == 0
+    assert only(budget).granted == STEPS
 
 
 def test_stop_fixed_in_advance_is_what_is_reserved(budget: Budget) -> None:
@@ -304,7 +345,7 @@ def test_checkpoint_goes_on_in_its_own_budget_only(
         with pytest.raises(InvalidArgument, match=f"in the ledger {ledger.identity}"):
             charged(same, resume=tmp_path / "run")
     with charged(budget) as second:  # a second run of the same plan
-        pass
+        train(second, 1)
     mine = second._charges._reservation
     with pytest.raises(InvalidArgument, match=rf"must be reservation {number} of 'data', as in"):
         charged(mine, resume=tmp_path / "run")
@@ -415,6 +456,25 @@ def test_processes_that_share_a_reservation_share_its_steps(place: Place) -> Non
         os.waitpid(child, 0)
     assert sum(taken) == 55
     assert only(budget).granted == 60
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the fork, in newer Pythons
+def test_kill_9_costs_a_twentieth_of_the_plan_at_most(place: Place) -> None:
+    """A run of a second, killed at step 120 of 318: half its plan was lost once."""
+    budget = place.ledger().open("data", epsilon=50.0, delta=DELTA)
+
+    def work() -> int:
+        with tacit.Ledger(place.url, anchor=place.anchor) as mine:
+            dp = charged(mine.budget("data"), "auto", plan=noisy(steps=318))
+            with dp:
+                train(dp, 120)
+                os.kill(os.getpid(), signal.SIGKILL)
+        return 0
+
+    child, reader = in_a_child(work)
+    os.close(reader)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    assert 120 <= only(budget).granted <= 120 + 318 // 20
 
 
 def test_optimizer_of_a_charged_run_is_stepped_once_a_charge(budget: Budget) -> None:

@@ -285,6 +285,22 @@ def test_automatic_window_begins_with_one_step_and_grows_slowly() -> None:
     lease.close()
 
 
+@pytest.mark.parametrize("steps", [1, 19, 40, 318, 5000])
+def test_automatic_window_is_a_twentieth_of_the_plan_at_most(steps: int) -> None:
+    """Steps that take no time and writes that take ages: a crash costs no more."""
+    ledger = Ledger(steps)
+    lease = leased(ledger, None)
+    most = done = 0
+    while lease.take():
+        settle(lease)
+        lease._cost = (1.0, 1.0)
+        most = max(most, ledger.granted - done)
+        done += 1
+    assert done == steps
+    assert most <= max(1, steps // 20)
+    lease.close()
+
+
 def test_evaluation_between_two_steps_does_not_collapse_the_window(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -319,9 +319,15 @@ def test_epochs_are_rounded_up_to_steps() -> None:
 
 def test_a_budget_that_any_noise_keeps_is_refused() -> None:
     with pytest.raises(
-        Uncalibratable, match=r"delta=0.02 must be below .* 0.01: any noise would do"
+        Uncalibratable, match=r"delta=1e-05 must be below .* 1.67e-06: any noise would do"
     ):
-        _budget(epochs=None, steps=1, delta=0.02)
+        _budget(epochs=None, steps=1, lot_size=0.1, delta=1e-5)
+
+
+@pytest.mark.parametrize("delta", [1 / 60_000, 1e-4, 0.5])
+def test_a_delta_that_allows_to_publish_a_record_is_refused(delta: float) -> None:
+    with pytest.raises(InvalidArgument, match=r"delta must be below 1/60000 .* 2e-06 or less"):
+        _budget(delta=delta)
 
 
 # ---- users, words, refusals

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from tacit.training.progress import Display
 
-RECORD = EpochRecord(epoch=2, steps=20, held_out_accuracy=0.875, epsilon=0.12341, seconds=3.21)
+RECORD = EpochRecord(epoch=2, steps=20, held_out_accuracy=0.875, epsilon=0.12341)
 
 
 class Terminal(io.StringIO):
@@ -78,9 +78,25 @@ def test_the_bar_shows_everything_and_marks_the_loss_as_private(
     stream = terminal(monkeypatch)
     play(made(None))
     text = stream.getvalue()
-    for part in ("40/40", "loss 0.9877 (private, not saved)", "held-out 87.50%", "ε 0.1235",
+    for part in ("40/40", "loss 0.9877 (secret, not saved)", "held-out 87.50%", "ε 0.1235",
                  "δ 1e-05"):  # fmt: skip
         assert part in text
+
+
+def test_the_bar_shows_the_share_of_rows_that_are_not_finite(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stream = terminal(monkeypatch)
+    with made(None) as shown:
+        shown.losses(torch.tensor([1.0, torch.nan, torch.inf, 1.0]))
+        shown.losses(torch.tensor([1.0, 1.0, 1.0, 1.0]))
+        shown.epoch(RECORD)
+    assert "loss 1.0000 (secret, not saved)  25.0% of rows not finite (secret)" in stream.getvalue()
+    written = file(monkeypatch)
+    with made(True) as lines:
+        lines.losses(torch.tensor([torch.nan]))
+        lines.epoch(RECORD)
+    assert "finite" not in written.getvalue()
 
 
 def test_the_last_thing_the_bar_shows_is_the_last_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,7 +110,7 @@ def test_the_last_thing_the_bar_shows_is_the_last_epoch(monkeypatch: pytest.Monk
 def test_what_may_end_up_in_a_file_holds_no_loss(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = file(monkeypatch)
     play(made(True))
-    line = "epoch 2  step {}  held-out 87.50%  ε 0.1235  3.2 s  (δ 1e-05)\n"  # ε rounded up
+    line = "epoch 2  step {}  held-out 87.50%  ε 0.1235  (δ 1e-05)\n"  # ε rounded up
     assert stream.getvalue() == line.format(20) + line.format(40)
 
 
@@ -120,5 +136,5 @@ def test_the_bar_asks_for_epsilon_only_to_draw_it(monkeypatch: pytest.MonkeyPatc
 
 
 def test_an_epoch_without_held_out_data_says_nothing_of_it() -> None:
-    record = EpochRecord(epoch=1, steps=10, held_out_accuracy=None, epsilon=0.25, seconds=1.0)
-    assert str(record) == "epoch 1  step 10  ε 0.25  1.0 s"
+    record = EpochRecord(epoch=1, steps=10, held_out_accuracy=None, epsilon=0.25)
+    assert str(record) == "epoch 1  step 10  ε 0.25"

@@ -21,11 +21,11 @@ from torch.utils.data import (
 )
 
 import tacit
-from tacit.errors import InvalidArgument
+from tacit.errors import InvalidArgument, UnsupportedModel
 from tacit.training.performance import Performance
 
 from . import sessions
-from .sessions import CLIP, EXAMPLES, Grads, data, network, plan, session, sgd
+from .sessions import CLIP, EXAMPLES, Grads, cross_entropy, data, network, plan, session, sgd
 
 
 class Rows(Dataset[Any]):
@@ -232,6 +232,9 @@ def test_random_augmentation_is_no_mixing(kind: str, workers: int) -> None:
     assert dp.verify() is not None
 
 
+PADDING = 9
+
+
 class Sentences(Dataset[Any]):
     """Rows of different lengths."""
 
@@ -244,27 +247,28 @@ class Sentences(Dataset[Any]):
 
 def padded(examples: list[Any]) -> Any:
     words = [x for x, _ in examples]
-    x = nn.utils.rnn.pad_sequence(words, batch_first=True)
+    x = nn.utils.rnn.pad_sequence(words, batch_first=True, padding_value=PADDING)
     return x, torch.tensor([y for _, y in examples])
 
 
-@pytest.mark.parametrize("dropout", [0.0, 0.5])
-@pytest.mark.parametrize("seed", range(6))
-def test_batches_padded_to_their_longest_row(dropout: float, seed: int) -> None:
-    """The check replaces a row; the shape, and with it dropout's masks, must not move."""
+class Reader(nn.Module):
+    """The mean of a sentence's words; over its padding as well, unless that is masked."""
 
-    class Reader(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.table = nn.Embedding(9, 4)
-            self.drop = nn.Dropout(dropout)
-            self.head = nn.Linear(4, 3)
+    def __init__(self, *, masked: bool, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.masked = masked
+        self.table = nn.Embedding(10, 4)
+        self.drop = nn.Dropout(dropout)
+        self.head = nn.Linear(4, 3)
 
-        def forward(self, x: Tensor) -> Tensor:
-            shown: Tensor = self.head(self.drop(self.table(x)).mean(1))
-            return shown
+    def forward(self, x: Tensor) -> Tensor:
+        words = self.drop(self.table(x))
+        seen = (x < PADDING if self.masked else x >= 0).unsqueeze(-1)
+        shown: Tensor = self.head((words * seen).sum(1) / seen.sum(1))
+        return shown
 
-    model = Reader()
+
+def read(model: Reader, seed: int) -> None:
     chosen = plan(steps=2, lot_size=10)
     with tacit.private(
         model, sgd(model), chosen, Sentences(), collate=padded, unsafe_seed=seed
@@ -273,6 +277,40 @@ def test_batches_padded_to_their_longest_row(dropout: float, seed: int) -> None:
             for x, y in lot:
                 dp.backward(functional.cross_entropy(model(x), y, reduction="none"))
             dp.step()
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.5])
+@pytest.mark.parametrize("seed", range(6))
+def test_batches_padded_to_their_longest_row(dropout: float, seed: int) -> None:
+    """The check replaces a row; the shape, and with it dropout's masks, must not move."""
+    read(Reader(masked=True, dropout=dropout), seed)
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.5])
+@pytest.mark.parametrize("seed", range(6))
+def test_averages_over_padding_are_refused(dropout: float, seed: int) -> None:
+    """A longer sentence beside it changes what a short one adds."""
+    with pytest.raises(UnsupportedModel, match="how many or how long the rows beside it"):
+        read(Reader(masked=False, dropout=dropout), seed)
+
+
+@pytest.mark.parametrize("kind", ["count", "a little", "fixed"])
+def test_losses_that_follow_the_size_of_the_batch_are_refused(kind: str) -> None:
+    """A share of the batch mixes examples, although no row's replacement shows it."""
+    share = {"count": len, "a little": lambda x: 10 + len(x), "fixed": lambda _: 8}[kind]
+    model = network()
+
+    def one_lot() -> None:
+        with session(model) as dp:
+            for batch in next(dp.lots()):
+                dp.backward(cross_entropy(model)(batch) / share(batch[0]))
+            dp.step()
+
+    if kind == "fixed":
+        one_lot()
+    else:
+        with pytest.raises(UnsupportedModel, match="how many or how long the rows beside it"):
+            one_lot()
 
 
 # ---- refusals

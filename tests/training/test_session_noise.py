@@ -15,7 +15,7 @@ from torch.utils.data import TensorDataset
 import tacit
 from tacit.training.grid import grid_step, noise_in_steps
 
-from .sessions import Grads, cross_entropy, data, network, plan, session, sgd, whole_lot
+from .sessions import Grads, cross_entropy, data, drawn, network, plan, session, sgd, whole_lot
 
 KINDS = ("fast", "secure", "exact")
 WIDE = 1000  # a layer of 10^6 weights
@@ -32,6 +32,7 @@ def empty_steps(model: nn.Module, steps: int, **changed: Any) -> list[dict[str, 
     )
     with tacit.private(model, optimizer, chosen, TensorDataset(torch.zeros(3, 1))) as dp:
         for lot in dp.lots():
+            assert len(drawn(lot)) == 0
             assert lot.is_done
             dp.step()
         assert dp.steps_taken == steps
@@ -205,6 +206,6 @@ def test_noise_covers_data_sets_of_any_kind() -> None:
     model = network()
     before = [p.detach().clone() for p in model.parameters()]
     with session(model, plan=plan(lot_size=1e-6, noise_multiplier=1.0), dataset=data()) as dp:
-        for _ in dp.lots():
-            dp.step()
+        for lot in dp.lots():
+            whole_lot(dp, lot, cross_entropy(model))
     assert all(bool((p != b).all()) for p, b in zip(model.parameters(), before, strict=True))

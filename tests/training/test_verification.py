@@ -135,7 +135,8 @@ def test_the_check_is_made_once_and_again_when_asked() -> None:
                 count += 1
             seen.append(count)
             dp.step()
-    assert seen == [5, 2, 5, 2]  # 8 rows three times and the rest in two; or twenty twice
+    # A rehearsal of five passes, or eight rows and four repetitions; and twenty twice, or the rest.
+    assert seen == [7, 2, 7, 2]
 
 
 def test_batches_of_one_unit_are_not_watched_forever() -> None:
@@ -209,7 +210,25 @@ def test_random_numbers_go_on_as_if_there_had_been_no_check() -> None:
     with session(model, plan=full(steps=2), performance=Performance(batch=8)) as dp:
         for lot in dp.lots():
             whole_lot(dp, lot, cross_entropy(model))
-    first, again, third, *rest = masks
+    first, again, third, company, alone, lot, *rest = masks
+    assert torch.equal(first, again)
+    assert torch.equal(first, third)
+    assert bool(company.all() & alone.all())  # no dropout where shapes differ
+    assert torch.equal(first, lot)  # the lot begins as if nobody had rehearsed
+    assert not any(torch.equal(first, other) for other in rest)
+
+
+def test_random_numbers_go_on_after_a_check_within_a_lot() -> None:
+    model = nn.Sequential(nn.Dropout(0.5), nn.Linear(sessions.WIDTH, sessions.CLASSES))
+    masks = []
+    model[0].register_forward_hook(lambda _m, _a, out: masks.append((out != 0).clone()))
+    with session(model, plan=full(steps=2), performance=Performance(batch=8)) as dp:
+        lots = dp.lots()
+        whole_lot(dp, next(lots), cross_entropy(model))
+        dp.verify()
+        masks.clear()
+        whole_lot(dp, next(lots), cross_entropy(model))
+    first, again, third, _, _, *rest = masks
     assert torch.equal(first, again)
     assert torch.equal(first, third)
     assert not any(torch.equal(first, other) for other in rest)

@@ -53,13 +53,14 @@ class Accumulator:
     def _on_device(self, batch: Batch, losses: Tensor) -> tuple[Tensor, Tensor]:
         """Row weights and the mask of real units, made without waiting for the device."""
         key = (len(batch.units), batch.padded_units, batch.per_unit, losses.dtype)
-        if self._same_weights and key in self._masks:
+        same_weights = self._same_weights and batch.only is None
+        if same_weights and key in self._masks:
             return self._masks[key]
         weights = torch.from_numpy(batch.weights)
         if losses.is_cuda:
             weights = weights.pin_memory()
         weights = weights.to(losses.device, losses.dtype, non_blocking=True)
         real = torch.arange(batch.padded_units, device=losses.device) < len(batch.units)
-        if self._same_weights:
+        if same_weights:
             self._masks[key] = (weights, real)
         return weights, real

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tacit.ledger import Budget, Reservation
+    from tacit.ledger.budget import Chargeable
     from tacit.training.checkpoint import Stateful
     from tacit.training.plan import Plan
 
@@ -24,44 +25,57 @@ STATE = "tacit ledger"
 class Charges:
     """What a run may still do: everything its plan says, or what its budget grants.
 
-    ``begin`` reserves the plan, or goes on with the reservation of a checkpoint; ``take`` comes
-    before each lot is sampled; ``close`` gives back what was granted and not used.
+    ``begin`` goes on with the reservation of a checkpoint, or refuses a plan that the budget does
+    not hold; ``take`` comes before each lot is sampled, and the first reserves the plan; ``close``
+    gives back what was granted and not used.
     """
 
     def __init__(self, budget: Budget | Reservation | None, lease: int | None) -> None:
         self._budget, self._reservation = _parts(budget)
         self._size = lease
+        self._plan: tuple[Plan, int] | None = None  # what is to be reserved, and its last step
         self._lease: Lease | None = None
         self._taken = 0
         self.lost = 0  # steps that were charged to attempts whose results are gone
 
     def begin(self, plan: Plan, last_step: int, steps_taken: int) -> None:
-        """Makes sure that the steps from ``steps_taken`` on are reserved.
+        """Makes sure that the steps from ``steps_taken`` on can be charged; writes nothing.
 
         Guarantee:
-            The whole plan is in the ledger, synced, when this returns. A reservation that was
-            granted more steps than ``steps_taken`` has lost the others for good.
+            A reservation that was granted more steps than ``steps_taken`` has lost the others for
+            good.
         """
         if self._budget is None:
             return
-        if self._reservation is None:
-            self._reservation = self._reserved(plan, last_step)
-        else:
+        self._taken, self._plan = steps_taken, (plan, last_step)
+        if self._reservation is not None:
             self._budget.ledger.refresh()  # others may have gone on with it meanwhile
             self._check_same(plan, last_step)
-        if steps_taken > self._reservation.granted:
-            raise CheckpointError(
-                f"the checkpoint says that {steps_taken} steps were taken, and the ledger granted "
-                f"{self._reservation.granted}: it is not of this reservation"
-            )
-        self._taken = steps_taken
-        self.lost = self._reservation.granted - steps_taken
-        self._lease = Lease(self._reservation, self._size)
+            if steps_taken > self._reservation.granted:
+                raise CheckpointError(
+                    f"the checkpoint says that {steps_taken} steps were taken, and the ledger "
+                    f"granted {self._reservation.granted}: it is not of this reservation"
+                )
+            self._lend(self._reservation)
+        elif not self._budget.affordable(_release(plan, last_step)):
+            self._lend(self._reserved())  # which says why it does not fit
+
+    @property
+    def has_more(self) -> bool:
+        """Whether another step may be granted."""
+        return self._reservation is None or self._reservation.left > 0
 
     def take(self) -> bool:
-        """Charges one more step; False if the budget grants none."""
+        """Charges one more step; False if the budget grants none.
+
+        Guarantee:
+            The whole plan is in the ledger, synced, when this returns for the first time; the step
+            is, whenever it returns True.
+        """
         if self._budget is None:
             return True
+        if self._reservation is None:
+            self._lend(self._reserved())
         assert self._lease is not None  # between begin and close
         assert self._reservation is not None
         if self._lease.take():
@@ -128,14 +142,22 @@ class Charges:
 
     # ---- reserving
 
-    def _reserved(self, plan: Plan, last_step: int) -> Reservation:
-        from tacit.ledger import Release  # noqa: PLC0415 - only those who keep a ledger
-
+    def _reserved(self) -> Reservation:
         assert self._budget is not None
-        release = Release(plan.event_after(last_step), plan.adjacency, plan.unit)
+        assert self._plan is not None  # between begin and close
+        plan, last_step = self._plan
         return self._budget.reserve(
-            release, steps=last_step, label="training", detail=detail_of(plan, last_step)
+            _release(plan, last_step),
+            steps=last_step,
+            label="training",
+            detail=detail_of(plan, last_step),
         )
+
+    def _lend(self, reservation: Reservation) -> None:
+        """Takes steps from ``reservation`` from now on."""
+        self._reservation = reservation
+        self.lost = reservation.granted - self._taken
+        self._lease = Lease(reservation, self._size)
 
     def _check_same(self, plan: Plan, last_step: int) -> None:
         assert self._reservation is not None
@@ -144,6 +166,12 @@ class Charges:
                 f"budget must hold a reservation of this plan, got {self._reservation!r}, which is "
                 "of another one or of another stop_after"
             )
+
+
+def _release(plan: Plan, last_step: int) -> Chargeable:
+    from tacit.ledger import Release  # noqa: PLC0415 - only those who keep a ledger
+
+    return Release(plan.event_after(last_step), plan.adjacency, plan.unit)
 
 
 def check_resumable(held: Mapping[str, Any] | None, budget: object, path: object) -> None:

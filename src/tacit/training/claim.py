@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from tacit.training.plan import Plan
 
 _ASSUMPTIONS = (
-    "the model and the loss treat the rows of a batch independently (checked on the first batch)",
+    "the model and the loss treat the rows of a batch independently (checked with a few records "
+    "before the first step, and again now and then)",
     "the number of examples, the lot size and the number of steps are public",
     "sampling and noise come from the operating system's entropy, and nobody sees their state",
 )

@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Any, final
 
 import torch
 
-from tacit.errors import ProtocolError
+from tacit.errors import InvalidArgument, ProtocolError
 from tacit.training import losses_check
 from tacit.training.accumulation import Accumulator
 from tacit.training.batching import BatchSizer
 from tacit.training.cutting import Cutter
+from tacit.training.explanation import Rehearsed
 from tacit.training.forward import Forward
 from tacit.training.grid import rounded_towards_zero
 from tacit.training.noise import entries_of
@@ -69,6 +70,9 @@ class Computation:
         self._batch: Batch | None = None  # the one that waits for dp.backward()
         self._tried: Batch | None = None  # the one that is being loaded or computed
         self._stuck = 0
+        self.rehearsed: Rehearsed | None = None
+        self._finite: list[Tensor] = []  # of each unit that rehearsed: is its gradient?
+        self.repeats = False  # whether the batch that was yielded last repeats another
 
     # ---- a lot
 
@@ -77,6 +81,7 @@ class Computation:
         self.lot = lot
         self._total.clear()
         self._batch = self._tried = None
+        self._finite, self.repeats = [], False
         self._clip.begin()
 
     def stopped(self, lot: Lot) -> bool:
@@ -106,11 +111,31 @@ class Computation:
     # ---- its batches
 
     def batches(self, lot: Lot) -> Iterator[Any]:
-        """The batches of ``lot`` that are left; one that is watched is repeated as a probe."""
+        """The batches of ``lot`` that are left; before them the rehearsal, if it has one."""
         self._forward.end()
         self._after_leaving_early()
+        if lot._sample is not None:
+            yield from self._rehearsal(lot)
+        yield from self._batches(lot)
+
+    def _rehearsal(self, lot: Lot) -> Iterator[Any]:
+        """Passes a few records through the loop; whatever is wrong shows before it is charged."""
+        before = random_state()
+        yield from self._batches(lot)
+        set_random_state(before)
+        finite, self._finite = self._finite, []
+        if finite and not bool(torch.cat(finite).any()):
+            raise InvalidArgument(
+                "dataset must have finite losses: those of all records that were tried, or their "
+                "gradients, are NaN or infinite, and such records add nothing; look for missing "
+                "values, for inputs out of range, and at the model's weights. Nothing was charged"
+            )
+        lot._begin()
+
+    def _batches(self, lot: Lot) -> Iterator[Any]:
+        """The batches of ``lot`` that are left; one that is watched is repeated as a probe."""
         verifier, cutter = self._verifier, self._cutter
-        while not lot.is_done:
+        while len(lot._left):
             size = cutter.size(lot, watched=verifier.watches)
             batches = cutter.cut(lot, watched=verifier.watches)
             before = random_state() if verifier.watches else None
@@ -121,10 +146,17 @@ class Computation:
                 kept = copied(data) if verifier.watches else None
                 yield from self._one(lot, batch, data)
                 if verifier.wants_probe:
+                    after = random_state()
                     set_random_state(before)
-                    for probe, changed in cutter.probes(batch, kept, self._loader):
+                    for probe, changed in cutter.probes(
+                        batch, kept, self._loader, strangers=lot._sample is not None
+                    ):
                         self._tried = probe
                         yield from self._one(lot, probe, changed)
+                    set_random_state(after)
+                    self._tried = batch
+                    self._count_in(*verifier.passed())
+                    self._tried = None
                 if cutter.size(lot, watched=verifier.watches) != size:
                     break  # what is left is cut anew
 
@@ -136,6 +168,8 @@ class Computation:
                 "dp.backward() belongs into `for batch in lot`, once for each batch"
             )
         losses_check.check(losses, len(batch.rows))
+        if self._verifier.watches:
+            losses_check.check_graph(losses)
         self._forward.stop()
         guard.check_buffers()
         guard.check_parameters()
@@ -146,7 +180,7 @@ class Computation:
             self._count_in(batch, result)
         self._batch = self._tried = None
         self._stuck = 0
-        if not batch.replaced:
+        if not batch.repeats:
             self._sizer.after(len(batch.rows))
 
     def _one(self, lot: Lot, batch: Batch, data: Any) -> Iterator[Any]:
@@ -154,7 +188,7 @@ class Computation:
         if lot is not self.lot:
             raise ProtocolError(f"lot {lot.step} is over; iterate over the lot at hand")
         self._sizer.before()
-        self._batch = batch
+        self._batch, self.repeats = batch, batch.repeats
         self._forward.begin(batch, data)
         try:
             yield data
@@ -183,20 +217,29 @@ class Computation:
 
     def _verify(self, batch: Batch, losses: Tensor, result: ClippedBatch) -> None:
         """A watched batch counts once its repetition has agreed with it."""
-        verifier, clip = self._verifier, self._clip.sensitivity
-        if not batch.replaced:
-            verifier.first(batch, losses, result, self._engine.structure, clip)
+        verifier, clip, lot = self._verifier, self._clip.sensitivity, self.lot
+        if not batch.repeats:
+            structure = self._engine.structure
+            if lot is not None and lot._sample is not None and structure is not None:
+                self.rehearsed = Rehearsed(
+                    len(batch.units), self._engine.reports, structure.entangled
+                )
+            verifier.first(batch, losses, result, structure, clip)
             if not verifier.wants_probe:
                 self._count_in(batch, result)
                 if self._sizer.units(self._plan.views) == 1:
                     verifier.rest()  # no batch will ever hold two units
-        elif verifier.compare(batch, losses, result, clip):
-            self._count_in(*verifier.passed())
+        else:
+            verifier.compare(batch, losses, result, clip)
 
     def _count_in(self, batch: Batch, result: ClippedBatch) -> None:
         """Adds a batch to the sums and takes it off the lot, or neither if memory runs out."""
         lot, units = self.lot, len(batch.units)
         assert lot is not None
+        if lot._sample is not None:
+            self._finite.append(result.squared_norms.isfinite().all(0))
+            lot._drop(units)
+            return
         if self._plan.noise == "exact":
             clip, entries = self._clip.sensitivity, entries_of(self._engine.parameters)
             result = rounded_towards_zero(result, clip, entries)

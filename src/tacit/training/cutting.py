@@ -9,7 +9,14 @@ import numpy as np
 
 from tacit.training.loading import shapes
 from tacit.training.lot import Batch
-from tacit.training.verification import WATCHED_UNITS, spliced
+from tacit.training.verification import (
+    WATCHED_UNITS,
+    chosen_rows,
+    copied,
+    row_shapes,
+    spliced,
+    twins,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -47,22 +54,46 @@ class Cutter:
         parts = [left[at : at + size] for at in range(0, len(left), size)]
         return [self._made(part, self._sizer.padded_to(len(part), width)) for part in parts]
 
-    def probes(self, batch: Batch, data: Any, loader: Loader) -> Iterator[tuple[Batch, Any]]:
-        """The batch with its last unit replaced, and with all but its first.
+    def probes(
+        self, batch: Batch, data: Any, loader: Loader, *, strangers: bool
+    ) -> Iterator[tuple[Batch, Any]]:
+        """The batch with its last unit replaced, and with all but its first; one of them alone.
 
         A batch that is padded to its longest row may change shape with one of its rows, and random
         numbers with it: then units of the batch itself stand in, of which one choice always fits.
+        Without ``strangers`` they do so in any case.
         """
         units, last = batch.units, len(batch.units) - 1
-        strangers = (units + max(1, self._examples // 2)) % self._examples
-        one = ({last: strangers[last]}, {last: units[0]}, {0: units[last]})
+        one = [{last: units[0]}, {0: units[last]}]
         rest = range(1, len(units))
-        most = (
-            {at: strangers[at] for at in rest},
-            {at: units[at + 1 if at < last else 1] for at in rest},
-        )
+        most = [{at: units[at + 1 if at < last else 1] for at in rest}]
+        if strangers:
+            others = (units + max(1, self._examples // 2)) % self._examples
+            one.insert(0, {last: others[last]})
+            most.insert(0, {at: others[at] for at in rest})
         for choices in (one, most):
             yield self._probe(batch, data, choices, loader)
+        unit, alone = self._alone(batch, data, loader)
+        if alone is not None:
+            yield batch.counting_only(unit), copied(data)
+            yield batch.alone(unit), alone
+
+    def _alone(self, batch: Batch, data: Any, loader: Loader) -> tuple[int, Any]:
+        """A unit and the data of its rows alone: shorter ones than in its batch, if it has any.
+
+        A data set that draws random numbers would give other rows: then the batch's own serve, if
+        they can be told apart, at the batch's length.
+        """
+        rows, two = len(batch.rows), 2 * batch.per_unit
+        unit, alone = 0, None
+        for unit in range(len(batch.units)):
+            alone = next(loader.batches([batch.alone(unit).rows]))
+            if not twins(alone, two):
+                where = np.resize(np.arange(batch.per_unit), two)
+                return 0, chosen_rows(data, where, rows)
+            if row_shapes(alone, two) != row_shapes(data, rows):
+                break
+        return unit, alone
 
     def _probe(
         self, batch: Batch, data: Any, choices: Sequence[Mapping[int, int]], loader: Loader

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, final
 
-from tacit._validation import open_probability, whole
+import torch
+
+from tacit._validation import whole
 from tacit.errors import InvalidArgument
 from tacit.training.averaging import Averaging, averaged
-from tacit.training.judging import accuracy, check_held_out, default_correct, default_loss
+from tacit.training.judging import (
+    accuracy,
+    check_held_out,
+    check_judge,
+    default_correct,
+    default_loss,
+)
+from tacit.training.plan import check_delta
+from tacit.training.preflight import check_place, check_scheduler
 from tacit.training.progress import EpochRecord, display
 from tacit.training.session import private
 
@@ -18,7 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import numpy as np
-    import torch
     from numpy.typing import NDArray
     from torch import nn
     from torch.optim import Optimizer
@@ -32,6 +41,7 @@ if TYPE_CHECKING:
     from tacit.training.checkpoint import Stateful
     from tacit.training.judging import RowWise
     from tacit.training.loading import Collate
+    from tacit.training.lot import Lot
     from tacit.training.performance import Performance
     from tacit.training.plan import Plan
     from tacit.training.progress import Display
@@ -93,16 +103,18 @@ def fit(
         dataset: The private data; ``plan.examples`` of them.
         plan: The run, as in ``tacit.private``.
         optimizer: Over the parameters that are to be trained; or several, which share them out.
-        delta: The δ at which ε is reported.
+        delta: The δ at which ε is reported; below 1/``plan.examples``.
         loss: ``loss(model, batch)``, one number per row, shape (rows,); ``tacit.losses`` has some.
             Left out, a batch is ``(x, y)`` and the loss the cross entropy of ``model(x)``.
         held_out: Public or held-out data, on which accuracy is measured after every epoch. What is
             measured there is published, so none of it may be in ``dataset``.
         correct: ``correct(model, batch)``, true for each row that is right. Left out, a batch is
-            ``(x, y)`` and a row is right where ``model(x)`` is largest at ``y``.
-        scheduler: Stepped after every step of the plan, and kept in the checkpoint.
+            ``(x, y)`` and a row is right where ``model(x)`` is largest at ``y``; a model with one
+            output, or real labels, needs its own.
+        scheduler: Stepped after every step of the plan, and kept in the checkpoint. One that
+            follows a metric (``ReduceLROnPlateau``) is refused.
         state: More that joins the checkpoint, by name.
-        save: Where to keep a checkpoint, replaced after every epoch.
+        save: Where to keep a checkpoint, replaced after every epoch; its folder is made if needed.
         resume: A checkpoint to go on from; the history then starts there.
         budget: The budget that the plan is charged to, as in ``tacit.private``.
         groups: The user of every example, if the plan's unit is the user.
@@ -140,11 +152,15 @@ def fit(
     >>> [record.steps for record in done.history], round(done.statement.epsilon, 3)
     ([10, 20], 3.0)
     """
-    delta = open_probability("delta", delta)
+    delta = check_delta(delta, plan.examples, plan.unit)
+    optimizers = (optimizer,) if isinstance(optimizer, torch.optim.Optimizer) else tuple(optimizer)
+    check_scheduler(scheduler, optimizers)
+    check_place("save", save)
     check_held_out(dataset, held_out)
+    check_judge(model, held_out, correct, collate)
     averaging = Averaging(model, average, whole("average_from", average_from, at_least=0))
     with private(
-        model, optimizer, plan, dataset, budget,
+        model, optimizers, plan, dataset, budget,
         groups=groups, state=_joined(state, scheduler=scheduler, average=average), resume=resume,
         performance=performance, collate=collate,
     ) as dp:  # fmt: skip
@@ -152,15 +168,14 @@ def fit(
         spent = _spending(dp, delta, also)
         stopped = _Stopping(dp, stop)
         with display(progress, steps=plan.steps, taken=dp.steps_taken, delta=delta) as shown:
-            for epoch, seconds in _epochs(
+            for epoch in _epochs(
                 dp, loss or default_loss, scheduler, averaging, shown, spent, stopped
             ):
                 right = None
                 if held_out is not None:
                     right = accuracy(averaging.best, held_out, correct=correct, collate=collate)
                 record = EpochRecord(
-                    epoch=epoch, steps=dp.steps_taken, held_out_accuracy=right, epsilon=spent(),
-                    seconds=seconds,
+                    epoch=epoch, steps=dp.steps_taken, held_out_accuracy=right, epsilon=spent()
                 )  # fmt: skip
                 history.append(record)
                 if on_epoch is not None:
@@ -181,17 +196,17 @@ def _epochs(
     shown: Display,
     spent: Callable[[], float],
     stopped: _Stopping,
-) -> Iterator[tuple[int, float]]:
-    """Trains, and stops after each epoch with its number and how long it took."""
+) -> Iterator[int]:
+    """Trains, and stops after each epoch with its number."""
 
-    def noted(batch: Any) -> torch.Tensor:
+    def noted(lot: Lot, batch: Any) -> torch.Tensor:
         values = loss(dp.model, batch)
-        shown.losses(values)
+        if not lot.is_rehearsal:
+            shown.losses(values)
         return values
 
-    started = time.perf_counter()
     for lot in dp.lots():
-        dp.accumulate(lot, noted)
+        dp.accumulate(lot, partial(noted, lot))
         dp.step()
         if scheduler is not None:
             scheduler.step()
@@ -199,8 +214,7 @@ def _epochs(
         shown.step(dp.steps_taken, spent)
         epoch = finished_epoch(dp.plan, dp.steps_taken)
         if epoch is not None:
-            yield epoch, time.perf_counter() - started
-            started = time.perf_counter()
+            yield epoch
         if stopped.now():
             return
 

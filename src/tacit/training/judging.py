@@ -12,6 +12,7 @@ from torch.utils.data import Subset
 from tacit import losses
 from tacit.errors import InvalidArgument
 from tacit.training.loading import make_loader
+from tacit.training.verification import random_state, set_random_state
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -35,7 +36,14 @@ def default_loss(model: nn.Module, batch: Any) -> torch.Tensor:
 def default_correct(model: nn.Module, batch: Any) -> torch.Tensor:
     """Where ``model(x)`` is largest at ``y``, for a batch ``(x, y)``."""
     x, y = _pair(batch, "correct")
-    found: torch.Tensor = model(x).argmax(1) == y
+    scores = model(x)
+    if scores.ndim != 2 or scores.shape[1] < 2 or y.is_floating_point():
+        raise InvalidArgument(
+            "correct must be given with held_out for a model that does not score classes: its "
+            "output is not (rows, 2 or more), or labels are real numbers; pass correct=f, for "
+            "f(model, batch) that is true for each row that is right"
+        )
+    found: torch.Tensor = scores.argmax(1) == y
     return found
 
 
@@ -65,6 +73,23 @@ def accuracy(
     if not rows:
         raise InvalidArgument("held_out must hold at least one example, got none")
     return right / rows
+
+
+def check_judge(
+    model: nn.Module,
+    held_out: Dataset[Any] | None,
+    correct: RowWise | None,
+    collate: Collate | None,
+) -> None:
+    """Judges two held-out examples before training, so that an error there costs nothing."""
+    if held_out is None:
+        return
+    state = random_state()
+    few = range(min(2, len(held_out)))  # type: ignore[arg-type]
+    try:
+        accuracy(model, Subset(held_out, few), correct=correct, collate=collate)
+    finally:
+        set_random_state(state)
 
 
 @contextmanager

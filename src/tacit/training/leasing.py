@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tacit.ledger import Reservation
 
 _SHARE = 0.005  # of training time that a thread may compute; all in all 1 % is allowed
+_PARTS = 20  # of a reservation: a crash costs no more than one of them, however fast steps are
 _GROWTH = 8  # of a window, at most, over what was asked for last: a first write may be slow
 
 
@@ -26,7 +27,7 @@ class Lease:
     At most ``size`` steps are granted and not yet done at any time, the one at hand included. Once
     half of them are done, a thread asks for as many again, so that training does not wait for the
     disk. Without a ``size`` the window is as small as it can be for all this to take less than 1 %
-    of the time: about a second of training.
+    of the time, about a second of training; but never more than 5 % of the reservation's steps.
 
     Guarantee:
         ``take`` returns True only if the step is in the ledger, synced. A crash leaves at most
@@ -140,7 +141,7 @@ class Lease:
             wanted = self._wanted((now - since[1]) / (self._taken - since[0]))
             # Slowly: an evaluation between two steps says little about the next ones.
             wanted = min(max(wanted, self._asked // 2), _GROWTH * self._asked)
-            self.size = max(1, min(wanted, self._reservation.steps))
+            self.size = max(1, min(wanted, self._reservation.steps // _PARTS))
         self._since = (self._taken, now)
 
     def _wanted(self, pace: float) -> int:

@@ -35,6 +35,11 @@ def check_dataset(dataset: object, examples: int, *, counts_users: bool) -> None
             "dataset is a DataLoader, which draws its own batches (shuffled ones are not Poisson "
             "samples); pass loader.dataset, and collate=loader.collate_fn if it has one"
         )
+    if type(dataset).__name__ == "DataFrame":
+        raise InvalidArgument(
+            "dataset is a DataFrame, whose dataset[i] is a column: make rows of it, such as "
+            "TensorDataset(torch.tensor(frame[columns].to_numpy()), torch.tensor(labels))"
+        )
     if isinstance(dataset, TorchSampler):
         raise InvalidArgument("dataset is a sampler; the plan's own sampler must draw the lots")
     sized = hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")
@@ -63,8 +68,23 @@ def make_loader(
         tensors = dataset.tensors
         if all(_same_device(tensor.device, device) for tensor in tensors):
             return OnDevice(tensors)
-    plain = InProcess(dataset, device, collate or default_collate, pin_memory)
+    plain = InProcess(dataset, device, collate or stacked, pin_memory)
     return plain if workers == 0 else InWorkers(plain, workers)
+
+
+def stacked(examples: list[Any]) -> Any:
+    """PyTorch's default collation; rows that cannot be stacked are refused without their sizes."""
+    try:
+        return default_collate(examples)
+    except (RuntimeError, TypeError) as error:
+        if isinstance(error, torch.OutOfMemoryError):
+            raise
+        kinds = sorted({type(leaf).__name__ for one in examples for leaf in tree_leaves(one)})
+        raise InvalidArgument(
+            "collate must be given: the rows of a batch have different shapes, or types that "
+            f"PyTorch cannot stack (they hold {', '.join(kinds)}); pad them, for instance with "
+            "torch.nn.utils.rnn.pad_sequence, and mask the padding"
+        ) from None
 
 
 def _same_device(first: torch.device, second: torch.device) -> bool:

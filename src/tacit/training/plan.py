@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal, final, get_args
 
 from tacit._files import parse_json
-from tacit._validation import positive, whole
+from tacit._validation import open_probability, positive, whole
 from tacit.accounting.events import (
     Adjacency,
     Composed,
@@ -135,6 +135,7 @@ class Plan:
             proves it of ``Composed(also, plan.event)``.
 
         Raises:
+            InvalidArgument: if δ is 1/``examples`` or more, which would allow to publish a record.
             Uncalibratable: if no amount of noise on the gradients meets the budget.
 
         >>> plan = Plan.for_budget(
@@ -159,6 +160,7 @@ class Plan:
         )
         from tacit.training.budgeting import quietest  # noqa: PLC0415 - SciPy only when it is asked
 
+        check_delta(delta, draft.examples, draft.unit)
         return quietest(draft, epsilon, delta, accountant, also)
 
     @property
@@ -258,6 +260,24 @@ class Plan:
         except (TypeError, ValueError) as error:
             raise InvalidArgument(f"text must be JSON as written by to_json: {error}") from None
         return cls.from_dict(plain)
+
+
+def check_delta(delta: float, records: int, unit: str) -> float:
+    """Refuses a δ under which whole records may be published.
+
+    Publishing each record with chance δ is (0, δ)-private: with δ ≥ 1/n that is a record or more on
+    average (Dwork and Roth 2014, section 2.3).
+
+    >>> check_delta(1e-5, 60_000, "example")
+    1e-05
+    """
+    number = open_probability("delta", delta)
+    if number * records >= 1.0:
+        raise InvalidArgument(
+            f"delta must be below 1/{records} for {records} {unit}s, got {delta!r}: a δ that large "
+            f"allows to publish one of them; take {0.1 / records:.1g} or less"
+        )
+    return number
 
 
 def _lot_size(lot_size: float, examples: int) -> float:

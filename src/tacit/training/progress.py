@@ -1,7 +1,8 @@
 """What a person sees of a training run, on standard error.
 
-The training loss is private: it is shown on a terminal, marked as such, and never written. So it
-appears only where standard error is a terminal; elsewhere there is a line per epoch, or nothing.
+The training loss is secret, and so are the share of rows whose loss is not a finite number and how
+long anything took: they are shown on a terminal, and never written. So they appear only where
+standard error is a terminal; elsewhere there is a line per epoch, or nothing.
 """
 
 from __future__ import annotations
@@ -30,21 +31,19 @@ class EpochRecord:
         steps: How many steps of the plan had been taken at its end.
         held_out_accuracy: The share of held-out rows that the model got right, if there were any.
         epsilon: What had been spent by then, at the run's δ.
-        seconds: How long the epoch took, without the evaluation.
+
+    How long it took is not among them: one long record makes an epoch slow, so that times are as
+    secret as losses are. A terminal shows both.
     """
 
     epoch: int
     steps: int
     held_out_accuracy: float | None
     epsilon: float
-    seconds: float
 
     def __str__(self) -> str:
         right = "" if self.held_out_accuracy is None else f"held-out {self.held_out_accuracy:.2%}  "
-        return (
-            f"epoch {self.epoch}  step {self.steps}  {right}ε {rounded_up(self.epsilon, 4)}  "
-            f"{self.seconds:.1f} s"
-        )
+        return f"epoch {self.epoch}  step {self.steps}  {right}ε {rounded_up(self.epsilon, 4)}"
 
 
 class Display(Protocol):
@@ -134,6 +133,8 @@ class Bar:
         self._taken = taken
         self._delta = delta
         self._loss: torch.Tensor | None = None
+        self._wrong: torch.Tensor | None = None  # how many rows had no finite loss
+        self._rows = 0
         self._held_out = ""
         self._drawn = 0.0
 
@@ -150,7 +151,11 @@ class Bar:
         """Adds a batch to the running mean, which stays on the device until it is drawn."""
         if not values.numel():
             return
-        mean = values.detach().float().mean()
+        finite = values.detach().isfinite()
+        wrong = (~finite).sum()
+        self._wrong = wrong if self._wrong is None else self._wrong + wrong
+        self._rows += values.numel()
+        mean = values.detach().float().where(finite, 0.0).sum() / finite.sum().clamp(min=1)
         if self._loss is None:
             self._loss = mean
         else:
@@ -171,7 +176,9 @@ class Bar:
         self._draw(record.steps, record.epsilon)
 
     def _draw(self, steps: int, epsilon: float) -> None:
-        loss = "" if self._loss is None else f"loss {self._loss.item():.4f} (private, not saved)  "
+        loss = "" if self._loss is None else f"loss {self._loss.item():.4f} (secret, not saved)  "
+        if self._wrong is not None and self._wrong.item():
+            loss += f"{self._wrong.item() / self._rows:.1%} of rows not finite (secret)  "
         spent = f"ε {rounded_up(epsilon, 4)} at δ {self._delta:g}"
         self._bar.update(self._task, completed=steps, shown=f"{loss}{self._held_out}{spent}")
 

@@ -11,8 +11,8 @@ from torch import nn
 
 from tacit._validation import open_probability, whole
 from tacit.errors import InvalidArgument, LedgerError, ProtocolError, TacitError
-from tacit.randomness import UnsafeSeededStream, fresh_stream, this_process
-from tacit.training import charging, claim
+from tacit.randomness import UnsafeSeededStream, fresh_stream, subset, this_process
+from tacit.training import charging, claim, preflight
 from tacit.training.checkpoint import read, restore, write
 from tacit.training.clipping.engine import Engine
 from tacit.training.computation import Computation
@@ -32,7 +32,7 @@ from tacit.training.performance import Performance
 from tacit.training.sampling import LotSampler
 from tacit.training.styles import Automatic
 from tacit.training.units import Units
-from tacit.training.verification import Verification, Verifier
+from tacit.training.verification import WATCHED_UNITS, Schedule, Verification, Verifier
 
 if TYPE_CHECKING:
     import os
@@ -74,8 +74,9 @@ def private(
         optimizer: One or several first-order optimizers; their parameters are the private ones.
         plan: What is sampled, clipped, noised and charged.
         dataset: Map-style, with as many examples as the plan says.
-        budget: A budget of a ledger: the plan is reserved in it whole, before the first step, and
-            its steps are charged before they are sampled. Or one of its reservations, to go on with
+        budget: A budget of a ledger: the plan is reserved in it whole, after the loop has been
+            rehearsed and before the first lot is sampled, and every step is charged before its
+            lot is sampled. Or one of its reservations, to go on with
             after a crash that came before the first checkpoint.
         groups: The user of each example, for a plan with ``unit="user"``.
         state: What else belongs into a checkpoint: schedulers, averages of the weights.
@@ -89,7 +90,8 @@ def private(
 
     Guarantee:
         What leaves through the parameters is the plan's event, as long as the model treats rows
-        independently, which is checked on the first batch and refused otherwise. With a budget,
+        independently, which is checked before the first lot and at random later, and refused
+        otherwise. With a budget,
         no step is taken that is not in the ledger, over all crashes and resumed runs.
 
     >>> import tacit, torch
@@ -151,6 +153,9 @@ class Session:
             raise InvalidArgument(
                 "groups must name the user of every example: the plan's unit is a user"
             )
+        preflight.check_launch()
+        preflight.check_optimizers(optimizers)
+        preflight.check_states(state)
         check_one_process(model)
         check_modules(model)
         self.plan, self.model, self.optimizers = plan, model, optimizers
@@ -164,6 +169,7 @@ class Session:
         self._charges = charging.Charges(budget, lease)
         self._run = claim.Run(_last_step(plan, stop_after), unsafe=unsafe_seed is not None)
         self._parameters = private_parameters(model, optimizers)
+        preflight.check_device(self._parameters)
         self._state = state
         self._device = next(iter(self._parameters.values())).device
         group, shares = parameter_groups(plan, self._parameters)
@@ -171,7 +177,6 @@ class Session:
         check_noise(plan, entries_of(self._parameters))
         compiled = _compiled(plan, performance, self._device)
         self._engine = _engine(plan, model, self._parameters, group, compiled=compiled)
-        self._verifier = Verifier(model, self._parameters)
         self._guard: Guard | None = None
         self._seal: Seal | None = None  # of the weights, while the context is not entered
         self._spoiled: TacitError | None = None  # why nothing can be claimed any more
@@ -181,6 +186,10 @@ class Session:
         # A resumed run draws anew; a seed must not bring the first draws back either.
         seed = None if unsafe_seed is None else (unsafe_seed, self.steps_taken)
         self._sampler = LotSampler(plan, _stream(seed, "sampling"))
+        # What is checked follows the clock, by which a seeded run must not differ from another.
+        again = Schedule(_stream(None, "verification")) if seed is None else None
+        self._verifier = Verifier(model, self._parameters, again)
+        self._rehearsing: NDArray[np.int64] | None = _few(plan, _stream(seed, "rehearsal"))
         loader = make_loader(
             dataset, self._device, collate, performance.workers, performance.pin_memory
         )
@@ -282,6 +291,10 @@ class Session:
     def lots(self) -> Iterator[Lot]:
         """The lots that are left of the plan, each a fresh sample; ends when the plan is spent.
 
+        The first one begins with a rehearsal: the loop is run on a few records of the data set,
+        and on repetitions of them, of which nothing is kept (``lot.is_rehearsal``). An error in the
+        loop shows there, before anything is reserved or charged.
+
         Guarantee:
             With a budget, the step is in the ledger before its lot is sampled. What a crashed or
             rewound run was granted counts: the lots end that many steps early.
@@ -291,12 +304,25 @@ class Session:
             if self._verifier.watches:
                 check_modules(self.model)
             self._between_lots("a new lot")
-            if not self._charges.take():
+            if self._verifier.watches and self._rehearsing is not None and self._charges.has_more:
+                lot = self._lot(self._rehearsing, self._first_sample)
+            elif self._charges.take():
+                self._verifier.count_lot()
+                lot = self._lot(self._sampler.draw())
+            else:
                 return
-            lot = self._lot(self._sampler.draw())
             yield lot
             if self._computation.lot is lot:
                 raise ProtocolError(f"lot {lot.step} was left without dp.step()")
+
+    def _first_sample(self) -> NDArray[np.int64]:
+        """The first lot, once the rehearsal is over: reserved and charged, then sampled."""
+        self._rehearsing = None
+        if not self._charges.take():
+            raise LedgerError(
+                "no step of the run's reservation is left: another process went on with it"
+            )
+        return self._sampler.draw()
 
     def backward(self, losses: Tensor) -> None:
         """Takes one loss per row of the batch at hand; clips and adds up their gradients.
@@ -402,14 +428,21 @@ class Session:
         )
 
     def explain(self) -> str:
-        """Which rule serves each operation, how its norms are found, and with what memory."""
-        return explanation(self.plan, self._engine)
+        """Which rule serves each operation, how its norms are found, and with what memory.
+
+        The memory is that of the rehearsal, for a few records; it follows their length where rows
+        have different ones.
+        """
+        return explanation(self.plan, self._computation.rehearsed)
 
     def verify(self, losses: Callable[[Any], Tensor] | None = None) -> Verification | None:
         """Replaces one example and checks that only its own, bounded, contribution changes.
 
         With ``losses``, a function of a batch, it does so now on a few examples, and charges and
-        releases nothing. Without, the next batch of a lot is checked, as the first one always is.
+        releases nothing. Without, the next batch of a lot is checked; that happens by itself before
+        the first lot, and in others at random.
+
+        The result is SECRET: its ``moved`` was computed from private data without noise.
         """
         if losses is None:
             self._verifier.arm()
@@ -418,11 +451,14 @@ class Session:
         self._between_lots("dp.verify(losses)")
         self._verifier.arm()
         count = min(self.plan.examples, 8)
-        lot = self._lot(np.arange(count, dtype=np.int64))
+        none = np.empty(0, dtype=np.int64)
+        lot = self._lot(np.arange(count, dtype=np.int64), lambda: none)
         try:
             self.accumulate(lot, losses)
         finally:
             self._computation.leave()
+            if self._rehearsing is not None:
+                self._verifier.arm()  # the loop itself has not been seen yet
         return self._verifier.report
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -472,9 +508,11 @@ class Session:
 
     # ---- order
 
-    def _lot(self, units: NDArray[np.int64]) -> Lot:
-        """A lot of these units, as the one at hand."""
-        lot = Lot(self._computation, self.plan, self.steps_taken, units)
+    def _lot(
+        self, units: NDArray[np.int64], sample: Callable[[], NDArray[np.int64]] | None = None
+    ) -> Lot:
+        """A lot of these units, as the one at hand; with ``sample``, they only rehearse."""
+        lot = Lot(self._computation, self.plan, self.steps_taken, units, sample)
         self._computation.begin(lot)
         return lot
 
@@ -520,6 +558,12 @@ def _last_step(plan: Plan, stop_after: int | None) -> int:
     if last > plan.steps:
         raise InvalidArgument(f"stop_after must be at most {plan.steps} steps, got {stop_after!r}")
     return last
+
+
+def _few(plan: Plan, stream: Stream) -> NDArray[np.int64]:
+    """A few units of the data set, chosen at random whatever they are."""
+    everybody = np.arange(plan.examples, dtype=np.int64)
+    return subset(everybody, min(plan.examples, WATCHED_UNITS), stream)
 
 
 def _stream(seed: tuple[int, int] | None, purpose: str) -> Stream:

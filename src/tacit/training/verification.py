@@ -1,30 +1,44 @@
 """Checking on real data that one example moves the released sum by a bounded amount, and alone.
 
-The first batch of a run, a small one, is passed through the loop three times under the same random
-numbers: as it is, with one unit replaced by another, and with all but one replaced. Nothing but the
-replaced units' own losses, norms and bounded contributions may change; otherwise the module where
-other rows first change is named. The batch counts only when its repetitions have agreed with it.
+A small batch is passed through the loop several times under the same random numbers: as it is, with
+one unit replaced by another, and with all but one replaced. Nothing but the replaced units' own
+losses, norms and bounded contributions may change; otherwise the module where other rows first
+change is named. Then one unit is looked at with its company and without, where rows are fewer and,
+if batches are padded to their longest row, shorter: its clipped gradient must be the same. A batch
+of a lot counts only when its repetitions have agreed with it.
+
+This is done before the first lot, with records of the whole data set, and again in lots that come
+at random, as often as it takes less than 1 % of the time.
 """
 
 from __future__ import annotations
 
 import math
 import random
+import sys
+import time
+from collections.abc import Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 import torch
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map_only, tree_unflatten
 
 from tacit.errors import UnsupportedModel
+from tacit.training.clipping.recording import LABELLED, wrong_label
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Sequence
+    from types import FrameType
 
+    from numpy.typing import NDArray
     from torch import Tensor, nn
 
+    from tacit.randomness import Stream
     from tacit.training.clipping.clipped import ClippedBatch
     from tacit.training.clipping.engine import Structure
     from tacit.training.lot import Batch
@@ -34,16 +48,47 @@ WATCHED_UNITS = 8
 # Relative, and far above what a repetition of the same operations on the same shapes differs by.
 _TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4}
 _HALF_TOLERANCE = 1e-2
+# Other shapes are computed by other kernels, which round in other ways, TF32 among them: relative
+# to the gradient, and to the clip, below which a gradient is nothing but rounding.
+_OTHER_SHAPE = {torch.float64: (1e-6, 1e-9), torch.float32: (2e-2, 1e-4)}
+_HALF_OTHER_SHAPE = (0.1, 1e-2)
+EVERY = 50  # lots, on average, from one check to the next, where that is cheap enough:
+SHARE = 0.01  # of the time of a run that may go into checks after the first
+_PRODUCTS = frozenset({"mul", "__mul__", "__rmul__"})
+_FRAMES = 8  # of torch function modes, between an operation and who asked for it
+_DROPOUTS = frozenset(
+    {
+        torch.dropout,
+        torch.feature_dropout,
+        torch.alpha_dropout,
+        torch.feature_alpha_dropout,
+        functional.dropout,
+        functional.dropout1d,
+        functional.dropout2d,
+        functional.dropout3d,
+        functional.alpha_dropout,
+        functional.feature_alpha_dropout,
+    }
+)
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """What a check found: how far replacing one unit moved the sum, and how far it may."""
+    """What a check found: how far replacing one unit moved the sum, and how far it may.
+
+    SECRET: ``moved`` was computed from private data, without noise. Do not publish or log it.
+    """
 
     units: int
     moved: float
     limit: float
+
+    def __repr__(self) -> str:
+        return (
+            f"Verification(units={self.units}, limit={self.limit:g}, moved=<secret: computed from "
+            "private data without noise>)"
+        )
 
 
 @final
@@ -55,16 +100,57 @@ class _Pass:
     losses: Tensor
     result: ClippedBatch
     tolerance: float
+    other_shape: tuple[float, float]
+
+
+@final
+class Schedule:
+    """When to check again: after a random number of lots, if there has been time enough for it."""
+
+    def __init__(self, stream: Stream) -> None:
+        self._stream = stream
+        self._wait = self._drawn()
+        self._since: float | None = None  # the end of the first check
+        self._began = self._spent = self._cost = 0.0
+
+    def begin(self) -> None:
+        """A check begins."""
+        self._began = time.perf_counter()
+
+    def end(self) -> None:
+        """It is over."""
+        now = time.perf_counter()
+        self._cost = now - self._began
+        if self._since is None:
+            self._since = now
+        else:
+            self._spent += self._cost
+
+    def due(self) -> bool:
+        """Whether the lot that is about to be sampled should be checked."""
+        self._wait -= 1
+        if self._wait > 0 or self._since is None:
+            return False
+        self._wait = self._drawn()
+        return self._spent + self._cost <= SHARE * (time.perf_counter() - self._since)
+
+    def _drawn(self) -> int:
+        return 1 + int.from_bytes(self._stream.bytes(8), "little") % (2 * EVERY)
 
 
 @final
 class Verifier:
-    """Watches the first batch (and any that is asked for), and compares it with repetitions."""
+    """Watches the first batch, some at random and any that is asked for, and repeats them."""
 
-    def __init__(self, model: nn.Module, parameters: Mapping[str, Tensor]) -> None:
+    def __init__(
+        self, model: nn.Module, parameters: Mapping[str, Tensor], schedule: Schedule | None
+    ) -> None:
         self._model = model
         self._parameters = parameters
+        self._schedule = schedule
         self._armed = True
+        self._company: ClippedBatch | None = None
+        self._chance = False  # the loop drew random numbers in the pass with company
         self._first: _Pass | None = None
         self._pending: Verification | None = None  # the first repetition agreed
         self._random: Any = None
@@ -74,6 +160,12 @@ class Verifier:
     def arm(self) -> None:
         """Checks the next batch, from the start."""
         self._armed, self._first, self._pending, self._prints = True, None, None, []
+        self._company = None
+
+    def count_lot(self) -> None:
+        """A lot is about to be sampled: now and then one is checked again, at random."""
+        if self._schedule is not None and self._schedule.due():
+            self.arm()
 
     def rest(self) -> None:
         """Checks no more batches."""
@@ -92,7 +184,9 @@ class Verifier:
     @contextmanager
     def watching(self, batch: Batch) -> Iterator[None]:
         """Runs a forward pass under noted random numbers, and notes every module's rows."""
-        if not batch.replaced:
+        if not batch.repeats:
+            if self._schedule is not None:
+                self._schedule.begin()
             self._random = random_state()
         else:
             set_random_state(self._random)
@@ -103,7 +197,8 @@ class Verifier:
             for path, module in self._model.named_modules()
         ]
         try:
-            yield
+            with _Dry(dropout=batch.only is None):
+                yield
         finally:
             for handle in handles:
                 handle.remove()
@@ -122,7 +217,8 @@ class Verifier:
         if len(batch.units) > 1:
             dtypes = {losses.dtype} | {use.dtype for use in (structure.uses if structure else ())}
             tolerance = max(_TOLERANCE.get(dtype, _HALF_TOLERANCE) for dtype in dtypes)
-            self._first = _Pass(batch, losses.detach(), result, tolerance)
+            other = max(_OTHER_SHAPE.get(dtype, _HALF_OTHER_SHAPE) for dtype in dtypes)
+            self._first = _Pass(batch, losses.detach(), result, tolerance, other)
             return
         self._prints = []
         released = _distance(result.sums, {})
@@ -132,14 +228,37 @@ class Verifier:
                 "the engine is at fault, please report it"
             )
 
-    def compare(self, batch: Batch, losses: Tensor, result: ClippedBatch, clip: float) -> bool:
-        """Compares the repetition ``batch`` with the first pass; True if it was the last one.
+    def compare(self, batch: Batch, losses: Tensor, result: ClippedBatch, clip: float) -> None:
+        """Compares the repetition ``batch`` with the passes before it.
 
         Raises:
             UnsupportedModel: if other units than the replaced changed, or the sum moved too far.
         """
         first = self._first
         assert first is not None
+        if batch.only is None:
+            self._compare_replaced(first, batch, losses, result, clip)
+        elif self._company is None:
+            self._company, self._chance = result, not same_random_state(self._random)
+        elif not self._chance:
+            self._compare_alone(first, self._company, result, clip)
+
+    def _compare_alone(
+        self, first: _Pass, company: ClippedBatch, alone: ClippedBatch, clip: float
+    ) -> None:
+        relative, absolute = first.other_shape
+        moved = _distance(company.sums, alone.sums)
+        size = max(_distance(company.sums, {}), _distance(alone.sums, {}))
+        if not moved <= relative * size + absolute * clip:
+            raise UnsupportedModel(
+                "a unit's clipped gradient depends on how many or how long the rows beside it are, "
+                "so examples are mixed: leave padding out of averages (a mask; see "
+                "tacit.losses.token_mean), and divide by nothing that the batch decides"
+            )
+
+    def _compare_replaced(
+        self, first: _Pass, batch: Batch, losses: Tensor, result: ClippedBatch, clip: float
+    ) -> None:
         self._compare_rows(first, batch, losses.detach(), result)
         count = len(batch.replaced)
         moved, limit = _distance(first.result.sums, result.sums), 2.0 * clip * count
@@ -151,15 +270,15 @@ class Verifier:
         self._prints = self._prints[:1]
         if self._pending is None:
             self._pending = Verification(len(batch.units), moved, limit)
-            return False
-        self.report, self._pending = self._pending, None
-        return True
 
     def passed(self) -> tuple[Batch, ClippedBatch]:
         """Ends the check; returns the first pass, which may count now."""
         first = self._first
         assert first is not None
-        self._armed, self._first, self._prints = False, None, []
+        if self._schedule is not None:
+            self._schedule.end()
+        self.report, self._pending = self._pending, None
+        self._armed, self._first, self._company, self._prints = False, None, None, []
         return first.batch, first.result
 
     def _compare_rows(
@@ -202,6 +321,73 @@ class Verifier:
                 )
 
 
+@final
+class _Dry(TorchFunctionMode):
+    """What a rehearsed forward pass is spared, and what is looked at before it is computed.
+
+    Without ``dropout`` none is done: its random numbers follow the shape of the batch, so that the
+    same row would have others in another one.
+    """
+
+    def __init__(self, *, dropout: bool) -> None:
+        super().__init__()
+        self._dropout = dropout
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        del types
+        kwargs = kwargs or {}
+        if func in LABELLED:
+            _check_labels(*args, **kwargs)
+        if getattr(func, "__name__", "") in _PRODUCTS and _called_by("torch.amp.grad_scaler"):
+            raise UnsupportedModel(
+                "the losses are scaled by a GradScaler, so that every gradient would be clipped: "
+                "leave the scaler out; float16 is scaled by tacit itself, see "
+                "tacit.Performance(precision='float16')"
+            )
+        if not self._dropout and func in _DROPOUTS:
+            return args[0] if args else kwargs["input"]
+        if not self._dropout and func is functional.scaled_dot_product_attention:
+            args = (*args[:4], 0.0, *args[5:]) if len(args) > 4 else args
+            kwargs = kwargs if len(args) > 4 else kwargs | {"dropout_p": 0.0}
+        return func(*args, **kwargs)
+
+
+def _check_labels(
+    input: Tensor,  # noqa: A002 - PyTorch's name
+    target: Tensor,
+    weight: Tensor | None = None,
+    size_average: bool | None = None,
+    ignore_index: int = -100,
+    *_: Any,
+    **__: Any,
+) -> None:
+    """Refuses labels out of range, which stop a GPU for good, before they are used."""
+    del weight, size_average
+    if target.is_floating_point() or input.ndim == 0:
+        return
+    outside = (target < 0) | (target >= input.shape[min(1, input.ndim - 1)])
+    if bool((outside & (target != ignore_index)).any()):
+        raise wrong_label()
+
+
+def _called_by(module: str) -> bool:
+    """Whether the operation at hand was asked for by a function of ``module``."""
+    frame: FrameType | None = sys._getframe(1)
+    for _ in range(_FRAMES):
+        if frame is None:
+            return False
+        if frame.f_globals.get("__name__") == module:
+            return True
+        frame = frame.f_back
+    return False
+
+
 def _noting(prints: dict[str, Tensor], name: str, batch: Batch) -> Any:
     """A forward hook that keeps one number for each row of a module's result."""
 
@@ -226,7 +412,8 @@ def _noting(prints: dict[str, Tensor], name: str, batch: Batch) -> Any:
 
 def _uneven(count: int, device: torch.device) -> Tensor:
     """Weights between ½ and 1½, no two alike: a change of a row shows in its weighted sum."""
-    return (torch.arange(count, device=device) * 0.6180339887).frac() + 0.5
+    places = torch.arange(count, device=device, dtype=torch.float64)
+    return ((places * 0.6180339887).frac() + 0.5).float()
 
 
 def _other_rows(batch: Batch, rows: Tensor) -> Tensor:
@@ -282,6 +469,44 @@ def spliced(first: Any, second: Any, probe: Batch) -> Any:
     return tree_unflatten([one(a, b) for a, b in zip(leaves, others, strict=True)], spec)
 
 
+def row_shapes(data: Any, rows: int) -> tuple[tuple[int, ...], ...]:
+    """The shapes of a batch's tensors, whatever the number of its rows."""
+    return tuple(
+        tuple(-1 if size == rows else size for size in tensor.shape) for tensor in _tensors(data)
+    )
+
+
+def twins(data: Any, rows: int) -> bool:
+    """Whether the second half of a batch of ``rows`` rows repeats the first to the last bit."""
+    half = rows // 2
+    return all(
+        bool(((one == other) | (one.isnan() & other.isnan())).all())
+        for one, other in (
+            (tensor[:half], tensor[half:]) for tensor in _tensors(data) if len(tensor) == rows
+        )
+    )
+
+
+def chosen_rows(data: Any, where: NDArray[np.int64], rows: int) -> Any:
+    """The batch of these rows of ``data``; None if its tensors do not have one entry per row."""
+    leaves, spec = tree_flatten(data)
+    if not all(isinstance(one, torch.Tensor) and one.shape[:1] == (rows,) for one in leaves):
+        return None
+    at = torch.from_numpy(where)
+    return tree_unflatten([one[at.to(one.device)] for one in leaves], spec)
+
+
+def _tensors(data: Any) -> list[Tensor]:
+    """The tensors of a batch with at least one axis, those of other libraries' mappings too."""
+    found: list[Tensor] = []
+    for leaf in tree_leaves(data):
+        if isinstance(leaf, Mapping):
+            found += _tensors(dict(leaf))
+        elif isinstance(leaf, torch.Tensor) and leaf.ndim:
+            found.append(leaf)
+    return found
+
+
 def _distance(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> float:
     total = 0.0
     for name in {**one, **other}:
@@ -295,6 +520,18 @@ def random_state() -> Any:
     """The states of the generators that models and data sets draw from."""
     cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None
     return torch.get_rng_state(), cuda, random.getstate(), np.random.get_state()  # noqa: NPY002
+
+
+def same_random_state(state: Any) -> bool:
+    """Whether no random number was drawn since ``random_state`` returned ``state``."""
+    host, cuda, python, numpy = state
+    now_host, now_cuda, now_python, now_numpy = random_state()
+    return (
+        torch.equal(host, now_host)
+        and all(map(torch.equal, cuda or (), now_cuda or ()))
+        and python == now_python
+        and all(np.array_equal(one, other) for one, other in zip(numpy, now_numpy, strict=True))
+    )
 
 
 def set_random_state(state: Any) -> None:

@@ -42,10 +42,16 @@ def _by_realised_lot() -> Iterator[None]:
     lot, means = session.Session._lot, FastNoise.means
     drawn = 1
 
-    def noting(self: session.Session, units: Any) -> Any:
+    def noting(self: session.Session, units: Any, sample: Any = None) -> Any:
+        def sampled() -> Any:
+            nonlocal drawn
+            found = sample()
+            drawn = max(1, len(found))
+            return found
+
         nonlocal drawn
         drawn = max(1, len(units))
-        return lot(self, units)
+        return lot(self, units, None if sample is None else sampled)
 
     def divided(self: FastNoise, *given: Any, lot_size: float, **named: Any) -> dict[str, Tensor]:
         del lot_size

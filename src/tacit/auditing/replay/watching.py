@@ -41,7 +41,8 @@ class Step:
         before: The parameters when the optimizer's step began.
         after: The parameters when it ended; of later steps neither is kept, to save memory.
         others: The model's other numbers at that time: buffers, and what is not trained.
-        charged_at_read: How many steps were in the ledger when the lot's first record was read.
+        charged_at_read: How many steps were in the ledger when the lot's first record was read; of
+            the first step, its last one, since an engine may rehearse with records before.
         charged_at_step: How many were when the optimizer's step began.
     """
 
@@ -76,7 +77,7 @@ class Watch:
 
     def read(self, read: Read) -> int:
         """A record was read; returns the number of the reading."""
-        if self._first_charge is None and self._charged is not None:
+        if (self._first_charge is None or not self.steps) and self._charged is not None:
             self._first_charge = self._charged()
         self.reads.append(read)
         return len(self.reads) - 1

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, final
 
 import torch
 from torch import Tensor
-from torch.nn import Parameter
+from torch.nn import Parameter, functional
 from torch.overrides import TorchFunctionMode
 
-from tacit.errors import ProtocolError, UnsupportedModel
+from tacit.errors import InvalidArgument, ProtocolError, UnsupportedModel
 from tacit.training.clipping.uses import Rule, Use
 
 if TYPE_CHECKING:
@@ -192,6 +192,11 @@ class Recorder(TorchFunctionMode):
                 "a loss with a gradient in it (torch.autograd.grad with create_graph=True) needs "
                 "second derivatives with respect to private weights, for which there is no rule"
             )
+        if func in LABELLED and not torch.compiler.is_compiling():
+            try:
+                return self.call(func, *args, **kwargs)
+            except IndexError:  # whose message holds the label
+                raise wrong_label() from None
         return self.call(func, *args, **kwargs)
 
     def call(self, func: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
@@ -271,6 +276,17 @@ class Recorder(TorchFunctionMode):
             if isinstance(one, Tensor) and one.requires_grad and not self.is_weight(one):
                 self.derived.append(one)
         return result
+
+
+LABELLED = frozenset({functional.cross_entropy, functional.nll_loss})
+
+
+def wrong_label() -> InvalidArgument:
+    """The refusal of a label that names no class. It does not say which: labels are private."""
+    return InvalidArgument(
+        "labels must be numbers of classes, from 0 to one less than the model has outputs; one "
+        "(which is secret) is not: count the classes of the data, or start their numbers at 0"
+    )
 
 
 # Tensors made from Python or NumPy values: nothing says that these values are not the data's.

@@ -113,8 +113,11 @@ def in_time(runs: Sequence[Trace]) -> tuple[int, int]:
 
 
 def begun(run: Trace) -> int:
-    """The steps of a run whose data were read, the last of which may not have ended."""
-    return len(run.steps) + isinstance(run.error, Crash)
+    """The steps of a run whose data were read, the last of which may not have ended.
+
+    An engine may rehearse: of a run that crashed with its first loss, nothing needs to be charged.
+    """
+    return len(run.steps) + (isinstance(run.error, Crash) and bool(run.steps))
 
 
 def least_of(runs: Sequence[Trace]) -> float | None:
