@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import secrets
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 PRIVATE = 0o600  # only its owner reads it
 LOCK = ".lock"
@@ -20,18 +21,24 @@ def put(path: Path, content: bytes, *, mode: int = 0o666) -> None:
     Only one process at a time may write a file: hold a lock. Errors are the system's own.
 
     >>> import tempfile
+    >>> from pathlib import Path
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     put(Path(folder) / "votes", b"whole")
     ...     [found.name for found in Path(folder).iterdir()], (Path(folder) / "votes").read_bytes()
     (['votes'], b'whole')
     """
-    draft = Path(f"{path}.new")
-    handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
-    with os.fdopen(handle, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    draft.replace(path)
+    # A random name that did not exist: no link that was laid beside is written through.
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
+    handle = os.open(draft, flags, mode)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
     sync_folder(path.parent)
 
 

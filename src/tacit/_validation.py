@@ -8,6 +8,8 @@ from typing import SupportsFloat, SupportsIndex
 from tacit.errors import InvalidArgument
 
 UNITS = ("example", "user")
+# Letters and marks that show nothing, though Unicode counts them as printable.
+_INVISIBLE = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u3164\uffa0")
 
 
 def positive(name: str, value: SupportsFloat) -> float:
@@ -72,6 +74,17 @@ def unit_of_privacy(value: str) -> str:
     return value
 
 
+def printable(text: str) -> str:
+    r"""``text`` in one line that can neither steer a terminal nor hide, whoever wrote it.
+
+    >>> printable("a\x1b[2Jb\u202ec")
+    'a?[2Jb?c'
+    """
+    return "".join(
+        letter if letter.isprintable() and letter not in _INVISIBLE else "?" for letter in text
+    )
+
+
 def _index(value: SupportsIndex) -> int | None:
     try:
         return value.__index__()
@@ -84,5 +97,5 @@ def _real(name: str, value: SupportsFloat) -> float:
         raise InvalidArgument(f"{name} must be a number, got {value!r}")
     try:
         return float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise InvalidArgument(f"{name} must be a number, got {value!r}") from None

@@ -18,7 +18,7 @@ import pytest
 from tacit.accounting import Gaussian, PoissonSampled, PureDp, Repeated
 from tacit.cli import main
 from tacit.ledger import Ledger, Release
-from tacit.ledger.entries import Entry, sealed
+from tacit.ledger.entries import Entry, hashed
 
 RUN = Release(Repeated(PoissonSampled(0.01, Gaussian(2.0)), 100))
 
@@ -72,12 +72,15 @@ def entries_of(path: Path) -> list[Entry]:
 def rewrite(path: Path, entries: list[Entry]) -> None:
     """Puts ``entries`` in the place of all rows, past the triggers."""
     with closing(sqlite3.connect(path)) as connection:
-        triggers = connection.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'")
-        for (name,) in triggers.fetchall():
+        kept = "SELECT name, sql FROM sqlite_master WHERE type = 'trigger'"
+        triggers = connection.execute(kept).fetchall()
+        for name, _ in triggers:
             connection.execute(f"DROP TRIGGER {name}")
         connection.execute("DELETE FROM entries")
         rows = [astuple(entry) for entry in entries]
         connection.executemany("INSERT INTO entries VALUES (?,?,?,?,?,?,?)", rows)
+        for _, text in triggers:
+            connection.execute(text)
         connection.commit()
 
 
@@ -88,9 +91,9 @@ def forged(path: Path, number: int, **changed: object) -> None:
         body = entry.data | changed if entry.number == number else entry.data
         text = json.dumps(body, sort_keys=True, separators=(",", ":"))
         previous = done[-1].hash if done else ""
-        done.append(sealed(replace(entry, body=text, previous=previous)))
+        done.append(hashed(replace(entry, body=text, previous=previous)))
     rewrite(path, done)
-    anchor = {"ledger": "x", "number": done[-1].number, "hash": done[-1].hash}
+    anchor = {"ledger": done[0].data["id"], "number": done[-1].number, "hash": done[-1].hash}
     Path(f"{path}.anchor").write_text(json.dumps(anchor))
 
 
@@ -384,9 +387,9 @@ def test_a_time_that_is_none_cannot_be_drawn(capsys, path, tmp_path):
     entries, done = entries_of(path), []
     for entry in entries:
         at = "once" if entry.number == 3 else entry.at
-        done.append(sealed(replace(entry, at=at, previous=done[-1].hash if done else "")))
+        done.append(hashed(replace(entry, at=at, previous=done[-1].hash if done else "")))
     rewrite(path, done)
-    anchor = {"ledger": "x", "number": 6, "hash": done[-1].hash}
+    anchor = {"ledger": done[0].data["id"], "number": 6, "hash": done[-1].hash}
     Path(f"{path}.anchor").write_text(json.dumps(anchor))
     assert "once" in told(capsys, "history", "--ledger", str(path))
     picture = tmp_path / "burn.png"

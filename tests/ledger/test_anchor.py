@@ -82,14 +82,16 @@ def test_missing_anchor_of_a_file_is_refused_until_it_is_adopted(sqlite):
     assert "moved to a new disk" in found.notes[0]
 
 
-def test_anchor_of_a_server_is_made_on_a_machine_that_has_none(postgresql):
+def test_a_machine_without_an_anchor_of_a_server_accepts_it_with_a_reason(postgresql):
     postgresql.ledger().open("data", 1.0, 0.0)
     postgresql.anchor.unlink()
     found = verify(postgresql.url, anchor=postgresql.anchor)
-    assert found.ok
-    assert "is entry 2 the newest?" in found.notes[0]
+    assert "is entry 2 the newest?" in found.problems[0]
+    with pytest.raises(LedgerError, match=r"has no anchor: .*adopt"):
+        postgresql.ledger()
+    Ledger.adopt(postgresql.url, reason="a new machine", anchor=postgresql.anchor).close()
     head = postgresql.ledger().head
-    assert json.loads(postgresql.anchor.read_text())["number"] == head.number == 2
+    assert json.loads(postgresql.anchor.read_text())["number"] == head.number == 3
 
 
 def test_each_server_database_has_an_anchor_of_its_own(monkeypatch, tmp_path, server):
@@ -99,7 +101,8 @@ def test_each_server_database_has_an_anchor_of_its_own(monkeypatch, tmp_path, se
         with Ledger(server.url(name)) as ledger:
             ledger.open("data", 1.0, 0.0)
             assert ledger.anchor.is_relative_to(tmp_path / "state" / "tacit")
-    assert len(list((tmp_path / "state" / "tacit" / "anchors").glob("*.anchor"))) == 2
+    # One for each ledger by its id, and one for each address.
+    assert len(list((tmp_path / "state" / "tacit" / "anchors").glob("*.anchor"))) == 4
     server.execute(f"DROP DATABASE {names[0]}")
     server.execute(f"CREATE DATABASE {names[0]}")
     with pytest.raises(TamperedLedger, match="there is no ledger here any more"):
@@ -128,7 +131,7 @@ def test_ledger_with_another_ledgers_anchor_is_refused(place, tmp_path):
     with Ledger(f"sqlite:///{tmp_path}/other.db") as other:
         other.open("data", 1.0, 0.0)
         place.anchor.write_bytes(other.anchor.read_bytes())
-    with pytest.raises(TamperedLedger, match="entry 2 is not the one that"):
+    with pytest.raises(TamperedLedger, match="is the anchor of another ledger"):
         place.ledger()
 
 

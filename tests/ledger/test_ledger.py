@@ -66,7 +66,7 @@ def test_budgets_and_history_tell_what_happened(place):
     mine = ledger.history("first")
     assert [one.number for one in mine] == [2, 4, 5]
     assert mine[1].data["label"] == "mean"
-    assert mine[1].at.endswith("+00:00")
+    assert len(mine[1].at) == len("2026-11-16")
     with pytest.raises(InvalidArgument, match="it has: 'first', 'second'"):
         ledger.budget("third")
     with pytest.raises(InvalidArgument, match="'third'"):
@@ -105,7 +105,7 @@ def test_every_kind_of_entry_survives_reading_back(place):
 
 @pytest.mark.parametrize(
     "url",
-    ["budget.db", "/tmp/budget.db", "", "sqlite://", "sqlite:///:memory:", "mysql://host/db", 5,
+    ["", ":memory:", "me:secret@host/db", "sqlite://", "sqlite:///:memory:", "mysql://host/db", 5,
      "sqlite:///file:x?mode=memory&uri=true"],
 )  # fmt: skip
 def test_address_that_is_no_ledger_is_refused_with_the_remedy(url):
@@ -153,7 +153,7 @@ def test_tables_of_somebody_else_on_a_server_are_refused(postgresql):
 def test_tables_of_a_newer_tacit_are_refused(place):
     place.ledger().close()
     change(place, "UPDATE tacit_ledger_version SET version_num = '0002'")
-    with pytest.raises(LedgerError, match=r"version 0002, newer than .* upgrade tacit"):
+    with pytest.raises(LedgerError, match=r"version '0002', newer than .* upgrade tacit"):
         place.ledger()
     assert "upgrade tacit" in verify(place.url, anchor=place.anchor).problems[0]
 

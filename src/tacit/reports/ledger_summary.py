@@ -9,6 +9,7 @@ import math
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Final
 
+from tacit._validation import printable as printable  # noqa: PLC0414 - others take it from here
 from tacit.ledger import composition as rules
 from tacit.ledger.replay import Books
 from tacit.reports.numbers import bound, estimate, lower_bound
@@ -171,15 +172,6 @@ def account(entries: Sequence[Entry]) -> Account:
     return Account(summarise(state), reservations, tuple(changes), entries[-1].at)
 
 
-def printable(text: str) -> str:
-    r"""``text`` in one line that cannot steer a terminal, whoever wrote it into the ledger.
-
-    >>> printable("a\x1b[2Jb")
-    'a?[2Jb'
-    """
-    return "".join(letter if letter.isprintable() else "?" for letter in text)
-
-
 def at_most(value: float, digits: int = 6) -> str:
     """An upper bound, rounded up, unless fewer digits say exactly which float it is.
 
@@ -199,11 +191,11 @@ def at_least(value: float, digits: int = 6) -> str:
 
 
 def _standing(state: BudgetState, left: Spending) -> str:
-    if state.totals.charges == 0 and state.granted == 0:
+    if state.totals.charges == 0 and not state.begun:
         return "fresh"
     if left.share <= _NOTHING:
         return "spent"
-    if state.composition == "declared" and state.granted > 0:
+    if state.composition == "declared" and state.begun:
         return "fixed"
     if state.composition == "basic" and state.delta > 0.0 and left.delta == 0.0:
         return "pure only"

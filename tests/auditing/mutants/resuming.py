@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import secrets
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
+from tacit.errors import InvalidArgument
+from tacit.ledger import Reservation
 from tacit.randomness import UnsafeSeededStream
 from tacit.training import session
 from tacit.training.charging import Charges
@@ -64,16 +66,30 @@ def _steps_forgotten() -> Any:
     return patch.object(Session, "_resume", resumed)
 
 
-def _lost_steps_given_back() -> Any:
+@contextmanager
+def _lost_steps_given_back() -> Iterator[None]:
     """What was charged after the checkpoint was made is taken back, as if it had not happened."""
+
+    def made(self: Reservation, ledger: Any, number: int) -> None:
+        make(self, ledger, number)
+        objects.setdefault((ledger.identity, number), []).append(self)
 
     def begun(self: Charges, plan: Any, last_step: int, steps_taken: int) -> None:
         if self._reservation is not None:
-            self._reservation.give_back(self._reservation.granted - steps_taken)
+            # Only the object that took the lease can give it back; in one process it is at hand.
+            place = self._reservation.budget.ledger.identity, self._reservation.number
+            for held in objects[place]:
+                with suppress(InvalidArgument):
+                    held.give_back(self._reservation.granted - steps_taken)
         begin(self, plan, last_step, steps_taken)
 
-    begin = Charges.begin
-    return patch.object(Charges, "begin", begun)
+    make, begin = Reservation.__init__, Charges.begin
+    objects: dict[tuple[str, int], list[Reservation]] = {}
+    with (
+        patch.object(Reservation, "__init__", made),
+        patch.object(Charges, "begin", begun),
+    ):
+        yield
 
 
 MUTANTS = (
