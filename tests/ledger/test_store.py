@@ -304,6 +304,7 @@ def test_anchor_that_cannot_be_written_grants_nothing(sqlite, monkeypatch):
     made.lease(1)
 
     def full(path: Path, content: bytes, *, mode: int) -> None:
+        del path, content, mode
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(anchor, "put", full)

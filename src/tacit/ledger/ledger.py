@@ -272,9 +272,11 @@ class Ledger:
 
     def history(self, name: str | None = None) -> tuple[Entry, ...]:
         """All entries, or those of the budget ``name``, oldest first."""
-        if name is not None:
-            self.budget(name)
         with self._lock:
+            if name is None:
+                self.budgets()
+            else:
+                self.budget(name)
             known = self.refresh()
             found = self._store.read()
         last = None
