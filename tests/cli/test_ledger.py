@@ -17,6 +17,7 @@ import pytest
 
 from tacit.accounting import Gaussian, PoissonSampled, PureDp, Repeated
 from tacit.cli import main
+from tacit.errors import BudgetExceeded
 from tacit.ledger import Ledger, Release
 from tacit.ledger.entries import Entry, hashed
 
@@ -95,6 +96,98 @@ def forged(path: Path, number: int, **changed: object) -> None:
     rewrite(path, done)
     anchor = {"ledger": done[0].data["id"], "number": done[-1].number, "hash": done[-1].hash}
     Path(f"{path}.anchor").write_text(json.dumps(anchor))
+
+
+# ---- open, close
+
+BOTH = ("--epsilon", "2", "--delta", "1e-5")
+
+
+def test_open_makes_a_budget_and_its_ledger(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    page = told(capsys, "open", "census", *BOTH, "--ledger", "new.db")
+    assert "the budget census was made" in page
+    found = told_json(capsys, "open", "census", *BOTH, "--ledger", "new.db")
+    assert (found["made"], found["budget"]["epsilon"], found["budget"]["state"]) == (
+        False, 2.0, "fresh",
+    )  # fmt: skip
+    terms = ("--unit", "user", "--adjacency", "replace-one", "--composition", "renyi")
+    found = told_json(capsys, "open", "weekly", *BOTH, *terms, "--ledger", "new.db")
+    with Ledger("new.db") as ledger:
+        state = ledger.budget("weekly").state
+    assert found["made"]
+    assert (state.unit, state.adjacency, state.composition) == ("user", "replace-one", "renyi")
+    assert (state.epsilon, state.delta) == (2.0, 1e-5)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("census", "--delta", "1e-5"), "--epsilon is missing"),
+        (("census", "--epsilon", "2"), "--delta is missing"),
+        (("census", "--epsilon", "much", "--delta", "0"), "--epsilon must be a number, got much"),
+        (("census", "--epsilon", "-2", "--delta", "0"), "--epsilon must be a positive"),
+        (("census", *BOTH, "--unit", "household"), "unit must be one of"),
+        (("census", *BOTH, "--composition", "free"), "composition must be one of"),
+        (("census", *BOTH, "--adjacency", "near"), "adjacency must be one of"),
+        (("patients", *BOTH), "epsilon of the budget 'patients' is 4.0, got 2.0"),
+        (("p\u0430tients", *BOTH), "name must be in one script"),
+        (("Patients", *BOTH), "must not look like that of another budget"),
+        (("\x1b[2J", *BOTH), "name must be one line"),
+    ],
+)
+def test_open_of_what_is_no_budget_is_refused(capsys, path, arguments, words):
+    line = refused(capsys, "open", *arguments, "--ledger", str(path))
+    assert words in line
+    assert "\x1b" not in line
+
+
+def test_close_ends_what_is_unfinished(capsys, path):
+    found = told_json(capsys, "list", "--ledger", str(path))["unfinished"]
+    assert [(one["budget"], one["number"], one["granted"]) for one in found] == [
+        ("patients", 3, 30)
+    ]
+    page = told(capsys, "list", "--ledger", str(path))
+    assert "Unfinished: reservation 3 of patients, training: unfinished, 30 of 100 steps" in page
+    with Ledger(path) as ledger:
+        spent = ledger.budget("patients").spent().epsilon
+        fresh = ledger.budget("patients").reserve(RUN, steps=100, label="never begun").number
+    assert "It stays charged" in told(capsys, "close", "patients", "3", "--ledger", str(path))
+    found = told_json(capsys, "close", "patients", str(fresh), "--ledger", str(path))
+    assert (found["void"], found["budget"]["spent"]["epsilon"]) == (True, spent)
+    assert told_json(capsys, "list", "--ledger", str(path))["unfinished"] == []
+    assert "Unfinished" not in told(capsys, "list", "--ledger", str(path))
+    for number, words in (("3", "has ended already"), ("4", "number must be"), ("x", "NUMBER")):
+        assert words in refused(capsys, "close", "patients", number, "--ledger", str(path))
+
+
+def test_the_line_that_an_exceeded_budget_names_ends_the_reservation(capsys, path):
+    with Ledger(path) as ledger:
+        budget = ledger.open("small", 1.0, 0.0)
+        budget.reserve(Release(PureDp(0.75)), steps=9)
+        with pytest.raises(BudgetExceeded) as refusal:
+            budget.charge(PureDp(0.75))
+        line = str(refusal.value).partition("or: tacit ")[2].partition(" (no step")[0]
+    assert "no longer charged" in told(capsys, *shlex.split(line)[1:])
+    with Ledger(path) as ledger:
+        ledger.budget("small").charge(PureDp(0.75))
+
+
+def test_a_name_of_other_letters_is_also_spelt_out(capsys, path):
+    with Ledger(path) as ledger:
+        ledger.open("\u0434\u0430\u043d\u043d\u044b\u0435", 1.0, 0.0)
+    page = told(capsys, "history", "--ledger", str(path))
+    assert "\\u0434\\u0430" in "".join(page.split())
+
+
+def test_a_key_is_named_by_option_or_environment(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "key").write_text("ab" * 32)
+    told(capsys, "open", "census", *BOTH, "--ledger", "new.db", "--key", "key")
+    assert "sealed with a key" in refused(capsys, "list", "--ledger", "new.db")
+    monkeypatch.setenv("TACIT_LEDGER_KEY", "key")
+    assert "Sound" in told(capsys, "verify", "--ledger", "new.db")
+    assert "census" in told(capsys, "list", "--ledger", "new.db")
 
 
 # ---- list, show, history
@@ -561,7 +654,9 @@ def test_a_ledger_that_cannot_be_read_is_not_called_unsound(capsys, path, monkey
 
 
 @pytest.mark.parametrize(
-    "command", ["", "list", "show", "history", "verify", "export"], ids=lambda name: name or "group"
+    "command",
+    ["", "open", "close", "list", "show", "history", "verify", "export"],
+    ids=lambda name: name or "group",
 )
 def test_help(capsys, command):
     page = told(capsys, *filter(None, [command, "--help"]))

@@ -1,8 +1,8 @@
 """Whoever can write the database can also write hashes and an anchor that fit: what is refused.
 
-A forger here changes rows, chains all of them again, and writes the anchor. Every way in must refuse
-what the rules do not allow, in one line; and what is let pass must be within its limits by an
-account that is made without the ledger's own code.
+A forger here changes rows, chains all of them again, and writes the anchor. Every way in must
+refuse what the rules do not allow, in one line; and what is let pass must be within its limits by
+an account that is made without the ledger's own code.
 """
 
 from __future__ import annotations
@@ -309,7 +309,7 @@ values: st.SearchStrategy[Any] = st.one_of(
             {"kind": "PureDp", "epsilon": 0.0},
             {"kind": "Composed", "events": []},
         )
-    ),  # fmt: skip
+    ),
     st.floats(0.0, 10.0),
     st.integers(0, 200),
 )
