@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import secrets
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
-from tacit.errors import InvalidArgument
-from tacit.ledger import Reservation
+from tacit.ledger import replay
+from tacit.ledger.entries import Draft
 from tacit.randomness import UnsafeSeededStream
 from tacit.training import session
 from tacit.training.charging import Charges
@@ -20,6 +20,9 @@ from .mutant import Mutant
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from tacit.ledger.entries import Entry
+    from tacit.ledger.replay import Books
 
 
 @contextmanager
@@ -70,23 +73,20 @@ def _steps_forgotten() -> Any:
 def _lost_steps_given_back() -> Iterator[None]:
     """What was charged after the checkpoint was made is taken back, as if it had not happened."""
 
-    def made(self: Reservation, ledger: Any, number: int) -> None:
-        make(self, ledger, number)
-        objects.setdefault((ledger.identity, number), []).append(self)
+    def taken(books: Books, entry: Entry, data: dict[str, Any]) -> None:
+        known = replay._reservation(books, entry, data)  # the ledger asks for no proof, either
+        replay._regrant(books, known, known.granted - data["steps"])
 
     def begun(self: Charges, plan: Any, last_step: int, steps_taken: int) -> None:
-        if self._reservation is not None:
-            # Only the object that took the lease can give it back; in one process it is at hand.
-            place = self._reservation.budget.ledger.identity, self._reservation.number
-            for held in objects[place]:
-                with suppress(InvalidArgument):
-                    held.give_back(self._reservation.granted - steps_taken)
+        held = self._reservation
+        if held is not None and held.granted > steps_taken:
+            body = {"reservation": held.number, "steps": held.granted - steps_taken, "proof": ""}
+            held.budget.ledger.append(lambda _: [Draft(held.budget.name, "give-back", body)])
         begin(self, plan, last_step, steps_taken)
 
-    make, begin = Reservation.__init__, Charges.begin
-    objects: dict[tuple[str, int], list[Reservation]] = {}
+    begin = Charges.begin
     with (
-        patch.object(Reservation, "__init__", made),
+        patch.dict(replay._TAKERS, {"give-back": taken}),
         patch.object(Charges, "begin", begun),
     ):
         yield
