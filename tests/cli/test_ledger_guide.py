@@ -34,6 +34,7 @@ def test_the_commands_of_the_page_run(capsys, tmp_path, monkeypatch):
     assert (tmp_path / "burn-down.png").exists()
     assert (tmp_path / "ledger.jsonl").exists()
     assert {arguments.split()[2] for arguments in lines[1:]} == {
+        "open",
         "list",
         "show",
         "history",

@@ -19,10 +19,14 @@ class InMemory:
 
     def __init__(self) -> None:
         self.books = Books()
+        self.location = "memory"
         self.entries: list[Entry] = []
 
     def refresh(self) -> Books:
         return self.books
+
+    def check(self, name: str) -> None:
+        """Nobody else writes here."""
 
     def append(
         self, decide: Callable[[Books], Sequence[Draft]], *, prepared: bool = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from contextlib import closing
 from dataclasses import astuple, replace
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from tacit.accounting import Gaussian, PureDp
 from tacit.ledger import Release
-from tacit.ledger.entries import Entry, sealed
+from tacit.ledger.entries import Entry, hashed
 
 if TYPE_CHECKING:
     from .conftest import Place
@@ -33,12 +34,15 @@ def rewrite(place: Place, entries: list[Entry]) -> None:
     rows = [tuple(astuple(entry)) for entry in entries]
     if place.url.startswith("sqlite"):
         with closing(sqlite3.connect(place.url.removeprefix("sqlite:///"))) as connection:
-            for (name,) in connection.execute(
-                "SELECT name FROM sqlite_master WHERE type = 'trigger'"
-            ).fetchall():
+            triggers = connection.execute(
+                "SELECT name, sql FROM sqlite_master WHERE type = 'trigger'"
+            ).fetchall()
+            for name, _ in triggers:
                 connection.execute(f"DROP TRIGGER {name}")
             connection.execute("DELETE FROM entries")
             connection.executemany("INSERT INTO entries VALUES (?,?,?,?,?,?,?)", rows)
+            for _, text in triggers:
+                connection.execute(text)
             connection.commit()
         return
     import psycopg  # noqa: PLC0415
@@ -47,6 +51,14 @@ def rewrite(place: Place, entries: list[Entry]) -> None:
         cursor.execute("ALTER TABLE entries DISABLE TRIGGER ALL")
         cursor.execute("DELETE FROM entries")
         cursor.executemany("INSERT INTO entries VALUES (%s,%s,%s,%s,%s,%s,%s)", rows)
+        cursor.execute("ALTER TABLE entries ENABLE TRIGGER ALL")
+
+
+def anchor_to(place: Place, entries: list[Entry]) -> None:
+    """Writes the anchor that fits ``entries``, as one can who may write the folder."""
+    last = entries[-1]
+    plain = {"ledger": entries[0].data["id"], "number": last.number, "hash": last.hash}
+    place.anchor.write_text(json.dumps(plain))
 
 
 def chained_anew(entries: list[Entry]) -> list[Entry]:
@@ -54,5 +66,5 @@ def chained_anew(entries: list[Entry]) -> list[Entry]:
     done: list[Entry] = []
     for number, entry in enumerate(entries, 1):
         previous = done[-1].hash if done else ""
-        done.append(sealed(replace(entry, number=number, previous=previous)))
+        done.append(hashed(replace(entry, number=number, previous=previous)))
     return done

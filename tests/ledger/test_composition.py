@@ -55,10 +55,7 @@ def test_plan_for_a_budget_fits_it_fresh_and_only_once(composition, eps, dlt):
 def test_what_ended_before_its_first_step_is_not_charged(composition):
     budget = InMemory().open(2.0, 1e-5, composition)
     plan = plan_for(2.0, 1e-5)
-    made = budget.reserve(plan, steps=plan.steps)
-    made.lease(7)
-    made.give_back(7)
-    made.end()
+    budget.reserve(plan, steps=plan.steps).end()
     assert (budget.spent().epsilon, budget.spent().delta) == (0.0, 0.0)
     again = budget.reserve(plan, steps=plan.steps)
     again.lease(1)

@@ -17,7 +17,7 @@ from tacit.ledger.entries import (
     canonical,
     entry_after,
     hash_of,
-    sealed,
+    hashed,
 )
 
 ENTRY = Entry(7, "Zürich", "lease", "2026-01-02T03:04:05.000006+00:00", '{"a":1}', "ab" * 32, "")
@@ -85,7 +85,7 @@ def test_chain_tells_missing_misplaced_and_replaced_entries_apart():
     assert break_between(first.head, third) == "entry 2 is missing"
     assert break_between(None, third) == "entries 1 to 2 are missing"
     assert break_between(third.head, second) == "entry 2 stands where entry 4 belongs"
-    forged = sealed(replace(second, body='{"reason":"z"}'))
+    forged = hashed(replace(second, body='{"reason":"z"}'))
     assert "entry 3 does not follow" in break_between(forged.head, third)
 
 

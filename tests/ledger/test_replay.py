@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from tacit.accounting import PureDp
 from tacit.errors import BudgetExceeded, InvalidArgument, LedgerError, TamperedLedger
 from tacit.ledger import Release
-from tacit.ledger.entries import Draft, entry_after, sealed
+from tacit.ledger.entries import Draft, entry_after, hashed
 from tacit.ledger.replay import Books, Charge, Totals, replay
 
 from .memory import InMemory
@@ -29,10 +29,10 @@ class Model(RuleBasedStateMachine):
         self.ledger = InMemory()
         self.budget = self.ledger.open(1.0, 0.0)
         self.limit = 1.0
-        self.rows = []  # [reservation, size, granted, ended]
+        self.rows = []  # [reservation, size, granted, ended, leased and not given back, used]
 
     def charged(self):
-        return sum(Fraction(size) for _, size, granted, ended in self.rows if granted or not ended)
+        return sum(Fraction(row[1]) for row in self.rows if row[5] or not row[3])
 
     @rule(size=sizes, count=steps)
     def reserve(self, size, count):
@@ -46,12 +46,12 @@ class Model(RuleBasedStateMachine):
             assert len(self.ledger.entries) == before
         else:
             assert fits
-            self.rows.append([made, size, 0, False])
+            self.rows.append([made, size, 0, False, 0, False])
 
     @rule(size=sizes)
     def charge(self, size):
         try:
-            self.rows.append([self.budget.charge(PureDp(size)), size, 1, False])
+            self.rows.append([self.budget.charge(PureDp(size)), size, 1, False, 0, True])
         except BudgetExceeded:
             assert self.charged() + Fraction(size) > Fraction(self.limit)
 
@@ -62,17 +62,20 @@ class Model(RuleBasedStateMachine):
         expected = 0 if row[3] else min(count, row[0].steps - row[2])
         assert row[0].lease(count) == expected
         row[2] += expected
+        row[4] += expected
+        row[5] = row[5] or expected > 0
 
     @precondition(lambda self: self.rows)
     @rule(pick=picks, count=st.integers(0, 6))
     def give_back(self, pick, count):
         row = self.rows[pick % len(self.rows)]
-        if count > row[2] or (row[3] and count):
+        if count > row[4] or (row[3] and count):
             with pytest.raises(InvalidArgument):
                 row[0].give_back(count)
         else:
             row[0].give_back(count)
             row[2] -= count
+            row[4] = 0 if count else row[4]
 
     @precondition(lambda self: self.rows)
     @rule(pick=picks)
@@ -98,7 +101,7 @@ class Model(RuleBasedStateMachine):
         state = again.budgets["data"]
         assert state.totals.epsilon == self.charged() <= Fraction(self.limit)
         assert state.granted == sum(row[2] for row in self.rows)
-        for made, _, granted, ended in self.rows:
+        for made, _, granted, ended, *_ in self.rows:
             assert (made.granted, made.left) == (granted, 0 if ended else made.steps - granted)
 
 
@@ -147,4 +150,4 @@ def test_entry_that_makes_no_sense_is_named(kind, body):
     ledger.books.reservations.pop(2)
     draft = entry_after(ledger.books.head, Draft("data", kind, {}))
     with pytest.raises(TamperedLedger, match="entry 4 cannot be read"):
-        ledger.books.take(sealed(replace(draft, body=body)))
+        ledger.books.take(hashed(replace(draft, body=body)))

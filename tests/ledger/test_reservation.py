@@ -26,9 +26,39 @@ def test_what_is_given_back_can_be_leased_again():
     made.lease(6)
     made.give_back(2)
     assert (made.granted, made.left) == (4, 6)
-    with pytest.raises(InvalidArgument, match="at most the 4 granted"):
-        made.give_back(5)
+    with pytest.raises(InvalidArgument, match="at most the 0 that this object leased"):
+        made.give_back(1)  # the proof is public now
     assert made.lease(100) == 6
+    with pytest.raises(InvalidArgument, match="at most the 6 that this object leased"):
+        made.give_back(7)
+    made.give_back(6)
+    assert made.granted == 4
+
+
+def test_only_the_object_that_leased_can_give_back():
+    made = reserved(10)
+    made.lease(6)
+    crashed = Reservation(made._ledger, made.number)
+    with pytest.raises(InvalidArgument, match="at most the 0 that this object leased"):
+        crashed.give_back(1)
+    crashed.lease(1)
+    with pytest.raises(InvalidArgument, match="at most the 1 that this object leased"):
+        crashed.give_back(2)
+    made.give_back(6)
+    assert made.granted == 1
+
+
+def test_what_was_leased_stays_charged_when_it_is_given_back():
+    ledger = InMemory()
+    budget = ledger.open(1.0, 0.0)
+    made = budget.reserve(Release(PureDp(0.5)), steps=10)
+    made.lease(3)
+    made.give_back(3)
+    made.end()
+    assert (made.granted, made.state.void, budget.spent().epsilon) == (0, False, 0.5)
+    released = budget.charge(PureDp(0.25))
+    with pytest.raises(InvalidArgument, match="at most the 0"):
+        released.give_back(1)
 
 
 def test_nothing_is_granted_after_the_end():
@@ -37,7 +67,7 @@ def test_nothing_is_granted_after_the_end():
     made.end()
     made.end()
     assert (made.lease(1), made.left, made.granted) == (0, 0, 3)
-    with pytest.raises(InvalidArgument, match="not ended"):
+    with pytest.raises(InvalidArgument, match="at most the 0"):
         made.give_back(1)
 
 

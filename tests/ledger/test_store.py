@@ -19,7 +19,7 @@ import pytest
 
 from tacit.accounting import PureDp
 from tacit.errors import LedgerError
-from tacit.ledger import Ledger, Release, verify
+from tacit.ledger import Ledger, Release, anchor, verify
 from tacit.ledger.entries import Draft
 from tacit.ledger.store import _ADVISORY_LOCK
 
@@ -299,14 +299,18 @@ def test_commit_that_the_server_refuses_is_not_granted(postgresql):
     assert made.granted == 1
 
 
-def test_anchor_that_cannot_be_written_grants_nothing(sqlite):
+def test_anchor_that_cannot_be_written_grants_nothing(sqlite, monkeypatch):
     made = reserved(sqlite)
     made.lease(1)
-    held = sqlite.anchor.with_name("budget.db.anchor.new")
-    held.mkdir()
+
+    def full(path: Path, content: bytes, *, mode: int) -> None:
+        del path, content, mode
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(anchor, "put", full)
     with pytest.raises(LedgerError, match=r"anchor .* cannot be written: .*nothing was granted"):
         made.lease(1)
-    held.rmdir()
+    monkeypatch.undo()
     assert made.granted == 2  # it was committed before: too much is charged, never too little
     assert made.lease(1) == 1
     assert json.loads(sqlite.anchor.read_text())["number"] == sqlite.opened[0].head.number

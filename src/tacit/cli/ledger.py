@@ -1,4 +1,4 @@
-"""``tacit ledger``: what the budgets of a ledger hold, and whether it can be trusted."""
+"""``tacit ledger``: budgets made, shown and closed, and whether their ledger can be trusted."""
 
 from __future__ import annotations
 
@@ -9,16 +9,18 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tacit import __version__
+from tacit._validation import printable
 from tacit.cli import options
 from tacit.cli.options import Refusal, picture_file
 from tacit.cli.streams import say
 from tacit.errors import TacitError, TamperedLedger
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from rich.console import RenderableType
 
+    from tacit.accounting.events import Adjacency
     from tacit.ledger import Entry, Ledger, Verification
     from tacit.reports.ledger_summary import Account
 
@@ -27,8 +29,10 @@ VARIABLE = "TACIT_LEDGER"
 
 EPILOG = """\b
 Examples:
+  tacit ledger open patients-2026 --epsilon 8 --delta 1e-5 --ledger budget.db
   tacit ledger list --ledger budget.db
   tacit ledger show patients-2026 --ledger budget.db --plot burn-down.png
+  tacit ledger close patients-2026 7 --ledger budget.db
   tacit ledger history patients-2026 --ledger postgresql://me@host/budgets
   tacit ledger verify --ledger budget.db
   tacit ledger verify --ledger budget.db --accept --reason "moved to a new disk"
@@ -46,6 +50,13 @@ def _common(command: Command) -> Command:
     for option in (
         click.option("--json", "as_json", is_flag=True, help="Print JSON, and nothing else."),
         click.option("--anchor", metavar="FILE", help="Its anchor, if not in the usual place."),
+        click.option(
+            "--key",
+            metavar="FILE",
+            envvar="TACIT_LEDGER_KEY",
+            show_envvar=True,
+            help="The file with the key that it is sealed with, if it is.",
+        ),
         click.option(
             "--ledger",
             "address",
@@ -70,7 +81,7 @@ class _Commands(click.Group):
         except _NONSENSE as error:
             raise Refusal(
                 "the ledger holds something that tacit did not write "
-                f"({type(error).__name__}: {error}); find out who did"
+                f"({type(error).__name__}: {printable(str(error)[:300])}); find out who did"
             ) from error
 
 
@@ -79,24 +90,110 @@ class _Commands(click.Group):
 def ledger(context: click.Context) -> None:
     """The budgets of a ledger: what is spent, by what, and whether the ledger can be trusted.
 
-    Nothing is changed by these commands, but for verify --accept.
+    Only open, close and verify --accept write into it.
     """
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
 
 
-@ledger.command("list")
+@ledger.command("open")
+@click.argument("name")
+@click.option("--epsilon", metavar="E", help="The ε that all releases together may not exceed.")
+@click.option("--delta", metavar="D", help="The δ of the same; 0 for pure releases only.")
+@click.option(
+    "--unit", default="example", show_default=True, help="Whom it protects: example, user."
+)
+@click.option(
+    "--adjacency",
+    default="add-remove",
+    show_default=True,
+    help="Which data sets are neighbours: add-remove, replace-one, zero-out.",
+)
+@click.option(
+    "--composition",
+    default="basic",
+    show_default=True,
+    help="How charges add up: basic, renyi, declared.",
+)
 @_common
-def list_(address: str | None, anchor: str | None, as_json: bool) -> None:
-    """All budgets: their limits, what is spent and what is left."""
+def open_(
+    name: str,
+    epsilon: str | None,
+    delta: str | None,
+    unit: str,
+    adjacency: Adjacency,
+    composition: str,
+    address: str | None,
+    anchor: str | None,
+    key: str | None,
+    as_json: bool,
+) -> None:
+    """Makes the budget NAME, and the ledger if there is none; an equal one may be there already.
+
+    A declared budget is for plans that are fixed together before the first release, and takes no
+    further run after it; a basic one takes run after run.
+    """
     from tacit.cli import ledger_page
     from tacit.reports.ledger_summary import summarise
 
-    with _opened(address, anchor) as opened:
-        budgets = [summarise(state) for state in opened.budgets()]
+    limit = _needed("--epsilon", epsilon, options.positive, "give the limit, as --epsilon 8")
+    failure = _needed("--delta", delta, options.probability, "give the limit, as --delta 1e-5")
+    with _opened(address, anchor, key, create=True) as opened:
+        made = name not in {one.name for one in opened.budgets()}
+        opened.open(name, limit, failure, unit=unit, adjacency=adjacency, composition=composition)
+        found = summarise(opened.books.budgets[name])
         heading = _heading(opened)
-    page = ledger_page.budgets_page(heading, budgets)
-    _tell(heading | {"budgets": [one.as_dict() for one in budgets]}, page, as_json=as_json)
+    page = ledger_page.opened_page(heading, found, made=made)
+    _tell(heading | {"made": made, "budget": found.as_dict()}, page, as_json=as_json)
+
+
+@ledger.command()
+@click.argument("name")
+@click.argument("number")
+@_common
+def close(
+    name: str, number: str, address: str | None, anchor: str | None, key: str | None, as_json: bool
+) -> None:
+    """Ends the unfinished reservation NUMBER of the budget NAME: it grants nothing more.
+
+    If no step of it was granted, it is no longer charged; otherwise all of it stays charged.
+    """
+    from tacit.cli import ledger_page
+    from tacit.reports.ledger_summary import summarise
+
+    which = options.whole("NUMBER", number, "tacit ledger list names unfinished reservations")
+    with _opened(address, anchor, key) as opened:
+        budget = opened.budget(name)
+        reservation = budget.reservation(which)
+        if reservation.state.ended:
+            raise Refusal(f"reservation {which} of {name!a} has ended already; nothing was changed")
+        reservation.end()
+        budget.spent()  # reads the ledger again
+        void = reservation.state.void
+        found = summarise(budget.state)
+        heading = _heading(opened)
+    page = ledger_page.closed_page(heading, found, which, void=void)
+    plain = {"reservation": which, "void": void, "budget": found.as_dict()}
+    _tell(heading | plain, page, as_json=as_json)
+
+
+@ledger.command("list")
+@_common
+def list_(address: str | None, anchor: str | None, key: str | None, as_json: bool) -> None:
+    """All budgets: their limits, what is spent and left, and which reservations are unfinished."""
+    from tacit.cli import ledger_page
+    from tacit.reports.ledger_summary import summarise, unfinished
+
+    with _opened(address, anchor, key) as opened:
+        budgets = [summarise(state) for state in opened.budgets()]
+        pending = unfinished(opened.books)
+        heading = _heading(opened)
+    page = ledger_page.budgets_page(heading, budgets, pending)
+    plain = {
+        "budgets": [one.as_dict() for one in budgets],
+        "unfinished": [one.as_dict() | {"budget": one.state.budget} for one in pending],
+    }
+    _tell(heading | plain, page, as_json=as_json)
 
 
 @ledger.command()
@@ -104,14 +201,19 @@ def list_(address: str | None, anchor: str | None, as_json: bool) -> None:
 @click.option("--plot", metavar="FILE", help="Draw the burn-down, as .png or .svg.")
 @_common
 def show(
-    name: str, plot: str | None, address: str | None, anchor: str | None, as_json: bool
+    name: str,
+    plot: str | None,
+    address: str | None,
+    anchor: str | None,
+    key: str | None,
+    as_json: bool,
 ) -> None:
     """The budget NAME: its reservations, and what its figures mean."""
     from tacit.cli import ledger_page
     from tacit.reports.ledger_summary import account
 
     picture = None if plot is None else picture_file("--plot", plot)
-    with _opened(address, anchor) as opened:
+    with _opened(address, anchor, key) as opened:
         found = account(opened.history(name))
         heading = _heading(opened)
     if picture is not None:
@@ -127,14 +229,19 @@ def show(
 @click.option("--last", metavar="N", help="Only the last N entries.")
 @_common
 def history(
-    name: str | None, last: str | None, address: str | None, anchor: str | None, as_json: bool
+    name: str | None,
+    last: str | None,
+    address: str | None,
+    anchor: str | None,
+    key: str | None,
+    as_json: bool,
 ) -> None:
     """All entries, or those of the budget NAME, oldest first."""
     from tacit.cli import ledger_page
 
     remedy = "give how many entries to show, as 20"
     count = 0 if last is None else options.whole("--last", last, remedy)
-    with _opened(address, anchor) as opened:
+    with _opened(address, anchor, key) as opened:
         entries = opened.history(name)[-count:]
         heading = _heading(opened)
     page = ledger_page.history_page(heading, entries)
@@ -152,18 +259,19 @@ def verify(
     reason: str | None,
     address: str | None,
     anchor: str | None,
+    key: str | None,
     as_json: bool,
 ) -> None:
     """Reads the whole ledger anew: its chain, its anchor and its sums. Status 1 if not sound."""
     from tacit.cli import ledger_page
 
     _check_acceptance(accept, reason)
-    found = _verified(address, anchor)
-    accepted = reason is not None and _needs_anchor(found, address, anchor)
+    found = _verified(address, anchor, key)
+    accepted = reason is not None and _needs_anchor(found, address, anchor, key)
     if accepted:
         assert reason is not None
-        _adopt(reason, address, anchor)
-        found = _verified(address, anchor)
+        _adopt(reason, address, anchor, key)
+        found = _verified(address, anchor, key)
     page = ledger_page.verification_page(found, accepted=accepted, asked=accept)
     _tell(_verdict(found) | {"accepted": accepted}, page, as_json=as_json)
     if not found.ok:
@@ -174,18 +282,28 @@ def verify(
 @click.argument("file")
 @click.option("--force", is_flag=True, help="Overwrite FILE.")
 @_common
-def export(file: str, force: bool, address: str | None, anchor: str | None, as_json: bool) -> None:
+def export(
+    file: str, force: bool, address: str | None, anchor: str | None, key: str | None, as_json: bool
+) -> None:
     """Writes all entries to FILE as JSON lines, to be checked without the database."""
     from tacit.cli import ledger_page
 
     path = _target(file, force)
-    with _opened(address, anchor) as opened:
+    with _opened(address, anchor, key) as opened:
         _spare(path, file, opened, address)
         entries = opened.history()
         heading = _heading(opened)
     _export(entries, path, file)
     page = ledger_page.export_page(file, entries[-1])
     _tell(heading | {"file": file, "entries": len(entries)}, page, as_json=as_json)
+
+
+def _needed(
+    option: str, text: str | None, read: Callable[[str, str, str], float], remedy: str
+) -> float:
+    if text is None:
+        raise Refusal(f"{option} is missing; {remedy}")
+    return read(option, text, remedy)
 
 
 def url_of(address: str | None) -> str:
@@ -203,11 +321,13 @@ def url_of(address: str | None) -> str:
     return f"sqlite:///{address}"
 
 
-def _opened(address: str | None, anchor: str | None) -> Ledger:
+def _opened(
+    address: str | None, anchor: str | None, key: str | None, *, create: bool = False
+) -> Ledger:
     # SQLAlchemy comes with it: a refusal need not wait for that.
     from tacit.ledger import Ledger
 
-    return Ledger(url_of(address), anchor=anchor, create=False)
+    return Ledger(url_of(address), anchor=anchor, key=key, create=create)
 
 
 def _heading(opened: Ledger) -> dict[str, Any]:
@@ -253,10 +373,10 @@ def _check_acceptance(accept: bool, reason: str | None) -> None:
         raise Refusal("--reason is for --accept; give both or none")
 
 
-def _verified(address: str | None, anchor: str | None) -> Verification:
+def _verified(address: str | None, anchor: str | None, key: str | None) -> Verification:
     from tacit.ledger import verify
 
-    found = verify(url_of(address), anchor=anchor)
+    found = verify(url_of(address), anchor=anchor, key=key)
     if _unread(found):
         raise Refusal(found.problems[0])
     return found
@@ -270,21 +390,23 @@ def _unread(found: Verification) -> bool:
     return found.anchored is None or not gone
 
 
-def _needs_anchor(found: Verification, address: str | None, anchor: str | None) -> bool:
+def _needs_anchor(
+    found: Verification, address: str | None, anchor: str | None, key: str | None
+) -> bool:
     """Whether the anchor is what is wrong, so that adopting can mend it."""
     if found.anchored is None:
         return True
     try:
-        _opened(address, anchor).close()
+        _opened(address, anchor, key).close()
     except TamperedLedger:
         return True
     return False
 
 
-def _adopt(reason: str, address: str | None, anchor: str | None) -> None:
+def _adopt(reason: str, address: str | None, anchor: str | None, key: str | None) -> None:
     from tacit.ledger import Ledger
 
-    Ledger.adopt(url_of(address), reason=reason, anchor=anchor).close()
+    Ledger.adopt(url_of(address), reason=reason, anchor=anchor, key=key).close()
 
 
 def _verdict(found: Verification) -> dict[str, object]:
@@ -315,7 +437,7 @@ def _target(file: str, force: bool) -> Path:
 
 def _spare(path: Path, file: str, opened: Ledger, address: str | None) -> None:
     """Refuses to write over any file of the ledger itself, with or without --force."""
-    owned = [opened.anchor, Path(f"{opened.anchor}.lock"), Path(f"{opened.anchor}.new")]
+    owned = [opened.anchor, Path(f"{opened.anchor}.lock")]
     if url_of(address).startswith("sqlite"):
         database = url_of(address).partition(":///")[2]
         owned += [Path(database + end) for end in ("", "-wal", "-shm", "-journal")]

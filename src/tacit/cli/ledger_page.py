@@ -7,7 +7,6 @@ which neither rich nor the terminal takes for commands.
 from __future__ import annotations
 
 import math
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from rich.box import SIMPLE_HEAD
@@ -20,6 +19,7 @@ from tacit.reports.ledger_summary import (
     at_least,
     at_most,
     printable,
+    shown_name,
 )
 from tacit.reports.numbers import compact, percent
 
@@ -41,9 +41,11 @@ BAR = 12
 
 
 def budgets_page(
-    heading: Mapping[str, str], budgets: Sequence[BudgetSummary]
+    heading: Mapping[str, str],
+    budgets: Sequence[BudgetSummary],
+    unfinished: Sequence[ReservationSummary],
 ) -> Iterator[RenderableType]:
-    """All budgets, a line each, and what the figures mean."""
+    """All budgets, a line each, what the figures mean, and what is unfinished."""
     yield _title(heading, f"{len(budgets)} budget{'' if len(budgets) == 1 else 's'}")
     if not budgets:
         return
@@ -61,12 +63,49 @@ def budgets_page(
         yield Text.assemble((f"{name}. ", "bold"), meaning)
     if any(one.state.composition != "basic" for one in budgets):
         yield Text(f"{NO_SUM}: the rule adds up no δ; its ε is at the budget's δ", style="dim")
+    for one in unfinished:
+        yield Text.assemble(("Unfinished: ", "bold"), _pending(one))
+    if unfinished:
+        yield Text("tacit ledger close BUDGET NUMBER ends one; a run may still go on with it")
+
+
+def _pending(one: ReservationSummary) -> str:
+    state = one.state
+    return (
+        f"reservation {state.number} of {shown_name(state.budget)}, {printable(one.name)}: "
+        f"{one.standing}, {state.granted:,} of {state.steps:,} steps granted, since "
+        f"{_moment(state.at)}"
+    )
+
+
+def opened_page(
+    heading: Mapping[str, str], budget: BudgetSummary, *, made: bool
+) -> Iterator[RenderableType]:
+    """The budget that was made, or was there."""
+    done = "was made" if made else "was there already"
+    yield _title(heading, f"the budget {shown_name(budget.state.name)} {done}")
+    yield _limits(budget.state)
+    yield from _figures(budget)
+
+
+def closed_page(
+    heading: Mapping[str, str], budget: BudgetSummary, number: int, *, void: bool
+) -> Iterator[RenderableType]:
+    """What became of the charge, and what is left now."""
+    kept = (
+        "no step was granted, so it is no longer charged"
+        if void
+        else "it stays charged, since steps were granted or plans were declared together"
+    )
+    yield _title(heading, f"reservation {number} of {shown_name(budget.state.name)} ended")
+    yield Text(f"{kept[0].upper()}{kept[1:]}.")
+    yield from _figures(budget)
 
 
 def account_page(heading: Mapping[str, str], found: Account) -> Iterator[RenderableType]:
     """One budget, its figures in words, and its reservations."""
     budget = found.budget
-    yield _title(heading, f"budget {printable(budget.state.name)}")
+    yield _title(heading, f"budget {shown_name(budget.state.name)}")
     yield ""
     yield _limits(budget.state)
     yield from _figures(budget)
@@ -87,12 +126,17 @@ def history_page(heading: Mapping[str, str], entries: Sequence[Entry]) -> Iterat
     yield _title(heading, f"{len(entries)} entr{'y' if len(entries) == 1 else 'ies'}")
     table = _table()
     table.add_column("entry", justify="right", no_wrap=True)
-    table.add_column("time (UTC)", no_wrap=True)
+    table.add_column("day (UTC)", no_wrap=True)
     table.add_column("budget", overflow="fold")
     table.add_column("kind", no_wrap=True)
     table.add_column("what", overflow="fold")
     for one in entries:
-        cells = (_moment(one.at), printable(one.budget), one.kind, printable(_what(one)))
+        cells = (
+            _moment(one.at),
+            shown_name(one.budget),
+            printable(one.kind),
+            printable(_what(one)),
+        )
         table.add_row(str(one.number), *map(Text, cells))
     yield table
 
@@ -143,7 +187,7 @@ def _table() -> Table:
 
 def _budget_cells(one: BudgetSummary) -> Iterator[RenderableType]:
     state = one.state
-    yield Text(printable(state.name))
+    yield Text(shown_name(state.name))
     yield compact(state.epsilon)
     yield at_most(one.spent.epsilon, 4)
     yield at_least(one.remaining.epsilon, 4)
@@ -213,7 +257,7 @@ def _reservations(reservations: Iterable[ReservationSummary]) -> Table:
             at_most(charge.delta, 3),
             f"{state.granted:,} of {state.steps:,}",
             one.standing,
-            Text(_moment(one.last)[:16]),
+            Text(_moment(one.last)),
             style="dim" if one.standing == "void" else "",
         )
     return table
@@ -267,8 +311,5 @@ def _count(steps: int) -> str:
 
 
 def _moment(at: str) -> str:
-    """A time to the second; what is no time is shown as it stands."""
-    try:
-        return f"{datetime.fromisoformat(at):%Y-%m-%d %H:%M:%S}"
-    except ValueError:
-        return printable(at)
+    """The day; entries written before 2026-12 know the time as well."""
+    return printable(at)[:10]

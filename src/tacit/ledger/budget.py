@@ -2,24 +2,43 @@
 
 from __future__ import annotations
 
+import json
+import shlex
+import unicodedata
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, final
 
-from tacit._validation import non_negative, positive, probability, unit_of_privacy, whole
+from tacit._validation import (
+    non_negative,
+    positive,
+    printable,
+    probability,
+    unit_of_privacy,
+    whole,
+)
 from tacit.accounting.events import Repeated, check_adjacency, check_event
 from tacit.errors import BudgetExceeded, InvalidArgument
 from tacit.ledger import composition as rules
-from tacit.ledger.entries import Draft, canonical
-from tacit.ledger.replay import charge_as_plain, same_event
+from tacit.ledger.entries import LONGEST_BODY, Draft, canonical
+from tacit.ledger.replay import (
+    LARGEST_EPSILON,
+    LONGEST_NAME,
+    LONGEST_TEXT,
+    MOST_EVENTS,
+    MOST_STEPS,
+    charge_as_plain,
+    events_in,
+    same_event,
+)
 from tacit.ledger.reservation import Reservation
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from tacit.accounting.events import Adjacency, Event
     from tacit.ledger.composition import Spending
     from tacit.ledger.ledger import Ledger
-    from tacit.ledger.replay import Books, BudgetState, Charge
+    from tacit.ledger.replay import Books, BudgetState, Charge, ReservationState
 
 
 class Chargeable(Protocol):
@@ -109,11 +128,16 @@ class Budget:
 
     def spent(self) -> Spending:
         """What was charged so far; its ``meaning`` says which figure it is."""
-        return rules.spent(self._ledger.refresh().budgets[self.name])
+        return rules.spent(self._checked())
 
     def remaining(self) -> Spending:
         """What is left; its ``meaning`` says which figure it is."""
-        return rules.remaining(self._ledger.refresh().budgets[self.name])
+        return rules.remaining(self._checked())
+
+    def _checked(self) -> BudgetState:
+        state = self._ledger.refresh().budgets[self.name]
+        self._ledger.check(self.name)
+        return state
 
     def affordable(self, what: Chargeable) -> bool:
         """Whether ``reserve(what)`` would be granted now. Nothing is written."""
@@ -132,11 +156,11 @@ class Budget:
         Raises:
             BudgetExceeded: if all of it together does not fit now.
         """
-        state = self._ledger.refresh().budgets[self.name]
+        state = self._checked()
         for what in whats:
             _plain_event(state, what)  # refuses another unit or adjacency
         if not rules.hold_all(state, [what.event for what in whats]):
-            raise _exceeded(state, f"{len(whats)} releases together")
+            raise self._exceeded(self._ledger.books, f"{len(whats)} releases together")
 
     def at(self, delta: float) -> Budget:
         """The same budget; what is reserved through the result is charged at this δ."""
@@ -204,11 +228,10 @@ class Budget:
         self, *, epsilon: float | None = None, delta: float | None = None, reason: str
     ) -> Budget:
         """Changes the limits, and records the reason. They cannot be below what is charged."""
-        if not isinstance(reason, str) or not reason.strip():
-            raise InvalidArgument(f"reason must be a text that says why, got {reason!r}")
+        why = check_reason(reason)
 
         def decide(books: Books) -> list[Draft]:
-            return [_amendment(books.budgets[self.name], epsilon, delta, reason)]
+            return [_amendment(books.budgets[self.name], epsilon, delta, why)]
 
         self._ledger.append(decide)
         return self
@@ -245,12 +268,12 @@ class Budget:
         state = books.budgets[self.name]
         event = _plain_event(state, what)
         body = {"steps": steps, "granted": granted, "label": label, "detail": detail}
-        if state.composition == "declared" and (state.declared or state.granted):
+        if state.composition == "declared" and (state.declared or state.begun):
             return Draft(self.name, "claim", {"reservation": self._claim(books, event), **body})
         charge = rules.charge_for(state, what.event, self._charged_delta)
         if charge is None:
-            raise _exceeded(state, repr(what.event))
-        return Draft(self.name, "reserve", _reserve_body(event, charge, body))
+            raise self._exceeded(books, repr(what.event))
+        return Draft(self.name, "reserve", _reserve_body(state, event, charge, body))
 
     def _claim(self, books: Books, event: dict[str, Any]) -> int:
         """The declared and still unused reservation of ``event``."""
@@ -261,11 +284,12 @@ class Budget:
         raise BudgetExceeded(
             f"the budget {self.name!r} is 'declared' and has no unused declaration of this event; "
             "each declared plan is reserved once, and all are declared before the first release"
+            f"{self._way_on(books)}"
         )
 
     def _declared(self, books: Books, whats: list[Chargeable], label: str) -> list[Draft]:
         state = books.budgets[self.name]
-        if state.composition != "declared" or state.granted > 0:
+        if state.composition != "declared" or state.begun:
             why = (
                 "something was released already"
                 if state.composition == "declared"
@@ -273,17 +297,44 @@ class Budget:
             )
             raise InvalidArgument(
                 f"plans of the budget {self.name!r} cannot be declared: {why}; declare all plans "
-                "of a budget opened with composition='declared' before the first release"
+                "of a budget opened with composition='declared' before the first release, or open "
+                "one that takes run after run: tacit ledger open NAME --epsilon E --delta D"
+                f"{self._way_on(books)}"
             )
         plain = [_plain_event(state, what) for what in whats]
         charges = rules.composed_charges(state, [what.event for what in whats])
         if charges is None:
-            raise _exceeded(state, f"{len(whats)} declared plans")
+            raise self._exceeded(books, f"{len(whats)} declared plans")
         text = _label(label)
         return [
-            Draft(self.name, "declare", _reserve_body(event, charge, _unstarted(what, text)))
+            Draft(self.name, "declare", _reserve_body(state, event, charge, _unstarted(what, text)))
             for what, event, charge in zip(whats, plain, charges, strict=True)
         ]
+
+    def _exceeded(self, books: Books, asked: str) -> BudgetExceeded:
+        state = books.budgets[self.name]
+        left = rules.remaining(state)
+        return BudgetExceeded(
+            f"the budget {state.name!r} (epsilon={state.epsilon!r}, delta={state.delta!r}, "
+            f"{state.composition}) does not hold {_short(asked)}: epsilon={left.epsilon:.6g}, "
+            f"delta={left.delta:.6g} are left ({left.meaning}); add noise or take fewer steps, or "
+            f"amend the budget with a reason{self._way_on(books)}"
+        )
+
+    def _way_on(self, books: Books) -> str:
+        """What to do about a reservation that was begun and not finished, if there is one."""
+        open_ = [one for one in books.of(self.name) if one.left and one.taken]
+        if not open_:
+            return ""
+        last = open_[-1]
+        more = f" (and {len(open_) - 1} more)" if len(open_) > 1 else ""
+        call = f"ledger.budget({self.name!r}).reservation({last.number})"
+        place = shlex.quote(self._ledger.location)
+        return (
+            f". Unfinished{more}: {_described(last)}; go on with it by budget={call}, or end it by "
+            f"{call}.end() or: tacit ledger close {shlex.quote(self.name)} {last.number} "
+            f"--ledger {place} ({_freed(last)})"
+        )
 
     def __repr__(self) -> str:
         state = self.state
@@ -314,15 +365,77 @@ def opening(
 
 
 def check_name(name: str) -> str:
-    """Returns ``name`` if a budget can have it: a line of text."""
-    if not isinstance(name, str) or not 0 < len(name.strip()) <= 200 or not name.isprintable():
-        raise InvalidArgument(f"name must be one line of 1 to 200 characters, got {name!r}")
+    """Returns ``name`` if a new budget can have it: a line of text with one spelling only."""
+    if not isinstance(name, str) or not 0 < len(name) <= LONGEST_NAME or printable(name) != name:
+        raise InvalidArgument(
+            f"name must be one line of 1 to {LONGEST_NAME} characters that can be seen, got "
+            f"{_short(ascii(name))}"
+        )
+    plain = " ".join(unicodedata.normalize("NFKC", name).split())
+    if plain != name:
+        raise InvalidArgument(
+            f"name must be spelt plainly, without spaces around it, full-width letters and the "
+            f"like, got {name!a}; write {plain!a}"
+        )
+    scripts = _scripts(name)
+    if len(scripts) > 1:
+        raise InvalidArgument(
+            f"name must be in one script, got {name!a}, which mixes {' and '.join(scripts)} "
+            "letters that look alike; write it in one"
+        )
     return name
+
+
+# Scripts whose letters look like each other's.
+_SCRIPTS = ("LATIN", "GREEK", "CYRILLIC", "ARMENIAN", "CHEROKEE", "COPTIC", "LISU")
+# Letters and digits that look like a Latin one, lower case (after Unicode's confusables.txt).
+_LOOKS = str.maketrans(
+    "01|авсԁеһніјкӏмпорԛгѕтѵуԝхαβγεζηικνορτυωχսօոհցզ",
+    "ollabcdehhijklmnopqrstvywxabyeznikvoptuwxuonhgq",
+)
+
+
+def _scripts(name: str) -> list[str]:
+    found = {unicodedata.name(one, "").partition(" ")[0] for one in name if one.isalpha()}
+    return [one.capitalize() for one in _SCRIPTS if one in found]
+
+
+def look_of(name: str) -> str:
+    """What ``name`` looks like: names of the same look are easily taken for each other.
+
+    >>> look_of("Patients") == look_of("pаtients")
+    True
+    """
+    folded = unicodedata.normalize("NFKC", name).casefold()
+    return "".join(printable(folded).translate(_LOOKS).split())
+
+
+def check_new_name(name: str, known: Iterable[str]) -> None:
+    """Refuses a new ``name`` that looks like one of those ``known``."""
+    for other in known:
+        if look_of(other) == look_of(name):
+            raise InvalidArgument(
+                f"name must not look like that of another budget, got {name!a} beside {other!a}; "
+                "open that one, or write a name that nobody can mistake for it"
+            )
+
+
+def check_reason(reason: str) -> str:
+    """Returns ``reason`` without spaces around it, if it is a line of text that says something."""
+    if not isinstance(reason, str) or not reason.strip():
+        raise InvalidArgument(f"reason must be a text that says why, got {reason!r}")
+    text = " ".join(reason.split())
+    if len(text) > LONGEST_TEXT or printable(text) != text:
+        raise InvalidArgument(
+            f"reason must be a text of up to {LONGEST_TEXT} characters that can be seen, got "
+            f"{_short(repr(reason))}"
+        )
+    return text
 
 
 def _limits(epsilon: float, delta: float) -> tuple[float, float]:
     limit, failure = positive("epsilon", epsilon), non_negative("delta", delta)
-    if limit > 1e6:
+    if limit > LARGEST_EPSILON:
         raise InvalidArgument(f"epsilon must be at most 1e6, got {epsilon!r}: it protects nobody")
     if failure >= 1.0:
         raise InvalidArgument(f"delta must be below 1, got {delta!r}")
@@ -342,9 +455,7 @@ def _amendment(
             f"the budget {state.name!r} cannot be amended to epsilon={limit!r}, delta={failure!r}: "
             f"epsilon={used.epsilon!r}, delta={used.delta!r} are charged already; amend it to more"
         )
-    return Draft(
-        state.name, "amend", {"epsilon": limit, "delta": failure, "reason": reason.strip()}
-    )
+    return Draft(state.name, "amend", {"epsilon": limit, "delta": failure, "reason": reason})
 
 
 def _plain_event(state: BudgetState, what: Chargeable) -> dict[str, Any]:
@@ -359,7 +470,13 @@ def _plain_event(state: BudgetState, what: Chargeable) -> dict[str, Any]:
                 f"{name} must be that of the budget {state.name!r}, {own!r}, got {asked!r}; "
                 "charge another budget, or make the plan anew"
             )
-    return to_plain(check_event(what.event))
+    plain = to_plain(check_event(what.event))
+    if events_in(plain) > MOST_EVENTS or len(canonical(plain)) > LONGEST_BODY // 2:
+        raise InvalidArgument(
+            f"event must be made of at most {MOST_EVENTS} others, so that anyone can check the "
+            "charge; charge it in parts"
+        )
+    return plain
 
 
 def _unstarted(what: Chargeable, label: str) -> dict[str, Any]:
@@ -369,6 +486,8 @@ def _unstarted(what: Chargeable, label: str) -> dict[str, Any]:
 
 def _steps(steps: int, event: Event) -> int:
     count = whole("steps", steps)
+    if count > MOST_STEPS:
+        raise InvalidArgument(f"steps must be at most 2**53, got {steps!r}")
     if isinstance(event, Repeated) and count > event.times:
         raise InvalidArgument(
             f"steps must be at most the {event.times} repetitions that the event pays for, "
@@ -377,13 +496,18 @@ def _steps(steps: int, event: Event) -> int:
     return count
 
 
-def _reserve_body(event: dict[str, Any], charge: Charge, body: dict[str, Any]) -> dict[str, Any]:
-    return {"event": event, "charge": charge_as_plain(charge), **body}
+def _reserve_body(
+    state: BudgetState, event: dict[str, Any], charge: Charge, body: dict[str, Any]
+) -> dict[str, Any]:
+    terms = {"unit": state.unit, "adjacency": state.adjacency}
+    return {"event": event, "charge": charge_as_plain(charge), **terms, **body}
 
 
 def _label(label: str) -> str:
-    if not isinstance(label, str) or not (label.isprintable() and len(label) <= 1000):
-        raise InvalidArgument(f"label must be one line of up to 1000 characters, got {label!r}")
+    if not isinstance(label, str) or len(label) > LONGEST_TEXT or not label.isprintable():
+        raise InvalidArgument(
+            f"label must be one line of up to {LONGEST_TEXT} characters, got {_short(repr(label))}"
+        )
     return label
 
 
@@ -391,20 +515,29 @@ def _detail(detail: dict[str, Any] | None) -> dict[str, Any] | None:
     if detail is None:
         return None
     try:
-        canonical(detail)
-    except (TypeError, ValueError):
+        text = canonical(detail)
+        kept = json.loads(text)
+    except (TypeError, ValueError, RecursionError):
         raise InvalidArgument(f"detail must be in JSON's types, got {detail!r}") from None
-    return dict(detail)
+    if len(text) > LONGEST_BODY // 2 or not isinstance(kept, dict):
+        raise InvalidArgument(
+            f"detail must be an object of up to {LONGEST_BODY // 2} characters as JSON"
+        )
+    return kept
 
 
-def _exceeded(state: BudgetState, asked: str) -> BudgetExceeded:
-    left = rules.remaining(state)
-    return BudgetExceeded(
-        f"the budget {state.name!r} (epsilon={state.epsilon!r}, delta={state.delta!r}, "
-        f"{state.composition}) does not hold {_short(asked)}: epsilon={left.epsilon:.6g}, "
-        f"delta={left.delta:.6g} are left ({left.meaning}); add noise or take fewer steps, or "
-        "amend the budget with a reason"
+def _described(known: ReservationState) -> str:
+    label = f" {known.label!r}" if known.label else ""
+    return (
+        f"reservation {known.number}{label} of {known.at[:10]}, {known.granted} of {known.steps} "
+        "steps granted"
     )
+
+
+def _freed(known: ReservationState) -> str:
+    if known.granted or known.used:
+        return "it stays charged, since steps were granted"
+    return f"no step was granted, so this frees epsilon={known.charge.epsilon:.6g}"
 
 
 def _short(text: str) -> str:

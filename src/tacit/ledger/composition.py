@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, final
 
 from tacit.accounting.events import Composed, Repeated
 from tacit.errors import InvalidArgument, UnsupportedEvent
-from tacit.ledger.replay import BudgetState, Charge, Totals
+from tacit.ledger.replay import COMPOSITIONS, BudgetState, Charge, Totals
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from tacit.accounting.adaptive import RenyiFilter
     from tacit.accounting.events import Adjacency, Event
 
-COMPOSITIONS = ("basic", "renyi", "declared")
 _FAILURE_SHARE = 0.1  # of a Rényi budget's δ
 _UNBOUNDED = 1e300  # stands for a divergence that has no finite bound: no threshold reaches it
 
@@ -128,7 +127,7 @@ def remaining(state: BudgetState) -> Spending:
             return Spending(max(0.0, state.epsilon - used.epsilon), state.delta, share, meaning)
         case "declared":
             meaning = "room for plans declared before the first release, at the budget's δ"
-            if state.granted > 0:
+            if state.begun:
                 meaning = "unused for good: nothing can be declared after the first release"
             return Spending(max(0.0, state.epsilon - used.epsilon), state.delta, share, meaning)
         case _:
@@ -141,7 +140,8 @@ def within_limits(state: BudgetState) -> bool:
     """Whether what is charged lies within the budget's limits."""
     match state.composition:
         case "renyi":
-            sole = state.totals.charges == 1 and min(_left(state)) >= 0
+            alone = state.totals.charges == 1 and state.totals.unbounded == 0
+            sole = alone and min(_left(state)) >= 0
             return state.totals.charges == 0 or sole or _filter(state).affords(Composed())
         case "declared":
             return spent(state).epsilon <= state.epsilon

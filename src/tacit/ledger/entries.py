@@ -3,16 +3,21 @@
 The hash of an entry is SHA-256 over all of its other columns, the hash of the entry before among
 them. Each column is written with its length in front, so that no two different entries have the
 same text to hash. Whoever knows the newest hash therefore knows the whole ledger.
+
+An entry is dated to the day: finer times would follow the sizes of lots, and entries are handed on.
+Their order is that of their numbers. With a key, each entry also carries a *seal*, an HMAC that
+nobody can make who does not hold the key.
 """
 
 from __future__ import annotations
 
 import hashlib
+import hmac
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, NoReturn, final
 
 from tacit.errors import InvalidArgument
 
@@ -20,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 NO_HASH = ""  # what the first entry follows
+LONGEST_BODY = 4_000_000  # characters
 _FORMAT = "tacit ledger entry 1"
 
 
@@ -75,10 +81,18 @@ class Entry:
 
     @property
     def data(self) -> dict[str, Any]:
-        """What ``body`` says."""
-        found = json.loads(self.body)
+        """What ``body`` says.
+
+        Raises:
+            ValueError: if it is not the canonical text of a JSON object of finite numbers.
+        """
+        if len(self.body) > LONGEST_BODY:
+            raise ValueError(f"the body has {len(self.body)} characters")
+        found = json.loads(self.body, parse_constant=_no_number)
         if not isinstance(found, dict):
             raise ValueError("the body is no JSON object")
+        if canonical(found) != self.body:
+            raise ValueError("the body is not in its canonical form")
         return found
 
     @property
@@ -94,6 +108,10 @@ def canonical(value: object) -> str:
     '{"a":[1,null],"b":0.1}'
     """
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def _no_number(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no number in JSON")
 
 
 def hash_of(entry: Entry) -> str:
@@ -119,25 +137,47 @@ def hash_of(entry: Entry) -> str:
     return digest.hexdigest()
 
 
-def entry_after(last: Head | None, draft: Draft) -> Entry:
-    """``draft`` in its place after ``last``, dated now."""
+def entry_after(
+    last: Head | None, draft: Draft, *, not_before: str = "", key: bytes | None = None
+) -> Entry:
+    """``draft`` in its place after ``last``, dated today, or on the day ``not_before`` if later."""
+    today = datetime.now(UTC).date().isoformat()
     unsealed = Entry(
         number=last.number + 1 if last else 1,
         budget=draft.budget,
         kind=draft.kind,
-        at=datetime.now(UTC).isoformat(timespec="microseconds"),
+        at=max(today, not_before),
         body=canonical(draft.body),
         previous=last.hash if last else NO_HASH,
         hash="",
     )
-    return sealed(unsealed)
+    if key is not None:
+        body = {**draft.body, "seal": _seal(unsealed, key)}
+        unsealed = replace(unsealed, body=canonical(body))
+    return hashed(unsealed)
 
 
-def sealed(entry: Entry) -> Entry:
+def hashed(entry: Entry) -> Entry:
     """``entry`` with the hash that belongs to it."""
-    return Entry(
-        entry.number, entry.budget, entry.kind, entry.at, entry.body, entry.previous, hash_of(entry)
+    return replace(entry, hash=hash_of(entry))
+
+
+def is_sealed_by(entry: Entry, key: bytes) -> bool:
+    """Whether the seal of ``entry`` was made with ``key``.
+
+    Guarantee: who does not hold the key cannot make an entry for which this is true, nor move a
+    sealed one to another place in the chain (HMAC-SHA256 over every other column).
+    """
+    body = entry.data
+    seal = body.pop("seal", None)
+    unsealed = replace(entry, body=canonical(body))
+    return isinstance(seal, str) and hmac.compare_digest(
+        seal.encode("utf-8", "replace"), _seal(unsealed, key).encode()
     )
+
+
+def _seal(unsealed: Entry, key: bytes) -> str:
+    return hmac.digest(key, b"tacit ledger entry " + hash_of(unsealed).encode(), "sha256").hex()
 
 
 def break_between(last: Head | None, entry: Entry) -> str | None:

@@ -6,31 +6,35 @@ import contextlib
 import os
 import threading
 import weakref
-from pathlib import Path
 from typing import TYPE_CHECKING, final
 
 from tacit._validation import positive
 from tacit.errors import InvalidArgument, LedgerError, TamperedLedger
-from tacit.ledger.anchor import Anchored, AnchorFile, default_anchor
-from tacit.ledger.budget import Budget, check_name, opening
-from tacit.ledger.entries import Draft, Entry, Head, break_between, entry_after
+from tacit.ledger.anchor import KEY_VARIABLE, AnchorFile, fixed_anchor, read_key, server_anchor
+from tacit.ledger.budget import Budget, check_new_name, check_reason, opening
+from tacit.ledger.entries import Draft, Entry, Head, break_between, entry_after, is_sealed_by
 from tacit.ledger.replay import Books
 from tacit.ledger.store import VERSION, Store
-from tacit.ledger.verification import Verification, examine
+from tacit.ledger.verification import CHARGING, Verification, doubt, examine
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
+    from pathlib import Path
     from types import TracebackType
 
     from tacit.accounting.events import Adjacency
-    from tacit.ledger.replay import BudgetState
+    from tacit.ledger.anchor import Anchored
+    from tacit.ledger.replay import BudgetState, ReservationState
     from tacit.ledger.store import Writer
+
+    Charged = tuple[Entry, BudgetState, ReservationState | None]
 
 # A connection must not cross a fork: SQLite's locks do not, although its memory of them does, so
 # that a child would write without them. All ledgers of a process therefore close theirs before it
 # forks, when nothing is under way, and parent and child open new ones.
 _LEDGERS: weakref.WeakSet[Ledger] = weakref.WeakSet()
 _FORKING = threading.local()
+_ADOPT = "If you know why, accept it: 'tacit ledger verify --accept' (Ledger.adopt) with the reason"
 
 
 def _pause() -> None:
@@ -56,19 +60,23 @@ class Ledger:
     """Budgets at ``url``; the database is made if there is none.
 
     Args:
-        url: ``"sqlite:///budget.db"`` (a file of this folder), ``"sqlite:////home/me/budget.db"``
-            or ``"postgresql://user@host/database"``.
+        url: A file (``"budget.db"``, ``"sqlite:///budget.db"``), or a server
+            (``"postgresql://user@host/database"``).
         anchor: Where the newest entry is noted a second time. By default beside an SQLite file
             (``budget.db.anchor``), and in the user's state folder for PostgreSQL.
+        key: A file with a secret of 32 bytes or more, kept where the database is not; by default
+            the one that ``$TACIT_LEDGER_KEY`` names, if any. Entries and anchor are sealed with it.
         timeout: How many seconds to wait for other writers, or for a server that does not answer.
         create: Whether to make the ledger if there is none; if not, that is an error.
 
     Guarantee:
         A charge or lease that was granted is on the disk, in the chain and in the anchor. Processes
         that charge at once are granted no more than the limits together. A ledger in which an entry
-        was changed, removed or reordered, or which is older than its anchor, is refused. An older
-        copy that is put back together with its own older anchor is not found by these two; the
-        ``head`` that checkpoints and statements carry tells, by ``contains``.
+        was changed, removed or reordered, which is older than its anchor, or which holds an entry
+        that the rules do not allow, is refused. One that was rewritten whole together with its
+        anchor, by rules and hashes that fit, is refused if it was sealed with a key. An older copy
+        that is put back together with its own older anchor is not found by these; the ``head`` that
+        checkpoints and statements carry tells, by ``contains``.
 
     >>> import tempfile
     >>> from tacit.accounting import PureDp
@@ -84,57 +92,75 @@ class Ledger:
 
     def __init__(
         self,
-        url: str,
+        url: str | os.PathLike[str],
         *,
         anchor: str | os.PathLike[str] | None = None,
+        key: str | os.PathLike[str] | None = None,
         timeout: float = 30.0,
         create: bool = True,
     ) -> None:
-        self._parts(url, anchor, timeout)
+        self._parts(url, key, timeout)
         try:
+            self._anchor = self._found_anchor(anchor, create=create)
             self._check_or_make(create)
             self.refresh()
             anchored = self._anchor.read()
-            if anchored is None or anchored.head is None:
-                # A ledger just made, or one on a server that this machine sees for the first time.
+            if anchored is not None and anchored.head is None:
+                # A ledger just made: refresh has found no more than its first entry.
                 self._anchor.advance(self._books.ledger_id, self.head)
         except BaseException:
             self.close()
             raise
 
-    def _parts(self, url: str, anchor: str | os.PathLike[str] | None, timeout: float) -> None:
-        waiting = positive("timeout", timeout)
-        self._store = Store(url, waiting)
-        self._anchor = AnchorFile(anchor_path(self._store, anchor), waiting)
+    def _parts(
+        self, url: str | os.PathLike[str], key: str | os.PathLike[str] | None, timeout: float
+    ) -> None:
+        self._timeout = positive("timeout", timeout)
+        self._key = read_key(key)
+        self._store = Store(url, self._timeout)
         self._lock = threading.RLock()
         self._books = Books()
+        self._unchecked: dict[str, list[Charged]] = {}
         weakref.finalize(self, self._store.close)
         _LEDGERS.add(self)
+
+    def _found_anchor(
+        self, anchor: str | os.PathLike[str] | None, *, create: bool, adopting: bool = False
+    ) -> AnchorFile:
+        fixed = fixed_anchor(self._store, anchor)
+        if fixed is not None:
+            return AnchorFile(fixed, self._timeout, self._key)
+        return server_anchor(
+            self._store, self._timeout, self._key, create=create, adopting=adopting
+        )
 
     @classmethod
     def adopt(
         cls,
-        url: str,
+        url: str | os.PathLike[str],
         *,
         reason: str,
         anchor: str | os.PathLike[str] | None = None,
+        key: str | os.PathLike[str] | None = None,
         timeout: float = 30.0,
     ) -> Ledger:
         """Opens a ledger whose anchor is missing, damaged or ahead of it, and records the reason.
 
-        Use it after moving a ledger without its anchor, or after restoring a backup. Charges that
-        were made after the backup are lost from the count, and nobody can tell how many: that the
-        ledger was adopted is recorded in it for good. One whose entries were changed is refused.
+        Use it after moving a ledger without its anchor, after restoring a backup, on a machine that
+        uses a server's ledger for the first time, or with a ``key`` to seal one that is not yet.
+        Charges that were made after a backup are lost from the count, and nobody can tell how many:
+        that the ledger was adopted is recorded in it for good. One whose entries were changed, or
+        are not allowed by the rules, is refused.
         """
-        if not isinstance(reason, str) or not reason.strip():
-            raise InvalidArgument(f"reason must be a text that says why, got {reason!r}")
+        why = check_reason(reason)
         ledger = cls.__new__(cls)
-        ledger._parts(url, anchor, timeout)
+        ledger._parts(url, key, timeout)
         try:
             if ledger._store.version() is None:
                 raise LedgerError(f"there is no ledger at {ledger.location} to adopt")
+            ledger._anchor = ledger._found_anchor(anchor, create=False, adopting=True)
             ledger._store.settle()
-            ledger._take_over(reason.strip())
+            ledger._take_over(why)
         except BaseException:
             ledger.close()
             raise
@@ -184,7 +210,8 @@ class Ledger:
         """Opens the budget ``name``, which is made if there is none.
 
         Args:
-            name: One line of text; it belongs to the data, such as ``"patients-2026"``.
+            name: One line of text; it belongs to the data, such as ``"patients-2026"``. It must
+                not look like the name of another budget.
             epsilon: The ε that all releases together may not exceed.
             delta: The δ of the same; 0 is possible with ``"basic"``, for pure releases.
             unit: Whom the budget protects: one ``"example"`` or one ``"user"``.
@@ -200,6 +227,7 @@ class Ledger:
         def decide(books: Books) -> list[Draft]:
             known = books.budgets.get(draft.budget)
             if known is None:
+                check_new_name(draft.budget, books.budgets)
                 return [draft]
             _check_same(known, draft)
             return []
@@ -208,27 +236,47 @@ class Ledger:
             decide(self._books)
         else:
             self.append(decide)
+        self.check(draft.budget)
         return Budget(self, draft.budget)
 
     def budget(self, name: str) -> Budget:
         """The budget ``name``, which must exist."""
         known = self.refresh().budgets
-        if check_name(name) not in known:
-            names = ", ".join(map(repr, known)) or "none"
+        if name not in known:
+            names = ", ".join(map(ascii, known)) or "none"
             raise InvalidArgument(
-                f"name must be that of a budget in {self.location}, got {name!r}; it has: {names}"
+                f"name must be that of a budget in {self.location}, got {name!a}; it has: {names}"
             )
+        self.check(name)
         return Budget(self, name)
 
     def budgets(self) -> tuple[BudgetState, ...]:
         """Where all budgets stand, in the order in which they were opened."""
-        return tuple(self.refresh().budgets.values())
+        found = self.refresh().budgets
+        for name in found:
+            self.check(name)
+        return tuple(found.values())
+
+    def check(self, name: str) -> None:
+        """Computes again what others charged to the budget ``name`` since it was last checked.
+
+        Raises:
+            TamperedLedger: if one is charged less than its event costs, or more than the limits.
+        """
+        with self._lock:
+            for charged in self._unchecked.get(name, ()):
+                found = doubt(*charged)
+                if found:
+                    raise self._tampered(found)
+            self._unchecked.pop(name, None)
 
     def history(self, name: str | None = None) -> tuple[Entry, ...]:
         """All entries, or those of the budget ``name``, oldest first."""
-        if name is not None:
-            self.budget(name)
         with self._lock:
+            if name is None:
+                self.budgets()
+            else:
+                self.budget(name)
             known = self.refresh()
             found = self._store.read()
         last = None
@@ -242,7 +290,7 @@ class Ledger:
         return tuple(one for one in found if name is None or one.budget == name)
 
     def verify(self) -> Verification:
-        """Checks the whole chain, the anchor and all sums anew; tells every problem it finds."""
+        """Checks the chain, the anchor and the meaning of every entry; names every problem."""
         with self._lock:
             return examine(self._store, self._anchor)
 
@@ -252,7 +300,9 @@ class Ledger:
             anchored = self._anchor.read()
             self._enter(self._store.read(max(1, len(self._books.hashes))))
             if anchored is not None:
-                self._check_anchor(anchored.head)
+                self._check_anchor(anchored)
+            if self._key is not None and self._books.head is not None and not self._books.sealed:
+                raise self._tampered(f"no entry is sealed, though a key was given. {_ADOPT}")
             return self._books
 
     def append(
@@ -268,12 +318,13 @@ class Ledger:
         """
         with self._lock:
             if prepared:
-                decide(self.refresh())
+                for draft in decide(self.refresh()):
+                    self.check(draft.budget)
             anchored = self._anchor.read()
             if anchored is None:
                 raise self._unanchored()
             with self._store.writing() as writer:
-                entries = self._written(writer, decide, anchored.head)
+                entries = self._written(writer, decide, anchored)
             for entry in entries:
                 self._books.take(entry)
             if entries:
@@ -299,15 +350,21 @@ class Ledger:
         return f"Ledger({self.location!r})"
 
     def _written(
-        self, writer: Writer, decide: Callable[[Books], Sequence[Draft]], anchored: Head | None
+        self,
+        writer: Writer,
+        decide: Callable[[Books], Sequence[Draft]],
+        anchored: Anchored | None,
     ) -> tuple[Entry, ...]:
         self._enter(writer.read(max(1, len(self._books.hashes))))
-        self._check_anchor(anchored)
+        if anchored is not None:
+            self._check_anchor(anchored)
         entries: list[Entry] = []
         last = self._books.head
         for draft in decide(self._books):
-            entries.append(entry_after(last, draft))
-            last = entries[-1].head
+            self.check(draft.budget)
+            made = entry_after(last, draft, not_before=self._books.day, key=self._key)
+            entries.append(made)
+            last = made.head
         writer.append(entries)
         return tuple(entries)
 
@@ -326,30 +383,63 @@ class Ledger:
             if broken:
                 raise self._tampered(broken)
             self._books.take(entry)
+            if not self._books.ledger_id:
+                raise self._tampered("entry 1 does not begin a ledger")
+            self._check_seal(entry)
+            if entry.kind in CHARGING:
+                state = self._books.budgets[entry.budget]
+                known = self._books.reservations.get(entry.number)
+                self._unchecked.setdefault(entry.budget, []).append((entry, state, known))
 
-    def _check_anchor(self, anchored: Head | None) -> None:
-        if anchored is None or self._books.contains(anchored):
-            return
+    def _check_seal(self, entry: Entry) -> None:
+        if self._key is None and self._books.sealed:
+            raise LedgerError(
+                f"the ledger {self.location} is sealed with a key; name the file that holds it, by "
+                f"key= or ${KEY_VARIABLE}"
+            )
+        if self._key is not None and self._books.sealed and not is_sealed_by(entry, self._key):
+            raise self._tampered(f"entry {entry.number} was not sealed with this key")
+
+    def _check_anchor(self, anchored: Anchored) -> None:
         newest = self._books.head.number if self._books.head else 0
-        if anchored.number > newest:
+        if anchored.head is None and newest > 1:
+            # Whoever made the ledger may have written more since the anchor was read.
+            anchored = self._anchor.read() or anchored
+        head = anchored.head
+        if newest and anchored.ledger_id != self._books.ledger_id:
+            raise self._tampered(f"{self.anchor} is the anchor of another ledger. {_ADOPT}")
+        if head is None and newest > 1:
             raise self._tampered(
-                f"entry {anchored.number}, which {self.anchor} knows, is missing: the newest is "
-                f"{newest}, so the end was cut off or an older copy was put back"
+                f"{self.anchor} knows no entry, though the newest is {newest}, so nobody can tell "
+                f"whether this is the newest copy. {_ADOPT}"
+            )
+        if head is None or self._books.contains(head):
+            return
+        if head.number > newest:
+            raise self._tampered(
+                f"entry {head.number}, which {self.anchor} knows, is missing: the newest is "
+                f"{newest}, so the end is missing or an older copy was put back"
             )
         raise self._tampered(
-            f"entry {anchored.number} is not the one that {self.anchor} knows: the ledger was "
+            f"entry {head.number} is not the one that {self.anchor} knows: the ledger was "
             "rewritten, or is another one"
         )
 
     def _check_or_make(self, create: bool) -> None:
-        anchored = self._anchor.read()
+        # Whoever makes a ledger begins its anchor first, and may do so right now.
         version = self._store.version()
+        anchored = self._anchor.read()
+        if version is None and anchored is not None:
+            version = self._store.version()
         if version is None:
             self._check_fresh(anchored, create)
-        elif anchored is None and self._store.kind == "sqlite":
+        elif anchored is None:
             raise self._unanchored()
         if version != VERSION:
             self._make()
+        faults = self._store.faults()
+        if faults:
+            raise self._tampered(f"{faults[0]}. {_ADOPT}")
         self._store.settle()
 
     def _check_fresh(self, anchored: Anchored | None, create: bool) -> None:
@@ -368,11 +458,12 @@ class Ledger:
     def _make(self) -> None:
         """Makes the tables and the first entry, in one transaction."""
         name = self._anchor.begin().ledger_id
+        self._store.make_file()
         with self._store.writing() as writer:
             writer.migrate()
             if not writer.read(1):
-                body = {"id": name, "format": 1}
-                writer.append([entry_after(None, Draft("", "ledger", body))])
+                first = Draft("", "ledger", {"id": name, "format": 1})
+                writer.append([entry_after(None, first, key=self._key)])
 
     def _take_over(self, reason: str) -> None:
         try:
@@ -381,7 +472,11 @@ class Ledger:
         except TamperedLedger:
             anchored = "unreadable"
         body = {"reason": reason, "anchored": anchored}
+        self._enter(self._store.read())
+        for name in self._books.budgets:
+            self.check(name)
         with self._store.writing() as writer:
+            writer.guard()
             entries = self._written(writer, lambda _: [Draft("", "adopt", body)], None)
         for entry in entries:
             self._books.take(entry)
@@ -399,15 +494,6 @@ class Ledger:
             "tell whether this is the newest copy; put the file back, or run "
             "'tacit ledger verify --accept' (Ledger.adopt) with the reason"
         )
-
-
-def anchor_path(store: Store, anchor: str | os.PathLike[str] | None) -> Path:
-    """Where the anchor of a ledger lies."""
-    if anchor is not None:
-        return Path(anchor).absolute()
-    if store.path is not None:
-        return Path(f"{store.path}.anchor")
-    return default_anchor(store.place)
 
 
 def _check_same(known: BudgetState, draft: Draft) -> None:

@@ -1,16 +1,26 @@
 """Replay: from the entries of a ledger, one after the other, to where every budget stands.
 
-Nothing is decided here; an entry says what was granted, and the books only add it up. Sums are
+An entry says what was granted, and the books add it up. They take nothing on trust: every field has
+its type and range, and every entry must be one that the rules allow where it stands, whatever its
+hash. (Whether a charge is as large as its event costs is computed in ``verification``.) Sums are
 exact fractions, so that they do not depend on the order, and what was added can be taken away.
+
+Entries written before 2026-12 are dated to the microsecond, and their leases have no holder; they
+are read by the rules of that time.
 """
 
 from __future__ import annotations
 
+import hashlib
 import math
+import re
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, final
 
+from tacit._validation import UNITS
+from tacit.accounting.events import check_adjacency
 from tacit.errors import LedgerError, TamperedLedger
 from tacit.ledger.entries import Head, canonical
 
@@ -20,7 +30,25 @@ if TYPE_CHECKING:
     from tacit.accounting.events import Adjacency
     from tacit.ledger.entries import Entry
 
+COMPOSITIONS = ("basic", "renyi", "declared")
+LARGEST_EPSILON = 1e6  # of a limit; more protects nobody
+LONGEST_NAME = 200
+LONGEST_TEXT = 1000
+MOST_STEPS = 2**53
+MOST_EVENTS = 2048  # of which one reservation's event may be made: each is computed again
+_MOST_ORDERS = 10_000
+_LARGEST = 1e300  # of any number; a divergence that has no finite bound is this
+_TIME = re.compile(r"\d{4}-\d\d-\d\d(T\d\d:\d\d:\d\d(\.\d{6})?\+00:00)?")
+_ID = re.compile(r"[0-9a-f]{32}")
 _ZERO = Fraction(0)
+_UNREADABLE = (
+    ValueError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    ArithmeticError,
+    RecursionError,
+)
 
 
 @final
@@ -50,6 +78,7 @@ class Totals:
     failures: Fraction = _ZERO
     truncation: Fraction = _ZERO
     charges: int = 0
+    unbounded: int = 0  # of them have no finite ε by themselves, and are not in the sum of ε
 
     def plus(self, charge: Charge, sign: int = 1) -> Totals:
         """The sums with ``charge`` as well, or without it if ``sign`` is -1."""
@@ -65,6 +94,7 @@ class Totals:
             self.failures + sign * Fraction(charge.failures),
             self.truncation + sign * Fraction(charge.truncation),
             self.charges + sign,
+            self.unbounded + (0 if math.isfinite(charge.epsilon) else sign),
         )
 
 
@@ -74,7 +104,9 @@ class ReservationState:
     """Where one reservation stands; ``number`` is that of the entry that made it.
 
     ``granted`` of its ``steps`` may have been released. One that was ``declared`` only is ``taken``
-    by the first ``reserve`` of the same event.
+    by the first ``reserve`` of the same event. ``leases`` are the steps that each holder was
+    granted and has not given back; a holder gives back once. ``used`` is set by the first grant for
+    good: what was given back can be leased again, but stays charged.
     """
 
     number: int
@@ -89,6 +121,8 @@ class ReservationState:
     declared: bool = False
     taken: bool = True
     ended: bool = False
+    leases: dict[str, int] = field(default_factory=dict, hash=False)
+    used: bool = False
 
     @property
     def left(self) -> int:
@@ -98,7 +132,7 @@ class ReservationState:
     @property
     def void(self) -> bool:
         """Whether it ended without a single step: nothing was released, so nothing is charged."""
-        return self.ended and self.granted == 0
+        return self.ended and self.granted == 0 and not self.used
 
 
 @final
@@ -122,6 +156,12 @@ class BudgetState:
     granted: int = 0
     declared: dict[int, dict[str, Any]] = field(default_factory=dict, hash=False)
     amended: int = 0
+    used: bool = False
+
+    @property
+    def begun(self) -> bool:
+        """Whether something may have been released, also if its steps were given back."""
+        return self.used or self.granted > 0
 
 
 @final
@@ -135,25 +175,45 @@ class Books:
         self.budgets: dict[str, BudgetState] = {}
         self.reservations: dict[int, ReservationState] = {}
         self.adopted: list[int] = []
+        self.day = ""  # of the newest entry
+        self.sealed = False  # every entry must carry a seal from now on
 
     def take(self, entry: Entry) -> None:
         """Enters ``entry``, which follows the last one."""
-        try:
-            take = _TAKERS[entry.kind]
-        except KeyError:
+        take = _TAKERS.get(entry.kind)
+        if take is None:
             raise LedgerError(
-                f"entry {entry.number} is of the kind {entry.kind!r}, which this tacit does not "
-                "know; upgrade tacit"
-            ) from None
+                f"entry {entry.number} is of the kind {entry.kind[:100]!r}, which this tacit does "
+                "not know; upgrade tacit"
+            )
         try:
-            take(self, entry, entry.data)
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            self._date(entry)
+            data = entry.data
+            self._seal(data.pop("seal", None))
+            take(self, entry, data)
+        except _UNREADABLE as error:
             raise TamperedLedger(
-                f"entry {entry.number} cannot be read ({type(error).__name__}: {error}); it was "
-                "not written by tacit"
+                f"entry {entry.number} cannot be read ({type(error).__name__}: "
+                f"{str(error)[:300]!r}); it was not written by tacit"
             ) from None
         self.head = entry.head
         self.hashes.append(entry.hash)
+
+    def _date(self, entry: Entry) -> None:
+        if len(entry.at) > 40 or not _TIME.fullmatch(entry.at):
+            raise ValueError("its time is none")
+        datetime.fromisoformat(entry.at)
+        day = entry.at[:10]
+        if day == entry.at and day < self.day:
+            raise ValueError("it is dated before the entry before it")
+        self.day = max(self.day, day)
+
+    def _seal(self, seal: object) -> None:
+        if seal is None and self.sealed:
+            raise ValueError("it has no seal, though entries before it have")
+        if seal is not None and not (isinstance(seal, str) and re.fullmatch("[0-9a-f]{64}", seal)):
+            raise ValueError("its seal is none")
+        self.sealed = seal is not None
 
     def contains(self, head: Head) -> bool:
         """Whether the entry of this number has this hash."""
@@ -173,94 +233,169 @@ def replay(entries: Iterable[Entry]) -> Books:
 
 
 def _take_ledger(books: Books, entry: Entry, data: dict[str, Any]) -> None:
-    if entry.number != 1:
+    _fields(data, "id", "format")
+    if entry.number != 1 or entry.budget:
         raise ValueError("only the first entry begins a ledger")
-    books.ledger_id = str(data["id"])
+    if data["format"] != 1 or not (isinstance(data["id"], str) and _ID.fullmatch(data["id"])):
+        raise ValueError("its id or format is none")
+    books.ledger_id = data["id"]
 
 
 def _take_adopt(books: Books, entry: Entry, data: dict[str, Any]) -> None:
-    del data
+    _fields(data, "reason", "anchored")
+    if entry.budget:
+        raise ValueError("a ledger is adopted, not a budget")
+    _text(data, "reason", lines=True)
+    _text(data, "anchored")
     books.adopted.append(entry.number)
 
 
 def _take_open(books: Books, entry: Entry, data: dict[str, Any]) -> None:
-    if entry.budget in books.budgets:
-        raise ValueError(f"the budget {entry.budget!r} is open already")
-    books.budgets[entry.budget] = BudgetState(
-        name=entry.budget,
-        epsilon=float(data["epsilon"]),
-        delta=float(data["delta"]),
-        unit=data["unit"],
-        adjacency=data["adjacency"],
-        composition=data["composition"],
-        orders=tuple(map(float, data["orders"])),
+    _fields(data, "epsilon", "delta", "unit", "adjacency", "composition", "orders")
+    name = entry.budget
+    if not (name.strip() and len(name) <= LONGEST_NAME and name.isprintable()):
+        raise ValueError(f"{name[:LONGEST_NAME]!r} is no name of a budget")
+    if name in books.budgets:
+        raise ValueError(f"the budget {name!r} is open already")
+    composition = _one_of(data, "composition", COMPOSITIONS)
+    epsilon, delta = _limits(data, composition)
+    books.budgets[name] = BudgetState(
+        name=name,
+        epsilon=epsilon,
+        delta=delta,
+        unit=_one_of(data, "unit", UNITS),
+        adjacency=check_adjacency(data["adjacency"]),
+        composition=composition,
+        orders=_orders(data, composition),
         opened=entry.at,
     )
 
 
 def _take_amend(books: Books, entry: Entry, data: dict[str, Any]) -> None:
-    state = books.budgets[entry.budget]
-    books.budgets[entry.budget] = replace(
-        state,
-        epsilon=float(data["epsilon"]),
-        delta=float(data["delta"]),
-        amended=state.amended + 1,
+    _fields(data, "epsilon", "delta", "reason")
+    state = _budget(books, entry)
+    epsilon, delta = _limits(data, state.composition)
+    _text(data, "reason", lines=True)
+    books.budgets[entry.budget] = _held(
+        replace(state, epsilon=epsilon, delta=delta, amended=state.amended + 1)
     )
 
 
 def _take_reserve(books: Books, entry: Entry, data: dict[str, Any]) -> None:
+    state = _budget(books, entry)
+    terms = () if _early(entry) else ("unit", "adjacency")
+    _fields(data, "event", "charge", "steps", "granted", "label", "detail", *terms)
+    for name in terms:
+        if data[name] != getattr(state, name):
+            raise ValueError(f"its {name} is {data[name]!r}, the budget's another")
     declared = entry.kind == "declare"
+    _check_turn(state, declared)
+    _check_event(data["event"])
+    steps = _steps(data, data["event"])
+    granted = _whole(data, "granted", 0, 0 if declared else steps)
     made = ReservationState(
         number=entry.number,
         budget=entry.budget,
         at=entry.at,
         event=data["event"],
-        charge=_charge(data["charge"]),
-        steps=int(data["steps"]),
-        granted=int(data["granted"]),
-        label=data["label"],
-        detail=data["detail"],
+        charge=_charge(data["charge"], state),
+        steps=steps,
+        granted=granted,
+        label=_text(data, "label"),
+        detail=_detail(data),
         declared=declared,
         taken=not declared,
+        leases=_at_once(entry, granted),
+        used=granted > 0 and not _early(entry),
     )
-    state = books.budgets[entry.budget]
     books.reservations[entry.number] = made
-    books.budgets[entry.budget] = replace(
-        state,
-        totals=state.totals.plus(made.charge),
-        granted=state.granted + made.granted,
-        declared=_with(state, made),
+    books.budgets[entry.budget] = _held(
+        replace(
+            state,
+            totals=state.totals.plus(made.charge),
+            granted=state.granted + made.granted,
+            declared=_with(state, made),
+            used=state.used or made.used,
+        )
     )
+
+
+def _check_turn(state: BudgetState, declared: bool) -> None:
+    """Plans of a declared budget come before the first release, and each is used once."""
+    if declared and state.composition != "declared":
+        raise ValueError(f"the budget is {state.composition!r}, and nothing is declared to it")
+    if state.composition != "declared":
+        return
+    if state.begun or (state.declared and not declared):
+        raise ValueError("the budget's plans were declared before")
 
 
 def _take_claim(books: Books, entry: Entry, data: dict[str, Any]) -> None:
+    _fields(data, "reservation", "steps", "granted", "label", "detail")
     known = _reservation(books, entry, data)
+    if not known.declared or known.taken:
+        raise ValueError(f"entry {known.number} is no unused declaration")
+    steps = _steps(data, known.event)
+    granted = _whole(data, "granted", 0, steps)
     taken = replace(
         known,
         taken=True,
-        steps=int(data["steps"]),
-        label=data["label"] or known.label,
-        detail=data["detail"],
+        steps=steps,
+        label=_text(data, "label") or known.label,
+        detail=_detail(data),
+        leases=_at_once(entry, granted),
+        used=granted > 0 and not _early(entry),
     )
-    _regrant(books, taken, int(data["granted"]))
+    _regrant(books, taken, granted)
+
+
+def _early(entry: Entry) -> bool:
+    """Whether ``entry`` is of the time when times were exact and leases had no holder."""
+    return "T" in entry.at
+
+
+def _at_once(entry: Entry, granted: int) -> dict[str, int]:
+    """What can be given back of steps that were granted at once: nothing, since they are used."""
+    return {"": granted} if granted and _early(entry) else {}
 
 
 def _take_lease(books: Books, entry: Entry, data: dict[str, Any]) -> None:
+    _fields(data, "reservation", "steps", *(() if _early(entry) else ("holder",)))
+    holder = data.get("holder", "")
+    if not (_early(entry) or (isinstance(holder, str) and _ID.fullmatch(holder))):
+        raise ValueError("its holder is none")
     known = _reservation(books, entry, data)
-    _regrant(books, replace(known, taken=True), known.granted + int(data["steps"]))
+    if known.leases.get(holder) == 0 and holder:
+        raise ValueError("its holder has given back already")
+    steps = _whole(data, "steps", 1, known.steps - known.granted)
+    leases = known.leases | {holder: known.leases.get(holder, 0) + steps}
+    leased = replace(known, taken=True, leases=leases, used=known.used or bool(holder))
+    _regrant(books, leased, known.granted + steps)
 
 
 def _take_give_back(books: Books, entry: Entry, data: dict[str, Any]) -> None:
+    _fields(data, "reservation", "steps", *(() if _early(entry) else ("proof",)))
     known = _reservation(books, entry, data)
-    _regrant(books, known, known.granted - int(data["steps"]))
+    holder = "" if _early(entry) else holder_of(_text(data, "proof"))
+    steps = _whole(data, "steps", 1, known.leases.get(holder, 0))
+    # A holder has shown its proof now, and anybody could: it gives back once.
+    left = 0 if holder else known.leases[holder] - steps
+    returned = replace(known, leases=known.leases | {holder: left})
+    _regrant(books, returned, known.granted - steps)
+
+
+def holder_of(proof: str) -> str:
+    """The public name of the one that knows ``proof``; only it can give its lease back."""
+    return hashlib.sha256(b"tacit lease " + proof.encode("utf-8", "replace")).hexdigest()[:32]
 
 
 def _take_end(books: Books, entry: Entry, data: dict[str, Any]) -> None:
+    _fields(data, "reservation")
     known = _reservation(books, entry, data)
     ended = replace(known, ended=True, taken=True)
     books.reservations[known.number] = ended
     state = books.budgets[entry.budget]
-    if not ended.void or (state.composition == "declared" and state.granted > 0):
+    if not ended.void or (state.composition == "declared" and state.begun):
         # Declared plans were fixed together: once one has released something, all stay charged.
         return
     books.budgets[entry.budget] = replace(
@@ -270,26 +405,150 @@ def _take_end(books: Books, entry: Entry, data: dict[str, Any]) -> None:
     )
 
 
+def _budget(books: Books, entry: Entry) -> BudgetState:
+    if entry.budget not in books.budgets:
+        raise ValueError(f"there is no budget {entry.budget[:LONGEST_NAME]!r}")
+    return books.budgets[entry.budget]
+
+
 def _reservation(books: Books, entry: Entry, data: dict[str, Any]) -> ReservationState:
-    known = books.reservations[data["reservation"]]
-    if known.budget != entry.budget or known.ended:
-        raise ValueError(f"entry {known.number} is no open reservation of {entry.budget!r}")
+    number = _whole(data, "reservation", 1, entry.number - 1)
+    known = books.reservations.get(number)
+    if known is None or known.budget != entry.budget or known.ended:
+        raise ValueError(f"entry {number} is no open reservation of {entry.budget!r}")
     return known
 
 
 def _regrant(books: Books, known: ReservationState, granted: int) -> None:
-    if not 0 <= granted <= known.steps:
-        raise ValueError(f"{granted} of {known.steps} steps would be granted")
     before = books.reservations[known.number].granted
     state = books.budgets[known.budget]
     books.reservations[known.number] = replace(known, granted=granted)
-    books.budgets[known.budget] = replace(state, granted=state.granted + granted - before)
+    books.budgets[known.budget] = replace(
+        state, granted=state.granted + granted - before, used=state.used or known.used
+    )
 
 
 def _with(state: BudgetState, made: ReservationState) -> dict[int, dict[str, Any]]:
     if state.composition != "declared":
         return state.declared
     return state.declared | {made.number: made.event}
+
+
+def _held(state: BudgetState) -> BudgetState:
+    """``state`` if its sums are within its limits, as far as sums tell: by the basic rule."""
+    totals = state.totals
+    over = totals.epsilon > Fraction(state.epsilon) or totals.delta > Fraction(state.delta)
+    if state.composition == "basic" and over:
+        raise ValueError(f"it takes the budget {state.name!r} over its limits")
+    return state
+
+
+# ---- fields: of one type, and in range
+
+
+def _fields(data: dict[str, Any], *names: str) -> None:
+    if set(data) != set(names):
+        raise ValueError(f"its fields are {sorted(data)[:20]}, not {sorted(names)}")
+
+
+def _whole(data: dict[str, Any], name: str, least: int, most: int) -> int:
+    value = data[name]
+    if type(value) is not int or not least <= value <= min(most, MOST_STEPS):
+        raise ValueError(f"{name} is not a whole number from {least} to {most}")
+    return value
+
+
+def _number(data: dict[str, Any], name: str, most: float = _LARGEST) -> float:
+    value = data[name]
+    if type(value) not in (int, float) or not 0 <= value <= most:
+        raise ValueError(f"{name} is not a number from 0 to {most:g}")
+    return float(value)
+
+
+def _text(data: dict[str, Any], name: str, *, lines: bool = False) -> str:
+    value = data[name]
+    if not isinstance(value, str) or len(value) > (100 if lines else 1) * LONGEST_TEXT:
+        raise ValueError(f"{name} is no text of at most {LONGEST_TEXT} characters")
+    # Reasons could once have several lines.
+    shown = "".join(value.split()) if lines else value
+    if not all(letter.isprintable() or letter == " " for letter in shown):
+        raise ValueError(f"{name} has characters that cannot be shown")
+    return value
+
+
+def _one_of(data: dict[str, Any], name: str, values: tuple[str, ...]) -> str:
+    if data[name] not in values:
+        raise ValueError(f"{name} is not one of {values}")
+    return str(data[name])
+
+
+def _detail(data: dict[str, Any]) -> dict[str, Any] | None:
+    if not isinstance(data["detail"], dict | None):
+        raise TypeError("detail is no object")
+    return data["detail"]
+
+
+def _limits(data: dict[str, Any], composition: str) -> tuple[float, float]:
+    epsilon, delta = _number(data, "epsilon", LARGEST_EPSILON), _number(data, "delta", 1.0)
+    if epsilon == 0.0 or delta == 1.0 or (delta == 0.0 and composition != "basic"):
+        raise ValueError("its limits are none")
+    return epsilon, delta
+
+
+def _orders(data: dict[str, Any], composition: str) -> tuple[float, ...]:
+    orders = data["orders"]
+    if not isinstance(orders, list) or len(orders) > _MOST_ORDERS:
+        raise TypeError("orders is no list")
+    found = tuple(_number({"orders": one}, "orders") for one in orders)
+    rising = all(one < other for one, other in zip((1.0, *found), found, strict=False))
+    if bool(found) != (composition == "renyi") or not rising:
+        raise ValueError("its orders are none of a Rényi filter")
+    return found
+
+
+def _steps(data: dict[str, Any], event: dict[str, Any]) -> int:
+    """As many as the event pays for: a repeated one says how many that is."""
+    times = _whole(event, "times", 0, MOST_STEPS) if event["kind"] == "Repeated" else MOST_STEPS
+    return _whole(data, "steps", 1, times)
+
+
+def _check_event(event: object) -> None:
+    if not isinstance(event, dict) or not isinstance(event.get("kind"), str):
+        raise TypeError("its event is none")
+    if events_in(event) > MOST_EVENTS:
+        raise ValueError(f"its event is made of more than {MOST_EVENTS}")
+
+
+def events_in(event: object) -> int:
+    """How many events an event is made of, itself included."""
+    count, rest = 0, [event]
+    while rest:
+        one = rest.pop()
+        if isinstance(one, dict):
+            count += 1
+            rest.extend(one.values())
+        elif isinstance(one, list):
+            rest.extend(one)
+    return count
+
+
+def _charge(plain: dict[str, Any], state: BudgetState) -> Charge:
+    renyi = state.composition == "renyi"
+    more = ("divergences", "failures", "truncation") if renyi else ()
+    _fields(plain, "epsilon", "delta", *more)
+    endless = plain["epsilon"] is None and state.composition != "basic"
+    charge = Charge(
+        math.inf if endless else _number(plain, "epsilon"),
+        _number(plain, "delta", 1.0),
+        tuple(_number({"divergence": one}, "divergence") for one in plain.get("divergences", ())),
+        _number(plain, "failures") if renyi else 0.0,
+        _number(plain, "truncation") if renyi else 0.0,
+    )
+    if len(charge.divergences) != len(state.orders):
+        raise ValueError("its charge has not one divergence for each order")
+    if state.composition != "basic" and charge.delta != state.delta:
+        raise ValueError("its charge is not at the δ of the budget")
+    return charge
 
 
 def charge_as_plain(charge: Charge) -> dict[str, Any]:
@@ -303,16 +562,6 @@ def charge_as_plain(charge: Charge) -> dict[str, Any]:
         plain["failures"] = charge.failures
         plain["truncation"] = charge.truncation
     return plain
-
-
-def _charge(plain: dict[str, Any]) -> Charge:
-    return Charge(
-        math.inf if plain["epsilon"] is None else float(plain["epsilon"]),
-        float(plain["delta"]),
-        tuple(map(float, plain.get("divergences", ()))),
-        float(plain.get("failures", 0.0)),
-        float(plain.get("truncation", 0.0)),
-    )
 
 
 def same_event(one: dict[str, Any], other: dict[str, Any]) -> bool:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import secrets
 from typing import TYPE_CHECKING, final
 
 from tacit._validation import whole
 from tacit.errors import InvalidArgument
 from tacit.ledger.entries import Draft
+from tacit.ledger.replay import holder_of
 
 if TYPE_CHECKING:
     from tacit.ledger.budget import Budget
@@ -23,11 +25,13 @@ class Reservation:
 
     Guarantee:
         Over all processes and crashes at most ``steps`` steps are granted, less those that were
-        given back. A step that was granted before a crash stays granted.
+        given back. A step that was granted before a crash stays granted: only the object that took
+        a lease holds the secret with which it is given back, and it does so once.
     """
 
     def __init__(self, ledger: Ledger, number: int) -> None:
         self._ledger = ledger
+        self._proof = secrets.token_hex(16)
         self.number = number
 
     @property
@@ -81,28 +85,33 @@ class Reservation:
             known = books.reservations[self.number]
             expected = before is None or known.granted == before
             granted = min(asked, known.left) if expected else 0
-            return [self._draft(known, "lease", granted)] if granted else []
+            if not granted:
+                return []
+            return [self._draft(known, "lease", steps=granted, holder=holder_of(self._proof))]
 
         entries = self._ledger.append(decide)
         return int(entries[0].data["steps"]) if entries else 0
 
     def give_back(self, steps: int) -> None:
-        """Takes back ``steps`` granted steps that were provably not used, at a clean exit.
+        """Takes back ``steps`` steps that this object leased and did not use, at a clean exit.
 
-        They can be leased again. After a crash nobody can tell what was used: give nothing back.
+        They can be leased again; the whole stays charged. After a crash nobody can tell what was
+        used, and nothing can be given back.
         """
         back = whole("steps", steps, at_least=0)
 
         def decide(books: Books) -> list[Draft]:
             known = books.reservations[self.number]
-            if back > known.granted or (back and known.ended):
+            held = 0 if known.ended else known.leases.get(holder_of(self._proof), 0)
+            if back > held:
                 raise InvalidArgument(
-                    f"steps must be at most the {0 if known.ended else known.granted} granted and "
-                    f"not ended, got {steps!r}"
+                    f"steps must be at most the {held} that this object leased and has not given "
+                    f"back, got {steps!r}"
                 )
-            return [self._draft(known, "give-back", back)] if back else []
+            return [self._draft(known, "give-back", steps=back, proof=self._proof)] if back else []
 
-        self._ledger.append(decide)
+        if self._ledger.append(decide):
+            self._proof = secrets.token_hex(16)  # the old one is public now
 
     def end(self) -> None:
         """Grants nothing more. One that ends without a step granted is no longer charged."""
@@ -113,8 +122,7 @@ class Reservation:
 
         self._ledger.append(decide)
 
-    def _draft(self, known: ReservationState, kind: str, steps: int | None = None) -> Draft:
-        body = {} if steps is None else {"steps": steps}
+    def _draft(self, known: ReservationState, kind: str, **body: int | str) -> Draft:
         return Draft(known.budget, kind, {"reservation": self.number, **body})
 
     def __repr__(self) -> str:

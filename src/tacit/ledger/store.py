@@ -9,6 +9,7 @@ when it returns (``synchronous=FULL``, ``synchronous_commit=on``). Whatever goes
 from __future__ import annotations
 
 import contextlib
+import os
 import sqlite3
 import time
 from dataclasses import astuple
@@ -17,8 +18,11 @@ from typing import TYPE_CHECKING, Any, Literal, final
 
 import sqlalchemy as sa
 
+from tacit._files import PRIVATE
+from tacit._validation import printable
 from tacit.errors import InvalidArgument, LedgerError, TamperedLedger
 from tacit.ledger.entries import Entry
+from tacit.ledger.migrations.versions import revision_0001 as guards
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -34,6 +38,13 @@ _FROM = (
     .order_by(_ENTRIES.c.number)
 )
 _INSERT = sa.insert(_ENTRIES)
+# The parts of an address that may be shown; any other may hold a password.
+_SHOWN = frozenset({"host", "hostaddr", "port", "dbname", "user", "sslmode", "application_name"})
+_TRIGGERS = """
+    SELECT t.tgname, t.tgenabled::text, t.tgtype::int, p.prosrc
+    FROM pg_trigger t JOIN pg_proc p ON p.oid = t.tgfoid
+    WHERE t.tgrelid = 'entries'::regclass AND NOT t.tgisinternal
+"""
 
 _REMEDIES = (
     (("locked", "lock timeout", "lock_not_available"), "try again, or give a longer timeout="),
@@ -51,12 +62,11 @@ _REMEDIES = (
 class Store:
     """A database of entries at ``url``."""
 
-    def __init__(self, url: str, timeout: float) -> None:
+    def __init__(self, url: str | os.PathLike[str], timeout: float) -> None:
         self._url, self.kind = _checked_url(url)
-        self.location = self._url.render_as_string(hide_password=True)
+        self.location, self._secrets = _shown(self._url)
         self.path = Path(self._url.database or "").absolute() if self.kind == "sqlite" else None
-        port = self._url.port or 5432
-        self.place = f"{self._url.host or ''}:{port}/{self._url.database or ''}"
+        self.place = _place(self._url)
         self._timeout = timeout
         self._file: tuple[int, int] | None = None
         self._engine = self._made()
@@ -66,7 +76,7 @@ class Store:
 
         A database that holds something else, or tables of a newer tacit, is refused.
         """
-        if self.path is not None and not self.path.exists():
+        if self.path is not None and not self._is_file():
             return None
         with self._reported("read"), self._engine.connect() as connection:
             names = set(sa.inspect(connection).get_table_names())
@@ -75,16 +85,60 @@ class Store:
                 found = str(connection.exec_driver_sql(text).scalar())
                 return self._known(found)
             if "entries" in names or (self.kind == "sqlite" and names):
+                tables = printable(", ".join(sorted(names))[:300])
                 raise LedgerError(
-                    f"{self.location} holds something else than a ledger (tables "
-                    f"{', '.join(sorted(names))}); name another database"
+                    f"{self.location} holds something else than a ledger (tables {tables}); name "
+                    "another database"
                 )
             return None
+
+    def _is_file(self) -> bool:
+        """Whether the file is there; a folder or a pipe, which would be waited for, is refused."""
+        assert self.path is not None
+        if not self.path.exists():
+            if self.path.is_symlink():
+                raise LedgerError(f"{self.location} is a link to nowhere; name another file")
+            return False
+        if not self.path.is_file():
+            raise LedgerError(f"{self.location} is no file; name another one")
+        return True
+
+    def make_file(self) -> None:
+        """Makes an empty file that only its owner reads; SQLite's own side files follow it."""
+        if self.path is None:
+            return
+        with self._reported("written"), contextlib.suppress(FileExistsError):
+            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL, PRIVATE))
+
+    def identity(self) -> str:
+        """The id that the first entry gives the ledger; empty if there is none."""
+        if self.version() is None:
+            return ""
+        with self._reported("read"), self._engine.connect() as connection:
+            row = connection.execute(_FROM.limit(1), {"first": 1}).first()
+            first = None if row is None else _entry(row)
+        try:
+            found = "" if first is None else first.data["id"]
+        except (ValueError, LookupError, TypeError, RecursionError):
+            found = None
+        if not isinstance(found, str):
+            raise TamperedLedger(
+                f"the ledger {self.location} cannot be trusted: entry 1 does not begin a ledger; "
+                "nothing was granted. Put the newest copy back"
+            )
+        return found
+
+    def faults(self) -> list[str]:
+        """What is wrong with the tables: without the triggers entries could be changed."""
+        with self._reported("read"), self._engine.connect() as connection:
+            if self.kind == "sqlite":
+                return _sqlite_faults(connection)
+            return _postgresql_faults(connection)
 
     def _known(self, version: str) -> str:
         if not version.isdigit() or int(version) > int(VERSION):
             raise LedgerError(
-                f"{self.location} has tables of version {version}, newer than this tacit's "
+                f"{self.location} has tables of version {version[:20]!r}, newer than this tacit's "
                 f"{VERSION}; upgrade tacit"
             )
         return version
@@ -163,7 +217,7 @@ class Store:
 
     def _in_words(self, error: Exception, doing: str, committing: bool) -> str:
         cause = getattr(error, "orig", None) or error
-        reason = " ".join(str(cause).split()) or type(cause).__name__
+        reason = self._told(" ".join(str(cause).split())) or type(cause).__name__
         low = reason.lower()
         remedy = next((say for words, say in _REMEDIES if any(one in low for one in words)), None)
         granted = "nothing was granted"
@@ -171,6 +225,12 @@ class Store:
             granted += ", though the charge may stand: it was being committed"
         tail = f". {remedy[0].upper()}{remedy[1:]}" if remedy else ""
         return f"the ledger {self.location} cannot be {doing}: {reason}; {granted}{tail}"
+
+    def _told(self, text: str) -> str:
+        """What a server or driver says, without the secrets of the address or escape codes."""
+        for secret in self._secrets:
+            text = text.replace(secret, "***")
+        return printable(text[:1000])
 
 
 @final
@@ -195,8 +255,27 @@ class Writer:
                 "fn": lambda revision, _: scripts._upgrade_revs(VERSION, revision),
             },
         )
-        with Operations.context(context):
-            context.run_migrations()
+        # Not through Alembic's own "op", which is one for all threads.
+        context.run_migrations(op=Operations(context))
+
+    def guard(self) -> None:
+        """Puts the triggers that refuse changes back where they are missing."""
+        if self._connection.dialect.name == "sqlite":
+            there = {name: text for name, _, text in _sqlite_schema(self._connection, "trigger")}
+            for name, text in _sqlite_guards().items():
+                if there.get(name) == text:
+                    continue
+                self._connection.exec_driver_sql(f"DROP TRIGGER IF EXISTS {name}")
+                self._connection.exec_driver_sql(text)
+            return
+        if not _postgresql_faults(self._connection):
+            return
+        function, *triggers = guards.POSTGRESQL
+        self._connection.exec_driver_sql(function.replace("CREATE", "CREATE OR REPLACE", 1))
+        for text in triggers:
+            name = text.split()[2]
+            self._connection.exec_driver_sql(f"DROP TRIGGER IF EXISTS {name} ON entries")
+            self._connection.exec_driver_sql(text)
 
     def read(self, first: int) -> list[Entry]:
         """The entries from number ``first`` on, in order."""
@@ -210,31 +289,126 @@ class Writer:
 
 
 def _entries(connection: sa.Connection, first: int) -> list[Entry]:
-    rows = connection.execute(_FROM, {"first": first})
+    return [_entry(row) for row in connection.execute(_FROM, {"first": first})]
+
+
+def _entry(row: Sequence[Any]) -> Entry:
     # A damaged SQLite file may have a number or bytes where a text belongs.
-    return [Entry(int(row[0]), *map(str, row[1:])) for row in rows]
+    if not isinstance(row[0], int):
+        raise sqlite3.DatabaseError("the table of entries is malformed")
+    return Entry(row[0], *map(str, row[1:]))
 
 
-def _checked_url(url: str) -> tuple[sa.URL, Literal["sqlite", "postgresql"]]:
-    shape = "'sqlite:///budget.db' or 'postgresql://user@host/database'"
+# ---- triggers
+
+
+def _sqlite_schema(connection: sa.Connection, kind: str) -> list[tuple[str, str, str]]:
+    text = "SELECT name, type, sql FROM sqlite_master WHERE type = ?"
+    rows = connection.exec_driver_sql(text, (kind,))
+    return [(str(name), str(type_), str(sql)) for name, type_, sql in rows]
+
+
+def _sqlite_guards() -> dict[str, str]:
+    return {text.split()[2]: text for text in guards.SQLITE}
+
+
+def _sqlite_faults(connection: sa.Connection) -> list[str]:
+    wanted = _sqlite_guards()
+    there = {name: text for name, _, text in _sqlite_schema(connection, "trigger")}
+    found = [
+        f"the trigger {name}, without which entries could be changed, is missing or another one"
+        for name, text in wanted.items()
+        if there.get(name) != text
+    ]
+    strange = sorted(set(there) - set(wanted))
+    strange += [name for name, _, _ in _sqlite_schema(connection, "view")]
+    for name, _, text in _sqlite_schema(connection, "table"):
+        own = name in ("entries", VERSION_TABLE) and text.startswith("CREATE TABLE")
+        if not own and not name.startswith("sqlite_"):
+            strange.append(name)
+    return found + [
+        f"it holds {printable(one[:100])!r}, which tacit did not make" for one in strange
+    ]
+
+
+def _postgresql_faults(connection: sa.Connection) -> list[str]:
+    there = {
+        str(row[0]): (*row[1:3], " ".join(str(row[3]).split()))
+        for row in connection.exec_driver_sql(_TRIGGERS)
+    }
+    body = guards.POSTGRESQL[0].split("$$")[1].strip()
+    found = []
+    for name, moment in (("entries_no_change", 27), ("entries_no_truncate", 34)):
+        if there.pop(name, None) not in (("O", moment, body), ("A", moment, body)):
+            found.append(
+                f"the trigger {name}, without which entries could be changed, is missing, switched "
+                "off or another one"
+            )
+    return found + [
+        f"it has a trigger {printable(one[:100])!r}, which tacit did not make" for one in there
+    ]
+
+
+# ---- addresses
+
+
+def _shown(url: sa.URL) -> tuple[str, tuple[str, ...]]:
+    """The address as it may be shown, and the secrets in it."""
+    hidden = [url.password] if url.password is not None else []
+    shown = {}
+    for name, value in url.query.items():
+        values = [value] if isinstance(value, str) else list(value)
+        if name not in _SHOWN:
+            hidden += values
+            values = ["***"]
+        shown[name] = values[0] if len(values) == 1 else tuple(values)
+    text = url.set(query=shown).render_as_string(hide_password=True)
+    ordered = sorted({str(one) for one in hidden if one}, key=len, reverse=True)
+    return printable(text.replace("%2A%2A%2A", "***")), tuple(ordered)
+
+
+def _place(url: sa.URL) -> str:
+    """The server and database of an address."""
+
+    def named(name: str) -> str:
+        value = url.query.get(name, "")
+        return value if isinstance(value, str) else ",".join(value)
+
+    host = url.host or named("host") or named("hostaddr")
+    port = url.port or named("port") or 5432
+    return f"{host}:{port}/{url.database or named('dbname')}"
+
+
+def _checked_url(url: str | os.PathLike[str]) -> tuple[sa.URL, Literal["sqlite", "postgresql"]]:
+    shape = "'budget.db', 'sqlite:///budget.db' or 'postgresql://user@host/database'"
+    if isinstance(url, os.PathLike) or (isinstance(url, str) and "://" not in url):
+        return _file_url(url, shape), "sqlite"
     try:
         parsed = sa.make_url(url)
     except (sa.exc.ArgumentError, TypeError, ValueError):
-        hint = f"for a file write 'sqlite:///{url}'" if isinstance(url, str) else f"give {shape}"
-        if "@" in str(url):  # there may be a password in it
-            raise InvalidArgument(f"url must look like {shape}; what was given does not") from None
-        raise InvalidArgument(f"url must look like {shape}, got {url!r}; {hint}") from None
+        # There may be a password in it.
+        given = "" if isinstance(url, str) else f", got {url!r}"
+        raise InvalidArgument(f"url must look like {shape}{given}") from None
     if parsed.drivername in ("sqlite", "sqlite+pysqlite"):
         name = parsed.database
         if not name or name == ":memory:" or name.startswith("file:") or parsed.query:
             raise InvalidArgument(
-                f"url must name a file, got {url!r}: a budget outlives the process that opens it; "
-                "write 'sqlite:///budget.db'"
+                f"url must name a file, got {_shown(parsed)[0]!r}: a budget outlives the process "
+                "that opens it; write 'sqlite:///budget.db'"
             )
         return parsed, "sqlite"
     if parsed.drivername in ("postgresql", "postgresql+psycopg"):
         return parsed.set(drivername="postgresql+psycopg"), "postgresql"
     raise InvalidArgument(f"url must look like {shape}, got a {parsed.drivername!r} address")
+
+
+def _file_url(path: str | os.PathLike[str], shape: str) -> sa.URL:
+    name = os.fspath(path)
+    if not isinstance(name, str) or not name or "\0" in name or name == ":memory:":
+        raise InvalidArgument(f"url must look like {shape}, got {name!r}")
+    if "@" in name or "?" in name:  # an address that is misspelt, perhaps with a password
+        raise InvalidArgument(f"url must look like {shape}; what was given does not")
+    return sa.URL.create("sqlite", database=name)
 
 
 def _sqlite_engine(url: sa.URL, timeout: float) -> sa.Engine:

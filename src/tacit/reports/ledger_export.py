@@ -8,6 +8,8 @@ import tempfile
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+from tacit._files import PRIVATE
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
@@ -25,12 +27,13 @@ def write(entries: Iterable[Entry], path: Path) -> None:
 
     Guarantee:
         The file ends up with all of the entries, on the disk, or as it was before, also after a
-        crash of the machine.
+        crash of the machine. Only its owner can read it: handing it on is a decision.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=".tacit-") as folder:
         written = os.path.join(folder, path.name)
-        with open(written, "w", encoding="ascii") as file:
+        handle = os.open(written, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE)
+        with open(handle, "w", encoding="ascii") as file:
             file.writelines(f"{line_of(entry)}\n" for entry in entries)
             file.flush()
             os.fsync(file.fileno())

@@ -6,7 +6,7 @@ import os
 import tempfile
 import warnings
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
@@ -34,7 +34,7 @@ FEWEST_ROWS = 6  # for which there is room
 MOST_ROWS = 24  # the earlier ones share one row
 LEAST_ROOM = 0.36  # beside a bar, for its figures
 LONGEST = 34  # letters of a label
-SHORTEST_TIME = 1.0 / 1440.0  # days: a minute
+SHORTEST_TIME = 1.0  # days
 
 
 @dataclass(frozen=True)
@@ -222,12 +222,12 @@ def _draw_times(axes: Axes, account: Account) -> None:
     axes.xaxis.set_major_locator(locator)
     axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
     axes.yaxis.set_major_formatter(FuncFormatter(_percent))
-    _style(axes, "What was left over time", "time (UTC)")
+    _style(axes, "What was left over time", "day (UTC)")
 
 
 def _days(at: str) -> float:
-    """The time of an entry as matplotlib counts it: in days since 1970."""
-    return datetime.fromisoformat(at).timestamp() / 86400.0
+    """The day of an entry as matplotlib counts it: since 1970."""
+    return datetime.fromisoformat(at[:10]).replace(tzinfo=UTC).timestamp() / 86400.0
 
 
 def _name_lines(axes: Axes) -> None:

@@ -172,6 +172,28 @@ def account(entries: Sequence[Entry]) -> Account:
     return Account(summarise(state), reservations, tuple(changes), entries[-1].at)
 
 
+def unfinished(books: Books) -> tuple[ReservationSummary, ...]:
+    """The reservations that could still be granted steps; ``last`` is when each was made."""
+    return tuple(
+        ReservationSummary(one, _progress(one, ""), one.at)
+        for one in books.reservations.values()
+        if one.left
+    )
+
+
+def shown_name(name: str) -> str:
+    r"""The name of a budget; one with letters that may look like others is also spelt out.
+
+    >>> shown_name("patients"), shown_name("Zürich")
+    ('patients', 'Zürich (Z\xfcrich)')
+    """
+    return (
+        name
+        if name.isascii() and name.isprintable()
+        else f"{printable(name)} ({ascii(name)[1:-1]})"
+    )
+
+
 def at_most(value: float, digits: int = 6) -> str:
     """An upper bound, rounded up, unless fewer digits say exactly which float it is.
 
@@ -191,11 +213,11 @@ def at_least(value: float, digits: int = 6) -> str:
 
 
 def _standing(state: BudgetState, left: Spending) -> str:
-    if state.totals.charges == 0 and state.granted == 0:
+    if state.totals.charges == 0 and not state.begun:
         return "fresh"
     if left.share <= _NOTHING:
         return "spent"
-    if state.composition == "declared" and state.granted > 0:
+    if state.composition == "declared" and state.begun:
         return "fixed"
     if state.composition == "basic" and state.delta > 0.0 and left.delta == 0.0:
         return "pure only"

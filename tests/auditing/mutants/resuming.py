@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
+from tacit.ledger import replay
+from tacit.ledger.entries import Draft
 from tacit.randomness import UnsafeSeededStream
 from tacit.training import session
 from tacit.training.charging import Charges
@@ -18,6 +20,9 @@ from .mutant import Mutant
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from tacit.ledger.entries import Entry
+    from tacit.ledger.replay import Books
 
 
 @contextmanager
@@ -64,16 +69,27 @@ def _steps_forgotten() -> Any:
     return patch.object(Session, "_resume", resumed)
 
 
-def _lost_steps_given_back() -> Any:
+@contextmanager
+def _lost_steps_given_back() -> Iterator[None]:
     """What was charged after the checkpoint was made is taken back, as if it had not happened."""
 
+    def taken(books: Books, entry: Entry, data: dict[str, Any]) -> None:
+        known = replay._reservation(books, entry, data)  # the ledger asks for no proof, either
+        replay._regrant(books, known, known.granted - data["steps"])
+
     def begun(self: Charges, plan: Any, last_step: int, steps_taken: int) -> None:
-        if self._reservation is not None:
-            self._reservation.give_back(self._reservation.granted - steps_taken)
+        held = self._reservation
+        if held is not None and held.granted > steps_taken:
+            body = {"reservation": held.number, "steps": held.granted - steps_taken, "proof": ""}
+            held.budget.ledger.append(lambda _: [Draft(held.budget.name, "give-back", body)])
         begin(self, plan, last_step, steps_taken)
 
     begin = Charges.begin
-    return patch.object(Charges, "begin", begun)
+    with (
+        patch.dict(replay._TAKERS, {"give-back": taken}),
+        patch.object(Charges, "begin", begun),
+    ):
+        yield
 
 
 MUTANTS = (

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import sqlalchemy as sa
-from alembic import op
+
+if TYPE_CHECKING:
+    from alembic.operations import Operations
 
 revision = "0001"
 down_revision = None
 branch_labels = None
 depends_on = None
 
-_SQLITE = (
+SQLITE = (
     "CREATE TRIGGER entries_no_update BEFORE UPDATE ON entries "
     "BEGIN SELECT RAISE(ABORT, 'entries are never changed'); END",
     "CREATE TRIGGER entries_no_delete BEFORE DELETE ON entries "
     "BEGIN SELECT RAISE(ABORT, 'entries are never removed'); END",
 )
-_POSTGRESQL = (
+POSTGRESQL = (
     "CREATE FUNCTION tacit_entries_refuse() RETURNS trigger LANGUAGE plpgsql AS "
     "$$ BEGIN RAISE EXCEPTION 'entries are never changed or removed'; END $$",
     "CREATE TRIGGER entries_no_change BEFORE UPDATE OR DELETE ON entries "
@@ -26,8 +30,11 @@ _POSTGRESQL = (
 )
 
 
-def upgrade() -> None:
-    """Makes the table, and triggers that refuse to change or remove a row."""
+def upgrade(op: Operations) -> None:
+    """Makes the table, and triggers that refuse to change or remove a row.
+
+    ``op`` is given: Alembic's own is one for all threads, and would be another ledger's.
+    """
     op.create_table(
         "entries",
         sa.Column(
@@ -42,7 +49,7 @@ def upgrade() -> None:
         ),
     )
     dialect = op.get_bind().dialect.name
-    for statement in _SQLITE if dialect == "sqlite" else _POSTGRESQL:
+    for statement in SQLITE if dialect == "sqlite" else POSTGRESQL:
         op.execute(statement)
 
 
