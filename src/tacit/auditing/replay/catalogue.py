@@ -148,6 +148,17 @@ CHECKS = (
     Check(told_lots.secret),
     Check(control_flow.every_run, (control_flow.steps, sampling.empty_lots)),
 )
+# What a way of computing sums can do wrong; the rest of an engine was seen in other settings.
+SUM_CHECKS = tuple(
+    check
+    for check in CHECKS
+    if check.make
+    in (
+        gradients.alone, clipping.by_definition, clipping.removal, clipping.poison,
+        clipping.magnitudes, clipping.cap, gradients.cutting, gradients.everybody,
+        lot_sums.normalisation, moving.sums, noise.with_data,
+    )
+)  # fmt: skip
 # On several ranks; the rest of an engine was seen in one process.
 RANK_CHECKS = (
     Check(ranks.sums),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, final
@@ -21,6 +22,7 @@ from tacit.auditing.replay.watching import Watch, flat
 from tacit.errors import InvalidArgument
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from torch.optim import Optimizer
@@ -90,6 +92,13 @@ class Laboratory:
         for group in optimizer.param_groups:
             group["lr"] = 0.0 if still else group["lr"] * rate
         return model, optimizer
+
+    def precision(self, *, own: bool) -> AbstractContextManager[object]:
+        """Autocast as in the setting's runs, or nothing if its ``own`` precision is not wanted."""
+        kind = self.setting.performance.precision
+        if not own or kind == "single":
+            return nullcontext()
+        return torch.autocast("cpu", getattr(torch, kind))
 
     def run(self, variation: Variation) -> Trace:
         """Runs the engine; what it raises is part of what is seen.

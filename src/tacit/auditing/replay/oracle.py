@@ -129,7 +129,8 @@ class Oracle:
                 if model is not self._models[-1][0]:
                     batch = tree_map(_doubled, batch)
                 try:
-                    losses = self._lab.setting.loss(model, batch)
+                    with self._lab.precision(own=model is self._models[-1][0]):
+                        losses = self._lab.setting.loss(model, batch)
                     return flat(_gradients(losses[0].sum(), held)).double()
                 except (RuntimeError, ValueError, TypeError) as raised:
                     error = raised
