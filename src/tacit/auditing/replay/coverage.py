@@ -55,8 +55,8 @@ class Goal(NamedTuple):
     def describe(self) -> str:
         """A place in a file.
 
-        >>> Goal(3, 3).describe(), Goal(3, 3, (4, 9)).describe(), Goal(3, 4, (5, 9), True).describe()
-        ('3', '3→4', '3→past')
+        >>> Goal(3, 3, (4, 9)).describe(), Goal(3, 4, (5, 9), True).describe()
+        ('3→4', '3→past')
         """
         if self.into is None:
             return str(self.first)
@@ -169,6 +169,7 @@ class _Frame:
         self._code, self._line, self._raised = code, 0, False
 
     def step(self, frame: FrameType, event: str, arg: Any) -> Callable[..., Any]:
+        del arg
         if event == "line":
             self._code.step(self._line, frame.f_lineno)
             self._line, self._raised = frame.f_lineno, False

@@ -27,8 +27,8 @@ def count_noise(experiments: Experiments) -> Finding:
     """
     if not isinstance(experiments.plan.clipping, AdaptiveQuantile):
         return Finding("noise", "the clip's own", True, "the clip does not move")
-    trace = experiments.counted
-    values = _count_noise(experiments, trace)
+    traces = experiments.counted, experiments.many_counts
+    values = np.concatenate([_count_noise(experiments, trace.taken(2)) for trace in traces])
     spread = float(np.sqrt(np.square(values).mean())) if values.size else 0.0
     p_value = significance.corrected(
         [
