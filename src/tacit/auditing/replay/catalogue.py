@@ -22,6 +22,7 @@ from tacit.auditing.replay.checks import (
     published,
     randomness,
     ranks,
+    refusals,
     resumed_claims,
     resuming,
     sampling,
@@ -113,6 +114,7 @@ CHECKS = (
     ),
     Check(options.loops, (gradients.alone, clipping.by_definition, lot_sums.normalisation)),
     Check(options.seeded),
+    Check(refusals.all_of_them),
     Check(resuming.goes_on, (update.by_optimizer, update.handed_over)),
     Check(resuming.anew, (sampling.fresh, randomness.fresh)),
     Check(resuming.charged),
@@ -175,17 +177,14 @@ CHECKS = (
     Check(statements.every_run, (charging.claim, charging.other_claims)),
     Check(control_flow.every_run, (control_flow.steps, sampling.empty_lots)),
 )
+_QUICK = (gradients.alone, clipping.by_definition, gradients.cutting, lot_sums.normalisation)
 # What a way of computing sums can do wrong; the rest of an engine was seen in other settings.
-SUM_CHECKS = tuple(
-    check
-    for check in CHECKS
-    if check.make
-    in (
-        gradients.alone, clipping.by_definition, clipping.removal, clipping.poison,
-        clipping.magnitudes, clipping.cap, gradients.cutting, gradients.everybody,
-        lot_sums.normalisation, moving.sums, noise.with_data,
-    )
+_SUMS = (
+    *_QUICK, clipping.removal, clipping.poison, clipping.magnitudes, clipping.cap,
+    gradients.everybody, moving.sums, noise.with_data, lot_sums.own_data,
 )  # fmt: skip
+SUM_CHECKS = tuple(check for check in CHECKS if check.make in _SUMS)
+QUICK_CHECKS = tuple(check for check in CHECKS if check.make in _QUICK)
 # On several ranks; the rest of an engine was seen in one process.
 RANK_CHECKS = (
     Check(ranks.sums),

@@ -25,8 +25,7 @@ ROOMS = (
 )  # fmt: skip
 _ROOT = Path(__file__).resolve().parents[2]
 _EXIT = -1
-# Calls of a function that are looked at: the first ones all, later ones now and then.
-_ALWAYS, _EVERY = 100, 16
+_IDLE = 20_000  # calls in a row that show nothing new: the rest of a run is more of the same
 
 Arcs: TypeAlias = "dict[str, set[tuple[int, int]]]"
 _Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
@@ -42,9 +41,10 @@ class Goal(NamedTuple):
 
     def met_by(self, arcs: Iterable[tuple[int, int]]) -> bool:
         """Whether one of the steps from line to line is this one."""
-        return any(self._is(*arc) for arc in arcs)
+        return any(self.is_step(*arc) for arc in arcs)
 
-    def _is(self, before: int, after: int) -> bool:
+    def is_step(self, before: int, after: int) -> bool:
+        """Whether it is the step from one line to another."""
         if self.into is None:
             return self.first <= after <= self.last
         if not self.first <= before <= self.last:
@@ -92,19 +92,20 @@ def coverage(arcs: Mapping[str, Iterable[tuple[int, int]]]) -> Coverage:
 
 @final
 class Tracer:
-    """Notes the steps from line to line in the engine's functions, in every thread.
+    """Notes the steps from line to line in the engine's functions: enter it for each run.
 
-    A function is no longer looked at once all of its goals are met, so that it costs little. What
-    worker processes do is not seen.
+    A function is no longer looked at once all of its goals are met, and a run once it has shown
+    nothing new for a while, so that it costs little. What worker processes do is not seen.
     """
 
     def __init__(self) -> None:
         self.arcs: Arcs = {}
         self._codes: dict[int, _Code | None] = {}
         self._kept: list[CodeType] = []  # so that no id is used twice
+        self._idle = 0
 
     def __enter__(self) -> Tracer:
-        self._before = sys.gettrace()
+        self._before, self._idle = sys.gettrace(), 0
         threading.settrace(self._called)
         sys.settrace(self._called)
         return self
@@ -120,13 +121,25 @@ class Tracer:
 
     def _called(self, frame: FrameType, event: str, arg: Any) -> Callable[..., Any] | None:
         del event, arg
+        self._idle += 1
+        if self._idle > _IDLE:
+            sys.settrace(None)
+            return None
         code = frame.f_code
         key = id(code)
         if key not in self._codes:
             self._kept.append(code)
             self._codes[key] = self._looked_up(code)
         known = self._codes[key]
-        return None if known is None or not known.due() else _Frame(known).step
+        return None if known is None or not known.open else _Frame(known, self).step
+
+    def step(self, code: _Code, before: int, after: int) -> None:
+        """One step from line to line."""
+        if (before, after) in code.arcs:
+            return
+        self._idle = 0
+        code.arcs.add((before, after))
+        code.open = [goal for goal in code.open if not goal.is_step(before, after)]
 
     def _looked_up(self, code: CodeType) -> _Code | None:
         path = Path(code.co_filename)
@@ -143,40 +156,28 @@ class _Code:
 
     def __init__(self, goals: Sequence[Goal], arcs: set[tuple[int, int]]) -> None:
         self.open, self.arcs = list(goals), arcs
-        self._calls = 0
-
-    def due(self) -> bool:
-        """Whether to look at one more call."""
-        if not self.open:
-            return False
-        self._calls += 1
-        return self._calls < _ALWAYS or self._calls % _EVERY == 0
-
-    def step(self, before: int, after: int) -> None:
-        if (before, after) in self.arcs:
-            return
-        self.arcs.add((before, after))
-        self.open = [goal for goal in self.open if not goal._is(before, after)]
 
 
 @final
 class _Frame:
     """One call of a function."""
 
-    __slots__ = ("_code", "_line", "_raised")
+    __slots__ = ("_code", "_line", "_raised", "_tracer")
 
-    def __init__(self, code: _Code) -> None:
-        self._code, self._line, self._raised = code, 0, False
+    def __init__(self, code: _Code, tracer: Tracer) -> None:
+        self._code, self._tracer = code, tracer
+        self._line, self._raised = 0, False
 
     def step(self, frame: FrameType, event: str, arg: Any) -> Callable[..., Any]:
+        """What happens in the call: another line, an error, or its end."""
         del arg
         if event == "line":
-            self._code.step(self._line, frame.f_lineno)
+            self._tracer.step(self._code, self._line, frame.f_lineno)
             self._line, self._raised = frame.f_lineno, False
         elif event == "exception":
             self._raised = True
         elif event == "return" and not self._raised:
-            self._code.step(self._line, _EXIT)
+            self._tracer.step(self._code, self._line, _EXIT)
         return self.step
 
 

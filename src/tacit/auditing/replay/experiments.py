@@ -24,7 +24,7 @@ _FEW, _MANY = 12, 48  # units: for single sums, and for statistics of sampling
 _NOISE_ENTRIES = 20_000  # so that a σ that is 5 % off stands out: 10 standard deviations
 _SAMPLED = 12_000  # coin flips
 _MOST_STEPS, _FEWEST_STEPS, _MOST_IDLE_STEPS = 300, 60, 2_000
-_COUNTS = 1_000  # of an adaptive clip: a noise that is 13 % off stands out
+_COUNTS = 700  # of an adaptive clip: a noise that is 15 % off stands out
 _PARTS = 16, 6  # steps of a run that is broken off: all, and those before
 
 

@@ -119,9 +119,8 @@ def _keys(batch: Any) -> list[bytes]:
     """The content of every row, in bytes."""
     leaves = [leaf for leaf in tree_leaves(batch) if isinstance(leaf, torch.Tensor) and leaf.ndim]
     rows = len(leaves[0]) if leaves else 0
-    arrays = [leaf.detach().cpu().contiguous() for leaf in leaves if len(leaf) == rows]
-    parts = [array.flatten(1).view(torch.uint8) if array[0].ndim else array for array in arrays]
-    return [b"|".join(part[row].numpy().tobytes() for part in parts) for row in range(rows)]
+    arrays = [leaf.detach().cpu().numpy().reshape(rows, -1) for leaf in leaves if len(leaf) == rows]
+    return [b"|".join([array[row].tobytes() for array in arrays]) for row in range(rows)]
 
 
 @final

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
     from torch.utils.data import Dataset
 
+    from tacit.auditing.replay.coverage import Tracer
     from tacit.auditing.replay.setting import Setting
     from tacit.auditing.replay.subject import Outcome, Subject
     from tacit.auditing.replay.trace import Variation
@@ -51,8 +52,11 @@ DELTA = 1e-5
 class Laboratory:
     """Runs an engine on a setting, always from the same weights and the same global seeds."""
 
-    def __init__(self, setting: Setting, subject: Subject, folder: Path) -> None:
+    def __init__(
+        self, setting: Setting, subject: Subject, folder: Path, tracer: Tracer | None = None
+    ) -> None:
         self.setting, self.subject, self.folder = setting, subject, folder
+        self._tracer: AbstractContextManager[object] = tracer or nullcontext()
         with seeded(0):
             self._model = quiet(setting.model())
         self._weights = {k: v.clone() for k, v in self._model.state_dict().items()}
@@ -134,7 +138,8 @@ class Laboratory:
         outcome, error = None, None
         with watch.hooked(), listening(logs=budget is None) as heard:
             try:
-                outcome = train(task)
+                with self._tracer:
+                    outcome = train(task)
             except Exception as raised:
                 error = raised
         account = None if budget is None else _account(budget)

@@ -50,7 +50,7 @@ def least_epsilon(plan: Plan, steps: int, delta: float) -> float | None:
 
 
 def is_noisy(plan: Plan) -> bool:
-    """Whether steps of the plan have an ε that bounds anything: not if there is next to no noise."""
+    """Whether steps of the plan have an ε that bounds anything: not with next to no noise."""
     return _joint_sigma(plan) > 0.1
 
 

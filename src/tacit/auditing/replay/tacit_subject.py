@@ -227,7 +227,6 @@ def by_hand(task: Task) -> Outcome:
                     pass
             if not torch.equal(before, flat(held)) or dp.steps_taken != taken:
                 raise Moved(f"the parameters moved after step {taken}, without a step")
-            dp.spent(task.delta)
     outcome = _outcome(dp, task)
     return Outcome(outcome.epsilon, {**outcome.published, "explained": told[0], "epoch": lot.epoch})
 
