@@ -183,6 +183,12 @@ _SUMS = (
     *_QUICK, clipping.removal, clipping.poison, clipping.magnitudes, clipping.cap,
     gradients.everybody, moving.sums, noise.with_data, lot_sums.own_data,
 )  # fmt: skip
+_NOISE = (
+    *_QUICK, noise.scale, noise.every_parameter, noise.shape, noise.grid, noise.with_data,
+    joint_noise.lengths, joint_noise.directions, joint_noise.links, randomness.independence,
+    randomness.repeated, randomness.fresh,
+)  # fmt: skip
+NOISE_CHECKS = tuple(check for check in CHECKS if check.make in _NOISE)
 SUM_CHECKS = tuple(check for check in CHECKS if check.make in _SUMS)
 QUICK_CHECKS = tuple(check for check in CHECKS if check.make in _QUICK)
 # On several ranks; the rest of an engine was seen in one process.

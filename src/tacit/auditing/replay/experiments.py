@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _FEW, _MANY = 12, 48  # units: for single sums, and for statistics of sampling
 _NOISE_ENTRIES = 20_000  # so that a σ that is 5 % off stands out: 10 standard deviations
+_LARGE = 50_000  # entries
 _SAMPLED = 12_000  # coin flips
 _MOST_STEPS, _FEWEST_STEPS, _MOST_IDLE_STEPS = 300, 60, 2_000
 _COUNTS = 700  # of an adaptive clip: a noise that is 15 % off stands out
@@ -150,6 +151,8 @@ class Experiments:
     @property
     def noise_steps(self) -> int:
         """How many steps it takes to see noise and sampling clearly."""
+        if self.lab.entries > _LARGE:  # every step has much of it, and takes its time
+            return _FEWEST_STEPS
         needed = max(_NOISE_ENTRIES / self.lab.entries, _SAMPLED / self.many.count)
         return int(min(max(needed, _FEWEST_STEPS), _MOST_STEPS))
 

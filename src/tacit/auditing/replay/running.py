@@ -10,7 +10,13 @@ from traceback import walk_tb
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from tacit._validation import positive
-from tacit.auditing.replay.catalogue import CHECKS, QUICK_CHECKS, RANK_CHECKS, SUM_CHECKS
+from tacit.auditing.replay.catalogue import (
+    CHECKS,
+    NOISE_CHECKS,
+    QUICK_CHECKS,
+    RANK_CHECKS,
+    SUM_CHECKS,
+)
 from tacit.auditing.replay.experiments import Experiments
 from tacit.auditing.replay.feeding import seeded
 from tacit.auditing.replay.laboratory import Laboratory
@@ -34,7 +40,7 @@ _ACCUSERS = (
     "tacit.training.clipping.rules.fallback",
 )
 Progress: TypeAlias = Callable[[int, int, str], None]
-Scope: TypeAlias = Literal["all", "sums", "quick"]
+Scope: TypeAlias = Literal["all", "sums", "noise", "quick"]
 
 
 def replay(
@@ -60,8 +66,8 @@ def replay(
         progress: Told how many checks are done, of how many, and the name of the next.
         stop_at_first: Whether to end at the first fault.
         scope: ``"sums"`` leaves out what does not depend on how sums are computed: the laws of
-            noise and lots, charging, resuming, and what is published. ``"quick"`` takes the first
-            few of these.
+            noise and lots, charging, resuming, and what is published. ``"noise"`` looks at
+            noise alone, and ``"quick"`` at the first few sums.
         tracer: Notes which lines of the engine the runs have executed.
 
     Raises:
@@ -147,7 +153,7 @@ def _plan(lab: Laboratory, subject: Subject, scope: Scope) -> list[tuple[Check, 
         finding = _fault(lab, first.error)
         raise first.error if finding is None else Refused(finding)
     if scope != "all":
-        chosen = SUM_CHECKS if scope == "sums" else QUICK_CHECKS
+        chosen = {"sums": SUM_CHECKS, "noise": NOISE_CHECKS, "quick": QUICK_CHECKS}[scope]
         return [(check, alone) for check in chosen]
     found = [(check, alone) for check in CHECKS]
     for ranks in subject.ranks:

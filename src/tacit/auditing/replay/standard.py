@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, final
@@ -24,8 +25,11 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+    from tacit.auditing.replay.running import Scope
+
 _EXAMPLES, _CLASSES = 96, networks.CLASSES
 _TOKENS, _LENGTH, _WIDTH = networks.TOKENS, networks.LENGTH, 6
+_COMPILERS = ("c++", "g++", "clang++")
 _LONG = 600  # tokens: Gram matrices of 48 such rows are cut into slices
 
 
@@ -54,14 +58,14 @@ def standard_settings() -> Mapping[str, Setting]:
 def special_settings() -> Mapping[str, Setting]:
     """More settings by name, one for each way to a clipped sum: rules, forms, styles, precisions.
 
-    Their sums are what is special about them: ``replay(setting, scope="sums")`` looks at these.
+    Their sums are what is special about them, or their noise: see ``scope_of``.
 
     >>> list(special_settings())[:3]
     ['images', 'channels', 'recurrences']
     """
     plan = Plan(examples=_EXAMPLES, lot_size=24, steps=100, noise_multiplier=1.0, clip=1.0)
     by_group = PerGroup({"0": 0.3, "": 0.4})
-    return {
+    found = {
         "images": _of(networks.Images, _images(), plan),
         "channels": _of(networks.Channels, _images(), plan),
         "recurrences": _of(networks.Recurrences, _sequences(), plan),
@@ -76,11 +80,23 @@ def special_settings() -> Mapping[str, Setting]:
         "groups": _dense(replace(plan, clipping=by_group, clip=by_group.clip)),
         "exact": _dense(replace(plan, noise="exact")),
         "truncated": _dense(replace(plan, sampling=TruncatedPoisson(30))),
-        "double": replace(_of(_double_model, _vectors(torch.float64), plan)),
+        "double": _of(_double_model, _vectors(torch.float64), plan),
         "bfloat16": _in_half("bfloat16", plan),
         "float16": _in_half("float16", plan),
         "image users": _image_users(plan),
+        "own data set": _own_data(plan),
+        "many entries": _of(_large_model, _vectors(), replace(plan, noise="secure")),
     }
+    if any(shutil.which(name) for name in _COMPILERS):
+        compiled = replace(_dense(plan), performance=Performance(compile=True))
+        found["compiled"] = compiled
+    return found
+
+
+def scope_of(name: str) -> Scope:
+    """What is to be looked at in a special setting."""
+    scopes: dict[str, Scope] = {"many entries": "noise", "exact": "noise", "compiled": "quick"}
+    return scopes.get(name, "sums")
 
 
 def row_loss(model: nn.Module, batch: Any) -> Tensor:
@@ -208,6 +224,46 @@ def _texts(length: int) -> Dataset[Any]:
     return TensorDataset(
         torch.randint(_TOKENS, (_EXAMPLES, length), generator=seed), _labels(_EXAMPLES)
     )
+
+
+@final
+class OwnRecords(Dataset[Any]):
+    """Records as a user keeps them: dictionaries of arrays, which are read many at a time."""
+
+    def __init__(self) -> None:
+        self._x, self._y = _numbers(_EXAMPLES, 12).numpy(), _labels(_EXAMPLES).numpy()
+
+    def __len__(self) -> int:
+        return len(self._x)
+
+    def __getitem__(self, at: int) -> dict[str, Any]:
+        return {"x": self._x[at], "y": int(self._y[at]), "name": f"record {at}"}
+
+    def __getitems__(self, places: list[int]) -> list[dict[str, Any]]:
+        return [self[at] for at in places]
+
+
+def _as_batch(records: list[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "x": torch.from_numpy(np.stack([record["x"] for record in records])),
+        "y": torch.tensor([record["y"] for record in records]),
+        "name": [record["name"] for record in records],
+    }
+
+
+def _batch_loss(model: nn.Module, batch: Any) -> Tensor:
+    return losses.cross_entropy(model(batch["x"]), batch["y"])
+
+
+def _own_data(plan: Plan) -> Setting:
+    return Setting(
+        model=_dense_model, loss=_batch_loss, dataset=OwnRecords(), plan=plan, collate=_as_batch,
+        performance=Performance(workers=2),
+    )  # fmt: skip
+
+
+def _large_model() -> nn.Module:
+    return nn.Sequential(nn.Linear(12, 260), nn.Tanh(), nn.Linear(260, 260), nn.Linear(260, 3))
 
 
 def _double_model() -> nn.Module:

@@ -34,13 +34,12 @@ def all_of_them(experiments: Experiments) -> Finding:
     if not experiments.is_tacit:
         said = "what the engine refuses is not known here: nothing to check"
         return Finding("control flow", "refusals", True, said)
-    plan = plans.sampled(
-        experiments.plan, experiments.few, steps=4, lot_size=0.6 * experiments.few.count
-    )
+    few = experiments.few
+    plan = plans.sampled(experiments.plan, few, steps=4, lot_size=0.6 * few.count)
     wrong = []
     for name, attempt in ATTEMPTS.items():
         variation = Variation(
-            plan=plan, records=experiments.few, still=False, scale=experiments.mixed, cut=True
+            plan=plan, records=few, still=False, scale=experiments.mixed, cut=True
         )
         trace = experiments.once(f"refused: {name}", variation, attempt)
         if trace.error is None:
