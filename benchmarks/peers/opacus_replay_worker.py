@@ -16,7 +16,7 @@ from opacus import PrivacyEngine
 from opacus.accountants import PRVAccountant
 from opacus.utils.uniform_sampler import UniformWithReplacementSampler
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, TensorDataset, default_collate
 
 import tacit
 from tacit.auditing.replay import Outcome, Report, Setting, Task, replay
@@ -69,7 +69,9 @@ class GhostClipping:
         for lot in sampler:
             for batch, is_last in self._batches(lot, task):
                 if batch:
-                    losses = task.loss(module, task.collate([task.dataset[i] for i in batch]))
+                    losses = task.loss(
+                        module, (task.collate or default_collate)([task.dataset[i] for i in batch])
+                    )
                     criterion(losses.unsqueeze(1) if self._column else losses).backward()
                 else:  # what its own loader does with tensors of no rows
                     for parameter in optimizer.params:

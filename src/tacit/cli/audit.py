@@ -31,6 +31,7 @@ Examples:
   tacit audit runs/demo --attack lira --shadows 16
   tacit audit mnist-tempered --one-run --canaries 1000
   tacit audit digits --epsilon 2 --attack lira --attack rmia --workers 2
+  tacit audit engine
   tacit audit engine --model model.py:setting
   tacit audit mechanism gaussian --epsilon 2
   tacit audit mnist-memorised
@@ -54,11 +55,12 @@ Exit status: 0, 1 if the evidence contradicts the claim at 99.99 %, 2 for a refu
 @click.option("--delta", metavar="D", help="Its delta. [default: 1e-5]")
 @click.option("--set", "sets", metavar="NAME=VALUE", multiple=True, help="A recipe's setting.")
 @click.option("--model", metavar="FILE:FUNCTION", help="Your own model (engine).")
+@click.option("--quick", is_flag=True, help="All checks in one setting, few in others (engine).")
 @click.option("--draws", metavar="N", help="Draws on each input (mechanism).")
 @click.option("--device", metavar="NAME", help="auto, cpu, cuda or cuda:N. [default: cpu]")
 @click.option("--data", metavar="DIR", help="Where the data lie, if not in $TACIT_DATA.")
 @click.option("--seed", metavar="N", help="For the audit's own choices; never for noise.")
-@click.option("--workers", metavar="N", help="Processes that train. [default: 1]")
+@click.option("--workers", metavar="N", help="Processes that train. [default: 1; engine: 2]")
 @click.option("--cluster", metavar="ADDRESS", help="A Ray cluster that trains; or local.")
 @click.option("--out", metavar="DIR", help="Where audit.json goes. [default: the run's folder, "
               "or runs/audit-NAME]")  # fmt: skip

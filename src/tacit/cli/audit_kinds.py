@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import TYPE_CHECKING
 
@@ -22,7 +23,7 @@ def of_run(request: Request, command: Sequence[str], progress: bool | None) -> A
         request.subject, attacks=request.attacks or ("lira",),
         shadows=16 if request.shadows is None else request.shadows, records=request.records,
         views=request.views, data=request.data, device=request.device, seed=request.seed,
-        workers=request.workers, cluster=request.cluster, out=request.out, progress=progress,
+        workers=request.workers or 1, cluster=request.cluster, out=request.out, progress=progress,
         command=command,
     )  # fmt: skip
 
@@ -40,29 +41,29 @@ def of_recipe(request: Request, command: Sequence[str], progress: bool | None) -
         request.subject, epsilon=request.epsilon or 3.0, delta=request.delta or 1e-5,
         settings=request.settings, one_run=request.one_run, canaries=request.canaries,
         attacks=request.attacks or None, shadows=request.shadows, views=request.views, data=data,
-        device=request.device, seed=request.seed, workers=request.workers,
+        device=request.device, seed=request.seed, workers=request.workers or 1,
         cluster=request.cluster, out=request.out, progress=progress, command=command,
     )  # fmt: skip
 
 
 def of_engine(request: Request, command: Sequence[str], progress: bool | None) -> Audited:
     """The self-test, on a user's model or on the standard ones."""
-    from tacit.auditing.replay import standard_settings
     from tacit.cli.audit_model import setting_of
-    from tacit.recipes.auditing.engine import audit_engine
+    from tacit.recipes.auditing.engine import audit_engine, audit_standard
 
-    own = request.model is not None
-    settings = {request.model: setting_of(request.model)} if request.model else standard_settings()
-    try:
-        found = audit_engine(settings, private=own, progress=_checks(progress))
-    except Refusal:
-        raise
-    except Exception as error:
-        if not own:
+    if request.model is None:
+        processes = request.workers or min(2, os.cpu_count() or 1)
+        found = audit_standard(quick=request.quick, processes=processes, progress=_checks(progress))
+    else:
+        setting = {request.model: setting_of(request.model)}
+        try:
+            found = audit_engine(setting, progress=_checks(progress))
+        except Refusal:
             raise
-        # A user's model may fail in any way; that it cannot be trained is no finding.
-        line = " ".join(str(error).split())
-        raise Refusal(f"--model {request.model} cannot be trained: {line[:300]}") from error
+        except Exception as error:
+            # A user's model may fail in any way; that it cannot be trained is no finding.
+            line = " ".join(str(error).split())
+            raise Refusal(f"--model {request.model} cannot be trained: {line[:300]}") from error
     _keep(request, found, command)
     return found
 
@@ -93,7 +94,7 @@ def of_experiment(request: Request, command: Sequence[str], progress: bool | Non
                 data=request.data,
                 folder=work.models({"name": experiment.name, "seed": seed}),
                 seed=seed,
-                workers=request.workers,
+                workers=request.workers or 1,
                 progress=progress,
             )
         )
@@ -114,7 +115,8 @@ def _checks(progress: bool | None) -> Callable[[str, int, int, str], None] | Non
         return None
 
     def show(setting: str, done: int, of: int, check: str) -> None:
-        sys.stderr.write(f"\r{setting}: {done} of {of} checks, next: {check}\x1b[K")
+        what = f"checks, next: {check}" if check else "settings"
+        sys.stderr.write(f"\r{setting}: {done} of {of} {what}\x1b[K")
         if done + 1 == of:
             sys.stderr.write("\r\x1b[K")
         sys.stderr.flush()

@@ -28,7 +28,7 @@ _MODELS: Final = {"attacks", "shadows", "views", "device", "data", "seed", "work
 _OPTIONS: Final[Mapping[Kind, set[str]]] = {
     "run": {*_MODELS, "records"},
     "recipe": {*_MODELS, "one_run", "canaries", "epsilon", "delta", "sets"},
-    "engine": {"model", "out"},
+    "engine": {"model", "quick", "workers", "out"},
     "mechanism": {"epsilon", "delta", "draws", "out"},
     "experiment": {"data", "seed", "workers", "out"},
 }
@@ -57,6 +57,7 @@ class Typed:
     delta: str | None = None
     sets: tuple[str, ...] = ()
     model: str | None = None
+    quick: bool = False
     draws: str | None = None
     device: str | None = None
     data: str | None = None
@@ -83,11 +84,12 @@ class Request:
     delta: float | None
     settings: Mapping[str, str]
     model: str | None
+    quick: bool
     draws: int | None
     device: str
     data: Path | None
     seed: int | None
-    workers: int
+    workers: int | None
     cluster: str | None
     out: Path | None
 
@@ -115,11 +117,12 @@ def read(typed: Typed) -> Request:
         delta=None if typed.delta is None else delta_of(typed.delta),
         settings=_settings(typed, epsilon) if kind == "recipe" else {},
         model=typed.model,
+        quick=typed.quick,
         draws=_count("--draws", typed.draws, "give how many draws on each side, as 1e6"),
         device=typed.device or "cpu",
         data=data_folder(typed.data),
         seed=None if typed.seed is None else seed_of(typed.seed),
-        workers=_count("--workers", typed.workers, "give how many processes, as 2") or 1,
+        workers=_count("--workers", typed.workers, "give how many processes, as 2"),
         cluster=typed.cluster,
         out=_out(kind, typed),
     )

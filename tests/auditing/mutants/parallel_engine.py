@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from torch.utils.data import default_collate
 
 from tacit.auditing.replay import Outcome
 
@@ -108,7 +109,9 @@ def clipped_sum(rank: Rank, task: Task, lot: NDArray[np.int64]) -> Tensor:
     """
     total = torch.zeros(sum(p.numel() for p in rank.parameters), dtype=torch.float64)
     for index in lot:
-        (loss,) = task.loss(rank.model, task.collate([task.dataset[int(index)]]))
+        (loss,) = task.loss(
+            rank.model, (task.collate or default_collate)([task.dataset[int(index)]])
+        )
         found = torch.autograd.grad(loss, rank.parameters)
         gradient = torch.cat([one.double().flatten() for one in found])
         if gradient.isfinite().all():

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.utils.data import default_collate
 
 from tacit.auditing.replay import Outcome, Task
 from tacit.ledger import Release
@@ -131,7 +132,7 @@ class _Run:
         losses = []
         for share in shares:
             for at in share:
-                batch = task.collate([task.dataset[int(at)]])
+                batch = (task.collate or default_collate)([task.dataset[int(at)]])
                 loss = task.loss(task.model, batch).sum()
                 losses.append(float(loss.detach()))
                 if self.fault == "stops at NaN" and not np.isfinite(losses[-1]):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from torch.utils.data import default_collate
 
 from tacit.auditing.replay import Outcome
 
@@ -83,7 +84,7 @@ class _Run:
     def gradient(self, unit: int) -> tuple[float, Tensor]:
         """The loss and the gradient of a unit."""
         task = self.task
-        (loss,) = task.loss(task.model, task.collate([task.dataset[unit]]))
+        (loss,) = task.loss(task.model, (task.collate or default_collate)([task.dataset[unit]]))
         parts = torch.autograd.grad(loss, self.parameters)
         gradient = torch.cat([part.double().flatten() for part in parts])
         if self.fault == "gradients kept":

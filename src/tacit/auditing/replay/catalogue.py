@@ -18,13 +18,16 @@ from tacit.auditing.replay.checks import (
     moving_clip,
     noise,
     on_sums,
+    options,
     published,
     randomness,
     ranks,
+    refusals,
     resumed_claims,
     resuming,
     sampling,
     several_runs,
+    statements,
     told_lots,
     update,
 )
@@ -72,7 +75,9 @@ CHECKS = (
     Check(charging.limit),
     Check(several_runs.steps, (charging.before_release, charging.every_step, charging.crashed)),
     Check(several_runs.sums, (charging.claim,)),
+    Check(several_runs.pairs, (charging.claim,)),
     Check(several_runs.claims, (charging.claim,)),
+    Check(statements.ended, (charging.claim,)),
     Check(several_runs.limit, (charging.limit, several_runs.sums)),
     Check(lot_sums.normalisation, (gradients.alone, clipping.by_definition)),
     Check(update.by_optimizer),
@@ -88,7 +93,28 @@ CHECKS = (
         moving.sums,
         (gradients.alone, clipping.by_definition, lot_sums.normalisation, lot_sums.every_lot),
     ),
+    Check(
+        lot_sums.own_data,
+        (gradients.alone, clipping.by_definition, lot_sums.normalisation, lot_sums.every_lot),
+    ),
+    Check(
+        lot_sums.out_of_memory,
+        (gradients.alone, clipping.by_definition, lot_sums.normalisation, lot_sums.every_lot),
+    ),
     Check(update.handed_over),
+    Check(
+        options.fitting,
+        (
+            gradients.alone,
+            clipping.by_definition,
+            lot_sums.normalisation,
+            charging.claim,
+            update.by_optimizer,
+        ),
+    ),
+    Check(options.loops, (gradients.alone, clipping.by_definition, lot_sums.normalisation)),
+    Check(options.seeded),
+    Check(refusals.all_of_them),
     Check(resuming.goes_on, (update.by_optimizer, update.handed_over)),
     Check(resuming.anew, (sampling.fresh, randomness.fresh)),
     Check(resuming.charged),
@@ -125,7 +151,9 @@ CHECKS = (
     Check(on_sums.law, (gradients.alone, clipping.by_definition, noise.scale, randomness.fresh)),
     Check(randomness.independence),
     Check(randomness.repeated, (noise.scale, noise.every_parameter, randomness.independence)),
+    Check(options.forks, (charging.every_step, randomness.fresh)),
     Check(sampling.rate),
+    Check(sampling.own_rate, (sampling.rate,)),
     Check(sampling.independence, (sampling.rate,)),
     Check(lots.once),
     Check(lots.steady, (sampling.rate,)),
@@ -146,8 +174,23 @@ CHECKS = (
     ),
     Check(published.order, (control_flow.steps,)),
     Check(told_lots.secret),
+    Check(statements.every_run, (charging.claim, charging.other_claims)),
     Check(control_flow.every_run, (control_flow.steps, sampling.empty_lots)),
 )
+_QUICK = (gradients.alone, clipping.by_definition, gradients.cutting, lot_sums.normalisation)
+# What a way of computing sums can do wrong; the rest of an engine was seen in other settings.
+_SUMS = (
+    *_QUICK, clipping.removal, clipping.poison, clipping.magnitudes, clipping.cap,
+    gradients.everybody, moving.sums, noise.with_data, lot_sums.own_data,
+)  # fmt: skip
+_NOISE = (
+    *_QUICK, noise.scale, noise.every_parameter, noise.shape, noise.grid, noise.with_data,
+    joint_noise.lengths, joint_noise.directions, joint_noise.links, randomness.independence,
+    randomness.repeated, randomness.fresh,
+)  # fmt: skip
+NOISE_CHECKS = tuple(check for check in CHECKS if check.make in _NOISE)
+SUM_CHECKS = tuple(check for check in CHECKS if check.make in _SUMS)
+QUICK_CHECKS = tuple(check for check in CHECKS if check.make in _QUICK)
 # On several ranks; the rest of an engine was seen in one process.
 RANK_CHECKS = (
     Check(ranks.sums),

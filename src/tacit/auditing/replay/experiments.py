@@ -11,19 +11,21 @@ import torch
 
 from tacit.auditing.replay import plans
 from tacit.auditing.replay.oracle import Oracle, clipped, is_adaptive, largest_share
-from tacit.auditing.replay.records import chosen
+from tacit.auditing.replay.records import Records, chosen
+from tacit.auditing.replay.tacit_subject import TACIT
 from tacit.auditing.replay.trace import Trace, Variation
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from tacit.auditing.replay.laboratory import Laboratory
-    from tacit.auditing.replay.records import Records
+    from tacit.auditing.replay.laboratory import Laboratory, Train
 
 _FEW, _MANY = 12, 48  # units: for single sums, and for statistics of sampling
 _NOISE_ENTRIES = 20_000  # so that a σ that is 5 % off stands out: 10 standard deviations
+_LARGE = 50_000  # entries
 _SAMPLED = 12_000  # coin flips
 _MOST_STEPS, _FEWEST_STEPS, _MOST_IDLE_STEPS = 300, 60, 2_000
+_COUNTS = 700  # of an adaptive clip: a noise that is 15 % off stands out
 _PARTS = 16, 6  # steps of a run that is broken off: all, and those before
 
 
@@ -42,11 +44,21 @@ class Experiments:
         """The gradients as they should be."""
         return Oracle(self.lab)
 
-    def once(self, name: str, variation: Variation) -> Trace:
-        """The run of this name, made when it is first asked for."""
+    def once(self, name: str, variation: Variation, train: Train | None = None) -> Trace:
+        """The run of this name, made when it is first asked for; see ``Laboratory.run``."""
         if name not in self._traces:
-            self._traces[name] = self.lab.run(replace(variation, ranks=self.ranks))
+            self._traces[name] = self.lab.run(replace(variation, ranks=self.ranks), train)
         return self._traces[name]
+
+    @property
+    def every(self) -> dict[str, Trace]:
+        """All runs so far, by name."""
+        return dict(self._traces)
+
+    @property
+    def is_tacit(self) -> bool:
+        """Whether the engine is tacit, whose further options are known."""
+        return self.lab.subject is TACIT and self.ranks == 1
 
     # ---- one sum, all units in it
 
@@ -89,8 +101,9 @@ class Experiments:
 
     @property
     def tight(self) -> float:
-        """A factor under which everybody is, by far."""
-        return 1e3 / min(self.shares)
+        """A factor under which everybody is, by far; in float16 longer gradients overflow."""
+        half = self.lab.setting.performance.precision == "float16"
+        return (4.0 if half else 1e3) / min(self.shares)
 
     def parts(self, trace: Trace, step: int = 0) -> dict[int, Tensor]:
         """What every unit should have added to the sum of a step."""
@@ -138,6 +151,8 @@ class Experiments:
     @property
     def noise_steps(self) -> int:
         """How many steps it takes to see noise and sampling clearly."""
+        if self.lab.entries > _LARGE:  # every step has much of it, and takes its time
+            return _FEWEST_STEPS
         needed = max(_NOISE_ENTRIES / self.lab.entries, _SAMPLED / self.many.count)
         return int(min(max(needed, _FEWEST_STEPS), _MOST_STEPS))
 
@@ -190,8 +205,7 @@ class Experiments:
     @property
     def complete(self) -> list[Trace]:
         """All runs so far that should have taken every step of their plan."""
-        cut = ("crashed", "unaffordable", "broken off", "resumed")
-        return [trace for name, trace in self._traces.items() if not name.startswith(cut)]
+        return [trace for trace in self._traces.values() if trace.variation.is_whole]
 
     @cached_property
     def crashed(self) -> Trace:
@@ -255,3 +269,9 @@ class Experiments:
         """For an adaptive clip: sampled lots of which everybody is clipped, with noisy counts."""
         plan = plans.slow_clip(self.plan, self.many, steps=self.noise_steps)
         return self.once("counts", Variation(plan=plan, records=self.many, scale=self.tight))
+
+    @property
+    def many_counts(self) -> Trace:
+        """The same with many more counts, each of everybody: a step has but one."""
+        plan = plans.counted(self.plan, self.few, steps=_COUNTS)
+        return self.once("many counts", Variation(plan=plan, records=self.few, scale=self.tight))

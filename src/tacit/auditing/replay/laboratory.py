@@ -3,33 +3,48 @@
 from __future__ import annotations
 
 import copy
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Any, TypeAlias, final
 
 import torch
 from torch import nn
 from torch.utils._pytree import tree_leaves
-from torch.utils.data import default_collate
+from torch.utils.data import TensorDataset, default_collate
 
-from tacit.auditing.replay.feeding import Collated, Views, WatchedData, WatchedLoss, seeded
+from tacit.auditing.replay.feeding import (
+    Collated,
+    Recognition,
+    Stranger,
+    Views,
+    WatchedData,
+    WatchedLoss,
+    own_data,
+    seeded,
+)
 from tacit.auditing.replay.listening import listening
 from tacit.auditing.replay.records import Records, chosen
 from tacit.auditing.replay.subject import Task
-from tacit.auditing.replay.trace import Trace
+from tacit.auditing.replay.trace import Account, Trace
 from tacit.auditing.replay.watching import Watch, flat
 from tacit.errors import InvalidArgument
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from torch.optim import Optimizer
+    from torch.utils.data import Dataset
 
+    from tacit.auditing.replay.coverage import Tracer
     from tacit.auditing.replay.setting import Setting
-    from tacit.auditing.replay.subject import Subject
+    from tacit.auditing.replay.subject import Outcome, Subject
     from tacit.auditing.replay.trace import Variation
     from tacit.ledger import Budget
 
+Train: TypeAlias = "Callable[[Task], Outcome]"
 DELTA = 1e-5
 
 
@@ -37,12 +52,17 @@ DELTA = 1e-5
 class Laboratory:
     """Runs an engine on a setting, always from the same weights and the same global seeds."""
 
-    def __init__(self, setting: Setting, subject: Subject, folder: Path) -> None:
+    def __init__(
+        self, setting: Setting, subject: Subject, folder: Path, tracer: Tracer | None = None
+    ) -> None:
         self.setting, self.subject, self.folder = setting, subject, folder
+        self._tracer: AbstractContextManager[object] = tracer or nullcontext()
         with seeded(0):
             self._model = quiet(setting.model())
         self._weights = {k: v.clone() for k, v in self._model.state_dict().items()}
         self._views = None if _is_steady(setting) else Views(setting.plan.views)
+        plain = type(setting.dataset) is TensorDataset and setting.collate is None
+        self.plain = plain and self._views is None
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -91,15 +111,23 @@ class Laboratory:
             group["lr"] = 0.0 if still else group["lr"] * rate
         return model, optimizer
 
-    def run(self, variation: Variation) -> Trace:
+    def precision(self, *, own: bool) -> AbstractContextManager[object]:
+        """Autocast as in the setting's runs, or nothing if its ``own`` precision is not wanted."""
+        kind = self.setting.performance.precision
+        if not own or kind == "single":
+            return nullcontext()
+        return torch.autocast("cpu", getattr(torch, kind))
+
+    def run(self, variation: Variation, train: Train | None = None) -> Trace:
         """Runs the engine; what it raises is part of what is seen.
 
-        Global seeds are always the same: what must be random must not depend on them.
+        ``train`` is a way to run it other than the subject's. Global seeds are always the same:
+        what must be random must not depend on them.
         """
         with seeded(1):
-            return self._run(variation)
+            return self._run(variation, train or self.subject.train)
 
-    def _run(self, variation: Variation) -> Trace:
+    def _run(self, variation: Variation, train: Train) -> Trace:
         model, optimizer = self.made(still=variation.still, rate=variation.rate)
         charges = variation.ledger is not None and self.subject.keeps_ledger
         budget = self._budget(variation) if charges else None
@@ -110,17 +138,17 @@ class Laboratory:
         outcome, error = None, None
         with watch.hooked(), listening(logs=budget is None) as heard:
             try:
-                outcome = self.subject.train(task)
+                with self._tracer:
+                    outcome = train(task)
             except Exception as raised:
                 error = raised
-        epsilon = None if budget is None else budget.spent().epsilon
-        granted = None if budget is None else _granted(budget)
+        account = None if budget is None else _account(budget)
         if budget is not None:
             budget.ledger.close()
         return Trace(
             variation, tuple(watch.steps), tuple(watch.reads), start, flat(watch.parameters),
-            tuple(map(tuple, watch.other_ranks)), watch.lots_begun, outcome, error, granted,
-            epsilon, "".join(heard), copy.deepcopy(optimizer.state_dict()),
+            tuple(map(tuple, watch.other_ranks)), watch.lots_begun, outcome, error, account,
+            "".join(heard), copy.deepcopy(optimizer.state_dict()),
         )  # fmt: skip
 
     def _task(
@@ -133,29 +161,72 @@ class Laboratory:
     ) -> Task:
         setting, records = self.setting, variation.records
         batch = setting.performance.batch if variation.batch is None else variation.batch
+        dataset, recognition = self._data(variation, watch)
+        collate = Collated(setting.collate) if recognition is None else setting.collate
+        workers = setting.performance.workers if variation.own else 0
         return Task(
             model=model,
             optimizer=optimizer,
             plan=variation.plan,
-            dataset=WatchedData(setting.dataset, records, watch, self._views),
+            dataset=dataset,
             loss=WatchedLoss(
                 setting.loss,
                 records,
                 watch,
+                recognition,
                 scale=variation.scale,
                 factors=variation.factors,
                 crash_at=variation.crash_at,
+                full_above=variation.full_above,
             ),
-            collate=Collated(setting.collate),
+            collate=collate,
             groups=None if setting.groups is None else records.units,
             delta=DELTA,
-            performance=replace(setting.performance, batch=batch, lease=variation.lease, workers=0),
+            performance=replace(
+                setting.performance, batch=batch, lease=variation.lease, workers=workers
+            ),
             budget=budget,
             save=variation.save,
             resume=variation.resume,
             stop_at=variation.stop_at,
             ranks=variation.ranks,
         )
+
+    def _data(self, variation: Variation, watch: Watch) -> tuple[Dataset[Any], Recognition | None]:
+        """The data set of a run, and who knows its rows; nobody if they come with numbers.
+
+        With a ledger every reading is to be seen: it must not come before the charge.
+        """
+        setting, records = self.setting, variation.records
+        if variation.own:
+            return own_data(setting.dataset, records), self.recognition(records)
+        if self.plain and variation.ledger is None and not variation.wrapped:
+            examples = records.of(setting.dataset)
+            return TensorDataset(*default_collate(examples)), Recognition(examples, None)
+        return WatchedData(setting.dataset, records, watch, self._views), None
+
+    def recognition(self, records: Records) -> Recognition:
+        """Knows records by what is in them; see ``recognises``."""
+        return Recognition(records.of(self.setting.dataset), self.setting.collate)
+
+    def collated(self, examples: list[Any], *, numbered: bool) -> Any:
+        """A batch as a run's come: with the numbers of readings, if those are ``numbered``."""
+        own = Collated(self.setting.collate) if numbered else self.setting.collate
+        return (own or default_collate)(examples)
+
+    @cached_property
+    def recognises(self) -> bool:
+        """Whether a row looks the same whenever it is read, and whatever else is in its batch."""
+        if self._views is not None:
+            return False
+        few = self.records(4)
+        examples = few.of(self.setting.dataset)
+        batch = (self.setting.collate or default_collate)(examples)
+        try:
+            reads = self.recognition(few).reads(batch, ())
+        except Stranger:
+            return False
+        return len(reads) == len(examples)
 
     def _budget(self, variation: Variation) -> Budget:
         """The budget of a run, in a ledger that has its name."""
@@ -186,6 +257,15 @@ def _is_steady(setting: Setting) -> bool:
         torch.equal(a, b) if isinstance(a, torch.Tensor) else bool(a == b)
         for a, b in zip(one, other, strict=True)
     )
+
+
+def _account(budget: Budget) -> Account:
+    """What the ledger says, and the pairs that its own entries say."""
+    spent = budget.spent()
+    books = budget.ledger.refresh()
+    charges = [one.charge for one in books.of(budget.name) if one.granted or not one.ended]
+    pairs = tuple((charge.epsilon, charge.delta) for charge in charges)
+    return Account(spent.epsilon, spent.delta, _granted(budget), pairs)
 
 
 def _granted(budget: Budget) -> int:

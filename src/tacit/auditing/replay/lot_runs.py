@@ -6,8 +6,11 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from tacit.auditing.replay import plans
 from tacit.auditing.replay.oracle import is_adaptive
+from tacit.auditing.replay.records import Records, chosen
 from tacit.auditing.replay.trace import Variation
 from tacit.auditing.replay.watching import flat
 
@@ -15,13 +18,14 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from tacit.auditing.replay.experiments import Experiments
-    from tacit.auditing.replay.records import Records
     from tacit.auditing.replay.trace import Trace
     from tacit.training.plan import Plan
 
 _LOW_RATE = 0.06  # of 12 units half of the lots are empty, of 48 one in twenty
 _STEPS, _MOVED_STEPS = 30, 5
 _KEPT_STEPS, _KEPT_RATE = 8, 0.3
+_OWN_UNITS, _OWN_LOT, _OWN_STEPS = 512, 16, 12  # of runs on the user's own data set
+_VIRTUAL_LOT, _VIRTUAL_STEPS, _MOST_VIRTUAL = 48.0, 50, 1_000_000
 _MOVE = 0.2  # of the parameters' length, in the first step
 
 
@@ -54,6 +58,46 @@ def resumed(experiments: Experiments) -> tuple[Trace, ...]:
         experiments.once("broken off lots", first),
         experiments.once("resumed lots", replace(whole, resume=path)),
     )
+
+
+def own(experiments: Experiments) -> Trace | None:
+    """Sampled lots of the user's data set itself, by its own loader; None if rows are not known."""
+    lab = experiments.lab
+    if not lab.recognises:
+        return None
+    records = chosen(lab.setting, _OWN_UNITS)
+    size = min(_OWN_LOT, 0.3 * records.count)
+    plan = plans.small_lots(experiments.plan, records, steps=_OWN_STEPS, rate=size / records.count)
+    scale = experiments.tight if is_adaptive(plan) else experiments.mixed
+    return experiments.once(
+        "own data", Variation(plan=plan, records=records, scale=scale, own=True)
+    )
+
+
+def short_of_memory(experiments: Experiments) -> Trace:
+    """Lots that have to be cut, as their batches turn out to be too large for the memory."""
+    plan = plans.small_lots(experiments.plan, experiments.many, steps=6, rate=_KEPT_RATE)
+    scale = experiments.tight if is_adaptive(plan) else experiments.mixed
+    rows = 3 * plan.views * (plan.examples_per_user or 1)
+    variation = Variation(plan=plan, records=experiments.many, scale=scale, full_above=rows)
+    return experiments.once("short of memory", variation)
+
+
+def at_own_rate(experiments: Experiments) -> Trace | None:
+    """Lots at the plan's own rate, of as many records as that takes; None if everybody is in.
+
+    The records are the setting's, over and over: which of them a lot holds is all that is seen.
+    """
+    plan, few = experiments.plan, experiments.few
+    rate = plan.sample_rate
+    if not 0.0 < rate < 1.0:
+        return None
+    count = int(min(max(min(plan.lot_size, _VIRTUAL_LOT) / rate, few.count), _MOST_VIRTUAL))
+    first = few.examples[np.unique(few.units, return_index=True)[1]]  # one example of each unit
+    records = Records(np.resize(first, count), np.arange(count, dtype=np.int64))
+    own = plans.sampled(plan, records, steps=_VIRTUAL_STEPS, lot_size=rate * count)
+    variation = Variation(plan=own, records=records, scale=0.0, wrapped=True)
+    return experiments.once("own rate", variation)
 
 
 def moved(experiments: Experiments) -> tuple[Trace, ...]:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from tacit.training.plan import Plan
 
 
+_ROWS = 6  # whose independence is asked of plain autograd
 _Held: TypeAlias = "tuple[nn.Module, list[Tensor]]"  # a model, and its private parameters
 
 
@@ -129,12 +130,38 @@ class Oracle:
                 if model is not self._models[-1][0]:
                     batch = tree_map(_doubled, batch)
                 try:
-                    losses = self._lab.setting.loss(model, batch)
+                    with self._lab.precision(own=model is self._models[-1][0]):
+                        losses = self._lab.setting.loss(model, batch)
                     return flat(_gradients(losses[0].sum(), held)).double()
                 except (RuntimeError, ValueError, TypeError) as raised:
                     error = raised
         assert error is not None
         raise error
+
+
+def are_independent(lab: Laboratory) -> bool | None:
+    """Whether the rows of the setting's model have nothing to do with each other; None if unknown.
+
+    That is asked of plain autograd, in double precision and without any engine: the losses and
+    gradients of a few rows together against those of each alone. Every parameter must be reached.
+    """
+    model, optimizer = lab.made(still=True)
+    held = [p for group in optimizer.param_groups for p in group["params"]]
+    model.double()
+    few = lab.records(_ROWS).of(lab.setting.dataset)[:_ROWS]
+    collate = lab.setting.collate or default_collate
+
+    def found(examples: list[Any]) -> tuple[Tensor, Tensor]:
+        losses = lab.setting.loss(model, tree_map(_doubled, collate(examples)))
+        return losses.detach(), flat(list(torch.autograd.grad(losses.sum(), held))).double()
+
+    try:
+        alone = [found([one]) for one in few]
+        together, total = found(few)
+    except Exception:  # a user's model may fail in any way: then it is not the engine's
+        return None
+    losses, sums = torch.cat([one for one, _ in alone]), torch.stack([g for _, g in alone]).sum(0)
+    return torch.allclose(losses, together, 1e-6, 1e-9) and torch.allclose(sums, total, 1e-5, 1e-9)
 
 
 def _gradients(loss: Tensor, held: Sequence[Tensor]) -> list[Tensor]:

@@ -54,6 +54,12 @@ def slow_clip(plan: Plan, records: Records, *, steps: int) -> Plan:
     return noiseless(replace(sampled(plan, records, steps=steps), clipping=style))
 
 
+def counted(plan: Plan, records: Records, *, steps: int) -> Plan:
+    """For an adaptive clip: everybody in every lot, without noise but that of the counts."""
+    quiet = noiseless(_everybody(plan, records))
+    return replace(quiet, steps=steps, clipping=_slow(plan, steps))
+
+
 def _slow(plan: Plan, steps: int) -> AdaptiveQuantile:
     style = plan.clipping
     assert isinstance(style, AdaptiveQuantile)

@@ -12,6 +12,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+    from torch.utils.data import Dataset
 
     from tacit.auditing.replay.setting import Setting
 
@@ -35,6 +36,14 @@ class Records:
         """How many units there are."""
         return int(self.units.max(initial=-1)) + 1
 
+    def of(self, dataset: Dataset[Any]) -> list[Any]:
+        """The examples themselves, with whatever was done to them."""
+        nothing: Change = _as_it_is
+        return [
+            self.changes.get(int(unit), nothing)(dataset[int(at)])
+            for at, unit in zip(self.examples, self.units, strict=True)
+        ]
+
     def without(self, unit: int) -> Records:
         """The neighbour that lacks one unit, the last: the others keep their numbers."""
         if unit != self.count - 1:
@@ -51,6 +60,10 @@ class Records:
         examples = self.examples.copy()
         examples[self.units == unit] = np.resize(by, int((self.units == unit).sum()))
         return replace(self, examples=examples)
+
+
+def _as_it_is(example: Any) -> Any:
+    return example
 
 
 def chosen(setting: Setting, most: int, *, capped: bool = True) -> Records:

@@ -49,6 +49,11 @@ def least_epsilon(plan: Plan, steps: int, delta: float) -> float | None:
     return least_together(((plan, steps),), delta)
 
 
+def is_noisy(plan: Plan) -> bool:
+    """Whether steps of the plan have an ε that bounds anything: not with next to no noise."""
+    return _joint_sigma(plan) > 0.1
+
+
 def least_together(parts: Sequence[tuple[Plan, int]], delta: float) -> float | None:
     """The same for steps of several plans on the same data; those of one adjacency.
 

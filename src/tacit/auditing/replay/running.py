@@ -6,24 +6,41 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from traceback import walk_tb
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from tacit._validation import positive
-from tacit.auditing.replay.catalogue import CHECKS, RANK_CHECKS
+from tacit.auditing.replay.catalogue import (
+    CHECKS,
+    NOISE_CHECKS,
+    QUICK_CHECKS,
+    RANK_CHECKS,
+    SUM_CHECKS,
+)
 from tacit.auditing.replay.experiments import Experiments
 from tacit.auditing.replay.feeding import seeded
 from tacit.auditing.replay.laboratory import Laboratory
+from tacit.auditing.replay.oracle import are_independent
 from tacit.auditing.replay.report import Finding, Report
 from tacit.auditing.replay.tacit_subject import TACIT
-from tacit.auditing.replay.trace import Ended
+from tacit.auditing.replay.trace import Ended, one_line
+from tacit.errors import TacitError
 
 if TYPE_CHECKING:
     from tacit.auditing.replay.catalogue import Check
+    from tacit.auditing.replay.coverage import Tracer
     from tacit.auditing.replay.report import Component
     from tacit.auditing.replay.setting import Setting
     from tacit.auditing.replay.subject import Subject
 
+# What says of a model that it mixes rows.
+_ACCUSERS = (
+    "tacit.training.verification",
+    "tacit.training.clipping.probing",
+    "tacit.training.clipping.rules.fallback",
+)
 Progress: TypeAlias = Callable[[int, int, str], None]
+Scope: TypeAlias = Literal["all", "sums", "noise", "quick"]
 
 
 def replay(
@@ -33,6 +50,8 @@ def replay(
     seconds: float = 120.0,
     progress: Progress | None = None,
     stop_at_first: bool = False,
+    scope: Scope = "all",
+    tracer: Tracer | None = None,
 ) -> Report:
     """Puts an engine to the test on a setting, and names the component that is at fault.
 
@@ -46,9 +65,14 @@ def replay(
         seconds: No further check is begun after so long; the report then says that it is not whole.
         progress: Told how many checks are done, of how many, and the name of the next.
         stop_at_first: Whether to end at the first fault.
+        scope: ``"sums"`` leaves out what does not depend on how sums are computed: the laws of
+            noise and lots, charging, resuming, and what is published. ``"noise"`` looks at
+            noise alone, and ``"quick"`` at the first few sums.
+        tracer: Notes which lines of the engine the runs have executed.
 
     Raises:
-        Exception: whatever the engine raises on the data as they are; a refusal is no fault.
+        Exception: whatever the engine raises on the data as they are; a refusal is no fault, unless
+            it blames a model for what plain autograd shows that it does not do.
 
     Guarantee:
         A correct engine is accused with probability at most 1e-5. What the report says was computed
@@ -57,10 +81,12 @@ def replay(
     limit = positive("seconds", seconds)
     started = time.perf_counter()
     with seeded(0), tempfile.TemporaryDirectory(prefix="tacit-replay-") as folder:
-        lab = Laboratory(setting, subject, Path(folder))
+        lab = Laboratory(setting, subject, Path(folder), tracer)
         findings: list[Finding] = []
-        plans = _plan(lab, subject)
-        whole = True
+        try:
+            plans, whole = _plan(lab, subject, scope), True
+        except Refused as refused:
+            findings, plans, whole = [refused.finding], [], False
         passed: dict[object, bool] = {}
         for at, (check, experiments) in enumerate(plans):
             if time.perf_counter() - started > limit:
@@ -90,13 +116,45 @@ def _made(check: Check, experiments: Experiments) -> Finding:
         return Finding(component, f"runs for {check.name}", False, str(ended))
 
 
-def _plan(lab: Laboratory, subject: Subject) -> list[tuple[Check, Experiments]]:
+class Refused(Exception):
+    """The engine refuses what it should take."""
+
+    def __init__(self, finding: Finding) -> None:
+        super().__init__(finding.evidence)
+        self.finding = finding
+
+
+def _fault(lab: Laboratory, error: Exception) -> Finding | None:
+    """Whether the first run failed by the engine's own fault; None if by the user's, or unknown.
+
+    A refusal of something that it has no rule for is none. But that rows are mixed, or that no loss
+    depends on a parameter, is for the model to show by itself; and so is any error in passing.
+    """
+    frames = [frame.f_globals.get("__name__", "") for frame, _ in walk_tb(error.__traceback__)]
+    accused = not isinstance(error, TacitError) or frames[-1].startswith(_ACCUSERS)
+    engine = any(name.startswith("tacit.training") for name in frames)
+    if not (accused and engine and are_independent(lab)):
+        return None
+    return Finding(
+        "gradients",
+        "the user's model",
+        False,
+        "by plain autograd the model's rows are independent and all of its parameters are used, "
+        f"but the engine ends with {one_line(error)}",
+    )
+
+
+def _plan(lab: Laboratory, subject: Subject, scope: Scope) -> list[tuple[Check, Experiments]]:
     """Every check with the runs that it looks at; those of a broken engine fail here already."""
     fewest = min(subject.ranks)
     alone = Experiments(lab, fewest)
     first = alone.sum_of("as it is")
     if first.error is not None:
-        raise first.error
+        finding = _fault(lab, first.error)
+        raise first.error if finding is None else Refused(finding)
+    if scope != "all":
+        chosen = {"sums": SUM_CHECKS, "noise": NOISE_CHECKS, "quick": QUICK_CHECKS}[scope]
+        return [(check, alone) for check in chosen]
     found = [(check, alone) for check in CHECKS]
     for ranks in subject.ranks:
         if ranks > fewest:

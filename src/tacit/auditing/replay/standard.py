@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, Literal, final
 
 import numpy as np
 import torch
@@ -12,17 +13,24 @@ from torch import nn
 from torch.utils.data import Dataset, TensorDataset
 
 from tacit import losses
+from tacit.auditing.replay import networks
 from tacit.auditing.replay.setting import Setting
+from tacit.training.performance import Performance
 from tacit.training.plan import Plan
-from tacit.training.styles import AdaptiveQuantile, PerLayer
+from tacit.training.sampling import TruncatedPoisson
+from tacit.training.styles import AdaptiveQuantile, Automatic, PerGroup, PerLayer
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from torch import Tensor
 
-_EXAMPLES, _CLASSES = 96, 3
-_TOKENS, _LENGTH, _WIDTH = 11, 5, 6
+    from tacit.auditing.replay.running import Scope
+
+_EXAMPLES, _CLASSES = 96, networks.CLASSES
+_TOKENS, _LENGTH, _WIDTH = networks.TOKENS, networks.LENGTH, 6
+_COMPILERS = ("c++", "g++", "clang++")
+_LONG = 600  # tokens: Gram matrices of 48 such rows are cut into slices
 
 
 def standard_settings() -> Mapping[str, Setting]:
@@ -45,6 +53,50 @@ def standard_settings() -> Mapping[str, Setting]:
         "per layer": _dense(replace(plan, clipping=PerLayer(), adjacency="zero-out")),
         "secure": _dense(replace(plan, noise="secure", adjacency="add-remove")),
     }
+
+
+def special_settings() -> Mapping[str, Setting]:
+    """More settings by name, one for each way to a clipped sum: rules, forms, styles, precisions.
+
+    Their sums are what is special about them, or their noise: see ``scope_of``.
+
+    >>> list(special_settings())[:3]
+    ['images', 'channels', 'recurrences']
+    """
+    plan = Plan(examples=_EXAMPLES, lot_size=24, steps=100, noise_multiplier=1.0, clip=1.0)
+    by_group = PerGroup({"0": 0.3, "": 0.4})
+    found = {
+        "images": _of(networks.Images, _images(), plan),
+        "channels": _of(networks.Channels, _images(), plan),
+        "recurrences": _of(networks.Recurrences, _sequences(), plan),
+        "attentions": _of(networks.Attentions, _sequences(), plan),
+        "bare parameters": _of(networks.Bare, _vectors(), plan),
+        "contractions": _of(networks.Contractions, _vectors(), plan),
+        "tables": _of(networks.Tables, _texts(_LENGTH), plan),
+        "derived weights": _of(networks.Derived, _vectors(), plan),
+        "rows elsewhere": _of(networks.Shuffled, _sequences(), plan),
+        "long texts": _of(networks.LongText, _texts(_LONG), plan),
+        "automatic": _dense(replace(plan, clipping=Automatic())),
+        "groups": _dense(replace(plan, clipping=by_group, clip=by_group.clip)),
+        "exact": _dense(replace(plan, noise="exact")),
+        "truncated": _dense(replace(plan, sampling=TruncatedPoisson(30))),
+        "double": _of(_double_model, _vectors(torch.float64), plan),
+        "bfloat16": _in_half("bfloat16", plan),
+        "float16": _in_half("float16", plan),
+        "image users": _image_users(plan),
+        "own data set": _own_data(plan),
+        "many entries": _of(_large_model, _vectors(), replace(plan, noise="secure")),
+    }
+    if any(shutil.which(name) for name in _COMPILERS):
+        compiled = replace(_dense(plan), performance=Performance(compile=True))
+        found["compiled"] = compiled
+    return found
+
+
+def scope_of(name: str) -> Scope:
+    """What is to be looked at in a special setting."""
+    scopes: dict[str, Scope] = {"many entries": "noise", "exact": "noise", "compiled": "quick"}
+    return scopes.get(name, "sums")
 
 
 def row_loss(model: nn.Module, batch: Any) -> Tensor:
@@ -146,3 +198,87 @@ class NoisyViews(Dataset[Any]):
 def _views(plan: Plan) -> Setting:
     data = NoisyViews(_numbers(_EXAMPLES, 12), _labels(_EXAMPLES))
     return Setting(model=_dense_model, loss=row_loss, dataset=data, plan=plan)
+
+
+# ---- what is special
+
+
+def _of(model: Callable[[], nn.Module], data: Dataset[Any], plan: Plan) -> Setting:
+    return Setting(model=model, loss=row_loss, dataset=data, plan=plan)
+
+
+def _vectors(kind: torch.dtype = torch.float32) -> Dataset[Any]:
+    return TensorDataset(_numbers(_EXAMPLES, 12).to(kind), _labels(_EXAMPLES))
+
+
+def _images() -> Dataset[Any]:
+    return TensorDataset(_numbers(_EXAMPLES, 1, 8, 8), _labels(_EXAMPLES))
+
+
+def _sequences() -> Dataset[Any]:
+    return TensorDataset(_numbers(_EXAMPLES, _LENGTH, 4), _labels(_EXAMPLES))
+
+
+def _texts(length: int) -> Dataset[Any]:
+    seed = torch.Generator().manual_seed(9)
+    return TensorDataset(
+        torch.randint(_TOKENS, (_EXAMPLES, length), generator=seed), _labels(_EXAMPLES)
+    )
+
+
+@final
+class OwnRecords(Dataset[Any]):
+    """Records as a user keeps them: dictionaries of arrays, which are read many at a time."""
+
+    def __init__(self) -> None:
+        self._x, self._y = _numbers(_EXAMPLES, 12).numpy(), _labels(_EXAMPLES).numpy()
+
+    def __len__(self) -> int:
+        return len(self._x)
+
+    def __getitem__(self, at: int) -> dict[str, Any]:
+        return {"x": self._x[at], "y": int(self._y[at]), "name": f"record {at}"}
+
+    def __getitems__(self, places: list[int]) -> list[dict[str, Any]]:
+        return [self[at] for at in places]
+
+
+def _as_batch(records: list[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "x": torch.from_numpy(np.stack([record["x"] for record in records])),
+        "y": torch.tensor([record["y"] for record in records]),
+        "name": [record["name"] for record in records],
+    }
+
+
+def _batch_loss(model: nn.Module, batch: Any) -> Tensor:
+    return losses.cross_entropy(model(batch["x"]), batch["y"])
+
+
+def _own_data(plan: Plan) -> Setting:
+    return Setting(
+        model=_dense_model, loss=_batch_loss, dataset=OwnRecords(), plan=plan, collate=_as_batch,
+        performance=Performance(workers=2),
+    )  # fmt: skip
+
+
+def _large_model() -> nn.Module:
+    return nn.Sequential(nn.Linear(12, 260), nn.Tanh(), nn.Linear(260, 260), nn.Linear(260, 3))
+
+
+def _double_model() -> nn.Module:
+    return _dense_model().double()
+
+
+def _in_half(precision: Literal["bfloat16", "float16"], plan: Plan) -> Setting:
+    setting = _of(networks.Attentions, _sequences(), plan)
+    return replace(setting, performance=Performance(precision=precision))
+
+
+def _image_users(plan: Plan) -> Setting:
+    """Users with up to three images each, two of which count."""
+    owners = np.sort(np.arange(_EXAMPLES) * 7 % 40)
+    user_plan = replace(
+        plan, examples=40, lot_size=10, unit="user", examples_per_user=2, adjacency="replace-one"
+    )
+    return replace(_of(networks.Channels, _images(), user_plan), groups=owners)

@@ -37,7 +37,8 @@ class Task:
         dataset: The private records, ``plan.examples`` of them (or of users).
         loss: ``loss(model, batch)``, one number for each row. To be called on what ``collate``
             returned, as it is, once for every physical batch.
-        collate: Makes a batch of a list of the data set's records. It must be used.
+        collate: Makes a batch of a list of the data set's records, and must be used; if it is None,
+            PyTorch's ``default_collate``, or whatever makes the same batch.
         groups: The user of every record, where the plan's unit is the user.
         delta: The δ for which ε is asked.
         performance: The size of physical batches, and how many steps are charged in advance.
@@ -53,7 +54,7 @@ class Task:
     plan: Plan
     dataset: Dataset[Any]
     loss: Callable[[nn.Module, Any], Tensor]
-    collate: Callable[[list[Any]], Any]
+    collate: Callable[[list[Any]], Any] | None
     groups: NDArray[np.int64] | None
     delta: float
     performance: Performance

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from tacit.training.plan import Plan
 
 
+AMPLE = 1e6  # the ε of a budget that no run exhausts
+
+
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Variation:
@@ -37,6 +40,10 @@ class Variation:
         limit: The ε of the budget in it.
         lease: How many steps are charged in advance.
         crash_at: The lot in which the loss raises.
+        full_above: The number of rows beyond which a batch is too large for the memory.
+        own: Whether the engine is given the user's own data set as it is, and its workers.
+        wrapped: Whether the data set is wrapped in any case.
+        cut: Whether it may end before its plan does, for yet another reason.
         save, resume, stop_at, ranks: As in ``Task``.
     """
 
@@ -48,13 +55,34 @@ class Variation:
     rate: float = 1.0
     batch: int | None = None
     ledger: str | None = None
-    limit: float = 1e6
+    limit: float = AMPLE
     lease: int = 1
     crash_at: int | None = None
+    full_above: int | None = None
+    own: bool = False
+    wrapped: bool = False
+    cut: bool = False
     save: Path | None = None
     resume: Path | None = None
     stop_at: int | None = None
     ranks: int = 1
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every step of the plan should be taken."""
+        ends = (self.crash_at, self.resume, self.stop_at)
+        return not self.cut and self.limit == AMPLE and all(one is None for one in ends)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Account:
+    """What a ledger holds when a run is over: ε and δ in all, and those of each reservation."""
+
+    epsilon: float
+    delta: float
+    steps: int
+    pairs: tuple[tuple[float, float], ...]
 
 
 @final
@@ -63,8 +91,8 @@ class Trace:
     """What one run showed.
 
     ``start`` and ``end`` are the parameters before and after it; ``other_ranks`` the gradients that
-    other ranks' optimizers were given; ``charged`` how many steps the ledger holds at the end;
-    ``printed`` what was written to the terminal meanwhile, and ``optimizer`` its state at the end.
+    other ranks' optimizers were given; ``account`` what the ledger holds at the end; ``printed``
+    what was written to the terminal meanwhile, and ``optimizer`` its state at the end.
     """
 
     variation: Variation
@@ -76,10 +104,19 @@ class Trace:
     lots_begun: int
     outcome: Outcome | None
     error: Exception | None
-    charged: int | None
-    charged_epsilon: float | None
+    account: Account | None
     printed: str = ""
     optimizer: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def charged(self) -> int | None:
+        """How many steps the ledger holds at the end."""
+        return None if self.account is None else self.account.steps
+
+    @property
+    def charged_epsilon(self) -> float | None:
+        """The ε that it holds."""
+        return None if self.account is None else self.account.epsilon
 
     def taken(self, steps: int = 1) -> Trace:
         """The run itself, if it got so far.

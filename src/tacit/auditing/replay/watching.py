@@ -89,6 +89,11 @@ class Watch:
         self._rows.extend(rows)
         self._batches.append(len(rows))
 
+    @property
+    def in_lot(self) -> set[int]:
+        """The places whose losses were computed since the last step."""
+        return {self.reads[row].place for row in self._rows}
+
     @contextmanager
     def hooked(self) -> Iterator[None]:
         """Listens to every optimizer of the process."""

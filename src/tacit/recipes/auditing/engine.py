@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+import multiprocessing
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, final
 
-from tacit.auditing.replay import replay
+from tacit.auditing.replay import Finding, Report, replay, standard_settings
 from tacit.recipes.auditing.audited import Audited
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from tacit.auditing.replay import Report, Setting
+    from tacit.auditing.replay import Setting
+    from tacit.auditing.replay.coverage import Arcs, Coverage
+    from tacit.auditing.replay.running import Scope
+
+    Progress = Callable[[str, int, int, str], None]
 
 SECONDS: Final = 120.0
 NO_PROOF: Final = "No finding is no proof: a bug that shows in no observed number is not found."
+PARTS: Final = "parts"
+_QUICK: Final = ("linear",)  # the settings in which a quick test makes all checks
+_SHOWN: Final = 12  # files whose lines are named in the note on what was not executed
 
 
 def audit_engine(
@@ -21,7 +31,7 @@ def audit_engine(
     *,
     seconds: float = SECONDS,
     private: bool = True,
-    progress: Callable[[str, int, int, str], None] | None = None,
+    progress: Progress | None = None,
 ) -> Audited:
     """Runs the self-test (``tacit.auditing.replay``) in each setting, and names what is at fault.
 
@@ -34,34 +44,196 @@ def audit_engine(
     Guarantee:
         A correct engine is accused with probability 1e-5 at most in each setting.
     """
-    reports: dict[str, Report] = {}
+    from tacit.auditing.replay.coverage import Tracer  # noqa: PLC0415 - PyTorch only when asked
+
+    done = _Done()
     for name, setting in settings.items():
-        reports[name] = replay(setting, seconds=seconds, progress=_told(progress, name))
-    faults = dict.fromkeys(part for one in reports.values() for part in one.at_fault)
-    checks = sum(len(one.findings) for one in reports.values())
-    cut = [name for name, one in reports.items() if not one.whole]
-    notes = [NO_PROOF]
-    if cut:
-        notes.insert(0, f"Not every check was run: time was up, or a fault ended it ({_all(cut)}).")
-    return Audited(
-        kind="engine",
-        subject="engine",
-        words=(
-            f"the engine is at fault: {_all(faults)}"
-            if faults
-            else f"{checks} checks in {len(reports)} setting(s) found nothing"
+        tracer = Tracer()
+        report = replay(setting, seconds=seconds, progress=_told(progress, name), tracer=tracer)
+        done.add(name, report, tracer.arcs)
+    return done.audited({"settings": list(settings), "seconds": seconds}, private=private)
+
+
+def audit_standard(
+    *,
+    quick: bool = False,
+    processes: int = 2,
+    seconds: float = SECONDS,
+    progress: Progress | None = None,
+) -> Audited:
+    """Runs the self-test in all of tacit's own settings, which together use all of the engine.
+
+    Args:
+        quick: Whether to make all checks in one setting only, and few in the others.
+        processes: How many settings are tested at a time; 1 does without further processes.
+        seconds: For one setting; no further check of it is begun after so long.
+        progress: Told the setting, how many settings are done, of how many, and nothing.
+
+    Guarantee:
+        A correct engine is accused with probability 1e-5 at most in each setting.
+    """
+    jobs = _jobs(quick=quick, seconds=seconds)
+    done, left_out = _Done(), []
+    for count, (job, report, arcs) in enumerate(_carried_out(jobs, processes)):
+        done.add(job.name, report, arcs)
+        if progress is not None:
+            progress(job.name, count, len(jobs), "")
+    if quick:
+        others = [name for name in standard_settings() if name not in _QUICK]
+        left_out.append(
+            f"Left out, as it was to be quick: all checks but the first few in the settings "
+            f"{_all(others)}, and the laws of random numbers and the ledger's rules by themselves."
+        )
+    about = {"settings": [job.name for job in jobs], "seconds": seconds, "quick": quick}
+    return done.audited(about, private=False, notes=left_out)
+
+
+# ---- the work
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """One of tacit's own settings, by its name, and what to look at."""
+
+    name: str
+    scope: Scope
+    seconds: float
+
+
+def _jobs(*, quick: bool, seconds: float) -> list[_Job]:
+    """All that is to be done, the longest first, so that processes end together."""
+    from tacit.auditing.replay.standard import (  # noqa: PLC0415
+        scope_of,
+        special_settings,
+        standard_settings,
+    )
+
+    special = special_settings()
+    if not quick:
+        whole = [_Job(name, "all", seconds) for name in reversed(list(standard_settings()))]
+        rest = [_Job(name, scope_of(name), seconds) for name in special]
+        return [*whole, *rest, _Job(PARTS, "all", seconds)]
+    return [
+        *(
+            _Job(name, "all" if name in _QUICK else "quick", seconds)
+            for name in standard_settings()
         ),
-        contradicted=bool(faults),
-        details=tuple(row for name, one in reports.items() for row in _rows(name, one)),
-        settings={"settings": list(reports), "seconds": seconds},
-        notes=tuple(notes),
-        private=private,
+        *(_Job(name, "quick", seconds) for name in special if name != "compiled"),
+    ]
+
+
+def _carried_out(jobs: Sequence[_Job], processes: int) -> Iterator[tuple[_Job, Report, Arcs]]:
+    """The reports as they come."""
+    if processes == 1:
+        for job in jobs:
+            yield job, *_work(job)
+        return
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(processes, mp_context=context) as pool:
+        waiting = {pool.submit(_work, job): job for job in jobs}
+        try:
+            for future in as_completed(waiting):
+                yield waiting[future], *future.result()
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _work(job: _Job) -> tuple[Report, Arcs]:
+    """One job. The settings are tacit's own, and sound: any error is the engine's."""
+    import torch  # noqa: PLC0415
+
+    from tacit.auditing.replay.coverage import Tracer  # noqa: PLC0415
+    from tacit.auditing.replay.parts import replay_parts  # noqa: PLC0415
+    from tacit.auditing.replay.standard import special_settings  # noqa: PLC0415
+
+    torch.set_num_threads(1)
+    tracer = Tracer()
+    if job.name == PARTS:
+        return replay_parts(tracer), tracer.arcs
+    setting = {**standard_settings(), **special_settings()}[job.name]
+    try:
+        report = replay(setting, seconds=job.seconds, scope=job.scope, tracer=tracer)
+    except Exception as error:
+        said = f"a sound model is refused with {type(error).__name__}: {error}"[:300]
+        report = Report("tacit", (Finding("control flow", "first run", False, said),), 0.0, False)
+    return report, tracer.arcs
+
+
+# ---- what came of it
+
+
+@final
+@dataclass
+class _Done:
+    """The reports so far, and what of the engine was executed for them."""
+
+    reports: dict[str, Report] = field(default_factory=dict)
+    arcs: Arcs = field(default_factory=dict)
+
+    def add(self, name: str, report: Report, arcs: Arcs) -> None:
+        """Takes one more in."""
+        self.reports[name] = report
+        for path, steps in arcs.items():
+            self.arcs.setdefault(path, set()).update(steps)
+
+    def audited(
+        self, settings: Mapping[str, Any], *, private: bool, notes: Sequence[str] = ()
+    ) -> Audited:
+        """The verdict on all of them."""
+        from tacit.auditing.replay.coverage import coverage  # noqa: PLC0415
+
+        seen = coverage(self.arcs)
+        faults = dict.fromkeys(part for one in self.reports.values() for part in one.at_fault)
+        checks = sum(len(one.findings) for one in self.reports.values())
+        cut = [name for name, one in self.reports.items() if not one.whole]
+        ended = f"Not every check was run: time was up, or a fault ended it ({_all(cut)})."
+        return Audited(
+            kind="engine",
+            subject="engine",
+            words=(
+                f"the engine is at fault: {_all(faults)}"
+                if faults
+                else f"{checks} checks in {len(self.reports)} setting(s) found nothing"
+            ),
+            contradicted=bool(faults),
+            details=tuple(row for name, one in self.reports.items() for row in _rows(name, one)),
+            settings={**settings, "coverage": _covered(seen)},
+            notes=(*([ended] if cut else []), *notes, _not_executed(seen), NO_PROOF),
+            private=private,
+        )
+
+
+def _covered(seen: Coverage) -> dict[str, Any]:
+    missed = {path: list(lines) for path, lines in seen.missed.items()}
+    return {"goals": seen.goals, "met": seen.met, "missed": missed}
+
+
+def _not_executed(seen: Coverage) -> str:
+    """What a reader should know of code that was not tested, for it did not run."""
+    often = sorted(seen.missed, key=lambda path: -len(seen.missed[path]))
+    named = [f"{path} {_places(seen.missed[path])}" for path in often[:_SHOWN]]
+    more = f"; and {len(often) - _SHOWN} more files" if len(often) > _SHOWN else ""
+    return (
+        f"Of the {seen.goals:,} statements and branches that a release rests on, "
+        f"{100.0 * seen.share:.1f} % were executed, and nothing is said of the others: "
+        f"{'; '.join(named)}{more} (audit.json has all)."
+        if named
+        else f"All {seen.goals:,} statements and branches that a release rests on were executed."
     )
 
 
-def _told(
-    progress: Callable[[str, int, int, str], None] | None, name: str
-) -> Callable[[int, int, str], None] | None:
+def _places(lines: Sequence[str], most: int = 8) -> str:
+    """The first of the places in a file.
+
+    >>> _places(["3", "5→7", "9"], 2)
+    'lines 3, 5→7 and 1 more'
+    """
+    rest = f" and {len(lines) - most} more" if len(lines) > most else ""
+    return f"lines {', '.join(lines[:most])}{rest}"
+
+
+def _told(progress: Progress | None, name: str) -> Callable[[int, int, str], None] | None:
     if progress is None:
         return None
     return lambda done, of, check: progress(name, done, of, check)

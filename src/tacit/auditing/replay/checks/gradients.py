@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from tacit.auditing.replay.trace import Trace
 
 _ROUGH = 3.0  # times the rounding of one computation in the model's own precision
+# Of a sum: norms are taken for so much larger, lest rounding hide that one is above the clip.
+_MARGIN = {"single": 0.0, "bfloat16": 2.0**-6, "float16": 4e-3}
 _UNEVEN = (1.0, -1.0, 0.1, 30.0, 0.0, -0.3, 3.0)  # factors on losses, one after the other
 
 
@@ -121,6 +123,7 @@ def distance(experiments: Experiments, trace: Trace, step: int = 0) -> tuple[flo
     # A sum that is no number is nowhere near.
     off = math.inf if math.isnan(off) else off
     limit = tolerance(experiments.lab, trace.variation.plan, largest)
+    limit += _MARGIN[experiments.lab.setting.performance.precision] * float(expected.norm())
     return off, allowed(experiments, trace, step, off, limit), largest
 
 

@@ -120,7 +120,7 @@ def links(experiments: Experiments) -> Finding:
 
 def links_p_value(values: NDArray[np.float64]) -> tuple[float, str]:
     """The p-value of all links between neighbours, and the name of the strongest."""
-    some = values[:, :_MOST_TOGETHER]
+    some = values[:, _stretches(values.shape[1])]
     sizes = significance.magnitudes(some)
     half = max(1, some.shape[1] // 2)
     found = []
@@ -133,6 +133,15 @@ def links_p_value(values: NDArray[np.float64]) -> tuple[float, str]:
             found.append((p_value, f"between {what} {lag} entries apart"))
     worst = min(found)
     return min(1.0, worst[0] * len(found)), worst[1]
+
+
+def _stretches(entries: int) -> NDArray[np.int64]:
+    """Neighbours from all over the entries: the beginning, the end, and stretches in between."""
+    if entries <= _MOST_TOGETHER:
+        return np.arange(entries, dtype=np.int64)
+    length = _MOST_TOGETHER // 8
+    starts = np.linspace(0, entries - length, 8).astype(np.int64)
+    return np.unique((starts[:, None] + np.arange(length)).ravel())
 
 
 def _length_scores(part: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, NamedTuple
 
+from tacit.auditing.replay import significance
 from tacit.auditing.replay.checks import weights
 from tacit.auditing.replay.checks.gradients import allowed, distance
-from tacit.auditing.replay.lot_runs import resumed, small_lots
+from tacit.auditing.replay.checks.noise import membership
+from tacit.auditing.replay.lot_runs import own, resumed, short_of_memory, small_lots
 from tacit.auditing.replay.oracle import is_adaptive, tolerance
 from tacit.auditing.replay.report import Finding
+from tacit.auditing.replay.trace import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -72,6 +75,54 @@ def after_resuming(experiments: Experiments) -> Finding:
         f"{parts[1].off:.3g} from that of its units ({worst.excess:.3g} of what rounding explains)"
         f"{note}",
         (("before", parts[0].off), ("after", parts[1].off), ("excess", worst.excess)),
+    )
+
+
+def own_data(experiments: Experiments) -> Finding:
+    """Lots of the user's own data set, by its own loader and workers, are the sums of their units.
+
+    Rows are known by what is in them, however they came into the loss.
+    """
+    trace = own(experiments)
+    if trace is None:
+        said = "rows of this data set cannot be told by their content: it was wrapped instead"
+        return Finding("sampling", "own data set", True, said)
+    if trace.error is not None:
+        return Finding("sampling", "own data set", False, f"it ended with {one_line(trace.error)}")
+    worst = _worst(experiments, [trace])
+    component, note = _blamed(experiments, worst)
+    inside, chance = membership(trace)[1:], trace.variation.plan.sample_rate
+    p_value = significance.counts_p_value(int(inside.sum()), inside.size, chance)
+    right = worst.excess <= 1.0
+    return Finding(
+        component if not right else "sampling",
+        "own data set",
+        right and p_value > significance.LEVEL,
+        f"of {len(inside)} lots of {type(experiments.lab.setting.dataset).__name__} itself, the "
+        f"sum of one is {worst.off:.3g} from that of its units ({worst.excess:.3g} of what "
+        f"rounding explains); units are in {inside.mean():.3f} of the lots, {chance:.3f} is "
+        f"claimed (p = {p_value:.2g}){note}",
+        (("excess", worst.excess), ("p-value", p_value)),
+    )
+
+
+def out_of_memory(experiments: Experiments) -> Finding:
+    """A lot whose batches are cut again, as memory runs out, is the sum of its units."""
+    if not experiments.is_tacit:
+        return Finding("update", "out of memory", True, "only tacit is known to go on: no check")
+    trace = short_of_memory(experiments)
+    if trace.error is not None:
+        said = f"a lot that was to be cut again ended with {one_line(trace.error)}"
+        return Finding("control flow", "out of memory", False, said)
+    worst = _worst(experiments, [trace])
+    component, note = _blamed(experiments, worst)
+    return Finding(
+        component,
+        "out of memory",
+        worst.excess <= 1.0,
+        f"where batches are halved, as memory runs out, the sum of a lot is {worst.off:.3g} from "
+        f"that of its units ({worst.excess:.3g} of what rounding explains){note}",
+        (("off", worst.off), ("excess", worst.excess)),
     )
 
 

@@ -14,6 +14,7 @@ from tacit.training.styles import AdaptiveQuantile
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+    from torch import Tensor
 
     from tacit.auditing.replay.experiments import Experiments
     from tacit.auditing.replay.trace import Trace
@@ -27,8 +28,8 @@ def count_noise(experiments: Experiments) -> Finding:
     """
     if not isinstance(experiments.plan.clipping, AdaptiveQuantile):
         return Finding("noise", "the clip's own", True, "the clip does not move")
-    trace = experiments.counted
-    values = _count_noise(experiments, trace)
+    traces = experiments.counted, experiments.many_counts
+    values = np.concatenate([_count_noise(experiments, trace.taken(2)) for trace in traces])
     spread = float(np.sqrt(np.square(values).mean())) if values.size else 0.0
     p_value = significance.corrected(
         [
@@ -53,7 +54,8 @@ def _count_noise(experiments: Experiments, trace: Trace) -> NDArray[np.float64]:
     plan = trace.variation.plan
     style = plan.clipping
     assert isinstance(style, AdaptiveQuantile)
-    clips = {step: _clip(experiments, trace, step) for step in trace.settled}
+    sums: dict[bytes, Tensor] = {}  # of lots that come again, at weights that do not move
+    clips = {step: _clip(experiments, trace, step, sums) for step in trace.settled}
     found = []
     for step, now in clips.items():
         then = clips.get(step + 1)
@@ -66,10 +68,16 @@ def _count_noise(experiments: Experiments, trace: Trace) -> NDArray[np.float64]:
     return np.array(found)
 
 
-def _clip(experiments: Experiments, trace: Trace, step: int) -> float | None:
+def _clip(
+    experiments: Experiments, trace: Trace, step: int, sums: dict[bytes, Tensor]
+) -> float | None:
     """The clip of a step; None where the lot is empty."""
-    if not len(trace.units_of(step)):
+    units = trace.units_of(step)
+    if not len(units):
         return None
-    expected, _ = experiments.expected(trace, step)
+    lot = units.tobytes() if experiments.plan.views == 1 else bytes([step % 256, step // 256])
+    if lot not in sums:
+        sums[lot] = experiments.expected(trace, step)[0]
+    expected = sums[lot]
     size = float(trace.released(step) @ expected) / float(expected @ expected)
     return size * trace.variation.plan.clip if size > 0.0 else None

@@ -204,14 +204,24 @@ def membership(trace: Trace) -> NDArray[np.bool_]:
 
 
 def columns_of(experiments: Experiments) -> NDArray[np.int64]:
-    """The first entries of every parameter, as many of each as fit."""
+    """Entries of every parameter, its first and last among them, as many of each as fit.
+
+    Half of them are neighbours, the rest are spread over the whole of a large parameter.
+    """
     sizes = experiments.lab.sizes
-    each = max(1, _MOST_COLUMNS // len(sizes))
+    each = max(2, _MOST_COLUMNS // len(sizes))
     starts = np.cumsum([0, *sizes[:-1]])
-    chosen = [
-        np.arange(start, start + min(size, each)) for start, size in zip(starts, sizes, strict=True)
-    ]
+    chosen = [start + _spread(size, each) for start, size in zip(starts, sizes, strict=True)]
     return np.concatenate(chosen).astype(np.int64)
+
+
+def _spread(size: int, most: int) -> NDArray[np.int64]:
+    """Places among ``size``: the first few, and others up to the last."""
+    if size <= most:
+        return np.arange(size, dtype=np.int64)
+    first = np.arange(most // 2, dtype=np.int64)
+    rest = np.linspace(most // 2, size - 1, most - most // 2).astype(np.int64)
+    return np.concatenate([first, rest])
 
 
 def at_most(values: NDArray[np.float64]) -> NDArray[np.float64]:

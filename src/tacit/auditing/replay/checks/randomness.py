@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from tacit.auditing.replay.experiments import Experiments
 
-_FOR_REPEATS = 100_000
+_FOR_REPEATS, _MOST_REPEATS = 100_000, 1_000_000
 
 
 def independence(experiments: Experiments) -> Finding:
@@ -43,9 +43,11 @@ def independence(experiments: Experiments) -> Finding:
 
 def repeated(experiments: Experiments) -> Finding:
     """No number comes again, in whatever place or with whatever sign."""
-    everything = standardised(experiments.noise).ravel()
-    # Of a large model the entries of one step or a few, of a small one all.
-    values = np.abs(everything[:_FOR_REPEATS])
+    everything = standardised(experiments.noise)
+    # Of a large model all entries of a step or two, spread or not, of a small one all.
+    few = max(2, _FOR_REPEATS // everything.shape[1])
+    some = everything[:few].ravel()
+    values = np.abs(some[:_MOST_REPEATS])
     count = values.size
     found = count - np.unique(values).size
     step = grid_of(values) if experiments.plan.noise != "fast" else None

@@ -9,6 +9,7 @@ from scipy import stats
 
 from tacit.auditing.replay import significance
 from tacit.auditing.replay.checks.noise import membership, standardised
+from tacit.auditing.replay.lot_runs import at_own_rate
 from tacit.auditing.replay.oracle import is_adaptive
 from tacit.auditing.replay.report import Finding
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from tacit.auditing.replay.experiments import Experiments
     from tacit.auditing.replay.trace import Trace
 
+_BINS = 24
 _TAILS = (0.2, 0.1, 0.05)
 
 
@@ -68,6 +70,44 @@ def independence(experiments: Experiments) -> Finding:
         f"the variance of lot sizes is {spread:.3f} of what independent units have; units that "
         f"come together, that come again in a later lot, and sizes: p = {p_value:.2g}",
         (("variance", spread), ("p-value", p_value)),
+    )
+
+
+def own_rate(experiments: Experiments) -> Finding:
+    """At the plan's own rate, and of many records, each is as likely as claimed, wherever it is."""
+    trace = at_own_rate(experiments)
+    if trace is None:
+        return Finding("sampling", "own rate", True, "everybody is in every lot")
+    plan = trace.variation.plan
+    if trace.error is not None or len(trace.steps) < 3:
+        said = f"a run at the plan's own rate took {len(trace.steps)} steps{_said(trace)}"
+        return Finding("control flow", "own rate", False, said)
+    lots = [trace.units_of(step) for step in range(1, len(trace.steps))]
+    chance, units = plan.sample_rate, plan.examples
+    drawn = np.concatenate(lots)
+    sizes = np.array([len(lot) for lot in lots])
+    together = significance.counts_p_value(len(drawn), units * len(lots), chance)
+    bins = np.array_split(np.arange(units), min(_BINS, units))
+    edges = np.array([part[0] for part in bins[1:]], dtype=np.int64)
+    found = np.bincount(np.searchsorted(edges, drawn, side="right"), minlength=len(bins))
+    places = [
+        significance.counts_p_value(int(count), len(part) * len(lots), chance)
+        for count, part in zip(found, bins, strict=True)
+    ]
+    again = sum(len(np.intersect1d(a, b)) for a, b in zip(lots[::2], lots[1::2], strict=False))
+    pairs = units * min(len(lots[::2]), len(lots[1::2]))
+    twice = significance.counts_p_value(again, pairs, chance * chance)
+    p_value = significance.corrected(
+        [together, significance.corrected(places), twice, _sizes_p_value(sizes, units, chance)]
+    )
+    return Finding(
+        "sampling",
+        "own rate",
+        p_value > significance.LEVEL,
+        f"of {units:,} records {len(drawn) / units / len(lots):.3g} are in a lot, {chance:.3g} is "
+        f"claimed; of {len(bins)} parts of the data the most unusual has p = {min(places):.2g}, "
+        f"records that come again p = {twice:.2g} (p = {p_value:.2g} in all)",
+        (("found", len(drawn) / units / len(lots)), ("claimed", chance), ("p-value", p_value)),
     )
 
 

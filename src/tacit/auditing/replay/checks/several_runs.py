@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from tacit.auditing.replay.checks.charging import NO_LEDGER
@@ -54,6 +55,42 @@ def sums(experiments: Experiments) -> Finding:
         not short,
         f"by the ledger ε = {', '.join(told)}, at δ = {DELTA:g}{short}",
         (("runs", float(len(runs))),),
+    )
+
+
+def pairs(experiments: Experiments) -> Finding:
+    """ε and δ of the ledger are both no less than those of all that it holds together.
+
+    Each run is charged a pair (ε, δ) of its own, which must be true of that run; the sums of both
+    are a bound for all runs, and no less than those sums may be told or let pass.
+    """
+    runs = one_ledger(experiments)
+    account = runs[-1].account
+    if account is None:
+        return Finding("charging", "pairs", True, NO_LEDGER)
+    totals = [sum(pair[at] for pair in account.pairs) for at in range(2)]
+    short = [
+        name
+        for name, told, total in zip(
+            ("ε", "δ"), (account.epsilon, account.delta), totals, strict=True
+        )
+        if told < total * (1.0 - 1e-9)
+    ]
+    if account.delta > DELTA * (1.0 + 1e-9):
+        short.append("δ, which is above the budget's,")
+    for (epsilon, delta), run in zip(account.pairs, runs, strict=False):
+        plan = run.variation.plan
+        least = least_together([(plan, plan.steps)], delta) if delta > 0.0 else math.inf
+        if least is not None and epsilon < least * (1.0 - 1e-6) - 1e-6:
+            short.append(f"a run's ε = {epsilon:.6g} at δ = {delta:.3g} (at least {least:.6g})")
+    return Finding(
+        "charging",
+        "pairs",
+        len(account.pairs) >= len(runs) and not short,
+        f"after {len(runs)} runs the ledger holds {len(account.pairs)} pairs, in all "
+        f"ε = {totals[0]:.6g} and δ = {totals[1]:.3g}, and tells ε = {account.epsilon:.6g} and "
+        f"δ = {account.delta:.3g}" + (f"; too small: {', '.join(short)}" if short else ""),
+        (("epsilon", account.epsilon), ("delta", account.delta)),
     )
 
 

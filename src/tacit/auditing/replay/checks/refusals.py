@@ -1,0 +1,223 @@
+"""Refusals: what would void the claim is refused, before anything is released through it."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from tacit.auditing.replay import plans
+from tacit.auditing.replay.report import Finding
+from tacit.auditing.replay.subject import Outcome
+from tacit.auditing.replay.trace import Variation
+from tacit.randomness import GaussianSource, SystemStream, fresh_stream
+from tacit.training.session import private
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from torch import Tensor
+
+    from tacit.auditing.replay.experiments import Experiments
+    from tacit.auditing.replay.subject import Task
+    from tacit.training.session import Session
+
+_NOTHING = Outcome(0.0, {})
+
+
+def all_of_them(experiments: Experiments) -> Finding:
+    """Each of these ends in an error, and no step is taken with it or after it."""
+    if not experiments.is_tacit:
+        said = "what the engine refuses is not known here: nothing to check"
+        return Finding("control flow", "refusals", True, said)
+    few = experiments.few
+    plan = plans.sampled(experiments.plan, few, steps=4, lot_size=0.6 * few.count)
+    wrong = []
+    for name, attempt in ATTEMPTS.items():
+        variation = Variation(
+            plan=plan, records=few, still=False, scale=experiments.mixed, cut=True
+        )
+        trace = experiments.once(f"refused: {name}", variation, attempt)
+        if trace.error is None:
+            wrong.append(f"{name} is not refused")
+        elif len(trace.steps) > 1:
+            wrong.append(f"{len(trace.steps)} steps were taken with {name}")
+    return Finding(
+        "control flow",
+        "refusals",
+        not wrong,
+        "; ".join(wrong) or f"all {len(ATTEMPTS)} attempts to void the claim are refused",
+        (("attempts", float(len(ATTEMPTS))),),
+    )
+
+
+def _entered(task: Task, **changed: Any) -> Session:
+    given = {
+        "model": task.model, "optimizer": task.optimizer, "plan": task.plan,
+        "dataset": task.dataset, "groups": task.groups, "performance": task.performance,
+        "collate": task.collate,
+    }  # fmt: skip
+    return private(**(given | changed))
+
+
+def _looped(task: Task, dp: Session, losses: Callable[[Any], Tensor] | None = None) -> Outcome:
+    with dp:
+        for lot in dp.lots():
+            dp.accumulate(lot, losses or (lambda batch: task.loss(task.model, batch)))
+            dp.step()
+    return _NOTHING
+
+
+def _with_losses(change: Callable[[Tensor], Tensor]) -> Callable[[Task], Outcome]:
+    """A run whose losses are not what they should be."""
+
+    def attempt(task: Task) -> Outcome:
+        return _looped(task, _entered(task), lambda batch: change(task.loss(task.model, batch)))
+
+    return attempt
+
+
+def _between(change: Callable[[Task, Session], object]) -> Callable[[Task], Outcome]:
+    """A run in which something is done after the first step."""
+
+    def attempt(task: Task) -> Outcome:
+        with _entered(task) as dp:
+            for lot in dp.lots():
+                dp.accumulate(lot, lambda batch: task.loss(task.model, batch))
+                dp.step()
+                change(task, dp)
+        return _NOTHING
+
+    return attempt
+
+
+def _within(change: Callable[[Task, Session, Tensor], object]) -> Callable[[Task], Outcome]:
+    """A run in which something is done to the losses of a batch, beside passing them on."""
+
+    def attempt(task: Task) -> Outcome:
+        with _entered(task) as dp:
+            for lot in dp.lots():
+                for batch in lot:
+                    change(task, dp, task.loss(task.model, batch))
+                dp.step()
+        return _NOTHING
+
+    return attempt
+
+
+def _weights(task: Task) -> list[nn.Parameter]:
+    return [p for group in task.optimizer.param_groups for p in group["params"]]
+
+
+def _mixing(task: Task) -> Outcome:
+    """Rows that see each other: through the model's results, centred over the batch."""
+    return _looped(task, _entered(task), lambda batch: _centred(task.loss(task.model, batch)))
+
+
+def _centred(losses: Tensor) -> Tensor:
+    return losses * (1.0 + losses.mean())
+
+
+def _counted(task: Task) -> Outcome:
+    """A buffer that is changed by the forward pass."""
+    task.model.register_buffer("seen", torch.zeros(()))
+
+    def losses(batch: Any) -> Tensor:
+        found = task.loss(task.model, batch)
+        with torch.no_grad():
+            task.model.get_buffer("seen").add_(found.detach().sum())
+        return found
+
+    return _looped(task, _entered(task), losses)
+
+
+def _changed_weights(task: Task, _: Session) -> None:
+    with torch.no_grad():
+        _weights(task)[0].mul_(1.01)
+
+
+def _edited_gradient(task: Task, _: Session) -> None:
+    weight = _weights(task)[0]
+    weight.grad = torch.ones_like(weight)
+
+
+def _stepped_twice(task: Task) -> Outcome:
+    with _entered(task) as dp:
+        for lot in dp.lots():
+            dp.accumulate(lot, lambda batch: task.loss(task.model, batch))
+            dp.step()
+            dp.step()
+    return _NOTHING
+
+
+def _left_over(task: Task) -> Outcome:
+    with _entered(task) as dp:
+        for lot in dp.lots():
+            if not lot.is_done:
+                dp.step()
+    return _NOTHING
+
+
+def _frozen_out(task: Task) -> Outcome:
+    """A trainable parameter that no optimizer holds."""
+    task.model.register_parameter("stray", nn.Parameter(torch.zeros(2)))
+    return _looped(task, _entered(task))
+
+
+def _normalised(task: Task) -> Outcome:
+    task.model.add_module("mixing", nn.BatchNorm1d(3))
+    optimizer = torch.optim.SGD(task.model.parameters(), lr=0.0)
+    return _looped(task, _entered(task, optimizer=optimizer))
+
+
+def _copied_noise(task: Task) -> Outcome:
+    del task
+    source = GaussianSource(torch.device("cpu"), SystemStream())
+    for duplicate in (copy.copy, pickle.dumps):
+        try:
+            duplicate(source)
+            duplicate(fresh_stream("noise"))
+        except Exception:
+            continue
+        return _NOTHING
+    raise RuntimeError("refused, as it should be")
+
+
+def _iterated(task: Task) -> Outcome:
+    loader = DataLoader(TensorDataset(torch.zeros(task.plan.examples, 1)), batch_size=2)
+    return _looped(task, _entered(task, dataset=loader))
+
+
+def _shortened(task: Task) -> Outcome:
+    short = TensorDataset(torch.zeros(task.plan.examples // 2, 1))
+    groups = None if task.groups is None else task.groups[: task.plan.examples // 2]
+    return _looped(task, _entered(task, dataset=short, groups=groups))
+
+
+ATTEMPTS: dict[str, Callable[[Task], Outcome]] = {
+    "a mean loss": _with_losses(lambda losses: losses.mean()),
+    "a column of losses": _with_losses(lambda losses: losses.unsqueeze(1)),
+    "whole numbers as losses": _with_losses(lambda losses: losses.long()),
+    "losses without a gradient": _with_losses(lambda losses: losses.detach()),
+    "rows that are mixed": _mixing,
+    "a buffer of the data": _counted,
+    "loss.backward()": _within(lambda _task, _dp, losses: losses.sum().backward()),
+    "a batch passed on twice": _within(
+        lambda _task, dp, losses: (dp.backward(losses), dp.backward(losses))
+    ),
+    "a batch that is left out": _within(lambda _task, _dp, losses: losses),
+    "a step of the optimizer's own": _between(lambda task, _dp: task.optimizer.step()),
+    "weights changed by hand": _between(_changed_weights),
+    "an edited gradient": _between(_edited_gradient),
+    "a second step for one lot": _stepped_twice,
+    "a step without the lot's batches": _left_over,
+    "a parameter that no optimizer holds": _frozen_out,
+    "batch normalisation": _normalised,
+    "noise that is copied": _copied_noise,
+    "a loader's own batches": _iterated,
+    "fewer examples than planned": _shortened,
+}  # fmt: skip

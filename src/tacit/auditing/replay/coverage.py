@@ -1,0 +1,298 @@
+"""What of the engine has run: its lines and branches, so that a self-test says what it did not see.
+
+A goal is a statement, or one way out of an ``if``, ``while`` or ``for``, in a function of the
+rooms that a release rests on. What refuses is no goal: a block that ends in ``raise``, and a
+function that only such blocks call. Nothing is released there.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+import threading
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from types import CodeType, FrameType, TracebackType
+
+ROOMS = (
+    "training", "randomness", "ledger/budget.py", "ledger/reservation.py",
+    "ledger/composition.py", "statement/claim.py",
+)  # fmt: skip
+_ROOT = Path(__file__).resolve().parents[2]
+_EXIT = -1
+_IDLE = 20_000  # calls in a row that show nothing new: the rest of a run is more of the same
+
+Arcs: TypeAlias = "dict[str, set[tuple[int, int]]]"
+_Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+class Goal(NamedTuple):
+    """A statement (``into`` is None), or a way from its lines into a block or past it."""
+
+    first: int
+    last: int
+    into: tuple[int, int] | None = None
+    past: bool = False
+
+    def met_by(self, arcs: Iterable[tuple[int, int]]) -> bool:
+        """Whether one of the steps from line to line is this one."""
+        return any(self.is_step(*arc) for arc in arcs)
+
+    def is_step(self, before: int, after: int) -> bool:
+        """Whether it is the step from one line to another."""
+        if self.into is None:
+            return self.first <= after <= self.last
+        if not self.first <= before <= self.last:
+            return False
+        inside = self.into[0] <= after <= self.into[1]
+        return not inside and not self.first <= after <= self.last if self.past else inside
+
+    def describe(self) -> str:
+        """A place in a file.
+
+        >>> Goal(3, 3, (4, 9)).describe(), Goal(3, 4, (5, 9), True).describe()
+        ('3→4', '3→past')
+        """
+        if self.into is None:
+            return str(self.first)
+        return f"{self.first}→{'past' if self.past else self.into[0]}"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """How many goals there are, how many were met, and those that were not, by file."""
+
+    goals: int
+    met: int
+    missed: Mapping[str, tuple[str, ...]]
+
+    @property
+    def share(self) -> float:
+        """The part that was met."""
+        return self.met / self.goals if self.goals else 1.0
+
+
+def coverage(arcs: Mapping[str, Iterable[tuple[int, int]]]) -> Coverage:
+    """What ran, of all that there is, from the steps that a ``Tracer`` has seen."""
+    count, missed = 0, {}
+    for path in _files():
+        goals, seen = goals_of(path), tuple(arcs.get(str(path), ()))
+        count += len(goals)
+        left = [goal.describe() for goal in goals if not goal.met_by(seen)]
+        if left:
+            missed[path.relative_to(_ROOT).as_posix()] = tuple(left)
+    return Coverage(count, count - sum(map(len, missed.values())), missed)
+
+
+@final
+class Tracer:
+    """Notes the steps from line to line in the engine's functions: enter it for each run.
+
+    A function is no longer looked at once all of its goals are met, and a run once it has shown
+    nothing new for a while, so that it costs little. What worker processes do is not seen.
+    """
+
+    def __init__(self) -> None:
+        self.arcs: Arcs = {}
+        self._codes: dict[int, _Code | None] = {}
+        self._kept: list[CodeType] = []  # so that no id is used twice
+        self._idle = 0
+
+    def __enter__(self) -> Tracer:
+        self._before, self._idle = sys.gettrace(), 0
+        threading.settrace(self._called)
+        sys.settrace(self._called)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        sys.settrace(self._before)
+        threading.settrace(None)  # type: ignore[arg-type]  # nothing again
+
+    def _called(self, frame: FrameType, event: str, arg: Any) -> Callable[..., Any] | None:
+        del event, arg
+        self._idle += 1
+        if self._idle > _IDLE:
+            sys.settrace(None)
+            return None
+        code = frame.f_code
+        key = id(code)
+        if key not in self._codes:
+            self._kept.append(code)
+            self._codes[key] = self._looked_up(code)
+        known = self._codes[key]
+        return None if known is None or not known.open else _Frame(known, self).step
+
+    def step(self, code: _Code, before: int, after: int) -> None:
+        """One step from line to line."""
+        if (before, after) in code.arcs:
+            return
+        self._idle = 0
+        code.arcs.add((before, after))
+        code.open = [goal for goal in code.open if not goal.is_step(before, after)]
+
+    def _looked_up(self, code: CodeType) -> _Code | None:
+        path = Path(code.co_filename)
+        if path not in _files() or code.co_name == "<module>":
+            return None
+        own = {line for _, _, line in code.co_lines() if line is not None}
+        goals = [goal for goal in goals_of(path) if not own.isdisjoint(range(*_span(goal)))]
+        return _Code(goals, self.arcs.setdefault(str(path), set()))
+
+
+@final
+class _Code:
+    """The goals of one function that are not met yet, and the steps in its file."""
+
+    def __init__(self, goals: Sequence[Goal], arcs: set[tuple[int, int]]) -> None:
+        self.open, self.arcs = list(goals), arcs
+
+
+@final
+class _Frame:
+    """One call of a function."""
+
+    __slots__ = ("_code", "_line", "_raised", "_tracer")
+
+    def __init__(self, code: _Code, tracer: Tracer) -> None:
+        self._code, self._tracer = code, tracer
+        self._line, self._raised = 0, False
+
+    def step(self, frame: FrameType, event: str, arg: Any) -> Callable[..., Any]:
+        """What happens in the call: another line, an error, or its end."""
+        del arg
+        if event == "line":
+            self._tracer.step(self._code, self._line, frame.f_lineno)
+            self._line, self._raised = frame.f_lineno, False
+        elif event == "exception":
+            self._raised = True
+        elif event == "return" and not self._raised:
+            self._tracer.step(self._code, self._line, _EXIT)
+        return self.step
+
+
+# ---- goals
+
+
+@cache
+def _files() -> frozenset[Path]:
+    found = [_ROOT / room for room in ROOMS]
+    return frozenset(
+        path
+        for room in found
+        for path in (room.rglob("*.py") if room.is_dir() else [room])
+        if path.name != "__init__.py"
+    )
+
+
+@cache
+def goals_of(path: Path) -> tuple[Goal, ...]:
+    """All goals of a file, in order."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    refusals = _refusals(tree)
+    found = [
+        goal
+        for function in ast.walk(tree)
+        if isinstance(function, _Function)
+        for statement in _statements(function)
+        for goal in _goals(statement)
+        if not any(a <= goal.first and goal.last <= b for a, b in refusals)
+        and not (goal.into is not None and not goal.past and goal.into in refusals)
+    ]
+    return tuple(sorted(set(found), key=lambda goal: (goal.first, goal.past)))
+
+
+def _statements(function: _Function) -> Iterator[ast.stmt]:
+    """The statements of a function, not those of functions within it."""
+    body = function.body
+    if all(_says_nothing(one) for one in body):
+        return  # a protocol's
+    waiting: list[ast.AST] = list(body)
+    while waiting:
+        node = waiting.pop(0)
+        if isinstance(node, ast.stmt):
+            yield node
+        if isinstance(node, ast.stmt | ast.match_case | ast.excepthandler) and not isinstance(
+            node, _Function | ast.ClassDef
+        ):
+            inner = (ast.stmt, ast.match_case, ast.excepthandler)
+            waiting.extend(one for one in ast.iter_child_nodes(node) if isinstance(one, inner))
+
+
+def _goals(statement: ast.stmt) -> Iterator[Goal]:
+    if _says_nothing(statement) or isinstance(
+        statement, ast.Raise | ast.Global | ast.Nonlocal | ast.ClassDef | ast.Try | _Function
+    ):
+        return
+    body: list[ast.stmt] = getattr(statement, "body", [])
+    first, last = statement.lineno, statement.end_lineno or statement.lineno
+    if isinstance(statement, ast.Match):
+        last = statement.subject.end_lineno or first
+    elif body:
+        last = max(first, body[0].lineno - 1)
+        if isinstance(statement, ast.If | ast.While | ast.For):
+            tested = statement.iter if isinstance(statement, ast.For) else statement.test
+            last = tested.end_lineno or first
+    yield Goal(first, last)
+    if isinstance(statement, ast.If | ast.While | ast.For):
+        into = _block(body)
+        yield Goal(first, last, into)
+        endless = isinstance(statement, ast.While) and isinstance(statement.test, ast.Constant)
+        if not endless and not _only_refuses(statement.orelse):
+            yield Goal(first, last, into, past=True)
+
+
+def _refusals(tree: ast.Module) -> frozenset[tuple[int, int]]:
+    """The spans of blocks that end in an error, and of functions that only these call."""
+    found = {_block(body) for body in _blocks(tree) if _only_refuses(body)}
+    functions = [node for node in ast.walk(tree) if isinstance(node, _Function)]
+    names = [
+        (node.id if isinstance(node, ast.Name) else node.attr, node.lineno)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Name | ast.Attribute)
+    ]
+    while True:
+        known = len(found)
+        for function in functions:
+            uses = [line for name, line in names if name == function.name]
+            within = all(any(a <= line <= b for a, b in found) for line in uses)
+            private = function.name.startswith("_") and not function.name.startswith("__")
+            if private and uses and within:
+                found.add((function.lineno, function.end_lineno or function.lineno))
+        if len(found) == known:
+            return frozenset(found)
+
+
+def _blocks(tree: ast.Module) -> Iterator[list[ast.stmt]]:
+    for node in ast.walk(tree):
+        for name in ("body", "orelse", "finalbody"):
+            block = getattr(node, name, None)
+            if isinstance(block, list) and block and not isinstance(node, ast.Module):
+                yield block
+
+
+def _only_refuses(block: list[ast.stmt]) -> bool:
+    return bool(block) and isinstance(block[-1], ast.Raise)
+
+
+def _says_nothing(statement: ast.stmt) -> bool:
+    quiet = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+    return quiet or isinstance(statement, ast.Pass | ast.Import | ast.ImportFrom)
+
+
+def _block(body: Sequence[ast.stmt]) -> tuple[int, int]:
+    return body[0].lineno, body[-1].end_lineno or body[-1].lineno
+
+
+def _span(goal: Goal) -> tuple[int, int]:
+    return goal.first, goal.last + 1

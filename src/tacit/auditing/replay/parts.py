@@ -1,0 +1,500 @@
+"""Parts of the engine by themselves, where no model is needed.
+
+These are the laws of random numbers, the ledger's rules, what a plan promises and what a statement
+proves: they are tested once, beside all settings.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+import torch
+from scipy import stats
+from torch import nn
+
+from tacit.accounting import Gaussian, Laplace, Repeated
+from tacit.auditing.replay import significance
+from tacit.auditing.replay.reference import least_epsilon, least_together
+from tacit.auditing.replay.report import Finding, Report
+from tacit.errors import TacitError
+from tacit.randomness import (
+    GaussianSource,
+    RoundedGaussian,
+    SystemStream,
+    discrete_gaussian,
+    discrete_laplace,
+    fresh_stream,
+    grid_gaussian,
+    grid_laplace,
+    included,
+    on_grid,
+    rounded_gaussian,
+    rounded_laplace,
+    subset,
+)
+from tacit.statement import Statement
+from tacit.training.claim import Run, statement
+from tacit.training.fixing import fix, fixes
+from tacit.training.plan import Plan
+from tacit.training.sampling import TruncatedPoisson
+from tacit.training.styles import AdaptiveQuantile, Automatic, PerGroup, PerLayer
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from tacit.auditing.replay.coverage import Tracer
+    from tacit.auditing.replay.report import Component
+
+_DELTA = 1e-5
+_DRAWS = 20_000
+_PART: TypeAlias = Callable[[], Finding]
+
+
+def replay_parts(tracer: Tracer | None = None) -> Report:
+    """Tests what needs no model.
+
+    Guarantee:
+        A correct engine is accused with probability at most 1e-5.
+
+    >>> replay_parts().passed
+    True
+    """
+    started = time.perf_counter()
+    findings = []
+    for part in (_bits, _inclusion, _choices, _gaussian, _whole_numbers, _grids, _basic, _filters,
+                 _promises, _proofs, _fixes):  # fmt: skip
+        try:
+            with tracer or nullcontext():
+                findings.append(part())
+        except Exception as error:  # what raises here is no refusal of anything of a user's
+            said = f"it ended with {type(error).__name__}: {error}"[:300]
+            findings.append(Finding(_COMPONENTS[part], part.__name__.strip("_"), False, said))
+    return Report("tacit", tuple(findings), time.perf_counter() - started)
+
+
+# ---- random numbers
+
+
+def _judged(component: Component, check: str, found: dict[str, float]) -> Finding:
+    """One finding of several p-values, by name."""
+    name = min(found, key=lambda one: found[one])
+    p_value = min(1.0, found[name] * len(found))
+    return Finding(
+        component,
+        check,
+        p_value > significance.LEVEL,
+        f"of {len(found)} laws, that of {name} is the most unusual (p = {p_value:.2g})",
+        (("p-value", p_value),),
+    )
+
+
+def _bits() -> Finding:
+    """Bytes are uniform, and no two streams have any in common, nor a parent and its child."""
+    found = {}
+    for name, stream in (("lots", fresh_stream("lots")), ("the system", SystemStream())):
+        small = b"".join(stream.bytes(count) for count in (1, 7, 100, 3_000) * 20)
+        drawn = np.frombuffer(small + stream.bytes(1 << 18), dtype=np.uint8)
+        counts = np.bincount(drawn, minlength=256)
+        found[f"bytes of {name}"] = _fit(counts, np.full(256, drawn.size / 256))
+        bits = int(np.unpackbits(drawn).sum())
+        found[f"bits of {name}"] = significance.counts_p_value(bits, 8 * drawn.size, 0.5)
+    one, other = fresh_stream("noise"), fresh_stream("noise")
+    drawn = [one.bytes(16), one.bytes(16), other.bytes(16), _in_child(lambda: one.bytes(16))]
+    drawn.append(one.bytes(16))
+    found["what comes again"] = 1.0 if len(set(drawn)) == len(drawn) else 0.0
+    return _judged("noise", "bits", found)
+
+
+def _in_child(work: Callable[[], bytes]) -> bytes:
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.write(writing, work())
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as pipe:
+        told = pipe.read()
+    os.waitpid(child, 0)
+    return told
+
+
+def _inclusion() -> Finding:
+    """Records are included at the claimed rate, wherever they are, at rates large and small."""
+    stream, found = fresh_stream("lots"), {}
+    for count, rate in ((100_000, 0.3), (100_000, 1 / 256), ((1 << 22) + 60_000, 1e-3), (50, 1e-9)):
+        inside = included(count, rate, stream)
+        name = f"{count:,} records at {rate:.2g}"
+        found[name] = significance.counts_p_value(len(inside), count, rate)
+        for start, end in ((0, count // 3), (count // 3, count - 50_000), (count - 50_000, count)):
+            if 0 < end - start < count:
+                some = int(((inside >= start) & (inside < end)).sum())
+                p_value = significance.counts_p_value(some, end - start, rate)
+                found[f"{name}, from {start:,}"] = p_value
+        if len(np.unique(inside)) < len(inside):
+            found[f"{name}, twice"] = 0.0
+    if (
+        len(included(9, 1.0, stream)) != 9
+        or len(included(0, 0.5, stream))
+        or included(9, 0.0, stream).size
+    ):
+        found["everybody, and nobody"] = 0.0
+    return _judged("sampling", "inclusion", found)
+
+
+def _choices() -> Finding:
+    """Of too many records, each is as likely to be kept."""
+    stream = fresh_stream("lots")
+    drawn = [subset(np.arange(40, 60), 7, stream) for _ in range(4_000)]
+    counts = np.bincount(np.concatenate(drawn) - 40, minlength=20)
+    each = [significance.counts_p_value(int(one), len(drawn), 7 / 20) for one in counts]
+    pairs = sum(bool({40, 41} <= set(one.tolist())) for one in drawn)
+    together = significance.counts_p_value(pairs, len(drawn), 7 * 6 / (20 * 19))
+    sizes = 1.0 if {len(one) for one in drawn} == {7} else 0.0
+    found = {"each": significance.corrected(each), "two": together, "their number": sizes}
+    return _judged("sampling", "choices", found)
+
+
+def _gaussian() -> Finding:
+    """Floating-point noise is normal, in every precision and layout, to its last block."""
+    source, found = GaussianSource(torch.device("cpu"), fresh_stream("noise")), {}
+    for kind in (torch.float32, torch.float64):
+        for name, tensor in (
+            ("a few", torch.empty(2_001, dtype=kind)),
+            ("many", torch.empty(300_001, dtype=kind)),
+            ("turned", torch.empty(80, 60, dtype=kind).T),
+        ):
+            source.normal_(tensor, 2.5)
+            values = tensor.double().numpy().ravel() / 2.5
+            found |= {
+                f"{name} in {kind}, {part}": _normal(some)
+                for part, some in (("first", values[:1_500]), ("last", values[-1_500:]))
+            }
+            found[f"{name} in {kind}"] = significance.variance_p_value(values)
+            again = values.size - np.unique(np.abs(values)).size
+            found[f"{name} in {kind}, again"] = 1.0 if again < 0.05 * values.size else 0.0
+    return _judged("noise", "floating point", found)
+
+
+def _normal(values: NDArray[np.float64]) -> float:
+    return significance.corrected(
+        [significance.variance_p_value(values), float(stats.kstest(values, "norm").pvalue)]
+    )
+
+
+def _whole_numbers() -> Finding:
+    """Whole-number noise has the law that it is said to have."""
+    stream = fresh_stream("noise")
+    values = np.arange(-60, 61)
+    wide = 2.0**30
+    turned = torch.empty(50, 40, dtype=torch.int64).T
+    RoundedGaussian(stream, torch.device("cpu")).integers_(turned, 5.0)
+    found = {
+        "discrete Laplace": _pmf(discrete_laplace(3.0, _DRAWS, stream), np.exp(-abs(values) / 3)),
+        "discrete Gaussian": _pmf(
+            discrete_gaussian(2.5, _DRAWS, stream), np.exp(-(values**2) / 12.5)
+        ),
+        "rounded Laplace": _pmf(
+            rounded_laplace(3.0, _DRAWS, stream), np.diff(stats.laplace.cdf(_edges(values) / 3))
+        ),
+        "rounded Gaussian": _pmf(
+            rounded_gaussian(2.5, _DRAWS, stream), np.diff(stats.norm.cdf(_edges(values) / 2.5))
+        ),
+        "rounded Gaussian, turned": _pmf(
+            turned.numpy().ravel(), np.diff(stats.norm.cdf(_edges(values) / 5.0))
+        ),
+        "large blocks": _continuous(rounded_gaussian(wide, 70_001, stream)[-6_000:] / wide, "norm"),
+    }
+    for name, draw, law, scale, count in (
+        ("wide discrete Laplace", discrete_laplace, "laplace", wide, 4_000),
+        ("wide discrete Gaussian", discrete_gaussian, "norm", wide, 4_000),
+        ("wide rounded Laplace", rounded_laplace, "laplace", 2.0**43, 300),
+        ("wide rounded Gaussian", rounded_gaussian, "norm", 2.0**43, 300),
+    ):
+        found[name] = _continuous(draw(scale, count, stream) / scale, law)
+    return _judged("noise", "whole numbers", found)
+
+
+def _edges(values: NDArray[np.int64]) -> NDArray[np.float64]:
+    return np.append(values - 0.5, values[-1] + 0.5)
+
+
+def _pmf(drawn: NDArray[np.int64], weights: NDArray[np.float64]) -> float:
+    """How likely whole numbers from -60 to 60 come as often as their weights say."""
+    if np.abs(drawn).max() > 60:
+        return 0.0
+    expected = weights / weights.sum() * drawn.size
+    return _fit(np.bincount(drawn + 60, minlength=121), expected)
+
+
+def _fit(counts: NDArray[np.int64], expected: NDArray[np.float64]) -> float:
+    """Pearson's χ², with rare values taken together."""
+    often = expected >= 8.0
+    found, due = counts[often].astype(float), expected[often]
+    if not often.all():
+        found = np.append(found, counts[~often].sum())
+        due = np.append(due, expected[~often].sum())
+    total = float((np.square(found - due) / np.maximum(due, 1e-9)).sum())
+    return float(stats.chi2.sf(total, len(due) - 1))
+
+
+def _continuous(values: NDArray[np.float64], law: str) -> float:
+    signs = significance.counts_p_value(int((values > 0).sum()), values.size, 0.5)
+    return significance.corrected([float(stats.kstest(values, law).pvalue), signs])
+
+
+def _grids() -> Finding:
+    """Released numbers lie on a grid, with noise of the claimed law around them."""
+    stream, count = fresh_stream("noise"), 4_000
+    values = np.linspace(-3.0, 3.0, count)
+    laplace = grid_laplace(values, 2.0, 1.0, stream) - values
+    gaussian = grid_gaussian(values, 2.0, 1.0, stream) - values
+    steps = on_grid(grid_laplace(np.zeros(50), 2.0, 1.0, stream), 2.0**-30)
+    even = bool((steps % 2**6 == 0).all())
+    found = {
+        "Laplace": _continuous(laplace / 2.0, "laplace"),
+        "Gaussian": _continuous(gaussian / 2.0, "norm"),
+        "the grid": 1.0 if even else 0.0,
+    }
+    return _judged("noise", "grids", found)
+
+
+# ---- the ledger
+
+
+def _basic() -> Finding:
+    """Sums of ε and δ: nothing is forgotten, and nothing beyond the limits is granted."""
+    wrong: list[str] = []
+    with _ledger() as ledger:
+        budget = ledger.open("sums", 3.0, _DELTA)
+        total = [0.0, 0.0]
+        for event in (Laplace(4.0), Gaussian(12.0), Repeated(Laplace(20.0), 5), Gaussian(9.0)):
+            if not budget.affordable(_release(event)):
+                wrong.append(f"{event!r} is said not to fit")
+                continue
+            made = (
+                budget.charge(event)
+                if event != Gaussian(9.0)
+                else budget.reserve(_release(event), label="a release")
+            )
+            total = [total[0] + made.epsilon, total[1] + made.delta]
+            wrong += _pair(event, made.epsilon, made.delta)
+        spent, left = budget.spent(), budget.remaining()
+        if spent.epsilon < total[0] * (1 - 1e-12) or spent.delta < total[1] * (1 - 1e-12):
+            wrong.append(f"{spent.epsilon:.6g}, {spent.delta:.3g} are told of {total}")
+        if left.epsilon > 3.0 - total[0] + 1e-9 or left.delta > _DELTA - total[1] + 1e-15:
+            wrong.append(f"{left.epsilon:.6g}, {left.delta:.3g} are told to be left")
+        unused = budget.at(2e-6).reserve(_release(Gaussian(15.0)))
+        before = budget.spent().epsilon
+        unused.end()
+        if not spent.epsilon <= budget.spent().epsilon < before:
+            wrong.append("a reservation that ended unused is not given back, or more is")
+        wrong += _refused("too much", lambda: budget.charge(Laplace(0.3)))
+        wrong += _refused("an amendment below", lambda: budget.amend(epsilon=0.1, reason="less"))
+        budget.amend(epsilon=4.0, reason="more")
+        held = budget.reserve(_release(Repeated(Gaussian(40.0), 6)), steps=6)
+        granted = [held.lease(4), held.lease(4), held.lease(1), held.lease(1, after=3)]
+        held.give_back(2)
+        granted += [held.lease(5), held.left, held.steps, held.granted]
+        if granted != [4, 2, 0, 0, 2, 0, 6, 6]:
+            wrong.append(f"leases of a reservation of 6 steps come to {granted}")
+        wrong += _refused("giving back too much", lambda: held.give_back(7))
+        again = ledger.budget("sums").reservation(held.number)
+        if again.granted != 6 or ledger.open("sums", 4.0, _DELTA).name != "sums":
+            wrong.append("what was written is not what is read")
+    return Finding("charging", "sums of pairs", not wrong, "; ".join(wrong) or "as they should be")
+
+
+def _filters() -> Finding:
+    """Rényi filters and declared plans: no less than the exact ε of all together is held."""
+    wrong: list[str] = []
+    plan = Plan(examples=500, lot_size=50, steps=40, noise_multiplier=1.5, clip=1.0)
+    other = replace(plan, lot_size=20, noise_multiplier=1.2, steps=30)
+    both = least_together(((plan, 40), (other, 30)), _DELTA) or 0.0
+    with _ledger() as ledger:
+        filtered = ledger.open("filter", 8.0, _DELTA, composition="renyi")
+        held = [filtered.reserve(one, steps=one.steps) for one in (plan, other)]
+        declared = ledger.open("declared", 8.0, _DELTA, composition="declared")
+        made = declared.declare([plan, other], "two plans")
+        taken = declared.reserve(plan, steps=plan.steps)
+        taken.lease(3)
+        for budget in (filtered, declared):
+            spent, left = budget.spent(), budget.remaining()
+            if spent.epsilon < both * (1 - 1e-6) or spent.delta > _DELTA * (1 + 1e-12):
+                wrong.append(f"{budget.name}: ε = {spent.epsilon:.6g}, at least {both:.6g}")
+            if left.epsilon > 8.0 - spent.epsilon + 1e-9:
+                wrong.append(f"{budget.name}: ε = {left.epsilon:.6g} is told to be left")
+            _ = budget.affordable(plan), repr(budget), budget.unit
+        wrong += _refused("a plan declared late", lambda: declared.declare([plan]))
+        wrong += _refused("a declaration twice", lambda: declared.reserve(plan, steps=plan.steps))
+        wrong += _refused("what was not declared", lambda: declared.charge(Gaussian(9.0)))
+        wrong += _refused("another unit", lambda: filtered.reserve(replace(
+            plan, unit="user", examples_per_user=1)))  # fmt: skip
+        wrong += _refused("no room", lambda: filtered.check_room([plan] * 60))
+        filtered.check_room([other])
+        sole = ledger.open("sole", 3.0, _DELTA, composition="renyi")
+        sole.charge(Laplace(0.5))
+        if sole.spent().epsilon < 2.0 - 1e-9:
+            wrong.append(f"sole: ε = {sole.spent().epsilon:.6g} of 2")
+        wrong += _refused("beside a sole plan", lambda: sole.charge(Gaussian(3.0)))
+        if len(made) != 2 or len(held) != 2 or not ledger.verify().ok:
+            wrong.append("the ledger does not verify")
+    return Finding("charging", "filters", not wrong, "; ".join(wrong) or "as they should be")
+
+
+def _release(event: Any) -> Any:
+    from tacit.ledger import Release  # noqa: PLC0415 - SQLAlchemy only for those who keep one
+
+    return Release(event)
+
+
+class _ledger:  # noqa: N801 - a context, used as a function
+    """A ledger in a folder of its own."""
+
+    def __enter__(self) -> Any:
+        from tacit.ledger import Ledger  # noqa: PLC0415
+
+        self._folder = tempfile.TemporaryDirectory(prefix="tacit-parts-")
+        self._ledger = Ledger(f"sqlite:///{Path(self._folder.name) / 'parts.db'}")
+        return self._ledger
+
+    def __exit__(self, *_: object) -> None:
+        self._ledger.close()
+        self._folder.cleanup()
+
+
+def _pair(event: Any, epsilon: float, delta: float) -> list[str]:
+    """Whether a charge is below what an event is known to have."""
+    least = 0.0
+    match event:
+        case Laplace(scale):
+            least = 1.0 / scale
+        case Repeated(Laplace(scale), times) if delta == 0.0:
+            least = times / scale
+        case Gaussian(sigma):
+            least = _gaussian_epsilon(sigma, delta)
+    short = epsilon < least * (1.0 - 1e-6)
+    return [f"{event!r} is charged ε = {epsilon:.6g}, at least {least:.6g}"] if short else []
+
+
+def _gaussian_epsilon(sigma: float, delta: float) -> float:
+    """The ε of a Gaussian mechanism at δ (Balle and Wang 2018, theorem 8), by bisection."""
+    low, high = 0.0, 1e3
+    for _ in range(100):
+        middle = 0.5 * (low + high)
+        left, right = 0.5 / sigma - middle * sigma, -0.5 / sigma - middle * sigma
+        beyond = stats.norm.cdf(left) - math.exp(middle) * stats.norm.cdf(right) > delta
+        low, high = (middle, high) if beyond else (low, middle)
+    return low
+
+
+def _refused(name: str, what: Callable[[], object]) -> list[str]:
+    try:
+        what()
+    except TacitError:
+        return []
+    return [f"{name} is not refused"]
+
+
+# ---- plans and statements
+
+
+def _plans() -> dict[str, Plan]:
+    plan = Plan(examples=400, lot_size=40, steps=30, noise_multiplier=1.1, clip=0.5)
+    groups = PerGroup({"": 3.0, "head": 4.0})
+    return {
+        "flat": plan,
+        "whole": Plan(examples=40, lot_size=40, steps=3, noise_multiplier=4.0, clip=1.0),
+        "adaptive": replace(plan, clipping=AdaptiveQuantile(count_noise=9.0), noise="secure"),
+        "groups": replace(plan, clipping=groups, clip=groups.clip, noise="exact"),
+        "layers": replace(plan, clipping=PerLayer(), adjacency="replace-one"),
+        "users": replace(plan, unit="user", examples_per_user=3, views=2, clipping=Automatic()),
+        "truncated": replace(plan, sampling=TruncatedPoisson(90), adjacency="zero-out"),
+    }
+
+
+def _promises() -> Finding:
+    """A plan for a budget keeps within it, and what is written of a plan is what is read."""
+    wrong = []
+    for name, plan in _plans().items():
+        if Plan.from_json(plan.to_json()) != plan or not plan.describe(_DELTA):
+            wrong.append(f"{name}: it is read as another one")
+        least = least_epsilon(plan, plan.steps, _DELTA)
+        told = plan.epsilon(_DELTA)
+        if least is not None and told < least * (1 - 1e-6) - 1e-6:
+            wrong.append(f"{name}: ε = {told:.6g}, at least {least:.6g}")
+        part = least_epsilon(plan, 2, _DELTA)
+        if part is not None and Run(2, False).last_step == 2 and part > told:
+            wrong.append(f"{name}: two steps have more than all")
+    for also in (None, Gaussian(8.0)):
+        found = Plan.for_budget(
+            epsilon=2.0, delta=_DELTA, examples=1_000, lot_size=100, clip=1.0, also=also,
+            epochs=2.55 if also is None else None, steps=None if also is None else 26,
+        )  # fmt: skip
+        least = least_epsilon(found, found.steps, _DELTA) or 0.0
+        if found.steps != 26 or least > 2.0 or (also is None and least < 1.9):
+            wrong.append(f"for ε = 2 a plan of {found.steps} steps has at least {least:.6g}")
+    if abs(_plans()["flat"].epochs - 3.0) > 1e-9 or _plans()["flat"].sensitivity != 0.5:
+        wrong.append("epochs or sensitivity are others")
+    return Finding("charging", "plans", not wrong, "; ".join(wrong) or "they keep their promises")
+
+
+def _proofs() -> Finding:
+    """A statement is read as it was written, and refused if it claims less than its event has."""
+    wrong = []
+    for name, plan in _plans().items():
+        for taken, last, lost in ((plan.steps, plan.steps, 0), (1, 2, 0), (1, plan.steps, 1)):
+            run = Run(last, unsafe=lost > 0)
+            run.load_state_dict(run.state_dict())
+            told = statement(plan, _DELTA, taken, run, lost=lost, ledger=None)
+            least = least_epsilon(plan, last, _DELTA)
+            if least is not None and told.epsilon < least * (1 - 1e-6) - 1e-6:
+                wrong.append(f"{name}: ε = {told.epsilon:.6g}, at least {least:.6g}")
+            if (told.steps_taken, told.steps_planned) != (taken, plan.steps):
+                wrong.append(f"{name}: other steps are told")
+    if Statement.from_json(told.to_json()) != told or str(told.steps_taken) not in told.describe():
+        wrong.append("it is read as another one")
+    plain = json.loads(told.to_json())
+    for key, value in (("epsilon", 0.5 * told.epsilon), ("delta", 0.5 * _DELTA)):
+        forged = json.dumps(plain | {key: value})
+        wrong += _refused(f"a forged {key}", lambda text=forged: Statement.from_json(text))  # type: ignore[misc]
+    smaller = {**asdict(told), "epsilon": 0.9 * told.epsilon}
+    wrong += _refused("a smaller ε", lambda: Statement(**smaller))
+    return Finding("charging", "proofs", not wrong, "; ".join(wrong) or "they prove what they say")
+
+
+def _fixes() -> Finding:
+    """A model whose layers mixed rows does not after ``fix``: each row's result is its own."""
+    model = nn.Sequential(
+        nn.Conv2d(2, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(),
+        nn.InstanceNorm2d(16, affine=True, track_running_stats=True), nn.Flatten(),
+        nn.Linear(16 * 16, 32), nn.BatchNorm1d(32), nn.Linear(32, 2),
+    )  # fmt: skip
+    told, fixed = fixes(model), fix(model)
+    x = torch.randn(6, 2, 4, 4, generator=torch.Generator().manual_seed(3))
+    with torch.no_grad():
+        together, alone = fixed(x), torch.cat([fixed(row[None]) for row in x])
+    off = float((together - alone).abs().max())
+    single = isinstance(fix(nn.BatchNorm2d(8)), nn.GroupNorm) and len(str(told[0])) > 0
+    return Finding(
+        "gradients",
+        "fix",
+        off < 1e-4 and len(told) == 3 and single,
+        f"{len(told)} layers are replaced; a row's result moves by {off:.2g} with the others",
+    )
+
+
+_COMPONENTS: dict[_PART, Component] = {
+    _bits: "noise", _inclusion: "sampling", _choices: "sampling", _gaussian: "noise",
+    _whole_numbers: "noise", _grids: "noise", _basic: "charging", _filters: "charging",
+    _promises: "charging", _proofs: "charging", _fixes: "gradients",
+}  # fmt: skip
