@@ -101,7 +101,8 @@ def files(root: Path = ROOT) -> list[str]:
 def sample(count: int, seed: int, root: Path = ROOT) -> list[Mutant]:
     """``count`` mutants: as many of a file as its share of all sites, its kinds in turn."""
     choice = random.Random(seed)
-    by_file = {name: list(sites(name, (root / name).read_text())) for name in files(root)}
+    sources = {name: (root / name).read_text() for name in files(root)}
+    by_file = {name: list(sites(name, source)) for name, source in sources.items()}
     total = sum(map(len, by_file.values()))
     shares = {name: count * len(found) / total for name, found in by_file.items()}
     quota = {name: int(share) for name, share in shares.items()}
@@ -109,12 +110,18 @@ def sample(count: int, seed: int, root: Path = ROOT) -> list[Mutant]:
         if sum(quota.values()) >= min(count, total):
             break
         quota[name] += 1
-    taken = [one for name, found in by_file.items() for one in _in_turn(found, quota[name], choice)]
+    taken = [
+        one
+        for name, found in by_file.items()
+        for one in _in_turn(found, quota[name], choice, sources[name])
+    ]
     choice.shuffle(taken)
     return taken
 
 
-def _in_turn(found: list[Mutant], count: int, choice: random.Random) -> list[Mutant]:
+def _in_turn(
+    found: list[Mutant], count: int, choice: random.Random, source: str
+) -> list[Mutant]:
     kinds: dict[str, list[Mutant]] = defaultdict(list)
     for one in found:
         kinds[one.kind].append(one)
@@ -126,24 +133,30 @@ def _in_turn(found: list[Mutant], count: int, choice: random.Random) -> list[Mut
     while len(taken) < count and any(kinds.values()):
         for kind in order:
             if kinds[kind] and len(taken) < count:
-                taken.append(kinds[kind].pop())
+                one = kinds[kind].pop()
+                if compiles(one, source):
+                    taken.append(one)
     return taken
 
 
+def compiles(mutant: Mutant, source: str) -> bool:
+    """Whether the edited file is still a program."""
+    try:
+        compile(mutant.applied(source), mutant.file, "exec")
+    except (SyntaxError, ValueError):
+        return False
+    return True
+
+
 def sites(file: str, source: str) -> Iterator[Mutant]:
-    """Every edit of one file that still compiles and is no edit of words."""
+    """Every edit of one file that is no edit of words; few of them do not compile."""
     finder = _Finder(file, source)
     finder.visit(ast.parse(source))
     seen: set[str] = set()
     for one in finder.found:
-        if one.name in seen or one.before == one.after:
-            continue
-        seen.add(one.name)
-        try:
-            compile(one.applied(source), file, "exec")
-        except (SyntaxError, ValueError):
-            continue
-        yield one
+        if one.name not in seen and one.before != one.after:
+            seen.add(one.name)
+            yield one
 
 
 class _Finder(ast.NodeVisitor):
@@ -300,7 +313,7 @@ class _Finder(ast.NodeVisitor):
         simple = ast.Assign | ast.AugAssign | ast.Expr | ast.AnnAssign
         if not (isinstance(first, simple) and isinstance(second, simple)):
             return
-        if _is_docstring(first) or first.lineno == second.lineno:
+        if _is_docstring(first) or first.lineno == second.lineno or not _linked(first, second):
             return
         indent = " " * first.col_offset
         outer, self.statement = self.statement, first
@@ -461,6 +474,17 @@ class _Finder(ast.NodeVisitor):
         if chained or not is_module:
             if not isinstance(self.statement, ast.Expr) or self.statement.value is not node:
                 self.add("dropped call", node, self.text(function.value))
+
+
+def _linked(first: ast.stmt, second: ast.stmt) -> bool:
+    """Whether the order may matter: one calls something, or uses what the other sets."""
+    if isinstance(first, ast.Expr) or isinstance(second, ast.Expr):
+        return True
+    sets, uses = (
+        {ast.unparse(node) for node in ast.walk(one) if isinstance(getattr(node, "ctx", None), kind)}
+        for one, kind in ((first, ast.Store), (second, ast.Load))
+    )
+    return bool(sets & uses)
 
 
 def _is_docstring(one: ast.stmt) -> bool:

@@ -43,6 +43,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, Tenso
 QUIET = 1e-7  # a noise multiplier that leaves the sum to be seen
 CLIP = 0.5
 DELTA = 1e-5
+_VERIFIER = ("moved the sum by", "UnsupportedModel: replacing")
 RARE = 1e-7  # how often a law of chance may fail on a correct engine
 
 
@@ -91,6 +92,9 @@ def observe(name: str) -> dict[str, Any]:
             EXPERIMENTS[name](notes)
     except Exception as error:  # whatever a mutant raises
         notes.error = f"{type(error).__name__}: {error}"[:300].replace(str(folder), "…")
+        if any(words in notes.error for words in _VERIFIER):
+            # Only because this very batch was looked at: on other data the sum is released.
+            notes.faults.append(f"the engine's own check of a sum fails: {notes.error[:120]}")
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     return {"facts": notes.facts, "faults": notes.faults[:8], "error": notes.error}
@@ -120,6 +124,8 @@ def repeatable(name: str) -> Iterator[None]:
     real, home, calls = os.urandom, os.getpid(), [0]
 
     def fixed(count: int) -> bytes:
+        if "tacit" not in sys._getframe(1).f_code.co_filename:
+            return real(count)  # of a library, at its import perhaps
         calls[0] += 1
         child = b"" if os.getpid() == home else b"child"
         return hashlib.shake_256(b"%d:%b:%b" % (calls[0], child, name.encode())).digest(count)
@@ -284,9 +290,20 @@ class Setting:
     spoil: bool = True
 
 
+def row_free(losses: Tensor) -> Tensor:
+    """The losses at a moderate size, each by itself."""
+    return torch.where(losses.abs() < 50, losses, 0.0 * losses.clamp(-1, 1).nan_to_num())
+
+
 def sensitivity(setting: Setting, notes: Notes) -> None:
     """Zero-out neighbours of several hostile kinds, each with everybody in the lot."""
-    plan = plan_of(**({"examples": setting.units, "lot_size": setting.units} | dict(setting.plan)))
+    sizes = {"examples": setting.units, "lot_size": setting.units, "steps": 2}
+    plan = plan_of(**(sizes | dict(setting.plan)))
+    taken = [0]
+
+    def loss(model: nn.Module, batch: Any) -> Tensor:
+        # The engine looks at its first batch itself: that one is harmless.
+        return setting.loss(model, batch) if taken[0] else 1e-4 * row_free(setting.loss(model, batch))
 
     def released(factors: Tensor, change: tuple[int, float] | None = None) -> np.ndarray:
         x, y, _ = table(setting.count, *setting.shape)
@@ -296,12 +313,13 @@ def sensitivity(setting: Setting, notes: Notes) -> None:
             x[setting.rows_of(change[0])] = change[1]
         model = seeded(setting.build)
         torch.manual_seed(5)
+        taken[0] = 0
         with repeatable("neighbours"):  # the same choice of a user's examples
             run = trained(
-                model, setting.wrap(x, y, factors), plan, loss=setting.loss, loop=setting.loop,
-                split=setting.split, **setting.options,
+                model, setting.wrap(x, y, factors), plan, loss=loss, loop=setting.loop,
+                split=setting.split, on_step=lambda dp: taken.__setitem__(0, 1), **setting.options,
             )  # fmt: skip
-        return run.sums[0]
+        return run.sums[1]
 
     entries = sum(p.numel() for p in seeded(setting.build).parameters())
     bound = plan.clip * (1.0 + setting.slack) + 10 * QUIET * plan.clip * math.sqrt(entries)
@@ -565,6 +583,7 @@ def noise_laws(notes: Notes, scaled: np.ndarray) -> None:
     many = scaled.size
     spread = float(np.sqrt(np.mean(scaled**2)))
     notes.law("noise is as wide as planned", spread >= 1 - 5 / math.sqrt(2 * many), f"{spread:.4f}")
+    scaled = scaled / max(spread, 1.0)  # more noise than planned is no fault
     by_entry = np.sqrt(np.mean(scaled**2, axis=0))
     least = 1 - math.sqrt(-2 * math.log(RARE / entries)) / math.sqrt(2 * steps) * 1.1
     notes.law("every entry has noise", by_entry.min() >= least, f"{by_entry.min():.3f}")
@@ -1928,11 +1947,10 @@ def _add_refusals() -> None:
         EXPERIMENTS[f"refused: {name}"] = partial(one_refusal, name=name)
 
 
-def prepare() -> None:
-    """Names the experiments that need the package and its tests on the path."""
+def prepare(names: list[str] | None = None) -> None:
+    """Makes the experiments that need the package and its tests on the path; all, or for these."""
     sys.path[:] = [os.getcwd(), *[p for p in sys.path if p != os.getcwd()]]
-    _add_cases()
-    _add_refusals()
-    # What is imported at its first use may draw random bytes: not in the first experiment.
-    for name in ("sum: users, secure", "ledger: a run", "fit"):
-        observe(name)
+    if names is None or any(name.startswith("case ") for name in names):
+        _add_cases()
+    if names is None or any(name.startswith("refused: ") for name in names):
+        _add_refusals()
