@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import gzip
 import importlib
 import json
 import os
@@ -155,7 +156,8 @@ def _child(task: Task, path: Path) -> None:
         sys.dont_write_bytecode = True
         for name in [one for one in sys.modules if one.partition(".")[0] == "tacit"]:
             del sys.modules[name]  # what a test has imported is not the mutant
-        os.environ.update(PYTHONPATH=source, PYTHONDONTWRITEBYTECODE="1", OMP_NUM_THREADS="1")
+        path_there = os.pathsep.join([source, *filter(None, [os.environ.get("PYTHONPATH")])])
+        os.environ.update(PYTHONPATH=path_there, PYTHONDONTWRITEBYTECODE="1", OMP_NUM_THREADS="1")
         os.environ["TMPDIR"] = tempfile.mkdtemp(dir=task.overlay)
         tempfile.tempdir = None
         with open(path, "w") as file:
@@ -358,19 +360,28 @@ def test_work(names: list[str], say: Any, *, traced: bool = False) -> None:
 # ---- the baseline
 
 
-def baseline(path: Path, crew: Crew, *, tests: bool) -> dict[str, Any]:
+def baseline(path: Path, crew: Crew, until: float, *, tests: bool) -> dict[str, Any]:
     """What the correct engine does, and which lines each experiment, setting and test runs.
 
-    A file of an earlier time is completed by what it lacks; it must be of the same source.
+    A file of an earlier time is completed by what it lacks; it must be of the same source. A
+    setting of the self-test that fails on the correct engine, and a failing test, are left out.
     """
-    known = json.loads(path.read_text()) if path.exists() else {}
-    for kind in ("law", "self_test", "tests"):
+    known = json.loads(gzip.decompress(path.read_bytes())) if path.exists() else {}
+    for kind in ("law", "self_test", "tests", "files"):
         known.setdefault(kind, {})
+    before = sum(map(len, known.values()))
     with laid_out(None, crew.folder) as place:
-        for name, (kind, rows) in crew.work(_lacking(known, place, tests), time.time() + 3600):
+        ((_, names),) = crew.work([("names", _names(place))], until)
+        jobs = list(_lacking(known, names, place, tests))
+        for name, (kind, rows) in crew.work(jobs, until):
             print(f"baseline {kind}: {name}", file=sys.stderr, flush=True)
             known[kind] |= rows
-            path.write_text(json.dumps(known))
+            if kind == "tests":
+                known["files"][name] = {}  # it is done, even where no test of it runs the rooms
+        if sum(map(len, known.values())) > before:
+            path.write_bytes(gzip.compress(json.dumps(known).encode(), 5))
+        if any(_lacking(known, names, place, tests)):
+            raise SystemExit("time was up before the baseline was complete: run this again")
     seen = {name: row["seen"] for name, row in known["law"].items()}
     wrong = {name: one for name, one in seen.items() if one["faults"] or one["error"]}
     if wrong:
@@ -378,11 +389,8 @@ def baseline(path: Path, crew: Crew, *, tests: bool) -> dict[str, Any]:
     return known
 
 
-def _lacking(known: dict[str, Any], place: Path, tests: bool) -> Iterator[tuple[str, Steps]]:
-    """A job for every few experiments, every setting and every file of tests."""
-
-    def law(some: list[str]) -> Callable[[Any], None]:
-        return lambda say: law_work(some, say, stop=False, traced=True)
+def _names(place: Path) -> Steps:
+    """The names of all experiments, and of the self-test's settings."""
 
     def listed(say: Any) -> None:
         import release_law
@@ -390,16 +398,18 @@ def _lacking(known: dict[str, Any], place: Path, tests: bool) -> Iterator[tuple[
         release_law.prepare()
         say({"law": list(release_law.EXPERIMENTS), "self_test": list(_settings())})
 
-    names: dict[str, list[str]] = {}
+    outcome = yield Task(listed, place, 120.0)
+    return outcome.lines[0]
 
-    def listing() -> Steps:
-        outcome = yield Task(listed, place, 120.0)
-        names.update(outcome.lines[0])
-        return "law", {}
 
-    yield "names", listing()
-    while not names:
-        yield "nothing", _nothing()
+def _lacking(
+    known: dict[str, Any], names: dict[str, list[str]], place: Path, tests: bool
+) -> Iterator[tuple[str, Steps]]:
+    """A job for every few experiments, every setting and every file of tests."""
+
+    def law(some: list[str]) -> Callable[[Any], None]:
+        return lambda say: law_work(some, say, stop=False, traced=True)
+
     missing = [name for name in names["law"] if name not in known["law"]]
     for at in range(0, len(missing), 8):
         yield missing[at], _one("law", place, law(missing[at : at + 8]), "experiment")
@@ -407,17 +417,10 @@ def _lacking(known: dict[str, Any], place: Path, tests: bool) -> Iterator[tuple[
         if name not in known["self_test"]:
             work = lambda say, n=name: self_test_work([n], say, traced=True)  # noqa: E731
             yield name, _one("self_test", place, work, "setting")
-    done = {name.partition("::")[0] for name in known["tests"]}
     for file in _test_files() if tests else []:
-        if file not in done:
+        if file not in known["files"]:
             work = lambda say, f=file: test_work([f], say, traced=True)  # noqa: E731
             yield file, _one("tests", place, work, "test")
-
-
-def _nothing() -> Steps:
-    time.sleep(0.1)
-    return "law", {}
-    yield
 
 
 def _test_files() -> list[str]:
@@ -450,7 +453,11 @@ def examined(mutant: Mutant, known: dict[str, Any], folder: Path, arguments: Any
             row |= {"class": "unreached", "reasons": [_unreached(mutant)], "law_seconds": 0.0}
         if row["class"] not in ("relevant", "unreached"):
             return row
-        settings = [name for name, one in known["self_test"].items() if runs(mutant, one["lines"])]
+        settings = [
+            name
+            for name, one in known["self_test"].items()
+            if one["found"] is None and runs(mutant, one["lines"])
+        ]
         row["self_test"] = {"caught": False, "by": "no setting runs the line", "seconds": 0.0}
         if settings:
             settings.sort(key=lambda name: known["self_test"][name]["seconds"])
@@ -571,9 +578,9 @@ def generated(arguments: argparse.Namespace) -> dict[str, Any]:
     folder = Path(tempfile.mkdtemp(prefix="mutants-", dir=where))
     try:
         crew = Crew(arguments.processes, folder)
-        path = arguments.baseline or RESULTS.parent.parent / "build" / "mutants_baseline.json"
+        path = arguments.baseline or RESULTS.parent.parent / "build" / "mutants_baseline.json.gz"
         path.parent.mkdir(parents=True, exist_ok=True)
-        known = baseline(path, crew, tests=arguments.tests)
+        known = baseline(path, crew, until, tests=arguments.tests)
         rows = resumed(arguments.resume)
         wanted = chosen(arguments)
         left = [one for one in wanted if one.name not in rows]

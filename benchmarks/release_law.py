@@ -1730,6 +1730,432 @@ def _loops(notes: Notes) -> None:
     notes.law("hooks are gone", not optimizer._optimizer_step_pre_hooks)
 
 
+# ---- rarer ways
+
+
+class _Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@experiment("fit: on a terminal")
+def _fit_on_terminal(notes: Notes) -> None:
+    """What is shown there may be secret; ε and the steps are what they are elsewhere."""
+    import tacit
+    from tacit.training.counting import counting
+
+    plan = plan_of(examples=24, lot_size=6, steps=8, noise_multiplier=2.0)
+    for screen, wanted in ((_Terminal(), None), (io.StringIO(), True), (io.StringIO(), None)):
+        model = seeded(dense)
+        with contextlib.redirect_stderr(screen):
+            done = tacit.fit(
+                model, TensorDataset(numbers(24, 5), labels(24)), plan, delta=DELTA, progress=wanted,
+                optimizer=Witness(model.parameters(), lr=0.1), held_out=TensorDataset(numbers(9, 5), labels(9)),
+            )  # fmt: skip
+            with counting(wanted, "parts", total=20, done=0) as show:
+                for at in range(21):
+                    show(at)
+        if not screen.isatty():
+            lines = [_timeless(line) for line in screen.getvalue().splitlines()]
+            notes.fact("lines", lines)
+            notes.law("no loss in a file", "loss" not in screen.getvalue())
+        claims(notes, plan, done.statement, 8, 8)
+
+
+@experiment("ledger: leases by the pace")
+def _auto_lease(notes: Notes) -> None:
+    budget = ledger_at(notes).open("b", 30.0, DELTA)
+    plan, released = _charged_plan(steps=80, noise_multiplier=4.0), [0]
+    charged_run(notes, budget, plan, lease="auto", released=released)
+    notes.law("all steps", released[0] == 80, released[0])
+    granted = budget.ledger.refresh().budgets["b"].granted
+    notes.law("all are granted", granted >= 80, granted)
+    spent_laws(notes, budget, [_event(plan, 80)])
+    budget.ledger.close()
+
+
+@experiment("ledger: verified")
+def _ledger_verified(notes: Notes) -> None:
+    from tacit.accounting import Composed, Gaussian, Laplace, PureDp, Repeated
+    from tacit.ledger import Release
+
+    for rule in ("basic", "renyi"):
+        ledger = ledger_at(notes, rule)
+        budget = ledger.open("b", 20.0, 1e-4, composition=rule)
+        events = [
+            Laplace(2.0), Gaussian(5.0), Composed(Laplace(9.0), Laplace(8.0)), PureDp(0.25),
+            Repeated(Laplace(20.0), 5), Composed(Gaussian(9.0), Laplace(4.0)),
+        ]  # fmt: skip
+        for event in events:
+            one = budget.reserve(Release(event))
+            notes.law("a step", one.lease(1) == 1)
+            notes.fact("charge", [round(one.epsilon, 9), one.delta])
+        spent_laws(notes, budget, events)
+        report = ledger.verify() if hasattr(ledger, "verify") else None
+        notes.fact("verified", repr(report)[:60].partition("0x")[0] if report is not None else "")
+        ledger.close()
+    free = ledger_at(notes, "free").open("b", 1.0, 0.0)
+    for event in (Composed(Laplace(9.0), Laplace(8.0)), Repeated(PureDp(0.1), 3), PureDp(0.2)):
+        one = free.reserve(Release(event))
+        one.lease(1)
+        notes.fact("pure charge", [one.epsilon, one.delta])
+    notes.law("pure charges add up", free.spent().epsilon >= 1 / 9 + 1 / 8 + 0.5 - 1e-9, free.spent().epsilon)
+    must_refuse(notes, "more than is left", lambda: free.reserve(Release(PureDp(0.5))))
+    free.ledger.close()
+
+
+@experiment("fixed models")
+def _fixed_models(notes: Notes) -> None:
+    from tacit.training import fix, fixes
+
+    shared = nn.BatchNorm2d(6)
+    models = (
+        nn.Sequential(nn.Conv2d(1, 6, 3), shared, nn.ReLU(), nn.Conv2d(6, 6, 3), shared),
+        nn.Sequential(nn.Conv1d(1, 40, 3), nn.BatchNorm1d(40, affine=False), nn.Dropout()),
+        nn.Sequential(nn.Conv2d(1, 64, 3), nn.SyncBatchNorm(64), nn.InstanceNorm2d(64, track_running_stats=True)),
+        nn.BatchNorm2d(8), nn.Sequential(nn.Linear(3, 3), nn.GroupNorm(1, 3)),
+        nn.Sequential(nn.BatchNorm3d(5, eps=1e-2, momentum=0.3)).eval(),
+    )  # fmt: skip
+    for model in models:
+        fixed = fix(model)
+        notes.fact("fixed", [str(fixed), str(fixes(model)), fixed.training, fixes(fixed)])
+        norms = (nn.modules.batchnorm._BatchNorm,)
+        notes.law("no batch norm is left", not any(isinstance(m, norms) for m in fixed.modules()))
+        kept = any(getattr(m, "track_running_stats", False) for m in fixed.modules())
+        notes.law("and no statistics", not kept)
+    must_refuse(notes, "a batch norm of vectors", lambda: fix(nn.Sequential(nn.Linear(3, 1), nn.BatchNorm1d(1))))
+
+
+class _Odd:
+    """State with tied, overlapping, odd tensors and keys, to be kept whole."""
+
+    def __init__(self) -> None:
+        base = torch.arange(12.0)
+        self.state: Any = {
+            "tied": [base, base], "view": base[2:8], "rows": base.view(3, 4).T, "b": {"c": base[:3]},
+            "b.c": torch.ones(2), 3: (1, 2), "half": torch.ones(2, dtype=torch.bfloat16), "s": {1},
+        }  # fmt: skip
+
+    def state_dict(self) -> dict[Any, Any]:
+        return {key: value for key, value in self.state.items() if key != "s"}
+
+    def load_state_dict(self, state: Any) -> None:
+        self.state = state
+
+
+class _Stubborn(_Mine):
+    def load_state_dict(self, state: Any) -> None:
+        raise ValueError("no")
+
+
+@experiment("checkpoints of all kinds")
+def _checkpoints(notes: Notes) -> None:
+    from tacit.errors import TacitError
+
+    plan = plan_of(examples=24, lot_size=6, steps=4, noise_multiplier=1.0)
+    data = TensorDataset(*table(24))
+    path = notes.folder / "odd.ckpt"
+
+    def saved(state: Any = None, build: Any = dense, split: bool = False) -> Run:
+        return trained(
+            seeded(build), data, plan, lr=0.1, steps=2, after=lambda dp: dp.save(path), split=split,
+            state={} if state is None else {"odd": state},
+        )  # fmt: skip
+
+    def resumed(state: Any = None, build: Any = dense, split: bool = False) -> Run:
+        return trained(
+            seeded(build), data, plan, lr=0.1, resume=path, split=split,
+            state={} if state is None else {"odd": state},
+        )  # fmt: skip
+
+    one, other = _Odd(), _Odd()
+    first = saved(one)
+    other.state = {}
+    rest = resumed(other)
+    notes.fact("state", other.state)
+    notes.law("state is kept whole", _print_of(list(other.state.items())) == _print_of(list(one.state_dict().items())))
+    notes.law("the weights go on", len(rest.sums) == 2)
+    notes.fact("weights", list(rest.model.parameters()))
+    for what, act in (
+        ("another optimizer's shapes", lambda: resumed(_Odd(), split=True)),
+        ("a state of another class", lambda: resumed(_Mine())),
+        ("a state that does not load", lambda: (saved(_Mine()), resumed(_Stubborn()))),
+        ("another width", lambda: (saved(), resumed(build=lambda: nn.Sequential(nn.Linear(5, 7), nn.Tanh(), nn.Linear(7, 3))))),
+        ("another type", lambda: (saved(), resumed(build=lambda: dense().double()))),
+        ("more layers", lambda: (saved(), resumed(build=lambda: nn.Sequential(*dense(), nn.Linear(3, 3))))),
+        ("a state that cannot be kept", lambda: saved(_Unkeepable())),
+        ("no file", lambda: (path.unlink(), resumed())),
+    ):
+        must_refuse(notes, what, act)
+    saved()
+    raw = path.read_bytes()
+    length = int.from_bytes(raw[:8], "little")
+    header = json.loads(raw[8 : 8 + length])
+    document = json.loads(header["__metadata__"]["document"])
+    for name, value in (("steps_taken", 99), ("steps_taken", -1), ("steps_taken", 1.5), ("plan", 3), ("model", [])):
+        header["__metadata__"]["document"] = json.dumps(document | {name: value})
+        text = json.dumps(header).encode()
+        path.write_bytes(len(text).to_bytes(8, "little") + text + raw[8 + length :])
+        try:
+            run = resumed()
+        except (TacitError, TypeError, ValueError, KeyError) as error:
+            notes.fact(f"{name} {value}", type(error).__name__)
+        else:
+            notes.law("a forged checkpoint is refused", False, f"{name}={value}: {len(run.sums)} steps")
+    del first
+
+
+class _Unkeepable(_Mine):
+    def state_dict(self) -> dict[str, Any]:
+        return {"object": object()}
+
+
+def _masked(causal: bool) -> Callable[[], nn.Module]:
+    class Masked(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.attention = nn.MultiheadAttention(4, 2, batch_first=True)
+            self.head = nn.Linear(4, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            mask = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).triu(1)
+            out, _ = self.attention(x, x, x, attn_mask=mask, is_causal=causal, need_weights=not causal)
+            return self.head(out.mean(1))
+
+    return Masked
+
+
+class _Relative(nn.Module):
+    """Attention with a learned bias of relative positions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mixing = nn.Linear(4, 12)
+        self.bias = nn.Parameter(torch.zeros(5, 5))
+        self.head = nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = self.mixing(x).chunk(3, -1)
+        return self.head(functional.scaled_dot_product_attention(q, k, v, self.bias).mean(1))
+
+
+class _Weights(nn.Module):
+    """Weights used in odd ways: subtracted from, in an einsum of its own letter, in views."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a = nn.Parameter(numbers(5, seed=11))
+        self.b = nn.Parameter(numbers(5, 3, 2, seed=12))
+        self.table = nn.EmbeddingBag(6, 5, mode="sum")
+
+    def forward(self, x: Tensor) -> Tensor:
+        ids = torch.arange(3).repeat(len(x))
+        bags = self.table(ids, torch.arange(len(x)) * 3, per_sample_weights=x[:, :3].reshape(-1))
+        y = torch.rsub(x + bags, self.a, alpha=0.5) + torch.sub(x, self.a, alpha=2)
+        return torch.einsum("ni,ijk->nj", y, self.b)
+
+
+def _wide_images() -> nn.Module:
+    """Few positions and many channels: norms by Gram matrices."""
+    return nn.Sequential(nn.Conv2d(12, 24, 3, dilation=2), nn.Flatten(), nn.Linear(24 * 9, 3))
+
+
+for _name, _make in {
+    "masked attention": lambda: Setting(build=_masked(False), shape=(5, 4)),
+    "causal attention": lambda: Setting(build=_masked(True), shape=(5, 4)),
+    "relative positions": lambda: Setting(build=_Relative, shape=(5, 4)),
+    "odd weights": lambda: Setting(build=_Weights),
+    "wide images": lambda: Setting(build=_wide_images, shape=(12, 7, 7)),
+    "wide sequences": lambda: Setting(
+        build=lambda: nn.Sequential(nn.Linear(30, 40), nn.Tanh(), nn.Flatten(), nn.Linear(120, 3)),
+        shape=(3, 30)),
+    "weight norm": lambda: Setting(
+        build=lambda: nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(5, 6)), nn.Linear(6, 3))),
+    "transposed weights": lambda: Setting(build=_Transposed),
+}.items():  # fmt: skip
+    EXPERIMENTS[f"sum: {_name}"] = _lazily(_make)
+
+
+class _Transposed(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.w = nn.Parameter(numbers(6, 5, seed=13).T)
+        self.v = nn.Parameter(numbers(6, 4, seed=14)[:, :3])
+
+    def forward(self, x: Tensor) -> Tensor:
+        return functional.linear(x @ self.w, self.v.T) + x @ self.w[:, :3]
+
+
+@experiment("explained")
+def _explained(notes: Notes) -> None:
+    for build in (_Weights, dense, lambda: nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(5, 6)), nn.Linear(6, 3))):
+        said: list[str] = []
+        trained(seeded(build), TensorDataset(*table(10)), plan_of(), after=lambda dp: said.append(dp.explain()))
+        notes.fact("said", said)
+
+
+@experiment("draws: odd tensors")
+def _odd_tensors(notes: Notes) -> None:
+    from tacit import randomness as r
+
+    cpu = torch.device("cpu")
+    source = r.GaussianSource(cpu, r.UnsafeSeededStream(1, "noise"))
+    for dtype in (torch.float32, torch.float64):
+        whole = torch.zeros(300, 200, dtype=dtype)
+        source.normal_(whole.T[::2], 3.0)
+        notes.fact("strided", whole)
+        notes.law("scaled", 0.97 <= float(whole[:, ::2].std()) / 3.0 <= 1.03, float(whole[:, ::2].std()))
+        notes.law("no other entry", not whole[:, 1::2].any())
+        odd = torch.zeros(7, dtype=dtype)
+        source.normal_(odd)
+        notes.law("odd sizes", bool((odd != 0).all()))
+    rounded = r.RoundedGaussian(r.UnsafeSeededStream(2, "noise"), cpu)
+    many = torch.zeros(40_001, dtype=torch.int64)
+    for scale in (0.4, 3.0, 5e5, 1e12):
+        rounded.integers_(many, scale)
+        notes.fact(f"rounded {scale}", many)
+        spread = float(many.double().std()) / math.sqrt(scale**2 + 1 / 12)
+        least, most = (0.98, 1.02) if scale > 1 else (0.9, 1.1)
+        notes.law("as wide as asked", least <= spread <= most, (scale, spread))
+        linked = abs(float(np.corrcoef(many[1:].numpy(), many[:-1].numpy())[0, 1]))
+        notes.law("independent", linked < 0.03, linked)
+    for what, act in (
+        ("whole noise of another type", lambda: rounded.integers_(torch.zeros(3), 1.0)),
+        ("too wide", lambda: rounded.integers_(many, 2.0**50)),
+        ("no width", lambda: rounded.integers_(many, 0.0)),
+        ("a scale too large", lambda: r.discrete_laplace(2.0**60, 3, r.SystemStream())),
+        ("a step that is no power of two", lambda: r.on_grid([1.0], 0.3)),
+        ("a purpose that is no text", lambda: r.SecureStream(3)),
+        ("a larger subset", lambda: r.subset(np.arange(3), 4, r.SystemStream())),
+        ("a rate above 1", lambda: r.included(3, 1.5, r.SystemStream())),
+    ):  # fmt: skip
+        must_refuse(notes, what, act)
+    notes.fact("on grid", r.on_grid([0.1, -0.3, 7.25, 1e-9], 0.25))
+
+
+def _more_refusals() -> dict[str, Callable[[], object]]:
+    import tacit
+    from tacit.ledger import Ledger
+    from tacit.training import PerGroup
+
+    data = TensorDataset(*table(10))
+    quick = plan_of(steps=2)
+
+    def looped(loss: Callable[..., Tensor], build: Callable[[], nn.Module] = dense, **options: Any) -> Callable[[], object]:
+        return lambda: trained(seeded(build), data, quick, loss=loss, **options)
+
+    def by_hand(model: nn.Module, batch: Any) -> Tensor:
+        losses = row_loss(model, batch)
+        losses.sum().backward(retain_graph=True)
+        return losses
+
+    def penalised(model: nn.Module, batch: Any) -> Tensor:
+        x = batch[0].clone().requires_grad_()
+        (slope,) = torch.autograd.grad(model(x).sum(), x, create_graph=True)
+        return row_loss(model, batch) + slope.square().sum(1)
+
+    def mixed(model: nn.Module, batch: Any) -> Tensor:
+        losses = row_loss(model, batch)
+        return losses / losses.detach().abs().max().clamp(min=1e-3)
+
+    def shuffled(model: nn.Module, batch: Any) -> Tensor:
+        return row_loss(model, batch).flip(0)
+
+    class Hidden(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, w: Tensor, x: Tensor) -> Tensor:
+            ctx.save_for_backward(x)
+            return x @ w.T
+
+        @staticmethod
+        def backward(ctx: Any, grad: Tensor) -> Any:
+            return grad.T @ ctx.saved_tensors[0], None
+
+    def unseen(model: nn.Module, batch: Any) -> Tensor:
+        x, y, factor = batch
+        return functional.cross_entropy(Hidden.apply(model.weight, x) + model.bias, y, reduction="none")
+
+    def written(model: nn.Module, batch: Any) -> Tensor:
+        with torch.no_grad():
+            model[0].bias.add_(batch[0].mean())
+        return row_loss(model, batch)
+
+    def always_full(model: nn.Module, batch: Any) -> Tensor:
+        raise torch.OutOfMemoryError("made up")
+
+    def no_step() -> None:
+        model = seeded(dense)
+        with tacit.private(model, Witness(model.parameters()), quick, data) as dp:
+            for lot in dp.lots():
+                dp.accumulate(lot, lambda batch: row_loss(model, batch))
+
+    def ended_early() -> None:
+        model = seeded(dense)
+        with tacit.private(model, Witness(model.parameters()), quick, data) as dp:
+            for lot in dp.lots():
+                dp.accumulate(lot, lambda batch: row_loss(model, batch))
+                break
+
+    def two_schedulers() -> object:
+        model = seeded(dense)
+        optimizer = Witness(model.parameters())
+        one, other = (torch.optim.lr_scheduler.StepLR(optimizer, 1) for _ in range(2))
+        return tacit.fit(model, data, quick, optimizer=optimizer, delta=DELTA, scheduler=one,
+                         state={"scheduler": other}, loss=row_loss, progress=False)  # fmt: skip
+
+    def chosen_delta() -> object:
+        with tempfile.TemporaryDirectory() as folder:
+            return Ledger(f"sqlite:///{folder}/l.db").open("b", 1.0, DELTA, composition="renyi").at(1e-7)
+
+    def table_with(**options: Any) -> Callable[[], object]:
+        model = lambda: nn.Sequential(nn.Embedding(9, 4, **options), nn.Flatten(), nn.Linear(24, 3))  # noqa: E731
+        rows = TensorDataset(_sequence_tokens(10), labels(10), torch.ones(10))
+        return lambda: trained(seeded(model), rows, quick)
+
+    class Functional(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(5, 3)
+            self.scale = nn.Parameter(torch.ones(5))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.layer(functional.batch_norm(x, None, None, self.scale, training=True))
+
+    return {
+        "backward by hand in a batch": looped(by_hand),
+        "a penalty on gradients": looped(penalised),
+        "losses that mix": looped(mixed),
+        "losses in another order": looped(shuffled),
+        "a hidden use": looped(unseen, lambda: nn.Linear(5, 3)),
+        "a weight written in the forward pass": looped(written),
+        "no memory at all": looped(always_full),
+        "lots without a step": no_step,
+        "an end without a step": ended_early,
+        "two schedulers": two_schedulers,
+        "a δ of one's own": chosen_delta,
+        "an embedding by frequency": table_with(scale_grad_by_freq=True),
+        "an embedding of bounded norm": table_with(max_norm=1.0),
+        "a functional batch norm": looped(row_loss, Functional),
+        "a complex parameter": lambda: trained(
+            seeded(lambda: nn.Linear(5, 3, dtype=torch.complex64)), data, quick),
+        "bounds that are no pairs": lambda: PerGroup([3.0]),
+        "no bounds": lambda: PerGroup({}),
+        "a bound twice": lambda: PerGroup([("a", 1.0), ("a", 2.0)]),
+        "a bound below 0": lambda: PerGroup({"a": -1.0}),
+        "bounds that miss a parameter": lambda: trained(
+            seeded(dense), data, plan_of(clipping=PerGroup({"0": 1.0}), clip=None)),
+        "a plan of an unknown style": lambda: tacit.Plan.from_dict(
+            quick.as_dict() | {"clipping": {"kind": "Strange"}}),
+        "losses of other shape for clipping": lambda: tacit.training.clipping.clipped_gradients(
+            {}, lambda: torch.ones(3), rows=4, clip=1.0),
+        "a precision that is none": lambda: _performance(precision="int8"),
+        "no workers": lambda: _performance(workers=-1),
+        "no lease": lambda: _performance(lease=0),
+        "δ of 0 for a claim": lambda: trained(seeded(dense), data, quick).dp.statement(0.0),
+        "δ of 1 for what is spent": lambda: trained(seeded(dense), data, quick).dp.spent(1.0),
+    }  # fmt: skip
+
+
 # ---- what must be refused
 
 
@@ -1908,6 +2334,7 @@ def _refusals() -> dict[str, Callable[[], object]]:
         "a bound that is none": lambda: tacit.Plan.for_budget(
             epsilon=0.5, delta=1e-6, examples=100, lot_size=20, steps=50, clip=1.0, accountant="gdp-clt"),
         **_plan_refusals(),
+        **_more_refusals(),
     }  # fmt: skip
 
 
