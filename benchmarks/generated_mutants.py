@@ -1,3 +1,4 @@
+# ruff: noqa: PLC0415 - a mutant is imported in the process that runs it
 """Mutants made by rule, put to the oracle of the release's law, to the self-test and to the tests.
 
 The mode of ``mutants.py --generated``. Each mutant runs in processes of its own, forked from this
@@ -12,7 +13,6 @@ nothing is known of it, unless the line needs a device that is not there.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import gzip
 import importlib
@@ -29,17 +29,19 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import machine
 import mutation
 from mutation import ROOT, Mutant
 
+if TYPE_CHECKING:
+    import argparse
+
 RESULTS = ROOT / "benchmarks" / "results"
-NAME = "generated_mutants"
+NEEDS = "needs a GPU or compiled code"
 TESTS = (
-    "tests/training", "tests/randomness", "tests/ledger", "tests/statement", "tests/auditing/replay",
-    "tests/auditing/mutants", "tests/auditing/test_mutants.py",
+    "tests/training", "tests/randomness", "tests/ledger", "tests/statement",
+    "tests/auditing/replay", "tests/auditing/mutants", "tests/auditing/test_mutants.py",
 )  # fmt: skip
 _HEAVY = (
     "torch", "torch.utils.data", "torch.optim.swa_utils", "numpy", "scipy.stats", "scipy.special",
@@ -47,7 +49,13 @@ _HEAVY = (
     "cryptography.hazmat.primitives.ciphers", "safetensors.torch", "click", "rich.progress",
     "hypothesis", "pytest", "torch.func", "torch._dynamo",
 )  # fmt: skip
-_GPU = ("cuda", "pin_memory", "_measuring", "_native", "is_cuda")
+# Lines that no processor runs, and those of compiled code: words near them, files and functions.
+_GPU = ("cuda", "pin_memory", "_measuring", "_native", "is_compiling", "set_stance")
+_ELSEWHERE = (
+    ("clipping/replay.py", ""), ("clipping/program.py", ""), ("forms/form.py", "in_stages"),
+    ("forms/form.py", "gram_total"), ("forms/form.py", "matmul"), ("recording.py", "_given"),
+    ("engine.py", "like"), ("forms/convolution.py", "_written_norms"),
+)  # fmt: skip
 # For lines that nearly every experiment runs: so many of a kind.
 _MOST = {"case": 8, "refused": 16, "sum": 14, "noise": 6, "sampling": 5}
 
@@ -124,7 +132,9 @@ class Crew:
                 lines.append(json.loads(line))
         yield from self._advance(name, steps, Outcome(lines, ended, now - began))
 
-    def _advance(self, name: str, steps: Steps, outcome: Outcome | None) -> Iterator[tuple[str, Any]]:
+    def _advance(
+        self, name: str, steps: Steps, outcome: Outcome | None
+    ) -> Iterator[tuple[str, Any]]:
         try:
             task = next(steps) if outcome is None else steps.send(outcome)
         except StopIteration as finished:
@@ -237,10 +247,10 @@ class Lines:
         self._note(code.co_filename, line)
         return sys.monitoring.DISABLE
 
-    def _called(self, frame: Any, event: str, argument: Any) -> Any:
+    def _called(self, frame: Any, *_: Any) -> Any:
         return self._line if frame.f_code.co_filename in self.names else None
 
-    def _line(self, frame: Any, event: str, argument: Any) -> Any:
+    def _line(self, frame: Any, event: str, _: Any) -> Any:
         if event == "line":
             self._note(frame.f_code.co_filename, frame.f_lineno)
         return self._line
@@ -258,7 +268,7 @@ def runs(mutant: Mutant, lines: dict[str, list[int]]) -> bool:
 # ---- the three stages, as work for a child
 
 
-def law_work(names: list[str], say: Any, *, stop: bool, traced: bool = False) -> None:
+def run_law(names: list[str], say: Any, *, stop: bool, traced: bool = False) -> None:
     import release_law
 
     release_law.prepare(names)
@@ -289,7 +299,7 @@ def _settings() -> dict[str, tuple[Any, dict[str, Any]]]:
     return found
 
 
-def self_test_work(names: list[str], say: Any, *, traced: bool = False) -> None:
+def run_self_test(names: list[str], say: Any, *, traced: bool = False) -> None:
     """The default self-test, setting by setting, to the first fault."""
     import torch
 
@@ -335,7 +345,7 @@ class _Watching:
         if report.failed and self.lines is None:
             self.say({"failed": f"{report.nodeid} (cannot be collected)"})
 
-    def pytest_runtest_logstart(self, nodeid: str) -> None:
+    def pytest_runtest_logstart(self) -> None:
         self.failed, self.began = False, time.perf_counter()
         if self.lines is not None:
             self.lines.start()
@@ -348,11 +358,19 @@ class _Watching:
                 self.say({"test": nodeid, "seconds": seconds, "lines": lines})
 
 
-def test_work(names: list[str], say: Any, *, traced: bool = False) -> None:
+def run_tests(names: list[str], say: Any, *, traced: bool = False) -> None:
     import pytest
 
     lines = Lines(Path.cwd(), Path(os.environ["TMPDIR"]) / "forks") if traced else None
-    options = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--no-header", *([] if traced else ["-x"])]
+    options = [
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:xdist",
+        "--no-header",
+        *([] if traced else ["-x"]),
+    ]
     code = pytest.main([*options, *names], plugins=[_Watching(say, lines)])
     say({"code": int(code)})
 
@@ -408,18 +426,18 @@ def _lacking(
     """A job for every few experiments, every setting and every file of tests."""
 
     def law(some: list[str]) -> Callable[[Any], None]:
-        return lambda say: law_work(some, say, stop=False, traced=True)
+        return lambda say: run_law(some, say, stop=False, traced=True)
 
     missing = [name for name in names["law"] if name not in known["law"]]
     for at in range(0, len(missing), 8):
         yield missing[at], _one("law", place, law(missing[at : at + 8]), "experiment")
     for name in names["self_test"]:
         if name not in known["self_test"]:
-            work = lambda say, n=name: self_test_work([n], say, traced=True)  # noqa: E731
+            work = lambda say, n=name: run_self_test([n], say, traced=True)  # noqa: E731
             yield name, _one("self_test", place, work, "setting")
     for file in _test_files() if tests else []:
         if file not in known["files"]:
-            work = lambda say, f=file: test_work([f], say, traced=True)  # noqa: E731
+            work = lambda say, f=file: run_tests([f], say, traced=True)  # noqa: E731
             yield file, _one("tests", place, work, "test")
 
 
@@ -446,7 +464,7 @@ def examined(mutant: Mutant, known: dict[str, Any], folder: Path, arguments: Any
         names = experiments_for(mutant, known["law"])
         row["experiments"] = len(names)
         if names:
-            work = lambda say: law_work(names, say, stop=True)  # noqa: E731
+            work = lambda say: run_law(names, say, stop=True)  # noqa: E731
             outcome = yield Task(work, place, arguments.seconds)
             row |= judged(outcome, known["law"], names)
         else:
@@ -461,7 +479,7 @@ def examined(mutant: Mutant, known: dict[str, Any], folder: Path, arguments: Any
         row["self_test"] = {"caught": False, "by": "no setting runs the line", "seconds": 0.0}
         if settings:
             settings.sort(key=lambda name: known["self_test"][name]["seconds"])
-            work = lambda say: self_test_work(settings, say)  # noqa: E731
+            work = lambda say: run_self_test(settings, say)  # noqa: E731
             outcome = yield Task(work, place, arguments.self_test_seconds)
             row["self_test"] = self_tested(outcome)
         if arguments.tests:
@@ -480,9 +498,7 @@ def experiments_for(mutant: Mutant, known: dict[str, Any]) -> list[str]:
             kinds[kind] = kinds[kind][:: -(-len(kinds[kind]) // most) or 1]
     ordered = []
     while any(kinds.values()):
-        for kind in kinds:
-            if kinds[kind]:
-                ordered.append(kinds[kind].pop(0))
+        ordered += [some.pop(0) for some in kinds.values() if some]
     return ordered
 
 
@@ -499,7 +515,12 @@ def judged(outcome: Outcome, known: dict[str, Any], names: list[str]) -> dict[st
         if kind == "equivalent" or outcome.ended == "crash":
             kind = "harmless" if outcome.ended == "crash" or not _slow(known, names) else kind
         reasons = [*reasons, f"{ended} at {missing}"]
-    return {"class": kind, "reasons": reasons, "law_seconds": round(outcome.seconds, 2), "whole": whole}
+    return {
+        "class": kind,
+        "reasons": reasons,
+        "law_seconds": round(outcome.seconds, 2),
+        "whole": whole,
+    }
 
 
 def _slow(known: dict[str, Any], names: list[str]) -> bool:
@@ -510,7 +531,10 @@ def _slow(known: dict[str, Any], names: list[str]) -> bool:
 def _unreached(mutant: Mutant) -> str:
     text = (ROOT / mutant.file).read_text().splitlines()
     near = "\n".join(text[max(0, mutant.line - 4) : mutant.lines[1]])
-    return "needs a GPU" if any(word in near for word in _GPU) else "no experiment runs the line"
+    elsewhere = any(mutant.file.endswith(f) and mutant.inside.endswith(g) for f, g in _ELSEWHERE)
+    if elsewhere or any(word in near for word in _GPU):
+        return NEEDS
+    return "no experiment runs the line"
 
 
 def self_tested(outcome: Outcome) -> dict[str, Any]:
@@ -526,17 +550,29 @@ def tested(mutant: Mutant, known: dict[str, Any], place: Path, arguments: Any) -
     """The tests that run the line, the nearest and quickest first, to the first that fails."""
     names = [name for name, one in known.items() if runs(mutant, one["lines"])]
     stem = Path(mutant.file).stem
-    names.sort(key=lambda one: (f"test_{stem}.py" not in one and mutant.file not in one, known[one]["seconds"]))
+    names.sort(
+        key=lambda one: (
+            f"test_{stem}.py" not in one and mutant.file not in one,
+            known[one]["seconds"],
+        )
+    )
     spent, began, budget = 0.0, 0, arguments.tests_seconds
-    row: dict[str, Any] = {"caught": False, "by": "no test runs the line", "seconds": 0.0, "of": len(names)}
+    row: dict[str, Any] = {
+        "caught": False,
+        "by": "no test runs the line",
+        "seconds": 0.0,
+        "of": len(names),
+    }
     for size in (12, 60, 400, 4000):
         part = names[began : began + size]
         began += size
         if not part or spent > budget:
             break
-        outcome = yield Task(lambda say, p=part: test_work(p, say), place, arguments.tests_seconds)
+        outcome = yield Task(lambda say, p=part: run_tests(p, say), place, arguments.tests_seconds)
         spent += outcome.seconds
-        failed = outcome.last("failed") or (f"a {outcome.ended}" if outcome.ended != "well" else None)
+        failed = outcome.last("failed") or (
+            f"a {outcome.ended}" if outcome.ended != "well" else None
+        )
         row |= {"caught": bool(failed), "by": failed or "all passed", "seconds": round(spent, 2)}
         if failed:
             break
@@ -558,10 +594,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--self-test-seconds", type=float, default=150.0, help="for the self-test")
     parser.add_argument("--tests-seconds", type=float, default=150.0, help="for the tests")
     parser.add_argument("--tests", action="store_true", help="also run the tests on each")
-    parser.add_argument("--only", nargs="+", metavar="TEXT", help="mutants whose name has one of them")
+    parser.add_argument(
+        "--only", nargs="+", metavar="TEXT", help="mutants whose name has one of them"
+    )
     parser.add_argument("--first", type=int, help="only so many of the sample")
-    parser.add_argument("--resume", nargs="*", default=[], metavar="FILE", help="results to go on from")
-    parser.add_argument("--again", action="store_true", help="self-test and tests again; classes stay")
+    parser.add_argument(
+        "--resume", nargs="*", default=[], metavar="FILE", help="results to go on from"
+    )
+    parser.add_argument(
+        "--again", action="store_true", help="self-test and tests again; classes stay"
+    )
     parser.add_argument("--baseline", type=Path, default=None, metavar="FILE")
     parser.add_argument("--out", type=Path, default=None, metavar="FILE", help="where results go")
 
@@ -589,8 +631,13 @@ def generated(arguments: argparse.Namespace) -> dict[str, Any]:
             rows[name] = row
             print(line_of(row), file=sys.stderr, flush=True)
             if arguments.out is not None:
-                arguments.out.write_text(json.dumps({"rows": list(rows.values())}, ensure_ascii=False))
-        return {"rows": [rows[one.name] for one in wanted if one.name in rows], "wanted": len(wanted)}
+                arguments.out.write_text(
+                    json.dumps({"rows": list(rows.values())}, ensure_ascii=False)
+                )
+        return {
+            "rows": [rows[one.name] for one in wanted if one.name in rows],
+            "wanted": len(wanted),
+        }
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -610,9 +657,12 @@ def resumed(paths: Iterable[str]) -> dict[str, Any]:
 
 
 def line_of(row: dict[str, Any]) -> str:
-    caught = [f"{stage}: {row[stage]['by'][:80]}" for stage in ("self_test", "tests") if stage in row]
+    caught = [
+        f"{stage}: {row[stage]['by'][:80]}" for stage in ("self_test", "tests") if stage in row
+    ]
     where = f"{row['file'].removeprefix('src/tacit/')}:{row['line']}"
-    return f"{row['class']:<10} {row['law_seconds']:5.1f} s {where} {_edit(row)} | {'; '.join([*caught, *row['reasons'][:1]])[:240]}"
+    why = "; ".join([*caught, *row["reasons"][:1]])[:240]
+    return f"{row['class']:<10} {row['law_seconds']:5.1f} s {where} {_edit(row)} | {why}"
 
 
 def _edit(row: dict[str, Any], longest: int = 70) -> str:
@@ -628,38 +678,51 @@ def in_words(part: dict[str, Any]) -> str:
     classes = Counter(row["class"] for row in rows)
     counted = [row for row in rows if _counts(row)]
     lines = [
-        f"### {len(rows)} generated mutants: {share(counted, 'self_test')} of the relevant ones caught "
-        f"by the self-test, {share(counted, 'tests')} by the tests",
+        f"### {len(rows)} generated mutants: of the relevant ones {share(counted, 'self_test')} "
+        f"caught by the self-test, {share(counted, 'tests')} by the tests",
         "",
         f"Run {part['date']} at commit {part['commit']} by `{part['command']}` on "
         f"{part['machine']['cpu']}, {part['machine']['cores']} cores, in {part['seconds']:.0f} s. "
         "*Relevant*: the oracle of the release's law saw it broken. *Unreached*: no experiment of "
-        "the oracle runs the line; it counts as relevant unless it needs a GPU. *Harmless*: something "
-        "differs and every law holds, such as an error instead of a release. *Equivalent*: no fact "
-        "of any experiment differs.",
+        "the oracle runs the line; it counts as relevant unless it needs a GPU or compiled code. "
+        "*Harmless*: something differs and every law holds, such as an error instead of a "
+        "release. *Equivalent*: no fact of any experiment differs.",
         "",
         "| class | mutants | caught by the self-test | caught by the tests |",
         "|---|---:|---:|---:|",
     ]
     for name in ("relevant", "unreached", "harmless", "equivalent"):
         mine = [row for row in rows if row["class"] == name]
-        both = [share(mine, stage) if name in ("relevant", "unreached") else "" for stage in ("self_test", "tests")]
+        both = [
+            share(mine, stage) if name in ("relevant", "unreached") else ""
+            for stage in ("self_test", "tests")
+        ]
         lines.append(f"| {name} | {classes[name]} | {both[0]} | {both[1]} |")
-    lines += ["", "| kind | mutants | relevant | of these by the self-test | by the tests |", "|---|---:|---:|---:|---:|"]
+    lines += [
+        "",
+        "| kind | mutants | relevant | of these by the self-test | by the tests |",
+        "|---|---:|---:|---:|---:|",
+    ]
     for kind in sorted({row["kind"] for row in rows}):
         mine = [row for row in counted if row["kind"] == kind]
         total = sum(row["kind"] == kind for row in rows)
-        lines.append(f"| {kind} | {total} | {len(mine)} | {share(mine, 'self_test')} | {share(mine, 'tests')} |")
+        both = " | ".join(share(mine, stage) for stage in ("self_test", "tests"))
+        lines.append(f"| {kind} | {total} | {len(mine)} | {both} |")
     for stage, title in (("self_test", "the self-test"), ("tests", "the tests")):
         missed = [row for row in counted if stage in row and not row[stage]["caught"]]
         lines += ["", f"#### Relevant, and not caught by {title}: {len(missed)}", ""]
-        lines += [survivor(row, stage) for row in sorted(missed, key=lambda r: (r["file"], r["line"]))]
+        lines += [
+            survivor(row, stage) for row in sorted(missed, key=lambda r: (r["file"], r["line"]))
+        ]
     device = [row for row in rows if row["class"] == "unreached" and not _counts(row)]
-    lines += ["", f"#### Not counted, for want of a GPU: {len(device)}", ""]
+    lines += ["", f"#### Not counted, for want of a GPU or compiled code: {len(device)}", ""]
     lines += [f"- {row['file']}:{row['line']} {_edit(row)}" for row in device]
     alike = [row for row in rows if row["class"] == "equivalent"]
     lines += ["", f"#### Equivalent on everything that is run: {len(alike)}", ""]
-    lines += [f"- {row['file']}:{row['line']} {_edit(row)}" for row in sorted(alike, key=lambda r: (r["file"], r["line"]))]
+    lines += [
+        f"- {row['file']}:{row['line']} {_edit(row)}"
+        for row in sorted(alike, key=lambda r: (r["file"], r["line"]))
+    ]
     return "\n".join(lines)
 
 
@@ -673,7 +736,7 @@ def survivor(row: dict[str, Any], stage: str) -> str:
 
 def _counts(row: dict[str, Any]) -> bool:
     if row["class"] == "unreached":
-        return row["reasons"] != ["needs a GPU"]
+        return row["reasons"] != [NEEDS]
     return row["class"] == "relevant"
 
 

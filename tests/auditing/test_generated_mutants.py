@@ -130,7 +130,7 @@ def mutant_of(mutation: Any, file: str, before: str, after: str) -> Any:
 
 def observed(generated: Any, mutant: Any, names: list[str], folder: Path) -> Iterator[Any]:
     with generated.laid_out(mutant, folder) as place:
-        work = lambda say: generated.law_work(names, say, stop=False)  # noqa: E731
+        work = lambda say: generated.run_law(names, say, stop=False)  # noqa: E731
         outcome = yield generated.Task(work, place, 60.0)
     return {one["experiment"]: one["seen"] for one in outcome.lines}
 
@@ -162,9 +162,9 @@ def test_a_hang_is_ended_and_a_crash_is_told(modules: Any, tmp_path: Path) -> No
         say({"said": 1})
         time.sleep(30)
 
-    def crashed(say: Any) -> None:
+    def crashed(_: Any) -> None:
         raise RuntimeError
 
-    jobs = [("hang", one(said)), ("crash", one(crashed)), ("well", one(lambda say: None))]
+    jobs = [("hang", one(said)), ("crash", one(crashed)), ("well", one(lambda _: None))]
     done = dict(generated.Crew(3, tmp_path).work(jobs, time.time() + 60))
     assert done == {"hang": ("hang", 1), "crash": ("crash", None), "well": ("well", None)}
