@@ -54,7 +54,7 @@ _GPU = ("cuda", "pin_memory", "_measuring", "_native", "is_compiling", "set_stan
 _ELSEWHERE = (
     ("clipping/replay.py", ""), ("clipping/program.py", ""), ("forms/form.py", "in_stages"),
     ("forms/form.py", "gram_total"), ("forms/form.py", "matmul"), ("recording.py", "_given"),
-    ("engine.py", "like"), ("forms/convolution.py", "_written_norms"),
+    ("engine.py", "like"), ("cutting.py", "_made"), ("forms/convolution.py", "_written_norms"),
 )  # fmt: skip
 # For lines that nearly every experiment runs: so many of a kind.
 _MOST = {"case": 8, "refused": 16, "sum": 14, "noise": 6, "sampling": 5}
@@ -530,7 +530,7 @@ def _slow(known: dict[str, Any], names: list[str]) -> bool:
 
 def _unreached(mutant: Mutant) -> str:
     text = (ROOT / mutant.file).read_text().splitlines()
-    near = "\n".join(text[max(0, mutant.line - 4) : mutant.lines[1]])
+    near = "\n".join(text[max(0, mutant.line - 3) : mutant.lines[1]])
     elsewhere = any(mutant.file.endswith(f) and mutant.inside.endswith(g) for f, g in _ELSEWHERE)
     if elsewhere or any(word in near for word in _GPU):
         return NEEDS

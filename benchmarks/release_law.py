@@ -1,4 +1,4 @@
-# ruff: noqa: ARG001, ARG002, ARG005, B008, B023, E501, E731, PLC0415, PLR0915 - a law is one line, acts have one form, and tacit
+# ruff: noqa: ARG001, ARG005, B008, B023, E501, E731, PLC0415, PLR0915 - a law is one line, acts have one form, and tacit
 # is imported in the process of its mutant
 # fmt: off
 """The law of what a run releases and is charged for, measured from outside with closed expectations.
@@ -671,6 +671,26 @@ def _adaptive(notes: Notes) -> None:
         notes.law("the count has its noise", spread >= 0.75, f"{spread:.3f}")
         drift = float(np.mean(moves)) / style.learning_rate
         notes.law("and follows the norms", -0.9 <= drift <= 0.1, f"{drift:.3f}")
+
+
+@experiment("noise: the count of an adaptive clip")
+def _count(notes: Notes) -> None:
+    """The count is that of the norms within the clip, and its noise does not follow the data."""
+    from tacit.training import AdaptiveQuantile
+
+    style = AdaptiveQuantile(quantile=0.5, learning_rate=0.01, count_noise=1.0)
+    for kind in ("fast", "secure"):
+        for factor in (0.0, 1e3):
+            plan = plan_of(noise_multiplier=0.5, steps=150, clipping=style, noise=kind, clip=1e-3)
+            clips: list[float] = []
+            data = TensorDataset(*table(10, factors=torch.full((10,), factor)))
+            trained(seeded(dense), data, plan, on_step=lambda dp: clips.append(dp._clip._clip))
+            moves = np.diff(np.log([plan.clip, *clips])) / style.learning_rate
+            notes.fact(f"moves {kind} {factor}", moves)
+            spread = float(np.std(moves)) * plan.lot_size / style.count_noise
+            notes.law("the count's noise is the plan's", 0.7 <= spread <= 1.4, f"{spread:.3f}")
+            wanted = -0.5 if factor == 0.0 else 0.5
+            notes.law("its mean is the count", abs(float(np.mean(moves)) - wanted) <= 0.1, float(np.mean(moves)))
 
 
 # ---- sampling: seen in the sums, to which record i adds the i-th unit vector
@@ -1845,11 +1865,6 @@ class _Odd:
         self.state = state
 
 
-class _Stubborn(_Mine):
-    def load_state_dict(self, state: Any) -> None:
-        raise ValueError("no")
-
-
 @experiment("checkpoints of all kinds")
 def _checkpoints(notes: Notes) -> None:
     from tacit.errors import TacitError
@@ -1881,7 +1896,8 @@ def _checkpoints(notes: Notes) -> None:
     for what, act in (
         ("another optimizer's shapes", lambda: resumed(_Odd(), split=True)),
         ("a state of another class", lambda: resumed(_Mine())),
-        ("a state that does not load", lambda: (saved(_Mine()), resumed(_Stubborn()))),
+        ("a state that does not load", lambda: (saved(_Mine()), resumed(_stubborn()))),
+        ("an average of another model", lambda: (saved(_average(dense)), resumed(_average(Tied)))),
         ("another width", lambda: (saved(), resumed(build=lambda: nn.Sequential(nn.Linear(5, 7), nn.Tanh(), nn.Linear(7, 3))))),
         ("another type", lambda: (saved(), resumed(build=lambda: dense().double()))),
         ("more layers", lambda: (saved(), resumed(build=lambda: nn.Sequential(*dense(), nn.Linear(3, 3))))),
@@ -1905,6 +1921,19 @@ def _checkpoints(notes: Notes) -> None:
         else:
             notes.law("a forged checkpoint is refused", False, f"{name}={value}: {len(run.sums)} steps")
     del first
+
+
+def _stubborn() -> _Mine:
+    def refuse(state: Any) -> None:
+        raise ValueError("no")
+
+    mine = _Mine()
+    mine.load_state_dict = refuse  # type: ignore[method-assign]
+    return mine
+
+
+def _average(build: Callable[[], nn.Module]) -> Any:
+    return torch.optim.swa_utils.AveragedModel(seeded(build))
 
 
 class _Unkeepable(_Mine):
@@ -1974,8 +2003,45 @@ for _name, _make in {
     "weight norm": lambda: Setting(
         build=lambda: nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(5, 6)), nn.Linear(6, 3))),
     "transposed weights": lambda: Setting(build=_Transposed),
+    "kernels as large as images": lambda: Setting(
+        build=lambda: nn.Sequential(nn.Conv2d(24, 64, 3), nn.Flatten(), nn.Linear(256, 3)), shape=(24, 4, 4)),
+    "masks by row and head": lambda: Setting(build=_MaskedByHead, shape=(5, 4)),
+    "half-frozen norms": lambda: Setting(build=_half_frozen, shape=(4, 5)),
+    "nothing but NaN": lambda: Setting(loss=_root, plan={"noise": "exact"}, spoil=False),
 }.items():
     EXPERIMENTS[f"sum: {_name}"] = _lazily(_make)
+
+
+class _MaskedByHead(nn.Module):
+    """A mask for every row and head, padding, and a learned key."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention = nn.MultiheadAttention(4, 2, batch_first=True, add_bias_kv=True)
+        self.head = nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        count, time = x.shape[:2]
+        mask = torch.zeros(2 * count, time, time).masked_fill(torch.ones(time, time).triu(2) > 0, -1e4)
+        padding = torch.zeros(count, time, dtype=torch.bool)
+        padding[:, -1] = True
+        out, _ = self.attention(x, x, x, attn_mask=mask, key_padding_mask=padding.float() * -1e4)
+        return self.head(out.mean(1))
+
+
+def _half_frozen() -> nn.Module:
+    model = nn.Sequential(nn.GroupNorm(2, 4), nn.LayerNorm(5), nn.InstanceNorm1d(4, affine=True),
+                          nn.Flatten(), nn.Linear(20, 3))
+    model[0].weight.requires_grad_(requires_grad=False)
+    model[1].bias.requires_grad_(requires_grad=False)
+    model[2].weight.requires_grad_(requires_grad=False)
+    return model
+
+
+def _root(model: nn.Module, batch: Any) -> Tensor:
+    """A loss whose gradient is NaN where it is 0, as it is for a record of factor 0."""
+    x, _, factor = batch
+    return (model(x).square().sum(1) * factor).clamp(min=0).sqrt()
 
 
 class _Transposed(nn.Module):
@@ -2012,6 +2078,10 @@ def _odd_tensors(notes: Notes) -> None:
         source.normal_(odd)
         notes.law("odd sizes", bool((odd != 0).all()))
     rounded = r.RoundedGaussian(r.UnsafeSeededStream(2, "noise"), cpu)
+    whole = torch.zeros(300, 200, dtype=torch.int64)
+    rounded.integers_(whole.T[::2], 1e4)
+    notes.fact("strided whole numbers", whole)
+    notes.law("all of them", float((whole[:, ::2] != 0).double().mean()) > 0.99 and not whole[:, 1::2].any())
     many = torch.zeros(40_001, dtype=torch.int64)
     for scale in (0.4, 3.0, 5e5, 1e12):
         rounded.integers_(many, scale)
@@ -2123,8 +2193,28 @@ def _more_refusals() -> dict[str, Callable[[], object]]:
         def forward(self, x: Tensor) -> Tensor:
             return self.layer(functional.batch_norm(x, None, None, self.scale, training=True))
 
+    def writing(model: nn.Module, batch: Any) -> Tensor:
+        x, y, factor = batch
+        return functional.cross_entropy(torch.zeros(len(x), 3).addmm_(x, model.weight.T), y, reduction="none") * factor
+
+    stranger = nn.Parameter(torch.ones(3))
+
+    def foreign(model: nn.Module, batch: Any) -> Tensor:
+        x, y, factor = batch
+        return functional.cross_entropy(model(x) * stranger, y, reduction="none") * factor
+
+    def shared_rows() -> object:
+        model, rows = seeded(dense), TensorDataset(*table(20))
+        return tacit.fit(
+            model, Subset(rows, range(10)), quick, optimizer=Witness(model.parameters()), delta=DELTA,
+            held_out=Subset(rows, range(5, 20)), loss=row_loss, progress=False,
+        )
+
     return {
         "backward by hand in a batch": looped(by_hand),
+        "a weight written into a tensor": looped(writing, lambda: nn.Linear(5, 3)),
+        "a parameter that is not the model's": looped(foreign, lambda: nn.Linear(5, 3)),
+        "held-out data that share rows": shared_rows,
         "a penalty on gradients": looped(penalised),
         "losses that mix": looped(mixed),
         "losses in another order": looped(shuffled),
