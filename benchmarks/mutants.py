@@ -3,11 +3,12 @@
     python benchmarks/mutants.py [--mutants NAME ...] [--processes 2] [--record]
     python benchmarks/mutants.py --unseen [--record]      # ten that the self-test was not made for
     python benchmarks/mutants.py --clean 100 [--record]   # runs without a bug, over all settings
+    python benchmarks/mutants.py --generated 500 --tests [--record]   # made by rule, with an oracle
 
 A bug is caught if the report fails and names a component that is to blame: each mutant says which
 those may be. With --record each replaces its own part of results/mutants.json; the unseen ones have
 results/unseen_mutants.json for themselves, where a round's first run stays. Both rounds are among
-the known bugs by now.
+the known bugs by now. Generated ones (``generated_mutants``) have results/generated_mutants.json.
 """
 
 import argparse
@@ -24,6 +25,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import generated_mutants
 import machine
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -50,7 +52,9 @@ sys.path.insert(0, str(ROOT))  # for the worker: the catalogue is that of the te
 def main() -> None:
     arguments = parse_arguments()
     started = time.perf_counter()
-    if arguments.clean:
+    if arguments.generated:
+        part = {"generated": generated_mutants.generated(arguments)}
+    elif arguments.clean:
         part = {"clean": clean(arguments.clean, arguments.processes)}
     elif arguments.unseen:
         part = {"second": mutants(unseen_names(), arguments.processes)}
@@ -61,7 +65,8 @@ def main() -> None:
         "seconds": time.perf_counter() - started,
         "load": os.getloadavg()[0],
     }
-    path = RESULTS / f"{'unseen_' if arguments.unseen else ''}{NAME}.json"
+    prefix = "unseen_" if arguments.unseen else "generated_" if arguments.generated else ""
+    path = RESULTS / f"{prefix}{NAME}.json"
     known = json.loads(path.read_text()) if arguments.record and path.exists() else {}
     if arguments.unseen and "second" in known:
         raise SystemExit(f"{path.name} holds the first run of these bugs, which stays")
@@ -78,6 +83,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--mutants", nargs="+", metavar="NAME", help="some of them (default: all)")
     parser.add_argument("--clean", type=int, metavar="RUNS", help="count false alarms instead")
     parser.add_argument("--unseen", action="store_true", help="those outside of the catalogue")
+    generated_mutants.add_arguments(parser)
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--record", action="store_true", help=f"write to {RESULTS.name}/")
     arguments = parser.parse_args()
@@ -121,6 +127,7 @@ def markdown(record: dict[str, Any]) -> str:
         "second": partial(unseen_in_words, about=SECOND),
         "unseen": partial(unseen_in_words, about=FIRST),
         "clean": clean_in_words,
+        "generated": generated_mutants.in_words,
     }
     return "\n\n".join(tell(record[key]) for key, tell in sections.items() if key in record)
 
