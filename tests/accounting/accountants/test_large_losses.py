@@ -63,7 +63,7 @@ LOUD: list[tuple[Event, float | None]] = [
     (PoissonSampled(1e-7, PureDp(1e4)), None),
     (Repeated(PoissonSampled(0.1, PureDp(800.0)), 3), None),
     (Repeated(PoissonSampled(0.1, Gaussian(1e-300)), 3), None),
-    (SampledWithoutReplacement(100, 10, PureDp(1e4)), 1e4 + math.log(0.1)),
+    (SampledWithoutReplacement(100, 10, PureDp(1e4, "replace-one")), 1e4 + math.log(0.1)),
     (SparseVector(1e-4, 1e-4), None),
 ]
 

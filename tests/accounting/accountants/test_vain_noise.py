@@ -14,6 +14,7 @@ from tacit.accounting import (
     bounds,
     delta,
     epsilon,
+    gaussian_profile,
 )
 
 
@@ -22,11 +23,13 @@ from tacit.accounting import (
 def test_tiny_noise_is_bounded_by_the_run_without_sampling(sigma: float, steps: int) -> None:
     run = Repeated(PoissonSampled(0.01, Gaussian(sigma)), steps)
     found = bounds(run, 1e-5)
-    assert found.upper == epsilon(Repeated(Gaussian(sigma), steps), 1e-5)
+    assert found.upper <= epsilon(Repeated(Gaussian(sigma), steps), 1e-5)
     assert not found.two_sided
-    # One step at least is seen with probability 0.01 > δ, at a loss of about 1/2σ².
+    # One step at least is seen with probability 0.01 > δ, and by δ₁(ε) = δ/q, up to ln q, at
+    # this loss; more of them only add to it.
     assert math.isfinite(found.upper)
-    assert found.upper > 0.5 / sigma**2
+    seen = gaussian_profile.epsilon(1.0 / sigma, 1e-5 / 0.01)
+    assert found.upper >= (seen + math.log(0.01)) * (1 - 1e-9)
 
 
 def test_less_noise_never_costs_less() -> None:
@@ -41,11 +44,14 @@ def test_other_parts_of_a_run_keep_their_sampling() -> None:
     ordinary = Repeated(PoissonSampled(0.01, Gaussian(2.0)), 100)
     tiny = PoissonSampled(0.01, Gaussian(0.01))
     both = epsilon(Composed(ordinary, tiny), 1e-5)
-    assert both == epsilon(Composed(ordinary, Gaussian(0.01)), 1e-5)
+    assert both <= epsilon(Composed(ordinary, Gaussian(0.01)), 1e-5)
+    assert both > epsilon(ordinary, 1e-5)
     assert both < epsilon(Composed(Repeated(Gaussian(2.0), 100), Gaussian(0.01)), 1e-5)
 
 
 def test_delta_is_bounded_too() -> None:
     run = PoissonSampled(0.5, Gaussian(0.03))
     assert 0.0 < delta(run, 500.0) <= 1.0
-    assert delta(run, 500.0) == delta(Gaussian(0.03), 500.0)
+    # Seen with probability ½, it is worth ½·δ₁ at the loss that sampling turns into 500.
+    least = 0.5 * delta(Gaussian(0.03), 500.0 + math.log(2.0))
+    assert least * (1 - 1e-9) <= delta(run, 500.0) <= delta(Gaussian(0.03), 500.0)

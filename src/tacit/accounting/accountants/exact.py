@@ -198,9 +198,8 @@ def _least(
     found: Interval, event: Event, ask: Callable[[Accountant], float], names: tuple[str, ...]
 ) -> Interval:
     """``found`` with the least upper end that any theorem proves, where it is not settled."""
-    if found.lower == math.inf or (found.two_sided and found.width <= _AGREE * found.upper):
-        return found
-    if len(parts(event)) > _MANY:
+    narrow = math.isfinite(found.upper) and found.width <= _AGREE * found.upper
+    if found.lower == math.inf or (found.two_sided and narrow) or len(parts(event)) > _MANY:
         return found
     upper, name = min([*_others(ask, names), (found.upper, "")])
     if not upper < found.upper:
