@@ -1,5 +1,5 @@
 # ruff: noqa: PLC0415 - a mutant is imported in the process that runs it
-"""Mutants made by rule, put to the oracle of the release's law, to the self-test and to the tests.
+r"""Mutants made by rule, put to the oracle of the release's law, to the self-test and to the tests.
 
 The mode of ``mutants.py --generated``. Each mutant runs in processes of its own, forked from this
 one, which has everything but tacit imported: first the experiments of ``release_law`` that run the
@@ -9,10 +9,22 @@ correct engine (the *baseline*, a file beside the results). What takes too long 
 
 Lines that no experiment runs make a mutant *unreached*; it is counted with the relevant ones, since
 nothing is known of it, unless the line needs a device that is not there.
+
+On a machine of many cores that is bare and lent for some minutes at a time:
+
+    sh tools/carry.sh                 # here: .carry/ holds the libraries that are missing there
+    PYTHONPATH=src:.carry OMP_NUM_THREADS=1 python benchmarks/mutants.py --generated 500 --tests \
+        --processes 16 --minutes 9 --baseline .carry/base.json.gz --out $OUT/part1.json   # there
+    … --resume part1.json --out $OUT/part2.json             # and so on, until all are done
+    … --resume part1.json part2.json --minutes 0 --record   # here: the report of all parts
+
+The baseline is completed by what it lacks, so it may be cut short as well; bring it back with the
+results, and take it along again.
 """
 
 from __future__ import annotations
 
+import compileall
 import contextlib
 import gzip
 import importlib
@@ -38,6 +50,7 @@ if TYPE_CHECKING:
     import argparse
 
 RESULTS = ROOT / "benchmarks" / "results"
+REASONS = RESULTS / "generated_mutants_reasons.json"  # why a survivor is let be, by its name
 NEEDS = "needs a GPU or compiled code"
 TESTS = (
     "tests/training", "tests/randomness", "tests/ledger", "tests/statement",
@@ -47,7 +60,7 @@ _HEAVY = (
     "torch", "torch.utils.data", "torch.optim.swa_utils", "numpy", "scipy.stats", "scipy.special",
     "scipy.optimize", "scipy.integrate", "sqlalchemy", "alembic", "alembic.command", "mpmath",
     "cryptography.hazmat.primitives.ciphers", "safetensors.torch", "click", "rich.progress",
-    "hypothesis", "pytest", "torch.func", "torch._dynamo",
+    "pytest", "torch.func", "torch._dynamo",
 )  # fmt: skip
 # Lines that no processor runs, and those of compiled code: words near them, files and functions.
 _GPU = ("cuda", "pin_memory", "_measuring", "_native", "is_compiling", "set_stance")
@@ -450,6 +463,10 @@ def _test_files() -> list[str]:
 
 def _one(kind: str, place: Path, work: Any, key: str) -> Steps:
     outcome = yield Task(work, place, 900.0)
+    if outcome.ended != "well" or outcome.last("code", 0) not in (0, 1, 5):
+        raise SystemExit(
+            f"the baseline of {kind} ended with a {outcome.ended}: {outcome.lines[-1:]}"
+        )
     rows = {row.pop(key): row for row in outcome.lines if key in row}
     return kind, rows
 
@@ -457,13 +474,21 @@ def _one(kind: str, place: Path, work: Any, key: str) -> Steps:
 # ---- one mutant
 
 
-def examined(mutant: Mutant, known: dict[str, Any], folder: Path, arguments: Any) -> Steps:
-    """The class of a mutant, and who catches it."""
+def examined(
+    mutant: Mutant,
+    known: dict[str, Any],
+    folder: Path,
+    arguments: Any,
+    before: dict[str, Any] | None = None,
+) -> Steps:
+    """The class of a mutant, which ``before`` may have, and who catches it."""
     row: dict[str, Any] = mutant.as_dict()
     with laid_out(mutant, folder) as place:
         names = experiments_for(mutant, known["law"])
         row["experiments"] = len(names)
-        if names:
+        if before is not None:
+            row |= {key: before[key] for key in ("class", "reasons", "law_seconds")}
+        elif names:
             work = lambda say: run_law(names, say, stop=True)  # noqa: E731
             outcome = yield Task(work, place, arguments.seconds)
             row |= judged(outcome, known["law"], names)
@@ -495,7 +520,8 @@ def experiments_for(mutant: Mutant, known: dict[str, Any]) -> list[str]:
         kinds[name.partition(":")[0].partition(" ")[0]].append(name)
     if len(names) > 150:
         for kind, most in _MOST.items():
-            kinds[kind] = kinds[kind][:: -(-len(kinds[kind]) // most) or 1]
+            quick = kinds[kind][: max(most, 3 * len(kinds[kind]) // 4)]
+            kinds[kind] = quick[:: -(-len(quick) // most) or 1]
     ordered = []
     while any(kinds.values()):
         ordered += [some.pop(0) for some in kinds.values() if some]
@@ -546,6 +572,14 @@ def self_tested(outcome: Outcome) -> dict[str, Any]:
     return {"caught": True, "by": f"a {outcome.ended}", "seconds": round(outcome.seconds, 2)}
 
 
+def _broken(outcome: Outcome) -> str | None:
+    """How tests ended, if not by passing: a hang, a crash, or none that could be run."""
+    if outcome.ended != "well":
+        return f"a {outcome.ended}"
+    code = outcome.last("code", 0)
+    return None if code in (0, 5) else f"pytest ended with {code}"
+
+
 def tested(mutant: Mutant, known: dict[str, Any], place: Path, arguments: Any) -> Any:
     """The tests that run the line, the nearest and quickest first, to the first that fails."""
     names = [name for name, one in known.items() if runs(mutant, one["lines"])]
@@ -570,9 +604,7 @@ def tested(mutant: Mutant, known: dict[str, Any], place: Path, arguments: Any) -
             break
         outcome = yield Task(lambda say, p=part: run_tests(p, say), place, arguments.tests_seconds)
         spent += outcome.seconds
-        failed = outcome.last("failed") or (
-            f"a {outcome.ended}" if outcome.ended != "well" else None
-        )
+        failed = outcome.last("failed") or _broken(outcome)
         row |= {"caught": bool(failed), "by": failed or "all passed", "seconds": round(spent, 2)}
         if failed:
             break
@@ -610,34 +642,44 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def generated(arguments: argparse.Namespace) -> dict[str, Any]:
     """The part of the record: one row for each mutant."""
+    rows, wanted = resumed(arguments.resume), chosen(arguments)
+    left = [one for one in wanted if arguments.again or one.name not in rows]
+    if left:
+        rows |= examined_all(left, rows, arguments)
+    return {"rows": [rows[one.name] for one in wanted if one.name in rows], "wanted": len(wanted)}
+
+
+def examined_all(
+    mutants: list[Mutant], rows: dict[str, Any], arguments: argparse.Namespace
+) -> dict[str, Any]:
+    """The rows of mutants that there was time for; all rows so far are kept in ``--out``."""
     until = time.time() + 60 * arguments.minutes
     for name in _HEAVY:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
     importlib.import_module("torch").set_num_threads(1)
     importlib.import_module("release_law")
+    for part in ("src", "tests", "benchmarks"):  # once: children write no compiled files
+        compileall.compile_dir(ROOT / part, quiet=2, workers=arguments.processes)
     where = "/dev/shm" if Path("/dev/shm").is_dir() else None
     folder = Path(tempfile.mkdtemp(prefix="mutants-", dir=where))
+    known_rows, rows = rows, {}
     try:
         crew = Crew(arguments.processes, folder)
-        path = arguments.baseline or RESULTS.parent.parent / "build" / "mutants_baseline.json.gz"
+        path = arguments.baseline or ROOT / "build" / "mutants_baseline.json.gz"
         path.parent.mkdir(parents=True, exist_ok=True)
         known = baseline(path, crew, until, tests=arguments.tests)
-        rows = resumed(arguments.resume)
-        wanted = chosen(arguments)
-        left = [one for one in wanted if one.name not in rows]
-        jobs = ((one.name, examined(one, known, folder, arguments)) for one in left)
+        jobs = (
+            (one.name, examined(one, known, folder, arguments, known_rows.get(one.name)))
+            for one in mutants
+        )
         for name, row in crew.work(jobs, until):
             rows[name] = row
             print(line_of(row), file=sys.stderr, flush=True)
             if arguments.out is not None:
-                arguments.out.write_text(
-                    json.dumps({"rows": list(rows.values())}, ensure_ascii=False)
-                )
-        return {
-            "rows": [rows[one.name] for one in wanted if one.name in rows],
-            "wanted": len(wanted),
-        }
+                kept = {"rows": list((known_rows | rows).values())}
+                arguments.out.write_text(json.dumps(kept, ensure_ascii=False))
+        return rows
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -727,7 +769,8 @@ def in_words(part: dict[str, Any]) -> str:
 
 
 def survivor(row: dict[str, Any], stage: str) -> str:
-    note = f" **{row['note']}**" if row.get("note") else ""
+    reasons = json.loads(REASONS.read_text()) if REASONS.exists() else {}
+    note = f" **{reasons[row['name']]}**" if row["name"] in reasons else ""
     return (
         f"- {row['file']}:{row['line']} ({row['kind']}) {_edit(row, 120)}: {row['reasons'][0]}; "
         f"{row[stage]['by']}{note}"

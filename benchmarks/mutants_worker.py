@@ -15,6 +15,7 @@ from tests.auditing.mutants.unseen import UNSEEN_BY_NAME
 from tests.auditing.mutants.unseen_second import SECOND_UNSEEN
 
 from tacit.auditing.replay import TACIT, replay, standard_settings
+from tacit.auditing.replay.standard import scope_of, special_settings
 
 UNSEEN = {mutant.name: mutant for mutant in SECOND_UNSEEN}
 KNOWN = BY_NAME | UNSEEN_BY_NAME | UNSEEN  # those that were unseen once
@@ -24,31 +25,33 @@ def one_mutant(name: str) -> dict[str, Any]:
     """The report on one mutant."""
     mutant = KNOWN[name]
     subject = TACIT if mutant.subject is None else mutant.subject()
-    row = tested(mutant.setting(), subject, mutant.patch)
+    row = tested(mutant.setting(), subject, mutant.patch, "all")
     blamed = bool(set(row["at_fault"]) & set(mutant.components))
     return {"name": name, "says": mutant.says, "may": mutant.components, "caught": blamed} | row
 
 
 def one_clean(name: str) -> dict[str, Any]:
     """The report on a correct engine."""
-    subject, setting = correct()[name]
-    return {"name": name} | tested(setting, subject, nullcontext)
+    subject, setting, scope = correct()[name]
+    return {"name": name} | tested(setting, subject, nullcontext, scope)
 
 
-def correct() -> dict[str, tuple[Any, Any]]:
-    """Engines without a bug, and their settings, by name."""
-    found = {name: (TACIT, setting) for name, setting in standard_settings().items()}
-    return found | {"two ranks": (DataParallel(), settings.linear())}
+def correct() -> dict[str, tuple[Any, Any, Any]]:
+    """Engines without a bug, their settings, and what is looked at, by name."""
+    found = {name: (TACIT, setting, "all") for name, setting in standard_settings().items()}
+    for name, setting in special_settings().items():
+        found[name] = (TACIT, setting, scope_of(name))
+    return found | {"two ranks": (DataParallel(), settings.linear(), "all")}
 
 
-def tested(setting: Any, subject: Any, patch: Any) -> dict[str, Any]:
+def tested(setting: Any, subject: Any, patch: Any, scope: Any) -> dict[str, Any]:
     """What the self-test says; an engine that refuses to train is not taken for caught."""
     torch.set_num_threads(1)
     clock, processor = time.perf_counter(), time.process_time()
     row: dict[str, Any] = {"at_fault": (), "faults": [], "checks": 0, "error": None}
     try:
         with patch():
-            report = replay(setting, subject=subject)
+            report = replay(setting, subject=subject, scope=scope)
     except Exception as failure:
         row["error"] = f"{type(failure).__name__}: {failure}"
     else:

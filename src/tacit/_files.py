@@ -17,7 +17,7 @@ import secrets
 import stat
 from collections import Counter
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, BinaryIO, Final
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -127,7 +127,7 @@ def _flag(name: str) -> int:
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[BinaryIO]:
+def opened(path: Path) -> Iterator[io.BufferedReader]:
     """A plain file, open for reading.
 
     Raises:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tacit import recipes
-from tacit.auditing import replay
 from tacit.auditing.replay import Finding, Report
 from tacit.cli import main
 from tacit.errors import DataError
@@ -157,9 +156,11 @@ def test_the_engine(
     passed: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(engine, "replay", lambda *_, **__: finding(passed))
-    assert main(["audit", "engine"]) == int(not passed)
+    assert main(["audit", "engine", "--quick", "--workers", "1"]) == int(not passed)
     out = " ".join(capsys.readouterr().out.split())
-    count = len(replay.standard_settings())
+    count = len(engine._jobs(quick=True, seconds=1.0))
+    assert "Left out, as it was to be quick" in out
+    assert "0.0 % were executed" in out  # nothing was, and it says so
     good = f"engine: {count} checks in {count} setting(s) found nothing"
     assert (good if passed else "engine: the engine is at fault: noise") in out
     assert ("FAULT" in out) is not passed

@@ -538,6 +538,21 @@ def test_an_export_can_be_checked_without_tacit(capsys, path, tmp_path):
             assert done.stdout.strip() != found["head"]
 
 
+def test_exact_times_of_an_earlier_tacit_are_exported_only_when_told_to(capsys, path, tmp_path):
+    done: list[Entry] = []
+    for entry in entries_of(path)[:2]:
+        at, previous = f"{entry.at}T10:11:12.131415+00:00", done[-1].hash if done else ""
+        done.append(hashed(replace(entry, at=at, previous=previous)))
+    rewrite(path, done)
+    anchor = {"ledger": done[0].data["id"], "number": 2, "hash": done[-1].hash}
+    Path(f"{path}.anchor").write_text(json.dumps(anchor))
+    arguments = ("export", str(tmp_path / "out.jsonl"), "--ledger", str(path))
+    assert "entries 1 to 2 were written by an earlier tacit" in refused(capsys, *arguments)
+    assert not (tmp_path / "out.jsonl").exists()
+    told(capsys, *arguments, "--exact-times")
+    assert (tmp_path / "out.jsonl").exists()
+
+
 def test_export_overwrites_only_when_told_to(capsys, path, tmp_path):
     file = tmp_path / "ledger.jsonl"
     file.write_text("mine")

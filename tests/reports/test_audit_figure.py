@@ -57,3 +57,12 @@ def test_a_file_of_its_own(plain: dict[str, Any], tmp_path: Path, name: str) -> 
 def test_without_a_claim_there_is_no_limit(plain: dict[str, Any], tmp_path: Path) -> None:
     draw_file(plain | {"claim": None, "verdict": None}, tmp_path / "a.svg")
     assert "allows" not in (tmp_path / "a.svg").read_text()
+
+
+@pytest.mark.parametrize("evil", [r"$\frac{$ $", r"$\undefined$", "_hidden", "a\x1b[2J", "<b>"])
+def test_a_name_is_letters_and_no_formula(plain: dict[str, Any], tmp_path: Path, evil: str) -> None:
+    attacks = [one | {"name": evil} for one in plain["attacks"]]
+    draw_file(plain | {"attacks": attacks}, tmp_path / "a.svg")
+    drawn = (tmp_path / "a.svg").read_text(encoding="utf-8")
+    assert "\x1b" not in drawn
+    assert "<b>" not in drawn

@@ -281,9 +281,16 @@ def verify(
 @ledger.command()
 @click.argument("file")
 @click.option("--force", is_flag=True, help="Overwrite FILE.")
+@click.option("--exact-times", is_flag=True, help="Also if entries are dated to the microsecond.")
 @_common
 def export(
-    file: str, force: bool, address: str | None, anchor: str | None, key: str | None, as_json: bool
+    file: str,
+    force: bool,
+    exact_times: bool,
+    address: str | None,
+    anchor: str | None,
+    key: str | None,
+    as_json: bool,
 ) -> None:
     """Writes all entries to FILE as JSON lines, to be checked without the database."""
     from tacit.cli import ledger_page
@@ -293,6 +300,13 @@ def export(
         _spare(path, file, opened, address)
         entries = opened.history()
         heading = _heading(opened)
+    exact = [one.number for one in entries if "T" in one.at]
+    if exact and not exact_times:
+        raise Refusal(
+            f"entries {exact[0]} to {exact[-1]} were written by an earlier tacit and have exact "
+            "times, which follow the sizes of lots; export them with --exact-times, and keep the "
+            "file to yourself"
+        )
     _export(entries, path, file)
     page = ledger_page.export_page(file, entries[-1])
     _tell(heading | {"file": file, "entries": len(entries)}, page, as_json=as_json)

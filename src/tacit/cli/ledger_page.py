@@ -63,8 +63,8 @@ def budgets_page(
         yield Text.assemble((f"{name}. ", "bold"), meaning)
     if any(one.state.composition != "basic" for one in budgets):
         yield Text(f"{NO_SUM}: the rule adds up no δ; its ε is at the budget's δ", style="dim")
-    for one in unfinished:
-        yield Text.assemble(("Unfinished: ", "bold"), _pending(one))
+    for pending in unfinished:
+        yield Text.assemble(("Unfinished: ", "bold"), _pending(pending))
     if unfinished:
         yield Text("tacit ledger close BUDGET NUMBER ends one; a run may still go on with it")
 

@@ -141,9 +141,9 @@ class Budget:
 
     def affordable(self, what: Chargeable) -> bool:
         """Whether ``reserve(what)`` would be granted now. Nothing is written."""
-        books = self._ledger.refresh()
+        self._checked()
         try:
-            self._admitted(books, what, 1, "", None, granted=0)
+            self._admitted(self._ledger.books, what, 1, "", None, granted=0)
         except BudgetExceeded:
             return False
         return True

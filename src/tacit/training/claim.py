@@ -27,8 +27,8 @@ _ASSUMPTIONS = (
     "sampling and noise come from the operating system's entropy, and nobody sees their state",
 )
 _UNCOUNTED = (
-    "no ledger counted the steps: nothing was seen of attempts that crashed or were rewound, whose "
-    "steps are not charged"
+    "nothing was seen of attempts that crashed or were rewound, whose steps no ledger counted and "
+    "ε does not cover"
 )
 _SEEDED = "a fixed seed was used for sampling and noise: THIS VOIDS THE GUARANTEE"
 _THREAT_MODEL = (

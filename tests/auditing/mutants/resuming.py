@@ -81,7 +81,8 @@ def _lost_steps_given_back() -> Iterator[None]:
         held = self._reservation
         if held is not None and held.granted > steps_taken:
             body = {"reservation": held.number, "steps": held.granted - steps_taken, "proof": ""}
-            held.budget.ledger.append(lambda _: [Draft(held.budget.name, "give-back", body)])
+            draft, ledger = Draft(held.state.budget, "give-back", body), held.budget.ledger
+            ledger.append(lambda _: [draft])
         begin(self, plan, last_step, steps_taken)
 
     begin = Charges.begin

@@ -107,10 +107,9 @@ def lay_on_grid(
 
     Yields that δ, the profile, the mass of infinite losses, which it leaves out, and ε(δ) above.
     """
-    ends = {min(deltas), max(deltas)}
     spacing = max(
-        _spacing(direction, lambda search, end=end: search.for_delta(end), resolution)
-        for end in ends
+        _spacing(direction, lambda search: search.for_delta(min(deltas)), resolution),
+        _spacing(direction, lambda search: search.for_delta(max(deltas)), resolution),
     )
     composition, infinite = _gridded(_cut(direction, spacing), spacing, grid_up)
     search = Search(composition, _GRID_TILT)

@@ -181,7 +181,7 @@ _QUICK = (gradients.alone, clipping.by_definition, gradients.cutting, lot_sums.n
 # What a way of computing sums can do wrong; the rest of an engine was seen in other settings.
 _SUMS = (
     *_QUICK, clipping.removal, clipping.poison, clipping.magnitudes, clipping.cap,
-    gradients.everybody, moving.sums, noise.with_data, lot_sums.own_data,
+    gradients.everybody, moving.sums, noise.with_data, lot_sums.own_data, sampling.own_rate,
 )  # fmt: skip
 _NOISE = (
     *_QUICK, noise.scale, noise.every_parameter, noise.shape, noise.grid, noise.with_data,

@@ -209,7 +209,9 @@ def goals_of(path: Path) -> tuple[Goal, ...]:
         if not any(a <= goal.first and goal.last <= b for a, b in refusals)
         and not (goal.into is not None and not goal.past and goal.into in refusals)
     ]
-    return tuple(sorted(set(found), key=lambda goal: (goal.first, goal.past)))
+    return tuple(
+        sorted(set(found), key=lambda goal: (goal.first, goal.into is not None, goal.past))
+    )
 
 
 def _statements(function: _Function) -> Iterator[ast.stmt]:

@@ -180,9 +180,9 @@ class WatchedLoss:
         else:
             inner, reads = batch, self.recognition.reads(batch, self.watch.in_lot)
             rows = [self.watch.read(read) for read in reads]
+        self.watch.loss(rows)
         if self.full_above is not None and len(rows) > self.full_above:
             raise torch.OutOfMemoryError("raised by the self-test")
-        self.watch.loss(rows)
         if self.crash_at is not None and self.watch.lots_begun > self.crash_at:
             raise Crash("raised by the self-test")
         losses = self.loss(model, inner)

@@ -214,17 +214,15 @@ class Laboratory:
         own = Collated(self.setting.collate) if numbered else self.setting.collate
         return (own or default_collate)(examples)
 
-    @cached_property
-    def recognises(self) -> bool:
-        """Whether a row looks the same whenever it is read, and whatever else is in its batch."""
+    def recognises(self, records: Records) -> bool:
+        """Whether these rows look the same whenever they are read, and whatever is beside them."""
         if self._views is not None:
             return False
-        few = self.records(4)
-        examples = few.of(self.setting.dataset)
+        examples = records.of(self.setting.dataset)
         batch = (self.setting.collate or default_collate)(examples)
         try:
-            reads = self.recognition(few).reads(batch, ())
-        except Stranger:
+            reads = self.recognition(records).reads(batch, ())
+        except (Stranger, ValueError):
             return False
         return len(reads) == len(examples)
 

@@ -13,6 +13,7 @@ from tacit.auditing.replay.oracle import is_adaptive
 from tacit.auditing.replay.records import Records, chosen
 from tacit.auditing.replay.trace import Variation
 from tacit.auditing.replay.watching import flat
+from tacit.training.sampling import TruncatedPoisson
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -63,9 +64,9 @@ def resumed(experiments: Experiments) -> tuple[Trace, ...]:
 def own(experiments: Experiments) -> Trace | None:
     """Sampled lots of the user's data set itself, by its own loader; None if rows are not known."""
     lab = experiments.lab
-    if not lab.recognises:
-        return None
     records = chosen(lab.setting, _OWN_UNITS)
+    if not lab.recognises(records):
+        return None
     size = min(_OWN_LOT, 0.3 * records.count)
     plan = plans.small_lots(experiments.plan, records, steps=_OWN_STEPS, rate=size / records.count)
     scale = experiments.tight if is_adaptive(plan) else experiments.mixed
@@ -96,6 +97,8 @@ def at_own_rate(experiments: Experiments) -> Trace | None:
     first = few.examples[np.unique(few.units, return_index=True)[1]]  # one example of each unit
     records = Records(np.resize(first, count), np.arange(count, dtype=np.int64))
     own = plans.sampled(plan, records, steps=_VIRTUAL_STEPS, lot_size=rate * count)
+    if isinstance(plan.sampling, TruncatedPoisson):
+        own = replace(own, sampling=TruncatedPoisson(math.ceil(1.15 * own.lot_size)))
     variation = Variation(plan=own, records=records, scale=0.0, wrapped=True)
     return experiments.once("own rate", variation)
 

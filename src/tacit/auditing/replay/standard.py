@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 _EXAMPLES, _CLASSES = 96, networks.CLASSES
 _TOKENS, _LENGTH, _WIDTH = networks.TOKENS, networks.LENGTH, 6
+_POPULATION = 20_000  # of which a plan takes a small share: lots are drawn at that rate as well
 _COMPILERS = ("c++", "g++", "clang++")
 _LONG = 600  # tokens: Gram matrices of 48 such rows are cut into slices
 
@@ -40,7 +41,7 @@ def standard_settings() -> Mapping[str, Setting]:
     ['linear', 'convolution', 'tied']
     """
     plan = Plan(
-        examples=_EXAMPLES, lot_size=24, steps=100, noise_multiplier=1.0, clip=0.5,
+        examples=_POPULATION, lot_size=24, steps=100, noise_multiplier=1.0, clip=0.5,
         adjacency="replace-one",
     )  # fmt: skip
     return {
@@ -63,7 +64,7 @@ def special_settings() -> Mapping[str, Setting]:
     >>> list(special_settings())[:3]
     ['images', 'channels', 'recurrences']
     """
-    plan = Plan(examples=_EXAMPLES, lot_size=24, steps=100, noise_multiplier=1.0, clip=1.0)
+    plan = Plan(examples=_POPULATION, lot_size=24, steps=100, noise_multiplier=1.0, clip=1.0)
     by_group = PerGroup({"0": 0.3, "": 0.4})
     found = {
         "images": _of(networks.Images, _images(), plan),
@@ -279,6 +280,6 @@ def _image_users(plan: Plan) -> Setting:
     """Users with up to three images each, two of which count."""
     owners = np.sort(np.arange(_EXAMPLES) * 7 % 40)
     user_plan = replace(
-        plan, examples=40, lot_size=10, unit="user", examples_per_user=2, adjacency="replace-one"
+        plan, examples=400, lot_size=10, unit="user", examples_per_user=2, adjacency="replace-one"
     )
     return replace(_of(networks.Channels, _images(), user_plan), groups=owners)

@@ -204,6 +204,9 @@ ATTEMPTS: dict[str, Callable[[Task], Outcome]] = {
     "whole numbers as losses": _with_losses(lambda losses: losses.long()),
     "losses without a gradient": _with_losses(lambda losses: losses.detach()),
     "rows that are mixed": _mixing,
+    "rows that are weighed by others": _with_losses(
+        lambda losses: losses * (1.0 + losses.detach().mean())
+    ),
     "a buffer of the data": _counted,
     "loss.backward()": _within(lambda _task, _dp, losses: losses.sum().backward()),
     "a batch passed on twice": _within(

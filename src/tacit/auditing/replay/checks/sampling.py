@@ -12,6 +12,7 @@ from tacit.auditing.replay.checks.noise import membership, standardised
 from tacit.auditing.replay.lot_runs import at_own_rate
 from tacit.auditing.replay.oracle import is_adaptive
 from tacit.auditing.replay.report import Finding
+from tacit.training.sampling import TruncatedPoisson
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -87,6 +88,10 @@ def own_rate(experiments: Experiments) -> Finding:
     drawn = np.concatenate(lots)
     sizes = np.array([len(lot) for lot in lots])
     together = significance.counts_p_value(len(drawn), units * len(lots), chance)
+    law = [together, _sizes_p_value(sizes, units, chance)]
+    if isinstance(plan.sampling, TruncatedPoisson):
+        law = [_cut_p_value(sizes, units, chance, plan.sampling.largest)]
+        chance = len(drawn) / units / len(lots)  # the cut makes it less: places are judged by it
     bins = np.array_split(np.arange(units), min(_BINS, units))
     edges = np.array([part[0] for part in bins[1:]], dtype=np.int64)
     found = np.bincount(np.searchsorted(edges, drawn, side="right"), minlength=len(bins))
@@ -97,9 +102,7 @@ def own_rate(experiments: Experiments) -> Finding:
     again = sum(len(np.intersect1d(a, b)) for a, b in zip(lots[::2], lots[1::2], strict=False))
     pairs = units * min(len(lots[::2]), len(lots[1::2]))
     twice = significance.counts_p_value(again, pairs, chance * chance)
-    p_value = significance.corrected(
-        [together, significance.corrected(places), twice, _sizes_p_value(sizes, units, chance)]
-    )
+    p_value = significance.corrected([*law, significance.corrected(places), twice])
     return Finding(
         "sampling",
         "own rate",
@@ -212,6 +215,23 @@ def _sizes_p_value(sizes: NDArray[np.int64], units: int, chance: float) -> float
     width = (2.0 + kurtosis) / 2.0
     degrees = len(sizes) / width
     return significance.chi_square_p_value(total / width, degrees)
+
+
+def _cut_p_value(sizes: NDArray[np.int64], units: int, chance: float, largest: int) -> float:
+    """Whether lots are cut to the largest size as often as they should be, and never larger."""
+    if int(sizes.max()) > largest:
+        return 0.0
+    law = stats.binom(units, chance)
+    cut = int((sizes == largest).sum())
+    below = sizes[sizes < largest]
+    return significance.corrected(
+        [
+            significance.counts_p_value(cut, len(sizes), float(law.sf(largest - 1))),
+            significance.counts_p_value(
+                int((below < units * chance).sum()), len(sizes), float(law.cdf(units * chance - 1))
+            ),
+        ]
+    )
 
 
 def _unusual_sizes_p_value(sizes: NDArray[np.int64], units: int, chance: float) -> float:

@@ -1,0 +1,208 @@
+"""What the self-test sees since it was built from coverage: bugs in code it did not run before.
+
+Each bug is put in by hand, and one check is asked: it must find it, and say nothing without it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import torch
+
+from tacit.auditing.replay import TACIT, replay, standard_settings
+from tacit.auditing.replay.checks import (
+    lot_sums,
+    moving_clip,
+    options,
+    refusals,
+    sampling,
+    several_runs,
+    statements,
+)
+from tacit.auditing.replay.experiments import Experiments
+from tacit.auditing.replay.feeding import Recognition, Stranger
+from tacit.auditing.replay.laboratory import Laboratory
+from tacit.auditing.replay.standard import special_settings
+from tacit.errors import UnsupportedModel
+from tacit.ledger import composition
+from tacit.training import claim, loading, noise, session, verification
+from tacit.training import sampling as drawn
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tacit.auditing.replay import Finding
+
+SETTINGS = {**standard_settings(), **special_settings()}
+
+
+def asked(check: Callable[[Experiments], Finding], name: str, folder: Path) -> Finding:
+    return check(Experiments(Laboratory(SETTINGS[name], TACIT, folder)))
+
+
+def shifted(self: Any, rows: Any) -> tuple[torch.Tensor, ...]:
+    """The last row of a batch is left to the one before it."""
+    where = torch.from_numpy(np.concatenate([rows[:-1], rows[-2:-1]]) if len(rows) > 1 else rows)
+    return tuple(tensor[where] for tensor in self._tensors)
+
+
+def test_a_loader_of_plain_tensors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert asked(lot_sums.normalisation, "linear", tmp_path).passed
+    monkeypatch.setattr(loading.OnDevice, "_batch", shifted)
+    assert not asked(lot_sums.normalisation, "linear", tmp_path).passed
+
+
+def test_workers_of_an_own_data_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    right = asked(lot_sums.own_data, "own data set", tmp_path)
+    assert right.passed
+    assert "OwnRecords itself" in right.evidence
+    batches = loading.InWorkers.batches
+
+    def twice(self: Any, indices: Any) -> Any:
+        return batches(self, [np.repeat(rows[:1], len(rows)) for rows in indices])
+
+    monkeypatch.setattr(loading.InWorkers, "batches", twice)
+    assert not asked(lot_sums.own_data, "own data set", tmp_path).passed
+
+
+def test_batches_that_are_cut_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert asked(lot_sums.out_of_memory, "linear", tmp_path).passed
+
+    def forgetful(self: Any, lot: Any, losses: Any) -> None:
+        try:
+            for batch in lot:
+                self.backward(losses(batch))
+        except torch.OutOfMemoryError:
+            lot._left = lot._left[:0]
+            self._computation._tried = None
+
+    monkeypatch.setattr(session.Session, "accumulate", forgetful)
+    assert not asked(lot_sums.out_of_memory, "linear", tmp_path).passed
+
+
+def test_the_plans_own_small_rate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    right = asked(sampling.own_rate, "linear", tmp_path)
+    assert right.passed
+    assert dict(right.numbers)["claimed"] < 0.01
+    included = drawn.included
+
+    def generous(count: int, rate: float, stream: Any) -> Any:
+        return included(count, 1.5 * rate if rate < 0.01 else rate, stream)
+
+    monkeypatch.setattr(drawn, "included", generous)
+    assert not asked(sampling.own_rate, "linear", tmp_path).passed
+
+
+def test_lots_that_are_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert asked(sampling.own_rate, "truncated", tmp_path).passed
+    monkeypatch.setattr(drawn, "subset", lambda indices, size, _: indices[: size + 3])
+    assert not asked(sampling.own_rate, "truncated", tmp_path).passed
+
+
+def test_the_delta_of_a_ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    right, wrong = tmp_path / "right", tmp_path / "wrong"
+    right.mkdir(), wrong.mkdir()
+    assert asked(several_runs.pairs, "linear", right).passed
+    spent = composition.spent
+
+    def careless(state: Any) -> Any:
+        found = spent(state)
+        return composition.Spending(found.epsilon, 0.5 * found.delta, found.share, found.meaning)
+
+    monkeypatch.setattr(composition, "spent", careless)
+    assert not asked(several_runs.pairs, "linear", wrong).passed
+
+
+def test_what_is_claimed_after_a_crash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    right, wrong = tmp_path / "right", tmp_path / "wrong"
+    right.mkdir(), wrong.mkdir()
+    assert asked(statements.ended, "linear", right).passed
+    honest = claim.statement
+
+    def short(plan: Any, delta: float, taken: int, run: Any, **rest: Any) -> Any:
+        return honest(plan, delta, taken, claim.Run(max(1, taken), run.unsafe), **rest)
+
+    monkeypatch.setattr(claim, "statement", short)
+    assert not asked(statements.ended, "linear", wrong).passed
+
+
+def test_what_a_scheduler_is_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    right, wrong = tmp_path / "right", tmp_path / "wrong"
+    right.mkdir(), wrong.mkdir()
+    assert asked(options.fitting, "linear", right).passed
+    step = session.Session.step
+
+    def telling(self: Any) -> None:
+        step(self)
+        if "scheduler" in self._state:
+            self._state["scheduler"].step(0.5)
+
+    monkeypatch.setattr(session.Session, "step", telling)
+    assert not asked(options.fitting, "linear", wrong).passed
+
+
+@pytest.mark.slow
+def test_the_noise_of_an_adaptive_clips_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count = noise.FastNoise.count
+
+    def quiet(self: Any, exact: float, scale: float) -> float:
+        return count(self, exact, 0.75 * scale)
+
+    monkeypatch.setattr(noise.FastNoise, "count", quiet)
+    assert not asked(moving_clip.count_noise, "adaptive", tmp_path).passed
+
+
+def test_what_must_be_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert asked(refusals.all_of_them, "linear", tmp_path).passed
+    monkeypatch.setattr(verification, "_close", lambda *_: True)
+    found = asked(refusals.all_of_them, "linear", tmp_path)
+    assert not found.passed
+    assert "rows that are weighed by others" in found.evidence
+
+
+# ---- blame
+
+
+def test_a_verifier_that_trips_is_not_the_users_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verification, "_close", lambda *_: False)
+    report = replay(SETTINGS["linear"], scope="quick")
+    assert report.at_fault == ("gradients",)
+    assert "by plain autograd the model's rows are independent" in report.describe()
+
+
+def test_a_model_that_mixes_rows_is_the_users() -> None:
+    def mixing(model: torch.nn.Module, batch: Any) -> torch.Tensor:
+        scores = model(batch[0])
+        return torch.nn.functional.cross_entropy(
+            scores - scores.mean(0), batch[1], reduction="none"
+        )
+
+    with pytest.raises(UnsupportedModel):
+        replay(replace(SETTINGS["linear"], loss=mixing), scope="quick")
+
+
+# ---- rows that are known by what is in them
+
+
+def test_rows_are_recognised_and_strangers_are_not() -> None:
+    examples = [(torch.tensor([float(at), math.pi]), at % 2) for at in range(5)]
+    known = Recognition(examples, None)
+    batch = torch.tensor([[3.0, math.pi], [0.0, math.pi]]), torch.tensor([1, 0])
+    assert [read.place for read in known.reads(batch, ())] == [3, 0]
+    with pytest.raises(Stranger):
+        known.reads((batch[0] + 1.0, batch[1]), ())
+
+
+def test_records_that_are_alike_come_once_each() -> None:
+    known = Recognition([(torch.zeros(2), 0)] * 4, None)
+    batch = torch.zeros(3, 2), torch.zeros(3, dtype=torch.int64)
+    places = [read.place for read in known.reads(batch, {2})]
+    assert sorted(places) == [0, 1, 3]
+    assert known.distinct == 1
