@@ -12,6 +12,7 @@ from collections import Counter
 from dataclasses import replace
 
 from tacit.accounting.events import (
+    Adjacency,
     Composed,
     Event,
     Gaussian,
@@ -30,17 +31,17 @@ MOST_DIFFERENT = 10_000
 """Different parts of one event, beside Gaussian noise, beyond which no accountant is asked."""
 
 
-def parts(event: Event) -> Parts:
+def parts(event: Event, adjacency: Adjacency = "add-remove") -> Parts:
     """Flattens ``event`` into its different parts and their counts.
 
-    >>> parts(Repeated(Composed(Gaussian(1), Gaussian(1)), 3))
+    >>> parts(Repeated(Composed(Gaussian(1), Gaussian(1)), 3), "add-remove")
     ((Gaussian(sigma=1.0, replace_distance=2.0), 6),)
 
     Raises:
         InvalidArgument: if more than ``MOST_DIFFERENT`` of them differ.
     """
     counts: Counter[Event] = Counter()
-    _collect(simplify(event), 1, counts)
+    _collect(simplify(event, adjacency), 1, counts)
     if len(counts) > MOST_DIFFERENT:
         _check_number(counts)
     return tuple(counts.items())
@@ -66,36 +67,39 @@ def _collect(event: Event, times: int, counts: Counter[Event]) -> None:
             counts[event] += times
 
 
-def simplify(event: Event) -> Event:
-    """Replaces samplings by an equal simpler event where there is one.
+def simplify(event: Event, adjacency: Adjacency = "add-remove") -> Event:
+    """Replaces samplings by an equal simpler event where there is one, under ``adjacency``.
+
+    A sample of everybody is no sample where both data sets have as many records. Where one record
+    is added it is: of n + 1 records, n are taken.
 
     >>> simplify(PoissonSampled(0.5, PoissonSampled(0.5, Repeated(Gaussian(2), 4)))).event
     Gaussian(sigma=1.0, replace_distance=2.0)
     """
     match event:
         case Repeated(inner, times):
-            simple = simplify(inner)
+            simple = simplify(inner, adjacency)
             return event if simple is inner else Repeated(simple, times)
         case Composed():
-            return Composed(*map(simplify, event.events))
+            return Composed(*(simplify(one, adjacency) for one in event.events))
         case PoissonSampled():
-            return _simplify_poisson(event)
+            return _simplify_poisson(event, adjacency)
         case SampledWithoutReplacement(population, size, inner):
-            inner = _merged(simplify(inner))
-            return (
-                inner if size == population else SampledWithoutReplacement(population, size, inner)
-            )
+            inner = _merged(simplify(inner, adjacency))
+            if size == population and adjacency != "add-remove":
+                return inner
+            return SampledWithoutReplacement(population, size, inner)
         case SampledWithReplacement(population, size, inner):
-            return SampledWithReplacement(population, size, _merged(simplify(inner)))
+            return SampledWithReplacement(population, size, _merged(simplify(inner, adjacency)))
         case PrivateSelection(base, runs):
-            simple = simplify(base)
+            simple = simplify(base, adjacency)
             return event if simple is base else PrivateSelection(simple, runs)
         case _:
             return event
 
 
-def _simplify_poisson(event: PoissonSampled) -> Event:
-    inner = _merged(simplify(event.event))
+def _simplify_poisson(event: PoissonSampled, adjacency: Adjacency) -> Event:
+    inner = _merged(simplify(event.event, adjacency))
     if inner is not event.event:
         event = replace(event, event=inner)
     if event.cap is not None and event.population is not None and event.cap < event.population:

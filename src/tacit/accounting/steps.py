@@ -87,7 +87,9 @@ class Steps:
 
 def steps_of(event: Event, adjacency: Adjacency, accountant: str) -> Steps:
     """The releases of ``event``, each as a trade-off between ε and δ."""
-    found = [(concrete(part, adjacency, accountant), count) for part, count in parts(event)]
+    found = [
+        (concrete(part, adjacency, accountant), count) for part, count in parts(event, adjacency)
+    ]
     return Steps(
         tuple(_step(part, count, adjacency, accountant) for part, count in found),
         math.fsum(count * truncation_of(part) for part, count in found),

@@ -11,6 +11,7 @@ import pytest
 
 from tacit.accounting import (
     Gaussian,
+    Laplace,
     PoissonSampled,
     Repeated,
     SampledWithoutReplacement,
@@ -122,3 +123,22 @@ def test_little_noise_in_a_sample_of_fixed_size(sigma: float) -> None:
         expected = float(rate * _gaussian_profile(1 / sigma, eps))
         found = delta(event, epsilon=there, adjacency="replace-one")
         assert expected <= found <= expected * 1.01
+
+
+@pytest.mark.parametrize("accountant", ["exact", "rdp", "basic"])
+def test_a_sample_of_everybody_is_one_where_a_record_is_added(accountant: str) -> None:
+    """Of n + 1 records, n are taken: somebody else is missing. By hand, n = 10 and Laplace(1).
+
+    The last of 11 records may be left out (1 in 11) or stand for another one, at distance 2, so
+    that the ratio of densities is up to (1 + 10·e²)/11.
+    """
+    truth = math.log((1.0 + 10.0 * math.exp(2.0)) / 11.0)
+    event = SampledWithoutReplacement(10, 10, Laplace(1.0))
+    found = epsilon(event, 1e-12, accountant=accountant, adjacency="add-remove")
+    assert truth * (1.0 - 1e-9) <= found <= 2.0 + 1e-6
+    for adjacency in ("replace-one", "zero-out"):  # nobody is missing in either data set
+        found, alone = (
+            epsilon(one, 1e-6, accountant=accountant, adjacency=adjacency)
+            for one in (event, Laplace(1.0))
+        )
+        assert found == pytest.approx(alone, rel=1e-9)

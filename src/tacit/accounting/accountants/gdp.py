@@ -51,7 +51,7 @@ def mu(event: Event, adjacency: Adjacency) -> float:
     >>> round(mu(Gaussian(4.0), "replace-one"), 12)
     0.5
     """
-    squares = [count * _mu_of_part(part, adjacency) ** 2 for part, count in parts(event)]
+    squares = [count * _mu_of_part(part, adjacency) ** 2 for part, count in parts(event, adjacency)]
     return math.sqrt(math.fsum(squares)) * (1.0 + 1e-15)
 
 

@@ -49,7 +49,7 @@ def mu(event: Event, adjacency: Adjacency) -> Approximation:
     >>> round(mu(Repeated(PoissonSampled(0.01, Gaussian(4.0)), 10_000), "add-remove"), 9)
     0.253957593
     """
-    squares = [count * _mu_squared(part, adjacency) for part, count in parts(event)]
+    squares = [count * _mu_squared(part, adjacency) for part, count in parts(event, adjacency)]
     return Approximation(math.sqrt(math.fsum(squares)))
 
 

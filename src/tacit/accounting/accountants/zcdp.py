@@ -87,7 +87,7 @@ def concentrated(event: Event, adjacency: Adjacency) -> Concentrated:
     """
     found = [
         (_of_part(concrete(part, adjacency, "zcdp"), adjacency), count)
-        for part, count in parts(event)
+        for part, count in parts(event, adjacency)
     ]
     log_kept = math.fsum(
         count * math.log1p(-one.mass) if one.mass < 1.0 else -math.inf for one, count in found

@@ -58,6 +58,8 @@ class Cells:
 
 def _sampled_loss(loss: Floats, rate: float) -> Floats:
     """ln(1 - rate + rate·exp(loss))."""
+    if rate == 1.0:
+        return loss
     small = np.log1p(rate * np.expm1(np.minimum(loss, 30.0)))
     with np.errstate(divide="ignore"):
         large = np.logaddexp(np.log1p(-rate), math.log(rate) + loss)

@@ -35,7 +35,7 @@ def decompose(event: Event, adjacency: Adjacency) -> Decomposition:
     Raises:
         UnsupportedEvent: if a part of it has none that we know.
     """
-    found = [(_part(part, adjacency), count) for part, count in parts(event)]
+    found = [(_part(part, adjacency), count) for part, count in parts(event, adjacency)]
     return Decomposition(tuple((part, count) for part, count in found if part is not None))
 
 

@@ -106,7 +106,9 @@ def renyi_divergence(event: Event, orders: Array, adjacency: Adjacency, accounta
 
 def renyi_profile(event: Event, adjacency: Adjacency, accountant: str) -> RenyiProfile:
     """The Rényi profile of all of ``event``: curves add up, as do failures (in the logarithm)."""
-    found = [(_of_part(part, adjacency, accountant), count) for part, count in parts(event)]
+    found = [
+        (_of_part(part, adjacency, accountant), count) for part, count in parts(event, adjacency)
+    ]
     log_kept = math.fsum(
         count * math.log1p(-one.mass) if one.mass < 1.0 else -math.inf for one, count in found
     )
