@@ -15,7 +15,7 @@ EDITABLE := $(INSTALL) --no-build-isolation --editable
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: demo test test-slow lint format bench bench-engine docs constraints clean help
+.PHONY: demo test test-slow lint format bench bench-engine docs constraints install-locked clean help
 
 demo: $(VENV)/.installed  ## the main job, end to end and offline: a private model and its report
 	@rm -rf runs/demo  # a run is never written over by the command itself
@@ -50,12 +50,17 @@ docs: $(VENV)/.installed-docs  ## the guide and the reference, into build/docs
 constraints:  ## resolve the newest versions that pyproject.toml allows, and pin them
 	PYTHON="$(PYTHON)" sh tools/pin.sh
 
+# Nothing but what the file lists is installed; torch is then its CPU build, from wherever pip looks.
+install-locked: $(VENV)/.created  ## install everything, each file checked against constraints.lock
+	$(PIP) install --quiet --require-hashes --no-deps --requirement constraints.lock
+	$(PIP) install --quiet --no-deps --no-build-isolation --editable .
+
 clean:  ## remove what the other targets built, but not runs/
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find src tests benchmarks docs -name __pycache__ -type d -prune -exec rm -rf {} +
 
 help:  ## this list
-	@awk -F ':.*##' '/^[a-z-]+:.*##/ {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*##' '/^[a-z-]+:.*##/ {printf "make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(VENV)/.created:
 	@test -n "$(PYTHON)" || { \

@@ -13,7 +13,7 @@ nothing is known of it, unless the line needs a device that is not there.
 On a machine of many cores that is bare and lent for some minutes at a time:
 
     sh tools/carry.sh                 # here: .carry/ holds the libraries that are missing there
-    PYTHONPATH=src:.carry OMP_NUM_THREADS=1 python benchmarks/mutants.py --generated 500 --tests \
+    PYTHONPATH=$PWD/src:$PWD/.carry python benchmarks/mutants.py --generated 500 --tests \
         --processes 16 --minutes 9 --baseline .carry/base.json.gz --out $OUT/part1.json   # there
     … --resume part1.json --out $OUT/part2.json             # and so on, until all are done
     … --resume part1.json part2.json --minutes 0 --record   # here: the report of all parts

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import tomllib
@@ -63,3 +64,15 @@ def test_constraints_pin_every_direct_dependency():
         if "==" in line
     }
     assert wanted - {"tacit"} <= pinned
+
+
+def test_every_pin_has_its_checksums() -> None:
+    """``constraints.lock`` is of the very versions that ``constraints.txt`` pins."""
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    pins = [line for line in lines if not line.startswith("#")]
+    text = (ROOT / "constraints.lock").read_text(encoding="utf-8").replace(" \\\n", "")
+    locked = [line.split() for line in text.splitlines() if not line.startswith("#")]
+    assert [pin for pin, *_ in locked] == pins
+    for _, *hashes in locked:
+        assert hashes
+        assert all(re.fullmatch(r"--hash=sha256:[0-9a-f]{64}", one) for one in hashes)

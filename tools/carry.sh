@@ -1,7 +1,7 @@
 #!/bin/sh
 # Puts into .carry/ what a bare machine with Python 3.12, torch, NumPy, SciPy and safetensors lacks to
 # run the tests and benchmarks/mutants.py, for one that cannot download: about 50 MB, and ignored by
-# git. Run there with PYTHONPATH=src:.carry.
+# git. Run there with PYTHONPATH=$PWD/src:$PWD/.carry.
 set -eu
 cd "$(dirname "$0")/.."
 rm -rf .carry

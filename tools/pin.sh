@@ -1,7 +1,8 @@
 #!/bin/sh
 # Writes constraints.txt: the versions that a fresh environment resolves to today. torch is the one
 # that the figures were measured with; a build's local version (+cpu) is left off, so that any build
-# of it will do.
+# of it will do. Then constraints.lock, with the checksums of their files; TORCH_WHEEL names a build
+# of torch that the package index does not have.
 set -eu
 cd "$(dirname "$0")/.."
 work=$(mktemp -d)
@@ -17,3 +18,4 @@ $pip install --quiet --no-build-isolation --editable '.[dev,docs,hf,cluster]' to
         LC_ALL=C sort --ignore-case
 } >"$work/constraints.txt"
 mv "$work/constraints.txt" constraints.txt
+"$work/venv/bin/python" tools/hashes.py ${TORCH_WHEEL:+"$TORCH_WHEEL"}

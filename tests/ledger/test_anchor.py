@@ -56,7 +56,7 @@ def test_damaged_anchor_is_refused_with_the_remedy(sqlite, text):
     with sqlite.ledger() as ledger:
         ledger.open("data", 1.0, 0.0)
     sqlite.anchor.write_text(text)
-    with pytest.raises(TamperedLedger, match=r"is damaged; .*adopt"):
+    with pytest.raises(TamperedLedger, match=r"is damaged. .*adopt"):
         sqlite.ledger()
     assert not verify(sqlite.url).ok
 

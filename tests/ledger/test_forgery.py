@@ -239,6 +239,16 @@ def test_forged_chain_is_refused_everywhere(copied, case):
     refused_everywhere(place, budget)
 
 
+def test_ledger_without_any_entry_is_refused_everywhere(copied):
+    place, entries = copied
+    rewrite(place, [])
+    for ledger_id in (entries[0].data["id"], "x"):
+        place.anchor.write_text(json.dumps({"ledger": ledger_id, "number": 0, "hash": ""}))
+        refused_everywhere(place, "basic")
+        with pytest.raises(TamperedLedger, match="entry 1 is missing"):
+            Ledger.adopt(place.url, reason="please")
+
+
 def test_steps_that_were_granted_stay_charged_whoever_gives_them_back(copied):
     """Even with a proof of the forger's own, in a lease that he rewrote."""
     place, entries = copied

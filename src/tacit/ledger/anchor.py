@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 KEY_VARIABLE = "TACIT_LEDGER_KEY"
 _LARGEST = 4096  # bytes of an anchor or a key
 _SHORTEST_KEY = 32
+_ACCEPT = (
+    "Find out why, then run 'tacit ledger verify --accept' or call Ledger.adopt with the reason"
+)
 
 
 @final
@@ -94,10 +97,7 @@ class AnchorFile:
             raise self._unfit("was not sealed with this key")
 
     def _unfit(self, how: str) -> TamperedLedger:
-        return TamperedLedger(
-            f"the anchor {self.path} {how}; find out why, then run "
-            "'tacit ledger verify --accept' or call Ledger.adopt with the reason"
-        )
+        return TamperedLedger(f"the anchor {self.path} {how}. {_ACCEPT}")
 
     def begin(self, ledger_id: str | None = None) -> Anchored:
         """Anchors a still empty ledger, under a random id if none is given, unless one is known."""
@@ -241,7 +241,7 @@ def server_anchor(
     if found is not None and found.ledger_id != identity:
         raise TamperedLedger(
             f"the ledger {store.location} cannot be trusted: another one was at this address "
-            f"before; nothing was granted. {_accepting()}"
+            f"before; nothing was granted. {_ACCEPT}"
         )
     if found is not None and found.head is not None:  # as it was noted before 2026-12
         own.advance(identity, found.head)
@@ -271,12 +271,6 @@ def _begun(store: Store, note: AnchorFile, begun: Anchored) -> AnchorFile:
             "newest copy back, or use another database"
         )
     return own
-
-
-def _accepting() -> str:
-    return (
-        "Find out why, then run 'tacit ledger verify --accept' or call Ledger.adopt with the reason"
-    )
 
 
 def default_anchor(location: str) -> Path:

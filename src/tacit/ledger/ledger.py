@@ -301,7 +301,9 @@ class Ledger:
             self._enter(self._store.read(max(1, len(self._books.hashes))))
             if anchored is not None:
                 self._check_anchor(anchored)
-            if self._key is not None and self._books.head is not None and not self._books.sealed:
+            if self._books.head is None:
+                raise self._tampered("entry 1 is missing")
+            if self._key is not None and not self._books.sealed:
                 raise self._tampered(f"no entry is sealed, though a key was given. {_ADOPT}")
             return self._books
 
@@ -473,6 +475,8 @@ class Ledger:
             anchored = "unreadable"
         body = {"reason": reason, "anchored": anchored}
         self._enter(self._store.read())
+        if self._books.head is None:
+            raise self._tampered("entry 1 is missing")
         for name in self._books.budgets:
             self.check(name)
         with self._store.writing() as writer:

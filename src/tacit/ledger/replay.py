@@ -38,7 +38,7 @@ MOST_STEPS = 2**53
 MOST_EVENTS = 2048  # of which one reservation's event may be made: each is computed again
 _MOST_ORDERS = 10_000
 _LARGEST = 1e300  # of any number; a divergence that has no finite bound is this
-_TIME = re.compile(r"\d{4}-\d\d-\d\d(T\d\d:\d\d:\d\d(\.\d{6})?\+00:00)?")
+_TIME = re.compile(r"\d{4}-\d\d-\d\d(T\d\d:\d\d:\d\d(\.\d{6})?\+00:00)?", re.ASCII)
 _ID = re.compile(r"[0-9a-f]{32}")
 _ZERO = Fraction(0)
 _UNREADABLE = (
@@ -201,7 +201,7 @@ class Books:
 
     def _date(self, entry: Entry) -> None:
         if len(entry.at) > 40 or not _TIME.fullmatch(entry.at):
-            raise ValueError("its time is none")
+            raise ValueError("its time is not valid")
         datetime.fromisoformat(entry.at)
         day = entry.at[:10]
         if day == entry.at and day < self.day:
@@ -212,7 +212,7 @@ class Books:
         if seal is None and self.sealed:
             raise ValueError("it has no seal, though entries before it have")
         if seal is not None and not (isinstance(seal, str) and re.fullmatch("[0-9a-f]{64}", seal)):
-            raise ValueError("its seal is none")
+            raise ValueError("its seal is not valid")
         self.sealed = seal is not None
 
     def contains(self, head: Head) -> bool:
@@ -237,7 +237,7 @@ def _take_ledger(books: Books, entry: Entry, data: dict[str, Any]) -> None:
     if entry.number != 1 or entry.budget:
         raise ValueError("only the first entry begins a ledger")
     if data["format"] != 1 or not (isinstance(data["id"], str) and _ID.fullmatch(data["id"])):
-        raise ValueError("its id or format is none")
+        raise ValueError("its id or format is not valid")
     books.ledger_id = data["id"]
 
 
@@ -363,7 +363,7 @@ def _take_lease(books: Books, entry: Entry, data: dict[str, Any]) -> None:
     _fields(data, "reservation", "steps", *(() if _early(entry) else ("holder",)))
     holder = data.get("holder", "")
     if not (_early(entry) or (isinstance(holder, str) and _ID.fullmatch(holder))):
-        raise ValueError("its holder is none")
+        raise ValueError("its holder is not valid")
     known = _reservation(books, entry, data)
     if known.leases.get(holder) == 0 and holder:
         raise ValueError("its holder has given back already")
@@ -491,7 +491,7 @@ def _detail(data: dict[str, Any]) -> dict[str, Any] | None:
 def _limits(data: dict[str, Any], composition: str) -> tuple[float, float]:
     epsilon, delta = _number(data, "epsilon", LARGEST_EPSILON), _number(data, "delta", 1.0)
     if epsilon == 0.0 or delta == 1.0 or (delta == 0.0 and composition != "basic"):
-        raise ValueError("its limits are none")
+        raise ValueError("its limits are not valid")
     return epsilon, delta
 
 
@@ -502,7 +502,7 @@ def _orders(data: dict[str, Any], composition: str) -> tuple[float, ...]:
     found = tuple(_number({"orders": one}, "orders") for one in orders)
     rising = all(one < other for one, other in zip((1.0, *found), found, strict=False))
     if bool(found) != (composition == "renyi") or not rising:
-        raise ValueError("its orders are none of a Rényi filter")
+        raise ValueError("its orders are not those of a Rényi filter")
     return found
 
 
@@ -514,7 +514,7 @@ def _steps(data: dict[str, Any], event: dict[str, Any]) -> int:
 
 def _check_event(event: object) -> None:
     if not isinstance(event, dict) or not isinstance(event.get("kind"), str):
-        raise TypeError("its event is none")
+        raise TypeError("its event is not valid")
     if events_in(event) > MOST_EVENTS:
         raise ValueError(f"its event is made of more than {MOST_EVENTS}")
 

@@ -2,7 +2,8 @@
 
 A goal is a statement, or one way out of an ``if``, ``while`` or ``for``, in a function of the
 rooms that a release rests on. What refuses is no goal: a block that ends in ``raise``, and a
-function that only such blocks call. Nothing is released there.
+function that only such blocks call. Nothing is released there. Where there is no GPU, neither is
+what only a GPU can run: a block that asks for CUDA, and what follows a return of the CPU's.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, final
+
+import torch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -71,6 +74,7 @@ class Coverage:
     goals: int
     met: int
     missed: Mapping[str, tuple[str, ...]]
+    for_a_gpu: int  # more goals, which no machine without one can meet
 
     @property
     def share(self) -> float:
@@ -80,14 +84,15 @@ class Coverage:
 
 def coverage(arcs: Mapping[str, Iterable[tuple[int, int]]]) -> Coverage:
     """What ran, of all that there is, from the steps that a ``Tracer`` has seen."""
-    count, missed = 0, {}
-    for path in _files():
+    count, missed, more = 0, {}, 0
+    for path in sorted(_files()):
         goals, seen = goals_of(path), tuple(arcs.get(str(path), ()))
         count += len(goals)
+        more += len(goals_of(path, gpu=True)) - len(goals)
         left = [goal.describe() for goal in goals if not goal.met_by(seen)]
         if left:
             missed[path.relative_to(_ROOT).as_posix()] = tuple(left)
-    return Coverage(count, count - sum(map(len, missed.values())), missed)
+    return Coverage(count, count - sum(map(len, missed.values())), missed, more)
 
 
 @final
@@ -95,11 +100,13 @@ class Tracer:
     """Notes the steps from line to line in the engine's functions: enter it for each run.
 
     A function is no longer looked at once all of its goals are met, and a run once it has shown
-    nothing new for a while, so that it costs little. What worker processes do is not seen.
+    nothing new for so many calls as ``idle`` says, so that it costs little. What worker processes
+    do is not seen.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, idle: int = _IDLE) -> None:
         self.arcs: Arcs = {}
+        self._most = idle
         self._codes: dict[int, _Code | None] = {}
         self._kept: list[CodeType] = []  # so that no id is used twice
         self._idle = 0
@@ -117,12 +124,12 @@ class Tracer:
         trace: TracebackType | None,
     ) -> None:
         sys.settrace(self._before)
-        threading.settrace(None)  # type: ignore[arg-type]  # nothing again
+        threading.settrace(None)
 
     def _called(self, frame: FrameType, event: str, arg: Any) -> Callable[..., Any] | None:
         del event, arg
         self._idle += 1
-        if self._idle > _IDLE:
+        if self._idle > self._most:
             sys.settrace(None)
             return None
         code = frame.f_code
@@ -196,10 +203,11 @@ def _files() -> frozenset[Path]:
 
 
 @cache
-def goals_of(path: Path) -> tuple[Goal, ...]:
-    """All goals of a file, in order."""
+def goals_of(path: Path, gpu: bool | None = None) -> tuple[Goal, ...]:
+    """All goals of a file, in order; those for a ``gpu`` as well, if there is one."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
-    refusals = _refusals(tree)
+    there = torch.cuda.is_available() if gpu is None else gpu
+    refusals = _apart(tree, set() if there else _for_a_gpu(tree))
     found = [
         goal
         for function in ast.walk(tree)
@@ -207,7 +215,7 @@ def goals_of(path: Path) -> tuple[Goal, ...]:
         for statement in _statements(function)
         for goal in _goals(statement)
         if not any(a <= goal.first and goal.last <= b for a, b in refusals)
-        and not (goal.into is not None and not goal.past and goal.into in refusals)
+        and not _leads_apart(goal, refusals)
     ]
     return tuple(
         sorted(set(found), key=lambda goal: (goal.first, goal.into is not None, goal.past))
@@ -254,9 +262,17 @@ def _goals(statement: ast.stmt) -> Iterator[Goal]:
             yield Goal(first, last, into, past=True)
 
 
-def _refusals(tree: ast.Module) -> frozenset[tuple[int, int]]:
-    """The spans of blocks that end in an error, and of functions that only these call."""
-    found = {_block(body) for body in _blocks(tree) if _only_refuses(body)}
+def _leads_apart(goal: Goal, apart: frozenset[tuple[int, int]]) -> bool:
+    """Whether a way leads into a block that is no goal, or past a return into one."""
+    if goal.into is None:
+        return False
+    start = goal.into[1] if goal.past else None
+    return any(a == start + 1 for a, _ in apart) if start is not None else goal.into in apart
+
+
+def _apart(tree: ast.Module, others: set[tuple[int, int]]) -> frozenset[tuple[int, int]]:
+    """The spans of blocks that end in an error, of others, and of functions only these call."""
+    found = others | {_block(body) for body in _blocks(tree) if _only_refuses(body)}
     functions = [node for node in ast.walk(tree) if isinstance(node, _Function)]
     names = [
         (node.id if isinstance(node, ast.Name) else node.attr, node.lineno)
@@ -273,6 +289,26 @@ def _refusals(tree: ast.Module) -> frozenset[tuple[int, int]]:
                 found.add((function.lineno, function.end_lineno or function.lineno))
         if len(found) == known:
             return frozenset(found)
+
+
+def _for_a_gpu(tree: ast.Module) -> set[tuple[int, int]]:
+    """The spans of what no machine without a GPU runs."""
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef) and "torch.cuda." in ast.unparse(node.body[-1]):
+            found.add((node.lineno, node.end_lineno or node.lineno))
+        if isinstance(node, ast.If) and "cuda" in ast.unparse(node.test):
+            found.add(_block(node.body))
+    for body in _blocks(tree):
+        for at, one in enumerate(body[:-1]):
+            if _returns_on_a_cpu(one):
+                found.add(_block(body[at + 1 :]))
+    return found
+
+
+def _returns_on_a_cpu(statement: ast.stmt) -> bool:
+    asks = isinstance(statement, ast.If) and ast.unparse(statement.test).endswith("type == 'cpu'")
+    return asks and isinstance(statement.body[-1], ast.Return)  # type: ignore[attr-defined]
 
 
 def _blocks(tree: ast.Module) -> Iterator[list[ast.stmt]]:

@@ -12,7 +12,7 @@ import os
 import tempfile
 import time
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import nullcontext, redirect_stderr
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -21,11 +21,14 @@ import numpy as np
 import torch
 from scipy import stats
 from torch import nn
+from torch.utils.data import TensorDataset
 
 from tacit.accounting import Gaussian, Laplace, Repeated
 from tacit.auditing.replay import significance
 from tacit.auditing.replay.reference import least_epsilon, least_together
 from tacit.auditing.replay.report import Finding, Report
+from tacit.auditing.replay.tacit_subject import Screen
+from tacit.auditing.replay.watching import flat
 from tacit.errors import TacitError
 from tacit.randomness import (
     GaussianSource,
@@ -44,7 +47,10 @@ from tacit.randomness import (
 )
 from tacit.statement import Statement
 from tacit.training.claim import Run, statement
+from tacit.training.clipping.once import clipped_gradients
+from tacit.training.counting import counting
 from tacit.training.fixing import fix, fixes
+from tacit.training.judging import accuracy, default_correct, default_loss
 from tacit.training.plan import Plan
 from tacit.training.sampling import TruncatedPoisson
 from tacit.training.styles import AdaptiveQuantile, Automatic, PerGroup, PerLayer
@@ -71,8 +77,7 @@ def replay_parts(tracer: Tracer | None = None) -> Report:
     """
     started = time.perf_counter()
     findings = []
-    for part in (_bits, _inclusion, _choices, _gaussian, _whole_numbers, _grids, _basic, _filters,
-                 _promises, _proofs, _fixes):  # fmt: skip
+    for part in _COMPONENTS:
         try:
             with tracer or nullcontext():
                 findings.append(part())
@@ -493,8 +498,54 @@ def _fixes() -> Finding:
     )
 
 
+def _once() -> Finding:
+    """One batch by itself is clipped as autograd has it, and judged as it is."""
+    model = nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 2))
+    seed = torch.Generator().manual_seed(5)
+    batch = torch.randn(8, 4, generator=seed), torch.randint(2, (8,), generator=seed)
+    parameters, views = dict(model.named_parameters()), 2
+    found = clipped_gradients(
+        parameters, lambda: default_loss(model, batch), rows=8, clip=0.1, views=views
+    )
+    losses = default_loss(model, batch).view(-1, views).mean(1)
+    total, norms = torch.zeros(sum(p.numel() for p in parameters.values())), []
+    for loss in losses:
+        gradient = flat(
+            list(torch.autograd.grad(loss, list(model.parameters()), retain_graph=True))
+        )
+        norms.append(float(gradient.norm()))
+        total += gradient * min(1.0, 0.1 / norms[-1])
+    off = float((flat([found.sums[name] for name in parameters]) - total).norm())
+    apart = float((found.norms - torch.tensor(norms)).abs().max())
+    right = float((model(batch[0]).argmax(1) == batch[1]).float().mean())
+    told = accuracy(model, TensorDataset(*batch), correct=default_correct)
+    return Finding(
+        "clipping",
+        "one batch",
+        off < 1e-5 and apart < 1e-4 and abs(told - right) < 1e-9,
+        f"its sum is {off:.2g}, its norms are {apart:.2g} and its accuracy is {abs(told - right):.2g} "
+        "from those of autograd",
+    )
+
+
+def _shown() -> Finding:
+    """What is shown of work that goes on is how much is done, and nothing else."""
+    told = []
+    for wanted, terminal in ((None, True), (True, False), (None, False), (False, True)):
+        screen = Screen(terminal=terminal)
+        with redirect_stderr(screen), counting(wanted, "lots", total=20, done=2) as show:
+            for done in range(3, 21):
+                show(done)
+        told.append(screen.getvalue())
+    lines, silent = told[1].splitlines(), not told[2] and not told[3]
+    right = silent and bool(told[0]) and lines[-1] == "lots: 20 of 20" and len(lines) <= 10
+    said = f"{len(lines)} lines in a file, the last of which is {lines[-1]!r}"
+    return Finding("control flow", "shown", right, said)
+
+
 _COMPONENTS: dict[_PART, Component] = {
     _bits: "noise", _inclusion: "sampling", _choices: "sampling", _gaussian: "noise",
     _whole_numbers: "noise", _grids: "noise", _basic: "charging", _filters: "charging",
-    _promises: "charging", _proofs: "charging", _fixes: "gradients",
+    _promises: "charging", _proofs: "charging", _fixes: "gradients", _once: "clipping",
+    _shown: "control flow",
 }  # fmt: skip

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from tacit.accounting.serialization import from_plain, to_plain
-from tacit.errors import CheckpointError
+from tacit.errors import CheckpointError, TacitError
 from tacit.mechanisms import Components
 from tacit.training import checkpoint_file
 from tacit.training.packing import Packer, unpack
@@ -45,8 +45,10 @@ def read(path: Path) -> tuple[Any, Event]:
     try:
         value = _put_together(unpack(document["value"], tensors))
         return value, from_plain(document["event"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise CheckpointError(f"{path} is no released value of tacit's: {error}") from None
+    except (ValueError, KeyError, TypeError, AttributeError, RuntimeError, ArithmeticError,
+            TacitError) as error:  # fmt: skip
+        line = checkpoint_file.one_line(error)
+        raise CheckpointError(f"{path} is no released value of tacit's: {line}") from None
 
 
 def _taken_apart(value: Any) -> Any:
