@@ -403,14 +403,17 @@ def baseline(path: Path, crew: Crew, until: float, *, tests: bool) -> dict[str, 
     before = sum(map(len, known.values()))
     with laid_out(None, crew.folder) as place:
         ((_, names),) = crew.work([("names", _names(place))], until)
-        jobs = list(_lacking(known, names, place, tests))
+        jobs, saved = list(_lacking(known, names, place, tests)), time.time()
         for name, (kind, rows) in crew.work(jobs, until):
             print(f"baseline {kind}: {name}", file=sys.stderr, flush=True)
             known[kind] |= rows
             if kind == "tests":
                 known["files"][name] = {}  # it is done, even where no test of it runs the rooms
+            if time.time() > saved + 20.0:
+                _keep(path, known)
+                saved = time.time()
         if sum(map(len, known.values())) > before:
-            path.write_bytes(gzip.compress(json.dumps(known).encode(), 5))
+            _keep(path, known)
         if any(_lacking(known, names, place, tests)):
             raise SystemExit("time was up before the baseline was complete: run this again")
     seen = {name: row["seen"] for name, row in known["law"].items()}
@@ -418,6 +421,12 @@ def baseline(path: Path, crew: Crew, until: float, *, tests: bool) -> dict[str, 
     if wrong:
         raise SystemExit(f"the oracle accuses the correct engine: {json.dumps(wrong, indent=1)}")
     return known
+
+
+def _keep(path: Path, known: dict[str, Any]) -> None:
+    part = path.with_suffix(".part")
+    part.write_bytes(gzip.compress(json.dumps(known).encode(), 5))
+    part.replace(path)
 
 
 def _names(place: Path) -> Steps:

@@ -755,6 +755,8 @@ def sampling(notes: Notes, *, lot: float = 12.0, steps: int = 300, **changed: An
 
 
 def independence(notes: Notes, inside: np.ndarray, rate: float) -> None:
+    if not inside.any():
+        return  # nobody is ever drawn: nothing is given away
     steps, count = inside.shape
     centred = inside - rate
     spread = float(np.var(inside.sum(1)) / (count * rate * (1 - rate)))

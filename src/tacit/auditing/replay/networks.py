@@ -256,6 +256,8 @@ class Tables(nn.Module):
 class Derived(nn.Module):
     """Weights made from weights, tied, reused, in views that overlap; for (12,) vectors."""
 
+    constant: Tensor
+
     def __init__(self) -> None:
         super().__init__()
         self.big = nn.Parameter(torch.randn(24, 12))

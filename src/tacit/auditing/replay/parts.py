@@ -77,13 +77,13 @@ def replay_parts(tracer: Tracer | None = None) -> Report:
     """
     started = time.perf_counter()
     findings = []
-    for part in _COMPONENTS:
+    for part, component in _COMPONENTS.items():
         try:
             with tracer or nullcontext():
                 findings.append(part())
         except Exception as error:  # what raises here is no refusal of anything of a user's
             said = f"it ended with {type(error).__name__}: {error}"[:300]
-            findings.append(Finding(_COMPONENTS[part], part.__name__.strip("_"), False, said))
+            findings.append(Finding(component, part.__name__.strip("_"), False, said))
     return Report("tacit", tuple(findings), time.perf_counter() - started)
 
 
@@ -523,8 +523,8 @@ def _once() -> Finding:
         "clipping",
         "one batch",
         off < 1e-5 and apart < 1e-4 and abs(told - right) < 1e-9,
-        f"its sum is {off:.2g}, its norms are {apart:.2g} and its accuracy is {abs(told - right):.2g} "
-        "from those of autograd",
+        f"its sum is {off:.2g}, its norms are {apart:.2g} and its accuracy is "
+        f"{abs(told - right):.2g} from those of autograd",
     )
 
 
