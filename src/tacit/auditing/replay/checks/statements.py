@@ -61,7 +61,7 @@ def ended(experiments: Experiments) -> Finding:
     runs = {
         "crashed": (replace(whole, crash_at=3), left_behind, plan.steps),
         "crashed on a ledger": (
-            replace(whole, crash_at=2, ledger="left behind", lease=2), left_behind, plan.steps,
+            replace(whole, crash_at=2, ledger="left behind", lease="auto"), left_behind, plan.steps,
         ),
         "ended in advance": (replace(whole, stop_at=3), stopped_in_advance, 3),
     }  # fmt: skip
