@@ -115,9 +115,9 @@ def _bits() -> Finding:
         bits = int(np.unpackbits(drawn).sum())
         found[f"bits of {name}"] = significance.counts_p_value(bits, 8 * drawn.size, 0.5)
     one, other = fresh_stream("noise"), fresh_stream("noise")
-    drawn = [one.bytes(16), one.bytes(16), other.bytes(16), _in_child(lambda: one.bytes(16))]
-    drawn.append(one.bytes(16))
-    found["what comes again"] = 1.0 if len(set(drawn)) == len(drawn) else 0.0
+    words = [one.bytes(16), one.bytes(16), other.bytes(16), _in_child(lambda: one.bytes(16))]
+    words.append(one.bytes(16))
+    found["what comes again"] = 1.0 if len(set(words)) == len(words) else 0.0
     return _judged("noise", "bits", found)
 
 
@@ -172,7 +172,8 @@ def _choices() -> Finding:
 
 def _gaussian() -> Finding:
     """Floating-point noise is normal, in every precision and layout, to its last block."""
-    source, found = GaussianSource(torch.device("cpu"), fresh_stream("noise")), {}
+    source = GaussianSource(torch.device("cpu"), fresh_stream("noise"))
+    found: dict[str, float] = {}
     for kind in (torch.float32, torch.float64):
         for name, tensor in (
             ("a few", torch.empty(2_001, dtype=kind)),
