@@ -667,7 +667,8 @@ def examined_all(
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
     importlib.import_module("torch").set_num_threads(1)
-    importlib.import_module("release_law")
+    for name in importlib.import_module("release_law").PARTS:
+        importlib.import_module(name)
     for part in ("src", "tests", "benchmarks"):  # once: children write no compiled files
         compileall.compile_dir(ROOT / part, quiet=2, workers=arguments.processes)
     where = "/dev/shm" if Path("/dev/shm").is_dir() else None
