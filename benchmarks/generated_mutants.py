@@ -40,6 +40,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -299,16 +300,21 @@ def run_law(names: list[str], say: Any, *, stop: bool, traced: bool = False) -> 
             return
 
 
-def _settings() -> dict[str, tuple[Any, dict[str, Any]]]:
-    """What ``tacit audit engine`` puts the engine to by default, by name."""
-    from tacit.auditing.replay import standard, standard_settings
+def _self_tests() -> dict[str, Callable[[], Any]]:
+    """What ``tacit audit engine`` does by default, part by part, by name."""
+    from tacit.auditing.replay import replay, standard
 
-    found: dict[str, tuple[Any, dict[str, Any]]] = {
-        name: (setting, {}) for name, setting in standard_settings().items()
+    found: dict[str, Callable[[], Any]] = {
+        name: partial(replay, setting, stop_at_first=True)
+        for name, setting in standard.standard_settings().items()
     }
-    special = getattr(standard, "special_settings", None)
-    if special is not None:
-        found |= {name: (setting, {"scope": "sums"}) for name, setting in special().items()}
+    if hasattr(standard, "special_settings"):  # of a self-test that has more than settings
+        from tacit.auditing.replay.parts import replay_parts
+
+        for name, setting in standard.special_settings().items():
+            scope = standard.scope_of(name)
+            found[name] = partial(replay, setting, stop_at_first=True, scope=scope)
+        found["parts"] = replay_parts
     return found
 
 
@@ -316,19 +322,16 @@ def run_self_test(names: list[str], say: Any, *, traced: bool = False) -> None:
     """The default self-test, setting by setting, to the first fault."""
     import torch
 
-    from tacit.auditing.replay import replay
-
     torch.set_num_threads(1)
-    settings = _settings()
+    tests = _self_tests()
     lines = Lines(Path.cwd(), Path(os.environ["TMPDIR"]) / "forks") if traced else None
-    for name in names or list(settings):
+    for name in names:
         if lines is not None:
             lines.start()
         began = time.perf_counter()
         found = None
         try:
-            setting, options = settings[name]
-            report = replay(setting, stop_at_first=True, **options)
+            report = tests[name]()
             faults = [one.describe() for one in report.findings if not one.passed]
             found = faults[0] if faults else None
         except Exception as error:  # the engine does not train on a standard model
@@ -436,7 +439,7 @@ def _names(place: Path) -> Steps:
         import release_law
 
         release_law.prepare()
-        say({"law": list(release_law.EXPERIMENTS), "self_test": list(_settings())})
+        say({"law": list(release_law.EXPERIMENTS), "self_test": list(_self_tests())})
 
     outcome = yield Task(listed, place, 120.0)
     return outcome.lines[0]
@@ -667,7 +670,8 @@ def examined_all(
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
     importlib.import_module("torch").set_num_threads(1)
-    importlib.import_module("release_law")
+    for name in importlib.import_module("release_law").PARTS:
+        importlib.import_module(name)
     for part in ("src", "tests", "benchmarks"):  # once: children write no compiled files
         compileall.compile_dir(ROOT / part, quiet=2, workers=arguments.processes)
     where = "/dev/shm" if Path("/dev/shm").is_dir() else None

@@ -45,6 +45,13 @@ def asked(check: Callable[[Experiments], Finding], name: str, folder: Path) -> F
     return check(Experiments(Laboratory(SETTINGS[name], TACIT, folder)))
 
 
+def two_folders(parent: Path) -> tuple[Path, Path]:
+    """For runs with ledgers: each has its own."""
+    for name in ("right", "wrong"):
+        (parent / name).mkdir()
+    return parent / "right", parent / "wrong"
+
+
 def shifted(self: Any, rows: Any) -> tuple[torch.Tensor, ...]:
     """The last row of a batch is left to the one before it."""
     where = torch.from_numpy(np.concatenate([rows[:-1], rows[-2:-1]]) if len(rows) > 1 else rows)
@@ -89,7 +96,7 @@ def test_the_plans_own_small_rate(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     right = asked(sampling.own_rate, "linear", tmp_path)
     assert right.passed
     assert dict(right.numbers)["claimed"] < 0.01
-    included = drawn.included
+    included = drawn.included  # type: ignore[attr-defined]  # where the sampler looks it up
 
     def generous(count: int, rate: float, stream: Any) -> Any:
         return included(count, 1.5 * rate if rate < 0.01 else rate, stream)
@@ -105,8 +112,7 @@ def test_lots_that_are_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_the_delta_of_a_ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    right, wrong = tmp_path / "right", tmp_path / "wrong"
-    right.mkdir(), wrong.mkdir()
+    right, wrong = two_folders(tmp_path)
     assert asked(several_runs.pairs, "linear", right).passed
     spent = composition.spent
 
@@ -119,8 +125,7 @@ def test_the_delta_of_a_ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_what_is_claimed_after_a_crash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    right, wrong = tmp_path / "right", tmp_path / "wrong"
-    right.mkdir(), wrong.mkdir()
+    right, wrong = two_folders(tmp_path)
     assert asked(statements.ended, "linear", right).passed
     honest = claim.statement
 
@@ -132,8 +137,7 @@ def test_what_is_claimed_after_a_crash(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_what_a_scheduler_is_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    right, wrong = tmp_path / "right", tmp_path / "wrong"
-    right.mkdir(), wrong.mkdir()
+    right, wrong = two_folders(tmp_path)
     assert asked(options.fitting, "linear", right).passed
     step = session.Session.step
 

@@ -2,7 +2,8 @@
 
 A goal is a statement, or one way out of an ``if``, ``while`` or ``for``, in a function of the
 rooms that a release rests on. What refuses is no goal: a block that ends in ``raise``, and a
-function that only such blocks call. Nothing is released there. Where there is no GPU, neither is
+function that only such blocks call. Nothing is released there. Nor is a rule that declines
+(``return NotImplemented``): what takes its place is a goal. Where there is no GPU, neither is
 what only a GPU can run: a block that asks for CUDA, and what follows a return of the CPU's.
 """
 
@@ -320,7 +321,13 @@ def _blocks(tree: ast.Module) -> Iterator[list[ast.stmt]]:
 
 
 def _only_refuses(block: list[ast.stmt]) -> bool:
-    return bool(block) and isinstance(block[-1], ast.Raise)
+    """Whether a block ends in an error, or is a rule's that declines."""
+    return bool(block) and (isinstance(block[-1], ast.Raise) or _declines(block[-1]))
+
+
+def _declines(statement: ast.stmt) -> bool:
+    value = statement.value if isinstance(statement, ast.Return) else None
+    return isinstance(value, ast.Name) and value.id == "NotImplemented"
 
 
 def _says_nothing(statement: ast.stmt) -> bool:

@@ -119,7 +119,8 @@ def _keys(batch: Any) -> list[bytes]:
     """The content of every row, in bytes."""
     leaves = [leaf for leaf in tree_leaves(batch) if isinstance(leaf, torch.Tensor) and leaf.ndim]
     rows = len(leaves[0]) if leaves else 0
-    arrays = [leaf.detach().cpu().numpy().reshape(rows, -1) for leaf in leaves if len(leaf) == rows]
+    flat = [leaf.detach().cpu().reshape(rows, -1) for leaf in leaves if len(leaf) == rows]
+    arrays = [leaf.contiguous().view(torch.uint8).numpy() for leaf in flat]
     return [b"|".join([array[row].tobytes() for array in arrays]) for row in range(rows)]
 
 

@@ -51,6 +51,7 @@ from tacit.training.clipping.once import clipped_gradients
 from tacit.training.counting import counting
 from tacit.training.fixing import fix, fixes
 from tacit.training.judging import accuracy, default_correct, default_loss
+from tacit.training.performance import Performance
 from tacit.training.plan import Plan
 from tacit.training.sampling import TruncatedPoisson
 from tacit.training.styles import AdaptiveQuantile, Automatic, PerGroup, PerLayer
@@ -114,9 +115,9 @@ def _bits() -> Finding:
         bits = int(np.unpackbits(drawn).sum())
         found[f"bits of {name}"] = significance.counts_p_value(bits, 8 * drawn.size, 0.5)
     one, other = fresh_stream("noise"), fresh_stream("noise")
-    drawn = [one.bytes(16), one.bytes(16), other.bytes(16), _in_child(lambda: one.bytes(16))]
-    drawn.append(one.bytes(16))
-    found["what comes again"] = 1.0 if len(set(drawn)) == len(drawn) else 0.0
+    words = [one.bytes(16), one.bytes(16), other.bytes(16), _in_child(lambda: one.bytes(16))]
+    words.append(one.bytes(16))
+    found["what comes again"] = 1.0 if len(set(words)) == len(words) else 0.0
     return _judged("noise", "bits", found)
 
 
@@ -171,7 +172,8 @@ def _choices() -> Finding:
 
 def _gaussian() -> Finding:
     """Floating-point noise is normal, in every precision and layout, to its last block."""
-    source, found = GaussianSource(torch.device("cpu"), fresh_stream("noise")), {}
+    source = GaussianSource(torch.device("cpu"), fresh_stream("noise"))
+    found: dict[str, float] = {}
     for kind in (torch.float32, torch.float64):
         for name, tensor in (
             ("a few", torch.empty(2_001, dtype=kind)),
@@ -303,6 +305,13 @@ def _basic() -> Finding:
         unused.end()
         if not spent.epsilon <= budget.spent().epsilon < before:
             wrong.append("a reservation that ended unused is not given back, or more is")
+        pure = budget.at(0.0).charge(Laplace(40.0))
+        if pure.delta != 0.0 or pure.epsilon < 1 / 40 * (1 - 1e-9) or not repr(pure):
+            wrong.append(f"a pure release is charged {pure.epsilon:.6g}, {pure.delta:.3g}")
+        budget.check_room([_release(Laplace(60.0))] * 3)
+        wrong += _refused(
+            "too much in bits", lambda: budget.check_room([_release(Laplace(2.0))] * 9)
+        )
         wrong += _refused("too much", lambda: budget.charge(Laplace(0.3)))
         wrong += _refused("an amendment below", lambda: budget.amend(epsilon=0.1, reason="less"))
         budget.amend(epsilon=4.0, reason="more")
@@ -346,6 +355,14 @@ def _filters() -> Finding:
             plan, unit="user", examples_per_user=1)))  # fmt: skip
         wrong += _refused("no room", lambda: filtered.check_room([plan] * 60))
         filtered.check_room([other])
+        late = ledger.open("late", 8.0, _DELTA, composition="declared")
+        late.check_room([plan, other])
+        wrong += _refused("no room among declared", lambda: late.check_room([plan] * 90))
+        first = late.reserve(plan, steps=plan.steps)
+        if late.spent().epsilon < (least_epsilon(plan, plan.steps, _DELTA) or 0.0) * (1 - 1e-6):
+            wrong.append(f"late: ε = {late.spent().epsilon:.6g}")
+        if late.remaining().epsilon > 8.0 - late.spent().epsilon + 1e-9 or not first.budget.name:
+            wrong.append("late: more is told to be left")
         sole = ledger.open("sole", 3.0, _DELTA, composition="renyi")
         sole.charge(Laplace(0.5))
         if sole.spent().epsilon < 2.0 - 1e-9:
@@ -537,8 +554,10 @@ def _shown() -> Finding:
             for done in range(3, 21):
                 show(done)
         told.append(screen.getvalue())
+    paces = [Performance(batch=8, workers=0, lease=2), Performance()]
     lines, silent = told[1].splitlines(), not told[2] and not told[3]
     right = silent and bool(told[0]) and lines[-1] == "lots: 20 of 20" and len(lines) <= 10
+    right = right and [pace.batch for pace in paces] == [8, "auto"]
     said = f"{len(lines)} lines in a file, the last of which is {lines[-1]!r}"
     return Finding("control flow", "shown", right, said)
 

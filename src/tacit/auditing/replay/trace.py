@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, Literal, final
 
 import numpy as np
 
@@ -38,7 +38,7 @@ class Variation:
         batch: The most rows of a physical batch; the setting's own if None.
         ledger: The name of the ledger that the run is charged to, if it is charged.
         limit: The ε of the budget in it.
-        lease: How many steps are charged in advance.
+        lease: How many steps are charged in advance, or ``"auto"``.
         crash_at: The lot in which the loss raises.
         full_above: The number of rows beyond which a batch is too large for the memory.
         own: Whether the engine is given the user's own data set as it is, and its workers.
@@ -56,7 +56,7 @@ class Variation:
     batch: int | None = None
     ledger: str | None = None
     limit: float = AMPLE
-    lease: int = 1
+    lease: int | Literal["auto"] = 1
     crash_at: int | None = None
     full_above: int | None = None
     own: bool = False

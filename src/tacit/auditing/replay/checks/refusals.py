@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from tacit.training.session import Session
 
 _NOTHING = Outcome(0.0, {})
+_ALIKE = 0.02  # a difference of weights that is too small to be seen
 
 
 def all_of_them(experiments: Experiments) -> Finding:
@@ -56,7 +57,7 @@ def all_of_them(experiments: Experiments) -> Finding:
 
 
 def _entered(task: Task, **changed: Any) -> Session:
-    given = {
+    given: dict[str, Any] = {
         "model": task.model, "optimizer": task.optimizer, "plan": task.plan,
         "dataset": task.dataset, "groups": task.groups, "performance": task.performance,
         "collate": task.collate,
@@ -122,6 +123,22 @@ def _centred(losses: Tensor) -> Tensor:
     return losses * (1.0 + losses.mean())
 
 
+def _weighed(task: Task) -> Outcome:
+    """Rows that are weighed by others, in a way through which no gradient passes."""
+    weights: list[float] = []
+
+    def losses(batch: Any) -> Tensor:
+        found = task.loss(task.model, batch)
+        sizes = found.detach().abs()
+        weights.append(float(sizes.mean() / sizes.max().clamp_min(1e-30)))
+        return found * weights[-1]
+
+    done = _looped(task, _entered(task), losses)
+    if max(weights, default=1.0) - min(weights, default=1.0) < _ALIKE:
+        raise RuntimeError("all losses are alike: nothing was mixed")
+    return done
+
+
 def _counted(task: Task) -> Outcome:
     """A buffer that is changed by the forward pass."""
     task.model.register_buffer("seen", torch.zeros(()))
@@ -143,6 +160,11 @@ def _changed_weights(task: Task, _: Session) -> None:
 def _edited_gradient(task: Task, _: Session) -> None:
     weight = _weights(task)[0]
     weight.grad = torch.ones_like(weight)
+
+
+def _passed_twice(_: Task, dp: Session, losses: Tensor) -> None:
+    for _again in range(2):
+        dp.backward(losses)
 
 
 def _stepped_twice(task: Task) -> Outcome:
@@ -204,14 +226,10 @@ ATTEMPTS: dict[str, Callable[[Task], Outcome]] = {
     "whole numbers as losses": _with_losses(lambda losses: losses.long()),
     "losses without a gradient": _with_losses(lambda losses: losses.detach()),
     "rows that are mixed": _mixing,
-    "rows that are weighed by others": _with_losses(
-        lambda losses: losses * (1.0 + losses.detach().mean())
-    ),
+    "rows that are weighed by others": _weighed,
     "a buffer of the data": _counted,
     "loss.backward()": _within(lambda _task, _dp, losses: losses.sum().backward()),
-    "a batch passed on twice": _within(
-        lambda _task, dp, losses: (dp.backward(losses), dp.backward(losses))
-    ),
+    "a batch passed on twice": _within(_passed_twice),
     "a batch that is left out": _within(lambda _task, _dp, losses: losses),
     "a step of the optimizer's own": _between(lambda task, _dp: task.optimizer.step()),
     "weights changed by hand": _between(_changed_weights),

@@ -12,6 +12,7 @@ from tacit.auditing.replay.reference import is_noisy, least_epsilon
 from tacit.auditing.replay.report import Finding
 from tacit.auditing.replay.tacit_subject import left_behind, stopped_in_advance
 from tacit.auditing.replay.trace import Variation, one_line
+from tacit.training.plan import Plan
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,7 +27,7 @@ _NOT_TACIT = "the engine makes no statements that are known here: nothing to che
 def every_run(experiments: Experiments) -> Finding:
     """Each statement has the plan, the δ, the steps and at least the ε of its own run."""
     wrong: list[str] = []
-    count, known = 0, set()
+    count, known = 0, set[Plan]()
     for name, trace in experiments.every.items():
         told = _statement(trace)
         if told is None:
@@ -61,7 +62,7 @@ def ended(experiments: Experiments) -> Finding:
     runs = {
         "crashed": (replace(whole, crash_at=3), left_behind, plan.steps),
         "crashed on a ledger": (
-            replace(whole, crash_at=2, ledger="left behind", lease=2), left_behind, plan.steps,
+            replace(whole, crash_at=2, ledger="left behind", lease="auto"), left_behind, plan.steps,
         ),
         "ended in advance": (replace(whole, stop_at=3), stopped_in_advance, 3),
     }  # fmt: skip
