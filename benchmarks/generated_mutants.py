@@ -568,7 +568,7 @@ def _slow(known: dict[str, Any], names: list[str]) -> bool:
 
 def _unreached(mutant: Mutant) -> str:
     text = (ROOT / mutant.file).read_text().splitlines()
-    near = "\n".join(text[max(0, mutant.line - 3) : mutant.lines[1]])
+    near = "\n".join(text[max(0, mutant.line - 2) : mutant.lines[1]])
     elsewhere = any(mutant.file.endswith(f) and mutant.inside.endswith(g) for f, g in _ELSEWHERE)
     if elsewhere or any(word in near for word in _GPU):
         return NEEDS

@@ -291,7 +291,7 @@ CONVENIENT = frozenset({
     "a plan with {'clipping': 'flat'}", "a plan with {'sampling': 'poisson'}", "a plan with {'noise': 'loud'}",
     "a plan with {'unit': 'x'}", "a plan with {'adjacency': 'x'}", "a plan with {'clip': None}",
     "a plan with {'examples_per_user': 3}", "a plan with {'unit': 'user'}", "a missing field", "no JSON",
-    "JSON with another more",
+    "JSON with another more", "a plan with {'clipping': PerGroup(bounds=(('', 1.0),)), 'clip': 2.0}",
 })
 
 

@@ -85,6 +85,12 @@ class Laboratory:
         held = [p for group in optimizer.param_groups for p in group["params"]]
         return tuple(tuple(p.shape) for p in held)
 
+    @cached_property
+    def kinds(self) -> tuple[torch.dtype, ...]:
+        """The type of each of them."""
+        _, optimizer = self.made(still=True)
+        return tuple(p.dtype for group in optimizer.param_groups for p in group["params"])
+
     @property
     def entries(self) -> int:
         """How many numbers a step releases."""

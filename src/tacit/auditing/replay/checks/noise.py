@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _MOST_VALUES = 200_000  # noise on a grid is up to 0.05 % wider, which more would see
 _MOST_COLUMNS = 384
+_FINEST = 2.0**16  # steps of a grid that a number in single precision can tell apart, with room
 
 
 def standardised(trace: Trace, before: int = 0) -> NDArray[np.float64]:
@@ -139,6 +140,11 @@ def grid(experiments: Experiments) -> Finding:
         return Finding(
             "noise", "grid", True, "floating-point noise is what the plan claims: no grid to check"
         )
+    # A grid is finer the more entries there are: 2⁻¹¹ of the clip over their root.
+    wide = plan.noise_multiplier * 2.0**11 * math.sqrt(experiments.lab.entries)
+    if wide > _FINEST and all(one == torch.float32 for one in experiments.lab.kinds):
+        said = f"noise is {wide:.2g} steps of the grid wide, too many for single precision to show"
+        return Finding("noise", "grid", True, said)
     steps = [experiments.noise.released(at) for at in range(min(40, experiments.noise_steps))]
     values = at_most(torch.cat(steps).numpy())
     found = grid_of(values)
