@@ -645,3 +645,23 @@ def test_another_path_for_batches_of_the_same_shape_is_followed() -> None:
     assert usual["first.weight"].norm() > 1e-3
     assert short["first.weight"].norm() < 1e-6  # noise alone: the layer was not used
     assert short["last.weight"].norm() > 1e-3
+
+
+class DeadUnits(nn.Module):
+    """A weight spread over the rows in dimension 1, which no loss reaches: its ReLU is dead."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.start, self.head = nn.Parameter(torch.randn(1, 1, 5)), nn.Linear(5, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        first = torch.relu(self.start.expand(1, len(x), 5) - 1e3)
+        return self.head(x + first.squeeze(0))
+
+
+def test_a_weight_that_is_spread_over_rows_and_reached_by_none() -> None:
+    model = DeadUnits()
+    with sessions.session(model, plan=sessions.plan(lot_size=sessions.EXAMPLES, steps=2)) as dp:
+        for lot in dp.lots():
+            sessions.whole_lot(dp, lot, sessions.cross_entropy(model))
+    assert dp.steps_taken == 2

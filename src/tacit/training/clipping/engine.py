@@ -11,7 +11,7 @@ import torch
 from tacit.errors import UnsupportedModel
 from tacit.training.clipping.attribution import Origin, origin_of, reached_leaves, separate
 from tacit.training.clipping.clipped import ClippedBatch, Clipping, Contribution, clip
-from tacit.training.clipping.layout import Layout, Rows
+from tacit.training.clipping.layout import Layout, Rows, candidates
 from tacit.training.clipping.probing import gradients_at, layouts
 from tacit.training.clipping.program import compiled_program
 from tacit.training.clipping.recording import Recorder
@@ -278,7 +278,7 @@ class Engine:
             inputs, at = saved[at : at + use.saved], at + use.saved
             if grad is None:
                 continue
-            rows = Rows(self._rows.count, self._rows.per_unit, layout or Layout())
+            rows = Rows(self._rows.count, self._rows.per_unit, layout or self._any_layout(grad))
             forms = use.gradients(inputs, grad, rows)
             reports += [
                 UseReport(origin.names, use.rule.name, form.way, form.temporary)
@@ -293,6 +293,10 @@ class Engine:
                     found.append(Contribution(origin, form, weight if tangled else None))
         self.reports = tuple(reports)
         return found
+
+    def _any_layout(self, grad: Tensor) -> Layout:
+        """A layout for a gradient that no row has touched: any will do, if its shape allows it."""
+        return next(candidates(grad.shape, max(self._rows.count, 1)), Layout())
 
     def _program(
         self,

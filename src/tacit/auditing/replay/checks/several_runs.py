@@ -61,11 +61,11 @@ def sums(experiments: Experiments) -> Finding:
 def pairs(experiments: Experiments) -> Finding:
     """ε and δ of the ledger are both no less than those of all that it holds together.
 
-    Each run is charged a pair (ε, δ) of its own, which must be true of that run; the sums of both
-    are a bound for all runs, and no less than those sums may be told or let pass.
+    Each run that takes a step is charged a pair (ε, δ) of its own, which must be true of that run;
+    the sums of both are a bound for all runs, and no less than those sums may be told or let pass.
     """
-    runs = one_ledger(experiments)
-    account = runs[-1].account
+    all_runs = one_ledger(experiments)
+    runs, account = [run for run in all_runs if run.steps], all_runs[-1].account
     if account is None:
         return Finding("charging", "pairs", True, NO_LEDGER)
     totals = [sum(pair[at] for pair in account.pairs) for at in range(2)]
