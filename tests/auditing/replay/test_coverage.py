@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import textwrap
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from tacit.auditing.replay.coverage import Goal, Tracer, coverage, goals_of
 from tacit.training import styles
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SOURCE = '''
     def public(x):
@@ -43,6 +40,12 @@ def test_goals_are_statements_and_ways_but_no_refusals(tmp_path: Path) -> None:
     assert told == [
         "4", "4→past", "6", "7", "7→8", "7→past", "8", "8→9", "8→past", "9", "12", "12→13", "13",
     ]  # fmt: skip
+
+
+def test_a_kernel_is_for_a_gpu_alone() -> None:
+    path = Path(styles.__file__).with_name("kernels.py")
+    assert not goals_of(path, gpu=False)
+    assert len(goals_of(path, gpu=True)) > 20
 
 
 def test_a_statement_over_several_lines_is_met_by_any_of_them() -> None:

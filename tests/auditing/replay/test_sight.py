@@ -15,7 +15,9 @@ import torch
 
 from tacit.auditing.replay import TACIT, replay, standard_settings
 from tacit.auditing.replay.checks import (
+    clipping,
     lot_sums,
+    moving,
     moving_clip,
     options,
     refusals,
@@ -23,14 +25,18 @@ from tacit.auditing.replay.checks import (
     several_runs,
     statements,
 )
+from tacit.auditing.replay.checks.gradients import distance
 from tacit.auditing.replay.experiments import Experiments
 from tacit.auditing.replay.feeding import Recognition, Stranger
 from tacit.auditing.replay.laboratory import Laboratory
 from tacit.auditing.replay.standard import special_settings
 from tacit.errors import UnsupportedModel
 from tacit.ledger import composition
-from tacit.training import claim, loading, noise, session, verification
+from tacit.randomness import UnsafeSeededStream
+from tacit.training import claim, loading, noise, session, units, verification
 from tacit.training import sampling as drawn
+from tacit.training.computation import Computation
+from tacit.training.grouping import ClipState
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -161,6 +167,113 @@ def test_the_noise_of_an_adaptive_clips_count(
 
     monkeypatch.setattr(noise.FastNoise, "count", quiet)
     assert not asked(moving_clip.count_noise, "adaptive", tmp_path).passed
+
+
+def test_noise_for_another_clip_than_the_sums(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right, wrong = two_folders(tmp_path)
+    assert asked(moving_clip.noise_at_the_clip, "adaptive", right).passed
+    finished = Computation.finished
+
+    def moved_first(self: Any) -> Any:
+        """The clip moves when the sums are done, before their noise is drawn."""
+        self._clip.end(noise.FastNoise(UnsafeSeededStream(0, "counts")))
+        return finished(self)
+
+    monkeypatch.setattr(Computation, "finished", moved_first)
+    found = asked(moving_clip.noise_at_the_clip, "adaptive", wrong)
+    assert (found.passed, found.component) == (False, "noise")
+
+
+def test_another_clip_after_resuming(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def noise_alone(self: Any, state: Any, /) -> None:
+        self._clip = state["clip"]
+
+    monkeypatch.setattr(ClipState, "load_state_dict", noise_alone)
+    found = asked(moving_clip.noise_at_the_clip, "adaptive", tmp_path)
+    assert (found.passed, found.component) == (False, "resuming")
+
+
+@pytest.mark.parametrize("name", ["linear", "adaptive"])
+def test_a_batch_that_is_checked_and_counts_twice(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right, wrong = two_folders(tmp_path)
+    assert asked(options.loops, name, right).passed
+    passed = verification.Verifier.passed
+
+    def twice(self: Any) -> Any:
+        batch, result = passed(self)
+        if self._schedule is not None and self._schedule._spent:  # not in the first check
+            result = replace(result, sums={n: 2.0 * one for n, one in result.sums.items()})
+        return batch, result
+
+    monkeypatch.setattr(verification.Verifier, "passed", twice)
+    found = asked(options.loops, name, wrong)
+    assert not found.passed
+    assert "units count 2" in found.evidence or "8 units" in found.evidence
+
+
+def test_units_that_a_check_at_random_drops(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    passed, counts = verification.Verifier.passed, Computation._count_in
+
+    def dropping(self: Any, batch: Any, result: Any) -> None:
+        counts(self, batch, result)
+        if getattr(self._verifier, "again", False):
+            self.lot._drop(1)
+            self._verifier.again = False
+
+    def noted(self: Any) -> Any:
+        self.again = self._schedule._since == -math.inf  # lots that chance has chosen
+        return passed(self)
+
+    monkeypatch.setattr(verification.Verifier, "passed", noted)
+    monkeypatch.setattr(Computation, "_count_in", dropping)
+    found = asked(options.loops, "linear", tmp_path)
+    assert not found.passed
+    assert "unit 8 counts 0 times" in found.evidence
+
+
+@pytest.mark.parametrize("name", ["users", "image users"])
+def test_users_whose_rows_lie_apart(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert asked(clipping.by_definition, name, tmp_path).passed
+
+    def in_order(groups: Any, plan: Any) -> list[Any]:
+        del plan
+        counts = np.unique(np.asarray(groups), return_counts=True)[1]
+        return np.split(np.arange(len(groups)), np.cumsum(counts)[:-1])
+
+    monkeypatch.setattr(units, "_members", in_order)
+    assert not asked(clipping.by_definition, name, tmp_path).passed
+
+
+def test_sums_of_the_step_before_in_float16(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    finished, kept = Computation.finished, {}
+
+    def stale(self: Any) -> Any:
+        now = finished(self)
+        then, kept[id(self)] = kept.get(id(self), now), now
+        return then
+
+    monkeypatch.setattr(Computation, "finished", stale)
+    found = asked(moving.sums, "float16", tmp_path)
+    assert not found.passed
+    assert "parameters before step 1" in found.evidence
+
+
+def test_a_gradient_that_overflows_in_float16_adds_nothing(tmp_path: Path) -> None:
+    experiments = Experiments(Laboratory(SETTINGS["float16"], TACIT, tmp_path))
+    long = 400.0 / max(experiments.shares)  # times the engine's own factor, 1024
+    trace = experiments.sum_of("long", scale=long)
+    off, limit, _ = distance(experiments, trace)
+    assert 0.5 < off <= limit
 
 
 def test_what_must_be_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

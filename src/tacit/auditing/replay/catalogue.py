@@ -167,6 +167,16 @@ CHECKS = (
     Check(
         moving_clip.count_noise, (gradients.alone, clipping.by_definition, lot_sums.normalisation)
     ),
+    Check(
+        moving_clip.noise_at_the_clip,
+        (
+            gradients.alone,
+            clipping.by_definition,
+            lot_sums.normalisation,
+            noise.scale,
+            noise.every_parameter,
+        ),
+    ),
     # Noise that is missing, or the same in every run, shows in whatever is published, too.
     Check(
         published.numbers,

@@ -4,7 +4,8 @@ A goal is a statement, or one way out of an ``if``, ``while`` or ``for``, in a f
 rooms that a release rests on. What refuses is no goal: a block that ends in ``raise``, and a
 function that only such blocks call. Nothing is released there. Nor is a rule that declines
 (``return NotImplemented``): what takes its place is a goal. Where there is no GPU, neither is
-what only a GPU can run: a block that asks for CUDA, and what follows a return of the CPU's.
+what only a GPU can run: a block that asks for CUDA, what follows a return of the CPU's, and a
+kernel, which is compiled for it.
 """
 
 from __future__ import annotations
@@ -300,6 +301,10 @@ def _for_a_gpu(tree: ast.Module) -> set[tuple[int, int]]:
             found.add((node.lineno, node.end_lineno or node.lineno))
         if isinstance(node, ast.If) and "cuda" in ast.unparse(node.test):
             found.add(_block(node.body))
+        if isinstance(node, _Function) and any(
+            ast.unparse(one).startswith("triton.jit") for one in node.decorator_list
+        ):
+            found.add((node.lineno, node.end_lineno or node.lineno))
     for body in _blocks(tree):
         for at, one in enumerate(body[:-1]):
             if _returns_on_a_cpu(one):

@@ -14,6 +14,7 @@ from tacit.auditing.replay.oracle import Oracle, clipped, is_adaptive, largest_s
 from tacit.auditing.replay.records import Records, chosen
 from tacit.auditing.replay.tacit_subject import TACIT
 from tacit.auditing.replay.trace import Trace, Variation
+from tacit.training.styles import AdaptiveQuantile
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -27,6 +28,7 @@ _SAMPLED = 12_000  # coin flips
 _MOST_STEPS, _FEWEST_STEPS, _MOST_IDLE_STEPS = 300, 60, 2_000
 _COUNTS = 700  # of an adaptive clip: a noise that is 15 % off stands out
 _PARTS = 16, 6  # steps of a run that is broken off: all, and those before
+_QUICK_PARTS = 10, 5  # the same, of one whose clip moves far in every step
 
 
 @final
@@ -263,6 +265,31 @@ class Experiments:
         saved = self.once("broken off at a known clip", first).taken()
         second = replace(first, save=None, stop_at=None, resume=path)
         return saved, self.once("resumed at a known clip", second)
+
+    @cached_property
+    def parts_of_a_quick_clip(self) -> tuple[Trace, ...]:
+        """For an adaptive clip that moves far in every step: sums at the clip, and their noise.
+
+        One unit is far beyond the clip and all others are nothing, so that it falls; if the clip
+        follows a high quantile, all are beyond, and it rises. The second run goes on with the
+        first, if the engine can.
+        """
+        rises = (
+            isinstance(self.plan.clipping, AdaptiveQuantile) and self.plan.clipping.quantile > 0.5
+        )
+        beyond = self.few.count if rises else 1
+        plan = plans.quick_clip(self.plan, self.few, steps=_QUICK_PARTS[0], beyond=beyond)
+        resumes, path = self.lab.subject.resumes, self.lab.folder / "quick-clip.ckpt"
+        first = Variation(
+            plan=plan, records=self.few, scale=self.tight,
+            factors=dict.fromkeys(range(beyond, self.few.count), 0.0),
+            save=path if resumes else None, stop_at=_QUICK_PARTS[1] if resumes else None,
+        )  # fmt: skip
+        saved = self.once("broken off at a quick clip", first).taken()
+        if not resumes:
+            return (saved,)
+        second = replace(first, save=None, stop_at=None, resume=path)
+        return saved, self.once("resumed at a quick clip", second).taken()
 
     @property
     def counted(self) -> Trace:

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
 
 _ROWS = 6  # whose independence is asked of plain autograd
+# What engines multiply losses by, at most, lest gradients underflow in float16. Long ones overflow
+# then, and such a unit adds nothing.
+_LARGEST_LOSS_SCALE = 2048.0
 _Held: TypeAlias = "tuple[nn.Module, list[Tensor]]"  # a model, and its private parameters
 
 
@@ -60,7 +63,8 @@ class Oracle:
 
         Whatever factor the run had on a unit's losses is in it. The parameters are those before the
         step; if the run moves them, they must have been kept. If ``single``, it is computed in the
-        model's own precision.
+        model's own precision; in float16, of losses as large as an engine may make them, so that
+        what may overflow there is no number.
         """
         seen = trace.taken(step + 1).steps[step]
         parameters = self._first if trace.variation.still else seen.before
@@ -105,22 +109,26 @@ class Oracle:
         # Rows that fill up a rectangle of users come again and count nothing.
         views = variation.plan.views
         used = [row for rows in places.values() for row in rows[:views]]
-        gradient = sum(self._row(trace, row, single) for row in used) / len(used)
-        assert isinstance(gradient, torch.Tensor)
         factor = variation.scale * variation.factors.get(unit, 1.0)
+        half = single and self._lab.setting.performance.precision == "float16"
+        size = _LARGEST_LOSS_SCALE * abs(factor) if half and math.isfinite(factor) else 1.0
+        gradient = sum(self._row(trace, row, single, size or 1.0) for row in used) / len(used)
+        assert isinstance(gradient, torch.Tensor)
         return gradient * factor
 
-    def _row(self, trace: Trace, row: int, single: bool) -> Tensor:
+    def _row(self, trace: Trace, row: int, single: bool, size: float) -> Tensor:
         read, records = trace.reads[row], trace.variation.records
-        if single or int(records.units[read.place]) in records.changes:
-            return self._gradient(read.example, self._models[-1:] if single else self._models)
+        if single:
+            return self._gradient(read.example, self._models[-1:], size)
+        if int(records.units[read.place]) in records.changes:
+            return self._gradient(read.example, self._models)
         key = int(records.examples[read.place]), read.view
         kept = self._kept if self._at is self._first else self._elsewhere
         if key not in kept:
             kept[key] = self._gradient(read.example, self._models)
         return kept[key]
 
-    def _gradient(self, example: Any, models: Sequence[_Held]) -> Tensor:
+    def _gradient(self, example: Any, models: Sequence[_Held], scale: float = 1.0) -> Tensor:
         collate = self._lab.setting.collate or default_collate
         error: Exception | None = None
         # A model that cannot do with one row mixes rows: then the row is there twice.
@@ -132,7 +140,7 @@ class Oracle:
                 try:
                     with self._lab.precision(own=model is self._models[-1][0]):
                         losses = self._lab.setting.loss(model, batch)
-                    return flat(_gradients(losses[0].sum(), held)).double()
+                    return flat(_gradients(losses[0].sum() * scale, held)).double() / scale
                 except (RuntimeError, ValueError, TypeError) as raised:
                     error = raised
         assert error is not None

@@ -173,7 +173,7 @@ def _tied(plan: Plan) -> Setting:
 
 def _users() -> Setting:
     users = 60
-    owners = np.sort(np.arange(150) * 7 % users)  # two or three examples each
+    owners = np.arange(150) * 7 % users  # two or three examples each, which lie far apart
     plan = Plan(
         examples=users, lot_size=15, steps=100, noise_multiplier=1.0, clip=0.5, unit="user",
         examples_per_user=2,
@@ -277,8 +277,8 @@ def _in_half(precision: Literal["bfloat16", "float16"], plan: Plan) -> Setting:
 
 
 def _image_users(plan: Plan) -> Setting:
-    """Users with up to three images each, two of which count."""
-    owners = np.sort(np.arange(_EXAMPLES) * 7 % 40)
+    """Users with up to three images each, two of which count; in no order of users."""
+    owners = np.arange(_EXAMPLES) * 7 % 40
     user_plan = replace(
         plan, examples=400, lot_size=10, unit="user", examples_per_user=2, adjacency="replace-one"
     )

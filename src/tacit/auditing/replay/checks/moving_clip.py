@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from scipy import stats
 
 from tacit.auditing.replay import significance
+from tacit.auditing.replay.checks.noise import columns_of
 from tacit.auditing.replay.report import Finding
 from tacit.training.styles import AdaptiveQuantile
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
     from tacit.auditing.replay.experiments import Experiments
     from tacit.auditing.replay.trace import Trace
+
+_FEWEST = 20  # entries, of which a step's noise is read
 
 
 def count_noise(experiments: Experiments) -> Finding:
@@ -46,6 +49,76 @@ def count_noise(experiments: Experiments) -> Finding:
         f"the noise on {values.size} counts, by which the clip moved, is {spread:.4f} of the "
         f"claimed (p = {p_value:.2g})",
         (("ratio", spread), ("p-value", p_value)),
+    )
+
+
+def noise_at_the_clip(experiments: Experiments) -> Finding:
+    """Each step's noise fits the clip that has bounded this step's sum, also after resuming.
+
+    Both are read from what is released, while the clip moves by a third in every step: the sum's
+    length along its known direction tells the clip, and all directions across it the noise.
+    """
+    if not isinstance(experiments.plan.clipping, AdaptiveQuantile):
+        return Finding("noise", "at the clip", True, "the clip does not move")
+    precision = experiments.lab.setting.performance.precision
+    traces = experiments.parts_of_a_quick_clip
+    expected = experiments.expected(traces[0])[0]
+    length = float(expected.norm()) / experiments.plan.clip
+    if precision != "single" or length < 0.5 or experiments.lab.entries < _FEWEST:
+        said = "sums, or their noise, are not known well enough: nothing to check"
+        return Finding("noise", "at the clip", True, said)
+    along = expected / expected.norm()
+    found = [
+        [_across(experiments, trace, at, along, length) for at in range(len(trace.steps))]
+        for trace in traces
+    ]
+    p_values = [_fitting(steps) for steps in found]
+    p_value, ratios = (
+        significance.corrected(p_values),
+        [one.ratio for part in found for one in part],
+    )
+    resuming = p_value <= significance.LEVEL < p_values[0]
+    return Finding(
+        "resuming" if resuming else "noise",
+        "at the clip",
+        p_value > significance.LEVEL,
+        f"in {len(ratios)} steps of a clip that moves, {len(found[0])} of them before resuming, "
+        f"the noise is {min(ratios):.3f} to {max(ratios):.3f} of what is claimed for the clip that "
+        f"the step's own sum shows (p = {p_value:.2g})",
+        (("least", min(ratios)), ("most", max(ratios)), ("p-value", p_value)),
+    )
+
+
+class _Across(NamedTuple):
+    """The squared noise across a sum, in units of what its clip claims, and in how many ways."""
+
+    total: float
+    degrees: float
+
+    @property
+    def ratio(self) -> float:
+        """Its size beside the claimed."""
+        return math.sqrt(self.total / self.degrees)
+
+
+def _across(
+    experiments: Experiments, trace: Trace, step: int, along: Tensor, length: float
+) -> _Across:
+    """The noise of a step across the direction ``along`` of its sum, which is ``length`` clips."""
+    columns, released = columns_of(experiments), trace.released(step)
+    size = float(released @ along)
+    claimed = trace.variation.plan.noise_multiplier * max(size / length, 1e-300)
+    across = (released - size * along).numpy()[columns] / claimed
+    # One direction is the sum's, not the noise's; a part of it lies in the columns.
+    degrees = len(columns) - float(along[columns].square().sum())
+    return _Across(float(np.square(across).sum()), degrees)
+
+
+def _fitting(steps: list[_Across]) -> float:
+    """How likely the right noise is as unusual in one of the steps, or in all of them together."""
+    whole = _Across(sum(one.total for one in steps), sum(one.degrees for one in steps))
+    return significance.corrected(
+        [significance.chi_square_p_value(one.total, one.degrees) for one in (*steps, whole)]
     )
 
 
