@@ -7,9 +7,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
+import numpy as np
 import torch
 
-from tacit.training import styles
+from tacit.training import styles, units
 from tacit.training.accumulation import Accumulator
 from tacit.training.clipping import clipped, engine
 from tacit.training.clipping.engine import Engine
@@ -139,6 +140,17 @@ def _rows_as_units() -> Any:
     )
 
 
+def _users_in_order() -> Any:
+    """Rows are split by how many each user has, as if they lay in the order of users."""
+
+    def members(groups: Any, plan: Any) -> list[Any]:
+        del plan
+        counts = np.unique(np.asarray(groups), return_counts=True)[1]
+        return np.split(np.arange(len(groups)), np.cumsum(counts)[:-1])
+
+    return patch.object(units, "_members", members)
+
+
 MUTANTS = (
     Mutant(
         name="clipping the batch mean",
@@ -195,6 +207,13 @@ MUTANTS = (
         components=("clipping",),
         setting=settings.users,
         patch=_rows_as_units,
+    ),
+    Mutant(
+        name="users taken for sorted",
+        says="a user is the next few rows, whoever they belong to",
+        components=("clipping",),
+        setting=settings.users_in_no_order,
+        patch=_users_in_order,
     ),
     Mutant(
         name="views as examples",

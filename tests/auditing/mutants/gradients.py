@@ -9,6 +9,7 @@ from unittest.mock import patch
 from tacit.training import session
 from tacit.training.clipping import engine
 from tacit.training.clipping.layout import Layout
+from tacit.training.computation import Computation
 from tacit.training.noise import FastNoise
 
 from . import settings
@@ -64,6 +65,20 @@ def _by_realised_lot() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def _checked_counts_twice() -> Iterator[None]:
+    """A batch that is checked again counts at once, and once more when its check has passed."""
+
+    def verified(self: Any, batch: Any, losses: Tensor, result: Any) -> None:
+        verify(self, batch, losses, result)
+        if not batch.repeats and self._verifier.wants_probe:
+            self._count_in(batch, result)
+
+    verify = Computation._verify
+    with patch.object(Computation, "_verify", verified):
+        yield
+
+
 MUTANTS = (
     Mutant(
         name="batch norm",
@@ -71,6 +86,13 @@ MUTANTS = (
         components=("gradients", "clipping"),
         setting=settings.batch_norm,
         patch=_mixing_let_through,
+    ),
+    Mutant(
+        name="checked batch twice",
+        says="a batch that is checked again, after a call or at random, counts twice",
+        components=("update", "gradients"),
+        setting=settings.linear,
+        patch=_checked_counts_twice,
     ),
     Mutant(
         name="mean over the realised lot",

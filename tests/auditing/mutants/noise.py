@@ -176,6 +176,28 @@ def _half_precision() -> Any:
     return patch.object(GaussianSource, "normal_", normal_)
 
 
+@contextmanager
+def _for_the_next_clip() -> Iterator[None]:
+    """The adaptive clip moves when the sums are there, before their noise is drawn."""
+
+    def stepped(self: Any) -> None:
+        finished, end = self._computation.finished, self._clip.end
+
+        def moved() -> Any:
+            end(self._noise)
+            return finished()
+
+        with (
+            patch.object(self._computation, "finished", moved),
+            patch.object(self._clip, "end", lambda _: None),
+        ):
+            step(self)
+
+    step = session.Session.step
+    with patch.object(session.Session, "step", stepped):
+        yield
+
+
 MUTANTS = (
     Mutant(
         name="noise scale",
@@ -190,6 +212,13 @@ MUTANTS = (
         components=("noise",),
         setting=settings.small_batches,
         patch=_by_batches,
+    ),
+    Mutant(
+        name="noise for the next clip",
+        says="sums at one adaptive clip get the noise of the next, which is smaller while it falls",
+        components=("noise",),
+        setting=settings.adaptive,
+        patch=_for_the_next_clip,
     ),
     Mutant(
         name="noise of a mean",

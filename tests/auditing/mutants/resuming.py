@@ -13,6 +13,7 @@ from tacit.ledger.entries import Draft
 from tacit.randomness import UnsafeSeededStream
 from tacit.training import session
 from tacit.training.charging import Charges
+from tacit.training.grouping import ClipState
 from tacit.training.session import Session
 
 from . import settings
@@ -93,6 +94,15 @@ def _lost_steps_given_back() -> Iterator[None]:
         yield
 
 
+def _first_bounds() -> Any:
+    """The clip of a checkpoint is taken up for the noise; the next lot is clipped at the first."""
+
+    def load_state_dict(self: ClipState, state_dict: Any, /) -> None:
+        self._clip = state_dict["clip"]
+
+    return patch.object(ClipState, "load_state_dict", load_state_dict)
+
+
 MUTANTS = (
     Mutant(
         name="noise reused after resume",
@@ -107,6 +117,13 @@ MUTANTS = (
         components=("resuming", "charging"),
         setting=settings.linear,
         patch=_steps_forgotten,
+    ),
+    Mutant(
+        name="first bounds after resume",
+        says="after resuming the first lot is clipped at the plan's clip, its noise fits the moved",
+        components=("resuming",),
+        setting=settings.adaptive,
+        patch=_first_bounds,
     ),
     Mutant(
         name="lost steps given back",

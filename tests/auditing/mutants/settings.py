@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -240,6 +241,11 @@ def users() -> Setting:
     """Sixteen users with three examples each."""
     ids = np.repeat(np.arange(16), 3)
     return linear(groups=ids, plan=plan(examples=16, lot_size=4, unit="user", examples_per_user=3))
+
+
+def users_in_no_order() -> Setting:
+    """The same, each user's examples far apart."""
+    return replace(users(), groups=np.arange(EXAMPLES) % 16)
 
 
 def views() -> Setting:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     "half-precision norms",
     "clip from the data",
     "a user's records apart",
+    "users taken for sorted",
     "views as examples",
 )
 def test_one_record_moves_the_sum_by_more_than_the_clip(mutant: Mutant) -> None:

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch.utils.data import TensorDataset
 
-from .watching import noise, of_everybody, run, shows, silent
+import tacit
+
+from .watching import noise, of_everybody, run, shows, silent, with_plan
 
 if TYPE_CHECKING:
     from .mutant import Mutant
@@ -36,3 +38,28 @@ def test_the_noise_tells_how_many_were_drawn(mutant: Mutant) -> None:
     told = noise(setting).norm(dim=1) / torch.stack(seen.sums()).norm(dim=1)
     drawn = torch.tensor([len(lot) for lot in seen.lots])[1:]  # the first lot is read for checks
     assert torch.allclose(told[1:] * setting.plan.lot_size, drawn.double(), rtol=1e-5)
+
+
+@shows("checked batch twice")
+def test_eight_units_add_two_clips_each(mutant: Mutant) -> None:
+    setting = with_plan(of_everybody(mutant.setting()), noise_multiplier=1e-9, steps=2)
+
+    def sums() -> list[torch.Tensor]:
+        seen, model = [], setting.model()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+        optimizer.register_step_pre_hook(
+            lambda *_: seen.append(
+                torch.cat([p.grad.double().flatten() for p in model.parameters()])  # type: ignore[union-attr]
+            )
+        )
+        with tacit.private(model, optimizer, setting.plan, setting.dataset, unsafe_seed=0) as dp:
+            for lot in dp.lots():
+                dp.accumulate(lot, lambda batch: setting.loss(model, batch))
+                dp.step()
+                dp.verify()
+        return seen
+
+    assert torch.allclose(*sums(), atol=1e-6)
+    with mutant.patch():
+        first, second = sums()
+    assert float((second - first).norm()) * setting.plan.lot_size > 1.5 * setting.plan.clip

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import torch
 
 from tacit.training.grid import grid_step
+from tacit.training.styles import AdaptiveQuantile
 
-from .watching import noise, of_everybody, run, shows, silent, with_plan
+from .watching import noise, noise_multipliers, of_everybody, run, shows, silent, with_plan
 
 if TYPE_CHECKING:
     from .mutant import Mutant
@@ -148,3 +149,13 @@ def test_noise_has_few_different_values(mutant: Mutant) -> None:
     assert torch.equal(rough, rough.half().float())
     fine = noise(setting).float()
     assert not torch.equal(fine, fine.half().float())
+
+
+@shows("noise for the next clip")
+def test_noise_fits_another_clip_than_the_sums(mutant: Mutant) -> None:
+    style = AdaptiveQuantile(count_noise=1e-6, quantile=0.1, learning_rate=0.5)
+    setting = with_plan(of_everybody(mutant.setting()), clipping=style, clip=2.5)
+    sigma = setting.plan.noise_multiplier
+    assert min(noise_multipliers(setting)) >= sigma
+    with mutant.patch():
+        assert min(noise_multipliers(setting)) < 0.95 * sigma

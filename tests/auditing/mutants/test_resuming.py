@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 import tacit
+from tacit.training.styles import AdaptiveQuantile
 
-from .watching import run, shows, silent
+from .watching import noise_multipliers, of_everybody, run, shows, silent, with_plan
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -93,3 +94,14 @@ def test_lost_steps_are_taken_again(mutant: Mutant, tmp_path: Path) -> None:
         taken = 4 + len(run(setting, resume=path, budget=budget).released)
     charged = sum(one.granted for one in budget.ledger.refresh().reservations.values())
     assert (taken, charged) == (8, 6)
+
+
+@shows("first bounds after resume")
+def test_a_resumed_lot_is_clipped_at_the_first_clip(mutant: Mutant, tmp_path: Path) -> None:
+    style = AdaptiveQuantile(count_noise=1e-6, quantile=0.1, learning_rate=0.5)
+    setting = with_plan(of_everybody(mutant.setting()), clipping=style, clip=2.5)
+    _crashed(setting, tmp_path / "run", saved=3, steps=3)
+    sigma = setting.plan.noise_multiplier
+    assert min(noise_multipliers(setting, resume=tmp_path / "run")) >= sigma
+    with mutant.patch():
+        assert noise_multipliers(setting, resume=tmp_path / "run")[0] < 0.95 * sigma

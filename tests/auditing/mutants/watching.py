@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -12,6 +13,8 @@ from torch.utils.data import Dataset, Subset
 
 import tacit
 from tacit.randomness import UnsafeSeededStream
+from tacit.training.accumulation import Accumulator
+from tacit.training.noise import FastNoise
 from tacit.training.sampling import FullBatch, LotSampler
 
 from .catalogue import BY_NAME
@@ -129,6 +132,26 @@ def inclusion(setting: Setting, lots: int) -> NDArray[np.bool_]:
     sampler = LotSampler(setting.plan, UnsafeSeededStream(0, "lots"))
     everybody = np.arange(setting.plan.examples)
     return np.array([np.isin(everybody, sampler.draw()) for _ in range(lots)])
+
+
+def noise_multipliers(setting: Setting, **given: Any) -> list[float]:
+    """Of every step of a run: the noise over the longest clipped gradient."""
+    scales: list[float] = []
+    longest: list[list[float]] = [[]]
+    add, means = Accumulator.add, FastNoise.means
+
+    def adding(self: Any, result: Any, **named: Any) -> None:
+        longest[-1].append(float((result.scales * result.squared_norms.sqrt()).max()))
+        add(self, result, **named)
+
+    def releasing(self: Any, *parts: Any, scale: float, **named: Any) -> Any:
+        scales.append(scale)
+        longest.append([])
+        return means(self, *parts, scale=scale, **named)
+
+    with patch.object(Accumulator, "add", adding), patch.object(FastNoise, "means", releasing):
+        run(setting, unsafe_seed=0, **given)
+    return [scale / max(norms) for scale, norms in zip(scales, longest, strict=False)]
 
 
 def shows(*names: str) -> pytest.MarkDecorator:

@@ -32,7 +32,6 @@ from tacit.auditing.replay.laboratory import Laboratory
 from tacit.auditing.replay.standard import special_settings
 from tacit.errors import UnsupportedModel
 from tacit.ledger import composition
-from tacit.randomness import UnsafeSeededStream
 from tacit.training import claim, loading, noise, session, units, verification
 from tacit.training import sampling as drawn
 from tacit.training.computation import Computation
@@ -174,14 +173,13 @@ def test_noise_for_another_clip_than_the_sums(
 ) -> None:
     right, wrong = two_folders(tmp_path)
     assert asked(moving_clip.noise_at_the_clip, "adaptive", right).passed
-    finished = Computation.finished
+    scale = ClipState.noise_scale
 
-    def moved_first(self: Any) -> Any:
-        """The clip moves when the sums are done, before their noise is drawn."""
-        self._clip.end(noise.FastNoise(UnsafeSeededStream(0, "counts")))
-        return finished(self)
+    def smaller(self: Any) -> float:
+        """The noise of the step after, while the clip falls by a third a step."""
+        return scale.fget(self) * (0.75 if self._style is not None else 1.0)
 
-    monkeypatch.setattr(Computation, "finished", moved_first)
+    monkeypatch.setattr(ClipState, "noise_scale", property(smaller))
     found = asked(moving_clip.noise_at_the_clip, "adaptive", wrong)
     assert (found.passed, found.component) == (False, "noise")
 
@@ -270,10 +268,11 @@ def test_sums_of_the_step_before_in_float16(
 
 def test_a_gradient_that_overflows_in_float16_adds_nothing(tmp_path: Path) -> None:
     experiments = Experiments(Laboratory(SETTINGS["float16"], TACIT, tmp_path))
-    long = 400.0 / max(experiments.shares)  # times the engine's own factor, 1024
-    trace = experiments.sum_of("long", scale=long)
+    trace = experiments.sum_of("long", scale=experiments.mixed, factors={0: 1e3})
     off, limit, _ = distance(experiments, trace)
-    assert 0.5 < off <= limit
+    assert 0.9 < off <= limit
+    single = experiments.oracle.of_step(trace, single=True)
+    assert [unit for unit, one in single.items() if not one.isfinite().all()] == [0]
 
 
 def test_what_must_be_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

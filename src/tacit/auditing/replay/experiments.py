@@ -28,7 +28,7 @@ _SAMPLED = 12_000  # coin flips
 _MOST_STEPS, _FEWEST_STEPS, _MOST_IDLE_STEPS = 300, 60, 2_000
 _COUNTS = 700  # of an adaptive clip: a noise that is 15 % off stands out
 _PARTS = 16, 6  # steps of a run that is broken off: all, and those before
-_QUICK_PARTS = 10, 5  # the same, of one whose clip moves far in every step
+_QUICK_STEPS, _QUICK_ENTRIES = (10, 20), 400  # of a run whose clip moves far in every step
 
 
 @final
@@ -277,13 +277,14 @@ class Experiments:
         rises = (
             isinstance(self.plan.clipping, AdaptiveQuantile) and self.plan.clipping.quantile > 0.5
         )
+        steps = int(np.clip(_QUICK_ENTRIES // self.lab.entries, *_QUICK_STEPS))
         beyond = self.few.count if rises else 1
-        plan = plans.quick_clip(self.plan, self.few, steps=_QUICK_PARTS[0], beyond=beyond)
+        plan = plans.quick_clip(self.plan, self.few, steps=steps, beyond=beyond)
         resumes, path = self.lab.subject.resumes, self.lab.folder / "quick-clip.ckpt"
         first = Variation(
             plan=plan, records=self.few, scale=self.tight,
             factors=dict.fromkeys(range(beyond, self.few.count), 0.0),
-            save=path if resumes else None, stop_at=_QUICK_PARTS[1] if resumes else None,
+            save=path if resumes else None, stop_at=steps // 2 if resumes else None,
         )  # fmt: skip
         saved = self.once("broken off at a quick clip", first).taken()
         if not resumes:

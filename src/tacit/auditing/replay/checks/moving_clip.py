@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tacit.auditing.replay.trace import Trace
 
 _FEWEST = 20  # entries, of which a step's noise is read
+_USUAL = 1e-3  # a p-value above which the part of a run before resuming is not to blame
 
 
 def count_noise(experiments: Experiments) -> Finding:
@@ -72,12 +73,10 @@ def noise_at_the_clip(experiments: Experiments) -> Finding:
         [_across(experiments, trace, at, along, length) for at in range(len(trace.steps))]
         for trace in traces
     ]
-    p_values = [_fitting(steps) for steps in found]
-    p_value, ratios = (
-        significance.corrected(p_values),
-        [one.ratio for part in found for one in part],
-    )
-    resuming = p_value <= significance.LEVEL < p_values[0]
+    every = [step for part in found for step in part]
+    p_values = [_fitting(steps) for steps in (*found, every)]
+    p_value, ratios = significance.corrected(p_values), [one.ratio for one in every]
+    resuming = p_value <= significance.LEVEL and p_values[0] > _USUAL
     return Finding(
         "resuming" if resuming else "noise",
         "at the clip",
