@@ -169,7 +169,7 @@ def change(path: Path, **fields: Any) -> None:
 def test_folders_that_cannot_be_audited(run: Path, tmp_path: Path) -> None:
     refused(tmp_path, "holds no run")
     (run / "model.safetensors").write_bytes(b"no model")
-    refused(run, "does not hold the recipe's model")
+    refused(run, "truncated, damaged or no safetensors file")
     (run / "model.safetensors").unlink()
     refused(run, "the audit needs the model")
     change(run / "run.json", finished=False)
