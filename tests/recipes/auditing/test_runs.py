@@ -169,7 +169,7 @@ def change(path: Path, **fields: Any) -> None:
 def test_folders_that_cannot_be_audited(run: Path, tmp_path: Path) -> None:
     refused(tmp_path, "holds no run")
     (run / "model.safetensors").write_bytes(b"no model")
-    refused(run, "truncated, damaged or no safetensors file")
+    refused(run, r"is not the file that statement\.json is about")
     (run / "model.safetensors").unlink()
     refused(run, "the audit needs the model")
     change(run / "run.json", finished=False)
