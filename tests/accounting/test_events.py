@@ -111,7 +111,9 @@ def test_sampling_of_gaussians_merges() -> None:
     )
     assert simplify(PoissonSampled(1.0, Laplace(2))) == Laplace(2)
     assert parts(PoissonSampled(0.0, Laplace(2))) == ()
-    assert simplify(SampledWithoutReplacement(7, 7, Laplace(2))) == Laplace(2)
+    everybody = SampledWithoutReplacement(7, 7, Laplace(2))
+    assert simplify(everybody, "replace-one") == simplify(everybody, "zero-out") == Laplace(2)
+    assert simplify(everybody, "add-remove") == everybody  # of eight records, seven are taken
 
 
 @pytest.mark.parametrize(

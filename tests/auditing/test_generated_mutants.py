@@ -105,11 +105,12 @@ KNOWN = [
     ("nothing", "src/tacit/training/noise.py", "del clip\n", "pass\n", ["noise: fast"],
      "equivalent"),
     ("a check that is gone", "src/tacit/training/guards.py",
-     "if not self._open:", "if False:", ["refused: an optimizer's own step"], "relevant"),
+     "if bool((parameter.grad != 0).any()):", "if False:", ["refused: a gradient by hand"],
+     "relevant"),
     ("a tenth more noise", SESSION, "scale=self._clip.noise_scale",
      "scale=1.1 * self._clip.noise_scale", ["noise: fast"], "harmless"),
     ("a tighter clip", CLIPPING, "* (1.0 + slack)", "* (1.5 + slack)", ["sum: dense"], "harmless"),
-    ("an error", SESSION, "guard.check_parameters()\n        sums", "sums.none()\n        sums",
+    ("an error", SESSION, "guard.check_before_step()\n        sums", "sums.none()\n        sums",
      ["sum: dense"], "harmless"),
 ]  # fmt: skip
 

@@ -303,7 +303,7 @@ def test_what_happened_is_named() -> None:
         ".data.add_": r"parameter first\.weight was changed .* past autograd",
         "replaced module": "module head was replaced",
         "replaced parameter": r"parameter head\.weight was replaced",
-        "buffer": "buffer scale was changed",
+        "buffer": "buffer scale of the model .* was changed",
     }.items():
         with pytest.raises(TacitError, match=said):
             carried_out(made("cpu"), "between lots", WAYS[way])

@@ -14,6 +14,7 @@ from torch.utils.checkpoint import checkpoint
 
 import tacit
 from tacit.errors import InvalidArgument, TacitError, UnsupportedModel
+from tacit.training.clipping import clipped_gradients
 from tacit.training.performance import Performance
 
 from . import sessions
@@ -665,3 +666,20 @@ def test_a_weight_that_is_spread_over_rows_and_reached_by_none() -> None:
         for lot in dp.lots():
             sessions.whole_lot(dp, lot, sessions.cross_entropy(model))
     assert dp.steps_taken == 2
+
+
+@pytest.mark.parametrize("rows", [1, 2, 5])
+def test_rows_as_columns_of_a_product(rows: int) -> None:
+    """w @ x.T, also for a batch of one row, whose only column does not tell where rows lie."""
+    torch.manual_seed(0)
+    weight, x = nn.Parameter(torch.randn(3, 4)), torch.randn(rows, 4)
+
+    def losses() -> Tensor:
+        return (weight @ x.T).square().sum(0)
+
+    found = clipped_gradients({"weight": weight}, losses, rows=rows, clip=0.7).sums["weight"]
+    exact = torch.zeros(3, 4)
+    for at in range(rows):
+        (own,) = torch.autograd.grad(losses()[at], weight)
+        exact += own * min(1.0, 0.7 / float(own.norm()))
+    assert torch.allclose(found, exact, atol=1e-5)

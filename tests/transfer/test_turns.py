@@ -17,7 +17,7 @@ VOTES = Votes(np.tile([3, 1], (4, 1)))
 
 def turns(**given):
     terms = dict.fromkeys(("budget", "journal", "stream", "adjacency", "unit"))
-    terms |= {"two_steps": True, "label": "test"} | given
+    terms |= {"two_steps": True, "labels": 2, "label": "test"} | given
     return Turns(VOTES, "setting", Repeated(Gaussian(9.0), 8), **terms)
 
 

@@ -185,7 +185,7 @@ def shown_name(name: str) -> str:
     r"""The name of a budget; one with letters that may look like others is also spelt out.
 
     >>> shown_name("patients"), shown_name("Zürich")
-    ('patients', 'Zürich (Z\xfcrich)')
+    ('patients', 'Zürich (Z\\xfcrich)')
     """
     return (
         name

@@ -242,14 +242,15 @@ class Guard:
         """Raises if the forward pass changed a buffer: it would hold data that got no noise."""
         for module, path, name, buffer, version in self._buffers:
             if module._buffers.get(name) is not buffer or buffer._version != version:
-                raise _changed_buffer(f"{path}.{name}" if path else name, module)
+                raise _changed_buffer(name, path, module)
 
     def _check_values(self, *, compare: bool, wait: bool) -> None:
         if compare:
             self._weights.compare()
             self._statistics.compare()
         for name in self._changed_statistics(wait=wait):
-            raise _changed_buffer(name, None)
+            path, _, own = name.rpartition(".")
+            raise _changed_buffer(own, path, self._model.get_submodule(path))
         for name in self._weights.changed(wait=wait):
             raise ProtocolError(
                 f"parameter {name} was changed inside the private context past autograd (through "
@@ -273,9 +274,9 @@ class Guard:
             if len(now) == len(before) and all(map(is_, now.values(), before.values())):
                 continue
             key = next(k for k in [*before, *now] if now.get(k) is not before.get(k))
-            name = f"{path}.{key}" if path else key
             if kind == "_buffers":
-                raise _changed_buffer(name, module)
+                raise _changed_buffer(key, path, module)
+            name = f"{path}.{key}" if path else key
             what = "parameter" if kind == "_parameters" else "module"
             raise ProtocolError(
                 f"{what} {name} was replaced, added or removed inside the private context; what is "
@@ -313,12 +314,12 @@ def _places(model: nn.Module) -> Iterator[tuple[nn.Module, str, str, dict[str, A
             yield module, path, kind, dict(getattr(module, kind))
 
 
-def _changed_buffer(name: str, module: nn.Module | None) -> UnsupportedModel:
-    where = "" if module is None else f" ({type(module).__name__})"
+def _changed_buffer(name: str, path: str, module: nn.Module) -> UnsupportedModel:
     return UnsupportedModel(
-        f"buffer {name}{where} was changed inside the private context, by the forward pass it "
-        "seems: it would keep private data without noise; remove it, put the module into eval mode "
-        "(tacit.training.fix(model) replaces batch norm), or change it in dp.public()"
+        f"buffer {name} of {path or 'the model'} ({type(module).__name__}) was changed inside the "
+        "private context, by the forward pass it seems: it would keep private data without noise; "
+        "remove it, put the module into eval mode (tacit.training.fix(model) replaces batch norm), "
+        "or change it in dp.public()"
     )
 
 

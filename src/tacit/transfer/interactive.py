@@ -143,6 +143,7 @@ def label_interactively(
         (setting, most),
         setting.declared(queries=asked, answers=most),
         two_steps=True,
+        labels=2 * votes.classes,  # those that were reinforced are told apart
         budget=budget,
         journal=journal,
         stream=stream,

@@ -76,6 +76,7 @@ def label_stable(
         setting,
         setting.declared(queries=votes.queries),
         two_steps=False,
+        labels=votes.classes,
         budget=budget,
         journal=journal,
         stream=stream,

@@ -41,6 +41,7 @@ class Turns:
         setting: The public numbers of the run; a journal of others is refused.
         event: What the whole run is charged.
         two_steps: Whether an answer is granted by itself, after its query was.
+        labels: How many different labels the journal may hold.
         budget: A ``tacit.ledger.Budget`` or None.
         journal: A file by which the run can be resumed, or None.
         stream: The random bytes; a fresh secure stream if None.
@@ -56,6 +57,7 @@ class Turns:
         event: Event,
         *,
         two_steps: bool,
+        labels: int,
         budget: Budget | None,
         journal: str | os.PathLike[str] | None,
         stream: Stream | None,
@@ -75,7 +77,7 @@ class Turns:
             "unit": self._unit,
             "budget": None if budget is None else [budget.ledger.identity, budget.name],
         }
-        self._journal = Journal(journal, settings, votes.queries, votes.classes)
+        self._journal = Journal(journal, settings, votes.queries, labels)
         self.stream = fresh_stream("votes") if stream is None else stream
 
     def __enter__(self) -> Self:

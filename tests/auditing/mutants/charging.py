@@ -26,9 +26,15 @@ if TYPE_CHECKING:
 _BEGIN, _TAKE, _CLOSE = Charges.begin, Charges.take, Charges.close  # as they should be
 
 
+def _unproved() -> Any:
+    """Statements, which derive the event a second time and would refuse another, do not."""
+    return patch.object(statements, "check_plan", lambda _: None)
+
+
 def _distance_of_one() -> Any:
     """Replacing a record moves the sum by two clips; here by one, as adding one does."""
-    return patch.object(planning, "Gaussian", partial(planning.Gaussian, replace_distance=1.0))
+    wrong = partial(planning.Gaussian, replace_distance=1.0)
+    return together(_unproved(), patch.object(planning, "Gaussian", wrong))
 
 
 def _half_the_rate() -> Any:
@@ -36,7 +42,7 @@ def _half_the_rate() -> Any:
         return planned(rate / 2.0, event, **given)
 
     planned = planning.PoissonSampled
-    return patch.object(planning, "PoissonSampled", sampled)
+    return together(_unproved(), patch.object(planning, "PoissonSampled", sampled))
 
 
 def _every_other_step() -> Any:
@@ -103,9 +109,8 @@ def _one_step_late() -> Iterator[None]:
 
 def _quarter_of_a_record() -> Any:
     """A record adds ±½ to the count; charged as if it were a quarter."""
-    return patch.object(
-        AdaptiveQuantile, "count_multiplier", property(lambda self: 4.0 * self.count_noise)
-    )
+    wrong = property(lambda self: 4.0 * self.count_noise)
+    return together(_unproved(), patch.object(AdaptiveQuantile, "count_multiplier", wrong))
 
 
 MUTANTS = (

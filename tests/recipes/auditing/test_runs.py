@@ -89,6 +89,9 @@ def test_a_model_that_remembers_is_contradicted(run: Path, monkeypatch: pytest.M
         optimizer.step()
     (name,) = load_file(run / "model.safetensors")
     save_file({name: weight.detach()}, run / "model.safetensors")
+    with pytest.raises(TacitError, match=r"is not the file that statement\.json is about"):
+        audit_run(run, attacks=["loss"], shadows=0, records=300, seed=1)
+    change(run / "statement.json", files={"model.safetensors": checksum(run)})  # as a forger would
     monkeypatch.setattr(module, "_claim", lambda statement: replace(before(statement), epsilon=0.1))
     found = audit_run(run, attacks=["loss"], shadows=0, records=300, seed=1)
     assert found.attacks[0].auc.value > 0.6
@@ -169,7 +172,7 @@ def change(path: Path, **fields: Any) -> None:
 def test_folders_that_cannot_be_audited(run: Path, tmp_path: Path) -> None:
     refused(tmp_path, "holds no run")
     (run / "model.safetensors").write_bytes(b"no model")
-    refused(run, "does not hold the recipe's model")
+    refused(run, r"is not the file that statement\.json is about")
     (run / "model.safetensors").unlink()
     refused(run, "the audit needs the model")
     change(run / "run.json", finished=False)

@@ -35,7 +35,7 @@ from tacit.recipes.catalogue import find
 from tacit.recipes.catalogue import names as recipe_names
 from tacit.recipes.running import record as records
 from tacit.recipes.running import settings as settings_of
-from tacit.recipes.running.folder import RECORD, STATEMENT, Folder
+from tacit.recipes.running.folder import MODEL, RECORD, STATEMENT, Folder
 from tacit.statement import Statement
 
 if TYPE_CHECKING:
@@ -197,10 +197,14 @@ def _finished(folder: str | os.PathLike[str], data: str | os.PathLike[str] | Spl
     except (OSError, ValueError, TacitError) as error:
         line = " ".join(str(error).split())
         raise CheckpointError(f"{path / STATEMENT} is refused: {line[:300]}") from None
+    model = checksum(path)
+    if statement.files.get(MODEL, model) != model:
+        raise CheckpointError(
+            f"{path / MODEL} is not the file that {STATEMENT} is about; bring that one back"
+        )
     return _Run(
-        path=path, record=record, statement=statement, model=checksum(path),
-        data=_data(record, data),
-    )  # fmt: skip
+        path=path, record=record, statement=statement, model=model, data=_data(record, data)
+    )
 
 
 def _data(record: Record, data: str | os.PathLike[str] | Split | None) -> Split:

@@ -70,6 +70,8 @@ def _left(of: Gradient) -> tuple[Form | None, ...]:
     (shape,) = of.shapes
     assert shape is not None
     x, grad = of.saved[0].to(of.grad.dtype), of.grad
+    if of.grad.ndim == 2 and of.rows.count == 1:  # all columns belong to the only row
+        return (Outer(grad.mT.unsqueeze(0), x.mT.unsqueeze(0), shape),)
     if of.grad.ndim == 2:  # the columns are the rows of the batch: dimension 1 is theirs
         return (Outer(of.rows.terms(grad), of.rows.terms(x), shape),)
     return (Outer(of.rows.terms(grad.mT), of.rows.terms(x.mT), shape),)
