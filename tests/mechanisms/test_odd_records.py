@@ -7,6 +7,7 @@ the odd record; what comes out may differ in its noisy numbers only.
 from __future__ import annotations
 
 import math
+import warnings
 from collections import Counter, deque
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -392,3 +393,12 @@ def test_equal_records_have_equal_keys_and_only_python_types() -> None:
     for edge in (2**53, -(2**53), 2.0**53, 1e300, Decimal(2**53)):
         assert canonical(edge) is None
     assert canonical(2**53 - 1) == canonical(2.0**53 - 1) == 2**53 - 1
+
+
+def test_a_masked_record_shows_by_no_warning() -> None:
+    """NumPy warns when it turns one into a number."""
+    for data in ([1.0, 2.0], [1.0, 2.0, np.ma.masked]):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            private_sum(data, bounds=(0, 10), epsilon=1.0)
+        assert caught == []

@@ -18,6 +18,7 @@ from torch import nn
 
 from tacit.errors import Diverged, ProtocolError, TacitError
 from tacit.training.fingerprint import Fingerprint
+from tacit.training.performance import Performance
 
 from .sessions import EXAMPLES, cross_entropy, data, plan, session, sgd, whole_lot
 
@@ -326,7 +327,6 @@ def test_an_optimizer_that_is_given_another_parameter() -> None:
     def change(_: Net) -> None:
         model.frozen.weight.requires_grad_(True)
         dp.optimizers[0].add_param_group({"params": [model.frozen.weight]})
-        model.frozen.weight.grad = torch.ones(5, 5)
 
     with (
         pytest.raises(ProtocolError, match="given other parameters"),
@@ -477,3 +477,108 @@ def test_numbers_that_are_not_finite_show(bad: float, dtype: torch.dtype, device
     tensors["a"][19_999] = bad
     found.note()
     assert found.not_finite(wait=True) == ["a"]
+
+
+# ---- what a hostile reader found
+
+
+def test_an_old_gradient_of_a_frozen_layer_is_not_stepped() -> None:
+    """Optimizers step whatever has a gradient, whether or not it is to be trained."""
+    model = made("cpu")
+    model.frozen.weight.grad = torch.ones(5, 5)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with (
+        pytest.raises(ProtocolError, match=r"gradient of frozen\.weight .*zero_grad"),
+        session(model, optimizer=optimizer, plan=plan(lot_size=EXAMPLES)) as dp,
+    ):
+        next(dp.lots())
+
+
+def test_what_optimizers_hold_is_fixed_in_public_too() -> None:
+    model = made("cpu")
+    with (
+        pytest.raises(ProtocolError, match="given other parameters"),
+        session(model, optimizer=sgd(model), plan=plan(lot_size=EXAMPLES)) as dp,
+    ):
+        for lot in dp.lots():
+            whole_lot(dp, lot, cross_entropy(model))
+            with dp.public():
+                extra = nn.Parameter(torch.zeros(2))
+                model.register_parameter("extra", extra)
+                dp.optimizers[0].add_param_group({"params": [extra]})
+
+
+class Keeping(Net):
+    """Keeps the last batch where its ``state_dict`` takes it from."""
+
+    kept = torch.zeros(1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.kept = x.detach().clone()
+        return super().forward(x)
+
+    def get_extra_state(self) -> Any:
+        return {"kept": self.kept, "version": 1}
+
+    def set_extra_state(self, state: Any) -> None:
+        self.kept = state["kept"]
+
+
+def test_extra_state_that_keeps_data_is_refused() -> None:
+    model = Keeping()
+    with (
+        pytest.raises(TacitError, match="extra state of a module"),
+        session(model, optimizer=sgd(model), plan=plan(lot_size=EXAMPLES)) as dp,
+    ):
+        for lot in dp.lots():
+            whole_lot(dp, lot, cross_entropy(model))
+    with pytest.raises(TacitError, match="extra state of a module"):
+        dp.statement(1e-5)
+
+
+@pytest.mark.parametrize("rehearsal", [True, False])
+def test_two_loops_over_one_lot_count_nobody_twice(rehearsal: bool) -> None:
+    model = made("cpu")
+    terms = {"plan": plan(lot_size=EXAMPLES), "performance": Performance(batch=4)}
+    with (
+        pytest.raises(ProtocolError, match="another loop over the lot"),
+        session(model, optimizer=sgd(model), **terms) as dp,
+    ):
+        lot = next(dp.lots())
+        if not rehearsal:
+            whole_lot(dp, lot, cross_entropy(model))
+            lot = next(dp.lots())
+        first, second = iter(lot), iter(lot)
+        dp.backward(cross_entropy(model)(next(first)))
+        for batch in second:
+            dp.backward(cross_entropy(model)(batch))
+        for batch in first:
+            dp.backward(cross_entropy(model)(batch))
+
+
+def test_steps_are_counted_by_the_session_alone() -> None:
+    with session() as dp, pytest.raises(AttributeError):
+        dp.steps_taken = 0  # type: ignore[misc]
+
+
+def test_a_statement_from_another_thread_waits_for_the_step() -> None:
+    model, done, failed = made("cpu"), threading.Event(), []
+
+    def ask() -> None:
+        while not done.is_set():
+            try:
+                dp.statement(1e-5)
+            except TacitError as error:
+                failed.append(error)
+
+    with session(model, optimizer=sgd(model), plan=plan(lot_size=EXAMPLES, steps=20)) as dp:
+        thread = threading.Thread(target=ask)
+        thread.start()
+        try:
+            for lot in dp.lots():
+                whole_lot(dp, lot, cross_entropy(model))
+        finally:
+            done.set()
+            thread.join()
+    assert not failed
+    assert dp.steps_taken == 20

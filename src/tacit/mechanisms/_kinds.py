@@ -193,6 +193,8 @@ def _number(record: Any) -> float:
     kind = type(record)  # not isinstance, which asks the record
     if issubclass(kind, np.ndarray) and np.ndarray.ndim.__get__(record):
         return math.nan
+    if record is np.ma.masked:  # which would show by a warning
+        return math.nan
     try:
         if issubclass(kind, complex | np.complexfloating):
             return float(record.real) if record.imag == 0.0 else math.nan

@@ -132,11 +132,13 @@ def check_work(event: Event) -> None:
 
 
 def _work(part: Event) -> int:
-    from tacit.accounting.events import Gaussian, PoissonSampled  # noqa: PLC0415
+    from tacit.accounting.events import Gaussian, GaussianMixture, PoissonSampled  # noqa: PLC0415
 
     kind = type(part).__name__
     if isinstance(part, Gaussian):
         return 0
+    if isinstance(part, GaussianMixture):
+        return len(part.shifts)
     slow = kind in _SAMPLERS and not isinstance(part, PoissonSampled)
     slow |= isinstance(part, PoissonSampled) and not isinstance(part.event, Gaussian)
     return _SLOW if slow else 1

@@ -70,6 +70,7 @@ class Computation:
         self._batch: Batch | None = None  # the one that waits for dp.backward()
         self._tried: Batch | None = None  # the one that is being loaded or computed
         self._stuck = 0
+        self._turn = 0  # of the loops over lots, the one that has begun last
         self.rehearsed: Rehearsed | None = None
         self._finite: list[Tensor] = []  # of each unit that rehearsed: is its gradient?
         self.repeats = False  # whether the batch that was yielded last repeats another
@@ -114,14 +115,17 @@ class Computation:
         """The batches of ``lot`` that are left; before them the rehearsal, if it has one."""
         self._forward.end()
         self._after_leaving_early()
+        self._turn += 1
+        turn = self._turn
         if lot._sample is not None:
-            yield from self._rehearsal(lot)
-        yield from self._batches(lot)
+            yield from self._rehearsal(lot, turn)
+        yield from self._batches(lot, turn)
 
-    def _rehearsal(self, lot: Lot) -> Iterator[Any]:
+    def _rehearsal(self, lot: Lot, turn: int) -> Iterator[Any]:
         """Passes a few records through the loop; whatever is wrong shows before it is charged."""
         before = random_state()
-        yield from self._batches(lot)
+        yield from self._batches(lot, turn)
+        self._check_turn(turn)
         set_random_state(before)
         finite, self._finite = self._finite, []
         if finite and not bool(torch.cat(finite).any()):
@@ -132,7 +136,15 @@ class Computation:
             )
         lot._begin()
 
-    def _batches(self, lot: Lot) -> Iterator[Any]:
+    def _check_turn(self, turn: int) -> None:
+        """Of several loops over a lot, only the last one may go on: no batch counts twice."""
+        if turn != self._turn:
+            raise ProtocolError(
+                "another loop over the lot has begun since; iterate over a lot with one loop at a "
+                "time"
+            )
+
+    def _batches(self, lot: Lot, turn: int) -> Iterator[Any]:
         """The batches of ``lot`` that are left; one that is watched is repeated as a probe."""
         verifier, cutter = self._verifier, self._cutter
         while len(lot._left):
@@ -141,10 +153,12 @@ class Computation:
             before = random_state() if verifier.watches else None
             loads = self._loader.batches([batch.rows for batch in batches])
             for batch in batches:
+                self._check_turn(turn)
                 self._tried = batch
                 data = next(loads)
                 kept = copied(data) if verifier.watches else None
                 yield from self._one(lot, batch, data)
+                self._check_turn(turn)
                 if verifier.wants_probe:
                     after = random_state()
                     set_random_state(before)
@@ -153,6 +167,7 @@ class Computation:
                     ):
                         self._tried = probe
                         yield from self._one(lot, probe, changed)
+                        self._check_turn(turn)
                     set_random_state(after)
                     self._tried = batch
                     self._count_in(*verifier.passed())

@@ -7,8 +7,9 @@ from operator import is_
 from typing import TYPE_CHECKING, Any, final
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
+from torch.utils._pytree import tree_leaves
 
 from tacit.errors import Diverged, InvalidArgument, ProtocolError, UnsupportedModel
 from tacit.training.fingerprint import Fingerprint, new_key, tags
@@ -16,7 +17,6 @@ from tacit.training.fingerprint import Fingerprint, new_key, tags
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from torch import Tensor
     from torch.optim import Optimizer
 
 _SECOND_ORDER = (torch.optim.LBFGS,)
@@ -130,8 +130,10 @@ class Guard:
         Values are compared once a lot before its noise is drawn, and before anything is signed or
         saved (on the CPU also before each lot is charged): what was changed by any other means than
         a private step or in ``dp.public()`` is refused, and nothing is signed. Not noticed is what
-        is changed and changed back in between, and what the optimizers and their hooks do while
-        ``dp.step()`` runs them: that counts as the update.
+        is changed and changed back in between; what the optimizers and their hooks do while
+        ``dp.step()`` runs them, which counts as the update; what is done to the optimizers' own
+        state and settings, such as a learning rate that follows private data; and data kept where
+        no ``state_dict`` takes it from, such as plain attributes.
     """
 
     def __init__(
@@ -143,7 +145,9 @@ class Guard:
         self._model = model
         self._parameters = dict(parameters)
         self._optimizers = tuple(optimizers)
+        self._key = new_key()
         self._open = False
+        self._held = self._holdings()
         self._versions: dict[str, int] = {}
         self._buffers: list[tuple[nn.Module, str, str, Tensor, int]] = []
         self.note_all()
@@ -170,9 +174,14 @@ class Guard:
     def note_all(self) -> None:
         """Takes parameters, buffers, modules and optimizers as they are for right."""
         self._places = list(_places(self._model))
-        self._held = self._holdings()
+        self._extra = extra_state(self._model, self._key)
         self._watched = {**dict(self._model.named_parameters()), **self._parameters}
         self._own = {id(p): name for name, p in self._watched.items()}
+        held = (p for o in self._optimizers for group in o.param_groups for p in group["params"])
+        # What an optimizer holds it steps, frozen or not, wherever it finds a gradient.
+        self._stepped = self._watched | {
+            f"(of an optimizer) {at}": p for at, p in enumerate(held) if id(p) not in self._own
+        }
         self._weights = Fingerprint(self._watched, finite=frozenset(self._parameters))
         self._statistics = Fingerprint(dict(self._model.named_buffers()))
         self._versions = {name: p._version for name, p in self._watched.items()}
@@ -198,14 +207,20 @@ class Guard:
                     f"parameter {name} was changed in place inside the private context; only "
                     "dp.step() may change it (use `with dp.public():` for public updates)"
                 )
-        for name, parameter in self._parameters.items():
+        for name, parameter in self._stepped.items():
             if parameter.grad is not None:
                 if bool((parameter.grad != 0).any()):
                     raise ProtocolError(
-                        f"the gradient of {name} was set by hand, or by loss.backward(); pass the "
-                        "losses to dp.backward(), which keeps its sums elsewhere"
+                        f"the gradient of {name} was set by hand, or by loss.backward(), and the "
+                        "optimizer would step it without noise; pass the losses to dp.backward(), "
+                        "which keeps its sums elsewhere (optimizer.zero_grad() clears old ones)"
                     )
                 parameter.grad = None
+
+    def clear_gradients(self) -> None:
+        """Leaves no gradient that an optimizer would step."""
+        for parameter in self._stepped.values():
+            parameter.grad = None
 
     def check_before_lot(self) -> None:
         """Raises if anything was changed, or training has diverged, before a lot is charged.
@@ -282,6 +297,12 @@ class Guard:
                 f"{what} {name} was replaced, added or removed inside the private context; what is "
                 "trained is fixed when tacit.private() is called"
             )
+        if extra_state(self._model, self._key) != self._extra:
+            raise UnsupportedModel(
+                "the extra state of a module (get_extra_state) was changed inside the private "
+                "context, by the forward pass it seems: it would keep private data without noise; "
+                "keep no data there, or change it in dp.public()"
+            )
 
     def _holdings(self) -> list[list[int]]:
         return [
@@ -323,11 +344,24 @@ def _changed_buffer(name: str, path: str, module: nn.Module) -> UnsupportedModel
     )
 
 
+def extra_state(model: nn.Module, key: bytes) -> list[bytes]:
+    """A tag of what modules add to their ``state_dict`` beside parameters and buffers."""
+    found: list[bytes] = []
+    for module in model.modules():
+        if type(module).get_extra_state is not nn.Module.get_extra_state:
+            leaves = tree_leaves(module.get_extra_state())
+            tensors = {str(at): one for at, one in enumerate(leaves) if isinstance(one, Tensor)}
+            found += tags(tensors, key).values()
+            found += [repr(one).encode() for one in leaves if not isinstance(one, Tensor)]
+    return found
+
+
 @final
 class Seal:
     """The weights as a private context left them, or as a checkpoint held them.
 
-    Moving the model to another device does not break it; anything that changes a value does.
+    Moving the model to another device does not break it. Anything that changes what a
+    ``state_dict`` holds does.
     """
 
     def __init__(self, model: nn.Module, parameters: Mapping[str, nn.Parameter]) -> None:
@@ -336,12 +370,14 @@ class Seal:
         self._model, self._outside = model, outside
         self._key = new_key()
         self._tags = tags(self._values(), self._key)
+        self._extra = extra_state(model, self._key)
 
     def check(self) -> None:
         """Raises if the weights are others by now."""
         now = tags(self._values(), self._key)
-        for name in [*self._tags, *now]:
-            if now.get(name) != self._tags.get(name):
+        extra = extra_state(self._model, self._key) == self._extra
+        for name in [*self._tags, *now, *([] if extra else ["the extra state of a module"])]:
+            if now.get(name) != self._tags.get(name) or not extra:
                 raise ProtocolError(
                     f"{name} was changed outside of the private context, and the claim is not "
                     "about what it holds now; make the statement before you change the model, and "

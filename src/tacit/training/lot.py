@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
+from tacit.errors import ProtocolError
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
@@ -121,7 +123,8 @@ class Lot:
     def _begin(self) -> None:
         """Samples the lot, after the rehearsal."""
         sample, self._sample = self._sample, None
-        assert sample is not None
+        if sample is None:
+            raise ProtocolError("the lot was sampled already; iterate over it with one loop")
         self._left = sample()
 
     def _take(self, count: int) -> NDArray[np.int64]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager, suppress
+from threading import RLock
 from typing import TYPE_CHECKING, Any, NoReturn, final
 
 import numpy as np
@@ -159,7 +160,7 @@ class Session:
         check_one_process(model)
         check_modules(model)
         self.plan, self.model, self.optimizers = plan, model, optimizers
-        self.steps_taken = 0
+        self._steps_taken = 0
         if budget is not None and unsafe_seed is not None:
             raise InvalidArgument(
                 f"unsafe_seed={unsafe_seed!r} voids the guarantee, so nothing can be charged for "
@@ -181,6 +182,7 @@ class Session:
         self._seal: Seal | None = None  # of the weights, while the context is not entered
         self._spoiled: TacitError | None = None  # why nothing can be claimed any more
         self._home = this_process()
+        self._still = RLock()  # nobody looks at weights that are being stepped
         if resume is not None:
             self._resume(resume, stop_after, budget)
         # A resumed run draws anew; a seed must not bring the first draws back either.
@@ -250,8 +252,9 @@ class Session:
         if self._spoiled is not None:
             raise self._spoiled
         if self._guard is not None:
-            self._guard.check_all()
-            self._guard.check_finite(wait=True)
+            with self._still:
+                self._guard.check_all()
+                self._guard.check_finite(wait=True)
         elif self._seal is not None:
             self._seal.check()
 
@@ -282,8 +285,7 @@ class Session:
             yield
         finally:
             guard.allow(allowed=False)
-            for parameter in self._parameters.values():
-                parameter.grad = None
+            guard.clear_gradients()
             guard.note_all()
 
     # ---- a step
@@ -367,7 +369,7 @@ class Session:
             )
         guard.check_before_step()
         sums = self._computation.finished()
-        self.steps_taken += 1
+        self._steps_taken += 1
         means = self._noise.means(
             self._parameters,
             sums,
@@ -376,7 +378,8 @@ class Session:
             lot_size=self.plan.lot_size,
         )
         self._clip.end(self._noise)
-        self._update(means, guard)
+        with self._still:
+            self._update(means, guard)
 
     def _update(self, means: dict[str, Tensor], guard: Guard) -> None:
         for name, parameter in self._parameters.items():
@@ -392,6 +395,11 @@ class Session:
             guard.note_step()
 
     # ---- what is known of the run
+
+    @property
+    def steps_taken(self) -> int:
+        """Steps of the plan that led to the weights, each with its own noise."""
+        return self._steps_taken
 
     @property
     def steps_lost(self) -> int:
@@ -503,7 +511,7 @@ class Session:
             optimizers=self.optimizers,
             state={**self._state, **self._own_state()},
         )
-        self.steps_taken = checkpoint.steps_taken
+        self._steps_taken = checkpoint.steps_taken
         self._seal = Seal(self.model, self._parameters)
 
     # ---- order

@@ -64,7 +64,7 @@ def _steps_forgotten() -> Any:
 
     def resumed(self: Session, *given: Any) -> None:
         resume(self, *given)
-        self.steps_taken = 0
+        self._steps_taken = 0
 
     resume = Session._resume
     return patch.object(Session, "_resume", resumed)
