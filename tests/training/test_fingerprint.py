@@ -1,0 +1,111 @@
+"""What the host does for the kernel of fingerprints, with a stand-in for the kernel on the CPU."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import sys
+import types
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import torch
+
+from tacit.training import fingerprint
+from tacit.training.fingerprint import Fingerprint
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+WORDS = {8: np.int8, 16: np.int16, 32: np.int32, 64: np.int64}
+
+
+class StandIn:
+    """``kernels.hashed`` in NumPy: it reads the memory at the addresses that it is given."""
+
+    def __getitem__(self, grid: tuple[int]) -> Any:
+        def launch(table: Tensor, secret: Tensor, *rest: Tensor, **given: Any) -> None:
+            noted, differs, wild, flags = rest
+            assert grid == (len(table),) == (len(noted),) == (len(differs),) == (len(wild),)
+            for piece in range(len(table)):
+                address, count, exponent = map(int, table[piece])
+                words = _words(address, count, given["BITS"])
+                total = _hash(words, secret.numpy(), given["LANES"], given["ROWS"])
+                if given["NOTING"]:
+                    noted[piece] = total
+                    if exponent and ((words & exponent) == exponent).any():
+                        wild[piece] = flags[1] = 1
+                elif total != int(noted[piece]):
+                    differs[piece] = flags[0] = 1
+
+        return launch
+
+
+def _words(address: int, count: int, bits: int) -> Any:
+    memory = (ctypes.c_char * (count * bits // 8)).from_address(address)
+    return np.frombuffer(memory, WORDS[bits]).astype(np.int64)
+
+
+def _hash(words: Any, secret: Any, lanes: int, rows: int) -> int:
+    key, keys = secret[:lanes].copy(), []
+    with np.errstate(over="ignore"):
+        for _ in range(rows):
+            keys.append(key)
+            key = key * secret[lanes] + secret[lanes + 1]
+        return int(np.sum(words * np.concatenate(keys)[: len(words)], dtype=np.int64))
+
+
+@pytest.fixture(autouse=True)
+def device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tensors of the CPU are taken for those of a device."""
+    kernels = types.ModuleType("tacit.training.kernels")
+    kernels.hashed = StandIn()  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "tacit.training.kernels", kernels)
+    monkeypatch.setattr(fingerprint, "_for_kernel", fingerprint._without_gaps)
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda self: self)
+    monkeypatch.setattr(torch.cuda, "device", lambda _: contextlib.nullcontext())
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda _: None)
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int64, torch.bool]
+)
+@pytest.mark.parametrize("shape", [(), (1,), (3, 5), (17_000,), (40_000,), (2, 3, 4, 5)])
+def test_every_word_of_every_tensor_is_read(dtype: torch.dtype, shape: tuple[int, ...]) -> None:
+    generator = torch.Generator().manual_seed(1)
+    values = (torch.randn(shape, generator=generator) > 0).to(dtype)
+    tensors = {"a": torch.zeros(4), "b": values, "c": values.new_ones(3), "d": torch.zeros(0)}
+    flat = values.view(-1)
+    for place in {0, len(flat) // 2, len(flat) - 1}:
+        found = Fingerprint(tensors)
+        found.note()
+        found.compare()
+        assert found.changed(wait=True) == []
+        kept = flat[place].clone()
+        flat[place] = ~kept if dtype == torch.bool else kept + 1
+        found.compare()
+        found.note()  # what was seen once is not forgotten
+        assert found.changed(wait=True) == ["b"]
+        flat[place] = kept
+
+
+def test_memory_that_was_replaced_is_not_read() -> None:
+    weight = torch.nn.Parameter(torch.zeros(5))
+    found = Fingerprint({"w": weight})
+    weight.data = torch.zeros(5)
+    found.compare()
+    assert found.changed(wait=True) == ["w"]
+    found.note()
+    assert found.changed(wait=True) == ["w"]
+
+
+def test_only_what_must_be_finite_is_asked_about() -> None:
+    tensors = {name: torch.ones(20_000) for name in "ab"}
+    found = Fingerprint(tensors, finite=frozenset("a"))
+    tensors["b"][3] = float("nan")
+    found.note()
+    assert found.not_finite(wait=True) == []
+    tensors["a"][19_999] = float("inf")
+    found.note()
+    assert found.not_finite(wait=True) == ["a"]
