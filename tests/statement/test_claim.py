@@ -132,6 +132,13 @@ def test_the_description_tells_everything_in_it() -> None:
         assert words in text
 
 
+def test_an_infinite_epsilon_is_not_called_proved() -> None:
+    """The event may well have a finite one: that nothing is promised is all that is said."""
+    claim = _bare(epsilon=math.inf)
+    (found,) = [one for one in claim.findings() if one.subject == "ε"]
+    assert found.standing == "claimed"
+
+
 @pytest.mark.parametrize("value", [0.94686680081, 1.0000000001, 3.0, 123456.7, 1e-7, math.inf])
 def test_bounds_are_rounded_up(value: float) -> None:
     assert value <= float(rounded_up(value)) <= value * (1 + 1e-5)

@@ -14,6 +14,7 @@ from tacit.accounting import (
     Event,
     Exponential,
     Gaussian,
+    GaussianMixture,
     Laplace,
     PoissonSampled,
     PureDp,
@@ -198,6 +199,9 @@ def test_many_different_releases_are_refused_in_one_line() -> None:
     slow = Composed(*(PoissonSampled(0.01, Laplace(5.0 + one)) for one in range(30)))
     with pytest.raises(InvalidArgument, match="got 600"):
         of(slow)
+    shifts = [float(one) for one in range(3000)]
+    with pytest.raises(InvalidArgument, match="got 3000"):  # a mixture is as slow as it is wide
+        of(GaussianMixture(0.01, [1 / 3000] * 3000, shifts))
     alike = Composed(*(PureDp(1e-3) for _ in range(30_000)))
     assert of(alike).upper < 30.0
     assert of(Composed(*(Gaussian(100.0 + one) for one in range(300)))).two_sided
