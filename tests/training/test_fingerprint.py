@@ -62,7 +62,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> None:
     kernels = types.ModuleType("tacit.training.kernels")
     kernels.hashed = StandIn()  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "tacit.training.kernels", kernels)
-    monkeypatch.setattr(fingerprint, "_for_kernel", fingerprint._without_gaps)
+    monkeypatch.setattr(fingerprint, "_for_kernel", fingerprint.is_packed)
     monkeypatch.setattr(torch.Tensor, "pin_memory", lambda self: self)
     monkeypatch.setattr(torch.cuda, "device", lambda _: contextlib.nullcontext())
     monkeypatch.setattr(torch.cuda, "synchronize", lambda _: None)

@@ -536,6 +536,27 @@ def test_extra_state_that_keeps_data_is_refused() -> None:
         dp.statement(1e-5)
 
 
+class Told(Net):
+    """Extra state that no forward pass changes."""
+
+    note = "first"
+
+    def get_extra_state(self) -> Any:
+        return self.note
+
+    def set_extra_state(self, state: Any) -> None:
+        self.note = state
+
+
+def test_extra_state_is_named_when_it_is_changed_after_the_context() -> None:
+    def change(model: Net) -> None:
+        model.note = "second"
+
+    assert carried_out(Told(), "never", change).epsilon > 0
+    with pytest.raises(ProtocolError, match="the extra state of a module was changed outside"):
+        carried_out(Told(), "after the context", change)
+
+
 @pytest.mark.parametrize("rehearsal", [True, False])
 def test_two_loops_over_one_lot_count_nobody_twice(rehearsal: bool) -> None:
     model = made("cpu")

@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any, final
 import numpy as np
 import torch
 
+from tacit.training.clipping.attribution import is_packed
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
@@ -253,16 +255,6 @@ def _for_kernel(tensor: Tensor) -> bool:
         tensor.device.type == "cuda"
         and tensor.layout == torch.strided
         and tensor.element_size() in _WORDS
-        and _without_gaps(tensor)
+        and is_packed(tensor)
         and importlib.util.find_spec("triton") is not None
     )
-
-
-def _without_gaps(tensor: Tensor) -> bool:
-    """Whether its numbers fill one stretch of memory, in whatever order."""
-    reach = 1
-    for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
-        if size != 1 and stride != reach:
-            return False
-        reach *= size
-    return True

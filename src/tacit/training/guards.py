@@ -369,20 +369,22 @@ class Seal:
         outside = {f"parameter {n}": p for n, p in parameters.items() if id(p) not in inside}
         self._model, self._outside = model, outside
         self._key = new_key()
-        self._tags = tags(self._values(), self._key)
-        self._extra = extra_state(model, self._key)
+        self._tags = self._tagged()
 
     def check(self) -> None:
         """Raises if the weights are others by now."""
-        now = tags(self._values(), self._key)
-        extra = extra_state(self._model, self._key) == self._extra
-        for name in [*self._tags, *now, *([] if extra else ["the extra state of a module"])]:
-            if now.get(name) != self._tags.get(name) or not extra:
+        now = self._tagged()
+        for name in [*self._tags, *now]:
+            if now.get(name) != self._tags.get(name):
                 raise ProtocolError(
                     f"{name} was changed outside of the private context, and the claim is not "
                     "about what it holds now; make the statement before you change the model, and "
                     "change it in `with dp.public():` if private training goes on"
                 )
+
+    def _tagged(self) -> dict[str, bytes]:
+        extra = b" ".join(extra_state(self._model, self._key))
+        return tags(self._values(), self._key) | {"the extra state of a module": extra}
 
     def _values(self) -> dict[str, Tensor]:
         kept = {f"parameter {n}": p for n, p in self._model.named_parameters()}

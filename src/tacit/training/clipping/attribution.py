@@ -81,13 +81,13 @@ def _entries(view: View, parameter: Tensor) -> Tensor:
 
 def _view(weight: Tensor, parameter: Tensor) -> View | None:
     same = weight.untyped_storage().data_ptr() == parameter.untyped_storage().data_ptr()
-    if not same or weight.dtype != parameter.dtype or not _is_packed(parameter):
+    if not same or weight.dtype != parameter.dtype or not is_packed(parameter):
         return None
     offset = int(weight.storage_offset()) - int(parameter.storage_offset())
     return View(tuple(weight.shape), tuple(weight.stride()), offset)
 
 
-def _is_packed(parameter: Tensor) -> bool:
+def is_packed(parameter: Tensor) -> bool:
     """Whether the entries fill their stretch of storage, in any order of dimensions."""
     expected = 1
     for stride, size in sorted(zip(parameter.stride(), parameter.shape, strict=True)):
