@@ -313,6 +313,24 @@ def test_losses_that_follow_the_size_of_the_batch_are_refused(kind: str) -> None
             one_lot()
 
 
+def test_losses_over_the_largest_of_the_batch_are_refused() -> None:
+    """One row of eight decides; alone, a clipped gradient is as long as it was with company."""
+    model = network()
+    with torch.no_grad():
+        order = cross_entropy(model)(data().tensors).argsort(descending=True)
+    few = TensorDataset(*(rows[order[[0, -1]].repeat_interleave(5)] for rows in data().tensors))
+
+    def one_lot() -> None:
+        with session(model, dataset=few, plan=plan(examples=10, lot_size=5, clip=1e-3)) as dp:
+            for batch in next(dp.lots()):
+                losses = cross_entropy(model)(batch)
+                dp.backward(losses / losses.detach().max())
+            dp.step()
+
+    with pytest.raises(UnsupportedModel, match="examples are mixed"):
+        one_lot()
+
+
 # ---- refusals
 
 

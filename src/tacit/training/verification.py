@@ -149,7 +149,7 @@ class Verifier:
         self._parameters = parameters
         self._schedule = schedule
         self._armed = True
-        self._company: ClippedBatch | None = None
+        self._company: tuple[ClippedBatch, float] | None = None  # with its unit's norm
         self._chance = False  # the loop drew random numbers in the pass with company
         self._first: _Pass | None = None
         self._pending: Verification | None = None  # the first repetition agreed
@@ -239,19 +239,32 @@ class Verifier:
         if batch.only is None:
             self._compare_replaced(first, batch, losses, result, clip)
         elif self._company is None:
-            self._company, self._chance = result, not same_random_state(self._random)
+            self._company = result, float(_norms(result)[batch.only])
+            self._chance = not same_random_state(self._random)
         elif not self._chance:
-            self._compare_alone(first, self._company, result, clip)
+            alone = result, float(_norms(result)[batch.only])
+            self._compare_alone(first, self._company, alone, clip)
 
     def _compare_alone(
-        self, first: _Pass, company: ClippedBatch, alone: ClippedBatch, clip: float
+        self,
+        first: _Pass,
+        company: tuple[ClippedBatch, float],
+        alone: tuple[ClippedBatch, float],
+        clip: float,
     ) -> None:
+        """The sums, and the norms before clipping: clipped, a gradient and its double are one."""
         relative, absolute = first.other_shape
-        moved = _distance(company.sums, alone.sums)
-        size = max(_distance(company.sums, {}), _distance(alone.sums, {}))
-        if not moved <= relative * size + absolute * clip:
+        sums = [result.sums for result, _ in (company, alone)]
+        norms = [norm for _, norm in (company, alone)]
+        moved = _distance(*sums)
+        limit = relative * max(_distance(one, {}) for one in sums) + absolute * clip
+        if all(map(math.isfinite, norms)):
+            same = abs(norms[0] - norms[1]) <= relative * max(norms) + absolute * clip
+        else:
+            same = not any(map(math.isfinite, norms))
+        if not (moved <= limit and same):
             raise UnsupportedModel(
-                "a unit's clipped gradient depends on how many or how long the rows beside it are, "
+                "a unit's gradient depends on how many or how long the rows beside it are, "
                 "so examples are mixed: leave padding out of averages (a mask; see "
                 "tacit.losses.token_mean), and divide by nothing that the batch decides"
             )
