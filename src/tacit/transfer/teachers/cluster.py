@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tacit._clusters import on_cluster
+from tacit import _workers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -22,8 +22,10 @@ def carried_out(
     if cluster is None:
         return (work.train(records(piece)) for piece in pieces)
     parts = (records(piece).to("cpu") for piece in pieces)
-    gpus = float(work.device != "cpu")
-    return (done for _, done in on_cluster(_train, work, parts, cluster=cluster, gpus=gpus))
+    address = None if cluster == "local" else cluster
+    there = _workers.RayCluster(address, gpus=float(work.device != "cpu"))
+    done = _workers.carried_out(_train, work, enumerate(parts), there)
+    return (trained for _, trained in done)
 
 
 def _train(work: Work, part: Part) -> Trained:
