@@ -17,8 +17,8 @@ from tacit.recipes.transferring.catalogue import named
 from tacit.reports import audit_file, run_answers
 from tacit.reports.run_evidence import gather
 from tacit.statement import Statement
-from tacit.statement.access import without_preprocessing
 from tacit.statement.claim import UNCHECKABLE
+from tacit.statement.preprocessing import without_preprocessing
 from tacit.training.plan import Plan
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from tacit.auditing.secrets import Canary
-    from tacit.data.examples import Split
+    from tacit.data.description import Split
 
 SYMBOLS: Final = 128
 NAMES: Final = (

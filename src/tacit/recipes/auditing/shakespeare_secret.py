@@ -23,7 +23,7 @@ from tacit._files import PRIVATE, put, read_json
 from tacit._validation import whole
 from tacit.auditing import judge
 from tacit.auditing.secrets import random_exposure
-from tacit.data.examples import Split
+from tacit.data.description import Split
 from tacit.errors import CheckpointError, TacitError
 from tacit.recipes.auditing.audited import NO_PROOF, Audited
 from tacit.recipes.auditing.experiment import Experiment
