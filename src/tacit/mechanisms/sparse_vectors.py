@@ -12,7 +12,7 @@ from tacit.accounting import events
 from tacit.errors import InvalidArgument, ProtocolError
 from tacit.mechanisms._records import finite
 from tacit.mechanisms.release import Amount, agreed, amount, apart, calibrated
-from tacit.randomness._expansions import GUARD, Expansion, interval_arithmetic
+from tacit.randomness.discrete import GUARD, Expansion, interval_arithmetic
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from tacit._validation import whole
 from tacit.accounting.runs import PoissonRuns
-from tacit.randomness._expansions import Expansion, interval_arithmetic
+from tacit.randomness.discrete import Expansion, interval_arithmetic
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -20,7 +20,7 @@ from tacit.auditing.secrets import (
     next_token_of,
 )
 from tacit.errors import DataError, InvalidArgument
-from tacit.models.character_mlp import CharacterMlp
+from tacit.models.networks import CharacterMlp
 from tacit.recipes.auditing.secret_results import Situation, Told
 from tacit.training import Performance, Plan, fit
 

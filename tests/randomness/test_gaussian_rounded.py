@@ -20,10 +20,10 @@ from tacit.randomness import (
     SecureStream,
     Stream,
     UnsafeSeededStream,
-    rounded,
+    gaussian,
     rounded_gaussian,
 )
-from tacit.randomness._expansions import GUARD, Expansion, interval_arithmetic
+from tacit.randomness.discrete import GUARD, Expansion, interval_arithmetic
 
 _LEVEL = 1e-6
 _DRAWS = 1_000_000
@@ -118,7 +118,7 @@ def _exact(u: mpmath.mpf, v: mpmath.mpf) -> tuple[mpmath.mpf, mpmath.mpf]:
 def test_floating_point_stays_within_half_the_guard() -> None:
     """Against 120 bits, at both ends of the interval that the words leave."""
     words = _words()
-    reals, edge = rounded._box_muller(torch.from_numpy(words.copy()))
+    reals, edge = gaussian._box_muller_within(torch.from_numpy(words.copy()))
     worst, used = 0.0, 0
     with mpmath.workprec(120):
         for column in np.flatnonzero(~edge.numpy()).tolist():
@@ -158,7 +158,7 @@ def test_every_number_is_the_nearest_to_the_exact_one(scale: float) -> None:
 @pytest.mark.parametrize("scale", [0.3, 1.0, 5.0])
 def test_the_slow_way_alone_has_the_law(scale: float, monkeypatch: pytest.MonkeyPatch) -> None:
     fast = _draw(scale, 6_000)
-    monkeypatch.setattr(rounded, "GUARD", 1.0 / scale)  # everything is doubtful
+    monkeypatch.setattr(gaussian, "GUARD", 1.0 / scale)  # everything is doubtful
     slow = _draw(scale, 6_000)
     assert _accepts(slow, scale)
     # The words are the same, and 63 digits decide all of these: so are the numbers.
@@ -173,7 +173,7 @@ def test_the_slow_way_continues_the_digits(bits: int) -> None:
     first = np.frombuffer(stream.bytes(2 * pairs), dtype=np.uint8).reshape(2, -1) >> (8 - bits)
     found = np.array(
         [
-            rounded._rounded_pair(
+            gaussian._rounded_pair(
                 Expansion(u, bits, stream), Expansion(v, bits, stream), 2.0, intervals
             )
             for u, v in first.T.tolist()
@@ -196,10 +196,10 @@ def test_some_are_doubtful_and_few() -> None:
             return stream.bytes(count)
 
     stream = UnsafeSeededStream(0, "doubts")
-    kept = rounded._rounded_pair
+    kept = gaussian._rounded_pair
     slow = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rounded, "_rounded_pair", lambda *a: slow.append(1) or kept(*a))
+        patch.setattr(gaussian, "_rounded_pair", lambda *a: slow.append(1) or kept(*a))
         _draw(2.0**33, 200_000, Counting())
         assert 100 < len(slow) < 300  # 195 expected
         slow.clear()
@@ -247,7 +247,7 @@ def test_torch_and_numpy_seeds_have_no_effect() -> None:
 def test_every_shape_is_filled_once(
     shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rounded, "_PAIRS_ON_CPU", 1 << 10)
+    monkeypatch.setattr(gaussian, "_PAIRS_ON_CPU", 1 << 10)
     tensor = torch.zeros(shape, dtype=torch.int64)
     RoundedGaussian(UnsafeSeededStream(0, "shapes"), _CPU).integers_(tensor, 2.0**36)
     assert bool((tensor != 0).all())
@@ -319,6 +319,6 @@ def test_on_a_gpu_the_numbers_are_the_same() -> None:
         RoundedGaussian(UnsafeSeededStream(0, f"noise {scale}"), device).integers_(tensor, scale)
         assert np.array_equal(tensor.cpu().numpy(), _draw(scale, 60_000))
     words = torch.from_numpy(_words().copy())
-    here, edge = rounded._box_muller(words)
-    there, _ = rounded._box_muller(words.to(device))
+    here, edge = gaussian._box_muller_within(words)
+    there, _ = gaussian._box_muller_within(words.to(device))
     assert float((here - there.cpu())[:, ~edge].abs().max()) < GUARD / 8

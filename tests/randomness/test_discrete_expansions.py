@@ -11,7 +11,7 @@ import pytest
 from scipy.stats import binom
 
 from tacit.randomness import UnsafeSeededStream
-from tacit.randomness._expansions import Expansion, interval_arithmetic, whole_parts
+from tacit.randomness.discrete import Expansion, interval_arithmetic, whole_parts
 
 _LEVEL = 1e-6
 

@@ -9,7 +9,7 @@ from torch.utils.data import TensorDataset
 import tacit
 from tacit import losses
 from tacit.errors import InvalidArgument
-from tacit.models.character_mlp import CharacterMlp
+from tacit.models.networks import CharacterMlp
 
 
 def lively() -> CharacterMlp:

@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 from tacit.errors import InvalidArgument
-from tacit.models import wide_residual, wide_resnet
-from tacit.models.wide_residual import StandardisedConv2d
+from tacit.models import networks, wide_resnet
+from tacit.models.networks import StandardisedConv2d
 
 
 def convolution(outputs: int = 5, inputs: int = 4, *, stride: int = 1) -> StandardisedConv2d:
@@ -88,7 +88,7 @@ def test_the_norm_follows_the_activation_and_the_mean_ends_it() -> None:
 
 
 def test_only_the_first_block_of_a_stage_computes_on_the_way_past() -> None:
-    blocks = [one for one in wide_resnet().children() if isinstance(one, wide_residual._Block)]
+    blocks = [one for one in wide_resnet().children() if isinstance(one, networks._Block)]
     assert [isinstance(one.past, nn.Identity) for one in blocks] == [False, True] * 3
     x = torch.randn(1, 64, 4, 4)
     assert torch.allclose(blocks[1](x), x + blocks[1].residual(x))

@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from tacit.models import filters
+from tacit.models import scattering
 
 
 def morlet(y: float, x: float, scale: int, angle: float) -> tuple[complex, float]:
@@ -23,7 +23,7 @@ def morlet(y: float, x: float, scale: int, angle: float) -> tuple[complex, float
 @pytest.mark.parametrize(("scale", "at"), [(0, 0), (0, 5), (1, 3), (1, 6)])
 def test_a_wavelet_is_the_fourier_sum_of_its_formula(scale: int, at: int) -> None:
     height, width, angles = 20, 24, 8
-    spectrum = filters.wavelets(height, width, scale=scale, angles=angles)[at]
+    spectrum = scattering.wavelets(height, width, scale=scale, angles=angles)[at]
     angle = (3 - at) * math.pi / angles
     places = [(y, x) for y in range(-30, 31) for x in range(-30, 31)]
     values = [morlet(y, x, scale, angle) for y, x in places]
@@ -39,7 +39,7 @@ def test_a_wavelet_is_the_fourier_sum_of_its_formula(scale: int, at: int) -> Non
 
 
 def test_wavelets_have_no_mean_and_look_in_different_directions() -> None:
-    spectra = filters.wavelets(36, 36, scale=1, angles=8)
+    spectra = scattering.wavelets(36, 36, scale=1, angles=8)
     assert np.abs(spectra[:, 0, 0]).max() < 1e-12
     peaks = {np.unravel_index(one.argmax(), one.shape) for one in spectra}
     assert len(peaks) == 8
@@ -47,7 +47,7 @@ def test_wavelets_have_no_mean_and_look_in_different_directions() -> None:
 
 @pytest.mark.parametrize("level", [0, 1])
 def test_averaging_is_a_gaussian_window_at_every_fourth_pixel(level: int) -> None:
-    matrix = filters.averaging(36, level=level, scale=2)
+    matrix = scattering.averaging(36, level=level, scale=2)
     assert matrix.shape == (7, 36 >> level)
     assert matrix.sum(1) == pytest.approx(np.full(7, math.sqrt(math.pi / 3.1415)), abs=1e-9)
     step = 1 << level
@@ -61,5 +61,5 @@ def test_coarser_filters_keep_the_low_frequencies_in_their_order() -> None:
     frequencies = np.fft.fftfreq(12, 1 / 12)
     spectra = frequencies[None, :, None] * 100 + frequencies[None, None, :]
     low = np.fft.fftfreq(6, 1 / 6)
-    assert (filters.coarser(spectra, 1)[0] == low[:, None] * 100 + low).all()
-    assert (filters.coarser(spectra, 0) == spectra).all()
+    assert (scattering.coarser(spectra, 1)[0] == low[:, None] * 100 + low).all()
+    assert (scattering.coarser(spectra, 0) == spectra).all()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 
-from tacit.models.precision import FULL, full_precision
+from tacit.models.devices import FULL, full_precision
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import ndimage
 
-from tacit.models.synthetic.strokes import strokes
+from tacit.models.synthetic import strokes
 
 SIZE = 28
 

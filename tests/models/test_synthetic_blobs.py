@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import ndimage
 
-from tacit.models.synthetic.blobs import blobs
+from tacit.models.synthetic import blobs
 
 
 @pytest.fixture(scope="module")

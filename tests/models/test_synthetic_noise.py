@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tacit.models.synthetic.noise import noise
+from tacit.models.synthetic import noise
 
 
 @pytest.fixture(scope="module")

@@ -6,18 +6,18 @@ import numpy as np
 import pytest
 from scipy.integrate import quad
 
-from tacit.models.synthetic import leaves
+from tacit.models import synthetic
 
 
 @pytest.fixture(scope="module")
 def images() -> np.ndarray:
-    return leaves.dead_leaves(np.random.default_rng(0), 200, 3, 32)
+    return synthetic.dead_leaves(np.random.default_rng(0), 200, 3, 32)
 
 
 def test_an_image_has_no_more_colours_than_leaves(images: np.ndarray) -> None:
     for one in images:
         colours = np.unique(one.reshape(3, -1).T, axis=0)
-        assert 2 <= len(colours) <= leaves.DISCS + 1
+        assert 2 <= len(colours) <= synthetic.DISCS + 1
 
 
 def test_neighbours_are_mostly_of_one_leaf_and_edges_are_sharp(images: np.ndarray) -> None:
@@ -34,11 +34,11 @@ def test_small_leaves_are_many_and_large_ones_there(images: np.ndarray) -> None:
 
 
 def test_radii_follow_the_power_law() -> None:
-    radii = leaves._radii(np.linspace(0, 1, 10_001))
-    assert (radii[0], radii[-1]) == pytest.approx((leaves.SMALLEST, leaves.LARGEST))
+    radii = synthetic._radii(np.linspace(0, 1, 10_001))
+    assert (radii[0], radii[-1]) == pytest.approx((synthetic.SMALLEST, synthetic.LARGEST))
     for low, high in ((0.06, 0.08), (0.1, 0.3), (0.5, 0.9)):
         share = ((radii >= low) & (radii < high)).mean()
-        total = quad(lambda r: r**-3, leaves.SMALLEST, leaves.LARGEST)[0]
+        total = quad(lambda r: r**-3, synthetic.SMALLEST, synthetic.LARGEST)[0]
         assert share == pytest.approx(quad(lambda r: r**-3, low, high)[0] / total, abs=3e-4)
 
 
