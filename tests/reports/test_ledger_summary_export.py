@@ -13,7 +13,7 @@ import time
 import pytest
 
 from tacit.ledger.entries import Draft, Entry, break_between, entry_after
-from tacit.reports import ledger_export
+from tacit.reports import ledger_summary
 
 
 def chain(count: int) -> list[Entry]:
@@ -26,7 +26,7 @@ def chain(count: int) -> list[Entry]:
 
 def test_lines_hold_every_column_to_the_letter(tmp_path):
     entries = chain(5)
-    ledger_export.write(entries, tmp_path / "out.jsonl")
+    ledger_summary.export(entries, tmp_path / "out.jsonl")
     lines = (tmp_path / "out.jsonl").read_bytes().decode("ascii").split("\n")
     assert lines.pop() == ""
     found = [Entry(**json.loads(line)) for line in lines]
@@ -46,7 +46,7 @@ def test_a_failure_leaves_the_old_file_and_no_other_one(tmp_path):
         raise OSError(5, "Input/output error")
 
     with pytest.raises(OSError, match="Input/output"):
-        ledger_export.write(broken(), path)
+        ledger_summary.export(broken(), path)
     assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [("out.jsonl", "old")]
 
 
@@ -66,7 +66,7 @@ def test_the_whole_file_is_synced_before_it_is_moved_and_the_folder_after(tmp_pa
 
     monkeypatch.setattr(os, "fsync", note_sync)
     monkeypatch.setattr(os, "replace", note_move)
-    ledger_export.write(chain(3), tmp_path / "out.jsonl")
+    ledger_summary.export(chain(3), tmp_path / "out.jsonl")
     size = (tmp_path / "out.jsonl").stat().st_size
     assert seen == [("file", size), ("move", size), ("folder", 0)]
 
@@ -77,11 +77,11 @@ def test_a_killed_process_leaves_the_old_file(tmp_path):
     path.write_text("old")
     code = (
         "import sys, time; from pathlib import Path; from tacit.ledger.entries import Entry\n"
-        "from tacit.reports.ledger_export import write\n"
+        "from tacit.reports.ledger_summary import export\n"
         "def forever():\n"
         "    print('ready', flush=True)\n"
         "    while True: yield Entry(1, 'x' * 100000, '', '', '', '', '')\n"
-        "write(forever(), Path(sys.argv[1]))"
+        "export(forever(), Path(sys.argv[1]))"
     )
     with subprocess.Popen([sys.executable, "-c", code, path], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None

@@ -262,7 +262,7 @@ def verify(
     key: str | None,
     as_json: bool,
 ) -> None:
-    """Reads the whole ledger anew: its chain, its anchor and its sums. Status 1 if not sound."""
+    """Checks the whole ledger: its chain, its anchor and its sums. Status 1 if it is not sound."""
     from tacit.cli import ledger_page
 
     _check_acceptance(accept, reason)
@@ -391,17 +391,9 @@ def _verified(address: str | None, anchor: str | None, key: str | None) -> Verif
     from tacit.ledger import verify
 
     found = verify(url_of(address), anchor=anchor, key=key)
-    if _unread(found):
+    if not found.reached:
         raise Refusal(found.problems[0])
     return found
-
-
-def _unread(found: Verification) -> bool:
-    """Whether the ledger could not be looked at, so that nothing is known to be wrong with it."""
-    if found.entries or len(found.problems) != 1:
-        return False
-    gone = any(word in found.problems[0] for word in ("there is no ledger", "is damaged"))
-    return found.anchored is None or not gone
 
 
 def _needs_anchor(
@@ -460,9 +452,9 @@ def _spare(path: Path, file: str, opened: Ledger, address: str | None) -> None:
 
 
 def _export(entries: Iterable[Entry], path: Path, file: str) -> None:
-    from tacit.reports.ledger_export import write
+    from tacit.reports.ledger_summary import export
 
     try:
-        write(entries, path)
+        export(entries, path)
     except OSError as error:
         raise Refusal(f"{file} cannot be written: {error.strerror or error}") from None

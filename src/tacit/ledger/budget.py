@@ -468,7 +468,7 @@ def _plain_event(state: BudgetState, what: Chargeable) -> dict[str, Any]:
         if asked != own:
             raise InvalidArgument(
                 f"{name} must be that of the budget {state.name!r}, {own!r}, got {asked!r}; "
-                "charge another budget, or make the plan anew"
+                "charge another budget, or make another plan"
             )
     plain = to_plain(check_event(what.event))
     if events_in(plain) > MOST_EVENTS or len(canonical(plain)) > LONGEST_BODY // 2:

@@ -27,8 +27,8 @@ class SparseVector:
     """Tells of each query whether it lies above a threshold, with noise, until enough did.
 
     Above-threshold (Dwork et al. 2009) in the form of Lyu, Su & Li (2017), their Algorithm 7: the
-    threshold's noise is drawn once, each query's anew, and after ``cutoff`` answers "above" there
-    are no more answers. Answers "below" are free. The whole is charged when it is made.
+    threshold's noise is drawn once, each query's for itself, and after ``cutoff`` answers "above"
+    there are no more answers. Answers "below" are free. The whole is charged when it is made.
 
     Guarantee:
         If neighbours move no query by more than ``sensitivity``, all answers together are the

@@ -197,7 +197,7 @@ def _each(work: Callable[[int], None], starts: range, threads: int) -> None:
         for start in starts:
             work(start)
         return
-    # torch counts its threads for each thread apart: every new one is told again.
+    # torch counts its threads for each thread apart: every new one needs the setting again.
     with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
         for _ in pool.map(work, starts):  # takes the results, and with them any error
             pass

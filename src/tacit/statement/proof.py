@@ -69,13 +69,15 @@ def check_plan(statement: Statement) -> None:
             )
         return
     planned = planned_event(statement.plan)
-    for name, told, claimed in (
+    for name, planned_value, claimed in (
         ("adjacency", planned.adjacency, statement.adjacency),
         ("unit", planned.unit, statement.unit),
         ("steps", planned.steps, statement.steps_planned),
     ):
-        if told != claimed:
-            raise InvalidArgument(f"{name} must be as in the plan, {told!r}, got {shown(claimed)}")
+        if planned_value != claimed:
+            raise InvalidArgument(
+                f"{name} must be as in the plan, {planned_value!r}, got {shown(claimed)}"
+            )
     assert statement.steps_taken is not None  # with the plan's steps_planned
     spent, covered = statement.steps_taken + statement.steps_lost, steps_covered(statement)
     if covered < spent:
