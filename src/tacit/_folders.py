@@ -1,4 +1,4 @@
-"""A private folder that holds the finished parts of a long job, which goes on from there."""
+"""A secret folder that holds the finished parts of a long job, which goes on from there."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def _common(command: Command) -> Command:
             "--data",
             "folder",
             metavar="DIR",
-            help="The folder of the sets; else $TACIT_DATA, then the cache.",
+            help="The folder of the sets; by default $TACIT_DATA, then the cache.",
         ),
     ):
         command = option(command)
@@ -107,7 +107,10 @@ def get(names: tuple[str, ...], folder: str | None, as_json: bool) -> None:
 @_common
 @click.pass_context
 def check(context: click.Context, name: str | None, folder: str | None, as_json: bool) -> None:
-    """Compares the files of NAME, or of all sets, with the published checksums. Status 1 if not."""
+    """Compares the files of NAME, or of all sets, with the published checksums.
+
+    The status is 1 if one differs.
+    """
     from tacit.data.sets import SETS, places, set_named
     from tacit.data.sets import check as check_set
 

@@ -49,13 +49,17 @@ def _common(command: Command) -> Command:
     """The options that every command has."""
     for option in (
         click.option("--json", "as_json", is_flag=True, help="Print JSON, and nothing else."),
-        click.option("--anchor", metavar="FILE", help="Its anchor, if not in the usual place."),
+        click.option(
+            "--anchor",
+            metavar="FILE",
+            help="The ledger's anchor file, if it is not in the usual place.",
+        ),
         click.option(
             "--key",
             metavar="FILE",
             envvar="TACIT_LEDGER_KEY",
             show_envvar=True,
-            help="The file with the key that it is sealed with, if it is.",
+            help="The file with the key that seals the ledger, if one does.",
         ),
         click.option(
             "--ledger",
@@ -99,9 +103,11 @@ def ledger(context: click.Context) -> None:
 @ledger.command("open")
 @click.argument("name")
 @click.option("--epsilon", metavar="E", help="The ε that all releases together may not exceed.")
-@click.option("--delta", metavar="D", help="The δ of the same; 0 for pure releases only.")
 @click.option(
-    "--unit", default="example", show_default=True, help="Whom it protects: example, user."
+    "--delta", metavar="D", help="The δ that all may not exceed; 0 for pure releases only."
+)
+@click.option(
+    "--unit", default="example", show_default=True, help="Whom the budget protects: example, user."
 )
 @click.option(
     "--adjacency",
@@ -128,7 +134,7 @@ def open_(
     key: str | None,
     as_json: bool,
 ) -> None:
-    """Makes the budget NAME, and the ledger if there is none; an equal one may be there already.
+    """Makes the budget NAME, and the ledger if there is none; an equal budget may exist already.
 
     A declared budget is for plans that are fixed together before the first release, and takes no
     further run after it; a basic one takes run after run.
@@ -250,7 +256,9 @@ def history(
 
 @ledger.command()
 @click.option("--accept", is_flag=True, help="Adopt a ledger whose anchor is missing or ahead.")
-@click.option("--reason", metavar="TEXT", help="Why; recorded in the ledger for good.")
+@click.option(
+    "--reason", metavar="TEXT", help="Why it is adopted; recorded in the ledger for good."
+)
 @_common
 @click.pass_context
 def verify(
@@ -280,8 +288,10 @@ def verify(
 
 @ledger.command()
 @click.argument("file")
-@click.option("--force", is_flag=True, help="Overwrite FILE.")
-@click.option("--exact-times", is_flag=True, help="Also if entries are dated to the microsecond.")
+@click.option("--force", is_flag=True, help="Overwrite FILE if it exists.")
+@click.option(
+    "--exact-times", is_flag=True, help="Export entries that are dated to the microsecond, too."
+)
 @_common
 def export(
     file: str,

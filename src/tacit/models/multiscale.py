@@ -31,7 +31,7 @@ class MultiScale(nn.Module):
     An exponent below 1 brings faint structures forward.
 
     Guarantee: row i of the result depends on image i alone, and nothing is learned: the features
-    of private images are as private as the images, and computing them costs nothing.
+    of private images are as secret as the images, and computing them costs nothing.
 
     Args:
         size: of the square images, in pixels.

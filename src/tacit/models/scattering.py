@@ -38,7 +38,7 @@ class Scattering2d(nn.Module):
         L: how many directions.
 
     Guarantee: entry i of the result depends on image i alone, and nothing is learned: the features
-    of private images are as private as the images, and computing them costs nothing.
+    of private images are as secret as the images, and computing them costs nothing.
 
     It works in full single precision whatever autocast and TF32 settings are on, and passes no
     gradients on to the images.
