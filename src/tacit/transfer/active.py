@@ -1,22 +1,38 @@
-"""Choosing queries by active learning: where the student has most to learn.
+"""Active queries: asking in rounds, where the student has most to learn.
 
-What to ask next is decided from public points and from the labels told before. That is
-post-processing, and costs nothing; ``tacit.transfer.rounds`` asks in rounds chosen so.
+What to ask next is decided from public points and from earlier answers. That is post-processing,
+and costs nothing. Each round is a labelling run of its own, charged before its answers. Which
+points it asks about is kept before anything is asked: a run that continues after a crash asks about
+the same ones.
 """
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from tacit._files import put, read_json
 from tacit._validation import whole
-from tacit.errors import InvalidArgument
+from tacit.errors import CheckpointError, InvalidArgument
+from tacit.transfer.labelling import Answers, label
 
 if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable
+
     from numpy.typing import ArrayLike, NDArray
 
+    from tacit.accounting.events import Adjacency
+    from tacit.ledger import Budget
+    from tacit.randomness import Stream
+    from tacit.transfer.aggregators import Aggregator
+    from tacit.transfer.votes import Votes
+
     Indices = NDArray[np.int64]
+    Chooser = Callable[[NDArray[np.int64], NDArray[np.bool_]], Indices]
 
 
 def uncertain(
@@ -108,3 +124,128 @@ def _places(among: ArrayLike | None, points: int, count: int) -> Indices:
 def _squares(points: NDArray[np.float64], centre: NDArray[np.float64]) -> NDArray[np.float64]:
     result: NDArray[np.float64] = ((points - centre) ** 2).sum(axis=1)
     return result
+
+
+def label_in_rounds(
+    votes: Votes,
+    aggregator: Aggregator,
+    choose: Chooser,
+    *,
+    rounds: int,
+    queries: int,
+    answers: int | None = None,
+    budget: Budget | None = None,
+    journal: str | os.PathLike[str] | None = None,
+    stream: Stream | None = None,
+    adjacency: Adjacency | None = None,
+    unit: str | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Answers:
+    """Asks in rounds; what is asked next may depend on all earlier answers.
+
+    Guarantee:
+        That of ``tacit.transfer.label`` for every round, each charged by itself before it begins;
+        together they are covered by the event of the result. It holds if ``choose`` uses nothing
+        but public points and what it is given. A budget of composition ``"renyi"`` loses nothing
+        by being charged in rounds.
+
+    Args:
+        votes: The votes on all points that could be asked about.
+        aggregator: How a query is answered.
+        choose: Given the labels so far (-1: none) and which points were asked about, the numbers
+            of the next ``queries`` points, none of them asked about before.
+        rounds: How many rounds there are.
+        queries: How many points are asked about in each.
+        answers: A public cap on the answers of each round.
+        budget: A ``tacit.ledger.Budget``, charged before each round.
+        journal: A folder, made if it is not there, by which the run can be resumed.
+        stream: The random bytes; a fresh secure stream unless a test gives another.
+        adjacency: Which data sets are neighbours; the budget's, or ``"add-remove"``.
+        unit: Whom it protects; the budget's, or ``"example"``.
+        progress: Called with the number of queries asked and of answers, both public.
+
+    Returns:
+        Labels for all points of ``votes``; ``entry`` is that of the first round.
+    """
+    many, each = whole("rounds", rounds), whole("queries", queries)
+    if many * each > votes.queries:
+        raise InvalidArgument(
+            f"rounds times queries must be at most the {votes.queries} points, got {many * each}"
+        )
+    labels = np.full(votes.queries, -1, dtype=np.int64)
+    asked, lost = np.zeros(votes.queries, dtype=bool), np.zeros(votes.queries, dtype=bool)
+    folder = None if journal is None else _made(Path(journal))
+    rounds_done: list[Answers] = []
+    for number in range(many):
+        places = _chosen(folder, number, choose, labels, asked, each)
+        one = label(
+            _rows_at(votes, places),
+            aggregator,
+            queries=each,
+            answers=answers,
+            budget=budget,
+            journal=None if folder is None else folder / f"round-{number:04d}.journal",
+            stream=stream,
+            adjacency=adjacency,
+            unit=unit,
+            label=f"tacit.transfer, label_in_rounds, {number + 1} of {many}",
+        )
+        labels[places], lost[places], asked[places] = one.labels, one.lost, True
+        rounds_done.append(one)
+        if progress is not None:
+            progress(int(asked.sum()), int((labels >= 0).sum()))
+    cap = None if answers is None else many * answers
+    event = aggregator.declared(queries=many * each, answers=cap)
+    return Answers(
+        labels,
+        asked,
+        lost,
+        event,
+        rounds_done[0].adjacency,
+        rounds_done[0].unit,
+        rounds_done[0].entry,
+        aggregator=aggregator,
+    )
+
+
+def _rows_at(votes: Votes, places: Indices) -> Callable[[int], Indices]:
+    return lambda query: votes.counts[places[query]]
+
+
+def _chosen(
+    folder: Path | None,
+    number: int,
+    choose: Chooser,
+    labels: Indices,
+    asked: NDArray[np.bool_],
+    count: int,
+) -> Indices:
+    """The points of a round: those in the folder, or chosen now and kept there first."""
+    path = None if folder is None else folder / f"round-{number:04d}.json"
+    if path is not None and path.exists():
+        found = _read(path)
+    else:
+        found = np.asarray(choose(labels.copy(), asked.copy()))
+    distinct = found.ndim == 1 and found.dtype.kind in "iu" and len(set(found.tolist())) == count
+    if not distinct or len(found) != count or found.min() < 0 or found.max() >= len(labels):
+        raise InvalidArgument(f"choose must give {count} different numbers of points")
+    if asked[found].any():
+        raise InvalidArgument("choose must give points that were not asked about before")
+    if path is not None and not path.exists():
+        put(path, json.dumps(found.tolist()).encode())
+    return found.astype(np.int64)
+
+
+def _read(path: Path) -> Indices:
+    try:
+        found = read_json(path)
+        if not isinstance(found, list) or not all(type(one) is int for one in found):
+            raise ValueError("it holds no list of whole numbers")
+        return np.array(found, dtype=np.int64)
+    except (OSError, ValueError, OverflowError) as error:
+        raise CheckpointError(f"{path} cannot be read: {error}; start in another folder") from None
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder

@@ -18,7 +18,7 @@ from scipy.special import log_ndtr, logsumexp
 from tacit._validation import positive, whole
 from tacit.accounting.events import Gaussian, Repeated
 from tacit.errors import InvalidArgument
-from tacit.transfer.two_outcomes import (
+from tacit.transfer.rdp_cost import (
     ROUND_UP,
     SMALLEST,
     checked_logs,

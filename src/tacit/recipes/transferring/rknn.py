@@ -27,8 +27,7 @@ from tacit.recipes.transferring.learning import (
     taught,
 )
 from tacit.recipes.transferring.method import Method
-from tacit.transfer.clusters import cluster_centres, medoids
-from tacit.transfer.neighbours import Neighbours
+from tacit.transfer.neighbours import Neighbours, cluster_centres, medoids
 from tacit.transfer.reverse_knn import ReverseKnn
 
 if TYPE_CHECKING:
