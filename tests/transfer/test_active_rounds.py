@@ -60,11 +60,11 @@ def test_each_round_is_charged_before_it_is_asked(tmp_path):
         label_in_rounds(some_votes(), aggregator, choose, rounds=1, **given)
 
 
-class CutOff(Exception):
+class Interruption(Exception):
     pass
 
 
-def test_a_run_that_was_cut_off_goes_on_with_the_same_choice(tmp_path):
+def test_a_run_that_was_interrupted_goes_on_with_the_same_choice(tmp_path):
     rng = np.random.default_rng(3)
 
     def choose(_, asked):
@@ -72,10 +72,10 @@ def test_a_run_that_was_cut_off_goes_on_with_the_same_choice(tmp_path):
 
     def progress(asked, _):
         if asked == 10:
-            raise CutOff
+            raise Interruption
 
-    given = {"rounds": 4, "queries": 5, "journal": tmp_path / "run", "stream": noisy()}
-    with pytest.raises(CutOff):
+    given = {"rounds": 4, "queries": 5, "folder": tmp_path / "run", "stream": noisy()}
+    with pytest.raises(Interruption):
         label_in_rounds(some_votes(), GNMax(sigma=1.0), choose, progress=progress, **given)
     kept = sorted(path.name for path in (tmp_path / "run").iterdir())
     assert kept == [f"round-000{k}.{end}" for k in (0, 1) for end in ("journal", "json")]
@@ -111,4 +111,22 @@ def test_more_rounds_than_points_are_refused():
 def test_a_damaged_choice_is_refused(tmp_path):
     (tmp_path / "round-0000.json").write_text("[1, 2")
     with pytest.raises(CheckpointError, match="start in another folder"):
-        label_in_rounds(some_votes(), GNMax(), lambda *_: [], rounds=1, queries=2, journal=tmp_path)
+        label_in_rounds(some_votes(), GNMax(), lambda *_: [], rounds=1, queries=2, folder=tmp_path)
+
+
+def test_a_run_that_was_stopped_says_so_and_goes_on(tmp_path):
+    given = {"rounds": 3, "queries": 5, "folder": tmp_path / "run", "stream": noisy()}
+
+    def choose(_, asked):
+        return np.flatnonzero(~asked)[:5]
+
+    calls = iter([False, False, True])
+    stopped = label_in_rounds(
+        some_votes(), GNMax(sigma=1.0), choose, stop=lambda: next(calls), **given
+    )
+    assert not stopped.complete
+    done = label_in_rounds(some_votes(), GNMax(sigma=1.0), choose, **given)
+    assert done.complete
+    assert done.asked.sum() == 15
+    before = stopped.labels >= 0
+    assert (done.labels[before] == stopped.labels[before]).all()

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, final
 
 import numpy as np
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike, NDArray
 
-    from tacit.accounting.events import Adjacency
+    from tacit.accounting.events import Adjacency, Event
     from tacit.ledger import Budget
     from tacit.randomness import Stream
     from tacit.transfer.aggregators import Aggregator
@@ -135,11 +135,12 @@ def label_in_rounds(
     queries: int,
     answers: int | None = None,
     budget: Budget | None = None,
-    journal: str | os.PathLike[str] | None = None,
+    folder: str | os.PathLike[str] | None = None,
     stream: Stream | None = None,
     adjacency: Adjacency | None = None,
     unit: str | None = None,
     progress: Callable[[int, int], None] | None = None,
+    stop: Callable[[], bool] | None = None,
 ) -> Answers:
     """Asks in rounds; what is asked next may depend on all earlier answers.
 
@@ -158,11 +159,13 @@ def label_in_rounds(
         queries: How many points are asked about in each.
         answers: A public cap on the answers of each round.
         budget: A ``tacit.ledger.Budget``, charged before each round.
-        journal: A folder, made if it is not there, by which the run can be resumed.
+        folder: Made if it is not there; it keeps the choices and journals by which the run can be
+            resumed.
         stream: The random bytes; a fresh secure stream unless a test gives another.
         adjacency: Which data sets are neighbours; the budget's, or ``"add-remove"``.
         unit: Whom it protects; the budget's, or ``"example"``.
         progress: Called with the number of queries asked and of answers, both public.
+        stop: Asked now and then; if it is true, the run stops and can be resumed.
 
     Returns:
         Labels for all points of ``votes``; ``entry`` is that of the first round.
@@ -172,68 +175,90 @@ def label_in_rounds(
         raise InvalidArgument(
             f"rounds times queries must be at most the {votes.queries} points, got {many * each}"
         )
-    labels = np.full(votes.queries, -1, dtype=np.int64)
-    asked, lost = np.zeros(votes.queries, dtype=bool), np.zeros(votes.queries, dtype=bool)
-    folder = None if journal is None else _made(Path(journal))
-    rounds_done: list[Answers] = []
+    cap = None if answers is None else many * answers
+    event = aggregator.declared(queries=many * each, answers=cap)
+    kept = None if folder is None else _made(Path(folder))
+    done = Rounds(votes.queries)
     for number in range(many):
-        places = _chosen(folder, number, choose, labels, asked, each)
+        name = f"round-{number:04d}"
+        places = done.choice(choose, each, path=None if kept is None else kept / f"{name}.json")
         one = label(
-            _rows_at(votes, places),
+            rows_at(votes, places),
             aggregator,
             queries=each,
             answers=answers,
             budget=budget,
-            journal=None if folder is None else folder / f"round-{number:04d}.journal",
+            journal=None if kept is None else kept / f"{name}.journal",
             stream=stream,
             adjacency=adjacency,
             unit=unit,
             label=f"tacit.transfer, label_in_rounds, {number + 1} of {many}",
+            stop=stop,
         )
-        labels[places], lost[places], asked[places] = one.labels, one.lost, True
-        rounds_done.append(one)
+        done.add(places, one)
+        if not one.complete:
+            break
         if progress is not None:
-            progress(int(asked.sum()), int((labels >= 0).sum()))
-    cap = None if answers is None else many * answers
-    event = aggregator.declared(queries=many * each, answers=cap)
-    return Answers(
-        labels,
-        asked,
-        lost,
-        event,
-        rounds_done[0].adjacency,
-        rounds_done[0].unit,
-        rounds_done[0].entry,
-        aggregator=aggregator,
-    )
+            progress(int(done.asked.sum()), int((done.labels >= 0).sum()))
+    return done.answers(event, aggregator)
 
 
-def _rows_at(votes: Votes, places: Indices) -> Callable[[int], Indices]:
+def rows_at(votes: Votes, places: Indices) -> Callable[[int], Indices]:
+    """The counts of the points at ``places``, query by query, as ``label`` takes them."""
     return lambda query: votes.counts[places[query]]
 
 
-def _chosen(
-    folder: Path | None,
-    number: int,
-    choose: Chooser,
-    labels: Indices,
-    asked: NDArray[np.bool_],
-    count: int,
-) -> Indices:
-    """The points of a round: those in the folder, or chosen now and kept there first."""
-    path = None if folder is None else folder / f"round-{number:04d}.json"
-    if path is not None and path.exists():
-        found = _read(path)
-    else:
-        found = np.asarray(choose(labels.copy(), asked.copy()))
-    distinct = found.ndim == 1 and found.dtype.kind in "iu" and len(set(found.tolist())) == count
-    if not distinct or len(found) != count or found.min() < 0 or found.max() >= len(labels):
-        raise InvalidArgument(f"choose must give {count} different numbers of points")
-    if asked[found].any():
-        raise InvalidArgument("choose must give points that were not asked about before")
-    if path is not None and not path.exists():
-        put(path, json.dumps(found.tolist()).encode())
-    return found.astype(np.int64)
+@final
+class Rounds:
+    """Where a run in rounds stands: which of its ``points`` were asked about, and the answers.
+
+    Attributes:
+        labels: One for each point; -1 where there is none.
+        asked: Which points a round has asked about.
+    """
+
+    def __init__(self, points: int) -> None:
+        self.labels = np.full(points, -1, dtype=np.int64)
+        self.asked = np.zeros(points, dtype=np.bool_)
+        self._lost = np.zeros(points, dtype=np.bool_)
+        self._rounds: list[Answers] = []
+
+    def choice(self, choose: Chooser, count: int, *, path: Path | None) -> Indices:
+        """The points of the next round: those in the file, or chosen now and kept there first."""
+        if path is not None and path.exists():
+            found = _read(path)
+        else:
+            found = np.asarray(choose(self.labels.copy(), self.asked.copy()))
+        whole_numbers = found.ndim == 1 and found.dtype.kind in "iu"
+        distinct = whole_numbers and len(found) == len(set(found.tolist())) == count
+        if not distinct or found.min() < 0 or found.max() >= len(self.labels):
+            raise InvalidArgument(f"choose must give {count} different numbers of points")
+        if self.asked[found].any():
+            raise InvalidArgument("choose must give points that were not asked about before")
+        if path is not None and not path.exists():
+            put(path, json.dumps(found.tolist()).encode())
+        return found.astype(np.int64)
+
+    def add(self, places: Indices, answers: Answers) -> None:
+        """Enters what a round asked about and was answered."""
+        self.labels[places], self._lost[places] = answers.labels, answers.lost
+        self.asked[places] = True
+        self._rounds.append(answers)
+
+    def answers(self, event: Event, aggregator: Aggregator) -> Answers:
+        """All of it, covered by ``event``; ``entry`` is that of the first round."""
+        first = self._rounds[0]
+        return Answers(
+            self.labels,
+            self.asked,
+            self._lost,
+            event,
+            first.adjacency,
+            first.unit,
+            first.entry,
+            self._rounds[-1].complete,
+            aggregator,
+        )
 
 
 def _read(path: Path) -> Indices:

@@ -93,15 +93,36 @@ class StableMax:
         from tacit.accounting import calibrate  # noqa: PLC0415 - SciPy
 
         share, rounds = _FAILURE_SHARE * open_probability("delta", delta), whole("cutoff", cutoff)
-        asked = whole("queries", queries)
 
         def event(each: float) -> Composed:
-            return Composed(Repeated(_round(each), rounds), ApproxDp(0.0, share))
+            return event_of(each, rounds, share)
 
         each = calibrate(event, positive("epsilon", epsilon), delta, guess=epsilon / rounds)
         each *= 1.0 - 1e-9  # so that a budget of just (ε, δ) holds it, whatever rounding does
-        goal = math.log(share * (1.0 - _total_variation(each, rounds)))
-        one = _round(each)
+        return cls.for_failure(share, epsilon=each, queries=queries, cutoff=rounds)
+
+    @classmethod
+    def for_failure(cls, failure: float, *, epsilon: float, queries: int, cutoff: int) -> StableMax:
+        """The lowest threshold at which the labels of a run cost no more δ than ``failure``.
+
+        Args:
+            failure: The δ of the ``ApproxDp`` in what is declared.
+            epsilon: The ε of one round.
+            queries: How many a run has at most.
+            cutoff: After how many unstable queries it ends.
+
+        >>> setting = StableMax.for_failure(1e-6, epsilon=1.0, queries=300, cutoff=2)
+        >>> round(setting.threshold, 1), setting.declared(queries=300).events[1].delta <= 1e-6
+        (68.3, True)
+        """
+        one, rounds, asked = _round(epsilon), whole("cutoff", cutoff), whole("queries", queries)
+        share = open_probability("failure", failure) * (1.0 - _total_variation(epsilon, rounds))
+        if share <= 0.0:
+            raise InvalidArgument(
+                f"epsilon of a round must be smaller, or cutoff: at epsilon={epsilon:g} and "
+                f"cutoff={rounds} the rounds alone promise nothing"
+            )
+        goal = math.log(share)
 
         def excess(threshold: float) -> float:
             return math.log(_failure(one, threshold, rounds, asked)) - goal
@@ -110,7 +131,7 @@ class StableMax:
         while excess(most) > 0.0:
             most *= 2.0
         found = brentq(excess, 0.0, most, rtol=1e-9)
-        return cls(threshold=found * (1.0 + 1e-8), epsilon=each, cutoff=rounds)
+        return cls(threshold=found * (1.0 + 1e-8), epsilon=epsilon, cutoff=rounds)
 
     @property
     def round(self) -> SparseVectorEvent:
@@ -128,13 +149,14 @@ class StableMax:
             A run of at most ``queries`` queries, chosen as the answers come, tells no more than
             this event. It holds for each adjacency: a record only ever moves one vote a query.
         """
-        failure = self.failure(queries) / (1.0 - _total_variation(self.epsilon, self.cutoff))
+        certain = 1.0 - _total_variation(self.epsilon, self.cutoff)
+        failure = self.failure(queries) / certain if certain > 0.0 else 1.0
         if failure >= 1.0:
             raise InvalidArgument(
                 f"threshold must be higher than {self.threshold!r}: at {queries} queries nothing "
                 "is promised; StableMax.for_budget finds one"
             )
-        return Composed(Repeated(self.round, self.cutoff), ApproxDp(0.0, failure))
+        return event_of(self.epsilon, self.cutoff, failure)
 
 
 def distances(votes: Votes) -> NDArray[np.int64]:
@@ -157,6 +179,20 @@ def opened(setting: StableMax, stream: Stream) -> SparseVector:
         adjacency="replace-one",
         stream=stream,
     )
+
+
+def event_of(epsilon: float, cutoff: int, failure: float) -> Composed:
+    """What a run is charged whose rounds have this ε and whose labels cost ``failure``, a δ."""
+    return Composed(Repeated(_round(epsilon), cutoff), ApproxDp(0.0, failure))
+
+
+def round_epsilon(scale: float) -> float:
+    """The ε of a round in which Laplace noise of this scale, in votes, is added to each distance.
+
+    >>> round(round_epsilon(3.26), 4)
+    1.0
+    """
+    return _round(1.0).query_scale / positive("scale", scale)
 
 
 def _round(epsilon: float) -> SparseVectorEvent:
