@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tacit.accounting.serialization import from_plain
 from tacit.errors import CheckpointError, InvalidArgument, TacitError
+from tacit.recipes.auditing import audit_file
 from tacit.recipes.running import record as records
 from tacit.recipes.running.folder import HISTORY, RECORD, STATEMENT, Folder
 from tacit.recipes.transferring.catalogue import named
-from tacit.reports import audit_file, run_answers
+from tacit.reports import run_answers
 from tacit.reports.run_evidence import gather
 from tacit.statement import Statement
 from tacit.statement.access import without_preprocessing
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tacit.accounting.events import Event
+    from tacit.recipes.auditing.audit_file import AuditFile
     from tacit.recipes.running.record import Record
-    from tacit.reports.audit_file import AuditFile
     from tacit.reports.run_evidence import Evidence
 
 LARGEST: Final = 16 << 20  # bytes of a file; a real one has thousands
