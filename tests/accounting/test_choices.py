@@ -27,8 +27,8 @@ from tacit.accounting import (
     group,
     to_json,
 )
-from tacit.accounting.choices import concrete, pure_loss
-from tacit.accounting.renyi import renyi_profile
+from tacit.accounting.black_boxes import concrete, pure_loss
+from tacit.accounting.renyi.profile import renyi_profile
 from tacit.errors import InvalidArgument
 
 # Each noise of scale 1: its density and its distribution function.

@@ -8,8 +8,12 @@ import numpy as np
 import pytest
 
 from tacit.accounting import gaussian_profile
-from tacit.accounting.conversion import delta_of_curve, epsilon_of_curve, log_delta_of_curve
-from tacit.accounting.renyi.curves import linear
+from tacit.accounting.renyi.curves import (
+    delta_of_curve,
+    epsilon_of_curve,
+    linear,
+    log_delta_of_curve,
+)
 
 
 def converted(order: float, divergence: float, delta: float) -> float:

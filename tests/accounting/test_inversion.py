@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from tacit.accounting.inversion import smallest_delta
+from tacit.accounting.accountants.composition import smallest_delta
 
 
 def falling(delta: float) -> float:

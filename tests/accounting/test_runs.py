@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tacit.accounting import PoissonRuns, TruncatedNegativeBinomial
-from tacit.accounting.runs import check_runs
+from tacit.accounting.events import check_runs
 from tacit.errors import InvalidArgument
 
 

@@ -6,18 +6,17 @@ import math
 
 import pytest
 
-from tacit.accounting.accountants import gdp, gdp_clt
+from tacit.accounting.accountants import Approximation, gdp
 from tacit.accounting.events import Composed, Event, Gaussian, Laplace, PoissonSampled, Repeated
-from tacit.accounting.results import Approximation
 from tacit.errors import UnsupportedEvent
 
 RUN = Repeated(PoissonSampled(0.01, Gaussian(4.0)), 10_000)
 
 
 def test_it_understates_the_known_truth_and_says_so() -> None:
-    found = gdp_clt.epsilon(RUN, 1e-5, "add-remove")
+    found = gdp.clt_epsilon(RUN, 1e-5, "add-remove")
     assert isinstance(found, Approximation)
-    assert isinstance(gdp_clt.delta(RUN, 1.0, "add-remove"), Approximation)
+    assert isinstance(gdp.clt_delta(RUN, 1.0, "add-remove"), Approximation)
     assert "not a bound" in repr(found)
     assert found == pytest.approx(0.9424, abs=1e-4)
     assert found < 0.9468668  # the truth
@@ -25,21 +24,21 @@ def test_it_understates_the_known_truth_and_says_so() -> None:
 
 def test_mu() -> None:
     expected = 0.01 * math.sqrt(10_000 * math.expm1(1.0 / 16.0))
-    assert gdp_clt.mu(RUN, "add-remove") == pytest.approx(expected)
+    assert gdp.clt_mu(RUN, "add-remove") == pytest.approx(expected)
     phases = Composed(RUN, Repeated(PoissonSampled(0.02, Gaussian(3.0)), 500), Gaussian(2.0))
     squares = expected**2 + 0.02**2 * 500 * math.expm1(1.0 / 9.0) + 0.25
-    assert gdp_clt.mu(phases, "zero-out") == pytest.approx(math.sqrt(squares))
+    assert gdp.clt_mu(phases, "zero-out") == pytest.approx(math.sqrt(squares))
 
 
 def test_without_sampling_it_is_exact() -> None:
     event = Repeated(Gaussian(9.0), 30)
-    assert gdp_clt.epsilon(event, 1e-7, "replace-one") == pytest.approx(
+    assert gdp.clt_epsilon(event, 1e-7, "replace-one") == pytest.approx(
         gdp.epsilon(event, 1e-7, "replace-one")
     )
 
 
 def test_tiny_noise_does_not_overflow() -> None:
-    assert gdp_clt.epsilon(PoissonSampled(0.1, Gaussian(0.01)), 1e-5, "add-remove") == math.inf
+    assert gdp.clt_epsilon(PoissonSampled(0.1, Gaussian(0.01)), 1e-5, "add-remove") == math.inf
 
 
 @pytest.mark.parametrize(
@@ -56,4 +55,4 @@ def test_tiny_noise_does_not_overflow() -> None:
 )
 def test_refusals(event: Event, adjacency: str, reason: str) -> None:
     with pytest.raises(UnsupportedEvent, match=reason):
-        gdp_clt.epsilon(event, 1e-5, adjacency)  # type: ignore[arg-type]
+        gdp.clt_epsilon(event, 1e-5, adjacency)  # type: ignore[arg-type]

@@ -8,11 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from tacit.accounting.exact.contour import Contour, lay_contour
-from tacit.accounting.exact.mixture import MixtureLoss
-from tacit.accounting.exact.mixture_nodes import MixturePair, Side
-from tacit.accounting.exact.resolution import Resolution
-from tacit.accounting.exact.saddle import Search
+from tacit.accounting.exact.contour import Contour, Search, lay_contour
+from tacit.accounting.exact.enclosure import Resolution
+from tacit.accounting.exact.mixture import MixturePair, Side
 
 if TYPE_CHECKING:
     from tacit.accounting.exact.enclosure import Enclosure
@@ -38,7 +36,7 @@ COARSE: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
 def _contour(setting: tuple[Any, ...], resolution: Resolution) -> Contour:
     rate, sigma, steps, delta, _ = setting
     pair = MixturePair(sigma, Side((1.0 - rate, rate), (0.0, 1.0)), Side())
-    composition = ((MixtureLoss(pair), steps),)
+    composition = ((pair, steps),)
     search = Search(composition)
     return lay_contour(composition, search, search.for_delta(delta), resolution)
 

@@ -14,14 +14,15 @@ from tacit.accounting import (
     calibrate,
     epsilon,
 )
-from tacit.accounting.exact.certify import enclose_epsilon
+from tacit.accounting.exact.certificate import enclose_epsilon
+from tacit.accounting.normal_form import parts
 
 
 @pytest.mark.parametrize("loss", [0.1, 0.3, 0.5, 1.0, 1.7, 3.0])
 @pytest.mark.parametrize("times", [1, 2, 7])
 def test_the_rounding_of_a_largest_loss_does_not_lower_the_bound(loss, times):
     """At δ = 1e-300 the truth is times·loss to far beyond the last digit."""
-    found = enclose_epsilon(Repeated(PureDp(loss), times), 1e-300, "add-remove")
+    found = enclose_epsilon(parts(Repeated(PureDp(loss), times)), 1e-300, "add-remove")
     assert Fraction(found.upper) >= times * Fraction(loss)
 
 

@@ -8,14 +8,14 @@ import mpmath as mp
 import numpy as np
 import pytest
 
-from tacit.accounting.renyi.amplification import (
+from tacit.accounting.renyi.curves import linear, of_pair
+from tacit.accounting.renyi.pairs import GaussianPair, two_gaussians
+from tacit.accounting.renyi.sampling import (
     _log_even_differences,
     fixed_size_gaussian,
     poisson_general,
     three_laws_general,
 )
-from tacit.accounting.renyi.curves import linear, of_pair
-from tacit.accounting.renyi.gaussian_pairs import GaussianPair, two_gaussians
 
 
 def alternating_difference(shift: float, power: int) -> mp.mpf:

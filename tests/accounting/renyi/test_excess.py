@@ -6,7 +6,7 @@ import mpmath as mp
 import numpy as np
 import pytest
 
-from tacit.accounting.renyi.excess import Nodes, log_moments
+from tacit.accounting.renyi.pairs import Nodes, log_moments
 
 ORDERS = [1.0 + 1e-6, 1.01, 1.5, 2.0, 7.3, 100.0, 1e4]
 LOG_RATIOS = [1e-9, 1e-5, 1e-3, 0.02, 0.3, 3.0, 40.0]

@@ -15,9 +15,9 @@ from tacit.accounting.events import (
     PureDp,
     SampledWithoutReplacement,
 )
-from tacit.accounting.renyi import renyi_divergence
 from tacit.accounting.renyi.curves import linear, of_pair
-from tacit.accounting.renyi.gaussian_pairs import GaussianPair, two_gaussians
+from tacit.accounting.renyi.pairs import GaussianPair, two_gaussians
+from tacit.accounting.renyi.profile import renyi_divergence
 from tacit.accounting.renyi.sampling import Draw
 
 Point = tuple[float, float]

@@ -16,7 +16,7 @@ import numpy as np
 
 from tacit._validation import whole
 from tacit.accounting import Composed
-from tacit.accounting.sensitivity import distance
+from tacit.accounting.events import distance
 from tacit.errors import InvalidArgument
 from tacit.recipes.transferring import display, features, words
 from tacit.recipes.transferring.learning import (

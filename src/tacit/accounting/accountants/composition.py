@@ -1,12 +1,28 @@
-"""Single releases as (ε, δ) trade-offs, and how to share a δ among many of them.
+"""The composition theorems for (ε, δ): basic and strong composition of single releases.
 
-The composition theorems for (ε, δ) take one pair per release. A pure release needs no δ; a
-Gaussian one gives a smaller ε for a larger δ, by the analytic calibration (Balle & Wang 2018,
-Theorem 8). A sampler of rate q turns (ε, δ) into (ln(1 + q(e^ε - 1)), qδ): Balle, Barthe &
-Gaboardi 2018, Theorems 8 and 9 for Poisson and fixed-size samples; for Poisson samples and
-replaced records by their Theorem 2, which needs the release's guarantee both when the record is
-replaced and when it is left out. A black box that promises nothing of the latter is bounded as if
-it were told who was drawn (``tacit.accounting.black_boxes``).
+**Basic**: the ε's add up, and so do the δ's (Dwork & Roth 2014, Theorem 3.16). Pure releases cost
+no δ. Where a release trades ε for δ, as the Gaussian does, the given δ is shared among such
+releases so that their total ε is small.
+
+**Strong**, or advanced (Dwork, Rothblum & Vadhan 2010; Dwork & Roth 2014, Theorem 3.20): releases
+of (ε_i, δ_i) compose, for every δ' > 0, to
+
+    ε = √(2·ln(1/δ')·Σε_i²) + Σε_i·(e^{ε_i} - 1)    at    δ = Σδ_i + δ'.
+
+The theorem is stated for equal ε_i; its proof is Azuma's inequality for losses within ±ε_i whose
+means are at most ε_i(e^{ε_i} - 1), which gives the form above. The total δ is shared between δ' and
+the releases' own δ_i so that ε is small. The accountant answers with the smaller of this theorem
+and basic composition, since both hold; ``strong_composition`` is the theorem alone.
+
+**Single releases** are trade-offs between ε and δ. A pure one needs no δ; a Gaussian one gives a
+smaller ε for a larger δ, by the analytic calibration (Balle & Wang 2018, Theorem 8). A sampler of
+rate q turns (ε, δ) into (ln(1 + q(e^ε - 1)), qδ): Balle, Barthe & Gaboardi 2018, Theorems 8 and 9
+for Poisson and fixed-size samples; for Poisson samples and replaced records by their Theorem 2,
+which needs the release's guarantee both when the record is replaced and when it is left out. A
+black box that promises nothing of the latter is bounded as if it showed who was drawn
+(``tacit.accounting.black_boxes``).
+
+Guarantee: all answers are upper bounds for every event that is accepted.
 """
 
 from __future__ import annotations
@@ -16,11 +32,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from scipy.optimize import brentq
+
 from tacit.accounting import gaussian_profile
-from tacit.accounting.accountants.exact import selection_profile_of
-from tacit.accounting.black_boxes import amplified
-from tacit.accounting.choices import concrete
-from tacit.accounting.conversion import epsilon_of_curve
+from tacit.accounting.accountants import Accountant
+from tacit.accounting.black_boxes import amplified, concrete
 from tacit.accounting.events import (
     ApproxDp,
     DiscreteLaplace,
@@ -33,18 +49,23 @@ from tacit.accounting.events import (
     RandomizedResponse,
     SampledWithoutReplacement,
     SampledWithReplacement,
+    TruncatedNegativeBinomial,
+    distance,
 )
+from tacit.accounting.failures import Failures, truncation_of
 from tacit.accounting.normal_form import parts
-from tacit.accounting.renyi import renyi_profile
-from tacit.accounting.renyi.profile import truncation_of
+from tacit.accounting.renyi.curves import epsilon_of_curve
+from tacit.accounting.renyi.profile import renyi_profile
 from tacit.accounting.renyi.sampling import draw_of, sampled_promise
-from tacit.accounting.runs import TruncatedNegativeBinomial
-from tacit.accounting.sensitivity import distance
+from tacit.accounting.selection_profile import selection_profile_of
 from tacit.errors import UnsupportedEvent
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tacit.accounting.events import Adjacency, Event
     from tacit.accounting.renyi.sampling import Draw
+
 
 _ROUND_UP = 1.0 + 1e-12
 
@@ -223,3 +244,126 @@ def share(left: float, counts: list[int], appraise: Appraise) -> float:
             return min(value, best)
         best = value
     return best
+
+
+def basic_epsilon(event: Event, delta: float, adjacency: Adjacency) -> float:
+    """Σε at Σδ = ``delta``; infinite if the releases need more δ than that.
+
+    >>> from tacit.accounting.events import PureDp, Repeated
+    >>> round(basic_epsilon(Repeated(PureDp(0.1), 100), 1e-5, "add-remove"), 9)
+    10.0
+    """
+    steps = steps_of(event, adjacency, "basic")
+    return Failures(truncation=steps.truncation).epsilon(lambda left: sum_of(steps, left), delta)
+
+
+def basic_delta(event: Event, epsilon: float, adjacency: Adjacency) -> float:
+    """The smallest Σδ at which Σε is at most ``epsilon``; 1 if there is none."""
+    steps = steps_of(event, adjacency, "basic")
+
+    def solve(at: float) -> float:
+        return smallest_delta(lambda total: sum_of(steps, total), at, steps.least)
+
+    return Failures(truncation=steps.truncation).delta(solve, epsilon)
+
+
+def advanced_epsilon(event: Event, delta: float, adjacency: Adjacency) -> float:
+    """The smaller of strong and basic composition at a total ``delta``.
+
+    >>> from tacit.accounting.events import PureDp, Repeated
+    >>> round(advanced_epsilon(Repeated(PureDp(0.1), 100), 1e-5, "add-remove"), 9)
+    5.850235093
+    """
+    steps = steps_of(event, adjacency, "advanced")
+    return Failures(truncation=steps.truncation).epsilon(lambda left: _smaller(steps, left), delta)
+
+
+def advanced_delta(event: Event, epsilon: float, adjacency: Adjacency) -> float:
+    """The smallest total δ at which either composition proves ``epsilon``; 1 if neither does."""
+    steps = steps_of(event, adjacency, "advanced")
+
+    def solve(at: float) -> float:
+        return smallest_delta(lambda total: _smaller(steps, total), at, steps.least)
+
+    return Failures(truncation=steps.truncation).delta(solve, epsilon)
+
+
+def strong_composition(epsilons: Sequence[float], counts: Sequence[int], reserve: float) -> float:
+    """The theorem: the ε of ``counts[i]`` releases of ``epsilons[i]`` each, with δ' = ``reserve``.
+
+    >>> round(strong_composition([0.1], [1000], 1e-5), 9)
+    25.691363101
+    """
+    spread = _spread(epsilons, counts)
+    if spread == 0.0:
+        return 0.0
+    if reserve <= 0.0:
+        return math.inf
+    means = [count * one * _expm1(one) for one, count in zip(epsilons, counts, strict=True)]
+    return math.sqrt(-2.0 * math.log(min(reserve, 1.0))) * spread + math.fsum(means)
+
+
+def _spread(epsilons: Sequence[float], counts: Sequence[int]) -> float:
+    """√Σε_i²."""
+    return math.sqrt(math.fsum(n * one * one for one, n in zip(epsilons, counts, strict=True)))
+
+
+def _smaller(steps: Steps, delta: float) -> float:
+    return min(sum_of(steps, delta), _strong(steps, delta))
+
+
+def _strong(steps: Steps, delta: float) -> float:
+    """The theorem with δ shared between the free steps and δ', which takes the last share."""
+    left = spare(steps, delta)
+    if not left:
+        return math.inf
+    free = [step for step in steps.steps if step.free]
+    fixed = [step for step in steps.steps if not step.free]
+    counts = [step.count for step in (*free, *fixed)]
+    known = [step.epsilon(step.least) for step in fixed]
+
+    def appraise(shares: list[float]) -> tuple[float, list[float]]:
+        found = [step.trade(own) for step, own in zip(free, shares, strict=False)]
+        epsilons = [one for one, _ in found] + known
+        value = strong_composition(epsilons, counts, shares[-1])
+        if not 0.0 < value < math.inf or shares[-1] >= 1.0:
+            return value, [0.0]
+        # The derivatives of the theorem by ln δ' and by each ε_i.
+        depth, spread = math.sqrt(-2.0 * math.log(shares[-1])), _spread(epsilons, counts)
+        prices = [depth * one / spread + _expm1(one) + one * math.exp(one) for one, _ in found]
+        worth = [price * slope for price, (_, slope) in zip(prices, found, strict=True)]
+        return value, [*worth, spread / depth]
+
+    return share(left, [*(step.count for step in free), 1], appraise)
+
+
+def _expm1(x: float) -> float:
+    return math.expm1(x) if x < 700.0 else math.inf
+
+
+def smallest_delta(solve: Callable[[float], float], epsilon: float, least: float) -> float:
+    """The smallest δ ≥ ``least`` found with ``solve(δ)`` ≤ ``epsilon``; 1 if there is none.
+
+    ``solve`` must fall with δ. The answer is checked, so that it errs upwards only.
+
+    >>> round(smallest_delta(lambda delta: 1.0 / (delta + 0.1), 4.0, 0.0), 9)
+    0.15
+    """
+    if least < 1.0 and solve(least) <= epsilon:
+        return least
+
+    def excess(x: float) -> float:
+        return min(solve(least + math.exp(x)), 1e300) - epsilon
+
+    low, high = -700.0, math.log1p(-least) if least < 1.0 else -math.inf
+    if high <= low or excess(high) > 0.0:
+        return 1.0
+    root = float(brentq(excess, low, high, xtol=1e-10)) if excess(low) > 0.0 else low
+    for step in (0.0, 1e-10, 1e-8, 1e-6, 1e-4, 1e-2):
+        if excess(min(root + step, high)) <= 0.0:
+            return min(1.0, least + math.exp(min(root + step, high)))
+    return 1.0
+
+
+BASIC = Accountant(basic_epsilon, basic_delta)
+ADVANCED = Accountant(advanced_epsilon, advanced_delta)

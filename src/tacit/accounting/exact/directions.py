@@ -8,31 +8,44 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple, cast
 
-from tacit.accounting.exact.aliasing import log_chernoff_constant
-from tacit.accounting.exact.bracket import Bracket
-from tacit.accounting.exact.closed_form import GaussianLoss, LaplaceLoss
-from tacit.accounting.exact.contour import lay_contour
-from tacit.accounting.exact.enclosure import Enclosure, TooSlow, invert
-from tacit.accounting.exact.lattice import lay_lattice
-from tacit.accounting.exact.lattice_loss import LatticeLoss
-from tacit.accounting.exact.mixture import MixtureLoss
-from tacit.accounting.exact.reach import lay_within_reach
-from tacit.accounting.exact.regrid import delta_on_grid, epsilon_on_grid, lay_on_grid
-from tacit.accounting.exact.saddle import Search
-from tacit.accounting.exact.single import GaussianProfile, LaplaceProfile, MixtureProfile
+from tacit.accounting.exact.closed_forms import (
+    GaussianLoss,
+    GaussianProfile,
+    LaplaceLoss,
+    LaplaceProfile,
+    MixtureProfile,
+)
+from tacit.accounting.exact.contour import (
+    Search,
+    lay_contour,
+    lay_within_reach,
+    log_chernoff_constant,
+)
+from tacit.accounting.exact.enclosure import Interval, TooSlow, invert
+from tacit.accounting.exact.grid import delta_on_grid, epsilon_on_grid, lay_on_grid
+from tacit.accounting.exact.lattice import LatticeLoss, lay_lattice
+from tacit.accounting.exact.mixture import MixturePair
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from tacit.accounting.exact.enclosure import Profile
+    from tacit.accounting.exact.contour import Aim
+    from tacit.accounting.exact.enclosure import Enclosure, Profile, Resolution
     from tacit.accounting.exact.lattice import LatticeComposition
     from tacit.accounting.exact.pairs import Direction
-    from tacit.accounting.exact.resolution import Resolution
-    from tacit.accounting.exact.saddle import Aim
     from tacit.accounting.exact.transforms import Composition
+
+_TILT = 2.0  # where to look for a saddle if nothing is known
+
+
+class Solved(NamedTuple):
+    """Certified ends, and the tilt that gave them: a search on the same scale may start there."""
+
+    ends: Interval
+    tilt: float = _TILT
 
 
 def infinite_mass(direction: Direction) -> float:
@@ -45,25 +58,32 @@ def infinite_mass(direction: Direction) -> float:
     )
 
 
-def epsilon_bracket(direction: Direction, delta: float, resolution: Resolution) -> Bracket:
+def solve_epsilon(direction: Direction, delta: float, resolution: Resolution) -> Solved:
     """Certified ends of the smallest ε with δ(ε) ≤ ``delta``."""
     room = delta - infinite_mass(direction)
     if room <= 0.0:
         # Rounding decides whether the infinite losses alone use up δ: only the upper end is sure.
-        return Bracket(math.inf if room < -1e-13 * delta else 0.0, math.inf, "closed form")
+        lower = math.inf if room < -1e-13 * delta else 0.0
+        return Solved(Interval(lower, math.inf, method="closed form"))
     closed = _closed_form(direction)
     if closed is not None:
-        ends = invert(closed, room, closed.guess(room))
-        return Bracket(ends.lower, ends.upper, "closed form")
-    found = Bracket(0.0, math.inf, "none")
+        return Solved(replace(invert(closed, room, closed.guess(room)), method="closed form"))
+    found = Solved(Interval(0.0, math.inf, method="none"))
     if all(pair.loss is not None for pair, _ in direction):
         composition = _composition(direction)
         if _might_be_nothing(composition, room) and _total_variation_bound(direction) <= room:
-            return Bracket(0.0, 0.0, "closed form")
+            return Solved(Interval(0.0, 0.0, method="closed form"))
         found = _epsilon_by_transform(composition, room, resolution)
-    if found.is_usable:
+    if found.ends.is_narrow:
         return found
-    return found.within(epsilon_on_grid(direction, delta, resolution))
+    return _both(found, Solved(epsilon_on_grid(direction, delta, resolution)))
+
+
+def _both(one: Solved, other: Solved) -> Solved:
+    """What both allow; the method and the tilt are those of the smaller upper end."""
+    nearer = other if other.ends.upper <= one.ends.upper else one
+    lower = max(one.ends.lower, other.ends.lower)
+    return Solved(replace(nearer.ends, lower=lower), nearer.tilt)
 
 
 def _might_be_nothing(composition: Composition, delta: float) -> bool:
@@ -85,40 +105,44 @@ def _composition(direction: Direction) -> Composition:
     return cast("Composition", tuple((pair.loss, count) for pair, count in direction))
 
 
-def _epsilon_by_transform(
-    composition: Composition, delta: float, resolution: Resolution
-) -> Bracket:
+def _epsilon_by_transform(composition: Composition, delta: float, resolution: Resolution) -> Solved:
     search = Search(composition)
-    found = Bracket(0.0, math.inf, "none")
+    found = Solved(Interval(0.0, math.inf, method="none"))
     try:
         aim = search.for_delta(delta)
     except TooSlow:
         return found
     for profile, nearer, method in _sums(composition, search, aim, resolution):
-        ends = invert(profile, delta, max(0.0, aim.epsilon))
-        before, found = found, found.within(Bracket(ends.lower, ends.upper, method, nearer.tilt))
-        # A second sum may narrow a bracket that the first left wide; a third hardly does.
-        if found.is_tight or before.is_usable:
+        ends = replace(invert(profile, delta, max(0.0, aim.epsilon)), method=method)
+        before, found = found, _both(found, Solved(ends, nearer.tilt))
+        # A second sum may narrow ends that the first left wide apart; a third hardly does.
+        if _is_tight(found.ends) or before.ends.is_narrow:
             break
     return found
 
 
-def delta_bracket(
-    direction: Direction, epsilon: float, resolution: Resolution, tilt: float = 2.0
-) -> Bracket:
-    """Certified ends of δ(``epsilon``); ``tilt`` is where to look for the saddle first."""
+def _is_tight(ends: Interval) -> bool:
+    """Whether a second computation could hardly narrow them."""
+    return ends.width <= 8e-9 * max(1.0, ends.upper)
+
+
+def solve_delta(direction: Direction, epsilon: float, resolution: Resolution) -> Solved:
+    """Certified ends of δ(``epsilon``)."""
     infinite = infinite_mass(direction)
     closed = _closed_form(direction)
     if closed is not None:
         return _with_infinite(closed.enclose(epsilon), "closed form", infinite)
     if all(pair.loss is not None for pair, _ in direction):
         if _largest_loss(direction) < epsilon:
-            return Bracket(infinite * (1.0 - 1e-15), infinite * (1.0 + 1e-15), "closed form")
-        found = _delta_by_transform(_composition(direction), epsilon, resolution, tilt)
+            ends = Interval(
+                infinite * (1.0 - 1e-15), infinite * (1.0 + 1e-15), method="closed form"
+            )
+            return Solved(ends)
+        found = _delta_by_transform(_composition(direction), epsilon, resolution)
         if found is not None:
             enclosure, method, at = found
             return _with_infinite(enclosure, method, infinite, at)
-    return delta_on_grid(direction, epsilon, resolution)
+    return Solved(delta_on_grid(direction, epsilon, resolution))
 
 
 def certainly_at_most(
@@ -172,12 +196,12 @@ def _log_chernoff(search: Search, tilt: float, epsilon: float) -> float:
 
 
 def _delta_by_transform(
-    composition: Composition, epsilon: float, resolution: Resolution, tilt: float
+    composition: Composition, epsilon: float, resolution: Resolution
 ) -> tuple[Enclosure, str, float] | None:
     """The first sum that is good to a percent, if there is one, its method and its tilt."""
     search = Search(composition)
     try:
-        aim = search.for_epsilon(epsilon, tilt)
+        aim = search.for_epsilon(epsilon, _TILT)
     except TooSlow:
         return None
     for profile, nearer, method in _sums(composition, search, aim, resolution):
@@ -187,10 +211,11 @@ def _delta_by_transform(
     return None
 
 
-def _with_infinite(found: Enclosure, method: str, infinite: float, tilt: float = 2.0) -> Bracket:
+def _with_infinite(found: Enclosure, method: str, infinite: float, tilt: float = _TILT) -> Solved:
     margin = 1e-15 * infinite
     upper = min(1.0, found.upper + infinite + margin)
-    return Bracket(max(0.0, found.lower + infinite - margin), upper, method, tilt)
+    lower = max(0.0, found.lower + infinite - margin)
+    return Solved(Interval(lower, upper, method=method), tilt)
 
 
 @dataclass(frozen=True, eq=False)
@@ -255,7 +280,7 @@ def _lay_one(
     except TooSlow:
         return None
     ends = invert(profile, delta, max(0.0, aim.epsilon))
-    return (ends.upper, profile) if Bracket(ends.lower, ends.upper, "").is_usable else None
+    return (ends.upper, profile) if ends.is_narrow else None
 
 
 def _first_sum(
@@ -281,8 +306,8 @@ def _closed_form(
         match losses[0][0]:
             case LaplaceLoss(distance):
                 return LaplaceProfile(distance)
-            case MixtureLoss(pair):
-                return MixtureProfile(pair)
+            case MixturePair():
+                return MixtureProfile(losses[0][0])
     return None
 
 
