@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tacit._pickles import PlainModels
 from tacit._validation import positive
+from tacit._workers import check_workers
 from tacit.accounting.events import TruncatedNegativeBinomial, check_runs
 from tacit.accounting.serialization import to_plain
 from tacit.errors import InvalidArgument
@@ -17,19 +18,19 @@ from tacit.selection.number import draw_choices, draw_runs
 from tacit.selection.scores import check_score
 from tacit.selection.terms import settle
 from tacit.selection.trainers import Estimator, EstimatorTrainer, listed, trainer_of
-from tacit.selection.workers import Work, carried_out, check_workers
+from tacit.selection.workers import Work, carried_out
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Mapping, Sequence
 
     from tacit._pickles import ModelFormat
+    from tacit._workers import Workers
     from tacit.accounting.events import Adjacency, Event, Runs
     from tacit.ledger import Budget
     from tacit.selection.scores import Score
     from tacit.selection.terms import Allowance, Terms
     from tacit.selection.trainers import Trainer
-    from tacit.selection.workers import Workers
 
 
 def private_search(
