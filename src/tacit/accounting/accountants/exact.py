@@ -12,7 +12,7 @@ Guarantee:
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tacit.accounting.accountants import Accountant, accountant_named
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from tacit.accounting.events import Adjacency, Event
     from tacit.accounting.exact.certificate import LaidCurve
     from tacit.accounting.normal_form import Parts
+    from tacit.accounting.selection_profile import SelectionProfile
 
 _VAIN_NOISE = 0.035
 _MANY = 100  # different parts, from which the other theorems would take longer than this one
@@ -71,46 +72,68 @@ def epsilon_interval(
     event: Event, delta: float, adjacency: Adjacency, resolution: Resolution = _BOTH_ENDS
 ) -> Interval:
     """Certified ends of ε(δ)."""
-    uncovered = without_vain_sampling(event)
-    found = parts(uncovered, adjacency)
-    selection = _sole_selection(event, found)
-    if selection is not None:
-        by_profile = selection_profile_of(selection, adjacency).epsilon(delta)
-        return _selected(by_profile, lambda one: one.epsilon(selection, delta, adjacency))
-    try:
+
+    def enclose(found: Parts) -> Interval:
         ends = enclose_epsilon(found, delta, adjacency, resolution)
-    except UnsupportedEvent as refusal:
-        return _best_of_others(
-            lambda one: one.epsilon(event, delta, adjacency), refusal, _theorems(found)
-        )
-    except ArithmeticError:  # OutOfRange, or an overflow
-        return _best_of_others(lambda one: one.epsilon(event, delta, adjacency), _too_loud(event))
-    same = uncovered == event
-    ends = _within_largest_loss(ends, event, adjacency) if same else _upper_end(ends)
-    return _least(ends, len(found), lambda one: one.epsilon(event, delta, adjacency), _LOOSER)
+        return _within_largest_loss(ends, event, adjacency)
+
+    question = _Question(
+        enclose,
+        by_profile=lambda profile: profile.epsilon(delta),
+        ask=lambda one: one.epsilon(event, delta, adjacency),
+        others=_LOOSER,
+    )
+    return _answer(question, event, adjacency)
 
 
 def delta_interval(
     event: Event, epsilon: float, adjacency: Adjacency, resolution: Resolution = _BOTH_ENDS
 ) -> Interval:
     """Certified ends of δ(ε)."""
+    question = _Question(
+        enclose=lambda found: enclose_delta(found, epsilon, adjacency, resolution),
+        by_profile=lambda profile: profile.delta(epsilon),
+        ask=lambda one: one.delta(event, epsilon, adjacency),
+        others=_CURVES,
+    )
+    return _answer(question, event, adjacency)
+
+
+@dataclass(frozen=True)
+class _Question:
+    """An ε or a δ of one event.
+
+    Attributes:
+        enclose: Certified ends, from the event's normal form.
+        by_profile: An upper bound, from the profile of a selection.
+        ask: Another accountant's answer.
+        others: The accountants worth asking where certified ends are far apart.
+    """
+
+    enclose: Callable[[Parts], Interval]
+    by_profile: Callable[[SelectionProfile], float]
+    ask: Callable[[Accountant], float]
+    others: tuple[str, ...]
+
+
+def _answer(question: _Question, event: Event, adjacency: Adjacency) -> Interval:
     uncovered = without_vain_sampling(event)
     found = parts(uncovered, adjacency)
     selection = _sole_selection(event, found)
     if selection is not None:
-        by_profile = selection_profile_of(selection, adjacency).delta(epsilon)
-        return _selected(by_profile, lambda one: one.delta(selection, epsilon, adjacency))
+        by_profile = question.by_profile(selection_profile_of(selection, adjacency))
+        return _selected(by_profile, question.ask)
     try:
-        ends = enclose_delta(found, epsilon, adjacency, resolution)
+        ends = question.enclose(found)
     except UnsupportedEvent as refusal:
-        return _best_of_others(
-            lambda one: one.delta(event, epsilon, adjacency), refusal, _theorems(found)
-        )
+        return _best_of_others(question.ask, refusal, _theorems(found))
     except ArithmeticError:  # OutOfRange, or an overflow
-        return _best_of_others(lambda one: one.delta(event, epsilon, adjacency), _too_loud(event))
+        reason = "its losses are beyond floating-point numbers"
+        return _best_of_others(question.ask, UnsupportedEvent(event, "exact", reason), _LOOSER)
     if uncovered != event:
-        ends = _upper_end(ends)
-    return _least(ends, len(found), lambda one: one.delta(event, epsilon, adjacency), _CURVES)
+        method = "exact, without the sampling"
+        ends = Interval(0.0, ends.upper, two_sided=False, method=method)
+    return ends if len(found) > _MANY else _least(ends, question)
 
 
 def sketch(event: Event, adjacency: Adjacency, deltas: Sequence[float]) -> LaidCurve | None:
@@ -159,21 +182,11 @@ def without_vain_sampling(event: Event) -> Event:
             return event
 
 
-def _upper_end(found: Interval) -> Interval:
-    return Interval(0.0, found.upper, two_sided=False, method="exact, without the sampling")
-
-
-def _least(
-    found: Interval, different: int, ask: Callable[[Accountant], float], names: tuple[str, ...]
-) -> Interval:
-    """``found`` with the least upper end that any theorem proves, where it is not settled.
-
-    ``different`` is the number of different parts.
-    """
-    settled = found.lower == math.inf or (found.two_sided and found.is_narrow)
-    if settled or different > _MANY:
+def _least(found: Interval, question: _Question) -> Interval:
+    """``found`` with the least upper end that any theorem proves, where it is not settled."""
+    if found.lower == math.inf or (found.two_sided and found.is_narrow):
         return found
-    upper, name = min([*_others(ask, names), (found.upper, "")])
+    upper, name = min([*_others(question.ask, question.others), (found.upper, "")])
     if not upper < found.upper:
         return found
     method = f"{name} instead of {found.method}"
@@ -196,22 +209,16 @@ def _within_largest_loss(found: Interval, event: Event, adjacency: Adjacency) ->
     return replace(found, upper=min(found.upper, max(largest, found.lower)))
 
 
-def _too_loud(event: Event) -> UnsupportedEvent:
-    return UnsupportedEvent(event, "exact", "its losses are beyond floating-point numbers")
-
-
 def _theorems(found: Parts) -> tuple[str, ...]:
     """The other accountants worth asking: one Rényi curve by itself is nothing but converted."""
     match found:
         case [(RenyiCurve() | ZeroConcentrated() | TruncatedConcentrated(), 1)]:
-            return ("rdp", "zcdp")
+            return _CURVES
     return _LOOSER
 
 
 def _best_of_others(
-    ask: Callable[[Accountant], float],
-    refusal: UnsupportedEvent,
-    names: tuple[str, ...] = _LOOSER,
+    ask: Callable[[Accountant], float], refusal: UnsupportedEvent, names: tuple[str, ...]
 ) -> Interval:
     others = _others(ask, names)
     if not others:
@@ -220,9 +227,8 @@ def _best_of_others(
     return Interval(0.0, upper, two_sided=False, method=name)
 
 
-def _others(
-    ask: Callable[[Accountant], float], names: tuple[str, ...] = _LOOSER
-) -> list[tuple[float, str]]:
+def _others(ask: Callable[[Accountant], float], names: tuple[str, ...]) -> list[tuple[float, str]]:
+    """What other accountants answer, and their names; those that refuse are left out."""
     found = []
     for name in names:
         try:
