@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from tacit.auditing.canaries.directions import Directions
     from tacit.training.judging import RowWise
-    from tacit.training.loading import Collate
+    from tacit.training.loaders import Collate
     from tacit.training.plan import Plan
 
 NOBODY = -1

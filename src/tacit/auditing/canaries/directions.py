@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from tacit.errors import InvalidArgument
-from tacit.training.grouping import parameter_groups
+from tacit.training.noise import parameter_groups
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from tacit.errors import InvalidArgument
-from tacit.training.loading import make_loader
+from tacit.training.loaders import make_loader
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

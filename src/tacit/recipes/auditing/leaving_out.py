@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from tacit.recipes.running.lesson import Lesson
     from tacit.training.judging import RowWise
-    from tacit.training.loading import Collate
+    from tacit.training.loaders import Collate
 
 
 def without(lesson: Lesson, left_out: NDArray[np.bool_]) -> Lesson:
