@@ -24,7 +24,7 @@ from tacit.recipes.running.job import Job
 from tacit.recipes.running.keeping import Forgetful
 from tacit.recipes.running.training import seeded
 from tacit.training.judging import default_loss
-from tacit.training.loading import make_loader
+from tacit.training.loaders import make_loader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from tacit.recipes.running.lesson import Lesson
     from tacit.recipes.running.trained import Trained
     from tacit.training.judging import RowWise
-    from tacit.training.loading import Collate
+    from tacit.training.loaders import Collate
     from tacit.training.plan import Plan
 
 

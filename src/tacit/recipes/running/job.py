@@ -66,7 +66,7 @@ if TYPE_CHECKING:
     from tacit.recipes.running.keeping import Keeper
     from tacit.statement import DataDependent, Statement
     from tacit.training.judging import RowWise
-    from tacit.training.loading import Collate
+    from tacit.training.loaders import Collate
     from tacit.training.performance import Performance
     from tacit.training.plan import Noise
     from tacit.training.sampling import Sampling

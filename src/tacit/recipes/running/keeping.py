@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tacit.accounting.events import Event
     from tacit.mechanisms import Released
     from tacit.training.judging import RowWise
-    from tacit.training.loading import Collate
+    from tacit.training.loaders import Collate
     from tacit.training.plan import Plan
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from torch.utils.data import Dataset
 
     from tacit.training.judging import RowWise
-    from tacit.training.loading import Collate
+    from tacit.training.loaders import Collate
 
 
 @final

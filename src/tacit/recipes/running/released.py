@@ -14,7 +14,7 @@ from tacit.accounting.serialization import from_plain, to_plain
 from tacit.errors import CheckpointError, TacitError
 from tacit.mechanisms import Components
 from tacit.training import checkpoint_file
-from tacit.training.packing import Packer, unpack
+from tacit.training.checkpoint_file import Packer, unpack
 
 if TYPE_CHECKING:
     from pathlib import Path

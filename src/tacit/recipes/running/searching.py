@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from tacit.recipes.running.search_file import Search
     from tacit.selection import Allowance, Found
     from tacit.training.judging import RowWise
-    from tacit.training.loading import Collate
+    from tacit.training.loaders import Collate
     from tacit.training.plan import Plan
 
 _HARMLESS = frozenset({"lr", "clip"})  # settings that do not change what a plan releases

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from tacit.errors import CheckpointError
-from tacit.training.packing import Packer, unpack
+from tacit.training.checkpoint_file import Packer, unpack
 
 
 def there_and_back(value: object) -> Any:

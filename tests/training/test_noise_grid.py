@@ -16,17 +16,17 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from tacit.errors import InvalidArgument
-from tacit.training.clipping.clipped import ClippedBatch
-from tacit.training.grid import grid_step, noise_in_steps, rounded_towards_zero, to_steps
+from tacit.training.clipping.sums import BatchSums
+from tacit.training.noise import grid_step, noise_in_steps, rounded_towards_zero, to_steps
 
 clips = st.floats(1e-200, 1e200)
 sizes = st.integers(1, 10**10)
 
 
-def batch(*gradients: Tensor, borrowed: bool = False) -> ClippedBatch:
+def batch(*gradients: Tensor, borrowed: bool = False) -> BatchSums:
     """The clipped batch of one unit, with nothing in it but the sums."""
     sums = {str(at): gradient for at, gradient in enumerate(gradients)}
-    return ClippedBatch(torch.zeros(1, 1), torch.ones(1, 1), sums, borrowed)
+    return BatchSums(torch.zeros(1, 1), torch.ones(1, 1), sums, borrowed)
 
 
 def squared_norm(values: dict[str, Tensor]) -> int:

@@ -9,7 +9,7 @@ import pytest
 
 from tacit.errors import InvalidArgument
 from tacit.randomness import UnsafeSeededStream
-from tacit.training.units import Units
+from tacit.training.batches import Units
 
 from .sessions import plan
 

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from tacit.errors import InvalidArgument
-from tacit.training.fixing import Replacement, fix, fixes
+from tacit.training.replace_batchnorm import Replacement, fix, fixes
 
 LAYERS = {
     "1d": (nn.BatchNorm1d(64), "GroupNorm(4, 64)", (6, 64)),

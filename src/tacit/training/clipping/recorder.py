@@ -6,11 +6,14 @@ zero *tap* added to its result. The gradient with respect to the tap is the resu
 one backward to the taps yields what the rules need, and no non-private weight gradient is ever
 computed. Dynamo traces this code too: where the user has compiled the model, the taps must be there
 before the call, so the first batch of each shape runs uncompiled and its taps are kept.
+
+Here is also what a rule for an operation consists of, and what rules share.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, final
 
 import torch
 from torch import Tensor
@@ -18,12 +21,70 @@ from torch.nn import Parameter, functional
 from torch.overrides import TorchFunctionMode
 
 from tacit.errors import InvalidArgument, ProtocolError, UnsupportedModel
-from tacit.training.clipping.uses import Rule, Use
+from tacit.training.clipping.forms import Dense
+from tacit.training.clipping.forms.matrix import accumulator
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from tacit.training.clipping.uses import Record
+    from tacit.training.clipping.forms import Form
+    from tacit.training.clipping.structure import Rows
+
+
+class Record(Protocol):
+    """Redoes a call with its weights detached and hands the pieces to ``recorder.use``.
+
+    It takes the torch function's own arguments after the recorder, and returns the call's result,
+    or ``NotImplemented`` where the rule does not apply.
+    """
+
+    def __call__(self, recorder: Recorder, /, *args: Any, **kwargs: Any) -> Any:
+        """Records one call."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """How one kind of operation is recorded, and what its per-example gradients look like.
+
+    ``gradients`` is a pure function of what was saved and of the gradient of the result; it returns
+    one form (or None) per weight slot.
+    """
+
+    name: str
+    gradients: Callable[[Gradient], tuple[Form | None, ...]]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Gradient:
+    """What a rule sees: the saved inputs, the result's gradient, and how rows lie in them."""
+
+    saved: tuple[Tensor, ...]
+    settings: Any
+    grad: Tensor
+    shapes: tuple[tuple[int, ...] | None, ...]  # of the weights; None: no private weight there
+    rows: Rows
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Use:
+    """One recorded call: which weights entered it, and how many tensors it saved."""
+
+    rule: Rule
+    weights: tuple[Tensor | None, ...]
+    saved: int
+    settings: Any
+    shape: tuple[int, ...]  # of the result
+    dtype: torch.dtype  # of the result
+
+    def gradients(
+        self, saved: Sequence[Tensor], grad: Tensor, rows: Rows
+    ) -> tuple[Form | None, ...]:
+        """The per-unit gradients of this use's weights."""
+        shapes = tuple(None if w is None else tuple(w.shape) for w in self.weights)
+        return self.rule.gradients(Gradient(tuple(saved), self.settings, grad, shapes, rows))
 
 
 @final
@@ -292,3 +353,44 @@ def wrong_label() -> InvalidArgument:
 # Tensors made from Python or NumPy values: nothing says that these values are not the data's.
 _MAY_HOLD_DATA = frozenset({torch.tensor, torch.as_tensor, torch.asarray, torch.from_numpy})
 _HARMLESS = frozenset({"requires_grad_", "retain_grad_"})
+
+
+# ---- what rules share
+
+
+def detached(weight: Tensor | None) -> Tensor | None:
+    """``weight`` outside the autograd graph, if there is one."""
+    return None if weight is None else weight.detach()
+
+
+def as_computed(value: Tensor) -> Tensor:
+    """``value`` as a matrix product under autocast takes it, so that this copy serves both."""
+    kind = value.device.type
+    if torch.is_autocast_enabled(kind) and value.dtype == torch.float32:
+        return value.to(torch.get_autocast_dtype(kind))
+    return value
+
+
+def wide(value: Tensor) -> Tensor:
+    """``value`` in at least single precision."""
+    return value if value.dtype in (torch.float32, torch.float64) else value.float()
+
+
+def reduced(of: Gradient, values: Tensor) -> tuple[Form | None, ...]:
+    """The gradient of a weight that was broadcast: ``values`` added up, by unit, to its shape."""
+    (shape,) = of.shapes
+    assert shape is not None
+    kind = accumulator(values.dtype)
+    aligned = (1,) * (values.ndim - len(shape)) + shape
+    if of.rows.count == 1:
+        return (Dense(values.to(kind).sum_to_size(aligned).reshape(1, *shape)),)
+    dim = of.rows.layout.dim
+    if aligned[dim] != 1:
+        raise UnsupportedModel(
+            f"a private weight of shape {shape} has an entry for every row of the batch; "
+            "per-example gradients need weights that do not depend on the batch"
+        )
+    split = of.rows.split(values)  # (units, entries, *the dimensions but the rows')
+    rest = aligned[:dim] + aligned[dim + 1 :]
+    spread = [at + 2 for at, size in enumerate(rest) if size == 1 and split.shape[at + 2] != 1]
+    return (Dense(split.sum((1, *spread), dtype=kind).reshape(len(split), *shape)),)

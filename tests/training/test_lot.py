@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
-
 import torch
 
-from tacit.training.accumulation import Accumulator
-from tacit.training.clipping.clipped import ClippedBatch
-
-if TYPE_CHECKING:
-    from tacit.training.clipping.engine import Engine
+from tacit.training.clipping.sums import BatchSums
+from tacit.training.lot import Accumulator
 
 
-def lent(memory: dict[str, torch.Tensor], value: float) -> ClippedBatch:
+def lent(memory: dict[str, torch.Tensor], value: float) -> BatchSums:
     """A batch whose sums lie in ``memory``, as those of a CUDA graph do."""
     for tensor in memory.values():
         tensor.fill_(value)
     none = torch.zeros(1, 1)
-    return ClippedBatch(none, none, memory, borrowed=True)
+    return BatchSums(none, none, memory, borrowed=True)
 
 
 def test_every_batch_counts_once_though_all_lie_in_the_same_memory() -> None:
     memory = {"weight": torch.zeros(3), "bias": torch.zeros(2)}
-    total = Accumulator(cast("Engine", None), same_weights=True)
+    total = Accumulator(same_weights=True)
     for value, last in ((1.0, False), (10.0, False), (100.0, True)):
         total.add(lent(memory, value), last=last)
     assert {name: value.tolist() for name, value in total.sums.items()} == {

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch.utils.data import Dataset, TensorDataset
 
-from tacit.training.loading import InProcess, InWorkers, OnDevice, make_loader
+from tacit.training.loaders import InProcess, InWorkers, OnDevice, make_loader
 
 CPU = torch.device("cpu")
 

@@ -19,8 +19,8 @@ import pytest
 from scipy.stats import chi2
 
 from tacit.errors import BrokenRandomness, InvalidArgument
-from tacit.randomness import SecureStream, SystemStream, fresh_stream, secure_stream
-from tacit.randomness.secure_stream import _ChaCha20
+from tacit.randomness import SecureStream, SystemStream, fresh_stream, streams
+from tacit.randomness.streams import _ChaCha20
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -108,16 +108,16 @@ def test_the_published_vectors(key: str, nonce: str, block: int, expected: str) 
 
 def test_long_output_is_one_key_stream() -> None:
     key, nonce = bytes(range(32)), bytes(range(12))
-    count = 2 * secure_stream._PIECE + 77
+    count = 2 * streams._PIECE + 77
     long = _ChaCha20(key, nonce).stream(count)
     assert len(long) == count
-    for place in (0, secure_stream._PIECE - 64, secure_stream._PIECE, count - 77):
+    for place in (0, streams._PIECE - 64, streams._PIECE, count - 77):
         assert long[place : place + 64] == _stream(key, nonce, 64, place // 64)
 
 
 def test_every_key_is_used_once_and_makes_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
     key, nonce = bytes(range(32)), hashlib.sha256(b"noise").digest()[:12]
-    monkeypatch.setattr(secure_stream, "entropy", lambda count: bytes(range(count)))
+    monkeypatch.setattr(streams, "entropy", lambda count: bytes(range(count)))
     stream = SecureStream("noise")
 
     def rekeyed(count: int) -> bytes:
@@ -135,7 +135,7 @@ def test_every_key_is_used_once_and_makes_the_next(monkeypatch: pytest.MonkeyPat
 
 def test_what_was_given_out_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     first = os.urandom(32)
-    monkeypatch.setattr(secure_stream, "entropy", lambda _: first)
+    monkeypatch.setattr(streams, "entropy", lambda _: first)
     stream = SecureStream("noise")
     small, large = stream.bytes(100), stream.bytes(10_000)
     (state,) = stream._idle
@@ -147,7 +147,7 @@ def test_what_was_given_out_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_streams_are_independent(monkeypatch: pytest.MonkeyPatch) -> None:
     assert SecureStream("noise").bytes(32) != SecureStream("noise").bytes(32)
-    monkeypatch.setattr(secure_stream, "entropy", bytes)  # even under the same key
+    monkeypatch.setattr(streams, "entropy", bytes)  # even under the same key
     assert SecureStream("noise").bytes(32) != SecureStream("lots").bytes(32)
 
 
@@ -195,7 +195,7 @@ _FORKING = textwrap.dedent("""
         os.getpid = lambda: 1
         stream.bytes(5)
     if sys.argv[1] == "uncounted":  # a fork that Python does not see
-        from tacit.randomness.secure_stream import _Forks
+        from tacit.randomness.streams import _Forks
         _Forks.process = lambda self: (os.getpid(), 0)
     here, there = os.pipe()
     for _ in range(3):
@@ -227,7 +227,7 @@ def test_its_text_shows_no_key() -> None:
 
 def test_without_the_library_the_system_serves(monkeypatch: pytest.MonkeyPatch) -> None:
     assert isinstance(fresh_stream("noise"), SecureStream)
-    monkeypatch.setattr(secure_stream, "_has_cryptography", lambda: False)
+    monkeypatch.setattr(streams, "_has_cryptography", lambda: False)
     assert isinstance(fresh_stream("noise"), SystemStream)
     with pytest.raises(InvalidArgument, match="needs the library cryptography"):
         SecureStream("noise")
@@ -279,4 +279,4 @@ def test_a_cipher_that_gives_only_zeros_is_refused(monkeypatch: pytest.MonkeyPat
 def test_a_stream_that_gives_only_zeros_is_not_handed_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SecureStream, "bytes", lambda _, count: bytes(count))
     with pytest.raises(BrokenRandomness, match="repeats itself"):
-        secure_stream.fresh_stream("noise")
+        streams.fresh_stream("noise")

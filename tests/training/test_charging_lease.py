@@ -14,8 +14,8 @@ import pytest
 from tacit.accounting import PureDp
 from tacit.errors import LedgerError
 from tacit.ledger import Release
-from tacit.training import leasing
-from tacit.training.leasing import Lease
+from tacit.training import charging
+from tacit.training.charging import Lease
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -255,8 +255,8 @@ def test_automatic_window_costs_its_share_and_is_no_larger_than_needed(
 ) -> None:
     clock = Clock(processor, wall)
     times = SimpleNamespace(perf_counter=lambda: clock.now, thread_time=lambda: clock.worked)
-    monkeypatch.setattr(leasing, "time", times)
-    monkeypatch.setattr(leasing, "ThreadPoolExecutor", lambda *_: clock)
+    monkeypatch.setattr(charging, "time", times)
+    monkeypatch.setattr(charging, "ThreadPoolExecutor", lambda *_: clock)
     ledger = Ledger(100_000)
     ledger.before = clock.write
     lease = leased(ledger, None)
@@ -306,8 +306,8 @@ def test_evaluation_between_two_steps_does_not_collapse_the_window(
 ) -> None:
     clock = Clock(0.002, 0.005)
     times = SimpleNamespace(perf_counter=lambda: clock.now, thread_time=lambda: clock.worked)
-    monkeypatch.setattr(leasing, "time", times)
-    monkeypatch.setattr(leasing, "ThreadPoolExecutor", lambda *_: clock)
+    monkeypatch.setattr(charging, "time", times)
+    monkeypatch.setattr(charging, "ThreadPoolExecutor", lambda *_: clock)
     ledger = Ledger(100_000)
     ledger.before = clock.write
     lease = leased(ledger, None)

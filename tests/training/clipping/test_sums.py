@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from tacit.training.clipping import clipped, clipped_gradients
+from tacit.training.clipping import clipped_gradients, sums
 
 
 def uses(*names: tuple[str, ...]) -> list[SimpleNamespace]:
@@ -19,7 +19,7 @@ def uses(*names: tuple[str, ...]) -> list[SimpleNamespace]:
 def test_clusters_are_what_uses_hold_together() -> None:
     every = frozenset("abcdef")
     for order in permutations([("a", "b"), ("c",), ("b", "d"), ("e", "f"), ("x",)]):
-        found = clipped._clusters(uses(*order), every)  # type: ignore[arg-type]
+        found = sums._clusters(uses(*order), every)  # type: ignore[arg-type]
         assert {*found} == {frozenset("abd"), frozenset("c"), frozenset("ef")}
 
 
@@ -41,7 +41,7 @@ class Standardised(nn.Module):
 def test_slices_of_any_size_give_the_norms_of_one_at_a_time(
     slices: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(clipped, "LARGEST_TEMPORARY", slices)
+    monkeypatch.setattr(sums, "LARGEST_TEMPORARY", slices)
     torch.manual_seed(0)
     model, x = Standardised(), torch.randn(7, 5)
     found = clipped_gradients(

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from tacit.training.batching import BatchSizer
+from tacit.training.batches import BatchSizer
 
 from .sessions import plan
 
