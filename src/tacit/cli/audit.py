@@ -86,7 +86,7 @@ def audit(context: click.Context, /, listed: bool, as_json: bool, **typed: Any) 
 
 def _run(request: Request, as_json: bool) -> Audited | None:
     """Carries the audit out; None if it was stopped."""
-    from tacit.cli.train_signals import stoppable
+    from tacit.runs import stoppable
 
     with stoppable():
         try:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from tacit.data import Split
     from tacit.ledger import Budget
-    from tacit.recipes import Interruption, Trained
+    from tacit.runs import Interruption, Trained
 
 EPILOG = """\b
 Every setting of a recipe is an option, too: --head cnn is --set head=cnn.
@@ -76,8 +76,7 @@ def train(context: click.Context, /, show: bool, listed: bool, as_json: bool, **
 
 def _run(request: Request, as_json: bool) -> bool:
     """Carries the run out; False if it was stopped."""
-    from tacit.cli.train_signals import stoppable
-    from tacit.recipes import Interrupted
+    from tacit.runs import Interrupted, stoppable
 
     with stoppable() as stop:
         try:
@@ -96,7 +95,7 @@ def _run(request: Request, as_json: bool) -> bool:
 
 
 def _check_folder(request: Request) -> None:
-    from tacit.recipes.running.folder import Folder
+    from tacit.runs.folder import Folder
 
     if not request.resume:
         Folder(request.out).check_new()
@@ -113,25 +112,23 @@ def _data(request: Request) -> Split:
 def _carry_out(
     request: Request, data: Split, device: Any, stop: Interruption, *, progress: bool | None
 ) -> Trained:
-    from tacit.recipes.running.folder_run import run_in_folder
-    from tacit.recipes.running.folder_search import search_in_folder
+    from tacit.runs.recipe import Task
+    from tacit.runs.run import Place, carried_out
+    from tacit.runs.search import searched
 
-    command = _command()
-    if request.search is not None:
-        # Its runs are not shown: how many there are, and what the losers score, is private.
-        complain(f"searching {request.search.count} candidates; this takes several runs")
-        return search_in_folder(
-            request.recipe, request.settings, data, request.search, epsilon=request.epsilon,
-            delta=request.delta, device=device, seed=request.seed, opening=_opening(request),
-            folder=request.out, resume=request.resume, stop=stop, command=command,
-            looked_in=request.data,
-        )  # fmt: skip
-    return run_in_folder(
-        request.recipe, request.settings, data, epsilon=request.epsilon, delta=request.delta,
-        device=device, seed=request.seed, opening=_opening(request), folder=request.out,
-        resume=request.resume, progress=progress, stop=stop, command=command,
-        looked_in=request.data,
+    task = Task(
+        settings=request.settings, data=data, epsilon=request.epsilon, delta=request.delta,
+        device=device, seed=request.seed,
     )  # fmt: skip
+    place = Place(
+        folder=request.out, resume=request.resume, opening=_opening(request), stop=stop,
+        progress=progress, command=_command(), looked_in=request.data,
+    )  # fmt: skip
+    if request.search is None:
+        return carried_out(request.recipe, task, place)
+    # Its runs are not shown: how many there are, and what the losers score, is secret.
+    complain(f"searching {request.search.count} candidates; this takes several runs")
+    return searched(request.recipe, task, request.search, place)
 
 
 def _opening(request: Request) -> Callable[[], Budget] | None:

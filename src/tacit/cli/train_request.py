@@ -23,8 +23,8 @@ from tacit.recipes import find
 
 if TYPE_CHECKING:
     from tacit.recipes import Recipe
-    from tacit.recipes.running.record import Record
-    from tacit.recipes.running.search_file import Search
+    from tacit.runs.record import Record
+    from tacit.runs.search import Search
 
 EPSILON, DELTA, DEVICE = 3.0, 1e-5, "auto"
 __all__ = ["Request", "Typed", "check_device", "read"]
@@ -100,10 +100,10 @@ def read(typed: Typed) -> Request:
 
 def _resumed(typed: Typed) -> Request:
     """The run that ``--out`` holds; options that were given again must say the same."""
-    from tacit.recipes.running import record as records
-    from tacit.recipes.running.folder import Folder
-    from tacit.recipes.running.search_file import from_plain
-    from tacit.recipes.running.settings import changed
+    from tacit.runs import record as records
+    from tacit.runs.folder import Folder
+    from tacit.runs.search import search_from
+    from tacit.runs.settings import changed
 
     if typed.out is None:
         raise Refusal("--resume needs --out; name the folder of the run to go on with")
@@ -125,13 +125,13 @@ def _resumed(typed: Typed) -> Request:
         data=data_folder(typed.data) or (None if known.folder is None else Path(known.folder)),
         ledger=typed.ledger or (None if known.budget is None else known.budget["ledger"]),
         budget=None if known.budget is None else known.budget["name"],
-        search=None if known.search is None else from_plain(known.search, settings),
+        search=None if known.search is None else search_from(known.search, settings),
         finished=known if known.finished else None,
     )
 
 
 def _check_same(typed: Typed, known: Record, recipe: Recipe, settings: Any) -> None:
-    from tacit.recipes.running.settings import as_plain, changed
+    from tacit.runs.settings import as_plain, changed
 
     told = {
         "RECIPE": (typed.recipe, known.recipe),
@@ -173,7 +173,7 @@ def _given(typed: Typed) -> dict[str, str]:
 def _search(text: str | None, settings: Any) -> Search | None:
     if text is None:
         return None
-    from tacit.recipes.running.search_file import read as read_search
+    from tacit.runs.search import read_search
 
     if not Path(text).is_file():
         raise Refusal(f"--search must be a TOML file, got {text}; docs/recipes.md shows one")

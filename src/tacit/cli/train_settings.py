@@ -52,7 +52,7 @@ def _pair(text: str) -> tuple[str, str]:
 
 def settings_from(recipe: Recipe, epsilon: float, given: Mapping[str, str]) -> Any:
     """The recipe's settings at ε, with those that were typed."""
-    from tacit.recipes.running.settings import changed
+    from tacit.runs.settings import changed
 
     default = recipe.settings(epsilon)
     return changed(default, known_settings(recipe.name, default, given))
@@ -62,7 +62,7 @@ def known_settings(
     recipe: str, settings: Any, given: Mapping[str, str], options: Sequence[str] = OPTIONS
 ) -> Mapping[str, str]:
     """``given``, if the recipe has such settings: a name may also be a mistyped option."""
-    from tacit.recipes.running.settings import names
+    from tacit.runs.settings import names
 
     there = names(settings)
     for name in given:

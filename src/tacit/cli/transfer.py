@@ -16,8 +16,8 @@ from tacit.cli.transfer_request import Request, Typed
 from tacit.errors import TacitError
 
 if TYPE_CHECKING:
-    from tacit.recipes import Interruption
     from tacit.recipes.transferring import Parts
+    from tacit.runs import Interruption
 
 EPILOG = """\b
 Every setting of a method is an option, too: --threshold 150 is --set threshold=150.
@@ -82,9 +82,8 @@ def transfer(
 
 def _run(request: Request, as_json: bool) -> bool:
     """Carries the run out; False if it was stopped."""
-    from tacit.cli.train_signals import stoppable
-    from tacit.recipes import Interrupted
-    from tacit.recipes.running.folder import Folder
+    from tacit.runs import Interrupted, stoppable
+    from tacit.runs.folder import Folder
 
     with stoppable() as stop:
         try:
@@ -118,25 +117,29 @@ def _parts(request: Request) -> Parts:
 def _carry_out(
     request: Request, parts: Parts, device: Any, stop: Interruption, *, progress: bool | None
 ) -> None:
-    from tacit.recipes.running.folder_run import run_in_folder
     from tacit.recipes.transferring.runner import recipe_of
+    from tacit.runs.recipe import Task
+    from tacit.runs.run import Place, carried_out
 
     recipe, _ = recipe_of(request.method, request.settings, parts)
     opening = runs.opening(
         request.ledger, request.budget or request.dataset, epsilon=request.epsilon,
         delta=request.delta, resume=request.resume,
     )  # fmt: skip
-    run_in_folder(
-        recipe, request.settings, parts.data, epsilon=request.epsilon, delta=request.delta,
-        device=device, seed=request.seed, opening=opening, folder=request.out,
-        resume=request.resume, progress=progress, stop=stop, command=runs.command_line(),
-        looked_in=request.data,
+    task = Task(
+        settings=request.settings, data=parts.data, epsilon=request.epsilon, delta=request.delta,
+        device=device, seed=request.seed,
     )  # fmt: skip
+    place = Place(
+        folder=request.out, resume=request.resume, opening=opening, stop=stop, progress=progress,
+        command=runs.command_line(), looked_in=request.data,
+    )  # fmt: skip
+    carried_out(recipe, task, place)
 
 
 def _remove_private(request: Request) -> None:
     """What a run that was killed at its very end had no time to remove."""
-    from tacit.recipes.running.folder import Folder
+    from tacit.runs.folder import Folder
 
     Folder(request.out).remove_private()
 

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tacit.accounting.events import Adjacency
-    from tacit.recipes.running.record import Record
     from tacit.recipes.transferring.method import Method
+    from tacit.runs.record import Record
 
 DATASET: Final = "digits"
 DELTA: Final = 1e-5
@@ -152,9 +152,9 @@ def _adjacency(ledger: str | None, name: str) -> Adjacency:
 
 def _resumed(typed: Typed) -> Request:
     """The run that ``--out`` holds; options that were given again must say the same."""
-    from tacit.recipes.running import record as records
-    from tacit.recipes.running.folder import Folder
-    from tacit.recipes.running.settings import changed
+    from tacit.runs import record as records
+    from tacit.runs.folder import Folder
+    from tacit.runs.settings import changed
 
     if typed.out is None:
         raise Refusal("--resume needs --out; name the folder of the run to go on with")
@@ -185,7 +185,7 @@ def _resumed(typed: Typed) -> Request:
 
 
 def _check_same(typed: Typed, known: Record, settings: Any) -> None:
-    from tacit.recipes.running.settings import as_plain, changed
+    from tacit.runs.settings import as_plain, changed
 
     way, dataset = named(known.recipe)
     told = {

@@ -11,7 +11,6 @@ from torch.utils.data import Dataset, TensorDataset
 
 import tacit
 from tacit.recipes.auditing.leaving_out import without
-from tacit.recipes.running.lesson import Lesson
 
 ROWS = 20
 OUT = np.arange(ROWS) == 7
@@ -42,21 +41,19 @@ def trained(dataset: Dataset[Any], left_out: Any, views: int = 1) -> torch.Tenso
     """The weights after three noisy steps, all chance fixed."""
     torch.manual_seed(0)
     model = torch.nn.Linear(3, 2)
-    lesson = Lesson(
-        model=model, dataset=dataset, loss=None, held_out=None, correct=None, collate=None
-    )
-    lesson = without(lesson, left_out)
     plan = tacit.Plan(
         examples=ROWS, lot_size=10, steps=3, noise_multiplier=1.0, clip=1.0, views=views
     )
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    prepared = tacit.Prepared(model=model, optimizer=optimizer, plan=plan, dataset=dataset)
+    prepared = without(prepared, left_out)
     with tacit.private(
-        model, optimizer, plan, lesson.dataset, collate=lesson.collate, unsafe_seed=1
+        model, optimizer, plan, prepared.dataset, collate=prepared.collate, unsafe_seed=1
     ) as dp:
         for lot in dp.lots():
-            assert lesson.loss is not None
+            assert prepared.loss is not None
             for batch in lot:
-                dp.backward(lesson.loss(model, batch))
+                dp.backward(prepared.loss(model, batch))
             dp.step()
     return model.weight.detach().clone()
 
@@ -79,8 +76,10 @@ def test_it_matters_if_it_is_in() -> None:
 def test_losses_of_the_others_are_as_they_were() -> None:
     data = TensorDataset(*rows(None))
     model = torch.nn.Linear(3, 2)
-    lesson = Lesson(model=model, dataset=data, loss=None, held_out=None, correct=None, collate=None)
-    changed = without(lesson, OUT)
+    plan = tacit.Plan(examples=ROWS, lot_size=10, steps=3, noise_multiplier=1.0, clip=1.0)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    prepared = tacit.Prepared(model=model, optimizer=optimizer, plan=plan, dataset=data)
+    changed = without(prepared, OUT)
     assert changed.loss is not None
     found = changed.loss(model, changed.dataset[:])
     x, y = data.tensors

@@ -14,6 +14,7 @@ import torch
 from tacit.data import load
 from tacit.errors import InvalidArgument
 from tacit.recipes import Recipe, digits, find, names
+from tacit.recipes.auditing import trial as trials
 from tacit.recipes.auditing.trial import (
     Trial,
     planned,
@@ -21,9 +22,8 @@ from tacit.recipes.auditing.trial import (
     trained_on_members,
     trained_with_members,
 )
-from tacit.recipes.running import job as jobs
 
-from ..running import small
+from ...runs import small
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,13 +46,13 @@ def trial(recipe: Recipe | None = None, **changes: Any) -> Trial:
 def plans(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The plans that were fitted, with how many rows."""
     seen: list[Any] = []
-    before: Callable[..., Any] = jobs.fit
+    before: Callable[..., Any] = trials.carry_out
 
-    def fit(model: Any, dataset: Any, plan: Any, **rest: Any) -> Any:
-        seen.append((plan, len(dataset), rest["held_out"]))
-        return before(model, dataset, plan, **rest)
+    def carry_out(prepared: Any, **rest: Any) -> Any:
+        seen.append((prepared.plan, len(prepared.dataset), prepared.held_out))
+        return before(prepared, **rest)
 
-    monkeypatch.setattr(jobs, "fit", fit)
+    monkeypatch.setattr(trials, "carry_out", carry_out)
     return seen
 
 
@@ -106,6 +106,7 @@ def test_every_recipe_can_be_sent_to_another_process(name: str) -> None:
     train = partial(trained_on_members, told, np.arange(3))
     again = pickle.loads(pickle.dumps(train))
     assert again.args[0].recipe.train is recipe.train
+    assert pickle.dumps(again.args[0].recipe.prepare) == pickle.dumps(recipe.prepare)
     assert again.args[0].settings == told.settings
 
 
@@ -120,6 +121,6 @@ def test_a_recipe_without_a_plan_is_refused() -> None:
     def conclude(job: Any) -> Any:
         job.declare()
 
-    without = replace(small.recipe(), train=conclude)
+    without = small.unplanned(conclude)
     with pytest.raises(InvalidArgument, match="fits no network by a plan"):
         planned(trial(without))

@@ -14,29 +14,29 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor, nn
 
-    from tacit.recipes.running.lesson import Lesson
+    from tacit.training.fit import Prepared
 
 _BATCH = 1024
 
 
-def answers(model: nn.Module, lesson: Lesson, views: int = 1) -> NDArray[np.float32]:
-    """The logits of ``model`` on the lesson's held-out examples: (examples, views, classes).
+def answers(model: nn.Module, prepared: Prepared, views: int = 1) -> NDArray[np.float32]:
+    """The logits of ``model`` on the held-out examples: (examples, views, classes).
 
     All views of an example come one after the other. A recipe that has its own rule for what is
     right hands several views of each example itself, along the second axis of ``x``; they are asked
     as views, too.
     """
-    assert lesson.held_out is not None
-    length = len(lesson.held_out)  # type: ignore[arg-type]  # a map-style data set has one
+    assert prepared.held_out is not None
+    length = len(prepared.held_out)  # type: ignore[arg-type]  # a map-style data set has one
     device = next((one.device for one in model.parameters()), torch.device("cpu"))
-    loader = make_loader(lesson.held_out, device, lesson.collate, workers=0, pin_memory=False)
+    loader = make_loader(prepared.held_out, device, prepared.collate, workers=0, pin_memory=False)
     every = np.arange(length, dtype=np.int64)
     parts = [every[start : start + _BATCH] for start in range(0, length, _BATCH)]
     training = model.training
     model.eval()
     try:
         with torch.no_grad():
-            found = [_logits(model, batch, lesson.correct is not None)
+            found = [_logits(model, batch, prepared.correct is not None)
                      for batch in loader.batches(parts)]  # fmt: skip
     finally:
         model.train(training)

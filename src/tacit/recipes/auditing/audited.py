@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, final
 
-from tacit.recipes.running import claims
+from tacit.runs import claims
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

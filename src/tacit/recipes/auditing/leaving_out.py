@@ -18,37 +18,37 @@ from tacit.training.judging import default_loss
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from tacit.recipes.running.lesson import Lesson
+    from tacit.training.fit import Prepared
     from tacit.training.judging import RowWise
     from tacit.training.loading import Collate
 
 
-def without(lesson: Lesson, left_out: NDArray[np.bool_]) -> Lesson:
-    """``lesson`` in which these rows of the data set count nothing.
+def without(prepared: Prepared, left_out: NDArray[np.bool_]) -> Prepared:
+    """``prepared`` in which these rows of the data set count nothing.
 
-    >>> from tacit.recipes.running.lesson import Lesson
+    >>> from tacit.training import Plan, Prepared
     >>> data = TensorDataset(torch.eye(2), torch.tensor([0, 1]))
     >>> model = torch.nn.Linear(2, 2)
-    >>> lesson = Lesson(
-    ...     model=model, dataset=data, loss=None, held_out=None, correct=None, collate=None
-    ... )
-    >>> changed = without(lesson, np.array([False, True]))
+    >>> plan = Plan(examples=2, lot_size=1, steps=1, noise_multiplier=1.0, clip=1.0)
+    >>> optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    >>> prepared = Prepared(model=model, optimizer=optimizer, plan=plan, dataset=data)
+    >>> changed = without(prepared, np.array([False, True]))
     >>> batch = changed.dataset[:2]
     >>> [value > 0 for value in changed.loss(model, batch).tolist()]
     [True, False]
     """
     counted = torch.from_numpy(np.where(left_out, 0.0, 1.0).astype(np.float32))
-    loss = lesson.loss or default_loss
-    if isinstance(lesson.dataset, TensorDataset) and lesson.collate is None:
+    loss = prepared.loss or default_loss
+    if isinstance(prepared.dataset, TensorDataset) and prepared.collate is None:
         # Stays a data set of tensors, which is indexed on its device.
-        tensors = lesson.dataset.tensors
+        tensors = prepared.dataset.tensors
         marked = TensorDataset(*tensors, counted.to(tensors[0].device))
-        return replace(lesson, dataset=marked, loss=_Counted(loss, flat=True))
+        return replace(prepared, dataset=marked, loss=_Counted(loss, flat=True))
     return replace(
-        lesson,
-        dataset=_Marked(lesson.dataset, counted),
+        prepared,
+        dataset=_Marked(prepared.dataset, counted),
         loss=_Counted(loss, flat=False),
-        collate=_Apart(lesson.collate or default_collate),
+        collate=_Apart(prepared.collate or default_collate),
     )
 
 

@@ -30,7 +30,7 @@ from tacit.recipes.auditing.trial import Trial, planned, rows_of, trained_with_m
 from tacit.recipes.auditing.views import with_views
 from tacit.recipes.auditing.workplace import workplace
 from tacit.recipes.catalogue import find
-from tacit.recipes.running import settings as settings_of
+from tacit.runs import settings as settings_of
 
 if TYPE_CHECKING:
     import os
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tacit.data import Examples
-    from tacit.recipes.recipe import Recipe
+    from tacit.runs.recipe import Recipe
     from tacit.training.plan import Plan
 
 MOST_RECORDS: Final = 10_000

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING, Any, NoReturn, final
+from typing import TYPE_CHECKING
 
 from tacit import _files
-from tacit.errors import CheckpointError, InvalidArgument
+from tacit.errors import CheckpointError
 from tacit.recipes.auditing.answers import answers
-from tacit.recipes.auditing.trial import carried_out, unfitted
-from tacit.recipes.running import released as released_values
-from tacit.recipes.running.folder import MODEL
-from tacit.recipes.running.keeping import Forgetful
+from tacit.recipes.auditing.trial import prepared_by
+from tacit.recipes.named import released_by
+from tacit.runs.folder import MODEL
 from tacit.training import checkpoint_file
 
 if TYPE_CHECKING:
@@ -21,19 +20,14 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import nn
 
-    from tacit.accounting.events import Event
     from tacit.recipes.auditing.trial import Trial
-    from tacit.recipes.running.lesson import Lesson
 
 
 def released_answers(trial: Trial, folder: Path) -> NDArray[np.float32]:
     """The logits of the folder's model on what the trial asks about; nothing is trained."""
-    try:
-        carried_out(trial, trial.data, 0, _show, _Released(folder, trial.recipe.name))
-    except _Shown as shown:
-        _load(shown.lesson.model, folder / MODEL)
-        return answers(shown.lesson.model, shown.lesson, trial.views)
-    raise unfitted(trial.recipe)
+    prepared = prepared_by(trial, trial.data, 0, released_by(folder, trial.recipe))
+    _load(prepared.released, folder / MODEL)
+    return answers(prepared.released, prepared, trial.views)
 
 
 def checksum(folder: Path) -> str:
@@ -56,31 +50,3 @@ def _load(model: nn.Module, path: Path) -> None:
     except (RuntimeError, TypeError, ValueError) as error:
         line = " ".join(str(error).split())
         raise CheckpointError(f"{path} does not hold the recipe's model: {line[:200]}") from None
-
-
-class _Shown(Exception):
-    def __init__(self, lesson: Lesson) -> None:
-        super().__init__()
-        self.lesson = lesson
-
-
-def _show(lesson: Lesson) -> NoReturn:
-    raise _Shown(lesson)
-
-
-@final
-class _Released(Forgetful):
-    """Gives a job what its run released beside the model, and lets it release nothing more."""
-
-    def __init__(self, folder: Path, recipe: str) -> None:
-        self._folder, self._recipe = folder, recipe
-
-    def released(self, name: str) -> tuple[Any, Event] | None:
-        """What the run released, if its folder still has it."""
-        path = self._folder / f"released-{name}.safetensors"
-        if not path.is_file():
-            raise InvalidArgument(
-                f"the run in {self._folder} cannot be audited: {self._recipe} released its "
-                f"{name} beside the model, and the folder does not keep it ({path.name})"
-            )
-        return released_values.read(path)

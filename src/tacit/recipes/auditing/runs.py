@@ -33,9 +33,9 @@ from tacit.recipes.auditing.views import with_views
 from tacit.recipes.auditing.workplace import workplace
 from tacit.recipes.catalogue import find
 from tacit.recipes.catalogue import names as recipe_names
-from tacit.recipes.running import record as records
-from tacit.recipes.running import settings as settings_of
-from tacit.recipes.running.folder import MODEL, RECORD, STATEMENT, Folder
+from tacit.runs import record as records
+from tacit.runs import settings as settings_of
+from tacit.runs.folder import MODEL, RECORD, STATEMENT, Folder
 from tacit.statement import Statement
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tacit.auditing import Scores
-    from tacit.recipes.running.record import Record
+    from tacit.runs.record import Record
 
 NOTHING_CLAIMED: Final = "the run claims nothing that could be contradicted: it has no guarantee"
 HELD_OUT: Final = (
@@ -189,8 +189,7 @@ def _finished(folder: str | os.PathLike[str], data: str | os.PathLike[str] | Spl
         )
     if not record.finished or not (path / STATEMENT).is_file():
         raise CheckpointError(
-            f"the run in {path} has not come to its end; go on with it "
-            f"(tacit train --resume --out {path})"
+            f"the run in {path} has not come to its end; {record.how_to_go_on(path)}"
         )
     try:
         statement = Statement.from_json(_files.read(path / STATEMENT).decode("utf-8"))
@@ -223,8 +222,7 @@ def _data(record: Record, data: str | os.PathLike[str] | Split | None) -> Split:
 
 
 def _claim(statement: Statement) -> Claim | None:
-    void = any("VOIDS THE GUARANTEE" in one for one in statement.assumptions)
-    if void or not math.isfinite(statement.epsilon):
+    if statement.void or not math.isfinite(statement.epsilon):
         return None
     return Claim(
         epsilon=statement.epsilon, delta=statement.delta, adjacency=statement.adjacency,

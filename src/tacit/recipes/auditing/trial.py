@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NoReturn, final
+from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 import torch
@@ -17,22 +17,19 @@ import torch
 from tacit.errors import InvalidArgument
 from tacit.recipes.auditing.answers import answers
 from tacit.recipes.auditing.leaving_out import without
-from tacit.recipes.running.account import Account
-from tacit.recipes.running.interruption import Interruption
-from tacit.recipes.running.job import Job
-from tacit.recipes.running.keeping import Forgetful
-from tacit.recipes.running.training import seeded
+from tacit.runs.recipe import Task, free
+from tacit.runs.run import seeded
+from tacit.training.fit import Watch, carry_out
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
 
     from numpy.typing import NDArray
 
     from tacit.accounting.events import Event
     from tacit.data import Examples, Split
-    from tacit.recipes.recipe import Recipe
-    from tacit.recipes.running.lesson import Lesson
-    from tacit.recipes.running.trained import Trained
+    from tacit.runs.recipe import Outline, Recipe, Releasing
+    from tacit.training.fit import Prepared
     from tacit.training.plan import Plan
 
 
@@ -68,11 +65,11 @@ def trained_on_members(
 ) -> NDArray[np.float32]:
     """The logits of a model that was trained without those of ``rows`` whose coin is false.
 
-    It knows nothing of them: not even that there are so many.
+    It knows nothing of them: not even how many there are.
     """
     kept = np.flatnonzero(_members(trial, rows, coins))
     data = replace(trial.data, train=rows_of(trial.data.train, kept))
-    return _asked(trial, data, seed, lambda lesson: lesson)
+    return _asked(trial, data, seed, lambda prepared: prepared)
 
 
 def trained_with_members(
@@ -86,7 +83,7 @@ def trained_with_members(
         neighbours under add-remove.
     """
     left_out = ~_members(trial, rows, coins)
-    return _asked(trial, trial.data, seed, lambda lesson: without(lesson, left_out))
+    return _asked(trial, trial.data, seed, lambda prepared: without(prepared, left_out))
 
 
 def _members(trial: Trial, rows: NDArray[np.int64], coins: NDArray[np.bool_]) -> NDArray[np.bool_]:
@@ -96,36 +93,40 @@ def _members(trial: Trial, rows: NDArray[np.int64], coins: NDArray[np.bool_]) ->
 
 
 def _asked(
-    trial: Trial, data: Split, seed: int, change: Callable[[Lesson], Lesson]
+    trial: Trial, data: Split, seed: int, change: Callable[[Prepared], Prepared]
 ) -> NDArray[np.float32]:
-    seen: list[Lesson] = []
-
-    def watch(lesson: Lesson) -> Lesson:
-        seen.append(lesson)
-        return replace(change(lesson), held_out=None)  # nothing is asked on the way
-
-    with threads(trial.threads):
-        trained = carried_out(trial, data, seed, watch, Forgetful())
-        if not seen or not isinstance(trained.model, torch.nn.Module):
-            raise unfitted(trial.recipe)
-        return answers(trained.model, seen[0], trial.views)
+    with threads(trial.threads), seeded(seed):
+        prepared = prepared_by(trial, data, seed, free)
+        silent = replace(change(prepared), held_out=None)  # nothing is asked on the way
+        carry_out(silent, delta=trial.delta, watch=Watch(progress=False))
+        return answers(prepared.final, prepared, trial.views)
 
 
-def carried_out(
-    trial: Trial,
-    data: Split,
-    seed: int,
-    watch: Callable[[Lesson], Lesson],
-    keeper: Forgetful,
-) -> Trained:
-    """Runs the recipe once, silently and charged to nobody."""
-    job = Job(
-        trial.recipe, trial.settings, data, epsilon=trial.epsilon, delta=trial.delta,
-        device=torch.device(trial.device), seed=seed, keeper=keeper, account=Account(None, ""),
-        stop=Interruption(), progress=False, watch=watch,
+def prepared_by(trial: Trial, data: Split, seed: int, release: Releasing) -> Prepared:
+    """What the recipe prepares of ``data``."""
+    if trial.recipe.prepare is None:
+        raise unfitted(trial.recipe)
+    task = _task(trial, data, seed)
+    return trial.recipe.prepare(task, outline_of(trial, data).plan, release)
+
+
+def outline_of(trial: Trial, data: Split) -> Outline:
+    """What a run of the recipe on ``data`` would release; nothing is released."""
+    if trial.recipe.outline is None:
+        raise unfitted(trial.recipe)
+    return trial.recipe.outline(_task(trial, data, 0))
+
+
+def _task(trial: Trial, data: Split, seed: int) -> Task:
+    """A lot of all records stays one where some are left out."""
+    settings = trial.settings
+    lot = getattr(settings, "lot", None)
+    if lot is not None and lot > len(data.train):
+        settings = replace(settings, lot=len(data.train))
+    return Task(
+        settings=settings, data=data, epsilon=trial.epsilon, delta=trial.delta,
+        device=torch.device(trial.device), seed=seed,
     )  # fmt: skip
-    with seeded(seed):
-        return trial.recipe.train(job)
 
 
 def rows_of(examples: Examples, rows: NDArray[np.int64]) -> Examples:
@@ -155,39 +156,7 @@ def threads(count: int | None) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-# ---- the plan, without training
-
-
 def planned(trial: Trial) -> tuple[Plan, tuple[Event, ...]]:
     """The plan that the recipe makes, and what else it would release. Nothing is released."""
-    try:
-        carried_out(trial, trial.data, 0, lambda lesson: lesson, _Planning())
-    except _Planned as found:
-        return found.plan, found.also
-    except _Unplanned:
-        pass
-    raise unfitted(trial.recipe)
-
-
-class _Planned(Exception):
-    def __init__(self, plan: Plan, also: tuple[Event, ...]) -> None:
-        super().__init__()
-        self.plan, self.also = plan, also
-
-
-class _Unplanned(Exception):
-    pass
-
-
-@final
-class _Planning(Forgetful):
-    """Stops a job as soon as it has planned, or is about to release something without a plan."""
-
-    def same_plan(self, plan: Plan, also: Sequence[Event]) -> NoReturn:
-        """Tells the plan."""
-        raise _Planned(plan, tuple(also))
-
-    def begin(self, budget: object) -> None:
-        """There is no plan."""
-        del budget
-        raise _Unplanned
+    found = outline_of(trial, trial.data)
+    return found.plan, found.also
