@@ -17,7 +17,7 @@ from tacit import recipes
 from tacit.auditing.replay import Finding, Report
 from tacit.cli import main
 from tacit.errors import DataError
-from tacit.recipes.auditing import engine, runs
+from tacit.recipes.auditing import engine, run_audit
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 COMMAND = [sys.executable, "-c", "import sys; from tacit.cli import main; sys.exit(main())"]
 HELD = """
 import sys, time
-from tacit.auditing.attacks.keeping import Folder
+from tacit.auditing.attacks.shadows import ShadowFolder
 from tacit.cli import main
 
 def held(folder, model, logits):
@@ -37,7 +37,7 @@ def held(folder, model, logits):
         sys.stderr.flush()
         time.sleep(600.0)
 
-add, Folder.add = Folder.add, held
+add, ShadowFolder.add = ShadowFolder.add, held
 sys.exit(main())
 """  # the command, which sleeps when three models are kept
 
@@ -113,12 +113,12 @@ def test_a_recipe_has_a_folder_of_its_own(
 def test_a_contradiction_is_status_1(
     run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    honest = runs._judged
+    honest = run_audit._judged
 
     def broken(*told: Any) -> Audited:
         return replace(honest(*told), contradicted=True, words="the evidence contradicts it")
 
-    monkeypatch.setattr(runs, "_judged", broken)
+    monkeypatch.setattr(run_audit, "_judged", broken)
     assert main(["audit", str(run), "--attack", "loss", "--shadows", "0", "--records", "20"]) == 1
     assert "the evidence contradicts it" in capsys.readouterr().out
 

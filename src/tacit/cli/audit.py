@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
+import sys
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,16 +13,17 @@ import click
 from tacit.cli import audit_request, runs
 from tacit.cli.audit_request import Request, Typed
 from tacit.cli.options import Refusal
-from tacit.cli.run_options import check_device
+from tacit.cli.run_options import TakesSettings, check_device
 from tacit.cli.runs import command_line
 from tacit.cli.streams import complain, say
-from tacit.cli.train_settings import TakesSettings
 from tacit.errors import TacitError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from tacit.recipes.auditing import Audited
+
 
 EPILOG = """\b
 Every setting of a recipe is an option, too: --epochs 10 is --set epochs=10.
@@ -54,7 +57,9 @@ Exit status: 0, 1 if the evidence contradicts the claim at 99.99 %, 2 for a refu
 @click.option("--epsilon", metavar="EPS", help="The claim (recipes, mechanisms).")
 @click.option("--delta", metavar="D", help="Its delta. [default: 1e-5]")
 @click.option("--set", "sets", metavar="NAME=VALUE", multiple=True, help="A recipe's setting.")
-@click.option("--model", metavar="FILE:FUNCTION", help="Your own model (engine).")
+@click.option(
+    "--model", metavar="FILE:FUNCTION", help="Your own model (engine, runs of tacit.fit)."
+)
 @click.option("--quick", is_flag=True, help="All checks in one setting, few in others (engine).")
 @click.option("--draws", metavar="N", help="Draws on each input (mechanism).")
 @click.option("--device", metavar="NAME", help="auto, cpu, cuda or cuda:N. [default: cpu]")
@@ -101,16 +106,14 @@ def _run(request: Request, as_json: bool) -> Audited | None:
 
 
 def _audited(request: Request, progress: bool | None) -> Audited:
-    from tacit.cli import audit_kinds
-
     if request.kind in ("run", "recipe"):
         check_device(request.device)
     carry_out = {
-        "run": audit_kinds.of_run,
-        "recipe": audit_kinds.of_recipe,
-        "engine": audit_kinds.of_engine,
-        "mechanism": audit_kinds.of_mechanism,
-        "experiment": audit_kinds.of_experiment,
+        "run": _of_run,
+        "recipe": _of_recipe,
+        "engine": _of_engine,
+        "mechanism": _of_mechanism,
+        "experiment": _of_experiment,
     }[request.kind]
     return carry_out(request, command_line(), progress)
 
@@ -121,6 +124,119 @@ def _say_how_to_go_on(request: Request) -> None:
         return
     again = shlex.join(command_line())
     complain(f"stopped; finished models are kept, and the same command goes on: {again}")
+
+
+# ---- each kind of audit
+
+
+def _of_run(request: Request, command: Sequence[str], progress: bool | None) -> Audited:
+    """The model of a finished run; of one's own model, put together by the user's function."""
+    from tacit.cli.user_code import UserRun, function_of
+    from tacit.recipes.auditing import audit_run
+
+    return audit_run(
+        request.subject, attacks=request.attacks or ("lira",),
+        shadows=16 if request.shadows is None else request.shadows, records=request.records,
+        views=request.views, data=request.data, device=request.device, seed=request.seed,
+        workers=request.workers or 1, cluster=request.cluster, out=request.out, progress=progress,
+        command=command,
+        prepare=None if request.model is None else UserRun(function_of(request.model)),
+    )  # fmt: skip
+
+
+def _of_recipe(request: Request, command: Sequence[str], progress: bool | None) -> Audited:
+    """A model that the audit trains itself."""
+    from tacit.cli.data import download_progress
+    from tacit.data import load
+    from tacit.recipes import find
+    from tacit.recipes.auditing import audit_recipe
+
+    with download_progress() as shown:
+        data = load(find(request.subject).data, request.data, progress=shown)
+    return audit_recipe(
+        request.subject, epsilon=request.epsilon or 3.0, delta=request.delta or 1e-5,
+        settings=request.settings, one_run=request.one_run, canaries=request.canaries,
+        attacks=request.attacks or None, shadows=request.shadows, views=request.views, data=data,
+        device=request.device, seed=request.seed, workers=request.workers or 1,
+        cluster=request.cluster, out=request.out, progress=progress, command=command,
+    )  # fmt: skip
+
+
+def _of_engine(request: Request, command: Sequence[str], progress: bool | None) -> Audited:
+    """The self-test, on a user's model or on the standard ones."""
+    from tacit.recipes.auditing.engine import audit_engine, audit_standard
+
+    if request.model is None:
+        processes = request.workers or min(2, os.cpu_count() or 1)
+        found = audit_standard(quick=request.quick, processes=processes, progress=_checks(progress))
+    else:
+        setting = {request.model: audit_request.setting_of(request.model)}
+        try:
+            found = audit_engine(setting, progress=_checks(progress))
+        except Refusal:
+            raise
+        except Exception as error:
+            # A user's model may fail in any way; that it cannot be trained is no finding.
+            line = " ".join(str(error).split())
+            raise Refusal(f"--model {request.model} cannot be trained: {line[:300]}") from error
+    _keep(request, found, command)
+    return found
+
+
+def _of_mechanism(request: Request, command: Sequence[str], progress: bool | None) -> Audited:
+    """Draws of one mechanism."""
+    from tacit.recipes.auditing.mechanism_audit import audit_one_mechanism
+
+    del progress
+    found = audit_one_mechanism(
+        request.name or "", epsilon=request.epsilon or 1.0, delta=request.delta or 1e-5,
+        draws=request.draws,
+    )  # fmt: skip
+    _keep(request, found, command)
+    return found
+
+
+def _of_experiment(request: Request, command: Sequence[str], progress: bool | None) -> Audited:
+    """A named experiment, from its data to its end."""
+    from tacit.recipes.auditing import Conditions, find
+    from tacit.recipes.auditing.workplace import workplace
+
+    experiment = find(request.subject)
+    seed = request.seed or 0
+    with workplace(request.out) as work:
+        found = experiment.run(
+            Conditions(
+                data=request.data,
+                folder=work.models({"name": experiment.name, "seed": seed}),
+                seed=seed,
+                workers=request.workers or 1,
+                progress=progress,
+            )
+        )
+        work.conclude(found, command)
+    return found
+
+
+def _keep(request: Request, found: Audited, command: Sequence[str]) -> None:
+    from tacit.recipes.auditing.workplace import workplace
+
+    with workplace(request.out) as work:
+        work.conclude(found, command)
+
+
+def _checks(progress: bool | None) -> Callable[[str, int, int, str], None] | None:
+    """One line that is written over, on a terminal only."""
+    if progress is False or not sys.stderr.isatty():
+        return None
+
+    def show(setting: str, done: int, of: int, check: str) -> None:
+        what = f"checks, next: {check}" if check else "settings"
+        sys.stderr.write(f"\r{setting}: {done} of {of} {what}\x1b[K")
+        if done + 1 == of:
+            sys.stderr.write("\r\x1b[K")
+        sys.stderr.flush()
+
+    return show
 
 
 # ---- what is shown
@@ -161,19 +277,17 @@ def _files(request: Request, plain: dict[str, Any]) -> dict[str, str]:
 
 
 def _picture(request: Request, plain: dict[str, Any], place: Path) -> Path | None:
-    from importlib import import_module
     from importlib.util import find_spec
 
     if find_spec("matplotlib") is None or request.kind in ("engine", "mechanism"):
         return None
-    name = "audit_figure:draw_file"
-    if request.kind == "experiment":
-        from tacit.recipes.auditing import find
+    from tacit.recipes.auditing import find
+    from tacit.reports import audit_figure
 
-        name = find(request.subject).picture
-    module, function = name.split(":")
+    shows_secrets = request.kind == "experiment" and find(request.subject).picture == "secrets"
+    draw = audit_figure.draw_secrets_file if shows_secrets else audit_figure.draw_file
     path = place / "audit.png"
-    getattr(import_module(f"tacit.reports.{module}"), function)(plain, path)
+    draw(plain, path)
     return path
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from tacit.recipes.auditing.audited import NO_PROOF
+from tacit.recipes.auditing.audit_file import NO_PROOF
 from tacit.reports.ledger_summary import at_most
 from tacit.reports.run_content import Items, Paragraph, Picture, Section, Table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tacit.reports.audit_file import AttackFile, AuditFile
+    from tacit.recipes.auditing.audit_file import AttackFile, AuditFile
     from tacit.reports.run_content import Block
     from tacit.reports.run_summary import RunSummary
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tacit.accounting.serialization import from_plain
 from tacit.errors import CheckpointError, TacitError
-from tacit.reports import audit_file, run_answers
+from tacit.recipes.auditing import audit_file
+from tacit.reports import run_answers
 from tacit.reports.run_evidence import gather
 from tacit.runs import record as records
 from tacit.runs.folder import HISTORY, RECORD, STATEMENT, Folder
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tacit.accounting.events import Event
-    from tacit.reports.audit_file import AuditFile
+    from tacit.recipes.auditing.audit_file import AuditFile
     from tacit.reports.run_evidence import Evidence
     from tacit.runs.record import Record
 

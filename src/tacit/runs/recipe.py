@@ -145,7 +145,7 @@ class Task:
         examples = len(self.data.train)
         if lot > examples:
             raise InvalidArgument(
-                f"lot must be at most the {examples:,} training examples, got {lot:g}; take a "
+                f"lot must be at most the {examples:,} training examples, got {lot:,}; take a "
                 "smaller one"
             )
         found = Plan.for_budget(

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tacit.errors import InvalidArgument
-from tacit.recipes.auditing.audited import PRIVATE, Audited
+from tacit.recipes.auditing.audit_file import PRIVATE, Audited
 from tacit.recipes.auditing.workplace import workplace
 
 if TYPE_CHECKING:

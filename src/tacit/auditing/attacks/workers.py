@@ -43,7 +43,7 @@ class Piece:
 
 @dataclass(frozen=True, kw_only=True)
 class Where:
-    """Where to train: so many processes, or a Ray cluster with so many GPUs for each model."""
+    """Where to train: in ``workers`` processes, or on Ray with ``gpus`` for each model."""
 
     workers: int = 1
     cluster: str | None = None

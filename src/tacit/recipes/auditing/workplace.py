@@ -14,7 +14,7 @@ import numpy as np
 from tacit._files import PRIVATE, array_bytes, put, read, read_array
 from tacit._validation import whole
 from tacit.errors import CheckpointError
-from tacit.recipes.auditing.audited import FILE, to_json
+from tacit.recipes.auditing.audit_file import FILE, to_json
 from tacit.runs.folder import LOCK, Folder
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tacit.recipes.auditing.audited import Audited
+    from tacit.recipes.auditing.audit_file import Audited
 
 
 @final
