@@ -13,10 +13,9 @@ import click
 from tacit.cli import audit_request, runs
 from tacit.cli.audit_request import Request, Typed
 from tacit.cli.options import Refusal
-from tacit.cli.run_options import check_device
+from tacit.cli.run_options import TakesSettings, check_device
 from tacit.cli.runs import command_line
 from tacit.cli.streams import complain, say
-from tacit.cli.train_settings import TakesSettings
 from tacit.errors import TacitError
 
 if TYPE_CHECKING:
@@ -58,7 +57,9 @@ Exit status: 0, 1 if the evidence contradicts the claim at 99.99 %, 2 for a refu
 @click.option("--epsilon", metavar="EPS", help="The claim (recipes, mechanisms).")
 @click.option("--delta", metavar="D", help="Its delta. [default: 1e-5]")
 @click.option("--set", "sets", metavar="NAME=VALUE", multiple=True, help="A recipe's setting.")
-@click.option("--model", metavar="FILE:FUNCTION", help="Your own model (engine).")
+@click.option(
+    "--model", metavar="FILE:FUNCTION", help="Your own model (engine, runs of tacit.fit)."
+)
 @click.option("--quick", is_flag=True, help="All checks in one setting, few in others (engine).")
 @click.option("--draws", metavar="N", help="Draws on each input (mechanism).")
 @click.option("--device", metavar="NAME", help="auto, cpu, cuda or cuda:N. [default: cpu]")
@@ -90,7 +91,7 @@ def audit(context: click.Context, /, listed: bool, as_json: bool, **typed: Any) 
 
 def _run(request: Request, as_json: bool) -> Audited | None:
     """Carries the audit out; None if it was stopped."""
-    from tacit.cli.train_signals import stoppable
+    from tacit.runs import stoppable
 
     with stoppable():
         try:
@@ -129,7 +130,8 @@ def _say_how_to_go_on(request: Request) -> None:
 
 
 def _of_run(request: Request, command: Sequence[str], progress: bool | None) -> Audited:
-    """The model of a finished run."""
+    """The model of a finished run; of one's own model, put together by the user's function."""
+    from tacit.cli.user_code import UserRun, function_of
     from tacit.recipes.auditing import audit_run
 
     return audit_run(
@@ -138,6 +140,7 @@ def _of_run(request: Request, command: Sequence[str], progress: bool | None) -> 
         views=request.views, data=request.data, device=request.device, seed=request.seed,
         workers=request.workers or 1, cluster=request.cluster, out=request.out, progress=progress,
         command=command,
+        prepare=None if request.model is None else UserRun(function_of(request.model)),
     )  # fmt: skip
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from tacit._lazy import lazily
 
 if TYPE_CHECKING:
-    from tacit.training.fitting import Fit, fit
+    from tacit.training.fit import Fit, Prepared, Schedule
     from tacit.training.performance import Performance
     from tacit.training.plan import Plan
     from tacit.training.replace_batchnorm import Replacement, fix, fixes
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 # A plan can be made and read without PyTorch: modules are imported when a name is first used.
 _HOME = {
-    "fitting": ("Fit", "fit"),
+    "fit": ("Fit", "Prepared", "Schedule"),
     "replace_batchnorm": ("Replacement", "fix", "fixes"),
     "performance": ("Performance",),
     "plan": ("Plan",),
@@ -38,10 +38,11 @@ __all__ = [
     "Performance",
     "Plan",
     "Poisson",
+    "Prepared",
     "Replacement",
+    "Schedule",
     "Session",
     "TruncatedPoisson",
-    "fit",
     "fix",
     "fixes",
     "private",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, final, get_args
 
 from tacit._files import parse_json
@@ -66,6 +66,9 @@ class Plan:
             are integers, so that neither order nor batch size can change a bit; units are then
             computed one by one.
 
+        made_for: The (ε, δ) that ``for_budget`` was given: the δ of its statements unless another
+            is given. It takes no part in what a plan releases.
+
     Guarantee:
         A run that samples, clips and adds noise as above releases no more than ``event``.
         ``noise="fast"`` takes floating-point numbers for real ones, ``"secure"`` floating-point
@@ -88,6 +91,7 @@ class Plan:
     clipping: Style = _FLAT
     sampling: Sampling = None  # type: ignore[assignment]  # likewise
     noise: Noise = "fast"
+    made_for: tuple[float, float] | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         checked: dict[str, object] = {
@@ -161,7 +165,22 @@ class Plan:
             noise=noise,
         )
         check_delta(delta, draft.examples, draft.unit)
-        return _quietest(draft, _Target(epsilon, delta, accountant, also))
+        found = _quietest(draft, _Target(epsilon, delta, accountant, also))
+        return replace(found, made_for=(epsilon, delta))
+
+    def delta_or(self, delta: float | None) -> float:
+        """``delta``, or the δ that the plan was made for if that is left out.
+
+        >>> Plan(examples=9, lot_size=3, steps=5, noise_multiplier=2, clip=1).delta_or(1e-2)
+        0.01
+        """
+        if delta is not None:
+            return delta
+        if self.made_for is None:
+            raise InvalidArgument(
+                "delta must be given, got None: only a plan made by Plan.for_budget has one"
+            )
+        return self.made_for[1]
 
     @property
     def sample_rate(self) -> float:
@@ -232,12 +251,12 @@ class Plan:
 
     def as_dict(self) -> dict[str, Any]:
         """The plan in JSON's types."""
-        return {field.name: _plain(getattr(self, field.name)) for field in fields(self)}
+        return {name: _plain(getattr(self, name)) for name in _names()}
 
     @classmethod
     def from_dict(cls, plain: object) -> Plan:
         """The plan that ``as_dict`` took apart."""
-        names = [field.name for field in fields(cls)]
+        names = _names()
         if not isinstance(plain, dict) or set(plain) != set(names):
             raise InvalidArgument(f"a plan needs exactly the fields {names}, got {plain!r}")
         given: dict[str, Any] = {name: _value(name, value) for name, value in plain.items()}
@@ -260,6 +279,11 @@ class Plan:
         except (TypeError, ValueError) as error:
             raise InvalidArgument(f"text must be JSON as written by to_json: {error}") from None
         return cls.from_dict(plain)
+
+
+def _names() -> list[str]:
+    """The fields that say what a plan releases, and how."""
+    return [one.name for one in fields(Plan) if one.compare]
 
 
 def check_delta(delta: float, records: int, unit: str) -> float:

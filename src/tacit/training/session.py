@@ -406,19 +406,23 @@ class Session:
         """Steps that were charged to attempts whose results are gone; 0 without a budget."""
         return self._charges.lost
 
-    def spent(self, delta: float) -> float:
+    def spent(self, delta: float | None = None) -> float:
         """ε of the steps taken so far, as if their number had been fixed in advance.
 
-        Steps that were lost in a crash count; those that are only leased do not.
+        Steps that were lost in a crash count; those that are only leased do not. ``delta`` may be
+        left out if the plan was made for a budget.
         """
+        delta = self.plan.delta_or(delta)
         steps = self.steps_taken + self.steps_lost
         if steps == 0:
             open_probability("delta", delta)
             return 0.0
         return claim.epsilon(self.plan, steps, delta)
 
-    def statement(self, delta: float) -> Statement:
+    def statement(self, delta: float | None = None) -> Statement:
         """The claim: ε of the whole plan, or of ``stop_after`` steps if fixed in advance.
+
+        ``delta`` may be left out if the plan was made for a budget.
 
         Guarantee:
             It is refused if the weights are not those that private steps led to, or if they are not
@@ -427,7 +431,7 @@ class Session:
         self._check_claimable()
         return claim.statement(
             self.plan,
-            delta,
+            self.plan.delta_or(delta),
             self.steps_taken,
             self._run,
             lost=self.steps_lost,

@@ -14,7 +14,8 @@ from torch.utils.data import Dataset, Subset, TensorDataset
 from tacit import losses
 from tacit.accounting import Composed, Gaussian, epsilon
 from tacit.errors import InvalidArgument
-from tacit.training.fitting import accuracy, finished_epoch, fit
+from tacit.training.fit import Fit, Keeping, Prepared, Schedule, Watch, carry_out, finished_epoch
+from tacit.training.judging import accuracy
 from tacit.training.plan import Plan
 
 if TYPE_CHECKING:
@@ -43,6 +44,29 @@ def network() -> nn.Sequential:
 
 def sgd(model: nn.Module, rate: float = 0.5) -> torch.optim.SGD:
     return torch.optim.SGD(model.parameters(), lr=rate)
+
+
+def fit(
+    model: nn.Module,
+    dataset: Dataset[Any],
+    chosen: Plan,
+    *,
+    optimizer: torch.optim.Optimizer,
+    delta: float,
+    also: Any = None,
+    **given: Any,
+) -> Fit:
+    """Carries a run out, its settings sorted into the values that hold them."""
+    sorted_ = {
+        kind: {name: given.pop(name) for name in kind.__dataclass_fields__ if name in given}
+        for kind in (Keeping, Watch, Schedule)
+    }
+    prepared = Prepared(
+        model=model, optimizer=optimizer, plan=chosen, dataset=dataset,
+        schedule=Schedule(**sorted_[Schedule]), **given,
+    )  # fmt: skip
+    keeping, watch = Keeping(**sorted_[Keeping]), Watch(**sorted_[Watch])
+    return carry_out(prepared, delta=delta, keeping=keeping, watch=watch, also=also)
 
 
 def test_a_run_learns_and_says_what_it_gave_away() -> None:

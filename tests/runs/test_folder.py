@@ -12,7 +12,7 @@ import pytest
 
 from tacit.errors import CheckpointError, InvalidArgument
 from tacit.recipes import run
-from tacit.recipes.running.folder import RECORD, Folder
+from tacit.runs.folder import RECORD, Folder
 
 from . import small
 
@@ -44,7 +44,7 @@ def test_a_write_that_fails_leaves_what_was_there(
 def test_two_processes_cannot_have_it(tmp_path: Path) -> None:
     folder = Folder(tmp_path)
     folder.begin()
-    code = f"from tacit.recipes.running.folder import Folder; Folder({str(tmp_path)!r}).begin()"
+    code = f"from tacit.runs.folder import Folder; Folder({str(tmp_path)!r}).begin()"
     other = [sys.executable, "-c", code]
     done = subprocess.run(other, capture_output=True, text=True, timeout=600, check=False)
     assert "is in use by another process" in done.stderr

@@ -8,22 +8,24 @@ import math
 import secrets
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, Literal, final, get_args
 
 from tacit.errors import CheckpointError, InvalidArgument
-from tacit.recipes.running import claims
-from tacit.recipes.running import settings as settings_of
-from tacit.recipes.running.folder import RECORD
+from tacit.runs import claims
+from tacit.runs import settings as settings_of
+from tacit.runs.folder import RECORD
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tacit.data import Split
-    from tacit.recipes.recipe import Recipe
-    from tacit.recipes.running.folder import Folder
+    from pathlib import Path
+
+    from tacit.runs.folder import Folder
+    from tacit.runs.recipe import Recipe, Task
 
 FORMAT = "tacit-run"
 VERSION = 1
+Kind = Literal["recipe", "transfer", "own"]
 _CONFIGURATION = ("recipe", "settings", "epsilon", "delta", "seed", "data", "search")
 
 
@@ -34,8 +36,8 @@ class Record:
 
     Args:
         run: A random name, by which a ledger knows the run.
-        recipe: The recipe's name.
-        summary: Its one line.
+        recipe: The recipe's name; of a run of one's own model, that of its class.
+        summary: What it does, in one line.
         settings: Its settings by name.
         epsilon: The ε that the run may spend.
         delta: Its δ.
@@ -52,9 +54,11 @@ class Record:
         budget: The ledger and the budget that it is charged to.
         plan: The plan, once there is one.
         configuration: A SHA-256 over all that decides the result, but for chance.
-        test_accuracy: The final model's accuracy on held-out data; None until then.
+        test_accuracy: The final model's accuracy on held-out data; None until then, or if there
+            are none.
         notes: What a reader should know beside the statement.
         finished: Whether it has come to its end.
+        kind: Whether it is of a recipe, of a transfer, or of somebody's own model and data.
     """
 
     run: str
@@ -79,6 +83,20 @@ class Record:
     test_accuracy: float | None = None
     notes: tuple[str, ...] = ()
     finished: bool = False
+    kind: Kind = "recipe"
+
+    def how_to_go_on(self, folder: Path) -> str:
+        """How to go on with it, in words."""
+        match self.kind:
+            case "own":
+                return (
+                    "go on with it by the script that began it (tacit.fit(..., resume=True)), or "
+                    f"tacit train --resume --out {folder} --model FILE:function"
+                )
+            case "transfer":
+                return f"go on with it (tacit transfer --resume --out {folder})"
+            case "recipe":
+                return f"go on with it (tacit train --resume --out {folder})"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "configuration", _hash(self))
@@ -90,28 +108,24 @@ class Record:
         folder.write(RECORD, f"{text}\n".encode())
 
 
-def begun(
+def of_recipe(
     recipe: Recipe,
-    settings: Any,
-    data: Split,
+    task: Task,
     *,
-    epsilon: float,
-    delta: float,
-    seed: int | None,
-    folder: str | None,
-    device: str,
-    command: Sequence[str],
+    folder: str | None = None,
+    command: Sequence[str] = (),
     search: Mapping[str, Any] | None = None,
 ) -> Record:
-    """The record of a run that is about to begin."""
+    """The record of a recipe's run that is about to begin."""
+    data = task.data
     return Record(
         run=secrets.token_hex(8),
         recipe=recipe.name,
         summary=recipe.summary,
-        settings=settings_of.as_plain(settings),
-        epsilon=epsilon,
-        delta=delta,
-        seed=seed,
+        settings=settings_of.as_plain(task.settings),
+        epsilon=task.epsilon,
+        delta=task.delta,
+        seed=task.seed,
         data={
             "name": data.name,
             "files": dict(data.files),
@@ -120,12 +134,13 @@ def begun(
         },
         folder=folder,
         search=search,
-        device=device,
+        device=str(task.device),
         versions=claims.versions(),
         command=tuple(command),
         anchors=tuple(asdict(one) for one in recipe.anchors),
         tuning=recipe.tuning,
         budget=None,
+        kind=recipe.kind,
     )
 
 
@@ -206,10 +221,11 @@ def _demands(record: Record) -> list[tuple[str, bool, str]]:
         ("winner", record.winner is None or _scalars(record.winner), "settings or null"),
         ("plan", isinstance(record.plan, Mapping | None), "a plan or null"),
         ("data", _data(data), "a name, files with checksums, and numbers of examples"),
+        ("kind", record.kind in get_args(Kind), f"one of {', '.join(get_args(Kind))}"),
         ("finished", isinstance(record.finished, bool), "true or false"),
         (
             "test_accuracy",
-            (accuracy is None and not record.finished)
+            (accuracy is None and not (record.finished and data.get("test")))
             or (_number(accuracy) and 0.0 <= float(accuracy or 0.0) <= 1.0),
             "a number between 0 and 1",
         ),

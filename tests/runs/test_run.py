@@ -264,14 +264,13 @@ def test_a_budget_that_does_not_hold_the_run_stays_as_it_was(tmp_path: Path) -> 
 
 
 def test_a_run_that_fails_before_its_first_release_gives_its_charge_back(tmp_path: Path) -> None:
-    def broken(job: Any) -> Any:
-        job.plan(examples=small.TRAIN, lot_size=60, steps=10, clip=1.0, also=(Gaussian(20.0),))
+    def broken(*_: Any) -> Any:
         raise RuntimeError("the recipe is wrong")
 
     with Ledger(f"sqlite:///{tmp_path}/b.db") as ledger:
         budget = ledger.open("small", 2.0, 1e-5, composition="declared")
         with pytest.raises(RuntimeError, match="is wrong"):
-            run(replace(small.recipe(), train=broken), epsilon=2.0, data=small.split(),
+            run(replace(small.recipe(), prepare=broken), epsilon=2.0, data=small.split(),
                 budget=budget, folder=tmp_path / "run")  # fmt: skip
         assert budget.spent().epsilon == 0.0
         assert not (tmp_path / "run").exists()

@@ -11,7 +11,7 @@ import torch
 from tacit.accounting import Gaussian
 from tacit.errors import CheckpointError
 from tacit.mechanisms import Components, Released
-from tacit.recipes.running import released
+from tacit.runs import kept
 from tacit.training import checkpoint_file
 
 if TYPE_CHECKING:
@@ -40,16 +40,16 @@ def same(one: Any, other: Any) -> bool:
 @pytest.mark.parametrize("value", VALUES, ids=range(len(VALUES)))
 def test_values_come_back(value: Any, tmp_path: Path) -> None:
     event = Gaussian(3.5)
-    released.write(tmp_path / "x", Released(value, event, "add-remove", "example"), "words")
-    found, found_event = released.read(tmp_path / "x")
+    kept.write_released(tmp_path / "x", Released(value, event, "add-remove", "example"), "words")
+    found, found_event = kept.read_released(tmp_path / "x")
     assert same(value, found)
     assert found_event == event
 
 
 def test_components_come_back(tmp_path: Path) -> None:
     value = Components(np.eye(2), np.array([2.0, 1.0]), np.zeros(2))
-    released.write(tmp_path / "x", Released(value, Gaussian(1.0), "add-remove", "example"), "")
-    found, _ = released.read(tmp_path / "x")
+    kept.write_released(tmp_path / "x", Released(value, Gaussian(1.0), "add-remove", "example"), "")
+    found, _ = kept.read_released(tmp_path / "x")
     assert isinstance(found, Components)
     assert same(found.directions, value.directions)
     assert same(found.strengths, value.strengths)
@@ -59,7 +59,7 @@ def test_components_come_back(tmp_path: Path) -> None:
 def test_what_has_no_form_is_refused(tmp_path: Path) -> None:
     odd = Released(object(), Gaussian(1.0), "add-remove", "example")
     with pytest.raises(CheckpointError, match="is a object"):
-        released.write(tmp_path / "x", odd, "")
+        kept.write_released(tmp_path / "x", odd, "")
     assert not list(tmp_path.iterdir())
 
 
@@ -71,4 +71,4 @@ def test_what_has_no_form_is_refused(tmp_path: Path) -> None:
 def test_foreign_documents_are_refused(document: Any, tmp_path: Path) -> None:
     checkpoint_file.write(tmp_path / "x", document, {})
     with pytest.raises((CheckpointError, ValueError)):
-        released.read(tmp_path / "x")
+        kept.read_released(tmp_path / "x")

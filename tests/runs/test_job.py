@@ -15,6 +15,8 @@ from tacit.errors import BudgetExceeded, InvalidArgument, ProtocolError
 from tacit.ledger import Ledger
 from tacit.mechanisms import gaussian, laplace
 from tacit.recipes import Interrupted, run
+from tacit.runs.job import Job, Terms, nowhere
+from tacit.runs.recipe import Task
 
 from . import small
 
@@ -22,97 +24,106 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from tacit.recipes import Job, Trained
-
-PLAN = {"examples": small.TRAIN, "lot_size": 60, "steps": 5, "clip": 1.0}
-
+    from tacit.runs import Outline, Releasing, Trained
+    from tacit.training import Plan, Prepared
 
 def carry_out(train: Callable[[Job], Any], **given: Any) -> Trained:
-    recipe = replace(small.recipe(), train=train)
+    """Without a plan."""
+    return run(small.unplanned(train), epsilon=2.0, data=small.split(), **given)
+
+
+def planned(
+    also: tuple[Any, ...], releases: Callable[[Releasing], Any], **given: Any
+) -> Trained:
+    """With a plan that counts ``also`` besides, and a recipe that ``releases`` before training."""
+
+    def outline(task: Task) -> Outline:
+        return task.plan(lot=60, steps=5, clip=1.0, also=also)
+
+    def prepare(task: Task, plan: Plan, release: Releasing) -> Prepared:
+        releases(release)
+        return small.prepared(task, plan)
+
+    recipe = replace(small.recipe(), outline=outline, prepare=prepare)
     return run(recipe, epsilon=2.0, data=small.split(), **given)
 
 
-def fit(job: Job, plan: Any) -> Trained:
-    model = torch.nn.Linear(3, 2)
-    return job.fit(
-        model, small.dataset(job.data.train), plan,
-        optimizer=torch.optim.SGD(model.parameters(), lr=0.5),
-        held_out=small.dataset(job.data.test),
-    )  # fmt: skip
-
-
 def test_a_release_that_the_plan_did_not_count_is_refused() -> None:
-    def train(job: Job) -> None:
-        job.plan(**PLAN, also=(Gaussian(30.0),))
-        job.release("mean", small.mean_of([]), what="")
-
     with pytest.raises(ProtocolError, match="which the plan did not count"):
-        carry_out(train)
+        planned((Gaussian(30.0),), lambda release: release("mean", small.mean_of([]), what=""))
 
 
 def test_an_event_is_used_once() -> None:
-    def train(job: Job) -> None:
-        job.plan(**PLAN, also=(Gaussian(20.0),))
-        job.release("mean", small.mean_of([]), what="")
-        job.release("again", small.mean_of([]), what="")
+    def releases(release: Releasing) -> None:
+        release("mean", small.mean_of([]), what="")
+        release("again", small.mean_of([]), what="")
 
     with pytest.raises(ProtocolError, match="'again' has the event"):
-        carry_out(train)
+        planned((Gaussian(20.0),), releases)
 
 
 def test_a_name_is_used_once() -> None:
-    def train(job: Job) -> None:
-        job.plan(**PLAN, also=(Gaussian(20.0), Gaussian(20.0)))
-        job.release("mean", small.mean_of([]), what="")
-        job.release("mean", small.mean_of([]), what="")
+    def releases(release: Releasing) -> None:
+        release("mean", small.mean_of([]), what="")
+        release("mean", small.mean_of([]), what="")
 
     with pytest.raises(ProtocolError, match="is released already"):
-        carry_out(train)
+        planned((Gaussian(20.0), Gaussian(20.0)), releases)
 
 
 @pytest.mark.parametrize("name", ["", "..", "a/b", "../../etc", "A", "a b", "a.b", "-a", "a" * 65])
 def test_names_that_are_no_file_names_are_refused(name: str, tmp_path: Path) -> None:
-    def train(job: Job) -> None:
-        job.plan(**PLAN, also=(Gaussian(20.0),))
-        job.release(name, small.mean_of([]), what="")
-
     with pytest.raises(InvalidArgument, match="lower-case letters"):
-        carry_out(train, folder=tmp_path / "run")
+        planned(
+            (Gaussian(20.0),),
+            lambda release: release(name, small.mean_of([]), what=""),
+            folder=tmp_path / "run",
+        )
     assert not list(tmp_path.iterdir())
 
 
 def test_plans_come_first_and_once() -> None:
-    def late(job: Job) -> None:
-        job.release("mean", small.mean_of([]), what="")
-        job.plan(**PLAN)
-
-    def twice(job: Job) -> None:
-        job.plan(**PLAN)
-        job.plan(**PLAN)
-
-    for train in (late, twice):
+    task = Task(
+        settings=small.Settings(), data=small.split(), epsilon=2.0, delta=1e-5,
+        device=torch.device("cpu"),
+    )  # fmt: skip
+    outline = task.plan(lot=60, steps=5, clip=1.0)
+    terms = Terms(name="x", epsilon=2.0, delta=1e-5, tuning="none")
+    late = Job(terms, nowhere(), task)
+    late.release("mean", small.mean_of([]), what="")
+    twice = Job(terms, nowhere(), task)
+    twice.reserve(outline)
+    for job in (late, twice):
         with pytest.raises(ProtocolError, match="comes once, before anything"):
-            carry_out(train)
+            job.reserve(outline)
 
 
-def test_only_the_jobs_own_plan_is_fitted() -> None:
-    def train(job: Job) -> Trained:
-        return fit(job, replace(job.plan(**PLAN), noise_multiplier=0.1))
+def test_only_the_plan_that_was_reserved_is_fitted() -> None:
+    def prepare(task: Task, plan: Plan, release: Releasing) -> Prepared:
+        del release
+        return small.prepared(task, replace(plan, noise_multiplier=0.1))
 
-    with pytest.raises(ProtocolError, match=r"the plan that job\.plan"):
-        carry_out(train)
+    recipe = replace(small.recipe(also=False), prepare=prepare)
+    with pytest.raises(ProtocolError, match="by the plan that it is given"):
+        run(recipe, epsilon=2.0, data=small.split())
+
+
+def test_a_lot_larger_than_the_data_is_refused() -> None:
+    with pytest.raises(InvalidArgument, match="lot must be at most the 300 training examples"):
+        run(small.recipe(), epsilon=2.0, data=small.split(), settings={"lot": 99999999})
 
 
 def test_a_mechanism_must_charge_the_budget(tmp_path: Path) -> None:
-    def train(job: Job) -> None:
-        job.plan(**PLAN, also=(Gaussian(20.0),))
-        free = small.mean_of([])
-        job.release("mean", lambda _: free(None), what="")
+    free = small.mean_of([])
 
     with Ledger(f"sqlite:///{tmp_path}/b.db") as ledger:
         budget = ledger.open("x", 2.0, 1e-5, composition="declared")
         with pytest.raises(ProtocolError, match="must be given the budget"):
-            carry_out(train, budget=budget)
+            planned(
+                (Gaussian(20.0),),
+                lambda release: release("mean", lambda _: free(None), what=""),
+                budget=budget,
+            )
 
 
 def test_a_recipe_without_a_plan_concludes() -> None:
@@ -145,28 +156,25 @@ def test_a_conclusion_needs_an_event_and_no_plan() -> None:
     def nothing(job: Job) -> Trained:
         return job.conclude({}, accuracy=0.5, sampling="none", noise="x")
 
-    def planned(job: Job) -> Trained:
-        job.plan(**PLAN)
+    def with_a_plan(job: Job) -> Trained:
+        job.reserve(job.task.plan(lot=60, steps=5, clip=1.0))
         return job.conclude({}, accuracy=0.5, sampling="none", noise="x", event=PureDp(1.0))
 
     with pytest.raises(InvalidArgument, match="event must say"):
         carry_out(nothing)
     with pytest.raises(ProtocolError, match="recipes without a plan"):
-        carry_out(planned)
+        carry_out(with_a_plan)
 
 
 def test_a_mechanism_is_given_no_budget_where_there_is_none() -> None:
-    def train(job: Job) -> Trained:
-        plan = job.plan(**PLAN, also=(Gaussian(20.0),))
+    def mechanism(budget: Any) -> Any:
+        assert budget is None
+        return gaussian(0.0, sensitivity=1.0, noise_multiplier=20.0)
 
-        def mechanism(budget: Any) -> Any:
-            assert budget is None
-            return gaussian(0.0, sensitivity=1.0, noise_multiplier=20.0)
-
-        job.release("mean", mechanism, what="a number")
-        return fit(job, plan)
-
-    assert carry_out(train).statement.epsilon <= 2.0
+    done = planned(
+        (Gaussian(20.0),), lambda release: release("mean", mechanism, what="a number")
+    )
+    assert done.statement.epsilon <= 2.0
 
 
 # ---- runs without a plan

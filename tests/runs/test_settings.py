@@ -8,7 +8,7 @@ from typing import Any, Literal
 import pytest
 
 from tacit.errors import InvalidArgument
-from tacit.recipes.running.settings import as_plain, changed, names
+from tacit.runs.settings import as_plain, changed, names
 
 
 @dataclass(frozen=True, kw_only=True)

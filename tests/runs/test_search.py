@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,9 +9,9 @@ import torch
 
 from tacit.accounting import Composed, Gaussian, PrivateSelection, epsilon
 from tacit.errors import InvalidArgument
-from tacit.recipes import Interruption
-from tacit.recipes.running.search_file import Search, from_plain
-from tacit.recipes.running.searching import Searching
+from tacit.runs import Interruption, Task
+from tacit.runs.search import Search, search_from
+from tacit.runs.search import Searching
 
 from . import small
 
@@ -23,11 +22,13 @@ if TYPE_CHECKING:
 
 
 def search(journal: Path, recipe: Any = None, **told: Any) -> Found:
-    return Searching(
-        recipe or small.recipe(), small.Settings(), small.split(),
-        Search(**{"candidates": {"lr": (0.5, 0.4)}, "runs": 2.0} | told), epsilon=3.0, delta=1e-5,
-        device=torch.device("cpu"), seed=None, stop=Interruption(),
-    ).run(None, "label", journal)  # fmt: skip
+    task = Task(
+        settings=small.Settings(), data=small.split(), epsilon=3.0, delta=1e-5,
+        device=torch.device("cpu"),
+    )  # fmt: skip
+    asked = Search(**{"candidates": {"lr": (0.5, 0.4)}, "runs": 2.0} | told)
+    searching = Searching(recipe or small.recipe(), task, asked, Interruption())
+    return searching.run(None, "label", journal)
 
 
 def test_candidates_of_one_plan_are_charged_exactly(tmp_path: Path) -> None:
@@ -72,7 +73,7 @@ def test_a_recipe_without_a_plan_can_be_searched(tmp_path: Path) -> None:
         job.release("mean", small.mean_of([]), what="x")
         return job.conclude({}, accuracy=job.settings.lr, sampling="none", noise="x")
 
-    recipe = replace(small.recipe(), train=train)
+    recipe = small.unplanned(train)
     found = search(tmp_path, recipe)
     assert found.model.accuracy in (0.5, 0.4)
     with pytest.raises(InvalidArgument, match="needs a recipe that fits a plan"):
@@ -81,5 +82,5 @@ def test_a_recipe_without_a_plan_can_be_searched(tmp_path: Path) -> None:
 
 def test_a_search_comes_back_from_its_plain_form() -> None:
     one = Search(candidates={"lr": (0.5,), "lot": (3, 4)}, runs=2.0)
-    assert from_plain(one.as_plain(), small.Settings()) == one
+    assert search_from(one.as_plain(), small.Settings()) == one
     assert one.count == 2

@@ -13,14 +13,16 @@ from torch.utils.data import TensorDataset
 from tacit.accounting import Gaussian
 from tacit.data import Examples, Split
 from tacit.mechanisms import gaussian
-from tacit.recipes import Recipe
+from tacit.runs import Recipe
+from tacit.training import Prepared, Schedule
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tacit.ledger import Budget
     from tacit.mechanisms import Released
-    from tacit.recipes import Job, Trained
+    from tacit.runs import Job, Outline, Releasing, Task
+    from tacit.training import Plan
 
 TRAIN, TEST = 300, 100
 MEAN_NOISE = 20.0
@@ -59,26 +61,43 @@ def mean_of(calls: list[str]) -> Callable[[Budget | None], Released[Any]]:
     return mechanism
 
 
+def prepared(task: Task, plan: Plan) -> Prepared:
+    chosen = task.settings
+    model = torch.nn.Linear(3, 2)
+    return Prepared(
+        model=model, optimizer=torch.optim.SGD(model.parameters(), lr=chosen.lr), plan=plan,
+        dataset=dataset(task.data.train), held_out=dataset(task.data.test),
+        schedule=Schedule(
+            average=AveragedModel(model) if chosen.averaged else None, average_from=6
+        ),
+        notes=(chosen.note,) if chosen.note else (),
+    )  # fmt: skip
+
+
 def recipe(calls: list[str] | None = None, *, also: bool = True) -> Recipe:
     """One that releases a mean first (``calls`` counts how often it is drawn), and then fits."""
     drawn = [] if calls is None else calls
 
-    def train(job: Job) -> Trained:
-        chosen = job.settings
-        plan = job.plan(
-            examples=TRAIN, lot_size=chosen.lot, steps=chosen.steps, clip=chosen.clip,
+    def outline(task: Task) -> Outline:
+        chosen = task.settings
+        return task.plan(
+            lot=chosen.lot, steps=chosen.steps, clip=chosen.clip,
             also=(Gaussian(MEAN_NOISE),) if also else (),
         )  # fmt: skip
-        if also:
-            job.release("mean", mean_of(drawn), what="the mean")
-        model = torch.nn.Linear(3, 2)
-        return job.fit(
-            model, dataset(job.data.train), plan,
-            optimizer=torch.optim.SGD(model.parameters(), lr=chosen.lr),
-            average=AveragedModel(model) if chosen.averaged else None, average_from=6,
-            held_out=dataset(job.data.test), notes=[chosen.note] if chosen.note else [],
-        )  # fmt: skip
 
+    def prepare(task: Task, plan: Plan, release: Releasing) -> Prepared:
+        if also:
+            release("mean", mean_of(drawn), what="the mean")
+        return prepared(task, plan)
+
+    return Recipe(
+        name="small", summary="two clouds", data="small", settings=lambda _: Settings(),
+        outline=outline, prepare=prepare, tuning="by hand, not charged",
+    )  # fmt: skip
+
+
+def unplanned(train: Callable[[Job], Any]) -> Recipe:
+    """One without a plan."""
     return Recipe(
         name="small", summary="two clouds", data="small", settings=lambda _: Settings(),
         train=train, tuning="by hand, not charged",

@@ -29,9 +29,9 @@ from tacit._pickles import PlainModels
 from tacit.auditing.attacks import kept_shadows, train_shadows
 from tacit.errors import TacitError
 from tacit.recipes import Interrupted, run
-from tacit.recipes.running import record as records
-from tacit.recipes.running import released
-from tacit.recipes.running.folder import Folder
+from tacit.runs import record as records
+from tacit.runs import kept
+from tacit.runs.folder import Folder
 from tacit.reports import run_folder
 from tacit.selection.journal import Journal as SearchJournal
 from tacit.selection.journal import Progress
@@ -98,7 +98,7 @@ def teachers(place: Path) -> Teachers:
 READERS: dict[str, Callable[[Path], object]] = {
     "stopped": lambda place: (records.read(Folder(place)), _resume(place)),
     "finished": run_folder.read,
-    "mean": lambda place: released.read(place / "released-mean.safetensors"),
+    "mean": lambda place: kept.read_released(place / "released-mean.safetensors"),
     "search": _search,
     "journal": _votes_journal,
     "votes": lambda place: Votes.load(place / "votes.npy", holds="counts", classes=3),
