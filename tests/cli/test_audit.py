@@ -54,6 +54,11 @@ def run(finished: Path, tmp_path: Path) -> Path:
     return shutil.copytree(finished, tmp_path / "run")
 
 
+def one_line(text: str) -> str:
+    """The text as it reads, wherever the terminal's width or a long path broke its lines."""
+    return " ".join(text.split())
+
+
 # ---- what comes out
 
 
@@ -61,10 +66,10 @@ def test_a_run(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     asked = ["audit", str(run), "--attack", "lira", "--shadows", "4", "--records", "60",
              "--seed", "1"]  # fmt: skip
     assert main(asked) == 0
-    out = " ".join(capsys.readouterr().out.split())
+    out = one_line(capsys.readouterr().out)
     assert "no evidence against the claim epsilon = 3" in out
     assert "at 95% confidence" in out
-    assert "Private: These figures were computed from private records" in out
+    assert "Secret: These figures were computed from private records" in out
     assert f"The report is at {run / 'report.html'}" in out
     page = (run / "report.html").read_text()
     assert "What attacks did reach: the audit" in page
@@ -92,7 +97,8 @@ def test_a_recipe_with_canaries(tmp_path: Path, capsys: pytest.CaptureFixture[st
     asked = ["audit", "digits", "--one-run", "--canaries", "100", "--epsilon", "2", "--epochs",
              "3", "--seed", "1", "--out", str(out)]  # fmt: skip
     assert main(asked) == 0
-    assert "digits: no evidence against the claim epsilon = 2" in capsys.readouterr().out
+    shown = one_line(capsys.readouterr().out)
+    assert "digits: no evidence against the claim epsilon = 2" in shown
     assert {one.name for one in out.iterdir()} == {"audit.json", "audit.png"}
     assert json.loads((out / "audit.json").read_text())["settings"]["settings"]["epochs"] == 3.0
     assert main(asked) == 2
@@ -120,13 +126,13 @@ def test_a_contradiction_is_status_1(
 
     monkeypatch.setattr(run_audit, "_judged", broken)
     assert main(["audit", str(run), "--attack", "loss", "--shadows", "0", "--records", "20"]) == 1
-    assert "the evidence contradicts it" in capsys.readouterr().out
+    assert "the evidence contradicts it" in one_line(capsys.readouterr().out)
 
 
 def test_a_mechanism(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     asked = ["audit", "mechanism", "laplace", "--draws", "5e3", "--epsilon", "2"]
     assert main(asked) == 0
-    assert "no evidence against the claim" in " ".join(capsys.readouterr().out.split())
+    assert "no evidence against the claim" in one_line(capsys.readouterr().out)
     assert main([*asked, "--json", "--out", str(tmp_path / "out")]) == 0
     told = json.loads(capsys.readouterr().out)
     assert (told["kind"], told["subject"], told["private"]) == ("mechanism", "laplace", None)
@@ -157,7 +163,7 @@ def test_the_engine(
 ) -> None:
     monkeypatch.setattr(engine, "replay", lambda *_, **__: finding(passed))
     assert main(["audit", "engine", "--quick", "--workers", "1"]) == int(not passed)
-    out = " ".join(capsys.readouterr().out.split())
+    out = one_line(capsys.readouterr().out)
     count = len(engine._jobs(quick=True, seconds=1.0))
     assert "Left out, as it was to be quick" in out
     assert "0.0 % were executed" in out  # nothing was, and it says so

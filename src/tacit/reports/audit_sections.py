@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tacit.reports.run_content import Block
     from tacit.reports.run_summary import RunSummary
 
-PRIVATE: Final = (
+SECRET: Final = (
     "The figures of this section were computed from private records. They are no part of what was "
     "released with differential privacy, and no guarantee covers them. Before this report is given "
     "to anyone else: remove audit.json from the folder, and write the report again (tacit report)."
@@ -30,7 +30,7 @@ def sections(summary: RunSummary, drawn: bool) -> Iterator[Section]:
 
 
 def warnings(summary: RunSummary) -> Iterator[str]:
-    """What must not be overlooked: a contradiction, and that the report is private."""
+    """What must not be overlooked: a contradiction, and that the report is secret."""
     audit = summary.files.audit
     if audit is None:
         return
@@ -65,7 +65,7 @@ def _blocks(summary: RunSummary, audit: AuditFile, drawn: bool) -> Iterator[Bloc
         numbers=(1, 2, 3, 4, 5),
     )
     yield Items((*audit.notes, *(() if NO_PROOF in audit.notes else (NO_PROOF,))))
-    yield Paragraph(PRIVATE)
+    yield Paragraph(SECRET)
     yield Table(("", ""), tuple(audit.settings.items()))
 
 
@@ -76,7 +76,7 @@ def _resolution(audit: AuditFile) -> Iterator[Block]:
         yield Paragraph(
             f"With {others:,} records that were not in the data, no rate of false alarms between 0 "
             f"and {_percent(1.0 / others)} can be observed: below it, what is found is what scores "
-            "above all of them, and the interval tells how little that says."
+            "above all of them, and the interval shows how little that means."
         )
 
 

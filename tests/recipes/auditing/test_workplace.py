@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tacit.errors import InvalidArgument
-from tacit.recipes.auditing.audit_file import PRIVATE, Audited
+from tacit.recipes.auditing.audit_file import SECRET, Audited
 from tacit.recipes.auditing.workplace import workplace
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def test_the_end_leaves_the_audit_alone(tmp_path: Path) -> None:
     assert [one.name for one in (tmp_path / "out").iterdir()] == ["audit.json"]
     plain = json.loads((tmp_path / "out" / "audit.json").read_text())
     assert plain == DONE.to_plain(("tacit", "audit", "digits"))
-    assert plain["private"] == PRIVATE
+    assert plain["private"] == SECRET
     assert plain["versions"]["tacit"]
 
 

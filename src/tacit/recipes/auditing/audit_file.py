@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 FILE: Final = "audit.json"
 FORMAT: Final = "tacit-audit"
 VERSION: Final = 1
-PRIVATE: Final = (
+SECRET: Final = (
     "These figures were computed from private records. They are no part of what was released with "
     "differential privacy, and the guarantee does not cover them: keep them with the data."
 )
@@ -154,7 +154,7 @@ class Audited:
             "settings": dict(self.settings),
             "run": None if self.run is None else dict(self.run),
             "notes": list(self.notes),
-            "private": PRIVATE if self.private else None,
+            "private": SECRET if self.private else None,
             "command": list(command),
             "versions": claims.versions(),
         }
