@@ -83,13 +83,13 @@ def test_json_is_all_of_standard_output(run: Path, capsys: pytest.CaptureFixture
     asked = ["audit", str(run), "--attack", "loss", "--shadows", "0", "--records", "50",
              "--seed", "7", "--json"]  # fmt: skip
     assert main(asked) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["kind"] == "run"
-    assert told["settings"]["seed"] == 7
-    assert told["verdict"]["claimed"] == pytest.approx(3.0)
-    assert [one["fpr"] for one in told["attacks"][0]["found"]] == [0.01, 0.001, 0.0001]
-    assert all(0.0 < one["allowed"] <= 1.0 for one in told["attacks"][0]["found"])
-    assert set(told["files"]) == {"audit", "report"}
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["kind"] == "run"
+    assert printed["settings"]["seed"] == 7
+    assert printed["verdict"]["claimed"] == pytest.approx(3.0)
+    assert [one["fpr"] for one in printed["attacks"][0]["found"]] == [0.01, 0.001, 0.0001]
+    assert all(0.0 < one["allowed"] <= 1.0 for one in printed["attacks"][0]["found"])
+    assert set(printed["files"]) == {"audit", "report"}
 
 
 def test_a_recipe_with_canaries(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -121,8 +121,8 @@ def test_a_contradiction_is_status_1(
 ) -> None:
     honest = run_audit._judged
 
-    def broken(*told: Any) -> Audited:
-        return replace(honest(*told), contradicted=True, words="the evidence contradicts it")
+    def broken(*given: Any) -> Audited:
+        return replace(honest(*given), contradicted=True, words="the evidence contradicts it")
 
     monkeypatch.setattr(run_audit, "_judged", broken)
     assert main(["audit", str(run), "--attack", "loss", "--shadows", "0", "--records", "20"]) == 1
@@ -134,18 +134,22 @@ def test_a_mechanism(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None
     assert main(asked) == 0
     assert "no evidence against the claim" in one_line(capsys.readouterr().out)
     assert main([*asked, "--json", "--out", str(tmp_path / "out")]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert (told["kind"], told["subject"], told["private"]) == ("mechanism", "laplace", None)
+    printed = json.loads(capsys.readouterr().out)
+    assert (printed["kind"], printed["subject"], printed["private"]) == (
+        "mechanism",
+        "laplace",
+        None,
+    )
     assert (tmp_path / "out" / "audit.json").is_file()
 
 
 def test_the_list(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["audit", "--list", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert "digits" in told["recipes"]
-    assert set(told["experiments"]) == {"mnist-memorised", "shakespeare-secret"}
-    assert "lira" in told["attacks"]
-    assert "gaussian" in told["mechanisms"]
+    printed = json.loads(capsys.readouterr().out)
+    assert "digits" in printed["recipes"]
+    assert set(printed["experiments"]) == {"mnist-memorised", "shakespeare-secret"}
+    assert "lira" in printed["attacks"]
+    assert "gaussian" in printed["mechanisms"]
     assert main(["audit"]) == 0
     assert "mnist-memorised" in capsys.readouterr().out
 
@@ -287,10 +291,10 @@ def test_a_model_that_cannot_be_trained(
 
 def refused(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["audit", *arguments]) == 2
-    told = capsys.readouterr()
-    assert told.out == ""
-    assert words in told.err
-    assert told.err.count("\n") == 1
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert words in printed.err
+    assert printed.err.count("\n") == 1
 
 
 @pytest.mark.parametrize(
@@ -354,12 +358,12 @@ def test_it_goes_on_after_ctrl_c(run: Path) -> None:
         assert started.stderr is not None
         assert "held\n" in iter(started.stderr.readline, "")  # reads up to that line
         started.send_signal(signal.SIGINT)
-        _, told = started.communicate(timeout=300)
+        _, printed = started.communicate(timeout=300)
     finally:
         started.kill()
     assert started.returncode == 130
-    assert "finished models are kept, and the same command goes on: tacit audit" in told
-    assert "Traceback" not in told
+    assert "finished models are kept, and the same command goes on: tacit audit" in printed
+    assert "Traceback" not in printed
     assert len(list(run.glob("private/models-*/model-*.npy"))) == 3
     assert not (run / "audit.json").exists()
     done = subprocess.run(

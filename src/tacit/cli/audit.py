@@ -219,11 +219,11 @@ def _of_mechanism(request: Request, command: Sequence[str], progress: bool | Non
 def _of_experiment(request: Request, command: Sequence[str], progress: bool | None) -> Audited:
     """A named experiment, from its data to its end."""
     from tacit.recipes.auditing import Conditions, find
-    from tacit.recipes.auditing.workplace import workplace
+    from tacit.recipes.auditing.audit_folder import audit_folder
 
     experiment = find(request.subject)
     seed = request.seed or 0
-    with workplace(request.out) as work:
+    with audit_folder(request.out) as work:
         found = experiment.run(
             Conditions(
                 data=request.data,
@@ -238,9 +238,9 @@ def _of_experiment(request: Request, command: Sequence[str], progress: bool | No
 
 
 def _keep(request: Request, found: Audited, command: Sequence[str]) -> None:
-    from tacit.recipes.auditing.workplace import workplace
+    from tacit.recipes.auditing.audit_folder import audit_folder
 
-    with workplace(request.out) as work:
+    with audit_folder(request.out) as work:
         work.conclude(found, command)
 
 

@@ -11,7 +11,7 @@ from tacit.reports.run_content import Items, Paragraph, Picture, Section, Table
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tacit.recipes.auditing.audit_file import AttackFile, AuditFile
+    from tacit.recipes.auditing.audit_file import AttackFigures, AuditFile
     from tacit.reports.run_content import Block
     from tacit.reports.run_summary import RunSummary
 
@@ -71,7 +71,7 @@ def _blocks(summary: RunSummary, audit: AuditFile, drawn: bool) -> Iterator[Bloc
 
 def _resolution(audit: AuditFile) -> Iterator[Block]:
     others = min((one.others for one in audit.attacks), default=0)
-    rates = [rate for one in audit.attacks for rate, _ in one.found]
+    rates = [rate.fpr for one in audit.attacks for rate in one.found]
     if others and min(rates, default=1.0) * others < 1.0:
         yield Paragraph(
             f"With {others:,} records that were not in the data, no rate of false alarms between 0 "
@@ -80,14 +80,14 @@ def _resolution(audit: AuditFile) -> Iterator[Block]:
         )
 
 
-def _rows(attack: AttackFile, summary: RunSummary) -> Iterator[tuple[str, ...]]:
-    for rate, (value, lower, upper) in attack.found:
+def _rows(attack: AttackFigures, summary: RunSummary) -> Iterator[tuple[str, ...]]:
+    for rate in attack.found:
         yield (
             attack.name,
-            f"{100 * rate:g} %",
-            _percent(value),
-            f"{_percent(lower)} to {_percent(upper)}",
-            _allowed(summary, rate),
+            f"{100 * rate.fpr:g} %",
+            _percent(rate.tpr.value),
+            f"{_percent(rate.tpr.lower)} to {_percent(rate.tpr.upper)}",
+            _allowed(summary, rate.fpr),
         )
 
 
@@ -97,13 +97,12 @@ def _allowed(summary: RunSummary, rate: float) -> str:
     return f"{min(float(at_most(100.0 * places[0], 3)), 100.0):g} %" if places else "–"
 
 
-def _whole(attack: AttackFile) -> tuple[str, ...]:
-    area, low, high = attack.auc
+def _whole(attack: AttackFigures) -> tuple[str, ...]:
     return (
         attack.name,
-        f"{area:.4f}",
-        f"{low:.4f} to {high:.4f}",
-        f"{attack.advantage[0]:.4f}",
+        f"{attack.auc.value:.4f}",
+        f"{attack.auc.lower:.4f} to {attack.auc.upper:.4f}",
+        f"{attack.advantage.value:.4f}",
         f"{attack.members:,}",
         f"{attack.others:,}",
     )

@@ -23,6 +23,7 @@ from tacit.data import Split, load
 from tacit.errors import CheckpointError, InvalidArgument, TacitError
 from tacit.models.devices import device_named
 from tacit.recipes.auditing.audit_file import NO_PROOF, Audited, Claim
+from tacit.recipes.auditing.audit_folder import audit_folder
 from tacit.recipes.auditing.audited_records import AuditedRecords, audited_records, with_views
 from tacit.recipes.auditing.evidence import (
     attack_names,
@@ -41,7 +42,6 @@ from tacit.recipes.auditing.trial import (
     trained_on_members,
     unfitted,
 )
-from tacit.recipes.auditing.workplace import workplace
 from tacit.recipes.catalogue import find
 from tacit.recipes.catalogue import names as recipe_names
 from tacit.recipes.running import record as records
@@ -129,7 +129,7 @@ def audit_run(
     run = _finished(folder, data)
     own = {"run": run.record.configuration, "model": run.model, "shadows": shadows,
            "records": records, "views": views, "seed": seed}  # fmt: skip
-    with workplace(run.path if out is None else out) as work:
+    with audit_folder(run.path if out is None else out) as work:
         number = work.seed(seed, own)
         asked = audited_records(run.data, records, number)
         trial = _trial(run, asked, views, str(device_named(device)), threads_for(workers))
