@@ -47,9 +47,8 @@ ALLOWED = {
         "import pickle",
     ): "only to see that a session refuses it",
     ("training/kernels.py", "tl.load"): "Triton's: reads memory of the device",
-    ("selection/workers.py", "import pickle"): WORKERS,
-    ("selection/workers.py", "pickle.loads"): WORKERS,
-    ("auditing/attacks/workers.py", "import pickle"): "only to see whether a function can be sent",
+    ("_workers.py", "import pickle"): WORKERS,
+    ("_workers.py", "pickle.loads"): WORKERS,
     (
         "cli/audit_request.py",
         "spec_from_file_location",

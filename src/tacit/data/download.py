@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
-from tacit._files import append_to, sync_folder
+from tacit._files import append_to, move
 from tacit.data.contents import Contents, digest, digest_of_file, inside
 from tacit.data.transfer import Failed, Received, transfer
 from tacit.errors import DataError
@@ -161,14 +161,12 @@ def _still(part: Path, out: FileIO) -> bool:
 
 
 def _unlink(part: Path, out: FileIO) -> None:
-    if os.name == "nt":  # removes and moves no open file
+    if os.name == "nt":  # removes no open file
         out.close()
     part.unlink(missing_ok=True)
 
 
 def _put_in_place(out: FileIO, part: Path, target: Path) -> None:
-    os.fsync(out.fileno())
-    if os.name == "nt":
+    if os.name == "nt":  # moves no open file
         out.close()
-    os.replace(part, target)
-    sync_folder(target.parent)
+    move(part, target)

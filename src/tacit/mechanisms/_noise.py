@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from tacit.accounting.events import DiscreteLaplace, Gaussian, Laplace
-from tacit.accounting.sensitivity import distance
+from tacit.accounting.events import DiscreteLaplace, Gaussian, Laplace, distance
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,12 +11,12 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from tacit._files import PRIVATE, drafted
+from tacit._numbers import compact
 from tacit._validation import printable
 from tacit.accounting import profile
 from tacit.accounting.serialization import from_plain
 from tacit.auditing.attacks import allowed
 from tacit.recipes.auditing.audit_file import read_plain
-from tacit.reports.numbers import compact
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from tacit._numbers import at_most
 from tacit.recipes.auditing.audit_file import NO_PROOF
-from tacit.reports.ledger_summary import at_most
 from tacit.reports.run_content import Items, Paragraph, Picture, Section, Table
 
 if TYPE_CHECKING:

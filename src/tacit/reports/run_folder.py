@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from tacit._files import parse_json
 from tacit.accounting.serialization import from_plain
 from tacit.errors import CheckpointError, InvalidArgument, TacitError
 from tacit.recipes.auditing import audit_file
@@ -18,7 +19,6 @@ from tacit.reports import run_answers
 from tacit.reports.run_evidence import gather
 from tacit.statement import Statement
 from tacit.statement.access import without_preprocessing
-from tacit.statement.checking import strict_json
 from tacit.statement.claim import UNCHECKABLE
 from tacit.training.plan import Plan
 
@@ -212,7 +212,7 @@ def _history(path: Path, plan: Plan | None) -> Iterator[Epoch]:
         return
     for number, line in enumerate(_text(path).splitlines(), 1):
         try:
-            yield _epoch(strict_json(line), plan)
+            yield _epoch(parse_json(line), plan)
         except (ValueError, TypeError, ArithmeticError, RecursionError) as error:
             raise CheckpointError(f"{path}, line {number}, is refused: {_short(error)}") from None
 

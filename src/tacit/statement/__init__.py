@@ -11,6 +11,7 @@
 True
 """
 
+from tacit._numbers import rounded_down, rounded_up
 from tacit.statement.access import Access
 from tacit.statement.charge import Charge
 from tacit.statement.claim import Statement
@@ -18,7 +19,6 @@ from tacit.statement.data_dependent import DataDependent
 from tacit.statement.evidence import Finding
 from tacit.statement.extending import extended
 from tacit.statement.figures import Figures
-from tacit.statement.rounding import rounded_down, rounded_up
 from tacit.statement.signature import Signature
 
 __all__ = [

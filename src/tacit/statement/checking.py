@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from tacit._files import parse_json
 from tacit._validation import shown, text
 from tacit.errors import InvalidArgument
 
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from tacit.statement.claim import Statement
 
 LARGEST_JSON: Final = 4 << 20  # letters; a real statement has thousands
-MOST_DIGITS: Final = 40
 MOST_STEPS: Final = 10**15
 MOST_ITEMS: Final = 1000
 MOST_NODES: Final = 10_000  # dictionaries, lists and numbers of one event or plan
@@ -34,53 +33,19 @@ _OPTIONAL_TEXTS = (
 )
 
 
-def strict_json(written: object) -> Any:
-    """JSON as tacit writes it: no name twice, no number without end, nothing that is no JSON.
+def parsed(written: object) -> Any:
+    """The JSON that ``to_json`` wrote, within bounds.
 
-    >>> strict_json('{"epsilon": 1, "epsilon": 2}')
+    >>> parsed('{"epsilon": 1, "epsilon": 2}')
     Traceback (most recent call last):
-    tacit.errors.InvalidArgument: text must be JSON with every name once, got 'epsilon' twice
+    tacit.errors.InvalidArgument: text must be JSON of a statement: the key 'epsilon' is there twice
     """
-    if not isinstance(written, str) or len(written) > LARGEST_JSON:
-        raise InvalidArgument(
-            f"text must be JSON of at most {LARGEST_JSON:,} letters, got {shown(written)}"
-        )
+    if not isinstance(written, str):
+        raise InvalidArgument(f"text must be JSON of a statement, got {shown(written)}")
     try:
-        return json.loads(
-            written,
-            object_pairs_hook=_names_once,
-            parse_int=_integer,
-            parse_float=_number,
-            parse_constant=_number,
-        )
-    except InvalidArgument:
-        raise
-    except (ValueError, RecursionError) as error:
-        raise InvalidArgument(f"text must be JSON as written by to_json: {error}") from None
-
-
-def _names_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise InvalidArgument(f"text must be JSON with every name once, got {shown(twice)} twice")
-    return found
-
-
-def _integer(digits: str) -> int:
-    if len(digits) > MOST_DIGITS:
-        raise InvalidArgument(
-            f"text must have numbers of at most {MOST_DIGITS} digits, got {digits[:20]}…"
-        )
-    return int(digits)
-
-
-def _number(digits: str) -> float:
-    number = float(digits) if len(digits) <= 2 * MOST_DIGITS else math.nan
-    if not math.isfinite(number):
-        raise InvalidArgument(f"text must have finite numbers, got {digits[:20]}")
-    return number
+        return parse_json(written, most=LARGEST_JSON)
+    except ValueError as error:
+        raise InvalidArgument(f"text must be JSON of a statement: {error}") from None
 
 
 def own(name: str, value: object) -> dict[str, Any]:

@@ -210,7 +210,7 @@ class Statement:
         Fields that older versions did not know may be missing, and ``figures`` too. A signature is
         read, and not yet verified.
         """
-        plain = checking.strict_json(text)
+        plain = checking.parsed(text)
         _check_names(cls, plain)
         try:
             return _read(plain)

@@ -12,9 +12,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final, final
 
+from tacit._numbers import compact, rounded_up
 from tacit._validation import non_negative, open_probability, shown, text
 from tacit.errors import InvalidArgument
-from tacit.statement.rounding import rounded_up, short
 
 _SLACK: Final = 1e-9  # relative: what two builds of one accountant may differ by
 
@@ -76,10 +76,10 @@ class DataDependent:
     def describe(self) -> str:
         """In words, with what it is not."""
         return (
-            "Beside the claim, and dependent on the data: all that was told has "
-            f"ε = {rounded_up(self.epsilon)} at δ = {short(self.delta)} (a δ of its own), an ε "
-            "that is read off what was told. On other data, or with other noise, the same run may "
-            f"have cost as much as the claim says. {self.what}."
+            "Beside the claim, and dependent on the data: all that was released has "
+            f"ε = {rounded_up(self.epsilon)} at δ = {compact(self.delta, 10)} (a δ of its own), an "
+            "ε that is read off what was released. On other data, or with other noise, the same "
+            f"run may have cost as much as the claim says. {self.what}."
         )
 
 

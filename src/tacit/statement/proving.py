@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from tacit._numbers import rounded_up
 from tacit._validation import shown
 from tacit.errors import InvalidArgument
 from tacit.statement.access import without_preprocessing
 from tacit.statement.figures import bracket, check_work
 from tacit.statement.plan import planned_event
-from tacit.statement.rounding import rounded_up
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
