@@ -37,13 +37,13 @@ def audited(name: str, draws: int, epsilon: float = 1.0) -> Any:
 
 
 def test_every_public_mechanism_is_there() -> None:
-    told = {name.partition("-")[0] for name in NAMES}
+    audited = {name.partition("-")[0] for name in NAMES}
     spelled = {
         "SparseVector": "sparse", "discrete_gaussian": "discrete", "discrete_laplace": "discrete",
         "noisy_max": "noisy", "permute_and_flip": "permute", "randomized_response": "randomized",
     }  # fmt: skip
     public = set(mechanisms.__all__) - {"Components", "Released"}
-    assert {spelled.get(name, name) for name in public} == told
+    assert {spelled.get(name, name) for name in public} == audited
 
 
 @pytest.mark.parametrize("name", AT_ONCE)
@@ -155,7 +155,7 @@ def test_words_and_json() -> None:
 
 
 def test_the_curve_speaks_where_one_delta_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A Gaussian with much too little noise at large ε: the words tell the curve's verdict."""
+    """A Gaussian with much too little noise at large ε: the words give the curve's verdict."""
     quieter(monkeypatch, continuous, "grid_gaussian")
     audit = audited("gaussian", 50_000)
     assert audit.p_value <= 5e-5

@@ -46,8 +46,8 @@ def test_a_model_is_trained_on_its_members_with_its_own_seed() -> None:
     logits, members = train()
     assert logits.shape == (4, 5, 2, 2)
     assert logits.dtype == np.float32
-    told = logits[..., 0, 1] - logits[..., 0, 0]
-    np.testing.assert_allclose(told, members, atol=1e-6)
+    shown = logits[..., 0, 1] - logits[..., 0, 0]
+    np.testing.assert_allclose(shown, members, atol=1e-6)
     assert len({float(one) for one in logits[:, 0, 0, 0]}) == 4
     assert Shadows(logits, [0, 1, 0, 1, 1], members).logits.shape == (4, 5, 2, 2)
 
@@ -142,8 +142,8 @@ def test_a_run_that_is_stopped_leaves_finished_models(tmp_path: Path, number: in
     _wait_for(lambda: not any(_alive(pid) for pid in pids))
     logits, members = kept_shadows(folder)
     assert 2 <= len(logits) < 6
-    told = logits[..., 0, 1] - logits[..., 0, 0]
-    np.testing.assert_allclose(told, members, atol=1e-6)
+    shown = logits[..., 0, 1] - logits[..., 0, 0]
+    np.testing.assert_allclose(shown, members, atol=1e-6)
     whole = train(count=6, folder=folder)  # and a second call goes on
     np.testing.assert_array_equal(whole[0], train(count=6)[0])
 
@@ -330,7 +330,7 @@ def test_a_foreign_folder_is_refused(tmp_path: Path) -> None:
 
 def test_a_draft_does_not_count(tmp_path: Path) -> None:
     folder = begun(tmp_path)
-    (tmp_path / "model-000002.npy.new").write_bytes(b"cut off")
+    (tmp_path / "model-000002.npy.new").write_bytes(b"half")
     assert folder.models() == {}
 
 

@@ -223,7 +223,7 @@ def _users(
 
 @final
 class CanaryScorer:
-    """Adds up, over the steps, what the released gradients tell of each canary.
+    """Adds up, over the steps, what the released gradients say of each canary.
 
     It sees what the optimizers see: the noisy mean gradient. ``totals`` adds up the coordinate
     along a canary's direction, in clips. ``scores`` adds up the logarithms of the ratio of a step's

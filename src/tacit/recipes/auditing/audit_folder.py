@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 @final
-class Workplace:
+class AuditFolder:
     """Where an audit keeps its models while it goes, and its result; or nowhere."""
 
     def __init__(self, folder: Folder | None) -> None:
@@ -57,7 +57,7 @@ class Workplace:
         return found
 
     def seed(self, given: int | None, configuration: Mapping[str, Any]) -> int:
-        """``given``; or the seed that the same audit drew before it was cut off; or a fresh one."""
+        """``given``; or the seed that the same audit drew before it stopped; or a fresh one."""
         if given is not None:
             return given
         fresh = secrets.randbits(62)
@@ -79,15 +79,15 @@ class Workplace:
 
 
 @contextmanager
-def workplace(folder: str | os.PathLike[str] | None) -> Iterator[Workplace]:
+def audit_folder(folder: str | os.PathLike[str] | None) -> Iterator[AuditFolder]:
     """The audit's folder, locked for a while; None keeps nothing."""
     if folder is None:
-        yield Workplace(None)
+        yield AuditFolder(None)
         return
     place = Folder(folder)
     place.begin()
     try:
-        yield Workplace(place)
+        yield AuditFolder(place)
     except BaseException:
         place.leave([])  # of what was made, only what holds nothing
         raise
