@@ -69,8 +69,8 @@ Exit status:
               "claimed. [default: 1e-5]")  # fmt: skip
 @click.option("--set", "sets", metavar="NAME=VALUE", multiple=True, help="For a recipe: change "
               "one of its settings; repeat the option for several.")  # fmt: skip
-@click.option("--model", metavar="FILE:FUNCTION", help="For the engine, or for a run of "
-              "tacit.fit: a function of a Python file that returns your model and data.")  # fmt: skip
+@click.option("--model", metavar="FILE:FUNCTION", help="For the engine or a run of fit: "
+              "a function of a Python file that returns your model and data.")  # fmt: skip
 @click.option("--quick", is_flag=True, help="For the engine: all checks in one setting, few in "
               "the others.")  # fmt: skip
 @click.option("--draws", metavar="N", help="For a mechanism: number of draws on each of the two "

@@ -17,8 +17,8 @@ from tacit.reports.run_evidence import gather
 from tacit.runs import record as records
 from tacit.runs.folder import HISTORY, RECORD, STATEMENT, Folder
 from tacit.statement import Statement
-from tacit.statement.access import without_preprocessing
 from tacit.statement.claim import UNCHECKABLE
+from tacit.statement.preprocessing import without_preprocessing
 from tacit.training.plan import Plan
 
 if TYPE_CHECKING:
