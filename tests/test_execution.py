@@ -49,13 +49,18 @@ ALLOWED = {
     ("training/kernels.py", "tl.load"): "Triton's: reads memory of the device",
     ("_workers.py", "import pickle"): WORKERS,
     ("_workers.py", "pickle.loads"): WORKERS,
-    ("cli/audit_model.py", "spec_from_file_location"): "--model FILE.py: code that the user names",
-    ("cli/audit_model.py", "spec.loader.exec_module"): "--model FILE.py: code that the user names",
+    (
+        "cli/audit_request.py",
+        "spec_from_file_location",
+    ): "--model FILE.py: code that the user names",
+    (
+        "cli/audit_request.py",
+        "spec.loader.exec_module",
+    ): "--model FILE.py: code that the user names",
     ("__init__.py", "import_module"): NAMES,
     ("_lazy.py", "import_module"): NAMES,
     ("accounting/accountants/__init__.py", "import_module"): NAMES,
-    ("cli/audit.py", "import_module"): NAMES,
-    ("recipes/auditing/catalogue.py", "import_module"): NAMES,
+    ("recipes/auditing/experiment.py", "import_module"): NAMES,
     ("recipes/catalogue.py", "import_module"): NAMES,
     ("recipes/transferring/catalogue.py", "import_module"): NAMES,
 }

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tacit._validation import whole
-from tacit.accounting.events import ApproxDp, DiscreteGaussian, DiscreteLaplace, Repeated
-from tacit.accounting.sensitivity import distance
+from tacit.accounting.events import ApproxDp, DiscreteGaussian, DiscreteLaplace, Repeated, distance
 from tacit.errors import InvalidArgument
 from tacit.mechanisms._keys import canonical, named, numbered, tallied
 from tacit.mechanisms._records import is_series, numbers, reals

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar, final
 
 from tacit._validation import open_probability, positive, unit_of_privacy
-from tacit.accounting.events import DiscreteLaplace, Gaussian, Laplace, check_adjacency
-from tacit.accounting.sensitivity import distance
+from tacit.accounting.events import DiscreteLaplace, Gaussian, Laplace, check_adjacency, distance
 from tacit.errors import InvalidArgument
 from tacit.randomness import UnsafeSeededStream, fresh_stream
 

@@ -152,7 +152,7 @@ class SparseVector:
 
 def _event(frame: events.SparseVector, asked: Amount, adjacency: Adjacency) -> events.SparseVector:
     """The noise that meets what was asked, shared out between threshold and queries."""
-    from tacit.accounting.choices import moves  # noqa: PLC0415
+    from tacit.accounting.black_boxes import moves  # noqa: PLC0415
 
     _, against = moves(frame, adjacency)
     if frame.noise == "gaussian":
@@ -166,7 +166,7 @@ def _laplace_event(
     frame: events.SparseVector, epsilon: float, against: float, adjacency: Adjacency
 ) -> events.SparseVector:
     """ε₁ : ε₂ = 1 : (cutoff·against)^(2/3), the best of all (Lyu, Su & Li 2017, Section 4.2)."""
-    from tacit.accounting.choices import pure_loss  # noqa: PLC0415
+    from tacit.accounting.black_boxes import pure_loss  # noqa: PLC0415
 
     reach = frame.cutoff * against
     share = 1.0 / (1.0 + reach ** (2.0 / 3.0))

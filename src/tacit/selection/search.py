@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tacit._pickles import PlainModels
 from tacit._validation import positive
 from tacit._workers import check_workers
-from tacit.accounting.runs import TruncatedNegativeBinomial, check_runs
+from tacit.accounting.events import TruncatedNegativeBinomial, check_runs
 from tacit.accounting.serialization import to_plain
 from tacit.errors import InvalidArgument
 from tacit.randomness import fresh_stream
@@ -26,8 +26,7 @@ if TYPE_CHECKING:
 
     from tacit._pickles import ModelFormat
     from tacit._workers import Workers
-    from tacit.accounting.events import Adjacency, Event
-    from tacit.accounting.runs import Runs
+    from tacit.accounting.events import Adjacency, Event, Runs
     from tacit.ledger import Budget
     from tacit.selection.scores import Score
     from tacit.selection.terms import Allowance, Terms

@@ -66,6 +66,7 @@ class Statement:
         steps_lost: How many more steps were charged to attempts whose results are gone.
         files: The SHA-256 of each released file, by its name.
         charge: Where the ledger has it.
+        void: Whether nothing of it holds: a fixed seed was used for sampling and noise.
         signature: Who claims it; made by ``signed``.
 
     Guarantee:
@@ -115,6 +116,7 @@ class Statement:
     steps_lost: int = 0
     files: dict[str, str] = field(default_factory=dict, hash=False)
     charge: Charge | None = None
+    void: bool = False
     signature: Signature | None = None
 
     def __post_init__(self) -> None:
@@ -122,6 +124,8 @@ class Statement:
         check_adjacency(self.adjacency)
         unit_of_privacy(self.unit)
         text("accountant", self.accountant)
+        if type(self.void) is not bool:
+            raise InvalidArgument(f"void must be true or false, got {self.void!r:.40}")
         fields.check_texts(self)
         fields.check_steps(self)
         normal = {

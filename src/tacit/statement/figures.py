@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from tacit.accounting import Interval
     from tacit.accounting.events import Adjacency, Event
-    from tacit.accounting.exact.certify import LaidCurve
+    from tacit.accounting.exact.certificate import LaidCurve
 
 
 DELTAS: Final = (1e-4, 1e-5, 1e-6, 1e-8, 1e-10)

@@ -30,7 +30,7 @@ class Piece:
 
 @dataclass(frozen=True, kw_only=True)
 class Where:
-    """Where to train: how many processes, or a Ray cluster and how many GPUs each model takes."""
+    """Where to train: in ``workers`` processes, or on Ray with ``gpus`` for each model."""
 
     workers: int = 1
     cluster: str | None = None
