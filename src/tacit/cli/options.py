@@ -104,8 +104,8 @@ class Reads(click.ParamType, Generic[Value]):
         """The value, or one line of refusal."""
         del ctx
         assert param is not None  # click gives every option
-        read: Value = self._read(param.opts[0], value, self._remedy)
-        return read
+        name = param.opts[0] if isinstance(param, click.Option) else param.human_readable_name
+        return self._read(name, value, self._remedy)
 
 
 def steps_of(option: str, text: str, steps: float) -> int:
