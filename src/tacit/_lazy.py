@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 from importlib import import_module
-from typing import TYPE_CHECKING
 
+TYPE_CHECKING = False  # as typing has it, which takes longer to import than the rest together
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
@@ -68,13 +68,11 @@ def lazily(package: str, homes: Mapping[str, str]) -> Callable[[str], object]:
 def _homes(package: str) -> dict[str, str]:
     """The module of each name that the package's source imports ``if TYPE_CHECKING``."""
     import ast  # noqa: PLC0415 - only where a name is looked for
-    from importlib.abc import InspectLoader  # noqa: PLC0415
 
     spec = sys.modules[package].__spec__
-    loader = None if spec is None else spec.loader
-    source = loader.get_source(package) if isinstance(loader, InspectLoader) else None
-    if source is None:
-        raise ImportError(f"the source of {package} is missing, which its names are read from")
+    assert spec is not None  # a package that was imported
+    # Of files and of archives; importlib.abc, which would say so, takes longer than the rest.
+    source = spec.loader.get_source(package)  # type: ignore[union-attr]
     module = ast.parse(source)
     checked = [
         one

@@ -13,7 +13,7 @@ import click
 from tacit import __version__
 from tacit._validation import printable
 from tacit.cli import options
-from tacit.cli.options import Reads, Refusal, picture_file
+from tacit.cli.options import OptionType, Refusal, picture_file
 from tacit.cli.streams import say
 from tacit.errors import TacitError, TamperedLedger
 
@@ -133,13 +133,13 @@ def ledger(context: click.Context) -> None:
 @click.option(
     "--epsilon",
     metavar="E",
-    type=Reads("number", options.positive, LIMIT),
+    type=OptionType("number", options.positive, LIMIT),
     help="The ε that all releases together may not exceed.",
 )
 @click.option(
     "--delta",
     metavar="D",
-    type=Reads("number", options.probability, FAILURE),
+    type=OptionType("number", options.probability, FAILURE),
     help="The δ that all releases together may not exceed; 0 for pure releases only.",
 )
 @click.option(
@@ -191,7 +191,7 @@ def open_(
 
 @ledger.command()
 @click.argument("name")
-@click.argument("number", type=Reads("number", options.whole, UNFINISHED))
+@click.argument("number", type=OptionType("number", options.whole, UNFINISHED))
 @_common
 def close(name: str, number: int, where: Place, as_json: bool) -> None:
     """Ends the unfinished reservation NUMBER of the budget NAME: it grants nothing more.
@@ -268,7 +268,7 @@ def show(
 @click.option(
     "--last",
     metavar="N",
-    type=Reads("number", options.whole, "give how many entries to show, as 20"),
+    type=OptionType("number", options.whole, "give how many entries to show, as 20"),
     help="Only the last N entries.",
 )
 @_common

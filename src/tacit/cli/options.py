@@ -37,7 +37,7 @@ class Refusal(click.ClickException):
 
 
 def positive(option: str, text: str, remedy: str) -> float:
-    """Reads a positive finite number.
+    """OptionType a positive finite number.
 
     >>> positive("--sigma", "-1", "try --sigma 4")
     Traceback (most recent call last):
@@ -47,17 +47,17 @@ def positive(option: str, text: str, remedy: str) -> float:
 
 
 def probability(option: str, text: str, remedy: str) -> float:
-    """Reads a number from 0 to 1, both included."""
+    """OptionType a number from 0 to 1, both included."""
     return _read(option, text, remedy, _validation.probability)
 
 
 def open_probability(option: str, text: str, remedy: str) -> float:
-    """Reads a number strictly between 0 and 1."""
+    """OptionType a number strictly between 0 and 1."""
     return _read(option, text, remedy, _validation.open_probability)
 
 
 def whole(option: str, text: str, remedy: str) -> int:
-    """Reads a positive whole number, also one written as 1e4.
+    """OptionType a positive whole number, also one written as 1e4.
 
     >>> whole("--steps", "1e4", "")
     10000
@@ -92,7 +92,7 @@ def _read(option: str, text: str, remedy: str, check: _Check[Value]) -> Value:
 
 
 @final
-class Reads(click.ParamType, Generic[Value]):
+class OptionType(click.ParamType, Generic[Value]):  # type: ignore[type-arg]  # click ≥ 8.2
     """An option's type: what ``read`` makes of the option's name, its text and the remedy."""
 
     def __init__(self, name: str, read: Callable[[str, str, str], Value], remedy: str) -> None:

@@ -15,7 +15,7 @@ from rich.text import Text
 from tacit._numbers import compact, duration, nearest, percent, rounded_down, rounded_up
 from tacit.accounting.events import Adjacency, check_adjacency
 from tacit.cli import options
-from tacit.cli.options import Reads, Refusal, picture_file
+from tacit.cli.options import OptionType, Refusal, picture_file
 from tacit.cli.streams import say
 from tacit.errors import InvalidArgument
 
@@ -105,55 +105,55 @@ SMALL = "give a number well below 1/examples, as 1e-5"
 @click.option(
     "--examples",
     metavar="N",
-    type=Reads("number", options.whole, WHO),
+    type=OptionType("number", options.whole, WHO),
     help="Number of examples in the data; it is public.",
 )
 @click.option(
     "--lot",
     metavar="L",
-    type=Reads("number", options.whole, LOT),
+    type=OptionType("number", options.whole, LOT),
     help="Expected number of examples in a lot: each joins it with probability L/N.",
 )
 @click.option(
     "--rate",
     metavar="Q",
-    type=Reads("rate", _rate_of, RATE),
+    type=OptionType("rate", _rate_of, RATE),
     help="The sampling rate itself, instead of --lot.",
 )
 @click.option(
     "--epochs",
     metavar="E",
-    type=Reads("number", options.positive, PASSES),
+    type=OptionType("number", options.positive, PASSES),
     help="Expected passes over the data.",
 )
 @click.option(
     "--steps",
     metavar="T",
-    type=Reads("number", _steps_of, STEPS),
+    type=OptionType("number", _steps_of, STEPS),
     help="Number of noisy steps, instead of --epochs.",
 )
 @click.option(
     "--sigma",
     metavar="S",
-    type=Reads("number", _sigma_of, NOISE),
+    type=OptionType("number", _sigma_of, NOISE),
     help="Noise multiplier: the noise's standard deviation over the clip.",
 )
 @click.option(
     "--epsilon",
     metavar="EPS",
-    type=Reads("number", _epsilon_of, TARGET),
+    type=OptionType("number", _epsilon_of, TARGET),
     help="The epsilon to find the least noise for, instead of --sigma.",
 )
 @click.option(
     "--delta",
     metavar="D",
-    type=Reads("number", options.open_probability, SMALL),
+    type=OptionType("number", options.open_probability, SMALL),
     help="The delta of the guarantee, well below 1/N.",
 )
 @click.option(
     "--adjacency",
     metavar="KIND",
-    type=Reads("kind", _adjacency_of, f"one of {', '.join(ADJACENCIES)}"),
+    type=OptionType("kind", _adjacency_of, f"one of {', '.join(ADJACENCIES)}"),
     default=ADJACENCIES[0],
     help=f"Which data sets are neighbours: {', '.join(ADJACENCIES)}.",
     show_default=True,

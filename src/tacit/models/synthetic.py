@@ -18,8 +18,8 @@ from tacit.errors import InvalidArgument
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    Floats = NDArray[np.float32]
-    Floats = NDArray[np.float64]
+    Singles = NDArray[np.float32]
+    Doubles = NDArray[np.float64]
 
 
 Kind = Literal["strokes", "blobs", "dead-leaves", "noise"]
@@ -94,13 +94,13 @@ NIB = (0.024, 0.042)  # widths of the pen, as shares of the image's side
 REACH = 20 / 28  # the drawing's larger side, as a share of the image's
 
 
-def strokes(random: np.random.Generator, count: int, size: int) -> Floats:
+def strokes(random: np.random.Generator, count: int, size: int) -> Singles:
     """White strokes on black, shape (count, size, size), from 0 to 1."""
     places, lengths = _fitted(*_path(random, count), size=size)
     return _inked(random, places, lengths, size)
 
 
-def _path(random: np.random.Generator, count: int) -> tuple[Floats, Floats]:
+def _path(random: np.random.Generator, count: int) -> tuple[Singles, Singles]:
     """Points on the curves, shape (count, points, 2), and the length that each stands for."""
     angles = random.uniform(-np.pi / 2, np.pi / 2, (count, CURVES, 4, 2))
     controls = np.sin(angles).astype(np.float32)  # more often far out than in the middle
@@ -123,7 +123,7 @@ def _path(random: np.random.Generator, count: int) -> tuple[Floats, Floats]:
     return points.reshape(count, -1, 2), lengths.reshape(count, -1)
 
 
-def _fitted(points: Floats, lengths: Floats, *, size: int) -> tuple[Floats, Floats]:
+def _fitted(points: Singles, lengths: Singles, *, size: int) -> tuple[Singles, Singles]:
     """In pixels: scaled to the size of a digit and centred by its ink, as MNIST's are."""
     low, high = points.min(1, keepdims=True), points.max(1, keepdims=True)
     scale = REACH * size / (high - low).max(-1, keepdims=True).clip(min=0.5)
@@ -132,7 +132,7 @@ def _fitted(points: Floats, lengths: Floats, *, size: int) -> tuple[Floats, Floa
     return (points - centre) * scale + (size - 1) / 2, lengths * scale[..., 0]
 
 
-def _inked(random: np.random.Generator, points: Floats, lengths: Floats, size: int) -> Floats:
+def _inked(random: np.random.Generator, points: Singles, lengths: Singles, size: int) -> Singles:
     """A Gaussian nib along the points, saturated: white in the middle, grey at the edges.
 
     A Gaussian is a product of one an axis, so that the picture is a product of two matrices.
@@ -144,7 +144,7 @@ def _inked(random: np.random.Generator, points: Floats, lengths: Floats, size: i
     )
     # The line integral of the nib over a straight line is 1 in its middle.
     ink = np.matmul((down * lengths[..., None] / width / np.sqrt(2 * np.pi)).swapaxes(1, 2), across)
-    light: Floats = ((ink - 0.3) / 0.4).clip(0, 1)
+    light: Singles = ((ink - 0.3) / 0.4).clip(0, 1)
     return light
 
 
@@ -156,15 +156,15 @@ GRAIN = (0.01, 0.25)  # how much single pixels differ, as a share of it
 KNOTS = 6  # of an outline, from one end to the other
 
 
-def blobs(random: np.random.Generator, count: int, size: int) -> Floats:
+def blobs(random: np.random.Generator, count: int, size: int) -> Doubles:
     """Light shapes on black, shape (count, size, size), from 0 to 1."""
     upright = random.random((count, 1, 1)) < 0.7
     shape = np.where(upright, _garment(random, count, size), _shoe(random, count, size))
-    light: Floats = (shape * _texture(random, count, size)).clip(0, 1)
+    light: Doubles = (shape * _texture(random, count, size)).clip(0, 1)
     return light
 
 
-def _garment(random: np.random.Generator, count: int, size: int) -> Floats:
+def _garment(random: np.random.Generator, count: int, size: int) -> Doubles:
     """Two mirrored outlines, in part with sleeves and with a gap between two legs."""
     down, across = _grid(size)
     half = _outline(random, count, size, low=0.15, high=0.75)[:, :, None]
@@ -180,11 +180,11 @@ def _garment(random: np.random.Generator, count: int, size: int) -> Floats:
     gap = random.uniform(0.03, 0.15, (count, 1, 1)) * (random.random((count, 1, 1)) < 0.3)
     fork = random.uniform(-0.6, 0.2, (count, 1, 1))
     legs = 1 - _edge(gap * (down - fork).clip(0, 1) * 2 - side, size) * (gap > 0)
-    whole: Floats = np.maximum(body, sleeve * (reach > 0)) * legs
+    whole: Doubles = np.maximum(body, sleeve * (reach > 0)) * legs
     return whole
 
 
-def _shoe(random: np.random.Generator, count: int, size: int) -> Floats:
+def _shoe(random: np.random.Generator, count: int, size: int) -> Doubles:
     """A flat bottom and a free top: shoes and bags, looking to either side."""
     down, across = _grid(size)
     base = random.uniform(0.2, 0.7, (count, 1, 1))
@@ -194,7 +194,7 @@ def _shoe(random: np.random.Generator, count: int, size: int) -> Floats:
     return _edge(down - top, size) * _edge(base - down, size) * ends
 
 
-def _texture(random: np.random.Generator, count: int, size: int) -> Floats:
+def _texture(random: np.random.Generator, count: int, size: int) -> Doubles:
     """Brightness, shade from side to side, stripes or checks, and a fine grain."""
     down, across = _grid(size)
     level = random.uniform(*LEVEL, (count, 1, 1))
@@ -207,37 +207,37 @@ def _texture(random: np.random.Generator, count: int, size: int) -> Floats:
     stripes = 1 + depth * np.sin(phase + random.uniform(0, 2 * np.pi, (count, 1, 1)))
     strength = random.uniform(*GRAIN, (count, 1, 1))
     grain = 1 + strength * random.standard_normal((count, size, size))
-    light: Floats = level * shade * stripes * grain
+    light: Doubles = level * shade * stripes * grain
     return light
 
 
 def _outline(
     random: np.random.Generator, count: int, size: int, *, low: float, high: float
-) -> Floats:
+) -> Doubles:
     """A smooth random function on the pixels of a side, shape (count, size)."""
     widths = random.uniform(low, high, (count, 1)) + random.normal(0, 0.12, (count, KNOTS))
     place = np.linspace(0, KNOTS - 1, size)
     weights = np.exp(-0.5 * ((place[:, None] - np.arange(KNOTS)) / 0.6) ** 2)
     smooth = widths @ (weights / weights.sum(1, keepdims=True)).T
-    within: Floats = smooth.clip(0.05, 0.95)
+    within: Doubles = smooth.clip(0.05, 0.95)
     return within
 
 
-def _ends(random: np.random.Generator, count: int) -> tuple[Floats, Floats]:
+def _ends(random: np.random.Generator, count: int) -> tuple[Doubles, Doubles]:
     """Where a shape begins and ends, near the image's borders: garments fill their pictures."""
     first, last = random.uniform(-1.0, -0.6, (count, 1, 1)), random.uniform(0.6, 1.0, (count, 1, 1))
     return first, last
 
 
-def _grid(size: int) -> tuple[Floats, Floats]:
+def _grid(size: int) -> tuple[Doubles, Doubles]:
     """Coordinates from −1 to 1: down as a column, across as a row."""
     line = ((2 * np.arange(size) + 1) / size) - 1
     return line[:, None], line[None, :]
 
 
-def _edge(inside: Floats, size: int) -> Floats:
+def _edge(inside: Doubles, size: int) -> Doubles:
     """0 outside and 1 inside, with an edge of a pixel."""
-    share: Floats = (inside * size / 2 + 0.5).clip(0, 1)
+    share: Doubles = (inside * size / 2 + 0.5).clip(0, 1)
     return share
 
 
@@ -248,7 +248,7 @@ DISCS = 80  # an image; with these radii they leave hardly a pixel free
 SMALLEST, LARGEST = 0.06, 1.0  # radii, in sides of the image
 
 
-def dead_leaves(random: np.random.Generator, count: int, channels: int, size: int) -> Floats:
+def dead_leaves(random: np.random.Generator, count: int, channels: int, size: int) -> Singles:
     """Shape (count, channels, size, size), from 0 to 1.
 
     Radii have the density r^−3, for which the picture looks alike at all scales (Lee, Mumford &
@@ -273,7 +273,7 @@ def _radii(quantiles: NDArray[np.float64]) -> NDArray[np.float64]:
     return inverse**-0.5
 
 
-def _colours(random: np.random.Generator, count: int, channels: int) -> Floats:
+def _colours(random: np.random.Generator, count: int, channels: int) -> Singles:
     """Shape (DISCS + 1, count, channels): mostly light and dark, a little hue, around a mean."""
     light = random.normal(0, 0.22, (DISCS + 1, count, 1))
     hue = random.normal(0, 0.08, (DISCS + 1, count, channels)) * (channels > 1)
@@ -284,7 +284,7 @@ def _colours(random: np.random.Generator, count: int, channels: int) -> Floats:
 # ---- noise whose spectrum falls with the frequency, as that of photographs does
 
 
-def noise(random: np.random.Generator, count: int, channels: int, size: int) -> Floats:
+def noise(random: np.random.Generator, count: int, channels: int, size: int) -> Doubles:
     """Shape (count, channels, size, size), around a grey and mostly between 0 and 1.
 
     The amplitude falls like f^−a, with a from 0.8 to 1.6 an image (photographs: about 1; Field
