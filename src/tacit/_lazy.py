@@ -19,6 +19,7 @@ def lazy(package: str) -> Attributes:
     too: there is no second list of where they are. Both a name's module and that list are read
     with the first use, so that importing the package costs nothing.
 
+    >>> import tacit.convex
     >>> find, names = lazy("tacit.convex")
     >>> find("Task").__module__
     'tacit.convex.problem'

@@ -470,6 +470,7 @@ def _postgresql_engine(url: sa.URL, timeout: float) -> sa.Engine:
     own = url.query.get("options", "")
     arguments: dict[str, Any] = {
         "connect_timeout": max(2, seconds),
+        "client_encoding": "utf8",  # a database of another encoding gives bytes instead of text
         # A network that went away is noticed within the timeout, in a commit too.
         "keepalives_idle": seconds,
         "keepalives_interval": max(1, seconds // 3),
