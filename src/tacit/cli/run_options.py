@@ -67,7 +67,7 @@ def data_folder(text: str | None) -> Path | None:
 
 
 @final
-class Reads(click.ParamType):
+class Reads(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.4
     """What ``read`` makes of a text; it refuses in one line."""
 
     def __init__(self, name: str, read: Callable[[str], Any]) -> None:

@@ -16,8 +16,8 @@ from tacit.runs.interruption import Interrupted, Interruption
 from tacit.runs.kept import History, Kept, check_name
 from tacit.runs.results import Trained
 from tacit.statement import extended
+from tacit.training.evaluation import accuracy as accuracy_of
 from tacit.training.fit import Keeping, Watch, carry_out
-from tacit.training.judging import accuracy as accuracy_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -306,9 +306,7 @@ class Job:
         if done.stopped:
             raise self._interrupted(done.statement)
         right = _accuracy(prepared, history.records, done.statement)
-        return self._trained(
-            prepared.final, history.records, done.statement, right, prepared.notes
-        )
+        return self._trained(prepared.final, history.records, done.statement, right, prepared.notes)
 
     def _noting(self, history: History) -> Callable[[EpochRecord], None]:
         def note(record: EpochRecord) -> None:

@@ -54,7 +54,8 @@ class Kept:
     """
 
     def __init__(self, place: tuple[Folder, Record] | None = None, *, resumed: bool = False):
-        self.folder, self._record = (None, None) if place is None else place
+        self.folder: Folder | None = None if place is None else place[0]
+        self._record: Record | None = None if place is None else place[1]
         self.resumed = resumed
         self._begun = resumed
 

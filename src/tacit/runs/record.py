@@ -17,7 +17,6 @@ from tacit.runs.folder import RECORD
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
     from pathlib import Path
 
     from tacit.runs.folder import Folder

@@ -57,9 +57,7 @@ class Place:
 
 def carried_out(recipe: Recipe, task: Task, place: Place) -> Trained:
     """Runs a recipe whose task is checked and whose data are loaded."""
-    terms = Terms(
-        name=recipe.name, epsilon=task.epsilon, delta=task.delta, tuning=recipe.tuning
-    )
+    terms = Terms(name=recipe.name, epsilon=task.epsilon, delta=task.delta, tuning=recipe.tuning)
     record = None
     if place.folder is not None:
         record = records.of_recipe(recipe, task, folder=_text(place.looked_in),

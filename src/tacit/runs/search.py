@@ -2,7 +2,8 @@
 
 The number of runs is drawn at random, and only the winner is released (``tacit.selection``). Where
 all candidates have one kind of plan, which learning rates and clips do not change, the noise is
-found for the search as a whole, exactly; otherwise each run is allowed an (ε₀, δ₀), which is dearer.
+found for the search as a whole, exactly; otherwise each run is allowed an (ε₀, δ₀), which costs
+more.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from tacit.runs.run import check_budget, left, opened, seeded, trained
 from tacit.runs.settings import as_plain, changed, check_names, names
 from tacit.selection import PrivateScore, PublicScore, private_search
 from tacit.statement import Statement, extended, rounded_up
-from tacit.training.judging import accuracy
+from tacit.training.evaluation import accuracy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
     from tacit.runs.recipe import Outline, Recipe, Task
     from tacit.runs.record import Record
     from tacit.runs.run import Place
-    from tacit.selection import Allowance, Found
+    from tacit.selection import Allowance, Winner
     from tacit.training.fit import Prepared
 
 ScoreName = Literal["held-out", "training"]
@@ -179,7 +180,7 @@ def searched(recipe: Recipe, task: Task, search: Search, place: Place) -> Traine
     return done
 
 
-def _winner(found: Found, search: Search, record: Record) -> Trained:
+def _winner(found: Winner, search: Search, record: Record) -> Trained:
     """The winner's model; every figure of ε is that of the whole search."""
     inner: Trained = found.model
     chosen = ", ".join(f"{name}={value}" for name, value in found.candidate.items())
@@ -220,7 +221,7 @@ class Searching:
         self._recipe, self._task, self._search, self._stop = recipe, task, search, stop
         self._scores: dict[int, float] = {}
 
-    def run(self, budget: Budget | None, label: str, journal: Path) -> Found:
+    def run(self, budget: Budget | None, label: str, journal: Path) -> Winner:
         """Searches, or goes on with the search of ``journal``."""
         return private_search(
             self._train,

@@ -9,30 +9,29 @@ is good enough by the sparse vector technique, at a cost that does not grow with
 from __future__ import annotations
 
 from tacit._pickles import ModelFormat, PickledModels
-from tacit.selection.found import Found
 from tacit.selection.scores import (
     PrivateScore,
     PublicScore,
     ReturnedScore,
-    Trained,
+    Scored,
     noisy_accuracy,
     public_set,
 )
 from tacit.selection.screening import first_above
-from tacit.selection.search import private_search
+from tacit.selection.search import Winner, private_search
 from tacit.selection.terms import Allowance
 from tacit.selection.workers import RayCluster
 
 __all__ = [
     "Allowance",
-    "Found",
     "ModelFormat",
     "PickledModels",
     "PrivateScore",
     "PublicScore",
     "RayCluster",
     "ReturnedScore",
-    "Trained",
+    "Scored",
+    "Winner",
     "first_above",
     "noisy_accuracy",
     "private_search",

@@ -15,7 +15,7 @@ from tacit._validation import non_negative, positive, whole
 from tacit.errors import CheckpointError, InvalidArgument, ProtocolError
 from tacit.models.devices import device_named
 from tacit.randomness import fresh_stream
-from tacit.training.counting import counting
+from tacit.training.progress import counting
 from tacit.transfer.teachers.assignment import assigned
 from tacit.transfer.teachers.cluster import carried_out
 from tacit.transfer.teachers.keeping import Folder
