@@ -13,10 +13,8 @@ import pytest
 from tacit.accounting import ApproxDp, Exponential, epsilon
 from tacit.accounting.serialization import to_plain
 from tacit.cli import main
-from tacit.reports.run_content import Code
+from tacit.reports.run_content import Code, markdown, page
 from tacit.reports.run_folder import read
-from tacit.reports.run_markdown import markdown
-from tacit.reports.run_page import page
 from tacit.reports.run_sections import report
 from tacit.reports.run_summary import summarise
 

@@ -8,21 +8,27 @@ import shutil
 import signal
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from torch.utils.data import TensorDataset
 
 import tacit
 from tacit.cli import main
+from tacit.data import Examples, Split
 from tacit.errors import CheckpointError, InvalidArgument
 from tacit.ledger import Ledger
+from tacit.runs import Recipe, Search
 from tacit.training.evaluation import accuracy
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from tacit.runs import Outline, Releasing, Task
 
 pytest.importorskip("pandas")
 from . import own_data
@@ -33,7 +39,7 @@ LEFT = {"run.json", "model.safetensors", "history.jsonl", "statement.json"}
 SECONDS = 600
 
 
-def fit(out: Path, **given: Any) -> Any:
+def fit(out: Path | None, **given: Any) -> Any:
     ready = own_data.prepare()
     return tacit.fit(
         ready.model, ready.optimizer, ready.plan, ready.dataset,
@@ -100,7 +106,7 @@ def test_a_folder_that_holds_something_is_not_written_to(run: Path) -> None:
     with pytest.raises(InvalidArgument, match="is finished"):
         fit(run, resume=True)
     with pytest.raises(InvalidArgument, match="resume needs the folder"):
-        fit(run, out=None, resume=True)
+        fit(None, resume=True)
 
 
 # ---- interrupted
@@ -205,7 +211,7 @@ def test_a_swapped_model_is_refused(run: Path, capsys: pytest.CaptureFixture[str
         tacit.load(run, model=own_data.Network())
     assert main(["report", str(run)]) == 2
     assert "is not the file this statement is about" in capsys.readouterr().err
-    assert main(["audit", str(run), "--model", MODEL, "--shadows", "2"]) == 2
+    assert main(["audit", str(run), "--model", MODEL]) == 2
     assert "is not the file" in capsys.readouterr().err
 
 
@@ -224,3 +230,53 @@ def test_tacit_audit_attacks_it(run: Path, capsys: pytest.CaptureFixture[str]) -
     assert 0.2 < attack["auc"]["value"] < 0.8
     assert "audit.json" in {one.name for one in run.iterdir()}
     assert main(["report", str(run)]) == 0
+
+
+# ---- searched
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    lr: float = 0.5
+    lot: int = 40
+
+
+def clinic() -> Recipe:
+    """The user's model and table as a recipe, which has settings to choose."""
+
+    def outline(task: Task) -> Outline:
+        return task.plan(lot=task.settings.lot, epochs=2, clip=1.0)
+
+    def prepare(task: Task, plan: tacit.Plan, release: Releasing) -> tacit.Prepared:
+        del release
+        model = own_data.Network()
+        return tacit.Prepared(
+            model=model, optimizer=torch.optim.SGD(model.parameters(), lr=task.settings.lr),
+            plan=plan, dataset=rows(task.data.train), held_out=rows(task.data.test),
+        )  # fmt: skip
+
+    return Recipe(
+        name="clinic", summary="who comes back", data="visits", settings=lambda _: Settings(),
+        outline=outline, prepare=prepare, tuning="none",
+    )  # fmt: skip
+
+
+def rows(examples: Examples) -> TensorDataset:
+    return TensorDataset(torch.as_tensor(examples.inputs), torch.as_tensor(examples.labels))
+
+
+def test_settings_of_ones_own_model_are_searched_privately(tmp_path: Path) -> None:
+    ready = own_data.prepare()
+    parts = [Examples(one.x.numpy(), one.y.numpy()) for one in (ready.dataset, ready.held_out)]
+    search = Search(candidates={"lr": (0.2, 0.5)}, runs=2.0)
+    done = tacit.recipes.run(
+        clinic(), epsilon=4, delta=1e-4, data=Split("visits", *parts, ("stays", "back"), {}),
+        search=search, folder=tmp_path / "run",
+    )  # fmt: skip
+    assert done.statement.epsilon <= 4 * (1 + 1e-9)
+    assert "a private search chose among 2 candidates" in (done.statement.tuning or "")
+    found = tacit.load(tmp_path / "run", model=own_data.Network())
+    assert found.record.winner is not None
+    assert found.record.winner["lr"] in (0.2, 0.5)
+    with pytest.raises(InvalidArgument, match="search needs the folder"):
+        tacit.recipes.run(clinic(), epsilon=4, search=search, data=Split("x", *parts, (), {}))

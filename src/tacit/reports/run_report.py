@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from tacit._files import drafted
 from tacit.reports import run_folder, run_sections, run_summary
-from tacit.reports.run_markdown import markdown
-from tacit.reports.run_page import page
+from tacit.reports.run_content import markdown, page
 
 if TYPE_CHECKING:
     import os

@@ -10,8 +10,14 @@ from tacit.reports import audit_sections
 from tacit.reports.ledger_summary import at_most
 from tacit.reports.numbers import compact
 from tacit.reports.run_content import Card, Items, Paragraph, Picture, Report, Section, Table
-from tacit.reports.run_details import checking, covered, mechanism, origin, published
-from tacit.reports.run_transfer import sections as transfer_sections
+from tacit.reports.run_details import (
+    checking,
+    covered,
+    mechanism,
+    origin,
+    published,
+    transferred,
+)
 from tacit.statement import rounding, words
 from tacit.statement.evidence import MEANINGS
 
@@ -35,7 +41,7 @@ def report(summary: RunSummary, *, drawn: bool = True) -> Report:
         Section("The privacy curve", tuple(_curve(summary, drawn))),
         Section("What an attacker can reach", tuple(_attack(summary, drawn))),
         *audit_sections.sections(summary, drawn),
-        *transfer_sections(summary),
+        *transferred(summary),
         mechanism(summary),
         covered(summary),
         published(summary),

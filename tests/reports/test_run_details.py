@@ -7,8 +7,8 @@ import json
 import pytest
 
 from tacit.errors import CheckpointError
+from tacit.reports.run_content import markdown
 from tacit.reports.run_folder import read
-from tacit.reports.run_markdown import markdown
 from tacit.reports.run_sections import report
 from tacit.reports.run_summary import summarise
 from tacit.statement import DataDependent
