@@ -3,7 +3,7 @@
     python benchmarks/audit_power.py [--only PART …] [--runs 5] [--record]
 
 Parts: ``direct`` (a million draws of the Gaussian mechanism), ``laplace`` (few draws of the Laplace
-mechanism), ``white-box-1000`` and ``-5000`` (one run of the real engine with so many gradient
+mechanism), ``white-box-1000`` and ``-5000`` (one run of the real engine with that many gradient
 canaries), ``false-alarms`` (verdicts on right white-box runs, their scores drawn by their law),
 ``validity`` (how often each bound is too high, by the simulations that the tests have in
 tests/auditing/statistics/test_validity.py). With ``--record`` the parts that ran replace those of

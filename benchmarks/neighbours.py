@@ -23,9 +23,9 @@ import machine
 import tacit
 from tacit.accounting import epsilon
 from tacit.transfer.aggregators import ConfidentGNMax, GNMax
-from tacit.transfer.neighbour_screening import screening_rdp
 from tacit.transfer.neighbours import Neighbours
 from tacit.transfer.private_knn import PrivateKnn
+from tacit.transfer.rdp_cost import screening_rdp
 from tacit.transfer.reverse_knn import votes_for
 
 HERE = Path(__file__).resolve().parent

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 import machine
 import tacit
 from tacit import data
-from tacit.transfer.students import METHODS, train_student
+from tacit.transfer.students import STUDENT_METHODS, train_student
 
 Images, Labels = NDArray[np.uint8], NDArray[np.int64]
 
@@ -81,7 +81,9 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--dataset", default="mnist", choices=VALIDATION)
     parser.add_argument("--data", type=Path, help="the folder of the sets; $TACIT_DATA by default")
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=METHODS)
+    parser.add_argument(
+        "--methods", nargs="+", default=list(STUDENT_METHODS), choices=STUDENT_METHODS
+    )
     parser.add_argument("--labels", nargs="+", default=["100"], help="published, or how many")
     parser.add_argument("--wrong", type=float, default=0.02, help="share of drawn labels")
     parser.add_argument("--seeds", type=int, default=5)

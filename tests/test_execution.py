@@ -40,16 +40,15 @@ ALLOWED = {
     ("data/cifar.py", "import pickle"): "a reader of arrays, numbers and texts only, and only of "
     "files whose checksum is the published one",
     ("data/cifar.py", "_Restricted(io.BytesIO(data), encoding='bytes').load"): "as above",
-    ("data/svhn.py", "loadmat"): "MATLAB files hold arrays; SciPy runs nothing of them",
+    ("data/images.py", "loadmat"): "MATLAB files hold arrays; SciPy runs nothing of them",
     ("training/checkpoint_file.py", "load"): "safetensors.torch.load: tensors only",
     (
         "auditing/replay/checks/refusals.py",
         "import pickle",
     ): "only to see that a session refuses it",
     ("training/kernels.py", "tl.load"): "Triton's: reads memory of the device",
-    ("selection/workers.py", "import pickle"): WORKERS,
-    ("selection/workers.py", "pickle.loads"): WORKERS,
-    ("auditing/attacks/workers.py", "import pickle"): "only to see whether a function can be sent",
+    ("_workers.py", "import pickle"): WORKERS,
+    ("_workers.py", "pickle.loads"): WORKERS,
     (
         "cli/audit_request.py",
         "spec_from_file_location",

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tacit.models import MultiScale, Scattering2d, Whitening, batched, synthetic_images
-from tacit.transfer.students.network import residual_network
+from tacit.transfer.students.student import residual_network
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 

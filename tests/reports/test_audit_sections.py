@@ -42,7 +42,7 @@ def test_an_audit_is_read_as_it_was_written(run: Path, plain: dict[str, Any]) ->
     assert audit.verdict.describe() == plain["words"]
     assert audit.verdict.contradicted is plain["contradicted"] is False
     assert [one.name for one in audit.attacks] == ["lira", "loss"]
-    assert audit.attacks[0].auc[0] == plain["attacks"][0]["auc"]["value"]
+    assert audit.attacks[0].auc.value == plain["attacks"][0]["auc"]["value"]
     assert len(audit.attacks[0].roc) == len(plain["attacks"][0]["roc"])
     assert audit.settings["attacks"] == "lira, loss"
 
@@ -125,8 +125,8 @@ def test_no_text_no_file_too_long(run: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_whether_it_contradicts_follows_from_the_numbers(plain: dict[str, Any]) -> None:
-    told = changed(plain, ("contradicted",), True)
-    verdict = read_plain(told).verdict
+    shown = changed(plain, ("contradicted",), True)
+    verdict = read_plain(shown).verdict
     assert verdict is not None
     assert not verdict.contradicted
     strong = changed(plain, ("verdict", "decisive", "epsilon"), 50.0)
@@ -185,8 +185,8 @@ def test_texts_of_the_file_are_texts(audited: Path) -> None:
 
 def test_a_contradiction_is_the_first_warning(run: Path, whole: Any) -> None:
     (run / "audit.json").write_text(json.dumps(example(*whole[:2], distance=8.0)))
-    told = report(summarise(read(run)))
-    assert told.warnings[0].startswith("an audit contradicts the claim: the evidence contradicts")
+    shown = report(summarise(read(run)))
+    assert shown.warnings[0].startswith("an audit contradicts the claim: the evidence contradicts")
 
 
 def test_without_the_file_nothing_of_it_is_left(audited: Path) -> None:

@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 from torch.utils.data import Dataset, TensorDataset
 
 import tacit
-from tacit.errors import InvalidArgument, TacitError, UnsupportedModel
+from tacit.errors import InvalidArgument, ProtocolError, TacitError, UnsupportedModel
 from tacit.randomness import UnsafeSeededStream
 from tacit.training import verification
 from tacit.training.fit import Keeping, Watch, carry_out
@@ -265,6 +265,23 @@ def test_losses_that_a_scaler_has_multiplied_are_refused() -> None:
     with pytest.raises(UnsupportedModel, match="leave the scaler out") as refused:
         step(session(model), losses)
     one_line(refused)
+
+
+@pytest.mark.parametrize("used", [False, True])
+def test_a_scaler_that_steps_the_optimizer_is_refused_with_the_remedy(used: bool) -> None:
+    """Torch gives up first: there are no gradients for it to unscale."""
+    model = network()
+    optimizer, scaler = sgd(model), torch.amp.GradScaler("cpu")
+    if used:
+        scaler.scale(torch.zeros(()))
+    with (
+        pytest.raises(ProtocolError, match=r"leave the GradScaler out and call dp\.step"),
+        session(model, optimizer=optimizer) as dp,
+    ):
+        lot = next(dp.lots())
+        for batch in lot:
+            dp.backward(cross_entropy(model)(batch))
+        scaler.step(optimizer)
 
 
 @pytest.mark.usefixtures("nothing_is_sampled")

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
 import tacit
-from tacit.training.grid import grid_step, noise_in_steps
+from tacit.training.noise import grid_step, noise_in_steps
 
 from .sessions import Grads, cross_entropy, data, drawn, network, plan, session, sgd, whole_lot
 

@@ -9,7 +9,7 @@ import pytest
 
 from tacit.errors import CheckpointError
 from tacit.transfer import journal as stages
-from tacit.transfer.journal import Journal, Record
+from tacit.transfer.journal import Journal, LabellingState
 
 SETTINGS = {"aggregator": "GNMax(sigma=40.0)", "queries": 6, "answers": 4}
 
@@ -35,7 +35,7 @@ def test_what_was_in_flight_is_lost(path):
         assert journal.resumed
         assert journal.record.labels.tolist() == [7, -1, -1, -1, -1, -1]
         assert journal.record.stages.tolist() == [
-            stages.TOLD,
+            stages.ANSWERED,
             stages.SCREENED_OUT,
             stages.LOST_ANSWER,
             stages.LOST_SCREENING,
@@ -180,4 +180,4 @@ def test_in_memory_it_keeps_the_same_record():
 
 def test_unknown_words_are_refused():
     with pytest.raises(ValueError, match="says 'ask'"):
-        Record(np.zeros(1, dtype=np.int8), np.zeros(1, dtype=np.int64)).take("ask", [0])
+        LabellingState(np.zeros(1, dtype=np.int8), np.zeros(1, dtype=np.int64)).take("ask", [0])

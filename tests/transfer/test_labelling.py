@@ -420,7 +420,7 @@ def test_two_runs_on_copies_of_one_journal_do_not_answer_twice_on_one_charge(led
 def test_a_run_cut_off_after_its_last_line_ends_its_reservation(ledger, tmp_path, monkeypatch):
     budget = ledger.open("crowd", epsilon=900.0, delta=1e-5)
     with monkeypatch.context() as patched:
-        patched.setattr("tacit.transfer.charging.Account.end", lambda _: 1 // 0)
+        patched.setattr("tacit.transfer.charges.LabellingAccount.end", lambda _: 1 // 0)
         with pytest.raises(ZeroDivisionError):
             label(clear_votes(), CALM, journal=tmp_path / "run", budget=budget)
     (held,) = ledger.books.of("crowd")

@@ -16,8 +16,7 @@ from tacit.ledger import Ledger
 from tacit.randomness import UnsafeSeededStream
 from tacit.transfer import private_knn
 from tacit.transfer.aggregators import ConfidentGNMax, GNMax, LNMax
-from tacit.transfer.private_knn import PrivateKnn
-from tacit.transfer.sampled_votes import SampledVotes
+from tacit.transfer.private_knn import PrivateKnn, SampledVotes
 
 ROOT = math.sqrt(2.0)
 

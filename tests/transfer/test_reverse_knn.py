@@ -15,8 +15,7 @@ from tacit.errors import BudgetExceeded, InvalidArgument
 from tacit.ledger import Ledger
 from tacit.mechanisms import Released
 from tacit.randomness import UnsafeSeededStream
-from tacit.transfer.clusters import cluster_centres
-from tacit.transfer.neighbours import Neighbours, on_grid
+from tacit.transfer.neighbours import Neighbours, cluster_centres, on_grid
 from tacit.transfer.reverse_knn import ReverseKnn, Tally, votes_for
 
 SEEDED = {"stream": UnsafeSeededStream(0, "test")}

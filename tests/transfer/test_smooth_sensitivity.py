@@ -11,7 +11,7 @@ from scipy.special import logsumexp
 from scipy.stats import norm
 
 from tacit.errors import InvalidArgument
-from tacit.transfer import Votes, gaussian_votes, likely_outcome, noise, smooth_sensitivity
+from tacit.transfer import Votes, gaussian_votes, noise, rdp_cost, smooth_sensitivity
 from tacit.transfer.smooth_sensitivity import release_rdp, staircase
 
 TEACHERS = 14
@@ -68,8 +68,8 @@ def test_the_staircase_is_a_valid_and_close_cost(classes, sigma, order):
 
 
 @pytest.mark.parametrize(("classes", "sigma", "order"), SMALL)
-@pytest.mark.parametrize("module", [gaussian_votes, likely_outcome])
-def test_costs_count_ties_as_lost(classes, sigma, order, module):
+@pytest.mark.parametrize("rdp", [gaussian_votes.data_dependent_rdp, rdp_cost.likely_outcome_rdp])
+def test_costs_count_ties_as_lost(classes, sigma, order, rdp):
     """A step of the noise's grid less of each lead, and the cost still covers it."""
     votes, _ = crowd(classes)
     stairs = staircase(
@@ -77,11 +77,11 @@ def test_costs_count_ties_as_lost(classes, sigma, order, module):
         order=order,
         teachers=TEACHERS,
         classes=classes,
-        rdp=module.data_dependent_rdp,
+        rdp=rdp,
     )
     gaps = (votes.gaps() - noise.STEP) / (math.sqrt(2.0) * sigma)
     log_q = np.minimum(logsumexp(norm.logsf(gaps), axis=1), math.log1p(-1.0 / classes))
-    exact = module.data_dependent_rdp(log_q, sigma, [order])[:, 0]
+    exact = rdp(log_q, sigma, [order])[:, 0]
     assert (smooth_sensitivity.data_dependent_costs(votes, stairs) >= exact * (1 - 1e-12)).all()
 
 

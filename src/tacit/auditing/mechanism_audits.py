@@ -42,7 +42,7 @@ class MechanismAudit:
         event: What the mechanism said that it released.
         verdict: The ε asked for, or the event's at δ if that is less, against the strongest bound,
             at 99.995 %.
-        p_value: How likely scores at least as telling are, at most, under the event's whole
+        p_value: How likely scores at least as extreme are, at most, under the event's whole
             trade-off curve (``curve_p_value``).
 
     Guarantee:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 EPILOG = """\b
-Every setting of a recipe is an option, too: --epochs 10 is --set epochs=10.
+A recipe's settings are options too: --epochs 10 means --set epochs=10.
 
 \b
 Examples:
@@ -40,43 +40,64 @@ Examples:
   tacit audit mnist-memorised
 
 \b
-Exit status: 0, 1 if the evidence contradicts the claim at 99.99 %, 2 for a refusal, 130 for Ctrl-C.
+Exit status:
+  0    nothing contradicts the claim
+  1    the claim is contradicted at 99.99 % confidence, or a self-test failed
+  2    the request was refused
+  130  stopped by Ctrl-C
 """
 
 
 @click.command(cls=TakesSettings, epilog=EPILOG)
 @click.argument("subject", required=False)
 @click.argument("name", required=False)
-@click.option("--attack", "attacks", metavar="NAME", multiple=True, help="An attack; may be "
-              "given several times. [default: lira; loss with --one-run]")  # fmt: skip
-@click.option("--shadows", metavar="N", help="Shadow models to train. [default: 16]")
-@click.option("--one-run", is_flag=True, help="Train one model, with mislabelled canaries.")
-@click.option("--canaries", metavar="M", help="Records that are in by a coin (recipes).")
-@click.option("--records", metavar="N", help="Members, and others, to ask about (runs).")
-@click.option("--views", metavar="V", help="Views of an image to ask about. [default: 1]")
-@click.option("--epsilon", metavar="EPS", help="The claim (recipes, mechanisms).")
-@click.option("--delta", metavar="D", help="Its delta. [default: 1e-5]")
-@click.option("--set", "sets", metavar="NAME=VALUE", multiple=True, help="A recipe's setting.")
-@click.option(
-    "--model", metavar="FILE:FUNCTION", help="Your own model (engine, runs of tacit.fit)."
-)
-@click.option("--quick", is_flag=True, help="All checks in one setting, few in others (engine).")
-@click.option("--draws", metavar="N", help="Draws on each input (mechanism).")
-@click.option("--device", metavar="NAME", help="auto, cpu, cuda or cuda:N. [default: cpu]")
-@click.option("--data", metavar="DIR", help="Where the data lie, if not in $TACIT_DATA.")
-@click.option("--seed", metavar="N", help="For the audit's own choices; never for noise.")
-@click.option("--workers", metavar="N", help="Processes that train. [default: 1; engine: 2]")
-@click.option("--cluster", metavar="ADDRESS", help="A Ray cluster that trains; or local.")
-@click.option("--out", metavar="DIR", help="Where audit.json goes. [default: the run's folder, "
-              "or runs/audit-NAME]")  # fmt: skip
-@click.option("--list", "listed", is_flag=True, help="Show what can be audited, and end.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, and nothing else.")
+@click.option("--attack", "attacks", metavar="NAME", multiple=True, help="Attack to use; repeat "
+              "the option for several. [default: lira; with --one-run: loss]")  # fmt: skip
+@click.option("--shadows", metavar="N", help="Number of shadow models to train. [default: 16; "
+              "with --one-run: 0]")  # fmt: skip
+@click.option("--one-run", is_flag=True, help="For a recipe: train a single model, with "
+              "mislabelled canaries among its records.")  # fmt: skip
+@click.option("--canaries", metavar="M", help="For a recipe: number of records that are included "
+              "or left out by a coin.")  # fmt: skip
+@click.option("--records", metavar="N", help="For a run: number of training records, and of "
+              "held-out ones, to attack.")  # fmt: skip
+@click.option("--views", metavar="V", help="Views of each image to query: the image itself, and "
+              "shifted by a pixel. [default: 1]")  # fmt: skip
+@click.option("--epsilon", metavar="EPS", help="For a recipe or a mechanism: the epsilon that is "
+              "claimed. [default: 3; mechanism: 1]")  # fmt: skip
+@click.option("--delta", metavar="D", help="For a recipe or a mechanism: the delta that is "
+              "claimed. [default: 1e-5]")  # fmt: skip
+@click.option("--set", "sets", metavar="NAME=VALUE", multiple=True, help="For a recipe: change "
+              "one of its settings; repeat the option for several.")  # fmt: skip
+@click.option("--model", metavar="FILE:FUNCTION", help="For the engine or a run of fit: "
+              "a function of a Python file that returns your model and data.")  # fmt: skip
+@click.option("--quick", is_flag=True, help="For the engine: all checks in one setting, few in "
+              "the others.")  # fmt: skip
+@click.option("--draws", metavar="N", help="For a mechanism: number of draws on each of the two "
+              "inputs.")  # fmt: skip
+@click.option("--device", metavar="NAME", help="Device to train on: auto, cpu, cuda or cuda:N. "
+              "[default: cpu]")  # fmt: skip
+@click.option("--data", metavar="DIR", help="Folder of the data, if not $TACIT_DATA.")
+@click.option("--seed", metavar="N", help="Seed of the audit's own random choices. Noise never "
+              "takes a seed.")  # fmt: skip
+@click.option("--workers", metavar="N", help="Number of processes. [default: 1; engine: 2]")
+@click.option("--cluster", metavar="ADDRESS", help="Train shadow models on the Ray cluster at "
+              "this address; local starts one here.")  # fmt: skip
+@click.option("--out", metavar="DIR", help="Folder for audit.json. [default: the run's own, or "
+              "runs/audit-NAME for a recipe or an experiment]")  # fmt: skip
+@click.option("--list", "listed", is_flag=True, help="List what can be audited, then exit.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON, nothing else.")
 @click.pass_context
 def audit(context: click.Context, /, listed: bool, as_json: bool, **typed: Any) -> None:
-    """Attacks what SUBJECT claims: the folder of a run, a recipe, the engine or a mechanism.
+    """Attacks a model, the training engine or a mechanism, and judges its privacy claim.
 
-    Ends in numbers and a verdict. What an audit finds is computed from private records, and no
-    guarantee covers it. After Ctrl-C the same command goes on with the models it has.
+    SUBJECT is the folder of a finished run, the name of a recipe or of an experiment, engine, or
+    mechanism followed by the NAME of one.
+
+    Prints what the attacks achieved, a lower bound on epsilon, and whether that contradicts the
+    claim. These figures are computed from private records without noise: no guarantee covers
+    them, so keep them with the data. After Ctrl-C the same command goes on with the models that
+    are already trained.
     """
     if listed or typed["subject"] is None:
         _list(as_json)
@@ -199,11 +220,11 @@ def _of_mechanism(request: Request, command: Sequence[str], progress: bool | Non
 def _of_experiment(request: Request, command: Sequence[str], progress: bool | None) -> Audited:
     """A named experiment, from its data to its end."""
     from tacit.recipes.auditing import Conditions, find
-    from tacit.recipes.auditing.workplace import workplace
+    from tacit.recipes.auditing.audit_folder import audit_folder
 
     experiment = find(request.subject)
     seed = request.seed or 0
-    with workplace(request.out) as work:
+    with audit_folder(request.out) as work:
         found = experiment.run(
             Conditions(
                 data=request.data,
@@ -218,9 +239,9 @@ def _of_experiment(request: Request, command: Sequence[str], progress: bool | No
 
 
 def _keep(request: Request, found: Audited, command: Sequence[str]) -> None:
-    from tacit.recipes.auditing.workplace import workplace
+    from tacit.recipes.auditing.audit_folder import audit_folder
 
-    with workplace(request.out) as work:
+    with audit_folder(request.out) as work:
         work.conclude(found, command)
 
 

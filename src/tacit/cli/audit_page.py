@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tacit._validation import printable
-from tacit.recipes.auditing.audit_file import PRIVATE
+from tacit.recipes.auditing.audit_file import SECRET
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -66,7 +66,7 @@ def page(done: Audited) -> Iterator[RenderableType]:
     for note in done.notes:
         yield Text.assemble(("Note: ", "bold"), note)
     if done.private:
-        yield Text.assemble(("Private: ", "bold"), PRIVATE)
+        yield Text.assemble(("Secret: ", "bold"), SECRET)
 
 
 def _attacks(attacks: Sequence[AttackFigures]) -> Table:

@@ -11,12 +11,12 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from tacit._files import PRIVATE, drafted
+from tacit._numbers import compact
 from tacit._validation import printable
 from tacit.accounting import profile
 from tacit.accounting.serialization import from_plain
 from tacit.auditing.attacks import allowed
 from tacit.recipes.auditing.audit_file import read_plain
-from tacit.reports.numbers import compact
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
 
-    from tacit.recipes.auditing.audit_file import AttackFile, Point
+    from tacit.recipes.auditing.audit_file import AttackFigures, Point
     from tacit.recipes.auditing.secret_results import SecretResult
 
 
@@ -47,7 +47,7 @@ def limits(event: Mapping[str, Any], adjacency: str) -> tuple[tuple[float, float
 
 def draw_roc(
     axes: Axes,
-    attacks: Sequence[AttackFile],
+    attacks: Sequence[AttackFigures],
     most: Sequence[tuple[float, float]],
     *,
     label: str = "the guarantee's limit",
@@ -77,7 +77,7 @@ def _letters(text: str) -> str:
     return printable(text)[:60].replace("$", r"\$").lstrip("_") or "?"
 
 
-def _visible(attack: AttackFile) -> list[Point]:
+def _visible(attack: AttackFigures) -> list[Point]:
     """The points that can be seen: from the smallest rate of false alarms that can be observed."""
     start, floor = max(SMALLEST, 1.0 / attack.others), 0.5 * SMALLEST
     before = [one for one in attack.roc if one[0] <= start * (1.0 + 1e-9)]

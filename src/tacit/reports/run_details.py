@@ -7,9 +7,8 @@ import shlex
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from tacit._numbers import at_most, compact
 from tacit.accounting.serialization import from_plain
-from tacit.reports.ledger_summary import at_most
-from tacit.reports.numbers import compact
 from tacit.reports.run_content import Code, Items, Paragraph, Section, Table
 from tacit.statement import words
 from tacit.training.sampling import Poisson

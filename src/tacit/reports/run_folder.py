@@ -9,6 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from tacit._files import parse_json
 from tacit.accounting.serialization import from_plain
 from tacit.errors import CheckpointError, TacitError
 from tacit.recipes.auditing import audit_file
@@ -16,9 +17,8 @@ from tacit.reports.run_evidence import gather
 from tacit.runs import record as records
 from tacit.runs.folder import HISTORY, RECORD, STATEMENT, Folder
 from tacit.statement import Statement
-from tacit.statement.access import without_preprocessing
-from tacit.statement.checking import strict_json
 from tacit.statement.claim import UNCHECKABLE
+from tacit.statement.preprocessing import without_preprocessing
 from tacit.training.plan import Plan
 
 if TYPE_CHECKING:
@@ -202,7 +202,7 @@ def _history(path: Path, plan: Plan | None) -> Iterator[Epoch]:
         return
     for number, line in enumerate(_text(path).splitlines(), 1):
         try:
-            yield _epoch(strict_json(line), plan)
+            yield _epoch(parse_json(line), plan)
         except (ValueError, TypeError, ArithmeticError, RecursionError) as error:
             raise CheckpointError(f"{path}, line {number}, is refused: {_short(error)}") from None
 

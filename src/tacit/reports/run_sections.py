@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final
 
+from tacit._numbers import at_most, compact, factors, per_hundred
 from tacit._validation import printable
 from tacit.reports import audit_sections
-from tacit.reports.ledger_summary import at_most
-from tacit.reports.numbers import compact
 from tacit.reports.run_content import Card, Items, Paragraph, Picture, Report, Section, Table
 from tacit.reports.run_details import (
     checking,
@@ -18,7 +17,7 @@ from tacit.reports.run_details import (
     published,
     transferred,
 )
-from tacit.statement import rounding, words
+from tacit.statement import words
 from tacit.statement.evidence import MEANINGS
 
 if TYPE_CHECKING:
@@ -135,7 +134,7 @@ def _cards(summary: RunSummary) -> tuple[Card, ...]:
         Card("δ", compact(summary.statement.delta), "added to every bound"),
         Card(
             "found by attackers",
-            f"{rounding.percent(true)} of 100",
+            f"{per_hundred(true)} of 100",
             f"at most, with {100 * false:g} false alarm in 100",
         ),
     )
@@ -160,7 +159,7 @@ def _meaning(summary: RunSummary) -> Iterator[Block]:
     if math.isinf(statement.epsilon):
         yield Paragraph(words.utility(statement))
         return
-    most, _ = rounding.factors(statement.epsilon)
+    most, _ = factors(statement.epsilon)
     yield Paragraph(
         f"Take one {statement.unit} of the training data, and anything that anybody may conclude "
         "or do once they have this model. Compare with the same training on data in which "

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from tacit.ledger import Budget, Reservation
     from tacit.runs.results import Trained
     from tacit.training.evaluation import RowWise
-    from tacit.training.loading import Collate
+    from tacit.training.loaders import Collate
     from tacit.training.performance import Performance
     from tacit.training.plan import Plan
     from tacit.training.progress import EpochRecord

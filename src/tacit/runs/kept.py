@@ -19,7 +19,7 @@ from tacit.errors import CheckpointError, InvalidArgument, TacitError
 from tacit.mechanisms import Components
 from tacit.runs.folder import CHECKPOINT, JOURNAL, LOCK, RECORD
 from tacit.training import checkpoint_file
-from tacit.training.packing import Packer, unpack
+from tacit.training.checkpoint_file import Packer, unpack
 from tacit.training.plan import Plan
 from tacit.training.progress import EpochRecord
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, final
 
 from tacit._pickles import PlainModels
 from tacit._validation import positive
-from tacit.accounting.runs import PoissonRuns, TruncatedNegativeBinomial, check_runs
+from tacit._workers import check_workers
+from tacit.accounting.events import PoissonRuns, TruncatedNegativeBinomial, check_runs
 from tacit.accounting.serialization import to_plain
 from tacit.errors import InvalidArgument
 from tacit.randomness import fresh_stream
@@ -16,7 +17,7 @@ from tacit.selection.journal import Journal, Progress
 from tacit.selection.scores import PrivateScore, PublicScore, check_score
 from tacit.selection.terms import draw_choices, draw_runs, settle
 from tacit.selection.trainers import Estimator, EstimatorTrainer, listed, trainer_of
-from tacit.selection.workers import Work, carried_out, check_workers
+from tacit.selection.workers import Work, carried_out
 from tacit.statement import Statement, rounded_up
 
 if TYPE_CHECKING:
@@ -24,13 +25,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from tacit._pickles import ModelFormat
-    from tacit.accounting.events import Adjacency, Event, PrivateSelection
-    from tacit.accounting.runs import Runs
+    from tacit._workers import Workers
+    from tacit.accounting.events import Adjacency, Event, PrivateSelection, Runs
     from tacit.ledger import Budget
     from tacit.selection.scores import Score
     from tacit.selection.terms import Allowance, Terms
     from tacit.selection.trainers import Trainer
-    from tacit.selection.workers import Workers
 
 
 def private_search(

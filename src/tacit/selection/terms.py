@@ -6,21 +6,20 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, final
 
 from tacit._validation import open_probability, positive, whole
-from tacit.accounting.black_boxes import loss_of
+from tacit.accounting.accountants.composition import steps_of, sum_of
+from tacit.accounting.black_boxes import concrete, promise_of
 from tacit.accounting.calibration import calibrate
-from tacit.accounting.choices import concrete
 from tacit.accounting.events import (
     ApproxDp,
     BlackBox,
     Event,
+    PoissonRuns,
     PrivateSelection,
     PureDp,
     check_adjacency,
     check_event,
 )
 from tacit.accounting.questions import epsilon as epsilon_of
-from tacit.accounting.runs import PoissonRuns
-from tacit.accounting.steps import steps_of, sum_of
 from tacit.errors import InvalidArgument, Uncalibratable
 from tacit.randomness._expansions import Expansion, interval_arithmetic
 from tacit.selection.scores import PrivateScore, with_score
@@ -28,8 +27,7 @@ from tacit.selection.scores import PrivateScore, with_score
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from tacit.accounting.events import Adjacency
-    from tacit.accounting.runs import Runs, TruncatedNegativeBinomial
+    from tacit.accounting.events import Adjacency, Runs, TruncatedNegativeBinomial
     from tacit.randomness import Stream
     from tacit.selection.scores import Score
 
@@ -188,7 +186,7 @@ def _terms(
 def _allowance(
     event: Event, delta: float, adjacency: Adjacency, noise: float | None = None
 ) -> Allowance:
-    promise = loss_of(concrete(event, adjacency)) if isinstance(event, BlackBox) else None
+    promise = promise_of(concrete(event, adjacency)) if isinstance(event, BlackBox) else None
     if promise is not None:
         return Allowance(event, promise.epsilon, promise.delta, noise)
     return Allowance(event, epsilon_of(event, delta, adjacency=adjacency), delta, noise)
@@ -207,7 +205,7 @@ def draw_runs(runs: Runs, stream: Stream) -> int:
         The law is that of ``runs`` for the binary values of its parameters, exactly, if the
         stream's bytes are random. The time taken grows with the number.
 
-    >>> from tacit.accounting.runs import TruncatedNegativeBinomial
+    >>> from tacit.accounting.events import TruncatedNegativeBinomial
     >>> from tacit.randomness import UnsafeSeededStream
     >>> stream = UnsafeSeededStream(1, "runs")
     >>> [draw_runs(TruncatedNegativeBinomial(1.0, 0.2), stream) for _ in range(8)]

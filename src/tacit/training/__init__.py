@@ -8,9 +8,9 @@ from tacit._lazy import lazily
 
 if TYPE_CHECKING:
     from tacit.training.fit import Fit, Prepared, Schedule
-    from tacit.training.fixing import Replacement, fix, fixes
     from tacit.training.performance import Performance
     from tacit.training.plan import Plan
+    from tacit.training.replace_batchnorm import Replacement, fix, fixes
     from tacit.training.sampling import FullBatch, Poisson, TruncatedPoisson
     from tacit.training.session import Session, private
     from tacit.training.styles import AdaptiveQuantile, Automatic, Flat, PerGroup, PerLayer
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 # A plan can be made and read without PyTorch: modules are imported when a name is first used.
 _HOME = {
     "fit": ("Fit", "Prepared", "Schedule"),
-    "fixing": ("Replacement", "fix", "fixes"),
+    "replace_batchnorm": ("Replacement", "fix", "fixes"),
     "performance": ("Performance",),
     "plan": ("Plan",),
     "sampling": ("FullBatch", "Poisson", "TruncatedPoisson"),

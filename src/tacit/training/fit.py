@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from tacit.statement import Statement
     from tacit.training.checkpoint import Stateful
     from tacit.training.evaluation import RowWise
-    from tacit.training.loading import Collate
+    from tacit.training.loaders import Collate
     from tacit.training.lot import Lot
     from tacit.training.performance import Performance
     from tacit.training.plan import Plan

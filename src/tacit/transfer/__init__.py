@@ -9,10 +9,10 @@
 | a student | `train_student` |
 
 What is charged holds whatever the votes are, and is charged before an answer. ``laplace_votes``,
-``gaussian_votes``, ``confident_votes`` and ``likely_outcome`` have functions called
-``data_dependent``, whose results are as private as the votes. ``sanitised_cost`` tells such a cost
-with noise, by public numbers that ``plan_telling`` finds; ``smooth_sensitivity`` is what it rests
-on. PATE's ``rates`` are here, too.
+``gaussian_votes`` and ``confident_votes`` have functions called ``data_dependent``, whose results
+are as private as the votes; ``rdp_cost`` has the theorems. ``sanitised_cost`` releases such a cost
+with noise, by public numbers that ``plan_cost_release`` finds; it rests on ``smooth_sensitivity``.
+PATE's ``rates`` are here, too.
 """
 
 from __future__ import annotations
@@ -22,26 +22,29 @@ from tacit.transfer import (
     confident_votes,
     gaussian_votes,
     laplace_votes,
-    likely_outcome,
+    rdp_cost,
     smooth_sensitivity,
 )
-from tacit.transfer.active import spread, uncertain
-from tacit.transfer.aggregators import Charges, ConfidentGNMax, GNMax, LNMax
-from tacit.transfer.answers import Answers
-from tacit.transfer.clusters import cluster_centres, medoids
+from tacit.transfer.active import label_in_rounds, spread, uncertain
+from tacit.transfer.aggregators import ConfidentGNMax, GNMax, InteractiveGNMax, LNMax
+from tacit.transfer.charges import Charges
+from tacit.transfer.data_dependent_claim import (
+    CostRelease,
+    Sanitised,
+    cost_release_event,
+    plan_cost_release,
+    sanitised_cost,
+    simulated_votes,
+)
 from tacit.transfer.hog import hog
-from tacit.transfer.interactive import InteractiveGNMax, label_interactively
-from tacit.transfer.labelling import label
-from tacit.transfer.neighbour_screening import screening_rdp
-from tacit.transfer.neighbours import Neighbours
-from tacit.transfer.planning import Telling, plan_telling, simulated_votes
+from tacit.transfer.labelling import Answers, label
+from tacit.transfer.neighbours import Neighbours, cluster_centres, medoids
 from tacit.transfer.private_knn import PrivateKnn
-from tacit.transfer.rates import Rate, rates
+from tacit.transfer.rates import PateRate, rates
+from tacit.transfer.rdp_cost import screening_rdp
 from tacit.transfer.reverse_knn import ReverseKnn, Tally
-from tacit.transfer.rounds import label_in_rounds
-from tacit.transfer.sanitised import Sanitised, sanitised_cost, telling_event
-from tacit.transfer.sparse_vector_votes import StableMax
-from tacit.transfer.stable_labelling import label_stable
+from tacit.transfer.sequential_labelling import label_interactively, label_stable
+from tacit.transfer.stable_max import StableMax
 from tacit.transfer.students import Student, train_student
 from tacit.transfer.teachers import Teachers, views
 from tacit.transfer.votes import Votes
@@ -50,24 +53,25 @@ __all__ = [
     "Answers",
     "Charges",
     "ConfidentGNMax",
+    "CostRelease",
     "GNMax",
     "InteractiveGNMax",
     "LNMax",
     "ModelFormat",
     "Neighbours",
+    "PateRate",
     "PickledModels",
     "PrivateKnn",
-    "Rate",
     "ReverseKnn",
     "Sanitised",
     "StableMax",
     "Student",
     "Tally",
     "Teachers",
-    "Telling",
     "Votes",
     "cluster_centres",
     "confident_votes",
+    "cost_release_event",
     "gaussian_votes",
     "hog",
     "label",
@@ -75,16 +79,15 @@ __all__ = [
     "label_interactively",
     "label_stable",
     "laplace_votes",
-    "likely_outcome",
     "medoids",
-    "plan_telling",
+    "plan_cost_release",
     "rates",
+    "rdp_cost",
     "sanitised_cost",
     "screening_rdp",
     "simulated_votes",
     "smooth_sensitivity",
     "spread",
-    "telling_event",
     "train_student",
     "uncertain",
     "views",

@@ -9,15 +9,16 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import TYPE_CHECKING, TypeAlias, final
 
 import numpy as np
 
-from tacit._validation import non_negative, positive
+from tacit._validation import non_negative, positive, probability
 from tacit.accounting.events import Gaussian
 from tacit.errors import InvalidArgument
 from tacit.transfer import gaussian_votes, laplace_votes, noise
-from tacit.transfer.charges import Charges, checked_numbers
+from tacit.transfer.charges import Charges
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
     from tacit.randomness import Stream
 
     Counts = NDArray[np.int64]
-
-__all__ = ["Aggregator", "Charges", "ConfidentGNMax", "GNMax", "LNMax", "checked_numbers"]
 
 
 class _Aggregator(ABC):
@@ -59,12 +58,12 @@ class _Aggregator(ABC):
         return self.charges.declared(queries=queries, answers=answers)
 
     def screening_noise(self, queries: int, stream: Stream) -> Counts:
-        """The noise of so many screenings."""
+        """The noise of this number of screenings."""
         del queries, stream
         return np.empty(0, dtype=np.int64)
 
     def answer_noise(self, queries: int, classes: int, stream: Stream) -> Counts:
-        """The noise of so many answers, a row for each."""
+        """The noise of this number of answers, a row for each."""
         each = 1 if self.binary else classes
         return self._noise(queries * each, stream).reshape(queries, each)
 
@@ -74,7 +73,7 @@ class _Aggregator(ABC):
         return True
 
     def respond(self, counts: Counts, drawn: Counts) -> int:
-        """The class that is told, given the votes on a query and its answer's noise."""
+        """The class that is released, given the votes on a query and its answer's noise."""
         if self.binary:
             return int(noise.second_wins(counts, int(drawn[0])))
         return noise.winner(counts, drawn)
@@ -195,7 +194,7 @@ class ConfidentGNMax(_Aggregator):
         return _analysed_sigma(self.sigma, self.binary)
 
     def screening_noise(self, queries: int, stream: Stream) -> Counts:
-        """The noise of so many screenings."""
+        """The noise of this number of screenings."""
         return noise.gaussian(self.screening_sigma, queries, stream)
 
     def passes(self, counts: Counts, drawn: Counts) -> bool:
@@ -207,6 +206,66 @@ class ConfidentGNMax(_Aggregator):
 
 
 Aggregator: TypeAlias = LNMax | GNMax | ConfidentGNMax
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InteractiveGNMax:
+    """Interactive-GNMax (Papernot et al. 2018, Algorithm 2): teachers answer where it errs.
+
+    The student's scores p(x) are compared with the votes first. Only where
+
+        max_j (n_j - n·p_j) + N(0, σ1²) ≥ T
+
+    do the teachers disagree with it, and answer as GNMax does. Elsewhere they agree, and the label
+    of a student that is sure of itself (max_j p_j > γ) is reinforced, for the price of the check
+    alone.
+
+    Why the check has sensitivity 1. n, the number of teachers, is public. p is computed from public
+    points and from earlier answers, so that it is a fixed vector here. A record moves one vote: one
+    count rises by 1, one falls by 1, and so each n_j - n·p_j and their maximum move by at most 1,
+    whether it is replaced, added or removed. The check is a Gaussian of sensitivity 1, an answer
+    one of √2. n·p is rounded to the noise's grid, which it may be, as it is public.
+
+    Args:
+        threshold: T, in votes: how far the votes must be from the student's scores.
+        screening_sigma: σ1, of the noise of the check.
+        sigma: σ2, of the noise of an answer.
+        confidence: γ: how sure a student must be to be reinforced.
+
+    >>> setting = InteractiveGNMax(threshold=100, screening_sigma=150, sigma=40, confidence=0.9)
+    >>> setting.charges.screening
+    Gaussian(sigma=150.0, replace_distance=1.0)
+    """
+
+    threshold: float
+    screening_sigma: float
+    sigma: float
+    confidence: float
+
+    def __post_init__(self) -> None:
+        non_negative("threshold", self.threshold)
+        noise.noise_scale("screening_sigma", self.screening_sigma)
+        noise.noise_scale("sigma", self.sigma)
+        probability("confidence", self.confidence)
+
+    @property
+    def charges(self) -> Charges:
+        """What one check and one answer are charged, whatever the votes."""
+        return Charges(
+            screening=Gaussian(self.screening_sigma, replace_distance=1.0),
+            answer=_gaussian_answer(self.sigma, binary=False),
+        )
+
+    def declared(self, *, queries: int, answers: int | None = None) -> Event:
+        """What is declared before a run: every query checked, at most ``answers`` answered."""
+        return self.charges.declared(queries=queries, answers=answers)
+
+    def disagrees(self, counts: NDArray[np.int64], scores: NDArray[np.float64], drawn: int) -> bool:
+        """Whether the votes, with the check's noise, are far from the student's scores."""
+        expected = np.rint(counts.sum() * scores * 2.0**noise.BITS).astype(np.int64)
+        largest = int(((counts << noise.BITS) - expected).max())
+        return Fraction(largest + drawn, 1 << noise.BITS) >= Fraction(self.threshold)
 
 
 def _gaussian_answer(sigma: float, binary: bool) -> Gaussian:

@@ -11,17 +11,16 @@ cost) is itself private: a planning figure, not a bound to publish and nothing t
 from __future__ import annotations
 
 import math
-from fractions import Fraction
 from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.special import log_ndtr
 
 from tacit._validation import whole
-from tacit.accounting.conversion import epsilon_of_curve
+from tacit.accounting.renyi.curves import epsilon_of_curve
 from tacit.errors import InvalidArgument
-from tacit.transfer import gaussian_votes, noise
-from tacit.transfer.two_outcomes import ROUND_UP, checked_orders
+from tacit.transfer import gaussian_votes
+from tacit.transfer.rdp_cost import checked_orders, coin_rdp
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -30,8 +29,6 @@ if TYPE_CHECKING:
     from tacit.transfer.votes import Votes
 
     Array = NDArray[np.float64]
-
-_ROUNDING = 1e-14  # of the logarithm of a moment near 1
 
 
 def data_independent_rdp(setting: ConfidentGNMax, orders: ArrayLike) -> Array:
@@ -42,29 +39,15 @@ def data_independent_rdp(setting: ConfidentGNMax, orders: ArrayLike) -> Array:
 def worst_rdp(setting: ConfidentGNMax, orders: ArrayLike, teachers: int) -> Array:
     """The Rényi divergence of one screening at each order, whatever the votes of ``teachers``.
 
-    A screening tells one bit, whose probability depends on the largest count c alone: this is the
-    largest divergence of that coin's law from the one at c ± 1, over c = 0, …, n. Near the
-    threshold it is 2/π of the Gaussian's α/(2σ1²). The coin is the one that is thrown: noise is
-    rounded to a grid (``tacit.transfer.noise``), so that T is the middle between two of its steps.
+    That of one bit, ``rdp_cost.screening_rdp``, over all largest counts c = 0, …, n and their
+    neighbours c ± 1. Near the threshold it is 2/π of the Gaussian's α/(2σ1²).
 
     >>> from tacit.transfer import ConfidentGNMax
     >>> worst_rdp(ConfidentGNMax(), [2.0, 16.0], 250).round(8).tolist()
     [2.829e-05, 0.0002264]
     """
-    at = checked_orders(orders)
-    threshold = (math.ceil(Fraction(setting.threshold) * 2**noise.BITS) - 0.5) / 2**noise.BITS
-    lead = (np.arange(-1, whole("teachers", teachers) + 2) - threshold) / setting.screening_sigma
-    log_p, log_not = log_ndtr(lead)[:, np.newaxis], log_ndtr(-lead)[:, np.newaxis]
-    largest = np.zeros(at.size)
-    for own, other in ((slice(1, None), slice(None, -1)), (slice(None, -1), slice(1, None))):
-        passes = at * log_p[own] + (1.0 - at) * log_p[other]
-        stays = at * log_not[own] + (1.0 - at) * log_not[other]
-        found = np.logaddexp(passes, stays).max(axis=0) / (at - 1.0)
-        largest = np.maximum(largest, found)
-    result: Array = np.minimum(
-        largest * ROUND_UP + _ROUNDING / (at - 1.0), data_independent_rdp(setting, at)
-    )
-    return result
+    counts = np.arange(-1, whole("teachers", teachers) + 2)
+    return coin_rdp(counts, setting.threshold, setting.screening_sigma, orders)
 
 
 def log_answered(votes: Votes, setting: ConfidentGNMax) -> Array:
@@ -140,5 +123,5 @@ def _cost(votes: Votes, setting: ConfidentGNMax, orders: ArrayLike, answered: Ar
         log_q(votes, setting), math.sqrt(2.0) * setting.screening_sigma, orders
     )
     sigma = setting.analysed_sigma
-    told = gaussian_votes.log_q(votes, sigma)
-    return screening + gaussian_votes.data_dependent_total(told, sigma, orders, answered)
+    answer_log_q = gaussian_votes.log_q(votes, sigma)
+    return screening + gaussian_votes.data_dependent_total(answer_log_q, sigma, orders, answered)

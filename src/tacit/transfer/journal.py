@@ -1,11 +1,11 @@
 """The journal of a labelling run: a file by which no query is asked twice, whatever crashes.
 
 Queries are announced, in a line that is synced, before anything is drawn for them; outcomes follow.
-A query that was announced and has no outcome was in flight when the run was cut off. It may have
-been answered: it is lost, and stays charged. A last line that was torn was never synced: if it
+A query that was announced and has no outcome was in flight when the run was interrupted. It may
+have been answered: it is lost, and stays charged. A last line that was torn was never synced: if it
 announced queries they were not asked, and if it was an outcome the query is lost.
 
-The file holds public numbers and what was told. It holds nothing else of the data, not even a
+The file holds public numbers and what was released. It holds nothing else of the data, not even a
 fingerprint of the votes, which would tell of them: that a resumed run has the same votes is for the
 caller to see to.
 """
@@ -15,15 +15,15 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self, final
 
 import numpy as np
 
-from tacit._files import append_to, locked, read, sync_folder
+from tacit._files import append_to, locked, parse_json, read, sync_folder
 from tacit.errors import CheckpointError
-from tacit.transfer import lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -31,18 +31,21 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from tacit.mechanisms.release import Terms
+
+
 _KIND: Final = "tacit labelling journal 1"
 _LARGEST: Final = 256 << 20  # bytes: tens for each query
 _CLASSES: Final = 1 << 31  # where nobody knows how many there are
 
-# How far a query got. The last two stay as they are: it was in flight when a run was cut off.
-WAITING, SCREENING, SCREENED_OUT, ANSWERING, TOLD, LOST_SCREENING, LOST_ANSWER = range(7)
+# How far a query got. The last two stay as they are: it was in flight when a run was interrupted.
+WAITING, SCREENING, SCREENED_OUT, ANSWERING, ANSWERED, LOST_SCREENING, LOST_ANSWER = range(7)
 
 
 @final
 @dataclass(slots=True, eq=False)
-class Record:
-    """Where a run stands: how far each query got, what was told, and what was announced last."""
+class LabellingState:
+    """Where a run stands: how far each query got, its label, and what was announced last."""
 
     stages: NDArray[np.int8]
     labels: NDArray[np.int64]
@@ -53,7 +56,7 @@ class Record:
     ended: bool = False
 
     @classmethod
-    def of(cls, queries: int, classes: int = _CLASSES) -> Record:
+    def of(cls, queries: int, classes: int = _CLASSES) -> LabellingState:
         """That of a run which has not begun."""
         stages = np.zeros(queries, dtype=np.int8)
         return cls(stages, np.full(queries, -1, dtype=np.int64), classes)
@@ -78,7 +81,7 @@ class Record:
                 query, label = values
                 if type(label) is not int or not 0 <= label < self.classes:
                     raise ValueError("a label is no class")
-                self._move([query], (ANSWERING,), TOLD)
+                self._move([query], (ANSWERING,), ANSWERED)
                 self.labels[query] = label
             case "resume":
                 self.stages[self.stages == SCREENING] = LOST_SCREENING
@@ -99,7 +102,7 @@ class Record:
 
 @final
 class Journal:
-    """A ``Record`` that is kept in a file, or (with no path) in memory only.
+    """A ``LabellingState`` that is kept in a file, or (with no path) in memory only.
 
     Guarantee:
         ``screen`` and ``answer`` return when their line is on the disk. No two processes have the
@@ -119,7 +122,7 @@ class Journal:
         self._path = None if path is None else Path(path)
         self._settings = json.loads(json.dumps(settings))
         self._file: int | None = None
-        self.record = Record.of(queries, classes or _CLASSES)
+        self.record = LabellingState.of(queries, classes or _CLASSES)
         self.run = secrets.token_hex(16)
         self.resumed = False
 
@@ -180,7 +183,7 @@ class Journal:
         if self._file is None:
             return
         try:
-            lines.append(self._file, lines.line([what, *values]))
+            _append(self._file, _line([what, *values]))
             if synced:
                 os.fsync(self._file)
         except OSError as error:
@@ -202,18 +205,18 @@ class Journal:
     def _begin(self, torn: bytes) -> None:
         assert self._file is not None
         assert self._path is not None
-        head = lines.line([_KIND, self._settings, self.run])
+        head = _line([_KIND, self._settings, self.run])
         sure = head[: len(_KIND) + 3]  # what every journal begins with
         if torn[: len(sure)] != sure[: len(torn)]:
             raise CheckpointError(f"{self._path} is no labelling journal; give another file")
         os.ftruncate(self._file, 0)
-        lines.append(self._file, head)
+        _append(self._file, head)
         os.fsync(self._file)
         sync_folder(self._path.parent)
 
     def _read(self, content: list[bytes]) -> None:
         try:
-            kind, settings, self.run = lines.values(content[0])
+            kind, settings, self.run = _values(content[0])
             if kind != _KIND or not isinstance(settings, dict) or not isinstance(self.run, str):
                 raise ValueError("it begins otherwise")
         except ValueError:
@@ -223,7 +226,7 @@ class Journal:
         self._check_settings(settings)
         for number, line in enumerate(content[1:], start=2):
             try:
-                what, *values = lines.values(line)
+                what, *values = _values(line)
                 self.record.take(what, values)
             except (ValueError, TypeError, IndexError) as error:
                 raise CheckpointError(
@@ -242,3 +245,43 @@ class Journal:
     def _lock(self, file: int) -> None:
         if not locked(file):
             raise CheckpointError(f"journal {self._path} is in use by another run; wait for it")
+
+
+def journal_terms(terms: Terms) -> dict[str, Any]:
+    """What a journal holds of a run's terms, so that others are refused when it is resumed."""
+    budget = terms.budget
+    return {
+        "adjacency": terms.adjacency,
+        "unit": terms.unit,
+        "budget": None if budget is None else [budget.ledger.identity, budget.name],
+    }
+
+
+# ---- lines, each with a checksum by which a torn or changed one is found
+
+
+def _line(values: list[Any]) -> bytes:
+    r"""A line that holds these values, of JSON's types.
+
+    >>> _line(["tell", 3, 7])
+    b'["tell",3,7] d2897f99\n'
+    """
+    text = json.dumps(values, ensure_ascii=True, separators=(",", ":")).encode()
+    return b"%b %08x\n" % (text, zlib.crc32(text))
+
+
+def _values(line: bytes) -> list[Any]:
+    """What a line holds, which is without its end; ``ValueError`` if it is not as written."""
+    text, _, check = line.rpartition(b" ")
+    if check != b"%08x" % zlib.crc32(text):
+        raise ValueError("it is not what was written")
+    found = parse_json(text)
+    if not isinstance(found, list) or not found:
+        raise ValueError("it holds no values")
+    return found
+
+
+def _append(file: int, data: bytes) -> None:
+    """Writes all of ``data`` at the end of a file opened for appending."""
+    while data:
+        data = data[os.write(file, data) :]

@@ -18,7 +18,7 @@ from scipy.special import logsumexp
 from tacit._validation import positive, whole
 from tacit.accounting.events import Laplace, Repeated
 from tacit.errors import InvalidArgument
-from tacit.transfer.two_outcomes import (
+from tacit.transfer.rdp_cost import (
     ROUND_UP,
     SMALLEST,
     checked_logs,

@@ -2,7 +2,7 @@
 
 No teacher is trained. Each query is put to a fresh Poisson sample of the private records, and the
 k sampled records nearest to it in a feature space vote; the votes are answered as in PATE, by GNMax
-or Confident-GNMax. How little a record moves the votes is shown in ``sampled_votes``.
+or Confident-GNMax. How little a record moves the votes is shown at ``SampledVotes``.
 
 **What a query costs.** Sampling and noise are one release: ``PoissonSampled(rate, Gaussian(…))``,
 in units of √2 votes for an answer and of 1 for a screening. A query that is screened and answered
@@ -10,10 +10,10 @@ from one sample is one sampled composition, charged whole when it is screened; w
 is a release of its own, and a query that is screened out costs its screening only.
 
 **Why the declared event covers a run** in which the number of answers is a matter of chance. Each
-release is, given what was told before, a randomised function of a fixed pair of laws (Blackwell
+release is, given what was released before, a randomised function of a fixed pair of laws (Blackwell
 1953; Zhu, Dong & Wang 2022, Definition 7). Draw all pairs that are declared beforehand: a run uses
-them up in an order that depends on what it saw, and some not at all. All it tells is made from the
-whole draw, which is what the accountant composes.
+them up in an order that depends on what it saw, and some not at all. All it releases is made from
+the whole draw, which is what the accountant composes.
 
 **The published figure.** Zhu et al. report ε = 0.47 (δ = 1e-5) for 735 answers on MNIST. Their
 configuration (rate 0.15, k = 300, 1,000 queries screened with σ1 = 75, answers with σ = 25) costs
@@ -30,6 +30,7 @@ rate leaves less to compute, no more.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Literal, final
 
 import numpy as np
@@ -37,23 +38,24 @@ import numpy as np
 from tacit._validation import probability, whole
 from tacit.accounting.events import Composed, PoissonSampled
 from tacit.errors import InvalidArgument
-from tacit.randomness import fresh_stream
+from tacit.randomness import fresh_stream, included
 from tacit.transfer import labelling
 from tacit.transfer.aggregators import Charges, ConfidentGNMax, GNMax
 from tacit.transfer.neighbours import Neighbours, private_labels, private_rows
-from tacit.transfer.sampled_votes import SampledVotes
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable
 
     import torch
-    from numpy.typing import ArrayLike
+    from numpy.typing import ArrayLike, NDArray
 
     from tacit.accounting.events import Adjacency, Event
     from tacit.ledger import Budget
     from tacit.randomness import Stream
     from tacit.transfer.labelling import Answers
+
+    Places = NDArray[np.int64]
 
 
 @final
@@ -61,9 +63,9 @@ class PrivateKnn:
     """Private records that vote on queries, with what each query costs.
 
     Guarantee:
-        What ``label`` tells is covered by ``declared``, for a record that is added, removed,
+        What ``label`` releases is covered by ``declared``, for a record that is added, removed,
         replaced or zeroed out, if each row of ``features`` is a function of one record alone (and
-        of what is public). Who was sampled, and the votes, are not told. How many records there
+        of what is public). Who was sampled, and the votes, are not released. How many records there
         are is protected: nothing is set by it. No record is refused: a row with an entry that is
         missing, no number or infinite counts as 0, and one whose label is no class votes for
         nobody. How long it takes is not covered.
@@ -153,19 +155,19 @@ replace_distance=1.0), cap=None, population=None), times=2)
         progress: Callable[[int, int], None] | None = None,
         stop: Callable[[], bool] | None = None,
     ) -> Answers:
-        """Asks the crowd about public points, one after the other, and tells noisy labels.
+        """Asks the crowd about public points, one after the other, and releases noisy labels.
 
         Args:
             queries: The features of the public points, a row for each; which points, and in what
                 order, must not depend on private data but through what was released.
-            answers: A public cap: after so many answers the run ends.
+            answers: A public cap: the run ends after this number of answers.
             budget: As in ``tacit.transfer.label``, like all that follow.
             journal: A file by which the run can be resumed.
             stream: The random bytes, of the samples and of the noise.
             adjacency: Which data sets are neighbours.
             unit: Whom it protects, of whom a row is all there is.
             label: A name for the ledger.
-            progress: Called with the number of queries asked and of answers told.
+            progress: Called with the number of queries asked and of answers.
             stop: Asked now and then; if it is true, the run stops and can be resumed.
         """
         asked = self._near.prepared(queries)
@@ -185,3 +187,96 @@ replace_distance=1.0), cap=None, population=None), times=2)
             f"PrivateKnn(classes={self.classes}, k={self.k}, rate={self.rate:g}, "
             f"aggregator={self.aggregator!r}, samples={self.samples!r})"
         )
+
+
+_CELLS = 1 << 22  # ranked neighbours that are held at a time
+
+
+@final
+class SampledVotes:
+    """Counts the votes on one query after the other, each time from a fresh sample.
+
+    **One record in the sample moves little.** Let S be a sample without a record x, and v(S) the
+    counts of its k nearest. Adding x leaves the order of the others as it is (``Neighbours``), so
+    that
+
+    - x is not among the k nearest of S + x: nothing changes;
+    - it is, and S has k records or more: x joins the voters and the last of them drops out, so that
+      one count grows by 1 and one falls by 1 (or none, if the two are of one class);
+    - it is, and S has fewer: all vote, and one count grows by 1.
+
+    A record without a class votes for nobody: of the counts above, what it would add is left out.
+    So v(S + x) and v(S) are √2 apart at most, and their largest counts 1. Replacing x by y: the k
+    nearest of S + x and of S + y are those of S with the last dropped out for x, for y, for both or
+    for neither, and differ in one voter at most: again √2 and 1. Nothing here uses how far a record
+    is from the query, or whether two are equally far: only that the order is total, and blind to
+    the others.
+
+    **The coins may be thrown after the ranking.** The k nearest of a sample are the first k of the
+    sampled ones in the ranking of all records, because the order of two records does not depend on
+    the rest. So all records are ranked once (as far as is likely to be needed), each query throws
+    one coin for every record, and the first k with a coin up vote: not only the law but each
+    outcome is that of sampling first, and a record is in once or not at all.
+
+    Guarantee:
+        Every call samples each record independently with probability ``rate`` (``included``), and
+        no record votes twice in it. What it gives back is private.
+
+    Args:
+        near: The private records.
+        labels: Their classes; -1 votes for nobody.
+        queries: What is asked about, as ``near.prepared`` made it.
+        classes: How many classes there are.
+        k: How many of the sampled records vote; all if there are fewer.
+        rate: The probability that a record is sampled.
+        stream: Where the coins come from.
+    """
+
+    def __init__(
+        self,
+        near: Neighbours,
+        labels: Places,
+        queries: NDArray[np.float32],
+        *,
+        classes: int,
+        k: int,
+        rate: float,
+        stream: Stream,
+    ) -> None:
+        self._near, self._labels, self._queries = near, labels, queries
+        self._classes, self._k, self._rate, self._stream = classes, k, rate, stream
+        self._depth = ranked_depth(k, rate, len(near))
+        self._first, self._ranked = 0, np.empty((0, self._depth), dtype=np.int64)
+
+    def __call__(self, query: int) -> Places:
+        """The counts of each class for a query, given by its place, from a new sample."""
+        sampled = included(len(self._near), self._rate, self._stream)
+        coins = np.zeros(len(self._near), dtype=np.bool_)
+        coins[sampled] = True
+        ranking = self._ranking(query)
+        voters = ranking[coins[ranking]][: self._k]
+        if len(voters) < self._k and self._depth < len(self._near):
+            voters = self._near.ranked(self._queries[query], sampled, self._k)
+        known = self._labels[voters]
+        return np.bincount(known[known >= 0], minlength=self._classes).astype(np.int64)
+
+    def _ranking(self, query: int) -> Places:
+        """The nearest records, found for a few queries at once because that is faster."""
+        if not self._first <= query < self._first + len(self._ranked):
+            rows = max(1, _CELLS // max(self._depth, 1))
+            self._first = query - query % rows
+            some = self._queries[self._first : self._first + rows]
+            self._ranked = self._near.first(some, self._depth)
+        row: Places = self._ranked[query - self._first]
+        return row
+
+
+def ranked_depth(k: int, rate: float, records: int) -> int:
+    """How many of the nearest records hold k sampled ones but for one query in 10⁵ or so.
+
+    >>> ranked_depth(300, 0.15, 60_000), ranked_depth(300, 1.0, 60_000), ranked_depth(5, 0.1, 20)
+    (2587, 300, 20)
+    """
+    if rate == 1.0:
+        return min(k, records)
+    return min(records, math.ceil((k + 4.5 * math.sqrt(k) + 10.0) / max(rate, 1e-9)))

@@ -18,7 +18,7 @@ Setting: TypeAlias = Literal["realizable", "noise", "agnostic", "agnostic-ensemb
 
 @final
 @dataclass(frozen=True, slots=True)
-class Rate:
+class PateRate:
     """One entry of the table.
 
     Args:
@@ -46,7 +46,7 @@ def rates(
     noise_exponent: float = 1.0,
     disagreement: float = 1.0,
     best_error: float = 0.0,
-) -> tuple[Rate, ...]:
+) -> tuple[PateRate, ...]:
     """The table's entries for given numbers, algorithm by algorithm.
 
     They are rates and no bounds: compare them with each other, and with themselves at other
@@ -79,27 +79,29 @@ def rates(
     needs, all_agnostic = "Ω(Err(h*)) required", "13·Err(h*) + d^{3/5}/(nε)^{2/5} ∨ √(d/m)"
     ensemble: Setting = "agnostic-ensemble"
     return (
-        Rate("gaussian", "realizable", "d/(nε)^{2/3} ∨ d/m", max(base ** (2 / 3), labelled)),
-        Rate("gaussian", "noise", "(d^{3/2}/nε)^{2τ/(4-τ)} ∨ d/m", max(base**slow, labelled)),
-        Rate("gaussian", "agnostic", needs, None),
-        Rate("gaussian", ensemble, "-", None),
-        Rate(
+        PateRate("gaussian", "realizable", "d/(nε)^{2/3} ∨ d/m", max(base ** (2 / 3), labelled)),
+        PateRate("gaussian", "noise", "(d^{3/2}/nε)^{2τ/(4-τ)} ∨ d/m", max(base**slow, labelled)),
+        PateRate("gaussian", "agnostic", needs, None),
+        PateRate("gaussian", ensemble, "-", None),
+        PateRate(
             "sparse-vector-2018",
             "realizable",
             "d/(nε)^{2/3} ∨ √(d/m)",
             max(base ** (2 / 3), math.sqrt(labelled)),
         ),
-        Rate("sparse-vector-2018", "noise", "as agnostic", agnostic),
-        Rate("sparse-vector-2018", "agnostic", all_agnostic, agnostic),
-        Rate("sparse-vector-2018", ensemble, "-", None),
-        Rate("sparse-vector", "realizable", "d^{3/2}/nε ∨ d/m", max(base, labelled)),
-        Rate("sparse-vector", "noise", "(d^{3/2}/nε)^{τ/(2-τ)} ∨ d/m", max(base**fast, labelled)),
-        Rate("sparse-vector", "agnostic", needs, None),
-        Rate("sparse-vector", ensemble, "consistent under weaker conditions", None),
-        Rate("active", "realizable", "d^{3/2}·θ^{1/2}/nε ∨ d/m", max(active, labelled)),
-        Rate(
+        PateRate("sparse-vector-2018", "noise", "as agnostic", agnostic),
+        PateRate("sparse-vector-2018", "agnostic", all_agnostic, agnostic),
+        PateRate("sparse-vector-2018", ensemble, "-", None),
+        PateRate("sparse-vector", "realizable", "d^{3/2}/nε ∨ d/m", max(base, labelled)),
+        PateRate(
+            "sparse-vector", "noise", "(d^{3/2}/nε)^{τ/(2-τ)} ∨ d/m", max(base**fast, labelled)
+        ),
+        PateRate("sparse-vector", "agnostic", needs, None),
+        PateRate("sparse-vector", ensemble, "consistent under weaker conditions", None),
+        PateRate("active", "realizable", "d^{3/2}·θ^{1/2}/nε ∨ d/m", max(active, labelled)),
+        PateRate(
             "active", "noise", "(d^{3/2}·θ^{1/2}/nε)^{τ/(2-τ)} ∨ d/m", max(active**fast, labelled)
         ),
-        Rate("active", "agnostic", needs, None),
-        Rate("active", ensemble, "-", None),
+        PateRate("active", "agnostic", needs, None),
+        PateRate("active", ensemble, "-", None),
     )

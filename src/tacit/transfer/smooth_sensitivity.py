@@ -1,9 +1,9 @@
-"""How far one record can move the data-dependent cost of GNMax, and what telling that cost costs.
+"""How far one record can move the data-dependent cost of GNMax, and what releasing that cost costs.
 
-The cost Σ f(votes) at one Rényi order is private. It may be told with noise scaled to its smooth
-sensitivity (GNSS; Papernot et al. 2018, Appendix B; Nissim, Raskhodnikova & Smith 2007), which is
-large where the votes are near a place at which f changes fast. Or a smooth upper bound on the cost
-itself is told, by its logarithm: that is what ``tacit.transfer.sanitised`` does.
+The cost Σ f(votes) at one Rényi order is private. It may be released with noise scaled to its
+smooth sensitivity (GNSS; Papernot et al. 2018, Appendix B; Nissim, Raskhodnikova & Smith 2007),
+which is large where the votes are near a place at which f changes fast. Or a smooth upper bound on
+the cost itself is released, by its logarithm: that is what ``data_dependent_claim`` does.
 
 Papernot et al. assume that f grows with q (their condition C5) and that its steps do, too (C6), and
 check both numerically. Here both hold by construction. Write q = (m-1)·Φc(z). Any upper bound on q
@@ -35,8 +35,10 @@ from scipy.special import log_ndtr, logsumexp, ndtri_exp
 
 from tacit._validation import positive, whole
 from tacit.errors import InvalidArgument
+from tacit.transfer import confident_votes
+from tacit.transfer.aggregators import ConfidentGNMax, GNMax
 from tacit.transfer.gaussian_votes import data_dependent_rdp
-from tacit.transfer.ranges import largest_between, range_maxima
+from tacit.transfer.rdp_cost import likely_outcome_rdp
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,6 +50,8 @@ if TYPE_CHECKING:
     Array = NDArray[np.float64]
     Cells = NDArray[np.int64]
     Gaps = NDArray[np.int64]
+    Places = NDArray[np.int64]
+
 
 _FINE = 80  # cells of the grid in the way that one record can move z
 _REACH = _FINE + 1  # one more for rounding
@@ -99,7 +103,7 @@ def staircase(
         order: The Rényi order.
         teachers: How many vote.
         classes: How many there are to choose from.
-        rdp: The data-dependent theorem: that of ``gaussian_votes``, or of ``likely_outcome``.
+        rdp: The data-dependent theorem: that of ``gaussian_votes``, or ``likely_outcome_rdp``.
 
     Guarantee:
         Each cost is an upper bound on the Rényi divergence of an answer to votes in its cell: the
@@ -123,7 +127,7 @@ def staircase(
 
 
 def data_dependent_costs(votes: Votes, stairs: Staircase) -> Array:
-    """The cost f of each query; its sum over answered ones is what may be told noisily. Private."""
+    """The cost f of each query; its sum over answered ones may be released with noise. Private."""
     _check(votes, stairs)
     gaps = votes.gaps() / (math.sqrt(2.0) * stairs.sigma)
     result: Array = stairs.costs[stairs.cells(logsumexp(log_ndtr(-gaps), axis=1))]
@@ -138,10 +142,10 @@ def local_sensitivities(
     Each entry is an upper bound, summed over the ``answered`` queries (all, if not given), and no
     more than the next one of a neighbour, as a smooth bound needs.
     """
-    table = range_maxima(stairs.steps)
+    table = _range_maxima(stairs.steps)
 
     def largest(gaps: Gaps) -> Array:
-        return largest_between(table, _first_cells(gaps, stairs), _last_cells(gaps, stairs))
+        return _largest_between(table, _first_cells(gaps, stairs), _last_cells(gaps, stairs))
 
     return _summed(votes, stairs, answered, largest)
 
@@ -190,7 +194,7 @@ def smooth_sensitivity(local: ArrayLike, smoothness: float) -> float:
 
 
 def release_rdp(*, noise_multiplier: float, smoothness: float, order: float) -> float:
-    """The Rényi divergence of telling f + S·N(0, σ²), S its β-smooth sensitivity; infinite if none.
+    """The Rényi divergence of f + S·N(0, σ²), S its β-smooth sensitivity; infinite if none.
 
     Two such laws differ by at most the smaller S in the mean and by e^β in scale. The divergence of
     two Gaussians (van Erven & Harremoës 2014, equation 10) is then largest where the second is the
@@ -238,3 +242,58 @@ def _last_cells(gaps: Gaps, stairs: Staircase) -> Cells:
     far = np.arange(stairs.teachers + 1)
     apart = (gaps[:, np.newaxis, :] + 2.0 * far[:, np.newaxis]) / (math.sqrt(2.0) * stairs.sigma)
     return stairs.cells(logsumexp(log_ndtr(-apart), axis=2))
+
+
+# ---- the largest value of any range, from a table of ranges of 1, 2, 4, … values
+
+
+def _range_maxima(values: Array) -> Array:
+    """Row k holds the largest of the 2^k values that begin at each place."""
+    rows = [values]
+    while 2 ** len(rows) <= len(values):
+        half = 2 ** (len(rows) - 1)
+        moved = np.concatenate([rows[-1][half:], np.full(half, -np.inf)])
+        rows.append(np.maximum(rows[-1], moved))
+    return np.stack(rows)
+
+
+def _largest_between(table: Array, first: Places, last: Places) -> Array:
+    """The largest value from ``first`` to ``last``: of two overlapping powers of two."""
+    level = np.log2(last - first + 1).astype(np.int64)
+    result: Array = np.maximum(table[level, first], table[level, last + 1 - 2**level])
+    return result
+
+
+# ---- the cost of GNMax at one Rényi order, for every possible vote
+
+_COARSE = 4  # cells of the staircase that share a cost: it rises by less than 1 %
+
+
+def tight_staircase(votes: Votes, aggregator: GNMax | ConfidentGNMax, order: float) -> Staircase:
+    """The cost of an answer at ``order``, for every possible vote of as many teachers. Public."""
+    if not isinstance(aggregator, GNMax | ConfidentGNMax):
+        raise InvalidArgument(
+            "aggregator must be GNMax or ConfidentGNMax to have its cost released, "
+            f"got {aggregator!r}"
+        )
+    return staircase(
+        sigma=aggregator.analysed_sigma,
+        order=order,
+        teachers=votes.teachers,
+        classes=votes.classes,
+        rdp=_coarse_rdp,
+    )
+
+
+def _coarse_rdp(log_q: Array, sigma: float, orders: list[float]) -> Array:
+    """``likely_outcome_rdp`` at every fourth of falling q, which is one for the next three."""
+    found = likely_outcome_rdp(log_q[::_COARSE], sigma, orders)
+    result: Array = np.repeat(found, _COARSE, axis=0)[: len(log_q)]
+    return result
+
+
+def screening_cost(aggregator: GNMax | ConfidentGNMax, order: float, teachers: int) -> float:
+    """What one screening costs at ``order``, whatever the votes."""
+    if isinstance(aggregator, GNMax):
+        return 0.0
+    return float(confident_votes.worst_rdp(aggregator, [order], teachers)[0])

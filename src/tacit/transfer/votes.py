@@ -1,4 +1,4 @@
-"""Votes: how many teachers gave each class to each query."""
+"""Votes: how many teachers gave each class to each query, and where a run takes them from."""
 
 from __future__ import annotations
 
@@ -11,13 +11,18 @@ import numpy as np
 from tacit._files import read_array
 from tacit._validation import whole
 from tacit.errors import DataError, InvalidArgument
+from tacit.transfer.noise import LARGEST_COUNT
 
 if TYPE_CHECKING:
     import os
+    from collections.abc import Callable
 
     from numpy.typing import NDArray
 
+    from tacit.transfer.aggregators import Aggregator
+
     Counts = NDArray[np.int64]
+
 
 _LARGEST = 2**53  # beyond, a count is no longer exact as a float
 
@@ -161,3 +166,62 @@ def _read(path: Path) -> NDArray[Any]:
         raise DataError(f"{path} cannot be read: {error.strerror or error}") from None
     except ValueError as error:
         raise DataError(f"{path} is no .npy file of numbers: {error}") from None
+
+
+@final
+class VoteSource:
+    """Where counts come from, row by row, each checked."""
+
+    def __init__(
+        self, counts: Votes | Callable[[int], NDArray[np.int64]], aggregator: Aggregator
+    ) -> None:
+        if not hasattr(aggregator, "respond"):
+            raise InvalidArgument(
+                f"aggregator must be LNMax, GNMax or ConfidentGNMax, got {aggregator!r}"
+            )
+        if not isinstance(counts, Votes) and not callable(counts):
+            raise InvalidArgument(
+                f"counts must be Votes or a function of a query, got {type(counts).__name__}"
+            )
+        self._counts = counts
+        self._binary = aggregator.binary
+        self._classes = counts.classes if isinstance(counts, Votes) else None
+
+    @property
+    def shape(self) -> list[int] | None:
+        """Classes and teachers, as far as they are known beforehand."""
+        votes = self._counts
+        return [votes.classes, votes.teachers] if isinstance(votes, Votes) else None
+
+    def queries(self, asked: int | None) -> int:
+        """How many queries there are."""
+        if not isinstance(self._counts, Votes):
+            if asked is None:
+                raise InvalidArgument("queries must be given with a function, got None")
+            return asked
+        if asked is not None and asked > self._counts.queries:
+            raise InvalidArgument(
+                f"queries must be at most the {self._counts.queries} voted on, got {asked!r}"
+            )
+        return self._counts.queries if asked is None else asked
+
+    def row(self, query: int) -> Counts:
+        """The counts of a query."""
+        if isinstance(self._counts, Votes):
+            found = self._counts.counts[query]
+        else:
+            found = np.asarray(self._counts(query))
+        whole = found.dtype.kind in "iu" and found.ndim == 1 and found.size >= 2
+        if not whole or found.min() < 0 or found.max() > LARGEST_COUNT:
+            raise InvalidArgument(
+                f"counts of query {query} must be a row of two or more whole numbers, from 0 to "
+                "2**36"
+            )
+        self._classes = self._classes or found.size
+        if found.size != self._classes or (self._binary and found.size != 2):
+            raise InvalidArgument(
+                f"counts of query {query} must be of {2 if self._binary else self._classes} "
+                f"classes, got {found.size}"
+            )
+        result: Counts = found.astype(np.int64)
+        return result

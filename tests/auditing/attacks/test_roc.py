@@ -344,7 +344,7 @@ def test_the_values_are_those_of_the_curve(ties: bool) -> None:
 
 
 def test_the_intervals_are_those_of_a_bootstrap_by_hand() -> None:
-    """Models and examples drawn anew, and every score repeated: no weights."""
+    """Models and examples resampled, and every score repeated: no weights."""
     scores, members = remembered(2, 8, 60)
     draw, areas, rates = np.random.default_rng(5), [], []
     for _ in range(600):

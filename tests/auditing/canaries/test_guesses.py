@@ -13,7 +13,7 @@ from tacit.auditing.canaries import guess, one_run_audit
 from tacit.errors import InvalidArgument
 
 
-def told(draw: np.random.Generator, epsilon: float, m: int) -> tuple[np.ndarray, np.ndarray]:
+def responses(draw: np.random.Generator, epsilon: float, m: int) -> tuple[np.ndarray, np.ndarray]:
     """Coins, and randomised responses about them: the most that ε lets an attack see."""
     coins = draw.random(m) < 0.5
     truthful = draw.random(m) < math.exp(epsilon) / (1.0 + math.exp(epsilon))
@@ -37,7 +37,7 @@ def test_equal_scores_do_not_ask_the_coins() -> None:
 
 
 def test_one_number_of_guesses_is_one_run() -> None:
-    scores, coins = told(np.random.default_rng(2), 2.0, 500)
+    scores, coins = responses(np.random.default_rng(2), 2.0, 500)
     plain = one_run(guess(scores, coins, 100), 1e-5, 0.95)
     assert one_run_audit(scores, coins, 1e-5, made=100).epsilon == plain.epsilon
 
@@ -55,12 +55,12 @@ def test_several_share_the_failure_rate() -> None:
 
 def test_it_is_seldom_too_high() -> None:
     draw = np.random.default_rng(4)
-    missed = sum(one_run_audit(*told(draw, 1.0, 200), 0.0).epsilon > 1.0 for _ in range(300))
+    missed = sum(one_run_audit(*responses(draw, 1.0, 200), 0.0).epsilon > 1.0 for _ in range(300))
     assert binom.sf(missed - 1, 300, 0.05) > 1e-3
 
 
 def test_it_finds_what_there_is() -> None:
-    scores, coins = told(np.random.default_rng(5), 3.0, 5000)
+    scores, coins = responses(np.random.default_rng(5), 3.0, 5000)
     assert one_run_audit(scores, coins, 0.0).epsilon > 2.5
 
 

@@ -142,9 +142,9 @@ def test_views_of_a_canary_are_one_canary() -> None:
 
 
 def test_steps_are_told() -> None:
-    told: list[int] = []
-    audit(plan_for(4.0, steps=3), canaries=10, on_step=told.append)
-    assert told == [1, 2, 3]
+    steps: list[int] = []
+    audit(plan_for(4.0, steps=3), canaries=10, on_step=steps.append)
+    assert steps == [1, 2, 3]
 
 
 def test_gaussian_scores_are_the_totals_of_full_batches() -> None:
@@ -199,8 +199,8 @@ def test_refusals() -> None:
 # ---- scoring
 
 
-class Told:
-    """Directions whose released coordinates are told by hand."""
+class FixedDirections:
+    """Directions whose released coordinates are set by hand."""
 
     def __init__(self) -> None:
         self.moved = torch.zeros(0)
@@ -222,11 +222,11 @@ def test_scores_are_ratios_of_densities(rate: float, adjacency: str) -> None:
         examples=1000, lot_size=1000 * rate, steps=2, noise_multiplier=0.7, clip=2.0,
         adjacency=adjacency,
     )  # fmt: skip
-    told = Told()
-    scorer = CanaryScorer(told, plan, 5)
+    fixed = FixedDirections()
+    scorer = CanaryScorer(fixed, plan, 5)
     released = np.array([[-1.5, -0.2, 0.0, 0.9, 2.5], [0.1, 0.2, 0.3, 0.4, 0.5]])
     for step in released:
-        told.moved = torch.tensor(step * plan.clip / plan.lot_size)
+        fixed.moved = torch.tensor(step * plan.clip / plan.lot_size)
         scorer.note()
     out = norm.pdf(released, 0.0, 0.7)
     others = {place: norm.pdf(released, place, 0.7) for place in (-1.0, 1.0)}
@@ -238,8 +238,8 @@ def test_scores_are_ratios_of_densities(rate: float, adjacency: str) -> None:
 
 def test_little_noise_does_not_overflow() -> None:
     plan = Plan(examples=10, lot_size=5, steps=1, noise_multiplier=1e-3, clip=1.0)
-    told = Told()
-    scorer = CanaryScorer(told, plan, 1)
-    told.moved = torch.tensor([0.2], dtype=torch.float64)  # the clip, over the lot
+    fixed = FixedDirections()
+    scorer = CanaryScorer(fixed, plan, 1)
+    fixed.moved = torch.tensor([0.2], dtype=torch.float64)  # the clip, over the lot
     scorer.note()
     assert scorer.scores.item() == pytest.approx(math.log(0.5) + 0.5e6)

@@ -14,8 +14,8 @@ import tacit
 from tacit.accounting import Composed, Gaussian, PoissonSampled
 from tacit.auditing.replay import COMPONENTS
 from tacit.randomness import UnsafeSeededStream
-from tacit.training.accumulation import Accumulator
 from tacit.training.fit import Keeping, Prepared, Watch, carry_out
+from tacit.training.lot import Accumulator
 from tacit.training.sampling import LotSampler
 
 from .catalogue import BY_NAME

@@ -225,10 +225,10 @@ def test_it_holds_for_the_worst_mechanism(epsilon: float) -> None:
     # Such a mechanism gives the secret away (p-value 1/1000) as often as ε allows, to each of 5.
     draw = np.random.default_rng(0)
     least = 1e-3
-    told = math.exp(epsilon) * least
+    chance = math.exp(epsilon) * least
     wrong = 0
     for _ in range(2000):
-        p = np.where(draw.random(5) < told, least, draw.uniform(least, 1.0, size=5))
+        p = np.where(draw.random(5) < chance, least, draw.uniform(least, 1.0, size=5))
         wrong += exposure_bound(p, 0.0).epsilon > epsilon + 1e-9
     assert wrong / 2000 < 0.05 + 5.0 * math.sqrt(0.05 * 0.95 / 2000)
 

@@ -135,11 +135,11 @@ DELTA = 1e-5
 @given(st.floats(0.0, 3.0), st.floats(0.0, 1e-4), st.integers(1, 6))
 def test_one_change_after_the_other(epsilon: float, delta: float, changes: int) -> None:
     """P ≤ e^ε Q + δ, and Q by the same of the next: δ_k = e^ε δ_(k-1) + δ."""
-    told = 0.0
+    total = 0.0
     for _ in range(changes):
-        told = math.exp(epsilon) * told + delta
+        total = math.exp(epsilon) * total + delta
     found = pair_for(epsilon, delta, changes)
-    assert found == pytest.approx((changes * epsilon, min(1.0, told)), rel=1e-12)
+    assert found == pytest.approx((changes * epsilon, min(1.0, total)), rel=1e-12)
 
 
 @pytest.mark.parametrize("epsilon", [0.0, 20.0, 699.0, 1e6])

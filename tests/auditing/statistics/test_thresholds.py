@@ -120,12 +120,12 @@ def test_the_worst_mechanism_attains_the_p_values(epsilon: float, delta: float) 
 def worst_scores(
     draw: np.random.Generator, epsilon: float, delta: float, n_in: int, n_out: int
 ) -> Scores:
-    """Tells membership outright with probability δ, else by randomised response."""
+    """Shows membership outright with probability δ, else by randomised response."""
     truthful = math.exp(epsilon) / (1.0 + math.exp(epsilon))
 
     def side(count: int, sign: float) -> np.ndarray:
-        told = draw.random(count) < delta
-        return sign * np.where(told, 2.0, np.where(draw.random(count) < truthful, 1.0, -1.0))
+        outright = draw.random(count) < delta
+        return sign * np.where(outright, 2.0, np.where(draw.random(count) < truthful, 1.0, -1.0))
 
     return Scores(side(n_in, 1.0), side(n_out, -1.0))
 

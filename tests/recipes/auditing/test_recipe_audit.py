@@ -84,11 +84,11 @@ def test_shadow_models_and_their_target(tmp_path: Path) -> None:
 def test_an_audit_goes_on_after_a_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     honest, calls = module.trained_with_members, []
 
-    def stopped(*told: Any) -> Any:
+    def stopped(*given: Any) -> Any:
         calls.append(1)
         if len(calls) == 3:
             raise KeyboardInterrupt
-        return honest(*told)
+        return honest(*given)
 
     def audit() -> Any:
         return audit_recipe("digits", settings=FAST, canaries=60, shadows=4, out=tmp_path / "out")

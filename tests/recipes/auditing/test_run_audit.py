@@ -121,11 +121,11 @@ def test_members_are_of_the_training_data_and_others_are_not() -> None:
 def test_it_goes_on_after_a_stop(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     honest, calls = module.trained_on_members, []
 
-    def stopped(*told: Any) -> Any:
+    def stopped(*given: Any) -> Any:
         calls.append(1)
         if len(calls) == 3:
             raise KeyboardInterrupt
-        return honest(*told)
+        return honest(*given)
 
     monkeypatch.setattr(module, "trained_on_members", stopped)
     with pytest.raises(KeyboardInterrupt):
@@ -163,9 +163,9 @@ def test_a_run_that_released_more_than_its_model(tmp_path: Path) -> None:
 
 
 def refused(run: Path, words: str, **changes: Any) -> None:
-    told: dict[str, Any] = {"attacks": ["loss"], "shadows": 0, "records": 50}
+    given: dict[str, Any] = {"attacks": ["loss"], "shadows": 0, "records": 50}
     with pytest.raises(TacitError, match=words) as caught:
-        audit_run(run, **(told | changes))
+        audit_run(run, **(given | changes))
     assert "\n" not in str(caught.value)
 
 

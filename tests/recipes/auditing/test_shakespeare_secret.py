@@ -54,7 +54,7 @@ def test_what_stood_there_often_is_extracted(result: SecretResult) -> None:
     assert many.extracted == 2
     assert many.mean_exposure > 9.0
     assert not many.like_chance
-    assert [told.found for told in many.secrets] == [told.secret for told in many.secrets]
+    assert [one.found for one in many.secrets] == [one.secret for one in many.secrets]
     assert many.bound(1e-5).epsilon > 2.0
 
 

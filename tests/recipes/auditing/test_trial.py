@@ -44,14 +44,14 @@ if TYPE_CHECKING:
 def trial(recipe: Recipe | None = None, **changes: Any) -> Trial:
     data = small.split()
     asked = replace(data, test=rows_of(data.train, np.arange(10)))
-    told: dict[str, Any] = {
+    given: dict[str, Any] = {
         "recipe": recipe or small.recipe(also=False),
         "settings": small.Settings(),
         "data": asked,
         "epsilon": 2.0,
         "delta": 1e-5,
     }
-    return Trial(**(told | changes))
+    return Trial(**(given | changes))
 
 
 @pytest.fixture
@@ -114,12 +114,12 @@ def test_models_with_and_without_a_record_differ_in_it_alone() -> None:
 @pytest.mark.parametrize("name", names())
 def test_every_recipe_can_be_sent_to_another_process(name: str) -> None:
     recipe = find(name)
-    told = trial(recipe, settings=recipe.settings(3.0))
-    train = partial(trained_on_members, told, np.arange(3))
+    mine = trial(recipe, settings=recipe.settings(3.0))
+    train = partial(trained_on_members, mine, np.arange(3))
     again = pickle.loads(pickle.dumps(train))
     assert again.args[0].recipe.train is recipe.train
     assert pickle.dumps(again.args[0].recipe.prepare) == pickle.dumps(recipe.prepare)
-    assert again.args[0].settings == told.settings
+    assert again.args[0].settings == mine.settings
 
 
 def test_threads_are_given_back() -> None:
@@ -267,7 +267,7 @@ LABELS = np.array([0, 1, 1, 0])
 
 
 def train(members: np.ndarray, seed: int) -> np.ndarray:
-    """Logits that tell who was a member."""
+    """Logits that show who was a member."""
     del seed
     return np.stack([1.0 * members, 1.0 - members], axis=1).astype(np.float32)
 
@@ -284,16 +284,16 @@ def test_each_model_is_asked_about_all_examples() -> None:
 
 
 def test_a_cluster_is_told_of_and_what_a_model_takes(monkeypatch: pytest.MonkeyPatch) -> None:
-    told: dict[str, Any] = {}
+    passed: dict[str, Any] = {}
 
     def noting(train: Any, **given: Any) -> tuple[np.ndarray, np.ndarray]:
-        told.update(given)
+        passed.update(given)
         members = np.eye(4, dtype=bool)
         return np.stack([train(one, 0) for one in members])[:, :, None], members
 
     monkeypatch.setattr(module, "train_shadows", noting)
     shadows_of(train, LABELS, Crew(count=4, seed=1, cluster="local", gpus=1.0))
-    assert (told["cluster"], told["gpus"], told["examples"]) == ("local", 1.0, 4)
+    assert (passed["cluster"], passed["gpus"], passed["examples"]) == ("local", 1.0, 4)
 
 
 @pytest.mark.parametrize(("workers", "cores", "each"), [(1, 8, None), (2, 8, 4), (16, 8, 1)])

@@ -6,7 +6,7 @@ from torch import nn
 
 from tacit.errors import InvalidArgument
 from tacit.transfer.students import gan, train_student
-from tacit.transfer.students.gan_networks import HIDDEN, discriminator, generator
+from tacit.transfer.students.gan import HIDDEN, discriminator, generator
 
 
 def test_real_or_made_is_a_softmax_with_one_class_more() -> None:

@@ -5,7 +5,7 @@ import torch
 from scipy.optimize import minimize
 
 from tacit.transfer.students import graph
-from tacit.transfer.students.task import Task
+from tacit.transfer.students.student import Task
 
 
 def test_the_linear_model_is_the_one_of_least_loss() -> None:

@@ -142,8 +142,8 @@ def test_the_assignment_is_new_every_time_and_no_seed_repeats_it() -> None:
 def test_queries_in_many_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     found = teachers(stream=UnsafeSeededStream(0, "t")).fit()
     whole = found.labels(torch.from_numpy(QUERIES))
-    monkeypatch.setattr("tacit.transfer.teachers.trained.QUERIES", 7)
-    monkeypatch.setattr("tacit.transfer.teachers.trained.TOGETHER", 5)
+    monkeypatch.setattr("tacit.transfer.teachers.models.QUERIES", 7)
+    monkeypatch.setattr("tacit.transfer.teachers.models.TOGETHER", 5)
     np.testing.assert_array_equal(found.labels(QUERIES), whole)
 
 

@@ -1,8 +1,8 @@
 """The shadow-model attack: a classifier learns what members look like (Shokri et al. 2017).
 
-The shadow models' members are known. For each class a small network learns to tell them from other
-examples by a model's outputs alone, and is then shown the target's. Unlike LiRA it does not know
-which example it sees.
+The shadow models' members are known. For each class a small network learns to separate them from
+other examples by a model's outputs alone, and is then shown the target's. Unlike LiRA it does not
+know which example it sees.
 """
 
 from __future__ import annotations

@@ -83,8 +83,8 @@ def left_out(members: NDArray[np.bool_]) -> list[Sequence[int]]:
     """For each model, which models must not be used to attack it: itself and its complements.
 
     ``train_shadows`` trains pairs of models of which each example is in exactly one. Then as many
-    of all models have it as have it not, and the others would tell by their number alone whether
-    the left-out one has it. Less a pair they are equally many again and tell nothing.
+    of all models have it as have it not, and the others would show by their number alone whether
+    the left-out one has it. Less a pair they are equally many again and show nothing.
 
     >>> left_out(np.array([[True, False], [False, True], [True, True]]))
     [[0, 1], [1, 0], [2]]

@@ -1,7 +1,7 @@
 """LiRA, the likelihood-ratio attack (Carlini et al. 2022).
 
 Over models, φ of an example is taken for Gaussian: with one mean and variance if the model was
-trained on it, with another if not. Shadow models tell both.
+trained on it, with another if not. Both are estimated from shadow models.
 """
 
 from __future__ import annotations

@@ -93,7 +93,7 @@ def rmia_each(
 
 
 def offline_correction(shadows: Shadows) -> float:
-    """The a with which the offline attack is best at telling the shadow models' own members.
+    """The a with which the offline attack is best at finding the shadow models' own members.
 
     As the paper does: models whose members are known are attacked with the others, and the a of the
     largest area under the curve is taken, out of 0, 0.1, …, 1.

@@ -22,7 +22,7 @@ from tacit.auditing.canaries.canary_dataset import (
 from tacit.auditing.canaries.white_box_result import WhiteBoxResult
 from tacit.errors import InvalidArgument
 from tacit.training.evaluation import default_loss
-from tacit.training.guards import private_parameters
+from tacit.training.preflight import private_parameters
 from tacit.training.sampling import FullBatch, TruncatedPoisson
 from tacit.training.session import private
 from tacit.training.styles import AdaptiveQuantile, Automatic, Flat
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from tacit.auditing.canaries.canary_dataset import Directions
     from tacit.training.evaluation import RowWise
-    from tacit.training.loading import Collate
+    from tacit.training.loaders import Collate
     from tacit.training.performance import Performance
     from tacit.training.plan import Plan
 
@@ -223,7 +223,7 @@ def _users(
 
 @final
 class CanaryScorer:
-    """Adds up, over the steps, what the released gradients tell of each canary.
+    """Adds up, over the steps, what the released gradients say of each canary.
 
     It sees what the optimizers see: the noisy mean gradient. ``totals`` adds up the coordinate
     along a canary's direction, in clips. ``scores`` adds up the logarithms of the ratio of a step's

@@ -116,7 +116,7 @@ def counted(guesses: Guesses) -> tuple[tuple[str, float], ...]:
 # ---- against a whole trade-off curve (Mahloujifar, Melis & Chaudhuri 2024)
 #
 # Let R_i and H_i be the expected shares of the m canaries that are guessed right and wrong,
-# counting only runs with at least i right guesses. Telling a canary's coin by "guessed right, with
+# counting only runs with at least i right guesses. Guessing a canary's coin by "guessed right, with
 # more than i right" is an attack with TPR R_{i+1}; had the coin fallen otherwise, the same guess
 # would have been wrong, with at least i right. So H_i is at least FPR(R_{i+1}), the fewest false
 # positives that the curve allows. In a run with exactly i right guesses the other r - i are wrong,

@@ -250,7 +250,7 @@ def every_threshold_gaussian(scores: Scores, delta: float, confidence: float = 0
 
 
 def curve_p_value(scores: Scores, curve: PrivacyCurve) -> float:
-    """How likely scores at least as telling are, at most, for an event with this privacy curve.
+    """How likely scores at least as extreme are, at most, for an event with this privacy curve.
 
     Guarantee:
         For every mechanism that has the curve's guarantee the p-value is at most p with

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 FILE: Final = "audit.json"
 FORMAT: Final = "tacit-audit"
 VERSION: Final = 1
-PRIVATE: Final = (
+SECRET: Final = (
     "These figures were computed from private records. They are no part of what was released with "
     "differential privacy, and the guarantee does not cover them: keep them with the data."
 )
@@ -34,6 +34,8 @@ NO_PROOF: Final = (
     "accountant's upper bound."
 )
 Kind = Literal["run", "recipe", "one-run", "experiment", "engine", "mechanism"]
+Point = tuple[float, float, float, float]
+"""Of an attack's curve: false-positive rate, true-positive rate, and the ends of its band."""
 
 
 @final
@@ -72,7 +74,7 @@ class AttackFigures:
         auc: The area under its curve.
         advantage: Its largest true-positive less false-positive rate.
         found: What it finds at a few rates of false alarms.
-        roc: Its curve, as (false-positive rate, true-positive rate, lower end, upper end).
+        roc: Its curve.
     """
 
     name: str
@@ -82,7 +84,7 @@ class AttackFigures:
     auc: Figure
     advantage: Figure
     found: tuple[HitRate, ...]
-    roc: tuple[tuple[float, float, float, float], ...]
+    roc: tuple[Point, ...]
 
 
 @final
@@ -154,7 +156,7 @@ class Audited:
             "settings": dict(self.settings),
             "run": None if self.run is None else dict(self.run),
             "notes": list(self.notes),
-            "private": PRIVATE if self.private else None,
+            "private": SECRET if self.private else None,
             "command": list(command),
             "versions": claims.versions(),
         }
@@ -181,22 +183,6 @@ LARGEST: Final = 4 << 20
 LONGEST: Final = 1000  # letters of one text
 MOST: Final = 64  # attacks, notes, settings
 POINTS: Final = 2000  # of one curve
-Point = tuple[float, float, float, float]
-
-
-@dataclass(frozen=True)
-class AttackFile:
-    """One attack; ``found`` has false-positive rates with (observed, lower, upper)."""
-
-    name: str
-    model: str
-    members: int
-    others: int
-    auc: tuple[float, float, float]
-    advantage: tuple[float, float, float]
-    found: tuple[tuple[float, tuple[float, float, float]], ...]
-    roc: tuple[Point, ...]
-    guaranteed: bool
 
 
 @dataclass(frozen=True)
@@ -212,7 +198,7 @@ class AuditFile:
     kind: Kind
     subject: str
     verdict: Verdict | None
-    attacks: tuple[AttackFile, ...]
+    attacks: tuple[AttackFigures, ...]
     settings: Mapping[str, str]
     notes: tuple[str, ...]
     run: Mapping[str, str]
@@ -275,26 +261,33 @@ def _read_bound(plain: Mapping[str, Any]) -> LowerBound:
     )
 
 
-def _read_attack(plain: Mapping[str, Any]) -> AttackFile:
-    rows = _list(plain["found"])
-    return AttackFile(
+def _read_attack(plain: Mapping[str, Any]) -> AttackFigures:
+    return AttackFigures(
         name=_text(plain["name"]),
         model=_text(plain["model"]),
         members=_count(plain["members"]),
         others=_count(plain["others"]),
         auc=_read_figure(plain["auc"]),
         advantage=_read_figure(plain["advantage"]),
-        found=tuple((_share(one["fpr"]), _read_figure(one["tpr"])) for one in rows),
+        found=tuple(map(_read_hit_rate, _list(plain["found"]))),
         roc=tuple(map(_read_point, _list(plain["roc"], POINTS))),
-        guaranteed=bool(rows) and all(one["allowed"] is not None for one in rows),
     )
 
 
-def _read_figure(plain: Mapping[str, Any]) -> tuple[float, float, float]:
+def _read_hit_rate(plain: Mapping[str, Any]) -> HitRate:
+    allowed = plain["allowed"]
+    return HitRate(
+        _share(plain["fpr"]),
+        _read_figure(plain["tpr"]),
+        None if allowed is None else _share(allowed),
+    )
+
+
+def _read_figure(plain: Mapping[str, Any]) -> Figure:
     value, lower, upper = (_share(plain[name]) for name in ("value", "lower", "upper"))
     if not lower <= value <= upper:
         raise ValueError(f"an interval must hold its number, got {lower}, {value}, {upper}")
-    return value, lower, upper
+    return Figure(value, lower, upper)
 
 
 def _read_point(plain: Any) -> Point:

@@ -124,7 +124,7 @@ class ByCoins:
 
     Attributes:
         verdict: The claimed ε at δ against ``one_run_audit``, at 99.995 %.
-        p_value: How likely so many right guesses are, at most, under the whole trade-off curve
+        p_value: How likely as many right guesses are, at most, under the whole trade-off curve
             that the claim follows from, over all attacks and numbers of guesses. With δ = 1e-5 the
             first test cannot reach 99.99 % however good the guesses are; this one can.
     """
@@ -144,7 +144,7 @@ class ByCoins:
         shown = self.verdict.shown
         return (
             f"the evidence contradicts the claim epsilon = {self.verdict.claimed:g} at delta = "
-            f"{shown.delta:g}: under the trade-off curve that it follows from, so many right "
+            f"{shown.delta:g}: under the trade-off curve that it follows from, as many right "
             f"guesses have a probability of {self.p_value:.2g} at most; the strongest attack shows "
             f"epsilon >= {shown.epsilon:.3g} at {100 * shown.confidence:g}% confidence "
             f"({shown.method}; it assumes {shown.assumption})"

@@ -20,6 +20,7 @@ from tacit.data import Split, load
 from tacit.errors import InvalidArgument
 from tacit.models.devices import device_named
 from tacit.recipes.auditing.audit_file import NO_PROOF, Audited, Claim
+from tacit.recipes.auditing.audit_folder import audit_folder
 from tacit.recipes.auditing.audited_records import canary_count, drawn_canaries, with_views
 from tacit.recipes.auditing.evidence import (
     attack_names,
@@ -37,7 +38,6 @@ from tacit.recipes.auditing.trial import (
     threads_for,
     trained_with_members,
 )
-from tacit.recipes.auditing.workplace import workplace
 from tacit.recipes.catalogue import find
 from tacit.runs import settings as settings_of
 
@@ -118,7 +118,7 @@ def audit_recipe(
     bare = _trial(recipe, epsilon, delta, settings, data, str(device_named(device)), workers)
     plan = _plan(bare)
     own = _own(bare, canaries, count, views, seed, one_run=one_run)
-    with workplace(out) as work:
+    with audit_folder(out) as work:
         number = work.seed(seed, own)
         drawn = drawn_canaries(bare.data, own["canaries"], number, wrong=one_run)
         questions = rows_of(drawn.train, drawn.rows)
@@ -134,8 +134,8 @@ def audit_recipe(
                  progress=progress, cluster=cluster, gpus=float(trial.device != "cpu")),
         )  # fmt: skip
         scores = {name: scores_of(name, target, compared) for name in names}
-        told = {**own, "seed": number, "attacks": list(names), "device": trial.device}
-        audited = _judged(trial, plan, drawn.coins, scores, told)
+        used = {**own, "seed": number, "attacks": list(names), "device": trial.device}
+        audited = _judged(trial, plan, drawn.coins, scores, used)
         work.conclude(audited, command)
     return audited
 

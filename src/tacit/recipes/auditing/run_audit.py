@@ -21,6 +21,7 @@ from tacit.data import Split, load
 from tacit.errors import InvalidArgument
 from tacit.models.devices import device_named
 from tacit.recipes.auditing.audit_file import NO_PROOF, Audited, Claim
+from tacit.recipes.auditing.audit_folder import audit_folder
 from tacit.recipes.auditing.audited_records import AuditedRecords, audited_records, with_views
 from tacit.recipes.auditing.evidence import (
     attack_names,
@@ -45,7 +46,6 @@ from tacit.recipes.auditing.trial import (
     threads_for,
     trained_on_members,
 )
-from tacit.recipes.auditing.workplace import workplace
 from tacit.recipes.catalogue import find
 from tacit.recipes.catalogue import names as recipe_names
 from tacit.recipes.named import released_by
@@ -141,7 +141,7 @@ def audit_run(
     run = _finished(folder)
     own = {"run": run.record.configuration, "model": run.statement.files[MODEL],
            "shadows": shadows, "records": records, "views": views, "seed": seed}  # fmt: skip
-    with workplace(run.path if out is None else out) as work:
+    with audit_folder(run.path if out is None else out) as work:
         number = work.seed(seed, own)
         if run.record.kind == "own":
             asked = _own_subject(run, prepare, records, number, threads_for(workers))

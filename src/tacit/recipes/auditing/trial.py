@@ -22,7 +22,7 @@ from tacit.runs.recipe import Task, free
 from tacit.runs.run import seeded
 from tacit.training.evaluation import default_loss
 from tacit.training.fit import Watch, carry_out
-from tacit.training.loading import make_loader
+from tacit.training.loaders import make_loader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from tacit.runs.recipe import Outline, Recipe, Releasing
     from tacit.training.evaluation import RowWise
     from tacit.training.fit import Prepared
-    from tacit.training.loading import Collate
+    from tacit.training.loaders import Collate
     from tacit.training.plan import Plan
 
 

@@ -12,8 +12,8 @@ from torch import nn
 from torch.nn import functional
 
 from tacit import models
-from tacit.transfer.clusters import cluster_centres, medoids
 from tacit.transfer.hog import hog_rows
+from tacit.transfer.neighbours import cluster_centres, medoids
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -15,7 +15,7 @@ from tacit.errors import InvalidArgument
 from tacit.recipes.transferring import display, words
 from tacit.recipes.transferring.transferred import ANSWERS, Transferred, answers_bytes
 from tacit.runs import settings as settings_of
-from tacit.transfer.students import Method, train_student
+from tacit.transfer.students import StudentMethod, train_student
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,7 +36,7 @@ class StudentSettings:
     before the student looks at it.
     """
 
-    student: Method = "graph"
+    student: StudentMethod = "graph"
     student_epochs: int | None = None
     mirrored: bool = False
     upright: bool = False

@@ -9,7 +9,7 @@ from tacit.accounting.events import Composed
 from tacit.recipes.transferring.features import Kind  # noqa: TC001 - a type to read by
 from tacit.recipes.transferring.learning import StudentSettings
 from tacit.transfer import ConfidentGNMax, GNMax, LNMax
-from tacit.transfer.sanitised import telling_event
+from tacit.transfer.data_dependent_claim import cost_release_event
 
 if TYPE_CHECKING:
     from tacit.accounting.events import Adjacency, Event
@@ -104,7 +104,7 @@ def events(chosen: Settings, adjacency: Adjacency) -> tuple[Event, ...]:
     labelling = aggregator_of(chosen).declared(queries=chosen.queries, answers=chosen.answers)
     if not chosen.told:
         return (labelling,)
-    return labelling, telling_event(chosen.told_noise, adjacency)
+    return labelling, cost_release_event(chosen.told_noise, adjacency)
 
 
 def event(chosen: Settings, adjacency: Adjacency) -> Event:

@@ -16,7 +16,7 @@ import numpy as np
 
 from tacit._validation import whole
 from tacit.accounting import Composed
-from tacit.accounting.sensitivity import distance
+from tacit.accounting.events import distance
 from tacit.errors import InvalidArgument
 from tacit.recipes.transferring import display, features, words
 from tacit.recipes.transferring.learning import (
@@ -27,8 +27,7 @@ from tacit.recipes.transferring.learning import (
     taught,
 )
 from tacit.recipes.transferring.method import Method
-from tacit.transfer.clusters import cluster_centres, medoids
-from tacit.transfer.neighbours import Neighbours
+from tacit.transfer.neighbours import Neighbours, cluster_centres, medoids
 from tacit.transfer.reverse_knn import ReverseKnn
 
 if TYPE_CHECKING:

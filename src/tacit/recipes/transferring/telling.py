@@ -9,7 +9,7 @@ from tacit.errors import BudgetExceeded, InvalidArgument
 from tacit.mechanisms import Released
 from tacit.statement import DataDependent
 from tacit.transfer import ConfidentGNMax, GNMax
-from tacit.transfer.sanitised import FAILURE_SHARE, sanitised_cost
+from tacit.transfer.data_dependent_claim import FAILURE_SHARE, sanitised_cost
 
 if TYPE_CHECKING:
     from tacit.ledger import Budget
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 WHAT: Final = (
     "The data-dependent cost of the answers (Papernot et al. 2018, with the bound of "
-    "tacit.transfer.likely_outcome) was told once with Gaussian noise by its smooth bound; order, "
+    "tacit.transfer.rdp_cost) was told once with Gaussian noise by its smooth bound; order, "
     "smoothness and noise were fixed before, and telling is charged in the claim"
 )
 COST: Final = "cost"

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
+from tacit.transfer.students.methods import STUDENT_METHODS, StudentMethod, train_student
 from tacit.transfer.students.student import Student
-from tacit.transfer.students.training import METHODS, Method, train_student
 
-__all__ = ["METHODS", "Method", "Student", "train_student"]
+__all__ = ["STUDENT_METHODS", "Student", "StudentMethod", "train_student"]

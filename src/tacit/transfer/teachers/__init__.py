@@ -10,8 +10,7 @@ their votes may leave.
 
 from __future__ import annotations
 
-from tacit.transfer.teachers.assignment import assigned
-from tacit.transfer.teachers.ensemble import Teachers
-from tacit.transfer.teachers.views import views
+from tacit.transfer.teachers.ensemble import Teachers, assigned
+from tacit.transfer.teachers.records import views
 
 __all__ = ["Teachers", "assigned", "views"]

@@ -1,4 +1,4 @@
-"""``Teachers``: assigned at random, trained apart, and asked for their votes."""
+"""``Teachers``: assigned at random, trained apart (here or on a Ray cluster), and asked to vote."""
 
 from __future__ import annotations
 
@@ -11,29 +11,30 @@ import numpy as np
 import torch
 from torch import nn
 
+from tacit import _workers
 from tacit._validation import non_negative, positive, whole
 from tacit.errors import CheckpointError, InvalidArgument, ProtocolError
 from tacit.models.devices import device_named
 from tacit.randomness import fresh_stream
 from tacit.training.progress import counting
-from tacit.transfer.teachers.assignment import assigned
-from tacit.transfer.teachers.cluster import carried_out
-from tacit.transfer.teachers.keeping import Folder
+from tacit.transfer.teachers.models import NOBODY, Work, joined
 from tacit.transfer.teachers.records import as_tensor, part, read, rows_by_teacher
-from tacit.transfer.teachers.schedule import Schedule, made
-from tacit.transfer.teachers.structure import check_scores, described, split, way
-from tacit.transfer.teachers.trained import NOBODY, Work, joined
+from tacit.transfer.teachers.schedule import Schedule, check_scores, described, made, split, way
+from tacit.transfer.teachers.store import TeacherStore
 from tacit.transfer.votes import Votes
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
     from tacit._pickles import ModelFormat
     from tacit.randomness import Stream
-    from tacit.transfer.teachers.trained import Trained
+    from tacit.transfer.teachers.models import TrainedTeachers
+    from tacit.transfer.teachers.records import Part
+
+    Records = Callable[[Sequence[int]], Part]
 
 
 @final
@@ -134,7 +135,7 @@ class Teachers:
         check_scores(self._first, self._records.inputs, self._classes)
         self._folder = None
         if folder is not None:
-            self._folder = Folder(folder, self._settings(), first=self._first, models=models)
+            self._folder = TeacherStore(folder, self._settings(), first=self._first, models=models)
         self._fitted: _Fitted | None = None
 
     def fit(self) -> Teachers:
@@ -198,7 +199,7 @@ class Teachers:
         return _Fitted(joined(found), work, sizes)
 
     def _begin(self) -> tuple[NDArray[np.int64], int]:
-        """The assignment and the seed: the folder's, or new ones, which it is told first."""
+        """The assignment and the seed: the folder's, or new ones, which it keeps first."""
         kept = self._folder.begun(self._records.units) if self._folder else None
         if kept is not None:
             if self._seed not in (None, kept[1]):
@@ -217,9 +218,9 @@ class Teachers:
 
     def _settings(self) -> dict[str, Any]:
         """What a folder must have been made with to be gone on with."""
-        told = asdict(self._schedule)
-        del told["seed"]  # compared apart: left out, it is the folder's
-        return told | {
+        kept = asdict(self._schedule)
+        del kept["seed"]  # compared apart: left out, it is the folder's
+        return kept | {
             "count": self._count,
             "classes": self._classes,
             "model": described(self._first),
@@ -230,6 +231,61 @@ class Teachers:
 @final
 @dataclass(frozen=True, eq=False)
 class _Fitted:
-    trained: Trained
+    trained: TrainedTeachers
     work: Work
     sizes: NDArray[np.int64]
+
+
+_WORDS = 1 << 32  # a throw is 32 random bits
+_BLOCK = 1 << 20  # throws at a time
+
+
+def assigned(records: int, count: int, stream: Stream) -> NDArray[np.int64]:
+    """The teacher of each record, uniform among ``count`` and independent of all others.
+
+    A shuffled list that is cut into equal parts is no such thing: to take one record out moves
+    those behind it, and several teachers change. Here the other records stay where they are, and
+    one record is in one teacher only. The price is that sizes vary, by about the root of their
+    mean, and that a teacher may have no record at all.
+
+    Guarantee:
+        Records are assigned independently, each teacher with probability exactly 1/``count``: of
+        32 random bits, those that would favour some are drawn again.
+
+    Args:
+        records: How many records there are.
+        count: How many teachers, at most 2³¹.
+        stream: Where the random bits come from. The assignment is private.
+
+    >>> from tacit.randomness import UnsafeSeededStream
+    >>> assigned(8, 3, UnsafeSeededStream(0, "teachers")).tolist()
+    [0, 2, 0, 2, 2, 0, 1, 0]
+    """
+    wanted, teachers = whole("records", records, at_least=0), whole("count", count)
+    if teachers > _WORDS // 2:
+        raise InvalidArgument(f"count must be at most 2**31, got {count!r}")
+    fair = _WORDS - _WORDS % teachers  # below it, all remainders are equally many
+    parts = [np.empty(0, dtype=np.int64)]
+    missing = wanted
+    while missing:
+        drawn = np.frombuffer(stream.bytes(4 * min(_BLOCK, missing)), dtype=np.uint32)
+        kept = drawn[drawn.astype(np.int64) < fair]
+        parts.append(kept.astype(np.int64) % teachers)
+        missing -= len(kept)
+    return np.concatenate(parts)
+
+
+def carried_out(
+    work: Work, pieces: Sequence[Sequence[int]], records: Records, cluster: str | None
+) -> Iterator[TrainedTeachers]:
+    """Trains the teachers of each piece, and gives each piece when it is done."""
+    if cluster is None:
+        return (work.train(records(piece)) for piece in pieces)
+    parts = (records(piece).to("cpu") for piece in pieces)
+    address = None if cluster == "local" else cluster
+    there = _workers.RayCluster(address, gpus=float(work.device != "cpu"))
+    return (done for _, done in _workers.carried_out(_train, work, enumerate(parts), there))
+
+
+def _train(work: Work, part: Part) -> TrainedTeachers:
+    return work.train(part)

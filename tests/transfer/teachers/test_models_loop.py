@@ -1,0 +1,74 @@
+"""One teacher after the other: networks of any kind, and classifiers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from tacit.transfer.teachers.models import train_classifier, train_network
+from tacit.transfer.teachers.records import Part
+from tacit.transfer.teachers.schedule import Schedule
+
+PLAN = Schedule(epochs=3, batch_size=8, lr=0.1, weight_decay=0.0, seed=1)
+RANDOM = np.random.default_rng(0)
+ROWS = torch.from_numpy(RANDOM.normal(size=(40, 4)).astype(np.float32))
+PART = Part((0, 1, 2), ROWS, (ROWS[:, 0] > 0).long(), np.array([20, 0, 20]))
+
+
+def with_batch_norm_and_dropout() -> nn.Module:
+    return nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Dropout(0.5), nn.Linear(6, 2))
+
+
+def test_a_network_is_trained_in_its_own_random_state() -> None:
+    """Dropout draws from the teacher's seed, not from what teachers before it have left."""
+    torch.manual_seed(1)
+    first = train_network(with_batch_norm_and_dropout, PART, 2, PLAN, "cpu")
+    torch.manual_seed(2)
+    train_network(with_batch_norm_and_dropout, PART, 0, PLAN, "cpu")
+    again = train_network(with_batch_norm_and_dropout, PART, 2, PLAN, "cpu")
+    assert all(torch.equal(first[name], again[name]) for name in first)
+
+
+def test_running_means_are_of_its_own_records() -> None:
+    first, other = (
+        train_network(with_batch_norm_and_dropout, PART, place, PLAN, "cpu") for place in (0, 2)
+    )
+    assert (first["1.running_mean"] != other["1.running_mean"]).any()
+    assert first["1.num_batches_tracked"] == PLAN.steps(20)
+
+
+class Kept:
+    """Stands in for a classifier: keeps what it was told."""
+
+    def __init__(self) -> None:
+        self.random_state: int | None = None
+
+    def get_params(self) -> dict[str, Any]:
+        return {"random_state": self.random_state}
+
+    def set_params(self, random_state: int) -> None:
+        self.random_state = random_state
+
+    def fit(self, rows: Any, labels: Any) -> Kept:
+        self.seen = rows, labels
+        return self
+
+
+def test_a_classifier_is_given_its_rows_and_a_seed_of_its_own() -> None:
+    """Regression: with NumPy's shared state, one teacher's size would move the next one's draws."""
+    first, other = (train_classifier(Kept, PART, place, PLAN) for place in (0, 2))
+    np.testing.assert_array_equal(other.seen[0], ROWS[20:].numpy())
+    assert other.seen[1].tolist() == PART.labels[20:].tolist()
+    assert first.random_state is not None
+    assert other.random_state is not None
+    assert first.random_state != other.random_state
+
+
+@pytest.mark.parametrize(("size", "vote"), [(0, 0), (1, 3), (5, 3)])
+def test_a_classifier_that_saw_one_class_gives_that(size: int, vote: int) -> None:
+    part = Part((0,), torch.zeros(size, 4), torch.full((size,), 3), np.array([size]))
+    assert train_classifier(Kept, part, 0, PLAN).predict(np.zeros((2, 4))).tolist() == [vote] * 2
