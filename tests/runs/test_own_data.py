@@ -8,7 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -163,6 +163,18 @@ def test_another_model_does_not_go_on(tmp_path: Path) -> None:
         tacit.fit(
             model, torch.optim.SGD(model.parameters(), lr=0.5), ready.plan, ready.dataset,
             held_out=ready.held_out, out=tmp_path / "run", resume=True,
+        )  # fmt: skip
+
+
+def test_another_plan_does_not_go_on(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match="broken"):
+        fit(tmp_path / "run", on_epoch=_breaking(2))
+    ready = own_data.prepare()
+    other = replace(ready.plan, clip=0.5)
+    with pytest.raises(InvalidArgument, match=r"plan must be as when the run in .* began"):
+        tacit.fit(
+            ready.model, ready.optimizer, other, ready.dataset, held_out=ready.held_out,
+            out=tmp_path / "run", resume=True,
         )  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from tacit.runs.interruption import Interrupted, stoppable
 from tacit.runs.job import Job, Surroundings, Terms
 from tacit.runs.recipe import Outline
 from tacit.runs.record import Record
-from tacit.runs.run import Place, kept
+from tacit.runs.run import Place, kept_run
 from tacit.training.fit import Fit, Prepared, Schedule, Watch, carry_out
 from tacit.training.plan import check_delta
 
@@ -160,7 +160,7 @@ def fit_in_folder(prepared: Prepared, place: Place, *, delta: float | None = Non
         job = Job(terms, around)
         return job.fit(replace(prepared, plan=job.reserve(Outline(plan))))
 
-    return kept(f"fit of {name}", _record(prepared, terms, place), place, train)
+    return kept_run(f"fit of {name}", _record(prepared, terms, place), place, train)
 
 
 def _record(prepared: Prepared, terms: Terms, place: Place) -> Record:

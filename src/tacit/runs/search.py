@@ -22,15 +22,13 @@ from tacit import _files
 from tacit._validation import positive, probability
 from tacit.accounting import DiscreteLaplace
 from tacit.errors import CheckpointError, InvalidArgument, ProtocolError
-from tacit.runs import claims, results
+from tacit.runs import claims
 from tacit.runs import record as records
-from tacit.runs.account import Account
-from tacit.runs.folder import Folder
 from tacit.runs.interruption import Interrupted, Interruption
 from tacit.runs.job import Job, Terms, nowhere
-from tacit.runs.kept import Kept, epochs
+from tacit.runs.kept import epochs
 from tacit.runs.results import Trained
-from tacit.runs.run import check_budget, left, opened, seeded, trained
+from tacit.runs.run import kept_run, seeded, trained
 from tacit.runs.settings import as_plain, changed, check_names, names
 from tacit.selection import PrivateScore, PublicScore, private_search
 from tacit.statement import Statement, extended, rounded_up
@@ -42,6 +40,7 @@ if TYPE_CHECKING:
 
     from tacit.accounting.events import Event
     from tacit.ledger import Budget
+    from tacit.runs.job import Surroundings
     from tacit.runs.recipe import Outline, Recipe, Task
     from tacit.runs.record import Record
     from tacit.runs.run import Place
@@ -149,34 +148,26 @@ def _candidates(plain: Any, settings: Any) -> dict[str, tuple[Any, ...]]:
 def searched(recipe: Recipe, task: Task, search: Search, place: Place) -> Trained:
     """Searches settings privately; the whole search is (ε, δ)-private, its winner is kept."""
     assert place.folder is not None
-    folder = Folder(place.folder)
     record = records.of_recipe(
         recipe, task, command=place.command, search=search.as_plain(),
         folder=None if place.looked_in is None else str(place.looked_in),
     )  # fmt: skip
-    record = opened(folder, record, resume=place.resume)
-    kept = Kept((folder, record), resumed=place.resume)
-    account = Account(place.opening, f"recipe {recipe.name}, run {record.run}")
-    try:
-        if place.resume:
-            check_budget(account, record.budget)
+
+    def train(around: Surroundings) -> Trained:
+        kept, account = around.kept, around.account
         kept.begin(account.place)
+        assert kept.folder is not None
         searching = Searching(recipe, task, search, place.stop)
-        found = searching.run(account.budget, account.label, folder.inner(_JOURNAL))
-        ended = replace(
-            kept.record,
-            winner=as_plain(changed(task.settings, found.candidate)),
-            plan=found.model.statement.plan,
-        )
-        with place.stop.deferred():
-            done = results.write(folder, ended, _winner(found, search, kept.record))
-            shutil.rmtree(folder.path / _JOURNAL, ignore_errors=True)
-    except BaseException as error:
-        # What a run of the search left is in the journal, whatever the run itself says.
-        cut = Interrupted("stopped during the search", resumable=True)
-        raise left(kept, cut if isinstance(error, Interrupted) else error) from None
-    finally:
-        folder.close()
+        try:
+            found = searching.run(account.budget, account.label, kept.folder.inner(_JOURNAL))
+        except Interrupted:  # what a run of the search left is in the journal
+            raise Interrupted("stopped during the search", resumable=True) from None
+        settings = changed(task.settings, found.candidate)
+        kept.choose(as_plain(settings), found.model.statement.plan)
+        return _winner(found, search, kept.record)
+
+    done = kept_run(f"recipe {recipe.name}", record, place, train)
+    shutil.rmtree(place.folder / _JOURNAL, ignore_errors=True)
     return done
 
 

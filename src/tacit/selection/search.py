@@ -340,13 +340,13 @@ class Winner:
 def _sampling(found: Winner) -> str:
     terms = found.terms
     return (
-        f"the best of a random number of runs ({_law(terms.event.runs)}), each of a candidate "
+        f"the best of a random number of runs ({_in_words(terms.event.runs)}), each of a candidate "
         f"drawn at random; one run has ε = {rounded_up(terms.single)} at this δ, and choosing the "
         f"best costs {rounded_up(found.tuning_cost)} more"
     )
 
 
-def _law(runs: Runs) -> str:
+def _in_words(runs: Runs) -> str:
     if isinstance(runs, PoissonRuns):
         return f"Poisson, {runs.mean:.6g} on average"
     names = {0.0: "logarithmic", 1.0: "geometric"}
