@@ -50,7 +50,7 @@ MUST_APPEAR = {
     "free preprocessing": "costs nothing, for it is the same for all data: inputs divided by 16",
     "charged preprocessing": "covered: a noisy mean (Gaussian noise of σ = 20 times",
     "tuning": "on other images; not charged",
-    "held-out": "not covered: accuracy on them is told as it was measured",
+    "held-out": "not covered: accuracy on them is published as it was measured",
     "ledger": "claimed: entry 7",
     "assumptions": "rows are independent",
     "not promised": "anything about losses",

@@ -165,7 +165,7 @@ class RunOptions:
             )
 
     def data_of(self, known: Record) -> Path | None:
-        """Where the run's data lie: where it is told, or where the run found them."""
+        """Where the run's data lie: where ``--data`` says, or where the run found them."""
         return self.data or (None if known.folder is None else Path(known.folder))
 
     def ledger_of(self, known: Record) -> str | None:

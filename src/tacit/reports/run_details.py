@@ -113,7 +113,7 @@ def _coverage(summary: RunSummary) -> Iterator[tuple[str, str]]:
     if not statement.preprocessing:
         yield "preprocessing", "none is stated, so none that depends on the data is covered."
     yield "tuning", words.tuning(statement).removeprefix("Tuning: ")
-    yield "held-out data", "not covered: accuracy on them is told as it was measured."
+    yield "held-out data", "not covered: accuracy on them is published as it was measured."
     if statement.ledger is not None:
         yield "ledger", f"{_ledger_standing(summary)}: {statement.ledger}."
 
@@ -230,7 +230,7 @@ def _data(data: Mapping[str, object]) -> str:
 
 
 def transferred(summary: RunSummary) -> Iterator[Section]:
-    """The labels that were released, and the data-dependent figure if one was told."""
+    """The labels that were released, and the data-dependent figure if one was released."""
     answers = summary.files.answers
     if answers is not None:
         yield Section("The labels that the student learned from", (

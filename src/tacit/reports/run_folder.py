@@ -176,8 +176,8 @@ def _check_together(record: Record, statement: Statement, path: Path) -> None:
         # A search has the event of all its runs; the record keeps the winner's plan.
         "plan": (record.plan if record.search is None else statement.plan, statement.plan),
     }
-    for name, (told, claimed) in pairs.items():
-        if told != claimed:
+    for name, (recorded, claimed) in pairs.items():
+        if recorded != claimed:
             raise CheckpointError(
                 f"{path / RECORD} and {path / STATEMENT} are of different runs: {name} differs"
             )

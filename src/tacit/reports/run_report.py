@@ -1,7 +1,7 @@
 """``write``: the report of a finished run, as a page and as Markdown, from the files in its folder.
 
 Everything in the report follows from those files, which may come from anyone: they are checked
-(``run_folder``), the figures are computed anew (``run_summary``), and texts are escaped.
+(``run_folder``), the figures are computed again (``run_summary``), and texts are escaped.
 """
 
 from __future__ import annotations

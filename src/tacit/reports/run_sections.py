@@ -212,7 +212,7 @@ def _accuracy(summary: RunSummary, drawn: bool) -> Iterator[Block]:
 
 def _chance(summary: RunSummary) -> str:
     return (
-        "The accuracy is what the run recorded: without the data nobody can compute it anew. "
+        "The accuracy is what the run recorded: without the data nobody can compute it again. "
         f"With {summary.files.record.data['test']:,} held-out examples chance alone moves it by "
         f"about {_points(summary.error or 0.0)} points (one standard error)."
     )
@@ -226,7 +226,7 @@ def _on_accuracy(summary: RunSummary) -> str:
         return f"{text} What was spent at each of these moments is not known."
     charged = any(one.charged for one in summary.statement.preprocessing)
     before = ", with what preprocessing had cost before" if charged else ""
-    return f"{text} Every ε here was computed anew from the plan{before}."
+    return f"{text} Every ε here was computed again from the plan{before}."
 
 
 def _curve(summary: RunSummary, drawn: bool) -> Iterator[Block]:

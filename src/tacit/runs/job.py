@@ -89,8 +89,8 @@ class Job:
     """One run; made by ``tacit.recipes.run`` and ``tacit.fit``.
 
     Guarantee:
-        What ``fit`` or ``conclude`` return tells of the private data what the statement says, if
-        they are read through ``release`` and ``fit`` only (and row by row otherwise), and
+        What ``fit`` or ``conclude`` return gives away of the private data what the statement says,
+        if they are read through ``release`` and ``fit`` only (and row by row otherwise), and
         ``epsilon`` at ``delta`` covers all of it.
     """
 
@@ -204,7 +204,7 @@ class Job:
     def declare(self, *events: Event) -> None:
         """Begins a run without a plan: all that it is going to release, in order.
 
-        A budget that wants its plans beforehand is told all of them.
+        All of them are declared to a budget that wants its plans beforehand.
         """
         if self._plan is not None or self._released:
             raise ProtocolError("job.declare() comes before anything is released, without a plan")
@@ -346,7 +346,7 @@ class Job:
             releases: What is released, in words; left out, the model and its accuracy.
             not_promised: What a reader might take the claim to say and it does not.
             files: Other files that are released with the model, by name.
-            data_dependent: An ε that depends on the data, told with noise.
+            data_dependent: An ε that depends on the data, released with noise.
         """
         if self._plan is not None:
             raise ProtocolError("job.conclude() is for recipes without a plan")

@@ -324,7 +324,7 @@ def _noisy_score(prepared: Prepared, epsilon: float) -> float:
 @final
 @dataclass(frozen=True, slots=True)
 class TrainedModels:
-    """What a search's journal keeps of a run: its weights by name, and all that is told of it."""
+    """What a search's journal keeps of a run: its weights by name, and what it says of itself."""
 
     def state(self, model: Trained) -> dict[str, Any]:
         """Tensors, arrays, numbers and texts."""

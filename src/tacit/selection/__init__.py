@@ -1,9 +1,10 @@
 """Private choice among candidates: hyper-parameter tuning, with what it costs.
 
-Trying several settings and keeping the best tells more about the data than one run does. A private
-search draws the number of runs at random, tells only the winner, and charges for the choice. Where
-the candidates are there already and only their scores are private, ``first_above`` finds one that
-is good enough by the sparse vector technique, at a cost that does not grow with their number.
+Trying several settings and keeping the best gives more of the data away than one run does. A
+private search draws the number of runs at random, releases only the winner, and charges for the
+choice. Where the candidates are there already and only their scores are private, ``first_above``
+finds one that is good enough by the sparse vector technique, at a cost that does not grow with
+their number.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Scores by which runs are compared. A score is public, private, or part of what a run returns.
 
-A score that reads private data without noise tells of it by which model wins: it is refused. There
-is no way to see from a function what it reads, so whoever gives one says so by its type.
+A score that reads private data without noise gives it away by which model wins: it is refused.
+There is no way to see from a function what it reads, so whoever gives one says so by its type.
 """
 
 from __future__ import annotations

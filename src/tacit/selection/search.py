@@ -75,7 +75,7 @@ def private_search(
         budget: Charged once, for the whole search, before the first run.
         label: A name for the ledger's entry.
         workers: How many processes; or a ``RayCluster``.
-        journal: A folder from which a search that was cut off goes on. It is private, and nothing
+        journal: A folder from which an interrupted search goes on. It is private, and nothing
             in it is run.
         models: How the journal keeps models. Left out, a model must be tensors, arrays, numbers,
             texts, or lists, tuples and dicts of them, such as a ``state_dict()``. Else an object

@@ -214,7 +214,7 @@ def _rich_bar(what: str) -> Progress:
 def counting(
     wanted: bool | None, what: str, *, total: int, done: int
 ) -> Iterator[Callable[[int], None]]:
-    """A function to be told how many are done: a bar on a terminal, lines if wanted elsewhere."""
+    """A function that takes how many are done: a bar on a terminal, lines if wanted elsewhere."""
     if wanted is False or (wanted is None and not sys.stderr.isatty()):
         yield lambda _: None
     elif sys.stderr.isatty():
