@@ -40,7 +40,7 @@ ALLOWED = {
     ("data/cifar.py", "import pickle"): "a reader of arrays, numbers and texts only, and only of "
     "files whose checksum is the published one",
     ("data/cifar.py", "_Restricted(io.BytesIO(data), encoding='bytes').load"): "as above",
-    ("data/svhn.py", "loadmat"): "MATLAB files hold arrays; SciPy runs nothing of them",
+    ("data/images.py", "loadmat"): "MATLAB files hold arrays; SciPy runs nothing of them",
     ("training/checkpoint_file.py", "load"): "safetensors.torch.load: tensors only",
     (
         "auditing/replay/checks/refusals.py",

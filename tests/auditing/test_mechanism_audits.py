@@ -14,15 +14,14 @@ from tacit.auditing.mechanism_audits import NAMES, audit_mechanism
 from tacit.auditing.mechanism_cases import CASES, MANY, endings
 from tacit.errors import InvalidArgument
 from tacit.mechanisms import (
-    _columns,
-    choosing,
-    continuous,
+    choices,
     covariances,
-    discrete,
     histograms,
+    numbers,
     quantiles,
-    responding,
+    responses,
     sparse_vectors,
+    sums,
 )
 from tacit.randomness import UnsafeSeededStream
 
@@ -84,16 +83,16 @@ def quieter(monkeypatch: pytest.MonkeyPatch, place: Any, name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "place", "noise", "draws"),
     [
-        ("laplace", continuous, "grid_laplace", 50_000),
-        ("gaussian", continuous, "grid_gaussian", 50_000),
-        ("discrete-laplace", discrete, "laplace_noise", 50_000),
-        ("discrete-gaussian", discrete, "gaussian_noise", 50_000),
+        ("laplace", numbers, "grid_laplace", 50_000),
+        ("gaussian", numbers, "grid_gaussian", 50_000),
+        ("discrete-laplace", numbers, "laplace_noise", 50_000),
+        ("discrete-gaussian", numbers, "gaussian_noise", 50_000),
         ("histogram", histograms, "discrete_laplace", 50_000),
         ("histogram-gaussian", histograms, "discrete_gaussian", 50_000),
         ("histogram-replaced", histograms, "discrete_laplace", 50_000),
         ("histogram-keys", histograms, "discrete_laplace", 50_000),
-        ("sum", _columns, "rounded_laplace", 2000),
-        ("mean", _columns, "rounded_laplace", 2000),
+        ("sum", sums, "rounded_laplace", 2000),
+        ("mean", sums, "rounded_laplace", 2000),
         pytest.param("pca", covariances, "rounded_gaussian", 1200, marks=pytest.mark.slow),
     ],
 )
@@ -115,14 +114,14 @@ def test_a_forgotten_factor_of_two_between_adjacencies(monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("name", ["exponential", "permute-and-flip", "noisy-max"])
 def test_scores_taken_to_move_one_way(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(choosing, "_against", lambda *_: 1)
+    monkeypatch.setattr(choices, "_against", lambda *_: 1)
     assert audited(name, 3000).contradicted
 
 
 def test_answers_that_are_too_true(monkeypatch: pytest.MonkeyPatch) -> None:
-    coins = responding.coins
+    coins = responses.coins
     monkeypatch.setattr(
-        responding,
+        responses,
         "coins",
         lambda near, _, *rest: coins(1.2 * near, lambda _: 1.2 * near, *rest),
     )
@@ -156,17 +155,17 @@ def test_words_and_json() -> None:
 
 def test_the_curve_speaks_where_one_delta_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
     """A Gaussian with much too little noise at large ε: the words give the curve's verdict."""
-    quieter(monkeypatch, continuous, "grid_gaussian")
+    quieter(monkeypatch, numbers, "grid_gaussian")
     audit = audited("gaussian", 50_000)
     assert audit.p_value <= 5e-5
     assert "contradicts the trade-off curve" in audit.describe()
 
 
 def test_an_event_that_depends_on_the_data_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    event = continuous.laplace_event
+    event = numbers.laplace_event
     calls = iter((1.0, 2.0))
     monkeypatch.setattr(
-        continuous, "laplace_event", lambda asked, *rest: event(asked * next(calls), *rest)
+        numbers, "laplace_event", lambda asked, *rest: event(asked * next(calls), *rest)
     )
     with pytest.raises(InvalidArgument, match="must not depend on the data"):
         audited("laplace", 100)

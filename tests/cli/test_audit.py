@@ -331,7 +331,7 @@ def test_bad_input_is_one_line(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TACIT_DATA", str(tmp_path))
-    monkeypatch.setattr("tacit.data.loading.get", _no_network)
+    monkeypatch.setattr("tacit.data.sets.get", _no_network)
     refused(arguments, words, capsys)
     assert list(tmp_path.iterdir()) == []
 

@@ -13,10 +13,9 @@ import click
 from tacit.cli import audit_request, runs
 from tacit.cli.audit_request import Request, Typed
 from tacit.cli.options import Refusal
-from tacit.cli.run_options import check_device
+from tacit.cli.run_options import TakesSettings, check_device
 from tacit.cli.runs import command_line
 from tacit.cli.streams import complain, say
-from tacit.cli.train_settings import TakesSettings
 from tacit.errors import TacitError
 
 if TYPE_CHECKING:
@@ -70,8 +69,8 @@ Exit status:
               "claimed. [default: 1e-5]")  # fmt: skip
 @click.option("--set", "sets", metavar="NAME=VALUE", multiple=True, help="For a recipe: change "
               "one of its settings; repeat the option for several.")  # fmt: skip
-@click.option("--model", metavar="FILE:FUNCTION", help="For the engine: a function of a Python "
-              "file that returns your model, loss and data set.")  # fmt: skip
+@click.option("--model", metavar="FILE:FUNCTION", help="For the engine or a run of fit: "
+              "a function of a Python file that returns your model and data.")  # fmt: skip
 @click.option("--quick", is_flag=True, help="For the engine: all checks in one setting, few in "
               "the others.")  # fmt: skip
 @click.option("--draws", metavar="N", help="For a mechanism: number of draws on each of the two "
@@ -113,7 +112,7 @@ def audit(context: click.Context, /, listed: bool, as_json: bool, **typed: Any) 
 
 def _run(request: Request, as_json: bool) -> Audited | None:
     """Carries the audit out; None if it was stopped."""
-    from tacit.cli.train_signals import stoppable
+    from tacit.runs import stoppable
 
     with stoppable():
         try:
@@ -152,7 +151,8 @@ def _say_how_to_go_on(request: Request) -> None:
 
 
 def _of_run(request: Request, command: Sequence[str], progress: bool | None) -> Audited:
-    """The model of a finished run."""
+    """The model of a finished run; of one's own model, put together by the user's function."""
+    from tacit.cli.user_code import UserRun, function_of
     from tacit.recipes.auditing import audit_run
 
     return audit_run(
@@ -161,6 +161,7 @@ def _of_run(request: Request, command: Sequence[str], progress: bool | None) -> 
         views=request.views, data=request.data, device=request.device, seed=request.seed,
         workers=request.workers or 1, cluster=request.cluster, out=request.out, progress=progress,
         command=command,
+        prepare=None if request.model is None else UserRun(function_of(request.model)),
     )  # fmt: skip
 
 

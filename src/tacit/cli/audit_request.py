@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import copy
-import sys
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from tacit.cli import options
 from tacit.cli.options import Refusal
-from tacit.cli.run_options import RUNS, data_folder, delta_of, epsilon_of, seed_of
-from tacit.cli.train_settings import given_settings, known_settings
+from tacit.cli.run_options import (
+    RUNS,
+    data_folder,
+    delta_of,
+    epsilon_of,
+    given_settings,
+    known_settings,
+    seed_of,
+)
+from tacit.cli.user_code import function_of
 from tacit.recipes import find as find_recipe
 from tacit.recipes import names as recipe_names
 from tacit.recipes.auditing.experiment import names as experiment_names
@@ -31,7 +37,7 @@ FILE: Final = "audit.json"
 _MODELS: Final = {"attacks", "shadows", "views", "device", "data", "seed", "workers", "cluster",
                   "out"}  # fmt: skip
 _OPTIONS: Final[Mapping[Kind, set[str]]] = {
-    "run": {*_MODELS, "records"},
+    "run": {*_MODELS, "records", "model"},
     "recipe": {*_MODELS, "one_run", "canaries", "epsilon", "delta", "sets"},
     "engine": {"model", "quick", "workers", "out"},
     "mechanism": {"epsilon", "delta", "draws", "out"},
@@ -215,36 +221,7 @@ WANTED: Final = (
 
 def setting_of(text: str) -> Setting:
     """What the function of the file returns, as a setting. The file is run: it is the user's."""
-    file, mark, name = text.rpartition(":")
-    if not mark or not file or not name:
-        raise Refusal(f"--model must be FILE:function, got {text}")
-    function = _function(Path(file), name, text)
-    try:
-        found = function()
-    except Exception as error:  # the user's own code may raise anything
-        raise Refusal(f"--model {text} raised {type(error).__name__}: {error}") from error
-    return _as_setting(found, text)
-
-
-def _function(path: Path, name: str, text: str) -> Callable[[], Any]:
-    if not path.is_file():
-        raise Refusal(f"--model {text}: there is no file {path}")
-    spec = spec_from_file_location(f"tacit_audited_{path.stem}", path)
-    if spec is None or spec.loader is None:
-        raise Refusal(f"--model {text}: {path} is no Python file; its name must end in .py")
-    module = module_from_spec(spec)
-    sys.modules[spec.name] = module
-    sys.path.insert(0, str(path.parent.absolute()))  # for what lies beside it
-    try:
-        spec.loader.exec_module(module)
-    except Exception as error:
-        raise Refusal(f"--model {text}: {path} raised {type(error).__name__}: {error}") from error
-    finally:
-        sys.path.pop(0)
-    found = getattr(module, name, None)
-    if not callable(found):
-        raise Refusal(f"--model {text}: {path} has no function {name}")
-    return found  # type: ignore[no-any-return]  # a user's
+    return _as_setting(function_of(text)(), text)
 
 
 def _as_setting(found: Any, text: str) -> Setting:

@@ -139,8 +139,8 @@ def published(summary: RunSummary) -> Section:
     )
 
 
-def _percent(right: float) -> str:
-    return f"{100.0 * right:.2f} %"
+def _percent(right: float | None) -> str:
+    return "–" if right is None else f"{100.0 * right:.2f} %"
 
 
 def _anchor(anchor: Mapping[str, Any]) -> tuple[str, ...]:

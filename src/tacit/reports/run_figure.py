@@ -92,7 +92,7 @@ def draw_accuracy(axes: Axes, summary: RunSummary) -> None:
     axes.plot(places, heights, color=ACCENT, linewidth=2.2, marker="o", markersize=4)
     if known:
         _published(axes, summary)
-    final = 100.0 * summary.files.accuracy
+    final = 100.0 * (summary.files.accuracy or 0.0)
     axes.axhline(final, color=FAINT, linewidth=1.0, linestyle=(0, (4, 3)))
     axes.annotate(
         f"released model {final:.2f} %", (0.01, final), xycoords=("axes fraction", "data"),

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Literal, final
 
 from tacit._numbers import compact, rounded_up
-from tacit.statement.proving import steps_covered
+from tacit.statement.proof import steps_covered
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

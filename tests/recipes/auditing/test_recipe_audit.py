@@ -13,10 +13,10 @@ from torch.utils.data import default_collate
 from tacit.errors import InvalidArgument
 from tacit.recipes.auditing import audit_recipe
 from tacit.recipes.auditing import recipe_audit as module
-from tacit.recipes.running import job as jobs
-from tacit.training.fitting import Fit, fit
+from tacit.recipes.auditing import trial as trials
+from tacit.training.fit import Fit, Prepared, Watch, carry_out
 
-from ..running import small
+from ...runs import small
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,9 +25,10 @@ if TYPE_CHECKING:
 FAST = {"epochs": 3.0}
 
 
-def by_heart(model: Any, dataset: Any, plan: Any, *, loss: Any, **rest: Any) -> Fit:
+def by_heart(prepared: Prepared, **_: Any) -> Fit:
     """A broken engine: no clipping, no noise, and the statement of an honest one."""
-    average = rest["average"]
+    model, dataset, loss = prepared.model, prepared.dataset, prepared.loss
+    average = prepared.schedule.average
     optimizer = torch.optim.Adam(model.parameters(), lr=0.05)
     batch = default_collate([dataset[row] for row in range(len(dataset))])
     for _ in range(300):
@@ -35,10 +36,11 @@ def by_heart(model: Any, dataset: Any, plan: Any, *, loss: Any, **rest: Any) -> 
         loss(model, batch).sum().backward()
         optimizer.step()
     average.update_parameters(model)
-    twin, data = torch.nn.Linear(65, 10, bias=False), dataset
-    honest = fit(
-        twin, data, plan, optimizer=torch.optim.SGD(twin.parameters(), lr=0.1), delta=1e-5,
-        loss=loss, progress=False,
+    twin = torch.nn.Linear(65, 10, bias=False)
+    honest = carry_out(
+        Prepared(model=twin, optimizer=torch.optim.SGD(twin.parameters(), lr=0.1), loss=loss,
+                 plan=prepared.plan, dataset=dataset),
+        delta=1e-5, watch=Watch(progress=False),
     )  # fmt: skip
     return Fit((), honest.statement)
 
@@ -56,7 +58,7 @@ def test_an_honest_engine_is_not_contradicted() -> None:
 
 
 def test_an_engine_without_noise_is_contradicted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jobs, "fit", by_heart)
+    monkeypatch.setattr(trials, "carry_out", by_heart)
     found = audit_recipe("digits", epsilon=0.5, settings=FAST, one_run=True, canaries=600, seed=1)
     assert (found.contradicted, found.exit_status) == (True, 1)
     assert found.words.startswith("the evidence contradicts the claim epsilon = 0.5 ")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 from dataclasses import replace
@@ -15,12 +16,15 @@ from safetensors.torch import load_file, save_file
 from tacit import recipes
 from tacit.data import load
 from tacit.errors import CheckpointError, InvalidArgument, TacitError
+from tacit.recipes import find
 from tacit.recipes.auditing import audit_run
 from tacit.recipes.auditing import run_audit as module
 from tacit.recipes.auditing.audited_records import audited_records
-from tacit.recipes.auditing.run_audit import NOTHING_CLAIMED, _Released, checksum, released_answers
+from tacit.recipes.auditing.run_audit import NOTHING_CLAIMED, released_answers
 from tacit.recipes.auditing.trial import Trial
 from tacit.recipes.digits import RECIPE, rows
+from tacit.recipes.named import released_by
+from tacit.runs import results
 
 from ..pictures import pictures
 
@@ -53,9 +57,8 @@ def test_the_released_model_answers(finished: Path) -> None:
     )  # fmt: skip
     (weight,) = load_file(finished / "model.safetensors").values()
     x, _ = rows(data.test, torch.device("cpu")).tensors
-    found = released_answers(trial, finished)
+    found = released_answers(trial, results.load(finished))
     assert np.allclose(found[:, 0], (x @ weight.T).numpy(), atol=1e-6)
-    assert len(checksum(finished)) == 64
 
 
 def test_an_audit_of_a_run(run: Path) -> None:
@@ -91,7 +94,8 @@ def test_a_model_that_remembers_is_contradicted(run: Path, monkeypatch: pytest.M
     save_file({name: weight.detach()}, run / "model.safetensors")
     with pytest.raises(TacitError, match=r"is not the file that statement\.json is about"):
         audit_run(run, attacks=["loss"], shadows=0, records=300, seed=1)
-    change(run / "statement.json", files={"model.safetensors": checksum(run)})  # as a forger would
+    forged = hashlib.sha256((run / "model.safetensors").read_bytes()).hexdigest()
+    change(run / "statement.json", files={"model.safetensors": forged})
     monkeypatch.setattr(module, "_claim", lambda statement: replace(before(statement), epsilon=0.1))
     found = audit_run(run, attacks=["loss"], shadows=0, records=300, seed=1)
     assert found.attacks[0].auc.value > 0.6
@@ -199,8 +203,9 @@ def test_records_that_are_not_there(run: Path, records: int) -> None:
 
 
 def test_what_was_released_beside_the_model_must_be_there(run: Path) -> None:
-    with pytest.raises(InvalidArgument, match="released its mean beside the model"):
-        _Released(run, "mnist-scatter").released("mean")
+    release = released_by(run, find("mnist-scatter"))
+    with pytest.raises(InvalidArgument, match="released its mean beside it"):
+        release("mean", lambda _: pytest.fail("released again"), what="")
 
 
 def test_a_record_that_is_none(run: Path) -> None:

@@ -17,6 +17,7 @@ from tacit.data import load
 from tacit.errors import InvalidArgument
 from tacit.recipes import Recipe, digits, find, names
 from tacit.recipes.auditing import trial as module
+from tacit.recipes.auditing import trial as trials
 from tacit.recipes.auditing.trial import (
     Crew,
     Trial,
@@ -29,10 +30,9 @@ from tacit.recipes.auditing.trial import (
     trained_with_members,
     without,
 )
-from tacit.recipes.running import job as jobs
-from tacit.recipes.running.lesson import Lesson
+from tacit.training import Plan, Prepared
 
-from ..running import small
+from ...runs import small
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -58,13 +58,13 @@ def trial(recipe: Recipe | None = None, **changes: Any) -> Trial:
 def plans(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The plans that were fitted, with how many rows."""
     seen: list[Any] = []
-    before: Callable[..., Any] = jobs.fit
+    before: Callable[..., Any] = trials.carry_out
 
-    def fit(model: Any, dataset: Any, plan: Any, **rest: Any) -> Any:
-        seen.append((plan, len(dataset), rest["held_out"]))
-        return before(model, dataset, plan, **rest)
+    def carry_out(prepared: Any, **rest: Any) -> Any:
+        seen.append((prepared.plan, len(prepared.dataset), prepared.held_out))
+        return before(prepared, **rest)
 
-    monkeypatch.setattr(jobs, "fit", fit)
+    monkeypatch.setattr(trials, "carry_out", carry_out)
     return seen
 
 
@@ -118,6 +118,7 @@ def test_every_recipe_can_be_sent_to_another_process(name: str) -> None:
     train = partial(trained_on_members, mine, np.arange(3))
     again = pickle.loads(pickle.dumps(train))
     assert again.args[0].recipe.train is recipe.train
+    assert pickle.dumps(again.args[0].recipe.prepare) == pickle.dumps(recipe.prepare)
     assert again.args[0].settings == mine.settings
 
 
@@ -132,26 +133,28 @@ def test_a_recipe_without_a_plan_is_refused() -> None:
     def conclude(job: Any) -> Any:
         job.declare()
 
-    without = replace(small.recipe(), train=conclude)
+    without_plan = small.unplanned(conclude)
     with pytest.raises(InvalidArgument, match="fits no network by a plan"):
-        planned(trial(without))
+        planned(trial(without_plan))
 
 
 # ---- What a model is asked: every row once, in evaluation mode, views where the recipe has some
 
 
-def lesson(model: torch.nn.Module, *tensors: torch.Tensor, correct: Any = None) -> Lesson:
+def asked(model: torch.nn.Module, *tensors: torch.Tensor, correct: Any = None) -> Prepared:
     data = TensorDataset(*tensors)
-    return Lesson(
-        model=model, dataset=data, loss=None, held_out=data, correct=correct, collate=None
-    )
+    plan = Plan(examples=len(data), lot_size=1, steps=1, noise_multiplier=1.0, clip=1.0)
+    return Prepared(
+        model=model, optimizer=torch.optim.SGD(model.parameters(), lr=1.0), plan=plan,
+        dataset=data, held_out=data, correct=correct,
+    )  # fmt: skip
 
 
 def test_every_row_is_answered_in_order() -> None:
     model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Dropout(0.9))
     model.train()
     x, y = torch.randn(2500, 3), torch.zeros(2500, dtype=torch.int64)
-    found = answers(model, lesson(model, x, y))
+    found = answers(model, asked(model, x, y))
     assert found.shape == (2500, 1, 4)
     assert np.allclose(found[:, 0], model[0](x).detach().numpy(), atol=1e-6)
     assert model.training  # as it was
@@ -160,7 +163,7 @@ def test_every_row_is_answered_in_order() -> None:
 def test_views_of_an_example_come_one_after_the_other() -> None:
     model = torch.nn.Linear(2, 3)
     x, y = torch.randn(12, 2), torch.zeros(12, dtype=torch.int64)
-    found = answers(model, lesson(model, x, y), views=4)
+    found = answers(model, asked(model, x, y), views=4)
     assert found.shape == (3, 4, 3)
     assert np.allclose(found[1, 2], model(x[6]).detach().numpy(), atol=1e-6)
 
@@ -168,7 +171,7 @@ def test_views_of_an_example_come_one_after_the_other() -> None:
 def test_a_recipe_with_its_own_rule_hands_views_itself() -> None:
     model = torch.nn.Linear(2, 3)
     x, y = torch.randn(5, 4, 2), torch.zeros(5, dtype=torch.int64)
-    found = answers(model, lesson(model, x, y, correct=lambda *_: None))
+    found = answers(model, asked(model, x, y, correct=lambda *_: None))
     assert found.shape == (5, 4, 3)
     assert np.allclose(found[3, 1], model(x[3, 1]).detach().numpy(), atol=1e-6)
 
@@ -176,7 +179,7 @@ def test_a_recipe_with_its_own_rule_hands_views_itself() -> None:
 def test_batches_that_are_no_pairs() -> None:
     model = torch.nn.Linear(2, 3)
     with pytest.raises(InvalidArgument, match="batches are pairs"):
-        answers(model, lesson(model, torch.randn(5, 2)))
+        answers(model, asked(model, torch.randn(5, 2)))
 
 
 # ---- A record that is left out adds exactly nothing, whatever it holds
@@ -210,21 +213,19 @@ def trained(dataset: Dataset[Any], left_out: Any, views: int = 1) -> torch.Tenso
     """The weights after three noisy steps, all chance fixed."""
     torch.manual_seed(0)
     model = torch.nn.Linear(3, 2)
-    lesson = Lesson(
-        model=model, dataset=dataset, loss=None, held_out=None, correct=None, collate=None
-    )
-    lesson = without(lesson, left_out)
     plan = tacit.Plan(
         examples=ROWS, lot_size=10, steps=3, noise_multiplier=1.0, clip=1.0, views=views
     )
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    prepared = Prepared(model=model, optimizer=optimizer, plan=plan, dataset=dataset)
+    prepared = without(prepared, left_out)
     with tacit.private(
-        model, optimizer, plan, lesson.dataset, collate=lesson.collate, unsafe_seed=1
+        model, optimizer, plan, prepared.dataset, collate=prepared.collate, unsafe_seed=1
     ) as dp:
         for lot in dp.lots():
-            assert lesson.loss is not None
+            assert prepared.loss is not None
             for batch in lot:
-                dp.backward(lesson.loss(model, batch))
+                dp.backward(prepared.loss(model, batch))
             dp.step()
     return model.weight.detach().clone()
 
@@ -247,8 +248,10 @@ def test_it_matters_if_it_is_in() -> None:
 def test_losses_of_the_others_are_as_they_were() -> None:
     data = TensorDataset(*rows(None))
     model = torch.nn.Linear(3, 2)
-    lesson = Lesson(model=model, dataset=data, loss=None, held_out=None, correct=None, collate=None)
-    changed = without(lesson, OUT)
+    plan = tacit.Plan(examples=ROWS, lot_size=10, steps=3, noise_multiplier=1.0, clip=1.0)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    prepared = Prepared(model=model, optimizer=optimizer, plan=plan, dataset=data)
+    changed = without(prepared, OUT)
     assert changed.loss is not None
     found = changed.loss(model, changed.dataset[:])
     x, y = data.tensors

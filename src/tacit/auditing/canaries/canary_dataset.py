@@ -11,7 +11,7 @@ from torch import nn
 from torch.utils.data import Dataset
 
 from tacit.errors import InvalidArgument
-from tacit.training.grouping import parameter_groups
+from tacit.training.noise import parameter_groups
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
 
     from tacit.training.judging import RowWise
-    from tacit.training.loading import Collate
+    from tacit.training.loaders import Collate
     from tacit.training.plan import Plan
 
 

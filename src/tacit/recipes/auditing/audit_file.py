@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, final, get_args
 from tacit._files import read_json
 from tacit.auditing import LowerBound, Verdict
 from tacit.errors import CheckpointError, TacitError
-from tacit.recipes.running import claims
+from tacit.runs import claims
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -15,7 +15,7 @@ from tacit._files import PRIVATE, array_bytes, put, read, read_array
 from tacit._validation import whole
 from tacit.errors import CheckpointError
 from tacit.recipes.auditing.audit_file import FILE, to_json
-from tacit.recipes.running.folder import LOCK, Folder
+from tacit.runs.folder import LOCK, Folder
 
 if TYPE_CHECKING:
     import os

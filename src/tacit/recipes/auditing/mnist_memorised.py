@@ -30,9 +30,9 @@ from tacit.recipes.auditing.audit_file import NO_PROOF, Audited, Claim
 from tacit.recipes.auditing.evidence import by_guesses, measured, most_allowed
 from tacit.recipes.auditing.experiment import Conditions, Experiment
 from tacit.recipes.auditing.trial import Crew, shadows_of, threads, threads_for, without
-from tacit.recipes.running.lesson import Lesson
-from tacit.recipes.running.training import seeded
-from tacit.training import Plan, fit
+from tacit.runs.run import seeded
+from tacit.training import Plan, Prepared, Schedule
+from tacit.training.fit import Watch, carry_out
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -170,16 +170,12 @@ def with_privacy(lesson: _Lesson, members: NDArray[np.bool_], seed: int) -> NDAr
         x, y = lesson.tensors()
         network = lesson.network()
         average = AveragedModel(network)
-        counted = without(
-            Lesson(model=network, dataset=TensorDataset(x, y), loss=None, held_out=None,
-                   correct=None, collate=None),
-            ~members,
+        prepared = Prepared(
+            model=network, optimizer=torch.optim.SGD(network.parameters(), lr=size.private_lr),
+            plan=plan, dataset=TensorDataset(x, y),
+            schedule=Schedule(average=average, average_from=size.steps // 2),
         )  # fmt: skip
-        fit(
-            network, counted.dataset, plan, loss=counted.loss, delta=DELTA, progress=False,
-            optimizer=torch.optim.SGD(network.parameters(), lr=size.private_lr),
-            average=average, average_from=size.steps // 2,
-        )  # fmt: skip
+        carry_out(without(prepared, ~members), delta=DELTA, watch=Watch(progress=False))
         return _logits(average.module, x)
 
 

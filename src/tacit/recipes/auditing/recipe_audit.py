@@ -39,7 +39,7 @@ from tacit.recipes.auditing.trial import (
     trained_with_members,
 )
 from tacit.recipes.catalogue import find
-from tacit.recipes.running import settings as settings_of
+from tacit.runs import settings as settings_of
 
 if TYPE_CHECKING:
     import os
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from tacit.recipes.recipe import Recipe
+    from tacit.runs.recipe import Recipe
     from tacit.training.plan import Plan
 
 

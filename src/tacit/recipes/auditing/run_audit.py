@@ -7,20 +7,18 @@ random half of those that are, members and others alike.
 
 from __future__ import annotations
 
-import hashlib
 import math
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NoReturn, final
+from typing import TYPE_CHECKING, Any, Final, final
 
-from tacit import _files
 from tacit._validation import whole
 from tacit.accounting import profile
 from tacit.accounting.serialization import from_plain
 from tacit.auditing.attacks import Outputs, split
 from tacit.data import Split, load
-from tacit.errors import CheckpointError, InvalidArgument, TacitError
+from tacit.errors import InvalidArgument
 from tacit.models.devices import device_named
 from tacit.recipes.auditing.audit_file import NO_PROOF, Audited, Claim
 from tacit.recipes.auditing.audit_folder import audit_folder
@@ -32,38 +30,41 @@ from tacit.recipes.auditing.evidence import (
     most_allowed,
     scores_of,
 )
+from tacit.recipes.auditing.own_run import (
+    check_same_run,
+    own_answers,
+    own_labels,
+    own_trial,
+    trained_like_own,
+)
 from tacit.recipes.auditing.trial import (
     Crew,
     Trial,
     answers,
-    carried_out,
+    prepared_by,
     shadows_of,
     threads_for,
     trained_on_members,
-    unfitted,
 )
 from tacit.recipes.catalogue import find
 from tacit.recipes.catalogue import names as recipe_names
-from tacit.recipes.running import record as records
-from tacit.recipes.running import released as released_values
-from tacit.recipes.running import settings as settings_of
-from tacit.recipes.running.folder import MODEL, RECORD, STATEMENT, Folder
-from tacit.recipes.running.keeping import Forgetful
-from tacit.statement import Statement
-from tacit.training import checkpoint_file
+from tacit.recipes.named import released_by
+from tacit.runs import results
+from tacit.runs import settings as settings_of
+from tacit.runs.folder import MODEL
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
-    from torch import nn
 
-    from tacit.accounting.events import Event
     from tacit.auditing import Scores
-    from tacit.recipes.running.lesson import Lesson
-    from tacit.recipes.running.record import Record
+    from tacit.runs.record import Record
+    from tacit.runs.results import Finished
+    from tacit.statement import Statement
+    from tacit.training.fit import Prepared
 
 
 NOTHING_CLAIMED: Final = "the run claims nothing that could be contradicted: it has no guarantee"
@@ -76,14 +77,22 @@ HELD_OUT: Final = (
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Run:
-    """A finished run, with the data that it was trained and tested on."""
+class _Subject:
+    """What is attacked: how the run's model answers, and how others like it are trained.
 
-    path: Path
-    record: Record
-    statement: Statement
-    model: str
-    data: Split
+    Args:
+        labels: The labels of the records that are asked about.
+        members: Which of them the run was trained on.
+        answers: The logits of the run's model on them.
+        train: Trains a model without those whose coin is false; gives its logits.
+        device: Where it is trained.
+    """
+
+    labels: NDArray[np.int64]
+    members: NDArray[np.bool_]
+    answers: NDArray[np.float32]
+    train: Callable[[NDArray[np.bool_], int], NDArray[np.float32]]
+    device: str
 
 
 def audit_run(
@@ -94,6 +103,7 @@ def audit_run(
     records: int | None = None,
     views: int = 1,
     data: str | os.PathLike[str] | Split | None = None,
+    prepare: Callable[[], Prepared] | None = None,
     device: str = "cpu",
     seed: int | None = None,
     workers: int = 1,
@@ -105,14 +115,16 @@ def audit_run(
     """Attacks the model of the run in ``folder``, and holds what is found against its claim.
 
     Args:
-        folder: The folder of a finished run of ``tacit train``.
+        folder: The folder of a finished run of ``tacit train`` or ``tacit.fit``.
         attacks: Which attacks of ``tacit.auditing.attacks.ATTACKS``.
         shadows: How many shadow models to train; 0 for attacks that need none.
         records: How many members and how many others to ask about; left out, as many as there are
             of both, and 10,000 at most.
         views: How many views of each image to ask about: as it is, and moved by a pixel.
         data: Where the run's data lie, if not where the run found them; or the data.
-        device: Where to train.
+        prepare: For a run of ``tacit.fit``: gives model, optimizer, plan and data as they were
+            given to it, with held-out data, a fresh model each time.
+        device: Where to train a recipe's models.
         seed: For the audit's own choices; left out, fresh. Noise is never seeded.
         workers: How many processes train.
         cluster: A Ray cluster that trains instead: its address, or "local".
@@ -126,35 +138,91 @@ def audit_run(
         bound on ε holds under what it says that it assumes.
     """
     names = attack_names(attacks, whole("shadows", shadows, at_least=0))
-    run = _finished(folder, data)
-    own = {"run": run.record.configuration, "model": run.model, "shadows": shadows,
-           "records": records, "views": views, "seed": seed}  # fmt: skip
+    run = _finished(folder)
+    own = {"run": run.record.configuration, "model": run.statement.files[MODEL],
+           "shadows": shadows, "records": records, "views": views, "seed": seed}  # fmt: skip
     with audit_folder(run.path if out is None else out) as work:
         number = work.seed(seed, own)
-        asked = audited_records(run.data, records, number)
-        trial = _trial(run, asked, views, str(device_named(device)), threads_for(workers))
-        target = Outputs(_target_answers(trial, run), asked.questions.labels)
+        if run.record.kind == "own":
+            asked = _own_subject(run, prepare, records, number, threads_for(workers))
+        else:
+            place = str(device_named(device))
+            asked = _subject(run, data, records, views, number, place, threads_for(workers))
+        target = Outputs(asked.answers, asked.labels)
         compared = shadows_of(
-            partial(trained_on_members, trial, asked.rows), target.labels,
+            asked.train, asked.labels,
             Crew(count=shadows, seed=number, workers=workers, folder=work.models(own),
-                 progress=progress, cluster=cluster, gpus=float(trial.device != "cpu")),
+                 progress=progress, cluster=cluster, gpus=float(asked.device != "cpu")),
         )  # fmt: skip
         scores = {name: split(scores_of(name, target, compared), asked.members) for name in names}
-        settings = {**own, "seed": number, "attacks": list(names), "device": trial.device,
-                    "asked": len(asked.rows)}  # fmt: skip
+        settings = {**own, "seed": number, "attacks": list(names), "device": asked.device,
+                    "asked": len(asked.labels)}  # fmt: skip
         audited = _judged(str(folder), run, scores, settings)
         work.conclude(audited, command)
     return audited
 
 
-def _trial(run: _Run, asked: AuditedRecords, views: int, device: str, threads: int | None) -> Trial:
-    record = run.record
+def _subject(
+    run: Finished,
+    data: str | os.PathLike[str] | Split | None,
+    records: int | None,
+    views: int,
+    seed: int,
+    device: str,
+    threads: int | None,
+) -> _Subject:
+    """A run of a recipe, which trains the others."""
+    whole_data = _data(run.record, data)
+    asked = audited_records(whole_data, records, seed)
+    trial = _trial(run.record, whole_data, asked, views, device, threads)
+    original = replace(trial, data=replace(trial.data, train=whole_data.train))
+    return _Subject(
+        labels=asked.questions.labels, members=asked.members, device=device,
+        answers=released_answers(original, run),
+        train=partial(trained_on_members, trial, asked.rows),
+    )  # fmt: skip
+
+
+def _own_subject(
+    run: Finished,
+    prepare: Callable[[], Prepared] | None,
+    records: int | None,
+    seed: int,
+    threads: int | None,
+) -> _Subject:
+    """A run of somebody's own model and data, which their function prepares again."""
+    if prepare is None:
+        raise InvalidArgument(
+            f"prepare must be given for the run in {run.path}, which is of a model and data of "
+            "their user's own: a function that returns tacit.Prepared with what tacit.fit was "
+            "given (tacit audit DIR --model FILE:function)"
+        )
+    prepared = prepare()
+    check_same_run(run, prepared)
+    trial = own_trial(prepare, prepared, records, seed, run.statement.delta, threads)
+    network = run.in_model(prepared.released).model
+    device = next((one.device for one in network.parameters()), None)
+    return _Subject(
+        labels=own_labels(trial, prepared), members=trial.asked_members,
+        answers=own_answers(trial, prepared, network), train=partial(trained_like_own, trial),
+        device="cpu" if device is None else str(device),
+    )  # fmt: skip
+
+
+def _trial(
+    record: Record,
+    data: Split,
+    asked: AuditedRecords,
+    views: int,
+    device: str,
+    threads: int | None,
+) -> Trial:
     found = find(record.recipe)
     default = found.settings(record.epsilon)
     return Trial(
         recipe=found,
         settings=settings_of.changed(default, dict(record.winner or record.settings)),
-        data=replace(run.data, train=asked.train, test=with_views(asked.questions, views)),
+        data=replace(data, train=asked.train, test=with_views(asked.questions, views)),
         views=views,
         epsilon=record.epsilon,
         delta=record.delta,
@@ -163,13 +231,8 @@ def _trial(run: _Run, asked: AuditedRecords, views: int, device: str, threads: i
     )
 
 
-def _target_answers(trial: Trial, run: _Run) -> NDArray[np.float32]:
-    own = replace(trial, data=replace(trial.data, train=run.data.train))
-    return released_answers(own, run.path)
-
-
 def _judged(
-    subject: str, run: _Run, scores: Mapping[str, Scores], settings: Mapping[str, Any]
+    subject: str, run: Finished, scores: Mapping[str, Scores], settings: Mapping[str, Any]
 ) -> Audited:
     claim = _claim(run.statement)
     verdict = None if claim is None else by_thresholds(claim.epsilon, claim.delta, scores)
@@ -187,7 +250,7 @@ def _judged(
             measured(name, one, most, model="the run's model") for name, one in scores.items()
         ),
         settings=settings,
-        run={"configuration": run.record.configuration, "model": run.model},
+        run={"configuration": run.record.configuration, "model": run.statement.files[MODEL]},
         notes=(HELD_OUT, NO_PROOF),
     )
 
@@ -195,34 +258,14 @@ def _judged(
 # ---- the run
 
 
-def _finished(folder: str | os.PathLike[str], data: str | os.PathLike[str] | Split | None) -> _Run:
-    path = Path(folder)
-    if not (path / RECORD).is_file():
-        raise CheckpointError(f"{path} holds no run; name the folder that tacit train --out named")
-    record = records.read(Folder(path))
-    if record.recipe not in recipe_names():
+def _finished(folder: str | os.PathLike[str]) -> Finished:
+    run = results.load(folder)
+    if run.record.kind != "own" and run.record.recipe not in recipe_names():
         raise InvalidArgument(
-            f"the run in {path} is of {record.recipe!r}, which is no recipe of tacit train; audit "
-            f"a run of {', '.join(recipe_names())}"
+            f"the run in {run.path} is of {run.record.recipe!r}, which is no recipe of tacit "
+            f"train; audit a run of {', '.join(recipe_names())}"
         )
-    if not record.finished or not (path / STATEMENT).is_file():
-        raise CheckpointError(
-            f"the run in {path} has not come to its end; go on with it "
-            f"(tacit train --resume --out {path})"
-        )
-    try:
-        statement = Statement.from_json(_files.read(path / STATEMENT).decode("utf-8"))
-    except (OSError, ValueError, TacitError) as error:
-        line = " ".join(str(error).split())
-        raise CheckpointError(f"{path / STATEMENT} is refused: {line[:300]}") from None
-    model = checksum(path)
-    if statement.files.get(MODEL, model) != model:
-        raise CheckpointError(
-            f"{path / MODEL} is not the file that {STATEMENT} is about; bring that one back"
-        )
-    return _Run(
-        path=path, record=record, statement=statement, model=model, data=_data(record, data)
-    )
+    return run
 
 
 def _data(record: Record, data: str | os.PathLike[str] | Split | None) -> Split:
@@ -241,8 +284,7 @@ def _data(record: Record, data: str | os.PathLike[str] | Split | None) -> Split:
 
 
 def _claim(statement: Statement) -> Claim | None:
-    void = any("VOIDS THE GUARANTEE" in one for one in statement.assumptions)
-    if void or not math.isfinite(statement.epsilon):
+    if statement.void or not math.isfinite(statement.epsilon):
         return None
     return Claim(
         epsilon=statement.epsilon, delta=statement.delta, adjacency=statement.adjacency,
@@ -250,64 +292,7 @@ def _claim(statement: Statement) -> Claim | None:
     )  # fmt: skip
 
 
-# ---- the model that the run released, put together again by its recipe
-
-
-def released_answers(trial: Trial, folder: Path) -> NDArray[np.float32]:
-    """The logits of the folder's model on what the trial asks about; nothing is trained."""
-    try:
-        carried_out(trial, trial.data, 0, _show, _Released(folder, trial.recipe.name))
-    except _Shown as shown:
-        _load(shown.lesson.model, folder / MODEL)
-        return answers(shown.lesson.model, shown.lesson, trial.views)
-    raise unfitted(trial.recipe)
-
-
-def checksum(folder: Path) -> str:
-    """The SHA-256 of the folder's model."""
-    try:
-        with _files.opened(folder / MODEL) as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise CheckpointError(
-            f"{folder / MODEL} cannot be read: {reason}; the audit needs the model that the run "
-            "released"
-        ) from None
-
-
-def _load(model: nn.Module, path: Path) -> None:
-    _, tensors = checkpoint_file.load_tensors(path)
-    try:
-        model.load_state_dict(tensors)
-    except (RuntimeError, TypeError, ValueError) as error:
-        line = " ".join(str(error).split())
-        raise CheckpointError(f"{path} does not hold the recipe's model: {line[:200]}") from None
-
-
-class _Shown(Exception):
-    def __init__(self, lesson: Lesson) -> None:
-        super().__init__()
-        self.lesson = lesson
-
-
-def _show(lesson: Lesson) -> NoReturn:
-    raise _Shown(lesson)
-
-
-@final
-class _Released(Forgetful):
-    """Gives a job what its run released beside the model, and lets it release nothing more."""
-
-    def __init__(self, folder: Path, recipe: str) -> None:
-        self._folder, self._recipe = folder, recipe
-
-    def released(self, name: str) -> tuple[Any, Event] | None:
-        """What the run released, if its folder still has it."""
-        path = self._folder / f"released-{name}.safetensors"
-        if not path.is_file():
-            raise InvalidArgument(
-                f"the run in {self._folder} cannot be audited: {self._recipe} released its "
-                f"{name} beside the model, and the folder does not keep it ({path.name})"
-            )
-        return released_values.read(path)
+def released_answers(trial: Trial, run: Finished) -> NDArray[np.float32]:
+    """The logits of the run's model on what the trial asks about; nothing is trained."""
+    prepared = prepared_by(trial, trial.data, 0, released_by(run.path, trial.recipe))
+    return answers(run.in_model(prepared.released).model, prepared, trial.views)

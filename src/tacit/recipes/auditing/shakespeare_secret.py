@@ -35,7 +35,7 @@ from tacit.auditing.secrets import (
     next_token_of,
     random_exposure,
 )
-from tacit.data.examples import Split
+from tacit.data.description import Split
 from tacit.errors import CheckpointError, DataError, InvalidArgument, TacitError
 from tacit.models.character_mlp import CharacterMlp
 from tacit.recipes.auditing.audit_file import NO_PROOF, Audited

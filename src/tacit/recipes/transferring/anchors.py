@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tacit.recipes.recipe import Anchor
+from tacit.runs.recipe import Anchor
 
 _RAW: Final = (
     "the ε is computed from the votes as they are, and told although it is as private as they are"

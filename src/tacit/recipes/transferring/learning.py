@@ -12,9 +12,9 @@ import numpy as np
 
 from tacit._validation import whole
 from tacit.errors import InvalidArgument
-from tacit.recipes.running import settings as settings_of
 from tacit.recipes.transferring import display, words
 from tacit.recipes.transferring.transferred import ANSWERS, Transferred, answers_bytes
+from tacit.runs import settings as settings_of
 from tacit.transfer.students import StudentMethod, train_student
 
 if TYPE_CHECKING:
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tacit.recipes import Job
     from tacit.recipes.transferring.splits import Parts
+    from tacit.runs import Job
     from tacit.statement import DataDependent
     from tacit.transfer.students import Student
 

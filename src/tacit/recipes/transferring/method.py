@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any, final
 from tacit.accounting import calibrate
 from tacit.accounting import epsilon as epsilon_of
 from tacit.errors import InvalidArgument
-from tacit.recipes.running import settings as settings_of
+from tacit.runs import settings as settings_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from tacit.accounting.events import Adjacency, Event
-    from tacit.recipes import Anchor, Job
     from tacit.recipes.transferring.splits import Parts
     from tacit.recipes.transferring.transferred import Transferred
+    from tacit.runs import Anchor, Job
 
 
 @final

@@ -40,9 +40,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tacit.ledger import Budget
-    from tacit.recipes import Job
     from tacit.recipes.transferring.splits import Parts
     from tacit.recipes.transferring.transferred import Transferred
+    from tacit.runs import Job
     from tacit.transfer import Answers
 
 ANSWERS = "answers"

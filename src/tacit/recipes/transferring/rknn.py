@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from tacit.accounting.events import Adjacency, Event
     from tacit.ledger import Budget
     from tacit.mechanisms import Released
-    from tacit.recipes import Job
     from tacit.recipes.transferring.splits import Parts
     from tacit.recipes.transferring.transferred import Transferred
+    from tacit.runs import Job
 
 
 @final

@@ -11,11 +11,11 @@ import numpy as np
 from tacit._validation import open_probability, positive
 from tacit.data import Examples, load
 from tacit.errors import InvalidArgument
-from tacit.recipes.recipe import Recipe
-from tacit.recipes.running.runner import run as run_recipe
+from tacit.recipes import run as run_recipe
 from tacit.recipes.transferring.catalogue import check_dataset, find, title
 from tacit.recipes.transferring.method import chosen, cost
 from tacit.recipes.transferring.splits import Parts, parts_of
+from tacit.runs.recipe import Recipe
 
 if TYPE_CHECKING:
     import os
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     import torch
 
     from tacit.ledger import Budget
-    from tacit.recipes import Job, Trained
     from tacit.recipes.transferring.method import Method
     from tacit.recipes.transferring.transferred import Transferred
+    from tacit.runs import Job, Trained
 
 # A checksum would let whoever guesses all votes but one find out that one.
 NO_CHECKSUM: Final = "votes, of which a checksum would tell"
@@ -118,6 +118,7 @@ def recipe_of(method: Method, settings: Any, parts: Parts) -> tuple[Recipe, list
         data=name,
         settings=lambda _: settings,
         train=train,
+        kind="transfer",
         anchors=method.anchors(name),
         tuning=method.tuning(name),
     )

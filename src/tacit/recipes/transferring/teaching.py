@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tacit.recipes import Job
     from tacit.recipes.transferring.pate_settings import Settings
+    from tacit.runs import Job
 
 
 def kept(job: Job, make: Callable[[], Votes], *, begun: bool) -> tuple[Votes, bool]:

@@ -13,8 +13,8 @@ from tacit.transfer.data_dependent_claim import FAILURE_SHARE, sanitised_cost
 
 if TYPE_CHECKING:
     from tacit.ledger import Budget
-    from tacit.recipes import Job
     from tacit.recipes.transferring.pate_settings import Settings
+    from tacit.runs import Job
     from tacit.transfer import Answers, LNMax, Votes
 
 WHAT: Final = (

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tacit.recipes.running.trained import Trained
+    from tacit.runs.results import Trained
     from tacit.statement import Statement
     from tacit.transfer.students import Student
 
