@@ -301,7 +301,7 @@ class _Terminal(io.StringIO):
 @experiment("fit: on a terminal")
 def _fit_on_terminal(notes: Notes) -> None:
     """What is shown there may be secret; ε and the steps are what they are elsewhere."""
-    from tacit.training.counting import counting
+    from tacit.training.progress import counting
 
     plan = plan_of(examples=24, lot_size=6, steps=8, noise_multiplier=2.0)
     for screen, wanted in ((_Terminal(), None), (io.StringIO(), True), (io.StringIO(), None)):

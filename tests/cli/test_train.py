@@ -21,7 +21,7 @@ from safetensors.torch import load_file
 from tacit.accounting import epsilon
 from tacit.accounting.serialization import from_plain
 from tacit.cli import main
-from tacit.cli import train as train_command
+from tacit.cli.runs import command_line
 from tacit.data import load
 from tacit.errors import DataError
 from tacit.ledger import Ledger
@@ -121,7 +121,7 @@ def test_the_command_is_kept_without_a_password(monkeypatch: pytest.MonkeyPatch)
         "--lot=3",
     ]
     monkeypatch.setattr(sys, "argv", line)
-    kept = train_command._command()
+    kept = command_line()
     assert "s3:cr@t" not in " ".join(kept)
     assert kept == ("tacit", *line[1:4], "postgresql://me:***@host:5432/db", "--lot=3")
 

@@ -14,8 +14,8 @@ from tacit.accounting.serialization import from_plain
 from tacit.errors import CheckpointError
 from tacit.recipes.auditing import audit_file
 from tacit.recipes.auditing.audit_file import read_plain
+from tacit.reports.run_content import markdown
 from tacit.reports.run_folder import read
-from tacit.reports.run_markdown import markdown
 from tacit.reports.run_report import MARKDOWN, PAGE, write
 from tacit.reports.run_sections import report
 from tacit.reports.run_summary import summarise

@@ -13,9 +13,8 @@ import tacit
 from tacit.errors import CheckpointError, LedgerError
 from tacit.ledger import Release
 from tacit.reports import run_evidence
+from tacit.reports.run_content import markdown, page
 from tacit.reports.run_folder import read
-from tacit.reports.run_markdown import markdown
-from tacit.reports.run_page import page
 from tacit.reports.run_sections import report
 from tacit.statement import Charge
 

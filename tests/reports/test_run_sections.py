@@ -13,10 +13,8 @@ import pytest
 from tacit.accounting import ApproxDp, Exponential, epsilon
 from tacit.accounting.serialization import to_plain
 from tacit.cli import main
-from tacit.reports.run_content import Code
+from tacit.reports.run_content import Code, markdown, page
 from tacit.reports.run_folder import read
-from tacit.reports.run_markdown import markdown
-from tacit.reports.run_page import page
 from tacit.reports.run_sections import report
 from tacit.reports.run_summary import summarise
 
@@ -52,7 +50,7 @@ MUST_APPEAR = {
     "free preprocessing": "costs nothing, for it is the same for all data: inputs divided by 16",
     "charged preprocessing": "covered: a noisy mean (Gaussian noise of σ = 20 times",
     "tuning": "on other images; not charged",
-    "held-out": "not covered: accuracy on them is told as it was measured",
+    "held-out": "not covered: accuracy on them is published as it was measured",
     "ledger": "claimed: entry 7",
     "assumptions": "rows are independent",
     "not promised": "anything about losses",

@@ -1,4 +1,4 @@
-"""The figures of a report are computed anew; what the files say of them is not believed."""
+"""The figures of a report are computed again; what the files say of them is not believed."""
 
 from __future__ import annotations
 

@@ -29,10 +29,10 @@ from tacit._pickles import PlainModels
 from tacit.auditing.attacks import kept_shadows, train_shadows
 from tacit.errors import TacitError
 from tacit.recipes import Interrupted, run
-from tacit.runs import record as records
-from tacit.runs import kept
-from tacit.runs.folder import Folder
 from tacit.reports import run_folder
+from tacit.runs import kept
+from tacit.runs import record as records
+from tacit.runs.folder import Folder
 from tacit.selection.journal import Journal as SearchJournal
 from tacit.selection.journal import Progress
 from tacit.training import checkpoint, checkpoint_file

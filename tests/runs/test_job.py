@@ -27,14 +27,13 @@ if TYPE_CHECKING:
     from tacit.runs import Outline, Releasing, Trained
     from tacit.training import Plan, Prepared
 
+
 def carry_out(train: Callable[[Job], Any], **given: Any) -> Trained:
     """Without a plan."""
     return run(small.unplanned(train), epsilon=2.0, data=small.split(), **given)
 
 
-def planned(
-    also: tuple[Any, ...], releases: Callable[[Releasing], Any], **given: Any
-) -> Trained:
+def planned(also: tuple[Any, ...], releases: Callable[[Releasing], Any], **given: Any) -> Trained:
     """With a plan that counts ``also`` besides, and a recipe that ``releases`` before training."""
 
     def outline(task: Task) -> Outline:
@@ -171,9 +170,7 @@ def test_a_mechanism_is_given_no_budget_where_there_is_none() -> None:
         assert budget is None
         return gaussian(0.0, sensitivity=1.0, noise_multiplier=20.0)
 
-    done = planned(
-        (Gaussian(20.0),), lambda release: release("mean", mechanism, what="a number")
-    )
+    done = planned((Gaussian(20.0),), lambda release: release("mean", mechanism, what="a number"))
     assert done.statement.epsilon <= 2.0
 
 

@@ -10,18 +10,17 @@ import torch
 from tacit.accounting import Composed, Gaussian, PrivateSelection, epsilon
 from tacit.errors import InvalidArgument
 from tacit.runs import Interruption, Task
-from tacit.runs.search import Search, search_from
-from tacit.runs.search import Searching
+from tacit.runs.search import Search, Searching, search_from
 
 from . import small
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tacit.selection import Found
+    from tacit.selection import Winner
 
 
-def search(journal: Path, recipe: Any = None, **told: Any) -> Found:
+def search(journal: Path, recipe: Any = None, **told: Any) -> Winner:
     task = Task(
         settings=small.Settings(), data=small.split(), epsilon=3.0, delta=1e-5,
         device=torch.device("cpu"),

@@ -13,7 +13,7 @@ from tacit.selection import (
     PrivateScore,
     PublicScore,
     ReturnedScore,
-    Trained,
+    Scored,
     noisy_accuracy,
     public_set,
 )
@@ -51,9 +51,9 @@ def test_only_a_private_score_is_charged() -> None:
 
 def test_results() -> None:
     assert apply_score(PublicScore(len), [1, 2]) == ([1, 2], 2.0)
-    assert apply_score(ReturnedScore(), Trained("model", 3)) == ("model", 3.0)
+    assert apply_score(ReturnedScore(), Scored("model", 3)) == ("model", 3.0)
     assert apply_score(PublicScore(lambda _: math.nan), "m") == ("m", -math.inf)
-    with pytest.raises(InvalidArgument, match="train must return Trained"):
+    with pytest.raises(InvalidArgument, match="train must return Scored"):
         apply_score(ReturnedScore(), "model")
 
 

@@ -32,7 +32,7 @@ from tacit.selection import (
     PublicScore,
     RayCluster,
     ReturnedScore,
-    Trained,
+    Scored,
     noisy_accuracy,
     private_search,
     public_set,
@@ -107,7 +107,7 @@ def test_scores_that_are_no_numbers_lose() -> None:
 
 
 def test_a_returned_or_private_score_decides() -> None:
-    found = search(lambda one, _: Trained(f"model {one}", -one), score=ReturnedScore(), runs=MANY)
+    found = search(lambda one, _: Scored(f"model {one}", -one), score=ReturnedScore(), runs=MANY)
     assert (found.candidate, found.model, found.score) == (1, "model 1", -1.0)
     charged = search(score=PrivateScore(lambda one: -one, DiscreteLaplace(20_000.0)), runs=MANY)
     assert charged.candidate == 1

@@ -14,8 +14,8 @@ from torch.utils.data import Dataset, Subset, TensorDataset
 from tacit import losses
 from tacit.accounting import Composed, Gaussian, epsilon
 from tacit.errors import InvalidArgument
+from tacit.training.evaluation import accuracy
 from tacit.training.fit import Fit, Keeping, Prepared, Schedule, Watch, carry_out, finished_epoch
-from tacit.training.judging import accuracy
 from tacit.training.plan import Plan
 
 if TYPE_CHECKING:

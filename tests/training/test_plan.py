@@ -488,3 +488,19 @@ def test_what_leaves_nothing_of_the_budget_is_refused(also: Event) -> None:
 def test_what_is_no_event_is_refused() -> None:
     with pytest.raises(InvalidArgument):
         _budget(also=3.0)
+
+
+def test_a_plan_made_for_a_budget_knows_its_epsilon_and_delta() -> None:
+    given = {"examples": 300, "lot_size": 30, "steps": 10, "clip": 1.0}
+    plan = Plan.for_budget(epsilon=2.0, delta=1e-5, **given)
+    assert plan.made_for == (2.0, 1e-5)
+    assert plan.delta_or(None) == 1e-5
+    assert plan.delta_or(1e-6) == 1e-6
+    # It says nothing of what is released: the same plan without it is the same plan.
+    explicit = Plan(noise_multiplier=plan.noise_multiplier, **given)
+    assert explicit == plan
+    assert hash(explicit) == hash(plan)
+    assert explicit.as_dict() == plan.as_dict()
+    assert Plan.from_json(plan.to_json()) == plan
+    with pytest.raises(InvalidArgument, match="delta must be given"):
+        explicit.delta_or(None)

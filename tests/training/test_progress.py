@@ -7,13 +7,12 @@ import io
 import sys
 from typing import TYPE_CHECKING
 
+import pytest
 import torch
 
-from tacit.training.progress import Bar, EpochRecord, Lines, Silent, display
+from tacit.training.progress import Bar, EpochRecord, Lines, Silent, counting, display
 
 if TYPE_CHECKING:
-    import pytest
-
     from tacit.training.progress import Display
 
 RECORD = EpochRecord(epoch=2, steps=20, held_out_accuracy=0.875, epsilon=0.12341)
@@ -138,3 +137,33 @@ def test_the_bar_asks_for_epsilon_only_to_draw_it(monkeypatch: pytest.MonkeyPatc
 def test_an_epoch_without_held_out_data_says_nothing_of_it() -> None:
     record = EpochRecord(epoch=1, steps=10, held_out_accuracy=None, epsilon=0.25)
     assert str(record) == "epoch 1  step 10  ε 0.25"
+
+
+# ---- how far a long job is
+
+
+def test_lines_where_there_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    with counting(True, "shadow models", total=20, done=10) as show:
+        for done in range(11, 21):
+            show(done)
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 5
+    assert lines[-1] == "shadow models: 20 of 20"
+
+
+@pytest.mark.parametrize("wanted", [False, None])
+def test_silence_elsewhere(wanted: bool | None, capsys: pytest.CaptureFixture[str]) -> None:
+    with counting(wanted, "models", total=2, done=0) as show:
+        show(2)
+    assert capsys.readouterr().err == ""
+
+
+def test_a_bar_on_a_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    with counting(None, "shadow models", total=8, done=3) as show:
+        show(8)
+    said = capsys.readouterr().err
+    assert "shadow models" in said
+    assert "8/8" in said

@@ -67,7 +67,7 @@ def data_folder(text: str | None) -> Path | None:
 
 
 @final
-class Reads(click.ParamType):
+class Reads(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.4
     """What ``read`` makes of a text; it refuses in one line."""
 
     def __init__(self, name: str, read: Callable[[str], Any]) -> None:
@@ -165,7 +165,7 @@ class RunOptions:
             )
 
     def data_of(self, known: Record) -> Path | None:
-        """Where the run's data lie: where it is told, or where the run found them."""
+        """Where the run's data lie: where ``--data`` says, or where the run found them."""
         return self.data or (None if known.folder is None else Path(known.folder))
 
     def ledger_of(self, known: Record) -> str | None:

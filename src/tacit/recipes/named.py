@@ -12,7 +12,7 @@ from tacit.data import Split
 from tacit.data import load as load_data
 from tacit.errors import InvalidArgument
 from tacit.models.devices import device_named
-from tacit.recipes.catalogue import find
+from tacit.recipes.catalogue import find, names
 from tacit.runs import results
 from tacit.runs import settings as settings_of
 from tacit.runs.folder import Folder
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from tacit.runs.recipe import Recipe, Releasing
     from tacit.runs.record import Record
     from tacit.runs.results import Finished, Trained
+    from tacit.runs.search import Search
 
 
 def run(
@@ -45,6 +46,7 @@ def run(
     seed: int | None = None,
     budget: Budget | None = None,
     resume: bool = False,
+    search: Search | None = None,
     progress: bool | None = None,
     stop: Callable[[], bool] | None = None,
     command: Sequence[str] = (),
@@ -64,6 +66,7 @@ def run(
         seed: For the first weights. Sampling and noise are never seeded.
         budget: A budget of a ledger, which is charged before anything is released.
         resume: Whether to go on with the run that ``folder`` holds.
+        search: Searches settings privately, in a folder: ε is then that of the whole search.
         progress: As in ``tacit.fit``.
         stop: Asked after every step: true ends the run there. An ``Interruption`` may also end it
             elsewhere.
@@ -84,15 +87,20 @@ def run(
         seed=None if seed is None else whole("seed", seed, at_least=0),
         data=_data(chosen, data),
     )  # fmt: skip
-    if resume and folder is None:
-        raise InvalidArgument("resume needs the folder of the run, got folder=None")
+    if folder is None and (resume or search is not None):
+        what = "resume" if resume else "search"
+        raise InvalidArgument(f"{what} needs the folder of the run, got folder=None")
     place = Place(
         folder=None if folder is None else Path(folder), resume=resume, progress=progress,
         opening=None if budget is None else lambda: budget, command=tuple(command),
         stop=stop if isinstance(stop, Interruption) else Interruption(stop),
         looked_in=Path(data) if isinstance(data, str | os.PathLike) else None,
     )  # fmt: skip
-    return carried_out(chosen, task, place)
+    if search is None:
+        return carried_out(chosen, task, place)
+    from tacit.runs.search import searched  # noqa: PLC0415 - only where there is one
+
+    return searched(chosen, task, search, place)
 
 
 def load(
@@ -124,7 +132,8 @@ def load(
     found = results.load(folder)
     if model is not None:
         return found.in_model(model)
-    if found.record.kind != "recipe" or find(found.record.recipe).prepare is None:
+    named = found.record.kind == "recipe" and found.record.recipe in names()
+    if not named or find(found.record.recipe).prepare is None:
         return found
     return found.in_model(_network(found.record, folder, data))
 

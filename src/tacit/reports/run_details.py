@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from tacit._numbers import at_most, compact
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
     from tacit.reports.run_content import Block
     from tacit.reports.run_summary import RunSummary
+    from tacit.statement import DataDependent
     from tacit.training.plan import Plan
 
 Rows = tuple[tuple[str, ...], ...]
@@ -111,7 +113,7 @@ def _coverage(summary: RunSummary) -> Iterator[tuple[str, str]]:
     if not statement.preprocessing:
         yield "preprocessing", "none is stated, so none that depends on the data is covered."
     yield "tuning", words.tuning(statement).removeprefix("Tuning: ")
-    yield "held-out data", "not covered: accuracy on them is told as it was measured."
+    yield "held-out data", "not covered: accuracy on them is published as it was measured."
     if statement.ledger is not None:
         yield "ledger", f"{_ledger_standing(summary)}: {statement.ledger}."
 
@@ -222,3 +224,46 @@ def origin(summary: RunSummary) -> Section:
 
 def _data(data: Mapping[str, object]) -> str:
     return f"{data['name']}: {data['train']:,} examples to train on, {data['test']:,} held out"
+
+
+# ---- what only a transfer has: its labels, and the data-dependent ε that was released with them
+
+
+def transferred(summary: RunSummary) -> Iterator[Section]:
+    """The labels that were released, and the data-dependent figure if one was released."""
+    answers = summary.files.answers
+    if answers is not None:
+        yield Section("The labels that the student learned from", (
+            Paragraph(
+                f"{len(answers):,} public images have a released label; answers.csv has them. "
+                "The student saw these labels and the public images, and nothing else: it may be "
+                "used as often as anyone likes, and the labels may be learned from again, at no "
+                "further cost."
+            ),
+            Table(("class", "labels"), _counts(answers), numbers=(0, 1)),
+        ))  # fmt: skip
+    figure = summary.statement.data_dependent
+    if figure is not None:
+        yield Section("The data-dependent figure: told beside the claim, and none itself", (
+            Paragraph(
+                "This figure depends on the data. It is not the guarantee of this run, which is "
+                f"ε = {at_most(summary.statement.epsilon, 4)} and holds whatever the data are."
+            ),
+            Table(("", ""), _facts(figure)),
+            Paragraph(figure.describe()),
+        ))  # fmt: skip
+
+
+def _counts(answers: tuple[tuple[int, int], ...]) -> tuple[tuple[str, ...], ...]:
+    found = Counter(label for _, label in answers)
+    return tuple((str(label), f"{found[label]:,}") for label in sorted(found))
+
+
+def _facts(figure: DataDependent) -> tuple[tuple[str, str], ...]:
+    return (
+        ("ε, data-dependent", at_most(figure.epsilon, 6)),
+        ("δ, its own", compact(figure.delta)),
+        ("of which for a bound that fails", compact(figure.failure)),
+        ("Rényi order", f"{figure.order:g}"),
+        ("divergence at that order, at most", at_most(figure.divergence, 6)),
+    )

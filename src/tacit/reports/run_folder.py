@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,7 +13,6 @@ from tacit._files import parse_json
 from tacit.accounting.serialization import from_plain
 from tacit.errors import CheckpointError, TacitError
 from tacit.recipes.auditing import audit_file
-from tacit.reports import run_answers
 from tacit.reports.run_evidence import gather
 from tacit.runs import record as records
 from tacit.runs.folder import HISTORY, RECORD, STATEMENT, Folder
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from tacit.runs.record import Record
 
 LARGEST: Final = 16 << 20  # bytes of a file; a real one has thousands
+ANSWERS: Final = "answers.csv"
+_HEAD: Final = "query,label"
 _COLUMNS: Final = {"epoch", "steps", "held_out_accuracy", "epsilon"}
 
 
@@ -96,7 +98,7 @@ def read(
     path = Path(folder)
     if not path.is_dir() or not (path / RECORD).is_file():
         raise CheckpointError(f"{path} holds no run; name the folder that --out named")
-    for name in (RECORD, STATEMENT, HISTORY, run_answers.FILE):
+    for name in (RECORD, STATEMENT, HISTORY, ANSWERS):
         _check_size(path / name)
     record = records.read(Folder(path))
     if not record.finished or not (path / STATEMENT).is_file():
@@ -106,14 +108,14 @@ def read(
     statement = _statement(path / STATEMENT)
     _check_together(record, statement, path)
     plan = None if statement.plan is None else _plan(statement, path / STATEMENT)
-    answers = path / run_answers.FILE
+    answers = path / ANSWERS
     return RunFiles(
         path,
         record,
         tuple(_history(path / HISTORY, plan)),
         statement,
         gather(path, record, statement, ledger=ledger, signed_by=signed_by),
-        run_answers.read(answers) if answers.exists() else None,
+        read_answers(answers) if answers.exists() else None,
         _audit(path / audit_file.FILE, record, statement),
     )
 
@@ -174,8 +176,8 @@ def _check_together(record: Record, statement: Statement, path: Path) -> None:
         # A search has the event of all its runs; the record keeps the winner's plan.
         "plan": (record.plan if record.search is None else statement.plan, statement.plan),
     }
-    for name, (told, claimed) in pairs.items():
-        if told != claimed:
+    for name, (recorded, claimed) in pairs.items():
+        if recorded != claimed:
             raise CheckpointError(
                 f"{path / RECORD} and {path / STATEMENT} are of different runs: {name} differs"
             )
@@ -223,3 +225,31 @@ def _epoch(plain: Any, plan: Plan | None) -> Epoch:
 
 def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and type(value) is not bool and math.isfinite(value)
+
+
+# ---- the labels that a transfer released
+
+
+def read_answers(path: Path) -> tuple[tuple[int, int], ...]:
+    """Pairs of a public image's number and its released label.
+
+    Raises:
+        CheckpointError: with one line that names the file.
+    """
+    try:
+        lines = path.read_text(encoding="ascii").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise CheckpointError(f"{path} cannot be read: {error}") from None
+    if not lines or lines[0] != _HEAD:
+        raise CheckpointError(f"{path} is refused: its first line must be {_HEAD!r}")
+    pairs = tuple(_pair(path, number, line) for number, line in enumerate(lines[1:], 2))
+    if any(one[0] >= two[0] for one, two in pairwise(pairs)):
+        raise CheckpointError(f"{path} is refused: a query is there twice, or out of order")
+    return pairs
+
+
+def _pair(path: Path, number: int, line: str) -> tuple[int, int]:
+    parts = line.split(",")
+    if len(parts) != 2 or not all(one.isdigit() and len(one) < 10 for one in parts):
+        raise CheckpointError(f"{path}, line {number}, is refused: it must be two whole numbers")
+    return int(parts[0]), int(parts[1])

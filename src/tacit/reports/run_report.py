@@ -1,7 +1,7 @@
 """``write``: the report of a finished run, as a page and as Markdown, from the files in its folder.
 
 Everything in the report follows from those files, which may come from anyone: they are checked
-(``run_folder``), the figures are computed anew (``run_summary``), and texts are escaped.
+(``run_folder``), the figures are computed again (``run_summary``), and texts are escaped.
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from tacit._files import drafted
 from tacit.reports import run_folder, run_sections, run_summary
-from tacit.reports.run_markdown import markdown
-from tacit.reports.run_page import page
+from tacit.reports.run_content import markdown, page
 
 if TYPE_CHECKING:
     import os

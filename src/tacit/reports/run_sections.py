@@ -9,8 +9,14 @@ from tacit._numbers import at_most, compact, factors, per_hundred
 from tacit._validation import printable
 from tacit.reports import audit_sections
 from tacit.reports.run_content import Card, Items, Paragraph, Picture, Report, Section, Table
-from tacit.reports.run_details import checking, covered, mechanism, origin, published
-from tacit.reports.run_transfer import sections as transfer_sections
+from tacit.reports.run_details import (
+    checking,
+    covered,
+    mechanism,
+    origin,
+    published,
+    transferred,
+)
 from tacit.statement import words
 from tacit.statement.evidence import MEANINGS
 
@@ -34,7 +40,7 @@ def report(summary: RunSummary, *, drawn: bool = True) -> Report:
         Section("The privacy curve", tuple(_curve(summary, drawn))),
         Section("What an attacker can reach", tuple(_attack(summary, drawn))),
         *audit_sections.sections(summary, drawn),
-        *transfer_sections(summary),
+        *transferred(summary),
         mechanism(summary),
         covered(summary),
         published(summary),
@@ -206,7 +212,7 @@ def _accuracy(summary: RunSummary, drawn: bool) -> Iterator[Block]:
 
 def _chance(summary: RunSummary) -> str:
     return (
-        "The accuracy is what the run recorded: without the data nobody can compute it anew. "
+        "The accuracy is what the run recorded: without the data nobody can compute it again. "
         f"With {summary.files.record.data['test']:,} held-out examples chance alone moves it by "
         f"about {_points(summary.error or 0.0)} points (one standard error)."
     )
@@ -220,7 +226,7 @@ def _on_accuracy(summary: RunSummary) -> str:
         return f"{text} What was spent at each of these moments is not known."
     charged = any(one.charged for one in summary.statement.preprocessing)
     before = ", with what preprocessing had cost before" if charged else ""
-    return f"{text} Every ε here was computed anew from the plan{before}."
+    return f"{text} Every ε here was computed again from the plan{before}."
 
 
 def _curve(summary: RunSummary, drawn: bool) -> Iterator[Block]:

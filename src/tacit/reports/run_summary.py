@@ -30,7 +30,7 @@ Point = tuple[float, float]
 
 @dataclass(frozen=True)
 class Moment:
-    """A run after so many steps; ``epsilon`` is None where no plan says what they cost."""
+    """A run after some steps; ``epsilon`` is None where no plan says what they cost."""
 
     epoch: int
     steps: int
@@ -40,7 +40,7 @@ class Moment:
 
 @dataclass(frozen=True)
 class RunSummary:
-    """A run with every figure computed anew from its statement.
+    """A run with every figure computed again from its statement.
 
     ``curve`` has pairs (ε, δ) and ``attack`` pairs of false and largest true positive rate, both to
     be drawn; they are empty where a point of the curve takes too long.
@@ -140,7 +140,7 @@ def _finite(value: float) -> float | None:
 
 
 def summarise(files: RunFiles) -> RunSummary:
-    """Computes what a report tells of a run; one whose curve cannot be computed is refused."""
+    """Computes what a report says of a run; one whose curve cannot be computed is refused."""
     try:
         return _summary(files)
     except TacitError:

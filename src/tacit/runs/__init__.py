@@ -1,7 +1,7 @@
 """Carrying out, keeping, resuming, searching and loading an experiment: a recipe's or one's own.
 
-``tacit.fit(..., out="runs/mine")`` and ``tacit train`` leave the same folder, which ``tacit report``,
-``tacit audit`` and ``tacit.load`` read.
+``tacit.fit(..., out="runs/mine")`` and ``tacit train`` leave the same folder, which
+``tacit report``, ``tacit audit`` and ``tacit.load`` read.
 """
 
 from __future__ import annotations

@@ -110,12 +110,12 @@ class Account:
         )  # fmt: skip
 
     def _declared(self, budget: Budget) -> bool:
-        """Whether this run declared its plans before it was cut off."""
+        """Whether this run declared its plans before it was interrupted."""
         entries = budget.ledger.history(budget.name)
         return any(one.kind == "declare" and one.data["label"] == self.label for one in entries)
 
     def _found(self, budget: Budget, plan: Plan) -> Reservation | None:
-        """This run's own reservation, from before it was cut off."""
+        """This run's own reservation, from before it was interrupted."""
         detail = detail_of(plan, plan.steps)
         budget.ledger.refresh()
         for known in budget.ledger.books.of(budget.name):

@@ -16,8 +16,8 @@ from tacit.runs.interruption import Interrupted, Interruption
 from tacit.runs.kept import History, Kept, check_name
 from tacit.runs.results import Trained
 from tacit.statement import extended
+from tacit.training.evaluation import accuracy as accuracy_of
 from tacit.training.fit import Keeping, Watch, carry_out
-from tacit.training.judging import accuracy as accuracy_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -89,8 +89,8 @@ class Job:
     """One run; made by ``tacit.recipes.run`` and ``tacit.fit``.
 
     Guarantee:
-        What ``fit`` or ``conclude`` return tells of the private data what the statement says, if
-        they are read through ``release`` and ``fit`` only (and row by row otherwise), and
+        What ``fit`` or ``conclude`` return gives away of the private data what the statement says,
+        if they are read through ``release`` and ``fit`` only (and row by row otherwise), and
         ``epsilon`` at ``delta`` covers all of it.
     """
 
@@ -204,7 +204,7 @@ class Job:
     def declare(self, *events: Event) -> None:
         """Begins a run without a plan: all that it is going to release, in order.
 
-        A budget that wants its plans beforehand is told all of them.
+        All of them are declared to a budget that wants its plans beforehand.
         """
         if self._plan is not None or self._released:
             raise ProtocolError("job.declare() comes before anything is released, without a plan")
@@ -306,9 +306,7 @@ class Job:
         if done.stopped:
             raise self._interrupted(done.statement)
         right = _accuracy(prepared, history.records, done.statement)
-        return self._trained(
-            prepared.final, history.records, done.statement, right, prepared.notes
-        )
+        return self._trained(prepared.final, history.records, done.statement, right, prepared.notes)
 
     def _noting(self, history: History) -> Callable[[EpochRecord], None]:
         def note(record: EpochRecord) -> None:
@@ -348,7 +346,7 @@ class Job:
             releases: What is released, in words; left out, the model and its accuracy.
             not_promised: What a reader might take the claim to say and it does not.
             files: Other files that are released with the model, by name.
-            data_dependent: An ε that depends on the data, told with noise.
+            data_dependent: An ε that depends on the data, released with noise.
         """
         if self._plan is not None:
             raise ProtocolError("job.conclude() is for recipes without a plan")

@@ -54,7 +54,8 @@ class Kept:
     """
 
     def __init__(self, place: tuple[Folder, Record] | None = None, *, resumed: bool = False):
-        self.folder, self._record = (None, None) if place is None else place
+        self.folder: Folder | None = None if place is None else place[0]
+        self._record: Record | None = None if place is None else place[1]
         self.resumed = resumed
         self._begun = resumed
 
@@ -107,6 +108,10 @@ class Kept:
             self._record.write(self.folder)
             self._begun = True
 
+    def choose(self, winner: Mapping[str, Any], plan: Mapping[str, Any] | None) -> None:
+        """Notes what a search chose; it is written with the results."""
+        self._record = replace(self.record, winner=winner, plan=plan)
+
     def same_plan(self, plan: Plan) -> Plan:
         """The plan that the run began with: another machine's arithmetic may differ in a digit."""
         if self.folder is None:
@@ -124,7 +129,12 @@ class Kept:
             raise CheckpointError(f"{self.folder.file(RECORD)} holds no plan: {line}") from None
         close = abs(old.noise_multiplier / plan.noise_multiplier - 1.0) < 1e-9
         same = replace(plan, noise_multiplier=old.noise_multiplier)
-        return same if close and same == old else plan
+        if not close or same != old:
+            raise InvalidArgument(
+                f"plan must be as when the run in {self.folder.path} began; resume it as it was, "
+                "or start a new run in another folder"
+            )
+        return same
 
     def released(self, name: str) -> tuple[Any, Event] | None:
         """What was released under ``name`` before the run was interrupted."""

@@ -17,7 +17,6 @@ from tacit.runs.folder import RECORD
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
     from pathlib import Path
 
     from tacit.runs.folder import Folder
@@ -154,14 +153,14 @@ def read(folder: Folder) -> Record:
         plain = folder.read(RECORD)
         if plain.pop("format") != FORMAT or plain.pop("version") != VERSION:
             raise CheckpointError("it was written by another tacit")
-        told = plain.pop("configuration")
+        claimed = plain.pop("configuration")
         for name in ("command", "anchors", "notes"):
             plain[name] = tuple(plain[name])
         found = Record(**plain)
         for name, fits, wanted in _demands(found):
             if not fits:
                 raise CheckpointError(f"{name} must be {wanted}")
-        if found.configuration != told:
+        if found.configuration != claimed:
             raise CheckpointError("its settings were changed after the run began")
     except CheckpointError as error:
         raise CheckpointError(f"{path} is not the record of a run: {error}") from None

@@ -57,9 +57,7 @@ class Place:
 
 def carried_out(recipe: Recipe, task: Task, place: Place) -> Trained:
     """Runs a recipe whose task is checked and whose data are loaded."""
-    terms = Terms(
-        name=recipe.name, epsilon=task.epsilon, delta=task.delta, tuning=recipe.tuning
-    )
+    terms = Terms(name=recipe.name, epsilon=task.epsilon, delta=task.delta, tuning=recipe.tuning)
     record = None
     if place.folder is not None:
         record = records.of_recipe(recipe, task, folder=_text(place.looked_in),
@@ -69,7 +67,7 @@ def carried_out(recipe: Recipe, task: Task, place: Place) -> Trained:
         with seeded(task.seed):
             return trained(recipe, task, Job(terms, around, task))
 
-    return kept(f"recipe {recipe.name}", record, place, train)
+    return kept_run(f"recipe {recipe.name}", record, place, train)
 
 
 def trained(recipe: Recipe, task: Task, job: Job) -> Trained:
@@ -82,7 +80,7 @@ def trained(recipe: Recipe, task: Task, job: Job) -> Trained:
     return job.fit(recipe.prepare(task, plan, job.release))
 
 
-def kept(
+def kept_run(
     title: str, record: Record | None, place: Place, train: Callable[[Surroundings], Trained]
 ) -> Trained:
     """What ``train`` gives, written to the folder if there is one; nothing is left of nothing.
@@ -93,17 +91,17 @@ def kept(
         account = Account(place.opening, f"{title}, run {secrets.token_hex(8)}")
         return _unless_it_fails(train, _around(Kept(), account, place))
     folder = Folder(place.folder)
-    record = opened(folder, record, resume=place.resume)
+    record = _opened(folder, record, resume=place.resume)
     kept = Kept((folder, record), resumed=place.resume)
     account = Account(place.opening, f"{title}, run {record.run}")
     try:
         if place.resume:
-            check_budget(account, record.budget)
+            _check_budget(account, record.budget)
         done = _unless_it_fails(train, _around(kept, account, place))
         with place.stop.deferred():
             return results.write(folder, kept.record, done)
     except BaseException as error:
-        raise left(kept, error) from None
+        raise _left(kept, error) from None
     finally:
         folder.close()
 
@@ -142,7 +140,7 @@ def seeded(seed: int | None) -> Iterator[None]:
 # ---- a folder, at the beginning and at the end
 
 
-def opened(folder: Folder, record: Record, *, resume: bool) -> Record:
+def _opened(folder: Folder, record: Record, *, resume: bool) -> Record:
     """The record to go by, the folder checked; locked if it holds a run."""
     if not resume:
         folder.check_new()
@@ -161,7 +159,7 @@ def opened(folder: Folder, record: Record, *, resume: bool) -> Record:
         raise
 
 
-def check_budget(account: Account, before: Mapping[str, str] | None) -> None:
+def _check_budget(account: Account, before: Mapping[str, str] | None) -> None:
     """Refuses to go on with another budget than the run began with."""
     if account.place != (None if before is None else dict(before)):
         raise InvalidArgument(
@@ -169,7 +167,7 @@ def check_budget(account: Account, before: Mapping[str, str] | None) -> None:
         )
 
 
-def left(kept: Kept, error: BaseException) -> BaseException:
+def _left(kept: Kept, error: BaseException) -> BaseException:
     """What becomes of a run that did not end: nothing is left behind if nothing was begun."""
     folder = kept.folder
     assert folder is not None

@@ -2,7 +2,8 @@
 
 The number of runs is drawn at random, and only the winner is released (``tacit.selection``). Where
 all candidates have one kind of plan, which learning rates and clips do not change, the noise is
-found for the search as a whole, exactly; otherwise each run is allowed an (ε₀, δ₀), which is dearer.
+found for the search as a whole, exactly; otherwise each run is allowed an (ε₀, δ₀), which costs
+more.
 """
 
 from __future__ import annotations
@@ -21,19 +22,17 @@ from tacit import _files
 from tacit._validation import positive, probability
 from tacit.accounting import DiscreteLaplace
 from tacit.errors import CheckpointError, InvalidArgument, ProtocolError
-from tacit.runs import claims, results
+from tacit.runs import claims
 from tacit.runs import record as records
-from tacit.runs.account import Account
-from tacit.runs.folder import Folder
 from tacit.runs.interruption import Interrupted, Interruption
 from tacit.runs.job import Job, Terms, nowhere
-from tacit.runs.kept import Kept, epochs
+from tacit.runs.kept import epochs
 from tacit.runs.results import Trained
-from tacit.runs.run import check_budget, left, opened, seeded, trained
+from tacit.runs.run import kept_run, seeded, trained
 from tacit.runs.settings import as_plain, changed, check_names, names
 from tacit.selection import PrivateScore, PublicScore, private_search
 from tacit.statement import Statement, extended, rounded_up
-from tacit.training.judging import accuracy
+from tacit.training.evaluation import accuracy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -41,10 +40,11 @@ if TYPE_CHECKING:
 
     from tacit.accounting.events import Event
     from tacit.ledger import Budget
+    from tacit.runs.job import Surroundings
     from tacit.runs.recipe import Outline, Recipe, Task
     from tacit.runs.record import Record
     from tacit.runs.run import Place
-    from tacit.selection import Allowance, Found
+    from tacit.selection import Allowance, Winner
     from tacit.training.fit import Prepared
 
 ScoreName = Literal["held-out", "training"]
@@ -148,38 +148,30 @@ def _candidates(plain: Any, settings: Any) -> dict[str, tuple[Any, ...]]:
 def searched(recipe: Recipe, task: Task, search: Search, place: Place) -> Trained:
     """Searches settings privately; the whole search is (ε, δ)-private, its winner is kept."""
     assert place.folder is not None
-    folder = Folder(place.folder)
     record = records.of_recipe(
         recipe, task, command=place.command, search=search.as_plain(),
         folder=None if place.looked_in is None else str(place.looked_in),
     )  # fmt: skip
-    record = opened(folder, record, resume=place.resume)
-    kept = Kept((folder, record), resumed=place.resume)
-    account = Account(place.opening, f"recipe {recipe.name}, run {record.run}")
-    try:
-        if place.resume:
-            check_budget(account, record.budget)
+
+    def train(around: Surroundings) -> Trained:
+        kept, account = around.kept, around.account
         kept.begin(account.place)
+        assert kept.folder is not None
         searching = Searching(recipe, task, search, place.stop)
-        found = searching.run(account.budget, account.label, folder.inner(_JOURNAL))
-        ended = replace(
-            kept.record,
-            winner=as_plain(changed(task.settings, found.candidate)),
-            plan=found.model.statement.plan,
-        )
-        with place.stop.deferred():
-            done = results.write(folder, ended, _winner(found, search, kept.record))
-            shutil.rmtree(folder.path / _JOURNAL, ignore_errors=True)
-    except BaseException as error:
-        # What a run of the search left is in the journal, whatever the run itself says.
-        cut = Interrupted("stopped during the search", resumable=True)
-        raise left(kept, cut if isinstance(error, Interrupted) else error) from None
-    finally:
-        folder.close()
+        try:
+            found = searching.run(account.budget, account.label, kept.folder.inner(_JOURNAL))
+        except Interrupted:  # what a run of the search left is in the journal
+            raise Interrupted("stopped during the search", resumable=True) from None
+        settings = changed(task.settings, found.candidate)
+        kept.choose(as_plain(settings), found.model.statement.plan)
+        return _winner(found, search, kept.record)
+
+    done = kept_run(f"recipe {recipe.name}", record, place, train)
+    shutil.rmtree(place.folder / _JOURNAL, ignore_errors=True)
     return done
 
 
-def _winner(found: Found, search: Search, record: Record) -> Trained:
+def _winner(found: Winner, search: Search, record: Record) -> Trained:
     """The winner's model; every figure of ε is that of the whole search."""
     inner: Trained = found.model
     chosen = ", ".join(f"{name}={value}" for name, value in found.candidate.items())
@@ -220,7 +212,7 @@ class Searching:
         self._recipe, self._task, self._search, self._stop = recipe, task, search, stop
         self._scores: dict[int, float] = {}
 
-    def run(self, budget: Budget | None, label: str, journal: Path) -> Found:
+    def run(self, budget: Budget | None, label: str, journal: Path) -> Winner:
         """Searches, or goes on with the search of ``journal``."""
         return private_search(
             self._train,
@@ -332,7 +324,7 @@ def _noisy_score(prepared: Prepared, epsilon: float) -> float:
 @final
 @dataclass(frozen=True, slots=True)
 class TrainedModels:
-    """What a search's journal keeps of a run: its weights by name, and all that is told of it."""
+    """What a search's journal keeps of a run: its weights by name, and what it says of itself."""
 
     def state(self, model: Trained) -> dict[str, Any]:
         """Tensors, arrays, numbers and texts."""

@@ -47,7 +47,7 @@ def changed(settings: Any, new: Mapping[str, Any]) -> Any:
 
 
 def check_names(given: Iterable[str], known: Iterable[str]) -> None:
-    """Refuses names that are not settings, and tells those there are."""
+    """Refuses names that are not settings, and lists those there are."""
     there = tuple(known)
     for name in given:
         if name not in there:

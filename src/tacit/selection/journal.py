@@ -1,8 +1,8 @@
-"""The journal: a folder from which a search that was cut off goes on as if it had not been.
+"""The journal: a folder from which a search that was interrupted goes on as if it had not been.
 
 The number of runs and their candidates are drawn once and written before anything is run. Drawing
-them anew after a crash would let a search be repeated until its number of runs suits, which the
-guarantee does not cover. A run that was cut off told nobody anything, and is run again.
+them again after a crash would let a search be repeated until its number of runs suits, which the
+guarantee does not cover. A run that was interrupted released nothing, and is run again.
 
 The journal is private until the search has ended: the number of runs and the losers' scores are no
 part of what is released. At the end both are removed from it, and only the winner stays.

@@ -1,7 +1,7 @@
 """Scores by which runs are compared. A score is public, private, or part of what a run returns.
 
-A score that reads private data without noise tells of it by which model wins: it is refused. There
-is no way to see from a function what it reads, so whoever gives one says so by its type.
+A score that reads private data without noise gives it away by which model wins: it is refused.
+There is no way to see from a function what it reads, so whoever gives one says so by its type.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class PrivateScore:
 @final
 @dataclass(frozen=True, slots=True)
 class ReturnedScore:
-    """The score that the training function returns with the model, in a ``Trained``.
+    """The score that the training function returns with the model, in a ``Scored``.
 
     The event of a run must cover it as it covers the model.
     """
@@ -72,7 +72,7 @@ class ReturnedScore:
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Trained:
+class Scored:
     """What a training function returns with ``ReturnedScore``: the model, and its private score."""
 
     model: Any
@@ -100,9 +100,9 @@ def with_score(event: Event, score: Score) -> Event:
 def apply_score(score: Score, result: Any) -> tuple[Any, float]:
     """The model and its score; a score that is no number (NaN) is the worst there is."""
     if isinstance(score, ReturnedScore):
-        if not isinstance(result, Trained):
+        if not isinstance(result, Scored):
             raise InvalidArgument(
-                f"train must return Trained(model, score) with ReturnedScore, got {type(result)!r}"
+                f"train must return Scored(model, score) with ReturnedScore, got {type(result)!r}"
             )
         model, value = result.model, result.score
     else:

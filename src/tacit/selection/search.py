@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, final
 
 from tacit._pickles import PlainModels
 from tacit._validation import positive
 from tacit._workers import check_workers
-from tacit.accounting.events import TruncatedNegativeBinomial, check_runs
+from tacit.accounting.events import PoissonRuns, TruncatedNegativeBinomial, check_runs
 from tacit.accounting.serialization import to_plain
 from tacit.errors import InvalidArgument
 from tacit.randomness import fresh_stream
-from tacit.selection.found import Found
 from tacit.selection.journal import Journal, Progress
-from tacit.selection.number import draw_choices, draw_runs
-from tacit.selection.scores import check_score
-from tacit.selection.terms import settle
+from tacit.selection.scores import PrivateScore, PublicScore, check_score
+from tacit.selection.terms import draw_choices, draw_runs, settle
 from tacit.selection.trainers import Estimator, EstimatorTrainer, listed, trainer_of
 from tacit.selection.workers import Work, carried_out
+from tacit.statement import Statement, rounded_up
 
 if TYPE_CHECKING:
     import os
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from tacit._pickles import ModelFormat
     from tacit._workers import Workers
-    from tacit.accounting.events import Adjacency, Event, Runs
+    from tacit.accounting.events import Adjacency, Event, PrivateSelection, Runs
     from tacit.ledger import Budget
     from tacit.selection.scores import Score
     from tacit.selection.terms import Allowance, Terms
@@ -50,7 +50,7 @@ def private_search(
     workers: Workers = 1,
     journal: str | os.PathLike[str] | None = None,
     models: ModelFormat | None = None,
-) -> Found:
+) -> Winner:
     """Runs ``train`` on candidates drawn at random, a random number of times, and keeps the best.
 
     Args:
@@ -75,7 +75,7 @@ def private_search(
         budget: Charged once, for the whole search, before the first run.
         label: A name for the ledger's entry.
         workers: How many processes; or a ``RayCluster``.
-        journal: A folder from which a search that was cut off goes on. It is private, and nothing
+        journal: A folder from which an interrupted search goes on. It is private, and nothing
             in it is run.
         models: How the journal keeps models. Left out, a model must be tensors, arrays, numbers,
             texts, or lists, tuples and dicts of them, such as a ``state_dict()``. Else an object
@@ -241,9 +241,9 @@ def _found(
     terms: Terms,
     score: Score,
     budget: Budget | None,
-) -> Found:
+) -> Winner:
     winner, best = progress.winner, progress.best
-    return Found(
+    return Winner(
         candidate=None if winner is None else candidates[winner],
         model=progress.model,
         score=-math.inf if best is None else best.score,
@@ -253,3 +253,112 @@ def _found(
         entry=progress.entry,
         ledger=None if budget is None else f"entry {progress.entry} of {budget.name!r}",
     )
+
+
+# ---- what it gives back, and the claim that goes with it
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Winner:
+    """The winner of a private search.
+
+    Attributes:
+        candidate: The candidate that won; None if there was no run, as Poisson runs allow.
+        model: What its run returned.
+        score: Its score; minus infinity if no run had one.
+        terms: The event of the search, and what each run was allowed.
+        unit: Whom the guarantee protects.
+        entry: The number of the ledger's entry that charged the search; None without a budget.
+
+    Guarantee:
+        ``candidate``, ``model`` and ``score`` together are no more than ``event`` says. How many
+        runs there were, how long the search took and what the losers scored is not covered, and
+        not kept.
+    """
+
+    candidate: Any
+    model: Any
+    score: float
+    terms: Terms
+    scoring: Score
+    unit: str = "example"
+    entry: int | None = None
+    ledger: str | None = None
+
+    @property
+    def event(self) -> PrivateSelection:
+        """What the whole search released."""
+        return self.terms.event
+
+    @property
+    def epsilon(self) -> float:
+        """The ε of the whole search at ``delta``."""
+        return self.terms.epsilon
+
+    @property
+    def delta(self) -> float:
+        """The δ of the whole search."""
+        return self.terms.delta
+
+    @property
+    def adjacency(self) -> Adjacency:
+        """Which data sets are neighbours."""
+        return self.terms.adjacency
+
+    @property
+    def tuning_cost(self) -> float:
+        """By how much ε is larger than that of one run, at the same δ."""
+        return max(0.0, self.epsilon - self.terms.single)
+
+    def statement(self) -> Statement:
+        """The claim, with what tuning cost in it, for somebody else to check."""
+        from tacit import __version__  # noqa: PLC0415 - the package's own number
+
+        return Statement(
+            epsilon=self.epsilon,
+            delta=self.delta,
+            adjacency=self.adjacency,
+            unit=self.unit,
+            event=to_plain(self.event),
+            sampling=_sampling(self),
+            noise="that of each run, drawn by the training function",
+            assumptions=_assumptions(self.scoring),
+            not_promised=(
+                "that the number of runs, the time taken or the scores of other runs are hidden "
+                "from whoever watches the search",
+            ),
+            tacit_version=__version__,
+            ledger=self.ledger,
+            threat_model="the claim holds against whoever sees the winner and its settings; the "
+            "other runs, their number and their scores are not released",
+            releases=("the model that won, with its settings",),
+            tuning="covered: the event is that of the whole search",
+        )
+
+
+def _sampling(found: Winner) -> str:
+    terms = found.terms
+    return (
+        f"the best of a random number of runs ({_in_words(terms.event.runs)}), each of a candidate "
+        f"drawn at random; one run has ε = {rounded_up(terms.single)} at this δ, and choosing the "
+        f"best costs {rounded_up(found.tuning_cost)} more"
+    )
+
+
+def _in_words(runs: Runs) -> str:
+    if isinstance(runs, PoissonRuns):
+        return f"Poisson, {runs.mean:.6g} on average"
+    names = {0.0: "logarithmic", 1.0: "geometric"}
+    name = names.get(runs.eta, f"negative binomial, η = {runs.eta:g}")
+    return f"{name}, {runs.mean:.6g} on average"
+
+
+def _assumptions(score: Score) -> tuple[str, ...]:
+    kept = "every run releases no more than its event, whatever the candidate"
+    drawn = "candidates and their number were fixed without looking at the private data"
+    if isinstance(score, PublicScore):
+        return kept, drawn, "the score reads no private data beside the model it judges"
+    if isinstance(score, PrivateScore):
+        return kept, drawn, "each score releases no more than its event"
+    return kept, drawn, "each run's event covers the score that it returns"

@@ -15,8 +15,7 @@ import torch
 
 from tacit._validation import whole
 from tacit.errors import InvalidArgument
-from tacit.training.averaging import Averaging, averaged
-from tacit.training.judging import accuracy, check_held_out, check_judge, default_loss
+from tacit.training.evaluation import accuracy, check_held_out, check_judge, default_loss
 from tacit.training.plan import check_delta
 from tacit.training.preflight import check_place, check_scheduler
 from tacit.training.progress import EpochRecord, display
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
     from tacit.ledger import Budget, Reservation
     from tacit.statement import Statement
     from tacit.training.checkpoint import Stateful
-    from tacit.training.judging import RowWise
+    from tacit.training.evaluation import RowWise
     from tacit.training.loaders import Collate
     from tacit.training.lot import Lot
     from tacit.training.performance import Performance
@@ -222,7 +221,7 @@ def carry_out(
         return Fit(tuple(history), dp.statement(delta), stopped.early)
 
 
-def _checked(prepared: Prepared, keeping: Keeping) -> Averaging:
+def _checked(prepared: Prepared, keeping: Keeping) -> _Averaging:
     """Refuses what cannot be carried out, before anything is charged."""
     given, schedule = prepared.optimizer, prepared.schedule
     optimizers = (given,) if isinstance(given, torch.optim.Optimizer) else tuple(given)
@@ -231,7 +230,7 @@ def _checked(prepared: Prepared, keeping: Keeping) -> Averaging:
     check_held_out(prepared.dataset, prepared.held_out)
     check_judge(prepared.model, prepared.held_out, prepared.correct, prepared.collate)
     first = whole("average_from", schedule.average_from, at_least=0)
-    return Averaging(prepared.model, schedule.average, first)
+    return _Averaging(prepared.model, schedule.average, first)
 
 
 def _right(prepared: Prepared, model: nn.Module) -> float | None:
@@ -243,7 +242,7 @@ def _right(prepared: Prepared, model: nn.Module) -> float | None:
 def _epochs(
     dp: Session,
     prepared: Prepared,
-    averaging: Averaging,
+    averaging: _Averaging,
     shown: Display,
     spent: Callable[[], float],
     stopped: _Stopping,
@@ -311,6 +310,41 @@ def finished_epoch(plan: Plan, steps: int) -> int | None:
     if after > before:
         return after
     return after + 1 if steps == plan.steps else None
+
+
+# ---- an average of the weights over the steps: computed from what is released, and so free
+
+
+@final
+class _Averaging:
+    """The average of the weights, if one is kept."""
+
+    def __init__(self, model: nn.Module, average: AveragedModel | None, first: int) -> None:
+        self._model, self._average, self._first = model, average, first
+        if average is not None and _shapes(average.module) != _shapes(model):
+            raise InvalidArgument(
+                "average must be an average of this model, as AveragedModel(model), got one whose "
+                "parameters have other names or shapes"
+            )
+
+    def after(self, steps: int) -> None:
+        """Takes the weights after this many steps in."""
+        if self._average is not None and steps >= self._first:
+            self._average.update_parameters(self._model)
+
+    @property
+    def best(self) -> nn.Module:
+        """What is to be judged: the average once it holds something, else the model."""
+        return self._model if not averaged(self._average) else self._average.module  # type: ignore[union-attr]
+
+
+def averaged(average: AveragedModel | None) -> bool:
+    """Whether an average was given, and holds the weights of at least one step."""
+    return average is not None and int(average.n_averaged) > 0
+
+
+def _shapes(model: nn.Module) -> dict[str, torch.Size]:
+    return {name: parameter.shape for name, parameter in model.named_parameters()}
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""What a person sees of a training run, on standard error.
+"""What a person sees of a training run or another long job, on standard error.
 
 The training loss is secret, and so are the share of rows whose loss is not a finite number and how
 long anything took: they are shown on a terminal, and never written. So they appear only where
@@ -8,13 +8,14 @@ standard error is a terminal; elsewhere there is a line per epoch, or nothing.
 from __future__ import annotations
 
 import sys
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, Self, final
 
 from tacit.statement import rounded_up
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from types import TracebackType
 
     import torch
@@ -139,7 +140,7 @@ class Bar:
         self._drawn = 0.0
 
     def __enter__(self) -> Self:
-        self._bar = _rich_bar()
+        self._bar = _rich_bar("step")
         self._task = self._bar.add_task("", total=self._steps, completed=self._taken, shown="")
         self._bar.start()
         return self
@@ -183,7 +184,7 @@ class Bar:
         self._bar.update(self._task, completed=steps, shown=f"{loss}{self._held_out}{spent}")
 
 
-def _rich_bar() -> Progress:
+def _rich_bar(what: str) -> Progress:
     from rich.console import Console  # noqa: PLC0415  # only where there is a terminal to draw on
     from rich.progress import (  # noqa: PLC0415
         BarColumn,
@@ -195,7 +196,7 @@ def _rich_bar() -> Progress:
     )
 
     return Progress(
-        TextColumn("step"),
+        TextColumn(what),
         MofNCompleteColumn(),
         BarColumn(bar_width=20),
         TextColumn("{task.fields[shown]}"),
@@ -204,3 +205,41 @@ def _rich_bar() -> Progress:
         TimeRemainingColumn(),
         console=Console(stderr=True),
     )
+
+
+# ---- how far a long job is: how many of its parts are done, and nothing secret
+
+
+@contextmanager
+def counting(
+    wanted: bool | None, what: str, *, total: int, done: int
+) -> Iterator[Callable[[int], None]]:
+    """A function that takes how many are done: a bar on a terminal, lines if wanted elsewhere."""
+    if wanted is False or (wanted is None and not sys.stderr.isatty()):
+        yield lambda _: None
+    elif sys.stderr.isatty():
+        with _counted(what, total, done) as shown:
+            yield shown
+    else:
+        yield _lines(what, total, done)
+
+
+def _lines(what: str, total: int, done: int) -> Callable[[int], None]:
+    """About ten lines in all."""
+    last = done
+
+    def show(now: int) -> None:
+        nonlocal last
+        if now == total or now - last >= total / 10:
+            last = now
+            sys.stderr.write(f"{what}: {now} of {total}\n")
+            sys.stderr.flush()
+
+    return show
+
+
+@contextmanager
+def _counted(what: str, total: int, done: int) -> Iterator[Callable[[int], None]]:
+    with _rich_bar(what) as bar:
+        task = bar.add_task("", total=total, completed=done, shown="")
+        yield lambda now: bar.update(task, completed=now)

@@ -21,7 +21,7 @@ from tacit.auditing.canaries.canary_dataset import (
 from tacit.auditing.canaries.white_box_run import CanaryScorer
 from tacit.errors import InvalidArgument
 from tacit.training import Automatic, Flat, PerLayer, Plan
-from tacit.training.judging import default_loss
+from tacit.training.evaluation import default_loss
 
 # ---- directions
 

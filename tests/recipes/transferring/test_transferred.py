@@ -8,7 +8,7 @@ import pytest
 from tacit.errors import CheckpointError
 from tacit.recipes.transferring import display
 from tacit.recipes.transferring.transferred import answers_bytes
-from tacit.reports import run_answers
+from tacit.reports.run_folder import read_answers
 
 
 def test_answers_come_back_as_they_were_written(tmp_path) -> None:
@@ -16,7 +16,7 @@ def test_answers_come_back_as_they_were_written(tmp_path) -> None:
     labels[[0, 7, 49]] = [3, 0, 9]
     path = tmp_path / "answers.csv"
     path.write_bytes(answers_bytes(labels))
-    assert run_answers.read(path) == ((0, 3), (7, 0), (49, 9))
+    assert read_answers(path) == ((0, 3), (7, 0), (49, 9))
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,7 @@ def test_answers_that_nobody_wrote_so_are_refused(tmp_path, text: str, words: st
     path = tmp_path / "answers.csv"
     path.write_text(text, encoding="utf-8")
     with pytest.raises(CheckpointError, match=words) as caught:
-        run_answers.read(path)
+        read_answers(path)
     assert "\n" not in str(caught.value)
 
 

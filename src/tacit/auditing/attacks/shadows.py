@@ -15,7 +15,7 @@ from tacit._validation import non_negative, open_probability, whole
 from tacit._workers import RayCluster, carried_out
 from tacit.auditing.attacks.outputs import checked_logits
 from tacit.errors import InvalidArgument, WorkerDied
-from tacit.training.counting import counting
+from tacit.training.progress import counting
 
 if TYPE_CHECKING:
     import os

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from torch import Tensor
     from torch.optim import Optimizer
 
-    from tacit.training.judging import RowWise
+    from tacit.training.evaluation import RowWise
     from tacit.training.loaders import Collate
     from tacit.training.plan import Plan
 

@@ -21,7 +21,7 @@ from tacit.auditing.canaries.canary_dataset import (
 )
 from tacit.auditing.canaries.white_box_result import WhiteBoxResult
 from tacit.errors import InvalidArgument
-from tacit.training.judging import default_loss
+from tacit.training.evaluation import default_loss
 from tacit.training.preflight import private_parameters
 from tacit.training.sampling import FullBatch, TruncatedPoisson
 from tacit.training.session import private
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from torch.utils.data import Dataset
 
     from tacit.auditing.canaries.canary_dataset import Directions
-    from tacit.training.judging import RowWise
+    from tacit.training.evaluation import RowWise
     from tacit.training.loaders import Collate
     from tacit.training.performance import Performance
     from tacit.training.plan import Plan

@@ -41,7 +41,9 @@ from tacit.models.character_mlp import CharacterMlp
 from tacit.recipes.auditing.audit_file import NO_PROOF, Audited
 from tacit.recipes.auditing.experiment import Experiment
 from tacit.recipes.auditing.secret_results import LEVEL, SecretFigures, SecretResult, Situation
-from tacit.training import Performance, Plan, fit
+from tacit.training import Performance, Plan, Prepared
+from tacit.training.fit import Watch
+from tacit.training.fit import carry_out as carry_out_plan
 
 if TYPE_CHECKING:
     import os
@@ -224,11 +226,11 @@ def _train_privately(
     optimizer = torch.optim.SGD(
         model.parameters(), lr=settings.private_lr, momentum=settings.momentum
     )
-    fit(
-        model, dataset, plan,
-        optimizer=optimizer, delta=settings.delta, loss=_loss, progress=progress,
+    prepared = Prepared(
+        model=model, optimizer=optimizer, plan=plan, dataset=dataset, loss=_loss,
         performance=Performance(batch=32),
     )  # fmt: skip
+    carry_out_plan(prepared, watch=Watch(progress=progress))
     return plan.steps
 
 

@@ -20,8 +20,8 @@ from tacit.auditing.attacks import Shadows, train_shadows
 from tacit.errors import InvalidArgument
 from tacit.runs.recipe import Task, free
 from tacit.runs.run import seeded
+from tacit.training.evaluation import default_loss
 from tacit.training.fit import Watch, carry_out
-from tacit.training.judging import default_loss
 from tacit.training.loaders import make_loader
 
 if TYPE_CHECKING:
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from tacit.accounting.events import Event
     from tacit.data import Examples, Split
     from tacit.runs.recipe import Outline, Recipe, Releasing
+    from tacit.training.evaluation import RowWise
     from tacit.training.fit import Prepared
-    from tacit.training.judging import RowWise
     from tacit.training.loaders import Collate
     from tacit.training.plan import Plan
 

@@ -39,6 +39,7 @@ class Transferred:
     @property
     def accuracy(self) -> float:
         """The share of evaluated images that the student gets right."""
+        assert self.trained.accuracy is not None  # there is always an evaluation
         return self.trained.accuracy
 
     @property

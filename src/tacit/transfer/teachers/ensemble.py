@@ -16,7 +16,7 @@ from tacit._validation import non_negative, positive, whole
 from tacit.errors import CheckpointError, InvalidArgument, ProtocolError
 from tacit.models.devices import device_named
 from tacit.randomness import fresh_stream
-from tacit.training.counting import counting
+from tacit.training.progress import counting
 from tacit.transfer.teachers.models import NOBODY, Work, joined
 from tacit.transfer.teachers.records import as_tensor, part, read, rows_by_teacher
 from tacit.transfer.teachers.schedule import Schedule, check_scores, described, made, split, way

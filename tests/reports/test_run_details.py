@@ -7,8 +7,8 @@ import json
 import pytest
 
 from tacit.errors import CheckpointError
+from tacit.reports.run_content import markdown
 from tacit.reports.run_folder import read
-from tacit.reports.run_markdown import markdown
 from tacit.reports.run_sections import report
 from tacit.reports.run_summary import summarise
 from tacit.statement import DataDependent
@@ -23,8 +23,8 @@ NAME = "answers.csv"
 def transfer(make):
     """The folder of a transfer: no plan, no epochs, labels and a figure."""
     folder = make(
-        {"recipe": "pate-mnist", "plan": None}, {"data_dependent": FIGURE, "plan": None,
-         "steps_planned": None, "steps_taken": None}, [],
+        {"recipe": "pate-mnist", "kind": "transfer", "plan": None},
+        {"data_dependent": FIGURE, "plan": None, "steps_planned": None, "steps_taken": None}, [],
     )  # fmt: skip
     (folder / NAME).write_text("query,label\n3,7\n4,7\n9,0\n")
     return folder
@@ -78,5 +78,5 @@ def test_a_smaller_figure_than_was_told_is_refused(transfer):
 
 def test_an_unfinished_transfer_names_its_own_command(make):
     told = {"recipe": "knn-digits", "finished": False, "test_accuracy": None}
-    with pytest.raises(CheckpointError, match=r"go on with it \(tacit transfer --resume\)"):
+    with pytest.raises(CheckpointError, match=r"go on with it \(tacit transfer --resume"):
         read(make(told))
