@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tacit.cli.options import Refusal
 from tacit.cli.run_options import data_folder, delta_of, epsilon_of, free_folder, seed_of
 from tacit.cli.train_settings import given_settings, known_settings
-from tacit.recipes.transferring.catalogue import check_dataset, find, named, title
+from tacit.recipes.transferring.method import check_dataset, chosen, find, named, title
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 DATASET: Final = "digits"
 DELTA: Final = 1e-5
 DEVICE: Final = "auto"
-OWN: Final = ("queries", "answers", "teachers", "sigma", "student", "votes", "holds")
+OWN: Final = (
+    "queries", "answers", "asked", "aggregator", "teachers", "sigma", "student", "votes", "holds",
+)  # fmt: skip
 OPTIONS: Final = (
     "dataset", "epsilon", "delta", "set", "out", "resume", "ledger", "budget", "device", "seed",
     "data", "unverified", "settings", "list", "json", "help",
@@ -41,6 +43,8 @@ class Typed:
     delta: str | None = None
     queries: str | None = None
     answers: str | None = None
+    asked: str | None = None
+    aggregator: str | None = None
     teachers: str | None = None
     sigma: str | None = None
     student: str | None = None
@@ -127,9 +131,7 @@ def _chosen(
     delta: float,
     adjacency: Adjacency,
 ) -> tuple[Any, float]:
-    from tacit.recipes.transferring.method import chosen
-
-    default = method.settings(dataset)
+    default = method.defaults[dataset]
     known_settings(title(method.name, dataset), default, given, OPTIONS)
     return chosen(method, dataset, given, epsilon=epsilon, delta=delta, adjacency=adjacency)
 
@@ -163,7 +165,7 @@ def _resumed(typed: Typed) -> Request:
     known = records.read(folder)
     way, dataset = named(known.recipe)
     method = find(way)
-    settings = changed(method.settings(dataset), dict(known.settings))
+    settings = changed(method.defaults[dataset], dict(known.settings))
     _check_same(typed, known, settings)
     return Request(
         method=method,
@@ -177,7 +179,7 @@ def _resumed(typed: Typed) -> Request:
         device=typed.device or known.device,
         data=data_folder(typed.data) or (None if known.folder is None else Path(known.folder)),
         # The very files that it began with are checked against its record.
-        unverified=any(told.startswith("unverified") for told in known.data["files"].values()),
+        unverified=any(one.startswith("unverified") for one in known.data["files"].values()),
         ledger=typed.ledger or (None if known.budget is None else known.budget["ledger"]),
         budget=None if known.budget is None else known.budget["name"],
         finished=known if known.finished else None,
@@ -188,7 +190,7 @@ def _check_same(typed: Typed, known: Record, settings: Any) -> None:
     from tacit.recipes.running.settings import as_plain, changed
 
     way, dataset = named(known.recipe)
-    told = {
+    stated = {
         "METHOD": (typed.method, way),
         "--dataset": (typed.dataset, dataset),
         "--epsilon": (None if typed.epsilon is None else epsilon_of(typed.epsilon), known.epsilon),
@@ -198,8 +200,8 @@ def _check_same(typed: Typed, known: Record, settings: Any) -> None:
     }
     given = _given(typed)
     again = as_plain(changed(settings, known_settings(known.recipe, settings, given, OPTIONS)))
-    told |= {f"--{name}": (again[name], getattr(settings, name)) for name in given}
-    for option, (mine, theirs) in told.items():
+    stated |= {f"--{name}": (again[name], getattr(settings, name)) for name in given}
+    for option, (mine, theirs) in stated.items():
         if mine is not None and mine != theirs:
             raise Refusal(
                 f"{option} {mine} contradicts the run in {typed.out}, which has {theirs}; leave it "

@@ -12,7 +12,7 @@ from tacit.accounting.serialization import from_plain
 from tacit.errors import CheckpointError, InvalidArgument, TacitError
 from tacit.recipes.running import record as records
 from tacit.recipes.running.folder import HISTORY, RECORD, STATEMENT, Folder
-from tacit.recipes.transferring.catalogue import named
+from tacit.recipes.transferring.method import named
 from tacit.reports import audit_file, run_answers
 from tacit.reports.run_evidence import gather
 from tacit.statement import Statement

@@ -9,17 +9,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tacit._lazy import lazily
-from tacit.recipes.transferring.catalogue import METHODS
+from tacit.recipes.transferring.method import METHODS
 
 if TYPE_CHECKING:
     from tacit.recipes.transferring.runner import run
     from tacit.recipes.transferring.splits import Parts
-    from tacit.recipes.transferring.transferred import Transferred
+    from tacit.recipes.transferring.student import Transferred
 
 # Imported when first used: listing methods must not cost the import of PyTorch.
 _HOME = {
     "Parts": "tacit.recipes.transferring.splits",
-    "Transferred": "tacit.recipes.transferring.transferred",
+    "Transferred": "tacit.recipes.transferring.student",
     "run": "tacit.recipes.transferring.runner",
 }
 
