@@ -58,7 +58,7 @@ ALLOWED = {
     ("cli/audit.py", "import_module"): NAMES,
     ("recipes/auditing/catalogue.py", "import_module"): NAMES,
     ("recipes/catalogue.py", "import_module"): NAMES,
-    ("recipes/transferring/catalogue.py", "import_module"): NAMES,
+    ("recipes/transferring/method.py", "import_module"): NAMES,
 }
 
 
