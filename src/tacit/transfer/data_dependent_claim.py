@@ -18,7 +18,7 @@ which costs more.)
 What is claimed. Write L for the privacy loss of all that was released, this included, against any
 neighbour, R' = R + (the screenings' cost) + α/(2τ²), and U' for the same with
 U = exp(noisy_log + β·τ·z) in the place of R. Each release's divergence is known before it is drawn,
-from the votes and earlier outcomes: E e^{(α-1)(L-R')} ≤ 1 (as for ``tacit.accounting.RenyiFilter``),
+from the votes and earlier outcomes: E e^{(α-1)(L-R')} ≤ 1 (as for ``accounting.RenyiFilter``),
 so that E (1 - e^{R'+c-L})₊ ≤ δ' for the c by which order α converts to δ'. U < R has a probability
 of η = Φc(z) at most. With ε = U' + c, a function of what was released, and δ = δ' + η
 
