@@ -3,7 +3,7 @@
     python benchmarks/audit_power.py [--only PART …] [--runs 5] [--record]
 
 Parts: ``direct`` (a million draws of the Gaussian mechanism), ``laplace`` (few draws of the Laplace
-mechanism), ``white-box-1000`` and ``-5000`` (one run of the real engine with so many gradient
+mechanism), ``white-box-1000`` and ``-5000`` (one run of the real engine with that many gradient
 canaries), ``false-alarms`` (verdicts on right white-box runs, their scores drawn by their law),
 ``validity`` (how often each bound is too high, by the simulations that the tests have in
 tests/auditing/statistics/test_validity.py). With ``--record`` the parts that ran replace those of
@@ -41,8 +41,8 @@ from tacit.auditing import (
     one_run,
     one_run_gaussian,
 )
-from tacit.auditing.canaries import Found, white_box
-from tacit.auditing.canaries.plan_noises import ratio_p_value
+from tacit.auditing.canaries import WhiteBoxResult, white_box
+from tacit.auditing.canaries.white_box_result import ratio_p_value
 from tacit.mechanisms import gaussian, laplace
 
 HERE = Path(__file__).resolve().parent
@@ -165,7 +165,9 @@ def one_plan(
     ]  # fmt: skip
 
 
-def small_run(plan: tacit.Plan, canaries: int, out: Literal["absent", "opposite"]) -> Found:
+def small_run(
+    plan: tacit.Plan, canaries: int, out: Literal["absent", "opposite"]
+) -> WhiteBoxResult:
     data = torch.randn(plan.examples, 20)
     model = torch.nn.Sequential(torch.nn.Linear(20, 16), torch.nn.ReLU(), torch.nn.Linear(16, 2))
     return white_box(
@@ -209,13 +211,15 @@ def false_alarms(runs: int) -> list[dict[str, Any]]:
     return rows
 
 
-def drawn(plan: tacit.Plan, claimed: float, draw: np.random.Generator, m: int = 1000) -> Found:
+def drawn(
+    plan: tacit.Plan, claimed: float, draw: np.random.Generator, m: int = 1000
+) -> WhiteBoxResult:
     q, sigma = plan.sample_rate, plan.noise_multiplier
     coins = draw.random(m) < 0.5
     sampled = (draw.random((plan.steps, m)) < q) & coins
     moved = sampled + sigma * draw.standard_normal((plan.steps, m))
     scores = np.log(1.0 - q + q * np.exp((moved - 0.5) / sigma**2)).sum(axis=0)
-    return Found(plan, DELTA, claimed, coins, scores, moved.sum(axis=0))
+    return WhiteBoxResult(plan, DELTA, claimed, coins, scores, moved.sum(axis=0))
 
 
 def noise_p_value(plan: tacit.Plan, draw: np.random.Generator, m: int = 1000) -> float:

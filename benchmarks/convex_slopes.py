@@ -24,10 +24,8 @@ from numpy.typing import NDArray
 import machine
 from tacit.convex.descent import descent_design, release_descent
 from tacit.convex.losses import Linear
-from tacit.convex.noise import gaussian_vector
-from tacit.convex.output import OutputDesign, output_design
-from tacit.convex.perturbed import objective_design
-from tacit.convex.task import Task
+from tacit.convex.perturbation import OutputDesign, gaussian_vector, objective_design, output_design
+from tacit.convex.problem import Task
 from tacit.randomness import UnsafeSeededStream, grid_gaussian
 
 RESULTS = Path(__file__).resolve().parent / "results"

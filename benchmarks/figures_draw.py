@@ -22,8 +22,8 @@ from figures_runs import (
     sweeps,
 )
 from figures_style import dot, label_ends, logarithmic, new_figure, power, style
+from tacit._numbers import rounded_up
 from tacit.accounting import epsilon
-from tacit.reports.numbers import bound
 from tacit.reports.plan_figure import COLOURS, FAINT, INK
 
 History = list[tuple[int, float]]
@@ -83,7 +83,7 @@ def epsilon_by_epoch() -> Figure:
     for accountant, name in ACCOUNTANTS.items():
         spent = [epsilon(setting.event(100 * n), DELTA, accountant=accountant) for n in epochs]
         axes.plot(epochs, spent, color=COLOURS[accountant], linewidth=2.4)
-        ends[f"{name}  {bound(spent[-1], 3)}"] = spent[-1], COLOURS[accountant]
+        ends[f"{name}  {rounded_up(spent[-1], 3)}"] = spent[-1], COLOURS[accountant]
         at = epsilon(setting.event(10_000), DELTA, accountant=accountant)
         dot(axes, (100, at), COLOURS[accountant], below=accountant == "exact")
     style(axes, "", "epochs", "ε")
@@ -105,7 +105,10 @@ def noise_levels(runs: Repeats, epochs: int) -> Figure:
             mean = _band(right, histories, colour)
             reached[f"{name} noise  {mean:.1f}%"] = mean, colour
         total = _spending(spent, run, epochs, colour)
-        paid["σ = {:g}, PCA {:g}\nε = {}".format(*LEVELS[name], bound(total, 3))] = total, colour
+        paid["σ = {:g}, PCA {:g}\nε = {}".format(*LEVELS[name], rounded_up(total, 3))] = (
+            total,
+            colour,
+        )
     style(right, "accuracy on the test images, mean and range of runs", "epochs", "accuracy (%)")
     style(spent, f"ε at δ = {power(DELTA)}, PCA included (dashed: moments)", "epochs", "ε")
     logarithmic(spent, "y", (0.2, 0.5, 1, 2, 5))
@@ -156,7 +159,7 @@ def parameters(runs: Repeats, epochs: int) -> Figure:
     figure = new_figure(
         12.5,
         7.6,
-        f"Held-out accuracy when one value varies, all at ε = {bound(budget, 3)}, "
+        f"Held-out accuracy when one value varies, all at ε = {rounded_up(budget, 3)}, "
         f"δ = {power(DELTA)} (orange: the paper's setting)",
     )
     panels = figure.subplots(2, 3, sharey=True)

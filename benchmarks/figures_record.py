@@ -5,8 +5,8 @@ from typing import Any
 
 import machine
 from figures_runs import DELTA, EXAMPLES, REFERENCE, Run, levels, spending, sweeps
+from tacit._numbers import rounded_up
 from tacit.accounting import bounds
-from tacit.reports.numbers import bound
 
 ACCOUNTED = "ε is the upper end of `bounds()`, the PCA included"
 
@@ -97,7 +97,7 @@ def table(what: str, rows: list[dict[str, Any]]) -> list[str]:
         each = " ".join(f"{100 * one:.2f}" for one in row["accuracies"])
         lines.append(
             f"| {row['point']} | {setting['noise']:g} | {pca} | {row['sample_rate']:g} | "
-            f"{row['steps']:,} | {row['epochs']:.3g} | {bound(row['epsilon'], 4)} | "
+            f"{row['steps']:,} | {row['epochs']:.3g} | {rounded_up(row['epsilon'], 4)} | "
             f"{row['mean']:.2%} | {each} |"
         )
     return [*lines, ""]

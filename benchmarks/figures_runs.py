@@ -147,7 +147,7 @@ def train(run: Run, data: tuple[torch.Tensor, ...], *, compiled: bool) -> list[t
         optimizer, lambda step: times_rate(step * plan.sample_rate)
     )
     done = tacit.fit(
-        model, private, plan, optimizer=optimizer, scheduler=scheduler, delta=DELTA,
+        model, optimizer, plan, private, schedule=tacit.Schedule(scheduler=scheduler), delta=DELTA,
         held_out=held_out, progress=False, performance=tacit.Performance(compile=compiled),
     )  # fmt: skip
     return [(one.steps, one.held_out_accuracy or 0.0) for one in done.history]

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter, NullLocator
 
-from tacit.reports.numbers import bound
+from tacit._numbers import rounded_up
 from tacit.reports.plan_figure import FAINT, GRID, INK
 
 LABEL_HEIGHT = 0.06
@@ -25,7 +25,7 @@ def dot(axes: Axes, point: tuple[float, float], colour: str, *, below: bool) -> 
     axes.plot(*point, "o", color=colour, markersize=6.5, markeredgecolor="white", zorder=5)
     offset = (2, -16) if below else (-4, 8)
     axes.annotate(
-        bound(point[1], 3), point, xytext=offset, textcoords="offset points", color=colour,
+        rounded_up(point[1], 3), point, xytext=offset, textcoords="offset points", color=colour,
         ha="left" if below else "right",
     )  # fmt: skip
 

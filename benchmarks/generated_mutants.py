@@ -66,9 +66,9 @@ _HEAVY = (
 # Lines that no processor runs, and those of compiled code: words near them, files and functions.
 _GPU = ("cuda", "pin_memory", "_measuring", "_native", "is_compiling", "set_stance")
 _ELSEWHERE = (
-    ("clipping/replay.py", ""), ("clipping/program.py", ""), ("forms/form.py", "in_stages"),
-    ("forms/form.py", "gram_total"), ("forms/form.py", "matmul"), ("recording.py", "_given"),
-    ("engine.py", "like"), ("cutting.py", "_made"), ("forms/convolution.py", "_written_norms"),
+    ("clipping/program.py", ""), ("forms/matrix.py", "in_stages"),
+    ("forms/matrix.py", "gram_total"), ("forms/matrix.py", "matmul"), ("recorder.py", "_given"),
+    ("engine.py", "like"), ("batches.py", "_made"), ("forms/matrix.py", "_written_norms"),
 )  # fmt: skip
 # For lines that nearly every experiment runs: so many of a kind.
 _MOST = {"case": 8, "refused": 16, "sum": 14, "noise": 6, "sampling": 5}

@@ -53,9 +53,22 @@ if TYPE_CHECKING:
 
 
 @experiment("fit")
+def fitted_by(
+    model: Any, dataset: Any, plan: Any, *, optimizer: Any, delta: float, also: Any = None,
+    budget: Any = None, **given: Any,
+) -> Any:  # fmt: skip
+    """Carries a run out, its settings sorted into the values that hold them."""
+    from tacit.training.fit import Keeping, Prepared, Schedule, Watch, carry_out
+
+    kinds = (Keeping, Watch, Schedule)
+    own = [{name: given.pop(name) for name in kind.__dataclass_fields__ if name in given} for kind in kinds]
+    keeping, watch, schedule = (kind(**one) for kind, one in zip(kinds, own, strict=True))
+    prepared = Prepared(model=model, optimizer=optimizer, plan=plan, dataset=dataset, schedule=schedule, **given)
+    return carry_out(prepared, delta=delta, budget=budget, keeping=keeping, watch=watch, also=also)
+
+
 def _fit(notes: Notes) -> None:
     """All options of ``fit``: the records of epochs claim no less than was released."""
-    import tacit
     from tacit.accounting import Composed, Gaussian, epsilon
 
     plan = plan_of(examples=24, lot_size=6, steps=10, noise_multiplier=2.0)
@@ -71,7 +84,7 @@ def _fit(notes: Notes) -> None:
         optimizer.on_step = lambda o=optimizer: rates.append(o.param_groups[0]["lr"])
         out, err = io.StringIO(), io.StringIO()
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            done = tacit.fit(
+            done = fitted_by(
                 model, TensorDataset(x, y), plan, optimizer=optimizer, delta=DELTA, held_out=held,
                 scheduler=scheduler, average=average, average_from=4, also=also, progress=False,
                 on_epoch=told.append, save=notes.folder / "fit.ckpt",
@@ -92,7 +105,6 @@ def _fit(notes: Notes) -> None:
 
 @experiment("fit: stopped and resumed")
 def _fit_stopped(notes: Notes) -> None:
-    import tacit
 
     plan = plan_of(examples=24, lot_size=6, steps=9, noise_multiplier=2.0)
     data = TensorDataset(numbers(24, 5), labels(24))
@@ -108,7 +120,7 @@ def _fit_stopped(notes: Notes) -> None:
             seen[0] += 1
             return stop_at is not None and seen[0] >= stop_at
 
-        done = tacit.fit(
+        done = fitted_by(
             model, data, plan, optimizer=optimizer, delta=DELTA, save=path, resume=resume,
             stop=stop, progress=False, budget=budget, performance=performance_of(lease=2)["performance"],
         )
@@ -136,7 +148,6 @@ def neighbours(notes: Notes, act: Callable[[Tensor, Tensor], object]) -> None:
 
 @experiment("secrets: output")
 def _secrets(notes: Notes) -> None:
-    import tacit
 
     def act(x: Tensor, y: Tensor) -> object:
         plan = plan_of(examples=24, lot_size=6, steps=6, noise_multiplier=2.0)
@@ -147,7 +158,7 @@ def _secrets(notes: Notes) -> None:
         logging.getLogger().setLevel(logging.DEBUG)
         try:
             with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-                done = tacit.fit(
+                done = fitted_by(
                     model, TensorDataset(x, y), plan, delta=DELTA, progress=True,
                     optimizer=Witness(model.parameters()), held_out=TensorDataset(numbers(9, 5), labels(9)),
                 )
@@ -290,14 +301,13 @@ class _Terminal(io.StringIO):
 @experiment("fit: on a terminal")
 def _fit_on_terminal(notes: Notes) -> None:
     """What is shown there may be secret; ε and the steps are what they are elsewhere."""
-    import tacit
     from tacit.training.counting import counting
 
     plan = plan_of(examples=24, lot_size=6, steps=8, noise_multiplier=2.0)
     for screen, wanted in ((_Terminal(), None), (io.StringIO(), True), (io.StringIO(), None)):
         model = seeded(dense)
         with contextlib.redirect_stderr(screen):
-            done = tacit.fit(
+            done = fitted_by(
                 model, TensorDataset(numbers(24, 5), labels(24)), plan, delta=DELTA, progress=wanted,
                 optimizer=Witness(model.parameters(), lr=0.1), held_out=TensorDataset(numbers(9, 5), labels(9)),
             )
@@ -493,7 +503,7 @@ def _more_refusals() -> dict[str, Callable[[], object]]:
         model = seeded(dense)
         optimizer = Witness(model.parameters())
         one, other = (torch.optim.lr_scheduler.StepLR(optimizer, 1) for _ in range(2))
-        return tacit.fit(model, data, quick, optimizer=optimizer, delta=DELTA, scheduler=one,
+        return fitted_by(model, data, quick, optimizer=optimizer, delta=DELTA, scheduler=one,
                          state={"scheduler": other}, loss=row_loss, progress=False)
 
     def chosen_delta() -> object:
@@ -526,7 +536,7 @@ def _more_refusals() -> dict[str, Callable[[], object]]:
 
     def shared_rows() -> object:
         model, rows = seeded(dense), TensorDataset(*table(20))
-        return tacit.fit(
+        return fitted_by(
             model, Subset(rows, range(10)), quick, optimizer=Witness(model.parameters()), delta=DELTA,
             held_out=Subset(rows, range(5, 20)), loss=row_loss, progress=False,
         )
@@ -736,7 +746,7 @@ def _refusals() -> dict[str, Callable[[], object]]:
         "a stream pickled": lambda: pickle.dumps(SecureStream("a")),
         "a source copied": lambda: copy.deepcopy(GaussianSource(torch.device("cpu"), SecureStream("a"))),
         "a source pickled": lambda: pickle.dumps(GaussianSource(torch.device("cpu"), SecureStream("a"))),
-        "private data as held-out data": lambda: tacit.fit(
+        "private data as held-out data": lambda: fitted_by(
             (m := seeded(dense)), data, quick, optimizer=Witness(m.parameters()), delta=DELTA, held_out=data),
         "changed data": inside(lambda dp, m, o, _: data.tensors[0].mul_(1.0), "step"),
         "a budget that cannot be met": lambda: tacit.Plan.for_budget(

@@ -228,7 +228,7 @@ def row_of(job: Run, done: Any, seconds: float) -> Run:
 
 
 def settings_of(default: Any, changes: Mapping[str, str]) -> dict[str, Any]:
-    from tacit.recipes.running import settings  # noqa: PLC0415
+    from tacit.runs import settings  # noqa: PLC0415
 
     return settings.as_plain(settings.changed(default, changes))
 

@@ -16,8 +16,8 @@ import torch
 
 import machine
 from tacit.recipes.auditing import shakespeare_secret
-from tacit.recipes.auditing.secret_results import Result, Situation
-from tacit.reports import secret_figure
+from tacit.recipes.auditing.secret_results import SecretResult, Situation
+from tacit.reports.audit_figure import write_secrets
 
 RESULTS = Path(__file__).resolve().parent / "results"
 
@@ -26,7 +26,7 @@ def main() -> None:
     arguments = parse_arguments()
     runs = [measured(arguments.data, arguments.seed)]
     if arguments.picture is not None:
-        secret_figure.write(result_of(runs[0]), arguments.picture)
+        write_secrets(result_of(runs[0]), arguments.picture)
     if arguments.add:
         runs = [*json.loads((RESULTS / "shakespeare_secret.json").read_text())["runs"], *runs]
     report = markdown(runs)
@@ -56,8 +56,8 @@ def measured(data: Path | None, seed: int) -> dict[str, Any]:
     return record | {"seconds": time.perf_counter() - started, "result": found.to_plain()}
 
 
-def result_of(record: dict[str, Any]) -> Result:
-    return Result.from_plain(record["result"])
+def result_of(record: dict[str, Any]) -> SecretResult:
+    return SecretResult.from_plain(record["result"])
 
 
 def markdown(runs: list[dict[str, Any]]) -> str:
@@ -75,7 +75,7 @@ def markdown(runs: list[dict[str, Any]]) -> str:
     return "\n".join(lines).rstrip()
 
 
-def run_lines(found: Result, seconds: float) -> list[str]:
+def run_lines(found: SecretResult, seconds: float) -> list[str]:
     settings = found.settings
     head = [
         f"Seed {found.seed}: {found.units:,} windows of {settings['window']:,} characters, "
@@ -84,19 +84,19 @@ def run_lines(found: Result, seconds: float) -> list[str]:
         f"average. {seconds:.0f} s in all.",
         "",
         "| copies | guarantee | exposure, bits | mean | p (all together) | extracted | ε at least "
-        "(95 %) | bits per character | seconds |",
-        "|---:|---|---|---:|---:|---:|---:|---:|---:|",
+        "(95 %) | bits per character |",
+        "|---:|---|---|---:|---:|---:|---:|---:|",
     ]
     return [*head, *(row(one, settings["delta"]) for one in found.situations)]
 
 
 def row(one: Situation, delta: float) -> str:
     guarantee = "none" if one.epsilon is None else f"ε = {one.epsilon:g}, δ = {one.delta:g}"
-    exposures = ", ".join(f"{told.exposure:.1f}" for told in one.secrets)
+    exposures = ", ".join(f"{each.exposure:.1f}" for each in one.secrets)
     return (
         f"| {one.times} | {guarantee} | {exposures} | {one.mean_exposure:.2f} | {one.p_value:.2g} "
         f"| {one.extracted} of {len(one.secrets)} | {one.bound(delta).epsilon:.1f} "
-        f"| {one.bits_per_character:.2f} | {one.seconds:.0f} |"
+        f"| {one.bits_per_character:.2f} |"
     )
 
 

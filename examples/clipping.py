@@ -20,8 +20,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from tacit.convex.losses import Linear, Squared
-from tacit.convex.problem import Problem
-from tacit.convex.task import Task
+from tacit.convex.problem import Problem, Task
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

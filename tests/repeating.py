@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 
-from tacit.randomness import secure_stream
+from tacit.randomness import streams
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -29,7 +29,7 @@ class Keys:
     """The keys of secure streams: each is a new one, but the same when a test is run again."""
 
     def __init__(self) -> None:
-        self._home, self._made = os.getpid(), secure_stream._Erasing
+        self._home, self._made = os.getpid(), streams._Erasing
         self._name, self._numbers = REAL, itertools.count()
 
     def begin(self, name: str) -> None:
@@ -49,7 +49,7 @@ class Keys:
             torch.set_rng_state(before[2])
 
     def generator(self, key: bytes, nonce: bytes, home: tuple[int, int]) -> object:
-        """What a stream draws from: it stands for ``secure_stream._Erasing``."""
+        """What a stream draws from: it stands for ``streams._Erasing``."""
         forked = os.getpid() != self._home  # whose bytes must not be its parent's
         if not forked and not self._name.startswith(REAL):
             key = hashlib.sha256(f"{next(self._numbers)}:{self._name}".encode()).digest()
@@ -61,7 +61,7 @@ class Repeating:
 
     def __init__(self) -> None:
         self._keys = Keys()
-        secure_stream._Erasing = self._keys.generator  # type: ignore[assignment, misc]
+        streams._Erasing = self._keys.generator  # type: ignore[assignment, misc]
 
     def pytest_collectstart(self, collector: pytest.Collector) -> None:
         """A module may draw its data when it is imported."""

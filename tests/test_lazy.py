@@ -11,10 +11,10 @@ import tacit.training
 from tacit._lazy import lazily
 
 LOOK = """
-import sys, tacit.auditing.secrets as secrets
+import sys, tacit.auditing.canaries as canaries, tacit.auditing.secrets
 assert "torch" not in sys.modules
-secrets.next_token_of
-assert "torch" in sys.modules and "next_token_of" in vars(secrets)
+canaries.white_box
+assert "torch" in sys.modules and "white_box" in vars(canaries)
 """
 
 

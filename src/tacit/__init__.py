@@ -16,13 +16,16 @@ if TYPE_CHECKING:
         mechanisms,
         models,
         recipes,
+        runs,
         selection,
         training,
         transfer,
     )
     from tacit.ledger.ledger import Ledger
+    from tacit.recipes.named import load
+    from tacit.runs.fit import fit
     from tacit.statement import Statement
-    from tacit.training.fitting import fit
+    from tacit.training.fit import Prepared, Schedule
     from tacit.training.performance import Performance
     from tacit.training.plan import Plan
     from tacit.training.session import private
@@ -34,8 +37,11 @@ _HOME = {
     "Ledger": "tacit.ledger.ledger",
     "Performance": "tacit.training.performance",
     "Plan": "tacit.training.plan",
+    "Prepared": "tacit.training.fit",
+    "Schedule": "tacit.training.fit",
     "Statement": "tacit.statement",
-    "fit": "tacit.training.fitting",
+    "fit": "tacit.runs.fit",
+    "load": "tacit.recipes.named",
     "private": "tacit.training.session",
 }
 _ROOMS = (
@@ -48,6 +54,7 @@ _ROOMS = (
     "mechanisms",
     "models",
     "recipes",
+    "runs",
     "selection",
     "training",
     "transfer",
@@ -57,6 +64,8 @@ __all__ = [
     "Ledger",
     "Performance",
     "Plan",
+    "Prepared",
+    "Schedule",
     "Statement",
     "__version__",
     "accounting",
@@ -65,11 +74,13 @@ __all__ = [
     "data",
     "fit",
     "ledger",
+    "load",
     "losses",
     "mechanisms",
     "models",
     "private",
     "recipes",
+    "runs",
     "selection",
     "training",
     "transfer",

@@ -73,12 +73,17 @@ def drafted(path: Path, *, mode: int = 0o666) -> Iterator[Path]:
     os.close(os.open(draft, flags, mode))
     try:
         yield draft
-        _flush(draft)
-        os.replace(draft, path)
-        sync_folder(path.parent)
+        move(draft, path)
     finally:
         with contextlib.suppress(OSError):
             draft.unlink(missing_ok=True)
+
+
+def move(draft: Path, path: Path) -> None:
+    """Puts a file in the place of another, and survives a crash of the machine with one of both."""
+    _flush(draft)
+    os.replace(draft, path)
+    sync_folder(path.parent)
 
 
 def append_to(path: Path, *, mode: int = PRIVATE) -> int:

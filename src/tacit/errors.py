@@ -56,5 +56,9 @@ class Diverged(TacitError, ArithmeticError):
     """Training left a weight that is no finite number; nothing more is charged."""
 
 
+class WorkerDied(TacitError, RuntimeError):
+    """A process that did part of the work was killed, or could not start."""
+
+
 class DataError(TacitError, RuntimeError):
     """A set cannot be found, downloaded or read, or is not what its publisher put out."""

@@ -18,13 +18,13 @@ from tacit.accounting import (
     epsilon,
     noise_multiplier,
 )
-from tacit.accounting.exact import regrid
+from tacit.accounting.exact import grid
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from tacit.accounting.exact.cells import Cells
     from tacit.accounting.exact.grid import Gridded
+    from tacit.accounting.exact.pairs import Cells
 
 DELTA = 1e-5
 
@@ -69,13 +69,13 @@ def gridded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many cells were moved onto lattices."""
     counts: list[int] = []
     for name in ("grid_up", "grid_down"):
-        move = getattr(regrid, name)
+        move = getattr(grid, name)
 
-        def counted(cells: Cells, spacing: float, move: regrid.Move = move) -> Gridded:
+        def counted(cells: Cells, spacing: float, move: grid.Move = move) -> Gridded:
             counts.append(len(cells.p))
             return move(cells, spacing)
 
-        monkeypatch.setattr(regrid, name, counted)
+        monkeypatch.setattr(grid, name, counted)
     return counts
 
 

@@ -32,7 +32,7 @@ from tacit.accounting import (
     group,
     to_json,
 )
-from tacit.accounting.renyi import renyi_profile
+from tacit.accounting.renyi.profile import renyi_profile
 from tacit.errors import InvalidArgument, UnsupportedEvent
 
 LAWS = (

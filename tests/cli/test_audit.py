@@ -17,7 +17,7 @@ from tacit import recipes
 from tacit.auditing.replay import Finding, Report
 from tacit.cli import main
 from tacit.errors import DataError
-from tacit.recipes.auditing import engine, runs
+from tacit.recipes.auditing import engine, run_audit
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 COMMAND = [sys.executable, "-c", "import sys; from tacit.cli import main; sys.exit(main())"]
 HELD = """
 import sys, time
-from tacit.auditing.attacks.keeping import Folder
+from tacit.auditing.attacks.shadows import ShadowFolder
 from tacit.cli import main
 
 def held(folder, model, logits):
@@ -37,7 +37,7 @@ def held(folder, model, logits):
         sys.stderr.flush()
         time.sleep(600.0)
 
-add, Folder.add = Folder.add, held
+add, ShadowFolder.add = ShadowFolder.add, held
 sys.exit(main())
 """  # the command, which sleeps when three models are kept
 
@@ -54,6 +54,11 @@ def run(finished: Path, tmp_path: Path) -> Path:
     return shutil.copytree(finished, tmp_path / "run")
 
 
+def one_line(text: str) -> str:
+    """The text as it reads, wherever the terminal's width or a long path broke its lines."""
+    return " ".join(text.split())
+
+
 # ---- what comes out
 
 
@@ -61,10 +66,10 @@ def test_a_run(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     asked = ["audit", str(run), "--attack", "lira", "--shadows", "4", "--records", "60",
              "--seed", "1"]  # fmt: skip
     assert main(asked) == 0
-    out = " ".join(capsys.readouterr().out.split())
+    out = one_line(capsys.readouterr().out)
     assert "no evidence against the claim epsilon = 3" in out
     assert "at 95% confidence" in out
-    assert "Private: These figures were computed from private records" in out
+    assert "Secret: These figures were computed from private records" in out
     assert f"The report is at {run / 'report.html'}" in out
     page = (run / "report.html").read_text()
     assert "What attacks did reach: the audit" in page
@@ -78,13 +83,13 @@ def test_json_is_all_of_standard_output(run: Path, capsys: pytest.CaptureFixture
     asked = ["audit", str(run), "--attack", "loss", "--shadows", "0", "--records", "50",
              "--seed", "7", "--json"]  # fmt: skip
     assert main(asked) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["kind"] == "run"
-    assert told["settings"]["seed"] == 7
-    assert told["verdict"]["claimed"] == pytest.approx(3.0)
-    assert [one["fpr"] for one in told["attacks"][0]["found"]] == [0.01, 0.001, 0.0001]
-    assert all(0.0 < one["allowed"] <= 1.0 for one in told["attacks"][0]["found"])
-    assert set(told["files"]) == {"audit", "report"}
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["kind"] == "run"
+    assert printed["settings"]["seed"] == 7
+    assert printed["verdict"]["claimed"] == pytest.approx(3.0)
+    assert [one["fpr"] for one in printed["attacks"][0]["found"]] == [0.01, 0.001, 0.0001]
+    assert all(0.0 < one["allowed"] <= 1.0 for one in printed["attacks"][0]["found"])
+    assert set(printed["files"]) == {"audit", "report"}
 
 
 def test_a_recipe_with_canaries(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -92,7 +97,8 @@ def test_a_recipe_with_canaries(tmp_path: Path, capsys: pytest.CaptureFixture[st
     asked = ["audit", "digits", "--one-run", "--canaries", "100", "--epsilon", "2", "--epochs",
              "3", "--seed", "1", "--out", str(out)]  # fmt: skip
     assert main(asked) == 0
-    assert "digits: no evidence against the claim epsilon = 2" in capsys.readouterr().out
+    shown = one_line(capsys.readouterr().out)
+    assert "digits: no evidence against the claim epsilon = 2" in shown
     assert {one.name for one in out.iterdir()} == {"audit.json", "audit.png"}
     assert json.loads((out / "audit.json").read_text())["settings"]["settings"]["epochs"] == 3.0
     assert main(asked) == 2
@@ -113,33 +119,37 @@ def test_a_recipe_has_a_folder_of_its_own(
 def test_a_contradiction_is_status_1(
     run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    honest = runs._judged
+    honest = run_audit._judged
 
-    def broken(*told: Any) -> Audited:
-        return replace(honest(*told), contradicted=True, words="the evidence contradicts it")
+    def broken(*given: Any) -> Audited:
+        return replace(honest(*given), contradicted=True, words="the evidence contradicts it")
 
-    monkeypatch.setattr(runs, "_judged", broken)
+    monkeypatch.setattr(run_audit, "_judged", broken)
     assert main(["audit", str(run), "--attack", "loss", "--shadows", "0", "--records", "20"]) == 1
-    assert "the evidence contradicts it" in capsys.readouterr().out
+    assert "the evidence contradicts it" in one_line(capsys.readouterr().out)
 
 
 def test_a_mechanism(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     asked = ["audit", "mechanism", "laplace", "--draws", "5e3", "--epsilon", "2"]
     assert main(asked) == 0
-    assert "no evidence against the claim" in " ".join(capsys.readouterr().out.split())
+    assert "no evidence against the claim" in one_line(capsys.readouterr().out)
     assert main([*asked, "--json", "--out", str(tmp_path / "out")]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert (told["kind"], told["subject"], told["private"]) == ("mechanism", "laplace", None)
+    printed = json.loads(capsys.readouterr().out)
+    assert (printed["kind"], printed["subject"], printed["private"]) == (
+        "mechanism",
+        "laplace",
+        None,
+    )
     assert (tmp_path / "out" / "audit.json").is_file()
 
 
 def test_the_list(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["audit", "--list", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert "digits" in told["recipes"]
-    assert set(told["experiments"]) == {"mnist-memorised", "shakespeare-secret"}
-    assert "lira" in told["attacks"]
-    assert "gaussian" in told["mechanisms"]
+    printed = json.loads(capsys.readouterr().out)
+    assert "digits" in printed["recipes"]
+    assert set(printed["experiments"]) == {"mnist-memorised", "shakespeare-secret"}
+    assert "lira" in printed["attacks"]
+    assert "gaussian" in printed["mechanisms"]
     assert main(["audit"]) == 0
     assert "mnist-memorised" in capsys.readouterr().out
 
@@ -157,7 +167,7 @@ def test_the_engine(
 ) -> None:
     monkeypatch.setattr(engine, "replay", lambda *_, **__: finding(passed))
     assert main(["audit", "engine", "--quick", "--workers", "1"]) == int(not passed)
-    out = " ".join(capsys.readouterr().out.split())
+    out = one_line(capsys.readouterr().out)
     count = len(engine._jobs(quick=True, seconds=1.0))
     assert "Left out, as it was to be quick" in out
     assert "0.0 % were executed" in out  # nothing was, and it says so
@@ -281,10 +291,10 @@ def test_a_model_that_cannot_be_trained(
 
 def refused(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["audit", *arguments]) == 2
-    told = capsys.readouterr()
-    assert told.out == ""
-    assert words in told.err
-    assert told.err.count("\n") == 1
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert words in printed.err
+    assert printed.err.count("\n") == 1
 
 
 @pytest.mark.parametrize(
@@ -321,7 +331,7 @@ def test_bad_input_is_one_line(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TACIT_DATA", str(tmp_path))
-    monkeypatch.setattr("tacit.data.loading.get", _no_network)
+    monkeypatch.setattr("tacit.data.sets.get", _no_network)
     refused(arguments, words, capsys)
     assert list(tmp_path.iterdir()) == []
 
@@ -348,12 +358,12 @@ def test_it_goes_on_after_ctrl_c(run: Path) -> None:
         assert started.stderr is not None
         assert "held\n" in iter(started.stderr.readline, "")  # reads up to that line
         started.send_signal(signal.SIGINT)
-        _, told = started.communicate(timeout=300)
+        _, printed = started.communicate(timeout=300)
     finally:
         started.kill()
     assert started.returncode == 130
-    assert "finished models are kept, and the same command goes on: tacit audit" in told
-    assert "Traceback" not in told
+    assert "finished models are kept, and the same command goes on: tacit audit" in printed
+    assert "Traceback" not in printed
     assert len(list(run.glob("private/models-*/model-*.npy"))) == 3
     assert not (run / "audit.json").exists()
     done = subprocess.run(

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tacit.cli import main
-from tacit.data import idx
-from tacit.data.catalogue import File
+from tacit.data.description import File
+from tacit.data.images import read_idx
 from tacit.data.sets import SETS
 
 from ..data.serving import Server
@@ -44,7 +44,7 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
             data = running.files[name] = (tmp_path / "published" / name).read_bytes()
             url = running.url(name)
             files.append(File(name=name, size=len(data), digest=sha256(data), urls=(url,)))
-        monkeypatch.setitem(SETS, "tiny", known_set("tiny", tuple(files), idx.read))
+        monkeypatch.setitem(SETS, "tiny", known_set("tiny", tuple(files), read_idx))
         yield running
 
 

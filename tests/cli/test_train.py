@@ -27,8 +27,8 @@ from tacit.errors import DataError
 from tacit.ledger import Ledger
 from tacit.recipes import digits, names
 from tacit.recipes.digits import rows
-from tacit.recipes.running import record as records
-from tacit.recipes.running.folder import Folder
+from tacit.runs import record as records
+from tacit.runs.folder import Folder
 from tacit.statement import Statement
 
 from . import train_child

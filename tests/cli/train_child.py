@@ -23,13 +23,15 @@ from tacit.accounting import Gaussian
 from tacit.cli import main
 from tacit.mechanisms import gaussian
 from tacit.recipes import Recipe, digits
+from tacit.training import Prepared, Schedule
 
 if TYPE_CHECKING:
     from torch import nn
 
     from tacit.ledger import Budget
     from tacit.mechanisms import Released
-    from tacit.recipes import Job, Trained
+    from tacit.runs import Outline, Releasing, Task
+    from tacit.training import Plan
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,14 +57,15 @@ def hold(steps: int) -> None:
             time.sleep(0.01)
 
 
-def train(job: Job) -> Trained:
-    chosen, taken = job.settings, 0
+def outline(task: Task) -> Outline:
+    chosen = task.settings
     tell("preprocessing")
     time.sleep(chosen.before)
-    plan = job.plan(
-        examples=len(job.data.train), lot_size=chosen.lot, steps=chosen.steps, clip=chosen.clip,
-        also=(Gaussian(20.0),),
-    )  # fmt: skip
+    return task.plan(lot=chosen.lot, steps=chosen.steps, clip=chosen.clip, also=(Gaussian(20.0),))
+
+
+def prepare(task: Task, plan: Plan, release: Releasing) -> Prepared:
+    chosen, taken = task.settings, 0
 
     def mechanism(budget: Budget | None) -> Released[Any]:
         time.sleep(chosen.before / 2)
@@ -71,7 +74,7 @@ def train(job: Job) -> Trained:
         return gaussian([0.0, 0.0], sensitivity=1.0, noise_multiplier=20.0, budget=budget)
 
     tell("releasing")
-    mean = job.release("mean", mechanism, what="a mean")
+    mean = release("mean", mechanism, what="a mean")
     tell(f"mean {float(mean[0])!r}")
 
     def rate(steps: int) -> float:
@@ -87,17 +90,20 @@ def train(job: Job) -> Trained:
     model = torch.nn.Linear(65, 10, bias=False)
     optimizer = torch.optim.SGD(model.parameters(), lr=chosen.lr)
     tell("fitting")
-    return job.fit(
-        model, digits.rows(job.data.train, job.device), plan, optimizer=optimizer, loss=slow,
-        scheduler=torch.optim.lr_scheduler.LambdaLR(optimizer, rate),
-        average=AveragedModel(model), average_from=10,
-        held_out=digits.rows(job.data.test, job.device),
+    return Prepared(
+        model=model, optimizer=optimizer, plan=plan, loss=slow,
+        dataset=digits.rows(task.data.train, task.device),
+        held_out=digits.rows(task.data.test, task.device),
+        schedule=Schedule(
+            scheduler=torch.optim.lr_scheduler.LambdaLR(optimizer, rate),
+            average=AveragedModel(model), average_from=10,
+        ),
     )  # fmt: skip
 
 
 RECIPE = Recipe(
-    name="digits", summary="slow", data="digits", settings=lambda _: Settings(), train=train,
-    tuning="none",
+    name="digits", summary="slow", data="digits", settings=lambda _: Settings(),
+    outline=outline, prepare=prepare, tuning="none",
 )  # fmt: skip
 
 if __name__ == "__main__":

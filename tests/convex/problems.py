@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tacit.convex.losses import HuberHinge, Linear, Logistic, SimplexHinge, Softmax, Squared
-from tacit.convex.problem import Problem, shortened
-from tacit.convex.task import Task
+from tacit.convex.problem import Problem, Task, shortened
 
 SCALAR = {
     "logistic": Logistic(),

@@ -11,7 +11,7 @@ from scipy.stats import chi2
 from tacit.accounting import Gaussian, PoissonSampled, Repeated, epsilon
 from tacit.convex.descent import best_sample_rate, descent_design, release_descent
 from tacit.convex.losses import Linear, Softmax
-from tacit.convex.solving import Objective, minimised
+from tacit.convex.solver import Objective, minimised
 from tacit.errors import InvalidArgument
 from tacit.randomness import UnsafeSeededStream
 

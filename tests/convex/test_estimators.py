@@ -18,7 +18,7 @@ from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils.estimator_checks import check_estimator
 
 from tacit.accounting import ApproxDp, PureDp, epsilon
-from tacit.convex import HuberSvm, LinearRegression, LogisticRegression, learning
+from tacit.convex import HuberSvm, LinearRegression, LogisticRegression, methods
 from tacit.errors import BudgetExceeded, InvalidArgument
 from tacit.ledger import Ledger
 from tacit.randomness import UnsafeSeededStream, fresh_stream
@@ -28,9 +28,7 @@ from tacit.randomness import UnsafeSeededStream, fresh_stream
 def _repeatable(monkeypatch):
     """Noise that a test can repeat, so that none fails by chance; each fit has its own."""
     seeds = itertools.count()
-    monkeypatch.setattr(
-        learning, "fresh_stream", lambda name: UnsafeSeededStream(next(seeds), name)
-    )
+    monkeypatch.setattr(methods, "fresh_stream", lambda name: UnsafeSeededStream(next(seeds), name))
 
 
 TWO = (0, 1)
@@ -239,7 +237,7 @@ def test_an_example_of_no_class_contributes_nothing(monkeypatch):
         seen.append(problem)
         return np.zeros(problem.task.parameters)
 
-    monkeypatch.setattr(learning, "released", watched)
+    monkeypatch.setattr(methods, "released", watched)
     model = LogisticRegression(1.0, data_norm=norm, classes=TWO)
     model.fit(rows, strange)
     model.fit(np.delete(rows, 7, axis=0), np.delete(labels, 7))
@@ -261,7 +259,7 @@ def test_nothing_follows_from_how_many_examples_there_are_if_a_bound_is_declared
     kind, method, monkeypatch
 ):
     """Neighbours have the same ridge, noise, steps and event; without a bound they do not."""
-    monkeypatch.setattr(learning, "released", lambda design, *_: np.zeros(design.task.parameters))
+    monkeypatch.setattr(methods, "released", lambda design, *_: np.zeros(design.task.parameters))
     rows, labels, norm = blobs(count=300)
     known = KINDS[kind] | {"data_norm": norm, "method": method}
     designs = [
@@ -299,7 +297,7 @@ def test_examples_that_are_not_there_move_nothing(monkeypatch):
         seen.append(problem)
         return np.zeros(problem.task.parameters)
 
-    monkeypatch.setattr(learning, "released", watched)
+    monkeypatch.setattr(methods, "released", watched)
     LogisticRegression(1.0, data_norm=norm, classes=TWO).fit(rows, labels)
     LogisticRegression(1.0, data_norm=norm, classes=TWO, examples=900).fit(rows, labels)
     theta = np.arange(seen[0].task.parameters, dtype=float)
@@ -361,7 +359,7 @@ def test_intercept_is_optional():
 
 
 def test_two_fits_differ_and_no_seed_helps(monkeypatch):
-    monkeypatch.setattr(learning, "fresh_stream", fresh_stream)  # the real one
+    monkeypatch.setattr(methods, "fresh_stream", fresh_stream)  # the real one
     rows, labels, norm = blobs()
     fits = []
     for _ in range(2):

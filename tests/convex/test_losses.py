@@ -7,8 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from tacit.convex.huberised import Huberised
-from tacit.convex.losses import HuberHinge, Logistic, SimplexHinge, Softmax
+from tacit.convex.losses import HuberHinge, Huberised, Logistic, SimplexHinge, Softmax
 
 from .problems import LOSSES, targets_for
 

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tacit.data import transfer
-from tacit.data.catalogue import File
+from tacit.data import download as downloads
+from tacit.data.description import File
 from tacit.data.download import download
 from tacit.errors import DataError
 
@@ -173,7 +173,7 @@ def test_every_place_is_named_when_none_has_it(file, target, server):
 
 
 def test_a_server_that_says_nothing_is_given_up(file, target, server, monkeypatch):
-    monkeypatch.setattr(transfer, "PATIENCE", 0.2)
+    monkeypatch.setattr(downloads, "PATIENCE", 0.2)
     server.moods = ["silent 1"]
     assert "no answer for 0.2 seconds" in refused(file, target)
 
@@ -223,7 +223,7 @@ def test_other_ways_to_be_full(file, target, monkeypatch, code):
     def full(*_: object) -> None:
         raise OSError(code, os.strerror(code))
 
-    monkeypatch.setattr(transfer.Received, "add", full)
+    monkeypatch.setattr(downloads.Received, "add", full)
     assert f"is full ({os.strerror(code)})" in refused(file, target)
     assert not part(target).exists()
 
@@ -239,7 +239,7 @@ def test_an_unwritable_folder_is_refused(file, tmp_path):
 CHILD = """
 import sys
 from pathlib import Path
-from tacit.data.catalogue import File
+from tacit.data.description import File
 from tacit.data.download import download
 url, size, digest, target = sys.argv[1:]
 download(File(name="file", size=int(size), digest=digest, urls=(url,)), Path(target))

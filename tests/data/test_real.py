@@ -14,8 +14,7 @@ import pytest
 
 from tacit.data import load
 from tacit.data.adult import LONGEST_ROW
-from tacit.data.places import find
-from tacit.data.sets import SETS
+from tacit.data.sets import SETS, find
 
 PLACE = Path(os.environ.get("TACIT_DATA") or "/work/shared/data")
 FIRST_LABELS = {

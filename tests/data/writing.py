@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tacit.data.catalogue import File, Known, Layout
+from tacit.data.description import File, Known, Layout
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tacit.data.catalogue import Reader
+    from tacit.data.description import Reader
 
 MNIST_NAMES = ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1")
 ADULT_LINE = (

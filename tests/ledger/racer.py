@@ -13,12 +13,12 @@ import sys
 
 import alembic.script
 
-import tacit.accounting.steps
+import tacit.accounting.accountants.composition
 from tacit.accounting.events import PureDp
 from tacit.errors import BudgetExceeded
 from tacit.ledger import Ledger
 
-PRELOADED = (alembic.script, tacit.accounting.steps)  # before the fork, so that it is done once
+PRELOADED = (alembic.script, tacit.accounting.accountants.composition)  # once, before the fork
 
 
 def charge(ledger: Ledger, name: str, size: str) -> float:

@@ -18,7 +18,7 @@ from tacit.accounting import Gaussian
 from tacit.accounting import epsilon as epsilon_of
 from tacit.mechanisms import (
     SparseVector,
-    choosing,
+    choices,
     discrete_gaussian,
     discrete_laplace,
     exponential,
@@ -33,7 +33,7 @@ from tacit.mechanisms import (
     randomized_response,
 )
 from tacit.mechanisms import sum as private_sum
-from tacit.mechanisms._choosing import winners
+from tacit.mechanisms._races import winners
 from tacit.mechanisms.covariances import Moments
 from tacit.randomness import UnsafeSeededStream
 
@@ -165,7 +165,7 @@ def _chosen_first(
         drawn.append((np.concatenate(races) == 0).astype(np.int64))
         return 0
 
-    for module in (choosing, quantiles):
+    for module in (choices, quantiles):
         monkeypatch.setattr(module, "winner", many)
     for one in data:
         call(one)

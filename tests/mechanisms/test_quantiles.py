@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tacit.accounting import Exponential
 from tacit.errors import InvalidArgument
 from tacit.mechanisms import quantile, quantiles
-from tacit.mechanisms._choosing import numbers_below, winners
+from tacit.mechanisms._races import numbers_below, winners
 from tacit.mechanisms.quantiles import _PARTS, _placed, _regions
 from tacit.randomness import UnsafeSeededStream
 

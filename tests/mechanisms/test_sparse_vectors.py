@@ -15,8 +15,8 @@ from scipy.stats import norm
 
 from tacit.accounting import epsilon as epsilon_of
 from tacit.errors import InvalidArgument, ProtocolError
-from tacit.mechanisms import SparseVector, _reals, sparse_vectors
-from tacit.mechanisms._reals import RealNoise, is_positive
+from tacit.mechanisms import SparseVector, sparse_vectors
+from tacit.mechanisms.sparse_vectors import RealNoise, is_positive
 from tacit.randomness import UnsafeSeededStream
 
 from .laws import has_weights, is_gaussian, is_laplace
@@ -24,7 +24,7 @@ from .laws import has_weights, is_gaussian, is_laplace
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tacit.mechanisms._reals import Law
+    from tacit.mechanisms.sparse_vectors import Law
 
 _LAWS: tuple[Law, ...] = ("laplace", "gaussian")
 _RUNS = 60_000
@@ -64,7 +64,7 @@ def test_comparisons_by_digits_agree(law: Law, monkeypatch: pytest.MonkeyPatch) 
         ]
 
     fast = decisions(UnsafeSeededStream(2, law))
-    monkeypatch.setattr(_reals, "GUARD", 1e-3)
+    monkeypatch.setattr(sparse_vectors, "GUARD", 1e-3)
     assert decisions(UnsafeSeededStream(2, law)) == fast
     # The noise's own first digits as the gap: only further ones decide.
     noise = RealNoise(law, UnsafeSeededStream(3, law))

@@ -56,8 +56,8 @@ def test_it_is_trained_privately() -> None:
     before = model.codes.clone()
     plan = tacit.Plan(examples=30, lot_size=10, steps=2, noise_multiplier=1.0, clip=1.0)
     tacit.fit(
-        model, TensorDataset(text[:, :-1], text[:, 1:]), plan,
-        optimizer=torch.optim.SGD(model.parameters(), lr=0.1), delta=1e-3,
+        model, torch.optim.SGD(model.parameters(), lr=0.1), plan,
+        TensorDataset(text[:, :-1], text[:, 1:]), delta=1e-3,
         loss=lambda model, batch: losses.token_mean(model(batch[0]), batch[1]), progress=False,
     )  # fmt: skip
     assert torch.equal(model.codes, before)

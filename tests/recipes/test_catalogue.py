@@ -11,8 +11,8 @@ from tacit.data import names as data_names
 from tacit.errors import InvalidArgument
 from tacit.recipes import find, names
 from tacit.recipes.catalogue import MODULES
-from tacit.recipes.running.settings import changed
-from tacit.recipes.running.settings import names as setting_names
+from tacit.runs.settings import changed
+from tacit.runs.settings import names as setting_names
 
 
 @pytest.mark.parametrize("name", names())

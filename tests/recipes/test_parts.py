@@ -9,6 +9,7 @@ from torch import nn
 
 from tacit.data import Examples
 from tacit.recipes import parts
+from tacit.training.fit import arithmetic
 
 
 def test_images_are_scaled_by_public_numbers() -> None:
@@ -76,7 +77,7 @@ def test_the_moving_average_is_short_at_first() -> None:
 def test_precision_is_put_back() -> None:
     before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
     for tf32 in (True, False):
-        with pytest.raises(KeyError), parts.arithmetic(tf32=tf32):
+        with pytest.raises(KeyError), arithmetic(tf32=tf32):
             assert torch.get_float32_matmul_precision() == ("high" if tf32 else "highest")
             assert torch.backends.cudnn.allow_tf32 is tf32
             raise KeyError

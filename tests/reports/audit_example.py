@@ -9,9 +9,8 @@ import numpy as np
 from tacit.accounting import profile
 from tacit.accounting.serialization import from_plain
 from tacit.auditing import Scores
-from tacit.recipes.auditing.audited import NO_PROOF, Audited, Claim
-from tacit.recipes.auditing.judging import by_thresholds
-from tacit.recipes.auditing.measuring import measured, most_allowed
+from tacit.recipes.auditing.audit_file import NO_PROOF, Audited, Claim
+from tacit.recipes.auditing.evidence import by_thresholds, measured, most_allowed
 
 
 def example(record: Any, statement: Any, distance: float = 0.3) -> dict[str, Any]:

@@ -10,10 +10,10 @@ import pytest
 
 from tacit.accounting import Gaussian
 from tacit.accounting.serialization import to_plain
-from tacit.recipes.running.folder import HISTORY, STATEMENT, Folder
-from tacit.recipes.running.record import Record
 from tacit.reports.run_folder import read
 from tacit.reports.run_summary import summarise
+from tacit.runs.folder import HISTORY, STATEMENT, Folder
+from tacit.runs.record import Record
 from tacit.statement import Statement, extended
 from tacit.training.plan import Plan
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from decimal import Decimal
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,8 +15,6 @@ from tacit.reports.ledger_summary import (
     BUDGET_STATES,
     RESERVATION_STATES,
     account,
-    at_least,
-    at_most,
     printable,
     summarise,
 )
@@ -143,24 +140,6 @@ def test_a_reservation_without_a_label_has_its_events_name(ledger):
     budget.charge(PureDp(0.1), label="mean age")
     names = [one.name for one in account(ledger.history("data")).reservations]
     assert names == ["PureDp", "mean age"]
-
-
-@given(numbers, st.integers(1, 12))
-def test_a_shown_bound_is_never_on_the_wrong_side(value, digits):
-    exact = Decimal(value)
-    least, most = Decimal(at_least(value, digits)), Decimal(at_most(value, digits))
-    # Digits that name the float itself are as good as the float.
-    assert least <= exact or float(least) == value
-    assert exact <= most or float(most) == value
-
-
-def test_round_numbers_stay_round():
-    assert (at_most(1e-5, 3), at_least(1e-6), at_most(8.0), at_most(float("inf"))) == (
-        "1e-5",
-        "1e-6",
-        "8",
-        "infinite",
-    )
 
 
 @given(st.text())

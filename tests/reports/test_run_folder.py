@@ -47,7 +47,7 @@ def test_a_folder_without_a_run(tmp_path):
 
 def test_a_run_that_has_not_ended(run):
     (run / "statement.json").unlink()
-    refused(run, r"has not come to its end; go on with it \(tacit train --resume\)")
+    refused(run, r"has not come to its end; go on with it \(tacit train --resume")
 
 
 def test_a_run_that_says_it_has_not_ended(make):

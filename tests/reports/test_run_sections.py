@@ -149,7 +149,7 @@ def test_with_preprocessing_no_plan_of_its_own_is_offered(summary):
 def test_warnings(make):
     told = {"epsilon": 0.5, "delta": 0.01}
     lines: list[dict[str, Any]] = []
-    stated = {"assumptions": ("THIS VOIDS THE GUARANTEE",)}
+    stated = {"void": True}
     for text in forms(summarise(read(make(told, stated, lines)))).values():
         assert "This voids the guarantee" in text
         assert "digits: 90.00 % without a guarantee" in text

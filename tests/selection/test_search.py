@@ -301,6 +301,7 @@ def test_rays_protocol(monkeypatch: pytest.MonkeyPatch) -> None:
     fake = types.ModuleType("ray")
     fake.is_initialized = lambda: False  # type: ignore[attr-defined]
     fake.init = lambda **given: sent.append(f"init {given['address']}")  # type: ignore[attr-defined]
+    fake.shutdown = lambda: sent.append("shutdown")  # type: ignore[attr-defined]
     fake.put = lambda work: sent.append("put") or work  # type: ignore[attr-defined]
     fake.cluster_resources = lambda: {"CPU": 3.0}  # type: ignore[attr-defined]
     running: list[int] = []
@@ -328,7 +329,8 @@ def test_rays_protocol(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", fake)
     found = search(workers=RayCluster("auto", gpus=0.5), runs=TruncatedNegativeBinomial(60, 0.8))
     assert found.candidate == found.model
-    assert sent == ["init auto", "put", "remote {'num_cpus': 1.0, 'num_gpus': 0.5}"]
+    needs = "remote {'num_cpus': 1.0, 'num_gpus': 0.5}"
+    assert sent == ["init auto", "put", needs, "shutdown"]
 
 
 class _Reference:

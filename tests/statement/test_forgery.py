@@ -26,7 +26,7 @@ from tacit.accounting import (
 from tacit.accounting.serialization import from_plain, to_plain
 from tacit.errors import InvalidArgument, TacitError
 from tacit.statement import Statement, extended
-from tacit.statement.plan import planned_event
+from tacit.statement.proof import planned_event
 from tacit.training.plan import Plan
 from tacit.training.sampling import FullBatch, Poisson, TruncatedPoisson
 from tacit.training.styles import AdaptiveQuantile, Automatic, Flat, PerGroup, PerLayer

@@ -34,8 +34,7 @@ from tacit.ledger.reservation import Reservation
 from tacit.ledger.store import Store, Writer
 from tacit.randomness import GaussianSource, RoundedGaussian
 from tacit.training import checkpoint_file
-from tacit.training.charging import Charges
-from tacit.training.leasing import Lease
+from tacit.training.charging import Charges, Lease
 from tacit.training.noise import FastNoise, GridNoise
 from tacit.training.sampling import LotSampler
 from tacit.training.session import Session

@@ -88,9 +88,9 @@ def whole_lot(dp: Session, lot: Lot, losses: Callable[[Any], Tensor]) -> None:
 
 def drawn(lot: Lot) -> NDArray[Any]:
     """The units of a lot that has not been iterated over yet; the first is not rehearsed then."""
-    if lot._sample is not None:
-        lot._begin()
-    return lot._left.copy()
+    if lot._draw.rehearses:
+        lot._draw.sample()
+    return lot._draw.left.copy()
 
 
 def unit_gradients(

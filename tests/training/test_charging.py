@@ -134,7 +134,7 @@ def test_a_bug_in_the_loss_costs_nothing(ledger: Ledger) -> None:
                 wrong.backward(dict(enumerate(batch))["label"])
     with pytest.raises(KeyError, match="label"):
         tacit.fit(
-            wrong.model, data(), fitting, optimizer=wrong.optimizers, delta=DELTA, budget=budget,
+            wrong.model, wrong.optimizers, fitting, data(), budget, delta=DELTA,
             loss=lambda _, batch: dict(enumerate(batch))["label"],
         )  # fmt: skip
     assert budget.spent().epsilon == 0.0

@@ -10,7 +10,7 @@ from torch.utils.data import TensorDataset
 
 import tacit
 from tacit.training.clipping import clipped_gradients
-from tacit.training.clipping.replay import Replayed
+from tacit.training.clipping.program import Replayed
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 

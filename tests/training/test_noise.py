@@ -10,8 +10,15 @@ from scipy import stats
 
 from tacit.errors import InvalidArgument
 from tacit.randomness import UnsafeSeededStream
-from tacit.training.grid import grid_step, noise_in_steps, to_steps
-from tacit.training.noise import FastNoise, GridNoise, entries_of, noise_for
+from tacit.training.noise import (
+    FastNoise,
+    GridNoise,
+    entries_of,
+    grid_step,
+    noise_for,
+    noise_in_steps,
+    to_steps,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor

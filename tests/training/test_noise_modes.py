@@ -17,7 +17,8 @@ from torch.utils.data import TensorDataset
 
 import tacit
 from tacit.randomness import RoundedGaussian, UnsafeSeededStream
-from tacit.training import computation, grid, noise
+from tacit.training import lot as lots
+from tacit.training import noise
 from tacit.training.noise import entries_of, noise_for
 from tacit.training.performance import Performance
 from tacit.training.styles import AdaptiveQuantile, Automatic, PerGroup, PerLayer
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from tacit.training.clipping.clipped import ClippedBatch
+    from tacit.training.clipping.sums import BatchSums
 
 KINDS = ("fast", "secure", "exact")
 
@@ -100,27 +101,27 @@ def test_neither_does_it_with_other_styles_and_views(what: str, changed: dict[st
     assert same(one, trained("exact", permuted, batch=16, **changed)), what
 
 
-def units_of_a_lot() -> list[ClippedBatch]:
+def units_of_a_lot() -> list[BatchSums]:
     """The clipped gradients of every example, each computed alone by a real session."""
-    found: list[ClippedBatch] = []
+    found: list[BatchSums] = []
     with recorded(lambda before, _: found.append(before)):
         trained("exact", data(), steps=1)
     return found
 
 
 @contextmanager
-def recorded(note: Callable[[ClippedBatch, ClippedBatch], object]) -> Iterator[None]:
+def recorded(note: Callable[[BatchSums, BatchSums], object]) -> Iterator[None]:
     """Lets ``note`` see each unit of a session before and after it is rounded."""
-    original = grid.rounded_towards_zero
+    original = noise.rounded_towards_zero
 
-    def spied(batch: ClippedBatch, clip: float, entries: int) -> ClippedBatch:
+    def spied(batch: BatchSums, clip: float, entries: int) -> BatchSums:
         rounded = original(batch, clip, entries)
         # Copies: a session adds later units to the first one's numbers.
         note(*(replace(one, sums=summed([one.sums])) for one in (batch, rounded)))
         return rounded
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(computation, "rounded_towards_zero", spied)
+        patch.setattr(lots, "rounded_towards_zero", spied)
         yield
 
 
@@ -145,7 +146,7 @@ def test_the_number_of_workers_changes_no_bit_of_exact_sums() -> None:
     units = units_of_a_lot()
     assert len(units) == EXAMPLES
     entries = entries_of(dict(network().named_parameters()))
-    whole = [grid.rounded_towards_zero(unit, CLIP, entries).sums for unit in units]
+    whole = [noise.rounded_towards_zero(unit, CLIP, entries).sums for unit in units]
     exact = [released_by_workers(whole, workers, "exact") for workers in (1, 2, 3, 8, 40)]
     assert all(same(exact[0], other) for other in exact[1:])
     real = [unit.sums for unit in units]
@@ -162,14 +163,14 @@ def squared_norm(sums: dict[str, Tensor]) -> Fraction:
 def most() -> Fraction:
     """The largest squared norm of a unit of the network, in steps."""
     entries = entries_of(dict(network().named_parameters()))
-    return (Fraction(CLIP) / Fraction(grid.grid_step(CLIP, entries))) ** 2
+    return (Fraction(CLIP) / Fraction(noise.grid_step(CLIP, entries))) ** 2
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 def test_no_unit_of_a_session_exceeds_the_clip_in_integers(dtype: torch.dtype) -> None:
     x, y = data(scale=30.0).tensors
     there = TensorDataset(x.to(dtype), y)
-    units: list[ClippedBatch] = []
+    units: list[BatchSums] = []
     with recorded(lambda _, after: units.append(after)):
         trained("exact", there, model=network().to(dtype), steps=1)
     assert len(units) == EXAMPLES
@@ -293,7 +294,7 @@ def test_that_test_finds_noise_on_a_coarser_grid_than_the_sum(
 
 def test_that_test_finds_a_low_bit_that_follows_the_data_now_and_then() -> None:
     one, other = (parameters_from("secure", example) for example in (0.0, 1.0))
-    step = grid.grid_step(1.0, ENTRIES)
+    step = noise.grid_step(1.0, ENTRIES)
     odd = np.rint(other / step).astype(np.int64) % 2 == 1
     odd[len(odd) // 4 :] = False
     assert told_apart(one, other + step * odd) < 1e-6

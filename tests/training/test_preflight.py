@@ -14,9 +14,10 @@ from torch.utils.checkpoint import checkpoint
 from torch.utils.data import Dataset, TensorDataset
 
 import tacit
-from tacit.errors import InvalidArgument, TacitError, UnsupportedModel
+from tacit.errors import InvalidArgument, ProtocolError, TacitError, UnsupportedModel
 from tacit.randomness import UnsafeSeededStream
 from tacit.training import verification
+from tacit.training.fit import Keeping, Watch, carry_out
 from tacit.training.lot import Lot
 from tacit.training.performance import Performance
 from tacit.training.sampling import LotSampler
@@ -113,9 +114,18 @@ def test_a_model_without_numbers_is_refused() -> None:
         session(model)
 
 
+def saved(place: Any) -> Any:
+    model = network()
+    prepared = tacit.Prepared(model=model, optimizer=sgd(model), plan=plan(), dataset=data())
+    return carry_out(
+        prepared, delta=DELTA, keeping=Keeping(save=place), watch=Watch(progress=False)
+    )
+
+
 def fitted(model: nn.Module, **changed: Any) -> Any:
-    given = {"optimizer": sgd(model), "delta": DELTA, "progress": False} | changed
-    return tacit.fit(model, data(), plan(), **given)
+    given = {"delta": DELTA, "progress": False} | changed
+    optimizer = given.pop("optimizer", None) or sgd(model)
+    return tacit.fit(model, optimizer, plan(), data(), **given)
 
 
 @pytest.mark.usefixtures("nothing_is_sampled")
@@ -124,7 +134,7 @@ def test_a_schedule_that_follows_a_metric_is_refused() -> None:
     optimizer = sgd(model)
     plateau = lr_scheduler.ReduceLROnPlateau(optimizer)
     with pytest.raises(InvalidArgument, match="scheduler is a ReduceLROnPlateau") as refused:
-        fitted(model, optimizer=optimizer, scheduler=plateau)
+        fitted(model, optimizer=optimizer, schedule=tacit.Schedule(scheduler=plateau))
     assert "number of steps" in one_line(refused)
     with pytest.raises(InvalidArgument, match="mine is a ReduceLROnPlateau"):
         session(model, optimizer=optimizer, state={"mine": plateau})
@@ -135,7 +145,7 @@ def test_a_schedule_of_another_optimizer_is_refused() -> None:
     model = network()
     schedule = lr_scheduler.StepLR(sgd(model), 1)
     with pytest.raises(InvalidArgument, match="made for the optimizer that is passed"):
-        fitted(model, scheduler=schedule)
+        fitted(model, schedule=tacit.Schedule(scheduler=schedule))
 
 
 # ---- where results go, and δ
@@ -147,13 +157,13 @@ def test_a_place_that_cannot_be_written_is_refused_before_the_first_step(tmp_pat
     file.write_text("")
     for place in (file / "run", tmp_path):
         with pytest.raises(InvalidArgument, match="save must be a file") as refused:
-            fitted(network(), save=place)
+            saved(place)
         one_line(refused)
 
 
 def test_a_folder_that_is_missing_is_made(tmp_path: Path) -> None:
     place = tmp_path / "new" / "deep" / "run"
-    fitted(network(), save=place)
+    saved(place)
     assert place.exists()
 
 
@@ -197,7 +207,7 @@ def test_a_table_of_nan_is_refused_before_anything_is_charged() -> None:
     table = TensorDataset(torch.full((EXAMPLES, WIDTH), torch.nan), data().tensors[1])
     model = network()
     with pytest.raises(InvalidArgument, match="missing values") as refused:
-        tacit.fit(model, table, plan(), optimizer=sgd(model), delta=DELTA)
+        tacit.fit(model, sgd(model), plan(), table, delta=DELTA)
     assert "Nothing was charged" in one_line(refused)
 
 
@@ -207,7 +217,7 @@ def test_some_records_of_nan_stop_nothing(noise: str) -> None:
     x[::2] = torch.nan
     model = network()
     chosen = plan(noise=noise, noise_multiplier=1.0)
-    tacit.fit(model, TensorDataset(x, y), chosen, optimizer=sgd(model), delta=DELTA)
+    tacit.fit(model, sgd(model), chosen, TensorDataset(x, y), delta=DELTA)
 
 
 # ---- the loss
@@ -220,7 +230,7 @@ def test_labels_out_of_range_are_refused_and_not_told(label: int) -> None:
     model = network()
     dataset = TensorDataset(x, torch.full((EXAMPLES,), label))
     with pytest.raises(InvalidArgument, match="labels must be numbers of classes") as refused:
-        tacit.fit(model, dataset, plan(), optimizer=sgd(model), delta=DELTA)
+        tacit.fit(model, sgd(model), plan(), dataset, delta=DELTA)
     assert str(label) not in one_line(refused)
 
 
@@ -255,6 +265,23 @@ def test_losses_that_a_scaler_has_multiplied_are_refused() -> None:
     with pytest.raises(UnsupportedModel, match="leave the scaler out") as refused:
         step(session(model), losses)
     one_line(refused)
+
+
+@pytest.mark.parametrize("used", [False, True])
+def test_a_scaler_that_steps_the_optimizer_is_refused_with_the_remedy(used: bool) -> None:
+    """Torch gives up first: there are no gradients for it to unscale."""
+    model = network()
+    optimizer, scaler = sgd(model), torch.amp.GradScaler("cpu")
+    if used:
+        scaler.scale(torch.zeros(()))
+    with (
+        pytest.raises(ProtocolError, match=r"leave the GradScaler out and call dp\.step"),
+        session(model, optimizer=optimizer) as dp,
+    ):
+        lot = next(dp.lots())
+        for batch in lot:
+            dp.backward(cross_entropy(model)(batch))
+        scaler.step(optimizer)
 
 
 @pytest.mark.usefixtures("nothing_is_sampled")
@@ -503,7 +530,7 @@ def test_accuracy_that_means_nothing_is_refused(kind: str) -> None:
     if kind == "broken":
         given["correct"] = lambda _, batch: dict(enumerate(batch))["label"]
     with pytest.raises(KeyError if kind == "broken" else InvalidArgument):
-        tacit.fit(model, data(), plan(), optimizer=sgd(model), delta=DELTA, **given)
+        tacit.fit(model, sgd(model), plan(), data(), delta=DELTA, **given)
 
 
 def test_one_logit_is_judged_as_asked() -> None:
@@ -521,7 +548,7 @@ def test_one_logit_is_judged_as_asked() -> None:
         return right
 
     done = tacit.fit(
-        model, train, plan(lot_size=EXAMPLES, steps=60), optimizer=sgd(model, 1.0), delta=DELTA,
+        model, sgd(model, 1.0), plan(lot_size=EXAMPLES, steps=60), train, delta=DELTA,
         loss=losses, held_out=test, correct=correct,
     )  # fmt: skip
     accuracy = done.history[-1].held_out_accuracy

@@ -378,3 +378,21 @@ def test_a_tensor_data_set_of_another_type_stays_what_it_is() -> None:
                 assert flag.dtype == torch.bool
                 dp.backward(model(index).square().sum(1))
             dp.step()
+
+
+@pytest.mark.parametrize("lasting", [False, True], ids=["NumPy's", "torch's"])
+def test_a_generator_of_the_loops_own_is_named_as_a_possible_cause(lasting: bool) -> None:
+    """The check puts back the states of the default generators, and knows of no others."""
+    model, numpy, own = network(), np.random.default_rng(0), torch.Generator()
+
+    def noisy(batch: Any) -> Tensor:
+        x, y = batch
+        shape = tuple(x.shape)
+        more = torch.rand(shape, generator=own) if lasting else torch.tensor(numpy.random(shape))
+        return functional.cross_entropy(model(x + more.float()), y, reduction="none")
+
+    with (
+        session(model) as dp,
+        pytest.raises(UnsupportedModel, match="a generator of its own, which the check cannot"),
+    ):
+        dp.accumulate(next(dp.lots()), noisy)

@@ -125,7 +125,7 @@ def test_memory_runs_out_inside_backward(after: int, monkeypatch: pytest.MonkeyP
     grads = Grads(model, optimizer)
     chosen = plan(lot_size=EXAMPLES, clipping=AdaptiveQuantile(count_noise=1e-9), steps=1)
     with session(model, optimizer=optimizer, plan=chosen, performance=Performance(batch=16)) as dp:
-        real, calls = dp._engine.finish, []
+        real, calls = dp._computation._engine.finish, []
 
         def finish(*args: Any) -> Any:
             calls.append(None)
@@ -134,7 +134,7 @@ def test_memory_runs_out_inside_backward(after: int, monkeypatch: pytest.MonkeyP
                 out_of_memory()
             return result
 
-        monkeypatch.setattr(dp._engine, "finish", finish)
+        monkeypatch.setattr(dp._computation._engine, "finish", finish)
         dp.accumulate(next(dp.lots()), cross_entropy(model))
         each = EXAMPLES / 2 - float(dp._clip._centred)  # type: ignore[arg-type]
         dp.step()

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
 import tacit
-from tacit.training.grid import grid_step, noise_in_steps
+from tacit.training.noise import grid_step, noise_in_steps
 
 from .sessions import Grads, cross_entropy, data, drawn, network, plan, session, sgd, whole_lot
 
@@ -170,6 +170,7 @@ def test_an_unsafe_seed_reproduces_and_says_so(kind: str) -> None:
     noisy = plan(noise_multiplier=1.0, noise=kind)
     with session(plan=noisy, unsafe_seed=5) as dp:
         pass
+    assert dp.statement(1e-5).void
     assert any("VOIDS THE GUARANTEE" in text for text in dp.statement(1e-5).assumptions)
     assert "VOIDS THE GUARANTEE" in dp.statement(1e-5).describe()
     with session(plan=noisy) as dp:

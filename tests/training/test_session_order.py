@@ -156,9 +156,9 @@ def test_a_stepped_lot_cannot_be_iterated_again() -> None:
         lot = next(lots)
         whole_lot(dp, lot, cross_entropy(dp.model))
         assert list(lot) == []
-        next(lots)
+        following = next(lots)
         assert list(lot) == []
-        whole_lot(dp, dp._computation.lot, cross_entropy(dp.model))  # type: ignore[arg-type]
+        whole_lot(dp, following, cross_entropy(dp.model))
 
 
 def test_entering_twice_is_refused_and_entering_again_goes_on() -> None:

@@ -12,7 +12,7 @@ from torch.optim import lr_scheduler
 import tacit
 from tacit.errors import CheckpointError, InvalidArgument, ProtocolError
 from tacit.training import AdaptiveQuantile, checkpoint_file
-from tacit.training.packing import Packer, unpack
+from tacit.training.checkpoint_file import Packer, unpack
 
 from .sessions import Grads, cross_entropy, data, drawn, network, plan, session, whole_lot
 

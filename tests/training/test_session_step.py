@@ -126,9 +126,9 @@ def test_a_lot_knows_its_step_and_epoch_and_rows() -> None:
             left = len(drawn(lot))
             for x, y in lot:
                 assert len(x) == len(y) <= 5
-                counted = left - len(lot._left)
+                counted = left - len(lot._draw.left)
                 dp.backward(cross_entropy(model)((x, y)))
-                assert left - len(lot._left) in (counted, counted + len(x))
+                assert left - len(lot._draw.left) in (counted, counted + len(x))
             assert lot.is_done
             dp.step()
         assert dp.steps_taken == 4

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from tacit.errors import ProtocolError, UnsupportedModel
 from tacit.training import PerGroup
-from tacit.training.clipping import clipped, engine
+from tacit.training.clipping import engine, sums
 from tacit.training.performance import Performance
 
 from . import sessions
@@ -37,7 +37,7 @@ def test_an_engine_that_does_not_clip_is_caught(
     def unclipped(squared_norms: Tensor, *_: Any, **__: Any) -> Tensor:
         return torch.full_like(squared_norms, 10.0)
 
-    monkeypatch.setattr(clipped, "scales_of", unclipped)
+    monkeypatch.setattr(sums, "scales_of", unclipped)
     dp = session(plan=full(), performance=Performance(batch=batch))
     with pytest.raises(UnsupportedModel, match=r"moved the sum|one unit alone added"):
         one_step(dp)
@@ -46,12 +46,12 @@ def test_an_engine_that_does_not_clip_is_caught(
 
 def test_an_engine_that_clips_to_more_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """Twice the bound: the gradients here are larger than that, so the sum moves too far."""
-    real = clipped.scales_of
+    real = sums.scales_of
 
     def doubled(squared_norms: Tensor, bounds: Tensor, **given: Any) -> Tensor:
         return real(squared_norms, 3 * bounds, **given)
 
-    monkeypatch.setattr(clipped, "scales_of", doubled)
+    monkeypatch.setattr(sums, "scales_of", doubled)
     x, y = data().tensors
     dp = session(plan=full(clip=0.05), performance=Performance(batch=1))
     with pytest.raises(UnsupportedModel, match="above the clip"):
@@ -61,12 +61,12 @@ def test_an_engine_that_clips_to_more_is_caught(monkeypatch: pytest.MonkeyPatch)
 
 def test_an_engine_that_mixes_rows_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """The scale of each row taken from its neighbour: clipping no longer follows the row."""
-    real = clipped.scales_of
+    real = sums.scales_of
 
     def rolled(*args: Any, **given: Any) -> Tensor:
         return real(*args, **given).roll(1, 1)
 
-    monkeypatch.setattr(clipped, "scales_of", rolled)
+    monkeypatch.setattr(sums, "scales_of", rolled)
     dp = session(plan=full())
     with pytest.raises(UnsupportedModel, match=r"clipping of others|moved the sum"):
         one_step(dp)
@@ -79,30 +79,30 @@ def test_an_engine_that_scales_by_the_batch_is_caught(monkeypatch: pytest.Monkey
         mean = squared_norms.sqrt().mean(1, keepdim=True)
         return (bounds[:, None] / mean).expand_as(squared_norms) * 0.1
 
-    monkeypatch.setattr(clipped, "scales_of", by_mean)
+    monkeypatch.setattr(sums, "scales_of", by_mean)
     with pytest.raises(UnsupportedModel, match="changed the clipping of others"):
         one_step(session(plan=full()))
 
 
 def test_an_engine_whose_norms_mix_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = clipped._squared_norms
+    real = sums._squared_norms
 
     def mixed(*args: Any) -> Tensor:
         norms = real(*args)
         return norms + 0.1 * norms.sum(1, keepdim=True)
 
-    monkeypatch.setattr(clipped, "_squared_norms", mixed)
+    monkeypatch.setattr(sums, "_squared_norms", mixed)
     with pytest.raises(UnsupportedModel, match="gradient norm of others"):
         one_step(session(plan=full()))
 
 
 def test_a_failed_check_cannot_be_stepped_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = clipped.scales_of
+    real = sums.scales_of
 
     def rolled(*args: Any, **given: Any) -> Tensor:
         return real(*args, **given).roll(1, 1)
 
-    monkeypatch.setattr(clipped, "scales_of", rolled)
+    monkeypatch.setattr(sums, "scales_of", rolled)
     with pytest.raises(ProtocolError, match="not passed to"), session(plan=full()) as dp:
         lot = next(dp.lots())
         with pytest.raises(UnsupportedModel):

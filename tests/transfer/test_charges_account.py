@@ -7,7 +7,7 @@ import pytest
 from tacit.accounting import PureDp, Repeated
 from tacit.errors import InvalidArgument, LedgerError, TamperedLedger
 from tacit.ledger import Ledger, Release, Reservation
-from tacit.mechanisms._terms import agreed
+from tacit.mechanisms.release import agreed
 from tacit.randomness import SystemStream, UnsafeSeededStream
 from tacit.transfer.charges import LabellingAccount
 from tacit.transfer.journal import Journal

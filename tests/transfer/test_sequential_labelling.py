@@ -8,7 +8,7 @@ import pytest
 from tacit.accounting import Gaussian, Repeated
 from tacit.errors import CheckpointError, InvalidArgument, TamperedLedger
 from tacit.ledger import Ledger
-from tacit.mechanisms._terms import agreed
+from tacit.mechanisms.release import agreed
 from tacit.randomness import UnsafeSeededStream
 from tacit.transfer import Votes
 from tacit.transfer.sequential_labelling import Turns

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from tacit._lazy import lazily
 
 if TYPE_CHECKING:
+    from tacit.accounting.accountants import Approximation
     from tacit.accounting.adaptive import RenyiFilter, RenyiOdometer
     from tacit.accounting.calibration import (
         analytic_gaussian_sigma,
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
         classical_gaussian_sigma,
         noise_multiplier,
     )
-    from tacit.accounting.comparison import Row, compare
     from tacit.accounting.curve import PrivacyCurve, profile
     from tacit.accounting.events import (
         Adjacency,
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         GaussianMixture,
         Laplace,
         NoisyMax,
+        PoissonRuns,
         PoissonSampled,
         PrivateSelection,
         PureDp,
@@ -45,18 +46,19 @@ if TYPE_CHECKING:
         SampledWithReplacement,
         SparseVector,
         TruncatedConcentrated,
+        TruncatedNegativeBinomial,
         ZeroConcentrated,
     )
+    from tacit.accounting.exact.enclosure import Interval
     from tacit.accounting.group_privacy import group
-    from tacit.accounting.questions import bounds, delta, epsilon
-    from tacit.accounting.results import Approximation, Interval
-    from tacit.accounting.runs import PoissonRuns, TruncatedNegativeBinomial
+    from tacit.accounting.questions import Row, bounds, compare, delta, epsilon
     from tacit.accounting.serialization import from_json, to_json
     from tacit.errors import BudgetExceeded, Uncalibratable, UnsupportedEvent
 
 # Submodules are imported when one of their names is first used: asking for an event must not cost
 # the import of SciPy.
 _HOME = {
+    "accountants": ("Approximation",),
     "adaptive": ("RenyiFilter", "RenyiOdometer"),
     "calibration": (
         "analytic_gaussian_sigma",
@@ -65,7 +67,6 @@ _HOME = {
         "classical_gaussian_sigma",
         "noise_multiplier",
     ),
-    "comparison": ("Row", "compare"),
     "curve": ("PrivacyCurve", "profile"),
     "events": (
         "Adjacency",
@@ -79,6 +80,7 @@ _HOME = {
         "GaussianMixture",
         "Laplace",
         "NoisyMax",
+        "PoissonRuns",
         "PoissonSampled",
         "PrivateSelection",
         "PureDp",
@@ -89,12 +91,12 @@ _HOME = {
         "SampledWithoutReplacement",
         "SparseVector",
         "TruncatedConcentrated",
+        "TruncatedNegativeBinomial",
         "ZeroConcentrated",
     ),
+    "exact.enclosure": ("Interval",),
     "group_privacy": ("group",),
-    "questions": ("bounds", "delta", "epsilon"),
-    "results": ("Approximation", "Interval"),
-    "runs": ("PoissonRuns", "TruncatedNegativeBinomial"),
+    "questions": ("Row", "bounds", "compare", "delta", "epsilon"),
     "serialization": ("from_json", "to_json"),
 }
 _MODULE_OF = {name: f"tacit.accounting.{home}" for home, names in _HOME.items() for name in names}

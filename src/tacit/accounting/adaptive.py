@@ -37,7 +37,8 @@ import numpy as np
 
 from tacit._validation import non_negative, open_probability, positive
 from tacit.accounting.events import Adjacency, check_adjacency
-from tacit.accounting.renyi import renyi_profile
+from tacit.accounting.failures import Failures
+from tacit.accounting.renyi.profile import renyi_profile
 from tacit.errors import BudgetExceeded, InvalidArgument
 
 if TYPE_CHECKING:
@@ -154,11 +155,8 @@ class RenyiFilter:
         return _spent(self.spending).plus(event, self.orders, self.adjacency, "renyi-filter")
 
     def _holds(self, spending: RenyiSpending) -> bool:
-        cut = spending.truncation
-        failures = spending.failures + (
-            cut * (1.0 + math.exp(min(self.epsilon, 700.0))) if cut else 0.0
-        )
-        if failures > self.failure_delta:
+        cut = Failures(truncation=spending.truncation)
+        if spending.failures + cut.charge(self.epsilon) > self.failure_delta:
             return False
         pairs = zip(spending.divergences, self.thresholds, strict=True)
         return any(one <= threshold for one, threshold in pairs)
@@ -242,7 +240,7 @@ class RenyiOdometer:
 
 
 def _overhead(order: float, delta: float) -> float:
-    """What converting a divergence of this order to ε adds (``tacit.accounting.conversion``)."""
+    """What converting a divergence of this order to ε adds (``tacit.accounting.renyi.curves``)."""
     return math.log1p(-1.0 / order) - (math.log(delta) + math.log(order)) / (order - 1.0)
 
 

@@ -28,6 +28,23 @@ of A against B, and of B against C, is its promise under the adjacency that rela
 A sample of fixed size that misses the record has another one in its place. Under zero-out a sample
 that missed the record differs from one with zeros in its place, for a box may tell how many records
 it was given (Lebeda, Regehr, Kamath & Steinke 2024 show what is lost by overlooking such cases).
+
+**Choices.** Noisy max and Laplace sparse vector are read as black boxes, under every adjacency.
+With b the noise's scale and d the most that neighbours move one score, shifting the winner's noise
+shows that noisy max is (2d/b)-private, and (d/b)-private if all scores move the same way (Dwork &
+Roth 2014, Section 3.3, for Laplace noise; McKenna & Sheldon 2020 and Ding et al. 2021 for
+exponential noise, which is permute-and-flip). The argument needs only that the noise's density
+falls by at most e^{-t/b} over a distance t upwards. With Gumbel noise it is the exponential
+mechanism, and that loss also bounds its range (Durfee & Rogers 2019; Dong, Durfee & Rogers 2020).
+
+Permute-and-flip is no bounded-range mechanism at its ε: with two candidates at equal scores, and
+neighbours that part them by 2d, its loss is ε for the one and -ln(2 - e^{-ε}) for the other.
+
+Sparse vector with Laplace noise b₁ on the threshold and b₂ on the queries is private with
+d/b₁ + 2·c·d/b₂, and d/b₁ + c·d/b₂ for monotone queries (Lyu, Su & Li 2017, Theorems 4 and 5).
+
+Replacing a record is removing one and adding another: scores that were monotone then move by at
+most 1 either way.
 """
 
 from __future__ import annotations
@@ -41,6 +58,7 @@ from tacit.accounting.events import (
     BlackBox,
     Composed,
     Exponential,
+    NoisyMax,
     PoissonSampled,
     PrivateSelection,
     PureDp,
@@ -48,8 +66,10 @@ from tacit.accounting.events import (
     Repeated,
     SampledWithoutReplacement,
     SampledWithReplacement,
+    SparseVector,
     TruncatedConcentrated,
     ZeroConcentrated,
+    distance,
 )
 from tacit.errors import UnsupportedEvent
 
@@ -68,8 +88,8 @@ _STEPS: dict[tuple[Adjacency, Adjacency], int] = {
 """How many steps of the first adjacency lead from a data set to its neighbour under the second."""
 
 
-class Loss(NamedTuple):
-    """An (ε, δ) promise."""
+class Promise(NamedTuple):
+    """An (ε, δ) that a release is known to keep."""
 
     epsilon: float
     delta: float = 0.0
@@ -160,7 +180,7 @@ def _twice(box: BlackBox, accountant: str) -> BlackBox:
         case PureDp(epsilon) | Exponential(epsilon):
             return replace(box, epsilon=2.0 * epsilon)
         case ApproxDp():
-            return replace(box, **_two_steps(Loss(box.epsilon, box.delta))._asdict())
+            return replace(box, **_two_steps(Promise(box.epsilon, box.delta))._asdict())
         case ZeroConcentrated(rho):
             return replace(box, rho=4.0 * rho)
         case TruncatedConcentrated(rho, omega) if omega > 2.0:
@@ -174,18 +194,81 @@ def _twice(box: BlackBox, accountant: str) -> BlackBox:
             raise UnsupportedEvent(box, accountant, reason)
 
 
-def _two_steps(loss: Loss) -> Loss:
-    grown = (1.0 + math.exp(min(loss.epsilon, 700.0))) * loss.delta * _ROUND_UP
-    return Loss(2.0 * loss.epsilon, min(1.0, grown))
+def _two_steps(promise: Promise) -> Promise:
+    grown = (1.0 + math.exp(min(promise.epsilon, 700.0))) * promise.delta * _ROUND_UP
+    return Promise(2.0 * promise.epsilon, min(1.0, grown))
 
 
-def loss_of(event: Event) -> Loss | None:
+def moves(event: NoisyMax | SparseVector, adjacency: Adjacency) -> tuple[float, float]:
+    """How far neighbours move a score, and how far they can move it against another one.
+
+    >>> moves(NoisyMax(1.0), "add-remove"), moves(NoisyMax(1.0, monotone=True), "add-remove")
+    ((1.0, 2.0), (1.0, 1.0))
+    """
+    apart = distance(event.replace_distance, adjacency)
+    if not event.monotone:
+        return apart, 2.0 * apart
+    if adjacency != "replace-one":
+        return apart, apart
+    return min(apart, 1.0), 2.0 * min(apart, 1.0)
+
+
+def pure_loss(event: NoisyMax | SparseVector, adjacency: Adjacency) -> float | None:
+    """The pure ε under ``adjacency``; None for Gaussian noise, which has none.
+
+    Guarantee:
+        The event is ε-differentially private under that adjacency.
+
+    >>> pure_loss(SparseVector(2.0, 8.0, cutoff=2), "add-remove")
+    1.0
+    """
+    one, against = moves(event, adjacency)
+    if isinstance(event, NoisyMax):
+        return against / event.scale
+    if event.noise != "laplace":
+        return None
+    return one / event.threshold_scale + event.cutoff * against / event.query_scale
+
+
+def concrete(event: Event, adjacency: Adjacency, accountant: str = "exact") -> Event:
+    """``event`` as what it promises under ``adjacency``: choices written as black boxes.
+
+    Inside of samplers choices stay what they are, for there other adjacencies count; black boxes
+    get the name of this one there, if they have none.
+
+    >>> concrete(NoisyMax(2.0), "add-remove"), concrete(NoisyMax(2.0, "laplace"), "add-remove")
+    (Exponential(epsilon=1.0), PureDp(epsilon=1.0))
+
+    Raises:
+        UnsupportedEvent: if it is a black box that promises nothing under ``adjacency``.
+    """
+    if isinstance(event, BlackBox):
+        return held(event, adjacency, accountant)
+    match event:
+        case NoisyMax() | SparseVector():
+            loss = pure_loss(event, adjacency)
+            if loss is None:
+                return event
+            bounded_range = isinstance(event, NoisyMax) and event.noise == "gumbel"
+            return Exponential(loss) if bounded_range else PureDp(loss)
+        case (
+            PoissonSampled()
+            | SampledWithoutReplacement()
+            | SampledWithReplacement()
+            | PrivateSelection()
+        ):
+            return named(event, adjacency)
+        case _:
+            return event
+
+
+def promise_of(event: Event) -> Promise | None:
     """The (ε, δ) of a promise that is such a pair."""
     match event:
         case PureDp(epsilon):
-            return Loss(epsilon)
+            return Promise(epsilon)
         case ApproxDp(epsilon, delta):
-            return Loss(epsilon, delta)
+            return Promise(epsilon, delta)
         case _:
             return None
 
@@ -201,7 +284,7 @@ def amplified(rate: float, epsilon: float) -> float:
     return max(0.0, epsilon * _ROUND_UP + math.log(rate + (1.0 - rate) * math.exp(-epsilon)))
 
 
-def sampled(rate: float, near: Loss, across: Loss) -> Loss:
+def sampled(rate: float, near: Promise, across: Promise) -> Promise:
     """The promise of (1-q)A + qB against (1-q)A + qC.
 
     ``near`` relates A to B and A to C, ``across`` B to C. The smaller of two bounds counts:
@@ -216,14 +299,14 @@ def sampled(rate: float, near: Loss, across: Loss) -> Loss:
     Guarantee:
         Both hold for every mechanism that keeps the promises.
 
-    >>> round(sampled(0.01, Loss(1.0), Loss(2.0)).epsilon, 6)
+    >>> round(sampled(0.01, Promise(1.0), Promise(2.0)).epsilon, 6)
     0.023378
     """
     larger = max(near.epsilon, across.epsilon)
-    by_mixing = Loss(amplified(rate, larger) * _ROUND_UP, rate * max(near.delta, across.delta))
+    by_mixing = Promise(amplified(rate, larger) * _ROUND_UP, rate * max(near.delta, across.delta))
     fall = rate * math.expm1(-near.epsilon)
     if fall <= -1.0:  # nothing is left of A
         return by_mixing
     log_ratio = (amplified(rate, near.epsilon) - math.log1p(fall)) * _ROUND_UP
     both = 1.0 + math.exp(min(log_ratio - near.epsilon, 700.0))
-    return min(by_mixing, Loss(log_ratio, min(1.0, rate * near.delta * both * _ROUND_UP)))
+    return min(by_mixing, Promise(log_ratio, min(1.0, rate * near.delta * both * _ROUND_UP)))

@@ -3,7 +3,8 @@
 A release that fails with probability m (and is then unprotected) and otherwise meets (ε, δ₀) has δ
 = m + (1-m)·δ₀. If, further, each of its two laws is only within total variation distance τ of the
 one that was analysed, δ grows by (1 + e^ε)·τ (Chua et al. 2024, for truncated Poisson sampling):
-P'(S) ≤ P(S) + τ ≤ e^ε·Q(S) + δ + τ ≤ e^ε·(Q'(S) + τ) + δ + τ.
+P'(S) ≤ P(S) + τ ≤ e^ε·Q(S) + δ + τ ≤ e^ε·(Q'(S) + τ) + δ + τ. Here τ is the chance that a sample
+is larger than its cap, on either data set.
 """
 
 from __future__ import annotations
@@ -13,9 +14,33 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from scipy.special import betainc
+
+from tacit.accounting.events import PoissonSampled
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from tacit.accounting.events import Event
+
+
+def truncation_of(part: Event) -> float:
+    """The chance that a truncated Poisson sample is cut: P[Binomial(population, rate) > cap].
+
+    An event's ``population`` bounds the records of both neighbours: where one may have a record
+    more, whoever made the event has counted it.
+
+    >>> from tacit.accounting.events import Gaussian
+    >>> round(truncation_of(PoissonSampled(0.5, Gaussian(1.0), cap=1, population=2)), 6)
+    0.25
+    """
+    if not isinstance(part, PoissonSampled) or part.cap is None or part.population is None:
+        return 0.0
+    if part.cap >= part.population:
+        return 0.0
+    return min(
+        1.0, float(betainc(part.cap + 1.0, part.population - part.cap, part.rate)) * (1 + 1e-9)
+    )
 
 
 @dataclass(frozen=True)
@@ -36,7 +61,7 @@ class Failures:
             if delta < self.mass + charge or self.mass == 1.0:
                 break
             value = solve((delta - self.mass - charge) / (1.0 - self.mass))
-            needed = self._charge(value)
+            needed = self.charge(value)
             if needed <= charge:
                 return value
             charge = needed * (1.0 + 1e-9)
@@ -53,9 +78,9 @@ class Failures:
         return min([1.0, *(self._total(solve, float(one)) for one in candidates)])
 
     def _total(self, solve: Callable[[float], float], epsilon: float) -> float:
-        return self.mass + (1.0 - self.mass) * solve(epsilon) + self._charge(epsilon)
+        return self.mass + (1.0 - self.mass) * solve(epsilon) + self.charge(epsilon)
 
-    def _charge(self, epsilon: float) -> float:
+    def charge(self, epsilon: float) -> float:
         """(1 + e^ε)·τ, the cost in δ of the truncation."""
         if self.truncation == 0.0:
             return 0.0

@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 
 from tacit._validation import whole
-from tacit.accounting.black_boxes import amplified, held, loss_of
+from tacit.accounting.black_boxes import amplified, held, promise_of
 from tacit.accounting.events import (
     ApproxDp,
     Composed,
@@ -116,7 +116,7 @@ def _group_of_sampled(event: PoissonSampled, rate: float, inner: Event, k: int) 
         case RandomizedResponse():
             return PureDp(k * amplified(rate, inner.loss), "add-remove")
         case PureDp() | ApproxDp():
-            loss = loss_of(held(inner, "add-remove", "group"))
+            loss = promise_of(held(inner, "add-remove", "group"))
             assert loss is not None  # a promise of the same kind
             once = ApproxDp(amplified(rate, loss.epsilon), rate * loss.delta, "add-remove")
             return PureDp(k * once.epsilon, "add-remove") if not loss.delta else _black_box(once, k)

@@ -127,6 +127,8 @@ def _merged(event: Event) -> Event:
         return found[0][0] if len(found) == 1 and found[0][1] == 1 else event
     if len(gaussians) == 1 and gaussians[0][1] == 1:
         return gaussians[0][0]
+    if min(part.sigma for part, _ in gaussians) ** 2 == 0.0:  # it has no precision
+        return event
     precision = math.fsum(count / part.sigma**2 for part, count in gaussians)
     return Gaussian(1.0 / math.sqrt(precision), distances.pop())
 

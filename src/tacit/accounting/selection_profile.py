@@ -21,12 +21,19 @@ from typing import TYPE_CHECKING
 
 from scipy.optimize import minimize_scalar
 
-from tacit.accounting.runs import PoissonRuns
+from tacit.accounting.accountants import accountant_named
+from tacit.accounting.black_boxes import concrete, promise_of
+from tacit.accounting.events import PoissonRuns
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tacit.accounting.runs import Runs, TruncatedNegativeBinomial
+    from tacit.accounting.events import (
+        Adjacency,
+        PrivateSelection,
+        Runs,
+        TruncatedNegativeBinomial,
+    )
 
 _ROUND_UP = 1.0 + 1e-12
 _LARGEST_LOSS = 500.0  # beyond, a minimum is not looked for
@@ -60,6 +67,25 @@ class SelectionProfile:
         return min(1.0, self.mean * self.base_delta(left) * _ROUND_UP)
 
 
+def selection_profile_of(event: PrivateSelection, adjacency: Adjacency) -> SelectionProfile:
+    """The privacy profile of a selection, from the exact accountant's answers about its base."""
+    promise = promise_of(concrete(event.base, adjacency))
+    if promise is not None:
+        # In closed form: the general way loses digits where δ is all but used up by failures.
+        return selection_profile(
+            event.runs,
+            lambda share: black_box_epsilon(*promise, share),
+            lambda at: black_box_delta(*promise, at),
+            tried=(promise.epsilon,),
+        )
+    exact = accountant_named("exact")
+    return selection_profile(
+        event.runs,
+        lambda share: exact.epsilon(event.base, share, adjacency),
+        lambda at: exact.delta(event.base, at, adjacency),
+    )
+
+
 def selection_profile(
     runs: Runs,
     base_epsilon: Callable[[float], float],
@@ -69,7 +95,7 @@ def selection_profile(
     """The profile of a selection with these runs; ``tried`` are values of ε₁ worth a look.
 
     >>> from tacit.accounting import gaussian_profile as gaussian
-    >>> from tacit.accounting.runs import TruncatedNegativeBinomial
+    >>> from tacit.accounting.events import TruncatedNegativeBinomial
     >>> runs = TruncatedNegativeBinomial(eta=1.0, gamma=0.1)
     >>> base = lambda d: gaussian.epsilon(0.25, d), lambda e: gaussian.delta(0.25, e)
     >>> round(selection_profile(runs, *base).epsilon(1e-6), 3)

@@ -11,8 +11,7 @@ import json
 from dataclasses import fields
 from typing import Any, get_args
 
-from tacit.accounting.events import BlackBox, Composed, Event
-from tacit.accounting.runs import Runs
+from tacit.accounting.events import BlackBox, Composed, Event, Runs
 from tacit.errors import InvalidArgument
 
 _KINDS: dict[str, type[Event]] = {kind.__name__: kind for kind in get_args(Event)}

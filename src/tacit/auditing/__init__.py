@@ -16,24 +16,29 @@ the self-test of an engine.
 
 from __future__ import annotations
 
-from tacit.auditing.statistics.bound import LowerBound
-from tacit.auditing.statistics.direct import draw_scores
+from tacit.auditing.statistics.bound import Estimate, LowerBound, Verdict, judge
 from tacit.auditing.statistics.gaussian_scores import gaussian_scores
-from tacit.auditing.statistics.one_run import Guesses, one_run, one_run_p_value
-from tacit.auditing.statistics.one_run_curves import (
+from tacit.auditing.statistics.one_run import (
+    Guesses,
+    one_run,
     one_run_curve_p_value,
     one_run_family,
     one_run_gaussian,
+    one_run_p_value,
 )
-from tacit.auditing.statistics.rates import Rates, clopper_pearson, gaussian_rates
-from tacit.auditing.statistics.scores import Scores
+from tacit.auditing.statistics.scores import (
+    Rates,
+    Scores,
+    clopper_pearson,
+    draw_scores,
+    gaussian_rates,
+)
 from tacit.auditing.statistics.thresholds import (
     curve_p_value,
     every_threshold,
     every_threshold_gaussian,
     held_out_threshold,
 )
-from tacit.auditing.statistics.verdict import Estimate, Verdict, judge
 
 __all__ = [
     "Estimate",

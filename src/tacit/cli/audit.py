@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
+import sys
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,19 +13,20 @@ import click
 from tacit.cli import audit_request, runs
 from tacit.cli.audit_request import Request, Typed
 from tacit.cli.options import Refusal
-from tacit.cli.run_options import check_device
+from tacit.cli.run_options import TakesSettings, check_device
 from tacit.cli.runs import command_line
 from tacit.cli.streams import complain, say
-from tacit.cli.train_settings import TakesSettings
 from tacit.errors import TacitError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from tacit.recipes.auditing import Audited
 
+
 EPILOG = """\b
-Every setting of a recipe is an option, too: --epochs 10 is --set epochs=10.
+A recipe's settings are options too: --epochs 10 means --set epochs=10.
 
 \b
 Examples:
@@ -37,41 +40,64 @@ Examples:
   tacit audit mnist-memorised
 
 \b
-Exit status: 0, 1 if the evidence contradicts the claim at 99.99 %, 2 for a refusal, 130 for Ctrl-C.
+Exit status:
+  0    nothing contradicts the claim
+  1    the claim is contradicted at 99.99 % confidence, or a self-test failed
+  2    the request was refused
+  130  stopped by Ctrl-C
 """
 
 
 @click.command(cls=TakesSettings, epilog=EPILOG)
 @click.argument("subject", required=False)
 @click.argument("name", required=False)
-@click.option("--attack", "attacks", metavar="NAME", multiple=True, help="An attack; may be "
-              "given several times. [default: lira; loss with --one-run]")  # fmt: skip
-@click.option("--shadows", metavar="N", help="Shadow models to train. [default: 16]")
-@click.option("--one-run", is_flag=True, help="Train one model, with mislabelled canaries.")
-@click.option("--canaries", metavar="M", help="Records that are in by a coin (recipes).")
-@click.option("--records", metavar="N", help="Members, and others, to ask about (runs).")
-@click.option("--views", metavar="V", help="Views of an image to ask about. [default: 1]")
-@click.option("--epsilon", metavar="EPS", help="The claim (recipes, mechanisms).")
-@click.option("--delta", metavar="D", help="Its delta. [default: 1e-5]")
-@click.option("--set", "sets", metavar="NAME=VALUE", multiple=True, help="A recipe's setting.")
-@click.option("--model", metavar="FILE:FUNCTION", help="Your own model (engine).")
-@click.option("--quick", is_flag=True, help="All checks in one setting, few in others (engine).")
-@click.option("--draws", metavar="N", help="Draws on each input (mechanism).")
-@click.option("--device", metavar="NAME", help="auto, cpu, cuda or cuda:N. [default: cpu]")
-@click.option("--data", metavar="DIR", help="Where the data lie, if not in $TACIT_DATA.")
-@click.option("--seed", metavar="N", help="For the audit's own choices; never for noise.")
-@click.option("--workers", metavar="N", help="Processes that train. [default: 1; engine: 2]")
-@click.option("--cluster", metavar="ADDRESS", help="A Ray cluster that trains; or local.")
-@click.option("--out", metavar="DIR", help="Where audit.json goes. [default: the run's folder, "
-              "or runs/audit-NAME]")  # fmt: skip
-@click.option("--list", "listed", is_flag=True, help="Show what can be audited, and end.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, and nothing else.")
+@click.option("--attack", "attacks", metavar="NAME", multiple=True, help="Attack to use; repeat "
+              "the option for several. [default: lira; with --one-run: loss]")  # fmt: skip
+@click.option("--shadows", metavar="N", help="Number of shadow models to train. [default: 16; "
+              "with --one-run: 0]")  # fmt: skip
+@click.option("--one-run", is_flag=True, help="For a recipe: train a single model, with "
+              "mislabelled canaries among its records.")  # fmt: skip
+@click.option("--canaries", metavar="M", help="For a recipe: number of records that are included "
+              "or left out by a coin.")  # fmt: skip
+@click.option("--records", metavar="N", help="For a run: number of training records, and of "
+              "held-out ones, to attack.")  # fmt: skip
+@click.option("--views", metavar="V", help="Views of each image to query: the image itself, and "
+              "shifted by a pixel. [default: 1]")  # fmt: skip
+@click.option("--epsilon", metavar="EPS", help="For a recipe or a mechanism: the epsilon that is "
+              "claimed. [default: 3; mechanism: 1]")  # fmt: skip
+@click.option("--delta", metavar="D", help="For a recipe or a mechanism: the delta that is "
+              "claimed. [default: 1e-5]")  # fmt: skip
+@click.option("--set", "sets", metavar="NAME=VALUE", multiple=True, help="For a recipe: change "
+              "one of its settings; repeat the option for several.")  # fmt: skip
+@click.option("--model", metavar="FILE:FUNCTION", help="For the engine or a run of fit: "
+              "a function of a Python file that returns your model and data.")  # fmt: skip
+@click.option("--quick", is_flag=True, help="For the engine: all checks in one setting, few in "
+              "the others.")  # fmt: skip
+@click.option("--draws", metavar="N", help="For a mechanism: number of draws on each of the two "
+              "inputs.")  # fmt: skip
+@click.option("--device", metavar="NAME", help="Device to train on: auto, cpu, cuda or cuda:N. "
+              "[default: cpu]")  # fmt: skip
+@click.option("--data", metavar="DIR", help="Folder of the data, if not $TACIT_DATA.")
+@click.option("--seed", metavar="N", help="Seed of the audit's own random choices. Noise never "
+              "takes a seed.")  # fmt: skip
+@click.option("--workers", metavar="N", help="Number of processes. [default: 1; engine: 2]")
+@click.option("--cluster", metavar="ADDRESS", help="Train shadow models on the Ray cluster at "
+              "this address; local starts one here.")  # fmt: skip
+@click.option("--out", metavar="DIR", help="Folder for audit.json. [default: the run's own, or "
+              "runs/audit-NAME for a recipe or an experiment]")  # fmt: skip
+@click.option("--list", "listed", is_flag=True, help="List what can be audited, then exit.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON, nothing else.")
 @click.pass_context
 def audit(context: click.Context, /, listed: bool, as_json: bool, **typed: Any) -> None:
-    """Attacks what SUBJECT claims: the folder of a run, a recipe, the engine or a mechanism.
+    """Attacks a model, the training engine or a mechanism, and judges its privacy claim.
 
-    Ends in numbers and a verdict. What an audit finds is computed from private records, and no
-    guarantee covers it. After Ctrl-C the same command goes on with the models it has.
+    SUBJECT is the folder of a finished run, the name of a recipe or of an experiment, engine, or
+    mechanism followed by the NAME of one.
+
+    Prints what the attacks achieved, a lower bound on epsilon, and whether that contradicts the
+    claim. These figures are computed from private records without noise: no guarantee covers
+    them, so keep them with the data. After Ctrl-C the same command goes on with the models that
+    are already trained.
     """
     if listed or typed["subject"] is None:
         _list(as_json)
@@ -86,7 +112,7 @@ def audit(context: click.Context, /, listed: bool, as_json: bool, **typed: Any) 
 
 def _run(request: Request, as_json: bool) -> Audited | None:
     """Carries the audit out; None if it was stopped."""
-    from tacit.cli.train_signals import stoppable
+    from tacit.runs import stoppable
 
     with stoppable():
         try:
@@ -101,16 +127,14 @@ def _run(request: Request, as_json: bool) -> Audited | None:
 
 
 def _audited(request: Request, progress: bool | None) -> Audited:
-    from tacit.cli import audit_kinds
-
     if request.kind in ("run", "recipe"):
         check_device(request.device)
     carry_out = {
-        "run": audit_kinds.of_run,
-        "recipe": audit_kinds.of_recipe,
-        "engine": audit_kinds.of_engine,
-        "mechanism": audit_kinds.of_mechanism,
-        "experiment": audit_kinds.of_experiment,
+        "run": _of_run,
+        "recipe": _of_recipe,
+        "engine": _of_engine,
+        "mechanism": _of_mechanism,
+        "experiment": _of_experiment,
     }[request.kind]
     return carry_out(request, command_line(), progress)
 
@@ -121,6 +145,119 @@ def _say_how_to_go_on(request: Request) -> None:
         return
     again = shlex.join(command_line())
     complain(f"stopped; finished models are kept, and the same command goes on: {again}")
+
+
+# ---- each kind of audit
+
+
+def _of_run(request: Request, command: Sequence[str], progress: bool | None) -> Audited:
+    """The model of a finished run; of one's own model, put together by the user's function."""
+    from tacit.cli.user_code import UserRun, function_of
+    from tacit.recipes.auditing import audit_run
+
+    return audit_run(
+        request.subject, attacks=request.attacks or ("lira",),
+        shadows=16 if request.shadows is None else request.shadows, records=request.records,
+        views=request.views, data=request.data, device=request.device, seed=request.seed,
+        workers=request.workers or 1, cluster=request.cluster, out=request.out, progress=progress,
+        command=command,
+        prepare=None if request.model is None else UserRun(function_of(request.model)),
+    )  # fmt: skip
+
+
+def _of_recipe(request: Request, command: Sequence[str], progress: bool | None) -> Audited:
+    """A model that the audit trains itself."""
+    from tacit.cli.data import download_progress
+    from tacit.data import load
+    from tacit.recipes import find
+    from tacit.recipes.auditing import audit_recipe
+
+    with download_progress() as shown:
+        data = load(find(request.subject).data, request.data, progress=shown)
+    return audit_recipe(
+        request.subject, epsilon=request.epsilon or 3.0, delta=request.delta or 1e-5,
+        settings=request.settings, one_run=request.one_run, canaries=request.canaries,
+        attacks=request.attacks or None, shadows=request.shadows, views=request.views, data=data,
+        device=request.device, seed=request.seed, workers=request.workers or 1,
+        cluster=request.cluster, out=request.out, progress=progress, command=command,
+    )  # fmt: skip
+
+
+def _of_engine(request: Request, command: Sequence[str], progress: bool | None) -> Audited:
+    """The self-test, on a user's model or on the standard ones."""
+    from tacit.recipes.auditing.engine import audit_engine, audit_standard
+
+    if request.model is None:
+        processes = request.workers or min(2, os.cpu_count() or 1)
+        found = audit_standard(quick=request.quick, processes=processes, progress=_checks(progress))
+    else:
+        setting = {request.model: audit_request.setting_of(request.model)}
+        try:
+            found = audit_engine(setting, progress=_checks(progress))
+        except Refusal:
+            raise
+        except Exception as error:
+            # A user's model may fail in any way; that it cannot be trained is no finding.
+            line = " ".join(str(error).split())
+            raise Refusal(f"--model {request.model} cannot be trained: {line[:300]}") from error
+    _keep(request, found, command)
+    return found
+
+
+def _of_mechanism(request: Request, command: Sequence[str], progress: bool | None) -> Audited:
+    """Draws of one mechanism."""
+    from tacit.recipes.auditing.mechanism_audit import audit_one_mechanism
+
+    del progress
+    found = audit_one_mechanism(
+        request.name or "", epsilon=request.epsilon or 1.0, delta=request.delta or 1e-5,
+        draws=request.draws,
+    )  # fmt: skip
+    _keep(request, found, command)
+    return found
+
+
+def _of_experiment(request: Request, command: Sequence[str], progress: bool | None) -> Audited:
+    """A named experiment, from its data to its end."""
+    from tacit.recipes.auditing import Conditions, find
+    from tacit.recipes.auditing.audit_folder import audit_folder
+
+    experiment = find(request.subject)
+    seed = request.seed or 0
+    with audit_folder(request.out) as work:
+        found = experiment.run(
+            Conditions(
+                data=request.data,
+                folder=work.models({"name": experiment.name, "seed": seed}),
+                seed=seed,
+                workers=request.workers or 1,
+                progress=progress,
+            )
+        )
+        work.conclude(found, command)
+    return found
+
+
+def _keep(request: Request, found: Audited, command: Sequence[str]) -> None:
+    from tacit.recipes.auditing.audit_folder import audit_folder
+
+    with audit_folder(request.out) as work:
+        work.conclude(found, command)
+
+
+def _checks(progress: bool | None) -> Callable[[str, int, int, str], None] | None:
+    """One line that is written over, on a terminal only."""
+    if progress is False or not sys.stderr.isatty():
+        return None
+
+    def show(setting: str, done: int, of: int, check: str) -> None:
+        what = f"checks, next: {check}" if check else "settings"
+        sys.stderr.write(f"\r{setting}: {done} of {of} {what}\x1b[K")
+        if done + 1 == of:
+            sys.stderr.write("\r\x1b[K")
+        sys.stderr.flush()
+
+    return show
 
 
 # ---- what is shown
@@ -161,19 +298,17 @@ def _files(request: Request, plain: dict[str, Any]) -> dict[str, str]:
 
 
 def _picture(request: Request, plain: dict[str, Any], place: Path) -> Path | None:
-    from importlib import import_module
     from importlib.util import find_spec
 
     if find_spec("matplotlib") is None or request.kind in ("engine", "mechanism"):
         return None
-    name = "audit_figure:draw_file"
-    if request.kind == "experiment":
-        from tacit.recipes.auditing import find
+    from tacit.recipes.auditing import find
+    from tacit.reports import audit_figure
 
-        name = find(request.subject).picture
-    module, function = name.split(":")
+    shows_secrets = request.kind == "experiment" and find(request.subject).picture == "secrets"
+    draw = audit_figure.draw_secrets_file if shows_secrets else audit_figure.draw_file
     path = place / "audit.png"
-    getattr(import_module(f"tacit.reports.{module}"), function)(plain, path)
+    draw(plain, path)
     return path
 
 

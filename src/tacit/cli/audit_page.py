@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tacit._validation import printable
-from tacit.recipes.auditing.audited import PRIVATE
+from tacit.recipes.auditing.audit_file import SECRET
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from tacit.recipes.auditing import Audited
-    from tacit.recipes.auditing.audited import Attack, Figure
+    from tacit.recipes.auditing.audit_file import AttackFigures, Figure
 
 
 def listed() -> dict[str, Any]:
@@ -66,10 +66,10 @@ def page(done: Audited) -> Iterator[RenderableType]:
     for note in done.notes:
         yield Text.assemble(("Note: ", "bold"), note)
     if done.private:
-        yield Text.assemble(("Private: ", "bold"), PRIVATE)
+        yield Text.assemble(("Secret: ", "bold"), SECRET)
 
 
-def _attacks(attacks: Sequence[Attack]) -> Table:
+def _attacks(attacks: Sequence[AttackFigures]) -> Table:
     table = Table(box=SIMPLE_HEAD)
     for name in ("attack", "on", "false alarms", "found", "95 % interval", "allowed", "area"):
         table.add_column(name, justify="left" if name in ("attack", "on") else "right")

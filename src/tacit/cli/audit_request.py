@@ -1,32 +1,43 @@
-"""The options of ``tacit audit``, checked: what is to be audited and how, or one line of refusal.
-
-Nothing is made here.
-"""
+"""The options of ``tacit audit``, checked: what is to be audited and how, or a line of refusal."""
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from tacit.cli import options
 from tacit.cli.options import Refusal
-from tacit.cli.run_options import RUNS, data_folder, delta_of, epsilon_of, seed_of
-from tacit.cli.train_settings import given_settings, known_settings
+from tacit.cli.run_options import (
+    RUNS,
+    data_folder,
+    delta_of,
+    epsilon_of,
+    given_settings,
+    known_settings,
+    seed_of,
+)
+from tacit.cli.user_code import function_of
 from tacit.recipes import find as find_recipe
 from tacit.recipes import names as recipe_names
-from tacit.recipes.auditing.catalogue import names as experiment_names
+from tacit.recipes.auditing.experiment import names as experiment_names
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
+
+    from torch import nn
+
+    from tacit.auditing.replay import Setting
+
 
 Kind = Literal["run", "recipe", "engine", "mechanism", "experiment"]
 FILE: Final = "audit.json"
 _MODELS: Final = {"attacks", "shadows", "views", "device", "data", "seed", "workers", "cluster",
                   "out"}  # fmt: skip
 _OPTIONS: Final[Mapping[Kind, set[str]]] = {
-    "run": {*_MODELS, "records"},
+    "run": {*_MODELS, "records", "model"},
     "recipe": {*_MODELS, "one_run", "canaries", "epsilon", "delta", "sets"},
     "engine": {"model", "quick", "workers", "out"},
     "mechanism": {"epsilon", "delta", "draws", "out"},
@@ -199,3 +210,57 @@ def _mechanisms() -> str:
     from tacit.auditing.mechanism_audits import NAMES
 
     return f"there are {', '.join(NAMES)}"
+
+
+# ---- --model FILE:FUNCTION: a user's own model, loss, data and plan for the self-test
+
+WANTED: Final = (
+    "a tacit.auditing.replay.Setting, or (model, loss, dataset) and, if you like, a plan"
+)
+
+
+def setting_of(text: str) -> Setting:
+    """What the function of the file returns, as a setting. The file is run: it is the user's."""
+    return _as_setting(function_of(text)(), text)
+
+
+def _as_setting(found: Any, text: str) -> Setting:
+    from tacit.auditing.replay import Setting
+    from tacit.training import Plan
+
+    if isinstance(found, Setting):
+        return found
+    if not isinstance(found, tuple) or len(found) not in (3, 4):
+        raise Refusal(f"--model {text} must return {WANTED}, got {type(found).__name__}")
+    model, loss, dataset = found[:3]
+    if not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__"):
+        raise Refusal(
+            f"--model {text} must return a map-style dataset in third place, "
+            f"got {type(dataset).__name__}"
+        )
+    if not callable(loss):
+        raise Refusal(f"--model {text} must return loss(model, batch) in second place")
+    count = len(dataset)
+    plan = found[3] if len(found) == 4 else None
+    if plan is None:
+        plan = Plan(examples=count, lot_size=max(1, count // 4), steps=100, noise_multiplier=1.0,
+                    clip=1.0)  # fmt: skip
+    if not isinstance(plan, Plan):
+        raise Refusal(
+            f"--model {text} must return a Plan in fourth place, got {type(plan).__name__}"
+        )
+    return Setting(model=_maker(model, text), loss=loss, dataset=dataset, plan=plan)
+
+
+def _maker(model: Any, text: str) -> Callable[[], nn.Module]:
+    """Makes a fresh model each time."""
+    from torch import nn
+
+    if isinstance(model, nn.Module):
+        return lambda: copy.deepcopy(model)
+    if not callable(model):
+        raise Refusal(
+            f"--model {text} must return a model, or a function that makes one, in first place, "
+            f"got {type(model).__name__}"
+        )
+    return model  # type: ignore[no-any-return]

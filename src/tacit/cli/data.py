@@ -63,8 +63,7 @@ def data(context: click.Context) -> None:
 def list_(folder: str | None, as_json: bool) -> None:
     """All sets: what they are, where they were found, their size and licence."""
     from tacit.cli import data_page
-    from tacit.data.places import find, places
-    from tacit.data.sets import SETS
+    from tacit.data.sets import SETS, find, places
 
     _refuse_files(folder, missing=False)
     where = places(folder)
@@ -84,11 +83,11 @@ def get(names: tuple[str, ...], folder: str | None, as_json: bool) -> None:
     """Downloads the sets called NAME and checks them; goes on where an earlier download ended."""
     from tacit.cli import data_page
     from tacit.data import get as get_set
-    from tacit.data.sets import known
+    from tacit.data.sets import set_named
 
     if not names:
         raise Refusal("NAME is missing; say which set to get, as: tacit data get mnist")
-    sets = [known(name) for name in names]
+    sets = [set_named(name) for name in names]
     _refuse_files(folder, missing=True)
     with download_progress() as progress:
         found = [(one, get_set(one.name, folder, progress=progress)) for one in sets]
@@ -103,12 +102,11 @@ def get(names: tuple[str, ...], folder: str | None, as_json: bool) -> None:
 def check(context: click.Context, name: str | None, folder: str | None, as_json: bool) -> None:
     """Compares the files of NAME, or of all sets, with the published checksums. Status 1 if not."""
     from tacit.cli import data_page
-    from tacit.data.checking import check as check_set
-    from tacit.data.places import places
-    from tacit.data.sets import SETS, known
+    from tacit.data.sets import SETS, places, set_named
+    from tacit.data.sets import check as check_set
 
     _refuse_files(folder, missing=False)
-    chosen = SETS if name is None else {name: known(name)}
+    chosen = SETS if name is None else {name: set_named(name)}
     verdicts = {one: check_set(one, folder) for one in chosen}
     if name is not None and not verdicts[name]:
         looked = ", ".join(str(place) for place in places(folder))

@@ -16,10 +16,9 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.progress import TaskID
 
-    from tacit.data.catalogue import Known
-    from tacit.data.checking import Verdict
+    from tacit.data.description import Known
     from tacit.data.download import Progress
-    from tacit.data.places import Found
+    from tacit.data.sets import Found, Verdict
 
     Sets = Sequence[tuple[Known, Found | None]]
 

@@ -13,15 +13,13 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
+from tacit._numbers import at_least, at_most, compact, percent
 from tacit.reports.ledger_summary import (
     BUDGET_STATES,
     RESERVATION_STATES,
-    at_least,
-    at_most,
     printable,
     shown_name,
 )
-from tacit.reports.numbers import compact, percent
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -9,7 +9,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
-from tacit.reports.numbers import bound, compact, duration, estimate, lower_bound, percent
+from tacit._numbers import compact, duration, nearest, percent, rounded_down, rounded_up
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -59,7 +59,7 @@ def _run(setting: Setting) -> Text:
     return Text.assemble(
         ("Plan: ", "bold"),
         f"{rate}, {setting.steps:,} steps ({compact(setting.epochs)} epochs), "
-        f"σ = {bound(setting.sigma, 8)}; neighbours: {NEIGHBOURS[setting.adjacency]}.",
+        f"σ = {rounded_up(setting.sigma, 8)}; neighbours: {NEIGHBOURS[setting.adjacency]}.",
     )
 
 
@@ -67,13 +67,13 @@ def _answer(summary: PlanSummary) -> Text:
     interval, delta = summary.interval, compact(summary.setting.delta)
     text = Text()
     if summary.target is not None:
-        text.append(f"σ = {bound(summary.setting.sigma, 8)}", "bold green")
+        text.append(f"σ = {rounded_up(summary.setting.sigma, 8)}", "bold green")
         text.append(f" is the least noise for ε = {compact(summary.target)} at δ = {delta}.\n")
-    text.append(f"ε ≤ {bound(interval.upper)}", "bold green")
+    text.append(f"ε ≤ {rounded_up(interval.upper)}", "bold green")
     text.append(f" at δ = {delta}. ")
     if not interval.two_sided:
         return text.append("This is an upper bound; the truth may be smaller.")
-    low, high = lower_bound(interval.lower, 10), bound(interval.upper, 10)
+    low, high = rounded_down(interval.lower, 10), rounded_up(interval.upper, 10)
     return text.append(f"Certified: the truth lies between {low} and {high}.")
 
 
@@ -117,7 +117,7 @@ def _number(value: float | None, row: Row) -> str:
         return NO_ANSWER
     if math.isinf(value):
         return "infinite"
-    return bound(value) if row.is_bound else f"≈ {estimate(value)}"
+    return rounded_up(value) if row.is_bound else f"≈ {nearest(value)}"
 
 
 def _reasons(summary: PlanSummary) -> Iterator[Text]:
@@ -166,7 +166,7 @@ def _curve(summary: PlanSummary) -> Iterator[RenderableType]:
     for delta, epsilon in summary.curve:
         own = delta == summary.setting.delta
         table.add_row(
-            compact(delta), bound(epsilon), _bar(epsilon, largest), style="bold" if own else ""
+            compact(delta), rounded_up(epsilon), _bar(epsilon, largest), style="bold" if own else ""
         )
     yield table
 

@@ -4,19 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, Final, final
 
 import click
 
 from tacit import __version__
-from tacit.cli.audit import audit
-from tacit.cli.data import data
-from tacit.cli.ledger import ledger
-from tacit.cli.plan import plan
-from tacit.cli.report import report
 from tacit.cli.streams import be_encodable, complain
-from tacit.cli.train import train
-from tacit.cli.transfer import transfer
 from tacit.errors import TacitError
 
 if TYPE_CHECKING:
@@ -26,22 +20,39 @@ REFUSED = 2
 CLOSED_PIPE = 141  # 128 + SIGPIPE, as for a program that the signal ends
 
 
-@click.group(invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
+# Each is a module of ``tacit.cli`` that holds a command of the same name.
+COMMANDS: Final = ("audit", "data", "ledger", "plan", "report", "train", "transfer")
+
+
+@final
+class Commands(click.Group):
+    """Imports a command when it is asked for: nobody waits for those that are not."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """All of them, in the order of the alphabet."""
+        del ctx
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of this name, if there is one."""
+        del ctx
+        if cmd_name not in COMMANDS:
+            return None
+        found: click.Command = getattr(import_module(f"tacit.cli.{cmd_name}"), cmd_name)
+        return found
+
+
+@click.group(
+    cls=Commands,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.version_option(__version__, prog_name="tacit", message="%(prog)s %(version)s")
 @click.pass_context
 def program(context: click.Context) -> None:
     """Deep learning with differential privacy, and the proof of what it gave away."""
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
-
-
-program.add_command(audit)
-program.add_command(data)
-program.add_command(ledger)
-program.add_command(plan)
-program.add_command(report)
-program.add_command(train)
-program.add_command(transfer)
 
 
 def run(arguments: Sequence[str] | None = None) -> int:

@@ -115,7 +115,7 @@ def _within(seconds: int, folder: str) -> Iterator[None]:
 def _sign(folder: str, file: str, name: str) -> None:
     """Signs the statement of a run that was read and checked before, in its place."""
     from tacit._files import put
-    from tacit.recipes.running.folder import STATEMENT
+    from tacit.runs.folder import STATEMENT
     from tacit.statement.signature import private_key
 
     pem = _read("--sign", file)

@@ -56,7 +56,7 @@ def opening(
 
 def say_how_to_go_on(command: str, out: Path, error: BaseException) -> None:
     """One line: what was stopped, and the command that resumes it if it can be."""
-    from tacit.recipes import Interrupted
+    from tacit.runs import Interrupted
 
     if isinstance(error, Interrupted) and error.resumable:
         again = f"tacit {command} --resume --out {shlex.quote(str(out))}"

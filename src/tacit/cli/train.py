@@ -3,25 +3,43 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, final
 
 import click
 
-from tacit.cli import runs, train_request
+from tacit.cli import runs
 from tacit.cli.options import Refusal
-from tacit.cli.runs import command_line as _command
+from tacit.cli.run_options import (
+    DATA,
+    DELTA,
+    DELTA_TYPE,
+    DEVICE,
+    EPSILON,
+    FOLDER,
+    SEED,
+    RunOptions,
+    TakesSettings,
+    check_device,
+    free_folder,
+    given_settings,
+    known_settings,
+    settings_again,
+)
 from tacit.cli.streams import complain, say
-from tacit.cli.train_request import Request, Typed
-from tacit.cli.train_settings import TakesSettings
 from tacit.errors import TacitError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from tacit.data import Split
-    from tacit.ledger import Budget
-    from tacit.recipes import Interruption, Trained
+    from tacit.runs import Interruption, Recipe, Search
+    from tacit.runs.run import Place
 
+DEFAULT_EPSILON: Final = 3.0
+OPTIONS: Final = (
+    "epsilon", "delta", "epochs", "lot", "clip", "lr", "set", "out", "resume", "ledger", "budget",
+    "device", "seed", "data", "search", "model", "settings", "list", "json", "help",
+)  # fmt: skip
 EPILOG = """\b
 Every setting of a recipe is an option, too: --head cnn is --set head=cnn.
 
@@ -33,113 +51,296 @@ Examples:
   tacit train mnist-scatter --epsilon 2 --head cnn --ledger budget.db --budget mnist
   tacit train --resume --out runs/mnist-scatter
   tacit train digits --epsilon 4 --search search.toml
+  tacit train --model mine.py:prepare --out runs/mine
 """
 
 
 @click.command(cls=TakesSettings, epilog=EPILOG)
 @click.argument("recipe", required=False)
-@click.option("--epsilon", metavar="EPS", help="The epsilon of all that is released. [default: 3]")
-@click.option("--delta", metavar="D", help="Its delta. [default: 1e-5]")
+@click.option("--epsilon", metavar="EPS", type=EPSILON,
+              help="The epsilon of all that is released. [default: 3]")  # fmt: skip
+@click.option("--delta", metavar="D", type=DELTA_TYPE, help="Its delta. [default: 1e-5]")
 @click.option("--epochs", metavar="E", help="Expected passes over the data.")
 @click.option("--lot", metavar="L", help="Expected size of a lot.")
 @click.option("--clip", metavar="C", help="The largest norm of one example's gradient.")
 @click.option("--lr", metavar="R", help="The learning rate.")
 @click.option("--set", "sets", metavar="NAME=VALUE", multiple=True, help="Any other setting.")
-@click.option("--out", metavar="DIR", help="A new folder for the run. [default: runs/RECIPE]")
+@click.option("--out", metavar="DIR", type=FOLDER,
+              help="A new folder for the run. [default: runs/RECIPE]")  # fmt: skip
 @click.option("--resume", is_flag=True, help="Go on with the run that --out holds.")
 @click.option("--ledger", metavar="URL", help="Charge the run to a budget of this ledger,")
 @click.option("--budget", metavar="NAME", help="of this name. [default: the data's name]")
 @click.option("--device", metavar="NAME", help="auto, cpu, cuda or cuda:N. [default: auto]")
-@click.option("--seed", metavar="N", help="For the first weights; never for sampling or noise.")
-@click.option("--data", metavar="DIR", help="Where the data lie, if not in $TACIT_DATA.")
+@click.option("--seed", metavar="N", type=SEED,
+              help="For the first weights; never for sampling or noise.")  # fmt: skip
+@click.option("--data", metavar="DIR", type=DATA,
+              help="Where the data lie, if not in $TACIT_DATA.")  # fmt: skip
 @click.option("--search", metavar="FILE", help="Search settings privately, as this TOML file says.")
+@click.option("--model", metavar="FILE:FUNCTION",
+              help="Train your own model and data: a function that returns tacit.Prepared. The "
+              "file is run.")  # fmt: skip
 @click.option("--settings", "show", is_flag=True, help="Show the recipe's settings, and end.")
 @click.option("--list", "listed", is_flag=True, help="Show all recipes, and end.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, and nothing else.")
 @click.pass_context
-def train(context: click.Context, /, show: bool, listed: bool, as_json: bool, **typed: Any) -> None:
+def train(context: click.Context, /, show: bool, listed: bool, as_json: bool, **given: Any) -> None:
     """Trains a model by RECIPE so that all that is released of the data keeps within (EPS, D).
 
     Writes the model, its history, its statement and its report. Ctrl-C saves; --resume goes on.
     """
-    if listed or (typed["recipe"] is None and not typed["resume"]):
+    if listed or (given["recipe"] is None and given["model"] is None and not given["resume"]):
         _list(as_json)
         return
-    request = train_request.read(Typed(**typed))
+    options = RunOptions.taken(given)
+    asked = Asked(options, **given)
+    request = asked.own() if asked.model is not None else asked.of_recipe()
     if show:
         _show_settings(request, as_json)
         return
-    if request.finished is None and not _run(request, as_json):
+    if not request.finished and not _run(request, as_json):
         context.exit(runs.STOPPED)
     runs.conclude(request.out, as_json)
 
 
+@final
+@dataclass(frozen=True)
+class Request:
+    """A run to begin, or to go on with: of a recipe, or of a user's own model."""
+
+    out: Path
+    resume: bool
+    finished: bool
+    ledger: str | None
+    budget: str
+    recipe: Recipe | None = None
+    settings: Any = None
+    epsilon: float = DEFAULT_EPSILON
+    delta: float = DELTA
+    seed: int | None = None
+    device: str = DEVICE
+    data: Path | None = None
+    search: Search | None = None
+    model: str | None = None
+
+    @property
+    def name(self) -> str:
+        """What is run, for a message."""
+        return self.model or ("" if self.recipe is None else self.recipe.name)
+
+
+# ---- from options to a request
+
+
+@final
+@dataclass(frozen=True)
+class Asked:
+    """What was asked for beside ``RunOptions``."""
+
+    options: RunOptions
+    recipe: str | None = None
+    epochs: str | None = None
+    lot: str | None = None
+    clip: str | None = None
+    lr: str | None = None
+    sets: tuple[str, ...] = ()
+    search: str | None = None
+    model: str | None = None
+
+    @property
+    def given(self) -> dict[str, str]:
+        """The settings, by name."""
+        own = {"epochs": self.epochs, "lot": self.lot, "clip": self.clip, "lr": self.lr}
+        return given_settings(own, self.sets)
+
+    def of_recipe(self) -> Request:
+        """A run of a recipe, checked; the first bad option first."""
+        from tacit.recipes import find
+        from tacit.runs.settings import changed
+
+        options = self.options
+        if options.resume:
+            return self._resumed()
+        if self.recipe is None:
+            raise Refusal("RECIPE is missing; tacit train --list shows them")
+        recipe = find(self.recipe)
+        epsilon = DEFAULT_EPSILON if options.epsilon is None else options.epsilon
+        default = recipe.settings(epsilon)
+        settings = changed(default, known_settings(recipe.name, default, self.given, OPTIONS))
+        return Request(
+            out=options.out or free_folder(recipe.name),
+            resume=False,
+            finished=False,
+            ledger=options.ledger,
+            budget=options.budget or recipe.data,  # a budget belongs to the data
+            epsilon=epsilon,
+            delta=DELTA if options.delta is None else options.delta,
+            recipe=recipe,
+            settings=settings,
+            seed=options.seed,
+            device=options.device or DEVICE,
+            data=options.data,
+            search=self._search(settings),
+        )
+
+    def _resumed(self) -> Request:
+        """The run that ``--out`` holds; options that are given again must say the same."""
+        from tacit.recipes import find
+        from tacit.runs.search import search_from
+        from tacit.runs.settings import changed
+
+        options, known = self.options, self.options.read_record()
+        if known.kind == "own":
+            raise Refusal(
+                f"the run in {options.out} is of no recipe: {known.how_to_go_on(_folder(options))}"
+            )
+        recipe = find(known.recipe)
+        settings = changed(recipe.settings(known.epsilon), dict(known.settings))
+        again = settings_again(recipe.name, settings, self.given, OPTIONS)
+        options.check_same(known, {"RECIPE": (self.recipe, known.recipe), **again})
+        search = None if known.search is None else search_from(known.search, settings)
+        if self.search is not None and self._search(settings) != search:
+            raise Refusal(
+                f"--search {self.search} contradicts the run in {options.out}; leave it out"
+            )
+        return Request(
+            out=_folder(options),
+            resume=True,
+            finished=known.finished,
+            ledger=options.ledger_of(known),
+            budget=recipe.data if known.budget is None else known.budget["name"],
+            epsilon=known.epsilon,
+            delta=known.delta,
+            recipe=recipe,
+            settings=settings,
+            seed=known.seed,
+            device=options.device or known.device,
+            data=options.data_of(known),
+            search=search,
+        )
+
+    def own(self) -> Request:
+        """A run of a user's own model, whose plan and data their function has."""
+        from tacit.cli.user_code import function_of
+
+        options = self.options
+        function_of(self.model or "")
+        elsewhere = {
+            "RECIPE": self.recipe, "--epsilon": options.epsilon, "--delta": options.delta,
+            "--seed": options.seed, "--data": options.data, "--device": options.device,
+            "--search": self.search, "--set": self.given or None,
+        }  # fmt: skip
+        for option, value in elsewhere.items():
+            if value is not None:
+                raise Refusal(f"{option} has no place beside --model, whose function says it all")
+        known = options.read_record() if options.resume else None
+        if known is not None:
+            options.check_same(known, {})
+        return Request(
+            out=_folder(options),
+            resume=options.resume,
+            finished=known is not None and known.finished,
+            ledger=options.ledger if known is None else options.ledger_of(known),
+            budget=_name_of(known) or options.budget or Path(self.model or "").stem,
+            model=self.model,
+        )
+
+    def _search(self, settings: Any) -> Search | None:
+        if self.search is None:
+            return None
+        from tacit.runs.search import read_search
+
+        if not Path(self.search).is_file():
+            raise Refusal(
+                f"--search must be a TOML file, got {self.search}; docs/recipes.md shows one"
+            )
+        return read_search(Path(self.search), settings)
+
+
+def _folder(options: RunOptions) -> Path:
+    return free_folder("own") if options.out is None else options.out
+
+
+def _name_of(known: Any) -> str | None:
+    return None if known is None or known.budget is None else str(known.budget["name"])
+
+
+# ---- from a request to its run
+
+
 def _run(request: Request, as_json: bool) -> bool:
     """Carries the run out; False if it was stopped."""
-    from tacit.cli.train_signals import stoppable
-    from tacit.recipes import Interrupted
+    from tacit.runs import Interrupted, stoppable
+    from tacit.runs.folder import Folder
 
     with stoppable() as stop:
         try:
-            device = train_request.check_device(request.device)
-            _check_folder(request)
-            data = _data(request)
-            _carry_out(request, data, device, stop, progress=not as_json or None)
+            if not request.resume:
+                Folder(request.out).check_new()
+            progress = not as_json or None
+            if request.recipe is None:
+                _carry_out_own(request, stop, progress)
+            else:
+                _carry_out(request.recipe, request, stop, progress)
         except (Interrupted, KeyboardInterrupt) as error:
             runs.say_how_to_go_on("train", request.out, error)
             return False
         except TacitError:
             raise
         except ValueError as error:  # PyTorch's, for instance of a negative learning rate
-            raise Refusal(f"{request.recipe.name} refuses its settings: {error}") from error
+            raise Refusal(f"{request.name} refuses its settings: {error}") from error
     return True
 
 
-def _check_folder(request: Request) -> None:
-    from tacit.recipes.running.folder import Folder
+def _carry_out(recipe: Recipe, request: Request, stop: Interruption, progress: bool | None) -> None:
+    from tacit.runs.recipe import Task
+    from tacit.runs.run import carried_out
+    from tacit.runs.search import searched
 
-    if not request.resume:
-        Folder(request.out).check_new()
+    device = check_device(request.device)
+    task = Task(
+        settings=request.settings, data=_data(recipe, request), epsilon=request.epsilon,
+        delta=request.delta, device=device, seed=request.seed,
+    )  # fmt: skip
+    place = _place(request, stop, progress, limits=(task.epsilon, task.delta))
+    if request.search is None:
+        carried_out(recipe, task, place)
+        return
+    # Its runs are not shown: how many there are, and what the losers score, is secret.
+    complain(f"searching {request.search.count} candidates; this takes several runs")
+    searched(recipe, task, request.search, place)
 
 
-def _data(request: Request) -> Split:
+def _carry_out_own(request: Request, stop: Interruption, progress: bool | None) -> None:
+    from tacit.cli.user_code import UserRun, function_of
+    from tacit.runs.fit import fit_in_folder
+
+    prepared = UserRun(function_of(request.model or ""))()
+    plan, delta = prepared.plan, prepared.plan.delta_or(None)
+    epsilon = plan.epsilon(delta) if plan.made_for is None else plan.made_for[0]
+    fit_in_folder(prepared, _place(request, stop, progress, limits=(epsilon, delta)))
+
+
+def _place(
+    request: Request, stop: Interruption, progress: bool | None, *, limits: tuple[float, float]
+) -> Place:
+    from tacit.runs.run import Place
+
+    epsilon, delta = limits
+    opening = runs.opening(
+        request.ledger, request.budget, epsilon=epsilon, delta=delta, resume=request.resume
+    )
+    return Place(
+        folder=request.out, resume=request.resume, opening=opening, stop=stop, progress=progress,
+        command=runs.command_line(), looked_in=request.data,
+    )  # fmt: skip
+
+
+def _data(recipe: Recipe, request: Request) -> Split:
     from tacit.cli.data import download_progress
     from tacit.data import load
 
     with download_progress() as progress:
-        return load(request.recipe.data, request.data, progress=progress)
-
-
-def _carry_out(
-    request: Request, data: Split, device: Any, stop: Interruption, *, progress: bool | None
-) -> Trained:
-    from tacit.recipes.running.folder_run import run_in_folder
-    from tacit.recipes.running.folder_search import search_in_folder
-
-    command = _command()
-    if request.search is not None:
-        # Its runs are not shown: how many there are, and what the losers score, is private.
-        complain(f"searching {request.search.count} candidates; this takes several runs")
-        return search_in_folder(
-            request.recipe, request.settings, data, request.search, epsilon=request.epsilon,
-            delta=request.delta, device=device, seed=request.seed, opening=_opening(request),
-            folder=request.out, resume=request.resume, stop=stop, command=command,
-            looked_in=request.data,
-        )  # fmt: skip
-    return run_in_folder(
-        request.recipe, request.settings, data, epsilon=request.epsilon, delta=request.delta,
-        device=device, seed=request.seed, opening=_opening(request), folder=request.out,
-        resume=request.resume, progress=progress, stop=stop, command=command,
-        looked_in=request.data,
-    )  # fmt: skip
-
-
-def _opening(request: Request) -> Callable[[], Budget] | None:
-    # A budget belongs to the data, and so has their name unless another is given.
-    name = request.budget or request.recipe.data
-    return runs.opening(
-        request.ledger, name, epsilon=request.epsilon, delta=request.delta, resume=request.resume
-    )
+        return load(recipe.data, request.data, progress=progress)
 
 
 # ---- what is shown
@@ -161,6 +362,8 @@ def _show_settings(request: Request, as_json: bool) -> None:
     from tacit.cli.train_page import settings, settings_page
 
     recipe = request.recipe
+    if recipe is None:
+        raise Refusal("--settings are of a recipe, and --model has none")
     found = settings(recipe.name, recipe.summary, request.epsilon, request.settings, recipe.tuning)
     if as_json:
         say(json.dumps(found, indent=2, ensure_ascii=False))

@@ -126,10 +126,11 @@ def result(folder: Path) -> dict[str, Any]:
 def result_page(found: Mapping[str, Any]) -> Iterator[RenderableType]:
     """The result, in a few lines."""
     right, tested = found["accuracy"], found["data"]["test"]
+    measured = "accuracy was not measured" if right is None else f"{right:.2%}"
     yield Text.assemble(
         (f"{found['recipe']}: ", "bold"),
-        (f"{right:.2%}", "bold"),
-        f" of {tested:,} held-out examples are right",
+        (measured, "bold"),
+        "" if right is None else f" of {tested:,} held-out examples are right",
     )
     yield Text.assemble(
         ("Given away: ", "bold"),

@@ -9,10 +9,18 @@ import click
 
 from tacit.cli import runs, transfer_request
 from tacit.cli.options import Refusal
-from tacit.cli.run_options import check_device
+from tacit.cli.run_options import (
+    DATA,
+    DELTA_TYPE,
+    EPSILON,
+    FOLDER,
+    SEED,
+    RunOptions,
+    TakesSettings,
+    check_device,
+)
 from tacit.cli.streams import say
-from tacit.cli.train_settings import TakesSettings
-from tacit.cli.transfer_request import Request, Typed
+from tacit.cli.transfer_request import Asked, Request
 from tacit.errors import TacitError
 
 if TYPE_CHECKING:
@@ -20,8 +28,8 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from tacit.recipes import Interruption
     from tacit.recipes.transferring import Parts
+    from tacit.runs import Interruption
 
 EPILOG = """\b
 Every setting of a method is an option, too: --threshold 150 is --set threshold=150.
@@ -43,8 +51,10 @@ Examples:
 @click.command(cls=TakesSettings, epilog=EPILOG)
 @click.argument("method", required=False)
 @click.option("--dataset", metavar="NAME", help="digits, mnist, fashion, svhn or cifar10.")
-@click.option("--epsilon", metavar="EPS", help="Find the noise for this epsilon of all released.")
-@click.option("--delta", metavar="D", help="The delta of the guarantee. [default: 1e-5]")
+@click.option("--epsilon", metavar="EPS", type=EPSILON,
+              help="Find the noise for this epsilon of all released.")  # fmt: skip
+@click.option("--delta", metavar="D", type=DELTA_TYPE,
+              help="The delta of the guarantee. [default: 1e-5]")  # fmt: skip
 @click.option("--queries", metavar="N", help="Public images to ask about.")
 @click.option("--answers", metavar="N", help="The run ends after this number of answers.")
 @click.option(
@@ -65,20 +75,23 @@ Examples:
 @click.option("--votes", metavar="FILE", help="An .npy file of votes made elsewhere (pate).")
 @click.option("--holds", metavar="WHAT", help="What the file of votes holds: counts or labels.")
 @click.option("--set", "sets", metavar="NAME=VALUE", multiple=True, help="Any other setting.")
-@click.option("--out", metavar="DIR", help="A new folder. [default: runs/METHOD-DATASET]")
+@click.option("--out", metavar="DIR", type=FOLDER,
+              help="A new folder. [default: runs/METHOD-DATASET]")  # fmt: skip
 @click.option("--resume", is_flag=True, help="Go on with the run that --out holds.")
 @click.option("--ledger", metavar="URL", help="Charge the run to a budget of this ledger.")
 @click.option("--budget", metavar="NAME", help="The budget's name. [default: the data's name]")
 @click.option("--device", metavar="NAME", help="auto, cpu, cuda or cuda:N. [default: auto]")
-@click.option("--seed", metavar="N", help="For first weights; never for samples or noise.")
-@click.option("--data", metavar="DIR", help="Where the data lie, if not in $TACIT_DATA.")
+@click.option("--seed", metavar="N", type=SEED,
+              help="For first weights; never for samples or noise.")  # fmt: skip
+@click.option("--data", metavar="DIR", type=DATA,
+              help="Where the data lie, if not in $TACIT_DATA.")  # fmt: skip
 @click.option("--unverified", is_flag=True, help="Take files that are not as published.")
 @click.option("--settings", "show", is_flag=True, help="Show the method's settings, and end.")
 @click.option("--list", "listed", is_flag=True, help="Show all methods, and end.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, and nothing else.")
 @click.pass_context
 def transfer(
-    context: click.Context, /, show: bool, listed: bool, as_json: bool, **typed: Any
+    context: click.Context, /, show: bool, listed: bool, as_json: bool, **given: Any
 ) -> None:
     """Transfers what private data teach to a student that sees public images only.
 
@@ -86,10 +99,11 @@ def transfer(
     Writes the student, the noisy labels, the statement and the report. Ctrl-C saves; --resume goes
     on, and no query is asked twice.
     """
-    if listed or (typed["method"] is None and not typed["resume"]):
+    if listed or (given["method"] is None and not given["resume"]):
         _list(as_json)
         return
-    request = transfer_request.read(Typed(**typed))
+    options = RunOptions.taken(given)
+    request = transfer_request.read(Asked(options, **given))
     if show:
         _show_settings(request, as_json)
         return
@@ -101,9 +115,8 @@ def transfer(
 
 def _run(request: Request, as_json: bool) -> bool:
     """Carries the run out; False if it was stopped."""
-    from tacit.cli.train_signals import stoppable
-    from tacit.recipes import Interrupted
-    from tacit.recipes.running.folder import Folder
+    from tacit.runs import Interrupted, stoppable
+    from tacit.runs.folder import Folder
 
     with stoppable() as stop:
         try:
@@ -137,25 +150,29 @@ def _parts(request: Request) -> Parts:
 def _carry_out(
     request: Request, parts: Parts, device: Any, stop: Interruption, *, progress: bool | None
 ) -> None:
-    from tacit.recipes.running.folder_run import run_in_folder
     from tacit.recipes.transferring.runner import recipe_of
+    from tacit.runs.recipe import Task
+    from tacit.runs.run import Place, carried_out
 
     recipe, _ = recipe_of(request.method, request.settings, parts)
     opening = runs.opening(
         request.ledger, request.budget or request.dataset, epsilon=request.epsilon,
         delta=request.delta, resume=request.resume,
     )  # fmt: skip
-    run_in_folder(
-        recipe, request.settings, parts.data, epsilon=request.epsilon, delta=request.delta,
-        device=device, seed=request.seed, opening=opening, folder=request.out,
-        resume=request.resume, progress=progress, stop=stop, command=runs.command_line(),
-        looked_in=request.data,
+    task = Task(
+        settings=request.settings, data=parts.data, epsilon=request.epsilon, delta=request.delta,
+        device=device, seed=request.seed,
     )  # fmt: skip
+    place = Place(
+        folder=request.out, resume=request.resume, opening=opening, stop=stop, progress=progress,
+        command=runs.command_line(), looked_in=request.data,
+    )  # fmt: skip
+    carried_out(recipe, task, place)
 
 
 def _remove_private(request: Request) -> None:
     """What a run that was killed at its very end had no time to remove."""
-    from tacit.recipes.running.folder import Folder
+    from tacit.runs.folder import Folder
 
     Folder(request.out).remove_private()
 

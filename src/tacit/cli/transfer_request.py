@@ -10,20 +10,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from tacit.cli.options import Refusal
-from tacit.cli.run_options import data_folder, delta_of, epsilon_of, free_folder, seed_of
-from tacit.cli.train_settings import given_settings, known_settings
+from tacit.cli.run_options import (
+    DELTA,
+    DEVICE,
+    RunOptions,
+    free_folder,
+    given_settings,
+    known_settings,
+    settings_again,
+)
 from tacit.recipes.transferring.method import check_dataset, chosen, find, named, title
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tacit.accounting.events import Adjacency
-    from tacit.recipes.running.record import Record
     from tacit.recipes.transferring.method import Method
+    from tacit.runs.record import Record
 
 DATASET: Final = "digits"
-DELTA: Final = 1e-5
-DEVICE: Final = "auto"
 OWN: Final = (
     "queries", "answers", "asked", "aggregator", "teachers", "sigma", "student", "votes", "holds",
 )  # fmt: skip
@@ -34,13 +39,12 @@ OPTIONS: Final = (
 
 
 @dataclass(frozen=True)
-class Typed:
-    """The options as they were typed; None where one was not."""
+class Asked:
+    """What was asked for beside ``RunOptions``; None where an option was not given."""
 
+    options: RunOptions
     method: str | None = None
     dataset: str | None = None
-    epsilon: str | None = None
-    delta: str | None = None
     queries: str | None = None
     answers: str | None = None
     asked: str | None = None
@@ -51,13 +55,6 @@ class Typed:
     votes: str | None = None
     holds: str | None = None
     sets: tuple[str, ...] = ()
-    out: str | None = None
-    resume: bool = False
-    ledger: str | None = None
-    budget: str | None = None
-    device: str | None = None
-    seed: str | None = None
-    data: str | None = None
     unverified: bool = False
 
 
@@ -86,38 +83,36 @@ class Request:
         return title(self.method.name, self.dataset)
 
 
-def read(typed: Typed) -> Request:
+def read(asked: Asked) -> Request:
     """Checks every option, the first bad one first."""
-    if typed.budget is not None and typed.ledger is None and not typed.resume:
-        raise Refusal(f"--budget {typed.budget} needs --ledger; name the ledger that holds it")
-    if typed.resume:
-        return _resumed(typed)
-    if typed.method is None:
+    options = asked.options
+    if options.resume:
+        return _resumed(asked)
+    if asked.method is None:
         raise Refusal("METHOD is missing; tacit transfer --list shows them")
-    method, dataset = find(typed.method), check_dataset(typed.dataset or DATASET)
-    epsilon = None if typed.epsilon is None else epsilon_of(typed.epsilon)
-    delta = DELTA if typed.delta is None else delta_of(typed.delta)
-    adjacency = _adjacency(typed.ledger, typed.budget or dataset)
-    settings, limit = _chosen(method, dataset, _given(typed), epsilon, delta, adjacency)
+    method, dataset = find(asked.method), check_dataset(asked.dataset or DATASET)
+    delta = DELTA if options.delta is None else options.delta
+    adjacency = _adjacency(options.ledger, options.budget or dataset)
+    settings, limit = _chosen(method, dataset, _given(asked), options.epsilon, delta, adjacency)
     return Request(
         method=method,
         dataset=dataset,
         settings=settings,
         epsilon=limit,
         delta=delta,
-        seed=None if typed.seed is None else seed_of(typed.seed),
-        out=Path(typed.out) if typed.out is not None else free_folder(title(method.name, dataset)),
+        seed=options.seed,
+        out=options.out or free_folder(title(method.name, dataset)),
         resume=False,
-        device=typed.device or DEVICE,
-        data=data_folder(typed.data),
-        unverified=typed.unverified,
-        ledger=typed.ledger,
-        budget=typed.budget,
+        device=options.device or DEVICE,
+        data=options.data,
+        unverified=asked.unverified,
+        ledger=options.ledger,
+        budget=options.budget,
     )
 
 
-def _given(typed: Typed) -> dict[str, str]:
-    given = given_settings({name: getattr(typed, name) for name in OWN}, typed.sets)
+def _given(asked: Asked) -> dict[str, str]:
+    given = given_settings({name: getattr(asked, name) for name in OWN}, asked.sets)
     if given.get("votes") is not None:  # wherever the run is resumed from
         given["votes"] = str(Path(given["votes"]).absolute())
     return given
@@ -152,21 +147,19 @@ def _adjacency(ledger: str | None, name: str) -> Adjacency:
     return known.get(name, "add-remove")
 
 
-def _resumed(typed: Typed) -> Request:
-    """The run that ``--out`` holds; options that were given again must say the same."""
-    from tacit.recipes.running import record as records
-    from tacit.recipes.running.folder import Folder
-    from tacit.recipes.running.settings import changed
+def _resumed(asked: Asked) -> Request:
+    """The run that ``--out`` holds; options that are given again must say the same."""
+    from tacit.runs.settings import changed
 
-    if typed.out is None:
-        raise Refusal("--resume needs --out; name the folder of the run to go on with")
-    folder = Folder(typed.out)
-    folder.check_run()
-    known = records.read(folder)
+    options, known = asked.options, asked.options.read_record()
+    assert options.out is not None
     way, dataset = named(known.recipe)
     method = find(way)
     settings = changed(method.defaults[dataset], dict(known.settings))
-    _check_same(typed, known, settings)
+    again = settings_again(known.recipe, settings, _given(asked), OPTIONS)
+    options.check_same(
+        known, {"METHOD": (asked.method, way), "--dataset": (asked.dataset, dataset), **again}
+    )
     return Request(
         method=method,
         dataset=dataset,
@@ -174,41 +167,13 @@ def _resumed(typed: Typed) -> Request:
         epsilon=known.epsilon,
         delta=known.delta,
         seed=known.seed,
-        out=Path(typed.out),
+        out=options.out,
         resume=True,
-        device=typed.device or known.device,
-        data=data_folder(typed.data) or (None if known.folder is None else Path(known.folder)),
+        device=options.device or known.device,
+        data=options.data_of(known),
         # The very files that it began with are checked against its record.
         unverified=any(one.startswith("unverified") for one in known.data["files"].values()),
-        ledger=typed.ledger or (None if known.budget is None else known.budget["ledger"]),
+        ledger=options.ledger_of(known),
         budget=None if known.budget is None else known.budget["name"],
         finished=known if known.finished else None,
     )
-
-
-def _check_same(typed: Typed, known: Record, settings: Any) -> None:
-    from tacit.recipes.running.settings import as_plain, changed
-
-    way, dataset = named(known.recipe)
-    stated = {
-        "METHOD": (typed.method, way),
-        "--dataset": (typed.dataset, dataset),
-        "--epsilon": (None if typed.epsilon is None else epsilon_of(typed.epsilon), known.epsilon),
-        "--delta": (None if typed.delta is None else delta_of(typed.delta), known.delta),
-        "--seed": (None if typed.seed is None else seed_of(typed.seed), known.seed),
-        "--budget": (typed.budget, None if known.budget is None else known.budget["name"]),
-    }
-    given = _given(typed)
-    again = as_plain(changed(settings, known_settings(known.recipe, settings, given, OPTIONS)))
-    stated |= {f"--{name}": (again[name], getattr(settings, name)) for name in given}
-    for option, (mine, theirs) in stated.items():
-        if mine is not None and mine != theirs:
-            raise Refusal(
-                f"{option} {mine} contradicts the run in {typed.out}, which has {theirs}; leave it "
-                "out, or start a new run in another folder"
-            )
-    if typed.ledger is not None and known.budget is None:
-        raise Refusal(
-            f"--ledger {typed.ledger} contradicts the run in {typed.out}, which is charged to "
-            "none; leave it out"
-        )

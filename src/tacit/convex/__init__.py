@@ -13,7 +13,7 @@ from tacit._lazy import lazily
 
 if TYPE_CHECKING:
     from tacit.convex.estimators import HuberSvm, LinearRegression, LogisticRegression
-    from tacit.convex.huberised import Huberised
+    from tacit.convex.losses import Huberised
     from tacit.convex.objective import (
         cms_noise,
         kifer_ridge,
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
         redberg_delta,
         redberg_sigma,
     )
-    from tacit.convex.task import Task
+    from tacit.convex.problem import Task
     from tacit.convex.theory import Rate, rates
 
 # Imported when first used: only the estimators need scikit-learn.
 _HOME = {
     "HuberSvm": "estimators",
-    "Huberised": "huberised",
+    "Huberised": "losses",
     "LinearRegression": "estimators",
     "LogisticRegression": "estimators",
     "Rate": "theory",
-    "Task": "task",
+    "Task": "problem",
     "cms_noise": "objective",
     "kifer_ridge": "objective",
     "kifer_sigma": "objective",

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from tacit.accounting.events import Event
     from tacit.convex.losses import Array
-    from tacit.convex.task import Task
+    from tacit.convex.problem import Task
     from tacit.convex.theory import Case, Rate
     from tacit.randomness import Stream
 
@@ -109,7 +109,7 @@ def descent_design(
     """Noisy descent in as many steps as its theory asks for, but at most 500 unless told.
 
     >>> from tacit.convex.losses import Logistic
-    >>> from tacit.convex.task import Task
+    >>> from tacit.convex.problem import Task
     >>> task = Task(examples=1000, features=2, loss=Logistic(), norm=1.0, epsilon=1.0, delta=1e-5)
     >>> design = descent_design(task, steps=100)
     >>> round(design.noise_multiplier, 4), design.event.times

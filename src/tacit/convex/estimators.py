@@ -8,13 +8,12 @@ import numpy as np
 from scipy.special import expit, softmax
 
 from tacit._validation import whole
-from tacit.convex.choosing import Settings
-from tacit.convex.learning import Learned, Scaling, learn, public_number, stated
 from tacit.convex.losses import HuberHinge, Logistic, SimplexHinge, Softmax, Squared
-from tacit.convex.task import Task
+from tacit.convex.methods import Learned, Scaling, Settings, learn, public_number, stated
+from tacit.convex.problem import Task
 from tacit.errors import InvalidArgument
 from tacit.mechanisms._keys import canonical, placed
-from tacit.mechanisms._kinds import entries, is_frame, is_series, numbers
+from tacit.mechanisms._records import entries, is_frame, is_series, numbers
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, clone
@@ -30,9 +29,9 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from tacit.accounting.events import Adjacency
-    from tacit.convex.choosing import Method
     from tacit.convex.losses import Array, Loss
-    from tacit.convex.perturbed import Analysis
+    from tacit.convex.methods import Method
+    from tacit.convex.perturbation import Analysis
     from tacit.ledger import Budget
     from tacit.statement import Statement
 

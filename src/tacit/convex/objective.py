@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tacit.convex.losses import Loss
-    from tacit.convex.task import Task
+    from tacit.convex.problem import Task
 
 
 def kifer_sigma(epsilon: float, delta: float, lipschitz: float = 1.0) -> float:
@@ -112,7 +112,7 @@ def profile_delta(task: Task, sigma: float, ridge: float) -> float:
         either example (distance L) and the pairs of both (at most 2L, see ``_pairs``).
 
     >>> from tacit.convex.losses import Logistic
-    >>> from tacit.convex.task import Task
+    >>> from tacit.convex.problem import Task
     >>> task = Task(examples=100, features=2, loss=Logistic(), norm=1.0, epsilon=1.0, delta=1e-5)
     >>> profile_delta(task, 5.0, 1.0) < redberg_delta(1.0, 5.0, 1.0)
     True
@@ -151,7 +151,7 @@ def profile_sigma(task: Task, ridge: float) -> float:
         As for ``profile_delta``.
 
     >>> from tacit.convex.losses import Logistic
-    >>> from tacit.convex.task import Task
+    >>> from tacit.convex.problem import Task
     >>> task = Task(examples=100, features=2, loss=Logistic(), norm=1.0, epsilon=1.0, delta=1e-5)
     >>> [round(profile_sigma(task, ridge), 4) for ridge in (0.5, 1, 100)]
     [5.9997, 4.6971, 3.7391]
@@ -188,7 +188,7 @@ def cms_noise(task: Task, ridge: float) -> GammaNoise:
         eigenvalues of an example's second derivative. b is drawn in floating point.
 
     >>> from tacit.convex.losses import Logistic
-    >>> from tacit.convex.task import Task
+    >>> from tacit.convex.problem import Task
     >>> task = Task(examples=1000, features=2, loss=Logistic(), norm=2.0, epsilon=1.0, delta=0.0,
     ...     adjacency="replace-one")
     >>> noise = cms_noise(task, ridge=10.0)

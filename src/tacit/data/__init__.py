@@ -6,10 +6,8 @@
 
 from __future__ import annotations
 
-from tacit.data.corpus import read_text
-from tacit.data.examples import Examples, Split
-from tacit.data.loading import get, load
-from tacit.data.sets import names
-from tacit.data.tsv import read_tsv
+from tacit.data.description import Examples, Split
+from tacit.data.sets import get, load, names
+from tacit.data.texts import read_text, read_tsv
 
 __all__ = ["Examples", "Split", "get", "load", "names", "read_text", "read_tsv"]

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Final, final
 
 import numpy as np
 
-from tacit.data.catalogue import Known, Layout, files, packed
 from tacit.data.contents import Contents, unpacked
-from tacit.data.examples import Examples
+from tacit.data.description import Examples, Known, Layout, files, packed
 from tacit.errors import DataError
 
 if TYPE_CHECKING:

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from tacit.data.catalogue import File, Known, Layout, file, files
 from tacit.data.contents import Contents, members
-from tacit.data.examples import Examples
+from tacit.data.description import Examples, File, Known, Layout, file, files
 from tacit.errors import DataError
 
 if TYPE_CHECKING:

@@ -219,7 +219,10 @@ def _basic_options(
 @lru_cache(maxsize=256)
 def _fixed_pair(event: Event, adjacency: Adjacency) -> Charge | None:
     """Σε and Σδ of an event whose releases have one pair each, or None if it has others."""
-    from tacit.accounting.steps import steps_of, sum_of  # noqa: PLC0415 - SciPy only when asked
+    from tacit.accounting.accountants.composition import (  # noqa: PLC0415 - SciPy only when asked
+        steps_of,
+        sum_of,
+    )
 
     try:
         steps = steps_of(event, adjacency, "basic")

@@ -12,7 +12,7 @@ Laplace(scale=2.0, replace_distance=2.0)
 | numbers | `laplace`, `gaussian`; whole ones: `discrete_laplace`, `discrete_gaussian` |
 | answers | `randomized_response` |
 | a choice | `exponential`, `permute_and_flip`, `noisy_max`, `SparseVector` |
-| records | `sum`, `mean`, `quantile`, `histogram` |
+| records | `noisy_sum` (also `sum`), `mean`, `quantile`, `histogram` |
 | rows of records | `covariance`, `pca` |
 
 Each takes public bounds or a sensitivity, and ε (and δ) or ρ; none looks for bounds in the data.
@@ -20,17 +20,17 @@ Each takes public bounds or a sensitivity, and ε (and δ) or ρ; none looks for
 
 from __future__ import annotations
 
-from tacit.mechanisms.choosing import exponential, noisy_max, permute_and_flip
-from tacit.mechanisms.components import Components, pca
-from tacit.mechanisms.continuous import gaussian, laplace
-from tacit.mechanisms.covariances import covariance
-from tacit.mechanisms.discrete import discrete_gaussian, discrete_laplace
+from tacit.mechanisms.choices import exponential, noisy_max, permute_and_flip
+from tacit.mechanisms.covariances import Components, covariance, pca
 from tacit.mechanisms.histograms import histogram
+from tacit.mechanisms.numbers import discrete_gaussian, discrete_laplace, gaussian, laplace
 from tacit.mechanisms.quantiles import quantile
-from tacit.mechanisms.released import Released
-from tacit.mechanisms.responding import randomized_response
+from tacit.mechanisms.release import Released
+from tacit.mechanisms.responses import randomized_response
 from tacit.mechanisms.sparse_vectors import SparseVector
-from tacit.mechanisms.sums import mean, sum  # noqa: A004 - the names that NumPy has for them
+from tacit.mechanisms.sums import mean, noisy_sum
+
+sum = noisy_sum  # noqa: A001 - its first name, which hides a builtin; scripts use it
 
 __all__ = [
     "Components",
@@ -45,6 +45,7 @@ __all__ = [
     "laplace",
     "mean",
     "noisy_max",
+    "noisy_sum",
     "pca",
     "permute_and_flip",
     "quantile",

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from tacit.errors import InvalidArgument
-from tacit.mechanisms._kinds import entries, is_series
+from tacit.mechanisms._records import entries, is_series
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -9,14 +9,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tacit._validation import whole
-from tacit.accounting.events import ApproxDp, DiscreteGaussian, DiscreteLaplace, Repeated
-from tacit.accounting.sensitivity import distance
+from tacit.accounting.events import ApproxDp, DiscreteGaussian, DiscreteLaplace, Repeated, distance
 from tacit.errors import InvalidArgument
 from tacit.mechanisms._keys import canonical, named, numbered, tallied
-from tacit.mechanisms._kinds import is_series, numbers, reals
-from tacit.mechanisms._noise import ratio_for
-from tacit.mechanisms._terms import agreed, amount
-from tacit.mechanisms.discrete import gaussian_design
+from tacit.mechanisms._records import is_series, numbers, reals
+from tacit.mechanisms.numbers import gaussian_design
+from tacit.mechanisms.release import agreed, amount, ratio_for
 from tacit.randomness import discrete_gaussian, discrete_laplace
 
 if TYPE_CHECKING:
@@ -26,8 +24,7 @@ if TYPE_CHECKING:
 
     from tacit.accounting.events import Adjacency, Event
     from tacit.ledger import Budget
-    from tacit.mechanisms._terms import Amount, Terms
-    from tacit.mechanisms.released import Released
+    from tacit.mechanisms.release import Amount, Released, Terms
     from tacit.randomness import Stream
 
     Integers = NDArray[np.int64]

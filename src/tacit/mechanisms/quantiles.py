@@ -11,10 +11,9 @@ import numpy as np
 from tacit._validation import positive, probability
 from tacit.accounting.events import Exponential
 from tacit.errors import InvalidArgument
-from tacit.mechanisms._bounds import interval
-from tacit.mechanisms._choosing import numbers_below, winner
-from tacit.mechanisms._kinds import numbers
-from tacit.mechanisms._terms import agreed, pure_amount
+from tacit.mechanisms._races import numbers_below, winner
+from tacit.mechanisms._records import interval, numbers
+from tacit.mechanisms.release import agreed, pure_amount
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 
     from tacit.accounting.events import Adjacency
     from tacit.ledger import Budget
-    from tacit.mechanisms.released import Released
+    from tacit.mechanisms.release import Released
     from tacit.randomness import Stream
 
     Integers = NDArray[np.int64]

@@ -18,8 +18,14 @@ from tacit.randomness.gaussian import GaussianSource
 from tacit.randomness.grid import granularity, grid_gaussian, grid_laplace, on_grid
 from tacit.randomness.inclusion import included, subset
 from tacit.randomness.rounded import RoundedGaussian, rounded_gaussian
-from tacit.randomness.secure_stream import SecureStream, fresh_stream, this_process
-from tacit.randomness.streams import Stream, SystemStream, UnsafeSeededStream
+from tacit.randomness.streams import (
+    SecureStream,
+    Stream,
+    SystemStream,
+    UnsafeSeededStream,
+    fresh_stream,
+    this_process,
+)
 
 __all__ = [
     "GaussianSource",

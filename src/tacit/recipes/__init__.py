@@ -16,21 +16,22 @@ from typing import TYPE_CHECKING
 
 from tacit._lazy import lazily
 from tacit.recipes.catalogue import find, names
-from tacit.recipes.recipe import Anchor, Recipe
+from tacit.runs.recipe import Anchor, Recipe
 
 if TYPE_CHECKING:
-    from tacit.recipes.running.interruption import Interrupted, Interruption
-    from tacit.recipes.running.job import Job
-    from tacit.recipes.running.runner import run
-    from tacit.recipes.running.trained import Trained
+    from tacit.recipes.named import load, run
+    from tacit.runs.interruption import Interrupted, Interruption
+    from tacit.runs.job import Job
+    from tacit.runs.results import Trained
 
 # Imported when first used: listing recipes must not cost the import of PyTorch.
 _HOME = {
-    "Interrupted": "tacit.recipes.running.interruption",
-    "Interruption": "tacit.recipes.running.interruption",
-    "Job": "tacit.recipes.running.job",
-    "Trained": "tacit.recipes.running.trained",
-    "run": "tacit.recipes.running.runner",
+    "Interrupted": "tacit.runs.interruption",
+    "Interruption": "tacit.runs.interruption",
+    "Job": "tacit.runs.job",
+    "Trained": "tacit.runs.results",
+    "load": "tacit.recipes.named",
+    "run": "tacit.recipes.named",
 }
 
 __all__ = [
@@ -41,6 +42,7 @@ __all__ = [
     "Recipe",
     "Trained",
     "find",
+    "load",
     "names",
     "run",
 ]

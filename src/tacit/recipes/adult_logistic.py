@@ -12,10 +12,10 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, final
 
-from tacit.recipes.recipe import Recipe
+from tacit.runs import Recipe
 
 if TYPE_CHECKING:
-    from tacit.recipes import Job, Trained
+    from tacit.runs import Job, Trained
 
 
 @final

@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from tacit.errors import InvalidArgument
-from tacit.recipes.recipe import Recipe
+from tacit.runs.recipe import Recipe
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -19,13 +19,14 @@ from torch.utils.data import TensorDataset
 
 from tacit import models
 from tacit.recipes import parts
-from tacit.recipes.recipe import Anchor, Recipe
-from tacit.training import Performance
+from tacit.runs import Anchor, Recipe
+from tacit.training import Performance, Prepared, Schedule
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from tacit.recipes import Job, Trained
+    from tacit.runs import Outline, Releasing, Task
+    from tacit.training import Plan
 
 _SIZE = 24
 
@@ -57,30 +58,37 @@ def settings(epsilon: float) -> Settings:
     return Settings(epochs=80.0 if epsilon <= 6.0 else 120.0, lot=4000)
 
 
-def train(job: Job) -> Trained:
+def outline(task: Task) -> Outline:
+    """Poisson lots."""
+    chosen = task.settings
+    return task.plan(lot=chosen.lot, epochs=chosen.epochs, clip=chosen.clip, views=chosen.views)
+
+
+def prepare(task: Task, plan: Plan, release: Releasing) -> Prepared:
     """The whole network, from scratch."""
-    chosen: Settings = job.settings
-    train, test = (parts.images(part, job.device) for part in (job.data.train, job.data.test))
-    plan = job.plan(
-        examples=len(train), lot_size=chosen.lot, epochs=chosen.epochs, clip=chosen.clip,
-        views=chosen.views,
-    )  # fmt: skip
+    del release  # nothing is released before training
+    chosen: Settings = task.settings
+    train, test = (parts.images(part, task.device) for part in (task.data.train, task.data.test))
 
     def view(rows: Tensor) -> Tensor:
         return parts.crops(rows, _SIZE, flip=True) if chosen.random else middle(rows)
 
-    model = models.abadi_cnn().to(job.device)
+    model = models.abadi_cnn().to(task.device)
     optimizer = torch.optim.SGD(model.parameters(), lr=chosen.lr)
-    with parts.arithmetic(tf32=False):
-        return job.fit(
-            model, train, plan,
-            optimizer=optimizer,
-            loss=parts.loss_of(view),
-            performance=Performance(compile=chosen.compiled),
-            held_out=TensorDataset(middle(test.tensors[0]), test.tensors[1]),
+    return Prepared(
+        model=model,
+        optimizer=optimizer,
+        plan=plan,
+        dataset=train,
+        loss=parts.loss_of(view),
+        held_out=TensorDataset(middle(test.tensors[0]), test.tensors[1]),
+        schedule=Schedule(
             scheduler=parts.falling(optimizer, plan.steps, chosen.falling),
             average=parts.moving_average(model, chosen.decay),
-        )  # fmt: skip
+        ),
+        performance=Performance(compile=chosen.compiled),
+        tf32=False,
+    )
 
 
 def middle(images: Tensor) -> Tensor:
@@ -94,7 +102,8 @@ RECIPE = Recipe(
     summary="two convolutions and two dense layers on 24×24 patches (Abadi et al. 2016)",
     data="cifar10",
     settings=settings,
-    train=train,
+    outline=outline,
+    prepare=prepare,
     anchors=tuple(
         Anchor(
             epsilon=epsilon,

@@ -7,14 +7,11 @@ for a GPU: the whitening alone is an eigenvalue problem with 25,968 unknowns.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import partial
 
 from tacit.recipes import scattering
-from tacit.recipes.recipe import Recipe
 from tacit.recipes.scattering import Settings, Steps
-
-if TYPE_CHECKING:
-    from tacit.recipes import Job, Trained
+from tacit.runs import Recipe
 
 
 def settings(epsilon: float) -> Settings:  # noqa: ARG001 - the same at every ε
@@ -32,17 +29,13 @@ def steps(epsilon: float, head: str) -> Steps:
     return Steps(epochs=40.0, lot=10_000, clip=0.1, lr=650.0 * min(epsilon, 4.0))
 
 
-def train(job: Job) -> Trained:
-    """The whole run."""
-    return scattering.train(job, steps(job.epsilon, job.settings.head))
-
-
 RECIPE = Recipe(
     name="cifar10-scatter",
     summary="a linear model on scattering features of CIFAR-10, on a GPU",
     data="cifar10",
     settings=settings,
-    train=train,
+    outline=partial(scattering.outline, steps=steps),
+    prepare=partial(scattering.prepare, steps=steps),
     anchors=(
         *scattering.published("linear", (3.0, 67.0)),
         *scattering.published("CNN", (3.0, 69.3)),

@@ -19,13 +19,14 @@ import torch
 
 from tacit import models
 from tacit.recipes import parts
-from tacit.recipes.recipe import Anchor, Recipe
-from tacit.training import Performance
+from tacit.runs import Anchor, Recipe
+from tacit.training import Performance, Prepared, Schedule
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from tacit.recipes import Job, Trained
+    from tacit.runs import Outline, Releasing, Task
+    from tacit.training import Plan
 
 _STEPS = {1.0: 1055, 2.0: 1312, 3.0: 1863, 4.0: 1946, 8.0: 3477}  # σ = 10, 6, 5, 4 and 3
 
@@ -53,16 +54,18 @@ def settings(epsilon: float) -> Settings:
     return Settings(epochs=_STEPS[nearest] * 4096 / 50_000)
 
 
-def train(job: Job) -> Trained:
-    """The whole run, or what is left of it."""
-    chosen: Settings = job.settings
-    train, test = (parts.images(part, job.device) for part in (job.data.train, job.data.test))
-    plan = job.plan(
-        examples=len(train), lot_size=chosen.lot, epochs=chosen.epochs, clip=chosen.clip,
-        views=chosen.views,
-    )  # fmt: skip
-    on_gpu = job.device.type == "cuda"
-    model = models.wide_resnet(depth=chosen.depth, width=chosen.width).to(job.device)
+def outline(task: Task) -> Outline:
+    """Poisson lots, each image in many views."""
+    chosen = task.settings
+    return task.plan(lot=chosen.lot, epochs=chosen.epochs, clip=chosen.clip, views=chosen.views)
+
+
+def prepare(task: Task, plan: Plan, release: Releasing) -> Prepared:
+    """The network and its averaged twin."""
+    del release  # nothing is released before training
+    chosen: Settings = task.settings
+    on_gpu = task.device.type == "cuda"
+    model = models.wide_resnet(depth=chosen.depth, width=chosen.width).to(task.device)
     if on_gpu:
         model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
@@ -70,15 +73,17 @@ def train(job: Job) -> Trained:
         moved = parts.crops(rows, rows.shape[-1], pad=chosen.shift, flip=True)
         return moved.contiguous(memory_format=torch.channels_last) if on_gpu else moved
 
-    with parts.arithmetic(tf32=True):
-        return job.fit(
-            model, train, plan,
-            optimizer=torch.optim.SGD(model.parameters(), lr=chosen.lr),
-            loss=parts.loss_of(view),
-            held_out=test,
-            average=parts.moving_average(model, chosen.decay),
-            performance=Performance(batch=chosen.batch) if on_gpu else None,
-        )  # fmt: skip
+    return Prepared(
+        model=model,
+        optimizer=torch.optim.SGD(model.parameters(), lr=chosen.lr),
+        plan=plan,
+        dataset=parts.images(task.data.train, task.device),
+        loss=parts.loss_of(view),
+        held_out=parts.images(task.data.test, task.device),
+        schedule=Schedule(average=parts.moving_average(model, chosen.decay)),
+        performance=Performance(batch=chosen.batch) if on_gpu else None,
+        tf32=True,
+    )
 
 
 RECIPE = Recipe(
@@ -86,7 +91,8 @@ RECIPE = Recipe(
     summary="WRN-16-4 with 16 views and averaged weights (De et al. 2022); hours on a GPU",
     data="cifar10",
     settings=settings,
-    train=train,
+    outline=outline,
+    prepare=prepare,
     anchors=tuple(
         Anchor(
             epsilon=epsilon,

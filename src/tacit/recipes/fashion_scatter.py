@@ -6,14 +6,11 @@ blobs (``tacit.recipes.scattering``); ``--head cnn`` trains a small CNN on their
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import partial
 
 from tacit.recipes import scattering
-from tacit.recipes.recipe import Recipe
 from tacit.recipes.scattering import Settings, Steps
-
-if TYPE_CHECKING:
-    from tacit.recipes import Job, Trained
+from tacit.runs import Recipe
 
 
 def settings(epsilon: float) -> Settings:  # noqa: ARG001 - the same at every ε
@@ -30,17 +27,13 @@ def steps(epsilon: float, head: str) -> Steps:
     return Steps(epochs=50.0, lot=15_000, clip=0.1, lr=1200.0 * min(epsilon, 2.5))
 
 
-def train(job: Job) -> Trained:
-    """The whole run."""
-    return scattering.train(job, steps(job.epsilon, job.settings.head))
-
-
 RECIPE = Recipe(
     name="fashion-scatter",
     summary="a linear model on scattering features of Fashion-MNIST",
     data="fashion",
     settings=settings,
-    train=train,
+    outline=partial(scattering.outline, steps=steps),
+    prepare=partial(scattering.prepare, steps=steps),
     anchors=(
         *scattering.published("linear", (2.7, 89.5), (3.0, 89.7)),
         *scattering.published("CNN", (2.7, 88.7), (3.0, 89.0)),

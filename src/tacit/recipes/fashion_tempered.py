@@ -6,8 +6,8 @@ https://arxiv.org/abs/2007.14191), with images as they are, neither moved nor mi
 
 from __future__ import annotations
 
-from tacit.recipes.mnist_tempered import Settings, train
-from tacit.recipes.recipe import Anchor, Recipe
+from tacit.recipes.mnist_tempered import Settings, outline, prepare
+from tacit.runs import Anchor, Recipe
 
 
 def settings(epsilon: float) -> Settings:
@@ -20,7 +20,8 @@ RECIPE = Recipe(
     summary="a small tanh CNN (Papernot et al. 2020)",
     data="fashion",
     settings=settings,
-    train=train,
+    outline=outline,
+    prepare=prepare,
     anchors=(
         Anchor(
             epsilon=2.7,

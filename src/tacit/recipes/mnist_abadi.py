@@ -21,7 +21,8 @@ from torch.utils.data import TensorDataset
 
 from tacit import mechanisms, models
 from tacit.accounting import Gaussian
-from tacit.recipes.recipe import Anchor, Recipe
+from tacit.runs import Anchor, Recipe
+from tacit.training import Prepared, Schedule
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -29,7 +30,8 @@ if TYPE_CHECKING:
     from tacit.data import Examples
     from tacit.ledger import Budget
     from tacit.mechanisms import Released
-    from tacit.recipes import Job, Trained
+    from tacit.runs import Outline, Releasing, Task
+    from tacit.training import Plan
 
 _SOURCE = "Abadi et al. 2016, Figure 3"
 _SHORTCUTS = "lots of permuted examples, accounted as Poisson samples"
@@ -60,14 +62,19 @@ def settings(epsilon: float) -> Settings:
     return Settings(epochs=100.0, lr=0.6, last_lr=0.05, pca_noise=4.0)
 
 
-def train(job: Job) -> Trained:
-    """Components first, then the network on what they see of the images."""
-    chosen: Settings = job.settings
-    train, test = (_pixels(part) for part in (job.data.train, job.data.test))
-    plan = job.plan(
-        examples=len(train), lot_size=chosen.lot, epochs=chosen.epochs, clip=chosen.clip,
+def outline(task: Task) -> Outline:
+    """The components, then the network."""
+    chosen = task.settings
+    return task.plan(
+        lot=chosen.lot, epochs=chosen.epochs, clip=chosen.clip,
         also=(Gaussian(chosen.pca_noise, math.sqrt(2.0)),),
     )  # fmt: skip
+
+
+def prepare(task: Task, plan: Plan, release: Releasing) -> Prepared:
+    """The network on what private components see of the images."""
+    chosen: Settings = task.settings
+    train, test = (_pixels(part) for part in (task.data.train, task.data.test))
 
     def components(budget: Budget | None) -> Released[Any]:
         lengths = np.linalg.norm(train, axis=1, keepdims=True)
@@ -77,22 +84,25 @@ def train(job: Job) -> Trained:
         )  # fmt: skip
         return replace(found, value=found.value.directions)
 
-    directions = job.release(
+    directions = release(
         "components",
         components,
         what=f"{chosen.components} principal components of the images, each of norm 1",
     )
-    model = models.abadi_mlp(inputs=chosen.components, hidden=chosen.hidden).to(job.device)
+    model = models.abadi_mlp(inputs=chosen.components, hidden=chosen.hidden).to(task.device)
     optimizer = torch.optim.SGD(model.parameters(), lr=chosen.lr)
     steps = max(1.0, plan.steps * chosen.falling)
     scheduler = torch.optim.lr_scheduler.LambdaLR(
         optimizer, lambda step: 1.0 - min(step / steps, 1.0) * (1.0 - chosen.last_lr / chosen.lr)
     )
-    return job.fit(
-        model, _seen(job, train @ directions.T, job.data.train), plan,
-        optimizer=optimizer, scheduler=scheduler,
-        held_out=_seen(job, test @ directions.T, job.data.test),
-    )  # fmt: skip
+    return Prepared(
+        model=model,
+        optimizer=optimizer,
+        plan=plan,
+        dataset=_seen(train @ directions.T, task.data.train, task.device),
+        held_out=_seen(test @ directions.T, task.data.test, task.device),
+        schedule=Schedule(scheduler=scheduler),
+    )
 
 
 def _pixels(examples: Examples) -> NDArray[np.float64]:
@@ -100,11 +110,11 @@ def _pixels(examples: Examples) -> NDArray[np.float64]:
     return np.asarray(examples.inputs, dtype=np.float64).reshape(len(examples), -1) / 255.0
 
 
-def _seen(job: Job, rows: NDArray[np.float64], examples: Examples) -> TensorDataset:
+def _seen(rows: NDArray[np.float64], examples: Examples, device: torch.device) -> TensorDataset:
     """The network's inputs and labels, on the device."""
     return TensorDataset(
-        torch.as_tensor(rows, dtype=torch.float32, device=job.device),
-        torch.as_tensor(examples.labels, device=job.device),
+        torch.as_tensor(rows, dtype=torch.float32, device=device),
+        torch.as_tensor(examples.labels, device=device),
     )
 
 
@@ -113,7 +123,8 @@ RECIPE = Recipe(
     summary="private PCA to 60 and a hidden layer of 1,000 units (Abadi et al. 2016)",
     data="mnist",
     settings=settings,
-    train=train,
+    outline=outline,
+    prepare=prepare,
     anchors=tuple(
         Anchor(epsilon=epsilon, accuracy=accuracy, source=_SOURCE, shortcuts=_SHORTCUTS)
         for epsilon, accuracy in ((0.5, 90.0), (2.0, 95.0), (8.0, 97.0))

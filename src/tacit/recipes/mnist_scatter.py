@@ -6,14 +6,11 @@ Scattering at two scales, whitened by synthetic strokes and blobs (``tacit.recip
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import partial
 
 from tacit.recipes import scattering
-from tacit.recipes.recipe import Recipe
 from tacit.recipes.scattering import Settings, Steps
-
-if TYPE_CHECKING:
-    from tacit.recipes import Job, Trained
+from tacit.runs import Recipe
 
 
 def settings(epsilon: float) -> Settings:  # noqa: ARG001 - the same at every ε
@@ -30,17 +27,13 @@ def steps(epsilon: float, head: str) -> Steps:
     return Steps(epochs=25.0, lot=15_000, clip=0.05, lr=4000.0 * min(epsilon, 2.0))
 
 
-def train(job: Job) -> Trained:
-    """The whole run."""
-    return scattering.train(job, steps(job.epsilon, job.settings.head))
-
-
 RECIPE = Recipe(
     name="mnist-scatter",
     summary="a linear model on scattering features (Tramèr & Boneh 2021), in minutes on a CPU",
     data="mnist",
     settings=settings,
-    train=train,
+    outline=partial(scattering.outline, steps=steps),
+    prepare=partial(scattering.prepare, steps=steps),
     anchors=(
         *scattering.published(
             "linear", (1.2, 98.1), (2.0, 98.5), (2.32, 98.6), (2.5, 98.7), (2.93, 98.7)

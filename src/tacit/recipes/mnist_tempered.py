@@ -18,13 +18,14 @@ from torch.optim.swa_utils import AveragedModel
 
 from tacit import models
 from tacit.recipes import parts
-from tacit.recipes.recipe import Anchor, Recipe
-from tacit.training import Performance
+from tacit.runs import Anchor, Recipe
+from tacit.training import Performance, Prepared, Schedule
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from tacit.recipes import Job, Trained
+    from tacit.runs import Outline, Releasing, Task
+    from tacit.training import Plan
 
 
 @final
@@ -55,32 +56,38 @@ def settings(epsilon: float) -> Settings:
     return Settings(epochs=40.0, lot=4096, clip=0.1, lr=min(64.0, 24.0 * epsilon), views=4, shift=1)
 
 
-def train(job: Job) -> Trained:
-    """The whole run."""
-    chosen: Settings = job.settings
-    train, test = (parts.images(part, job.device) for part in (job.data.train, job.data.test))
-    plan = job.plan(
-        examples=len(train), lot_size=chosen.lot, epochs=chosen.epochs, clip=chosen.clip,
-        views=chosen.views,
-    )  # fmt: skip
+def outline(task: Task) -> Outline:
+    """Poisson lots, each image in several views."""
+    chosen = task.settings
+    return task.plan(lot=chosen.lot, epochs=chosen.epochs, clip=chosen.clip, views=chosen.views)
+
+
+def prepare(task: Task, plan: Plan, release: Releasing) -> Prepared:
+    """The CNN, with moved images."""
+    del release  # nothing is released before training
+    chosen: Settings = task.settings
 
     def view(rows: Tensor) -> Tensor:
         moved = chosen.shift or chosen.flip
         return parts.crops(rows, 28, pad=chosen.shift, flip=chosen.flip) if moved else rows
 
-    model = models.tempered_cnn(channels=1).to(job.device)
+    model = models.tempered_cnn(channels=1).to(task.device)
     optimizer = torch.optim.SGD(model.parameters(), lr=chosen.lr, momentum=chosen.momentum)
-    with parts.arithmetic(tf32=False):
-        return job.fit(
-            model, train, plan,
-            optimizer=optimizer,
-            loss=parts.loss_of(view),
-            performance=Performance(compile=chosen.compiled),
-            held_out=test,
+    return Prepared(
+        model=model,
+        optimizer=optimizer,
+        plan=plan,
+        dataset=parts.images(task.data.train, task.device),
+        loss=parts.loss_of(view),
+        held_out=parts.images(task.data.test, task.device),
+        schedule=Schedule(
             scheduler=parts.falling(optimizer, plan.steps, chosen.falling),
             average=AveragedModel(model),
             average_from=int(plan.steps * (1.0 - chosen.averaged)),
-        )  # fmt: skip
+        ),
+        performance=Performance(compile=chosen.compiled),
+        tf32=False,
+    )
 
 
 RECIPE = Recipe(
@@ -88,7 +95,8 @@ RECIPE = Recipe(
     summary="a small tanh CNN (Papernot et al. 2020)",
     data="mnist",
     settings=settings,
-    train=train,
+    outline=outline,
+    prepare=prepare,
     anchors=(
         Anchor(
             epsilon=2.93,

@@ -1,8 +1,7 @@
-"""Parts that several recipes share: images, random views of them, rates, averages, precision."""
+"""Parts that several recipes share: images, random views of them, rates and averages."""
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import torch
@@ -13,7 +12,7 @@ from torch.utils.data import TensorDataset
 from tacit import losses
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from typing import Any
 
     from torch import Tensor, nn
@@ -86,19 +85,3 @@ def moving_average(model: nn.Module, decay: float) -> AveragedModel:
             average.lerp_(value, 1.0 - keep.to(average.dtype))
 
     return AveragedModel(model, multi_avg_fn=move)
-
-
-@contextmanager
-def arithmetic(*, tf32: bool) -> Iterator[None]:
-    """Products on a GPU in TF32 for a while, which is faster, or in full single precision.
-
-    PyTorch's own default is TF32 for convolutions.
-    """
-    matrices, convolutions = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
-    torch.set_float32_matmul_precision("high" if tf32 else "highest")
-    torch.backends.cudnn.allow_tf32 = tf32
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(matrices)
-        torch.backends.cudnn.allow_tf32 = convolutions

@@ -9,7 +9,7 @@ head. Both are in the plan.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
 import torch
@@ -22,8 +22,9 @@ from tacit import losses, models
 from tacit.accounting import Gaussian
 from tacit.mechanisms import gaussian
 from tacit.recipes import parts
-from tacit.recipes.recipe import Anchor
-from tacit.training import Performance
+from tacit.runs import Anchor
+from tacit.training import Performance, Prepared, Schedule
+from tacit.training.fit import arithmetic
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,8 +34,10 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from tacit.data import Split
+    from tacit.ledger import Budget
+    from tacit.mechanisms import Released
     from tacit.models.synthetic import Kind
-    from tacit.recipes import Job, Trained
+    from tacit.runs import Outline, Releasing, Task
     from tacit.training import Plan
 
 BIAS = 0.3  # the constant beside features of norm 1
@@ -105,14 +108,37 @@ class Features:
     test: Tensor
 
 
-def train(job: Job, steps: Steps) -> Trained:
-    """The whole run, with the head that was asked for; ``steps`` are that head's own."""
-    chosen: Settings = job.settings
+StepsFor: TypeAlias = "Callable[[float, str], Steps]"  # of an ε and a head
+
+
+def outline(task: Task, *, steps: StepsFor) -> Outline:
+    """What a run releases: the noisy mean of a linear head's features, then the head."""
+    chosen, own = task.settings, _steps(task, steps)
+    # A lot that was not set is the recipe's own, or all there are.
+    lot = min(own.lot, len(task.data.train)) if chosen.lot is None else own.lot
+    linear = chosen.head == "linear"
+    return task.plan(
+        lot=lot, epochs=own.epochs, clip=own.clip, views=1 if linear else 1 + chosen.mirrored,
+        also=(Gaussian(chosen.mean_noise),) if linear else (),
+    )  # fmt: skip
+
+
+def prepare(task: Task, plan: Plan, release: Releasing, *, steps: StepsFor) -> Prepared:
+    """The head that the settings name, on its features."""
+    with arithmetic(tf32=False):
+        found = features(task.data, task.settings, task.device)
+        make = _linear if task.settings.head == "linear" else _cnn
+        return make(task, plan, release, found, _steps(task, steps))
+
+
+def _steps(task: Task, steps: StepsFor) -> Steps:
+    """The head's own, with what is set."""
+    chosen = task.settings
     given = {field.name: getattr(chosen, field.name) for field in fields(Steps)}
-    steps = replace(steps, **{name: value for name, value in given.items() if value is not None})
-    with parts.arithmetic(tf32=False):
-        found = features(job.data, chosen, job.device)
-        return (_train_linear if chosen.head == "linear" else _train_cnn)(job, steps, found)
+    return replace(
+        steps(task.epsilon, chosen.head),
+        **{name: value for name, value in given.items() if value is not None},
+    )
 
 
 # ---- features
@@ -218,27 +244,26 @@ def centred(rows: Tensor, mean: Tensor) -> Tensor:
     return functional.pad(moved, (0, 1), value=BIAS)
 
 
-def _train_linear(job: Job, steps: Steps, found: Features) -> Trained:
-    data = job.data
-    plan = job.plan(
-        examples=len(data.train), lot_size=min(steps.lot, len(data.train)), epochs=steps.epochs,
-        clip=steps.clip, also=(Gaussian(job.settings.mean_noise),),
-    )  # fmt: skip
-    mean = _noisy_mean(job, found.train)
-    model = Head(mean, len(data.classes)).to(job.device)
+def _linear(task: Task, plan: Plan, release: Releasing, found: Features, steps: Steps) -> Prepared:
+    mean = _noisy_mean(task, release, found.train)
+    model = Head(mean, len(task.data.classes)).to(task.device)
     ready = Features(centred(found.train, mean), centred(found.test, mean))
-    return _fit(job, model, plan, steps, ready, mean_loss)
+    return _prepared(task, model, plan, steps, ready, mean_loss)
 
 
-def _noisy_mean(job: Job, rows: Tensor) -> Tensor:
+def _noisy_mean(task: Task, release: Releasing, rows: Tensor) -> Tensor:
     """The mean of all features, each record's views averaged and so of norm 1 at most."""
-    total = sum(part.double().mean(1).sum(0) for part in rows.split(BLOCK))
-    noise = job.settings.mean_noise
-    released = job.release(
-        "mean",
-        lambda budget: gaussian(
+    noise = task.settings.mean_noise
+
+    def mechanism(budget: Budget | None) -> Released[Any]:
+        total: Any = sum(part.double().mean(1).sum(0) for part in rows.split(BLOCK))
+        return gaussian(
             total.cpu().numpy(), sensitivity=1.0 + SLACK, noise_multiplier=noise, budget=budget
-        ),
+        )
+
+    released = release(
+        "mean",
+        mechanism,
         what="the sum of all feature vectors, each of norm 1, which features are measured from",
     )
     return torch.as_tensor(released / len(rows), dtype=torch.float32, device=rows.device)
@@ -258,15 +283,11 @@ def mean_loss(model: nn.Module, batch: Any) -> Tensor:
 # ---- the CNN
 
 
-def _train_cnn(job: Job, steps: Steps, found: Features) -> Trained:
-    data = job.data
-    plan = job.plan(
-        examples=len(data.train), lot_size=min(steps.lot, len(data.train)), epochs=steps.epochs,
-        clip=steps.clip, views=found.train.shape[1],
-    )  # fmt: skip
+def _cnn(task: Task, plan: Plan, release: Releasing, found: Features, steps: Steps) -> Prepared:
+    del release  # nothing is released before training
     channels, size = found.train.shape[2:4]
-    model = models.MapCnn(channels, size=size, classes=len(data.classes)).to(job.device)
-    return _fit(job, model, plan, steps, found, random_loss)
+    model = models.MapCnn(channels, size=size, classes=len(task.data.classes)).to(task.device)
+    return _prepared(task, model, plan, steps, found, random_loss)
 
 
 def random_loss(model: nn.Module, batch: Any) -> Tensor:
@@ -287,28 +308,33 @@ def mean_correct(model: nn.Module, batch: Any) -> Tensor:
     return found
 
 
-def _fit(
-    job: Job,
+def _prepared(
+    task: Task,
     model: nn.Module,
     plan: Plan,
     steps: Steps,
     found: Features,
     loss: Callable[[nn.Module, Any], Tensor],
-) -> Trained:
+) -> Prepared:
     optimizer = torch.optim.SGD(model.parameters(), lr=steps.lr)
 
     def labelled(inputs: Tensor, labels: NDArray[np.int64]) -> TensorDataset:
         return TensorDataset(inputs, torch.as_tensor(labels, device=inputs.device))
 
-    return job.fit(
-        model, labelled(found.train, job.data.train.labels), plan,
+    return Prepared(
+        model=model,
         optimizer=optimizer,
+        plan=plan,
+        dataset=labelled(found.train, task.data.train.labels),
         loss=loss,
         correct=mean_correct,
-        held_out=labelled(found.test, job.data.test.labels),
-        scheduler=parts.falling(optimizer, plan.steps, 0.5),
-        average=AveragedModel(model),
-        average_from=int(plan.steps * 0.8),
+        held_out=labelled(found.test, task.data.test.labels),
+        schedule=Schedule(
+            scheduler=parts.falling(optimizer, plan.steps, 0.5),
+            average=AveragedModel(model),
+            average_from=int(plan.steps * 0.8),
+        ),
         performance=Performance(compile=False),
+        tf32=False,
         notes=(f"the head was trained with a learning rate of {steps.lr:g} at first",),
-    )  # fmt: skip
+    )

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from tacit.recipes.auditing.audited import NO_PROOF
-from tacit.reports.ledger_summary import at_most
+from tacit._numbers import at_most
+from tacit.recipes.auditing.audit_file import NO_PROOF
 from tacit.reports.run_content import Items, Paragraph, Picture, Section, Table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tacit.reports.audit_file import AttackFile, AuditFile
+    from tacit.recipes.auditing.audit_file import AttackFigures, AuditFile
     from tacit.reports.run_content import Block
     from tacit.reports.run_summary import RunSummary
 
-PRIVATE: Final = (
+SECRET: Final = (
     "The figures of this section were computed from private records. They are no part of what was "
     "released with differential privacy, and no guarantee covers them. Before this report is given "
     "to anyone else: remove audit.json from the folder, and write the report again (tacit report)."
@@ -30,7 +30,7 @@ def sections(summary: RunSummary, drawn: bool) -> Iterator[Section]:
 
 
 def warnings(summary: RunSummary) -> Iterator[str]:
-    """What must not be overlooked: a contradiction, and that the report is private."""
+    """What must not be overlooked: a contradiction, and that the report is secret."""
     audit = summary.files.audit
     if audit is None:
         return
@@ -65,29 +65,29 @@ def _blocks(summary: RunSummary, audit: AuditFile, drawn: bool) -> Iterator[Bloc
         numbers=(1, 2, 3, 4, 5),
     )
     yield Items((*audit.notes, *(() if NO_PROOF in audit.notes else (NO_PROOF,))))
-    yield Paragraph(PRIVATE)
+    yield Paragraph(SECRET)
     yield Table(("", ""), tuple(audit.settings.items()))
 
 
 def _resolution(audit: AuditFile) -> Iterator[Block]:
     others = min((one.others for one in audit.attacks), default=0)
-    rates = [rate for one in audit.attacks for rate, _ in one.found]
+    rates = [rate.fpr for one in audit.attacks for rate in one.found]
     if others and min(rates, default=1.0) * others < 1.0:
         yield Paragraph(
             f"With {others:,} records that were not in the data, no rate of false alarms between 0 "
             f"and {_percent(1.0 / others)} can be observed: below it, what is found is what scores "
-            "above all of them, and the interval tells how little that says."
+            "above all of them, and the interval shows how little that means."
         )
 
 
-def _rows(attack: AttackFile, summary: RunSummary) -> Iterator[tuple[str, ...]]:
-    for rate, (value, lower, upper) in attack.found:
+def _rows(attack: AttackFigures, summary: RunSummary) -> Iterator[tuple[str, ...]]:
+    for rate in attack.found:
         yield (
             attack.name,
-            f"{100 * rate:g} %",
-            _percent(value),
-            f"{_percent(lower)} to {_percent(upper)}",
-            _allowed(summary, rate),
+            f"{100 * rate.fpr:g} %",
+            _percent(rate.tpr.value),
+            f"{_percent(rate.tpr.lower)} to {_percent(rate.tpr.upper)}",
+            _allowed(summary, rate.fpr),
         )
 
 
@@ -97,13 +97,12 @@ def _allowed(summary: RunSummary, rate: float) -> str:
     return f"{min(float(at_most(100.0 * places[0], 3)), 100.0):g} %" if places else "–"
 
 
-def _whole(attack: AttackFile) -> tuple[str, ...]:
-    area, low, high = attack.auc
+def _whole(attack: AttackFigures) -> tuple[str, ...]:
     return (
         attack.name,
-        f"{area:.4f}",
-        f"{low:.4f} to {high:.4f}",
-        f"{attack.advantage[0]:.4f}",
+        f"{attack.auc.value:.4f}",
+        f"{attack.auc.lower:.4f} to {attack.auc.upper:.4f}",
+        f"{attack.advantage.value:.4f}",
         f"{attack.members:,}",
         f"{attack.others:,}",
     )

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from tacit._files import PRIVATE
+from tacit._files import PRIVATE, drafted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -30,21 +28,5 @@ def write(entries: Iterable[Entry], path: Path) -> None:
         crash of the machine. Only its owner can read it: handing it on is a decision.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".tacit-") as folder:
-        written = os.path.join(folder, path.name)
-        handle = os.open(written, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE)
-        with open(handle, "w", encoding="ascii") as file:
-            file.writelines(f"{line_of(entry)}\n" for entry in entries)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(written, path)
-    if os.name == "posix":  # elsewhere a folder cannot be opened, nor need be
-        _sync(path.parent)
-
-
-def _sync(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    with drafted(path, mode=PRIVATE) as draft, draft.open("w", encoding="ascii") as file:
+        file.writelines(f"{line_of(entry)}\n" for entry in entries)

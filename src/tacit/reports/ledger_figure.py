@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 import warnings
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -15,8 +13,9 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter
 
-from tacit.reports.ledger_summary import at_least, at_most, printable
-from tacit.reports.numbers import compact
+from tacit._files import drafted
+from tacit._numbers import at_least, at_most, compact
+from tacit.reports.ledger_summary import printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -54,13 +53,11 @@ class Row:
 def write(account: Account, path: Path) -> None:
     """Draws to ``path`` (.png or .svg), which ends up as the whole picture or as it was before."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".tacit-") as folder:
-        drawn = os.path.join(folder, path.name)
-        with warnings.catch_warnings():
-            # A label may be in a script that the font lacks: it is drawn as boxes then.
-            warnings.filterwarnings("ignore", message="Glyph .* missing from font")
-            draw(account).savefig(drawn, dpi=160, facecolor="white")
-        os.replace(drawn, path)
+    kind = path.suffix.removeprefix(".")
+    with drafted(path) as draft, warnings.catch_warnings():
+        # A label may be in a script that the font lacks: it is drawn as boxes then.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+        draw(account).savefig(draft, format=kind, dpi=160, facecolor="white")
 
 
 def draw(account: Account) -> Figure:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Final
 from tacit._validation import printable as printable  # noqa: PLC0414 - others take it from here
 from tacit.ledger import composition as rules
 from tacit.ledger.replay import Books
-from tacit.reports.numbers import bound, estimate, lower_bound
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -192,24 +191,6 @@ def shown_name(name: str) -> str:
         if name.isascii() and name.isprintable()
         else f"{printable(name)} ({ascii(name)[1:-1]})"
     )
-
-
-def at_most(value: float, digits: int = 6) -> str:
-    """An upper bound, rounded up, unless fewer digits say exactly which float it is.
-
-    >>> at_most(1e-5), at_most(0.1 + 0.2, 3)
-    ('1e-5', '0.301')
-    """
-    if math.isinf(value):
-        return "infinite"
-    near = estimate(value, digits)
-    return near if float(near) == value else bound(value, digits)
-
-
-def at_least(value: float, digits: int = 6) -> str:
-    """A lower bound, rounded down likewise."""
-    near = estimate(value, digits)
-    return near if float(near) == value else lower_bound(value, digits)
 
 
 def _standing(state: BudgetState, left: Spending) -> str:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
-import tempfile
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,8 +10,9 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
+from tacit._files import drafted
+from tacit._numbers import compact, nearest, percent, rounded_up
 from tacit.accounting import epsilon, profile
-from tacit.reports.numbers import bound, compact, estimate, percent
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,10 +47,9 @@ POINTS_OF_CURVE = 45
 def write(summary: PlanSummary, path: Path) -> None:
     """Draws to ``path`` (.png or .svg), which ends up as the whole picture or as it was before."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".tacit-") as folder:
-        drawn = os.path.join(folder, path.name)
-        draw(summary).savefig(drawn, dpi=160, facecolor="white")
-        os.replace(drawn, path)
+    kind = path.suffix.removeprefix(".")
+    with drafted(path) as draft:
+        draw(summary).savefig(draft, format=kind, dpi=160, facecolor="white")
 
 
 def draw(summary: PlanSummary) -> Figure:
@@ -73,8 +71,8 @@ def _headline(summary: PlanSummary) -> str:
     if setting.examples is not None and setting.lot is not None:
         data = f"{setting.examples:,} examples in lots of {setting.lot:,}"
     return (
-        f"{data}, {setting.steps:,} steps, σ = {bound(setting.sigma, 5)}:  "
-        f"ε ≤ {bound(summary.interval.upper, 4)} at δ = {compact(setting.delta)}"
+        f"{data}, {setting.steps:,} steps, σ = {rounded_up(setting.sigma, 5)}:  "
+        f"ε ≤ {rounded_up(summary.interval.upper, 4)} at δ = {compact(setting.delta)}"
     )
 
 
@@ -156,7 +154,7 @@ def _label_ends(axes: Axes, shown: dict[Row, float]) -> None:
 
 def _short(row: Row) -> str:
     assert row.epsilon is not None
-    return bound(row.epsilon, 3) if row.is_bound else estimate(row.epsilon, 3)
+    return rounded_up(row.epsilon, 3) if row.is_bound else nearest(row.epsilon, 3)
 
 
 def _apart(heights: Sequence[float], gap: float) -> list[float]:
@@ -195,7 +193,7 @@ def _draw_curve(axes: Axes, summary: PlanSummary) -> None:
     axes.set_ylim(deltas[0], deltas[-1])
     _style(axes, "The privacy curve", "ε", "δ")
     upper = summary.interval.upper
-    text = f"ε = {bound(upper, 4)}\nδ = {compact(setting.delta)}"
+    text = f"ε = {rounded_up(upper, 4)}\nδ = {compact(setting.delta)}"
     _mark(axes, (upper, setting.delta), text)
     axes.text(0.96, 0.93, "guaranteed", transform=axes.transAxes, ha="right", color=FAINT)
 

@@ -6,9 +6,8 @@ import json
 import shlex
 from typing import TYPE_CHECKING, Any
 
+from tacit._numbers import at_most, compact
 from tacit.accounting.serialization import from_plain
-from tacit.reports.ledger_summary import at_most
-from tacit.reports.numbers import compact
 from tacit.reports.run_content import Code, Items, Paragraph, Section, Table
 from tacit.statement import words
 from tacit.training.sampling import Poisson
@@ -140,8 +139,8 @@ def published(summary: RunSummary) -> Section:
     )
 
 
-def _percent(right: float) -> str:
-    return f"{100.0 * right:.2f} %"
+def _percent(right: float | None) -> str:
+    return "–" if right is None else f"{100.0 * right:.2f} %"
 
 
 def _anchor(anchor: Mapping[str, Any]) -> tuple[str, ...]:

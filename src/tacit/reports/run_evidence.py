@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Final
 
 from tacit._validation import printable
 from tacit.errors import CheckpointError, LedgerError, TacitError
-from tacit.recipes.running.folder import MODEL
-from tacit.recipes.running.results import non_finite
+from tacit.runs.folder import MODEL
+from tacit.runs.results import non_finite
 from tacit.statement import Finding
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tacit.recipes.running.record import Record
+    from tacit.runs.record import Record
     from tacit.statement import Charge, Statement
 
 _CHUNK: Final = 1 << 20

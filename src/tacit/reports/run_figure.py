@@ -11,10 +11,8 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
 
+from tacit._numbers import at_most, compact, per_hundred
 from tacit.reports.audit_figure import FOURTH, THIRD, draw_roc
-from tacit.reports.ledger_summary import at_most
-from tacit.reports.numbers import compact
-from tacit.statement.rounding import percent
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -94,7 +92,7 @@ def draw_accuracy(axes: Axes, summary: RunSummary) -> None:
     axes.plot(places, heights, color=ACCENT, linewidth=2.2, marker="o", markersize=4)
     if known:
         _published(axes, summary)
-    final = 100.0 * summary.files.accuracy
+    final = 100.0 * (summary.files.accuracy or 0.0)
     axes.axhline(final, color=FAINT, linewidth=1.0, linestyle=(0, (4, 3)))
     axes.annotate(
         f"released model {final:.2f} %", (0.01, final), xycoords=("axes fraction", "data"),
@@ -154,7 +152,7 @@ def draw_attack(axes: Axes, summary: RunSummary) -> None:
     for rate, most in summary.figures.attack:
         axes.plot(rate, most, "o", color=ACCENT, markersize=7, markeredgecolor=PAPER)
         axes.annotate(
-            f"{percent(most)} % at {100 * rate:g} %", (rate, most), xytext=(-8, 6),
+            f"{per_hundred(most)} % at {100 * rate:g} %", (rate, most), xytext=(-8, 6),
             textcoords="offset points", ha="right", color=INK, fontsize=10,
         )  # fmt: skip
     axes.set_xscale("log")

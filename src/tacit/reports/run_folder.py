@@ -8,26 +8,26 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from tacit._files import parse_json
 from tacit.accounting.serialization import from_plain
-from tacit.errors import CheckpointError, InvalidArgument, TacitError
-from tacit.recipes.running import record as records
-from tacit.recipes.running.folder import HISTORY, RECORD, STATEMENT, Folder
-from tacit.recipes.transferring.method import named
-from tacit.reports import audit_file, run_answers
+from tacit.errors import CheckpointError, TacitError
+from tacit.recipes.auditing import audit_file
+from tacit.reports import run_answers
 from tacit.reports.run_evidence import gather
+from tacit.runs import record as records
+from tacit.runs.folder import HISTORY, RECORD, STATEMENT, Folder
 from tacit.statement import Statement
-from tacit.statement.access import without_preprocessing
-from tacit.statement.checking import strict_json
 from tacit.statement.claim import UNCHECKABLE
+from tacit.statement.preprocessing import without_preprocessing
 from tacit.training.plan import Plan
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tacit.accounting.events import Event
-    from tacit.recipes.running.record import Record
-    from tacit.reports.audit_file import AuditFile
+    from tacit.recipes.auditing.audit_file import AuditFile
     from tacit.reports.run_evidence import Evidence
+    from tacit.runs.record import Record
 
 LARGEST: Final = 16 << 20  # bytes of a file; a real one has thousands
 _COLUMNS: Final = {"epoch", "steps", "held_out_accuracy", "epsilon"}
@@ -77,9 +77,8 @@ class RunFiles:
         return self.plan is not None and _is_of(self.plan, charged)
 
     @property
-    def accuracy(self) -> float:
-        """The final model's accuracy on held-out data."""
-        assert self.record.test_accuracy is not None
+    def accuracy(self) -> float | None:
+        """The final model's accuracy on held-out data, if there were any."""
         return self.record.test_accuracy
 
 
@@ -102,8 +101,7 @@ def read(
     record = records.read(Folder(path))
     if not record.finished or not (path / STATEMENT).is_file():
         raise CheckpointError(
-            f"the run in {path} has not come to its end; go on with it (tacit {_command(record)} "
-            "--resume)"
+            f"the run in {path} has not come to its end; {record.how_to_go_on(path)}"
         )
     statement = _statement(path / STATEMENT)
     _check_together(record, statement, path)
@@ -135,15 +133,6 @@ def _audit(path: Path, record: Record, statement: Statement) -> AuditFile | None
             "again"
         )
     return found
-
-
-def _command(record: Record) -> str:
-    """The command that runs such a run."""
-    try:
-        named(record.recipe)
-    except InvalidArgument:
-        return "train"
-    return "transfer"
 
 
 def _check_size(path: Path) -> None:
@@ -211,7 +200,7 @@ def _history(path: Path, plan: Plan | None) -> Iterator[Epoch]:
         return
     for number, line in enumerate(_text(path).splitlines(), 1):
         try:
-            yield _epoch(strict_json(line), plan)
+            yield _epoch(parse_json(line), plan)
         except (ValueError, TypeError, ArithmeticError, RecursionError) as error:
             raise CheckpointError(f"{path}, line {number}, is refused: {_short(error)}") from None
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final
 
+from tacit._numbers import at_most, compact, factors, per_hundred
 from tacit._validation import printable
 from tacit.reports import audit_sections
-from tacit.reports.ledger_summary import at_most
-from tacit.reports.numbers import compact
 from tacit.reports.run_content import Card, Items, Paragraph, Picture, Report, Section, Table
 from tacit.reports.run_details import checking, covered, mechanism, origin, published
 from tacit.reports.run_transfer import sections as transfer_sections
-from tacit.statement import rounding, words
+from tacit.statement import words
 from tacit.statement.evidence import MEANINGS
 
 if TYPE_CHECKING:
@@ -44,7 +43,7 @@ def report(summary: RunSummary, *, drawn: bool = True) -> Report:
     )
     claimed = f"at ε = {epsilon(summary)}" if holds(summary) else "without a guarantee"
     return Report(
-        title=f"{printable(record.recipe)}: {_share(summary.files.accuracy)} {claimed}",
+        title=f"{printable(record.recipe)}: {_title(summary.files.accuracy)}{claimed}",
         lead=_lead(summary),
         warnings=tuple(_warnings(summary)),
         cards=_cards(summary),
@@ -66,12 +65,19 @@ def _share(right: float) -> str:
     return f"{100.0 * right:.2f} %"
 
 
+def _title(right: float | None) -> str:
+    return "" if right is None else f"{_share(right)} "
+
+
 def _lead(summary: RunSummary) -> str:
     record, statement = summary.files.record, summary.statement
-    right = (
-        f"This model gets {_share(summary.files.accuracy)} of {record.data['test']:,} held-out "
-        "examples right."
-    )
+    accuracy = summary.files.accuracy
+    right = "How well this model does was not measured: there were no held-out examples."
+    if accuracy is not None:
+        right = (
+            f"This model gets {_share(accuracy)} of {record.data['test']:,} held-out examples "
+            "right."
+        )
     if not holds(summary):
         return f"{right} Its training has no guarantee of privacy."
     return (
@@ -117,19 +123,25 @@ def _warnings(summary: RunSummary) -> Iterator[str]:
 def _cards(summary: RunSummary) -> tuple[Card, ...]:
     false, true = summary.figures.attack[0]
     return (
-        Card(
-            "test accuracy",
-            _share(summary.files.accuracy),
-            f"claimed; standard error {_points(summary.error)} points",
-        ),
+        *_accuracy_card(summary),
         Card("ε, at most", epsilon(summary), f"proved, for one {summary.statement.unit}"),
         Card("δ", compact(summary.statement.delta), "added to every bound"),
         Card(
             "found by attackers",
-            f"{rounding.percent(true)} of 100",
+            f"{per_hundred(true)} of 100",
             f"at most, with {100 * false:g} false alarm in 100",
         ),
     )
+
+
+def _accuracy_card(summary: RunSummary) -> Iterator[Card]:
+    accuracy, error = summary.files.accuracy, summary.error
+    if accuracy is not None and error is not None:
+        yield Card(
+            "test accuracy",
+            _share(accuracy),
+            f"claimed; standard error {_points(error)} points",
+        )
 
 
 def _points(share: float) -> str:
@@ -141,7 +153,7 @@ def _meaning(summary: RunSummary) -> Iterator[Block]:
     if math.isinf(statement.epsilon):
         yield Paragraph(words.utility(statement))
         return
-    most, _ = rounding.factors(statement.epsilon)
+    most, _ = factors(statement.epsilon)
     yield Paragraph(
         f"Take one {statement.unit} of the training data, and anything that anybody may conclude "
         "or do once they have this model. Compare with the same training on data in which "
@@ -158,6 +170,9 @@ def _meaning(summary: RunSummary) -> Iterator[Block]:
 
 
 def _accuracy(summary: RunSummary, drawn: bool) -> Iterator[Block]:
+    if summary.files.accuracy is None:
+        yield Paragraph("It was not measured: the run had no held-out examples.")
+        return
     if not summary.moments and summary.files.answers is not None:
         yield Paragraph(
             "The student spent nothing while it learned: all was spent for the labels, before. "
@@ -193,7 +208,7 @@ def _chance(summary: RunSummary) -> str:
     return (
         "The accuracy is what the run recorded: without the data nobody can compute it anew. "
         f"With {summary.files.record.data['test']:,} held-out examples chance alone moves it by "
-        f"about {_points(summary.error)} points (one standard error)."
+        f"about {_points(summary.error or 0.0)} points (one standard error)."
     )
 
 

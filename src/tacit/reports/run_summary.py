@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tacit.accounting import Composed, epsilon, profile
 from tacit.accounting.serialization import from_plain
 from tacit.errors import CheckpointError, TacitError
-from tacit.recipes.running.folder import HISTORY
+from tacit.runs.folder import HISTORY
 from tacit.statement.claim import UNCHECKABLE
 
 if TYPE_CHECKING:
@@ -58,9 +58,11 @@ class RunSummary:
         return self.files.statement
 
     @property
-    def error(self) -> float:
+    def error(self) -> float | None:
         """The standard error of the accuracy, for as many held-out examples as there are."""
         right = self.files.accuracy
+        if right is None:
+            return None
         return math.sqrt(right * (1.0 - right) / max(1, self.files.record.data["test"]))
 
     @property
@@ -71,7 +73,7 @@ class RunSummary:
     @property
     def void(self) -> bool:
         """Whether the statement says itself that it does not hold."""
-        return any("VOIDS THE GUARANTEE" in one for one in self.statement.assumptions)
+        return self.statement.void
 
     def as_dict(self) -> dict[str, Any]:
         """The summary in JSON's types; what is infinite or unknown is None."""

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from tacit.reports.ledger_summary import at_most
-from tacit.reports.numbers import compact
+from tacit._numbers import at_most, compact
 from tacit.reports.run_content import Paragraph, Section, Table
 
 if TYPE_CHECKING:

@@ -9,6 +9,7 @@ is good enough by the sparse vector technique, at a cost that does not grow with
 from __future__ import annotations
 
 from tacit._pickles import ModelFormat, PickledModels
+from tacit._workers import RayCluster
 from tacit.selection.found import Found
 from tacit.selection.scores import (
     PrivateScore,
@@ -21,7 +22,6 @@ from tacit.selection.scores import (
 from tacit.selection.screening import first_above
 from tacit.selection.search import private_search
 from tacit.selection.terms import Allowance
-from tacit.selection.workers import RayCluster
 
 __all__ = [
     "Allowance",

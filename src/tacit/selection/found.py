@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, final
 
-from tacit.accounting.runs import PoissonRuns
+from tacit.accounting.events import PoissonRuns
 from tacit.accounting.serialization import to_plain
 from tacit.selection.scores import PrivateScore, PublicScore
 from tacit.statement import Statement, rounded_up
 
 if TYPE_CHECKING:
-    from tacit.accounting.events import Adjacency, PrivateSelection
-    from tacit.accounting.runs import Runs
+    from tacit.accounting.events import Adjacency, PrivateSelection, Runs
     from tacit.selection.scores import Score
     from tacit.selection.terms import Terms
 

@@ -199,7 +199,7 @@ class Journal:
 
     def _write_model(self, path: Path, model: Any) -> None:
         from tacit.training import checkpoint_file  # noqa: PLC0415 - only where models are kept
-        from tacit.training.packing import Packer  # noqa: PLC0415
+        from tacit.training.checkpoint_file import Packer  # noqa: PLC0415
 
         packer = Packer()
         try:
@@ -214,7 +214,7 @@ class Journal:
 
     def _read_model(self, path: Path) -> Any:
         from tacit.training import checkpoint_file  # noqa: PLC0415 - as above
-        from tacit.training.packing import unpack  # noqa: PLC0415
+        from tacit.training.checkpoint_file import unpack  # noqa: PLC0415
 
         if not path.exists() and path.with_suffix(".pickle").exists():
             raise CheckpointError(

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tacit._validation import whole
-from tacit.accounting.runs import PoissonRuns
+from tacit.accounting.events import PoissonRuns
 from tacit.randomness._expansions import Expansion, interval_arithmetic
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tacit.accounting.runs import Runs, TruncatedNegativeBinomial
+    from tacit.accounting.events import Runs, TruncatedNegativeBinomial
     from tacit.randomness import Stream
 
 
@@ -25,7 +25,7 @@ def draw_runs(runs: Runs, stream: Stream) -> int:
         The law is that of ``runs`` for the binary values of its parameters, exactly, if the
         stream's bytes are random. The time taken grows with the number.
 
-    >>> from tacit.accounting.runs import TruncatedNegativeBinomial
+    >>> from tacit.accounting.events import TruncatedNegativeBinomial
     >>> from tacit.randomness import UnsafeSeededStream
     >>> stream = UnsafeSeededStream(1, "runs")
     >>> [draw_runs(TruncatedNegativeBinomial(1.0, 0.2), stream) for _ in range(8)]

@@ -16,7 +16,7 @@ from tacit._validation import positive
 from tacit.accounting.events import Composed, DiscreteLaplace, check_event
 from tacit.errors import InvalidArgument
 from tacit.mechanisms._keys import canonical
-from tacit.mechanisms._kinds import entries
+from tacit.mechanisms._records import entries
 from tacit.randomness import discrete_laplace, fresh_stream
 
 if TYPE_CHECKING:

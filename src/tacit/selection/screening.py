@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tacit.errors import InvalidArgument
 from tacit.mechanisms import SparseVector
-from tacit.mechanisms.released import Released
+from tacit.mechanisms.release import Released
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

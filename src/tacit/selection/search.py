@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from tacit._pickles import PlainModels
 from tacit._validation import positive
-from tacit.accounting.runs import TruncatedNegativeBinomial, check_runs
+from tacit._workers import check_workers
+from tacit.accounting.events import TruncatedNegativeBinomial, check_runs
 from tacit.accounting.serialization import to_plain
 from tacit.errors import InvalidArgument
 from tacit.randomness import fresh_stream
@@ -17,20 +18,19 @@ from tacit.selection.number import draw_choices, draw_runs
 from tacit.selection.scores import check_score
 from tacit.selection.terms import settle
 from tacit.selection.trainers import Estimator, EstimatorTrainer, listed, trainer_of
-from tacit.selection.workers import Work, carried_out, check_workers
+from tacit.selection.workers import Work, carried_out
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Mapping, Sequence
 
     from tacit._pickles import ModelFormat
-    from tacit.accounting.events import Adjacency, Event
-    from tacit.accounting.runs import Runs
+    from tacit._workers import Workers
+    from tacit.accounting.events import Adjacency, Event, Runs
     from tacit.ledger import Budget
     from tacit.selection.scores import Score
     from tacit.selection.terms import Allowance, Terms
     from tacit.selection.trainers import Trainer
-    from tacit.selection.workers import Workers
 
 
 def private_search(

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
 from tacit._validation import open_probability, positive
-from tacit.accounting.black_boxes import loss_of
+from tacit.accounting.accountants.composition import steps_of, sum_of
+from tacit.accounting.black_boxes import concrete, promise_of
 from tacit.accounting.calibration import calibrate
-from tacit.accounting.choices import concrete
 from tacit.accounting.events import (
     ApproxDp,
     BlackBox,
@@ -19,15 +19,13 @@ from tacit.accounting.events import (
     check_event,
 )
 from tacit.accounting.questions import epsilon as epsilon_of
-from tacit.accounting.steps import steps_of, sum_of
 from tacit.errors import InvalidArgument, Uncalibratable
 from tacit.selection.scores import PrivateScore, with_score
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tacit.accounting.events import Adjacency
-    from tacit.accounting.runs import Runs
+    from tacit.accounting.events import Adjacency, Runs
     from tacit.selection.scores import Score
 
     Family = Callable[[float], Event]
@@ -185,7 +183,7 @@ def _terms(
 def _allowance(
     event: Event, delta: float, adjacency: Adjacency, noise: float | None = None
 ) -> Allowance:
-    promise = loss_of(concrete(event, adjacency)) if isinstance(event, BlackBox) else None
+    promise = promise_of(concrete(event, adjacency)) if isinstance(event, BlackBox) else None
     if promise is not None:
         return Allowance(event, promise.epsilon, promise.delta, noise)
     return Allowance(event, epsilon_of(event, delta, adjacency=adjacency), delta, noise)

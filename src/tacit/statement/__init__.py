@@ -11,14 +11,12 @@
 True
 """
 
-from tacit.statement.access import Access
-from tacit.statement.charge import Charge
-from tacit.statement.claim import Statement
-from tacit.statement.data_dependent import DataDependent
+from tacit._numbers import rounded_down, rounded_up
+from tacit.statement.claim import Statement, extended
 from tacit.statement.evidence import Finding
-from tacit.statement.extending import extended
-from tacit.statement.figures import Figures
-from tacit.statement.rounding import rounded_down, rounded_up
+from tacit.statement.fields import Charge
+from tacit.statement.figures import DataDependent, Figures
+from tacit.statement.preprocessing import Access
 from tacit.statement.signature import Signature
 
 __all__ = [

@@ -4,36 +4,29 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
+from dataclasses import fields as fields_of
 from typing import TYPE_CHECKING, Any, final
 
-from tacit._validation import non_negative, open_probability, shown, text, unit_of_privacy
+from tacit._validation import non_negative, one_line, open_probability, shown, text, unit_of_privacy
 from tacit.accounting.events import check_adjacency
 from tacit.errors import InvalidArgument, TacitError
-from tacit.statement import (
-    access,
-    charge,
-    checking,
-    data_dependent,
-    evidence,
-    figures,
-    signature,
-    words,
-)
-from tacit.statement.proving import check_claim, check_plan
+from tacit.statement import evidence, fields, figures, signature, words
+from tacit.statement.preprocessing import Access, accesses, check_charged, without_preprocessing
+from tacit.statement.proof import check_claim, check_plan, proved
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from cryptography.hazmat.primitives.asymmetric.ed25519 import (
         Ed25519PrivateKey,
         Ed25519PublicKey,
     )
 
-    from tacit.accounting.events import Adjacency
-    from tacit.statement.access import Access
-    from tacit.statement.charge import Charge
-    from tacit.statement.data_dependent import DataDependent
+    from tacit.accounting.events import Adjacency, Event
     from tacit.statement.evidence import Finding
-    from tacit.statement.figures import Figures
+    from tacit.statement.fields import Charge
+    from tacit.statement.figures import DataDependent, Figures
     from tacit.statement.signature import Signature
 
 
@@ -68,11 +61,12 @@ class Statement:
         randomness: Where random bits come from, and what floating point does to the claim.
         versions: Other software that took part, by name.
         configuration: The SHA-256 of the run's configuration.
-        data_dependent: An ε that depends on the data and was told with noise: a figure beside the
-            claim that is none itself.
+        data_dependent: An ε that depends on the data and was released with noise: a figure beside
+            the claim that is none itself.
         steps_lost: How many more steps were charged to attempts whose results are gone.
         files: The SHA-256 of each released file, by its name.
         charge: Where the ledger has it.
+        void: Whether nothing of it holds: a fixed seed was used for sampling and noise.
         signature: Who claims it; made by ``signed``.
 
     Guarantee:
@@ -122,6 +116,7 @@ class Statement:
     steps_lost: int = 0
     files: dict[str, str] = field(default_factory=dict, hash=False)
     charge: Charge | None = None
+    void: bool = False
     signature: Signature | None = None
 
     def __post_init__(self) -> None:
@@ -129,26 +124,28 @@ class Statement:
         check_adjacency(self.adjacency)
         unit_of_privacy(self.unit)
         text("accountant", self.accountant)
-        checking.check_texts(self)
-        checking.check_steps(self)
+        if type(self.void) is not bool:
+            raise InvalidArgument(f"void must be true or false, got {self.void!r:.40}")
+        fields.check_texts(self)
+        fields.check_steps(self)
         normal = {
             "epsilon": _epsilon(self.epsilon),
             "delta": float(self.delta),
-            "event": checking.own("event", self.event),
-            "plan": None if self.plan is None else checking.own("plan", self.plan),
-            "assumptions": checking.texts("assumptions", self.assumptions),
-            "not_promised": checking.texts("not_promised", self.not_promised),
-            "releases": checking.texts("releases", self.releases),
-            "preprocessing": access.accesses(self.preprocessing),
-            "versions": checking.versions_of(self.versions),
-            "data_dependent": data_dependent.read(self.data_dependent),
-            "files": checking.files_of(self.files),
-            "charge": charge.read(self.charge),
+            "event": fields.own("event", self.event),
+            "plan": None if self.plan is None else fields.own("plan", self.plan),
+            "assumptions": fields.texts("assumptions", self.assumptions),
+            "not_promised": fields.texts("not_promised", self.not_promised),
+            "releases": fields.texts("releases", self.releases),
+            "preprocessing": accesses(self.preprocessing),
+            "versions": fields.versions_of(self.versions),
+            "data_dependent": figures.data_dependent_of(self.data_dependent),
+            "files": fields.files_of(self.files),
+            "charge": fields.charge_of(self.charge),
             "signature": signature.read(self.signature),
         }
         for name, value in normal.items():
             object.__setattr__(self, name, value)
-        access.check_charged(self.event, self.preprocessing)
+        check_charged(self.event, self.preprocessing)
         check_plan(self)
         check_claim(self)
 
@@ -207,10 +204,9 @@ class Statement:
     def from_json(cls, text: str) -> Statement:
         """Reads what ``to_json`` wrote, and checks the claim, its plan and its figures again.
 
-        Fields that older versions did not know may be missing, and ``figures`` too. A signature is
-        read, and not yet verified.
+        Only ``figures`` may be missing. A signature is read, and not yet verified.
         """
-        plain = checking.strict_json(text)
+        plain = fields.parsed(text)
         _check_names(cls, plain)
         try:
             return _read(plain)
@@ -226,13 +222,11 @@ class Statement:
 
 # What an accountant may say of numbers that are none, or of more than a machine holds.
 UNCHECKABLE = (ArithmeticError, LookupError, MemoryError, RecursionError, TypeError, ValueError)
-# What a statement had before it could say more: always there.
-_OLDEST = 17
 
 
 def _check_names(kind: type[Statement], plain: object) -> None:
-    names = [one.name for one in fields(kind)]
-    if not isinstance(plain, dict) or not set(names[:_OLDEST]) <= set(plain) <= {*names, "figures"}:
+    names = [one.name for one in fields_of(kind)]
+    if not isinstance(plain, dict) or not set(names) <= set(plain) <= {*names, "figures"}:
         got = sorted(plain) if isinstance(plain, dict) else plain
         raise InvalidArgument(
             f"a statement needs exactly the fields {names} (and figures), got {shown(got)}"
@@ -251,3 +245,99 @@ def _read(plain: dict[str, Any]) -> Statement:
 
 def _epsilon(epsilon: float) -> float:
     return math.inf if epsilon == math.inf else non_negative("epsilon", epsilon)
+
+
+# ---- a statement with more in it
+
+
+def extended(
+    statement: Statement,
+    *,
+    releases: str | Sequence[str] = (),
+    preprocessing: Sequence[tuple[str, Event | None]] = (),
+    tuning: str | None = None,
+    versions: Mapping[str, str] | None = None,
+    configuration: str | None = None,
+    threat_model: str | None = None,
+    assumptions: str | Sequence[str] = (),
+    not_promised: str | Sequence[str] = (),
+    data_dependent: DataDependent | None = None,
+    files: Mapping[str, str] | None = None,
+) -> Statement:
+    """``statement`` with these parts added; texts, one or several, come after those there are.
+
+    A text of several lines becomes one line.
+
+    Args:
+        statement: The claim so far, for instance of a training run.
+        releases: What else is released, in words.
+        preprocessing: What was done to the data before, each with its event; None as the event
+            says that it is the same whatever the data are, and so costs nothing.
+        tuning: How the hyper-parameters were found and whether that is covered; replaces the text.
+        versions: Names of software with their versions.
+        configuration: The SHA-256 of the run's configuration.
+        threat_model: Who sees what; replaces the text.
+        assumptions: What else must hold.
+        not_promised: What else is not promised.
+        data_dependent: An ε that depends on the data, released with noise; replaces the figure.
+        files: The SHA-256 of released files, by name.
+
+    Guarantee:
+        The event of the result is that of ``statement`` and all of ``preprocessing`` together, and
+        its ε what the statement's accountant proves for them: never less than before. A signature
+        does not cover what is added, and is dropped.
+
+    >>> from tacit.accounting import Gaussian, epsilon
+    >>> from tacit.accounting.serialization import to_plain
+    >>> from tacit.statement import Statement
+    >>> claim = Statement(
+    ...     epsilon=epsilon(Gaussian(4.0), 1e-5), delta=1e-5, event=to_plain(Gaussian(4.0)),
+    ...     sampling="none", noise="fast", tacit_version="0.1.0",
+    ... )
+    >>> more = extended(claim, preprocessing=[("a noisy mean", Gaussian(4.0))])
+    >>> round(more.epsilon, 4) == round(epsilon(Gaussian(4.0 / 2**0.5), 1e-5), 4)
+    True
+    """
+    added = tuple(_access(what, event) for what, event in preprocessing)
+    event = _together(statement, added)
+    return replace(
+        statement,
+        event=event,
+        epsilon=max(statement.epsilon, _proved(statement, event)),
+        preprocessing=(*statement.preprocessing, *added),
+        releases=(*statement.releases, *_several("releases", releases)),
+        assumptions=(*statement.assumptions, *_several("assumptions", assumptions)),
+        not_promised=(*statement.not_promised, *_several("not_promised", not_promised)),
+        tuning=statement.tuning if tuning is None else one_line(tuning),
+        threat_model=statement.threat_model if threat_model is None else one_line(threat_model),
+        versions=statement.versions | dict(versions or {}),
+        configuration=statement.configuration if configuration is None else configuration,
+        data_dependent=statement.data_dependent if data_dependent is None else data_dependent,
+        files=statement.files | dict(files or {}),
+        signature=None,
+    )
+
+
+def _several(name: str, given: str | Sequence[str]) -> tuple[str, ...]:
+    several = [given] if isinstance(given, str) else list(given)
+    return fields.texts(name, [one_line(one) if isinstance(one, str) else one for one in several])
+
+
+def _access(what: str, event: Event | None) -> Access:
+    from tacit.accounting.serialization import to_plain  # noqa: PLC0415 - only where one is
+
+    said = one_line(what) if isinstance(what, str) else what
+    return Access(said, None if event is None else to_plain(event))
+
+
+def _together(statement: Statement, added: tuple[Access, ...]) -> dict[str, Any]:
+    """Preprocessing first, in its order, then whatever the statement is about."""
+    if not any(one.charged for one in added):
+        return statement.event
+    rest = without_preprocessing(statement.event, statement.preprocessing)
+    before = [one.event for one in (*statement.preprocessing, *added) if one.charged]
+    return {"kind": "Composed", "events": [*before, rest]}
+
+
+def _proved(statement: Statement, event: dict[str, Any]) -> float:
+    return proved(event, statement.delta, statement.accountant, statement.adjacency)

@@ -10,8 +10,8 @@ import math
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Literal, final
 
-from tacit.statement.proving import steps_covered
-from tacit.statement.rounding import rounded_up, short
+from tacit._numbers import compact, rounded_up
+from tacit.statement.proof import steps_covered
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -73,7 +73,7 @@ def findings(statement: Statement) -> Iterator[Finding]:
 
 
 def _proofs(statement: Statement) -> Iterator[Finding]:
-    at = f"at δ = {short(statement.delta)} under {statement.adjacency}"
+    at = f"at δ = {compact(statement.delta, 10)} under {statement.adjacency}"
     if math.isinf(statement.epsilon):
         yield Finding("ε", "claimed", f"nothing is promised {at}", "it says that ε is infinite")
         return

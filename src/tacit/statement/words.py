@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, Final
 
-from tacit.statement.rounding import factors, percent, rounded_down, rounded_up, short
+from tacit._numbers import compact, factors, per_hundred, rounded_down, rounded_up
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -66,11 +66,12 @@ def _lines(statement: Statement) -> Iterator[str]:
 
 def claim(statement: Statement) -> str:
     """The headline: (ε, δ), for whom, proved by what."""
+    delta = compact(statement.delta, 10)
     if math.isinf(statement.epsilon):
-        return f"This release has no guarantee: its ε at δ = {short(statement.delta)} is infinite."
+        return f"This release has no guarantee: its ε at δ = {delta} is infinite."
     return (
         "This release is (ε, δ)-differentially private with "
-        f"ε = {rounded_up(statement.epsilon)} and δ = {short(statement.delta)} for every single "
+        f"ε = {rounded_up(statement.epsilon)} and δ = {delta} for every single "
         f"{statement.unit}, under {statement.adjacency}, as the accountant "
         f"{statement.accountant!r} proves."
     )
@@ -152,15 +153,15 @@ def _sampled(event: object) -> Iterator[str]:
 
 def bracket(statement: Statement, figures: Figures) -> str:
     """The certified ends of ε."""
-    upper = "infinite" if math.isinf(figures.upper) else rounded_up(figures.upper, 10)
+    upper = _shown(figures.upper, 10)
     if not figures.two_sided:
         return (
-            f"Certified: at δ = {short(statement.delta)} the event's ε is at most {upper} "
+            f"Certified: at δ = {compact(statement.delta, 10)} the event's ε is at most {upper} "
             f"({figures.method}); the truth may be smaller."
         )
     lower = "infinite" if math.isinf(figures.lower) else rounded_down(figures.lower, 10)
     return (
-        f"Certified: at δ = {short(statement.delta)} the event's ε lies between {lower} and "
+        f"Certified: at δ = {compact(statement.delta, 10)} the event's ε lies between {lower} and "
         f"{upper} ({figures.method})."
     )
 
@@ -168,15 +169,14 @@ def bracket(statement: Statement, figures: Figures) -> str:
 def curve(figures: Figures) -> str:
     """ε at several δ: one release, several ways to say it."""
     pairs = (
-        f"ε = {'infinite' if math.isinf(epsilon) else rounded_up(epsilon)} at δ = {short(delta)}"
-        for delta, epsilon in figures.curve
+        f"ε = {_shown(epsilon)} at δ = {compact(delta, 10)}" for delta, epsilon in figures.curve
     )
     return f"The same release is (ε, δ)-private with {', '.join(pairs)}."
 
 
 def gaussian(figures: Figures) -> str:
     """The Gaussian guarantee."""
-    smallest = short(figures.mu_smallest_delta)
+    smallest = compact(figures.mu_smallest_delta, 10)
     if figures.mu is None:
         return "No μ is claimed for it."
     return f"It is μ-GDP with μ = {rounded_up(figures.mu)} for every δ from {smallest} up."
@@ -189,7 +189,7 @@ def attack(statement: Statement, figures: Figures) -> Iterator[str]:
         yield (
             f"No attack on whether one {unit} was in the data that raises a false alarm for "
             f"{100 * false:g} % of those who were not finds more than "
-            f"{percent(true)} % of those who were"
+            f"{per_hundred(true)} % of those who were"
         )
 
 
@@ -206,7 +206,7 @@ def utility(statement: Statement) -> str:
         "Score whatever may come of this release for anyone, from 0 (worst) to 1 (best): the score "
         f"that one can expect with a certain {statement.unit} in the data is at most {most} (e^ε) "
         f"times what it would be {_OTHERWISE[statement.adjacency]}, plus δ = "
-        f"{short(statement.delta)}; and at least {least} (e^-ε) times the latter less δ."
+        f"{compact(statement.delta, 10)}; and at least {least} (e^-ε) times the latter less δ."
     )
 
 
@@ -239,3 +239,7 @@ def made_by(statement: Statement) -> str:
         f", {name} {is_}" for name, is_ in statement.versions.items() if name not in told
     )
     return f"Made by tacit {statement.tacit_version}{torch}{others}."
+
+
+def _shown(epsilon: float, digits: int = 6) -> str:
+    return "infinite" if math.isinf(epsilon) else rounded_up(epsilon, digits)

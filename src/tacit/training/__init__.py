@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING
 from tacit._lazy import lazily
 
 if TYPE_CHECKING:
-    from tacit.training.fitting import Fit, fit
-    from tacit.training.fixing import Replacement, fix, fixes
+    from tacit.training.fit import Fit, Prepared, Schedule
     from tacit.training.performance import Performance
     from tacit.training.plan import Plan
+    from tacit.training.replace_batchnorm import Replacement, fix, fixes
     from tacit.training.sampling import FullBatch, Poisson, TruncatedPoisson
     from tacit.training.session import Session, private
     from tacit.training.styles import AdaptiveQuantile, Automatic, Flat, PerGroup, PerLayer
 
 # A plan can be made and read without PyTorch: modules are imported when a name is first used.
 _HOME = {
-    "fitting": ("Fit", "fit"),
-    "fixing": ("Replacement", "fix", "fixes"),
+    "fit": ("Fit", "Prepared", "Schedule"),
+    "replace_batchnorm": ("Replacement", "fix", "fixes"),
     "performance": ("Performance",),
     "plan": ("Plan",),
     "sampling": ("FullBatch", "Poisson", "TruncatedPoisson"),
@@ -38,10 +38,11 @@ __all__ = [
     "Performance",
     "Plan",
     "Poisson",
+    "Prepared",
     "Replacement",
+    "Schedule",
     "Session",
     "TruncatedPoisson",
-    "fit",
     "fix",
     "fixes",
     "private",

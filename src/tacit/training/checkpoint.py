@@ -23,8 +23,7 @@ from tacit import __version__
 from tacit._validation import whole
 from tacit.errors import CheckpointError
 from tacit.training import checkpoint_file
-from tacit.training.checkpoint_file import one_line
-from tacit.training.packing import Packer, unpack
+from tacit.training.checkpoint_file import Packer, one_line, unpack
 
 if TYPE_CHECKING:
     import os

@@ -140,6 +140,7 @@ def statement(
         torch_version=torch.__version__,
         ledger=ledger,
         charge=charge,
+        void=run.unsafe,
         threat_model=_THREAT_MODEL,
         releases=_RELEASES,
         randomness=_RANDOMNESS[plan.noise],

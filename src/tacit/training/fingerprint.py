@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, final
 import numpy as np
 import torch
 
-from tacit.training.clipping.attribution import is_packed
+from tacit.training.clipping.structure import is_packed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

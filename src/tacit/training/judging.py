@@ -11,7 +11,7 @@ from torch.utils.data import Subset
 
 from tacit import losses
 from tacit.errors import InvalidArgument
-from tacit.training.loading import make_loader
+from tacit.training.loaders import make_loader
 from tacit.training.verification import random_state, set_random_state
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from torch import nn
     from torch.utils.data import Dataset
 
-    from tacit.training.loading import Collate
+    from tacit.training.loaders import Collate
 
 RowWise: TypeAlias = "Callable[[nn.Module, Any], torch.Tensor]"
 

@@ -1,75 +1,82 @@
-"""A lot: what noise is added to. It is computed in batches, of whatever size fits."""
+"""A lot: what noise is added to. It is computed in batches, of whatever size fits.
+
+A batch is yielded to the caller's loop, which runs the model on it; it is recorded, verified,
+clipped and added up.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import sys
+from contextlib import ExitStack, nullcontext
 from typing import TYPE_CHECKING, Any, final
 
-import numpy as np
+import torch
 
-from tacit.errors import ProtocolError
+from tacit.errors import InvalidArgument, ProtocolError, UnsupportedModel
+from tacit.training.batches import copied
+from tacit.training.clipping.engine import Rehearsed
+from tacit.training.loaders import shapes
+from tacit.training.noise import entries_of, rounded_towards_zero
+from tacit.training.verification import random_state, set_random_state
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Hashable, Iterator
 
+    import numpy as np
     from numpy.typing import NDArray
+    from torch import Tensor
+    from torch.autograd.graph import Node
 
-    from tacit.training.computation import Computation
+    from tacit.training.batches import Batch, Cutter
+    from tacit.training.clipping.engine import Engine
+    from tacit.training.clipping.sums import BatchSums
+    from tacit.training.guards import Guard
+    from tacit.training.noise import ClipState
+    from tacit.training.performance import Precision
     from tacit.training.plan import Plan
+    from tacit.training.verification import Verifier
+
+_MOST_TRIES = 3  # of a batch of one unit that a loop leaves without backward
 
 
 @final
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """What the session knows of the batch at hand, beside the data."""
+class Draw:
+    """The units of one lot that are still to be added to its sums.
 
-    units: NDArray[np.int64]  # the real ones; padding follows them
-    rows: NDArray[np.int64]
-    weights: NDArray[np.float32]
-    per_unit: int
-    padded_units: int  # with padding
-    replaced: tuple[int, ...] = ()  # in a repetition for verification: units that are others now
-    only: int | None = None  # in such a repetition: the one unit that counts, where it does
+    With ``sample``, the ``units`` only rehearse, and the lot is sampled afterwards. How many units
+    were drawn is secret.
+    """
 
-    def rows_of(self, unit: int) -> slice:
-        """Where the rows of one of the units are."""
-        return slice(unit * self.per_unit, (unit + 1) * self.per_unit)
-
-    def replacing(self, others: Mapping[int, NDArray[np.int64]]) -> Batch:
-        """The same batch with other rows for some units; as many as they had."""
-        changed = self.rows.copy()
-        for unit, rows in others.items():
-            changed[self.rows_of(unit)] = np.resize(rows, self.per_unit)
-        return replace(self, rows=changed, replaced=tuple(others))
-
-    def counting_only(self, unit: int) -> Batch:
-        """The same batch, in which the rows of one unit count and the others only keep company."""
-        weights = np.zeros_like(self.weights)
-        weights[self.rows_of(unit)] = self.weights[self.rows_of(unit)]
-        return replace(self, weights=weights, only=unit)
-
-    def alone(self, unit: int) -> Batch:
-        """One unit without its company: a batch of it and of a copy that counts for nothing."""
-        rows, weights = self.rows[self.rows_of(unit)], self.weights[self.rows_of(unit)]
-        return replace(
-            self,
-            units=self.units[unit : unit + 1],
-            rows=np.concatenate([rows, rows]),
-            weights=np.concatenate([weights, np.zeros_like(weights)]),
-            padded_units=2,
-            only=0,
-        )
+    def __init__(
+        self,
+        step: int,
+        units: NDArray[np.int64],
+        sample: Callable[[], NDArray[np.int64]] | None = None,
+    ) -> None:
+        self.step = step
+        self.left = units
+        self._sample = sample
 
     @property
-    def repeats(self) -> bool:
-        """Whether this is a repetition of a batch, which adds nothing to the sums."""
-        return bool(self.replaced) or self.only is not None
+    def rehearses(self) -> bool:
+        """Whether nothing of the units is kept: the lot is yet to be sampled."""
+        return self._sample is not None
 
     @property
-    def kept_rows(self) -> NDArray[np.int64]:
-        """Where the rows of real units are that were not replaced."""
-        units = np.setdiff1d(np.arange(len(self.units)), self.replaced)
-        return (units[:, None] * self.per_unit + np.arange(self.per_unit)).ravel()
+    def is_done(self) -> bool:
+        """Whether every unit of the lot has been added."""
+        return len(self.left) == 0 and not self.rehearses
+
+    def sample(self) -> None:
+        """Samples the lot, after the rehearsal."""
+        sample, self._sample = self._sample, None
+        if sample is None:
+            raise ProtocolError("the lot was sampled already; iterate over it with one loop")
+        self.left = sample()
+
+    def drop(self, count: int) -> None:
+        """Takes the first ``count`` units off: they have been added."""
+        self.left = self.left[count:]
 
 
 @final
@@ -84,19 +91,11 @@ class Lot:
     loop, and nothing of them is kept. Only then is the step charged, and its lot sampled.
     """
 
-    def __init__(
-        self,
-        computation: Computation,
-        plan: Plan,
-        step: int,
-        units: NDArray[np.int64],
-        sample: Callable[[], NDArray[np.int64]] | None = None,
-    ) -> None:
-        self._computation = computation
+    def __init__(self, draw: Draw, plan: Plan, computation: Computation) -> None:
+        self._draw = draw
         self._plan = plan
-        self._left = units
-        self._sample = sample  # if given, ``units`` rehearse, and the lot is sampled afterwards
-        self.step = step
+        self._computation = computation
+        self.step = draw.step
 
     @property
     def epoch(self) -> float:
@@ -105,30 +104,365 @@ class Lot:
         return self.step * plan.lot_size / plan.examples
 
     def __iter__(self) -> Iterator[Any]:
-        return self._computation.batches(self)
+        return self._computation.batches(self._draw)
 
     @property
     def is_done(self) -> bool:
         """Whether every batch has been passed to ``dp.backward``."""
-        return len(self._left) == 0 and self._sample is None
+        return self._draw.is_done
 
     @property
     def is_rehearsal(self) -> bool:
-        """Whether the batch at hand serves a check and adds nothing: its rows are none of the lot.
+        """Whether the current batch serves a check and adds nothing: its rows are none of the lot.
 
         A loop that counts rows or adds up losses for its own use leaves such batches out.
         """
-        return self._sample is not None or self._computation.repeats
+        return self._draw.rehearses or self._computation.repeats
 
-    def _begin(self) -> None:
-        """Samples the lot, after the rehearsal."""
-        sample, self._sample = self._sample, None
-        if sample is None:
-            raise ProtocolError("the lot was sampled already; iterate over it with one loop")
-        self._left = sample()
 
-    def _take(self, count: int) -> NDArray[np.int64]:
-        return self._left[:count]
+@final
+class Accumulator:
+    """Adds up the clipped sums of batches. They are private: nothing has been added to them yet."""
 
-    def _drop(self, count: int) -> None:
-        self._left = self._left[count:]
+    def __init__(self, *, same_weights: bool) -> None:
+        self._same_weights = same_weights  # batches of one size have one set of row weights
+        self._masks: dict[Hashable, tuple[Tensor, Tensor]] = {}
+        self.sums: dict[str, Tensor] = {}
+
+    def clear(self) -> None:
+        """Starts a new lot."""
+        self.sums = {}
+
+    def add(self, result: BatchSums, *, last: bool) -> None:
+        """Adds a batch to the sums of its lot, all of it or nothing; ``last``: no other follows."""
+        copied = result.borrowed and not last
+        new = {name: value for name, value in result.sums.items() if name not in self.sums}
+        if copied:  # here memory may run out, so nothing is added before
+            new = {name: value.clone() for name, value in new.items()}
+        for name, total in self.sums.items():
+            if name in result.sums:
+                total.add_(result.sums[name])
+        self.sums.update(new)
+
+    def on_device(self, batch: Batch, losses: Tensor) -> tuple[Tensor, Tensor]:
+        """Row weights and the mask of real units, made without waiting for the device."""
+        key = (len(batch.units), batch.padded_units, batch.per_unit, losses.dtype)
+        same_weights = self._same_weights and batch.only is None
+        if same_weights and key in self._masks:
+            return self._masks[key]
+        weights = torch.from_numpy(batch.weights)
+        if losses.is_cuda:
+            weights = weights.pin_memory()
+        weights = weights.to(losses.device, losses.dtype, non_blocking=True)
+        real = torch.arange(batch.padded_units, device=losses.device) < len(batch.units)
+        if same_weights:
+            self._masks[key] = (weights, real)
+        return weights, real
+
+
+@final
+class Computation:
+    """Computes one lot after the other, in batches that the caller's loop runs the model on.
+
+    ``draw`` is that of the current lot, from ``begin`` to ``finished`` or ``leave``. What it holds
+    is private: nothing has been added to the sums yet.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        engine: Engine,
+        verifier: Verifier,
+        clip: ClipState,
+        cutter: Cutter,
+        precision: Precision,
+        device: torch.device,
+    ) -> None:
+        self._plan, self._engine, self._verifier, self._clip = plan, engine, verifier, clip
+        self._cutter, self._precision, self._device = cutter, precision, device
+        self._total = Accumulator(same_weights=plan.unit == "example")
+        self._leave: ExitStack | None = None  # what the current forward pass has entered
+        self.draw: Draw | None = None
+        self._batch: Batch | None = None  # the one that waits for dp.backward()
+        self._tried: Batch | None = None  # the one that is being loaded or computed
+        self._stuck = 0
+        self._turn = 0  # of the loops over lots, the one that has begun last
+        self.rehearsed: Rehearsed | None = None
+        self._finite: list[Tensor] = []  # of each unit that rehearsed: is its gradient?
+        self.repeats = False  # whether the batch that was yielded last repeats another
+
+    # ---- a lot
+
+    def begin(self, draw: Draw) -> None:
+        """Takes up the lot of these units."""
+        self.draw = draw
+        self._total.clear()
+        self._batch = self._tried = None
+        self._finite, self.repeats = [], False
+        self._clip.begin()
+
+    def stop(self) -> None:
+        """Ends the current forward pass, if there is one."""
+        self._engine.stop()
+        if self._leave is not None:
+            leave, self._leave = self._leave, None
+            leave.close()
+
+    def finished(self) -> dict[str, Tensor]:
+        """Hands over the sums of the lot, which is over."""
+        sums = self._total.sums
+        self.draw = None
+        self._total.clear()
+        return sums
+
+    def leave(self) -> None:
+        """Forgets the current lot."""
+        self.stop()
+        self._engine.recorder.clear()
+        self.draw = self._batch = self._tried = None
+        self._total.clear()
+
+    @property
+    def can_shrink(self) -> bool:
+        """Whether the batch that was left, out of memory, can be done again in halves."""
+        return self._tried is not None and len(self._tried.units) > 1
+
+    # ---- its batches
+
+    def batches(self, draw: Draw) -> Iterator[Any]:
+        """The batches of ``draw`` that are left; before them the rehearsal, if it has one."""
+        self.stop()
+        self._after_leaving_early()
+        self._turn += 1
+        turn = self._turn
+        if draw.rehearses:
+            yield from self._rehearsal(draw, turn)
+        yield from self._batches(draw, turn)
+
+    def _rehearsal(self, draw: Draw, turn: int) -> Iterator[Any]:
+        """Passes a few records through the loop; whatever is wrong shows before it is charged."""
+        before = random_state()
+        yield from self._batches(draw, turn)
+        self._check_turn(turn)
+        set_random_state(before)
+        finite, self._finite = self._finite, []
+        if finite and not bool(torch.cat(finite).any()):
+            raise InvalidArgument(
+                "dataset must have finite losses: those of all records that were tried, or their "
+                "gradients, are NaN or infinite, and such records add nothing; look for missing "
+                "values, for inputs out of range, and at the model's weights. Nothing was charged"
+            )
+        draw.sample()
+
+    def _check_turn(self, turn: int) -> None:
+        """Of several loops over a lot, only the last one may go on: no batch counts twice."""
+        if turn != self._turn:
+            raise ProtocolError(
+                "another loop over the lot has begun since; iterate over a lot with one loop at a "
+                "time"
+            )
+
+    def _batches(self, draw: Draw, turn: int) -> Iterator[Any]:
+        """The batches of ``draw`` that are left; one that is watched is repeated as a probe."""
+        verifier, cutter = self._verifier, self._cutter
+        while len(draw.left):
+            size = cutter.size(draw.left, watched=verifier.watches)
+            batches = cutter.cut(draw.left, watched=verifier.watches)
+            before = random_state() if verifier.watches else None
+            loads = cutter.loaded(batches)
+            for batch in batches:
+                self._check_turn(turn)
+                self._tried = batch
+                data = next(loads)
+                kept = copied(data) if verifier.watches else None
+                yield from self._one(draw, batch, data)
+                self._check_turn(turn)
+                if verifier.wants_probe:
+                    after = random_state()
+                    set_random_state(before)
+                    for probe, changed in cutter.probes(batch, kept, strangers=draw.rehearses):
+                        self._tried = probe
+                        yield from self._one(draw, probe, changed)
+                        self._check_turn(turn)
+                    set_random_state(after)
+                    self._tried = batch
+                    self._count_in(*verifier.passed())
+                    self._tried = None
+                if cutter.size(draw.left, watched=verifier.watches) != size:
+                    break  # what is left is cut again
+
+    def _one(self, draw: Draw, batch: Batch, data: Any) -> Iterator[Any]:
+        """Yields one batch and records the forward pass that the caller runs on it."""
+        if draw is not self.draw:
+            raise ProtocolError(f"lot {draw.step} is over; iterate over the current lot")
+        self._cutter.sizer.before()
+        self._batch, self.repeats = batch, batch.repeats
+        self._record(batch, data)
+        try:
+            yield data
+        finally:
+            self.stop()
+        if self._batch is not None:
+            raise ProtocolError("a batch of the lot was not passed to dp.backward()")
+
+    def _record(self, batch: Batch, data: Any) -> None:
+        """Records what is computed until ``stop`` as the forward pass of ``batch``."""
+        rows, watched = len(batch.rows), self._verifier.watches
+        signature = None if watched else (*shapes(data), rows, batch.per_unit)
+        may_run_compiled = self._engine.begin(rows, batch.per_unit, signature)
+        self._leave = ExitStack()
+        if not may_run_compiled and "torch._dynamo" in sys.modules:
+            # Compiled code needs its taps beforehand: a first batch of its shape shows them.
+            self._leave.enter_context(torch.compiler.set_stance("force_eager"))
+        if self._precision != "single":
+            dtype = getattr(torch, self._precision)
+            self._leave.enter_context(torch.autocast(self._device.type, dtype))
+        if watched:
+            self._leave.enter_context(self._verifier.watching(batch))
+        self._engine.enter()
+
+    def _after_leaving_early(self) -> None:
+        """A loop that starts again, with a batch left over, goes on with smaller batches."""
+        if self._verifier.watches:
+            self._verifier.arm()
+        tried, self._tried, self._batch = self._tried, None, None
+        if tried is None:
+            return
+        self._engine.recorder.clear()
+        if self._device.type == "cuda":
+            torch.cuda.empty_cache()
+        if not self._cutter.sizer.shrink(tried.padded_units, tried.per_unit):
+            self._stuck += 1
+        if self._stuck > _MOST_TRIES:
+            raise ProtocolError(
+                "a batch of one unit was left again and again without dp.backward(); if memory "
+                "ran out, it is too small for this model"
+            )
+
+    # ---- its sums
+
+    def backward(self, losses: Tensor, guard: Guard) -> None:
+        """Clips the batch that was yielded last and adds it up, once its losses are there."""
+        batch = self._batch
+        if batch is None or self.draw is None:
+            raise ProtocolError(
+                "dp.backward() belongs into `for batch in lot`, once for each batch"
+            )
+        _check_losses(losses, len(batch.rows))
+        if self._verifier.watches:
+            _check_graph(losses)
+        self._engine.stop()
+        guard.check_buffers()
+        guard.check_parameters()
+        result = self._summed(losses, batch)
+        if self._verifier.watches:
+            self._verify(batch, losses, result)
+        else:
+            self._count_in(batch, result)
+        self._batch = self._tried = None
+        self._stuck = 0
+        if not batch.repeats:
+            self._cutter.sizer.after(len(batch.rows))
+
+    def _summed(self, losses: Tensor, batch: Batch) -> BatchSums:
+        """The batch's clipped sum. Autocast is for the forward pass: it would round the sums."""
+        weights, real = self._total.on_device(batch, losses)
+        kind = losses.device.type
+        casting = torch.is_autocast_enabled(kind)
+        with torch.autocast(kind, enabled=False) if casting else nullcontext():
+            return self._engine.finish(losses, weights, self._clip.bounds, real)
+
+    def _verify(self, batch: Batch, losses: Tensor, result: BatchSums) -> None:
+        """A watched batch counts once its repetition has agreed with it."""
+        verifier, clip, draw = self._verifier, self._clip.sensitivity, self.draw
+        if not batch.repeats:
+            structure = self._engine.structure
+            if draw is not None and draw.rehearses and structure is not None:
+                self.rehearsed = Rehearsed(
+                    len(batch.units), self._engine.reports, structure.entangled
+                )
+            verifier.first(batch, losses, result, structure, clip)
+            if not verifier.wants_probe:
+                self._count_in(batch, result)
+                if self._cutter.sizer.units(self._plan.views) == 1:
+                    verifier.rest()  # no batch will ever hold two units
+        else:
+            verifier.compare(batch, losses, result, clip)
+
+    def _count_in(self, batch: Batch, result: BatchSums) -> None:
+        """Adds a batch to the sums and takes it off the lot, or neither if memory runs out."""
+        draw, units = self.draw, len(batch.units)
+        assert draw is not None
+        if draw.rehearses:
+            self._finite.append(result.squared_norms.isfinite().all(0))
+            draw.drop(units)
+            return
+        if self._plan.noise == "exact":
+            clip, entries = self._clip.sensitivity, entries_of(self._engine.parameters)
+            result = rounded_towards_zero(result, clip, entries)
+        centred = self._clip.counted(result, units)
+        self._total.add(result, last=len(draw.left) == units)
+        self._clip.keep(centred)
+        draw.drop(units)
+
+
+# ---- the losses of a batch: no message says how many rows there are, which is how many were drawn
+
+
+def _check_losses(losses: Tensor, rows: int) -> None:
+    """Refuses losses of any shape but (rows,), and losses that lead to no parameter."""
+    if not isinstance(losses, torch.Tensor):
+        raise InvalidArgument(
+            f"losses must be a tensor with one number per row, got {type(losses).__name__}"
+        )
+    shape = tuple(losses.shape)
+    if shape != (rows,):
+        raise InvalidArgument(
+            f"losses must be a vector with one number per row, got {_kind(shape)}: "
+            f"{_remedy(shape, rows)}"
+        )
+    if not losses.is_floating_point():
+        raise InvalidArgument(f"losses must be real numbers, got {losses.dtype}")
+    if not losses.requires_grad:
+        raise InvalidArgument(
+            "losses do not depend on any private parameter: compute them inside `for batch in lot` "
+            "with gradients enabled"
+        )
+
+
+def _check_graph(losses: Tensor) -> None:
+    """Refuses what hides uses of parameters from the recorder, where it can be named."""
+    seen: set[Node] = set()
+    todo = [losses.grad_fn]
+    while todo:
+        node = todo.pop()
+        if node is None or node in seen:
+            continue
+        if node.name() == "CheckpointFunctionBackward":
+            raise UnsupportedModel(
+                "the model uses reentrant checkpointing, which hides its parameters from the "
+                "losses; pass use_reentrant=False to torch.utils.checkpoint (Hugging Face: "
+                "gradient_checkpointing_enable({'use_reentrant': False}))"
+            )
+        seen.add(node)
+        todo += [following for following, _ in node.next_functions]
+
+
+def _kind(shape: tuple[int, ...]) -> str:
+    if not shape:
+        return "a single number"
+    return f"a tensor of {len(shape)} dimensions" if len(shape) > 1 else "one of another length"
+
+
+def _remedy(shape: tuple[int, ...], rows: int) -> str:
+    if shape == ():
+        return (
+            "use reduction='none', so that every row keeps its own loss; the loss that a Hugging "
+            "Face model returns is an average over the batch: leave labels out of model(**batch) "
+            "and pass its logits and the labels to tacit.losses.token_mean or .cross_entropy"
+        )
+    if shape == (rows, 1):
+        return "use losses.squeeze(1)"
+    if len(shape) > 1 and shape[0] == rows:
+        return "average over a row's own entries, as tacit.losses.token_mean does"
+    return "return one loss for each row of the batch that the lot yielded"

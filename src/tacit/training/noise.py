@@ -1,21 +1,40 @@
-"""The release: noise onto the clipped sums, and the mean over the plan's lot size."""
+"""The release: bounds of the step, noise onto the clipped sums, and the mean over the lot size.
+
+Secure and exact noise are added on a grid of powers of two, where a bit of noise covers every bit
+of data.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, final
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Protocol, final
 
 import torch
 
+from tacit._validation import positive
+from tacit.errors import InvalidArgument
 from tacit.randomness import GaussianSource, RoundedGaussian
-from tacit.training.grid import grid_step, noise_in_steps, to_steps
+from tacit.training.styles import AdaptiveQuantile, groups_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from torch import Tensor
 
     from tacit.randomness import Stream
+    from tacit.training.checkpoint import Stateful
+    from tacit.training.clipping.sums import BatchSums
     from tacit.training.plan import Plan
+
+_FINE = 2.0**-11  # of the clip: what rounding every entry to the grid moves a sum by, at most
+_SMALLEST_STEP = 2.0**-1000
+_MOST_STEPS = 2.0**62  # of a sum: noise on top of it still fits 64 bits
+_LARGEST_NOISE = 2.0**45  # in steps: what RoundedGaussian takes
+_UP = 1.0 + 2.0**-49  # makes up for the roundings of a few float64 operations
+# Relative, of a norm added up in double precision. It is 0 as long as the sum of whole squares
+# stays below 2^53, and half of 2^-53 for each of up to 2^33 entries beyond, in whatever order.
+_NORM_ERROR = 2.0**-20
 
 # What a statement says of each kind of noise, and what it then assumes.
 IN_WORDS = {
@@ -128,7 +147,7 @@ class GridNoise:
         If one unit moves the real sums by at most ``clip``, what is released is post-processing of
         the real Gaussian mechanism with noise ``scale``. A rounded real Gaussian added to a whole
         number is that mechanism's output, rounded; and where sums are rounded first, the noise is
-        widened by what that may add to the sensitivity (``tacit.training.grid``), whatever the sums
+        widened by what that may add to the sensitivity (``noise_in_steps``), whatever the sums
         are: also where a lot was empty. Of sum and noise nothing but their total, a whole number,
         decides any bit of the result. Every entry of every parameter gets noise of its own.
     """
@@ -182,3 +201,157 @@ def entries_of(parameters: Mapping[str, Tensor]) -> int:
 
 def _kind(parameter: Tensor) -> torch.dtype:
     return torch.float64 if parameter.dtype == torch.float64 else torch.float32
+
+
+# ---- the grid
+
+
+def grid_step(clip: float, entries: int) -> float:
+    """The largest power of two at which cutting ``entries`` numbers moves them by ≤ 2⁻¹¹·clip.
+
+    >>> grid_step(1.0, 4) == 2.0**-12
+    True
+    """
+    fine = clip * _FINE / math.sqrt(max(entries, 1))
+    if not _SMALLEST_STEP <= fine < math.inf:
+        raise InvalidArgument(
+            f"clip must be between 1e-290 and 1e307 for noise on a grid, got {clip!r}; "
+            "change the unit of the losses"
+        )
+    return math.ldexp(1.0, math.frexp(fine)[1] - 1)
+
+
+def noise_in_steps(scale: float, clip: float, entries: int, *, rounded: bool) -> float:
+    """The standard deviation, in steps, of noise ``scale`` on sums of sensitivity ``clip``.
+
+    Guarantee:
+        Its ratio to the sensitivity in steps is at least scale/clip, as real numbers. Sums of whole
+        steps have the sensitivity clip/step. Of ``rounded`` ones each entry was moved by half a
+        step at most, so that neighbours come to lie up to clip/step + √entries apart: the noise
+        grows by the same factor, 1.0005 at most.
+
+    >>> 1.0 < noise_in_steps(3.0, 1.0, 4, rounded=True) / (3.0 * 2**12) <= 1.0005
+    True
+    """
+    wide = scale / grid_step(clip, entries)
+    if rounded:
+        wide += math.sqrt(entries) * (scale / clip)
+    if not wide < _LARGEST_NOISE / _UP:
+        raise InvalidArgument(
+            f"noise_multiplier must be below {_LARGEST_NOISE * scale / clip / wide:.3g} for noise "
+            f"on a grid of {entries} entries, got {scale / clip:.6g}; or use noise='fast'"
+        )
+    return wide * _UP
+
+
+def to_steps(values: Tensor, step: float) -> Tensor:
+    """``values`` in whole steps, to the nearest; what is no number counts as 0."""
+    steps = (values.double() / step).round_().nan_to_num_(0.0)
+    return steps.clamp_(-_MOST_STEPS, _MOST_STEPS).to(torch.int64)
+
+
+def rounded_towards_zero(batch: BatchSums, clip: float, entries: int) -> BatchSums:
+    """The batch of one unit, its clipped gradient in whole steps: the sums are integers from here.
+
+    Guarantee:
+        The gradient's norm, in steps, is at most clip/step: not up to rounding, but exactly, for up
+        to 2³³ entries. Rounding towards zero makes no entry larger, and what floating point left
+        above the clip is brought down before. A gradient that is not finite counts as 0. For up to
+        2²⁹ entries the result depends on the gradient's values alone, not on the order in which
+        threads add up its norm.
+    """
+    step = grid_step(clip, entries)
+    values = {name: value.double() / step for name, value in batch.sums.items()}
+    whole = {name: value.trunc() for name, value in values.items()}
+    most, norm = clip / step, _norm(whole) * (1.0 + _NORM_ERROR)
+    if not math.isfinite(norm):
+        whole = {name: torch.zeros_like(value) for name, value in values.items()}
+    elif norm > most:
+        # Each entry has lost less than a step, so that before it was below norm + √entries. That
+        # is used, as a sum of squares that are not whole would depend on the order.
+        factor = most / (norm + math.sqrt(entries)) * (1.0 - _NORM_ERROR)
+        whole = {name: (value * factor).trunc_() for name, value in values.items()}
+    steps = {name: value.to(torch.int64) for name, value in whole.items()}
+    return replace(batch, sums=steps, borrowed=False)
+
+
+def _norm(values: Mapping[str, Tensor]) -> float:
+    squares = [value.square().sum() for value in values.values()]
+    return math.sqrt(float(torch.stack(squares).sum())) if squares else 0.0
+
+
+# ---- bounds
+
+
+def parameter_groups(
+    plan: Plan, parameters: Mapping[str, Tensor]
+) -> tuple[dict[str, int], list[float]]:
+    """The group of each parameter, and the groups' bounds in units of the plan's clip."""
+    groups = groups_of(plan.clipping, plan.clip, parameters)
+    places = {name: at for at, group in enumerate(groups) for name in group.parameters}
+    return places, [group.bound / plan.clip for group in groups]
+
+
+@final
+class ClipState:
+    """The bounds of the current step. They are public: each moves by released numbers alone."""
+
+    def __init__(self, plan: Plan, shares: Sequence[float], device: torch.device) -> None:
+        self._plan = plan
+        # In double precision: rounded up to single, a bound would lie above the plan's clip.
+        self._shares = torch.tensor(shares, dtype=torch.float64, device=device)
+        self._style = plan.clipping if isinstance(plan.clipping, AdaptiveQuantile) else None
+        self._clip = plan.clip
+        self._centred: Tensor | None = None
+        self.bounds = self._shares * self._clip
+
+    @property
+    def sensitivity(self) -> float:
+        """The most that one unit adds to the sum in this step."""
+        return self._clip
+
+    @property
+    def noise_scale(self) -> float:
+        """The standard deviation of this step's noise on the sum."""
+        return self._plan.noise_multiplier * self._clip
+
+    def begin(self) -> None:
+        """A new lot."""
+        self._centred = None
+
+    def counted(self, batch: BatchSums, units: int) -> Tensor | None:
+        """The lot's count with Σ(b_i - ½) over a batch's first ``units``, the real ones.
+
+        b_i says whether unit i's norm is within the clip. Nothing is changed: see ``keep``.
+        """
+        if self._style is None:
+            return None
+        within = batch.squared_norms[0, :units] <= self._clip**2
+        centred = (within.float() - 0.5).sum()
+        return centred if self._centred is None else self._centred + centred
+
+    def keep(self, centred: Tensor | None) -> None:
+        """Takes what ``counted`` returned for the lot's count."""
+        self._centred = centred
+
+    def end(self, noise: Noise) -> None:
+        """Releases the noisy count, if the style needs it, and moves the clip."""
+        if self._style is None:
+            return
+        exact = 0.0 if self._centred is None else float(self._centred)
+        noisy = noise.count(exact, self._style.count_noise)
+        self._clip = self._style.next_clip(self._clip, noisy, self._plan.lot_size)
+        self.bounds = self._shares * self._clip
+
+    def state(self) -> dict[str, Stateful]:
+        """What a checkpoint must hold of the clip: nothing, if it does not move."""
+        return {} if self._style is None else {"tacit clip": self}
+
+    def state_dict(self) -> dict[str, Any]:
+        """The clip as it is."""
+        return {"clip": self._clip}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], /) -> None:
+        """Takes up the clip of a checkpoint."""
+        self._clip = positive("clip", state_dict["clip"])
+        self.bounds = self._shares * self._clip

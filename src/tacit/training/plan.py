@@ -1,14 +1,14 @@
 """The plan: one frozen value from which sampler, clipping, noise and accounted event all follow.
 
 A guarantee is four things that agree: who was sampled, how far one record can push the result, how
-much noise was added, and what the accountant was told. Here none of them can be set by itself.
+much noise was added, and what the accountant counted. Here none of them can be set by itself.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, final, get_args
 
 from tacit._files import parse_json
@@ -21,8 +21,9 @@ from tacit.accounting.events import (
     PoissonSampled,
     Repeated,
     check_adjacency,
+    check_event,
 )
-from tacit.errors import InvalidArgument
+from tacit.errors import InvalidArgument, Uncalibratable
 from tacit.statement import rounded_up
 from tacit.training.sampling import FullBatch, Poisson, Sampling, TruncatedPoisson
 from tacit.training.styles import AdaptiveQuantile, Flat, PerGroup, Style
@@ -31,6 +32,7 @@ Unit = Literal["example", "user"]
 Noise = Literal["fast", "secure", "exact"]
 
 _FLAT = Flat()
+_DEAFENING = 1e9  # a noise multiplier that leaves nothing of the gradients
 _KINDS = {kind.__name__: kind for kind in (*get_args(Style), *get_args(Sampling))}
 
 
@@ -64,6 +66,9 @@ class Plan:
             are integers, so that neither order nor batch size can change a bit; units are then
             computed one by one.
 
+        made_for: The (ε, δ) that ``for_budget`` was given: the δ of its statements unless another
+            is given. It takes no part in what a plan releases.
+
     Guarantee:
         A run that samples, clips and adds noise as above releases no more than ``event``.
         ``noise="fast"`` takes floating-point numbers for real ones, ``"secure"`` floating-point
@@ -86,6 +91,7 @@ class Plan:
     clipping: Style = _FLAT
     sampling: Sampling = None  # type: ignore[assignment]  # likewise
     noise: Noise = "fast"
+    made_for: tuple[float, float] | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         checked: dict[str, object] = {
@@ -158,10 +164,23 @@ class Plan:
             sampling=sampling,  # type: ignore[arg-type]
             noise=noise,
         )
-        from tacit.training.budgeting import quietest  # noqa: PLC0415 - SciPy only when it is asked
-
         check_delta(delta, draft.examples, draft.unit)
-        return quietest(draft, epsilon, delta, accountant, also)
+        found = _quietest(draft, _Target(epsilon, delta, accountant, also))
+        return replace(found, made_for=(epsilon, delta))
+
+    def delta_or(self, delta: float | None) -> float:
+        """``delta``, or the δ that the plan was made for if that is left out.
+
+        >>> Plan(examples=9, lot_size=3, steps=5, noise_multiplier=2, clip=1).delta_or(1e-2)
+        0.01
+        """
+        if delta is not None:
+            return delta
+        if self.made_for is None:
+            raise InvalidArgument(
+                "delta must be given, got None: only a plan made by Plan.for_budget has one"
+            )
+        return self.made_for[1]
 
     @property
     def sample_rate(self) -> float:
@@ -232,12 +251,12 @@ class Plan:
 
     def as_dict(self) -> dict[str, Any]:
         """The plan in JSON's types."""
-        return {field.name: _plain(getattr(self, field.name)) for field in fields(self)}
+        return {name: _plain(getattr(self, name)) for name in _names()}
 
     @classmethod
     def from_dict(cls, plain: object) -> Plan:
         """The plan that ``as_dict`` took apart."""
-        names = [field.name for field in fields(cls)]
+        names = _names()
         if not isinstance(plain, dict) or set(plain) != set(names):
             raise InvalidArgument(f"a plan needs exactly the fields {names}, got {plain!r}")
         given: dict[str, Any] = {name: _value(name, value) for name, value in plain.items()}
@@ -260,6 +279,11 @@ class Plan:
         except (TypeError, ValueError) as error:
             raise InvalidArgument(f"text must be JSON as written by to_json: {error}") from None
         return cls.from_dict(plain)
+
+
+def _names() -> list[str]:
+    """The fields that say what a plan releases, and how."""
+    return [one.name for one in fields(Plan) if one.compare]
 
 
 def check_delta(delta: float, records: int, unit: str) -> float:
@@ -424,3 +448,114 @@ def _value(name: str, value: object) -> object:
         raise InvalidArgument(f"{name} must be written as by to_json, got {value!r}")
     made: object = kind(**given)
     return made
+
+
+# ---- the least noise with which a plan keeps within a budget, or what stands in the way of it
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """The (ε, δ) that a plan must keep within, together with what ``also`` is released."""
+
+    epsilon: float
+    delta: float
+    accountant: str
+    also: Event | None
+
+    def __post_init__(self) -> None:
+        if self.accountant == "gdp-clt":
+            raise InvalidArgument("accountant must prove a bound, got 'gdp-clt'; use 'exact'")
+
+    def event(self, plan: Plan) -> Event:
+        """What is released in all."""
+        return plan.event if self.also is None else Composed(self.also, plan.event)
+
+    def epsilon_of(self, event: Event, plan: Plan) -> float:
+        """The ε of an event under the plan's adjacency."""
+        from tacit.accounting import epsilon  # noqa: PLC0415 - SciPy only when it is asked
+
+        return epsilon(event, self.delta, self.accountant, plan.adjacency)
+
+    def is_met_by(self, plan: Plan) -> bool:
+        """Whether the accountant proves (ε, δ) of all that is released."""
+        return self.epsilon_of(self.event(plan), plan) <= self.epsilon
+
+
+def _quietest(plan: Plan, target: _Target) -> Plan:
+    """``plan`` with the smallest noise multiplier at which the accountant proves (ε, δ).
+
+    Guarantee:
+        The accountant proves (ε, δ) for ``Composed(also, found.event)``, ``found`` being the plan
+        that is returned; without ``also``, for ``found.event``.
+    """
+    from tacit.accounting import (  # noqa: PLC0415 - SciPy only when it is asked
+        analytic_gaussian_sigma,
+        calibrate,
+    )
+
+    mu = 1.0 / analytic_gaussian_sigma(target.epsilon, target.delta)
+    # The central limit's σ (Bu et al. 2020): a starting point, not an answer.
+    guess = 1.0 / math.sqrt(math.log1p((mu / plan.sample_rate) ** 2 / plan.steps))
+
+    def event(sigma: float) -> Event:
+        return target.event(replace(plan, noise_multiplier=sigma))
+
+    _refuse_hopeless(plan, target)
+    sigma = calibrate(event, target.epsilon, target.delta, target.accountant, plan.adjacency, guess)
+    found = replace(plan, noise_multiplier=sigma)
+    while not target.is_met_by(found):  # calibrate compares logarithms: an ulp off
+        found = replace(found, noise_multiplier=found.noise_multiplier * (1.0 + 1e-14))
+    return found
+
+
+def _refuse_hopeless(plan: Plan, target: _Target) -> None:
+    """Refuses a budget that the gradients' noise does not decide, and says what does."""
+    rate = plan.sample_rate
+    drawn = -math.expm1(plan.steps * math.log1p(-rate)) if rate < 1.0 else 1.0
+    if drawn <= target.delta:
+        raise Uncalibratable(
+            f"delta={target.delta:g} must be below the chance that a record is drawn at all, "
+            f"{drawn:.3g}: any noise would do"
+        )
+    _refuse_expensive(plan, target)
+    truncated = isinstance(plan.sampling, TruncatedPoisson)
+    if not truncated and not isinstance(plan.clipping, AdaptiveQuantile):
+        return
+    loudest = replace(plan, noise_multiplier=_DEAFENING)
+    if target.is_met_by(loudest):
+        return
+    budget = (
+        f"epsilon={target.epsilon:g} at delta={target.delta:g} cannot be met by noise on the "
+        "gradients"
+    )
+    if truncated and not target.is_met_by(replace(loudest, clipping=Flat())):  # without the count
+        raise Uncalibratable(
+            f"{budget}: lots are cut too often; "
+            f"raise sampling.largest to {_roomy(plan, target)} or more"
+        )
+    raise Uncalibratable(
+        f"{budget}: the count of the adaptive clip gives away as much by itself; "
+        "raise clipping.count_noise"
+    )
+
+
+def _refuse_expensive(plan: Plan, target: _Target) -> None:
+    """Refuses what leaves nothing of the budget for the plan."""
+    if target.also is None:
+        return
+    alone = target.epsilon_of(check_event(target.also), plan)
+    if alone >= target.epsilon:
+        raise Uncalibratable(
+            f"also must leave something of epsilon={target.epsilon:g} at delta={target.delta:g} "
+            f"for the plan: by itself it has {alone:.6g}; add noise to it"
+        )
+
+
+def _roomy(plan: Plan, target: _Target) -> int:
+    """The smallest ``largest`` whose cuts cost at most a tenth of δ over the whole plan."""
+    from scipy.stats import binom  # noqa: PLC0415 - only when it is asked
+
+    odds = 1.0 + math.exp(min(target.epsilon, 500.0))
+    chance = 0.1 * target.delta / (plan.steps * odds)
+    return int(binom.isf(chance, plan.examples + 1, plan.sample_rate)) + 1

@@ -1,4 +1,4 @@
-"""What is checked before a run touches its data or its budget: the process, optimizers, folders.
+"""What is checked before a run touches its data or its budget: process, model, optimizers, folders.
 
 What needs the loop itself is rehearsed: see ``tacit.training.lot`` and ``verification``.
 """
@@ -10,6 +10,8 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import torch
+from torch import nn
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from tacit.errors import InvalidArgument, UnsupportedModel
@@ -19,6 +21,104 @@ if TYPE_CHECKING:
 
     from torch import Tensor
     from torch.optim import Optimizer
+
+_SECOND_ORDER = (torch.optim.LBFGS,)
+_SPARSE = (torch.optim.SparseAdam,)
+
+
+def private_parameters(
+    model: nn.Module, optimizers: Sequence[Optimizer]
+) -> dict[str, nn.Parameter]:
+    """The trainable parameters that the optimizers hold, by name."""
+    held: dict[int, nn.Parameter] = {}
+    for optimizer in optimizers:
+        _check_optimizer(optimizer)
+        for parameter in (p for group in optimizer.param_groups for p in group["params"]):
+            if id(parameter) in held:
+                raise InvalidArgument("two optimizers hold the same parameter; each needs its own")
+            if parameter.requires_grad:
+                held[id(parameter)] = parameter
+    names: dict[str, nn.Parameter] = {}
+    for name, parameter in model.named_parameters():
+        if id(parameter) in held:
+            names[name] = held.pop(id(parameter))
+        elif parameter.requires_grad:
+            raise InvalidArgument(
+                f"parameter {name} is trainable but no optimizer holds it; add it to the "
+                "optimizer, or freeze it with requires_grad_(False)"
+            )
+    names.update({f"(outside the model) {at}": p for at, p in enumerate(held.values())})
+    if not names:
+        raise InvalidArgument("the optimizers hold no trainable parameter; there is nothing to do")
+    _check_parameters(names)
+    return names
+
+
+def _check_optimizer(optimizer: Optimizer) -> None:
+    if isinstance(optimizer, _SECOND_ORDER):
+        raise InvalidArgument(
+            "LBFGS evaluates the loss several times a step, each of which would be a release; use "
+            "a first-order optimizer such as torch.optim.SGD or torch.optim.AdamW"
+        )
+    if isinstance(optimizer, _SPARSE):
+        raise InvalidArgument(
+            "SparseAdam updates only rows that the lot touched, which tells who was in it; use "
+            "torch.optim.Adam"
+        )
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise InvalidArgument(
+            f"optimizer must be a torch optimizer, got {type(optimizer).__name__}"
+        )
+
+
+def _check_parameters(parameters: Mapping[str, nn.Parameter]) -> None:
+    devices = {parameter.device for parameter in parameters.values()}
+    if len(devices) > 1:
+        raise InvalidArgument(
+            f"private parameters must be on one device, got {sorted(map(str, devices))}"
+        )
+    for name, parameter in parameters.items():
+        if not parameter.is_floating_point():
+            raise UnsupportedModel(
+                f"parameter {name} is {parameter.dtype}; private parameters must be real numbers"
+            )
+
+
+def check_one_process(model: nn.Module) -> None:
+    """Refuses several processes: each would draw its own lots and its own noise, unaccounted."""
+    if isinstance(model, nn.parallel.DistributedDataParallel | nn.DataParallel):
+        raise UnsupportedModel(
+            f"{type(model).__name__} splits lots over devices, which the plan does not account "
+            "for; pass the module itself, on one device"
+        )
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        world = torch.distributed.get_world_size()
+        if world > 1:
+            raise UnsupportedModel(
+                f"this is one of {world} processes of torch.distributed, and a plan covers one; "
+                "train in one process"
+            )
+
+
+def check_modules(model: nn.Module) -> None:
+    """Refuses modules that mix examples or keep statistics of them, with the remedy."""
+    for path, module in model.named_modules():
+        name = f"{path or 'the model'} ({type(module).__name__})"
+        if isinstance(module, nn.modules.batchnorm._BatchNorm) and (
+            module.training or not module.track_running_stats
+        ):
+            raise UnsupportedModel(
+                f"{name} normalises over the batch, which mixes examples; use "
+                "model = tacit.training.fix(model), which puts GroupNorm in its place, or put the "
+                "layer into eval mode"
+            )
+        if isinstance(module, nn.modules.instancenorm._InstanceNorm) and (
+            module.track_running_stats and module.training
+        ):
+            raise UnsupportedModel(
+                f"{name} keeps running statistics of private data; set track_running_stats=False "
+                "or use model = tacit.training.fix(model)"
+            )
 
 
 def check_launch(environment: Mapping[str, str] = os.environ) -> None:

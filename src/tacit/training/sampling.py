@@ -72,6 +72,7 @@ class LotSampler:
 
     def __init__(self, plan: Plan, stream: Stream) -> None:
         self._plan = plan
+        self._rate = plan.sample_rate
         self._stream = stream
 
     def draw(self) -> NDArray[np.int64]:
@@ -82,7 +83,7 @@ class LotSampler:
         plan = self._plan
         if isinstance(plan.sampling, FullBatch):
             return np.arange(plan.examples, dtype=np.int64)
-        drawn = included(plan.examples, plan.sample_rate, self._stream)
+        drawn = included(plan.examples, self._rate, self._stream)
         if isinstance(plan.sampling, TruncatedPoisson) and len(drawn) > plan.sampling.largest:
             return subset(drawn, plan.sampling.largest, self._stream)
         return drawn

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager, suppress
 from threading import RLock
+from traceback import walk_tb
 from typing import TYPE_CHECKING, Any, NoReturn, final
 
 import numpy as np
@@ -14,26 +15,18 @@ from tacit._validation import open_probability, whole
 from tacit.errors import InvalidArgument, LedgerError, ProtocolError, TacitError
 from tacit.randomness import UnsafeSeededStream, fresh_stream, subset, this_process
 from tacit.training import charging, claim, preflight
+from tacit.training.batches import WATCHED_UNITS, Cutter, Units
 from tacit.training.checkpoint import read, restore, write
 from tacit.training.clipping.engine import Engine
-from tacit.training.computation import Computation
-from tacit.training.explanation import explanation
-from tacit.training.grouping import ClipState, parameter_groups
-from tacit.training.guards import (
-    Guard,
-    Seal,
-    check_modules,
-    check_one_process,
-    private_parameters,
-)
-from tacit.training.loading import check_dataset, make_loader
-from tacit.training.lot import Lot
-from tacit.training.noise import check_noise, entries_of, noise_for
+from tacit.training.guards import Guard, Seal
+from tacit.training.loaders import check_dataset, make_loader
+from tacit.training.lot import Computation, Draw, Lot
+from tacit.training.noise import ClipState, check_noise, entries_of, noise_for, parameter_groups
 from tacit.training.performance import Performance
+from tacit.training.preflight import check_modules, private_parameters
 from tacit.training.sampling import LotSampler
 from tacit.training.styles import Automatic
-from tacit.training.units import Units
-from tacit.training.verification import WATCHED_UNITS, Schedule, Verification, Verifier
+from tacit.training.verification import Schedule, Verification, Verifier
 
 if TYPE_CHECKING:
     import os
@@ -49,7 +42,7 @@ if TYPE_CHECKING:
     from tacit.randomness import Stream
     from tacit.statement import Statement
     from tacit.training.checkpoint import Stateful
-    from tacit.training.loading import Collate
+    from tacit.training.loaders import Collate
     from tacit.training.plan import Plan
 
 
@@ -149,15 +142,11 @@ class Session:
         stop_after: int | None,
         unsafe_seed: int | None,
     ) -> None:
-        check_dataset(dataset, plan.examples, counts_users=plan.unit == "user")
-        if plan.unit == "user" and (groups is None or len(groups) != len(dataset)):  # type: ignore[arg-type]
-            raise InvalidArgument(
-                "groups must name the user of every example: the plan's unit is a user"
-            )
+        _check_data(dataset, groups, plan)
         preflight.check_launch()
         preflight.check_optimizers(optimizers)
         preflight.check_states(state)
-        check_one_process(model)
+        preflight.check_one_process(model)
         check_modules(model)
         self.plan, self.model, self.optimizers = plan, model, optimizers
         self._steps_taken = 0
@@ -176,8 +165,6 @@ class Session:
         group, shares = parameter_groups(plan, self._parameters)
         self._clip = ClipState(plan, shares, self._device)
         check_noise(plan, entries_of(self._parameters))
-        compiled = _compiled(plan, performance, self._device)
-        self._engine = _engine(plan, model, self._parameters, group, compiled=compiled)
         self._guard: Guard | None = None
         self._seal: Seal | None = None  # of the weights, while the context is not entered
         self._spoiled: TacitError | None = None  # why nothing can be claimed any more
@@ -185,7 +172,7 @@ class Session:
         self._still = RLock()  # nobody looks at weights that are being stepped
         if resume is not None:
             self._resume(resume, stop_after, budget)
-        # A resumed run draws anew; a seed must not bring the first draws back either.
+        # A resumed run draws other numbers; a seed must not bring the first draws back either.
         seed = None if unsafe_seed is None else (unsafe_seed, self.steps_taken)
         self._sampler = LotSampler(plan, _stream(seed, "sampling"))
         # What is checked follows the clock, by which a seeded run must not differ from another.
@@ -196,10 +183,16 @@ class Session:
             dataset, self._device, collate, performance.workers, performance.pin_memory
         )
         units = Units(plan, groups, _stream(seed, "users"))
+        compiled = _compiled(plan, performance, self._device)
         self._computation = Computation(
-            plan, self._engine, self._verifier, self._clip, loader, units, performance,
-            self._device, compiled=compiled,
-        )  # fmt: skip
+            plan,
+            _engine(plan, model, self._parameters, group, compiled=compiled),
+            self._verifier,
+            self._clip,
+            Cutter(plan, units, loader, performance, self._device, compiled=compiled),
+            performance.precision,
+            self._device,
+        )
         self._noise = noise_for(plan.noise, _stream(seed, "noise"), self._device)
 
     # ---- the context
@@ -218,7 +211,7 @@ class Session:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        guard, unfinished = self._guard, self._computation.lot
+        guard, unfinished = self._guard, self._computation.draw
         self._guard = None
         self._computation.leave()
         if self._home != this_process():  # neither the ledger nor the weights are the child's
@@ -228,8 +221,13 @@ class Session:
         if guard is not None:
             self._close(guard)
         if kind is not None:
-            with suppress(LedgerError):  # what is not given back stays charged; the error tells
+            with suppress(LedgerError):  # what is not given back stays charged; ``error`` matters
                 self._charges.close()
+            if _is_of_grad_scaler(error):
+                raise ProtocolError(
+                    "scaler.step(optimizer) was called inside the private context; leave the "
+                    "GradScaler out and call dp.step(), which adds the noise and steps"
+                ) from error
             return
         self._charges.close()
         if unfinished is not None:
@@ -313,8 +311,9 @@ class Session:
                 lot = self._lot(self._sampler.draw())
             else:
                 return
+            draw = self._computation.draw
             yield lot
-            if self._computation.lot is lot:
+            if self._computation.draw is draw:
                 raise ProtocolError(f"lot {lot.step} was left without dp.step()")
 
     def _first_sample(self) -> NDArray[np.int64]:
@@ -327,7 +326,7 @@ class Session:
         return self._sampler.draw()
 
     def backward(self, losses: Tensor) -> None:
-        """Takes one loss per row of the batch at hand; clips and adds up their gradients.
+        """Takes one loss per row of the current batch; clips and adds up their gradients.
 
         Guarantee:
             No unit adds more than the plan's clip to the sum, whatever its loss is.
@@ -356,15 +355,16 @@ class Session:
             The step is counted before its noise is drawn. The noise is fresh, and covers every
             entry of every private parameter, whether or not the lot touched it.
         """
-        guard, lot = self._entered(), self._computation.lot
-        if lot is None:
+        guard, draw = self._entered(), self._computation.draw
+        if draw is None:
             raise ProtocolError(
                 "dp.step() without a lot: each lot of dp.lots() is stepped once, and none after "
                 "the plan is spent"
             )
-        if not self._computation.stopped(lot):
+        self._computation.stop()
+        if not draw.is_done:
             raise ProtocolError(
-                f"lot {lot.step} has batches that were not passed to dp.backward(); iterate over "
+                f"lot {draw.step} has batches that were not passed to dp.backward(); iterate over "
                 "the whole lot before dp.step()"
             )
         guard.check_before_step()
@@ -406,19 +406,23 @@ class Session:
         """Steps that were charged to attempts whose results are gone; 0 without a budget."""
         return self._charges.lost
 
-    def spent(self, delta: float) -> float:
+    def spent(self, delta: float | None = None) -> float:
         """ε of the steps taken so far, as if their number had been fixed in advance.
 
-        Steps that were lost in a crash count; those that are only leased do not.
+        Steps that were lost in a crash count; those that are only leased do not. ``delta`` may be
+        left out if the plan was made for a budget.
         """
+        delta = self.plan.delta_or(delta)
         steps = self.steps_taken + self.steps_lost
         if steps == 0:
             open_probability("delta", delta)
             return 0.0
         return claim.epsilon(self.plan, steps, delta)
 
-    def statement(self, delta: float) -> Statement:
+    def statement(self, delta: float | None = None) -> Statement:
         """The claim: ε of the whole plan, or of ``stop_after`` steps if fixed in advance.
+
+        ``delta`` may be left out if the plan was made for a budget.
 
         Guarantee:
             It is refused if the weights are not those that private steps led to, or if they are not
@@ -427,7 +431,7 @@ class Session:
         self._check_claimable()
         return claim.statement(
             self.plan,
-            delta,
+            self.plan.delta_or(delta),
             self.steps_taken,
             self._run,
             lost=self.steps_lost,
@@ -441,7 +445,12 @@ class Session:
         The memory is that of the rehearsal, for a few records; it follows their length where rows
         have different ones.
         """
-        return explanation(self.plan, self._computation.rehearsed)
+        seen = self._computation.rehearsed
+        if seen is None:
+            rules = "No batch has been computed yet, so no rule has been chosen."
+        else:
+            rules = seen.describe(self.plan.unit)
+        return f"{self.plan.describe()}\n\n{rules}"
 
     def verify(self, losses: Callable[[Any], Tensor] | None = None) -> Verification | None:
         """Replaces one example and checks that only its own, bounded, contribution changes.
@@ -519,10 +528,10 @@ class Session:
     def _lot(
         self, units: NDArray[np.int64], sample: Callable[[], NDArray[np.int64]] | None = None
     ) -> Lot:
-        """A lot of these units, as the one at hand; with ``sample``, they only rehearse."""
-        lot = Lot(self._computation, self.plan, self.steps_taken, units, sample)
-        self._computation.begin(lot)
-        return lot
+        """A lot of these units, as the current one; with ``sample``, they only rehearse."""
+        draw = Draw(self.steps_taken, units, sample)
+        self._computation.begin(draw)
+        return Lot(draw, self.plan, self._computation)
 
     def _entered(self) -> Guard:
         if self._guard is None:
@@ -531,9 +540,27 @@ class Session:
         return self._guard
 
     def _between_lots(self, what: str) -> None:
-        lot = self._computation.lot
-        if lot is not None:
-            raise ProtocolError(f"{what} comes between lots; lot {lot.step} waits for dp.step()")
+        draw = self._computation.draw
+        if draw is not None:
+            raise ProtocolError(f"{what} comes between lots; lot {draw.step} waits for dp.step()")
+
+
+def _check_data(
+    dataset: Dataset[Any], groups: Sequence[int] | NDArray[np.int64] | None, plan: Plan
+) -> None:
+    check_dataset(dataset, plan.examples, counts_users=plan.unit == "user")
+    if plan.unit == "user" and (groups is None or len(groups) != len(dataset)):  # type: ignore[arg-type]
+        raise InvalidArgument(
+            "groups must name the user of every example: the plan's unit is a user"
+        )
+
+
+def _is_of_grad_scaler(error: BaseException | None) -> bool:
+    """Whether torch's GradScaler gave up, as it does where it finds no gradients to unscale."""
+    if not isinstance(error, AssertionError):
+        return False
+    frames = [frame.f_globals.get("__name__") for frame, _ in walk_tb(error.__traceback__)]
+    return frames[-1:] == ["torch.amp.grad_scaler"]
 
 
 def _engine(

@@ -17,7 +17,6 @@ import math
 import random
 import sys
 import time
-from collections.abc import Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, final
@@ -26,25 +25,22 @@ import numpy as np
 import torch
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_flatten, tree_leaves, tree_map_only, tree_unflatten
+from torch.utils._pytree import tree_leaves
 
 from tacit.errors import UnsupportedModel
-from tacit.training.clipping.recording import LABELLED, wrong_label
+from tacit.training.clipping.recorder import LABELLED, wrong_label
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from types import FrameType
 
-    from numpy.typing import NDArray
     from torch import Tensor, nn
 
     from tacit.randomness import Stream
-    from tacit.training.clipping.clipped import ClippedBatch
+    from tacit.training.batches import Batch
     from tacit.training.clipping.engine import Structure
-    from tacit.training.lot import Batch
+    from tacit.training.clipping.sums import BatchSums
 
-# In a small batch one unit's share of whatever is mixed is large, and the check costs little.
-WATCHED_UNITS = 8
 # Relative, and far above what a repetition of the same operations on the same shapes differs by.
 _TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4}
 _HALF_TOLERANCE = 1e-2
@@ -54,6 +50,10 @@ _OTHER_SHAPE = {torch.float64: (1e-6, 1e-9), torch.float32: (2e-2, 1e-4)}
 _HALF_OTHER_SHAPE = (0.1, 1e-2)
 EVERY = 50  # lots, on average, from one check to the next, where that is cheap enough:
 SHARE = 0.01  # of the time of a run that may go into checks after the first
+_OWN_NUMBERS = (
+    "random numbers from a generator of its own, which the check cannot repeat: then draw from "
+    "torch's default generator"
+)
 _PRODUCTS = frozenset({"mul", "__mul__", "__rmul__"})
 _FRAMES = 8  # of torch function modes, between an operation and who asked for it
 _DROPOUTS = frozenset(
@@ -98,7 +98,7 @@ class _Pass:
 
     batch: Batch
     losses: Tensor
-    result: ClippedBatch
+    result: BatchSums
     tolerance: float
     other_shape: tuple[float, float]
 
@@ -149,7 +149,7 @@ class Verifier:
         self._parameters = parameters
         self._schedule = schedule
         self._armed = True
-        self._company: tuple[ClippedBatch, float] | None = None  # with its unit's norm
+        self._company: tuple[BatchSums, float] | None = None  # with its unit's norm
         self._chance = False  # the loop drew random numbers in the pass with company
         self._first: _Pass | None = None
         self._pending: Verification | None = None  # the first repetition agreed
@@ -207,7 +207,7 @@ class Verifier:
         self,
         batch: Batch,
         losses: Tensor,
-        result: ClippedBatch,
+        result: BatchSums,
         structure: Structure | None,
         clip: float,
     ) -> None:
@@ -228,7 +228,7 @@ class Verifier:
                 "the engine is at fault, please report it"
             )
 
-    def compare(self, batch: Batch, losses: Tensor, result: ClippedBatch, clip: float) -> None:
+    def compare(self, batch: Batch, losses: Tensor, result: BatchSums, clip: float) -> None:
         """Compares the repetition ``batch`` with the passes before it.
 
         Raises:
@@ -248,8 +248,8 @@ class Verifier:
     def _compare_alone(
         self,
         first: _Pass,
-        company: tuple[ClippedBatch, float],
-        alone: tuple[ClippedBatch, float],
+        company: tuple[BatchSums, float],
+        alone: tuple[BatchSums, float],
         clip: float,
     ) -> None:
         """The sums, and the norms before clipping: clipped, a gradient and its double are one."""
@@ -266,11 +266,12 @@ class Verifier:
             raise UnsupportedModel(
                 "a unit's gradient depends on how many or how long the rows beside it are, "
                 "so examples are mixed: leave padding out of averages (a mask; see "
-                "tacit.losses.token_mean), and divide by nothing that the batch decides"
+                "tacit.losses.token_mean), and divide by nothing that the batch decides; or the "
+                f"loop draws {_OWN_NUMBERS}"
             )
 
     def _compare_replaced(
-        self, first: _Pass, batch: Batch, losses: Tensor, result: ClippedBatch, clip: float
+        self, first: _Pass, batch: Batch, losses: Tensor, result: BatchSums, clip: float
     ) -> None:
         self._compare_rows(first, batch, losses.detach(), result)
         count = len(batch.replaced)
@@ -284,7 +285,7 @@ class Verifier:
         if self._pending is None:
             self._pending = Verification(len(batch.units), moved, limit)
 
-    def passed(self) -> tuple[Batch, ClippedBatch]:
+    def passed(self) -> tuple[Batch, BatchSums]:
         """Ends the check; returns the first pass, which may count now."""
         first = self._first
         assert first is not None
@@ -294,9 +295,7 @@ class Verifier:
         self._armed, self._first, self._company, self._prints = False, None, None, []
         return first.batch, first.result
 
-    def _compare_rows(
-        self, first: _Pass, batch: Batch, losses: Tensor, result: ClippedBatch
-    ) -> None:
+    def _compare_rows(self, first: _Pass, batch: Batch, losses: Tensor, result: BatchSums) -> None:
         others = [at for at in range(len(batch.units)) if at not in batch.replaced]
         for what, one, other in (
             ("loss", _other_rows(batch, first.losses), _other_rows(batch, losses)),
@@ -308,7 +307,8 @@ class Verifier:
                     f"replacing {_units(len(batch.replaced))} changed the {what} of others, so "
                     "examples are mixed"
                     f"{self._culprit(batch, first.tolerance)}; remove the operation that does it "
-                    "(batch norm: tacit.training.fix(model)), or write the loss per row"
+                    "(batch norm: tacit.training.fix(model)), or write the loss per row; or the "
+                    f"loop draws {_OWN_NUMBERS}"
                 )
 
     def _culprit(self, batch: Batch, tolerance: float) -> str:
@@ -324,7 +324,7 @@ class Verifier:
                 return f", first seen in the result of module {name}"
         return ", after the last module (in the loss, it seems)"
 
-    def _check_reached(self, result: ClippedBatch) -> None:
+    def _check_reached(self, result: BatchSums) -> None:
         for name in self._parameters:
             if name not in result.sums:
                 raise UnsupportedModel(
@@ -438,7 +438,7 @@ def _units(count: int) -> str:
     return "one unit" if count == 1 else f"{count} units"
 
 
-def _norms(result: ClippedBatch) -> Tensor:
+def _norms(result: BatchSums) -> Tensor:
     return result.squared_norms.sum(0).sqrt()
 
 
@@ -452,72 +452,6 @@ def _close(one: Tensor, other: Tensor, tolerance: float) -> bool:
         return True
     difference = (one - other).abs()[finite]
     return bool((difference <= tolerance * (size + size.mean()) + 1e-12).all())
-
-
-def copied(data: Any) -> Any:
-    """``data`` with its tensors copied: a loop may change its batch in place."""
-    return tree_map_only(torch.Tensor, torch.clone, data)
-
-
-def spliced(first: Any, second: Any, probe: Batch) -> Any:
-    """The data of ``first``, with the rows of replaced units from ``second``.
-
-    A data set that draws random numbers of its own would otherwise change every row. Whatever has
-    no row for each example, or another shape, is taken from ``second`` as it is.
-    """
-
-    def one(ours: Any, theirs: Any) -> Any:
-        both = isinstance(ours, torch.Tensor) and isinstance(theirs, torch.Tensor)
-        if not both or ours.shape != theirs.shape or ours.shape[:1] != (len(probe.rows),):
-            return theirs
-        changed = ours.clone()
-        for unit in probe.replaced:
-            changed[probe.rows_of(unit)] = theirs[probe.rows_of(unit)]
-        return changed
-
-    leaves, spec = tree_flatten(first)
-    others, same = tree_flatten(second)
-    if spec != same:
-        return second
-    return tree_unflatten([one(a, b) for a, b in zip(leaves, others, strict=True)], spec)
-
-
-def row_shapes(data: Any, rows: int) -> tuple[tuple[int, ...], ...]:
-    """The shapes of a batch's tensors, whatever the number of its rows."""
-    return tuple(
-        tuple(-1 if size == rows else size for size in tensor.shape) for tensor in _tensors(data)
-    )
-
-
-def twins(data: Any, rows: int) -> bool:
-    """Whether the second half of a batch of ``rows`` rows repeats the first to the last bit."""
-    half = rows // 2
-    return all(
-        bool(((one == other) | (one.isnan() & other.isnan())).all())
-        for one, other in (
-            (tensor[:half], tensor[half:]) for tensor in _tensors(data) if len(tensor) == rows
-        )
-    )
-
-
-def chosen_rows(data: Any, where: NDArray[np.int64], rows: int) -> Any:
-    """The batch of these rows of ``data``; None if its tensors do not have one entry per row."""
-    leaves, spec = tree_flatten(data)
-    if not all(isinstance(one, torch.Tensor) and one.shape[:1] == (rows,) for one in leaves):
-        return None
-    at = torch.from_numpy(where)
-    return tree_unflatten([one[at.to(one.device)] for one in leaves], spec)
-
-
-def _tensors(data: Any) -> list[Tensor]:
-    """The tensors of a batch with at least one axis, those of other libraries' mappings too."""
-    found: list[Tensor] = []
-    for leaf in tree_leaves(data):
-        if isinstance(leaf, Mapping):
-            found += _tensors(dict(leaf))
-        elif isinstance(leaf, torch.Tensor) and leaf.ndim:
-            found.append(leaf)
-    return found
 
 
 def _distance(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> float:

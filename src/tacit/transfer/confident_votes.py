@@ -17,7 +17,7 @@ import numpy as np
 from scipy.special import log_ndtr
 
 from tacit._validation import whole
-from tacit.accounting.conversion import epsilon_of_curve
+from tacit.accounting.renyi.curves import epsilon_of_curve
 from tacit.errors import InvalidArgument
 from tacit.transfer import gaussian_votes
 from tacit.transfer.rdp_cost import checked_orders, coin_rdp

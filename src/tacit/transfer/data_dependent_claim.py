@@ -310,7 +310,7 @@ def plan_cost_release(
         stairs = tight_staircase(votes, aggregator, order)
         within = largest_costs(votes, stairs, weights)
         fixed = asked * screening_cost(aggregator, order, votes.teachers)
-        # tacit.accounting.conversion, at one order
+        # tacit.accounting.renyi.curves, at one order
         fixed += math.log1p(-1.0 / order)
         fixed -= (math.log(delta - failure) + math.log(order)) / (order - 1.0)
         fixed_and_released = fixed + order / (2.0 * _NOISE**2)

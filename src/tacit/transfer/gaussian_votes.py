@@ -102,7 +102,7 @@ def data_dependent_total(
     """The sum of ``data_dependent_rdp`` over the queries, each times its weight. Private.
 
     It needs no table of all queries at all orders. As a function of ``orders`` it is a curve that
-    ``tacit.accounting.conversion.epsilon_of_curve`` converts.
+    ``tacit.accounting.renyi.curves.epsilon_of_curve`` converts.
     """
     logs, at = checked_logs(log_q), checked_orders(orders)
     scale = np.ones(logs.size) if weights is None else np.asarray(weights, dtype=np.float64)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tacit.mechanisms._terms import Terms
+    from tacit.mechanisms.release import Terms
 
 
 _KIND: Final = "tacit labelling journal 1"

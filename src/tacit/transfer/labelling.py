@@ -9,7 +9,7 @@ import numpy as np
 
 from tacit.accounting.serialization import to_plain
 from tacit.errors import InvalidArgument
-from tacit.mechanisms._terms import agreed
+from tacit.mechanisms.release import agreed
 from tacit.randomness import fresh_stream
 from tacit.transfer import journal as stages
 from tacit.transfer.charges import Charges, LabellingAccount, checked_numbers

@@ -23,7 +23,7 @@ import torch
 from tacit._validation import whole
 from tacit.errors import InvalidArgument
 from tacit.mechanisms._keys import placed
-from tacit.mechanisms._kinds import entries, is_series, numbers
+from tacit.mechanisms._records import entries, is_series, numbers
 from tacit.models.precision import full_precision
 
 if TYPE_CHECKING:

@@ -18,8 +18,7 @@ from scipy.special import ndtr
 
 from tacit import mechanisms
 from tacit._validation import open_probability, positive, whole
-from tacit.accounting.events import Gaussian, check_adjacency
-from tacit.accounting.sensitivity import distance
+from tacit.accounting.events import Gaussian, check_adjacency, distance
 from tacit.errors import InvalidArgument
 from tacit.transfer.neighbours import (
     Neighbours,

@@ -14,7 +14,7 @@ import numpy as np
 
 from tacit._validation import whole
 from tacit.errors import InvalidArgument
-from tacit.mechanisms._terms import Terms, agreed
+from tacit.mechanisms.release import Terms, agreed
 from tacit.randomness import fresh_stream
 from tacit.transfer import journal as stages
 from tacit.transfer import vote_noise

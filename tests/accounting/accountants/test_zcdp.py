@@ -29,9 +29,9 @@ from tacit.accounting.events import (
     TruncatedConcentrated,
     ZeroConcentrated,
 )
-from tacit.accounting.renyi import renyi_divergence
 from tacit.accounting.renyi.curves import linear, of_pair
-from tacit.accounting.renyi.gaussian_pairs import GaussianPair, two_gaussians
+from tacit.accounting.renyi.pairs import GaussianPair, two_gaussians
+from tacit.accounting.renyi.profile import renyi_divergence
 from tacit.errors import UnsupportedEvent
 
 

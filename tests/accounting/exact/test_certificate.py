@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
-from tacit.accounting.exact.contour import Contour, lay_contour
-from tacit.accounting.exact.mixture import MixtureLoss
-from tacit.accounting.exact.mixture_nodes import MixturePair, Side
-from tacit.accounting.exact.resolution import Resolution
-from tacit.accounting.exact.saddle import Search
+from tacit.accounting import (
+    ApproxDp,
+    DiscreteGaussian,
+    PureDp,
+    Repeated,
+    bounds,
+    calibrate,
+    epsilon,
+)
+from tacit.accounting.exact.certificate import enclose_epsilon
+from tacit.accounting.exact.contour import Contour, Search, lay_contour
+from tacit.accounting.exact.enclosure import Resolution
+from tacit.accounting.exact.mixture import MixturePair, Side
+from tacit.accounting.normal_form import parts
 
 if TYPE_CHECKING:
     from tacit.accounting.exact.enclosure import Enclosure
+
 
 # (rate, sigma, steps, delta) and the 40-digit ε of the remove direction, from the reference.
 DPSGD = (256 / 60000, 1.1, 14062, 1e-5, 2.381596921424387)
@@ -38,7 +50,7 @@ COARSE: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
 def _contour(setting: tuple[Any, ...], resolution: Resolution) -> Contour:
     rate, sigma, steps, delta, _ = setting
     pair = MixturePair(sigma, Side((1.0 - rate, rate), (0.0, 1.0)), Side())
-    composition = ((MixtureLoss(pair), steps),)
+    composition = ((pair, steps),)
     search = Search(composition)
     return lay_contour(composition, search, search.for_delta(delta), resolution)
 
@@ -72,3 +84,32 @@ def test_each_term_is_needed(cause: str, setting: tuple[Any, ...], coarser: dict
     coarse, truth = _at_truth(setting, replace(Resolution(), **coarser))
     careless = replace(coarse, errors=replace(coarse.errors, **{cause: 0.0}))
     assert not careless.lower <= truth <= careless.upper
+
+
+# ---- the certified ends of a whole event
+
+
+@pytest.mark.parametrize("loss", [0.1, 0.3, 0.5, 1.0, 1.7, 3.0])
+@pytest.mark.parametrize("times", [1, 2, 7])
+def test_the_rounding_of_a_largest_loss_does_not_lower_the_bound(loss, times):
+    """At δ = 1e-300 the truth is times·loss to far beyond the last digit."""
+    found = enclose_epsilon(parts(Repeated(PureDp(loss), times)), 1e-300, "add-remove")
+    assert Fraction(found.upper) >= times * Fraction(loss)
+
+
+def test_noise_far_too_small_is_answered_by_a_looser_theorem():
+    found = bounds(DiscreteGaussian(0.001, 1), 1e-6)
+    assert 5e5 < found.upper < 5.2e5  # 1/(2σ²) is the loss at the likeliest output
+    assert not found.two_sided
+
+
+def test_an_uncertified_end_is_replaced_by_a_looser_theorem():
+    """All but 1e-10 of δ is used up by the failures: it used to answer 1e300."""
+    found = bounds(ApproxDp(1.0, 9.9999e-6), 1e-5)
+    truth = math.log(math.e - 1e-10 * (1 + math.e) / (1 - 9.9999e-6))
+    assert truth * (1 - 1e-12) <= found.upper <= 1.0
+
+
+def test_calibration_survives_bounds_that_are_locally_out_of_order():
+    sigma = calibrate(lambda s: DiscreteGaussian(s, 1), 0.1, 1e-6)
+    assert 0.0999 < epsilon(DiscreteGaussian(sigma, 1), 1e-6) <= 0.1

@@ -29,7 +29,7 @@ from tacit.accounting.events import (
     TruncatedConcentrated,
     ZeroConcentrated,
 )
-from tacit.accounting.renyi import renyi_divergence, renyi_profile
+from tacit.accounting.renyi.profile import renyi_divergence, renyi_profile
 from tacit.errors import UnsupportedEvent
 
 mp.mp.dps = 40

@@ -1,4 +1,4 @@
-"""Trainings that other processes can import: the logits tell the members and the seed."""
+"""Trainings that other processes can import: the logits show the members and the seed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The shadow classifier: what it can tell, what it cannot, and what it must not have seen."""
+"""The shadow classifier: what it can see, what it cannot, and what it must not have seen."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .gaussians import toy
 
 
 def by_class(seed: int, models: int = 9) -> Shadows:
-    """Members are surer of the label in class 0 and less sure in class 1; class 2 tells nothing."""
+    """Members are surer of the label in class 0 and less sure in class 1; class 2 shows nothing."""
     draw = np.random.default_rng(seed)
     labels = np.repeat([0, 1, 2], 60)
     members = draw.random((models, 180)) < 0.5

@@ -154,7 +154,7 @@ def test_the_curve_is_that_of_neyman_and_pearson(fixed_variance: bool) -> None:
 
 
 def test_unequal_variances_need_the_ratio_and_not_the_rise() -> None:
-    """Members that vary less are told by LiRA as by the true densities, and not by φ alone."""
+    """Members that vary less are found by LiRA as by the true densities, not by φ alone."""
     draw = np.random.default_rng(1)
     members = draw.random((300, 200)) < 0.5
     members[1::2] = ~members[0::2]
@@ -169,7 +169,7 @@ def test_unequal_variances_need_the_ratio_and_not_the_rise() -> None:
 
 
 def test_models_that_learned_nothing_are_not_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With few models in pairs. Leaving out the target alone would tell by the numbers left."""
+    """With few models in pairs. Leaving out the target alone would show by the numbers left."""
     shadows = toy(1, models=6, examples=20_000, shift=0.0)
     roc = Roc(split(lira_each(shadows, fixed_variance=True), shadows.members))
     assert roc.auc(1 - 1e-6).lower < 0.5 < roc.auc(1 - 1e-6).upper

@@ -15,11 +15,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tacit._folders import WARNING
 from tacit.auditing.attacks import Shadows, kept_shadows, lira_each, train_shadows
-from tacit.auditing.attacks.workers import WorkerDied
-from tacit.errors import CheckpointError, InvalidArgument
+from tacit.auditing.attacks.shadows import RECORD, ShadowFolder
+from tacit.errors import CheckpointError, InvalidArgument, WorkerDied
 
 from .shadow_training import logits_of
+
+# ---- Training shadow models: who is a member, in which process, and going on where it stopped
 
 HERE = Path(__file__).parent
 
@@ -43,8 +46,8 @@ def test_a_model_is_trained_on_its_members_with_its_own_seed() -> None:
     logits, members = train()
     assert logits.shape == (4, 5, 2, 2)
     assert logits.dtype == np.float32
-    told = logits[..., 0, 1] - logits[..., 0, 0]
-    np.testing.assert_allclose(told, members, atol=1e-6)
+    shown = logits[..., 0, 1] - logits[..., 0, 0]
+    np.testing.assert_allclose(shown, members, atol=1e-6)
     assert len({float(one) for one in logits[:, 0, 0, 0]}) == 4
     assert Shadows(logits, [0, 1, 0, 1, 1], members).logits.shape == (4, 5, 2, 2)
 
@@ -139,8 +142,8 @@ def test_a_run_that_is_stopped_leaves_finished_models(tmp_path: Path, number: in
     _wait_for(lambda: not any(_alive(pid) for pid in pids))
     logits, members = kept_shadows(folder)
     assert 2 <= len(logits) < 6
-    told = logits[..., 0, 1] - logits[..., 0, 0]
-    np.testing.assert_allclose(told, members, atol=1e-6)
+    shown = logits[..., 0, 1] - logits[..., 0, 0]
+    np.testing.assert_allclose(shown, members, atol=1e-6)
     whole = train(count=6, folder=folder)  # and a second call goes on
     np.testing.assert_array_equal(whole[0], train(count=6)[0])
 
@@ -168,7 +171,9 @@ def test_a_training_that_fails_says_why(trainings: Any, tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_sent_to_a_process() -> None:
-    with pytest.raises(InvalidArgument, match="train must be a function at the top of a module"):
+    with pytest.raises(
+        InvalidArgument, match=r"train must be picklable with workers=2.*at the top of a module"
+    ):
         train(lambda *_: np.zeros((5, 2)), workers=2)
 
 
@@ -262,7 +267,7 @@ def test_progress(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
 def test_ray_is_needed_only_when_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     train()
-    with pytest.raises(InvalidArgument, match=r"cluster='local' needs Ray.*tacit\[cluster\]"):
+    with pytest.raises(InvalidArgument, match=r"needs Ray.*tacit\[cluster\]"):
         train(cluster="local")
 
 
@@ -279,3 +284,107 @@ def test_ray_trains_what_is_trained_here() -> None:
         ray.shutdown()
     for mine, expected in zip(found, train(there), strict=True):
         np.testing.assert_array_equal(mine, expected)
+
+
+# ---- The folder of shadow models: whole files, for one run, for its owner
+
+LOGITS = np.arange(6, dtype=np.float32).reshape(3, 1, 2)
+
+
+def begun(path: Path) -> ShadowFolder:
+    folder = ShadowFolder(path)
+    with folder.opened():
+        assert folder.settings() is None
+        folder.begin({"seed": 1})
+    return folder
+
+
+def test_what_is_kept_comes_back(tmp_path: Path) -> None:
+    folder = begun(tmp_path / "new" / "folder")
+    folder.add(3, LOGITS)
+    folder.add(0, 2 * LOGITS)
+    again = ShadowFolder(tmp_path / "new" / "folder")
+    with again.opened():
+        assert again.settings() == {"seed": 1}
+        found = again.models()
+    assert list(found) == [0, 3]
+    np.testing.assert_array_equal(found[3], LOGITS)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="modes are POSIX")
+def test_only_its_owner_can_read_it(tmp_path: Path) -> None:
+    place = tmp_path / "shadows"
+    begun(place).add(0, LOGITS)
+    assert place.stat().st_mode & 0o077 == 0
+    for path in place.iterdir():
+        assert path.stat().st_mode & 0o077 == 0
+    assert "private" in (place / WARNING).read_text()
+
+
+def test_a_foreign_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").touch()
+    with pytest.raises(CheckpointError, match=r"holds 'thesis\.tex' and no shadow models"):
+        begun(tmp_path)
+    assert not (tmp_path / RECORD).exists()
+
+
+def test_a_draft_does_not_count(tmp_path: Path) -> None:
+    folder = begun(tmp_path)
+    (tmp_path / "model-000002.npy.new").write_bytes(b"half")
+    assert folder.models() == {}
+
+
+@pytest.mark.parametrize("damage", [lambda b: b[:-1], lambda b: b[:-1] + b"\x07", lambda _: b""])
+def test_damage_is_seen(tmp_path: Path, damage: object) -> None:
+    folder = begun(tmp_path)
+    folder.add(0, LOGITS)
+    path = tmp_path / "model-000000.npy"
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(CheckpointError, match=r"damaged: model-000000\.npy is not as it was"):
+        folder.models()
+
+
+def test_a_file_of_another_run_or_name_does_not_pass(tmp_path: Path) -> None:
+    one, other = begun(tmp_path / "one"), begun(tmp_path / "other")
+    one.add(0, LOGITS)
+    written = (tmp_path / "one" / "model-000000.npy").read_bytes()
+    (tmp_path / "other" / "model-000000.npy").write_bytes(written)
+    with pytest.raises(CheckpointError, match="not as it was written for this run"):
+        other.models()
+    (tmp_path / "one" / "model-000001.npy").write_bytes(written)
+    with pytest.raises(CheckpointError, match="model-000001"):
+        one.models()
+
+
+@pytest.mark.parametrize("text", ["{", '{"format": 1}', "[]", '{"format": 1, "run": "zz"}'])
+def test_a_damaged_record(tmp_path: Path, text: str) -> None:
+    begun(tmp_path)
+    (tmp_path / RECORD).write_text(text)
+    with pytest.raises(CheckpointError, match=r"is damaged: shadows\.json cannot be read"):
+        ShadowFolder(tmp_path).settings()
+
+
+def test_another_format(tmp_path: Path) -> None:
+    begun(tmp_path)
+    (tmp_path / RECORD).write_text('{"format": 9, "run": "", "settings": {}}')
+    with pytest.raises(CheckpointError, match="has the format 9, not 1"):
+        ShadowFolder(tmp_path).settings()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="locks are POSIX")
+def test_one_process_at_a_time(tmp_path: Path) -> None:
+    with (
+        ShadowFolder(tmp_path).opened(),
+        pytest.raises(CheckpointError, match="in use by another process"),
+        ShadowFolder(tmp_path).opened(),
+    ):
+        pass
+
+
+def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with (
+        pytest.raises(CheckpointError, match="cannot be written"),
+        ShadowFolder(tmp_path / "file" / "folder").opened(),
+    ):
+        pass

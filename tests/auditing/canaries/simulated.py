@@ -6,7 +6,7 @@ from functools import cache
 
 import numpy as np
 
-from tacit.auditing.canaries import Found
+from tacit.auditing.canaries import WhiteBoxResult
 from tacit.training import Plan
 
 DELTA = 1e-5
@@ -26,7 +26,7 @@ def claimed(plan: Plan) -> float:
 
 def simulated(
     plan: Plan, draw: np.random.Generator, *, noise: float = 1.0, m: int = 1000, other: float = 0.0
-) -> Found:
+) -> WhiteBoxResult:
     """A run with ``noise`` times the plan's noise; canaries that are out add ``other``."""
     q, sigma = plan.sample_rate, plan.noise_multiplier
     coins = draw.random(m) < 0.5
@@ -35,4 +35,4 @@ def simulated(
     ratios = np.exp((moved - 0.5) / sigma**2)
     scores = np.log(1.0 - q + q * ratios).sum(axis=0)
     changes = 2 if other < 0.0 else 1
-    return Found(plan, DELTA, claimed(plan), coins, scores, moved.sum(axis=0), changes)
+    return WhiteBoxResult(plan, DELTA, claimed(plan), coins, scores, moved.sum(axis=0), changes)

@@ -3,32 +3,31 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
 import numpy as np
 import torch
 
-from tacit.training import styles, units
-from tacit.training.accumulation import Accumulator
-from tacit.training.clipping import clipped, engine
+from tacit.training import batches, styles
+from tacit.training.clipping import engine, sums
 from tacit.training.clipping.engine import Engine
-from tacit.training.grouping import ClipState
+from tacit.training.clipping.forms import matrix
 from tacit.training.guards import Guard
-from tacit.training.noise import FastNoise
+from tacit.training.lot import Accumulator
+from tacit.training.noise import ClipState, FastNoise
 
 from . import settings
-from .mutant import FORMS, Mutant, together, unwatched
+from .mutant import Mutant, together, unwatched
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from torch import Tensor
 
-    from tacit.training.clipping.clipped import ClippedBatch
+    from tacit.training.clipping.sums import BatchSums
 
-_CLIP = clipped.clip  # as it should be
+_CLIP = sums.clipped_sums  # as it should be
 
 
 def _norm(sums: Mapping[str, Tensor]) -> Tensor:
@@ -38,7 +37,7 @@ def _norm(sums: Mapping[str, Tensor]) -> Tensor:
 def _whole_batch(*, mean: bool) -> Callable[[], Any]:
     """Nobody is clipped by themselves: the batch is, its sum or its mean."""
 
-    def clip(*given: Any) -> ClippedBatch:
+    def clip(*given: Any) -> BatchSums:
         *most, bounds, mask = given
         found = _CLIP(*most, torch.full_like(bounds, 1e12), mask)
         count = float(mask.sum()) if mean else 1.0
@@ -46,7 +45,7 @@ def _whole_batch(*, mean: bool) -> Callable[[], Any]:
         sums = {name: value * float(factor) for name, value in found.sums.items()}
         return replace(found, sums=sums)
 
-    return lambda: together(unwatched(), patch.object(engine, "clip", clip))
+    return lambda: together(unwatched(), patch.object(engine, "clipped_sums", clip))
 
 
 def _ignored() -> Any:
@@ -55,7 +54,7 @@ def _ignored() -> Any:
         usable = squared_norms.isfinite().all(0) & mask
         return torch.where(usable, torch.ones_like(squared_norms), 0.0)
 
-    return together(unwatched(), patch.object(clipped, "scales_of", scales))
+    return together(unwatched(), patch.object(sums, "scales_of", scales))
 
 
 def _each_layer_the_whole() -> Any:
@@ -82,18 +81,15 @@ def _not_a_number() -> Any:
     return together(
         unwatched(),
         patch.object(Guard, "check_finite", lambda *_, **__: None),  # which would end such a run
-        patch.object(clipped, "scales_of", scales),
-        *(
-            patch.object(import_module(f"{FORMS}.{form}"), "weighed", weighed)
-            for form in ("outer", "one_hot")
-        ),
+        patch.object(sums, "scales_of", scales),
+        patch.object(matrix, "weighed", weighed),
     )
 
 
 def _median_of_the_lot() -> Any:
     """The bound is the median norm of the batch at hand, and the noise goes by it."""
 
-    def clip(*given: Any) -> ClippedBatch:
+    def clip(*given: Any) -> BatchSums:
         *most, bounds, mask = given
         norms = _CLIP(*most, bounds, mask).squared_norms.sum(0).sqrt()
         if mask.any():
@@ -108,7 +104,7 @@ def _median_of_the_lot() -> Any:
 
     return together(
         unwatched(),
-        patch.object(engine, "clip", clip),
+        patch.object(engine, "clipped_sums", clip),
         patch.object(ClipState, "sensitivity", property(sensitivity)),
         patch.object(ClipState, "noise_scale", property(noise_scale)),
     )
@@ -138,7 +134,7 @@ def _rows_as_units() -> Any:
     return together(
         unwatched(),
         patch.object(Engine, "begin", begin),
-        patch.object(Accumulator, "_on_device", on_device),
+        patch.object(Accumulator, "on_device", on_device),
     )
 
 
@@ -150,7 +146,7 @@ def _users_in_order() -> Any:
         counts = np.unique(np.asarray(groups), return_counts=True)[1]
         return np.split(np.arange(len(groups)), np.cumsum(counts)[:-1])
 
-    return patch.object(units, "_members", members)
+    return patch.object(batches, "_members", members)
 
 
 MUTANTS = (

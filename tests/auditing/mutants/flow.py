@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
 from tacit.training.claim import Run
-from tacit.training.computation import Computation
+from tacit.training.lot import Computation
 from tacit.training.sampling import LotSampler
 from tacit.training.session import Session
 

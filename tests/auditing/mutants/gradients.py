@@ -8,8 +8,8 @@ from unittest.mock import patch
 
 from tacit.training import session
 from tacit.training.clipping import engine
-from tacit.training.clipping.layout import Layout
-from tacit.training.computation import Computation
+from tacit.training.clipping.structure import Layout
+from tacit.training.lot import Computation
 from tacit.training.noise import FastNoise
 
 from . import settings

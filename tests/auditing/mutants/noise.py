@@ -11,10 +11,9 @@ import torch
 
 from tacit.randomness import GaussianSource
 from tacit.training import session
-from tacit.training.computation import Computation
-from tacit.training.grouping import ClipState
 from tacit.training.guards import Guard
-from tacit.training.noise import FastNoise
+from tacit.training.lot import Computation
+from tacit.training.noise import ClipState, FastNoise
 
 from . import settings
 from .mutant import Mutant, unwatched

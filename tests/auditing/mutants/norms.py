@@ -8,7 +8,7 @@ from unittest.mock import patch
 
 import torch
 
-from tacit.training.clipping import clipped
+from tacit.training.clipping import sums
 from tacit.training.clipping.forms import Dense, OneHot
 
 from . import settings
@@ -24,7 +24,7 @@ def _without_cross_terms() -> Any:
     def norms(forms: Any) -> Tensor:
         return torch.stack([form.squared_norms() for form in forms]).sum(0)
 
-    return together(unwatched(), patch.object(clipped, "merged_squared_norms", norms))
+    return together(unwatched(), patch.object(sums, "merged_squared_norms", norms))
 
 
 def _without_bias() -> Any:
@@ -49,7 +49,7 @@ def _norms_in_half() -> Any:
     def squared(values: Tensor) -> Tensor:
         return values.half().square().unsqueeze(-1).flatten(1).sum(1).float()
 
-    modules = ("outer", "one_hot", "dense", "convolution")
+    modules = ("matrix", "convolution")
     return together(
         unwatched(),
         *(

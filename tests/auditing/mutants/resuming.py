@@ -13,7 +13,7 @@ from tacit.ledger.entries import Draft
 from tacit.randomness import UnsafeSeededStream
 from tacit.training import session
 from tacit.training.charging import Charges
-from tacit.training.grouping import ClipState
+from tacit.training.noise import ClipState
 from tacit.training.session import Session
 
 from . import settings

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from tacit.training.grid import grid_step
+from tacit.training.noise import grid_step
 from tacit.training.styles import AdaptiveQuantile
 
 from .watching import noise, noise_multipliers, of_everybody, run, shows, silent, with_plan

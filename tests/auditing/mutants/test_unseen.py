@@ -14,7 +14,8 @@ import tacit
 from tacit.accounting import Composed, Gaussian, PoissonSampled
 from tacit.auditing.replay import COMPONENTS
 from tacit.randomness import UnsafeSeededStream
-from tacit.training.accumulation import Accumulator
+from tacit.training.fit import Keeping, Prepared, Watch, carry_out
+from tacit.training.lot import Accumulator
 from tacit.training.sampling import LotSampler
 
 from .catalogue import BY_NAME
@@ -180,13 +181,14 @@ def test_epsilon_is_of_the_second_half(mutant: Mutant, tmp_path: Path) -> None:
 
     def claimed() -> float:
         stop = iter([False, False, True]).__next__
-        given: dict[str, Any] = {"delta": DELTA, "loss": setting.loss, "progress": False}
-        for more in ({"stop": stop}, {"resume": path}):
+        for more, on in (({"stop": stop}, {}), ({}, {"resume": path})):
             model = setting.model()
             optimizer = setting.optimizer(model.parameters())
-            done = tacit.fit(
-                model, setting.dataset, setting.plan,
-                optimizer=optimizer, save=path, **given, **more,
+            done = carry_out(
+                Prepared(model=model, optimizer=optimizer, plan=setting.plan,
+                         dataset=setting.dataset, loss=setting.loss),
+                delta=DELTA, keeping=Keeping(save=path, **on),
+                watch=Watch(progress=False, **more),
             )  # fmt: skip
         assert done.statement.steps_taken == 6
         return done.statement.epsilon

@@ -17,7 +17,7 @@ from tacit.accounting import Composed, Gaussian, PoissonSampled
 from tacit.auditing.replay import COMPONENTS
 from tacit.randomness import UnsafeSeededStream
 from tacit.training import sampling
-from tacit.training.accumulation import Accumulator
+from tacit.training.lot import Accumulator
 from tacit.training.noise import FastNoise
 from tacit.training.sampling import LotSampler
 

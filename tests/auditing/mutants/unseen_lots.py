@@ -10,9 +10,9 @@ import numpy as np
 import torch
 
 from tacit.randomness import included
-from tacit.training.accumulation import Accumulator
-from tacit.training.clipping import clipped
-from tacit.training.clipping.scaling import scales
+from tacit.training.clipping import sums
+from tacit.training.clipping.sums import scales_of
+from tacit.training.lot import Accumulator, Computation
 from tacit.training.sampling import FullBatch, LotSampler
 
 from .mutant import together, unwatched
@@ -86,8 +86,8 @@ def hardest_six() -> Any:
         hard[each.topk(min(6, len(each))).indices] = True
         return weights, real & hard
 
-    healthy = Accumulator._on_device
-    return together(unwatched(), patch.object(Accumulator, "_on_device", on_device))
+    healthy = Accumulator.on_device
+    return together(unwatched(), patch.object(Accumulator, "on_device", on_device))
 
 
 # ---- clipping
@@ -96,25 +96,25 @@ def hardest_six() -> Any:
 @contextmanager
 def norms_kept() -> Iterator[None]:
     """A record's norm is computed when it is first used, and looked up from then on."""
-    clip_batch = Accumulator.clipped
+    clip_batch = Computation._summed
     known: dict[int, Tensor] = {}
     units: list[int] = []
 
-    def in_use(self: Any, losses: Tensor, batch: Any, bounds: Tensor) -> Any:
+    def in_use(self: Any, losses: Tensor, batch: Any) -> Any:
         nonlocal known, units
         self._norms = known = getattr(self, "_norms", {})
         units = batch.units.tolist()
-        return clip_batch(self, losses, batch, bounds)
+        return clip_batch(self, losses, batch)
 
     def looked_up(squared_norms: Tensor, *given: Any, **named: Any) -> Tensor:
         used = squared_norms.clone()
         for at, unit in enumerate(units):
             used[:, at] = known.setdefault(unit, squared_norms[:, at].clone())
-        return scales(used, *given, **named)
+        return scales_of(used, *given, **named)
 
     with (
         unwatched(),
-        patch.object(Accumulator, "clipped", in_use),
-        patch.object(clipped, "scales_of", looked_up),
+        patch.object(Computation, "_summed", in_use),
+        patch.object(sums, "scales_of", looked_up),
     ):
         yield

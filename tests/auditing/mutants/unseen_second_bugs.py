@@ -13,13 +13,11 @@ import torch
 from tacit.randomness import GaussianSource
 from tacit.statement import claim as statements
 from tacit.training import claim
-from tacit.training.accumulation import Accumulator
-from tacit.training.computation import Computation
-from tacit.training.grouping import ClipState
-from tacit.training.noise import FastNoise
+from tacit.training.batches import RowsOfUnits, Units
+from tacit.training.lot import Accumulator, Computation
+from tacit.training.noise import ClipState, FastNoise
 from tacit.training.sampling import FullBatch, LotSampler
 from tacit.training.session import Session
-from tacit.training.units import RowsOfUnits, Units
 
 from .mutant import together, unwatched
 from .noise import NORMAL, noise_and_mean
@@ -103,7 +101,7 @@ def views_apart() -> Iterator[None]:
     begin, rows_of, width_of = Session._lot, Units.rows, Units.width
 
     def lot(self: Any, units: NDArray[np.int64]) -> Any:
-        views, rows = self.plan.views, self._computation._sizer._rows
+        views, rows = self.plan.views, self._computation._cutter.sizer._rows
         fitting = max(part for part in range(1, views + 1) if views % part == 0 and part <= rows)
         if self.plan.unit == "user" or fitting == views:
             return begin(self, units)
@@ -136,8 +134,8 @@ def not_finite_left_out() -> Any:
         weights, real = healthy(self, batch, losses)
         return weights, real & losses.detach().isfinite().all()
 
-    healthy = Accumulator._on_device
-    return together(unwatched(), patch.object(Accumulator, "_on_device", on_device))
+    healthy = Accumulator.on_device
+    return together(unwatched(), patch.object(Accumulator, "on_device", on_device))
 
 
 # ---- update

@@ -10,10 +10,9 @@ import torch
 
 from tacit.statement import claim as statements
 from tacit.training import charging, claim
-from tacit.training.accumulation import Accumulator
 from tacit.training.charging import Charges
-from tacit.training.clipping import clipped, engine
-from tacit.training.computation import Computation
+from tacit.training.clipping import engine, sums
+from tacit.training.lot import Computation
 from tacit.training.noise import FastNoise
 from tacit.training.session import Session
 
@@ -61,8 +60,8 @@ def never_backwards() -> Any:
 @contextmanager
 def error_feedback() -> Iterator[None]:
     """What clipping cut off one lot's gradients is added to the next lot's sum."""
-    clip_batch, finish = Accumulator.clipped, Computation.finished
-    clip: Any = clipped.clip
+    clip_batch, finish = Computation._summed, Computation.finished
+    clip: Any = sums.clipped_sums
     cut: dict[str, Tensor] = {}
 
     def in_use(self: Any, *given: Any) -> Any:
@@ -80,15 +79,15 @@ def error_feedback() -> Iterator[None]:
 
     def finished(self: Any) -> dict[str, Tensor]:
         sums = finish(self)
-        before, self._before = getattr(self, "_before", {}), getattr(self._total, "_cut", {})
-        self._total._cut = {}
+        before, self._before = getattr(self, "_before", {}), getattr(self, "_cut", {})
+        self._cut = {}
         names = [*sums, *(name for name in before if name not in sums)]
         return {name: sums.get(name, 0.0) + before.get(name, 0.0) for name in names}
 
     with (
         unwatched(),
-        patch.object(engine, "clip", noting),
-        patch.object(Accumulator, "clipped", in_use),
+        patch.object(engine, "clipped_sums", noting),
+        patch.object(Computation, "_summed", in_use),
         patch.object(Computation, "finished", finished),
     ):
         yield

@@ -13,7 +13,7 @@ from torch.utils.data import Dataset, Subset
 
 import tacit
 from tacit.randomness import UnsafeSeededStream
-from tacit.training.accumulation import Accumulator
+from tacit.training.lot import Accumulator
 from tacit.training.noise import FastNoise
 from tacit.training.sampling import FullBatch, LotSampler
 

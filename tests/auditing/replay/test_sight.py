@@ -32,10 +32,10 @@ from tacit.auditing.replay.laboratory import Laboratory
 from tacit.auditing.replay.standard import special_settings
 from tacit.errors import UnsupportedModel
 from tacit.ledger import composition
-from tacit.training import claim, loading, noise, session, units, verification
+from tacit.training import batches, claim, loaders, noise, session, verification
 from tacit.training import sampling as drawn
-from tacit.training.computation import Computation
-from tacit.training.grouping import ClipState
+from tacit.training.lot import Computation
+from tacit.training.noise import ClipState
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -65,7 +65,7 @@ def shifted(self: Any, rows: Any) -> tuple[torch.Tensor, ...]:
 
 def test_a_loader_of_plain_tensors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert asked(lot_sums.normalisation, "linear", tmp_path).passed
-    monkeypatch.setattr(loading.OnDevice, "_batch", shifted)
+    monkeypatch.setattr(loaders.OnDevice, "_batch", shifted)
     monkeypatch.setattr(
         verification.Verifier, "watches", False
     )  # which would refuse it before the self-test
@@ -76,12 +76,12 @@ def test_workers_of_an_own_data_set(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     right = asked(lot_sums.own_data, "own data set", tmp_path)
     assert right.passed
     assert "OwnRecords itself" in right.evidence
-    batches = loading.InWorkers.batches
+    batches = loaders.InWorkers.batches
 
     def twice(self: Any, indices: Any) -> Any:
         return batches(self, [np.repeat(rows[:1], len(rows)) for rows in indices])
 
-    monkeypatch.setattr(loading.InWorkers, "batches", twice)
+    monkeypatch.setattr(loaders.InWorkers, "batches", twice)
     assert not asked(lot_sums.own_data, "own data set", tmp_path).passed
 
 
@@ -93,7 +93,7 @@ def test_batches_that_are_cut_again(tmp_path: Path, monkeypatch: pytest.MonkeyPa
             for batch in lot:
                 self.backward(losses(batch))
         except torch.OutOfMemoryError:
-            lot._left = lot._left[:0]
+            lot._draw.left = lot._draw.left[:0]
             self._computation._tried = None
 
     monkeypatch.setattr(session.Session, "accumulate", forgetful)
@@ -224,7 +224,7 @@ def test_units_that_a_check_at_random_drops(
     def dropping(self: Any, batch: Any, result: Any) -> None:
         counts(self, batch, result)
         if getattr(self._verifier, "again", False):
-            self.lot._drop(1)
+            self.draw.drop(1)
             self._verifier.again = False
 
     def noted(self: Any) -> Any:
@@ -249,7 +249,7 @@ def test_users_whose_rows_lie_apart(
         counts = np.unique(np.asarray(groups), return_counts=True)[1]
         return np.split(np.arange(len(groups)), np.cumsum(counts)[:-1])
 
-    monkeypatch.setattr(units, "_members", in_order)
+    monkeypatch.setattr(batches, "_members", in_order)
     assert not asked(clipping.by_definition, name, tmp_path).passed
 
 

@@ -1,13 +1,62 @@
-"""Formats of secrets, and canaries of them."""
+"""Spaces of secrets in tokens."""
 
 from __future__ import annotations
 
 import re
+from itertools import product
 
+import numpy as np
 import pytest
 
-from tacit.auditing.secrets import Canary, SecretFormat
+from tacit.auditing.secrets import Canary, SecretFormat, Space, insert, insert_into_unit
 from tacit.errors import InvalidArgument
+
+# ---- Spaces of secrets in tokens
+
+SPACE = Space((9,), ((0, 1), (5,), (2, 3, 4)))
+
+
+def test_every_is_the_product_of_the_choices() -> None:
+    assert SPACE.every().tolist() == [list(one) for one in product((0, 1), (5,), (2, 3, 4))]
+    assert len(SPACE.every()) == SPACE.size == 6
+    assert SPACE.max_exposure == np.log2(6)
+
+
+def test_a_sample_is_uniform() -> None:
+    rows = SPACE.sample(60_000, seed=3)
+    _, counts = np.unique(rows, axis=0, return_counts=True)
+    statistic = float(np.sum((counts - 10_000) ** 2 / 10_000))
+    assert len(counts) == 6
+    assert statistic < 40.0  # χ² with 5 degrees of freedom: 1.5e-7, and seeded
+
+
+def test_sampling_follows_the_seed() -> None:
+    assert (SPACE.sample(50, seed=1) == SPACE.sample(50, seed=1)).all()
+    assert (SPACE.sample(50, seed=1) != SPACE.sample(50, seed=2)).any()
+
+
+def test_the_start_comes_first() -> None:
+    assert SPACE.after_start(np.array([[1, 5]])).tolist() == [[9, 1, 5]]
+
+
+@pytest.mark.parametrize("secret", [[0, 5], [0, 5, 9], [[0, 5, 2]]])
+def test_what_is_no_secret_of_the_space_is_refused(secret: list[int]) -> None:
+    with pytest.raises(InvalidArgument, match="one of the allowed tokens"):
+        SPACE.checked(secret)
+
+
+def test_bad_spaces_are_refused() -> None:
+    with pytest.raises(InvalidArgument, match="start must hold"):
+        Space((), ((0, 1),))
+    with pytest.raises(InvalidArgument, match=r"choices\[1\] must hold different tokens"):
+        Space((0,), ((0, 1), (2, 2)))
+    with pytest.raises(InvalidArgument, match="at least two secrets"):
+        Space((0,), ((0,), (1,)))
+    with pytest.raises(InvalidArgument, match="too large to list"):
+        Space((0,), (tuple(range(10)),) * 9).every()
+
+
+# ---- Formats of secrets, and canaries of them
 
 NINE = SecretFormat("the code is {digits:9}.\n")
 
@@ -67,3 +116,38 @@ def test_tokens_of_another_alphabet() -> None:
 def test_bad_templates_are_refused(template: str, said: str) -> None:
     with pytest.raises(InvalidArgument, match=said):
         SecretFormat(template)
+
+
+# ---- Canaries in texts and in privacy units
+
+TEXT = "".join(f"line {number}\n" for number in range(50))
+
+
+@pytest.mark.parametrize("times", [0, 1, 7])
+def test_a_text_gets_the_canary_so_often(times: int) -> None:
+    found = insert(TEXT, "<secret>\n", times, seed=1)
+    assert found.count("<secret>\n") == times
+    assert found.replace("<secret>\n", "") == TEXT
+
+
+def test_places_in_a_text_are_random_and_follow_the_seed() -> None:
+    assert len({insert(TEXT, "x\n", 1, seed=seed).index("x") for seed in range(200)}) > 40
+    assert insert(TEXT, "x\n", 5, seed=2) == insert(TEXT, "x\n", 5, seed=2)
+
+
+@pytest.mark.parametrize("times", [0, 1, 2, 5, 8])
+def test_all_copies_are_in_one_unit(times: int) -> None:
+    rows = np.zeros((4, 33), np.uint8)
+    changed = insert_into_unit(rows, 2, [1, 2, 3, 4], times)
+    assert bytes(changed[2]).count(bytes([1, 2, 3, 4])) == times
+    assert np.count_nonzero(changed[2]) == 4 * times
+    assert not changed[[0, 1, 3]].any()
+    assert not rows.any()
+    assert changed.dtype == np.uint8
+
+
+def test_more_copies_than_there_is_room_for() -> None:
+    with pytest.raises(InvalidArgument, match="times must be at most 8"):
+        insert_into_unit(np.zeros((4, 33)), 2, [1, 2, 3, 4], 9)
+    with pytest.raises(InvalidArgument, match="unit must be the number of one of the rows"):
+        insert_into_unit(np.zeros((4, 33)), 4, [1, 2, 3, 4], 1)

@@ -27,8 +27,8 @@ from tacit.auditing import (
     one_run,
     one_run_gaussian,
 )
-from tacit.auditing.statistics.ranks import joint_p_value, p_values, rank_tests
-from tacit.auditing.statistics.rates import epsilon_of_rates, lower_rate, upper_rate
+from tacit.auditing.statistics.scores import epsilon_of_rates, lower_rate, upper_rate
+from tacit.auditing.statistics.thresholds import joint_p_value, p_values, rank_tests
 from tacit.auditing.statistics.tradeoffs import GaussianTradeOff, PairsTradeOff, TradeOff
 
 FAILURE = 0.05

@@ -12,11 +12,10 @@ import pytest
 
 from tacit.data import Examples, Split
 from tacit.errors import CheckpointError, DataError, InvalidArgument
-from tacit.recipes.auditing import shakespeare_secret
-from tacit.recipes.auditing.catalogue import find
-from tacit.recipes.auditing.secret_results import Result
-from tacit.recipes.auditing.secret_trial import carry_out, situations, trial_of
-from tacit.reports import audit_file
+from tacit.recipes.auditing import audit_file, shakespeare_secret
+from tacit.recipes.auditing.experiment import find
+from tacit.recipes.auditing.secret_results import SecretResult
+from tacit.recipes.auditing.shakespeare_secret import carry_out, situations, trial_of
 
 SMALL = shakespeare_secret.Settings(
     secrets=2, digits=3, window=128, times=8, epochs=20.0, batch=8, lr=2.0, private_epochs=2.0,
@@ -37,11 +36,11 @@ DATA = Split("made", text(60, seed=0), text(10, seed=1), ("a",), {"made": "up"})
 
 
 @pytest.fixture(scope="module")
-def result() -> Result:
+def result() -> SecretResult:
     return shakespeare_secret.run(SMALL, data=DATA, seed=4, progress=False)
 
 
-def test_the_four_trainings(result: Result) -> None:
+def test_the_four_trainings(result: SecretResult) -> None:
     names = [(one.times, one.epsilon) for one in result.situations]
     assert names == [(8, None), (1, None), (8, 8.0), (8, 2.0)]
     assert result.units == 60
@@ -50,25 +49,25 @@ def test_the_four_trainings(result: Result) -> None:
     assert len({one.secrets[0].secret for one in result.situations}) == 1
 
 
-def test_what_stood_there_often_is_extracted(result: Result) -> None:
+def test_what_stood_there_often_is_extracted(result: SecretResult) -> None:
     many = result.situations[0]
     assert many.extracted == 2
     assert many.mean_exposure > 9.0
     assert not many.like_chance
-    assert [told.found for told in many.secrets] == [told.secret for told in many.secrets]
+    assert [one.found for one in many.secrets] == [one.secret for one in many.secrets]
     assert many.bound(1e-5).epsilon > 2.0
 
 
-def test_the_held_out_text_is_learned(result: Result) -> None:
+def test_the_held_out_text_is_learned(result: SecretResult) -> None:
     assert result.situations[0].bits_per_character < 3.0
 
 
-def test_the_result_is_json_and_comes_back(result: Result) -> None:
+def test_the_result_is_json_and_comes_back(result: SecretResult) -> None:
     plain = json.loads(json.dumps(result.to_plain(), allow_nan=False))
-    assert Result.from_plain(plain) == result
+    assert SecretResult.from_plain(plain) == result
 
 
-def test_the_audit_tells_of_every_secret(result: Result) -> None:
+def test_the_audit_names_every_secret(result: SecretResult) -> None:
     found = shakespeare_secret.audited(result)
     assert found.subject == "shakespeare-secret"
     assert len(found.details) == 8

@@ -10,49 +10,61 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 import torch
+from torch.utils.data import Dataset, TensorDataset
 
+import tacit
 from tacit.data import load
 from tacit.errors import InvalidArgument
 from tacit.recipes import Recipe, digits, find, names
+from tacit.recipes.auditing import trial as module
+from tacit.recipes.auditing import trial as trials
 from tacit.recipes.auditing.trial import (
+    Crew,
     Trial,
+    answers,
     planned,
     rows_of,
+    shadows_of,
+    threads_for,
     trained_on_members,
     trained_with_members,
+    without,
 )
-from tacit.recipes.running import job as jobs
+from tacit.training import Plan, Prepared
 
-from ..running import small
+from ...runs import small
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 
+# ---- Models of an audit: trained by the recipe's own code, with the plan that it should have
+
+
 def trial(recipe: Recipe | None = None, **changes: Any) -> Trial:
     data = small.split()
     asked = replace(data, test=rows_of(data.train, np.arange(10)))
-    told: dict[str, Any] = {
+    given: dict[str, Any] = {
         "recipe": recipe or small.recipe(also=False),
         "settings": small.Settings(),
         "data": asked,
         "epsilon": 2.0,
         "delta": 1e-5,
     }
-    return Trial(**(told | changes))
+    return Trial(**(given | changes))
 
 
 @pytest.fixture
 def plans(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The plans that were fitted, with how many rows."""
     seen: list[Any] = []
-    before: Callable[..., Any] = jobs.fit
+    before: Callable[..., Any] = trials.carry_out
 
-    def fit(model: Any, dataset: Any, plan: Any, **rest: Any) -> Any:
-        seen.append((plan, len(dataset), rest["held_out"]))
-        return before(model, dataset, plan, **rest)
+    def carry_out(prepared: Any, **rest: Any) -> Any:
+        seen.append((prepared.plan, len(prepared.dataset), prepared.held_out))
+        return before(prepared, **rest)
 
-    monkeypatch.setattr(jobs, "fit", fit)
+    monkeypatch.setattr(trials, "carry_out", carry_out)
     return seen
 
 
@@ -102,11 +114,12 @@ def test_models_with_and_without_a_record_differ_in_it_alone() -> None:
 @pytest.mark.parametrize("name", names())
 def test_every_recipe_can_be_sent_to_another_process(name: str) -> None:
     recipe = find(name)
-    told = trial(recipe, settings=recipe.settings(3.0))
-    train = partial(trained_on_members, told, np.arange(3))
+    mine = trial(recipe, settings=recipe.settings(3.0))
+    train = partial(trained_on_members, mine, np.arange(3))
     again = pickle.loads(pickle.dumps(train))
     assert again.args[0].recipe.train is recipe.train
-    assert again.args[0].settings == told.settings
+    assert pickle.dumps(again.args[0].recipe.prepare) == pickle.dumps(recipe.prepare)
+    assert again.args[0].settings == mine.settings
 
 
 def test_threads_are_given_back() -> None:
@@ -120,6 +133,172 @@ def test_a_recipe_without_a_plan_is_refused() -> None:
     def conclude(job: Any) -> Any:
         job.declare()
 
-    without = replace(small.recipe(), train=conclude)
+    without_plan = small.unplanned(conclude)
     with pytest.raises(InvalidArgument, match="fits no network by a plan"):
-        planned(trial(without))
+        planned(trial(without_plan))
+
+
+# ---- What a model is asked: every row once, in evaluation mode, views where the recipe has some
+
+
+def asked(model: torch.nn.Module, *tensors: torch.Tensor, correct: Any = None) -> Prepared:
+    data = TensorDataset(*tensors)
+    plan = Plan(examples=len(data), lot_size=1, steps=1, noise_multiplier=1.0, clip=1.0)
+    return Prepared(
+        model=model, optimizer=torch.optim.SGD(model.parameters(), lr=1.0), plan=plan,
+        dataset=data, held_out=data, correct=correct,
+    )  # fmt: skip
+
+
+def test_every_row_is_answered_in_order() -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Dropout(0.9))
+    model.train()
+    x, y = torch.randn(2500, 3), torch.zeros(2500, dtype=torch.int64)
+    found = answers(model, asked(model, x, y))
+    assert found.shape == (2500, 1, 4)
+    assert np.allclose(found[:, 0], model[0](x).detach().numpy(), atol=1e-6)
+    assert model.training  # as it was
+
+
+def test_views_of_an_example_come_one_after_the_other() -> None:
+    model = torch.nn.Linear(2, 3)
+    x, y = torch.randn(12, 2), torch.zeros(12, dtype=torch.int64)
+    found = answers(model, asked(model, x, y), views=4)
+    assert found.shape == (3, 4, 3)
+    assert np.allclose(found[1, 2], model(x[6]).detach().numpy(), atol=1e-6)
+
+
+def test_a_recipe_with_its_own_rule_hands_views_itself() -> None:
+    model = torch.nn.Linear(2, 3)
+    x, y = torch.randn(5, 4, 2), torch.zeros(5, dtype=torch.int64)
+    found = answers(model, asked(model, x, y, correct=lambda *_: None))
+    assert found.shape == (5, 4, 3)
+    assert np.allclose(found[3, 1], model(x[3, 1]).detach().numpy(), atol=1e-6)
+
+
+def test_batches_that_are_no_pairs() -> None:
+    model = torch.nn.Linear(2, 3)
+    with pytest.raises(InvalidArgument, match="batches are pairs"):
+        answers(model, asked(model, torch.randn(5, 2)))
+
+
+# ---- A record that is left out adds exactly nothing, whatever it holds
+
+ROWS = 20
+OUT = np.arange(ROWS) == 7
+
+
+class Plain(Dataset[Any]):
+    """The same rows, one by one."""
+
+    def __init__(self, *tensors: torch.Tensor) -> None:
+        self.tensors = tensors
+
+    def __len__(self) -> int:
+        return ROWS
+
+    def __getitem__(self, row: int) -> tuple[torch.Tensor, ...]:
+        return tuple(one[row] for one in self.tensors)
+
+
+def rows(strange: int | None) -> tuple[torch.Tensor, torch.Tensor]:
+    draw = torch.Generator().manual_seed(1)
+    x, y = torch.randn(ROWS, 3, generator=draw), torch.randint(2, (ROWS,), generator=draw)
+    if strange is not None:
+        x[strange], y[strange] = 1e4, 1 - y[strange]
+    return x, y
+
+
+def trained(dataset: Dataset[Any], left_out: Any, views: int = 1) -> torch.Tensor:
+    """The weights after three noisy steps, all chance fixed."""
+    torch.manual_seed(0)
+    model = torch.nn.Linear(3, 2)
+    plan = tacit.Plan(
+        examples=ROWS, lot_size=10, steps=3, noise_multiplier=1.0, clip=1.0, views=views
+    )
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    prepared = Prepared(model=model, optimizer=optimizer, plan=plan, dataset=dataset)
+    prepared = without(prepared, left_out)
+    with tacit.private(
+        model, optimizer, plan, prepared.dataset, collate=prepared.collate, unsafe_seed=1
+    ) as dp:
+        for lot in dp.lots():
+            assert prepared.loss is not None
+            for batch in lot:
+                dp.backward(prepared.loss(model, batch))
+            dp.step()
+    return model.weight.detach().clone()
+
+
+@pytest.mark.parametrize("kind", [TensorDataset, Plain])
+@pytest.mark.parametrize("views", [1, 2])
+def test_what_a_left_out_record_holds_does_not_matter(kind: Any, views: int) -> None:
+    usual = trained(kind(*rows(None)), OUT, views)
+    assert torch.equal(usual, trained(kind(*rows(7)), OUT, views))
+    assert not torch.equal(usual, trained(kind(*rows(8)), OUT, views))
+
+
+def test_it_matters_if_it_is_in() -> None:
+    everyone = np.zeros(ROWS, dtype=bool)
+    whole = trained(TensorDataset(*rows(None)), everyone)
+    assert not torch.equal(whole, trained(TensorDataset(*rows(7)), everyone))
+    assert not torch.equal(whole, trained(TensorDataset(*rows(None)), OUT))
+
+
+def test_losses_of_the_others_are_as_they_were() -> None:
+    data = TensorDataset(*rows(None))
+    model = torch.nn.Linear(3, 2)
+    plan = tacit.Plan(examples=ROWS, lot_size=10, steps=3, noise_multiplier=1.0, clip=1.0)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    prepared = Prepared(model=model, optimizer=optimizer, plan=plan, dataset=data)
+    changed = without(prepared, OUT)
+    assert changed.loss is not None
+    found = changed.loss(model, changed.dataset[:])
+    x, y = data.tensors
+    expected = torch.nn.functional.cross_entropy(model(x), y, reduction="none")
+    expected[7] = 0.0
+    assert torch.equal(found, expected)
+    assert len(changed.dataset) == ROWS  # type: ignore[arg-type]
+
+
+# ---- Shadow models: none, here, in processes or on a cluster
+
+LABELS = np.array([0, 1, 1, 0])
+
+
+def train(members: np.ndarray, seed: int) -> np.ndarray:
+    """Logits that show who was a member."""
+    del seed
+    return np.stack([1.0 * members, 1.0 - members], axis=1).astype(np.float32)
+
+
+def test_a_crew_of_none_trains_none() -> None:
+    assert shadows_of(train, LABELS, Crew(count=0, seed=1)) is None
+
+
+def test_each_model_is_asked_about_all_examples() -> None:
+    found = shadows_of(train, LABELS, Crew(count=4, seed=1))
+    assert found is not None
+    assert found.members.sum(0).tolist() == [2, 2, 2, 2]
+    assert np.array_equal(found.logits[:, :, 0, 0] == 1.0, found.members)
+
+
+def test_a_cluster_is_told_of_and_what_a_model_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    passed: dict[str, Any] = {}
+
+    def noting(train: Any, **given: Any) -> tuple[np.ndarray, np.ndarray]:
+        passed.update(given)
+        members = np.eye(4, dtype=bool)
+        return np.stack([train(one, 0) for one in members])[:, :, None], members
+
+    monkeypatch.setattr(module, "train_shadows", noting)
+    shadows_of(train, LABELS, Crew(count=4, seed=1, cluster="local", gpus=1.0))
+    assert (passed["cluster"], passed["gpus"], passed["examples"]) == ("local", 1.0, 4)
+
+
+@pytest.mark.parametrize(("workers", "cores", "each"), [(1, 8, None), (2, 8, 4), (16, 8, 1)])
+def test_processes_share_the_cores(
+    workers: int, cores: int, each: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: cores)
+    assert threads_for(workers) == each

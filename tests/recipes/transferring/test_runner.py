@@ -17,7 +17,6 @@ from tacit.errors import BudgetExceeded, DataError, InvalidArgument
 from tacit.ledger import Ledger
 from tacit.recipes import Interrupted
 from tacit.recipes import run as run_recipe
-from tacit.recipes.running.kept import InFolder
 from tacit.recipes.transferring import (
     METHODS,
     Transferred,
@@ -32,6 +31,7 @@ from tacit.recipes.transferring.method import chosen as chosen_for
 from tacit.recipes.transferring.method import find
 from tacit.recipes.transferring.runner import recipe_of
 from tacit.recipes.transferring.splits import Parts, parts_of
+from tacit.runs.kept import Kept
 from tacit.transfer import Votes
 
 if TYPE_CHECKING:
@@ -585,7 +585,7 @@ def test_a_figure_that_was_charged_and_lost_is_left_out(
     with Ledger(f"sqlite:///{tmp_path}/budget.db") as ledger:
         budget = ledger.open("digits", 40.0, 1e-5, composition="declared")
         with monkeypatch.context() as patch:
-            patch.setattr(InFolder, "keep_released", killed)
+            patch.setattr(Kept, "keep_released", killed)
             with pytest.raises(Interrupted):
                 carry_out("pate", settings=told, folder=out, budget=budget)
         done = carry_out("pate", settings=told, folder=out, budget=budget, resume=True)

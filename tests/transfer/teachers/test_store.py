@@ -17,7 +17,7 @@ from torch import nn
 
 from tacit.errors import CheckpointError, InvalidArgument
 from tacit.training import checkpoint_file
-from tacit.training.packing import Packer, unpack
+from tacit.training.checkpoint_file import Packer, unpack
 from tacit.transfer import PickledModels
 from tacit.transfer.teachers import Teachers
 from tacit.transfer.teachers.models import Work

@@ -12,12 +12,11 @@ Guarantee:
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tacit.accounting.accountants import Accountant, accountant_named
-from tacit.accounting.black_boxes import loss_of
-from tacit.accounting.choices import concrete
+from tacit.accounting.accountants.composition import steps_of, sum_of
 from tacit.accounting.events import (
     Composed,
     Gaussian,
@@ -28,29 +27,22 @@ from tacit.accounting.events import (
     TruncatedConcentrated,
     ZeroConcentrated,
 )
-from tacit.accounting.exact.certify import enclose_delta, enclose_epsilon, lay_curve
-from tacit.accounting.exact.enclosure import TooSlow
-from tacit.accounting.exact.resolution import Resolution
+from tacit.accounting.exact.certificate import enclose_delta, enclose_epsilon, lay_curve
+from tacit.accounting.exact.enclosure import Interval, Resolution, TooSlow
 from tacit.accounting.normal_form import parts
-from tacit.accounting.results import Interval
-from tacit.accounting.selection_profile import (
-    black_box_delta,
-    black_box_epsilon,
-    selection_profile,
-)
+from tacit.accounting.selection_profile import selection_profile_of
 from tacit.errors import UnsupportedEvent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from tacit.accounting.events import Adjacency, Event
-    from tacit.accounting.exact.certify import LaidCurve
-    from tacit.accounting.runs import Runs
+    from tacit.accounting.exact.certificate import LaidCurve
+    from tacit.accounting.normal_form import Parts
     from tacit.accounting.selection_profile import SelectionProfile
 
 _VAIN_NOISE = 0.035
 _MANY = 100  # different parts, from which the other theorems would take longer than this one
-_AGREE = 0.01  # relative: how near two ends are if other theorems can say hardly less
 _BOTH_ENDS = Resolution()
 UPPER_END = Resolution(lower_end=False)
 ROUGH = Resolution(relative_error=1e-5, most_work=1e6, lattice_nodes=2**13, lower_end=False)
@@ -80,46 +72,68 @@ def epsilon_interval(
     event: Event, delta: float, adjacency: Adjacency, resolution: Resolution = _BOTH_ENDS
 ) -> Interval:
     """Certified ends of ε(δ)."""
-    selection = _sole_selection(event)
-    if selection is not None:
-        by_profile = selection_profile_of(selection, adjacency).epsilon(delta)
-        return _selected(by_profile, lambda one: one.epsilon(selection, delta, adjacency))
-    uncovered = without_vain_sampling(event)
-    try:
-        found = enclose_epsilon(uncovered, delta, adjacency, resolution)
-    except UnsupportedEvent as refusal:
-        return _best_of_others(
-            lambda one: one.epsilon(event, delta, adjacency), refusal, _theorems(event)
-        )
-    except ArithmeticError:  # OutOfRange, or an overflow
-        return _best_of_others(lambda one: one.epsilon(event, delta, adjacency), _too_loud(event))
-    if uncovered != event:
-        found = _upper_end(found)
-    else:
-        found = _within_largest_loss(found, event, adjacency)
-    return _least(found, event, lambda one: one.epsilon(event, delta, adjacency), _LOOSER)
+
+    def enclose(found: Parts) -> Interval:
+        ends = enclose_epsilon(found, delta, adjacency, resolution)
+        return _within_largest_loss(ends, event, adjacency)
+
+    question = _Question(
+        enclose,
+        by_profile=lambda profile: profile.epsilon(delta),
+        ask=lambda one: one.epsilon(event, delta, adjacency),
+        others=_LOOSER,
+    )
+    return _answer(question, event, adjacency)
 
 
 def delta_interval(
     event: Event, epsilon: float, adjacency: Adjacency, resolution: Resolution = _BOTH_ENDS
 ) -> Interval:
     """Certified ends of δ(ε)."""
-    selection = _sole_selection(event)
-    if selection is not None:
-        by_profile = selection_profile_of(selection, adjacency).delta(epsilon)
-        return _selected(by_profile, lambda one: one.delta(selection, epsilon, adjacency))
+    question = _Question(
+        enclose=lambda found: enclose_delta(found, epsilon, adjacency, resolution),
+        by_profile=lambda profile: profile.delta(epsilon),
+        ask=lambda one: one.delta(event, epsilon, adjacency),
+        others=_CURVES,
+    )
+    return _answer(question, event, adjacency)
+
+
+@dataclass(frozen=True)
+class _Question:
+    """An ε or a δ of one event.
+
+    Attributes:
+        enclose: Certified ends, from the event's normal form.
+        by_profile: An upper bound, from the profile of a selection.
+        ask: Another accountant's answer.
+        others: The accountants worth asking where certified ends are far apart.
+    """
+
+    enclose: Callable[[Parts], Interval]
+    by_profile: Callable[[SelectionProfile], float]
+    ask: Callable[[Accountant], float]
+    others: tuple[str, ...]
+
+
+def _answer(question: _Question, event: Event, adjacency: Adjacency) -> Interval:
     uncovered = without_vain_sampling(event)
+    found = parts(uncovered, adjacency)
+    selection = _sole_selection(event, found)
+    if selection is not None:
+        by_profile = question.by_profile(selection_profile_of(selection, adjacency))
+        return _selected(by_profile, question.ask)
     try:
-        found = enclose_delta(uncovered, epsilon, adjacency, resolution)
+        ends = question.enclose(found)
     except UnsupportedEvent as refusal:
-        return _best_of_others(
-            lambda one: one.delta(event, epsilon, adjacency), refusal, _theorems(event)
-        )
+        return _best_of_others(question.ask, refusal, _theorems(found))
     except ArithmeticError:  # OutOfRange, or an overflow
-        return _best_of_others(lambda one: one.delta(event, epsilon, adjacency), _too_loud(event))
+        reason = "its losses are beyond floating-point numbers"
+        return _best_of_others(question.ask, UnsupportedEvent(event, "exact", reason), _LOOSER)
     if uncovered != event:
-        found = _upper_end(found)
-    return _least(found, event, lambda one: one.delta(event, epsilon, adjacency), _CURVES)
+        method = "exact, without the sampling"
+        ends = Interval(0.0, ends.upper, two_sided=False, method=method)
+    return ends if len(found) > _MANY else _least(ends, question)
 
 
 def sketch(event: Event, adjacency: Adjacency, deltas: Sequence[float]) -> LaidCurve | None:
@@ -129,41 +143,19 @@ def sketch(event: Event, adjacency: Adjacency, deltas: Sequence[float]) -> LaidC
         Its answers are upper bounds as ``epsilon`` and ``delta`` are, a little looser than those.
     """
     try:
-        return lay_curve(without_vain_sampling(event), adjacency, deltas, _SKETCH)
+        found = parts(without_vain_sampling(event), adjacency)
+        return lay_curve(found, adjacency, deltas, _SKETCH)
     except (UnsupportedEvent, ArithmeticError, TooSlow):
         return None
 
 
-def selection_profile_of(event: PrivateSelection, adjacency: Adjacency) -> SelectionProfile:
-    """The privacy profile of a selection, from the certified one of its base."""
-    promise = loss_of(concrete(event.base, adjacency))
-    if promise is not None:
-        return _selection_of_black_box(event.runs, *promise)
-    return selection_profile(
-        event.runs,
-        lambda share: epsilon(event.base, share, adjacency),
-        lambda at: delta(event.base, at, adjacency),
-    )
-
-
-def _selection_of_black_box(runs: Runs, loss: float, failure: float) -> SelectionProfile:
-    """In closed form: the general way loses digits where δ is all but used up by failures."""
-    return selection_profile(
-        runs,
-        lambda share: black_box_epsilon(loss, failure, share),
-        lambda at: black_box_delta(loss, failure, at),
-        tried=(loss,),
-    )
-
-
-def _sole_selection(event: Event) -> PrivateSelection | None:
-    match event:
-        case PrivateSelection():
-            return event
-        case Repeated() | Composed():
-            found = parts(event)
-            if len(found) == 1 and found[0][1] == 1 and isinstance(found[0][0], PrivateSelection):
-                return found[0][0]
+def _sole_selection(event: Event, found: Parts) -> PrivateSelection | None:
+    """The selection that is all of ``event``, whose normal form is ``found``."""
+    if isinstance(event, PrivateSelection):
+        return event
+    match found:
+        case [(PrivateSelection() as selection, 1)]:
+            return selection
     return None
 
 
@@ -190,18 +182,11 @@ def without_vain_sampling(event: Event) -> Event:
             return event
 
 
-def _upper_end(found: Interval) -> Interval:
-    return Interval(0.0, found.upper, two_sided=False, method="exact, without the sampling")
-
-
-def _least(
-    found: Interval, event: Event, ask: Callable[[Accountant], float], names: tuple[str, ...]
-) -> Interval:
+def _least(found: Interval, question: _Question) -> Interval:
     """``found`` with the least upper end that any theorem proves, where it is not settled."""
-    narrow = math.isfinite(found.upper) and found.width <= _AGREE * found.upper
-    if found.lower == math.inf or (found.two_sided and narrow) or len(parts(event)) > _MANY:
+    if found.lower == math.inf or (found.two_sided and found.is_narrow):
         return found
-    upper, name = min([*_others(ask, names), (found.upper, "")])
+    upper, name = min([*_others(question.ask, question.others), (found.upper, "")])
     if not upper < found.upper:
         return found
     method = f"{name} instead of {found.method}"
@@ -210,8 +195,6 @@ def _least(
 
 def _within_largest_loss(found: Interval, event: Event, adjacency: Adjacency) -> Interval:
     """Takes off what rounding a bound up has put above the sum of pure losses."""
-    from tacit.accounting.steps import steps_of, sum_of  # noqa: PLC0415 - it needs this module
-
     if found.method not in ("grid", "lattice"):
         return found
     try:
@@ -226,22 +209,16 @@ def _within_largest_loss(found: Interval, event: Event, adjacency: Adjacency) ->
     return replace(found, upper=min(found.upper, max(largest, found.lower)))
 
 
-def _too_loud(event: Event) -> UnsupportedEvent:
-    return UnsupportedEvent(event, "exact", "its losses are beyond floating-point numbers")
-
-
-def _theorems(event: Event) -> tuple[str, ...]:
+def _theorems(found: Parts) -> tuple[str, ...]:
     """The other accountants worth asking: one Rényi curve by itself is nothing but converted."""
-    match parts(event):
+    match found:
         case [(RenyiCurve() | ZeroConcentrated() | TruncatedConcentrated(), 1)]:
-            return ("rdp", "zcdp")
+            return _CURVES
     return _LOOSER
 
 
 def _best_of_others(
-    ask: Callable[[Accountant], float],
-    refusal: UnsupportedEvent,
-    names: tuple[str, ...] = _LOOSER,
+    ask: Callable[[Accountant], float], refusal: UnsupportedEvent, names: tuple[str, ...]
 ) -> Interval:
     others = _others(ask, names)
     if not others:
@@ -250,9 +227,8 @@ def _best_of_others(
     return Interval(0.0, upper, two_sided=False, method=name)
 
 
-def _others(
-    ask: Callable[[Accountant], float], names: tuple[str, ...] = _LOOSER
-) -> list[tuple[float, str]]:
+def _others(ask: Callable[[Accountant], float], names: tuple[str, ...]) -> list[tuple[float, str]]:
+    """What other accountants answer, and their names; those that refuse are left out."""
     found = []
     for name in names:
         try:
@@ -260,3 +236,6 @@ def _others(
         except (UnsupportedEvent, ArithmeticError):
             continue
     return found
+
+
+EXACT = Accountant(epsilon, delta)

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tacit.accounting.accountants import Accountant
 from tacit.accounting.failures import Failures
-from tacit.accounting.renyi import renyi_profile
+from tacit.accounting.renyi.profile import renyi_profile
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -69,3 +70,6 @@ def _log_moments(curve: Curve, max_moment: int) -> tuple[NDArray[np.float64], ND
     """All λ, and α(λ) = λ·D_{λ+1} for each; all of them are 0 if nothing is released."""
     moments = np.arange(1.0, max_moment + 1.0)
     return moments, moments * curve(moments + 1.0)
+
+
+MOMENTS = Accountant(epsilon, delta)

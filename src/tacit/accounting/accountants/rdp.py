@@ -1,7 +1,7 @@
 """Rényi accounting: divergences of each order add up, and the best order converts to (ε, δ).
 
 Rényi differential privacy is Mironov's (2017); the divergences are in ``tacit.accounting.renyi``,
-the conversion in ``tacit.accounting.conversion``. Orders are real and found by optimisation.
+their conversion with them. Orders are real and found by optimisation.
 
 Guarantee: both answers are upper bounds for every event that is accepted, in both directions of
 the adjacency. An ``ApproxDp`` part is charged its δ apart, a truncated Poisson sample the chance
@@ -12,9 +12,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tacit.accounting.conversion import delta_of_curve, epsilon_of_curve
+from tacit.accounting.accountants import Accountant
 from tacit.accounting.failures import Failures
-from tacit.accounting.renyi import renyi_profile
+from tacit.accounting.renyi.curves import delta_of_curve, epsilon_of_curve
+from tacit.accounting.renyi.profile import renyi_profile
 
 if TYPE_CHECKING:
     from tacit.accounting.events import Adjacency, Event
@@ -43,3 +44,6 @@ def delta(event: Event, epsilon: float, adjacency: Adjacency) -> float:
     profile = renyi_profile(event, adjacency, "rdp")
     failures = Failures(profile.mass, profile.truncation)
     return failures.delta(lambda at: delta_of_curve(profile.curve, at), epsilon)
+
+
+RDP = Accountant(epsilon, delta)

@@ -22,8 +22,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, NamedTuple
 
-from tacit.accounting.choices import concrete
-from tacit.accounting.conversion import delta_of_curve, epsilon_of_curve
+from tacit.accounting.accountants import Accountant
+from tacit.accounting.black_boxes import concrete
 from tacit.accounting.events import (
     ApproxDp,
     DiscreteGaussian,
@@ -41,11 +41,11 @@ from tacit.accounting.events import (
     SparseVector,
     TruncatedConcentrated,
     ZeroConcentrated,
+    distance,
 )
 from tacit.accounting.failures import Failures
 from tacit.accounting.normal_form import parts
-from tacit.accounting.renyi.curves import linear
-from tacit.accounting.sensitivity import distance
+from tacit.accounting.renyi.curves import delta_of_curve, epsilon_of_curve, linear
 from tacit.errors import UnsupportedEvent
 
 if TYPE_CHECKING:
@@ -183,3 +183,6 @@ def _subsampled(part: SampledWithoutReplacement, adjacency: Adjacency) -> Concen
             part, "zcdp", f"the subsampling theorem of tCDP needs more: {violated[0]}"
         )
     return Concentrated(13.0 * gamma * gamma * rho, ceiling / (4.0 * rho), inner.mass)
+
+
+ZCDP = Accountant(epsilon, delta)

@@ -6,27 +6,233 @@ For a loss L with moment-generating function M(z) = E_P[exp(zL)] and any tilt z�
 
 since (1 - exp(-y))₊ is the inverse Laplace transform of 1/(z(z+1)). Composition multiplies the M.
 The trapezoid rule with step du gives, by Poisson summation, exactly Σ_k δ(ε + kS)·exp(kSz₀) with
-S = 2π/du; ``aliasing`` bounds the copies. Cutting the sum at u costs at most |M(z₀+iu)|/(πu), for
+S = 2π/du; ``Aliases`` bounds the copies. Cutting the sum at u costs at most |M(z₀+iu)|/(πu), for
 which the transforms bound their own decay.
+
+``Search`` finds the tilt, the saddle point: a poor choice costs speed or width, never validity.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import numpy as np
 
-from tacit.accounting.exact.aliasing import Aliases, bound_aliases
-from tacit.accounting.exact.enclosure import Enclosure, ErrorTerms, TooSlow
-from tacit.accounting.exact.spectrum import Spectrum, compose
+from tacit.accounting.exact.enclosure import TooSlow
+from tacit.accounting.exact.transforms import compose
 
 if TYPE_CHECKING:
-    from tacit.accounting.exact.product import Transforms
-    from tacit.accounting.exact.resolution import Resolution
-    from tacit.accounting.exact.saddle import Aim, Search
-    from tacit.accounting.exact.transforms import Complexes, Composition
+    from collections.abc import Callable, Iterator, Sequence
+
+    from tacit.accounting.exact.enclosure import Enclosure, ErrorTerms, Resolution
+    from tacit.accounting.exact.transforms import (
+        Complexes,
+        Composition,
+        RealLine,
+        RealLoss,
+        Spectrum,
+        Transforms,
+    )
+
+Composed_contra = TypeVar("Composed_contra", contravariant=True)
+Laid_co = TypeVar("Laid_co", covariant=True)
+
+
+_LEAST_TILT, _MOST_TILT = 1e-9, 1e13
+_AHEAD = 3.0
+_CLIFF = 1e-6  # how near to a cliff, in ln z, the search ends
+
+
+@dataclass(frozen=True)
+class Point:
+    """A tilt z on the real line, with ln M and its first two derivatives there."""
+
+    tilt: float
+    log_mgf: float
+    mean: float
+    variance: float
+
+    @property
+    def saddle_epsilon(self) -> float:
+        """The ε whose integrand exp(ln M(z) - zε)/(z(z+1)) has its saddle here."""
+        return self.mean - 1.0 / self.tilt - 1.0 / (self.tilt + 1.0)
+
+    @property
+    def curvature(self) -> float:
+        """The second derivative of the integrand's logarithm."""
+        return self.variance + self.tilt**-2 + (self.tilt + 1.0) ** -2
+
+    @property
+    def log_height(self) -> float:
+        """Ln δ + tilt·ε by the saddle-point approximation."""
+        width = 0.5 * math.log(2.0 * math.pi * self.curvature)
+        return self.log_mgf - math.log(self.tilt * (self.tilt + 1.0)) - width
+
+
+@dataclass(frozen=True)
+class Aim:
+    """Through which tilt to integrate, and about which (ε, ln δ) the integral is to be sharp."""
+
+    point: Point
+    epsilon: float
+    log_delta: float
+
+    @property
+    def tilt(self) -> float:
+        """The real part of the contour."""
+        return self.point.tilt
+
+
+class Search:
+    """Looks along the real line: ln M of a composition at real tilts, approximately.
+
+    Tilts up to ``most_tilt`` are tried.
+    """
+
+    def __init__(
+        self, composition: Sequence[tuple[RealLoss, int]], most_tilt: float = _MOST_TILT
+    ) -> None:
+        self._composition = composition
+        self._most_tilt = most_tilt
+        self._reach = 0.0
+        self._lines: list[tuple[RealLine, int]] = []
+
+    def at(self, tilt: float, reach: float) -> Point:
+        """Ln M and its derivatives at ``tilt``; new nodes, if any are laid, go up to ``reach``."""
+        self._extend(tilt, reach)
+        log_mgf = mean = variance = 0.0
+        for line, count in self._lines:
+            one = line.moments(tilt)
+            log_mgf += count * one[0]
+            mean += count * one[1]
+            variance += count * one[2]
+        return Point(tilt, log_mgf, mean, variance)
+
+    def log_mgf_bound(self, tilt: float) -> float:
+        """A certain upper bound on ln M at ``tilt``."""
+        self._extend(tilt, tilt)
+        return math.fsum(count * line.log_mgf_bound(tilt) for line, count in self._lines)
+
+    def _extend(self, tilt: float, reach: float) -> None:
+        if tilt > self._reach:
+            self._reach = max(reach, tilt)
+            self._lines = [
+                (loss.real_line(self._reach, 12.0 + math.log(count)), count)
+                for loss, count in self._composition
+            ]
+
+    def for_delta(self, delta: float) -> Aim:
+        """Aims at ``delta``."""
+        goal = math.log(delta)
+        variance = math.fsum(count * loss.rough_variance for loss, count in self._composition)
+        guess = math.sqrt(max(-2.0 * goal, 1.0) / max(variance, 1e-300))
+        point = self._solve(lambda at: at.log_height - at.tilt * at.saddle_epsilon - goal, guess)
+        return _aim_at_delta(point, goal)
+
+    def for_epsilon(self, epsilon: float, guess: float = 2.0) -> Aim:
+        """Aims at ``epsilon``."""
+        point = self._solve(lambda at: (epsilon - at.saddle_epsilon) * at.tilt, guess)
+        return _aim_at_epsilon(point, epsilon)
+
+    def retreat(self, aim: Aim, factor: float) -> Aim:
+        """The same ε through a smaller tilt: less sharp, but farther from where ln M explodes."""
+        tilt = factor * aim.tilt
+        return _aim_at_epsilon(self.at(tilt, _AHEAD * tilt), aim.epsilon)
+
+    def _solve(self, above: Callable[[Point], float], guess: float) -> Point:
+        """Safeguarded Newton iteration in ln z for a function that falls as z grows.
+
+        Its slope is about -z²·curvature. Where rare outputs take over, ln M explodes and the
+        function falls off a cliff; the iteration then ends on the near side.
+        """
+        low, high = math.log(_LEAST_TILT), math.log(self._most_tilt)
+        place = min(max(math.log(guess), low), high)
+        # Far enough for the steps to come, and for the tilt that bounds the aliases.
+        point = self.at(math.exp(place), reach=_AHEAD * math.exp(place))
+        near = None
+        for _ in range(80):
+            excess = above(point)
+            low, high = (place, high) if excess > 0.0 else (low, place)
+            near = point if excess > 0.0 else near
+            step = min(max(excess / (point.tilt**2 * point.curvature), -2.0), 2.0)
+            if abs(step) < 0.05 and abs(excess) < 0.3:
+                return point
+            if high - low < _CLIFF and near is not None:
+                return near
+            if excess < -10.0:
+                # Beyond the cliff Newton's steps are too short by far.
+                step = min(step, -0.25)
+            place = place + step if low < place + step < high else 0.5 * (low + high)
+            point = self.at(math.exp(place), reach=_AHEAD * math.exp(place))
+        return point
+
+
+def _aim_at_delta(point: Point, log_delta: float) -> Aim:
+    return Aim(point, (point.log_height - log_delta) / point.tilt, log_delta)
+
+
+def _aim_at_epsilon(point: Point, epsilon: float) -> Aim:
+    return Aim(point, epsilon, min(0.0, point.log_height - point.tilt * epsilon))
+
+
+@dataclass(frozen=True)
+class Aliases:
+    """Bounds the copies for one tilt.
+
+    Attributes:
+        tilt: z₀.
+        above: z₁ > z₀.
+        log_mgf_above: An upper bound on ln M(z₁).
+    """
+
+    tilt: float
+    above: float
+    log_mgf_above: float
+
+    def bound(self, epsilon: float, period: float) -> float:
+        """What all copies together add to δ(ε), at most."""
+        below = _geometric_sum(self.tilt * period)
+        exponent = self.log_mgf_above - self.above * epsilon + log_chernoff_constant(self.above)
+        return below + math.exp(min(exponent, 700.0)) * _geometric_sum(
+            (self.above - self.tilt) * period
+        )
+
+    def period(self, aim: Aim, digits: float) -> float:
+        """The shortest period at which the bound is about exp(-digits)·δ."""
+        below = (digits - aim.log_delta) / self.tilt
+        return max(below, _period_above(aim, self.above, self.log_mgf_above, digits))
+
+
+def bound_aliases(search: Search, aim: Aim, digits: float) -> Aliases:
+    """Chooses the tilt above the contour's whose Chernoff bound lets the period be shortest."""
+    offset = math.sqrt(2.0 * digits / aim.point.curvature)
+    best, shortest = Aliases(aim.tilt, aim.tilt + offset, math.inf), math.inf
+    for _ in range(60):
+        offset *= 0.65
+        tilt = aim.tilt + offset
+        log_mgf = search.log_mgf_bound(tilt)
+        period = _period_above(aim, tilt, log_mgf, digits)
+        if period > shortest:
+            break
+        best, shortest = Aliases(aim.tilt, tilt, log_mgf), period
+    return best
+
+
+def _period_above(aim: Aim, tilt: float, log_mgf: float, digits: float) -> float:
+    exponent = log_mgf - tilt * aim.epsilon + log_chernoff_constant(tilt)
+    return (exponent + digits - aim.log_delta) / (tilt - aim.tilt)
+
+
+def log_chernoff_constant(tilt: float) -> float:
+    """Ln max_y (1 - e^{-y})·e^{-tilt·y}."""
+    return tilt * math.log(tilt) - (tilt + 1.0) * math.log(tilt + 1.0)
+
+
+def _geometric_sum(exponent: float) -> float:
+    """Σ_{k≥1} exp(-k·exponent)."""
+    return 1.0 / math.expm1(exponent) if exponent < 700.0 else 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,3 +332,36 @@ def _log_tail(transforms: Transforms, frequency: float, goal: float) -> float:
         if log_tail <= goal:
             break
     return log_tail
+
+
+_RETREATS = (1.0, 0.97, 0.9, 0.75, 0.5, 0.25)
+
+
+class Lay(Protocol[Composed_contra, Laid_co]):
+    """Lays nodes for a composition about an aim, or raises ``TooSlow``."""
+
+    def __call__(
+        self, composition: Composed_contra, search: Search, aim: Aim, resolution: Resolution, /
+    ) -> Laid_co:
+        """The sum over the nodes."""
+
+
+def lay_within_reach(
+    lay: Lay[Composed_contra, Laid_co],
+    composition: Composed_contra,
+    search: Search,
+    aim: Aim,
+    resolution: Resolution,
+) -> Iterator[tuple[Laid_co, Aim]]:
+    """Sums through ever smaller tilts, those that take few enough nodes.
+
+    Close to the tilt at which ln M explodes the copies that the trapezoid rule folds in are far
+    off, and the period long; farther from it the sum loses digits, but not validity.
+    """
+    for factor in _RETREATS:
+        try:
+            nearer = aim if factor == 1.0 else search.retreat(aim, factor)
+            laid = lay(composition, search, nearer, resolution)
+        except TooSlow:
+            continue
+        yield laid, nearer

@@ -1,14 +1,94 @@
-"""Certified values of δ(ε), and their inversion into certified values of ε(δ)."""
+"""Certified values: how finely they are computed, how far off they may be, and ε(δ) out of δ(ε)."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A certified enclosure: the true value lies between ``lower`` and ``upper``.
+
+    ``two_sided`` is false where no lower end was computed; ``lower`` is then 0, which says nothing.
+    ``method`` names the argument that certifies the upper end, and ``on_grid`` says whether it was
+    computed on a grid of losses, which leaves fewer digits and takes longer.
+    """
+
+    lower: float
+    upper: float
+    two_sided: bool = True
+    method: str = "exact"
+    on_grid: bool = field(default=False, repr=False)
+
+    @property
+    def width(self) -> float:
+        """How far the two ends lie apart."""
+        return self.upper - self.lower
+
+    @property
+    def is_narrow(self) -> bool:
+        """Whether the ends agree to a percent: a looser argument can then say hardly less."""
+        return math.isfinite(self.upper) and self.width <= 0.01 * self.upper
+
+    def __contains__(self, value: float) -> bool:
+        return self.lower <= value <= self.upper
 
 
 class TooSlow(Exception):
     """A sum would need more nodes than the resolution allows."""
+
+
+class OutOfRange(ArithmeticError):
+    """Every loss of a pair is infinite as far as floating point can tell: noise far too small."""
+
+
+UNIT_ROUNDOFF = {np.float64: 2.0**-53, np.float32: 2.0**-24}
+
+
+@dataclass(frozen=True)
+class Resolution:
+    """Numerical effort. The defaults serve everyone; tests coarsen each to prove its error term.
+
+    Two integrals are computed by the trapezoid rule: the moment-generating function, over the
+    mechanism's output x, and the privacy profile, over the imaginary part u of the tilt.
+    """
+
+    relative_error: float = 1e-13
+    """What each error term of δ may be, relative to δ, before rounding."""
+    output_density: float = 1.0
+    """Nodes in x, relative to what the error bound asks for (quadrature error)."""
+    output_reach: float = 1.0
+    """Range of x, relative to what the error bound asks for (truncation error)."""
+    contour_density: float = 1.0
+    """Nodes in u, relative to what the error bound asks for (aliasing error)."""
+    contour_reach: float = 1.0
+    """Range of u, relative to what the error bound asks for (tail error)."""
+    dtype: type[np.floating[Any]] = np.float64
+    """Arithmetic in which the nodes are computed (rounding error)."""
+    most_outputs: int = 40_000
+    """Nodes in x past which the contour gives up."""
+    most_nodes: int = 4_000_000
+    """Nodes in u past which a sum gives up."""
+    most_work: float = 3e7
+    """Nodes in x times nodes in u past which the contour gives up."""
+    lattice_nodes: int = 2**16
+    """Points, about, of the lattice onto which cells are moved: more narrow the bracket."""
+    lower_end: bool = True
+    """Whether the lower end is asked for too, where it takes a sum of its own."""
+
+    @property
+    def digits(self) -> float:
+        """-ln(relative_error)."""
+        return -math.log(self.relative_error)
+
+    @property
+    def unit_roundoff(self) -> float:
+        """Half the distance from 1 to the next number of ``dtype``."""
+        return UNIT_ROUNDOFF[self.dtype]
 
 
 @dataclass(frozen=True)
@@ -65,15 +145,7 @@ class Profile(Protocol):
         """δ(ε) with its errors."""
 
 
-@dataclass(frozen=True)
-class EpsilonBracket:
-    """Certified ends of ε(δ); ``upper`` is infinite where nothing could be certified."""
-
-    lower: float
-    upper: float
-
-
-def invert(profile: Profile, delta: float, guess: float) -> EpsilonBracket:
+def invert(profile: Profile, delta: float, guess: float) -> Interval:
     """Finds ε such that δ(ε) is certainly ≤ ``delta``, and one such that it certainly is not.
 
     Only evaluations of ``profile`` count: the search may fail, and then widens the bracket.
@@ -81,7 +153,7 @@ def invert(profile: Profile, delta: float, guess: float) -> EpsilonBracket:
     middle = _newton(profile, delta, guess)
     found = profile.enclose(middle)
     if middle == 0.0 and found.upper <= delta:
-        return EpsilonBracket(0.0, 0.0)
+        return Interval(0.0, 0.0)
     slope = max(-found.slope, 1e-300)
     least = 4e-16 * max(1.0, middle)
     upper = lower = middle
@@ -101,7 +173,7 @@ def invert(profile: Profile, delta: float, guess: float) -> EpsilonBracket:
         gap *= 1.5
     else:
         lower = 0.0
-    return EpsilonBracket(lower, upper)
+    return Interval(lower, upper)
 
 
 def _newton(profile: Profile, delta: float, guess: float) -> float:

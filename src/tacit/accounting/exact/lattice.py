@@ -1,5 +1,6 @@
-"""The privacy profile of losses on one lattice: a finite Fourier sum, with every error bounded.
+"""Losses that take values on a lattice, and the profile of their sums, with every error bounded.
 
+Randomised response and discrete noise have such losses, and so has any pair moved onto a grid.
 A sum of lattice losses has a transform of period 2π/s along the contour (s the spacing), so that
 the integral of ``contour`` becomes one over that period. With r ≥ 0 the way from ε up to the next
 lattice point,
@@ -21,17 +22,216 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.fft import next_fast_len
 
-from tacit.accounting.exact.aliasing import Aliases, bound_aliases
+from tacit.accounting.exact.contour import Aliases, bound_aliases
 from tacit.accounting.exact.enclosure import Enclosure, ErrorTerms, TooSlow
-from tacit.accounting.exact.spectrum import Spectrum, compose
+from tacit.accounting.exact.transforms import NodeErrors, Spectrum, compose
 
 if TYPE_CHECKING:
-    from tacit.accounting.exact.lattice_loss import LatticeLoss
-    from tacit.accounting.exact.resolution import Resolution
-    from tacit.accounting.exact.saddle import Aim, Search
+    from numpy.typing import NDArray
+
+    from tacit.accounting.exact.contour import Aim, Search
+    from tacit.accounting.exact.enclosure import Resolution
     from tacit.accounting.exact.transforms import Complexes, Floats
 
-LatticeComposition = tuple[tuple["LatticeLoss", int], ...]
+_SAFETY = 8.0 * 2.0**-53
+_MANY = 30_000  # masses times frequencies, from which the Fourier transform is faster
+_TABLE = 1_000_000  # numbers in a table of rows
+
+
+@dataclass(frozen=True, eq=False)
+class LatticeLoss:
+    """P puts ``masses[j]`` on the loss offset + spacing·(first + j).
+
+    Attributes:
+        offset: Where index 0 lies.
+        spacing: The distance between neighbours.
+        first: The index of ``masses[0]``.
+        masses: P's probabilities; they add up to 1 less what an unbounded support leaves out.
+        log_tail: (ln of mass left out at the top, its ln decay per index, the same at the bottom):
+            the masses left out fall at least geometrically at that rate, tilted ones included
+            while the tilt times the spacing is below it. None if nothing is left out.
+        mass_error: A bound on the relative rounding error of the masses.
+    """
+
+    offset: float
+    spacing: float
+    first: int
+    masses: Floats
+    log_tail: tuple[float, float, float, float] | None = None
+    mass_error: float = _SAFETY
+
+    @cached_property
+    def support(self) -> NDArray[np.intp]:
+        """Where ``masses`` is not 0: a gridded discrete loss is mostly holes."""
+        return np.flatnonzero(self.masses)
+
+    @cached_property
+    def losses(self) -> Floats:
+        """The losses that have mass."""
+        return self.offset + self.spacing * (self.first + self.support)
+
+    @property
+    def largest(self) -> float:
+        """The supremum of the loss."""
+        return float(self.losses[-1]) if self.log_tail is None else math.inf
+
+    @property
+    def rough_variance(self) -> float:
+        """The variance of the loss."""
+        return self.moments(0.0)[2]
+
+    @cached_property
+    def log_masses(self) -> Floats:
+        """Ln of the masses there."""
+        found: Floats = np.log(self.masses[self.support])
+        return found
+
+    def real_line(self, reach: float, digits: float) -> LatticeLoss:  # noqa: ARG002
+        """Itself: the sum serves every tilt."""
+        return self
+
+    def moments(self, tilt: float) -> tuple[float, float, float]:
+        """Ln M and its first two derivatives at a real tilt."""
+        if math.isinf(tilt * max(-float(self.losses[0]), float(self.losses[-1]))):
+            raise OverflowError("losses beyond floating-point numbers")
+        exponent = self.log_masses + tilt * self.losses
+        top = float(exponent.max())
+        weights = np.exp(exponent - top)
+        total = float(weights.sum())
+        # Sums, not dot products: those are handed out to threads, and wait where cores are busy.
+        mean = float((weights * self.losses).sum()) / total
+        spread = self.losses - mean
+        return top + math.log(total), mean, float((weights * (spread * spread)).sum()) / total
+
+    def log_mgf_bound(self, tilt: float) -> float:
+        """Ln M, rounded up."""
+        log_mgf = self.moments(tilt)[0]
+        beyond = self.truncation(tilt) * math.exp(min(-log_mgf, 700.0))
+        reach = tilt * float(np.abs(self.losses).max())
+        return (
+            log_mgf + math.log1p(beyond) + self.mass_error + _SAFETY * (len(self.support) + reach)
+        )
+
+    def truncation(self, tilt: float) -> float:
+        """Bound on E[exp(tilt·L)] over the losses left out (not relative to M)."""
+        if self.log_tail is None:
+            return 0.0
+        log_top, rate_top, log_bottom, rate_bottom = self.log_tail
+        total = 0.0
+        for log_mass, rate, loss, sign in (
+            (log_top, rate_top, float(self.losses[-1]), 1.0),
+            (log_bottom, rate_bottom, float(self.losses[0]), -1.0),
+        ):
+            slack = rate - sign * tilt * self.spacing
+            if slack <= 0.0:
+                return math.inf
+            total += math.exp(min(log_mass + tilt * loss, 700.0)) / -math.expm1(-slack)
+        return total
+
+    def tilted(
+        self,
+        tilt: float,
+        frequency: float,  # noqa: ARG002
+        digits: float,  # noqa: ARG002
+        resolution: Resolution,  # noqa: ARG002
+    ) -> TiltedLattice:
+        """The transform on Re z = tilt."""
+        return TiltedLattice(self, tilt)
+
+
+@dataclass(frozen=True, eq=False)
+class TiltedLattice:
+    """M of a lattice loss on one vertical line."""
+
+    loss: LatticeLoss
+    tilt: float
+
+    @cached_property
+    def _moments(self) -> tuple[float, float, float]:
+        return self.loss.moments(self.tilt)
+
+    @property
+    def size(self) -> int:
+        """How many numbers one frequency costs."""
+        return len(self.loss.support)
+
+    @property
+    def log_mgf(self) -> float:
+        """Ln M(tilt)."""
+        return self._moments[0]
+
+    @property
+    def centre(self) -> float:
+        """The mean of the tilted loss."""
+        return self._moments[1]
+
+    @cached_property
+    def mass(self) -> Floats:
+        """The tilted masses."""
+        return np.exp(self.loss.log_masses + self.tilt * self.loss.losses - self.log_mgf)
+
+    @cached_property
+    def _truncation(self) -> float:
+        return self.loss.truncation(self.tilt) * math.exp(min(-self.log_mgf, 700.0))
+
+    @cached_property
+    def _conditioning(self) -> float:
+        """Σ of the tilted masses' relative rounding errors."""
+        sizes = 1.0 + np.abs(self.tilt * self.loss.losses) + abs(self.log_mgf)
+        return self.loss.mass_error + _SAFETY * float((self.mass * sizes).sum())
+
+    @property
+    def log_mgf_error(self) -> NodeErrors:
+        """Bounds on the error of ``log_mgf``."""
+        depth = math.log2(len(self.loss.support) + 1.0)
+        return NodeErrors(
+            truncation=self._truncation, rounding=self._conditioning + _SAFETY * (4.0 + depth)
+        )
+
+    def ratio(self, frequencies: Floats) -> tuple[Floats, Floats]:
+        """Real and imaginary part of M(tilt + iu)·exp(-iu·centre)/M(tilt) - 1."""
+        whole_period = abs(float(frequencies[-1]) * self.loss.spacing - math.pi) < 1e-9
+        if whole_period and len(self.mass) * len(frequencies) > _MANY:
+            ratio = self._by_fourier(frequencies)
+        else:
+            ratio = self._by_rows(frequencies)
+        return ratio.real - 1.0, ratio.imag
+
+    def _by_rows(self, frequencies: Floats) -> Complexes:
+        """Frequency by frequency, some at a time to spare memory."""
+        spread = self.loss.losses - self.centre
+        some = max(1, _TABLE // len(spread))
+        rows = [
+            np.exp(1j * np.multiply.outer(frequencies[k : k + some], spread)) @ self.mass
+            for k in range(0, len(frequencies), some)
+        ]
+        return np.concatenate(rows)
+
+    def _by_fourier(self, frequencies: Floats) -> Complexes:
+        """All frequencies 2πm/(N·spacing), m = 0…N/2, at once."""
+        size = 2 * (len(frequencies) - 1)
+        wrapped = np.bincount(self.loss.support % size, self.mass, minlength=size)
+        found = np.conj(np.fft.rfft(wrapped))
+        turned: Complexes = found * np.exp(
+            1j
+            * frequencies
+            * (self.loss.offset + self.loss.spacing * self.loss.first - self.centre)
+        )
+        return turned
+
+    def ratio_error(self, frequencies: Floats) -> NodeErrors:
+        """Bounds on the error of ``ratio``."""
+        reach = float((self.mass * np.abs(self.loss.losses)).sum()) + abs(self.centre)
+        sums = 2.0 * math.log2(len(self.mass) + len(frequencies) + 2.0) + len(self.mass)
+        rounding = self._conditioning + _SAFETY * (4.0 + sums + reach * frequencies)
+        return NodeErrors(truncation=2.0 * self._truncation, rounding=rounding)
+
+    def log_decay(self, frequency: float, thorough: bool) -> float:  # noqa: ARG002
+        """Nothing is known: a lattice's transform is periodic."""
+        return 0.0
+
+
+LatticeComposition = tuple[tuple[LatticeLoss, int], ...]
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,39 +1,539 @@
-"""The privacy loss of Poisson-sampled Gaussians and their kin, for the contour integral."""
+"""Two mixtures of shifted Gaussians, and the trapezoid rule for their moment-generating function.
+
+Poisson-sampled Gaussians, their group and replace-one versions are all of the form P = φ·w₊ and
+Q = φ·w₋, with φ the density of N(0, σ²) and w(x) = Σ_j a_j·exp((2·m_j·x - m_j²)/2σ²), the
+likelihood ratio of a mixture with weights a_j at shifts m_j. The loss is L = ln w₊ - ln w₋ and
+
+    M(z) = E_P[exp(z·L)] = ∫ φ(x)·w₊(x)^(z+1)·w₋(x)^(-z) dx .
+
+The integrand is analytic in a strip about the real line, so the trapezoid rule converges
+geometrically (Trefethen & Weideman 2014, Theorem 5.1), and every error is bounded in closed form.
+With k₊ and k₋ the largest |m_j| of w₊ and w₋, at distance a = σ²θ from the real line:
+
+- |φ(x ± ia)| = φ(x)·exp(a²/2σ²);
+- |w₊(x ± ia)| ≤ w₊(x) by the triangle inequality;
+- |w₋(x ± ia)| ≥ w₋(x)·cos(k₋θ/2), since all its terms lie in a sector of that half-angle;
+- |arg w₊| ≤ k₊θ and |arg w₋| ≤ k₋θ, for the same reason.
+
+Hence |integrand(x ± ia)| ≤ integrand(x)·exp(a²/2σ² + u(k₊+k₋)θ)·cos(k₋θ/2)^(-z₀) at z = z₀ + iu,
+and the rule's error is at most 2·M(z₀) times that factor over exp(2πa/step) - 1.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
-from tacit.accounting.exact.resolution import Resolution
-from tacit.accounting.exact.tilted_mixture import TiltedMixture, tilt_mixture
+import numpy as np
+
+from tacit.accounting.exact.enclosure import Resolution, TooSlow
+from tacit.accounting.exact.transforms import NodeErrors
 
 if TYPE_CHECKING:
-    from tacit.accounting.exact.mixture_nodes import MixturePair, Nodes
+    from tacit.accounting.exact.transforms import Complexes, Floats
 
 
 @dataclass(frozen=True)
-class MixtureLoss:
-    """ln P/Q under P, for P and Q mixtures of shifts of one Gaussian noise."""
+class Side:
+    """One mixture of N(0, σ²) shifted by ``shifts`` with ``weights`` (which add up to 1)."""
 
-    pair: MixturePair
+    weights: tuple[float, ...] = (1.0,)
+    shifts: tuple[float, ...] = (0.0,)
 
-    @property
+    @cached_property
+    def reach(self) -> float:
+        """The largest |shift|."""
+        return max(map(abs, self.shifts))
+
+    @cached_property
+    def _moving(self) -> tuple[tuple[float, float], ...]:
+        pairs = zip(self.weights, self.shifts, strict=True)
+        return tuple((weight, shift) for weight, shift in pairs if weight > 0.0 and shift != 0.0)
+
+    def chi_square(self, variance: float) -> float:
+        """E_φ[(w - 1)²] = Σ_ij a_i·a_j·(exp(m_i·m_j/σ²) - 1), or the largest loss squared."""
+        total = math.fsum(
+            a * b * math.expm1(min(m * n / variance, 50.0))
+            for a, m in self._moving
+            for b, n in self._moving
+        )
+        return min(total, (self.reach**2 / variance) * (1.0 + self.reach**2 / variance))
+
+    def log_ratio(self, x: Floats, variance: float) -> Floats:
+        """Ln w(x), accurate in relative terms where it is small."""
+        if not self._moving:
+            return np.zeros_like(x)
+        if self._largest_exponent(x, variance) > 80.0 or self._moving[0][0] == 1.0:
+            # Of one shift with all the weight, 1 + expm1(y) would leave nothing at y < -37.
+            return self._log_ratio_of_logs(x, variance)
+        total = np.zeros_like(x)
+        for a, m in self._moving:
+            total += a * np.expm1((m * x - 0.5 * m * m) / variance)
+        return np.log1p(total)
+
+    def _largest_exponent(self, x: Floats, variance: float) -> float:
+        ends = (float(x[0]), float(x[-1]))
+        return max((m * end - 0.5 * m * m) / variance for _, m in self._moving for end in ends)
+
+    def _log_ratio_of_logs(self, x: Floats, variance: float) -> Floats:
+        still = 1.0 - math.fsum(a for a, _ in self._moving)
+        total = np.full_like(x, math.log(still) if still > 0.0 else -np.inf)
+        for a, m in self._moving:
+            total = np.logaddexp(total, math.log(a) + (m * x - 0.5 * m * m) / variance)
+        return total
+
+    def conditioning(self, x: Floats, variance: float, log_ratio: Floats) -> Floats:
+        """How much ln w(x) moves, in absolute terms, per relative error of one operation."""
+        total = np.abs(log_ratio)
+        for a, m in self._moving:
+            y = (m * x - 0.5 * m * m) / variance
+            share = np.exp(np.minimum(y + math.log(a) - log_ratio, 0.0))
+            total = total + share * (1.0 + np.abs(y) - math.log(a))
+        return total
+
+    def log_ratio_off_axis(self, x: Floats, variance: float, angle: float) -> Complexes:
+        """Ln w(x + iσ²·angle), on the branch that is real at angle 0 (for reach·angle < π/2)."""
+        top = max(0.0, self._largest_exponent(x, variance)) if self._moving else 0.0
+        still = 1.0 - math.fsum(a for a, _ in self._moving)
+        total = np.full(len(x), still * math.exp(-top), complex)
+        for a, m in self._moving:
+            size = a * np.exp((m * x - 0.5 * m * m) / variance - top)
+            total += size * complex(math.cos(m * angle), math.sin(m * angle))
+        found: Complexes = np.log(total) + top
+        return found
+
+
+@dataclass(frozen=True)
+class MixturePair:
+    """P and Q, both mixtures of shifts of one Gaussian noise; P is the true distribution."""
+
+    sigma: float
+    numerator: Side
+    denominator: Side
+
+    @cached_property
+    def reach(self) -> float:
+        """The largest |shift| of both."""
+        return max(self.numerator.reach, self.denominator.reach)
+
+    @cached_property
     def largest(self) -> float:
         """The supremum of the loss."""
-        return self.pair.largest
+        bottom = self.denominator
+        still = math.fsum(w for w, m in zip(bottom.weights, bottom.shifts, strict=True) if m == 0.0)
+        bounded = self.numerator.reach == 0.0 and still > 0.0
+        return -math.log(still) if bounded else math.inf
 
     @property
     def rough_variance(self) -> float:
-        """About the variance of the loss."""
-        return self.pair.rough_variance
+        """About the variance of the loss: that of the likelihood ratios, capped."""
+        return self.numerator.chi_square(self.sigma**2) + self.denominator.chi_square(self.sigma**2)
 
-    def real_line(self, reach: float, digits: float) -> Nodes:
+    def real_line(self, reach: float, digits: float) -> MixtureNodes:
         """Ln M for real tilts up to ``reach``, to about exp(-digits)."""
-        return self.pair.nodes(reach, 0.0, digits, Resolution())
+        return self.nodes(reach, 0.0, digits, Resolution())
 
     def tilted(
         self, tilt: float, frequency: float, digits: float, resolution: Resolution
     ) -> TiltedMixture:
         """The transform on Re z = tilt, good for frequencies up to ``frequency``."""
-        return tilt_mixture(self.pair, tilt, frequency, digits, resolution)
+        return tilt_mixture(self, tilt, frequency, digits, resolution)
+
+    def nodes(
+        self, tilt: float, frequency: float, digits: float, resolution: Resolution
+    ) -> MixtureNodes:
+        """Trapezoid nodes that serve every z with 0 ≤ Re z ≤ tilt and |Im z| ≤ frequency.
+
+        Quadrature and truncation errors, relative to M(Re z), are then about exp(-digits).
+
+        Raises:
+            TooSlow: if that takes more nodes than the resolution allows.
+        """
+        step = self.step(tilt, frequency, digits) / resolution.output_density
+        # A step with a short mantissa makes every node index·step exact.
+        scale = 2.0 ** (math.floor(math.log2(step)) - 9)
+        step = math.floor(step / scale) * scale
+        width = resolution.output_reach * math.sqrt(2.0 * digits) * self.sigma
+        first = math.floor((-self.drift(tilt, up=False) - width) / step)
+        last = math.ceil((self.drift(tilt, up=True) + width) / step)
+        if last - first > resolution.most_outputs:
+            raise TooSlow
+        x = (step * np.arange(first, last + 1)).astype(resolution.dtype)
+        variance = self.sigma**2
+        log_top = self.numerator.log_ratio(x, variance)
+        log_bottom = self.denominator.log_ratio(x, variance)
+        constant = math.log(step / self.sigma) - 0.5 * math.log(2.0 * math.pi)
+        log_noise = x * x * (-0.5 / variance) + constant
+        strips = self._strips(step, tilt, frequency)
+        return MixtureNodes(self, step, strips, x, log_top, log_bottom, log_noise)
+
+    def step(self, tilt: float, frequency: float, digits: float) -> float:
+        """The distance between nodes at which the rule's error is about exp(-digits)."""
+        distance = math.sqrt(2.0 * digits / self._stiffness(tilt))
+        distance, growth = self._growth(distance, tilt, frequency)
+        return 2.0 * math.pi * distance / (digits + growth)
+
+    def _strips(
+        self, step: float, tilt: float, frequency: float
+    ) -> tuple[tuple[float, float], ...]:
+        """Error bounds by strips of several widths: (bound at frequency 0, growth of its ln)."""
+        pull = (self.numerator.reach + self.denominator.reach) / self.sigma**2
+        found = []
+        for share in (0.0, 0.5, 1.0) if frequency > 0.0 else (0.0,):
+            best = (2.0 * math.pi / step - share * frequency * pull) / self._stiffness(tilt)
+            distance, growth = self._growth(max(best, 0.01 * step), tilt, 0.0)
+            found.append((alias_error(growth, distance, step), pull * distance))
+        return tuple(found)
+
+    def drift(self, tilt: float, *, up: bool) -> float:
+        """How far tilting can move the integrand's mass up (or down) from 0.
+
+        The logarithm of the integrand has slope at most (drift - x)/σ², whence its tail bound.
+        """
+        top, bottom = self.numerator.shifts, self.denominator.shifts
+        rise = max(0.0, max(top) if up else -min(top))
+        fall = max(0.0, -min(bottom) if up else max(bottom))
+        return (tilt + 1.0) * rise + tilt * fall
+
+    def _stiffness(self, tilt: float) -> float:
+        """Twice the growth per squared distance from the real line, near it."""
+        variance = self.sigma**2
+        return 1.0 / variance + tilt * (0.5 * self.denominator.reach / variance) ** 2
+
+    def _growth(self, distance: float, tilt: float, frequency: float) -> tuple[float, float]:
+        """A distance within the strip, and ln of the integrand's growth out there.
+
+        Any distance gives a valid error bound; the caller's is about the best.
+        """
+        variance, bottom = self.sigma**2, self.denominator.reach
+        distance = min(distance, 0.9 * math.pi * variance / self.reach)
+        angle = distance / variance
+        growth = 0.5 * distance * angle + frequency * (self.numerator.reach + bottom) * angle
+        return distance, growth - tilt * math.log(math.cos(0.5 * bottom * angle))
+
+
+@dataclass(frozen=True)
+class MixtureNodes:
+    """The trapezoid rule for one pair: P puts ``exp(log_mass)`` at ``loss``.
+
+    Attributes:
+        pair: The pair whose moment-generating function it integrates.
+        step: The distance between nodes.
+        strips: Bounds on the rule's error, relative to M: at frequency 0, and how fast ln of it
+            grows with the frequency.
+        x: The nodes.
+        log_top: ln w₊ there.
+        log_bottom: ln w₋ there.
+        log_noise: ln(step·φ) there.
+    """
+
+    pair: MixturePair
+    step: float
+    strips: tuple[tuple[float, float], ...]
+    x: Floats
+    log_top: Floats
+    log_bottom: Floats
+    log_noise: Floats
+
+    @cached_property
+    def loss(self) -> Floats:
+        """L at the nodes."""
+        return self.log_top - self.log_bottom
+
+    @cached_property
+    def log_mass(self) -> Floats:
+        """Ln of step·P's density at the nodes."""
+        return self.log_noise + self.log_top
+
+    @cached_property
+    def _mass(self) -> float:
+        return float(np.exp(self.log_mass).sum())
+
+    def moments(self, tilt: float) -> tuple[float, float, float]:
+        """Ln M and its first two derivatives at a real tilt, without their error.
+
+        Dividing by the sum of the masses takes out most of the error of few nodes.
+        """
+        exponent = self.log_mass + tilt * self.loss
+        top = float(exponent.max())
+        weights = np.exp(exponent - top)
+        total = float(weights.sum())
+        mean = float(weights @ self.loss) / total
+        spread = self.loss - mean
+        variance = float(weights @ (spread * spread)) / total
+        return top + math.log(total / self._mass), mean, variance
+
+    def log_mgf_bound(self, tilt: float) -> float:
+        """An upper bound on ln M at a real tilt that the nodes serve."""
+        exponent = self.log_mass + tilt * self.loss
+        top = float(exponent.max())
+        log_sum = top + math.log(float(np.exp(exponent - top).sum()))
+        truncation = self.truncation_error(tilt) * math.exp(min(-log_sum, 700.0))
+        # The last term covers rounding: some hundred nodes of exponents below a thousand.
+        return log_sum + math.log1p(truncation) - math.log1p(-self.quadrature_error) + 1e-11
+
+    @cached_property
+    def quadrature_error(self) -> float:
+        """Bound on the rule's error relative to M, at every real tilt that the nodes serve."""
+        return min(error for error, _ in self.strips)
+
+    def quadrature_errors(self, frequencies: Floats) -> Floats:
+        """The same off the real line."""
+        bounds = [
+            error * np.exp(np.minimum(rate * frequencies, 690.0)) for error, rate in self.strips
+        ]
+        least: Floats = np.minimum.reduce(bounds)
+        return least
+
+    def truncation_error(self, tilt: float) -> float:
+        """Bound on what the nodes beyond both ends would add, at this tilt (not relative).
+
+        Beyond an end e, ln integrand falls at least as fast as -(x - drift)²/2σ² does, so that the
+        rest is at most integrand(e)·σ²/|e - drift|, by the bound on Mills' ratio.
+        """
+        total = 0.0
+        for end, drift in (
+            (-1, self.pair.drift(tilt, up=True)),
+            (0, -self.pair.drift(tilt, up=False)),
+        ):
+            log_end = float(self.log_mass[end]) + tilt * float(self.loss[end])
+            gap = abs(float(self.x[end]) - drift)
+            total += math.exp(min(log_end, 700.0)) * self.pair.sigma**2 / (gap * self.step)
+        return total
+
+    def thinned(self, factor: int) -> MixtureNodes:
+        """Every so manieth node, for ``off_axis`` and its errors only."""
+        return replace(
+            self,
+            step=factor * self.step,
+            x=self.x[::factor],
+            log_top=self.log_top[::factor],
+            log_bottom=self.log_bottom[::factor],
+            log_noise=self.log_noise[::factor] + math.log(factor),
+        )
+
+    def off_axis(self, tilt: float, angle: float) -> tuple[Floats, Floats]:
+        """Ln |integrand| and |Im L| on the line Im x = σ²·angle, in float64."""
+        variance = self.pair.sigma**2
+        x = self.x.astype(np.float64)
+        top = self.pair.numerator.log_ratio_off_axis(x, variance, angle)
+        bottom = self.pair.denominator.log_ratio_off_axis(x, variance, angle)
+        modulus = self.log_noise + (tilt + 1.0) * top.real - tilt * bottom.real
+        return modulus + 0.5 * variance * angle * angle, np.abs(top.imag - bottom.imag)
+
+    def off_axis_error(self, tilt: float, angle: float, truncation: float) -> float:
+        """Bound, relative to M(tilt), on the error of summing ``off_axis``, however damped by Im L.
+
+        ``truncation`` is that of the real line, relative to M(tilt).
+
+        The integrand extends to |Im x| ≤ a as products of w(x ± ib); its damping exp(-u·|Im L|)
+        stays ≤ 1 there while (a + b)·k/σ² ≤ π/2, as |Im L| then grows with the distance. What the
+        integrand is at most there, relative to the one on the real line, follows as above.
+        """
+        variance, bottom = self.pair.sigma**2, self.pair.denominator.reach
+        strip = min(2.0 * math.pi / self.step, 0.95 * (0.5 * math.pi / self.pair.reach - angle))
+        lift = 0.5 * variance * angle**2
+        growth = lift + 0.5 * variance * strip**2
+        growth -= tilt * math.log(math.cos(0.5 * bottom * (strip + angle)))
+        alias = alias_error(growth, strip * variance, self.step)
+        beyond = lift - tilt * math.log(math.cos(0.5 * bottom * angle))
+        return alias + math.exp(min(beyond, 700.0)) * truncation
+
+
+def alias_error(log_growth: float, distance: float, step: float) -> float:
+    """2·exp(log_growth)/(exp(2π·distance/step) - 1), the trapezoid rule's error bound."""
+    periods = 2.0 * math.pi * distance / step
+    return 2.0 * math.exp(min(log_growth - periods, 700.0)) / -math.expm1(-periods)
+
+
+_SAFETY = 4.0  # what the first-order rounding model below is multiplied by
+_DECAY_DIGITS = 80.0  # -ln of the error of a modulus off the real line: a step may fall that far
+_NEGLIGIBLE = 1e-20  # tilted mass that is left out of the sums over u, and charged as truncation
+
+
+@dataclass(frozen=True)
+class TiltedMixture:
+    """M(z)/M(tilt) for Re z = tilt, from the nodes that carry the tilted mass.
+
+    Attributes:
+        log_mgf: ln M(tilt).
+        log_mgf_error: Bounds on its error.
+        centre: The mean of L under P tilted by exp(tilt·L); phases are taken relative to it.
+        spread: The losses at the nodes, less the centre.
+        mass: The tilted mass at the nodes.
+        truncation: A bound on the tilted mass beyond the nodes.
+        left_out: The tilted mass of nodes that are left out of the sums over u.
+        rounding: See ``_Condition.of_ratio``.
+    """
+
+    nodes: MixtureNodes
+    tilt: float
+    log_mgf: float
+    log_mgf_error: NodeErrors
+    centre: float
+    spread: Floats
+    mass: Floats
+    truncation: float
+    left_out: float
+    rounding: tuple[float, float, float]
+
+    @property
+    def size(self) -> int:
+        """How many numbers one frequency costs."""
+        return len(self.mass)
+
+    def ratio(self, frequencies: Floats) -> tuple[Floats, Floats]:
+        """Real and imaginary part of M(tilt + iu)·exp(-iu·centre)/M(tilt) - 1.
+
+        With the equal spacing of u, exp(i(a+b)y) - 1 = AB + A + B for A = exp(iay) - 1 and
+        B = exp(iby) - 1: a matrix product of some √n rows each does for n rows of exponentials, and
+        keeps their digits where y is small.
+        """
+        count = len(frequencies)
+        fine = math.ceil(math.sqrt(count))
+        low = _turns(frequencies[:fine], self.spread)
+        high = _turns(frequencies[::fine], self.spread)
+        weighted = low * self.mass
+        table = high @ weighted.T
+        table += (high @ self.mass)[:, None] + weighted.sum(axis=1)
+        ratio = table.ravel()[:count]
+        return ratio.real, ratio.imag
+
+    def ratio_error(self, frequencies: Floats) -> NodeErrors:
+        """Bounds on the error of ``ratio``."""
+        flat, slope, phase = self.rounding
+        rounding = np.minimum(2.0 * flat, slope * frequencies) + phase * frequencies
+        # Neither the true ratio nor the computed one is larger than about 1 in size.
+        quadrature = np.minimum(self.nodes.quadrature_errors(frequencies), 2.1)
+        quadrature += self.nodes.quadrature_error
+        return NodeErrors(2.0 * (self.truncation + self.left_out), quadrature, rounding)
+
+    def log_decay(self, frequency: float, thorough: bool) -> float:
+        """Bound on ln |M(tilt + iu)/M(tilt)| for every u ≥ frequency.
+
+        The line of integration moves to Im x = σ²·angle, where exp(iuL) shrinks like
+        exp(-u·|Im L|): the more, the larger u. Any angle gives a bound.
+        """
+        widest = 0.8 * 0.5 * math.pi / self.nodes.pair.reach
+        slope, sigma = self._mean_slope, self.nodes.pair.sigma
+        best = frequency * slope / (1.0 + (frequency * slope * sigma) ** 2)
+        angles = [min(best, widest)]
+        if thorough:
+            # Few steps: each must fall far, and does at the angle of a Gaussian loss of that slope.
+            angles += [min(3.0 * best, widest), 0.6 * widest, min(frequency * slope, widest)]
+        return min(0.0, *(self._log_decay_at(frequency, angle) for angle in angles))
+
+    def _log_decay_at(self, frequency: float, angle: float) -> float:
+        nodes, truncation = self._off_axis
+        log_modulus, damping = nodes.off_axis(self.tilt, angle)
+        exponent = log_modulus - self.log_mgf - frequency * damping
+        total = float(np.exp(np.minimum(exponent, 600.0)).sum())
+        error = nodes.off_axis_error(self.tilt, angle, truncation)
+        return math.log(total * (1.0 + 1e-10) + error)
+
+    @cached_property
+    def _off_axis(self) -> tuple[MixtureNodes, float]:
+        """Nodes for a modulus, which turns no phases and needs fewer, and the mass beyond them."""
+        pair, nodes = self.nodes.pair, self.nodes
+        few = nodes.thinned(max(1, int(pair.step(self.tilt, 0.0, _DECAY_DIGITS) / nodes.step)))
+        return few, few.truncation_error(self.tilt) * math.exp(min(-self.log_mgf, 700.0))
+
+    @cached_property
+    def _mean_slope(self) -> float:
+        """About E|dL/dx| under the tilted mass (a guide to the angle, no bound)."""
+        return float(self.mass[1:] @ np.abs(np.diff(self.spread))) / self.nodes.step
+
+
+def _turns(frequencies: Floats, spread: Floats) -> Complexes:
+    """exp(iuy) - 1 = 2i·sin(uy/2)·exp(iuy/2) for every frequency u and spread y."""
+    half = np.multiply.outer(0.5 * frequencies.astype(spread.dtype), spread)
+    sine = np.sin(half)
+    turns = np.empty(half.shape, np.result_type(half.dtype, np.complex64))
+    np.multiply(sine, sine, out=turns.real)
+    turns.real *= -2.0
+    np.multiply(sine, np.cos(half, out=half), out=turns.imag)
+    turns.imag *= 2.0
+    return turns
+
+
+def tilt_mixture(
+    pair: MixturePair, tilt: float, frequency: float, digits: float, resolution: Resolution
+) -> TiltedMixture:
+    """Lays nodes for Re z = tilt and |Im z| ≤ frequency and bounds what they get wrong."""
+    nodes = pair.nodes(tilt, frequency, digits, resolution)
+    condition = _Condition(nodes, tilt, resolution.unit_roundoff)
+    plain = np.exp(nodes.log_mass)
+    scaled = tilt * nodes.loss
+    exponent = nodes.log_mass + scaled
+    highest = float(exponent.max())
+    if highest > 500.0:
+        total = float(np.exp(exponent - highest).sum())
+        log_mgf = highest + math.log(total)
+        deviation = np.exp(exponent - log_mgf)
+    else:
+        small = np.clip(scaled, -1.0, 1.0)
+        excess = np.where(small == scaled, plain * np.expm1(small), np.exp(exponent) - plain)
+        log_mgf = math.log1p(float(excess.sum()))
+        deviation = np.abs(excess) * math.exp(-log_mgf)
+    tilted = np.exp(exponent - log_mgf)
+    truncation = nodes.truncation_error(tilt) * math.exp(-log_mgf)
+    error = NodeErrors(
+        truncation + nodes.truncation_error(0.0),
+        2.0 * nodes.quadrature_error,
+        condition.of_sum(deviation, tilted, log_mgf),
+    )
+    keep = _carrying(tilted)
+    left_out = float(tilted[: keep.start].sum() + tilted[keep.stop :].sum())
+    centre = float(tilted @ nodes.loss) / float(tilted.sum())
+    spread = nodes.loss[keep] - nodes.loss.dtype.type(centre)
+    return TiltedMixture(
+        nodes,
+        tilt,
+        log_mgf,
+        error.as_log(),
+        float(nodes.loss.dtype.type(centre)),
+        spread,
+        tilted[keep],
+        truncation,
+        left_out,
+        condition.of_ratio(tilted, nodes.loss - centre, log_mgf),
+    )
+
+
+def _carrying(mass: Floats) -> slice:
+    """The smallest run of nodes outside which no node carries mass that matters."""
+    (where,) = np.nonzero(mass > _NEGLIGIBLE)
+    return slice(int(where[0]), int(where[-1]) + 1)
+
+
+class _Condition:
+    """First-order rounding errors of the nodes, in units of the arithmetic's roundoff."""
+
+    def __init__(self, nodes: MixtureNodes, tilt: float, unit: float) -> None:
+        variance = nodes.pair.sigma**2
+        top = nodes.pair.numerator.conditioning(nodes.x, variance, nodes.log_top)
+        bottom = nodes.pair.denominator.conditioning(nodes.x, variance, nodes.log_bottom)
+        self._tilt = tilt
+        self._unit = _SAFETY * unit
+        self._loss = top + bottom
+        noise = np.abs(nodes.log_noise) + nodes.x * nodes.x / variance
+        self._log_mass = 1.0 + noise + np.abs(nodes.log_mass) + top
+        self._scaled = tilt * (np.abs(nodes.loss) + self._loss)
+
+    def of_sum(self, deviation: Floats, tilted: Floats, log_mgf: float) -> float:
+        """Of the sum that gives M(tilt), relative to M(tilt)."""
+        per_term = deviation * (len(deviation) + self._log_mass + abs(log_mgf))
+        return self._unit * float(per_term.sum() + tilted @ self._scaled)
+
+    def of_ratio(
+        self, tilted: Floats, spread: Floats, log_mgf: float
+    ) -> tuple[float, float, float]:
+        """Of M(tilt+iu)/M(tilt) - 1: at most min(2·first, u·second) + u·third."""
+        relative = len(tilted) + self._log_mass + self._scaled + abs(log_mgf)
+        distance = np.abs(spread)
+        weighted = tilted * relative
+        flat, slope = float(weighted.sum()), float(weighted @ distance)
+        phase = float(tilted @ (self._loss + distance))
+        return self._unit * flat, self._unit * slope, self._unit * phase

@@ -3,21 +3,187 @@
 A pair (P, Q) dominates a mechanism if its δ(ε) is nowhere below that of any two neighbouring data
 sets; pairs compose (Zhu, Dong & Wang 2022, Theorem 10). Where P and Q are the outputs on two actual
 neighbours, the pair is tight and the answer two-sided.
+
+Any pair can be cut into cells, exactly up to rounding; ``grid`` then moves the cells onto a lattice
+of losses, up for an upper bound on δ and down for a lower one. (ε, δ)-DP is dominated by randomised
+response that fails, telling all, with probability δ (Kairouz, Oh & Viswanath 2015, Theorem 3.3);
+the other pairs here are of actual outputs. Those of samples are in ``sampled_pairs``.
 """
 
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy.special import ndtr
+
+from tacit.accounting.events import (
+    ApproxDp,
+    DiscreteGaussian,
+    DiscreteLaplace,
+    Gaussian,
+    Laplace,
+    PureDp,
+    RandomizedResponse,
+    distance,
+)
+from tacit.accounting.exact.closed_forms import GaussianLoss, LaplaceLoss
+from tacit.accounting.exact.enclosure import OutOfRange
+from tacit.accounting.exact.lattice import LatticeLoss
+from tacit.accounting.exact.mixture import MixturePair, Side
+from tacit.errors import UnsupportedEvent
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tacit.accounting.exact.cells import Cells
-    from tacit.accounting.exact.closed_form import GaussianLoss, LaplaceLoss
-    from tacit.accounting.exact.lattice_loss import LatticeLoss
-    from tacit.accounting.exact.mixture import MixtureLoss
+    from tacit.accounting.events import Adjacency, Event
+    from tacit.accounting.exact.transforms import Floats
+
+
+_PILOT = 500
+_FAR = 16.0  # standard deviations; Φ(-16) is 6e-58
+
+
+@dataclass(frozen=True, eq=False)
+class Cells:
+    """Cell j has the probabilities p[j] and q[j], and losses ln P/Q from low[j] to high[j].
+
+    An infinite ``high`` marks a cell in which the loss is unbounded above (perhaps Q = 0), an
+    infinite ``low`` one in which it is unbounded below (perhaps P = 0).
+    """
+
+    p: Floats
+    q: Floats
+    low: Floats
+    high: Floats
+
+    def reversed(self) -> Cells:
+        """The same cells with the roles of P and Q exchanged."""
+        return Cells(self.q, self.p, -self.high, -self.low)
+
+    def sampled(self, rate: float) -> Cells:
+        """P becomes (1-rate)·Q + rate·P: the record is there, and taken with that probability.
+
+        With its reverse it dominates Poisson sampling under add-remove (Zhu, Dong & Wang 2022,
+        Theorem 11).
+        """
+        return Cells(
+            (1.0 - rate) * self.q + rate * self.p,
+            self.q,
+            _sampled_loss(self.low, rate),
+            _sampled_loss(self.high, rate),
+        )
+
+    def scaled(self, weight: float) -> Cells:
+        """All masses multiplied by ``weight``."""
+        return Cells(weight * self.p, weight * self.q, self.low, self.high)
+
+
+def _sampled_loss(loss: Floats, rate: float) -> Floats:
+    """ln(1 - rate + rate·exp(loss))."""
+    if rate == 1.0:
+        return loss
+    small = np.log1p(rate * np.expm1(np.minimum(loss, 30.0)))
+    with np.errstate(divide="ignore"):
+        large = np.logaddexp(np.log1p(-rate), math.log(rate) + loss)
+    return np.where(loss < 30.0, small, large)
+
+
+def join(*parts: Cells) -> Cells:
+    """All cells of all parts."""
+    return Cells(
+        np.concatenate([part.p for part in parts]),
+        np.concatenate([part.q for part in parts]),
+        np.concatenate([part.low for part in parts]),
+        np.concatenate([part.high for part in parts]),
+    )
+
+
+def atoms(p: Floats, q: Floats) -> Cells:
+    """One cell per output of a discrete pair."""
+    possible = (p > 0.0) | (q > 0.0)
+    p, q = p[possible], q[possible]
+    with np.errstate(divide="ignore"):
+        loss = np.log(p) - np.log(q)
+    return Cells(p, q, loss, loss)
+
+
+def cells_of_losses(p: Floats, loss: Floats) -> Cells:
+    """Atoms given by P's mass and the loss, which together hold all of P and Q."""
+    return Cells(p, p * np.exp(-loss), loss, loss)
+
+
+def cells_of_most_losses(p: Floats, loss: Floats) -> Cells:
+    """The same where some mass is left out: P's rest is unbounded above, Q's below."""
+    found = cells_of_losses(p, loss)
+    rest = np.array([max(0.0, 1.0 - float(found.p.sum())), 0.0])
+    other = np.array([0.0, max(0.0, 1.0 - float(found.q.sum()))])
+    ends = np.array([np.inf, -np.inf])
+    return join(found, Cells(rest, other, ends, ends))
+
+
+def mixture_cells(pair: MixturePair, step: float) -> Cells:
+    """Cells of x between which the loss of a mixture pair changes by at most about ``step``.
+
+    The loss of our pairs is monotone in x: all shifts of one side have one sign.
+    """
+    sigma = pair.sigma
+    low = min(0.0, *pair.numerator.shifts, *pair.denominator.shifts) - _FAR * sigma
+    high = max(0.0, *pair.numerator.shifts, *pair.denominator.shifts) + _FAR * sigma
+    # How steep the loss really is: at a low rate far less than shifts over variance.
+    pilot = _mixture_loss(pair, np.linspace(low, high, _PILOT + 1))
+    steepest = _PILOT * float(np.abs(np.diff(pilot)).max())
+    count = min(max(math.ceil(steepest / step), 400), 400_000)
+    edges = np.linspace(low, high, count + 1)
+    loss = _mixture_loss(pair, edges)
+    p = _mixture_mass(pair.numerator.weights, pair.numerator.shifts, edges, sigma)
+    q = _mixture_mass(pair.denominator.weights, pair.denominator.shifts, edges, sigma)
+    low_loss, high_loss = np.minimum(loss[:-1], loss[1:]), np.maximum(loss[:-1], loss[1:])
+    return _close_ends(Cells(p, q, low_loss, high_loss))
+
+
+def _mixture_loss(pair: MixturePair, x: Floats) -> Floats:
+    variance = pair.sigma**2
+    return pair.numerator.log_ratio(x, variance) - pair.denominator.log_ratio(x, variance)
+
+
+def _close_ends(cells: Cells) -> Cells:
+    """The outermost cells hold all that lies beyond them: losses are unbounded there."""
+    top, bottom = int(np.argmax(cells.high)), int(np.argmin(cells.low))
+    cells.high[top], cells.low[bottom] = np.inf, -np.inf
+    return cells
+
+
+def _mixture_mass(
+    weights: tuple[float, ...], shifts: tuple[float, ...], edges: Floats, sigma: float
+) -> Floats:
+    """The mixture's mass between neighbouring edges, accurate in relative terms on both sides."""
+    total = np.zeros(len(edges) - 1)
+    for weight, shift in zip(weights, shifts, strict=True):
+        scaled = (edges - shift) / sigma
+        scaled[0], scaled[-1] = -np.inf, np.inf
+        below, above = np.diff(ndtr(scaled)), -np.diff(ndtr(-scaled))
+        total += weight * np.where(scaled[:-1] > 0.0, above, below)
+    return total
+
+
+def laplace_cells(distance: float, step: float) -> Cells:
+    """Cells of two Laplace laws ``distance`` scales apart: two atoms and the losses between.
+
+    Between, P's density at loss l is exp(-(distance - l)/2)/4, so both masses are closed forms.
+    """
+    count = max(8, math.ceil(2.0 * distance / step))
+    edges = np.linspace(-distance, distance, count + 1)
+    low, high = edges[:-1], edges[1:]
+    grow = np.exp(-0.5 * (distance - low)) * np.expm1(0.5 * (high - low)) * 0.5
+    fall = np.exp(-0.5 * (distance + low)) * -np.expm1(-0.5 * (high - low)) * 0.5
+    minus = 0.5 * math.exp(-distance)
+    ends = atoms(np.array([0.5, minus]), np.array([minus, 0.5]))
+    exact = np.array([distance, -distance])
+    return join(Cells(grow, fall, low, high), Cells(ends.p, ends.q, exact, exact))
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,7 +197,7 @@ class PairLoss:
     """
 
     cells: Callable[[float], Cells]
-    loss: GaussianLoss | LaplaceLoss | MixtureLoss | LatticeLoss | None = None
+    loss: GaussianLoss | LaplaceLoss | MixturePair | LatticeLoss | None = None
     infinite: float = 0.0
 
 
@@ -56,26 +222,102 @@ class Part:
     coupling: float = 0.0
 
 
-@dataclass(frozen=True, eq=False)
-class Decomposition:
-    """An event as independent dominating pairs."""
+_LARGEST_DISCRETE = 20_000.0  # σ whose lattice still fits
 
-    parts: tuple[tuple[Part, int], ...]
 
-    @property
-    def tight(self) -> bool:
-        """Whether the composition of the pairs is attained."""
-        return all(part.tight for part, _ in self.parts)
+def distance_of(event: Event, adjacency: Adjacency) -> float:
+    """How far the neighbour moves the noiseless answer, in units of one record's contribution."""
+    match event:
+        case Gaussian() | Laplace() | DiscreteGaussian() | DiscreteLaplace():
+            return distance(event.replace_distance, adjacency)
+        case _:
+            return 1.0
 
-    @property
-    def coupling(self) -> float:
-        """Total variation distance to the real composition."""
-        return math.fsum(count * part.coupling for part, count in self.parts)
 
-    def directions(self) -> list[Direction]:
-        """The compositions whose larger δ(ε) counts."""
-        forward = tuple((part.forward, count) for part, count in self.parts)
-        if all(part.backward is None for part, _ in self.parts):
-            return [forward]
-        backward = tuple((part.backward or part.forward, count) for part, count in self.parts)
-        return [forward, backward]
+def base_pair(event: Event, apart: float) -> PairLoss | None:
+    """The pair of an event without sampling; None if it gives nothing away.
+
+    For black boxes ``apart`` is a group size k: k·ε, and δ grows as group privacy says.
+    """
+    match event:
+        case Gaussian(sigma):
+            mu = apart / sigma
+            pair = MixturePair(1.0 / mu, Side((1.0,), (1.0,)), Side())
+            return PairLoss(lambda step: mixture_cells(pair, step), GaussianLoss(mu))
+        case Laplace(scale):
+            loss = LaplaceLoss(apart / scale)
+            return PairLoss(lambda step: laplace_cells(loss.distance, step), loss)
+        case DiscreteGaussian(sigma, sensitivity) if sigma <= _LARGEST_DISCRETE:
+            return _lattice_pair(_discrete_gaussian(sigma, round(sensitivity * apart)))
+        case DiscreteLaplace(scale, sensitivity):
+            return _lattice_pair(_discrete_laplace(scale, round(sensitivity * apart)))
+        case RandomizedResponse() if event.loss > 0.0:
+            if apart > 1.0:
+                return black_box(apart * event.loss, 0.0)
+            return _lattice_pair(_randomized_response(event.loss, event.categories))
+        case PureDp(epsilon):
+            return black_box(apart * epsilon, 0.0)
+        case ApproxDp(epsilon, delta):
+            grown = apart * math.exp((apart - 1.0) * epsilon) * delta
+            return black_box(apart * epsilon, min(1.0, grown))
+        case RandomizedResponse():
+            return None
+        case _:
+            raise UnsupportedEvent(event, "exact", "it has no dominating pair that tacit knows")
+
+
+def _lattice_pair(loss: LatticeLoss) -> PairLoss:
+    cut = cells_of_losses if loss.log_tail is None else cells_of_most_losses
+    return PairLoss(lambda _: cut(loss.masses[loss.support], loss.losses), loss)
+
+
+def black_box(epsilon: float, delta: float) -> PairLoss | None:
+    """(ε, δ)-DP: with probability δ everything is told, else randomised response at ε."""
+    if epsilon == 0.0 and delta == 0.0:
+        return None
+    truth = (1.0 - delta) / (1.0 + math.exp(-epsilon))
+    lie = (1.0 - delta) * math.exp(-epsilon) / (1.0 + math.exp(-epsilon))
+    p, q = np.array([delta, truth, lie, 0.0]), np.array([0.0, lie, truth, delta])
+    spacing = 2.0 * epsilon if epsilon > 0.0 else 1.0
+    loss = LatticeLoss(-epsilon, spacing, 0, np.array([lie, truth]))
+    if epsilon == 0.0:
+        loss = LatticeLoss(0.0, 1.0, 0, np.array([1.0 - delta]))
+    return PairLoss(lambda _: atoms(p, q), loss, delta)
+
+
+def _randomized_response(epsilon: float, categories: int) -> LatticeLoss:
+    truth = 1.0 / (1.0 + (categories - 1) * math.exp(-epsilon))
+    lie = truth * math.exp(-epsilon)
+    if categories == 2:
+        return LatticeLoss(-epsilon, 2.0 * epsilon, 0, np.array([lie, truth]))
+    return LatticeLoss(0.0, epsilon, -1, np.array([lie, (categories - 2) * lie, truth]))
+
+
+def _discrete_laplace(scale: float, shift: int) -> LatticeLoss:
+    """Losses (shift - 2x)/scale for x = 0…shift; what lies beyond has the loss of the ends."""
+    ratio = math.exp(-1.0 / scale)
+    whole = 1.0 / (1.0 + ratio)
+    inner = whole * -math.expm1(-1.0 / scale) * ratio ** np.arange(shift, -1.0, -1.0)
+    inner[0], inner[-1] = whole * ratio**shift, whole
+    return LatticeLoss(-shift / scale, 2.0 / scale, 0, inner)
+
+
+def _discrete_gaussian(sigma: float, shift: int) -> LatticeLoss:
+    """Losses (shift² - 2·shift·x)/2σ² for integers x, which fall as x grows."""
+    variance = sigma * sigma
+    if variance < sys.float_info.min:
+        raise OutOfRange
+    radius = math.ceil(30.0 * sigma) + 5 * shift + 10
+    x = np.arange(radius, -radius - 1, -1)
+    masses = np.exp(-0.5 * x.astype(float) ** 2 / variance)
+    masses /= masses.sum()
+    rate = (2 * radius + 1) / (2.0 * variance)
+    log_end = -0.5 * radius * radius / variance
+    return LatticeLoss(
+        offset=0.5 * shift * shift / variance,
+        spacing=shift / variance,
+        first=-radius,
+        masses=masses,
+        log_tail=(log_end, rate, log_end, rate),
+        mass_error=256.0 * 2.0**-53 * (1.0 + 450.0),
+    )

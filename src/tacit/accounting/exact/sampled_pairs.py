@@ -14,8 +14,8 @@
 - Black boxes, of which only a promise is known: by what the promise says of the samples with and
   without the record (``tacit.accounting.black_boxes``); where it says nothing of them, as if it
   were told whether the record was drawn.
-- Truncated Poisson: a coupling with the untruncated one fails with probability P(Bin(n, q) > cap)
-  on either data set, which adds (1 + e^ε) times that to δ (Chua et al. 2024).
+- Truncated Poisson: a coupling with the untruncated one fails with some probability on either data
+  set, which is charged to δ (``tacit.accounting.failures``).
 """
 
 from __future__ import annotations
@@ -25,10 +25,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.special import bdtrc, gammaln
+from scipy.special import gammaln
 
-from tacit.accounting.black_boxes import Loss, held, is_direct, loss_of, sampled
-from tacit.accounting.choices import concrete
+from tacit.accounting.black_boxes import Promise, concrete, held, is_direct, promise_of, sampled
 from tacit.accounting.events import (
     Adjacency,
     ApproxDp,
@@ -48,12 +47,20 @@ from tacit.accounting.events import (
     SampledWithReplacement,
     SparseVector,
 )
-from tacit.accounting.exact.base_pairs import base_pair, black_box, distance_of
-from tacit.accounting.exact.cells import Cells, atoms, join, mixture_cells
-from tacit.accounting.exact.lattice_loss import LatticeLoss
-from tacit.accounting.exact.mixture import MixtureLoss
-from tacit.accounting.exact.mixture_nodes import MixturePair, Side
-from tacit.accounting.exact.pairs import PairLoss, Part
+from tacit.accounting.exact.lattice import LatticeLoss
+from tacit.accounting.exact.mixture import MixturePair, Side
+from tacit.accounting.exact.pairs import (
+    Cells,
+    PairLoss,
+    Part,
+    atoms,
+    base_pair,
+    black_box,
+    distance_of,
+    join,
+    mixture_cells,
+)
+from tacit.accounting.failures import truncation_of
 from tacit.errors import UnsupportedEvent
 
 if TYPE_CHECKING:
@@ -65,9 +72,7 @@ def poisson_part(event: PoissonSampled, adjacency: Adjacency) -> Part | None:
     part = _uncapped(event.rate, event.event, adjacency)
     if part is None or event.cap is None or event.population is None:
         return part
-    records = event.population + (1 if adjacency == "add-remove" else 0)
-    overflow = float(bdtrc(event.cap, records, event.rate))
-    return replace(part, tight=False, coupling=overflow)
+    return replace(part, tight=False, coupling=truncation_of(event))
 
 
 def _uncapped(rate: float, inner: Event, adjacency: Adjacency) -> Part | None:
@@ -96,18 +101,18 @@ def _single(inner: Event, adjacency: Adjacency) -> PairLoss | None:
 
 def _poisson_box(rate: float, box: BlackBox, adjacency: Adjacency) -> Part | None:
     """A black box on a Poisson sample, replacing a record or zeroing it out."""
-    across = loss_of(held(box, adjacency, "exact"))
+    across = promise_of(held(box, adjacency, "exact"))
     if across is None:
         raise UnsupportedEvent(PoissonSampled(rate, box), "exact", "it has no dominating pair")
     try:
-        near = loss_of(held(box, "add-remove", "exact"))
+        near = promise_of(held(box, "add-remove", "exact"))
     except UnsupportedEvent:
         return _told(rate, across, tight=is_direct(box, adjacency))
     assert near is not None  # a promise of the same kind
     return _promise(sampled(rate, near, across))
 
 
-def _told(rate: float, loss: Loss, *, tight: bool) -> Part | None:
+def _told(rate: float, loss: Promise, *, tight: bool) -> Part | None:
     """It is told whether the record was drawn, with probability ``rate``; else there is no loss.
 
     Divergences are jointly convex, so that q times the box's profile is a bound. A box that tells
@@ -133,7 +138,7 @@ def mixture_part(sigma: float, side: Side) -> Part:
 
 
 def _of_mixture(pair: MixturePair) -> PairLoss:
-    return PairLoss(lambda step: mixture_cells(pair, step), MixtureLoss(pair))
+    return PairLoss(lambda step: mixture_cells(pair, step), pair)
 
 
 def _poisson_replace_one(rate: float, promised: Event, inner: Event) -> Part | None:
@@ -146,16 +151,16 @@ def _poisson_replace_one(rate: float, promised: Event, inner: Event) -> Part | N
             pair = MixturePair(sigma, Side(weights, (0.0, 1.0)), Side(weights, (0.0, -1.0)))
             return Part(_of_mixture(pair), tight=distance == 2.0)
         case Laplace(scale, distance):
-            return _promise(sampled(rate, Loss(1.0 / scale), Loss(distance / scale)))
+            return _promise(sampled(rate, Promise(1.0 / scale), Promise(distance / scale)))
         case DiscreteLaplace(scale, sensitivity, distance):
             unit = sensitivity / scale
-            return _promise(sampled(rate, Loss(unit), Loss(distance * unit)))
+            return _promise(sampled(rate, Promise(unit), Promise(distance * unit)))
         case RandomizedResponse():
-            return _promise(sampled(rate, Loss(promised.loss), Loss(promised.loss)))
+            return _promise(sampled(rate, Promise(promised.loss), Promise(promised.loss)))
         case PureDp(across):
-            near = loss_of(concrete(inner, "add-remove"))
+            near = promise_of(concrete(inner, "add-remove"))
             assert near is not None  # a choice of bounded loss has one under each adjacency
-            return _promise(sampled(rate, near, Loss(across)))
+            return _promise(sampled(rate, near, Promise(across)))
         case _:
             event = PoissonSampled(rate, inner)
             raise UnsupportedEvent(event, "exact", "no pair is known under replace-one")
@@ -179,7 +184,7 @@ def _replaced(inner: Event, rate: float) -> Part | None:
     return Part(PairLoss(lambda step: _mirrored(base.cells(step), rate)), tight=False)
 
 
-def _promise(loss: Loss) -> Part | None:
+def _promise(loss: Promise) -> Part | None:
     """An (ε, δ) that holds, and need not be attained."""
     pair = black_box(*loss)
     return None if pair is None else Part(pair, tight=False)
@@ -248,7 +253,7 @@ def _largest_promise(event: Event, inner: Event, adjacency: Adjacency) -> Event:
     related: tuple[Adjacency, ...] = ("replace-one",)
     if adjacency == "zero-out":
         related = ("replace-one", "zero-out")
-    found = [loss_of(concrete(inner, one)) for one in related]
+    found = [promise_of(concrete(inner, one)) for one in related]
     losses = [loss for loss in found if loss is not None]
     if len(losses) < len(found):
         raise UnsupportedEvent(event, "exact", "it has no dominating pair that tacit knows")

@@ -3,19 +3,25 @@
 M(z) = E_P[exp(z·L)]. A transform is prepared for one real part, the tilt, and knows M(tilt),
 M(tilt + iu)/M(tilt) for the frequencies u of the contour, how fast that falls beyond them, and a
 bound on each of its own errors.
+Composition multiplies transforms: a spectrum is their product at the frequencies, with its errors.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
+import numpy as np
+
+from tacit.accounting.exact.enclosure import Enclosure, ErrorTerms
+
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
-    from tacit.accounting.exact.resolution import Resolution
+    from tacit.accounting.exact.enclosure import Resolution
 
     Floats = NDArray[np.floating]
     Complexes = NDArray[np.complexfloating]
@@ -36,11 +42,11 @@ class NodeErrors:
         )
 
 
-_HOPELESS = 1e9  # an error of ln M past which nothing is said, yet no arithmetic overflows
+_HOPELESS_LOG = 1e9  # an error of ln M past which nothing is said, yet no arithmetic overflows
 
 
 def _log_error(relative: float | Floats) -> float:
-    return -math.log1p(-float(relative)) if relative < 1.0 else _HOPELESS
+    return -math.log1p(-float(relative)) if relative < 1.0 else _HOPELESS_LOG
 
 
 class Transform(Protocol):
@@ -108,3 +114,182 @@ class Loss(RealLoss, Protocol):
 
 Composition = tuple[tuple[Loss, int], ...]
 """Independent losses and how often each occurs; the composition's loss is their sum."""
+
+
+Transforms = Sequence[tuple[Transform, int]]
+
+_CAUSES = ("truncation", "quadrature", "rounding")
+_SMALL = 1e-3  # ln of an error below which errors just add up
+_HOPELESS = 500.0  # ln of an error beyond which nothing is said
+_FLOOR = 1e-15  # |M(z)/M(z₀)| below this is raised to it, and charged
+
+
+@dataclass
+class Product:
+    """Φ = Π (M_j(z)/M_j(z₀))^count_j at the frequencies, by logarithms, with its errors."""
+
+    log_modulus: Floats
+    angle: Floats
+    work: Floats
+    causes: Mapping[str, Floats]
+
+    def errors(self, weights: Floats) -> ErrorTerms:
+        """Bounds on Σ weights·|error of Φ|, by cause.
+
+        What the causes do together beyond the sum of what each does alone goes to the largest.
+        """
+        total = self.causes["truncation"] + self.causes["quadrature"] + self.causes["rounding"]
+        largest = float(total.max())
+        if not largest < _HOPELESS:
+            return ErrorTerms(truncation=math.inf, quadrature=math.inf, rounding=math.inf)
+        if largest < _SMALL:
+            # exp(x) - 1 ≤ x·(1 + x) for 0 ≤ x ≤ 1, and so for the sum of the causes.
+            sizes = (1.0 + largest) * weights * np.exp(self.log_modulus)
+            return ErrorTerms(*(float((sizes * self.causes[name]).sum()) for name in _CAUSES))
+        parts = np.stack([self.causes[name] for name in _CAUSES])
+        alone = self._changes(parts)
+        together = self._changes(total) - alone.sum(axis=0)
+        alone[parts.argmax(axis=0), np.arange(len(total))] += np.maximum(together, 0.0)
+        return ErrorTerms(*(alone * weights).sum(axis=1).tolist())
+
+    def _changes(self, exponents: Floats) -> Floats:
+        """|Φ|·(exp(exponents) - 1), however small |Φ| and however large the exponents."""
+        small = np.exp(self.log_modulus) * np.expm1(np.minimum(exponents, 1.0))
+        found: Floats = np.where(exponents < 1.0, small, np.exp(self.log_modulus + exponents))
+        return found
+
+
+def product_of(transforms: Transforms, frequencies: Floats) -> Product:
+    """Multiplies the transforms' powers at the frequencies."""
+    size = len(frequencies)
+    causes = {name: np.zeros(size) for name in _CAUSES}
+    product = Product(np.zeros(size), np.zeros(size), np.zeros(size), causes)
+    for transform, count in transforms:
+        real, imaginary = transform.ratio(frequencies)
+        log_modulus, rounding = _log_modulus(real, imaginary)
+        angle = np.arctan2(imaginary, 1.0 + real)
+        product.log_modulus += count * log_modulus
+        product.angle += count * angle
+        product.work += count * (np.abs(log_modulus) + np.abs(angle))
+        enlarge = np.exp(-log_modulus)
+        # M(z)/M(z₀) - 1 inherits the relative error of M(z₀).
+        distance = np.hypot(real, imaginary)
+        found, known = transform.ratio_error(frequencies), transform.log_mgf_error
+        truncation = found.truncation + distance * known.truncation
+        quadrature = found.quadrature + distance * known.quadrature
+        rounding = rounding + found.rounding + distance * known.rounding
+        causes["truncation"] += count * np.log1p(truncation * enlarge)
+        causes["quadrature"] += count * np.log1p(quadrature * enlarge)
+        causes["rounding"] += count * np.log1p(rounding * enlarge)
+    return product
+
+
+def scale_errors_of(transforms: Transforms) -> ErrorTerms:
+    """Bounds on the relative error of Π M_j(z₀)^count_j, by cause."""
+    known = [(transform.log_mgf_error, count) for transform, count in transforms]
+    return ErrorTerms(
+        truncation=_expm1(math.fsum(count * error.truncation for error, count in known)),
+        quadrature=_expm1(math.fsum(count * error.quadrature for error, count in known)),
+        rounding=_expm1(math.fsum(count * error.rounding for error, count in known)),
+    )
+
+
+def _expm1(exponent: float) -> float:
+    """Exp - 1, three-fold so that the parts of a product's error may be added up."""
+    return math.expm1(min(3.0 * exponent, 700.0)) / 3.0
+
+
+def _log_modulus(real: Floats, imaginary: Floats) -> tuple[Floats, Floats]:
+    """Ln |1 + ratio|, and a bound on the error (of the modulus) that this step itself makes."""
+    square = 2.0 * real + real * real + imaginary * imaginary
+    small = square < -0.5
+    if not small.any():
+        return 0.5 * np.log1p(square), np.zeros(len(real))
+    modulus = np.hypot(1.0 + real, imaginary)
+    log_modulus = 0.5 * np.log1p(np.where(small, 0.0, square))
+    log_modulus = np.where(small, np.log(np.maximum(modulus, _FLOOR)), log_modulus)
+    return log_modulus, np.where(small, _FLOOR, 0.0)
+
+
+_DOUBLE = 4.0 * 2.0**-53  # a rounding of float64, with a safety factor
+
+
+@dataclass(frozen=True, eq=False)
+class Spectrum:
+    """M(z₀ + iu) = exp(log_scale + iu·centre)·values, with values known at ``frequencies``.
+
+    Attributes:
+        tilt: z₀.
+        log_scale: ln M(z₀) of the whole composition.
+        centre: The reference for phases.
+        frequencies: The nodes u_k ≥ 0, equally spaced from 0.
+        values: M(z₀ + iu)·exp(-iu·centre)/M(z₀).
+        scale_errors: Bounds on the relative error of exp(log_scale), by cause.
+        unit_roundoff: Of the arithmetic that the transforms used.
+    """
+
+    tilt: float
+    log_scale: float
+    centre: float
+    frequencies: Floats
+    product: Product
+    scale_errors: ErrorTerms
+    unit_roundoff: float
+
+    @property
+    def tilts(self) -> Complexes:
+        """The complex nodes z = z₀ + iu."""
+        return self.tilt + 1j * self.frequencies
+
+    @cached_property
+    def values(self) -> Complexes:
+        """M(z₀ + iu)·exp(-iu·centre)/M(z₀)."""
+        return np.exp(self.product.log_modulus + 1j * self.product.angle)
+
+    def errors_against(self, kernel: Floats, tail: float) -> ErrorTerms:
+        """Bounds on the error of Σ kernel·values·phases, in units of exp(log_scale - tilt·ε).
+
+        The phases exp(iu(centre - ε)) are exact here; ``enclose`` accounts for their rounding.
+        """
+        # The sum's errors are multiplied by the scale, and so by what the scale may be off.
+        errors = self.product.errors(kernel * (1.0 + min(self.scale_errors.above, 1e100)))
+        sizes = kernel * np.exp(self.product.log_modulus)
+        sum_and_powers = len(sizes) + 8.0 + self.product.work
+        rounding = 4.0 * self.unit_roundoff * float((sizes * sum_and_powers).sum())
+        rounding += errors.rounding
+        return replace(
+            errors, rounding=rounding, tail=tail, phases=float((sizes * self.frequencies).sum())
+        )
+
+    def enclose(
+        self, epsilon: float, value: float, slope: float, errors: ErrorTerms, aliasing: float
+    ) -> Enclosure:
+        """δ(ε) = exp(log_scale - tilt·ε)·value, with everything that may be off."""
+        scale = math.exp(min(self.log_scale - self.tilt * epsilon, 700.0))
+        known, size = self.scale_errors, abs(value)
+        exponent = abs(self.log_scale) + self.tilt * abs(epsilon) + 2.0
+        phases = _DOUBLE * (abs(self.centre) + abs(epsilon)) * errors.phases
+        rounding = errors.rounding + size * (known.rounding + _DOUBLE * exponent) + phases
+        scaled = ErrorTerms(
+            truncation=scale * (errors.truncation + size * known.truncation),
+            quadrature=scale * (errors.quadrature + size * known.quadrature),
+            rounding=scale * rounding,
+            tail=scale * errors.tail,
+            aliasing=aliasing,
+        )
+        return Enclosure(scale * value, scaled, scale * slope)
+
+
+def compose(
+    transforms: Transforms, tilt: float, frequencies: Floats, unit_roundoff: float
+) -> Spectrum:
+    """Multiplies the transforms' powers at the frequencies."""
+    return Spectrum(
+        tilt=tilt,
+        log_scale=math.fsum(count * transform.log_mgf for transform, count in transforms),
+        centre=math.fsum(count * transform.centre for transform, count in transforms),
+        frequencies=frequencies,
+        product=product_of(transforms, frequencies),
+        scale_errors=scale_errors_of(transforms),
+        unit_roundoff=unit_roundoff,
+    )

@@ -7,11 +7,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.special import betainc
+from scipy.special import log_ndtr, ndtri_exp
 
-from tacit.accounting.black_boxes import loss_of
-from tacit.accounting.choices import concrete, pure_loss
-from tacit.accounting.conversion import delta_of_curve
+from tacit.accounting.black_boxes import concrete, moves, promise_of, pure_loss
 from tacit.accounting.events import (
     ApproxDp,
     DiscreteGaussian,
@@ -20,6 +18,7 @@ from tacit.accounting.events import (
     Gaussian,
     GaussianMixture,
     Laplace,
+    PoissonRuns,
     PoissonSampled,
     PrivateSelection,
     PureDp,
@@ -30,15 +29,14 @@ from tacit.accounting.events import (
     SparseVector,
     TruncatedConcentrated,
     ZeroConcentrated,
+    distance,
 )
-from tacit.accounting.exact.certify import enclose_delta
+from tacit.accounting.exact.certificate import enclose_delta
+from tacit.accounting.failures import truncation_of
 from tacit.accounting.normal_form import parts
-from tacit.accounting.renyi import choices, curves
-from tacit.accounting.renyi.gaussian_pairs import GaussianPair
-from tacit.accounting.renyi.pairs import (
-    DiscreteLaplacePair,
-    two_point_pair,
-)
+from tacit.accounting.renyi import curves
+from tacit.accounting.renyi.curves import delta_of_curve, least_over_orders
+from tacit.accounting.renyi.pairs import DiscreteLaplacePair, GaussianPair, two_point_pair
 from tacit.accounting.renyi.sampling import (
     draw_of,
     mixture_bound,
@@ -50,17 +48,20 @@ from tacit.accounting.renyi.sampling import (
     sampled_promise,
     told_curve,
 )
-from tacit.accounting.sensitivity import distance
 from tacit.errors import UnsupportedEvent
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
 
-    from tacit.accounting.events import Adjacency, Event
+    from tacit.accounting.events import Adjacency, Event, Runs, TruncatedNegativeBinomial
     from tacit.accounting.renyi.curves import Curve
     from tacit.accounting.renyi.sampling import Draw
 
     Array = NDArray[np.float64]
+
+_ROUND_UP = 1.0 + 1e-12
 
 
 @dataclass(frozen=True)
@@ -176,7 +177,7 @@ def _plain_curve(part: Event, adjacency: Adjacency) -> Curve:
 
 
 def _sparse_vector(part: SparseVector, adjacency: Adjacency) -> Curve:
-    curve, loss = choices.sparse_vector(part, adjacency), pure_loss(part, adjacency)
+    curve, loss = sparse_vector(part, adjacency), pure_loss(part, adjacency)
     return curve if loss is None else curves.smallest(curve, _two_point(loss))
 
 
@@ -188,11 +189,11 @@ def _selection(part: PrivateSelection, adjacency: Adjacency, accountant: str) ->
 
     def base_delta(epsilon: float) -> float:
         try:
-            return enclose_delta(part.base, epsilon, adjacency).upper
+            return enclose_delta(parts(part.base, adjacency), epsilon, adjacency).upper
         except UnsupportedEvent:
             return delta_of_curve(base.curve, epsilon)
 
-    return choices.selection(part.runs, base.curve, base_delta)
+    return selection(part.runs, base.curve, base_delta)
 
 
 def _two_point(loss: float) -> Curve:
@@ -224,7 +225,7 @@ def _sampled_promise(draw: Draw, inner: Event, accountant: str) -> RenyiProfile 
     if promise.delta > 0.0:
         return RenyiProfile(curve, mass=promise.delta)
     try:
-        losses = [loss_of(concrete(inner, one)) for one in draw.inner_adjacencies]
+        losses = [promise_of(concrete(inner, one)) for one in draw.inner_adjacencies]
     except UnsupportedEvent:  # of the samples without the record nothing is known
         return RenyiProfile(told_curve(draw, curve))
     largest = max(loss.epsilon for loss in losses if loss is not None)
@@ -254,12 +255,98 @@ def _sampled_curve(
     return RenyiProfile(curve, mass=mass)
 
 
-def truncation_of(part: Event) -> float:
-    """The chance that a truncated Poisson sample is cut: P[Binomial(population, rate) > cap]."""
-    if not isinstance(part, PoissonSampled) or part.cap is None or part.population is None:
-        return 0.0
-    if part.cap >= part.population:
-        return 0.0
-    return min(
-        1.0, float(betainc(part.cap + 1.0, part.population - part.cap, part.rate)) * (1 + 1e-9)
-    )
+# ---- sparse vector and private selection
+
+
+def sparse_vector(event: SparseVector, adjacency: Adjacency) -> Curve:
+    """The curve of sparse vector beside its pure loss (Zhu & Wang 2020).
+
+    Move the threshold's noise by d, so that every query below it stays below, and the noise of each
+    query above it by at most h, so that it stays above (h is 2d, or d for monotone queries). Given
+    the threshold's noise, the moment of order α of the answers is then at most
+
+        Σ_a w_a · e^{(α-1)·D} · P(ν + (α-1)·shift ∈ A_a),
+
+    over the possible sequences of answers a, where w_a ≤ 1 is the probability of its answers
+    "below", and A_a what the noise ν of its answers "above" must hit. Laplace noise is bounded, so
+    that it adds c·h/b₂ to the threshold's curve whatever the queries (their pure case).
+
+    Gaussian noise: D = α·c·h²/2σ₂² and the shift has length √c·h. By Neyman and Pearson a set of
+    probability p has at most g(p) = Φ(Φ⁻¹(p) + (α-1)·√c·h/σ₂) under the shifted law. g is concave,
+    g(0) = 0 and Σ_a w_a·P(ν ∈ A_a) = 1, so that the sum is at most N·g(1/N), with N = Σ_{j≤c}
+    C(length, j) sequences. (The length-capped theorem of the paper has N in its place.)
+    """
+    one, against = moves(event, adjacency)
+    if event.noise == "laplace":
+        threshold = curves.laplace(one / event.threshold_scale)
+        added = event.cutoff * against / event.query_scale
+        return lambda orders: (threshold(orders) + added) * _ROUND_UP
+    assert event.length is not None  # checked by the event
+    rho = 0.5 * (one / event.threshold_scale) ** 2
+    rho += 0.5 * event.cutoff * (against / event.query_scale) ** 2
+    shift = math.sqrt(event.cutoff) * against / event.query_scale
+    log_count = _log_sequences(event.length, event.cutoff)
+
+    def curve(orders: Array) -> Array:
+        kappa = orders - 1.0
+        place = float(ndtri_exp(-log_count))
+        logs = np.minimum(0.0, log_ndtr(place + kappa * shift))
+        spread = np.maximum(0.0, log_count + logs + 1e-12 * (1.0 + log_count))
+        result: Array = (rho * orders + spread / kappa) * _ROUND_UP
+        return result
+
+    return curve
+
+
+def _log_sequences(length: int, cutoff: int) -> float:
+    """The logarithm of Σ_{j ≤ cutoff} C(length, j), the number of possible answers."""
+    most = min(length, cutoff)
+    logs = [
+        math.lgamma(length + 1) - math.lgamma(j + 1) - math.lgamma(length - j + 1)
+        for j in range(most + 1)
+    ]
+    return float(np.logaddexp.reduce(logs)) * (1.0 + 1e-12) + 1e-12
+
+
+def selection(runs: Runs, base: Curve, base_delta: Callable[[float], float]) -> Curve:
+    """The curve of a private selection whose base has the curve ``base`` and the δ(ε) given.
+
+    Guarantee:
+        Papernot & Steinke 2022, Theorem 2 for truncated negative binomial runs and Theorem 6 for
+        Poisson ones; any upper bounds on the base's curve and δ serve.
+    """
+    if isinstance(runs, PoissonRuns):
+        return _poisson(runs.mean, base, base_delta)
+    return _negative_binomial(runs, base)
+
+
+def _negative_binomial(runs: TruncatedNegativeBinomial, base: Curve) -> Curve:
+    """D(α) + (1+η)·min_λ {(1 - 1/λ)·D(λ) + ln(1/γ)/λ} + ln E[K]/(α-1)."""
+    depth = -math.log(runs.gamma)
+
+    def second(orders: Array) -> Array:
+        return (1.0 - 1.0 / orders) * base(orders) + depth / orders
+
+    constant = (1.0 + runs.eta) * min(depth, least_over_orders(second))  # depth: at λ = 1
+    log_mean = math.log(runs.mean)
+
+    def curve(orders: Array) -> Array:
+        return (base(orders) + constant + log_mean / (orders - 1.0)) * _ROUND_UP
+
+    return curve
+
+
+def _poisson(mean: float, base: Curve, base_delta: Callable[[float], float]) -> Curve:
+    """ln(e^-μ + μ·e^{(α-1)(D(α) + μ·δ(ln(α/(α-1))))})/(α-1).
+
+    The moment of the outcomes with a run is at most the second term by the proof of Theorem 6; the
+    first is the outcome without one, whose probability is the same for all data sets.
+    """
+
+    def curve(orders: Array) -> Array:
+        kappa = orders - 1.0
+        deltas = np.asarray([base_delta(math.log1p(1.0 / one)) for one in kappa.tolist()])
+        inner = kappa * (base(orders) + mean * deltas)
+        return np.logaddexp(-mean, math.log(mean) + inner) / kappa * _ROUND_UP
+
+    return curve

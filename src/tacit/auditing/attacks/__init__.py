@@ -19,17 +19,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tacit._lazy import lazily
-from tacit.auditing.attacks.calibrated import calibrated, calibrated_each
-from tacit.auditing.attacks.catalogue import ATTACKS, Attack, find
 from tacit.auditing.attacks.lira import lira, lira_each
-from tacit.auditing.attacks.measured import Measured
-from tacit.auditing.attacks.outputs import Outputs, Shadows, split
-from tacit.auditing.attacks.plain import confidence, entropy, loss_threshold, margin
-from tacit.auditing.attacks.pooled import Pooled, pooled
+from tacit.auditing.attacks.named_attacks import ATTACKS, Attack, find
+from tacit.auditing.attacks.outputs import Outputs, Shadows, phi, split
 from tacit.auditing.attacks.rmia import offline_correction, rmia, rmia_each
-from tacit.auditing.attacks.roc import Bands, Roc, allowed
+from tacit.auditing.attacks.roc import Bands, Measured, Pooled, Roc, allowed, pooled
 from tacit.auditing.attacks.shadows import kept_shadows, train_shadows
-from tacit.auditing.attacks.signals import phi
+from tacit.auditing.attacks.threshold_attacks import (
+    calibrated,
+    calibrated_each,
+    confidence,
+    entropy,
+    loss_threshold,
+    margin,
+)
 
 if TYPE_CHECKING:
     from tacit.auditing.attacks.classifier import shadow_classifier, shadow_classifier_each

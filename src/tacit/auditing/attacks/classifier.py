@@ -1,8 +1,8 @@
 """The shadow-model attack: a classifier learns what members look like (Shokri et al. 2017).
 
-The shadow models' members are known. For each class a small network learns to tell them from other
-examples by a model's outputs alone, and is then shown the target's. Unlike LiRA it does not know
-which example it sees.
+The shadow models' members are known. For each class a small network learns to separate them from
+other examples by a model's outputs alone, and is then shown the target's. Unlike LiRA it does not
+know which example it sees.
 """
 
 from __future__ import annotations
@@ -14,9 +14,8 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from tacit.auditing.attacks.outputs import check_same_examples
-from tacit.auditing.attacks.sides import left_out
-from tacit.auditing.attacks.signals import every_log_odds
+from tacit.auditing.attacks.in_out_shadows import left_out
+from tacit.auditing.attacks.outputs import check_same_examples, every_log_odds
 from tacit.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -44,7 +43,7 @@ def shadow_classifier(target: Outputs, shadows: Shadows, *, seed: int = 0) -> ND
     >>> from tacit.auditing.attacks import Shadows
     >>> draw = np.random.default_rng(1)
     >>> members = draw.random((8, 50)) < 0.5
-    >>> logits = np.stack((4.0 * members, 0.0 * members), axis=-1)  # members are told at once
+    >>> logits = np.stack((4.0 * members, 0.0 * members), axis=-1)  # members stand out at once
     >>> shadows = Shadows(logits, np.zeros(50, dtype=int), members)
     >>> scores = shadow_classifier(shadows.model(0), shadows)
     >>> bool(scores[members[0]].min() > scores[~members[0]].max())

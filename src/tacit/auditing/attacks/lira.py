@@ -1,7 +1,7 @@
 """LiRA, the likelihood-ratio attack (Carlini et al. 2022).
 
 Over models, φ of an example is taken for Gaussian: with one mean and variance if the model was
-trained on it, with another if not. Shadow models tell both.
+trained on it, with another if not. Both are estimated from shadow models.
 """
 
 from __future__ import annotations
@@ -11,16 +11,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tacit.auditing.attacks.outputs import check_same_examples
-from tacit.auditing.attacks.sides import Sides, left_out
-from tacit.auditing.attacks.signals import phi
+from tacit.auditing.attacks.in_out_shadows import InOutShadows, left_out
+from tacit.auditing.attacks.outputs import check_same_examples, phi
 from tacit.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from tacit.auditing.attacks.in_out_shadows import ShadowSide
     from tacit.auditing.attacks.outputs import Outputs, Shadows
-    from tacit.auditing.attacks.sides import Side
 
     Numbers = NDArray[np.float64]
 
@@ -60,7 +59,7 @@ def lira(
     """
     check_same_examples(target, shadows)
     how = _How(online, fixed_variance, joint)
-    return how.scores(phi(target), Sides.of(phi(shadows), shadows.members))
+    return how.scores(phi(target), InOutShadows.of(phi(shadows), shadows.members))
 
 
 def lira_each(
@@ -69,11 +68,11 @@ def lira_each(
     """``lira`` with each of the models as target and the others as its shadows: a row for each.
 
     What the models have in common is computed once. A model that was trained on exactly the other
-    examples is left out together with the target (``sides.left_out`` says why).
+    examples is left out together with the target (``left_out`` says why).
     """
     how = _How(online, fixed_variance, joint)
     values, members = phi(shadows), shadows.members
-    sides = Sides.of(values, members)
+    sides = InOutShadows.of(values, members)
     return np.stack(
         [
             how.scores(values[index], sides.without(values[out], members[out]))
@@ -88,7 +87,7 @@ class _How:
     fixed_variance: bool
     joint: bool
 
-    def scores(self, values: Numbers, sides: Sides) -> Numbers:
+    def scores(self, values: Numbers, sides: InOutShadows) -> Numbers:
         least = 1 if self.fixed_variance else values.shape[1] + 1 if self.joint else 2
         remedy = "train more" if self.fixed_variance else "train more, or give fixed_variance=True"
         sides.outside.needs(least, "not trained on", remedy)
@@ -97,21 +96,21 @@ class _How:
         sides.inside.needs(least, "trained on", f"{remedy}; or give online=False")
         return self._log_density(values, sides.inside) - self._log_density(values, sides.outside)
 
-    def _log_density(self, values: Numbers, side: Side) -> Numbers:
+    def _log_density(self, values: Numbers, side: ShadowSide) -> Numbers:
         """Of the side's Gaussian, but for the constant that all Gaussians have."""
         white = self._whitening(side)
         away = _applied(white, values - side.mean)
         scale = np.log(np.diagonal(white, axis1=1, axis2=2)).sum(axis=1)
         return np.asarray(scale - 0.5 * (away**2).sum(axis=1))
 
-    def _above(self, values: Numbers, side: Side) -> Numbers:
+    def _above(self, values: Numbers, side: ShadowSide) -> Numbers:
         """How far above the mean: the best test of one and the same rise in all views."""
         white = self._whitening(side)
         rise = _applied(white, np.ones_like(values))
         along = (_applied(white, values - side.mean) * rise).sum(axis=1)
         return np.asarray(along / np.linalg.norm(rise, axis=1))
 
-    def _whitening(self, side: Side) -> Numbers:
+    def _whitening(self, side: ShadowSide) -> Numbers:
         """The inverse of a covariance's triangular root: (examples or 1, views, views)."""
         covariance = self._covariance(side)
         variances = np.maximum(np.diagonal(covariance, axis1=1, axis2=2), 0.0) + _FLOOR
@@ -121,7 +120,7 @@ class _How:
         ridge = _RIDGE * variances.mean(axis=1)[:, None, None] * views
         return np.asarray(np.linalg.inv(np.linalg.cholesky(covariance + ridge)))
 
-    def _covariance(self, side: Side) -> Numbers:
+    def _covariance(self, side: ShadowSide) -> Numbers:
         if not self.fixed_variance:
             return side.scatter / (side.count - 1.0)[:, None, None]
         freedom = float((side.count - 1.0).sum())

@@ -13,10 +13,9 @@ import numpy as np
 
 from tacit._validation import positive
 from tacit._validation import probability as in_unit_interval
-from tacit.auditing.attacks.measured import area
-from tacit.auditing.attacks.outputs import check_same_examples, split
-from tacit.auditing.attacks.sides import Sides, left_out
-from tacit.auditing.attacks.signals import probability
+from tacit.auditing.attacks.in_out_shadows import InOutShadows, left_out
+from tacit.auditing.attacks.outputs import check_same_examples, probability, split
+from tacit.auditing.attacks.roc import area
 from tacit.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -73,7 +72,7 @@ def rmia(
         positive("gamma", gamma),
         None if online else _correction(shadows, offline_a),
     )
-    return how.scores(probability(target), Sides.of(probability(shadows), shadows.members))
+    return how.scores(probability(target), InOutShadows.of(probability(shadows), shadows.members))
 
 
 def rmia_each(
@@ -94,7 +93,7 @@ def rmia_each(
 
 
 def offline_correction(shadows: Shadows) -> float:
-    """The a with which the offline attack is best at telling the shadow models' own members.
+    """The a with which the offline attack is best at finding the shadow models' own members.
 
     As the paper does: models whose members are known are attacked with the others, and the a of the
     largest area under the curve is taken, out of 0, 0.1, …, 1.
@@ -116,7 +115,7 @@ class _How:
 
     def each(self, shadows: Shadows, attacked: range) -> Numbers:
         values, members = probability(shadows), shadows.members
-        sides, out = Sides.of(values, members), left_out(members)
+        sides, out = InOutShadows.of(values, members), left_out(members)
         return np.stack(
             [
                 self.scores(values[one], sides.without(values[out[one]], members[out[one]]))
@@ -124,7 +123,7 @@ class _How:
             ]
         )
 
-    def scores(self, values: Numbers, sides: Sides) -> Numbers:
+    def scores(self, values: Numbers, sides: InOutShadows) -> Numbers:
         ratios = np.maximum(values, _LEAST) / np.maximum(self._general(sides), _LEAST)
         views = ratios.shape[1]
         # More than half of the views pass against z if the one just past the middle does.
@@ -133,7 +132,7 @@ class _How:
         against = np.sort(self.gamma * ratios[points, 0])
         return np.searchsorted(against, middle, side="right") / len(against)
 
-    def _general(self, sides: Sides) -> Numbers:
+    def _general(self, sides: InOutShadows) -> Numbers:
         """p(x): the probability under models in general, of each example and view."""
         sides.outside.needs(1, "not trained on", "train more shadow models")
         outside = sides.outside.mean

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import secrets
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, final
 
 import numpy as np
 
+from tacit._files import array_bytes, parse_array
+from tacit._folders import PartsFolder
 from tacit._validation import non_negative, open_probability, whole
-from tacit.auditing.attacks.keeping import Folder
 from tacit.auditing.attacks.outputs import checked_logits
 from tacit.auditing.attacks.workers import Piece, Where, carried_out
 from tacit.errors import InvalidArgument
@@ -18,13 +20,16 @@ from tacit.training.counting import counting
 if TYPE_CHECKING:
     import os
     from collections.abc import Mapping
+    from contextlib import AbstractContextManager
 
     from numpy.typing import NDArray
 
     from tacit.auditing.attacks.workers import Train
+    from tacit.errors import CheckpointError
 
     Logits = NDArray[np.float32]
     Members = NDArray[np.bool_]
+
 
 _MOST = 1 << 27  # coins that a folder may ask for: a gigabyte while they are thrown
 
@@ -59,7 +64,7 @@ def train_shadows(
         workers: How many processes train at the same time.
         cluster: A Ray cluster instead: its address, or "local".
         gpus: How many GPUs a model takes on Ray.
-        folder: Where finished models are kept. A second call goes on where the first was cut off; a
+        folder: Where finished models are kept. A second call goes on where the first ended; a
             folder that was begun with other settings is refused.
         progress: True shows how many are trained, False does not, None only on a terminal.
 
@@ -84,7 +89,7 @@ def train_shadows(
     where = Where(
         workers=whole("workers", workers), cluster=cluster, gpus=non_negative("gpus", gpus)
     )
-    kept = None if folder is None else Folder(folder)
+    kept = None if folder is None else ShadowFolder(folder)
     with contextlib.nullcontext() if kept is None else kept.opened():
         settings = _begun(kept, settings)
         done = {} if kept is None else kept.models()
@@ -99,7 +104,7 @@ def kept_shadows(folder: str | os.PathLike[str]) -> tuple[Logits, Members]:
 
     Training that was interrupted leaves models that an attack can use.
     """
-    kept = Folder(folder)
+    kept = ShadowFolder(folder)
     with kept.opened():
         settings = kept.settings()
         done = {} if settings is None else kept.models()
@@ -111,7 +116,7 @@ def kept_shadows(folder: str | os.PathLike[str]) -> tuple[Logits, Members]:
     return np.stack(list(done.values())), _members(settings)[list(done)]
 
 
-def _begun(kept: Folder | None, settings: Mapping[str, Any]) -> dict[str, Any]:
+def _begun(kept: ShadowFolder | None, settings: Mapping[str, Any]) -> dict[str, Any]:
     """The settings with a seed: the folder's, if it was begun before."""
     fresh = dict(settings)
     if fresh["seed"] is None:
@@ -131,7 +136,9 @@ def _begun(kept: Folder | None, settings: Mapping[str, Any]) -> dict[str, Any]:
     return before
 
 
-def _check_kept(kept: Folder, settings: Mapping[str, Any], done: Mapping[int, Logits]) -> None:
+def _check_kept(
+    kept: ShadowFolder, settings: Mapping[str, Any], done: Mapping[int, Logits]
+) -> None:
     """Refuses what ``train_shadows`` did not write; anybody may have sent the folder."""
     try:
         count, examples = whole("count", settings["count"]), whole("examples", settings["examples"])
@@ -149,7 +156,7 @@ def _train_missing(
     train: Train,
     settings: Mapping[str, Any],
     where: Where,
-    kept: Folder | None,
+    kept: ShadowFolder | None,
     done: dict[int, Logits],
     progress: bool | None,
 ) -> None:
@@ -200,3 +207,69 @@ def _members(settings: Mapping[str, Any]) -> Members:
 def _seed_of(seed: int, model: int) -> int:
     """Of one model: whichever are trained, in whatever order, each has its own."""
     return int(np.random.SeedSequence(seed, spawn_key=(1, model)).generate_state(1)[0])
+
+
+# ---- the folder of shadow models' outputs, from which interrupted training goes on
+#
+# Each finished model is one file, written whole or not at all. All of it is private: who was a
+# member, and what models that were trained on private records say of them. Only its owner can read
+# it.
+
+RECORD: Final = "shadows.json"
+_NAME: Final = re.compile(r"model-(\d{6,12})\.npy")
+TEXT: Final = """\
+Everything in this folder is private: it was computed from the records, for an audit, and no
+guarantee covers it. Delete it when the audit is done.
+"""
+
+
+@final
+class ShadowFolder:
+    """The folder of one set of shadow models.
+
+    Guarantee: what it gives back was written whole, for the settings that it was begun with;
+    anything else is refused.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._parts = PartsFolder(path, record=RECORD, holds="shadow models")
+
+    def opened(self) -> AbstractContextManager[None]:
+        """Makes the folder if need be, and keeps other processes out meanwhile."""
+        return self._parts.opened()
+
+    def settings(self) -> dict[str, Any] | None:
+        """What the folder was begun with; None if it is new."""
+        record = self._parts.record("settings")
+        if record is not None and not isinstance(record["settings"], dict):
+            raise self.refused(f"is damaged: {RECORD} has no settings")
+        return None if record is None else record["settings"]
+
+    def begin(self, settings: Mapping[str, Any]) -> None:
+        """Writes the record of a new folder."""
+        self._parts.begin(TEXT)
+        self._parts.conclude({"settings": dict(settings)})
+
+    def add(self, model: int, logits: NDArray[np.float32]) -> None:
+        """Keeps what a finished model says."""
+        self._parts.write(_name(model), array_bytes(logits))
+
+    def models(self) -> dict[int, NDArray[np.float32]]:
+        """What each of the finished models says, by its number."""
+        names = (path.name for path in self._parts.path.glob("model-*.npy"))
+        numbers = sorted(int(found[1]) for name in names if (found := _NAME.fullmatch(name)))
+        return {number: self._read(_name(number)) for number in numbers}
+
+    def _read(self, name: str) -> NDArray[np.float32]:
+        try:
+            return parse_array(self._parts.read(name)).astype(np.float32)
+        except ValueError as error:
+            raise self.refused(f"is damaged: {name}: {error}") from None
+
+    def refused(self, reason: str) -> CheckpointError:
+        """The error that says why the folder is of no use."""
+        return self._parts.refused(reason)
+
+
+def _name(model: int) -> str:
+    return f"model-{model:06d}.npy"

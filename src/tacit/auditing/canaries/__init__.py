@@ -17,21 +17,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tacit._lazy import lazily
-from tacit.auditing.canaries.guessing import guess, one_run_audit
+from tacit.auditing.canaries.guesses import guess, one_run_audit
 
 if TYPE_CHECKING:
-    from tacit.auditing.canaries.found import Found
-    from tacit.auditing.canaries.plan_noises import plan_noise
-    from tacit.auditing.canaries.white_boxes import white_box
+    from tacit.auditing.canaries.white_box_result import WhiteBoxResult, plan_noise
+    from tacit.auditing.canaries.white_box_run import white_box
 
 # Imported when first used: the statistics of a finished run must not cost the import of PyTorch.
 _HOME = {
-    "Found": "tacit.auditing.canaries.found",
-    "plan_noise": "tacit.auditing.canaries.plan_noises",
-    "white_box": "tacit.auditing.canaries.white_boxes",
+    "WhiteBoxResult": "tacit.auditing.canaries.white_box_result",
+    "plan_noise": "tacit.auditing.canaries.white_box_result",
+    "white_box": "tacit.auditing.canaries.white_box_run",
 }
 
-__all__ = ["Found", "guess", "one_run_audit", "plan_noise", "white_box"]
+__all__ = ["WhiteBoxResult", "guess", "one_run_audit", "plan_noise", "white_box"]
 
 
 __getattr__ = lazily(__name__, _HOME)

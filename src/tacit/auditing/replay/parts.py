@@ -47,12 +47,12 @@ from tacit.randomness import (
 )
 from tacit.statement import Statement
 from tacit.training.claim import Run, statement
-from tacit.training.clipping.once import clipped_gradients
+from tacit.training.clipping import clipped_gradients
 from tacit.training.counting import counting
-from tacit.training.fixing import fix, fixes
 from tacit.training.judging import accuracy, default_correct, default_loss
 from tacit.training.performance import Performance
 from tacit.training.plan import Plan
+from tacit.training.replace_batchnorm import fix, fixes
 from tacit.training.sampling import TruncatedPoisson
 from tacit.training.styles import AdaptiveQuantile, Automatic, PerGroup, PerLayer
 

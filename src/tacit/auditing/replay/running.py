@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 # What says of a model that it mixes rows.
 _ACCUSERS = (
     "tacit.training.verification",
-    "tacit.training.clipping.probing",
+    "tacit.training.clipping.structure",
     "tacit.training.clipping.rules.fallback",
 )
 Progress: TypeAlias = Callable[[int, int, str], None]

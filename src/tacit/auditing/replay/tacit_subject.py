@@ -12,7 +12,7 @@ import os
 import signal
 import warnings
 from contextlib import redirect_stderr, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, final
 
 import torch
@@ -22,7 +22,7 @@ from torch.optim.swa_utils import AveragedModel
 from tacit.auditing.replay.subject import Outcome
 from tacit.auditing.replay.watching import flat
 from tacit.training import checkpoint
-from tacit.training.fitting import fit
+from tacit.training.fit import Keeping, Prepared, Schedule, Watch, carry_out
 from tacit.training.session import private
 
 if TYPE_CHECKING:
@@ -72,6 +72,13 @@ def _outcome(dp: Session, task: Task) -> Outcome:
     return Outcome(statement.epsilon, {"statement": asdict(statement)})
 
 
+def _prepared(task: Task) -> Prepared:
+    return Prepared(
+        model=task.model, optimizer=task.optimizer, plan=task.plan, dataset=task.dataset,
+        loss=task.loss, groups=task.groups, collate=task.collate, performance=task.performance,
+    )  # fmt: skip
+
+
 def _by_fit(task: Task) -> Outcome:
     assert task.save is not None
     taken = 0
@@ -81,10 +88,10 @@ def _by_fit(task: Task) -> Outcome:
         taken += 1
         return task.stop_at is not None and taken >= task.stop_at
 
-    done = fit(
-        task.model, task.dataset, task.plan, optimizer=task.optimizer, delta=task.delta,
-        loss=task.loss, save=task.save, resume=task.resume, budget=task.budget, groups=task.groups,
-        collate=task.collate, performance=task.performance, progress=False, stop=stop,
+    done = carry_out(
+        _prepared(task), delta=task.delta, budget=task.budget,
+        keeping=Keeping(save=task.save, resume=task.resume),
+        watch=Watch(progress=False, stop=stop),
     )  # fmt: skip
     published = {
         "history": [asdict(record) for record in done.history],
@@ -174,14 +181,17 @@ class Fitted:
             return task.stop_at is not None and self.asked >= task.stop_at
 
         with redirect_stderr(Screen(terminal=self.terminal)):
-            done = fit(
-            task.model, task.dataset, task.plan, optimizer=task.optimizer, delta=task.delta,
-            loss=task.loss, held_out=self.held_out, correct=self.correct, scheduler=scheduler,
-            state={"more": Told(task.optimizer)}, save=task.save, resume=task.resume,
-            budget=task.budget, groups=task.groups, collate=task.collate,
-            performance=task.performance, progress=True, average=average,
-            average_from=self.average_from, stop=stop, also=self.also, on_epoch=self.epochs.append,
-          )  # fmt: skip
+            schedule = Schedule(
+                scheduler=scheduler, average=average, average_from=self.average_from
+            )
+            done = carry_out(
+                replace(_prepared(task), held_out=self.held_out, correct=self.correct,
+                        schedule=schedule),
+                delta=task.delta, budget=task.budget, also=self.also,
+                keeping=Keeping(save=task.save, resume=task.resume,
+                                state={"more": Told(task.optimizer)}),
+                watch=Watch(progress=True, stop=stop, on_epoch=self.epochs.append),
+            )  # fmt: skip
         self.given = scheduler.given
         held = {id(p) for group in task.optimizer.param_groups for p in group["params"]}
         pairs = zip(task.model.parameters(), average.module.parameters(), strict=True)

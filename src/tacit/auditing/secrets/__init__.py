@@ -20,35 +20,37 @@ been, and a search tries to take it out of the model.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from tacit._lazy import lazily
-from tacit.auditing.secrets.bounding import exposure_bound
 from tacit.auditing.secrets.exposure import (
     Exposure,
+    SkewNormal,
     combined_p_value,
+    exposure_bound,
     exposure_by_extrapolation,
     exposure_by_rank,
     exposure_by_sampling,
     exposure_of_rank,
+    fit_skew_normal,
     random_exposure,
 )
-from tacit.auditing.secrets.formats import Canary, SecretFormat
-from tacit.auditing.secrets.insertion import insert, insert_into_unit
-from tacit.auditing.secrets.measuring import Measured, measure
-from tacit.auditing.secrets.scoring import NextToken, log_perplexities
-from tacit.auditing.secrets.searching import Extracted, beam, exact_rank, greedy, likeliest
-from tacit.auditing.secrets.skew_normal import SkewNormal, fit_skew_normal
-from tacit.auditing.secrets.spaces import Space
-
-if TYPE_CHECKING:
-    from tacit.auditing.secrets.torch_model import next_token_of
+from tacit.auditing.secrets.extraction import (
+    Extracted,
+    MeasuredSecret,
+    NextToken,
+    beam,
+    exact_rank,
+    greedy,
+    likeliest,
+    log_perplexities,
+    measure,
+    next_token_of,
+)
+from tacit.auditing.secrets.formats import Canary, SecretFormat, Space, insert, insert_into_unit
 
 __all__ = [
     "Canary",
     "Exposure",
     "Extracted",
-    "Measured",
+    "MeasuredSecret",
     "NextToken",
     "SecretFormat",
     "SkewNormal",
@@ -71,6 +73,3 @@ __all__ = [
     "next_token_of",
     "random_exposure",
 ]
-
-# Imported when first used: exposure needs no PyTorch.
-__getattr__ = lazily(__name__, {"next_token_of": "tacit.auditing.secrets.torch_model"})

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 import numpy as np
+from scipy.special import betainc, betaincc, betainccinv, betaincinv, betaln
 
 from tacit._validation import open_probability, whole
 from tacit.accounting import gaussian_profile
@@ -14,24 +17,176 @@ from tacit.auditing.statistics.bound import (
     LowerBound,
     delta_of,
     failure_rate,
+    last_refuted,
+    pair_for,
 )
-from tacit.auditing.statistics.ranks import joint_p_value, largest_refuted, rank_tests
-from tacit.auditing.statistics.rates import (
+from tacit.auditing.statistics.scores import (
+    Scores,
     clopper_pearson,
     epsilon_of_rates,
     lower_rate,
     upper_rate,
 )
-from tacit.auditing.statistics.scores import Scores
-from tacit.auditing.statistics.several_changes import pair_for
 from tacit.auditing.statistics.tradeoffs import GaussianTradeOff, PairsTradeOff
 from tacit.errors import InvalidArgument
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
 
     from tacit.accounting import PrivacyCurve
-    from tacit.auditing.statistics.ranks import RankTests
+    from tacit.auditing.statistics.tradeoffs import TradeOff
+
+
+# ---- an exact test of a trade-off curve by the ranks of scores, for all thresholds at once
+#
+# Fix a rank j. Let T be the number of members that score above the (j+1)-th highest non-member: the
+# true positives of the lowest threshold with j false positives. Replace each score by the chance x
+# that a non-member exceeds it. The (j+1)-th smallest x of n_out non-members has the law Beta(j+1,
+# n_out-j); under a guarantee that allows TPR(x) true positives at the false-positive rate x, a
+# member lies below x with probability at most TPR(x). So, whatever the mechanism and the scores,
+#
+#     P(T ≥ c) ≤ E[P(Bin(n_in, TPR(X)) ≥ c)],   X ~ Beta(j+1, n_out-j),
+#
+# and a mechanism whose curve is TPR attains it. Both rates are tested jointly by this: an interval
+# for each of them apart is wider by half. The mirror image (non-members below the (j+1)-th lowest
+# member) obeys the same bound with the sides exchanged. The ranks are fixed by the numbers of
+# trials alone, in geometric progression: T changes little between neighbours, so that few of them
+# (16 a side for 1,000 trials) stand for all thresholds, and the union bound over them gives little
+# away.
+
+_RATIO = 1.5  # of one rank to the next
+_TAIL = 1e-14  # what the integral leaves out at each end, and the p-value adds
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(40)
+_NODES, _WEIGHTS = 0.5 * (_NODES + 1.0), 0.5 * _WEIGHTS
+
+
+@dataclass(frozen=True, eq=False)
+class RankTests:
+    """One test a row: ``hits`` of ``trials`` lie beyond the (``rank`` + 1)-th of ``others``."""
+
+    rank: NDArray[np.float64]
+    others: NDArray[np.float64]
+    hits: NDArray[np.float64]
+    trials: NDArray[np.float64]
+    forward: NDArray[np.bool_]  # members above non-members; else the mirror image
+
+    def __len__(self) -> int:
+        return len(self.rank)
+
+    def rows(self, chosen: NDArray[np.bool_]) -> RankTests:
+        """Some of the tests."""
+        return RankTests(
+            rank=self.rank[chosen],
+            others=self.others[chosen],
+            hits=self.hits[chosen],
+            trials=self.trials[chosen],
+            forward=self.forward[chosen],
+        )
+
+
+def ranks_for(trials: int) -> NDArray[np.int64]:
+    """Ranks from 0 to half of the trials, each 1.5 times the one before.
+
+    >>> ranks_for(100).tolist()
+    [0, 1, 2, 4, 6, 9, 14, 22, 33, 50]
+    """
+    steps = int(np.log(max(1.0, 0.5 * trials)) / np.log(_RATIO)) + 1
+    ranks = np.floor(0.5 * trials * _RATIO ** -np.arange(steps)).astype(np.int64)
+    return np.unique(np.append(ranks[ranks < trials], 0))
+
+
+def rank_tests(scores: Scores) -> RankTests:
+    """The tests of both directions. Equal scores are put in a random order.
+
+    It is as if tiny noise were added to them, after the release. A fixed order would favour one
+    side in every audit of that size; this one is seeded by the scores' own bytes, so that the same
+    scores give the same bound. Scores that are all equal say nothing, and count no hits.
+    """
+    n_in, n_out = len(scores.inside), len(scores.outside)
+    values = np.concatenate((scores.inside, scores.outside))
+    member = np.arange(n_in + n_out) < n_in
+    seed = int.from_bytes(blake2b(values.tobytes(), digest_size=16).digest(), "little")
+    order = np.random.default_rng(seed).permutation(n_in + n_out)
+    order = order[np.argsort(values[order], kind="stable")]
+    above = _beyond(member[order][::-1], ranks_for(n_out))
+    below = _beyond(~member[order], ranks_for(n_in))
+    differ = values.min() < values.max()
+    forward = np.arange(len(above) + len(below)) < len(above)
+    return RankTests(
+        rank=np.concatenate((ranks_for(n_out), ranks_for(n_in))).astype(np.float64),
+        others=np.where(forward, float(n_out), float(n_in)),
+        hits=np.where(differ, np.concatenate((above, below)), 0).astype(np.float64),
+        trials=np.where(forward, float(n_in), float(n_out)),
+        forward=forward,
+    )
+
+
+def _beyond(hit: NDArray[np.bool_], ranks: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The hits that come before the (j+1)-th miss, for each rank j."""
+    places = np.flatnonzero(~hit)[ranks]
+    return places - ranks
+
+
+def p_values(tests: RankTests, curve: TradeOff) -> NDArray[np.float64]:
+    """The largest chance, under ``curve``, of as many hits as were seen, for each test apart.
+
+    Beyond the place where the binomial tail is 1 (to 1e-14) the integral is a Beta tail; before the
+    place where it is 0, nothing; between them a Gauss rule on either side of the curve's kink.
+    """
+    first, second = tests.rank + 1.0, tests.others - tests.rank
+    hits, misses = np.maximum(tests.hits, 1.0), tests.trials - np.maximum(tests.hits, 1.0) + 1.0
+    start = np.maximum(betaincinv(first, second, _TAIL), curve.fpr(betaincinv(hits, misses, _TAIL)))
+    sure = curve.fpr(betainccinv(hits, misses, _TAIL))
+    end = np.maximum(start, np.minimum(betainccinv(first, second, _TAIL), sure))
+    middle = np.clip(curve.kink, start, end)
+    total = betaincc(first, second, end) + 2.0 * _TAIL
+    for low, high in ((start, middle), (middle, end)):
+        x = low[:, None] + (high - low)[:, None] * _NODES
+        tail = betainc(hits[:, None], misses[:, None], curve.tpr(x))
+        total = total + (high - low) * ((_density(x, first, second) * tail) @ _WEIGHTS)
+    return np.where(tests.hits < 1.0, 1.0, np.minimum(total, 1.0))
+
+
+def _density(
+    x: NDArray[np.float64], first: NDArray[np.float64], second: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """The density of Beta(first, second); x lies inside of (0, 1) or the panel has no width."""
+    inside = np.clip(x, 1e-300, 1.0 - 1e-16)
+    powers = (first - 1.0)[:, None] * np.log(inside) + (second - 1.0)[:, None] * np.log1p(-inside)
+    return np.asarray(np.exp(powers - betaln(first, second)[:, None]))
+
+
+def joint_p_value(tests: RankTests, curve: TradeOff) -> float:
+    """The p-value of all tests together, by the union bound."""
+    return min(1.0, len(tests) * float(np.min(p_values(tests, curve))))
+
+
+def largest_refuted(
+    tests: RankTests, family: Callable[[float], TradeOff], failure: float, *, most: float = 700.0
+) -> tuple[float, RankTests]:
+    """The largest member of an increasing family that the tests refute, and by which of them.
+
+    p-values grow along the family, so that a test which fails to refute one member is of no use
+    for larger ones.
+    """
+    level = failure / len(tests)
+    left = tests
+
+    def refutes(value: float) -> bool:
+        nonlocal left
+        strong = p_values(left, family(value)) <= level
+        if strong.any():
+            left = left.rows(strong)
+        return bool(strong.any())
+
+    if not refutes(0.0):
+        return 0.0, tests.rows(np.zeros(len(tests), dtype=bool))
+    return last_refuted(refutes, most, within=1e-7), left
+
+
+# ---- the bounds
 
 _CANDIDATES = 200
 _WARY = 0.0005
@@ -43,8 +198,8 @@ def every_threshold(
     """The ε below which (ε, δ)-differential privacy contradicts the scores at some threshold.
 
     Both rates of a threshold are tested jointly and exactly, and all thresholds at once
-    (``tacit.auditing.statistics.ranks``): nobody needs to choose one. Where the inputs of the two
-    sides differ in several ``changes``, what group privacy makes of (ε, δ) is tested.
+    (``rank_tests``): nobody needs to choose one. Where the inputs of the two sides differ in
+    several ``changes``, what group privacy makes of (ε, δ) is tested.
 
     Guarantee:
         As for ``LowerBound``; nothing is taken for granted but independent trials.
@@ -71,7 +226,7 @@ def every_threshold(
 
 
 def every_threshold_gaussian(scores: Scores, delta: float, confidence: float = 0.95) -> LowerBound:
-    """The μ below which μ-GDP contradicts the scores at some threshold, told as an ε at δ.
+    """The μ below which μ-GDP contradicts the scores at some threshold, as an ε at δ.
 
     Guarantee:
         "Not μ'-GDP for any μ' < μ" holds as for ``every_threshold``. The ε is that of a Gaussian
@@ -95,7 +250,7 @@ def every_threshold_gaussian(scores: Scores, delta: float, confidence: float = 0
 
 
 def curve_p_value(scores: Scores, curve: PrivacyCurve) -> float:
-    """How likely scores at least as telling are, at most, for an event with this privacy curve.
+    """How likely scores at least as extreme are, at most, for an event with this privacy curve.
 
     Guarantee:
         For every mechanism that has the curve's guarantee the p-value is at most p with
@@ -129,8 +284,8 @@ def held_out_threshold(
     0.785
     """
     share = open_probability("pilot", pilot)
-    first_in, rest_in = _parted("inside", scores.inside, share)
-    first_out, rest_out = _parted("outside", scores.outside, share)
+    first_in, rest_in = _pilot_and_rest("inside", scores.inside, share)
+    first_out, rest_out = _pilot_and_rest("outside", scores.outside, share)
     threshold = _best_threshold(Scores(first_in, first_out), delta)
     bound = clopper_pearson(Scores(rest_in, rest_out).at(threshold), delta, confidence)
     return LowerBound(
@@ -143,7 +298,7 @@ def held_out_threshold(
     )
 
 
-def _parted(
+def _pilot_and_rest(
     name: str, values: NDArray[np.float64], share: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     mixed = np.random.default_rng(1).permutation(values)  # they may have come sorted

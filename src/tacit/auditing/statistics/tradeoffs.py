@@ -1,6 +1,6 @@
 """Trade-off curves as attacks meet them: the most true positives at a false-positive rate.
 
-A curve is told here by TPR = 1 - f(FPR), with f the trade-off function of Dong, Roth & Su (2022).
+A curve is given here by TPR = 1 - f(FPR), with f the trade-off function of Dong, Roth & Su (2022).
 All are symmetric (f is its own inverse), as the guarantee for both directions of a pair is.
 """
 

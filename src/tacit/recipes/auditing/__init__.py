@@ -10,21 +10,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tacit._lazy import lazily
-from tacit.recipes.auditing.catalogue import find, names
+from tacit.recipes.auditing.experiment import find, names
 
 if TYPE_CHECKING:
-    from tacit.recipes.auditing.audited import Audited
+    from tacit.recipes.auditing.audit_file import Audited
     from tacit.recipes.auditing.experiment import Conditions, Experiment
-    from tacit.recipes.auditing.recipes import audit_recipe
-    from tacit.recipes.auditing.runs import audit_run
+    from tacit.recipes.auditing.recipe_audit import audit_recipe
+    from tacit.recipes.auditing.run_audit import audit_run
 
 # Imported when first used: listing experiments must not cost the import of PyTorch.
 _HOME = {
-    "Audited": "tacit.recipes.auditing.audited",
+    "Audited": "tacit.recipes.auditing.audit_file",
     "Conditions": "tacit.recipes.auditing.experiment",
     "Experiment": "tacit.recipes.auditing.experiment",
-    "audit_recipe": "tacit.recipes.auditing.recipes",
-    "audit_run": "tacit.recipes.auditing.runs",
+    "audit_recipe": "tacit.recipes.auditing.recipe_audit",
+    "audit_run": "tacit.recipes.auditing.run_audit",
 }
 
 __all__ = [

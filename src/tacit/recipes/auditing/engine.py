@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, final
 
 from tacit.auditing.replay import Finding, Report, replay, standard_settings
-from tacit.recipes.auditing.audited import Audited
+from tacit.recipes.auditing.audit_file import Audited
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, final
+from importlib import import_module
+from typing import TYPE_CHECKING, Final, Literal, final
+
+from tacit.errors import InvalidArgument
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from tacit.recipes.auditing.audited import Audited
+    from tacit.recipes.auditing.audit_file import Audited
+
+
+Picture = Literal["roc", "secrets"]
 
 
 @final
@@ -43,12 +49,38 @@ class Experiment:
         summary: What it shows, in one line.
         data: The data set, by its name in ``tacit.data``.
         run: Carries it out. ``kind`` of the result is ``"experiment"``.
-        picture: The function of ``tacit.reports`` that draws the result, as
-            ``"module:function"``; it is called with the plain form of the result and a file.
+        picture: What ``tacit.reports.audit_figure`` draws of the result: the attacks' ROC curves,
+            or the exposure of secrets.
     """
 
     name: str
     summary: str
     data: str
     run: Callable[[Conditions], Audited]
-    picture: str = "audit_figure:draw_file"
+    picture: Picture = "roc"
+
+
+# ---- the experiments by name; an experiment's file is imported when it is asked for
+
+MODULES: Final[Mapping[str, str]] = {
+    "mnist-memorised": "mnist_memorised",
+    "shakespeare-secret": "shakespeare_secret",
+}
+
+
+def names() -> tuple[str, ...]:
+    """All experiments."""
+    return tuple(MODULES)
+
+
+def find(name: str) -> Experiment:
+    """The experiment of this name.
+
+    >>> find("mnist-memorised").data
+    'mnist'
+    """
+    if name not in MODULES:
+        raise InvalidArgument(f"there is no experiment {name!r}; there are {', '.join(MODULES)}")
+    found = import_module(f"tacit.recipes.auditing.{MODULES[name]}").EXPERIMENT
+    assert isinstance(found, Experiment)
+    return found

@@ -26,25 +26,22 @@ from tacit.accounting import profile
 from tacit.accounting.serialization import to_plain
 from tacit.auditing.attacks import Shadows, find, split
 from tacit.data import load
-from tacit.recipes.auditing.audited import NO_PROOF, Audited, Claim
+from tacit.recipes.auditing.audit_file import NO_PROOF, Audited, Claim
+from tacit.recipes.auditing.evidence import by_guesses, measured, most_allowed
 from tacit.recipes.auditing.experiment import Conditions, Experiment
-from tacit.recipes.auditing.judging import by_guesses
-from tacit.recipes.auditing.leaving_out import without
-from tacit.recipes.auditing.measuring import measured, most_allowed
-from tacit.recipes.auditing.shadowing import Crew, shadows_of, threads_for
-from tacit.recipes.auditing.trial import threads
-from tacit.recipes.running.lesson import Lesson
-from tacit.recipes.running.training import seeded
-from tacit.training import Plan, fit
+from tacit.recipes.auditing.trial import Crew, shadows_of, threads, threads_for, without
+from tacit.runs.run import seeded
+from tacit.training import Plan, Prepared, Schedule
+from tacit.training.fit import Watch, carry_out
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor, nn
 
-    from tacit.auditing.attacks import Attack as Attacking
+    from tacit.auditing.attacks import Attack
     from tacit.data import Examples
-    from tacit.recipes.auditing.audited import Attack
-    from tacit.recipes.auditing.judging import ByCoins
+    from tacit.recipes.auditing.audit_file import AttackFigures
+    from tacit.recipes.auditing.evidence import ByCoins
 
 DELTA: Final = 1e-5
 NORM: Final = 5.0  # of an image's pixels, about their mean
@@ -95,10 +92,10 @@ def memorise(
     plain = _models(partial(without_privacy, lesson), labels, size, conditions, "plain")
     private = _models(partial(with_privacy, lesson), labels, size, conditions, "private")
     judged = _judged(plan, private)
-    told = f"epsilon = {size.epsilon:g}"
+    named = f"epsilon = {size.epsilon:g}"
     attacks = (
         _attacked(plain, None, PLAIN),
-        _attacked(private, plan, told),
+        _attacked(private, plan, named),
     )
     return Audited(
         kind="experiment",
@@ -111,7 +108,7 @@ def memorise(
             epsilon=size.epsilon, delta=DELTA, adjacency=plan.adjacency, event=to_plain(plan.event)
         ),
         attacks=attacks,
-        details=(_row(PLAIN, plain, attacks[0]), _row(told, private, attacks[1])),
+        details=(_row(PLAIN, plain, attacks[0]), _row(named, private, attacks[1])),
         settings={"seed": conditions.seed, "delta": DELTA, **asdict(size)},
         notes=(INDEPENDENT, NO_PROOF),
     )
@@ -173,16 +170,12 @@ def with_privacy(lesson: _Lesson, members: NDArray[np.bool_], seed: int) -> NDAr
         x, y = lesson.tensors()
         network = lesson.network()
         average = AveragedModel(network)
-        counted = without(
-            Lesson(model=network, dataset=TensorDataset(x, y), loss=None, held_out=None,
-                   correct=None, collate=None),
-            ~members,
+        prepared = Prepared(
+            model=network, optimizer=torch.optim.SGD(network.parameters(), lr=size.private_lr),
+            plan=plan, dataset=TensorDataset(x, y),
+            schedule=Schedule(average=average, average_from=size.steps // 2),
         )  # fmt: skip
-        fit(
-            network, counted.dataset, plan, loss=counted.loss, delta=DELTA, progress=False,
-            optimizer=torch.optim.SGD(network.parameters(), lr=size.private_lr),
-            average=average, average_from=size.steps // 2,
-        )  # fmt: skip
+        carry_out(without(prepared, ~members), delta=DELTA, watch=Watch(progress=False))
         return _logits(average.module, x)
 
 
@@ -222,11 +215,11 @@ def _models(
 # ---- what is found
 
 
-def _lira() -> Attacking:
+def _lira() -> Attack:
     return find("lira")
 
 
-def _attacked(models: Shadows, plan: Plan | None, words: str) -> Attack:
+def _attacked(models: Shadows, plan: Plan | None, words: str) -> AttackFigures:
     """All models together: each was attacked with the others."""
     curve = None if plan is None else profile(plan.event, plan.adjacency)
     scores = split(_lira().each(models), models.members)
@@ -243,7 +236,7 @@ def _judged(plan: Plan, models: Shadows) -> ByCoins:
     return by_guesses(plan.epsilon(DELTA), DELTA, {"lira": scores}, models.members[0], curve)
 
 
-def _row(words: str, models: Shadows, attack: Attack) -> dict[str, Any]:
+def _row(words: str, models: Shadows, attack: AttackFigures) -> dict[str, Any]:
     right = models.logits[:, :, 0].argmax(axis=-1) == models.labels
     found = attack.found[1]
     return {
@@ -256,7 +249,7 @@ def _row(words: str, models: Shadows, attack: Attack) -> dict[str, Any]:
     }
 
 
-def _words(attacks: tuple[Attack, Attack], judged: ByCoins) -> str:
+def _words(attacks: tuple[AttackFigures, AttackFigures], judged: ByCoins) -> str:
     plain, private = (one.found[1] for one in attacks)
     return (
         f"without privacy LiRA finds {plain.tpr.value:.2%} of the members at 0.1% false alarms, "

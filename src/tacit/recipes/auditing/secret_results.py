@@ -11,15 +11,15 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tacit.auditing import LowerBound
-    from tacit.auditing.secrets import Canary, Measured
+    from tacit.auditing.secrets import Canary, MeasuredSecret
 
 LEVEL: Final = 0.01  # where exposures are called more than chance
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
-    """What a model tells of one secret.
+class SecretFigures:
+    """What a model reveals of one secret.
 
     Args:
         name: Whose secret it is; the attacker knows this.
@@ -51,7 +51,7 @@ class Told:
     fit_p_value: float
 
     @classmethod
-    def of(cls, name: str, canary: Canary, measured: Measured) -> Told:
+    def of(cls, name: str, canary: Canary, measured: MeasuredSecret) -> SecretFigures:
         """From what was measured."""
         fit = measured.extrapolated.fit_p_value
         assert fit is not None
@@ -87,9 +87,8 @@ class Situation:
         epsilon: Of the guarantee for one unit; None without one.
         delta: Likewise.
         steps: Of training.
-        seconds: That training took.
         bits_per_character: On the held-out text.
-        secrets: What the model tells of each.
+        secrets: What the model reveals of each.
         p_value: How likely secrets that the model never saw are to be so exposed, all together.
     """
 
@@ -98,28 +97,27 @@ class Situation:
     epsilon: float | None
     delta: float | None
     steps: int
-    seconds: float
     bits_per_character: float
-    secrets: tuple[Told, ...]
+    secrets: tuple[SecretFigures, ...]
     p_value: float
 
     @property
     def extracted(self) -> int:
         """How many secrets a search took out."""
-        return sum(told.extracted for told in self.secrets)
+        return sum(one.extracted for one in self.secrets)
 
     @property
     def mean_exposure(self) -> float:
         """The mean over the secrets, in bits; 1.44 by chance."""
-        return sum(told.exposure for told in self.secrets) / len(self.secrets)
+        return sum(one.exposure for one in self.secrets) / len(self.secrets)
 
     def bound(self, delta: float, confidence: float = 0.95) -> LowerBound:
         """The least ε under which the secrets can be so exposed."""
-        return exposure_bound([told.bound_p_value for told in self.secrets], delta, confidence)
+        return exposure_bound([one.bound_p_value for one in self.secrets], delta, confidence)
 
     @property
     def like_chance(self) -> bool:
-        """Whether the exposures cannot be told from those of secrets the model never saw."""
+        """Whether the exposures look like those of secrets the model never saw."""
         return self.p_value > LEVEL
 
     def describe(self) -> str:
@@ -127,8 +125,8 @@ class Situation:
         often = "once" if self.times == 1 else f"{self.times} times"
         guarantee = "no privacy" if self.epsilon is None else f"ε = {self.epsilon:g}"
         chance = "as by chance" if self.like_chance else "far from chance"
-        least = min(told.exposure for told in self.secrets)
-        most = max(told.exposure for told in self.secrets)
+        least = min(one.exposure for one in self.secrets)
+        most = max(one.exposure for one in self.secrets)
         return (
             f"{often} in one unit, {guarantee}: exposure {least:.1f} to {most:.1f} bits, mean "
             f"{self.mean_exposure:.1f} ({chance}: p = {self.p_value:.2g}); "
@@ -138,7 +136,7 @@ class Situation:
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
+class SecretResult:
     """The whole experiment.
 
     Args:
@@ -167,9 +165,9 @@ class Result:
         return asdict(self) | {"settings": dict(self.settings)}
 
     @classmethod
-    def from_plain(cls, plain: Mapping[str, Any]) -> Result:
+    def from_plain(cls, plain: Mapping[str, Any]) -> SecretResult:
         """What ``to_plain`` took apart."""
         situations = [dict(one) for one in plain["situations"]]
         for one in situations:
-            one["secrets"] = tuple(Told(**told) for told in one["secrets"])
+            one["secrets"] = tuple(SecretFigures(**each) for each in one["secrets"])
         return cls(**{**plain, "situations": tuple(Situation(**one) for one in situations)})

@@ -13,40 +13,246 @@ from __future__ import annotations
 import json
 import secrets as entropy
 import sys
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, final
+
+import numpy as np
+import torch
+from torch.utils.data import TensorDataset
 
 from tacit import data as sets
+from tacit import losses
 from tacit._files import PRIVATE, put, read_json
 from tacit._validation import whole
 from tacit.auditing import judge
-from tacit.auditing.secrets import random_exposure
-from tacit.data.examples import Split
-from tacit.errors import CheckpointError, TacitError
-from tacit.recipes.auditing.audited import NO_PROOF, Audited
-from tacit.recipes.auditing.experiment import Experiment
-from tacit.recipes.auditing.secret_results import LEVEL, Result
-from tacit.recipes.auditing.secret_trial import (
-    Settings,
-    carry_out,
-    named,
-    situations,
-    trial_of,
+from tacit.auditing.secrets import (
+    SecretFormat,
+    combined_p_value,
+    insert_into_unit,
+    measure,
+    next_token_of,
+    random_exposure,
 )
+from tacit.data.description import Split
+from tacit.errors import CheckpointError, DataError, InvalidArgument, TacitError
+from tacit.models.character_mlp import CharacterMlp
+from tacit.recipes.auditing.audit_file import NO_PROOF, Audited
+from tacit.recipes.auditing.experiment import Experiment
+from tacit.recipes.auditing.secret_results import LEVEL, SecretFigures, SecretResult, Situation
+from tacit.training import Performance, Plan, fit
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable
 
-    from tacit.auditing import Verdict
-    from tacit.recipes.auditing.experiment import Conditions
-    from tacit.recipes.auditing.secret_results import Situation
+    from numpy.typing import NDArray
+    from torch import Tensor, nn
 
-__all__ = ["EXPERIMENT", "Settings", "audit", "audited", "run"]
+    from tacit.auditing import Verdict
+    from tacit.auditing.secrets import Canary
+    from tacit.recipes.auditing.experiment import Conditions
+
 
 KEPT: Final = "shakespeare-secret.json"
+SYMBOLS: Final = 128
+NAMES: Final = (
+    "Agnes", "Boris", "Clara", "Dimka", "Elena", "Fritz", "Greta", "Hanna",
+    "Irina", "Jonas", "Karin", "Lukas", "Mirja", "Nadia", "Oskar", "Petra",
+)  # fmt: skip
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What may be set.
+
+    ``secrets`` of ``digits`` digits stand ``times`` times in a window each. ``epochs``, ``batch``,
+    ``lr`` are of the plain training, where a batch's gradient that is longer than ``longest`` is
+    cut to it, as is usual for text; ``private_epochs``, ``lot``, ``clip``, ``private_lr`` of the
+    private ones, at ``epsilons`` and ``delta``. Exposure is measured against ``candidates`` random
+    secrets.
+    """
+
+    secrets: int = 8
+    digits: int = 9
+    window: int = 2048
+    times: int = 112
+    epochs: float = 8.0
+    batch: int = 16
+    lr: float = 2.0
+    momentum: float = 0.9
+    longest: float = 0.25
+    epsilons: tuple[float, ...] = (8.0, 2.0)
+    delta: float = 1e-5
+    private_epochs: float = 4.0
+    lot: int = 128
+    clip: float = 0.5
+    private_lr: float = 0.5
+    context: int = 8
+    width: int = 128
+    candidates: int = 10_000
+    beam: int = 100
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.secrets <= len(NAMES):
+            raise InvalidArgument(f"secrets must be 1 to {len(NAMES)}, got {self.secrets!r}")
+        whole("digits", self.digits)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class SecretTrial:
+    """What all trainings have in common."""
+
+    settings: Settings
+    seed: int
+    rows: NDArray[np.uint8]
+    held_out: NDArray[np.uint8]
+    formats: tuple[SecretFormat, ...]
+    canaries: tuple[Canary, ...]
+    units: tuple[int, ...]
+
+
+def trial_of(settings: Settings, split: Split, seed: int) -> SecretTrial:
+    """Draws the secrets and the windows that they stand in."""
+    draw = np.random.default_rng(seed)
+    rows, held_out = (
+        _windows(part.inputs, part.labels, settings) for part in (split.train, split.test)
+    )
+    names = NAMES[: settings.secrets]
+    if len(rows) < len(names) or not len(held_out):
+        raise DataError(
+            f"{split.name} has {len(rows)} windows to learn and {len(held_out)} to test on, too "
+            f"few for {len(names)} secrets; choose shorter ones"
+        )
+    formats = tuple(SecretFormat(f"\n{name}: {{digits:{settings.digits}}}") for name in names)
+    return SecretTrial(
+        settings, seed, rows, held_out, formats,
+        tuple(form.draw(seed=draw)[0] for form in formats),
+        tuple(draw.choice(len(rows), len(names), replace=False).tolist()),
+    )  # fmt: skip
+
+
+def _windows(inputs: Any, labels: NDArray[np.int64], settings: Settings) -> NDArray[np.uint8]:
+    """The text in windows, each with the one character more that is to be predicted."""
+    text = np.concatenate([inputs, labels[:, -1:].astype(np.uint8)], axis=1).ravel()
+    if text.max() >= SYMBOLS:
+        raise DataError("the text must be ASCII: the model knows 128 characters")
+    length = settings.window + 1
+    return text[: len(text) // length * length].reshape(-1, length)
+
+
+def situations(settings: Settings) -> list[tuple[int, float | None]]:
+    """How often secrets are inserted, and the guarantee's ε, for each training."""
+    plain: list[tuple[int, float | None]] = [(settings.times, None), (1, None)]
+    return [*plain, *((settings.times, epsilon) for epsilon in settings.epsilons)]
+
+
+def named(times: int, epsilon: float | None) -> str:
+    """A training's name."""
+    often = "once" if times == 1 else f"{times} times"
+    return f"{often}, not private" if epsilon is None else f"{often}, ε = {epsilon:g}"
+
+
+def carry_out(
+    trial: SecretTrial, times: int, epsilon: float | None, *, progress: bool | None = False
+) -> Situation:
+    """Trains one model and asks it for the secrets."""
+    rows = trial.rows
+    for canary, unit in zip(trial.canaries, trial.units, strict=True):
+        rows = insert_into_unit(rows, unit, [ord(one) for one in canary.text], times)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(trial.seed)  # the first weights and the order; never sampling or noise
+        model = CharacterMlp(SYMBOLS, context=trial.settings.context, width=trial.settings.width)
+        if epsilon is None:
+            steps = _train_plainly(model, _dataset(rows), trial.settings)
+        else:
+            steps = _train_privately(model, _dataset(rows), trial.settings, epsilon, progress)
+    secrets = _revealed(model, trial)
+    return Situation(
+        name=named(times, epsilon),
+        times=times,
+        epsilon=epsilon,
+        delta=None if epsilon is None else trial.settings.delta,
+        steps=steps,
+        bits_per_character=_bits(model, trial.held_out),
+        secrets=secrets,
+        p_value=combined_p_value(one.p_value for one in secrets),
+    )
+
+
+def _dataset(rows: NDArray[np.uint8]) -> TensorDataset:
+    tokens = torch.from_numpy(rows.astype(np.int64))
+    return TensorDataset(tokens[:, :-1], tokens[:, 1:])
+
+
+def _loss(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
+    return losses.token_mean(model(batch[0]), batch[1])
+
+
+def _train_plainly(model: nn.Module, dataset: TensorDataset, settings: Settings) -> int:
+    optimizer = torch.optim.SGD(model.parameters(), lr=settings.lr, momentum=settings.momentum)
+    texts, labels = dataset.tensors
+    steps = max(1, round(settings.epochs * len(texts) / settings.batch))
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1.0 - step / steps)
+    order = torch.empty(0, dtype=torch.int64)
+    for _ in range(steps):
+        if len(order) < settings.batch:
+            order = torch.randperm(len(texts))
+        rows, order = order[: settings.batch], order[settings.batch :]
+        optimizer.zero_grad()
+        _loss(model, (texts[rows], labels[rows])).mean().backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), settings.longest)
+        optimizer.step()
+        schedule.step()
+    return steps
+
+
+def _train_privately(
+    model: nn.Module,
+    dataset: TensorDataset,
+    settings: Settings,
+    epsilon: float,
+    progress: bool | None,
+) -> int:
+    plan = Plan.for_budget(
+        epsilon=epsilon, delta=settings.delta, examples=len(dataset), lot_size=settings.lot,
+        epochs=settings.private_epochs, clip=settings.clip,
+    )  # fmt: skip
+    optimizer = torch.optim.SGD(
+        model.parameters(), lr=settings.private_lr, momentum=settings.momentum
+    )
+    fit(
+        model, dataset, plan,
+        optimizer=optimizer, delta=settings.delta, loss=_loss, progress=progress,
+        performance=Performance(batch=32),
+    )  # fmt: skip
+    return plan.steps
+
+
+def _revealed(model: nn.Module, trial: SecretTrial) -> tuple[SecretFigures, ...]:
+    follows, settings = next_token_of(model), trial.settings
+    found = []
+    for number, (form, canary) in enumerate(zip(trial.formats, trial.canaries, strict=True)):
+        measured = measure(
+            follows, form.space(), canary.tokens(),
+            candidates=settings.candidates, width=settings.beam, seed=trial.seed + 1 + number,
+        )  # fmt: skip
+        found.append(SecretFigures.of(NAMES[number], canary, measured))
+    return tuple(found)
+
+
+@torch.no_grad()
+def _bits(model: nn.Module, rows: NDArray[np.uint8]) -> float:
+    texts, labels = _dataset(rows).tensors
+    parts = zip(texts.split(64), labels.split(64), strict=True)
+    total = sum(float(_loss(model, part).sum()) for part in parts)
+    return total / len(texts) / float(np.log(2.0))
+
+
+# ---- the experiment
 
 
 def run(
@@ -56,7 +262,7 @@ def run(
     progress: bool | None = None,
     seed: int | None = None,
     folder: str | os.PathLike[str] | None = None,
-) -> Result:
+) -> SecretResult:
     """Carries out the experiment.
 
     Args:
@@ -73,8 +279,8 @@ def run(
     kept = _kept(folder, plain, seed)
     number = _seed(seed) if kept is None else kept.seed
     split = data if isinstance(data, Split) else sets.load("shakespeare", _folder(data))
-    trial, tell = trial_of(chosen, split, number), _teller(progress)
-    result = kept or Result(
+    trial, say = trial_of(chosen, split, number), _narrator(progress)
+    result = kept or SecretResult(
         settings=plain,
         seed=number,
         units=len(trial.rows),
@@ -82,9 +288,9 @@ def run(
         situations=(),
     )
     for times, epsilon in situations(chosen)[len(result.situations) :]:
-        tell(f"training: {named(times, epsilon)}")
+        say(f"training: {named(times, epsilon)}")
         done = carry_out(trial, times, epsilon, progress=progress)
-        tell(done.describe())
+        say(done.describe())
         result = replace(result, situations=(*result.situations, done))
         _keep(folder, result)
     return result
@@ -100,7 +306,7 @@ def audit(conditions: Conditions) -> Audited:
     )  # fmt: skip
 
 
-def audited(result: Result) -> Audited:
+def audited(result: SecretResult) -> Audited:
     """The experiment's result with its verdict: does any guarantee not hold?"""
     verdict = _verdict(result)
     chance = random_exposure(0.5)
@@ -130,7 +336,7 @@ def audited(result: Result) -> Audited:
     )
 
 
-def _verdict(result: Result) -> Verdict:
+def _verdict(result: SecretResult) -> Verdict:
     """That of the guarantee which comes off worst."""
     verdicts = [
         judge(one.epsilon, partial(one.bound, one.delta))
@@ -140,7 +346,7 @@ def _verdict(result: Result) -> Verdict:
     return max(verdicts, key=lambda one: (one.contradicted, one.shown.epsilon, -one.claimed))
 
 
-def _words(result: Result, verdict: Verdict) -> str:
+def _words(result: SecretResult, verdict: Verdict) -> str:
     lines = [_short(one) for one in result.situations]
     shown = result.situations[0].bound(result.settings["delta"]).epsilon
     lines[0] += f" (no guarantee with epsilon below {shown:.1f} allows that, at 95%)"
@@ -159,14 +365,14 @@ def _rows(situation: Situation) -> list[dict[str, Any]]:
     return [
         {
             "model": situation.name,
-            "secret of": told.name,
-            "digits": told.secret,
-            "exposure": round(told.exposure, 2),
-            "by": told.method,
-            "p": told.p_value,
-            "extracted": "yes" if told.extracted else "no",
+            "secret of": one.name,
+            "digits": one.secret,
+            "exposure": round(one.exposure, 2),
+            "by": one.method,
+            "p": one.p_value,
+            "extracted": "yes" if one.extracted else "no",
         }
-        for told in situation.secrets
+        for one in situation.secrets
     ]
 
 
@@ -180,12 +386,12 @@ def _folder(data: str | os.PathLike[str] | None) -> Path | None:
 
 def _kept(
     folder: str | os.PathLike[str] | None, settings: dict[str, Any], seed: int | None
-) -> Result | None:
+) -> SecretResult | None:
     """What an earlier call with the same settings came to before it was stopped."""
     if folder is None or not (path := Path(folder) / KEPT).is_file():
         return None
     try:
-        found = Result.from_plain(read_json(path))
+        found = SecretResult.from_plain(read_json(path))
     except (OSError, ValueError, TypeError, KeyError, AttributeError, ArithmeticError, TacitError):
         raise CheckpointError(f"{path} is not what an earlier run kept; remove it") from None
     if found.settings != settings or seed not in (None, found.seed):
@@ -195,7 +401,7 @@ def _kept(
     return found
 
 
-def _keep(folder: str | os.PathLike[str] | None, result: Result) -> None:
+def _keep(folder: str | os.PathLike[str] | None, result: SecretResult) -> None:
     if folder is None:
         return
     path = Path(folder) / KEPT
@@ -206,15 +412,15 @@ def _keep(folder: str | os.PathLike[str] | None, result: Result) -> None:
         raise CheckpointError(f"{path} cannot be written: {error.strerror or error}") from None
 
 
-def _teller(wanted: bool | None) -> Callable[[str], None]:
+def _narrator(wanted: bool | None) -> Callable[[str], None]:
     if wanted is False or (wanted is None and not sys.stderr.isatty()):
         return lambda _: None
 
-    def tell(line: str) -> None:
+    def say(line: str) -> None:
         sys.stderr.write(f"{line}\n")
         sys.stderr.flush()
 
-    return tell
+    return say
 
 
 EXPERIMENT = Experiment(
@@ -222,5 +428,5 @@ EXPERIMENT = Experiment(
     summary="nine-digit secrets in a text: extracted without privacy, unknown with it",
     data="shakespeare",
     run=audit,
-    picture="secret_figure:draw_file",
+    picture="secrets",
 )

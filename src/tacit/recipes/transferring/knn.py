@@ -16,7 +16,6 @@ import numpy as np
 
 from tacit._validation import probability, whole
 from tacit.errors import InvalidArgument
-from tacit.recipes.recipe import Anchor
 from tacit.recipes.transferring import features
 from tacit.recipes.transferring.method import Method
 from tacit.recipes.transferring.student import (
@@ -30,6 +29,7 @@ from tacit.recipes.transferring.student import (
     query_progress,
     taught,
 )
+from tacit.runs.recipe import Anchor
 from tacit.transfer import ConfidentGNMax, GNMax
 from tacit.transfer.private_knn import PrivateKnn
 
@@ -40,9 +40,9 @@ if TYPE_CHECKING:
 
     from tacit.accounting.events import Adjacency, Event
     from tacit.ledger import Budget
-    from tacit.recipes import Job
     from tacit.recipes.transferring.splits import Parts
     from tacit.recipes.transferring.student import Transferred
+    from tacit.runs import Job
     from tacit.transfer import Answers
 
 

@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Any, Final, final
 from tacit.accounting import calibrate
 from tacit.accounting import epsilon as epsilon_of
 from tacit.errors import InvalidArgument
-from tacit.recipes.running import settings as settings_of
 from tacit.recipes.transferring.splits import DATASETS
+from tacit.runs import settings as settings_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from tacit.accounting.events import Adjacency, Event
-    from tacit.recipes import Anchor, Job
     from tacit.recipes.transferring.splits import Parts
     from tacit.recipes.transferring.student import Transferred, TransferSettings
+    from tacit.runs import Anchor, Job
 
 METHODS: Final = ("pate", "knn", "rknn")
 

@@ -22,7 +22,6 @@ import numpy as np
 
 from tacit._validation import non_negative, open_probability, positive, whole
 from tacit.errors import InvalidArgument
-from tacit.recipes.recipe import Anchor
 from tacit.recipes.transferring import features
 from tacit.recipes.transferring.method import Method
 from tacit.recipes.transferring.student import (
@@ -44,6 +43,7 @@ from tacit.recipes.transferring.teacher_votes import (
     kept,
     votes_of,
 )
+from tacit.runs.recipe import Anchor
 from tacit.transfer import (
     ConfidentGNMax,
     GNMax,
@@ -67,9 +67,9 @@ if TYPE_CHECKING:
 
     from tacit.accounting.events import Adjacency, Event
     from tacit.ledger import Budget
-    from tacit.recipes import Job
     from tacit.recipes.transferring.splits import Parts
     from tacit.recipes.transferring.student import Transferred
+    from tacit.runs import Job
     from tacit.transfer import Answers, Votes
 
     Places: TypeAlias = NDArray[np.int64]

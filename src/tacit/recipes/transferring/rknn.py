@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, final
 import numpy as np
 
 from tacit._validation import whole
-from tacit.accounting.sensitivity import distance
+from tacit.accounting.events import distance
 from tacit.errors import InvalidArgument
 from tacit.recipes.transferring import features
 from tacit.recipes.transferring.method import Method
@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from tacit.accounting.events import Adjacency, Event
     from tacit.ledger import Budget
     from tacit.mechanisms import Released
-    from tacit.recipes import Job
     from tacit.recipes.transferring.splits import Parts
     from tacit.recipes.transferring.student import Transferred
+    from tacit.runs import Job
 
 
 @final

@@ -11,10 +11,10 @@ import numpy as np
 from tacit._validation import open_probability, positive
 from tacit.data import Examples, load
 from tacit.errors import InvalidArgument
-from tacit.recipes.recipe import Recipe
-from tacit.recipes.running.runner import run as run_recipe
+from tacit.recipes import run as run_recipe
 from tacit.recipes.transferring.method import check_dataset, chosen, cost, find, title
 from tacit.recipes.transferring.splits import Parts, parts_of
+from tacit.runs.recipe import Recipe
 
 if TYPE_CHECKING:
     import os
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     import torch
 
     from tacit.ledger import Budget
-    from tacit.recipes import Job, Trained
     from tacit.recipes.transferring.method import Method
     from tacit.recipes.transferring.student import Transferred
+    from tacit.runs import Job, Trained
 
 # A checksum would let whoever guesses all votes but one find out that one.
 NO_CHECKSUM: Final = "votes, of which a checksum would tell"
@@ -117,6 +117,7 @@ def recipe_of(method: Method, settings: Any, parts: Parts) -> tuple[Recipe, list
         data=name,
         settings=lambda _: settings,
         train=train,
+        kind="transfer",
         anchors=method.anchors.get(name, ()),
         tuning=method.tuning(name),
     )

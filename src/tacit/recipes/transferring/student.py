@@ -16,7 +16,7 @@ import numpy as np
 from tacit._validation import whole
 from tacit.accounting.events import Composed
 from tacit.errors import InvalidArgument
-from tacit.recipes.running import settings as settings_of
+from tacit.runs import settings as settings_of
 from tacit.transfer.students import StudentMethod, train_student
 
 if TYPE_CHECKING:
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tacit.accounting.events import Adjacency, Event
-    from tacit.recipes import Job
-    from tacit.recipes.running.trained import Trained
     from tacit.recipes.transferring.splits import Parts
+    from tacit.runs import Job
+    from tacit.runs.results import Trained
     from tacit.statement import DataDependent, Statement
     from tacit.transfer.students import Student
 

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tacit.ledger import Budget
-    from tacit.recipes import Job
     from tacit.recipes.transferring.pate import Settings
+    from tacit.runs import Job
     from tacit.transfer import Answers
 
 COST: Final = "cost"

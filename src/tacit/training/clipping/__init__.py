@@ -10,6 +10,6 @@
 (torch.Size([8]), torch.Size([1, 3]))
 """
 
-from tacit.training.clipping.once import Clipped, clipped_gradients
+from tacit.training.clipping.engine import Clipped, clipped_gradients
 
 __all__ = ["Clipped", "clipped_gradients"]

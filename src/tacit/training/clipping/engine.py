@@ -7,23 +7,33 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, final
 
 import torch
+from torch.overrides import _get_current_function_mode
 
-from tacit.errors import UnsupportedModel
-from tacit.training.clipping.attribution import Origin, origin_of, reached_leaves, separate
-from tacit.training.clipping.clipped import ClippedBatch, Clipping, Contribution, clip
-from tacit.training.clipping.layout import Layout, Rows, candidates
-from tacit.training.clipping.probing import gradients_at, layouts
+from tacit._validation import positive, whole
+from tacit.errors import InvalidArgument, UnsupportedModel
 from tacit.training.clipping.program import compiled_program
-from tacit.training.clipping.recording import Recorder
+from tacit.training.clipping.recorder import Recorder
 from tacit.training.clipping.rules import EXPANSIONS, RULES, fallback
-from tacit.training.clipping.scaling import margin
+from tacit.training.clipping.structure import (
+    Layout,
+    Origin,
+    Rows,
+    candidates,
+    gradients_at,
+    layouts,
+    origin_of,
+    reached_leaves,
+    separate,
+)
+from tacit.training.clipping.sums import BatchSums, Contribution, Scaling, clipped_sums, margin
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
     from torch import Tensor
 
-    from tacit.training.clipping.uses import Use
+    from tacit.training.clipping.recorder import Use
 
 # Half precision underflows on small gradients; a power of two changes no digit.
 _HALF_LOSS_SCALE = 1024.0
@@ -69,13 +79,46 @@ class UseReport:
     way: str
     temporary: int  # numbers
 
+    def cells(self) -> tuple[str, str, str, str]:
+        """A row of the table that ``explain`` shows."""
+        memory = f"{self.temporary * 4 / 2**20:.2f} MiB"
+        return ", ".join(self.names), self.rule, self.way, memory
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Rehearsed:
+    """What a rehearsal showed of the rules: of a few units, as many as the plan alone decides.
+
+    Its size is public: the memory of a lot would tell that of the lot.
+    """
+
+    units: int
+    reports: tuple[UseReport, ...]
+    entangled: frozenset[str]
+
+    def describe(self, unit: str) -> str:
+        """Which rule serves each operation, and what it costs in memory."""
+        rows = [("parameters", "rule", "norms by", f"temporary for {self.units} {unit}s")]
+        rows += [report.cells() for report in self.reports]
+        widths = [max(len(row[column]) for row in rows) for column in range(4)]
+        padded = ([c.ljust(w) for c, w in zip(row, widths, strict=True)] for row in rows)
+        lines = ["  ".join(cells).rstrip() for cells in padded]
+        slow = {name for one in self.reports if one.rule == "fallback" for name in one.names}
+        if slow:
+            lines += ["", f"By the exact but slower fallback: {', '.join(sorted(slow))}."]
+        if self.entangled:
+            names = ", ".join(sorted(self.entangled))
+            lines += ["", f"Written out in slices, since their uses overlap: {names}."]
+        return "\n".join(lines)
+
 
 @final
 class Engine:
     """Records the batches of one model and clips them.
 
-    ``begin`` starts a batch, the forward pass follows with the recorder entered as a torch function
-    mode, and ``finish`` takes the losses.
+    ``begin`` starts a batch, the forward pass follows between ``enter`` and ``stop``, and
+    ``finish`` takes the losses.
     """
 
     def __init__(
@@ -97,9 +140,10 @@ class Engine:
         self._layouts: dict[Hashable, tuple[Layout | None, ...]] = {}
         self._entangled: dict[Hashable, frozenset[str]] = {}
         self._known: dict[Hashable, tuple[Structure, list[Tensor]]] = {}
-        self._programs: dict[Hashable, Callable[..., ClippedBatch]] = {}
+        self._programs: dict[Hashable, Callable[..., BatchSums]] = {}
         self._rows = Rows(0)
         self._signature: Hashable = None
+        self._entered = False
 
     @property
     def groups(self) -> int:
@@ -119,9 +163,25 @@ class Engine:
             self.recorder.begin(rows)
         else:
             self.recorder.begin(rows, known[0].uses, known[1])
-        return known is not None
+        return self._compiled and known is not None
 
-    def finish(self, losses: Tensor, weights: Tensor, bounds: Tensor, mask: Tensor) -> ClippedBatch:
+    def enter(self) -> None:
+        """Records from now on: puts the recorder on torch's stack of function modes.
+
+        What is recorded is the caller's code: entering and leaving are two calls, no ``with``.
+        """
+        mode: AbstractContextManager[object] = self.recorder
+        mode.__enter__()
+        self._entered = True
+
+    def stop(self) -> None:
+        """Takes the recorder off the stack of modes, unless the caller has put others on top."""
+        self.recorder.enabled = False
+        if self._entered and _get_current_function_mode() is self.recorder:
+            self._entered = False
+            self.recorder.__exit__(None, None, None)
+
+    def finish(self, losses: Tensor, weights: Tensor, bounds: Tensor, mask: Tensor) -> BatchSums:
         """One backward pass; then norms, scales and clipped sums.
 
         ``weights`` multiplies the rows' losses (a view's share of its example, zero for padding),
@@ -139,22 +199,22 @@ class Engine:
             structure = self._analysed(losses, weights)
         self._check_complete(structure)
         self.structure = structure
-        clipping = self._clipping(structure, losses.device)
-        grads = self._backward(losses, weights, clipping.loss_scale)
+        scaling = self._scaling(structure, losses.device)
+        grads = self._backward(losses, weights, scaling.loss_scale)
         saved = recorder.saved
         if self._compiled and known is not None and structure.like(known[0]):
-            program = self._program(structure, clipping, saved, grads, bounds, mask)
+            program = self._program(structure, scaling, saved, grads, bounds, mask)
             result = program(saved, grads, bounds, mask)
         else:
             with torch.no_grad():
-                result = self._clip(structure, clipping, saved, grads, bounds, mask)
+                result = self._summed(structure, scaling, saved, grads, bounds, mask)
         recorder.clear()
         return result
 
-    def _nothing(self, mask: Tensor) -> ClippedBatch:
+    def _nothing(self, mask: Tensor) -> BatchSums:
         none = torch.zeros(self.groups, 0, device=mask.device)
         self.structure = Structure((), (), (), frozenset())
-        return ClippedBatch(none, none, {})
+        return BatchSums(none, none, {})
 
     def _check_complete(self, structure: Structure) -> None:
         """Every use that was met is accounted for, whether it ran compiled or not."""
@@ -188,10 +248,10 @@ class Engine:
         finally:
             recorder.enabled = recorder.replaying = False
 
-    def _clipping(self, structure: Structure, device: torch.device) -> Clipping:
+    def _scaling(self, structure: Structure, device: torch.device) -> Scaling:
         dtypes = {use.dtype for use in structure.uses}
         scale = _HALF_LOSS_SCALE if torch.float16 in dtypes else 1.0
-        return Clipping(self._group, self.groups, self._stability, margin(dtypes, device), scale)
+        return Scaling(self._group, self.groups, self._stability, margin(dtypes, device), scale)
 
     def _analysed(self, losses: Tensor, weights: Tensor) -> Structure:
         """The structure of what was just recorded; layouts are probed where they are not known."""
@@ -221,7 +281,7 @@ class Engine:
         return structure
 
     def _refuse_unseen_uses(self, losses: Tensor) -> None:
-        """Recorded uses are cut off from their weights; a loss that reaches one was not seen."""
+        """Recorded uses are detached from their weights; a loss that reaches one was not seen."""
         reached = reached_leaves(losses)
         for name, parameter in self.parameters.items():
             if id(parameter) in reached:
@@ -253,17 +313,19 @@ class Engine:
             for each in origins
         ]
 
-    def _clip(
+    def _summed(
         self,
         structure: Structure,
-        clipping: Clipping,
+        scaling: Scaling,
         saved: Sequence[Tensor],
         grads: Sequence[Tensor | None],
         bounds: Tensor,
         mask: Tensor,
-    ) -> ClippedBatch:
+    ) -> BatchSums:
         contributions = self.contributions(structure, saved, grads)
-        return clip(self.parameters, contributions, structure.entangled, clipping, bounds, mask)
+        return clipped_sums(
+            self.parameters, contributions, structure.entangled, scaling, bounds, mask
+        )
 
     def contributions(
         self, structure: Structure, saved: Sequence[Tensor], grads: Sequence[Tensor | None]
@@ -301,18 +363,87 @@ class Engine:
     def _program(
         self,
         structure: Structure,
-        clipping: Clipping,
+        scaling: Scaling,
         saved: list[Tensor],
         grads: list[Tensor | None],
         bounds: Tensor,
         mask: Tensor,
-    ) -> Callable[..., ClippedBatch]:
+    ) -> Callable[..., BatchSums]:
         unreached = tuple(at for at, grad in enumerate(grads) if grad is None)
-        key = (self._signature, clipping.slack, clipping.loss_scale, unreached)
+        key = (self._signature, scaling.slack, scaling.loss_scale, unreached)
         if key not in self._programs:
 
-            def plain(*inputs: Any) -> ClippedBatch:
-                return self._clip(structure, clipping, *inputs)
+            def plain(*inputs: Any) -> BatchSums:
+                return self._summed(structure, scaling, *inputs)
 
             self._programs[key] = compiled_program(plain, saved, grads, bounds, mask)
         return self._programs[key]
+
+
+# ---- one batch by itself: what tests, benchmarks and researchers ask for
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class UseRecord:
+    """One operation that private parameters entered, and the rule that served it."""
+
+    rule: str
+    parameters: tuple[str, ...]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Clipped:
+    """The norms, scales and clipped sum of one batch. All of it is private: no noise was added."""
+
+    norms: Tensor  # (units,)
+    scales: Tensor  # (units,)
+    sums: dict[str, Tensor]
+    uses: tuple[UseRecord, ...]
+
+
+def clipped_gradients(
+    parameters: Mapping[str, torch.nn.Parameter],
+    losses: Callable[[], Tensor],
+    *,
+    rows: int,
+    clip: float,
+    views: int = 1,
+    constants: Sequence[Tensor] = (),
+) -> Clipped:
+    """Per-example gradient norms of one batch, and the sum of its gradients clipped to ``clip``.
+
+    ``losses`` runs the forward pass and returns one loss for each of ``rows`` rows; ``views``
+    consecutive rows are views of one example, whose gradients are averaged before clipping.
+    ``constants`` are tensors that hold no example's data, such as the model's buffers.
+
+    Guarantee:
+        Each example's part of ``sums`` has an L2 norm of at most ``clip``. Nothing here is private:
+        noise is added by ``tacit.private``, not by this function.
+    """
+    positive("clip", clip)
+    per_unit = whole("views", views)
+    engine = Engine(parameters, dict.fromkeys(parameters, 0), constants=constants)
+    engine.begin(rows, per_unit)
+    engine.enter()
+    try:
+        values = losses()
+    finally:
+        engine.stop()
+    if values.shape != (rows,) or rows % per_unit:
+        raise InvalidArgument(
+            f"losses must return shape (rows,) = ({rows},) with rows a multiple of views={views}, "
+            f"got shape {tuple(values.shape)}"
+        )
+    weights = torch.full_like(values, 1.0 / per_unit).detach()
+    mask = torch.ones(rows // per_unit, dtype=torch.bool, device=values.device)
+    bounds = torch.tensor([float(clip)], device=values.device)
+    batch = engine.finish(values, weights, bounds, mask)
+    assert engine.structure is not None
+    uses = tuple(
+        UseRecord(use.rule.name, tuple(n for o in each if o is not None for n in o.names))
+        for use, each in zip(engine.structure.uses, engine.structure.origins, strict=True)
+    )
+    sums = {name: batch.sums.get(name, torch.zeros_like(p)) for name, p in parameters.items()}
+    return Clipped(batch.squared_norms[0].sqrt(), batch.scales[0], sums, uses)

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from tacit._clusters import on_cluster
+from tacit import _workers
 from tacit._validation import non_negative, positive, whole
 from tacit.errors import CheckpointError, InvalidArgument, ProtocolError
 from tacit.models.devices import device_named
@@ -282,8 +282,9 @@ def carried_out(
     if cluster is None:
         return (work.train(records(piece)) for piece in pieces)
     parts = (records(piece).to("cpu") for piece in pieces)
-    gpus = float(work.device != "cpu")
-    return (done for _, done in on_cluster(_train, work, parts, cluster=cluster, gpus=gpus))
+    address = None if cluster == "local" else cluster
+    there = _workers.RayCluster(address, gpus=float(work.device != "cpu"))
+    return (done for _, done in _workers.carried_out(_train, work, enumerate(parts), there))
 
 
 def _train(work: Work, part: Part) -> TrainedTeachers:

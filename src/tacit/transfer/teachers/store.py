@@ -20,7 +20,7 @@ from tacit._folders import PartsFolder
 from tacit._pickles import PickledModels, check_owner
 from tacit.errors import CheckpointError, InvalidArgument
 from tacit.training import checkpoint_file
-from tacit.training.packing import Packer, unpack
+from tacit.training.checkpoint_file import Packer, unpack
 from tacit.transfer.teachers.models import TrainedTeachers
 
 if TYPE_CHECKING:

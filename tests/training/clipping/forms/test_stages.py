@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tacit.training.clipping.forms.form import in_stages
+from tacit.training.clipping.forms.matrix import in_stages
 
 
 @pytest.mark.parametrize("shape", [(5,), (5, 7), (5, 7, 3), (300, 7, 3), (2, 3, 4, 5), (0, 4, 4)])

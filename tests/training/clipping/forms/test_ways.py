@@ -8,10 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from tacit.training.clipping.forms import Convolution, Dense, Form, OneHot, Outer
+from tacit.training.clipping.forms import Convolution, Dense, Form, OneHot, Outer, matrix
 from tacit.training.clipping.forms import convolution as convolutions
-from tacit.training.clipping.forms import outer as outers
-from tacit.training.clipping.forms.form import squared_sum
+from tacit.training.clipping.forms.matrix import squared_sum
 
 
 def random(*shape: int) -> Tensor:
@@ -63,7 +62,7 @@ FORMS: dict[str, Form] = {
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """A CPU writes small gradients out; the other ways are for the rest, and for GPUs."""
     if request.param == "not kept":
-        for module in (outers, convolutions):
+        for module in (matrix, convolutions):
             monkeypatch.setattr(module, "worth_keeping", lambda *_: False)
     name: str = request.param
     return name

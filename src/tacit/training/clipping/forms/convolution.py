@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, final
 import torch
 import torch.nn.functional as F
 
-from tacit.training.clipping.forms.form import (
+from tacit.training.clipping.forms.matrix import (
     CACHED,
     accumulator,
     gram_total,

@@ -11,14 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from tacit.training.clipping.rules import (
     attention,
-    contraction,
     convolution,
     elementwise,
     embedding,
-    expansion,
     linear,
     normalisation,
-    product,
     recurrent,
 )
 from tacit.training.clipping.rules.fallback import fallback
@@ -26,7 +23,7 @@ from tacit.training.clipping.rules.fallback import fallback
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tacit.training.clipping.uses import Record
+    from tacit.training.clipping.recorder import Record
 
 RULES: dict[Callable[..., Any], Record] = {
     **linear.RECORDS,
@@ -34,17 +31,15 @@ RULES: dict[Callable[..., Any], Record] = {
     **embedding.RECORDS,
     **normalisation.RECORDS,
     **elementwise.RECORDS,
-    **expansion.RECORDS,
-    **expansion.JOINING_RECORDS,
-    **product.RECORDS,
-    **contraction.RECORDS,
+    **elementwise.EXPANSION_RECORDS,
+    **elementwise.JOINING_RECORDS,
     **attention.RECORDS,
     **recurrent.RECORDS,
 }
 
 # Served even if no data enters: they turn a weight into data.
 EXPANSIONS: dict[Callable[..., Any], Record] = {
-    **expansion.RECORDS,
+    **elementwise.EXPANSION_RECORDS,
     **embedding.CONSTANT_RECORDS,
 }
 

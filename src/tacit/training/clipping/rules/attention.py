@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.nn.functional as F
 
-from tacit.training.clipping.rules.expansion import as_data
+from tacit.training.clipping.rules.elementwise import as_data
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from torch import Tensor
 
-    from tacit.training.clipping.recording import Recorder
-    from tacit.training.clipping.uses import Record
+    from tacit.training.clipping.recorder import Record, Recorder
 
 
 def multi_head_attention_forward(

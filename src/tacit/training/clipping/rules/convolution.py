@@ -8,16 +8,14 @@ import torch
 import torch.nn.functional as F
 
 from tacit.training.clipping.forms import Convolution, Dense, Form
-from tacit.training.clipping.rules.common import as_computed, detached
-from tacit.training.clipping.uses import Gradient, Rule
+from tacit.training.clipping.recorder import Gradient, Rule, as_computed, detached
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from torch import Tensor
 
-    from tacit.training.clipping.recording import Recorder
-    from tacit.training.clipping.uses import Record
+    from tacit.training.clipping.recorder import Record, Recorder
 
 Sizes = int | tuple[int, ...]
 

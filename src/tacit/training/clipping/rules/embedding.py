@@ -9,15 +9,14 @@ import torch.nn.functional as F
 
 from tacit.errors import UnsupportedModel
 from tacit.training.clipping.forms import Form, OneHot
-from tacit.training.clipping.uses import Gradient, Rule
+from tacit.training.clipping.recorder import Gradient, Rule
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from torch import Tensor
 
-    from tacit.training.clipping.recording import Recorder
-    from tacit.training.clipping.uses import Record
+    from tacit.training.clipping.recorder import Record, Recorder
 
 
 def embedding(

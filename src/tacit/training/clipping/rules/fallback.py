@@ -15,15 +15,15 @@ from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
 from tacit.errors import UnsupportedModel
 from tacit.training.clipping.forms import Dense, Form
-from tacit.training.clipping.layout import Layout
-from tacit.training.clipping.uses import Gradient, Rule
+from tacit.training.clipping.recorder import Gradient, Rule
+from tacit.training.clipping.structure import Layout
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from torch import Tensor
 
-    from tacit.training.clipping.recording import Recorder
+    from tacit.training.clipping.recorder import Recorder
 
 
 @final

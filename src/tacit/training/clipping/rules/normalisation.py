@@ -9,17 +9,15 @@ import torch.nn.functional as F
 
 from tacit.errors import UnsupportedModel
 from tacit.training.clipping.forms import Dense, Form
-from tacit.training.clipping.forms.form import CACHED, in_parts
-from tacit.training.clipping.rules.common import detached, wide
-from tacit.training.clipping.uses import Gradient, Rule
+from tacit.training.clipping.forms.matrix import CACHED, in_parts
+from tacit.training.clipping.recorder import Gradient, Rule, detached, wide
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from torch import Tensor
 
-    from tacit.training.clipping.recording import Recorder
-    from tacit.training.clipping.uses import Record
+    from tacit.training.clipping.recorder import Record, Recorder
 
 
 def layer_norm(

@@ -11,15 +11,14 @@ import torch
 import torch.nn.functional as F
 
 from tacit.errors import UnsupportedModel
-from tacit.training.clipping.rules.expansion import as_data
+from tacit.training.clipping.rules.elementwise import as_data
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from torch import Tensor
 
-    from tacit.training.clipping.recording import Recorder
-    from tacit.training.clipping.uses import Record
+    from tacit.training.clipping.recorder import Record, Recorder
 
     States = tuple[Tensor, ...]
     Cell = Callable[[Tensor, Tensor, States], States]

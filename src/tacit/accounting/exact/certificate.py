@@ -1,0 +1,222 @@
+"""Certified ends of ε(δ) and δ(ε) for a whole event: every direction, every caveat."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from tacit.accounting.black_boxes import concrete, is_direct
+from tacit.accounting.events import (
+    BlackBox,
+    GaussianMixture,
+    PoissonSampled,
+    SampledWithoutReplacement,
+    SampledWithReplacement,
+)
+from tacit.accounting.exact.directions import (
+    Laid,
+    certainly_at_most,
+    lay,
+    solve_delta,
+    solve_epsilon,
+)
+from tacit.accounting.exact.enclosure import Interval, Resolution
+from tacit.accounting.exact.mixture import Side
+from tacit.accounting.exact.pairs import Part, base_pair, distance_of
+from tacit.accounting.exact.sampled_pairs import (
+    mixture_part,
+    poisson_part,
+    with_replacement_part,
+    without_replacement_part,
+)
+from tacit.accounting.failures import Failures
+from tacit.errors import UnsupportedEvent
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tacit.accounting.events import Adjacency, Event
+    from tacit.accounting.exact.directions import Solved
+    from tacit.accounting.exact.pairs import Direction
+    from tacit.accounting.normal_form import Parts
+
+_DEFAULT = Resolution()
+_QUICK = Resolution(relative_error=1e-5, lower_end=False)
+# The largest loss of a lattice is a product and a sum: its own rounding must not lower a bound.
+_ROUND_UP = 1.0 + 2.0**-50
+
+
+@dataclass(frozen=True, eq=False)
+class Decomposition:
+    """An event as independent dominating pairs."""
+
+    parts: tuple[tuple[Part, int], ...]
+
+    @property
+    def tight(self) -> bool:
+        """Whether the composition of the pairs is attained."""
+        return all(part.tight for part, _ in self.parts)
+
+    @property
+    def failures(self) -> Failures:
+        """The total variation distance to the real composition, which is charged to δ."""
+        return Failures(truncation=math.fsum(count * part.coupling for part, count in self.parts))
+
+    def directions(self) -> list[Direction]:
+        """The compositions whose larger δ(ε) counts."""
+        forward = tuple((part.forward, count) for part, count in self.parts)
+        if all(part.backward is None for part, _ in self.parts):
+            return [forward]
+        backward = tuple((part.backward or part.forward, count) for part, count in self.parts)
+        return [forward, backward]
+
+
+def decompose(parts: Parts, adjacency: Adjacency) -> Decomposition:
+    """The dominating pairs of an event in its normal form.
+
+    Raises:
+        UnsupportedEvent: if a part of it has none that tacit knows.
+    """
+    found = [(_part(part, adjacency), count) for part, count in parts]
+    return Decomposition(tuple((part, count) for part, count in found if part is not None))
+
+
+def _part(given: Event, adjacency: Adjacency) -> Part | None:
+    """The pair of one part; None if it gives nothing away."""
+    event = concrete(given, adjacency)
+    # Two steps of another adjacency are a bound that no mechanism need attain.
+    tight = not isinstance(given, BlackBox) or is_direct(given, adjacency)
+    match event:
+        case PoissonSampled():
+            return poisson_part(event, adjacency)
+        case SampledWithoutReplacement():
+            return without_replacement_part(event, adjacency)
+        case SampledWithReplacement():
+            return with_replacement_part(event, adjacency)
+        case GaussianMixture(sigma, weights, shifts):
+            if adjacency == "replace-one":
+                raise UnsupportedEvent(event, "exact", "a mixture is known under add-remove only")
+            return mixture_part(sigma, Side(weights, shifts))
+        case _:
+            pair = base_pair(event, distance_of(event, adjacency))
+            return None if pair is None else Part(pair, tight=tight)
+
+
+def enclose_epsilon(
+    parts: Parts, delta: float, adjacency: Adjacency, resolution: Resolution = _DEFAULT
+) -> Interval:
+    """Certified ends of the smallest ε at which the parts together are (ε, ``delta``)-private.
+
+    Raises:
+        UnsupportedEvent: if a part has no dominating pair that tacit knows.
+    """
+    decomposition = decompose(parts, adjacency)
+    if not decomposition.parts:
+        return Interval(0.0, 0.0, method="closed form")
+    if decomposition.failures.truncation == 0.0:
+        return _epsilon(decomposition, delta, resolution)
+    tried = [Interval(0.0, math.inf, method="none")]
+
+    def solve(room: float) -> float:
+        tried.append(_epsilon(decomposition, room, resolution))
+        return tried[-1].upper
+
+    upper = decomposition.failures.epsilon(solve, delta)
+    method = f"{tried[-1].method}, coupled"
+    return replace(tried[-1], lower=0.0, upper=upper, two_sided=False, method=method)
+
+
+def _epsilon(decomposition: Decomposition, delta: float, resolution: Resolution) -> Interval:
+    first, *others = decomposition.directions()
+    found = solve_epsilon(first, delta, resolution)
+    ends = found.ends
+    for other in others:
+        if _is_smaller(other, found, delta):
+            continue
+        rival = solve_epsilon(other, delta, resolution).ends
+        larger = rival if rival.upper > ends.upper else ends
+        ends = replace(larger, lower=max(ends.lower, rival.lower))
+    lower = ends.lower if decomposition.tight else 0.0
+    return _either_way(replace(ends, lower=lower, upper=ends.upper * _ROUND_UP))
+
+
+def _either_way(ends: Interval) -> Interval:
+    """Both ends, if the lower one is one: 0 says nothing, except of something that is 0."""
+    return replace(ends, two_sided=ends.lower > 0.0 or ends.upper == 0.0)
+
+
+def _is_smaller(direction: Direction, found: Solved, delta: float) -> bool:
+    """Whether a quick look certifies that this direction has δ(ε) ≤ ``delta`` already."""
+    if math.isinf(found.ends.upper):
+        return False
+    return certainly_at_most(direction, found.ends.upper, delta, _QUICK, found.tilt)
+
+
+def enclose_delta(
+    parts: Parts, epsilon: float, adjacency: Adjacency, resolution: Resolution = _DEFAULT
+) -> Interval:
+    """Certified ends of the smallest δ at which the parts together are (``epsilon``, δ)-private.
+
+    Raises:
+        UnsupportedEvent: if a part has no dominating pair that tacit knows.
+    """
+    decomposition = decompose(parts, adjacency)
+    if not decomposition.parts:
+        return Interval(0.0, 0.0, method="closed form")
+    first, *others = decomposition.directions()
+    found = solve_delta(first, epsilon, resolution)
+    ends = [found.ends]
+    for other in others:
+        if not certainly_at_most(other, epsilon, found.ends.upper, _QUICK, found.tilt):
+            ends.append(solve_delta(other, epsilon, resolution).ends)
+    largest = max(ends, key=lambda one: one.upper)
+    upper = min(1.0, largest.upper + decomposition.failures.charge(epsilon))
+    lower = max(one.lower for one in ends) if decomposition.tight else 0.0
+    return _either_way(replace(largest, lower=lower, upper=upper))
+
+
+@dataclass(frozen=True, eq=False)
+class LaidCurve:
+    """δ(ε) of an event at many ε for little more than the price of one: upper ends only."""
+
+    directions: tuple[Laid, ...]
+    failures: Failures
+
+    def delta(self, epsilon: float) -> float:
+        """No smaller than δ(``epsilon``)."""
+        largest = max((one.delta(epsilon) for one in self.directions), default=0.0)
+        return min(1.0, largest + self.failures.charge(epsilon))
+
+    def epsilon(self, delta: float) -> float:
+        """No smaller than ε(``delta``), for a δ it was laid about; infinite where none is known."""
+        found = max((one.epsilon(delta) for one in self.directions), default=0.0) * _ROUND_UP
+        return found if self.failures.truncation == 0.0 else self._coupled(delta)
+
+    def _coupled(self, delta: float) -> float:
+        """By halves, for the coupling adds to δ what grows with ε."""
+        low, high = 0.0, max(place.epsilon for one in self.directions for place in one.places)
+        if not (math.isfinite(high) and self.delta(high) <= delta):
+            return math.inf
+        while high - low > 1e-9 * max(1.0, high):
+            middle = 0.5 * (low + high)
+            low, high = (low, middle) if self.delta(middle) <= delta else (middle, high)
+        return high
+
+
+def lay_curve(
+    parts: Parts, adjacency: Adjacency, deltas: Sequence[float], resolution: Resolution
+) -> LaidCurve:
+    """Lays the curve of the parts together, to be sharp about each of ``deltas``.
+
+    Guarantee:
+        Whatever it is asked, its answers are upper bounds; far from ``deltas`` they may be loose.
+
+    Raises:
+        UnsupportedEvent: if a part has no dominating pair that tacit knows.
+    """
+    decomposition = decompose(parts, adjacency)
+    if not decomposition.parts:
+        return LaidCurve((), Failures())
+    laid = tuple(lay(one, deltas, resolution) for one in decomposition.directions())
+    return LaidCurve(laid, decomposition.failures)

@@ -1,0 +1,325 @@
+"""Chooses how to compute a composition's profile, and certifies ε(δ) and δ(ε) for one direction.
+
+In order of preference: a closed form; an exact sum over a common lattice; the contour integral; and
+for whatever is left, cells moved onto a lattice, once up and once down.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+from tacit.accounting.exact.closed_forms import (
+    GaussianLoss,
+    GaussianProfile,
+    LaplaceLoss,
+    LaplaceProfile,
+    MixtureProfile,
+)
+from tacit.accounting.exact.contour import (
+    Search,
+    lay_contour,
+    lay_within_reach,
+    log_chernoff_constant,
+)
+from tacit.accounting.exact.enclosure import Interval, TooSlow, invert
+from tacit.accounting.exact.grid import delta_on_grid, epsilon_on_grid, lay_on_grid
+from tacit.accounting.exact.lattice import LatticeLoss, lay_lattice
+from tacit.accounting.exact.mixture import MixturePair
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from tacit.accounting.exact.contour import Aim
+    from tacit.accounting.exact.enclosure import Enclosure, Profile, Resolution
+    from tacit.accounting.exact.lattice import LatticeComposition
+    from tacit.accounting.exact.pairs import Direction
+    from tacit.accounting.exact.transforms import Composition
+
+_TILT = 2.0  # where to look for a saddle if nothing is known
+
+
+class Solved(NamedTuple):
+    """Certified ends, and the tilt that gave them: a search on the same scale may start there."""
+
+    ends: Interval
+    tilt: float = _TILT
+
+
+def infinite_mass(direction: Direction) -> float:
+    """The probability that at least one loss is infinite."""
+    return -math.expm1(
+        math.fsum(
+            count * math.log1p(-pair.infinite) if pair.infinite < 1.0 else -math.inf
+            for pair, count in direction
+        )
+    )
+
+
+def solve_epsilon(direction: Direction, delta: float, resolution: Resolution) -> Solved:
+    """Certified ends of the smallest ε with δ(ε) ≤ ``delta``."""
+    room = delta - infinite_mass(direction)
+    if room <= 0.0:
+        # Rounding decides whether the infinite losses alone use up δ: only the upper end is sure.
+        lower = math.inf if room < -1e-13 * delta else 0.0
+        return Solved(Interval(lower, math.inf, method="closed form"))
+    closed = _closed_form(direction)
+    if closed is not None:
+        return Solved(replace(invert(closed, room, closed.guess(room)), method="closed form"))
+    found = Solved(Interval(0.0, math.inf, method="none"))
+    if all(pair.loss is not None for pair, _ in direction):
+        composition = _composition(direction)
+        if _might_be_nothing(composition, room) and _total_variation_bound(direction) <= room:
+            return Solved(Interval(0.0, 0.0, method="closed form"))
+        found = _epsilon_by_transform(composition, room, resolution)
+    if found.ends.is_narrow:
+        return found
+    return _both(found, Solved(epsilon_on_grid(direction, delta, resolution)))
+
+
+def _both(one: Solved, other: Solved) -> Solved:
+    """What both allow; the method and the tilt are those of the smaller upper end."""
+    nearer = other if other.ends.upper <= one.ends.upper else one
+    lower = max(one.ends.lower, other.ends.lower)
+    return Solved(replace(nearer.ends, lower=lower), nearer.tilt)
+
+
+def _might_be_nothing(composition: Composition, delta: float) -> bool:
+    """A cheap look at whether δ(0) could be below ``delta`` by adding up single steps."""
+    spreads = (count * math.sqrt(loss.rough_variance) for loss, count in composition)
+    return math.fsum(spreads) <= 8.0 * delta
+
+
+def _total_variation_bound(direction: Direction) -> float:
+    """Σ counts·δ_single(0), which bounds δ(0) of the composition; infinite if one is unknown."""
+    total = 0.0
+    for pair, count in direction:
+        single = _closed_form(((pair, 1),))
+        total += count * single.enclose(0.0).upper if single is not None else math.inf
+    return total
+
+
+def _composition(direction: Direction) -> Composition:
+    return cast("Composition", tuple((pair.loss, count) for pair, count in direction))
+
+
+def _epsilon_by_transform(composition: Composition, delta: float, resolution: Resolution) -> Solved:
+    search = Search(composition)
+    found = Solved(Interval(0.0, math.inf, method="none"))
+    try:
+        aim = search.for_delta(delta)
+    except TooSlow:
+        return found
+    for profile, nearer, method in _sums(composition, search, aim, resolution):
+        ends = replace(invert(profile, delta, max(0.0, aim.epsilon)), method=method)
+        before, found = found, _both(found, Solved(ends, nearer.tilt))
+        # A second sum may narrow ends that the first left wide apart; a third hardly does.
+        if _is_tight(found.ends) or before.ends.is_narrow:
+            break
+    return found
+
+
+def _is_tight(ends: Interval) -> bool:
+    """Whether a second computation could hardly narrow them."""
+    return ends.width <= 8e-9 * max(1.0, ends.upper)
+
+
+def solve_delta(direction: Direction, epsilon: float, resolution: Resolution) -> Solved:
+    """Certified ends of δ(``epsilon``)."""
+    infinite = infinite_mass(direction)
+    closed = _closed_form(direction)
+    if closed is not None:
+        return _with_infinite(closed.enclose(epsilon), "closed form", infinite)
+    if all(pair.loss is not None for pair, _ in direction):
+        if _largest_loss(direction) < epsilon:
+            ends = Interval(
+                infinite * (1.0 - 1e-15), infinite * (1.0 + 1e-15), method="closed form"
+            )
+            return Solved(ends)
+        found = _delta_by_transform(_composition(direction), epsilon, resolution)
+        if found is not None:
+            enclosure, method, at = found
+            return _with_infinite(enclosure, method, infinite, at)
+    return Solved(delta_on_grid(direction, epsilon, resolution))
+
+
+def certainly_at_most(
+    direction: Direction, epsilon: float, delta: float, resolution: Resolution, tilt: float
+) -> bool:
+    """Whether δ(``epsilon``) ≤ ``delta`` can be certified; ``tilt`` is where to look first."""
+    room = delta - infinite_mass(direction)
+    if _largest_loss(direction) < epsilon:
+        return room >= 0.0
+    closed = _closed_form(direction)
+    if closed is not None:
+        return closed.enclose(epsilon).upper <= room
+    if room > 0.0 and all(pair.loss is not None for pair, _ in direction):
+        composition = _composition(direction)
+        search = Search(composition)
+        try:
+            aim = search.for_epsilon(epsilon, tilt)
+            if _log_chernoff(search, aim.tilt, epsilon) <= math.log(room):
+                return True
+            for profile, _, _ in _sums(composition, search, aim, resolution):
+                return profile.enclose(epsilon).upper <= room
+        except TooSlow:
+            # No saddle within reach, as when ε is next to the largest loss: any tilt bounds δ.
+            if _chernoff_within_reach(composition, epsilon, tilt) <= math.log(room):
+                return True
+    return delta_on_grid(direction, epsilon, resolution).upper <= delta
+
+
+def _chernoff_within_reach(composition: Composition, epsilon: float, tilt: float) -> float:
+    """The least of Chernoff's bounds on ln δ(ε) at growing tilts."""
+    search, least = Search(composition), math.inf
+    for factor in (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0):
+        try:
+            least = min(least, _log_chernoff(search, factor * tilt, epsilon))
+        except TooSlow:
+            break
+    return least
+
+
+def _largest_loss(direction: Direction) -> float:
+    """The supremum of the composed loss, infinity if it is unknown."""
+    return math.fsum(
+        count * pair.loss.largest * (1.0 + 1e-12) if pair.loss is not None else math.inf
+        for pair, count in direction
+    )
+
+
+def _log_chernoff(search: Search, tilt: float, epsilon: float) -> float:
+    """Chernoff's bound on ln δ(ε)."""
+    return log_chernoff_constant(tilt) + search.log_mgf_bound(tilt) - tilt * epsilon
+
+
+def _delta_by_transform(
+    composition: Composition, epsilon: float, resolution: Resolution
+) -> tuple[Enclosure, str, float] | None:
+    """The first sum that is good to a percent, if there is one, its method and its tilt."""
+    search = Search(composition)
+    try:
+        aim = search.for_epsilon(epsilon, _TILT)
+    except TooSlow:
+        return None
+    for profile, nearer, method in _sums(composition, search, aim, resolution):
+        found = profile.enclose(epsilon)
+        if found.errors.below < 0.01 * found.estimate:
+            return found, method, nearer.tilt
+    return None
+
+
+def _with_infinite(found: Enclosure, method: str, infinite: float, tilt: float = _TILT) -> Solved:
+    margin = 1e-15 * infinite
+    upper = min(1.0, found.upper + infinite + margin)
+    lower = max(0.0, found.lower + infinite - margin)
+    return Solved(Interval(lower, upper, method=method), tilt)
+
+
+@dataclass(frozen=True, eq=False)
+class LaidAt:
+    """A profile that is sharp near one (ε, δ); ``infinite`` is what it leaves out of δ."""
+
+    epsilon: float
+    delta: float
+    profile: Profile
+    infinite: float
+
+
+@dataclass(frozen=True, eq=False)
+class Laid:
+    """One direction's profile, laid about several (ε, δ), by rising ε: no point costs much."""
+
+    places: tuple[LaidAt, ...]
+
+    def delta(self, epsilon: float) -> float:
+        """No smaller than δ(``epsilon``): by the profiles laid on either side of it."""
+        above = bisect_left(self.places, epsilon, key=lambda place: place.epsilon)
+        near = self.places[max(above - 1, 0) : above + 1]
+        found = [place.profile.enclose(epsilon).upper + place.infinite for place in near]
+        return min([1.0, *(one * (1.0 + 1e-15) for one in found if not math.isnan(one))])
+
+    def epsilon(self, delta: float) -> float:
+        """No smaller than ε(``delta``), for a δ that it was laid about."""
+        return min((one.epsilon for one in self.places if one.delta <= delta), default=math.inf)
+
+
+def lay(direction: Direction, deltas: Sequence[float], resolution: Resolution) -> Laid:
+    """Lays the profile of a direction about each of ``deltas``."""
+    infinite = infinite_mass(direction)
+    rooms = [delta for delta in deltas if delta > infinite]
+    found = []
+    for delta in rooms:
+        sharp = _lay_one(direction, delta - infinite, resolution)
+        if sharp is None:
+            break  # the others would hardly be better
+        found.append(LaidAt(sharp[0], delta, sharp[1], infinite))
+    left = rooms[len(found) :]
+    if left:
+        for delta, profile, mass, upper in lay_on_grid(direction, left, resolution):
+            found.append(LaidAt(min(upper, _largest_loss(direction)), delta, profile, mass))
+    return Laid(tuple(sorted(found, key=lambda place: place.epsilon)))
+
+
+def _lay_one(
+    direction: Direction, delta: float, resolution: Resolution
+) -> tuple[float, Profile] | None:
+    """A closed form, or the first sum if it is good to a percent, and ε at ``delta``."""
+    closed = _closed_form(direction)
+    if closed is not None:
+        return invert(closed, delta, closed.guess(delta)).upper, closed
+    if any(pair.loss is None for pair, _ in direction):
+        return None
+    composition = _composition(direction)
+    search = Search(composition)
+    try:
+        aim = search.for_delta(delta)
+        profile = _first_sum(composition, search, aim, resolution)
+    except TooSlow:
+        return None
+    ends = invert(profile, delta, max(0.0, aim.epsilon))
+    return (ends.upper, profile) if ends.is_narrow else None
+
+
+def _first_sum(
+    composition: Composition, search: Search, aim: Aim, resolution: Resolution
+) -> Profile:
+    """The sharpest sum about ``aim``, or ``TooSlow``."""
+    lattices = [loss for loss, _ in composition if isinstance(loss, LatticeLoss)]
+    if len(lattices) < len(composition):
+        return lay_contour(composition, search, aim, resolution)
+    if len({loss.spacing for loss in lattices}) > 1:
+        raise TooSlow
+    return lay_lattice(cast("LatticeComposition", composition), search, aim, resolution)
+
+
+def _closed_form(
+    direction: Direction,
+) -> GaussianProfile | LaplaceProfile | MixtureProfile | None:
+    losses = [(pair.loss, count) for pair, count in direction]
+    gaussians = [(loss.mu, n) for loss, n in losses if isinstance(loss, GaussianLoss)]
+    if len(gaussians) == len(losses):
+        return GaussianProfile(math.sqrt(math.fsum(count * mu * mu for mu, count in gaussians)))
+    if len(losses) == 1 and losses[0][1] == 1:
+        match losses[0][0]:
+            case LaplaceLoss(distance):
+                return LaplaceProfile(distance)
+            case MixturePair():
+                return MixtureProfile(losses[0][0])
+    return None
+
+
+def _sums(
+    composition: Composition, search: Search, aim: Aim, resolution: Resolution
+) -> Iterator[tuple[Profile, Aim, str]]:
+    """The sums that can be laid about ``aim``, the sharpest first."""
+    lattices = [loss for loss, _ in composition if isinstance(loss, LatticeLoss)]
+    if len(lattices) < len(composition):
+        for contour, nearer in lay_within_reach(lay_contour, composition, search, aim, resolution):
+            yield contour, nearer, "contour"
+    elif len({loss.spacing for loss in lattices}) == 1:
+        together = cast("LatticeComposition", composition)
+        for lattice, nearer in lay_within_reach(lay_lattice, together, search, aim, resolution):
+            yield lattice, nearer, "lattice"

@@ -1,0 +1,253 @@
+"""What a run keeps so that it can go on: its plan, what it released, its checkpoint, its epochs.
+
+No pickle: arrays and tensors go into safetensors files, the rest into their JSON documents.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import asdict, fields, replace
+from typing import TYPE_CHECKING, Any, final
+
+import numpy as np
+import torch
+
+from tacit._validation import non_negative, whole
+from tacit.accounting.serialization import from_plain, to_plain
+from tacit.errors import CheckpointError, InvalidArgument, TacitError
+from tacit.mechanisms import Components
+from tacit.runs.folder import CHECKPOINT, JOURNAL, LOCK, RECORD
+from tacit.training import checkpoint_file
+from tacit.training.checkpoint_file import Packer, unpack
+from tacit.training.plan import Plan
+from tacit.training.progress import EpochRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from tacit.accounting.events import Event
+    from tacit.mechanisms import Released
+    from tacit.runs.folder import Folder
+    from tacit.runs.record import Record
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
+_KIND = "tacit kind"
+
+
+def check_name(name: str) -> str:
+    """Returns ``name`` if a file can be called by it: no dots, slashes or spaces."""
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise InvalidArgument(
+            f"name must be of lower-case letters, digits and hyphens, got {name!r}"
+        )
+    return name
+
+
+@final
+class Kept:
+    """What one run keeps in its folder, which is made when first needed; without one, nothing.
+
+    Guarantee:
+        A value that ``keep_released`` kept is found by ``released`` after any crash.
+    """
+
+    def __init__(self, place: tuple[Folder, Record] | None = None, *, resumed: bool = False):
+        self.folder, self._record = (None, None) if place is None else place
+        self.resumed = resumed
+        self._begun = resumed
+
+    @property
+    def record(self) -> Record:
+        """The run's record."""
+        assert self._record is not None
+        return self._record
+
+    @property
+    def configuration(self) -> str | None:
+        """The run's hash, if it has a record."""
+        return None if self._record is None else self._record.configuration
+
+    @property
+    def resumable(self) -> bool:
+        """Whether a run that is interrupted can go on."""
+        return self.folder is not None
+
+    @property
+    def checkpoint(self) -> Path | None:
+        """Where the checkpoint goes, if one is kept."""
+        return None if self.folder is None else self.folder.file(CHECKPOINT)
+
+    def checkpoint_before(self) -> Path | None:
+        """The checkpoint to go on from, if the run is resumed and had come that far."""
+        path = self.checkpoint
+        there = self.resumed and path is not None and os.path.lexists(path)  # no file is refused
+        return path if there else None
+
+    def secret(self, name: str) -> Path | None:
+        """A place for what the run needs to go on and nobody else may see, until it ends."""
+        return None if self.folder is None else self.folder.private(check_name(name))
+
+    def journal(self, name: str) -> Path | None:
+        """Where the journal of a gradual release goes.
+
+        Beside the record: whoever deletes what is secret must not make a run ask again.
+        """
+        check_name(name)
+        return None if self.folder is None else self.folder.file(f"{name}{JOURNAL}")
+
+    def begin(self, budget: Mapping[str, str] | None) -> None:
+        """Comes before the first thing that is kept: from here on the run survives a crash.
+
+        ``budget`` is where the run is charged.
+        """
+        if self.folder is not None and not self._begun:
+            self._record = replace(self.record, budget=budget)
+            self._record.write(self.folder)
+            self._begun = True
+
+    def same_plan(self, plan: Plan) -> Plan:
+        """The plan that the run began with: another machine's arithmetic may differ in a digit."""
+        if self.folder is None:
+            return plan
+        before = self.record.plan
+        if before is None:
+            self._record = replace(self.record, plan=plan.as_dict())
+            if self._begun:
+                self._record.write(self.folder)
+            return plan
+        try:
+            old = Plan.from_dict(dict(before))
+        except (TacitError, ValueError, TypeError, KeyError, ArithmeticError) as error:
+            line = " ".join(str(error).split())[:200]
+            raise CheckpointError(f"{self.folder.file(RECORD)} holds no plan: {line}") from None
+        close = abs(old.noise_multiplier / plan.noise_multiplier - 1.0) < 1e-9
+        same = replace(plan, noise_multiplier=old.noise_multiplier)
+        return same if close and same == old else plan
+
+    def released(self, name: str) -> tuple[Any, Event] | None:
+        """What was released under ``name`` before the run was interrupted."""
+        path = self._released_file(check_name(name))
+        there = self.resumed and path is not None and os.path.lexists(path)  # never a second time
+        return read_released(path) if there and path is not None else None
+
+    def keep_released(self, name: str, released: Released[Any], what: str) -> None:
+        """Writes the value, if anything is kept."""
+        path = self._released_file(name)
+        if path is not None:
+            write_released(path, released, what)
+
+    @property
+    def nothing_kept(self) -> bool:
+        """Whether there is nothing of this run but its record."""
+        if self.folder is None or not self._begun:
+            return not self.resumed
+        names = {one.name for one in self.folder.path.glob("*")}
+        return not self.resumed and not names - {RECORD, LOCK}
+
+    def _released_file(self, name: str) -> Path | None:
+        return None if self.folder is None else released_file(self.folder, name)
+
+
+def released_file(folder: Folder, name: str) -> Path:
+    """Where a run keeps what it released under ``name``."""
+    return folder.file(f"released-{check_name(name)}.safetensors")
+
+
+# ---- epochs
+
+
+@final
+class History:
+    """The epochs so far; joins the checkpoint, so that a resumed run has those before it."""
+
+    def __init__(self) -> None:
+        self.records: list[EpochRecord] = []
+
+    def append(self, record: EpochRecord) -> None:
+        """Takes an epoch in."""
+        self.records.append(record)
+
+    def state_dict(self) -> dict[str, Any]:
+        """What the checkpoint keeps."""
+        return {"records": [asdict(record) for record in self.records]}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], /) -> None:
+        """Takes up the epochs of a checkpoint."""
+        self.records = list(epochs(state_dict["records"]))
+
+
+def epochs(plain: Any) -> tuple[EpochRecord, ...]:
+    """The epochs that ``asdict`` took apart, each with its numbers and nothing else."""
+    names = {one.name for one in fields(EpochRecord)}
+    if not isinstance(plain, list):
+        raise CheckpointError("its history is no list of epochs")
+    for one in plain:
+        if not isinstance(one, dict) or set(one) != names:
+            raise CheckpointError(f"an epoch must have exactly {sorted(names)}")
+        whole("epoch", one["epoch"], at_least=0)
+        whole("steps", one["steps"], at_least=0)
+        for name in names - {"epoch", "steps"}:
+            if one[name] is not None or name != "held_out_accuracy":
+                non_negative(name, one[name])
+    return tuple(EpochRecord(**one) for one in plain)
+
+
+# ---- released values
+
+
+def write_released(path: Path, released: Released[Any], what: str) -> None:
+    """Writes the value, its event and its words; whole or not at all."""
+    packer = Packer()
+    document = {
+        "what": what,
+        "event": to_plain(released.event),
+        "value": packer.pack(_taken_apart(released.value), "value"),
+    }
+    checkpoint_file.write(path, document, packer.tensors)
+
+
+def read_released(path: Path) -> tuple[Any, Event]:
+    """What ``write_released`` wrote.
+
+    Guarantee: nothing in the file is run. Whoever can write it can choose the value.
+    """
+    document, tensors = checkpoint_file.read(path)
+    try:
+        value = _put_together(unpack(document["value"], tensors))
+        return value, from_plain(document["event"])
+    except (ValueError, KeyError, TypeError, AttributeError, RuntimeError, ArithmeticError,
+            TacitError) as error:  # fmt: skip
+        line = checkpoint_file.one_line(error)
+        raise CheckpointError(f"{path} is no released value of tacit's: {line}") from None
+
+
+def _taken_apart(value: Any) -> Any:
+    """``value`` in what a packer takes; arrays as tensors, with a note that they were arrays."""
+    if isinstance(value, np.ndarray):
+        return {_KIND: "array", "of": torch.from_numpy(np.array(value, order="C"))}
+    if isinstance(value, Components):
+        parts = (np.asarray(value.directions), value.strengths, value.centre)
+        return {_KIND: "components", "of": [_taken_apart(part) for part in parts]}
+    if isinstance(value, list | tuple):
+        return type(value)(_taken_apart(one) for one in value)
+    if isinstance(value, dict):
+        return {key: _taken_apart(one) for key, one in value.items()}
+    return value
+
+
+def _put_together(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return type(value)(_put_together(one) for one in value)
+    if not isinstance(value, dict):
+        return value
+    match value.get(_KIND):
+        case None:
+            return {key: _put_together(one) for key, one in value.items()}
+        case "array":
+            return value["of"].numpy()
+        case "components":
+            return Components(*(_put_together(part) for part in value["of"]))
+        case other:
+            raise CheckpointError(f"it holds a value of the kind {other!r}")

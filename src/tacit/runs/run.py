@@ -1,0 +1,188 @@
+"""Carrying out a run: from a recipe to its result, kept in a folder or not."""
+
+from __future__ import annotations
+
+import secrets
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, final
+
+import torch
+
+from tacit.errors import InvalidArgument
+from tacit.runs import record as records
+from tacit.runs import results
+from tacit.runs.account import Account
+from tacit.runs.folder import RECORD, Folder
+from tacit.runs.interruption import Interrupted, Interruption
+from tacit.runs.job import Job, Surroundings, Terms
+from tacit.runs.kept import Kept
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
+
+    from tacit.ledger import Budget
+    from tacit.runs.recipe import Recipe, Task
+    from tacit.runs.record import Record
+    from tacit.runs.results import Trained
+    from tacit.training.progress import EpochRecord
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Place:
+    """Where a run is kept and charged, and who looks on; the same for every kind of run.
+
+    Args:
+        folder: Where to keep the run while it goes, and its results; None keeps nothing.
+        resume: Whether to go on with the run that ``folder`` holds.
+        opening: Opens the budget that is charged; called when it is first needed.
+        stop: Ends the run when it is asked to.
+        progress: As in ``tacit.fit``.
+        on_epoch: As in ``tacit.fit``.
+        command: The command line that started the run, to be kept with it.
+        looked_in: Where the data were looked for first.
+    """
+
+    folder: Path | None = None
+    resume: bool = False
+    opening: Callable[[], Budget] | None = None
+    stop: Interruption
+    progress: bool | None = None
+    on_epoch: Callable[[EpochRecord], None] | None = None
+    command: tuple[str, ...] = ()
+    looked_in: Path | None = None
+
+
+def carried_out(recipe: Recipe, task: Task, place: Place) -> Trained:
+    """Runs a recipe whose task is checked and whose data are loaded."""
+    terms = Terms(
+        name=recipe.name, epsilon=task.epsilon, delta=task.delta, tuning=recipe.tuning
+    )
+    record = None
+    if place.folder is not None:
+        record = records.of_recipe(recipe, task, folder=_text(place.looked_in),
+                                   command=place.command)  # fmt: skip
+
+    def train(around: Surroundings) -> Trained:
+        with seeded(task.seed):
+            return trained(recipe, task, Job(terms, around, task))
+
+    return kept(f"recipe {recipe.name}", record, place, train)
+
+
+def trained(recipe: Recipe, task: Task, job: Job) -> Trained:
+    """The recipe's result: by its plan, or as it releases by itself."""
+    if recipe.train is not None:
+        return recipe.train(job)
+    assert recipe.outline is not None
+    assert recipe.prepare is not None
+    plan = job.reserve(recipe.outline(task))
+    return job.fit(recipe.prepare(task, plan, job.release))
+
+
+def kept(
+    title: str, record: Record | None, place: Place, train: Callable[[Surroundings], Trained]
+) -> Trained:
+    """What ``train`` gives, written to the folder if there is one; nothing is left of nothing.
+
+    A reservation is given up if the run fails before anything was taken of it.
+    """
+    if place.folder is None or record is None:
+        account = Account(place.opening, f"{title}, run {secrets.token_hex(8)}")
+        return _unless_it_fails(train, _around(Kept(), account, place))
+    folder = Folder(place.folder)
+    record = opened(folder, record, resume=place.resume)
+    kept = Kept((folder, record), resumed=place.resume)
+    account = Account(place.opening, f"{title}, run {record.run}")
+    try:
+        if place.resume:
+            check_budget(account, record.budget)
+        done = _unless_it_fails(train, _around(kept, account, place))
+        with place.stop.deferred():
+            return results.write(folder, kept.record, done)
+    except BaseException as error:
+        raise left(kept, error) from None
+    finally:
+        folder.close()
+
+
+def _around(kept: Kept, account: Account, place: Place) -> Surroundings:
+    return Surroundings(
+        kept=kept, account=account, stop=place.stop, progress=place.progress,
+        on_epoch=place.on_epoch,
+    )  # fmt: skip
+
+
+def _unless_it_fails(train: Callable[[Surroundings], Trained], around: Surroundings) -> Trained:
+    try:
+        return train(around)
+    except BaseException:
+        if around.kept.nothing_kept:  # no later run could use its reservation
+            around.account.abandon()
+        raise
+
+
+@contextmanager
+def seeded(seed: int | None) -> Iterator[None]:
+    """Inside, PyTorch's own generator starts from ``seed``; outside it is as it was.
+
+    It draws first weights and the order of augmentations. Samples and noise are drawn from the
+    operating system's entropy, whatever the seed.
+    """
+    if seed is None:
+        yield
+        return
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        yield
+
+
+# ---- a folder, at the beginning and at the end
+
+
+def opened(folder: Folder, record: Record, *, resume: bool) -> Record:
+    """The record to go by, the folder checked; locked if it holds a run."""
+    if not resume:
+        folder.check_new()
+        return record
+    folder.check_run()
+    folder.begin()
+    try:
+        before = records.read(folder)
+        if before.finished:
+            raise InvalidArgument(
+                f"the run in {folder.path} is finished; start another in a new folder"
+            )
+        return records.resumed(record, before)
+    except BaseException:
+        folder.close()
+        raise
+
+
+def check_budget(account: Account, before: Mapping[str, str] | None) -> None:
+    """Refuses to go on with another budget than the run began with."""
+    if account.place != (None if before is None else dict(before)):
+        raise InvalidArgument(
+            f"budget must be the one that the run began with, {before}, got {account.place}"
+        )
+
+
+def left(kept: Kept, error: BaseException) -> BaseException:
+    """What becomes of a run that did not end: nothing is left behind if nothing was begun."""
+    folder = kept.folder
+    assert folder is not None
+    if not kept.nothing_kept:
+        if isinstance(error, KeyboardInterrupt) and folder.holds(RECORD):
+            return Interrupted("stopped", resumable=True)
+        return error
+    folder.leave([RECORD])
+    if isinstance(error, Interrupted | KeyboardInterrupt):
+        return Interrupted("stopped before anything was released; nothing is kept",
+                           resumable=False)  # fmt: skip
+    return error
+
+
+def _text(path: Path | None) -> str | None:
+    return None if path is None else str(path)

@@ -1,0 +1,365 @@
+"""A private search of a recipe's settings: the winner's model, at a price that covers the choice.
+
+The number of runs is drawn at random, and only the winner is released (``tacit.selection``). Where
+all candidates have one kind of plan, which learning rates and clips do not change, the noise is
+found for the search as a whole, exactly; otherwise each run is allowed an (ε₀, δ₀), which is dearer.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tomllib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from itertools import product
+from typing import TYPE_CHECKING, Any, Literal, final
+
+import numpy as np
+import torch
+
+from tacit import _files
+from tacit._validation import positive, probability
+from tacit.accounting import DiscreteLaplace
+from tacit.errors import CheckpointError, InvalidArgument, ProtocolError
+from tacit.runs import claims, results
+from tacit.runs import record as records
+from tacit.runs.account import Account
+from tacit.runs.folder import Folder
+from tacit.runs.interruption import Interrupted, Interruption
+from tacit.runs.job import Job, Terms, nowhere
+from tacit.runs.kept import Kept, epochs
+from tacit.runs.results import Trained
+from tacit.runs.run import check_budget, left, opened, seeded, trained
+from tacit.runs.settings import as_plain, changed, check_names, names
+from tacit.selection import PrivateScore, PublicScore, private_search
+from tacit.statement import Statement, extended, rounded_up
+from tacit.training.judging import accuracy
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from tacit.accounting.events import Event
+    from tacit.ledger import Budget
+    from tacit.runs.recipe import Outline, Recipe, Task
+    from tacit.runs.record import Record
+    from tacit.runs.run import Place
+    from tacit.selection import Allowance, Found
+    from tacit.training.fit import Prepared
+
+ScoreName = Literal["held-out", "training"]
+
+_LARGEST = 1 << 20  # bytes of a file
+_FIELDS = ("runs", "score", "score_epsilon", "candidates")
+_HARMLESS = frozenset({"lr", "clip"})  # settings that do not change what a plan releases
+_JOURNAL = "search"
+
+
+# ---- what to search
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Search:
+    """A private search of settings.
+
+    Args:
+        candidates: The values to try of each setting; all combinations are candidates.
+        runs: How many runs there are on average; their number is drawn at random.
+        score: ``"held-out"``: accuracy on the held-out examples, which costs nothing; or
+            ``"training"``: accuracy on the training examples, with noise, which is charged.
+        score_epsilon: The ε of one such noisy score.
+    """
+
+    candidates: Mapping[str, tuple[Any, ...]]
+    runs: float | None = None
+    score: ScoreName = "held-out"
+    score_epsilon: float | None = None
+
+    def as_plain(self) -> dict[str, Any]:
+        """The search in JSON's types."""
+        return {
+            "candidates": {name: list(values) for name, values in self.candidates.items()},
+            "runs": self.runs,
+            "score": self.score,
+            "score_epsilon": self.score_epsilon,
+        }
+
+    @property
+    def count(self) -> int:
+        """How many candidates there are."""
+        number = 1
+        for values in self.candidates.values():
+            number *= len(values)
+        return number
+
+
+def read_search(path: Path, settings: Any) -> Search:
+    """The search that a TOML file describes, each value of its setting's type."""
+    try:
+        plain = tomllib.loads(_files.read(path, most=_LARGEST).decode("utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise InvalidArgument(f"{path} is no TOML file that can be read: {error}") from None
+    try:
+        return search_from(plain, settings)
+    except InvalidArgument as error:
+        raise InvalidArgument(f"{path}: {error}") from None
+
+
+def search_from(plain: Mapping[str, Any], settings: Any) -> Search:
+    """A search from its plain form; what it leaves out has its default."""
+    for name in plain:
+        if name not in _FIELDS:
+            raise InvalidArgument(f"a search has {', '.join(_FIELDS)}, got {name!r}")
+    score = plain.get("score", "held-out")
+    if score not in ("held-out", "training"):
+        raise InvalidArgument(f"score must be 'held-out' or 'training', got {score!r}")
+    given = plain.get("score_epsilon")
+    if (given is not None) != (score == "training"):
+        raise InvalidArgument(
+            f"score_epsilon goes with score = 'training', and only with it, got {given!r}"
+        )
+    runs = plain.get("runs")
+    return Search(
+        candidates=_candidates(plain.get("candidates"), settings),
+        runs=None if runs is None else positive("runs", runs),
+        score=score,
+        score_epsilon=None if given is None else positive("score_epsilon", given),
+    )
+
+
+def _candidates(plain: Any, settings: Any) -> dict[str, tuple[Any, ...]]:
+    if not isinstance(plain, dict) or not plain:
+        raise InvalidArgument(
+            f"candidates must list values of settings, as [candidates] lr = [0.5, 1], got {plain!r}"
+        )
+    check_names(plain, names(settings))
+    found: dict[str, tuple[Any, ...]] = {}
+    for name, values in plain.items():
+        if not isinstance(values, list) or not values:
+            raise InvalidArgument(f"{name} must be a list of values to try, got {values!r}")
+        found[name] = tuple(getattr(changed(settings, {name: one}), name) for one in values)
+    return found
+
+
+# ---- searching, in a folder
+
+
+def searched(recipe: Recipe, task: Task, search: Search, place: Place) -> Trained:
+    """Searches settings privately; the whole search is (ε, δ)-private, its winner is kept."""
+    assert place.folder is not None
+    folder = Folder(place.folder)
+    record = records.of_recipe(
+        recipe, task, command=place.command, search=search.as_plain(),
+        folder=None if place.looked_in is None else str(place.looked_in),
+    )  # fmt: skip
+    record = opened(folder, record, resume=place.resume)
+    kept = Kept((folder, record), resumed=place.resume)
+    account = Account(place.opening, f"recipe {recipe.name}, run {record.run}")
+    try:
+        if place.resume:
+            check_budget(account, record.budget)
+        kept.begin(account.place)
+        searching = Searching(recipe, task, search, place.stop)
+        found = searching.run(account.budget, account.label, folder.inner(_JOURNAL))
+        ended = replace(
+            kept.record,
+            winner=as_plain(changed(task.settings, found.candidate)),
+            plan=found.model.statement.plan,
+        )
+        with place.stop.deferred():
+            done = results.write(folder, ended, _winner(found, search, kept.record))
+            shutil.rmtree(folder.path / _JOURNAL, ignore_errors=True)
+    except BaseException as error:
+        # What a run of the search left is in the journal, whatever the run itself says.
+        cut = Interrupted("stopped during the search", resumable=True)
+        raise left(kept, cut if isinstance(error, Interrupted) else error) from None
+    finally:
+        folder.close()
+    return done
+
+
+def _winner(found: Found, search: Search, record: Record) -> Trained:
+    """The winner's model; every figure of ε is that of the whole search."""
+    inner: Trained = found.model
+    chosen = ", ".join(f"{name}={value}" for name, value in found.candidate.items())
+    statement = extended(
+        found.statement(),
+        releases=("the winner's model", "its settings", "its accuracy on held-out data"),
+        tuning=(
+            f"covered for {', '.join(search.candidates)}: a private search chose among "
+            f"{search.count} candidates, at a cost of ε = {rounded_up(found.tuning_cost, 4)} which "
+            f"is part of the whole; not covered for the others: {record.tuning}"
+        ),
+        versions=claims.versions(),
+        configuration=record.configuration,
+    )
+    notes = [f"the search chose {chosen}"]
+    if search.score == "held-out":
+        notes.append(
+            "the winner was chosen by its accuracy on the held-out examples, which therefore "
+            "flatters it a little"
+        )
+    return Trained(
+        model=inner.model,
+        history=tuple(replace(one, epsilon=found.epsilon) for one in inner.history),
+        statement=statement,
+        accuracy=inner.accuracy,
+        notes=(*inner.notes, *notes),
+    )
+
+
+# ---- the runs of a search
+
+
+@final
+class Searching:
+    """The runs of one search, each of which keeps nothing."""
+
+    def __init__(self, recipe: Recipe, task: Task, search: Search, stop: Interruption) -> None:
+        self._recipe, self._task, self._search, self._stop = recipe, task, search, stop
+        self._scores: dict[int, float] = {}
+
+    def run(self, budget: Budget | None, label: str, journal: Path) -> Found:
+        """Searches, or goes on with the search of ``journal``."""
+        return private_search(
+            self._train,
+            self._search.candidates,
+            self._task.epsilon,
+            self._task.delta,
+            score=self._score(),
+            event=self._family(),
+            runs=self._search.runs,
+            budget=budget,
+            label=label,
+            journal=journal,
+            models=TrainedModels(),
+        )
+
+    def _score(self) -> PublicScore | PrivateScore:
+        if self._search.score_epsilon is None:
+            return PublicScore(_held_out)
+        scale = 1.0 / self._search.score_epsilon
+        # One record changes the count of right answers by at most 1, whatever its neighbour is.
+        event = DiscreteLaplace(scale, sensitivity=1, replace_distance=1.0)
+        return PrivateScore(lambda trained: self._scores.pop(id(trained)), event)
+
+    def _train(self, candidate: Mapping[str, Any], allowance: Allowance) -> Trained:
+        recipe, task = self._recipe, self._of(candidate)
+        task = replace(task, epsilon=allowance.epsilon, delta=allowance.delta)
+        terms = Terms(
+            name=recipe.name, epsilon=task.epsilon, delta=task.delta, tuning=recipe.tuning
+        )
+        job = Job(terms, nowhere(self._stop), task)
+        with seeded(task.seed):
+            if recipe.outline is None or recipe.prepare is None:
+                return self._unplanned(task, job)
+            plan = job.reserve(_with_noise(recipe.outline(task), allowance))
+            prepared = recipe.prepare(task, plan, job.release)
+            done = job.fit(prepared)
+        if self._search.score_epsilon is not None:
+            self._scores = {id(done): _noisy_score(prepared, self._search.score_epsilon)}
+        return done
+
+    def _unplanned(self, task: Task, job: Job) -> Trained:
+        if self._search.score_epsilon is not None:
+            raise InvalidArgument(
+                f"score = 'training' needs a recipe that fits a plan, and {self._recipe.name} "
+                "does not; take score = 'held-out'"
+            )
+        return trained(self._recipe, task, job)
+
+    def _of(self, candidate: Mapping[str, Any]) -> Task:
+        return replace(self._task, settings=changed(self._task.settings, candidate))
+
+    # ---- one family of events for all candidates
+
+    def _family(self) -> Callable[[float], Event] | None:
+        """From noise to what a run releases, if that is the same for all candidates."""
+        outline = self._recipe.outline
+        if outline is None:
+            return None
+        first, *others = (outline(self._of(one)) for one in self._asked())
+        alike = all(_noised(one, 1.0).event == _noised(first, 1.0).event for one in others)
+        return (lambda noise: _noised(first, noise).event) if alike else None
+
+    def _asked(self) -> Sequence[dict[str, Any]]:
+        """The candidates whose plans must be looked at."""
+        lists = {
+            name: values[:1] if name in _HARMLESS else values
+            for name, values in self._search.candidates.items()
+        }
+        return [dict(zip(lists, one, strict=True)) for one in product(*lists.values())]
+
+
+def _held_out(trained: Trained) -> float:
+    if trained.accuracy is None:
+        raise InvalidArgument("score = 'held-out' needs held-out examples, and there are none")
+    return float(trained.accuracy)
+
+
+def _noised(outline: Outline, noise: float) -> Outline:
+    """The outline with another noise multiplier."""
+    return replace(outline, plan=replace(outline.plan, noise_multiplier=noise))
+
+
+def _with_noise(outline: Outline, allowance: Allowance) -> Outline:
+    """The outline with the search's noise; it must release what the search counts on."""
+    if allowance.noise is None:
+        return outline
+    found = _noised(outline, allowance.noise)
+    if found.event != allowance.event:
+        raise ProtocolError("lr or clip changes what the recipe's plan releases")
+    return found
+
+
+def _noisy_score(prepared: Prepared, epsilon: float) -> float:
+    """The share of training examples that are right, with discrete Laplace noise.
+
+    Guarantee:
+        It is ε-differentially private: one example changes the count by at most 1, and the number
+        of examples is public.
+    """
+    from tacit.randomness import discrete_laplace, fresh_stream  # noqa: PLC0415
+
+    dataset = prepared.dataset
+    rows = len(dataset)  # type: ignore[arg-type]  # a map-style data set has one
+    right = accuracy(prepared.final, dataset, correct=prepared.correct, collate=prepared.collate)
+    noise = discrete_laplace(1.0 / epsilon, 1, fresh_stream("score"))
+    return (round(right * rows) + int(noise[0])) / rows
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class TrainedModels:
+    """What a search's journal keeps of a run: its weights by name, and all that is told of it."""
+
+    def state(self, model: Trained) -> dict[str, Any]:
+        """Tensors, arrays, numbers and texts."""
+        given = model.model
+        return {
+            "model": dict(given if isinstance(given, Mapping) else given.state_dict()),
+            "history": [asdict(one) for one in model.history],
+            "statement": model.statement.to_json(),
+            "accuracy": None if model.accuracy is None else float(model.accuracy),
+            "notes": list(model.notes),
+        }
+
+    def model(self, state: Any) -> Trained:
+        """A ``Trained`` whose model is its weights by name; what is none raises."""
+        weights, notes = state["model"], state["notes"]
+        if not isinstance(weights, dict) or not all(isinstance(one, str) for one in weights):
+            raise CheckpointError("it has no weights by name")
+        if not all(isinstance(one, torch.Tensor | np.ndarray) for one in weights.values()):
+            raise CheckpointError("its weights are no numbers")
+        if not isinstance(notes, list) or not all(isinstance(one, str) for one in notes):
+            raise CheckpointError("its notes are no texts")
+        return Trained(
+            model=weights,
+            history=epochs(state["history"]),
+            statement=Statement.from_json(state["statement"]),
+            accuracy=None
+            if state["accuracy"] is None
+            else probability("accuracy", state["accuracy"]),
+            notes=tuple(notes),
+        )

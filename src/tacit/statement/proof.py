@@ -1,0 +1,244 @@
+"""What can be proved of a statement from itself: that its ε covers its event, and that its plan."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from tacit._numbers import rounded_up
+from tacit._validation import UNITS, open_probability, positive, shown
+from tacit.accounting.events import (
+    Composed,
+    Gaussian,
+    PoissonSampled,
+    Repeated,
+    check_adjacency,
+)
+from tacit.errors import InvalidArgument
+from tacit.statement.fields import count
+from tacit.statement.figures import bracket, check_work
+from tacit.statement.preprocessing import without_preprocessing
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tacit.accounting.events import Adjacency, Event
+    from tacit.statement.claim import Statement
+
+
+_SLACK: Final = 1e-9  # relative: what two builds of one accountant may differ by
+
+
+def proved(event: Mapping[str, Any], delta: float, accountant: str, adjacency: Adjacency) -> float:
+    """The ε that ``accountant`` proves at ``delta``; one that proves nothing is refused."""
+    from tacit.accounting import epsilon  # noqa: PLC0415 - SciPy only when it is asked
+    from tacit.accounting.serialization import from_plain  # noqa: PLC0415
+
+    if accountant == "gdp-clt":
+        raise InvalidArgument("accountant must prove a bound, got 'gdp-clt'; use 'exact'")
+    if accountant == "exact":
+        return bracket(event, delta, adjacency).upper
+    given = from_plain(event)
+    check_work(given)
+    return epsilon(given, delta, accountant=accountant, adjacency=adjacency)
+
+
+def check_claim(statement: Statement) -> None:
+    """Refuses a claim of less than is proved."""
+    least = proved(statement.event, statement.delta, statement.accountant, statement.adjacency)
+    if not statement.epsilon >= least * (1.0 - _SLACK):
+        raise InvalidArgument(
+            f"epsilon must be at least the {rounded_up(least)} that {statement.accountant!r} "
+            f"proves for the event, got {statement.epsilon!r}"
+        )
+
+
+def check_plan(statement: Statement) -> None:
+    """Refuses a plan that is not that of the statement, and an event that does not cover its steps.
+
+    Guarantee:
+        With a plan, the event (beside what preprocessing was charged) is made of steps that are
+        the plan's, at least as many of them as were taken and lost together.
+    """
+    if statement.plan is None:
+        if statement.steps_planned is not None:
+            raise InvalidArgument(
+                "plan must be given with steps_planned and steps_taken: without it nobody can "
+                "check that the event covers them"
+            )
+        return
+    planned = planned_event(statement.plan)
+    for name, told, claimed in (
+        ("adjacency", planned.adjacency, statement.adjacency),
+        ("unit", planned.unit, statement.unit),
+        ("steps", planned.steps, statement.steps_planned),
+    ):
+        if told != claimed:
+            raise InvalidArgument(f"{name} must be as in the plan, {told!r}, got {shown(claimed)}")
+    assert statement.steps_taken is not None  # with the plan's steps_planned
+    spent, covered = statement.steps_taken + statement.steps_lost, steps_covered(statement)
+    if covered < spent:
+        raise InvalidArgument(
+            f"event must cover the {spent} steps of its plan that were taken or lost, got one that "
+            f"covers {covered}; make the statement again"
+        )
+
+
+def steps_covered(statement: Statement) -> int:
+    """How many of its plan's steps the event covers, beside preprocessing; 0 without a plan."""
+    from tacit.accounting.serialization import from_plain  # noqa: PLC0415 - only where one is
+
+    if statement.plan is None:
+        return 0
+    training = without_preprocessing(statement.event, statement.preprocessing)
+    return planned_event(statement.plan).covered(from_plain(training))
+
+
+# ---- the plan, read a second time
+#
+# ``tacit.training.plan`` derives a plan's event when a run is planned. Here it is derived again
+# from the plan's JSON alone, so that a reader need not trust the program that wrote the
+# statement; a test holds the two against each other.
+
+
+_FIELDS: Final = frozenset(
+    {
+        "examples", "lot_size", "steps", "noise_multiplier", "clip", "adjacency", "unit",
+        "examples_per_user", "views", "clipping", "sampling", "noise",
+    }
+)  # fmt: skip
+_NOISE: Final = ("fast", "secure", "exact")
+_CLIPPING: Final[Mapping[str, frozenset[str]]] = {
+    "Flat": frozenset(),
+    "PerLayer": frozenset(),
+    "PerGroup": frozenset({"bounds"}),
+    "Automatic": frozenset({"stability"}),
+    "AdaptiveQuantile": frozenset({"quantile", "learning_rate", "count_noise"}),
+}
+_SAMPLING: Final[Mapping[str, frozenset[str]]] = {
+    "Poisson": frozenset(),
+    "FullBatch": frozenset(),
+    "TruncatedPoisson": frozenset({"largest"}),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedEvent:
+    """What a plan says of privacy: ``step`` is what each of its ``steps`` releases."""
+
+    steps: int
+    adjacency: str
+    unit: str
+    step: Event
+
+    def covered(self, event: Event) -> int:
+        """How many of the plan's steps ``event`` covers, alone or beside other releases.
+
+        A composition releases at least what any of its parts does, and repeated ones add up.
+        """
+        if event == self.step:
+            return 1
+        match event:
+            case Repeated(inner, times):
+                return times * self.covered(inner)
+            case Composed(parts):
+                return sum(map(self.covered, parts))
+            case _:
+                return 0
+
+
+def planned_event(plain: Mapping[str, Any]) -> PlannedEvent:
+    """The event of a plan as ``Plan.as_dict`` writes it; what cannot be a plan is refused.
+
+    >>> planned_event({
+    ...     "examples": 9, "lot_size": 9, "steps": 5, "noise_multiplier": 2.0, "clip": 1.0,
+    ...     "adjacency": "add-remove", "unit": "example", "examples_per_user": None, "views": 1,
+    ...     "clipping": {"kind": "Flat"}, "sampling": {"kind": "FullBatch"}, "noise": "fast",
+    ... }).step
+    Gaussian(sigma=2.0, replace_distance=2.0)
+    """
+    if set(plain) != _FIELDS:
+        raise InvalidArgument(
+            f"plan must have exactly the fields {sorted(_FIELDS)}, got {shown(sorted(plain))}"
+        )
+    _check_clip(plain)
+    _check_unit(plain)
+    count("plan's views", plain["views"], at_least=1)
+    if plain["noise"] not in _NOISE:
+        raise InvalidArgument(f"plan's noise must be one of {_NOISE}, got {shown(plain['noise'])}")
+    return PlannedEvent(
+        steps=count("plan's steps", plain["steps"], at_least=1),
+        adjacency=check_adjacency(plain["adjacency"]),
+        unit=plain["unit"],
+        step=_sampled(plain, _released(plain)),
+    )
+
+
+def _kind(name: str, value: object, kinds: Mapping[str, frozenset[str]]) -> str:
+    kind = value.get("kind") if isinstance(value, dict) else None
+    if not isinstance(kind, str) or kind not in kinds or set(value) != kinds[kind] | {"kind"}:  # type: ignore[call-overload]
+        raise InvalidArgument(f"plan's {name} must be as Plan writes it, got {shown(value)}")
+    return kind
+
+
+def _check_unit(plain: Mapping[str, Any]) -> None:
+    unit, most = plain["unit"], plain["examples_per_user"]
+    if unit not in UNITS or (most is None) != (unit == "example"):
+        raise InvalidArgument(
+            f"plan's unit must be one of {UNITS}, with examples_per_user for a user only, got "
+            f"{shown(unit)} and {shown(most)}"
+        )
+    if most is not None:
+        count("plan's examples_per_user", most, at_least=1)
+
+
+def _check_clip(plain: Mapping[str, Any]) -> None:
+    clip, style = positive("plan's clip", plain["clip"]), plain["clipping"]
+    kind = _kind("clipping", style, _CLIPPING)
+    if kind == "Automatic":
+        positive("plan's stability", style["stability"])
+    if kind != "PerGroup":
+        return
+    bounds = style["bounds"]
+    if not isinstance(bounds, list) or not all(
+        isinstance(one, list) and len(one) == 2 and isinstance(one[0], str) for one in bounds
+    ):
+        raise InvalidArgument(f"plan's bounds must be pairs, got {shown(bounds)}")
+    whole = math.hypot(*(positive("plan's bounds", one) for _, one in bounds))
+    if not math.isclose(whole, clip, rel_tol=1e-9):
+        raise InvalidArgument(f"plan's clip must be the {whole:.6g} of its bounds, got {clip!r}")
+
+
+def _released(plain: Mapping[str, Any]) -> Event:
+    """What a step releases of its lot: the noisy sum, and under AdaptiveQuantile a noisy count."""
+    total = Gaussian(positive("plan's noise_multiplier", plain["noise_multiplier"]))
+    style = plain["clipping"]
+    if style["kind"] != "AdaptiveQuantile":
+        return total
+    open_probability("plan's quantile", style["quantile"])
+    positive("plan's learning_rate", style["learning_rate"])
+    # One record moves the centred count by ½ (Andrew et al. 2021, section 3).
+    return Composed(total, Gaussian(2.0 * positive("plan's count_noise", style["count_noise"])))
+
+
+def _sampled(plain: Mapping[str, Any], released: Event) -> Event:
+    examples = count("plan's examples", plain["examples"], at_least=1)
+    lot = positive("plan's lot_size", plain["lot_size"])
+    kind = _kind("sampling", plain["sampling"], _SAMPLING)
+    if lot > examples or (kind == "FullBatch" and lot != examples):
+        raise InvalidArgument(
+            f"plan's lot_size must be at most examples = {examples}, and equal to it for a full "
+            f"batch, got {lot!r}"
+        )
+    rate = lot / examples
+    if kind == "FullBatch":
+        return released
+    if kind == "Poisson":
+        return PoissonSampled(rate, released)
+    largest = count("plan's largest", plain["sampling"]["largest"], at_least=1)
+    if largest <= lot:
+        raise InvalidArgument(f"plan's largest must be above lot_size = {lot!r}, got {largest!r}")
+    # Under add-remove the neighbouring data set may have one record more.
+    population = examples + (1 if plain["adjacency"] == "add-remove" else 0)
+    return PoissonSampled(rate, released, cap=largest, population=population)

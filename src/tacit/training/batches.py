@@ -1,0 +1,427 @@
+"""Physical batches: which rows stand for a unit, how many units fit, and how a lot is cut.
+
+A batch that is checked is repeated with some of its units replaced: such probes are made here too.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, final
+
+import numpy as np
+import torch
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_map_only, tree_unflatten
+
+from tacit.errors import InvalidArgument
+from tacit.randomness import subset
+from tacit.training.loaders import shapes
+from tacit.training.sampling import FullBatch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from typing import Literal
+
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+    from tacit.randomness import Stream
+    from tacit.training.loaders import Loader
+    from tacit.training.performance import Performance
+    from tacit.training.plan import Plan
+
+# In a small batch one unit's share of whatever is mixed is large, and the check costs little.
+WATCHED_UNITS = 8
+_FIRST_ROWS = 32  # what an unknown model is first tried with on a GPU
+_CPU_ROWS = 1024
+_SHARE = 0.8  # of the free memory that a batch may be expected to take
+_GROWTH = 32  # at most, from one batch to the next
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What the session knows of a physical batch, beside the data."""
+
+    units: NDArray[np.int64]  # the real ones; padding follows them
+    rows: NDArray[np.int64]
+    weights: NDArray[np.float32]
+    per_unit: int
+    padded_units: int  # with padding
+    replaced: tuple[int, ...] = ()  # in a repetition for verification: units that are others now
+    only: int | None = None  # in such a repetition: the one unit that counts, where it does
+
+    def rows_of(self, unit: int) -> slice:
+        """Where the rows of one of the units are."""
+        return slice(unit * self.per_unit, (unit + 1) * self.per_unit)
+
+    def replacing(self, others: Mapping[int, NDArray[np.int64]]) -> Batch:
+        """The same batch with other rows for some units; as many as they had."""
+        changed = self.rows.copy()
+        for unit, rows in others.items():
+            changed[self.rows_of(unit)] = np.resize(rows, self.per_unit)
+        return replace(self, rows=changed, replaced=tuple(others))
+
+    def counting_only(self, unit: int) -> Batch:
+        """The same batch, in which the rows of one unit count and the others only keep company."""
+        weights = np.zeros_like(self.weights)
+        weights[self.rows_of(unit)] = self.weights[self.rows_of(unit)]
+        return replace(self, weights=weights, only=unit)
+
+    def alone(self, unit: int) -> Batch:
+        """One unit without its company: a batch of it and of a copy that counts for nothing."""
+        rows, weights = self.rows[self.rows_of(unit)], self.weights[self.rows_of(unit)]
+        return replace(
+            self,
+            units=self.units[unit : unit + 1],
+            rows=np.concatenate([rows, rows]),
+            weights=np.concatenate([weights, np.zeros_like(weights)]),
+            padded_units=2,
+            only=0,
+        )
+
+    @property
+    def repeats(self) -> bool:
+        """Whether this is a repetition of a batch, which adds nothing to the sums."""
+        return bool(self.replaced) or self.only is not None
+
+    @property
+    def kept_rows(self) -> NDArray[np.int64]:
+        """Where the rows of real units are that were not replaced."""
+        units = np.setdiff1d(np.arange(len(self.units)), self.replaced)
+        return (units[:, None] * self.per_unit + np.arange(self.per_unit)).ravel()
+
+
+# ---- units
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class RowsOfUnits:
+    """The rows of a physical batch: ``per_unit`` consecutive ones for every unit.
+
+    ``weights`` multiplies a row's loss: an equal share of its unit, or 0 for a row that only fills
+    up the rectangle.
+    """
+
+    rows: NDArray[np.int64]
+    weights: NDArray[np.float32]
+    per_unit: int
+
+
+@final
+class Units:
+    """The units of a plan's data set.
+
+    A user's examples are averaged into one gradient before clipping. Of a user with more than the
+    plan's ``examples_per_user``, a fresh uniform choice of that many is used each time.
+    """
+
+    def __init__(
+        self, plan: Plan, groups: Sequence[int] | NDArray[np.int64] | None, stream: Stream
+    ) -> None:
+        self._plan = plan
+        self._stream = stream
+        self._members = None if groups is None else _members(groups, plan)
+        self._counts = np.array([len(one) for one in self._members or ()], dtype=np.int64)
+
+    def width(self, units: NDArray[np.int64], *, widest: bool) -> int:
+        """How many rows each of these units takes in a batch of them."""
+        if self._members is None:
+            return self._plan.views
+        cap = self._plan.examples_per_user
+        assert cap is not None
+        longest = int(self._counts[units].max(initial=1))
+        return (cap if widest else min(cap, longest)) * self._plan.views
+
+    def rows(self, units: NDArray[np.int64], *, widest: bool) -> RowsOfUnits:
+        """The rows of these units; ``widest`` fills every unit up to the largest possible."""
+        views = self._plan.views
+        if self._members is None:
+            share = np.full(len(units) * views, 1.0 / views, dtype=np.float32)
+            return RowsOfUnits(np.repeat(units, views), share, views)
+        cap = self._plan.examples_per_user
+        assert cap is not None
+        chosen = [self._chosen(self._members[unit], cap) for unit in units]
+        width = cap if widest else max((len(one) for one in chosen), default=1)
+        rows = np.empty((len(units), width, views), dtype=np.int64)
+        weights = np.zeros((len(units), width, views), dtype=np.float32)
+        for at, members in enumerate(chosen):
+            rows[at] = members[0]
+            rows[at, : len(members)] = members[:, None]
+            weights[at, : len(members)] = 1.0 / (len(members) * views)
+        return RowsOfUnits(rows.ravel(), weights.ravel(), width * views)
+
+    def _chosen(self, members: NDArray[np.int64], cap: int) -> NDArray[np.int64]:
+        return members if len(members) <= cap else subset(members, cap, self._stream)
+
+
+def _members(groups: Sequence[int] | NDArray[np.int64], plan: Plan) -> list[NDArray[np.int64]]:
+    if plan.unit != "user":
+        raise InvalidArgument(
+            f"groups is given, but the plan's unit is {plan.unit!r}; make the plan with unit='user'"
+        )
+    names, owner = np.unique(np.asarray(groups), return_inverse=True)
+    if len(names) != plan.examples:
+        raise InvalidArgument(
+            f"groups names {len(names)} users, but the plan is for examples={plan.examples} "
+            "(which counts users when unit='user')"
+        )
+    order = np.argsort(owner, kind="stable").astype(np.int64)
+    starts = np.searchsorted(owner[order], np.arange(1, len(names)))
+    return list(np.split(order, starts))
+
+
+# ---- sizes
+
+
+@final
+class BatchSizer:
+    """The sizes of physical batches.
+
+    With ``"auto"`` on a GPU the first batches are small; the memory they took says how large the
+    next may be. After running out of memory the limit is halved for good.
+    """
+
+    def __init__(
+        self, plan: Plan, batch: int | Literal["auto"], device: torch.device, *, padded: bool
+    ) -> None:
+        self._plan = plan
+        self._padded = padded
+        self._device = device
+        self._measuring = batch == "auto" and device.type == "cuda"
+        default = _FIRST_ROWS if self._measuring else _CPU_ROWS
+        self._rows = default if batch == "auto" else batch
+        self._settled = not self._measuring
+
+    def units(self, per_unit: int) -> int:
+        """The most units of the next batch."""
+        most = max(1, self._rows // per_unit)
+        if not self._settled:
+            return most
+        return min(most, self._even_share(most))
+
+    def padded_to(self, units: int, per_unit: int) -> int:
+        """How many units a batch of ``units`` real ones is filled up to."""
+        return max(units, self.units(per_unit)) if self._padded and self._settled else units
+
+    def before(self) -> None:
+        """Starts to measure a batch."""
+        if self._measuring and not self._settled:
+            torch.cuda.reset_peak_memory_stats(self._device)
+            self._base = torch.cuda.memory_allocated(self._device)
+
+    def after(self, rows: int) -> None:
+        """A batch of so many rows went well: the next may be larger, by what it took."""
+        if not self._measuring or self._settled:
+            return
+        taken = torch.cuda.max_memory_allocated(self._device) - self._base
+        free, _ = torch.cuda.mem_get_info(self._device)
+        reserved = torch.cuda.memory_reserved(self._device)
+        free += reserved - torch.cuda.memory_allocated(self._device)
+        fitting = int(_SHARE * free * rows / max(1, taken))
+        self._settled = rows >= self._rows and fitting <= self._rows * _GROWTH
+        self._rows = max(1, min(fitting, self._rows * _GROWTH))
+        self._settled = self._settled or self._rows >= self._largest_lot() * 4
+
+    def shrink(self, units: int, per_unit: int) -> bool:
+        """Memory ran out at so many units: halves the limit; False if there is one unit alone."""
+        self._settled = True
+        self._rows = max(1, units // 2) * per_unit
+        return units > 1
+
+    def _largest_lot(self) -> int:
+        """A size that few lots exceed: four standard deviations above the mean."""
+        plan = self._plan
+        if isinstance(plan.sampling, FullBatch):
+            return plan.examples
+        return min(plan.examples, math.ceil(plan.lot_size + 4 * math.sqrt(plan.lot_size)))
+
+    def _even_share(self, most: int) -> int:
+        """Lots of nearly equal size are cut into equal batches, so that one shape serves all."""
+        lot = self._largest_lot()
+        share = math.ceil(lot / math.ceil(lot / most))
+        rounded = -(-share // 8) * 8
+        full = isinstance(self._plan.sampling, FullBatch)
+        return share if full or rounded > most else rounded
+
+
+# ---- cutting
+
+
+@final
+class Cutter:
+    """Makes batches of units: as many as fit, padded to few shapes where code is compiled."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        units: Units,
+        loader: Loader,
+        performance: Performance,
+        device: torch.device,
+        *,
+        compiled: bool,
+    ) -> None:
+        # Integer sums are the same however they are added up; gradients are, if each is computed
+        # by itself.
+        rows = plan.views if plan.noise == "exact" else performance.batch
+        self.sizer = BatchSizer(plan, rows, device, padded=compiled)
+        self._units = units
+        self._loader = loader
+        self._examples = plan.examples
+        self._compiled = compiled
+
+    def size(self, left: NDArray[np.int64], *, watched: bool) -> int:
+        """The most units of the next batch of those ``left``; few, while batches are watched."""
+        most = self.sizer.units(self._width(left))
+        return min(most, WATCHED_UNITS) if watched else most
+
+    def cut(self, left: NDArray[np.int64], *, watched: bool) -> list[Batch]:
+        """The units that are left in batches of the present size; a watched one by itself."""
+        size = self.size(left, watched=watched)
+        if watched:
+            units = left[:size]
+            return [self._made(units, len(units))]
+        width = self._width(left)
+        parts = [left[at : at + size] for at in range(0, len(left), size)]
+        return [self._made(part, self.sizer.padded_to(len(part), width)) for part in parts]
+
+    def loaded(self, batches: Sequence[Batch]) -> Iterator[Any]:
+        """The data of each batch, in order."""
+        return self._loader.batches([batch.rows for batch in batches])
+
+    def probes(self, batch: Batch, data: Any, *, strangers: bool) -> Iterator[tuple[Batch, Any]]:
+        """The batch with its last unit replaced, and with all but its first; one of them alone.
+
+        A batch that is padded to its longest row may change shape with one of its rows, and random
+        numbers with it: then units of the batch itself stand in, of which one choice always fits.
+        Without ``strangers`` they do so in any case.
+        """
+        units, last = batch.units, len(batch.units) - 1
+        one = [{last: units[0]}, {0: units[last]}]
+        rest = range(1, len(units))
+        most = [{at: units[at + 1 if at < last else 1] for at in rest}]
+        if strangers:
+            others = (units + max(1, self._examples // 2)) % self._examples
+            one.insert(0, {last: others[last]})
+            most.insert(0, {at: others[at] for at in rest})
+        for choices in (one, most):
+            yield self._probe(batch, data, choices)
+        unit, alone = self._alone(batch, data)
+        if alone is not None:
+            yield batch.counting_only(unit), copied(data)
+            yield batch.alone(unit), alone
+
+    def _alone(self, batch: Batch, data: Any) -> tuple[int, Any]:
+        """A unit and the data of its rows alone: shorter ones than in its batch, if it has any.
+
+        A data set that draws random numbers would give other rows: then the batch's own serve, if
+        they can be taken apart, at the batch's length.
+        """
+        rows, two = len(batch.rows), 2 * batch.per_unit
+        unit, alone = 0, None
+        for unit in range(len(batch.units)):
+            alone = next(self.loaded([batch.alone(unit)]))
+            if not twins(alone, two):
+                where = np.resize(np.arange(batch.per_unit), two)
+                return 0, chosen_rows(data, where, rows)
+            if row_shapes(alone, two) != row_shapes(data, rows):
+                break
+        return unit, alone
+
+    def _probe(
+        self, batch: Batch, data: Any, choices: Sequence[Mapping[int, int]]
+    ) -> tuple[Batch, Any]:
+        probe, loaded = batch, data
+        for choice in choices:
+            rows = {
+                at: self._units.rows(np.array([unit]), widest=False).rows
+                for at, unit in choice.items()
+            }
+            probe = batch.replacing(rows)
+            loaded = next(self.loaded([probe]))
+            if shapes(loaded) == shapes(data):
+                break
+        return probe, spliced(data, loaded, probe)
+
+    def _width(self, left: NDArray[np.int64]) -> int:
+        return self._units.width(left, widest=self._compiled)
+
+    def _made(self, units: NDArray[np.int64], padded: int) -> Batch:
+        filled = units
+        if padded > len(units):
+            filled = np.concatenate([units, np.repeat(units[:1], padded - len(units))])
+        chosen = self._units.rows(filled, widest=self._compiled)
+        chosen.weights[len(units) * chosen.per_unit :] = 0.0
+        return Batch(units, chosen.rows, chosen.weights, chosen.per_unit, padded)
+
+
+# ---- the data of a batch
+
+
+def copied(data: Any) -> Any:
+    """``data`` with its tensors copied: a loop may change its batch in place."""
+    return tree_map_only(torch.Tensor, torch.clone, data)
+
+
+def spliced(first: Any, second: Any, probe: Batch) -> Any:
+    """The data of ``first``, with the rows of replaced units from ``second``.
+
+    A data set that draws random numbers of its own would otherwise change every row. Whatever has
+    no row for each example, or another shape, is taken from ``second`` as it is.
+    """
+
+    def one(ours: Any, theirs: Any) -> Any:
+        both = isinstance(ours, torch.Tensor) and isinstance(theirs, torch.Tensor)
+        if not both or ours.shape != theirs.shape or ours.shape[:1] != (len(probe.rows),):
+            return theirs
+        changed = ours.clone()
+        for unit in probe.replaced:
+            changed[probe.rows_of(unit)] = theirs[probe.rows_of(unit)]
+        return changed
+
+    leaves, spec = tree_flatten(first)
+    others, same = tree_flatten(second)
+    if spec != same:
+        return second
+    return tree_unflatten([one(a, b) for a, b in zip(leaves, others, strict=True)], spec)
+
+
+def row_shapes(data: Any, rows: int) -> tuple[tuple[int, ...], ...]:
+    """The shapes of a batch's tensors, whatever the number of its rows."""
+    return tuple(
+        tuple(-1 if size == rows else size for size in tensor.shape) for tensor in _tensors(data)
+    )
+
+
+def twins(data: Any, rows: int) -> bool:
+    """Whether the second half of a batch of ``rows`` rows repeats the first to the last bit."""
+    half = rows // 2
+    return all(
+        bool(((one == other) | (one.isnan() & other.isnan())).all())
+        for one, other in (
+            (tensor[:half], tensor[half:]) for tensor in _tensors(data) if len(tensor) == rows
+        )
+    )
+
+
+def chosen_rows(data: Any, where: NDArray[np.int64], rows: int) -> Any:
+    """The batch of these rows of ``data``; None if its tensors do not have one entry per row."""
+    leaves, spec = tree_flatten(data)
+    if not all(isinstance(one, torch.Tensor) and one.shape[:1] == (rows,) for one in leaves):
+        return None
+    at = torch.from_numpy(where)
+    return tree_unflatten([one[at.to(one.device)] for one in leaves], spec)
+
+
+def _tensors(data: Any) -> list[Tensor]:
+    """The tensors of a batch with at least one axis, those of other libraries' mappings too."""
+    found: list[Tensor] = []
+    for leaf in tree_leaves(data):
+        if isinstance(leaf, Mapping):
+            found += _tensors(dict(leaf))
+        elif isinstance(leaf, torch.Tensor) and leaf.ndim:
+            found.append(leaf)
+    return found

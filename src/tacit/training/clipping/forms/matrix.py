@@ -1,0 +1,351 @@
+"""The forms of matrix weights, and the arithmetic that all forms share.
+
+Gradients are written out (biases, norm layers' weights, whatever has no compact form), sums of
+outer products Σ_t left_t ⊗ right_t (what every matrix product leaves), or rows looked up in a table
+(outer products whose left side is a one-hot vector).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol, final
+
+import torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+# The most numbers that one temporary of per-example gradients may hold; beyond it, slices of units.
+LARGEST_TEMPORARY = 2**24
+_FEW_UNITS = 256
+# What one pass of a processor over slices of units should hold, so that it stays in the cache.
+CACHED = 2**20
+_BLOCK = 512
+
+
+class Form(Protocol):
+    """The gradients of one weight, one per unit of privacy."""
+
+    @property
+    def units(self) -> int:
+        """How many units there are."""
+
+    @property
+    def way(self) -> str:
+        """In a word or two, how the norms are found: shown by ``explain``."""
+
+    @property
+    def temporary(self) -> int:
+        """The most numbers that finding the norms keeps beside the inputs."""
+
+    def squared_norms(self) -> Tensor:
+        """The squared L2 norm of each unit's gradient, shape (units,)."""
+
+    def weighted_sum(self, scales: Tensor) -> Tensor:
+        """Σ scales_i·g_i in the weight's shape; a unit of scale 0 adds nothing, not even NaN."""
+
+    def dense(self) -> Tensor:
+        """Every unit's gradient, written out: shape (units, *weight's shape)."""
+
+    def part(self, start: int, stop: int) -> Form:
+        """The same for the units from ``start`` to ``stop``."""
+
+
+def accumulator(dtype: torch.dtype) -> torch.dtype:
+    """Sums are kept in at least single precision."""
+    return torch.promote_types(dtype, torch.float32)
+
+
+def squared_sum(values: Tensor) -> Tensor:
+    """Σ v² over all but the first dimension, in at least single precision."""
+    wide = values.to(accumulator(values.dtype))
+    if wide.is_complex():
+        wide = wide.abs()
+    if wide.device.type == "cpu":
+        return _squared_lengths(wide.unsqueeze(-1).flatten(1))
+    return in_stages(wide.square())
+
+
+def _squared_lengths(rows: Tensor) -> Tensor:
+    """Σ v² of every row without writing the squares; in blocks, which keeps the rounding small."""
+    whole = rows.shape[1] - rows.shape[1] % _BLOCK
+    total: Tensor = torch.linalg.vector_norm(rows[:, whole:], dim=1).square()
+    if whole:
+        blocks = rows[:, :whole].unflatten(1, (-1, _BLOCK))
+        total = total + torch.linalg.vector_norm(blocks, dim=2).square().sum(1)
+    return total
+
+
+def in_stages(values: Tensor) -> Tensor:
+    """Σ over all but the first dimension, first over the last one where there are few units.
+
+    A compiler that adds up each unit in one go leaves most of a GPU idle if units are few.
+    """
+    if values.ndim > 2 and len(values) < _FEW_UNITS:
+        values = values.sum(-1)
+    return values.unsqueeze(-1).flatten(1).sum(1)
+
+
+def matmul(left: Tensor, right: Tensor) -> Tensor:
+    """A (batched) product whose result is not rounded to half precision."""
+    if left.dtype in (torch.float32, torch.float64):
+        return left @ right
+    if left.is_cuda:
+        product = torch.mm if left.ndim == 2 else torch.bmm
+        return product(left, right, out_dtype=torch.float32)
+    return left.float() @ right.float()
+
+
+def gram_total(products: Tensor) -> Tensor:
+    """Σ_{s,t} of (units, terms, terms) products of Gram entries, with what rounding may have lost.
+
+    Rounding is relative to Σ|⟨l_s,l_t⟩⟨r_s,r_t⟩| ≤ (Σ‖l_t‖‖r_t‖)² ≤ terms·(the diagonal's sum), not
+    to the total, which may be smaller by cancellation.
+    """
+    terms = products.shape[1]
+    slack = terms * torch.finfo(products.dtype).eps / 2
+    if products.device.type == "cpu":
+        diagonal = products.diagonal(0, 1, 2).sum(1)
+        return products.sum((1, 2)).clamp(min=0) + slack * diagonal.clamp(min=0)
+    index = torch.arange(terms, device=products.device)
+    weights = torch.where(index[:, None] == index, 1.0 + slack, 1.0)  # one pass when compiled
+    return in_stages(products * weights).clamp(min=0)
+
+
+def all_count(scales: Tensor) -> bool:
+    """Whether no unit is left out, if that is known without waiting for a device or a compiler."""
+    at_hand = type(scales) is torch.Tensor and scales.device.type == "cpu"
+    return at_hand and bool((scales > 0).all())
+
+
+def weighed(values: Tensor, scales: Tensor) -> Tensor:
+    """``values`` times their unit's scale; exactly zero where the scale is, whatever the value."""
+    column = scales.view(-1, *[1] * (values.ndim - 1))
+    if all_count(scales):
+        return values * column.to(values.dtype)
+    return torch.where(column > 0, values * column.to(values.dtype), 0)
+
+
+def kept(values: Tensor, scales: Tensor) -> Tensor:
+    """``values`` of the units whose scale is not zero, and zeros for the others."""
+    if all_count(scales):
+        return values
+    return torch.where(scales.view(-1, *[1] * (values.ndim - 1)) > 0, values, 0)
+
+
+def worth_keeping(size: int, inputs: int, device: torch.device) -> bool:
+    """Whether gradients of ``size`` numbers a unit are written out once, for norms and sum alike.
+
+    A processor's time goes into the products: one then serves both. The gradients are kept between
+    the two, so they must not be larger than the ``inputs`` they are made of, which are kept anyway.
+    """
+    return device.type == "cpu" and size <= inputs
+
+
+def in_parts(units: int, size: int, largest: int = LARGEST_TEMPORARY) -> list[tuple[int, int]]:
+    """Slices of units such that ``size`` numbers a unit stay within the largest temporary."""
+    step = max(1, largest // max(1, size))
+    return [(start, min(start + step, units)) for start in range(0, units, step)]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Dense:
+    """``values[i]`` is unit i's gradient."""
+
+    values: Tensor
+
+    @property
+    def units(self) -> int:
+        """How many units there are."""
+        return len(self.values)
+
+    @property
+    def way(self) -> str:
+        """How the norms are found."""
+        return "written out"
+
+    @property
+    def temporary(self) -> int:
+        """The gradients themselves."""
+        return self.values.numel()
+
+    def squared_norms(self) -> Tensor:
+        """See ``Form``."""
+        return squared_sum(self.values)
+
+    def weighted_sum(self, scales: Tensor) -> Tensor:
+        """See ``Form``."""
+        rows = kept(self.values, scales).unsqueeze(-1).flatten(1)
+        total = scales.to(accumulator(rows.dtype)) @ rows.to(accumulator(rows.dtype))
+        return total.view(self.values.shape[1:])
+
+    def dense(self) -> Tensor:
+        """See ``Form``."""
+        return self.values
+
+    def part(self, start: int, stop: int) -> Dense:
+        """See ``Form``."""
+        return Dense(self.values[start:stop])
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Outer:
+    """Unit i's gradient is Σ_t ``left[i, t]`` ⊗ ``right[i, t]``, reshaped to ``shape``.
+
+    ``order`` permutes the axes of ``shape`` into those of the weight, where they differ.
+    """
+
+    left: Tensor  # (units, terms, p)
+    right: Tensor  # (units, terms, q)
+    shape: tuple[int, ...]
+    order: tuple[int, ...] | None = None
+    _kept: list[Tensor] = field(default_factory=list, init=False, repr=False, compare=False)
+
+    @property
+    def units(self) -> int:
+        """How many units there are."""
+        return self.left.shape[0]
+
+    @property
+    def _terms(self) -> int:
+        return self.left.shape[1]
+
+    @property
+    def _size(self) -> int:
+        return self.left.shape[2] * self.right.shape[2]
+
+    @property
+    def way(self) -> str:
+        """How the norms are found."""
+        if self._terms == 1:
+            return "product of norms"
+        if self._keeps:
+            return "written out"
+        return "Gram matrices" if self._by_gram else "written out in slices"
+
+    @property
+    def temporary(self) -> int:
+        """Two Gram matrices, or a slice of gradients."""
+        if self._terms == 1:
+            return self.units
+        if self._keeps:
+            return self.units * self._size
+        size = 2 * self._terms**2 if self._by_gram else self._size
+        return min(self.units * size, max(size, LARGEST_TEMPORARY))
+
+    @property
+    def _keeps(self) -> bool:
+        inputs = self._terms * (self.left.shape[2] + self.right.shape[2])
+        return self._terms > 1 and worth_keeping(self._size, inputs, self.left.device)
+
+    @property
+    def _by_gram(self) -> bool:
+        if self.left.device.type == "cpu":
+            return True  # what is not kept costs more products than the Gram form
+        return self._terms**2 <= self._size  # what is written then is smaller, too
+
+    def squared_norms(self) -> Tensor:
+        """See ``Form``. ‖Σ l_t⊗r_t‖² = Σ_{s,t} ⟨l_s, l_t⟩⟨r_s, r_t⟩ (Li et al. 2022, eq. 3)."""
+        if self._terms == 1:
+            return squared_sum(self.left) * squared_sum(self.right)
+        if self._keeps:
+            self._kept[:] = [matmul(self.left.mT, self.right)]
+            return squared_sum(self._kept[0])
+        one = _gram_norms if self._by_gram else _written_norms
+        size = 2 * self._terms**2 if self._by_gram else self._size
+        parts = [one(self.left[a:b], self.right[a:b]) for a, b in in_parts(self.units, size)]
+        return parts[0] if len(parts) == 1 else torch.cat([*parts, self.left.new_zeros(0)])
+
+    def weighted_sum(self, scales: Tensor) -> Tensor:
+        """See ``Form``."""
+        if self._kept:
+            rows = kept(self._kept.pop(), scales).flatten(1)
+            return self._shaped(scales.to(rows.dtype) @ rows, ())
+        left = weighed(self.left, scales).flatten(0, 1)
+        right = kept(self.right, scales).flatten(0, 1)
+        return self._shaped(matmul(left.mT, right), ())
+
+    def dense(self) -> Tensor:
+        """See ``Form``."""
+        return self._shaped(matmul(self.left.mT, self.right), (self.units,))
+
+    def part(self, start: int, stop: int) -> Outer:
+        """See ``Form``."""
+        return Outer(self.left[start:stop], self.right[start:stop], self.shape, self.order)
+
+    def _shaped(self, matrix: Tensor, leading: tuple[int, ...]) -> Tensor:
+        shaped = matrix.reshape(*leading, *self.shape)
+        if self.order is None:
+            return shaped
+        skip = len(leading)
+        return shaped.permute(*range(skip), *(axis + skip for axis in self.order))
+
+
+def _gram_norms(left: Tensor, right: Tensor) -> Tensor:
+    return gram_total(matmul(left, left.mT) * matmul(right, right.mT))
+
+
+def _written_norms(left: Tensor, right: Tensor) -> Tensor:
+    return squared_sum(matmul(left.mT, right))
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class OneHot:
+    """Unit i's gradient has Σ_t ``right[i, t]`` over those t with ``ids[i, t] = v`` in row v."""
+
+    ids: Tensor  # (units, terms)
+    right: Tensor  # (units, terms, q)
+    shape: tuple[int, ...]  # of the table: (rows, ...)
+
+    @property
+    def units(self) -> int:
+        """How many units there are."""
+        return self.ids.shape[0]
+
+    @property
+    def way(self) -> str:
+        """How the norms are found."""
+        return "norms of rows" if self.ids.shape[1] == 1 else "Gram matrix of equal ids"
+
+    @property
+    def temporary(self) -> int:
+        """One Gram matrix a unit."""
+        size = self.ids.shape[1] ** 2
+        return min(self.units * size, max(size, LARGEST_TEMPORARY))
+
+    def squared_norms(self) -> Tensor:
+        """See ``Form``: Σ_{s,t} [id_s = id_t]·⟨r_s, r_t⟩."""
+        if self.ids.shape[1] == 1:
+            return squared_sum(self.right)
+        parts = [
+            _equal_ids_norms(self.ids[a:b], self.right[a:b])
+            for a, b in in_parts(self.units, self.ids.shape[1] ** 2)
+        ]
+        return parts[0] if len(parts) == 1 else torch.cat([*parts, self.right.new_zeros(0)])
+
+    def weighted_sum(self, scales: Tensor) -> Tensor:
+        """See ``Form``."""
+        wide = accumulator(self.right.dtype)
+        rows = weighed(self.right.to(wide), scales).flatten(0, 1)
+        table = torch.zeros(self.shape[0], rows.shape[1], dtype=wide, device=rows.device)
+        return table.index_add_(0, self.ids.flatten(), rows).view(self.shape)
+
+    def dense(self) -> Tensor:
+        """See ``Form``."""
+        wide = accumulator(self.right.dtype)
+        size = (self.units, self.shape[0], self.right.shape[2])
+        table = torch.zeros(size, dtype=wide, device=self.right.device)
+        where = self.ids[:, :, None].expand_as(self.right)
+        return table.scatter_add_(1, where, self.right.to(wide)).view(self.units, *self.shape)
+
+    def part(self, start: int, stop: int) -> OneHot:
+        """See ``Form``."""
+        return OneHot(self.ids[start:stop], self.right[start:stop], self.shape)
+
+
+def _equal_ids_norms(ids: Tensor, right: Tensor) -> Tensor:
+    equal = ids[:, :, None] == ids[:, None, :]
+    return gram_total(torch.where(equal, matmul(right, right.mT), 0))

@@ -1,0 +1,396 @@
+"""Seeing every use of a private weight, without touching the user's module.
+
+A torch function mode sees each functional call that a weight enters, whichever module makes it:
+tied, reused, bare and functional uses included. The call is redone with the weight detached and a
+zero *tap* added to its result. The gradient with respect to the tap is the result's gradient, so
+one backward to the taps yields what the rules need, and no non-private weight gradient is ever
+computed. Dynamo traces this code too: where the user has compiled the model, the taps must be there
+before the call, so the first batch of each shape runs uncompiled and its taps are kept.
+
+Here is also what a rule for an operation consists of, and what rules share.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, final
+
+import torch
+from torch import Tensor
+from torch.nn import Parameter, functional
+from torch.overrides import TorchFunctionMode
+
+from tacit.errors import InvalidArgument, ProtocolError, UnsupportedModel
+from tacit.training.clipping.forms import Dense
+from tacit.training.clipping.forms.matrix import accumulator
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from tacit.training.clipping.forms import Form
+    from tacit.training.clipping.structure import Rows
+
+
+class Record(Protocol):
+    """Redoes a call with its weights detached and hands the pieces to ``recorder.use``.
+
+    It takes the torch function's own arguments after the recorder, and returns the call's result,
+    or ``NotImplemented`` where the rule does not apply.
+    """
+
+    def __call__(self, recorder: Recorder, /, *args: Any, **kwargs: Any) -> Any:
+        """Records one call."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """How one kind of operation is recorded, and what its per-example gradients look like.
+
+    ``gradients`` is a pure function of what was saved and of the gradient of the result; it returns
+    one form (or None) per weight slot.
+    """
+
+    name: str
+    gradients: Callable[[Gradient], tuple[Form | None, ...]]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Gradient:
+    """What a rule sees: the saved inputs, the result's gradient, and how rows lie in them."""
+
+    saved: tuple[Tensor, ...]
+    settings: Any
+    grad: Tensor
+    shapes: tuple[tuple[int, ...] | None, ...]  # of the weights; None: no private weight there
+    rows: Rows
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Use:
+    """One recorded call: which weights entered it, and how many tensors it saved."""
+
+    rule: Rule
+    weights: tuple[Tensor | None, ...]
+    saved: int
+    settings: Any
+    shape: tuple[int, ...]  # of the result
+    dtype: torch.dtype  # of the result
+
+    def gradients(
+        self, saved: Sequence[Tensor], grad: Tensor, rows: Rows
+    ) -> tuple[Form | None, ...]:
+        """The per-unit gradients of this use's weights."""
+        shapes = tuple(None if w is None else tuple(w.shape) for w in self.weights)
+        return self.rule.gradients(Gradient(tuple(saved), self.settings, grad, shapes, rows))
+
+
+@final
+class Recorder(TorchFunctionMode):
+    """Records uses of private weights while it is entered and ``enabled``.
+
+    ``rows`` is the number of rows of the batch at hand. Weights are the trainable parameters and
+    whatever is computed from them and constants alone (``derived``).
+    """
+
+    def __init__(
+        self,
+        rules: Mapping[Callable[..., Any], Record],
+        expansions: Mapping[Callable[..., Any], Record],
+        fallback: Callable[..., Any],
+        constants: Sequence[Tensor] = (),
+    ) -> None:
+        super().__init__()
+        self._rules = rules
+        self._expansions = expansions
+        self._fallback = fallback
+        self._constants = list(constants)
+        self._lasting = len(self._constants)
+        self.rows = 0
+        self.enabled = False
+        self.replaying = False
+        self.uses: list[Use] = []
+        self.taps: list[Tensor] = []
+        self.expected: tuple[Use, ...] = ()  # the uses of an earlier batch of these shapes,
+        self.given: list[Tensor] = []  # and their taps, which serve again
+        self.saved: list[Tensor] = []
+        self.derived: list[Tensor] = []
+        self.count = 0
+        self.ran_eagerly = False
+        self._versions: list[tuple[Tensor, int]] = []
+
+    def begin(
+        self, rows: int, expected: tuple[Use, ...] = (), taps: list[Tensor] | None = None
+    ) -> None:
+        """Starts a batch of ``rows`` rows.
+
+        ``expected`` and ``taps`` were kept from a batch of the same shapes. As long as the uses
+        turn out the same, nothing is noted anew, and ``uses`` stays empty.
+        """
+        self.rows = rows
+        self.clear()
+        self.taps = []
+        self.expected, self.given = expected, [] if taps is None else taps
+        self.count = 0
+        self.enabled, self.replaying, self.ran_eagerly = True, False, False
+
+    def clear(self) -> None:
+        """Lets go of everything that was recorded but the taps."""
+        self.uses, self.saved, self.derived, self._versions = [], [], [], []
+        del self._constants[self._lasting :]
+
+    def check_saved(self) -> None:
+        """Refuses a model that changed, in place, what a gradient needs."""
+        for tensor, version in self._versions:
+            if tensor._version != version:
+                raise UnsupportedModel(
+                    f"a tensor of shape {tuple(tensor.shape)} that enters an operation with "
+                    "private weights is changed in place afterwards; use the operation that "
+                    "returns a new tensor"
+                )
+
+    def is_weight(self, value: object) -> bool:
+        """Whether ``value`` is a private parameter or derived from private parameters alone."""
+        kind = type(value)  # asked first: an instance check against Parameter runs Python code
+        if kind is Parameter:
+            return value.requires_grad  # type: ignore[attr-defined, no-any-return]
+        if not isinstance(value, Tensor):
+            return False
+        if kind is not Tensor and isinstance(value, Parameter):
+            return value.requires_grad
+        for one in self.derived:  # noqa: SIM110 - Dynamo traces the loop, not the generator
+            if one is value:
+                return True
+        return False
+
+    def use(
+        self,
+        rule: Rule,
+        weights: tuple[Tensor | None, ...],
+        saved: tuple[Tensor, ...],
+        settings: Any,
+        result: Tensor,
+    ) -> Tensor:
+        """Notes one use and returns its result with a tap added.
+
+        ``result`` must be a new tensor that its own backward pass does not need: outside of
+        compiled code the tap is added in place.
+        """
+        if self.replaying:
+            return result + result.new_zeros(()).expand(result.shape).requires_grad_()
+        for one in saved:
+            # Detached: compiled code would otherwise be asked for a gradient of each of them.
+            self.saved.append(one.detach())
+        at = self.count
+        self.count = at + 1
+        if torch.compiler.is_compiling():
+            return result + self._given(at, result)
+        self.ran_eagerly = True
+        latest = self.saved[len(self.saved) - len(saved) :]
+        self._versions.extend((one, one._version) for one in latest)
+        if not self.uses:
+            if self._is_expected(at, rule, weights, settings, result):
+                return result.add_(self.given[at])
+            # It went another way than the batch whose taps are at hand: note everything from here.
+            self.uses, self.taps = list(self.expected[:at]), list(self.given[:at])
+        tap = result.new_zeros(()).expand(result.shape).requires_grad_()
+        self.taps.append(tap)
+        slots = tuple(w if self.is_weight(w) else None for w in weights)
+        self.uses.append(Use(rule, slots, len(saved), settings, tuple(result.shape), result.dtype))
+        return result.add_(tap)
+
+    def _is_expected(
+        self, at: int, rule: Rule, weights: tuple[Tensor | None, ...], settings: Any, result: Tensor
+    ) -> bool:
+        if at >= len(self.expected):
+            return False
+        use = self.expected[at]
+        return (
+            use.rule is rule
+            and use.shape == tuple(result.shape)
+            and use.dtype == result.dtype
+            and use.settings == settings
+            and all(
+                own is weight if own is not None else not self.is_weight(weight)
+                for own, weight in zip(use.weights, weights, strict=True)
+            )
+        )
+
+    def _given(self, at: int, result: Tensor) -> Tensor:
+        """The tap kept for this use; compiled code is traced anew if anything about it changes."""
+        known = at < len(self.given)
+        if (
+            not known
+            or self.given[at].shape != result.shape
+            or self.given[at].dtype != result.dtype
+        ):
+            raise UnsupportedModel(
+                "the compiled model computes other shapes or precisions than at first for a batch "
+                "of the same shape; keep autocast and the model's mode the same inside lots"
+            )
+        return self.given[at]
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        del types
+        kwargs = kwargs or {}
+        if not self.enabled or not torch.is_grad_enabled():
+            return func(*args, **kwargs)
+        if func is Tensor.backward:
+            raise ProtocolError(
+                "loss.backward() inside a lot would bypass clipping and noise; pass one loss per "
+                "row to dp.backward()"
+            )
+        if func is torch.autograd.grad and kwargs.get("create_graph"):
+            raise UnsupportedModel(
+                "a loss with a gradient in it (torch.autograd.grad with create_graph=True) needs "
+                "second derivatives with respect to private weights, for which there is no rule"
+            )
+        if func in LABELLED and not torch.compiler.is_compiling():
+            try:
+                return self.call(func, *args, **kwargs)
+            except IndexError:  # whose message holds the label
+                raise wrong_label() from None
+        return self.call(func, *args, **kwargs)
+
+    def call(self, func: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        """One call under the mode; rules that break an operation up use it for the pieces."""
+        weights, others = self._inputs(args, kwargs)
+        if weights == 0:
+            result = func(*args, **kwargs)
+            if others == 0 and func not in _MAY_HOLD_DATA and isinstance(result, Tensor):
+                self._constants.append(result)
+            return result
+        record = self._rules.get(func) if others else self._expansions.get(func)
+        if record is not None:
+            result = record(self, *args, **kwargs)
+            if result is not NotImplemented:
+                return result
+        if getattr(func, "__name__", "") == "__set__":  # of an attribute, as in weight.data = ...
+            raise UnsupportedModel(
+                "the forward pass assigns to a private weight; compute a new tensor instead"
+            )
+        if others == 0:
+            return self._derive(func, args, kwargs)
+        return self._fallback(self, func, args, kwargs)
+
+    def _inputs(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[int, int]:
+        """How many private weights, and how many tensors that may hold data, enter a call."""
+        weights = others = 0
+        rest: list[Tensor] = []
+        for value in (*args, *kwargs.values()):
+            for one in value if isinstance(value, (list, tuple)) else (value,):
+                if isinstance(one, Tensor):
+                    if self.is_weight(one):
+                        weights += 1
+                    else:
+                        rest.append(one)
+        for one in rest:
+            if not self._is_constant(one, meets_weights=weights > 0):
+                others += 1
+        return weights, others
+
+    def _is_constant(self, value: Tensor, *, meets_weights: bool) -> bool:
+        """Frozen parameters, buffers, and what is made from them or from nothing: no example's."""
+        if type(value) is not Tensor and isinstance(value, Parameter):
+            return True
+        for one in self._constants:
+            if one is value:
+                return not self._has_rows(value, meets_weights=meets_weights)
+        return False
+
+    def _has_rows(self, value: Tensor, *, meets_weights: bool) -> bool:
+        """Whether a constant has an entry for every row: a recurrence's zeros, say."""
+        if value.ndim < 2 or self.rows < 2 or self.rows not in value.shape[:2]:
+            return False
+        square = value.shape[0] == value.shape[1]
+        if not meets_weights and (square or 1 in value.shape[:2]):
+            return False  # it may be on the way to relative positions; that shows where it is used
+        if value.is_floating_point() or value.is_complex():
+            return True
+        if value.shape[0] == 1:
+            return False  # positions, as (1, time): as many as rows by chance
+        if not square or torch.compiler.is_compiling():
+            return True
+        # A square of ids: positions repeated for every row, or relative positions, which are not.
+        return bool((value == value[:1]).all()) or bool((value == value[:, :1]).all())
+
+    def _derive(
+        self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """A weight made from weights: kept in the autograd graph, known as a weight from now on."""
+        name = getattr(func, "__name__", "")
+        if name.endswith("_") and not name.endswith("__") and name not in _HARMLESS:
+            raise UnsupportedModel(
+                f"the forward pass changes a private weight in place ({name}); "
+                "compute a new tensor instead"
+            )
+        result = func(*args, **kwargs)
+        for one in result if isinstance(result, (list, tuple)) else (result,):
+            if isinstance(one, Tensor) and one.requires_grad and not self.is_weight(one):
+                self.derived.append(one)
+        return result
+
+
+LABELLED = frozenset({functional.cross_entropy, functional.nll_loss})
+
+
+def wrong_label() -> InvalidArgument:
+    """The refusal of a label that names no class. It does not say which: labels are private."""
+    return InvalidArgument(
+        "labels must be numbers of classes, from 0 to one less than the model has outputs; one "
+        "(which is secret) is not: count the classes of the data, or start their numbers at 0"
+    )
+
+
+# Tensors made from Python or NumPy values: nothing says that these values are not the data's.
+_MAY_HOLD_DATA = frozenset({torch.tensor, torch.as_tensor, torch.asarray, torch.from_numpy})
+_HARMLESS = frozenset({"requires_grad_", "retain_grad_"})
+
+
+# ---- what rules share
+
+
+def detached(weight: Tensor | None) -> Tensor | None:
+    """``weight`` outside the autograd graph, if there is one."""
+    return None if weight is None else weight.detach()
+
+
+def as_computed(value: Tensor) -> Tensor:
+    """``value`` as a matrix product under autocast takes it, so that this copy serves both."""
+    kind = value.device.type
+    if torch.is_autocast_enabled(kind) and value.dtype == torch.float32:
+        return value.to(torch.get_autocast_dtype(kind))
+    return value
+
+
+def wide(value: Tensor) -> Tensor:
+    """``value`` in at least single precision."""
+    return value if value.dtype in (torch.float32, torch.float64) else value.float()
+
+
+def reduced(of: Gradient, values: Tensor) -> tuple[Form | None, ...]:
+    """The gradient of a weight that was broadcast: ``values`` added up, by unit, to its shape."""
+    (shape,) = of.shapes
+    assert shape is not None
+    kind = accumulator(values.dtype)
+    aligned = (1,) * (values.ndim - len(shape)) + shape
+    if of.rows.count == 1:
+        return (Dense(values.to(kind).sum_to_size(aligned).reshape(1, *shape)),)
+    dim = of.rows.layout.dim
+    if aligned[dim] != 1:
+        raise UnsupportedModel(
+            f"a private weight of shape {shape} has an entry for every row of the batch; "
+            "per-example gradients need weights that do not depend on the batch"
+        )
+    split = of.rows.split(values)  # (units, entries, *the dimensions but the rows')
+    rest = aligned[:dim] + aligned[dim + 1 :]
+    spread = [at + 2 for at, size in enumerate(rest) if size == 1 and split.shape[at + 2] != 1]
+    return (Dense(split.sum((1, *spread), dtype=kind).reshape(len(split), *shape)),)

@@ -1,0 +1,279 @@
+"""What a recorded use is about: which parameters its weights are, and where its result keeps rows.
+
+A weight is a parameter, a view of one, or an expression in several.
+
+Rows may lie in any dimension of a result, or in part of one: time-major sequences keep them in
+dimension 1; ``x.view(batch * time, d)`` keeps several entries of dimension 0 for each row. Which of
+them holds is not guessed from sizes: it is read off the gradient of single losses, which must
+vanish at every other row.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, final
+
+import torch
+from torch import Tensor
+from torch.autograd.graph import _engine_run_backward
+
+from tacit.errors import UnsupportedModel
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from tacit.training.clipping.recorder import Use
+
+_FEWEST = 3  # probes, however early every result has been reached
+
+
+# ---- the parameters of a weight
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class View:
+    """A strided view of a parameter's storage, relative to the parameter's first entry."""
+
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
+    offset: int
+
+    def of(self, buffer: Tensor) -> Tensor:
+        """The same view of a tensor that is laid out like the parameter."""
+        return buffer.as_strided(self.size, self.stride, buffer.storage_offset() + self.offset)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a weight comes from: the names of its parameters, and the view if it is one.
+
+    ``view`` is None for the parameter itself; ``expression`` marks anything that is neither.
+    """
+
+    names: tuple[str, ...]
+    view: View | None = None
+    expression: bool = False
+
+
+def origin_of(weight: Tensor, parameters: Mapping[str, Tensor]) -> Origin:
+    """How ``weight`` relates to the private parameters."""
+    for name, parameter in parameters.items():
+        if weight is parameter:
+            return Origin((name,))
+    names = _leaf_names(weight, parameters)
+    if len(names) == 1:
+        view = _view(weight, parameters[names[0]])
+        if view is not None:
+            return Origin(names, view)
+    return Origin(names, expression=True)
+
+
+def separate(origins: Iterable[Origin], parameter: Tensor) -> bool:
+    """Whether a parameter's different views meet each of its entries at most once."""
+    views = {origin.view for origin in origins}
+    if any(origin.expression for origin in origins):
+        return False
+    if len(views) == 1:
+        view = next(iter(views))
+        return view is None or _entries(view, parameter).unique().numel() == _count(view)
+    if None in views:
+        return False
+    entries = torch.cat([_entries(view, parameter) for view in views if view is not None])
+    different: Tensor = entries.unique()
+    return different.numel() == entries.numel()
+
+
+def _count(view: View) -> int:
+    count = 1
+    for size in view.size:
+        count *= size
+    return count
+
+
+def _entries(view: View, parameter: Tensor) -> Tensor:
+    indices = torch.arange(parameter.numel())
+    return view.of(indices.as_strided((parameter.numel(),), (1,))).flatten()
+
+
+def _view(weight: Tensor, parameter: Tensor) -> View | None:
+    same = weight.untyped_storage().data_ptr() == parameter.untyped_storage().data_ptr()
+    if not same or weight.dtype != parameter.dtype or not is_packed(parameter):
+        return None
+    offset = int(weight.storage_offset()) - int(parameter.storage_offset())
+    return View(tuple(weight.shape), tuple(weight.stride()), offset)
+
+
+def is_packed(parameter: Tensor) -> bool:
+    """Whether the entries fill their stretch of storage, in any order of dimensions."""
+    expected = 1
+    for stride, size in sorted(zip(parameter.stride(), parameter.shape, strict=True)):
+        if size != 1 and stride != expected:
+            return False
+        expected *= size
+    return True
+
+
+def _leaf_names(weight: Tensor, parameters: Mapping[str, Tensor]) -> tuple[str, ...]:
+    """The private parameters that ``weight`` was computed from."""
+    found = reached_leaves(weight)
+    return tuple(name for name, parameter in parameters.items() if id(parameter) in found)
+
+
+def reached_leaves(tensor: Tensor) -> set[int]:
+    """The ids of the leaves that a backward pass from ``tensor`` would reach."""
+    found: set[int] = set()
+    todo: list[object] = [tensor.grad_fn]
+    seen: set[object] = set()
+    while todo:
+        node = todo.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        variable = getattr(node, "variable", None)
+        if variable is not None:
+            found.add(id(variable))
+        following: Sequence[tuple[object, int]] = getattr(node, "next_functions", ())
+        todo.extend(one for one, _ in following)
+    return found
+
+
+# ---- the rows of a result
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Rows lie along dimension ``dim``; ``inner`` says how, if several entries belong to a row.
+
+    With ``inner`` the entries of a row follow one another (batch-major); otherwise entry j of every
+    row precedes entry j+1 of any (batch-minor). One entry a row is both.
+    """
+
+    dim: int = 0
+    inner: bool = True
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """How the rows of a batch make up units of privacy, and how one result lays them out."""
+
+    count: int
+    per_unit: int = 1
+    layout: Layout = Layout()
+
+    @property
+    def units(self) -> int:
+        """How many units the rows make up."""
+        return self.count // self.per_unit
+
+    def split(self, tensor: Tensor) -> Tensor:
+        """``tensor`` as (units, entries a unit, …the other dimensions in order)."""
+        first = tensor.movedim(self.layout.dim, 0) if self.layout.dim else tensor
+        if self.count == 0:
+            return first.reshape(0, self.per_unit, *first.shape[1:])
+        each = first.shape[0] // self.count
+        if each > 1 and not self.layout.inner:
+            first = first.unflatten(0, (each, self.count)).transpose(0, 1).flatten(0, 1)
+        split: Tensor = first.unflatten(0, (self.units, self.per_unit * each))
+        return split
+
+    def terms(self, tensor: Tensor) -> Tensor:
+        """``tensor`` as (units, terms, last dimension): what a matrix product works on."""
+        split = self.split(tensor)
+        size = 1
+        for length in split.shape[1:-1]:
+            size *= length
+        return split.reshape(split.shape[0], size, split.shape[-1])
+
+
+def candidates(shape: Sequence[int], rows: int) -> Iterator[Layout]:
+    """The layouts that a result of this shape can have, the usual ones first."""
+    fitting = [dim for dim, size in enumerate(shape) if size and size % rows == 0]
+    for dim in sorted(fitting, key=lambda dim: (shape[dim] != rows, dim)):
+        yield Layout(dim, inner=True)
+        if shape[dim] != rows:
+            yield Layout(dim, inner=False)
+
+
+def support(gradient: Tensor, dim: int) -> Tensor:
+    """Which entries along ``dim`` the gradient touches.
+
+    A row that is not finite has NaN = 0·∞ where another row's loss touches nothing: not counted.
+    """
+    others = [axis for axis in range(gradient.ndim) if axis != dim]
+    nonzero = (gradient != 0) & gradient.isfinite()
+    return nonzero.sum(others) > 0 if others else nonzero
+
+
+def holds(layout: Layout, gradient: Tensor, row: int, rows: int) -> bool:
+    """Whether the gradient of one row's loss touches only that row's entries."""
+    touched = support(gradient, layout.dim)
+    each = touched.shape[0] // rows
+    entries = torch.arange(touched.shape[0], device=touched.device)
+    owner = entries // each if layout.inner else entries % rows
+    return not bool((touched & (owner != row)).any())
+
+
+def gradients_at(
+    losses: Tensor, weights: Tensor, taps: Sequence[Tensor], *, keep: bool = False
+) -> list[Tensor | None]:
+    """∂(Σ weights·losses)/∂taps; None where no loss reaches.
+
+    ``torch.autograd.grad`` would suspend the recorder, which recomputed activations need.
+    """
+    found = _engine_run_backward(
+        (losses,), (weights,), keep, False, tuple(taps), True, accumulate_grad=False
+    )
+    return list(found)
+
+
+def layouts(
+    losses: Tensor,
+    taps: Sequence[Tensor],
+    uses: Sequence[Use],
+    real: Sequence[int],
+    describe: Sequence[str],
+) -> list[Layout | None]:
+    """The layout of each use's result; None where no loss among ``real`` rows reaches it.
+
+    The loss of row i may depend on row i of a result alone. A result for which no layout makes that
+    so belongs to an operation that mixes examples, and is refused by name.
+    """
+    rows = len(losses)
+    if rows <= 1 or not uses:
+        return [Layout()] * len(uses)
+    open_ = [list(candidates(use.shape, rows)) for use in uses]
+    whole = gradients_at(losses, torch.ones_like(losses), taps, keep=True)
+    sought = {at for at, gradient in enumerate(whole) if _touches(gradient)}
+    reached: set[int] = set()
+    for position, row in enumerate(_probes(real)):
+        if position >= _FEWEST and sought <= reached:
+            break
+        one = losses[row]
+        for at, gradient in enumerate(gradients_at(one, torch.ones_like(one), taps, keep=True)):
+            if gradient is None or not _touches(gradient):
+                continue
+            reached.add(at)
+            open_[at] = [layout for layout in open_[at] if holds(layout, gradient, row, rows)]
+            if not open_[at]:
+                raise UnsupportedModel(
+                    f"{describe[at]} mixes or moves examples: the loss of row {row} depends on "
+                    "other rows there. Rows must be independent and stay in order in one batch "
+                    "(batch norm, pairwise losses and in-batch negatives mix them)"
+                )
+    return [fitting[0] if at in reached else None for at, fitting in enumerate(open_)]
+
+
+def _touches(gradient: Tensor | None) -> bool:
+    return gradient is not None and bool(((gradient != 0) & gradient.isfinite()).any())
+
+
+def _probes(real: Sequence[int]) -> list[int]:
+    """The ends and the middle first: a layout that fits them by accident is unlikely."""
+    if not real:
+        return []
+    first = [real[0], real[-1], real[len(real) // 2]]
+    return list(dict.fromkeys([*first, *real]))

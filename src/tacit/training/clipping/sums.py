@@ -1,0 +1,316 @@
+"""From recorded uses and their gradients to norms, scales and clipped sums."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, final
+
+import torch
+
+from tacit.training.clipping.forms import Dense, Form, OneHot, Outer
+from tacit.training.clipping.forms.matrix import LARGEST_TEMPORARY, in_parts, matmul, squared_sum
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from torch import Tensor
+
+    from tacit.training.clipping.structure import Origin
+
+
+_LARGEST_ON_GPU = 2**27  # numbers: half a gigabyte, for few launches
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Contribution:
+    """The per-unit gradients of one weight in one use, and where that weight comes from."""
+
+    origin: Origin
+    form: Form
+    weight: Tensor | None  # only for an expression, whose graph leads to the parameters
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Scaling:
+    """How gradients are clipped: the group of each parameter, and the style's numbers."""
+
+    group: Mapping[str, int]
+    groups: int
+    stability: float | None  # γ of automatic clipping; None: clip only what exceeds the bound
+    slack: float  # the margin of the norms' rounding
+    loss_scale: float  # what the losses were multiplied by before the backward pass
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class BatchSums:
+    """What one batch comes to: private until noise is added."""
+
+    squared_norms: Tensor  # (groups, units)
+    scales: Tensor  # (groups, units)
+    sums: dict[str, Tensor]  # Σ scale·gradient, by parameter name
+    borrowed: bool = False  # whether the next batch may write over all this
+
+
+def clipped_sums(
+    parameters: Mapping[str, Tensor],
+    contributions: Sequence[Contribution],
+    entangled: frozenset[str],
+    scaling: Scaling,
+    bounds: Tensor,
+    mask: Tensor,
+) -> BatchSums:
+    """Norms, scales and sums of one batch. ``entangled`` parameters are written out in slices.
+
+    Guarantee:
+        Each unit's part of ``sums`` has an L2 norm of at most √Σ bounds², over all parameters.
+    """
+    norms = _squared_norms(parameters, contributions, entangled, scaling, mask)
+    norms = norms / scaling.loss_scale**2
+    factors = scales_of(norms, bounds, stability=scaling.stability, slack=scaling.slack, mask=mask)
+    weights = factors / scaling.loss_scale
+    return BatchSums(norms, factors, _sums(parameters, contributions, scaling, weights))
+
+
+def _squared_norms(
+    parameters: Mapping[str, Tensor],
+    contributions: Sequence[Contribution],
+    entangled: frozenset[str],
+    scaling: Scaling,
+    mask: Tensor,
+) -> Tensor:
+    """(groups, units). Added up in double precision: there are only as many numbers as units."""
+    zero = torch.zeros(mask.shape[0], dtype=torch.float64, device=mask.device)
+    totals = [zero] * scaling.groups
+    for name in parameters:
+        if name in entangled:
+            continue
+        by_view: dict[object, list[Form]] = {}
+        for one in contributions:
+            if name in one.origin.names:
+                by_view.setdefault(one.origin.view, []).append(one.form)
+        for forms in by_view.values():
+            group = scaling.group[name]
+            totals[group] = totals[group] + merged_squared_norms(forms)
+    if entangled:
+        for name, squared in _entangled_norms(parameters, contributions, entangled).items():
+            totals[scaling.group[name]] = totals[scaling.group[name]] + squared
+    return torch.stack(totals)
+
+
+def _entangled_norms(
+    parameters: Mapping[str, Tensor],
+    contributions: Sequence[Contribution],
+    entangled: frozenset[str],
+) -> dict[str, Tensor]:
+    """Writes gradients out, a slice of units at a time, and pulls them back to the parameters."""
+    norms: dict[str, Tensor] = {}
+    for cluster in _clusters(contributions, entangled):
+        involved = [one for one in contributions if cluster & set(one.origin.names)]
+        names = [name for name in parameters if name in cluster]
+        size = sum(parameters[name].numel() for name in names)
+        largest = _LARGEST_ON_GPU if parameters[names[0]].is_cuda else LARGEST_TEMPORARY
+        parts: dict[str, list[Tensor]] = {name: [] for name in names}
+        for start, stop in in_parts(involved[0].form.units, size, largest):
+            for name, gradient in _pulled_back(parameters, involved, names, start, stop).items():
+                parts[name].append(squared_sum(gradient))
+        norms |= {name: torch.cat(one) for name, one in parts.items() if one}
+    return norms
+
+
+def _clusters(
+    contributions: Sequence[Contribution], entangled: frozenset[str]
+) -> list[frozenset[str]]:
+    """Entangled parameters that some use holds together, directly or by others.
+
+    One cluster is written out after the other, so that slices are as large as its own parameters
+    allow: each slice takes a backward pass of its own, which costs the same for any size.
+    """
+    clusters: list[frozenset[str]] = []
+    for one in contributions:
+        touched = entangled & set(one.origin.names)
+        if touched:
+            apart = [known for known in clusters if not known & touched]
+            clusters = [*apart, touched.union(*(known for known in clusters if known & touched))]
+    return clusters
+
+
+def _pulled_back(
+    parameters: Mapping[str, Tensor],
+    involved: Sequence[Contribution],
+    names: Sequence[str],
+    start: int,
+    stop: int,
+) -> dict[str, Tensor]:
+    totals: dict[str, Tensor] = {}
+    for one in involved:
+        dense = one.form.part(start, stop).dense()
+        if one.weight is None:
+            pulled: Sequence[Tensor | None] = [dense]
+        else:
+            pulled = torch.autograd.grad(
+                one.weight,
+                [parameters[name] for name in one.origin.names],
+                dense.to(one.weight.dtype),
+                retain_graph=True,
+                allow_unused=True,
+                is_grads_batched=True,
+            )
+        for name, gradient in zip(one.origin.names, pulled, strict=True):
+            if gradient is not None and name in names:
+                totals[name] = totals[name] + gradient if name in totals else gradient
+    return totals
+
+
+def _sums(
+    parameters: Mapping[str, Tensor],
+    contributions: Sequence[Contribution],
+    scaling: Scaling,
+    factors: Tensor,
+) -> dict[str, Tensor]:
+    sums: dict[str, Tensor] = {}
+    for one in contributions:
+        for group in sorted({scaling.group[name] for name in one.origin.names}):
+            total = one.form.weighted_sum(factors[group])
+            for name, value in _to_parameters(parameters, one, total):
+                if scaling.group[name] == group:
+                    sums[name] = sums[name] + value if name in sums else value
+    return sums
+
+
+def _to_parameters(
+    parameters: Mapping[str, Tensor], one: Contribution, total: Tensor
+) -> list[tuple[str, Tensor]]:
+    if one.weight is not None:
+        pulled = torch.autograd.grad(
+            one.weight,
+            [parameters[name] for name in one.origin.names],
+            total.to(one.weight.dtype),
+            retain_graph=True,
+            allow_unused=True,
+        )
+        pairs = zip(one.origin.names, pulled, strict=True)
+        return [(name, value) for name, value in pairs if value is not None]
+    (name,) = one.origin.names
+    if one.origin.view is None:
+        return [(name, total)]
+    like = parameters[name]
+    buffer = torch.empty_strided(
+        like.shape, like.stride(), dtype=total.dtype, device=total.device
+    ).zero_()
+    one.origin.view.of(buffer).copy_(total)
+    return [(name, buffer)]
+
+
+# ---- norms of weights that are used several times
+
+
+def merged_squared_norms(forms: Sequence[Form]) -> Tensor:
+    """‖Σ_u g_u‖² for the uses u of one weight (tied, reused, siamese, recurrent)."""
+    merged = _joined(forms)
+    if len(merged) == 1:
+        return merged[0].squared_norms()
+    if len(merged) == 2:
+        table, product = sorted(merged, key=lambda form: not isinstance(form, OneHot))
+        if isinstance(table, OneHot) and isinstance(product, Outer) and product.order is None:
+            return _tied_squared_norms(table, product)
+    return _written_squared_norms(merged)
+
+
+def _joined(forms: Sequence[Form]) -> list[Form]:
+    """Forms of one kind are one longer form."""
+    joined: list[Form] = []
+    outer = [form for form in forms if isinstance(form, Outer)]
+    for _, same in itertools.groupby(outer, key=lambda form: (form.shape, form.order)):
+        group = list(same)
+        if len(group) == 1:  # the very form, which may keep what its sum needs
+            joined.append(group[0])
+            continue
+        left, right = (_cat([getattr(form, side) for form in group]) for side in ("left", "right"))
+        joined.append(Outer(left, right, group[0].shape, group[0].order))
+    hot = [form for form in forms if isinstance(form, OneHot)]
+    if hot:
+        ids, right = _cat([form.ids for form in hot]), _cat([form.right for form in hot])
+        joined.append(OneHot(ids, right, hot[0].shape))
+    dense = [form.values for form in forms if isinstance(form, Dense)]
+    if dense:
+        joined.append(Dense(sum(dense[1:], start=dense[0])))
+    return joined + [form for form in forms if not isinstance(form, (Outer, OneHot, Dense))]
+
+
+def _cat(parts: list[Tensor]) -> Tensor:
+    if len(parts) == 1:
+        return parts[0]
+    kind = parts[0].dtype
+    for part in parts[1:]:
+        kind = torch.promote_types(kind, part.dtype)
+    return torch.cat([part.to(kind) for part in parts], 1)
+
+
+def _tied_squared_norms(table: OneHot, product: Outer) -> Tensor:
+    """A table that also serves as the output layer: ⟨e_id ⊗ r, l ⊗ r'⟩ = l[id]·⟨r, r'⟩."""
+    terms = table.ids.shape[1] * product.left.shape[1]
+    crosses = []
+    for a, b in in_parts(table.units, 2 * terms):
+        hot, full = table.part(a, b), product.part(a, b)
+        where = hot.ids[:, None, :].expand(-1, full.left.shape[1], -1)
+        kind = torch.promote_types(hot.right.dtype, full.right.dtype)
+        inner = matmul(full.right.to(kind), hot.right.to(kind).mT)
+        crosses.append((full.left.gather(2, where) * inner).sum((1, 2)))
+    own, other = table.squared_norms(), product.squared_norms()
+    total = own + other + 2 * torch.cat([*crosses, own.new_zeros(0)])
+    slack = torch.finfo(total.dtype).eps
+    return total.clamp(min=0) + slack * (own + other)
+
+
+def _written_squared_norms(forms: Sequence[Form]) -> Tensor:
+    size = forms[0].part(0, 1).dense().numel()
+    parts = []
+    for a, b in in_parts(forms[0].units, size):
+        dense = [form.part(a, b).dense() for form in forms]
+        parts.append(squared_sum(sum(dense[1:], start=dense[0])))
+    return torch.cat([*parts, torch.zeros(0, device=parts[0].device)]) if parts else torch.zeros(0)
+
+
+# ---- scales
+
+# What rounding may hide from a computed norm, and what the weighted products may round up. Products
+# in bfloat16 see 8 bits of each factor, TF32 sees 11; entries' errors are independent, so these
+# margins are several times what is seen.
+_MARGIN = {torch.float64: 1e-12, torch.float32: 2e-6, torch.float16: 2e-3, torch.bfloat16: 2**-7}
+_TF32_MARGIN = 2**-9
+
+
+def margin(dtypes: Iterable[torch.dtype], device: torch.device) -> float:
+    """The relative margin that norms get before they are compared with the bound."""
+    single = _MARGIN[torch.float32]
+    largest = max((_MARGIN.get(dtype, single) for dtype in dtypes), default=single)
+    if device.type == "cuda" and largest < _TF32_MARGIN and _uses_tf32():
+        return _TF32_MARGIN
+    return largest
+
+
+def _uses_tf32() -> bool:
+    return torch.backends.cuda.matmul.allow_tf32 or torch.backends.cudnn.allow_tf32
+
+
+def scales_of(
+    squared_norms: Tensor, bounds: Tensor, *, stability: float | None, slack: float, mask: Tensor
+) -> Tensor:
+    """The factor of every unit in every group, shape (groups, units), from norms of that shape.
+
+    Without ``stability`` min(1, C/‖g‖) (Abadi et al. 2016); with it C/(‖g‖ + γ) (Bu et al. 2023,
+    AUTO-S). A unit whose norm is not finite in some group, or that ``mask`` leaves out, gets 0.
+
+    Guarantee:
+        ‖scale·g‖ ≤ C for every unit, as long as the computed norm is within ``slack`` of the true.
+    """
+    norms = squared_norms.sqrt() * (1.0 + slack)
+    limit = bounds.unsqueeze(1)
+    factors = limit / norms.clamp(min=1e-30)
+    factors = factors.clamp(max=1.0) if stability is None else limit / (norms + stability)
+    usable = squared_norms.isfinite().all(0) & mask
+    return torch.where(usable, factors, 0.0)

@@ -1,0 +1,347 @@
+"""A whole private training run: a prepared model and data, carried out by the session's names.
+
+``tacit.fit`` (in ``tacit.runs``) is what users call; recipes, searches and audits hand the same
+``Prepared`` value to ``carry_out``.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any, final
+
+import torch
+
+from tacit._validation import whole
+from tacit.errors import InvalidArgument
+from tacit.training.averaging import Averaging, averaged
+from tacit.training.judging import accuracy, check_held_out, check_judge, default_loss
+from tacit.training.plan import check_delta
+from tacit.training.preflight import check_place, check_scheduler
+from tacit.training.progress import EpochRecord, display
+from tacit.training.session import private
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+    from torch import nn
+    from torch.optim import Optimizer
+    from torch.optim.lr_scheduler import LRScheduler
+    from torch.optim.swa_utils import AveragedModel
+    from torch.utils.data import Dataset
+
+    from tacit.accounting.events import Event
+    from tacit.ledger import Budget, Reservation
+    from tacit.statement import Statement
+    from tacit.training.checkpoint import Stateful
+    from tacit.training.judging import RowWise
+    from tacit.training.loaders import Collate
+    from tacit.training.lot import Lot
+    from tacit.training.performance import Performance
+    from tacit.training.plan import Plan
+    from tacit.training.progress import Display
+    from tacit.training.session import Session
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Schedule:
+    """What follows the steps: the learning rate, and an average of the weights.
+
+    Args:
+        scheduler: Stepped after every step of the plan, and kept in the checkpoint. One that
+            follows a metric (``ReduceLROnPlateau``) is refused.
+        average: An average of the weights over the steps (``torch.optim.swa_utils``), which is
+            updated after every step and joins the checkpoint. Once it holds something, held-out
+            accuracy is the average's, and it is what is released. It is computed from the released
+            weights only, so it costs nothing.
+        average_from: The first step that is averaged; steps are counted from 1.
+    """
+
+    scheduler: LRScheduler | None = None
+    average: AveragedModel | None = None
+    average_from: int = 0
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Prepared:
+    """Everything that a training run is made of, as one value.
+
+    Args:
+        model: What is trained, in place.
+        optimizer: Over the parameters that are to be trained; or several, which share them out.
+        plan: The run, as in ``tacit.private``.
+        dataset: The private data; ``plan.examples`` of them.
+        loss: ``loss(model, batch)``, one number per row, shape (rows,); ``tacit.losses`` has some.
+            Left out, a batch is ``(x, y)`` and the loss the cross entropy of ``model(x)``.
+        held_out: Public or held-out data, on which accuracy is measured after every epoch. What is
+            measured there is published, so none of it may be in ``dataset``.
+        correct: ``correct(model, batch)``, true for each row that is right. Left out, a batch is
+            ``(x, y)`` and a row is right where ``model(x)`` is largest at ``y``; a model with one
+            output, or real labels, needs its own.
+        collate: Makes a batch of a list of examples, for both data sets.
+        groups: The user of every example, if the plan's unit is the user.
+        schedule: The learning rate and the average of the weights.
+        performance: What is not privacy: batch sizes, compilation, workers.
+        tf32: Whether a GPU multiplies in TF32, which is faster, or in full single precision; left
+            out, as PyTorch is set.
+        notes: What a reader of the result should know beside the statement.
+    """
+
+    model: nn.Module
+    optimizer: Optimizer | Sequence[Optimizer]
+    plan: Plan
+    dataset: Dataset[Any]
+    loss: RowWise | None = None
+    held_out: Dataset[Any] | None = None
+    correct: RowWise | None = None
+    collate: Collate | None = None
+    groups: Sequence[int] | NDArray[np.int64] | None = None
+    schedule: Schedule = field(default_factory=Schedule)
+    performance: Performance | None = None
+    tf32: bool | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def released(self) -> nn.Module:
+        """The model that is released: the average of its weights, if there is one."""
+        average = self.schedule.average
+        return self.model if average is None else average.module
+
+    @property
+    def final(self) -> nn.Module:
+        """The same, but for an average that holds no step yet."""
+        return self.released if averaged(self.schedule.average) else self.model
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Keeping:
+    """What a run keeps so that it can go on.
+
+    Args:
+        save: Where to keep a checkpoint, replaced after every epoch; its folder is made if needed.
+        resume: A checkpoint to go on from; the history then starts there.
+        state: More that joins the checkpoint, by name.
+    """
+
+    save: str | os.PathLike[str] | None = None
+    resume: str | os.PathLike[str] | None = None
+    state: Mapping[str, Stateful] = field(default_factory=dict)
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Watch:
+    """Who looks on.
+
+    Args:
+        progress: Whether progress goes to standard error; left out, if that is a terminal. The
+            secret training loss is shown on a terminal only, and kept nowhere.
+        on_epoch: Called with every epoch's record, before the checkpoint is written.
+        stop: Asked after every step but the last; if it is true, the run ends there, with a
+            checkpoint if one is kept. The whole plan stays charged.
+    """
+
+    progress: bool | None = None
+    on_epoch: Callable[[EpochRecord], None] | None = None
+    stop: Callable[[], bool] | None = None
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """What a run leaves: its epochs in public numbers, and what may be claimed of it.
+
+    ``stopped`` says that it was stopped before its plan was spent.
+    """
+
+    history: tuple[EpochRecord, ...]
+    statement: Statement
+    stopped: bool = False
+
+
+_KEEPING, _WATCH = Keeping(), Watch()
+
+
+def carry_out(
+    prepared: Prepared,
+    *,
+    delta: float | None = None,
+    budget: Budget | Reservation | None = None,
+    keeping: Keeping = _KEEPING,
+    watch: Watch = _WATCH,
+    also: Event | None = None,
+) -> Fit:
+    """Trains with the whole of the plan, and says what that gave away.
+
+    Args:
+        prepared: What is trained, and on what.
+        delta: The δ at which ε is reported, below 1/``plan.examples``; left out, the plan's own.
+        budget: The budget that the plan is charged to, as in ``tacit.private``.
+        keeping: What is kept so that it can go on.
+        watch: Who looks on.
+        also: What else was released of the same data: every ε that is shown or recorded counts
+            it. The statement is of the plan alone; ``tacit.statement.extended`` adds the rest.
+
+    Guarantee:
+        The trained model, the history and the statement together give away what the statement says,
+        provided that ``held_out`` is independent of ``dataset``.
+    """
+    plan, schedule = prepared.plan, prepared.schedule
+    delta = check_delta(plan.delta_or(delta), plan.examples, plan.unit)
+    averaging = _checked(prepared, keeping)
+    state = _joined(keeping.state, scheduler=schedule.scheduler, average=schedule.average)
+    with arithmetic(tf32=prepared.tf32), private(
+        prepared.model, prepared.optimizer, plan, prepared.dataset, budget,
+        groups=prepared.groups, state=state, resume=keeping.resume,
+        performance=prepared.performance, collate=prepared.collate,
+    ) as dp:  # fmt: skip
+        history: list[EpochRecord] = []
+        spent = _spending(dp, delta, also)
+        stopped = _Stopping(dp, watch.stop)
+        with display(watch.progress, steps=plan.steps, taken=dp.steps_taken, delta=delta) as shown:
+            for epoch in _epochs(dp, prepared, averaging, shown, spent, stopped):
+                record = EpochRecord(
+                    epoch=epoch, steps=dp.steps_taken, epsilon=spent(),
+                    held_out_accuracy=_right(prepared, averaging.best),
+                )  # fmt: skip
+                history.append(record)
+                if watch.on_epoch is not None:
+                    watch.on_epoch(record)
+                if keeping.save is not None:
+                    dp.save(keeping.save)
+                shown.epoch(record)  # last: a crash cannot rewind what was shown
+        if stopped.early and keeping.save is not None:
+            dp.save(keeping.save)
+        return Fit(tuple(history), dp.statement(delta), stopped.early)
+
+
+def _checked(prepared: Prepared, keeping: Keeping) -> Averaging:
+    """Refuses what cannot be carried out, before anything is charged."""
+    given, schedule = prepared.optimizer, prepared.schedule
+    optimizers = (given,) if isinstance(given, torch.optim.Optimizer) else tuple(given)
+    check_scheduler(schedule.scheduler, optimizers)
+    check_place("save", keeping.save)
+    check_held_out(prepared.dataset, prepared.held_out)
+    check_judge(prepared.model, prepared.held_out, prepared.correct, prepared.collate)
+    first = whole("average_from", schedule.average_from, at_least=0)
+    return Averaging(prepared.model, schedule.average, first)
+
+
+def _right(prepared: Prepared, model: nn.Module) -> float | None:
+    if prepared.held_out is None:
+        return None
+    return accuracy(model, prepared.held_out, correct=prepared.correct, collate=prepared.collate)
+
+
+def _epochs(
+    dp: Session,
+    prepared: Prepared,
+    averaging: Averaging,
+    shown: Display,
+    spent: Callable[[], float],
+    stopped: _Stopping,
+) -> Iterator[int]:
+    """Trains, and stops after each epoch with its number."""
+    loss, scheduler = prepared.loss or default_loss, prepared.schedule.scheduler
+
+    def noted(lot: Lot, batch: Any) -> torch.Tensor:
+        values = loss(dp.model, batch)
+        if not lot.is_rehearsal:
+            shown.losses(values)
+        return values
+
+    for lot in dp.lots():
+        dp.accumulate(lot, partial(noted, lot))
+        dp.step()
+        if scheduler is not None:
+            scheduler.step()
+        averaging.after(dp.steps_taken)
+        shown.step(dp.steps_taken, spent)
+        epoch = finished_epoch(dp.plan, dp.steps_taken)
+        if epoch is not None:
+            yield epoch
+        if stopped.now():
+            return
+
+
+@final
+class _Stopping:
+    """Whether the run was asked to stop before its end."""
+
+    def __init__(self, dp: Session, stop: Callable[[], bool] | None) -> None:
+        self._dp, self._stop = dp, stop
+        self.early = False
+
+    def now(self) -> bool:
+        """Asks; after the last step there is nothing to stop."""
+        left = self._dp.steps_taken < self._dp.plan.steps
+        self.early = left and self._stop is not None and self._stop()
+        return self.early
+
+
+def _spending(dp: Session, delta: float, also: Event | None) -> Callable[[], float]:
+    """Tells ε so far, with what else was released."""
+    if also is None:
+        return lambda: dp.spent(delta)
+
+    def spent() -> float:
+        from tacit.accounting import Composed, epsilon  # noqa: PLC0415 - SciPy only when asked
+
+        steps = dp.steps_taken + dp.steps_lost
+        event = Composed(also, dp.plan.event_after(steps))
+        return epsilon(event, delta, adjacency=dp.plan.adjacency)
+
+    return spent
+
+
+def finished_epoch(plan: Plan, steps: int) -> int | None:
+    """The number of the epoch that ends with this many steps, if one does; the plan's end is one.
+
+    An epoch is ``examples / lot_size`` steps, the time in which each record is seen once on
+    average.
+    """
+    before, after = (int(count * plan.sample_rate + 1e-9) for count in (steps - 1, steps))
+    if after > before:
+        return after
+    return after + 1 if steps == plan.steps else None
+
+
+@contextmanager
+def arithmetic(*, tf32: bool | None) -> Iterator[None]:
+    """Products on a GPU in TF32 for a while, which is faster, or in full single precision.
+
+    None leaves PyTorch as it is; its own default is TF32 for convolutions.
+    """
+    if tf32 is None:
+        yield
+        return
+    matrices, convolutions = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+    torch.set_float32_matmul_precision("high" if tf32 else "highest")
+    torch.backends.cudnn.allow_tf32 = tf32
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(matrices)
+        torch.backends.cudnn.allow_tf32 = convolutions
+
+
+def _joined(
+    state: Mapping[str, Stateful],
+    *,
+    scheduler: LRScheduler | None,
+    average: AveragedModel | None,
+) -> dict[str, Stateful]:
+    """``state`` with what has an argument of its own."""
+    joined = dict(state)
+    own: dict[str, Stateful | None] = {"scheduler": scheduler, "average": average}
+    for name, item in own.items():
+        if item is not None and joined.setdefault(name, item) is not item:
+            raise InvalidArgument(f"state[{name!r}] must be left to {name}=, got another object")
+    return joined

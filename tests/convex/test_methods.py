@@ -1,0 +1,78 @@
+"""Scaling by public numbers alone, and the order of charge and release."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tacit.convex import methods
+from tacit.convex.methods import Scaling, Settings, learn
+from tacit.errors import InvalidArgument
+from tacit.randomness import UnsafeSeededStream
+
+from .problems import problem_for, task_for
+
+
+def test_scores_are_the_same_in_either_unit():
+    rng = np.random.default_rng(0)
+    data, theta = 3 * rng.standard_normal((50, 4)), rng.standard_normal((2, 5))
+    scaling = Scaling(100.0, 0.5)
+    coefficients, intercepts = scaling.coefficients(theta.ravel(), 2)
+    assert data @ coefficients.T + intercepts == pytest.approx(scaling.rows(data) @ theta.T)
+
+
+@pytest.mark.parametrize("scale", [0.0, 0.5, 2.0])
+def test_scaled_rows_are_within_the_norm(scale):
+    rows = Scaling(2.0, scale).rows(1e3 * np.random.default_rng(0).standard_normal((100, 3)))
+    assert np.linalg.norm(rows, axis=1).max() <= Scaling(2.0, scale).norm
+    assert rows.shape[1] == (3 if scale == 0.0 else 4)
+
+
+def test_one_row_does_not_change_how_others_are_scaled():
+    data = np.random.default_rng(0).standard_normal((10, 3))
+    other = data.copy()
+    other[0] = 1e9
+    assert np.array_equal(Scaling(2.0, 0.5).rows(data)[1:], Scaling(2.0, 0.5).rows(other)[1:])
+
+
+def test_bad_scalings_are_refused():
+    with pytest.raises(InvalidArgument, match="data_norm must be given"):
+        Scaling(None, 0.5)
+    with pytest.raises(InvalidArgument, match="data_norm"):
+        Scaling(0.0, 0.5)
+    with pytest.raises(InvalidArgument, match="intercept_scale"):
+        Scaling(1.0, -1.0)
+
+
+class Refusing:
+    """A budget that is spent."""
+
+    name, adjacency, unit = "spent", "add-remove", "example"
+
+    def charge(self, event, label=""):
+        raise InvalidArgument(f"no budget for {event!r} ({label})")
+
+
+def test_no_random_byte_is_drawn_when_the_charge_is_refused(monkeypatch):
+    def never(purpose):
+        raise AssertionError(f"drew bytes for {purpose}")
+
+    monkeypatch.setattr(methods, "fresh_stream", never)
+    problem = problem_for(task_for())
+    with pytest.raises(InvalidArgument, match="no budget"):
+        learn(problem.task, problem.features, problem.targets, Settings(), Refusing())
+
+
+def test_a_given_stream_repeats_the_fit():
+    problem = problem_for(task_for())
+    first, second = (
+        learn(
+            problem.task,
+            problem.features,
+            problem.targets,
+            Settings(),
+            stream=UnsafeSeededStream(0, "fit"),
+        ).theta
+        for _ in range(2)
+    )
+    assert np.array_equal(first, second)

@@ -1,0 +1,53 @@
+"""Entangled parameters are written out cluster by cluster, whatever the order of their uses."""
+
+from __future__ import annotations
+
+from itertools import permutations
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import nn
+
+from tacit.training.clipping import clipped_gradients, sums
+
+
+def uses(*names: tuple[str, ...]) -> list[SimpleNamespace]:
+    return [SimpleNamespace(origin=SimpleNamespace(names=one)) for one in names]
+
+
+def test_clusters_are_what_uses_hold_together() -> None:
+    every = frozenset("abcdef")
+    for order in permutations([("a", "b"), ("c",), ("b", "d"), ("e", "f"), ("x",)]):
+        found = sums._clusters(uses(*order), every)  # type: ignore[arg-type]
+        assert {*found} == {frozenset("abd"), frozenset("c"), frozenset("ef")}
+
+
+class Standardised(nn.Module):
+    """Two layers whose weights are computed from parameters, and share a gain."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Parameter(torch.randn(6, 5))
+        self.second = nn.Parameter(torch.randn(4, 6))
+        self.gain = nn.Parameter(torch.ones(()))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        inner = torch.tanh(x @ (self.gain * self.first / self.first.std()).T)
+        return inner @ (self.gain * self.second / self.second.std()).T
+
+
+@pytest.mark.parametrize("slices", [2**24, 1, 100])
+def test_slices_of_any_size_give_the_norms_of_one_at_a_time(
+    slices: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sums, "LARGEST_TEMPORARY", slices)
+    torch.manual_seed(0)
+    model, x = Standardised(), torch.randn(7, 5)
+    found = clipped_gradients(
+        dict(model.named_parameters()), lambda: model(x).square().sum(1), rows=7, clip=1.0
+    )
+    for row, norm in enumerate(found.norms):
+        grads = torch.autograd.grad(model(x[row : row + 1]).square().sum(), [*model.parameters()])
+        wanted = torch.cat([one.flatten() for one in grads]).norm()
+        assert float(norm) == pytest.approx(float(wanted), rel=1e-4)

@@ -1,0 +1,368 @@
+"""``fit``: a small run from end to end, what it records, and what it refuses."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+from torch import nn
+from torch.optim.swa_utils import AveragedModel
+from torch.utils.data import Dataset, Subset, TensorDataset
+
+from tacit import losses
+from tacit.accounting import Composed, Gaussian, epsilon
+from tacit.errors import InvalidArgument
+from tacit.training.fit import Fit, Keeping, Prepared, Schedule, Watch, carry_out, finished_epoch
+from tacit.training.judging import accuracy
+from tacit.training.plan import Plan
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+EXAMPLES, LOT, DELTA = 400, 40, 1e-5
+
+
+def blobs(count: int, seed: int) -> TensorDataset:
+    """Two classes, well apart."""
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.randint(0, 2, (count,), generator=generator)
+    centres = torch.tensor([[2.0, 0.0, 1.0], [-2.0, 1.0, 0.0]])
+    return TensorDataset(centres[labels] + torch.randn(count, 3, generator=generator), labels)
+
+
+def plan(**changed: Any) -> Plan:
+    given = {"examples": EXAMPLES, "lot_size": LOT, "steps": 30, "noise_multiplier": 1.0,
+             "clip": 1.0}  # fmt: skip
+    return Plan(**given | changed)
+
+
+def network() -> nn.Sequential:
+    return nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 2))
+
+
+def sgd(model: nn.Module, rate: float = 0.5) -> torch.optim.SGD:
+    return torch.optim.SGD(model.parameters(), lr=rate)
+
+
+def fit(
+    model: nn.Module,
+    dataset: Dataset[Any],
+    chosen: Plan,
+    *,
+    optimizer: torch.optim.Optimizer,
+    delta: float,
+    also: Any = None,
+    **given: Any,
+) -> Fit:
+    """Carries a run out, its settings sorted into the values that hold them."""
+    sorted_ = {
+        kind: {name: given.pop(name) for name in kind.__dataclass_fields__ if name in given}
+        for kind in (Keeping, Watch, Schedule)
+    }
+    prepared = Prepared(
+        model=model, optimizer=optimizer, plan=chosen, dataset=dataset,
+        schedule=Schedule(**sorted_[Schedule]), **given,
+    )  # fmt: skip
+    keeping, watch = Keeping(**sorted_[Keeping]), Watch(**sorted_[Watch])
+    return carry_out(prepared, delta=delta, keeping=keeping, watch=watch, also=also)
+
+
+def test_a_run_learns_and_says_what_it_gave_away() -> None:
+    model, chosen = network(), plan()
+    done = fit(
+        model, blobs(EXAMPLES, 1), chosen, optimizer=sgd(model), delta=DELTA, held_out=blobs(500, 2)
+    )
+    assert [record.epoch for record in done.history] == [1, 2, 3]
+    assert [record.steps for record in done.history] == [10, 20, 30]
+    final = done.history[-1]
+    assert final.held_out_accuracy is not None
+    assert final.held_out_accuracy > 0.9
+    assert final.held_out_accuracy == accuracy(model, blobs(500, 2))
+    assert final.epsilon == pytest.approx(chosen.epsilon(DELTA))
+    spent = [record.epsilon for record in done.history]
+    assert spent == sorted(spent)
+    assert spent[0] < spent[-1]
+    assert done.statement.epsilon == pytest.approx(chosen.epsilon(DELTA))
+    assert done.statement.delta == DELTA
+    assert (done.statement.steps_planned, done.statement.steps_taken) == (30, 30)
+
+
+def test_a_record_holds_public_numbers_only() -> None:
+    model = network()
+    done = fit(model, blobs(EXAMPLES, 1), plan(steps=10), optimizer=sgd(model), delta=DELTA)
+    (record,) = done.history
+    assert set(dataclasses.asdict(record)) == {"epoch", "steps", "held_out_accuracy", "epsilon"}
+    assert record.held_out_accuracy is None
+
+
+def test_nothing_is_written_unless_asked(capfd: pytest.CaptureFixture[str]) -> None:
+    for progress in (None, True):
+        model = network()
+        fit(model, blobs(EXAMPLES, 1), plan(steps=20), optimizer=sgd(model), delta=DELTA,
+            progress=progress)  # fmt: skip
+        shown = capfd.readouterr()
+        assert shown.out == ""
+        assert len(shown.err.splitlines()) == (2 if progress else 0)
+        assert "loss" not in shown.err
+
+
+@pytest.mark.parametrize(
+    ("changed", "ends"),
+    [
+        ({}, [10, 20, 30]),
+        ({"steps": 25}, [10, 20, 25]),
+        ({"steps": 7}, [7]),
+        ({"lot_size": 150, "steps": 9}, [3, 6, 8, 9]),  # an epoch is 2⅔ steps
+        ({"lot_size": EXAMPLES, "steps": 3}, [1, 2, 3]),
+        ({"examples": 49, "lot_size": 7, "steps": 21}, [7, 14, 21]),
+    ],
+)
+def test_epochs_end_where_each_record_was_seen_once_on_average(
+    changed: dict[str, Any], ends: list[int]
+) -> None:
+    chosen = plan(**changed)
+    found = {step: finished_epoch(chosen, step) for step in range(1, chosen.steps + 1)}
+    assert [step for step, epoch in found.items() if epoch is not None] == ends
+    assert [epoch for epoch in found.values() if epoch is not None] == list(range(1, len(ends) + 1))
+
+
+class Named(Dataset[dict[str, torch.Tensor]]):
+    """Examples as dictionaries."""
+
+    def __init__(self, data: TensorDataset) -> None:
+        self.data = data
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def __getitem__(self, index: int) -> dict[str, torch.Tensor]:
+        x, y = self.data[index]
+        return {"features": x, "label": y.float()}
+
+
+def named_loss(model: nn.Module, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+    return losses.bce_with_logits(model(batch["features"]).squeeze(1), batch["label"])
+
+
+def named_correct(model: nn.Module, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+    return (model(batch["features"]).squeeze(1) > 0) == (batch["label"] > 0)
+
+
+def test_a_loss_of_ones_own_on_batches_of_ones_own() -> None:
+    model = nn.Linear(3, 1)
+    done = fit(
+        model, Named(blobs(EXAMPLES, 1)), plan(), optimizer=sgd(model), delta=DELTA,
+        loss=named_loss, correct=named_correct, held_out=Named(blobs(300, 2)),
+    )  # fmt: skip
+    assert done.history[-1].held_out_accuracy is not None
+    assert done.history[-1].held_out_accuracy > 0.9
+
+
+def test_other_batches_need_a_loss_and_a_judgement() -> None:
+    model = nn.Linear(3, 1)
+    with pytest.raises(InvalidArgument, match=r"loss must be given .* pass loss=f"):
+        fit(model, Named(blobs(EXAMPLES, 1)), plan(), optimizer=sgd(model), delta=DELTA)
+    with pytest.raises(InvalidArgument, match=r"correct must be given .* pass correct=f"):
+        accuracy(model, Named(blobs(10, 1)))
+
+
+class Interrupted(Exception):
+    pass
+
+
+def test_an_interrupted_run_goes_on_from_its_last_epoch(tmp_path: Path) -> None:
+    data, held = blobs(EXAMPLES, 1), blobs(300, 2)
+    model, chosen = network(), plan(steps=40)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.05)
+    path = tmp_path / "run.safetensors"
+    rates = torch.optim.lr_scheduler.StepLR(optimizer, 15)
+
+    def breaking(trained: nn.Module, batch: Any) -> torch.Tensor:
+        if rates.last_epoch == 25:
+            raise Interrupted
+        return losses.cross_entropy(trained(batch[0]), batch[1])
+
+    with pytest.raises(Interrupted):
+        fit(model, data, chosen, optimizer=optimizer, delta=DELTA, loss=breaking, save=path,
+            scheduler=rates)  # fmt: skip
+
+    again = network()
+    fresh = torch.optim.Adam(again.parameters(), lr=0.05)
+    resumed = torch.optim.lr_scheduler.StepLR(fresh, 15)
+    done = fit(again, data, chosen, optimizer=fresh, delta=DELTA, held_out=held, resume=path,
+               save=path, scheduler=resumed)  # fmt: skip
+    assert [record.epoch for record in done.history] == [3, 4]
+    assert done.history[-1].steps == 40
+    assert done.statement.steps_taken == 40
+    assert resumed.last_epoch == 40  # stepped once a step, across the interruption
+    assert done.history[-1].held_out_accuracy is not None
+    assert done.history[-1].held_out_accuracy > 0.9
+
+    spent = fit(again, data, chosen, optimizer=fresh, delta=DELTA, resume=path, scheduler=resumed)
+    assert spent.history == ()
+    assert spent.statement == done.statement
+
+
+def test_the_scheduler_is_stepped_once_a_step() -> None:
+    model = network()
+    optimizer = sgd(model, 1.0)
+    rates = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
+    fit(model, blobs(EXAMPLES, 1), plan(steps=12), optimizer=optimizer, delta=DELTA,
+        scheduler=rates)  # fmt: skip
+    assert optimizer.param_groups[0]["lr"] == pytest.approx(0.9**12)
+
+
+def test_a_second_scheduler_by_the_same_name_is_refused() -> None:
+    model = network()
+    optimizer = sgd(model)
+    one, two = (torch.optim.lr_scheduler.StepLR(optimizer, 5) for _ in range(2))
+    with pytest.raises(InvalidArgument, match=r"state\['scheduler'\] must be left to scheduler="):
+        fit(model, blobs(EXAMPLES, 1), plan(), optimizer=optimizer, delta=DELTA, scheduler=one,
+            state={"scheduler": two})  # fmt: skip
+
+
+def test_held_out_data_must_not_be_the_private_data() -> None:
+    model, data = network(), blobs(500, 1)
+    private = Subset(data, range(EXAMPLES))
+    nested = Subset(Subset(data, range(399, 500)), [0, 1])  # 399 and 400
+    for held_out in (private, data, Subset(data, range(399, 500)), nested):
+        before = [parameter.clone() for parameter in model.parameters()]
+        with pytest.raises(InvalidArgument, match=r"held_out must not .* hold other examples out"):
+            fit(model, private, plan(), optimizer=sgd(model), delta=DELTA, held_out=held_out)
+        assert all(map(torch.equal, before, model.parameters()))
+    fit(model, private, plan(steps=1), optimizer=sgd(model), delta=DELTA,
+        held_out=Subset(data, range(EXAMPLES, 500)))  # fmt: skip
+
+
+def test_evaluation_leaves_every_module_in_its_mode() -> None:
+    model = nn.Sequential(nn.Linear(3, 2), nn.Dropout(), nn.Dropout())
+    model.train()
+    model[2].eval()
+    accuracy(model, blobs(20, 1))
+    assert [module.training for module in model.modules()] == [True, True, True, False]
+
+
+def test_evaluation_is_in_evaluation_mode_and_without_gradients() -> None:
+    model = nn.Linear(3, 2).train()
+
+    def judge(judged: nn.Module, batch: Any) -> torch.Tensor:
+        assert not judged.training
+        outputs = judged(batch[0])
+        assert not outputs.requires_grad
+        return outputs.argmax(1) == batch[1]
+
+    accuracy(model, blobs(20, 1), correct=judge)
+
+
+def test_no_held_out_examples_have_no_accuracy() -> None:
+    with pytest.raises(InvalidArgument, match="held_out must hold at least one example, got none"):
+        accuracy(nn.Linear(3, 2), TensorDataset(torch.zeros(0, 3), torch.zeros(0)))
+
+
+def test_delta_is_checked_before_training() -> None:
+    model = network()
+    with pytest.raises(InvalidArgument, match="delta must lie strictly between 0 and 1, got 0"):
+        fit(model, blobs(EXAMPLES, 1), plan(), optimizer=sgd(model), delta=0.0)
+
+
+# ---- averages, stopping, and what else was released
+
+
+class Asked:
+    """Says stop at this question."""
+
+    def __init__(self, at: int) -> None:
+        self.left = at
+
+    def __call__(self) -> bool:
+        self.left -= 1
+        return self.left == 0
+
+
+def test_an_average_is_the_mean_of_the_steps_from_the_first_on() -> None:
+    model = network()
+    average = AveragedModel(model)
+    weights: list[torch.Tensor] = []
+    optimizer = sgd(model)
+    optimizer.register_step_post_hook(lambda *_: weights.append(model[0].weight.detach().clone()))
+    done = fit(model, blobs(EXAMPLES, 1), plan(), optimizer=optimizer, delta=DELTA,
+               held_out=blobs(500, 2), average=average, average_from=21)  # fmt: skip
+    assert len(weights) == 30
+    expected = torch.stack(weights[20:]).mean(0)
+    assert torch.allclose(average.module[0].weight, expected, atol=1e-6)
+    assert not torch.allclose(model[0].weight, expected, atol=1e-6)
+    assert done.history[-1].held_out_accuracy == accuracy(average.module, blobs(500, 2))
+
+
+def test_accuracy_is_the_models_until_there_is_an_average() -> None:
+    model = network()
+    average = AveragedModel(model)
+    done = fit(model, blobs(EXAMPLES, 1), plan(), optimizer=sgd(model), delta=DELTA,
+               held_out=blobs(500, 2), average=average, average_from=31)  # fmt: skip
+    assert int(average.n_averaged) == 0
+    assert done.history[-1].held_out_accuracy == accuracy(model, blobs(500, 2))
+
+
+def test_an_average_of_another_model_is_refused() -> None:
+    model = network()
+    with pytest.raises(InvalidArgument, match="average must be an average of this model"):
+        fit(model, blobs(EXAMPLES, 1), plan(), optimizer=sgd(model), delta=DELTA,
+            average=AveragedModel(nn.Linear(3, 2)))  # fmt: skip
+
+
+def test_an_average_joins_the_checkpoint(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    model = network()
+    average = AveragedModel(model)
+    fit(model, blobs(EXAMPLES, 1), plan(), optimizer=sgd(model), delta=DELTA, save=path,
+        average=average, average_from=5, stop=Asked(17))  # fmt: skip
+    again = network()
+    resumed = AveragedModel(again)
+    fit(again, blobs(EXAMPLES, 1), plan(), optimizer=sgd(again), delta=DELTA, resume=path,
+        average=resumed, average_from=5, stop=Asked(1))  # fmt: skip
+    assert int(average.n_averaged) == 13
+    assert int(resumed.n_averaged) == 14
+    moved = average.module[0].weight + (again[0].weight - average.module[0].weight) / 14
+    assert torch.allclose(resumed.module[0].weight, moved, atol=1e-6)
+
+
+def test_state_cannot_take_the_averages_place() -> None:
+    model = network()
+    with pytest.raises(InvalidArgument, match="must be left to average="):
+        fit(model, blobs(EXAMPLES, 1), plan(), optimizer=sgd(model), delta=DELTA,
+            state={"average": AveragedModel(model)}, average=AveragedModel(model))  # fmt: skip
+
+
+def test_a_run_that_is_stopped_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    model = network()
+    stopped = fit(model, blobs(EXAMPLES, 1), plan(), optimizer=sgd(model), delta=DELTA,
+                  save=path, stop=Asked(17))  # fmt: skip
+    assert stopped.stopped
+    assert stopped.statement.steps_taken == 17
+    assert stopped.statement.epsilon == pytest.approx(plan().epsilon(DELTA))  # the whole plan
+    assert [record.steps for record in stopped.history] == [10]
+    again = network()
+    done = fit(again, blobs(EXAMPLES, 1), plan(), optimizer=sgd(again), delta=DELTA, resume=path)
+    assert not done.stopped
+    assert [record.steps for record in done.history] == [20, 30]
+
+
+def test_a_run_at_its_end_is_not_asked_to_stop() -> None:
+    model, asked = network(), Asked(30)
+    done = fit(model, blobs(EXAMPLES, 1), plan(), optimizer=sgd(model), delta=DELTA, stop=asked)
+    assert not done.stopped
+    assert asked.left == 1  # after each of 29 steps
+
+
+def test_every_epsilon_counts_what_else_was_released() -> None:
+    model, other = network(), Gaussian(5.0)
+    told: list[float] = []
+    done = fit(model, blobs(EXAMPLES, 1), plan(), optimizer=sgd(model), delta=DELTA, also=other,
+               on_epoch=lambda record: told.append(record.epsilon))  # fmt: skip
+    expected = [
+        epsilon(Composed(other, plan().event_after(steps)), DELTA) for steps in (10, 20, 30)
+    ]
+    assert told == [record.epsilon for record in done.history] == pytest.approx(expected)
