@@ -61,7 +61,7 @@ ALLOWED = {
     ("accounting/accountants/__init__.py", "import_module"): NAMES,
     ("recipes/auditing/experiment.py", "import_module"): NAMES,
     ("recipes/catalogue.py", "import_module"): NAMES,
-    ("recipes/transferring/catalogue.py", "import_module"): NAMES,
+    ("recipes/transferring/method.py", "import_module"): NAMES,
 }
 
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tacit._lazy import lazy
-from tacit.recipes.transferring.catalogue import METHODS
+from tacit.recipes.transferring.method import METHODS
 
 if TYPE_CHECKING:
     from tacit.recipes.transferring.runner import run
     from tacit.recipes.transferring.splits import Parts
-    from tacit.recipes.transferring.transferred import Transferred
+    from tacit.recipes.transferring.student import Transferred
 
 __all__ = ["METHODS", "Parts", "Transferred", "run"]
 

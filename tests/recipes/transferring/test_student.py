@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from tacit.errors import CheckpointError
-from tacit.recipes.transferring import display
-from tacit.recipes.transferring.transferred import answers_bytes
+from tacit.recipes.transferring.student import answers_bytes, query_progress
 from tacit.reports.run_folder import read_answers
 
 
@@ -37,9 +36,9 @@ def test_answers_that_nobody_wrote_so_are_refused(tmp_path, text: str, words: st
 
 
 def test_progress_is_a_few_lines_or_none(capsys: pytest.CaptureFixture[str]) -> None:
-    assert display.questions(False, 100) is None
-    assert display.questions(None, 100) is None  # no terminal here
-    show = display.questions(True, 100)
+    assert query_progress(False, 100) is None
+    assert query_progress(None, 100) is None  # no terminal here
+    show = query_progress(True, 100)
     assert show is not None
     for asked in range(1, 101):
         show(asked, asked // 2)
