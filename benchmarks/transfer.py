@@ -163,10 +163,10 @@ def truth_of(whole: Split, parts: Parts) -> Any:
 
 def row_of(job: Run, done: Transferred, truth: Any, seconds: float) -> Run:
     from tacit.accounting import bounds  # noqa: PLC0415 - SciPy
-    from tacit.accounting.serialization import from_plain  # noqa: PLC0415
+    from tacit.accounting.serialization import from_dict  # noqa: PLC0415
 
     claim = done.statement
-    spent = bounds(from_plain(claim.event), claim.delta, adjacency=claim.adjacency)
+    spent = bounds(from_dict(claim.event), claim.delta, adjacency=claim.adjacency)
     told = claim.data_dependent
     known = done.labels >= 0
     return {

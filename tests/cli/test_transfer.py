@@ -15,7 +15,7 @@ import pytest
 from safetensors.torch import load_file
 
 from tacit.accounting import epsilon
-from tacit.accounting.serialization import from_plain
+from tacit.accounting.serialization import from_dict
 from tacit.cli import main
 from tacit.data import load
 from tacit.ledger import Ledger
@@ -74,10 +74,10 @@ def test_the_claim_is_the_declared_event_and_the_telling(finished: tuple[Path, s
         threshold=chosen["threshold"], screening_sigma=chosen["screening_sigma"],
         sigma=chosen["sigma"],
     ).declared(queries=chosen["queries"], answers=chosen["answers"])  # fmt: skip
-    parts = from_plain(statement.event).events
+    parts = from_dict(statement.event).events
     assert parts[0] == declared
     assert len(parts) == 2
-    assert statement.epsilon == pytest.approx(epsilon(from_plain(statement.event), 1e-5))
+    assert statement.epsilon == pytest.approx(epsilon(from_dict(statement.event), 1e-5))
     assert record["epsilon"] == pytest.approx(statement.epsilon)
     assert statement.configuration == record["configuration"]
 
@@ -214,7 +214,7 @@ def test_every_way_to_ask_and_to_answer_is_an_option(
     assert beyond == case.startswith("active")  # chosen among all that were voted on
     statement = Statement.from_json((out / "statement.json").read_text())
     chosen = pate.Settings(**json.loads((out / "run.json").read_text())["settings"])
-    assert epsilon(from_plain(statement.event), 1e-5) == pytest.approx(
+    assert epsilon(from_dict(statement.event), 1e-5) == pytest.approx(
         epsilon(chosen.event("add-remove"), 1e-5), rel=1e-9
     )
     spent, _ = ledger_state(url)()

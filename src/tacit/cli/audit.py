@@ -265,7 +265,7 @@ def _checks(progress: bool | None) -> Callable[[str, int, int, str], None] | Non
 
 
 def _conclude(request: Request, done: Audited, as_json: bool) -> None:
-    plain = done.to_plain(command_line())
+    plain = done.as_dict(command_line())
     files = _files(request, plain)
     if as_json:
         say(json.dumps(plain | {"files": files}, indent=2, allow_nan=False))

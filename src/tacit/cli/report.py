@@ -68,7 +68,7 @@ def report(
     summary = _checked(folder, _url(ledger), key)
     path = _write(summary)
     if as_json:
-        say(json.dumps(summary.to_plain() | {"report": str(path)}, indent=2, allow_nan=False))
+        say(json.dumps(summary.report_as_dict() | {"report": str(path)}, indent=2, allow_nan=False))
         return
     say(_headline(summary))
     say(f"The report is at {path}")

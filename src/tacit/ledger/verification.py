@@ -241,9 +241,9 @@ def _short(error: Exception) -> str:
 
 
 def _undercharged(known: ReservationState, state: BudgetState) -> bool:
-    from tacit.accounting.serialization import from_plain  # noqa: PLC0415
+    from tacit.accounting.serialization import from_dict  # noqa: PLC0415
 
-    event = from_plain(known.event)
+    event = from_dict(known.event)
     # An ε that is not finite is of a rule that does not add up ε.
     endless = math.isinf(known.charge.epsilon)
     if not endless and not rules.covers(known.charge, event, state.adjacency, _SLACK):

@@ -33,13 +33,13 @@ _SLACK: Final = 1e-9  # relative: what two builds of one accountant may differ b
 def proved(event: Mapping[str, Any], delta: float, accountant: str, adjacency: Adjacency) -> float:
     """The ε that ``accountant`` proves at ``delta``; one that proves nothing is refused."""
     from tacit.accounting import epsilon  # noqa: PLC0415 - SciPy only when it is asked
-    from tacit.accounting.serialization import from_plain  # noqa: PLC0415
+    from tacit.accounting.serialization import from_dict  # noqa: PLC0415
 
     if accountant == "gdp-clt":
         raise InvalidArgument("accountant must prove a bound, got 'gdp-clt'; use 'exact'")
     if accountant == "exact":
         return bracket(event, delta, adjacency).upper
-    given = from_plain(event)
+    given = from_dict(event)
     check_work(given)
     return epsilon(given, delta, accountant=accountant, adjacency=adjacency)
 
@@ -89,12 +89,12 @@ def check_plan(statement: Statement) -> None:
 
 def steps_covered(statement: Statement) -> int:
     """How many of its plan's steps the event covers, beside preprocessing; 0 without a plan."""
-    from tacit.accounting.serialization import from_plain  # noqa: PLC0415 - only where one is
+    from tacit.accounting.serialization import from_dict  # noqa: PLC0415 - only where one is
 
     if statement.plan is None:
         return 0
     training = without_preprocessing(statement.event, statement.preprocessing)
-    return planned_event(statement.plan).covered(from_plain(training))
+    return planned_event(statement.plan).covered(from_dict(training))
 
 
 # ---- the plan, read a second time

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tacit.accounting import Composed, epsilon
-from tacit.accounting.serialization import from_plain
+from tacit.accounting.serialization import from_dict
 from tacit.data import load
 from tacit.errors import BudgetExceeded, DataError, InvalidArgument
 from tacit.ledger import Ledger
@@ -77,7 +77,7 @@ def test_a_student_and_its_claim_come_out(method: str) -> None:
     assert set(np.unique(done.labels)) <= {-1, *range(10)}
     way = find(method)
     declared = type(way.defaults["digits"])(**done.settings).event("add-remove")
-    spent = epsilon(from_plain(done.statement.event), 1e-5)
+    spent = epsilon(from_dict(done.statement.event), 1e-5)
     assert spent <= epsilon(declared, 1e-5) * (1.0 + 1e-9)
     assert spent == pytest.approx(epsilon(declared, 1e-5), rel=1e-6)
     assert done.statement.epsilon == pytest.approx(spent)
@@ -122,7 +122,7 @@ def test_the_claim_covers_the_telling_and_the_figure_stands_apart() -> None:
     assert figure.order == 4.0
     assert figure.failure == pytest.approx(1e-6)
     chosen = pate.Settings(**done.settings)
-    assert from_plain(done.statement.event) == chosen.event("add-remove")
+    assert from_dict(done.statement.event) == chosen.event("add-remove")
 
 
 def test_teachers_that_agree_have_a_small_told_figure(
@@ -197,7 +197,7 @@ def test_the_event_of_reverse_votes_is_what_is_charged() -> None:
     for noise in ("laplace", "gaussian"):
         done = carry_out("rknn", settings={"noise": noise, "k": 2}, epsilon=1.0)
         chosen = rknn.DEFAULTS["digits"].__class__(**done.settings)
-        claimed = epsilon(from_plain(done.statement.event), 1e-5)
+        claimed = epsilon(from_dict(done.statement.event), 1e-5)
         declared = chosen.event("add-remove")
         assert claimed == pytest.approx(epsilon(declared, 1e-5), rel=1e-6)
         assert claimed <= 1.0 * (1.0 + 1e-9)
@@ -220,7 +220,7 @@ def test_a_second_round_has_a_table_of_its_own_in_the_features_of_the_first_stud
     (first, one), (second, other) = seen
     assert first == 36  # HOG of 8×8
     assert second != first
-    assert from_plain(done.statement.event) == Composed(one, other)
+    assert from_dict(done.statement.event) == Composed(one, other)
     assert 3.0 * (1.0 - 1e-3) < done.statement.epsilon <= 3.0 * (1.0 + 1e-9)
 
 
@@ -428,7 +428,7 @@ def test_stable_votes_are_released_as_they_are(
     assert done.labelled == 60
     assert np.array_equal(done.labels[:60], truth[:60])
     chosen = pate.Settings(**done.settings)
-    assert from_plain(done.statement.event) == Composed(chosen.event("add-remove"))
+    assert from_dict(done.statement.event) == Composed(chosen.event("add-remove"))
     (charged,) = chosen.events("add-remove")
     for delta in (2e-6, 1e-5, 1e-3):
         assert epsilon(charged, delta) <= epsilon(chosen.event("add-remove"), delta) * (1 + 1e-7)
@@ -485,7 +485,7 @@ def test_a_figure_that_was_told_is_counted_although_the_votes_are_gone(
     done = carry_out("pate", settings=told, folder=out, resume=True)
     assert done.statement.data_dependent is not None
     chosen = pate.Settings(**done.settings)
-    assert from_plain(done.statement.event) == chosen.event("add-remove")
+    assert from_dict(done.statement.event) == chosen.event("add-remove")
 
 
 def test_a_resumed_run_has_the_votes_that_were_asked(
@@ -545,7 +545,7 @@ def test_noise_charge_and_claim_are_those_of_the_budgets_neighbours(
     claim = done.statement
     assert claim.adjacency == adjacency
     assert 6.0 * (1.0 - 1e-3) < claim.epsilon <= 6.0 * (1.0 + 1e-9)
-    assert epsilon(from_plain(claim.event), 1e-5, adjacency=adjacency) == pytest.approx(
+    assert epsilon(from_dict(claim.event), 1e-5, adjacency=adjacency) == pytest.approx(
         claim.epsilon
     )
     if composition == "declared":

@@ -255,7 +255,7 @@ def concluded(
         files={ANSWERS: answers_bytes(labels)},
         notes=(f"{labelled:,} of {len(parts.public):,} public images were labelled", *notes),
     )
-    plain = settings_of.as_plain(chosen)
+    plain = settings_of.as_dict(chosen)
     return Transferred(student=student, labels=labels, settings=plain, trained=done)
 
 
