@@ -77,6 +77,6 @@ def test_a_smaller_figure_than_was_told_is_refused(transfer):
 
 
 def test_an_unfinished_transfer_names_its_own_command(make):
-    told = {"recipe": "knn-digits", "finished": False, "test_accuracy": None}
+    told = {"recipe": "knn-digits", "kind": "transfer", "finished": False, "test_accuracy": None}
     with pytest.raises(CheckpointError, match=r"go on with it \(tacit transfer --resume"):
         read(make(told))

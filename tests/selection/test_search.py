@@ -183,7 +183,7 @@ with Ledger(f"sqlite:///{folder}/budget.db") as ledger:
     budget = ledger.open("patients", epsilon=3.0, delta=1e-5)
     found = private_search(
         train, list(range(50)), 2.0, 1e-6, event=Gaussian, score=PublicScore(float),
-        runs=TruncatedNegativeBinomial(800.0, 0.97), budget=budget, journal=folder / "journal",
+        runs=TruncatedNegativeBinomial(800.0, 0.97), budget=budget, folder=folder / "journal",
     )
     print(found.candidate, budget.spent().epsilon, len(ledger.history("patients")))
 """
@@ -226,11 +226,11 @@ def test_a_search_that_crashed_goes_on(tmp_path: Path) -> None:
 
 
 def test_a_journal_is_for_one_search(tmp_path: Path) -> None:
-    found = search(journal=tmp_path / "j", candidates=[{"rate": 1}], score=PublicScore(len))
-    again = search(journal=tmp_path / "j", candidates=[{"rate": 1}], score=PublicScore(len))
+    found = search(folder=tmp_path / "j", candidates=[{"rate": 1}], score=PublicScore(len))
+    again = search(folder=tmp_path / "j", candidates=[{"rate": 1}], score=PublicScore(len))
     assert again.model == found.model
     with pytest.raises(CheckpointError, match="other candidates"):
-        search(journal=tmp_path / "j", candidates=[{"rate": 2}], score=PublicScore(len))
+        search(folder=tmp_path / "j", candidates=[{"rate": 2}], score=PublicScore(len))
 
 
 PARALLEL = """
@@ -247,7 +247,7 @@ def score(model):
 if __name__ == "__main__":
     found = private_search(
         train, [1, 2, 3, 4], 2.0, 1e-6, event=Gaussian, score=PublicScore(score), workers=2,
-        runs=TruncatedNegativeBinomial(200.0, 0.8), journal=sys.argv[1],
+        runs=TruncatedNegativeBinomial(200.0, 0.8), folder=sys.argv[1],
     )
     print(json.dumps([found.model, os.getpid(), found.terms.allowance.noise]))
 """

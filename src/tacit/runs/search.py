@@ -212,8 +212,8 @@ class Searching:
         self._recipe, self._task, self._search, self._stop = recipe, task, search, stop
         self._scores: dict[int, float] = {}
 
-    def run(self, budget: Budget | None, label: str, journal: Path) -> Winner:
-        """Searches, or goes on with the search of ``journal``."""
+    def run(self, budget: Budget | None, label: str, folder: Path) -> Winner:
+        """Searches, or goes on with the one whose journal ``folder`` holds."""
         return private_search(
             self._train,
             self._search.candidates,
@@ -224,7 +224,7 @@ class Searching:
             runs=self._search.runs,
             budget=budget,
             label=label,
-            journal=journal,
+            folder=folder,
             models=TrainedModels(),
         )
 

@@ -48,7 +48,7 @@ def private_search(
     budget: Budget | None = None,
     label: str = "private search",
     workers: Workers = 1,
-    journal: str | os.PathLike[str] | None = None,
+    folder: str | os.PathLike[str] | None = None,
     models: ModelFormat | None = None,
 ) -> Winner:
     """Runs ``train`` on candidates drawn at random, a random number of times, and keeps the best.
@@ -75,8 +75,8 @@ def private_search(
         budget: Charged once, for the whole search, before the first run.
         label: A name for the ledger's entry.
         workers: How many processes; or a ``RayCluster``.
-        journal: A folder from which an interrupted search goes on. It is private, and nothing
-            in it is run.
+        folder: A folder for the search's journal, from which it goes on if it was interrupted. It
+            is secret, and nothing in it is run.
         models: How the journal keeps models. Left out, a model must be tensors, arrays, numbers,
             texts, or lists, tuples and dicts of them, such as a ``state_dict()``. Else an object
             with ``state(model)`` and ``model(state)``; or ``PickledModels()``, which keeps any
@@ -123,8 +123,8 @@ def private_search(
     enough = math.inf if target is None else _finite("target", target)
     check_workers(workers)
     kept = Journal(
-        journal, _fingerprint(terms, offered, scoring, enough), candidates=len(offered),
-        models=_models(models, trainer, journal),
+        folder, _fingerprint(terms, offered, scoring, enough), candidates=len(offered),
+        models=_models(models, trainer, folder),
     )  # fmt: skip
     with kept.opened() as before:
         progress = before or _begun(kept, terms, len(offered))
@@ -143,8 +143,8 @@ def _law(runs: Runs | float | None, candidates: int) -> Runs:
     return check_runs(runs)
 
 
-def _models(models: ModelFormat | None, trainer: Trainer, journal: object) -> ModelFormat:
-    if models is None and journal is not None and isinstance(trainer, EstimatorTrainer):
+def _models(models: ModelFormat | None, trainer: Trainer, folder: object) -> ModelFormat:
+    if models is None and folder is not None and isinstance(trainer, EstimatorTrainer):
         raise InvalidArgument(
             "models must say how the journal keeps estimators, got None: give an object with "
             "state(model) and model(state), or PickledModels(), if nobody else can write the folder"
