@@ -13,6 +13,7 @@ from __future__ import annotations
 import ast
 import sys
 import threading
+from collections import Counter
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -21,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, final
 import torch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
     from types import CodeType, FrameType, TracebackType
 
 ROOMS = (
@@ -31,6 +32,8 @@ ROOMS = (
 _ROOT = Path(__file__).resolve().parents[2]
 _EXIT = -1
 _IDLE = 20_000  # calls in a row that show nothing new: the rest of a run is more of the same
+_STALE = 100  # calls of one function that show nothing new
+_ALIKE, _BRIEF = 1, 500  # runs of a kind that are looked at; the calls of others that are
 
 Arcs: TypeAlias = "dict[str, set[tuple[int, int]]]"
 _Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
@@ -101,20 +104,29 @@ def coverage(arcs: Mapping[str, Iterable[tuple[int, int]]]) -> Coverage:
 class Tracer:
     """Notes the steps from line to line in the engine's functions: enter it for each run.
 
-    A function is no longer looked at once all of its goals are met, and a run once it has shown
-    nothing new for so many calls as ``idle`` says, so that it costs little. What worker processes
-    do is not seen.
+    Python is slower as long as it is traced. So a function is no longer looked at once all of its
+    goals are met, or in a run once it has shown nothing new for some calls; and nothing is, once
+    a run has shown nothing new for so many calls as ``idle`` says. ``known`` are steps that others
+    have seen already. What worker processes do is not seen.
     """
 
-    def __init__(self, idle: int = _IDLE) -> None:
-        self.arcs: Arcs = {}
-        self._most = idle
+    def __init__(self, idle: int = _IDLE, known: Arcs | None = None) -> None:
+        self.arcs: Arcs = {path: set(steps) for path, steps in (known or {}).items()}
+        self._most = self._limit = idle
         self._codes: dict[int, _Code | None] = {}
         self._kept: list[CodeType] = []  # so that no id is used twice
-        self._idle = 0
+        self._idle, self._run = 0, 0
+        self._kinds: Counter[Hashable] = Counter()
+
+    def run(self, kind: Hashable) -> Tracer:
+        """Looks only at the beginning of the next run if there were some of this kind before."""
+        self._kinds[kind] += 1
+        self._limit = self._most if self._kinds[kind] <= _ALIKE else _BRIEF
+        return self
 
     def __enter__(self) -> Tracer:
         self._before, self._idle = sys.gettrace(), 0
+        self._run += 1
         threading.settrace(self._called)
         sys.settrace(self._called)
         return self
@@ -128,43 +140,56 @@ class Tracer:
         sys.settrace(self._before)
         threading.settrace(None)
 
-    def _called(self, frame: FrameType, event: str, arg: Any) -> Callable[..., Any] | None:
-        del event, arg
+    def _called(self, frame: FrameType, *_: Any) -> Callable[..., Any] | None:
         self._idle += 1
-        if self._idle > self._most:
+        if self._idle > self._limit:
             sys.settrace(None)
             return None
         code = frame.f_code
-        key = id(code)
-        if key not in self._codes:
+        try:
+            known = self._codes[id(code)]
+        except KeyError:
             self._kept.append(code)
-            self._codes[key] = self._looked_up(code)
-        known = self._codes[key]
-        return None if known is None or not known.open else _Frame(known, self).step
+            known = self._codes[id(code)] = self._looked_up(code)
+        if known is None or not known.open or not known.shows(self._run):
+            return None
+        return _Frame(known, self).step
 
     def step(self, code: _Code, before: int, after: int) -> None:
         """One step from line to line."""
         if (before, after) in code.arcs:
             return
-        self._idle = 0
         code.arcs.add((before, after))
-        code.open = [goal for goal in code.open if not goal.is_step(before, after)]
+        left = [goal for goal in code.open if not goal.is_step(before, after)]
+        if len(left) < len(code.open):
+            code.open, code.calls, self._idle = left, 0, 0
 
     def _looked_up(self, code: CodeType) -> _Code | None:
-        path = Path(code.co_filename)
-        if path not in _files() or code.co_name == "<module>":
+        if code.co_filename not in _names() or code.co_name == "<module>":
             return None
         own = {line for _, _, line in code.co_lines() if line is not None}
-        goals = [goal for goal in goals_of(path) if not own.isdisjoint(range(*_span(goal)))]
-        return _Code(goals, self.arcs.setdefault(str(path), set()))
+        goals = goals_of(Path(code.co_filename))
+        arcs = self.arcs.setdefault(code.co_filename, set())
+        mine = [goal for goal in goals if not own.isdisjoint(range(*_span(goal)))]
+        return _Code([goal for goal in mine if not goal.met_by(arcs)], arcs)
 
 
 @final
 class _Code:
     """The goals of one function that are not met yet, and the steps in its file."""
 
+    __slots__ = ("arcs", "calls", "open", "run")
+
     def __init__(self, goals: Sequence[Goal], arcs: set[tuple[int, int]]) -> None:
         self.open, self.arcs = list(goals), arcs
+        self.calls, self.run = 0, 0
+
+    def shows(self, run: int) -> bool:
+        """Whether it may still show something in this run: a call of it is looked at."""
+        if run != self.run:
+            self.run, self.calls = run, 0
+        self.calls += 1
+        return self.calls <= _STALE
 
 
 @final
@@ -202,6 +227,11 @@ def _files() -> frozenset[Path]:
         for path in (room.rglob("*.py") if room.is_dir() else [room])
         if path.name != "__init__.py"
     )
+
+
+@cache
+def _names() -> frozenset[str]:
+    return frozenset(map(str, _files()))
 
 
 @cache

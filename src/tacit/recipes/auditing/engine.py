@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, final
 
@@ -125,22 +125,38 @@ def _jobs(*, quick: bool, seconds: float) -> list[_Job]:
 
 def _carried_out(jobs: Sequence[_Job], processes: int) -> Iterator[tuple[_Job, Report, Arcs]]:
     """The reports as they come."""
+    known: Arcs = {}
     if processes == 1:
         for job in jobs:
-            yield job, *_work(job)
+            report, known = _work(job, known)
+            yield job, report, known
         return
     context = multiprocessing.get_context("spawn")
+    left, waiting = list(jobs), {}
     with ProcessPoolExecutor(processes, mp_context=context) as pool:
-        waiting = {pool.submit(_work, job): job for job in jobs}
         try:
-            for future in as_completed(waiting):
-                yield waiting[future], *future.result()
+            while left or waiting:
+                while left and len(waiting) < processes:
+                    job = left.pop(0)
+                    waiting[pool.submit(_work, job, known)] = job
+                ended, _ = wait(waiting, return_when=FIRST_COMPLETED)
+                for future in ended:
+                    report, arcs = future.result()
+                    known = _together(known, arcs)
+                    yield waiting.pop(future), report, arcs
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _work(job: _Job) -> tuple[Report, Arcs]:
-    """One job. The settings are tacit's own, and sound: any error is the engine's."""
+def _together(one: Arcs, other: Arcs) -> Arcs:
+    return {path: one.get(path, set()) | other.get(path, set()) for path in {**one, **other}}
+
+
+def _work(job: _Job, known: Arcs) -> tuple[Report, Arcs]:
+    """One job, and what was executed for it or was ``known`` to be.
+
+    The settings are tacit's own, and sound: any error is the engine's.
+    """
     import torch  # noqa: PLC0415
 
     from tacit.auditing.replay.coverage import Tracer  # noqa: PLC0415
@@ -149,9 +165,9 @@ def _work(job: _Job) -> tuple[Report, Arcs]:
 
     torch.set_num_threads(1)
     if job.name == PARTS:
-        patient = Tracer(idle=10**8)  # accounting makes many calls between two of the engine's
+        patient = Tracer(10**8, known)  # accounting makes many calls between two of the engine's
         return replay_parts(patient), patient.arcs
-    tracer = Tracer()
+    tracer = Tracer(known=known)
     setting = {**standard_settings(), **special_settings()}[job.name]
     try:
         report = replay(setting, seconds=job.seconds, scope=job.scope, tracer=tracer)
