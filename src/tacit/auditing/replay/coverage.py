@@ -4,8 +4,8 @@ A goal is a statement, or one way out of an ``if``, ``while`` or ``for``, in a f
 rooms that a release rests on. What refuses is no goal: a block that ends in ``raise``, and a
 function that only such blocks call. Nothing is released there. Nor is a rule that declines
 (``return NotImplemented``): what takes its place is a goal. Where there is no GPU, neither is
-what only a GPU can run: a block that asks for CUDA, what follows a return of the CPU's, and a
-kernel, which is compiled for it.
+what only a GPU can run: a block that asks for CUDA, what follows a return of the CPU's or a
+question to a GPU, and a kernel, which is compiled for it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ _ROOT = Path(__file__).resolve().parents[2]
 _EXIT = -1
 _IDLE = 20_000  # calls in a row that show nothing new: the rest of a run is more of the same
 _STALE = 100  # calls of one function that show nothing new
-_ALIKE, _BRIEF = 1, 500  # runs of a kind that are looked at; the calls of others that are
+_ALIKE = 1  # runs of a kind that are looked at
+_LOOKS, _BRIEF = 12, 2_000  # steps of such a run that are looked at again, for so many calls
 
 Arcs: TypeAlias = "dict[str, set[tuple[int, int]]]"
 _Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
@@ -115,18 +116,26 @@ class Tracer:
         self._most = self._limit = idle
         self._codes: dict[int, _Code | None] = {}
         self._kept: list[CodeType] = []  # so that no id is used twice
-        self._idle, self._run = 0, 0
+        self._idle, self._run, self._looks, self._inside = 0, 0, 0, False
         self._kinds: Counter[Hashable] = Counter()
 
     def run(self, kind: Hashable) -> Tracer:
         """Looks only at the beginning of the next run if there were some of this kind before."""
         self._kinds[kind] += 1
-        self._limit = self._most if self._kinds[kind] <= _ALIKE else _BRIEF
+        new = self._kinds[kind] <= _ALIKE
+        self._limit, self._looks = (self._most, _LOOKS) if new else (_BRIEF, 0)
         return self
+
+    def look_again(self) -> None:
+        """Looks at a run once more, though it had shown nothing new: it begins another step."""
+        if self._looks > 0 and self._inside:
+            self._looks -= 1
+            self._idle = max(0, self._limit - _BRIEF)
+            sys.settrace(self._called)
 
     def __enter__(self) -> Tracer:
         self._before, self._idle = sys.gettrace(), 0
-        self._run += 1
+        self._run, self._inside = self._run + 1, True
         threading.settrace(self._called)
         sys.settrace(self._called)
         return self
@@ -139,6 +148,7 @@ class Tracer:
     ) -> None:
         sys.settrace(self._before)
         threading.settrace(None)
+        self._inside = False
 
     def _called(self, frame: FrameType, *_: Any) -> Callable[..., Any] | None:
         self._idle += 1
@@ -339,7 +349,20 @@ def _for_a_gpu(tree: ast.Module) -> set[tuple[int, int]]:
         for at, one in enumerate(body[:-1]):
             if _returns_on_a_cpu(one):
                 found.add(_block(body[at + 1 :]))
+        first = next((at for at, one in enumerate(body) if _asks_a_gpu(one)), None)
+        if first is not None:
+            found.add(_block(body[first:]))
     return found
+
+
+def _asks_a_gpu(statement: ast.stmt) -> bool:
+    """Whether a plain statement asks a GPU of its own for something, which there must be then."""
+    if isinstance(getattr(statement, "body", None), list):
+        return False
+    return any(
+        isinstance(one, ast.Call) and ast.unparse(one.func).startswith("torch.cuda.") and one.args
+        for one in ast.walk(statement)
+    )
 
 
 def _returns_on_a_cpu(statement: ast.stmt) -> bool:

@@ -138,7 +138,8 @@ class Laboratory:
         charges = variation.ledger is not None and self.subject.keeps_ledger
         budget = self._budget(variation) if charges else None
         charged = None if budget is None else lambda: _granted(budget)
-        watch = Watch(model, optimizer, charged)
+        stepped = None if self._tracer is None else self._tracer.look_again
+        watch = Watch(model, optimizer, charged, stepped)
         task = self._task(variation, model, optimizer, budget, watch)
         start = flat(watch.parameters)
         outcome, error = None, None
