@@ -3,7 +3,8 @@
 A goal is a statement, or one way out of an ``if``, ``while`` or ``for``, in a function of the
 rooms that a release rests on. What refuses is no goal: a block that ends in ``raise``, and a
 function that only such blocks call. Nothing is released there. Nor is a rule that declines
-(``return NotImplemented``): what takes its place is a goal. Where there is no GPU, neither is
+(``return NotImplemented``): what takes its place is a goal; nor what runs when a module is
+imported, which is before anything is looked at. Where there is no GPU, neither is
 what only a GPU can run: a block that asks for CUDA, what follows a return of the CPU's or a
 question to a GPU, and a kernel, which is compiled for it.
 """
@@ -250,10 +251,11 @@ def goals_of(path: Path, gpu: bool | None = None) -> tuple[Goal, ...]:
     tree = ast.parse(path.read_text(encoding="utf-8"))
     there = torch.cuda.is_available() if gpu is None else gpu
     refusals = _apart(tree, set() if there else _for_a_gpu(tree))
+    makers = _only_at_import(tree)
     found = [
         goal
         for function in ast.walk(tree)
-        if isinstance(function, _Function)
+        if isinstance(function, _Function) and function.name not in makers
         for statement in _statements(function)
         for goal in _goals(statement)
         if not any(a <= goal.first and goal.last <= b for a, b in refusals)
@@ -331,6 +333,29 @@ def _apart(tree: ast.Module, others: set[tuple[int, int]]) -> frozenset[tuple[in
                 found.add((function.lineno, function.end_lineno or function.lineno))
         if len(found) == known:
             return frozenset(found)
+
+
+def _only_at_import(tree: ast.Module) -> frozenset[str]:
+    """The private functions that are called where the module is made, and nowhere else."""
+    functions = [node for node in ast.walk(tree) if isinstance(node, _Function)]
+    inside = {
+        id(one)
+        for function in functions
+        for statement in function.body
+        for one in ast.walk(statement)
+    }
+    called = [
+        (node.func.id, id(node) in inside)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+    ]
+    return frozenset(
+        one.name
+        for one in functions
+        if one.name.startswith("_")
+        and (uses := [within for name, within in called if name == one.name])
+        and not any(uses)
+    )
 
 
 def _for_a_gpu(tree: ast.Module) -> set[tuple[int, int]]:

@@ -12,6 +12,7 @@ from tacit.recipes.auditing.audited import Audited
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from concurrent.futures import Future
 
     from tacit.auditing.replay import Setting
     from tacit.auditing.replay.coverage import Arcs, Coverage
@@ -136,7 +137,8 @@ def _carried_out(jobs: Sequence[_Job], processes: int) -> Iterator[tuple[_Job, R
             yield job, report, known
         return
     context = multiprocessing.get_context("spawn")
-    left, waiting = list(jobs), {}
+    left = list(jobs)
+    waiting: dict[Future[tuple[Report, Arcs]], _Job] = {}
     with ProcessPoolExecutor(processes, mp_context=context) as pool:
         try:
             while left or waiting:
