@@ -25,6 +25,13 @@ from torch.utils.data import TensorDataset
 
 from tacit.accounting import Gaussian, Laplace, Repeated
 from tacit.auditing.replay import significance
+from tacit.auditing.replay.forbidden_runs import Small, in_child, refused_runs
+from tacit.auditing.replay.forbidden_values import (
+    ledger,
+    refused_charges,
+    refused_files,
+    refused_values,
+)
 from tacit.auditing.replay.reference import least_epsilon, least_together
 from tacit.auditing.replay.report import Finding, Report
 from tacit.auditing.replay.tacit_subject import Screen
@@ -34,6 +41,7 @@ from tacit.randomness import (
     GaussianSource,
     RoundedGaussian,
     SystemStream,
+    UnsafeSeededStream,
     discrete_gaussian,
     discrete_laplace,
     fresh_stream,
@@ -64,6 +72,7 @@ if TYPE_CHECKING:
 
 _DELTA = 1e-5
 _DRAWS = 20_000
+_MOST_CALLS = 20_000  # of a stream, for a few hundred numbers
 _PART: TypeAlias = Callable[[], Finding]
 
 
@@ -115,23 +124,13 @@ def _bits() -> Finding:
         bits = int(np.unpackbits(drawn).sum())
         found[f"bits of {name}"] = significance.counts_p_value(bits, 8 * drawn.size, 0.5)
     one, other = fresh_stream("noise"), fresh_stream("noise")
-    words = [one.bytes(16), one.bytes(16), other.bytes(16), _in_child(lambda: one.bytes(16))]
+    seeded = UnsafeSeededStream(7, "noise")  # which repeats a run, and nothing within it
+    words = [seeded.bytes(16), seeded.bytes(16), UnsafeSeededStream(8, "noise").bytes(16)]
+    words += [UnsafeSeededStream(7, "lots").bytes(16)]
+    words += [one.bytes(16), one.bytes(16), other.bytes(16), in_child(lambda: one.bytes(16))]
     words.append(one.bytes(16))
     found["what comes again"] = 1.0 if len(set(words)) == len(words) else 0.0
     return _judged("noise", "bits", found)
-
-
-def _in_child(work: Callable[[], bytes]) -> bytes:
-    reading, writing = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.write(writing, work())
-        os._exit(0)
-    os.close(writing)
-    with os.fdopen(reading, "rb") as pipe:
-        told = pipe.read()
-    os.waitpid(child, 0)
-    return told
 
 
 def _inclusion() -> Finding:
@@ -206,26 +205,37 @@ def _whole_numbers() -> Finding:
     turned = torch.empty(50, 40, dtype=torch.int64).T
     RoundedGaussian(stream, torch.device("cpu")).integers_(turned, 5.0)
     found = {
-        "discrete Laplace": _pmf(discrete_laplace(3.0, _DRAWS, stream), np.exp(-abs(values) / 3)),
-        "discrete Gaussian": _pmf(
-            discrete_gaussian(2.5, _DRAWS, stream), np.exp(-(values**2) / 12.5)
-        ),
-        "rounded Laplace": _pmf(
-            rounded_laplace(3.0, _DRAWS, stream), np.diff(stats.laplace.cdf(_edges(values) / 3))
-        ),
-        "rounded Gaussian": _pmf(
-            rounded_gaussian(2.5, _DRAWS, stream), np.diff(stats.norm.cdf(_edges(values) / 2.5))
-        ),
         "rounded Gaussian, turned": _pmf(
             turned.numpy().ravel(), np.diff(stats.norm.cdf(_edges(values) / 5.0))
         ),
         "large blocks": _continuous(rounded_gaussian(wide, 70_001, stream)[-6_000:] / wide, "norm"),
     }
+    for scale in (0.3, 0.7, 1.0, 2.5):
+        found |= {
+            f"discrete Laplace of {scale}": _pmf(
+                discrete_laplace(scale, _DRAWS, stream), np.exp(-abs(values) / scale)
+            ),
+            f"discrete Gaussian of {scale}": _pmf(
+                discrete_gaussian(scale, _DRAWS, stream), np.exp(-0.5 * (values / scale) ** 2)
+            ),
+            f"rounded Laplace of {scale}": _pmf(
+                rounded_laplace(scale, _DRAWS, stream),
+                np.diff(stats.laplace.cdf(_edges(values) / scale)),
+            ),
+            f"rounded Gaussian of {scale}": _pmf(
+                rounded_gaussian(scale, _DRAWS, stream),
+                np.diff(stats.norm.cdf(_edges(values) / scale)),
+            ),
+        }
     for name, draw, law, scale, count in (
+        ("discrete Laplace", discrete_laplace, "laplace", 1000.5, 4_000),
+        ("discrete Gaussian", discrete_gaussian, "norm", 1000.5, 4_000),
         ("wide discrete Laplace", discrete_laplace, "laplace", wide, 4_000),
         ("wide discrete Gaussian", discrete_gaussian, "norm", wide, 4_000),
-        ("wide rounded Laplace", rounded_laplace, "laplace", 2.0**43, 300),
-        ("wide rounded Gaussian", rounded_gaussian, "norm", 2.0**43, 300),
+        ("wide rounded Laplace", rounded_laplace, "laplace", 1e12, 4_000),
+        ("wide rounded Gaussian", rounded_gaussian, "norm", 1e12, 4_000),
+        ("exact rounded Laplace", rounded_laplace, "laplace", 2.0**43, 300),
+        ("exact rounded Gaussian", rounded_gaussian, "norm", 2.0**43, 300),
     ):
         found[name] = _continuous(draw(scale, count, stream) / scale, law)
     return _judged("noise", "whole numbers", found)
@@ -255,8 +265,54 @@ def _fit(counts: NDArray[np.int64], expected: NDArray[np.float64]) -> float:
 
 
 def _continuous(values: NDArray[np.float64], law: str) -> float:
+    """The law of numbers of scale 1: its shape, its signs, and its width by an exact law."""
     signs = significance.counts_p_value(int((values > 0).sum()), values.size, 0.5)
-    return significance.corrected([float(stats.kstest(values, law).pvalue), signs])
+    if law == "norm":
+        width = significance.variance_p_value(values)
+    else:  # twice the sizes of Laplace numbers are χ² of two degrees each
+        width = significance.chi_square_p_value(2.0 * float(np.abs(values).sum()), 2 * values.size)
+    return significance.corrected([float(stats.kstest(values, law).pvalue), signs, width])
+
+
+class _Set:
+    """A stream of blocks that are set, in turn, where they are not the system's."""
+
+    def __init__(self, *fills: bytes | None) -> None:
+        self._fills, self._calls, self._blocks = fills, 0, 0
+
+    def bytes(self, count: int) -> bytes:
+        """The next ``count`` bytes: blocks are set, further digits of one number are not."""
+        self._calls += 1
+        if self._calls > _MOST_CALLS:
+            raise RuntimeError("numbers are drawn without an end")
+        if count <= 64:
+            return os.urandom(count)
+        fill = self._fills[self._blocks % len(self._fills)]
+        self._blocks += 1
+        return os.urandom(count) if fill is None else (fill * count)[:count]
+
+
+def _edge_draws() -> Finding:
+    """Numbers whose first digits decide nothing follow their law by the digits after them.
+
+    Of a uniform number whose first 63 digits are 0, -ln has 63·ln 2 above a standard exponential.
+    A coin that shows only ones falls as its chance says where that is 1, and else never.
+    """
+    count, scale = 400, 1000.0
+    zeros, ones, none = b"\x00", b"\xff", None
+    laplace = np.abs(rounded_laplace(scale, count, _Set(zeros))) / scale - 63 * math.log(2)
+    pairs = rounded_gaussian(1e6, 2 * count, _Set(b"\x00" * 8 * count + os.urandom(8 * count)))
+    first, second = pairs[:count] / 1e6, pairs[count:] / 1e6
+    radii = 0.5 * (first**2 + second**2) - 63 * math.log(2)
+    sixth = discrete_gaussian(math.sqrt(6.0), 40, _Set(none, ones))
+    low = discrete_laplace(2.0**30, 40, _Set(none, zeros, ones))
+    found = {
+        "Laplace numbers next to 0": float(stats.kstest(laplace, "expon").pvalue),
+        "pairs of normal numbers next to 0": float(stats.kstest(radii, "expon").pvalue),
+        "coins of chance 1": 1.0 if (np.abs(sixth) == 2).all() else 0.0,
+        "the lowest digits": 1.0 if len(low) == 40 and np.abs(low).max() > 0 else 0.0,
+    }
+    return _judged("noise", "edges of numbers", found)
 
 
 def _grids() -> Finding:
@@ -281,8 +337,8 @@ def _grids() -> Finding:
 def _basic() -> Finding:
     """Sums of ε and δ: nothing is forgotten, and nothing beyond the limits is granted."""
     wrong: list[str] = []
-    with _ledger() as ledger:
-        budget = ledger.open("sums", 3.0, _DELTA)
+    with ledger() as books:
+        budget = books.open("sums", 3.0, _DELTA)
         total = [0.0, 0.0]
         for event in (Laplace(4.0), Gaussian(12.0), Repeated(Laplace(20.0), 5), Gaussian(9.0)):
             if not budget.affordable(_release(event)):
@@ -322,8 +378,8 @@ def _basic() -> Finding:
         if granted != [4, 2, 0, 0, 2, 0, 6, 6]:
             wrong.append(f"leases of a reservation of 6 steps come to {granted}")
         wrong += _refused("giving back too much", lambda: held.give_back(7))
-        again = ledger.budget("sums").reservation(held.number)
-        if again.granted != 6 or ledger.open("sums", 4.0, _DELTA).name != "sums":
+        again = books.budget("sums").reservation(held.number)
+        if again.granted != 6 or books.open("sums", 4.0, _DELTA).name != "sums":
             wrong.append("what was written is not what is read")
     return Finding("charging", "sums of pairs", not wrong, "; ".join(wrong) or "as they should be")
 
@@ -334,10 +390,10 @@ def _filters() -> Finding:
     plan = Plan(examples=500, lot_size=50, steps=40, noise_multiplier=1.5, clip=1.0)
     other = replace(plan, lot_size=20, noise_multiplier=1.2, steps=30)
     both = least_together(((plan, 40), (other, 30)), _DELTA) or 0.0
-    with _ledger() as ledger:
-        filtered = ledger.open("filter", 8.0, _DELTA, composition="renyi")
+    with ledger() as books:
+        filtered = books.open("filter", 8.0, _DELTA, composition="renyi")
         held = [filtered.reserve(one, steps=one.steps) for one in (plan, other)]
-        declared = ledger.open("declared", 8.0, _DELTA, composition="declared")
+        declared = books.open("declared", 8.0, _DELTA, composition="declared")
         made = declared.declare([plan, other], "two plans")
         taken = declared.reserve(plan, steps=plan.steps)
         taken.lease(3)
@@ -355,7 +411,7 @@ def _filters() -> Finding:
             plan, unit="user", examples_per_user=1)))  # fmt: skip
         wrong += _refused("no room", lambda: filtered.check_room([plan] * 60))
         filtered.check_room([other])
-        late = ledger.open("late", 8.0, _DELTA, composition="declared")
+        late = books.open("late", 8.0, _DELTA, composition="declared")
         late.check_room([plan, other])
         wrong += _refused("no room among declared", lambda: late.check_room([plan] * 90))
         first = late.reserve(plan, steps=plan.steps)
@@ -363,12 +419,12 @@ def _filters() -> Finding:
             wrong.append(f"late: ε = {late.spent().epsilon:.6g}")
         if late.remaining().epsilon > 8.0 - late.spent().epsilon + 1e-9 or not first.budget.name:
             wrong.append("late: more is told to be left")
-        sole = ledger.open("sole", 3.0, _DELTA, composition="renyi")
+        sole = books.open("sole", 3.0, _DELTA, composition="renyi")
         sole.charge(Laplace(0.5))
         if sole.spent().epsilon < 2.0 - 1e-9:
             wrong.append(f"sole: ε = {sole.spent().epsilon:.6g} of 2")
         wrong += _refused("beside a sole plan", lambda: sole.charge(Gaussian(3.0)))
-        if len(made) != 2 or len(held) != 2 or not ledger.verify().ok:
+        if len(made) != 2 or len(held) != 2 or not books.verify().ok:
             wrong.append("the ledger does not verify")
     return Finding("charging", "filters", not wrong, "; ".join(wrong) or "as they should be")
 
@@ -377,21 +433,6 @@ def _release(event: Any) -> Any:
     from tacit.ledger import Release  # noqa: PLC0415 - SQLAlchemy only for those who keep one
 
     return Release(event)
-
-
-class _ledger:  # noqa: N801 - a context, used as a function
-    """A ledger in a folder of its own."""
-
-    def __enter__(self) -> Any:
-        from tacit.ledger import Ledger  # noqa: PLC0415
-
-        self._folder = tempfile.TemporaryDirectory(prefix="tacit-parts-")
-        self._ledger = Ledger(f"sqlite:///{Path(self._folder.name) / 'parts.db'}")
-        return self._ledger
-
-    def __exit__(self, *_: object) -> None:
-        self._ledger.close()
-        self._folder.cleanup()
 
 
 def _pair(event: Any, epsilon: float, delta: float) -> list[str]:
@@ -425,6 +466,66 @@ def _refused(name: str, what: Callable[[], object]) -> list[str]:
     except TacitError:
         return []
     return [f"{name} is not refused"]
+
+
+def _lost() -> Finding:
+    """Steps whose results were lost in a crash stay charged, and count in what is spent."""
+    wrong: list[str] = []
+    with ledger() as books, tempfile.TemporaryDirectory(prefix="tacit-parts-") as folder:
+        budget, path = books.open("runs", 90.0, 1e-4), Path(folder) / "run"
+        plan = Plan(examples=8, lot_size=8, steps=6, noise_multiplier=2.0, clip=1.0)
+
+        def save(scene: Any) -> None:
+            scene.dp.save(path)
+            raise InterruptedError
+
+        def crash(_: Any) -> None:
+            raise InterruptedError
+
+        def look(scene: Any) -> None:
+            steps = scene.dp.steps_taken + scene.dp.steps_lost
+            told, least = scene.dp.spent(_DELTA), least_epsilon(plan, steps, _DELTA) or 0.0
+            granted = books.refresh().budgets["runs"].granted
+            if told < least * (1 - 1e-6) or scene.dp.steps_lost != 2 or granted < steps:
+                wrong.append(f"ε = {told:.6g} of {steps} steps, at least {least:.6g}")
+
+        released = 0
+        for act, after, resume in ((save, 2, None), (crash, 4, path), (look, 3, path)):
+            options = {"budget": budget, "resume": resume}
+            run = Small(plan=plan, options=options, moment="between lots", after=after, act=act)
+            released += run.counted(InterruptedError)
+        if released > plan.steps:
+            wrong.append(f"{released} steps of a plan of {plan.steps} were released")
+    return Finding("charging", "lost steps", not wrong, "; ".join(wrong) or "they are counted")
+
+
+# ---- what must be refused
+
+
+def _table(refused: Callable[[], list[str]], check: str) -> Finding:
+    wrong = refused()
+    said = "; ".join(wrong[:6]) or "all of them are refused"
+    return Finding("control flow", check, not wrong, said)
+
+
+def _refused_runs() -> Finding:
+    """Changes by others, mixed rows, wrong data, and calls out of order are refused."""
+    return _table(refused_runs, "forbidden runs")
+
+
+def _refused_values() -> Finding:
+    """Arguments out of range, copied noise, and statements that say too little are refused."""
+    return _table(refused_values, "forbidden values")
+
+
+def _refused_charges() -> Finding:
+    """Charges beyond a budget, names alike, and runs in the wrong budget are refused."""
+    return _table(refused_charges, "forbidden charges")
+
+
+def _refused_files() -> Finding:
+    """Checkpoints that are damaged, forged or of another run are refused."""
+    return _table(refused_files, "forbidden files")
 
 
 # ---- plans and statements
@@ -566,5 +667,7 @@ _COMPONENTS: dict[_PART, Component] = {
     _bits: "noise", _inclusion: "sampling", _choices: "sampling", _gaussian: "noise",
     _whole_numbers: "noise", _grids: "noise", _basic: "charging", _filters: "charging",
     _promises: "charging", _proofs: "charging", _fixes: "gradients", _once: "clipping",
-    _shown: "control flow",
+    _shown: "control flow", _edge_draws: "noise", _lost: "charging",
+    _refused_runs: "control flow", _refused_values: "control flow",
+    _refused_charges: "control flow", _refused_files: "control flow",
 }  # fmt: skip
