@@ -48,9 +48,14 @@ def refused_runs() -> list[str]:
             honest()
         except TacitError as error:
             wrong.append(f"{name} is refused: {error}")
-    for name, attempt in {**_changes(), **_MODELS, **_LOSSES, **_DATA, **_HELD, **_ORDER}.items():
+    for name, attempt in attempts().items():
         wrong += tried(name, attempt)
     return wrong
+
+
+def attempts() -> dict[str, Callable[[], object]]:
+    """Everything that is tried, by name."""
+    return {**_changes(), **_MODELS, **_LOSSES, **_DATA, **_HELD, **_ORDER}
 
 
 def tried(name: str, attempt: Callable[[], object]) -> list[str]:
@@ -386,6 +391,10 @@ class _Hidden(torch.autograd.Function):
         return grad.T @ ctx.saved_tensors[0], None
 
 
+def _unseen(model: Any, x: Tensor) -> Any:
+    return _Hidden.apply(model.layer.weight, x) + model.layer.bias  # type: ignore[no-untyped-call]
+
+
 def _noted(model: Any, x: Tensor) -> Any:
     model.seen.data += x.detach().sum()
     return model.layer(x)
@@ -476,7 +485,7 @@ _MODELS: dict[str, Callable[[], object]] = {
     "packed sequences": Small(lambda: _Layered(
         _packed, lambda: nn.Linear(4, _CLASSES), rnn=nn.GRU(1, 4, batch_first=True))),
     "an operation that cannot be seen": _layered(
-        lambda m, x: _Hidden.apply(m.layer.weight, x) + m.layer.bias),
+        _unseen),
     "a parameter that nobody holds": _layered(lambda m, x: m.layer(x) * _stranger),
     "a parameter that is not used": _layered(
         lambda m, x: m.layer(x), spare=lambda: nn.Linear(2, 2)),
@@ -722,6 +731,16 @@ def _once(moment: str, act: Act, **options: Any) -> Small:
     return Small(moment=moment, act=act, **options)
 
 
+def _passed_twice(scene: Scene) -> None:
+    for _ in range(2):
+        scene.dp.backward(scene.losses)
+
+
+def _claimed(scene: Scene) -> None:
+    _in_place(scene)
+    scene.dp.statement(_DELTA)
+
+
 def _again(scene: Scene) -> None:
     """A second loop over the lot, while the first has not ended."""
     for batch in scene.lot:
@@ -830,8 +849,7 @@ def _twice(scene: Scene) -> None:
 
 
 _ORDER: dict[str, Callable[[], object]] = {
-    "a batch passed on twice": _once("in a batch", lambda s: (
-        s.dp.backward(s.losses), s.dp.backward(s.losses))),
+    "a batch passed on twice": _once("in a batch", _passed_twice),
     "a batch passed on without a lot": _once("between lots", lambda s: s.dp.backward(s.losses)),
     "a batch passed on after its lot": _once("before a step", lambda s: s.dp.backward(s.losses)),
     "a batch that is left out": _left(Small(), batches=False),
@@ -855,7 +873,7 @@ _ORDER: dict[str, Callable[[], object]] = {
     "verified in a lot": _once("before a step", lambda s: s.dp.verify(
         lambda batch: _row_loss(s.model, batch))),
     "a claim in a batch about changed weights": Small(
-        moment="in a batch", act=lambda s: (_in_place(s), s.dp.statement(_DELTA)), claims=False),
+        moment="in a batch", act=_claimed, claims=False),
     "a loop that never passes anything on": _stuck,
     "a run in a forked child": _once("before a step", _in_child),
     "a session that is copied": _once("between lots", lambda s: copy.copy(s.dp)),

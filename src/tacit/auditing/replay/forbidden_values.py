@@ -403,9 +403,9 @@ def _charged_runs(books: Any, folder: Path) -> Attempts:
             resume=charged, budget=budget.reservation(second)
         ),
         "more steps than were granted": _resumed(resume=ahead, budget=budget),
-        "a charged run in an older ledger": lambda: _resumed(
+        "a charged run in a copy": _resumed(
             resume=charged, budget=Ledger(f"sqlite:///{older}").open("runs", 60.0, _DELTA)
-        )(),
+        ),
         "a free run in a budget": _resumed(resume=free, budget=budget),
         "a free run in a reservation": _resumed(resume=free, budget=budget.reservation(first)),
         "a run that does not say where it is charged": _resumed(resume=fresh, budget=budget),
@@ -458,11 +458,11 @@ def _document_changes() -> dict[str, Callable[[Any], object]]:
     def put(name: str, value: object) -> Callable[[Any], object]:
         return lambda document: document.update({name: value})
 
-    def run(**fields: object) -> Callable[[Any], object]:
+    def run(name: str, value: object) -> Callable[[Any], object]:
         def change(document: Any) -> None:
             pairs = dict(document["state"]["tacit run"]["values"]["dict"])
             document["state"]["tacit run"]["values"]["dict"] = [
-                list(pair) for pair in (pairs | fields).items()
+                list(pair) for pair in (pairs | {name: value}).items()
             ]
 
         return change
@@ -475,45 +475,46 @@ def _document_changes() -> dict[str, Callable[[Any], object]]:
         """In the place of somebody's own state."""
         return lambda document: document["state"]["mine"].update(values={"dict": [["a", value]]})
 
-    def group(change: Callable[[Any], object]) -> Callable[[Any], object]:
-        """In the optimizer's only group of options."""
+    def group(value: object) -> Callable[[Any], object]:
+        """In the place of the optimizer's only group of options."""
 
         def changed(document: Any) -> None:
             pairs = document["optimizers"][0]["values"]["dict"]
             place = next(pair for pair in pairs if pair[0] == "param_groups")
-            place[1] = change(place[1])
+            place[1] = value
 
         return changed
 
     def option(name: str, value: object) -> Callable[[Any], object]:
-        def change(groups: Any) -> Any:
-            pairs = dict(groups[0]["dict"])
-            return [{"dict": [list(one) for one in (pairs | {name: value}).items()]}]
+        def changed(document: Any) -> None:
+            pairs = dict(document["optimizers"][0]["values"]["dict"])
+            options = dict(pairs["param_groups"][0]["dict"]) | {name: value}
+            group([{"dict": [list(one) for one in options.items()]}])(document)
 
-        return group(change)
+        return changed
 
-    found = {f"{value!r} steps": put("steps_taken", value) for value in (
-        4, 99, -1, 1.5, "2", None, 2**70, True, [2])}  # fmt: skip
-    found |= {f"a plan that is {value!r}": put("plan", value) for value in (3, None, "{}", [])}
-    found |= {f"a model that is {value!r}": put("model", value) for value in (
-        3, [], {}, {"dict": 3}, {"dict": []}, {"list": []})}  # fmt: skip
-    found |= {f"optimizers that are {value!r}": put("optimizers", value) for value in (
-        [], 3, [{}], None)}  # fmt: skip
-    found |= {f"a state that is {value!r}": put("state", value) for value in ({}, [], 3)}
-    found |= {f"a last step of {value!r}": run(last_step=value) for value in (
-        0, 1, -1, 4, 2**70, 1.5, "3", None, True)}  # fmt: skip
-    found |= {f"a seed that is {value!r}": run(unsafe=value) for value in (0, 1, "no", None)}
-    found |= {f"{value!r} for a weight": first(value) for value in (
-        3, None, {"tensor": "nobody"}, {"tensor": 3}, {"float": "nan"}, {"unknown": 1},
-        {"a": 1, "b": 2}, {"array": "model.first.weight"})}  # fmt: skip
-    found |= {f"{value!r} for a state": mine(value) for value in (
-        {"tensor": "nobody"}, {"tensor": 3}, {"float": "1e5"}, {"float": 1}, {"dtype": "object"},
-        {"dtype": 1}, {"tuple": 3}, {"dict": [[1]]}, {"dict": [[[1], 2]]}, {"dict": 3},
-        {"unknown": 1}, {"a": 1, "b": 2}, {}, {"array": "state.mine.half"})}  # fmt: skip
-    found |= {f"a group that is {value!r}": group(lambda _, v=value: v) for value in (  # type: ignore[misc]
-        3, [], [3], [{"dict": []}, {"dict": []}])}  # fmt: skip
-    found |= {f"a rate of {value!r}": option("lr", value) for value in (
-        "0.1", None, {"float": "nan"}, {"float": "inf"}, [0.1])}  # fmt: skip
+    def table(
+        name: str, change: Callable[[Any], Callable[[Any], object]], *values: Any
+    ) -> dict[str, Callable[[Any], object]]:
+        return {f"{name} of {value!r}": change(value) for value in values}
+
+    number = {"tensor": "nobody"}, {"tensor": 3}, {"unknown": 1}, {"a": 1, "b": 2}, {}
+    found = {
+        **table("steps", partial(put, "steps_taken"), 4, 99, -1, 1.5, "2", None, 2**70, True, [2]),
+        **table("a plan", partial(put, "plan"), 3, None, "{}", []),
+        **table("a model", partial(put, "model"), 3, [], {}, {"dict": 3}, {"dict": []}),
+        **table("optimizers", partial(put, "optimizers"), [], 3, [{}], None),
+        **table("a state", partial(put, "state"), {}, [], 3),
+        **table("a last step", partial(run, "last_step"), 0, 1, -1, 4, 2**70, 1.5, "3", None, True),
+        **table("a seed", partial(run, "unsafe"), 0, 1, "no", None),
+        **table("a weight", first, 3, None, {"float": "nan"}, {"array": "model.frozen"}, *number),
+        **table("a state's value", mine, {"float": "1e5"}, {"float": 1}, {"dtype": "object"},
+                {"dtype": 1}, {"tuple": 3}, {"dict": [[1]]}, {"dict": [[[1], 2]]}, {"dict": 3},
+                {"array": "state.mine.half"}, *number),
+        **table("groups", group, 3, [], [3], [{"dict": []}, {"dict": []}]),
+        **table("a rate", partial(option, "lr"), "0.1", None, {"float": "nan"}, {"float": "inf"},
+                [0.1]),
+    }  # fmt: skip
     found["another name of a weight"] = lambda document: document["model"]["dict"][0].__setitem__(
         0, "nobody"
     )
@@ -644,7 +645,8 @@ def _statements() -> Attempts:
         "a smaller ε": {"epsilon": 0.9 * claim.epsilon}, "a smaller δ": {"delta": 0.1 * _DELTA},
         "ε below 0": {"epsilon": -1.0}, "a text for ε": {"epsilon": "1"}, "no δ": {"delta": 0.0},
         "δ of one": {"delta": 1.0}, "a text for δ": {"delta": "1"},
-        "δ without end": {"delta": 1e400}, "an ε that is huge": {"epsilon": 10**400}, "an ε that is a list": {"epsilon": [1.0]},
+        "δ without end": {"delta": 1e400}, "an ε that is huge": {"epsilon": 10**400},
+        "an ε that is a list": {"epsilon": [1.0]},
         "another adjacency": {"adjacency": "replace-one"}, "no adjacency": {"adjacency": "none"},
         "an unknown unit": {"unit": "nobody"}, "another unit": {"unit": "user"},
         "more steps than planned": {"steps_taken": 31}, "steps below none": {"steps_taken": -1},
