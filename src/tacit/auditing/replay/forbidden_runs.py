@@ -226,6 +226,8 @@ class Small:
                 if dp.steps_taken == 1:
                     self._at("before a step", scene)
                 dp.step()
+                if dp.steps_taken > self.plan.steps:
+                    raise RuntimeError("more steps are taken than were planned")
                 if dp.steps_taken == self.after:
                     self._at("between lots", scene)
             self._at("after the last lot", scene)
