@@ -733,6 +733,17 @@ def _once(moment: str, act: Act, **options: Any) -> Small:
     return Small(moment=moment, act=act, **options)
 
 
+def _later(model: Any, x: Tensor) -> Any:
+    return model.layer(x) / (len(x) if model.mixing else 1)
+
+
+def _mixes_from_now_on(scene: Scene) -> None:
+    """The model mixes rows, and the next lot is one of those that are looked at again."""
+    scene.model.mixing = True
+    schedule: Any = scene.dp._verifier._schedule
+    schedule.due = lambda: True
+
+
 def _passed_twice(scene: Scene) -> None:
     for _ in range(2):
         scene.dp.backward(scene.losses)
@@ -877,6 +888,8 @@ _ORDER: dict[str, Callable[[], object]] = {
     "a claim in a batch about changed weights": Small(
         moment="in a batch", act=_claimed, claims=False),
     "a loop that never passes anything on": _stuck,
+    "rows that are mixed later": Small(
+        lambda: _Layered(_later, mixing=False), moment="between lots", act=_mixes_from_now_on),
     "a run in a forked child": _once("before a step", _in_child),
     "a session that is copied": _once("between lots", lambda s: copy.copy(s.dp)),
     "a session that is copied whole": _once("between lots", lambda s: copy.deepcopy(s.dp)),
