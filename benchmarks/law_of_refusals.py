@@ -502,6 +502,28 @@ def _undecided(notes: Notes) -> None:
             os.urandom = real
 
 
+@experiment("sum: whole steps")
+def _steps(notes: Notes) -> None:
+    """Exact noise: a row that is not finite adds nothing, and none adds more than the clip."""
+    for factors in ([1.0] * 10, [math.inf] + [1.0] * 9, [math.nan] * 5 + [50.0] * 5):
+        data = TensorDataset(*table(10, factors=torch.tensor(factors)))
+        run = trained(seeded(dense), data, plan_of(noise="exact", noise_multiplier=1e-3))
+        finite = sum(map(math.isfinite, factors))
+        notes.fact("sums", run.sums)
+        notes.law("no more than the finite rows", np.linalg.norm(run.sums[0]) <= CLIP * (finite + 0.1), np.linalg.norm(run.sums[0]))
+    from tacit.training.clipping.clipped import ClippedBatch
+    from tacit.training.grid import grid_step, rounded_towards_zero
+
+    for size in (1.0, 1.001, 30.0, math.inf, math.nan):
+        one = numbers(200).double()
+        given = ClippedBatch(torch.ones(1, 1), torch.ones(1, 1), {"a": CLIP * size * one / one.norm()})
+        steps = rounded_towards_zero(given, CLIP, 200).sums["a"]
+        norm = math.sqrt(sum(int(k) ** 2 for k in steps)) * grid_step(CLIP, 200)
+        notes.fact(f"steps {size}", steps)
+        notes.law("at most the clip", norm <= CLIP, norm)
+        notes.law("nothing that is not finite", norm == 0.0 or math.isfinite(size))
+
+
 @experiment("sum: products of lists")
 def _products(notes: Notes) -> None:
     """``einsum`` with its operands in a list: one row's clipped gradients add up."""

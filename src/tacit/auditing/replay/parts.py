@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from contextlib import nullcontext, redirect_stderr
 from dataclasses import asdict, replace
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -55,9 +56,11 @@ from tacit.randomness import (
 )
 from tacit.statement import Statement
 from tacit.training.claim import Run, statement
+from tacit.training.clipping.clipped import ClippedBatch
 from tacit.training.clipping.once import clipped_gradients
 from tacit.training.counting import counting
 from tacit.training.fixing import fix, fixes
+from tacit.training.grid import grid_step, rounded_towards_zero
 from tacit.training.judging import accuracy, default_correct, default_loss
 from tacit.training.performance import Performance
 from tacit.training.plan import Plan
@@ -501,6 +504,29 @@ def _lost() -> Finding:
     return Finding("charging", "lost steps", not wrong, "; ".join(wrong) or "they are counted")
 
 
+def _whole_steps() -> Finding:
+    """A gradient in whole steps is as long as the clip at most, exactly, whatever it was before."""
+    clip, wrong, seed = 0.7, [], torch.Generator().manual_seed(9)
+    for entries in (1, 3, 40, 1_000):
+        one = torch.randn(entries, generator=seed, dtype=torch.float64)
+        for name, factor in (
+            ("below", 0.5), ("at", 1.0), ("just above", 1.0 + 1e-4), ("far above", 40.0),
+            ("nowhere", math.nan), ("infinite", math.inf),
+        ):  # fmt: skip
+            given = {"a": factor * clip * one / one.norm(), "b": torch.zeros(2)}
+            batch = ClippedBatch(torch.ones(1, 1), torch.ones(1, 1), given)
+            steps = rounded_towards_zero(batch, clip, entries + 2).sums
+            whole, step = [int(number) for number in steps["a"]], grid_step(clip, entries + 2)
+            if Fraction(clip) ** 2 < Fraction(step) ** 2 * sum(number**2 for number in whole):
+                wrong.append(f"one {name} the clip is longer than it")
+            near = torch.as_tensor(whole).double() * step - min(factor, 1.0) * given["a"] / factor
+            if math.isfinite(factor) and not float(near.norm()) <= 2e-3 * clip:
+                wrong.append(f"one {name} the clip is {float(near.norm()):.2g} from it")
+            if not math.isfinite(factor) and any(whole):
+                wrong.append(f"one {name} adds something")
+    return Finding("clipping", "whole steps", not wrong, "; ".join(wrong[:3]) or "it is")
+
+
 # ---- what must be refused
 
 
@@ -704,7 +730,7 @@ PARTS: dict[Part, Component] = {
     _bits: "noise", _inclusion: "sampling", _choices: "sampling", _gaussian: "noise",
     _whole_numbers: "noise", _grids: "noise", _basic: "charging", _filters: "charging",
     _promises: "charging", _proofs: "charging", _fixes: "gradients", _once: "clipping",
-    _shown: "control flow", _edge_draws: "noise", _lost: "charging",
+    _shown: "control flow", _edge_draws: "noise", _whole_steps: "clipping", _lost: "charging",
     _refused_runs: "control flow", _refused_values: "control flow",
     _refused_charges: "control flow", _refused_files: "control flow",
 }  # fmt: skip
