@@ -524,18 +524,37 @@ def _steps(notes: Notes) -> None:
         notes.law("nothing that is not finite", norm == 0.0 or math.isfinite(size))
 
 
-@experiment("sum: products of lists")
+class _Placed(nn.Module):
+    """Positions, as many as there are rows, or a weight for all of them."""
+
+    def __init__(self, way: str) -> None:
+        super().__init__()
+        self.table, self.head, self.way = nn.Embedding(12, 5), nn.Linear(5, 3), way
+
+    def forward(self, x: Tensor) -> Tensor:
+        long = x[:, None] * torch.linspace(0.5, 1.5, 10)[:, None]
+        ids = {"plain": torch.arange(10), "in a row": torch.arange(10)[None], "for each": torch.arange(10).repeat(len(x), 1)}
+        if self.way == "expanded":
+            return self.head(torch.tanh(torch.cat([long, self.table.weight[None, :1].expand(len(x), -1, -1)], 1))).mean(1)
+        return self.head(torch.tanh(long + self.table(ids[self.way]))).mean(1)
+
+
+@experiment("sum: products of lists, and places")
 def _products(notes: Notes) -> None:
-    """``einsum`` with its operands in a list: one row's clipped gradients add up."""
-    model = _One(lambda m, x: torch.einsum("bi,oi->bo", [x, m.layer.weight]) + m.layer.bias)
-    run = trained(model, TensorDataset(*table(10)), plan_of())
-    total = np.zeros(run.sums.shape[1])
-    for at in range(10):
-        loss = row_loss(model, [one[at : at + 1] for one in table(10)]).sum()
-        flat = torch.cat([g.flatten() for g in torch.autograd.grad(loss, list(model.parameters()))]).numpy()
-        total += flat * min(1.0, CLIP / np.linalg.norm(flat))
-    notes.fact("sums", run.sums)
-    notes.law("each row is clipped", np.abs(run.sums[0] - total).max() < 1e-4, np.abs(run.sums[0] - total).max())
+    """Each row's clipped gradients add up, in batches of all rows and of one."""
+    models = [_One(lambda m, x: torch.einsum("bi,oi->bo", [x, m.layer.weight]) + m.layer.bias)]
+    models += [seeded(partial(_Placed, way)) for way in ("plain", "in a row", "for each", "expanded")]
+    for model in models:
+        total: Any = 0.0
+        for at in range(10):
+            loss = row_loss(model, [one[at : at + 1] for one in table(10)]).sum()
+            flat = torch.cat([g.flatten() for g in torch.autograd.grad(loss, list(model.parameters()))]).numpy()
+            total = total + flat * min(1.0, CLIP / np.linalg.norm(flat))
+        for batch in ("auto", 1):
+            run = trained(model, TensorDataset(*table(10)), plan_of(), **performance_of(batch=batch))
+            off = np.abs(run.sums[0] - total).max()
+            notes.fact("sums", run.sums)
+            notes.law("each row is clipped", off < 1e-4, off)
 
 
 @experiment("statements: read")

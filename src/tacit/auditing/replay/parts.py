@@ -644,6 +644,33 @@ def _fixes() -> Finding:
     )
 
 
+class _Positions(nn.Module):
+    """A table of positions, as many as a batch has rows, looked up in one of several ways."""
+
+    def __init__(self, ids: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.table, self.head, self.ids = nn.Embedding(16, 3), nn.Linear(3, 2), ids
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        places = self.table(self.ids(x))
+        places = places.mean(-2) if places.ndim == 3 and len(places) == places.shape[1] else places
+        result: torch.Tensor = self.head(torch.tanh(x + places)).mean(1)
+        return result
+
+
+class _Expanded(nn.Module):
+    """A weight that is written once for every row."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.start, self.head = nn.Parameter(torch.randn(1, 1, 3)), nn.Linear(3, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        both = torch.cat([self.start.expand(len(x), -1, -1), x], 1)
+        result: torch.Tensor = self.head(torch.tanh(both)).prod(1)
+        return result
+
+
 def _layers() -> dict[str, tuple[nn.Module, tuple[int, ...]]]:
     """A model of every kind of layer, small and with one long dimension, and a row's shape."""
     normed = nn.utils.parametrizations.weight_norm
@@ -662,6 +689,9 @@ def _layers() -> dict[str, tuple[nn.Module, tuple[int, ...]]]:
         "normed in groups": (flat(normed(nn.Conv1d(4, 4, 3, groups=2, dilation=2))), (4, 11)),
         "transposed": (flat(nn.ConvTranspose1d(2, 3, 3, stride=2)), (2, 5)),
         "normed, transposed": (flat(normed(nn.ConvTranspose2d(2, 3, 2, stride=2))), (2, 4, 3)),
+        "positions": (_Positions(lambda _: torch.arange(8)), (8, 3)),
+        "positions in a row": (_Positions(lambda _: torch.arange(8)[None]), (8, 3)),
+        "an expanded weight": (_Expanded(), (4, 3)),
         "volumes": (flat(nn.Conv3d(1, 2, 2)), (1, 3, 4, 3)),
     }
 
@@ -670,8 +700,9 @@ def _once() -> Finding:
     """One batch by itself is clipped as autograd has it, for layers of every kind; so judged."""
     off, apart = {}, {}
     for name, (model, shape) in _layers().items():
-        for views in (1, 2):
-            off[f"{name}, {views} views"], apart[name] = _off(model, shape, views)
+        for rows, views in ((8, 1), (8, 2), (1, 1)):
+            case = f"{name}, {rows} rows of {views} views"
+            off[case], apart[case] = _off(model, shape, rows, views)
     model = nn.Linear(4, 2)
     batch = _rows_of((4,))
     right = float((model(batch[0]).argmax(1) == batch[1]).float().mean())
@@ -691,9 +722,10 @@ def _rows_of(shape: tuple[int, ...]) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.randn(8, *shape, generator=seed), torch.randint(2, (8,), generator=seed)
 
 
-def _off(model: nn.Module, shape: tuple[int, ...], views: int) -> tuple[float, float]:
+def _off(model: nn.Module, shape: tuple[int, ...], rows: int, views: int) -> tuple[float, float]:
     """How far sum and norms are from autograd's."""
-    batch = _rows_of(shape)
+    x, y = _rows_of(shape)
+    batch = x[:rows], y[:rows]
     model(batch[0])  # gives lazy layers their sizes
     parameters = dict(model.named_parameters())
     losses = default_loss(model, batch).view(-1, views).mean(1)
@@ -703,7 +735,7 @@ def _off(model: nn.Module, shape: tuple[int, ...], views: int) -> tuple[float, f
         norms.append(float(gradient.norm()))
         total += gradient * min(1.0, 0.1 / norms[-1])
     found = clipped_gradients(
-        parameters, lambda: default_loss(model, batch), rows=8, clip=0.1, views=views
+        parameters, lambda: default_loss(model, batch), rows=rows, clip=0.1, views=views
     )
     off = float((flat([found.sums[name] for name in parameters]) - total).norm())
     return off, float((found.norms - torch.tensor(norms)).abs().max())
