@@ -506,7 +506,8 @@ def _lost() -> Finding:
 
 def _whole_steps() -> Finding:
     """A gradient in whole steps is as long as the clip at most, exactly, whatever it was before."""
-    clip, wrong, seed = 0.7, [], torch.Generator().manual_seed(9)
+    clip, seed = 0.7, torch.Generator().manual_seed(9)
+    wrong: list[str] = []
     for entries in (1, 3, 40, 1_000):
         one = torch.randn(entries, generator=seed, dtype=torch.float64)
         for name, factor in (
@@ -698,7 +699,8 @@ def _layers() -> dict[str, tuple[nn.Module, tuple[int, ...]]]:
 
 def _once() -> Finding:
     """One batch by itself is clipped as autograd has it, for layers of every kind; so judged."""
-    off, apart = {}, {}
+    off: dict[str, float] = {}
+    apart: dict[str, float] = {}
     for name, (model, shape) in _layers().items():
         for rows, views in ((8, 1), (8, 2), (1, 1)):
             case = f"{name}, {rows} rows of {views} views"
