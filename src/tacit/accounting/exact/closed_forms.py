@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 
 _ROUNDING = 16.0 * 2.0**-53  # a dozen operations of float64
+_PROFILE_ERROR = 1e-12  # a hundred times what gaussian_profile is tested to
 
 
 @dataclass(frozen=True)
@@ -207,7 +208,7 @@ class TiltedLaplace:
         return min(0.0, log_atoms + math.log1p(1.0 / faded) + _ROUNDING)
 
 
-_PROFILE_ERROR = 1e-12  # a hundred times what gaussian_profile is tested to
+# ---- whole profiles
 
 
 @dataclass(frozen=True)

@@ -39,10 +39,13 @@ if TYPE_CHECKING:
 Composed_contra = TypeVar("Composed_contra", contravariant=True)
 Laid_co = TypeVar("Laid_co", covariant=True)
 
-
 _LEAST_TILT, _MOST_TILT = 1e-9, 1e13
 _AHEAD = 3.0
 _CLIFF = 1e-6  # how near to a cliff, in ln z, the search ends
+_RETREATS = (1.0, 0.97, 0.9, 0.75, 0.5, 0.25)
+
+
+# ---- the saddle point
 
 
 @dataclass(frozen=True)
@@ -177,9 +180,16 @@ def _aim_at_epsilon(point: Point, epsilon: float) -> Aim:
     return Aim(point, epsilon, min(0.0, point.log_height - point.tilt * epsilon))
 
 
+# ---- the copies that the trapezoid rule folds onto δ(ε)
+
+
 @dataclass(frozen=True)
 class Aliases:
-    """Bounds the copies for one tilt.
+    """Bounds the copies for one tilt: how far apart must they lie?
+
+    With period S and tilt z₀ the rule returns Σ_k δ(ε + kS)·exp(kSz₀). The copies below ε add at
+    most Σ_{k≥1} exp(-kSz₀), since δ ≤ 1. Those above are bounded by Chernoff at a larger tilt z₁:
+    δ(x) ≤ c(z₁)·exp(ln M(z₁) - z₁x), with c(z) = max_y (1 - e^{-y})·e^{-zy}.
 
     Attributes:
         tilt: z₀.
@@ -233,6 +243,9 @@ def log_chernoff_constant(tilt: float) -> float:
 def _geometric_sum(exponent: float) -> float:
     """Σ_{k≥1} exp(-k·exponent)."""
     return 1.0 / math.expm1(exponent) if exponent < 700.0 else 0.0
+
+
+# ---- the integral
 
 
 @dataclass(frozen=True, eq=False)
@@ -334,7 +347,7 @@ def _log_tail(transforms: Transforms, frequency: float, goal: float) -> float:
     return log_tail
 
 
-_RETREATS = (1.0, 0.97, 0.9, 0.75, 0.5, 0.25)
+# ---- other tilts, where the best is out of reach
 
 
 class Lay(Protocol[Composed_contra, Laid_co]):

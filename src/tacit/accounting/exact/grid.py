@@ -43,6 +43,10 @@ if TYPE_CHECKING:
 _SLACK = 1e-11  # relative error of cells' masses, many times over
 _MOST_INDEX = 2.0**50  # of a lattice point: beyond, floating-point numbers pass some over
 _MASS_ERROR = 64.0 * 2.0**-53
+_FINER = 3.0  # cells are this much finer than the lattice
+_PILOT_STEP = 0.01
+_PILOT_RETREAT = 0.9
+_GRID_TILT = 1e7  # at ε on the largest loss no tilt is the best: a larger one coarsens the lattice
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,10 +140,7 @@ def _best_offset(loss: Floats, mass: Floats, spacing: float) -> float:
     return float(candidates[int(np.argmin(cost))]) - 1e-12 * spacing
 
 
-_FINER = 3.0  # cells are this much finer than the lattice
-_PILOT_STEP = 0.01
-_PILOT_RETREAT = 0.9
-_GRID_TILT = 1e7  # at ε on the largest loss no tilt is the best: a larger one coarsens the lattice
+# ---- a composition on one lattice
 
 
 def epsilon_on_grid(direction: Direction, delta: float, resolution: Resolution) -> Interval:

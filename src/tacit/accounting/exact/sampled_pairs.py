@@ -13,7 +13,7 @@
   replacement, so the pair is the first one at rate size/population and the replace distance.
 - Black boxes, of which only a promise is known: by what the promise says of the samples with and
   without the record (``tacit.accounting.black_boxes``); where it says nothing of them, as if it
-  were told whether the record was drawn.
+  were shown whether the record was drawn.
 - Truncated Poisson: a coupling with the untruncated one fails with some probability on either data
   set, which is charged to δ (``tacit.accounting.failures``).
 """
@@ -107,13 +107,13 @@ def _poisson_box(rate: float, box: BlackBox, adjacency: Adjacency) -> Part | Non
     try:
         near = promise_of(held(box, "add-remove", "exact"))
     except UnsupportedEvent:
-        return _told(rate, across, tight=is_direct(box, adjacency))
+        return _shown(rate, across, tight=is_direct(box, adjacency))
     assert near is not None  # a promise of the same kind
     return _promise(sampled(rate, near, across))
 
 
-def _told(rate: float, loss: Promise, *, tight: bool) -> Part | None:
-    """It is told whether the record was drawn, with probability ``rate``; else there is no loss.
+def _shown(rate: float, loss: Promise, *, tight: bool) -> Part | None:
+    """It is shown whether the record was drawn, with probability ``rate``; else there is no loss.
 
     Divergences are jointly convex, so that q times the box's profile is a bound. A box that tells
     the size of its sample attains it.
@@ -261,7 +261,7 @@ def _largest_promise(event: Event, inner: Event, adjacency: Adjacency) -> Event:
 
 
 def _revealed(bases: list[tuple[PairLoss, float]]) -> Callable[[float], Cells]:
-    """One of the pairs, chosen with its weight; the choice is told."""
+    """One of the pairs, chosen with its weight; the choice is shown."""
     return lambda step: join(*(base.cells(step).scaled(weight) for base, weight in bases))
 
 
