@@ -116,13 +116,15 @@ def enclose_epsilon(
         return Interval(0.0, 0.0, method="closed form")
     if decomposition.failures.truncation == 0.0:
         return _epsilon(decomposition, delta, resolution)
-    tried = [Interval(0.0, math.inf, method="none")]
+    tried: list[Interval] = []
 
     def solve(room: float) -> float:
         tried.append(_epsilon(decomposition, room, resolution))
         return tried[-1].upper
 
     upper = decomposition.failures.epsilon(solve, delta)
+    if not tried:
+        return Interval(0.0, upper, two_sided=False, method="coupled")
     method = f"{tried[-1].method}, coupled"
     return replace(tried[-1], lower=0.0, upper=upper, two_sided=False, method=method)
 
