@@ -19,7 +19,7 @@ from tacit.accounting.exact.transforms import NodeErrors
 
 if TYPE_CHECKING:
     from tacit.accounting.exact.enclosure import Resolution
-    from tacit.accounting.exact.mixture import MixturePair, Side
+    from tacit.accounting.exact.mixture import MixturePair, MixtureSide
     from tacit.accounting.exact.transforms import Floats
 
 
@@ -295,7 +295,7 @@ class MixtureProfile:
         return float(brentq(lambda x: self._loss(x) - epsilon, *ends, xtol=1e-13, rtol=1e-14))
 
 
-def _beyond(side: Side, sigma: float, place: float, *, upward: bool) -> float:
+def _beyond(side: MixtureSide, sigma: float, place: float, *, upward: bool) -> float:
     sign = -1.0 if upward else 1.0
     return math.fsum(
         weight * float(ndtr(sign * (place - shift) / sigma))

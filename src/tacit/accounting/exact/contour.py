@@ -9,7 +9,7 @@ The trapezoid rule with step du gives, by Poisson summation, exactly Σ_k δ(ε 
 S = 2π/du; ``Aliases`` bounds the copies. Cutting the sum at u costs at most |M(z₀+iu)|/(πu), for
 which the transforms bound their own decay.
 
-``Search`` finds the tilt, the saddle point: a poor choice costs speed or width, never validity.
+``SaddleSearch`` finds the tilt: a poor choice costs speed or width, never validity.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class Aim:
         return self.point.tilt
 
 
-class Search:
+class SaddleSearch:
     """Looks along the real line: ln M of a composition at real tilts, approximately.
 
     Tilts up to ``most_tilt`` are tried.
@@ -215,7 +215,7 @@ class Aliases:
         return max(below, _period_above(aim, self.above, self.log_mgf_above, digits))
 
 
-def bound_aliases(search: Search, aim: Aim, digits: float) -> Aliases:
+def bound_aliases(search: SaddleSearch, aim: Aim, digits: float) -> Aliases:
     """Chooses the tilt above the contour's whose Chernoff bound lets the period be shortest."""
     offset = math.sqrt(2.0 * digits / aim.point.curvature)
     best, shortest = Aliases(aim.tilt, aim.tilt + offset, math.inf), math.inf
@@ -279,7 +279,7 @@ class Contour:
 
 
 def lay_contour(
-    composition: Composition, search: Search, aim: Aim, resolution: Resolution
+    composition: Composition, search: SaddleSearch, aim: Aim, resolution: Resolution
 ) -> Contour:
     """Places the nodes for ε near ``aim.epsilon`` and evaluates the transforms there.
 
@@ -354,7 +354,12 @@ class Lay(Protocol[Composed_contra, Laid_co]):
     """Lays nodes for a composition about an aim, or raises ``TooSlow``."""
 
     def __call__(
-        self, composition: Composed_contra, search: Search, aim: Aim, resolution: Resolution, /
+        self,
+        composition: Composed_contra,
+        search: SaddleSearch,
+        aim: Aim,
+        resolution: Resolution,
+        /,
     ) -> Laid_co:
         """The sum over the nodes."""
 
@@ -362,7 +367,7 @@ class Lay(Protocol[Composed_contra, Laid_co]):
 def lay_within_reach(
     lay: Lay[Composed_contra, Laid_co],
     composition: Composed_contra,
-    search: Search,
+    search: SaddleSearch,
     aim: Aim,
     resolution: Resolution,
 ) -> Iterator[tuple[Laid_co, Aim]]:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tacit.accounting.exact.closed_forms import LaplaceLoss
-from tacit.accounting.exact.contour import Search, bound_aliases, lay_within_reach
+from tacit.accounting.exact.contour import SaddleSearch, bound_aliases, lay_within_reach
 from tacit.accounting.exact.enclosure import Interval, OutOfRange, invert
 from tacit.accounting.exact.lattice import LatticeLoss, lay_lattice
 
@@ -174,7 +174,7 @@ def _range(cells: Cells) -> float:
 def _epsilon(composition: LatticeComposition, delta: float, resolution: Resolution) -> Interval:
     if delta <= 0.0:
         return Interval(0.0, math.inf)
-    search = Search(composition, _GRID_TILT)
+    search = SaddleSearch(composition, _GRID_TILT)
     aim = search.for_delta(delta)
     for profile, _ in lay_within_reach(lay_lattice, composition, search, aim, resolution):
         return invert(profile, delta, max(0.0, aim.epsilon))
@@ -197,7 +197,7 @@ def delta_on_grid(direction: Direction, epsilon: float, resolution: Resolution) 
 def _delta(
     composition: LatticeComposition, epsilon: float, infinite: float, resolution: Resolution
 ) -> Interval:
-    search = Search(composition, _GRID_TILT)
+    search = SaddleSearch(composition, _GRID_TILT)
     aim = search.for_epsilon(epsilon)
     for profile, _ in lay_within_reach(lay_lattice, composition, search, aim, resolution):
         found = profile.enclose(epsilon)
@@ -217,7 +217,7 @@ def lay_on_grid(
         _spacing(direction, lambda search: search.for_delta(max(deltas)), resolution),
     )
     composition, infinite = _gridded(_cut(direction, spacing), spacing, grid_up)
-    search = Search(composition, _GRID_TILT)
+    search = SaddleSearch(composition, _GRID_TILT)
     for delta in deltas:
         if delta <= infinite:
             continue
@@ -244,14 +244,14 @@ def _gridded(cut: Cut, spacing: float, move: Move) -> tuple[LatticeComposition, 
 
 
 def _spacing(
-    direction: Direction, take_aim: Callable[[Search], Aim], resolution: Resolution
+    direction: Direction, take_aim: Callable[[SaddleSearch], Aim], resolution: Resolution
 ) -> float:
     """A spacing at which the lattice has about ``lattice_nodes`` points.
 
     A pilot on coarse cells says how long the period must be. Laplace losses end in two atoms, which
     a spacing that divides their distance leaves where they are.
     """
-    pilot = Search(
+    pilot = SaddleSearch(
         tuple((_Pilot(pair.cells(_PILOT_STEP)), count) for pair, count in direction), _GRID_TILT
     )
     aim = pilot.retreat(take_aim(pilot), _PILOT_RETREAT)

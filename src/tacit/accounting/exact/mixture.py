@@ -40,7 +40,7 @@ _NEGLIGIBLE = 1e-20  # tilted mass that is left out of the sums over u, and char
 
 
 @dataclass(frozen=True)
-class Side:
+class MixtureSide:
     """One mixture of N(0, σ²) shifted by ``shifts`` with ``weights`` (which add up to 1)."""
 
     weights: tuple[float, ...] = (1.0,)
@@ -114,8 +114,8 @@ class MixturePair:
     """P and Q, both mixtures of shifts of one Gaussian noise; P is the true distribution."""
 
     sigma: float
-    numerator: Side
-    denominator: Side
+    numerator: MixtureSide
+    denominator: MixtureSide
 
     @cached_property
     def reach(self) -> float:

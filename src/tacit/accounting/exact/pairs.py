@@ -33,7 +33,7 @@ from tacit.accounting.events import (
 from tacit.accounting.exact.closed_forms import GaussianLoss, LaplaceLoss
 from tacit.accounting.exact.enclosure import OutOfRange
 from tacit.accounting.exact.lattice import LatticeLoss
-from tacit.accounting.exact.mixture import MixturePair, Side
+from tacit.accounting.exact.mixture import MixturePair, MixtureSide
 from tacit.errors import UnsupportedEvent
 
 if TYPE_CHECKING:
@@ -213,7 +213,7 @@ Direction = tuple[tuple[PairLoss, int], ...]
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class DominatingPair:
     """Both directions of a dominating pair (``backward`` is None where they are alike).
 
     Attributes:
@@ -246,7 +246,7 @@ def base_pair(event: Event, apart: float) -> PairLoss | None:
     match event:
         case Gaussian(sigma):
             mu = apart / sigma
-            pair = MixturePair(1.0 / mu, Side((1.0,), (1.0,)), Side())
+            pair = MixturePair(1.0 / mu, MixtureSide((1.0,), (1.0,)), MixtureSide())
             return PairLoss(lambda step: mixture_cells(pair, step), GaussianLoss(mu))
         case Laplace(scale):
             loss = LaplaceLoss(apart / scale)

@@ -103,7 +103,7 @@ class RealLoss(Protocol):
         """Ln M for real tilts up to ``reach``, to about exp(-digits)."""
 
 
-class Loss(RealLoss, Protocol):
+class PrivacyLoss(RealLoss, Protocol):
     """A privacy loss whose moment-generating function is known off the real line too."""
 
     @property
@@ -116,7 +116,7 @@ class Loss(RealLoss, Protocol):
         """The transform on Re z = tilt, good for frequencies up to ``frequency``."""
 
 
-Composition = tuple[tuple[Loss, int], ...]
+Composition = tuple[tuple[PrivacyLoss, int], ...]
 """Independent losses and how often each occurs; the composition's loss is their sum."""
 
 
