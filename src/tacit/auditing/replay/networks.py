@@ -30,7 +30,6 @@ class Images(nn.Module):
         self.group, self.bare = nn.GroupNorm(2, 8), nn.GroupNorm(2, 4, affine=False)
         self.instance = nn.InstanceNorm2d(4, affine=True)
         self.frozen = nn.BatchNorm2d(4).eval()
-        self.settled = nn.InstanceNorm2d(4, affine=True, track_running_stats=True).eval()
         self.line = nn.Conv1d(4, 2, 3, bias=False)
         self.lines = nn.ConvTranspose1d(2, 2, 3, dilation=2)
         self.volume = nn.Conv3d(1, 2, 2, stride=2)
@@ -40,15 +39,14 @@ class Images(nn.Module):
             self(torch.zeros(2, 1, 8, 8))
 
     def train(self, mode: bool = True) -> Images:
-        """Its norms of batches stay as they are: with statistics that are fixed."""
+        """Its batch norm stays as it is: with statistics that are fixed."""
         super().train(mode)
         self.frozen.eval()
-        self.settled.eval()
         return self
 
     def forward(self, x: Tensor) -> Tensor:
         """Scores of the classes."""
-        x = self.settled(self.instance(self.padded(x)))
+        x = self.instance(self.padded(x))
         x = self.group(self.plain(torch.tanh(x)))
         x = self.frozen(self.bare(self.upwards(torch.relu(x))))
         flat = self.lines(self.line(x.flatten(2)))
@@ -166,7 +164,7 @@ class Bare(nn.Module):
         self.shift, self.scale, self.divisor = weight(12), weight(12), weight(12)
         self.single, self.steps = weight(1), weight(3, 1)
         self.right, self.left, self.vector = weight(12, 8), weight(5, 4), weight(2)
-        self.stack, self.columns = weight(2, 4, 3), weight(4, 8)
+        self.stack = weight(2, 4, 3)
         self.bilinear = nn.Bilinear(8, 6, 4)
         self.unequal = nn.PReLU(8)
         self.equal = nn.PReLU()
@@ -177,7 +175,6 @@ class Bare(nn.Module):
         x = self.shift + x * self.scale - self.single
         x = (self.single - x) / self.divisor + self.scale / (2.0 + x.square())
         x = torch.add(x, self.shift, alpha=2.0)
-        x = torch.rsub(x, self.shift) + (2.0 + x.square()).__rtruediv__(self.scale)
         x = x.clone()
         x += self.shift
         x -= self.single
@@ -188,7 +185,6 @@ class Bare(nn.Module):
         left = self.left @ matrix  # (rows, 5, 3)
         z = self.equal(left @ self.steps).squeeze(-1)  # (rows, 5)
         pairs = y.view(-1, 4, 2) @ self.vector  # (rows, 4)
-        pairs = pairs + (self.columns @ y.mT).mT + self.columns.mT.__rmatmul__(y)
         stacked = torch.matmul(y.view(-1, 2, 1, 4), self.stack).flatten(1)  # (rows, 6)
         both = self.bilinear(y, stacked)
         scores: Tensor = self.head(torch.cat([z, torch.tanh(pairs + both)], 1))
@@ -212,7 +208,7 @@ class Contractions(nn.Module):
         """Scores of the classes."""
         x = x.view(-1, 4, 3)
         one = torch.einsum("btc,chd->bthd", x, self.split).flatten(1).mean(1, keepdim=True)
-        two = torch.einsum("...tc,dt->...d", [x, self.order])  # c is summed over
+        two = torch.einsum("...tc,dt->...d", x, self.order)  # c is summed over
         three = torch.einsum("btc,tc->bt", x, self.weighted)
         four = torch.einsum("bt,bt,te->be", x[..., 0], x[..., 1], self.pooled)
         five = torch.einsum("bt,te->b", x[..., 2], self.pooled).unsqueeze(1)
@@ -248,8 +244,7 @@ class Tables(nn.Module):
         weighed = self.sum(tokens, per_sample_weights=weights.expand(count, length).contiguous())
         parts = [
             self.words(tokens).mean(1), self.mean(tokens), weighed,
-            self.flat(tokens.flatten(), starts),
-            self.ends(tokens.flatten(), ends, weights.repeat(count)),
+            self.flat(tokens.flatten(), starts), self.ends(tokens.flatten(), ends),
             torch.index_select(self.table, 0, tokens[:, 0]), self.cube[tokens[:, 1]].flatten(1),
             self.column[tokens].sum(1, keepdim=True),
         ]  # fmt: skip
@@ -289,13 +284,6 @@ class Derived(nn.Module):
         z = self.norm(checkpoint(self._recomputed, z, use_reentrant=False))
         scores: Tensor = self.head(torch.tanh(z))
         return scores
-
-    def get_extra_state(self) -> Tensor:
-        """What its ``state_dict`` holds beside parameters and buffers."""
-        return torch.ones(1)
-
-    def set_extra_state(self, state: Tensor) -> None:
-        """It is always the same."""
 
     def _recomputed(self, z: Tensor) -> Tensor:
         again: Tensor = self.again(torch.tanh(z))
