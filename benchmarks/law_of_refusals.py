@@ -26,6 +26,7 @@ from torch.utils.checkpoint import checkpoint
 from torch.utils.data import Dataset, Subset, TensorDataset
 
 from law_of_charges import ledger_at
+from law_of_sessions import fitted_by
 from law_of_sums import performance_of, style_of
 from release_law import (
     CLIP,
@@ -230,14 +231,12 @@ def _launched() -> None:
 
 
 def _fitted(**options: Any) -> object:
-    import tacit
-
     model = seeded(dense)
     optimizer = Witness(model.parameters(), lr=options.pop("lr", 0.1))
     scheduler = options.pop("scheduler", lambda o: None)(optimizer)
     given: dict[str, Any] = {"delta": DELTA, "progress": False}
     data = TensorDataset(numbers(10, 5), labels(10))
-    return tacit.fit(model, data, plan_of(**options.pop("plan", {"steps": 3, "noise_multiplier": 1.0})), optimizer=optimizer, scheduler=scheduler, **(given | options))
+    return fitted_by(model, data, plan_of(**options.pop("plan", {"steps": 3, "noise_multiplier": 1.0})), optimizer=optimizer, scheduler=scheduler, **(given | options))
 
 
 def refusals() -> dict[str, Callable[[], object]]:
@@ -278,7 +277,7 @@ def refusals() -> dict[str, Callable[[], object]]:
         "a place that is none": lambda: _fitted(save=os.path.join(__file__, "x")),
         "nobody held out": lambda: _fitted(held_out=Subset(held, [])),
         "held out without labels": lambda: _fitted(held_out=TensorDataset(numbers(9, 5))),
-        "no classes": lambda: tacit.fit((m := nn.Linear(5, 1)), TensorDataset(numbers(10, 5), labels(10)), quick, optimizer=Witness(m.parameters()), delta=DELTA, progress=False, held_out=held, loss=lambda m, b: m(b[0])[:, 0]),
+        "no classes": lambda: fitted_by((m := nn.Linear(5, 1)), TensorDataset(numbers(10, 5), labels(10)), quick, optimizer=Witness(m.parameters()), delta=DELTA, progress=False, held_out=held, loss=lambda m, b: m(b[0])[:, 0]),
         "a divergent run": lambda: _fitted(lr=1e38, plan={"steps": 3, "noise_multiplier": 1e4}),
         "bounds of a text": lambda: style_of("PerGroup", "ab"),
         "bounds of a number": lambda: style_of("PerGroup", 3.0),

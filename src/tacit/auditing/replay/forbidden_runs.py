@@ -31,7 +31,7 @@ from torch.utils.data import (
 )
 
 from tacit.errors import TacitError
-from tacit.training.fitting import fit
+from tacit.training.fit import Keeping, Prepared, Schedule, Watch, carry_out
 from tacit.training.performance import Performance
 from tacit.training.plan import Plan
 from tacit.training.session import Session, private
@@ -663,18 +663,27 @@ def _plateau(model: Any) -> Any:
     return torch.optim.lr_scheduler.ReduceLROnPlateau(_Counter(model.parameters()))
 
 
+_KEEPING = Keeping()
+
+
 def _fitted(
     held_out: Callable[[Any], Any] = lambda _: None,
     scheduler: Callable[[Any], Any] = lambda _: None,
     delta: float = _DELTA,
     build: Callable[[], nn.Module] = _Model,
-    **options: Any,
+    loss: Callable[[Any, Any], Any] | None = None,
+    average: Any = None,
+    keeping: Keeping = _KEEPING,
 ) -> Callable[[], object]:
     def attempt() -> object:
         model, data = build(), TensorDataset(*_rows(2 * _ROWS))
         optimizer, mine = _Counter(model.parameters()), Subset(data, range(_ROWS))
-        return fit(model, mine, _plan(), optimizer=optimizer, delta=delta, progress=False,
-                   held_out=held_out(mine), scheduler=scheduler(optimizer), **options)  # fmt: skip
+        prepared = Prepared(
+            model=model, optimizer=optimizer, plan=_plan(), dataset=mine, loss=loss,
+            held_out=held_out(mine),
+            schedule=Schedule(scheduler=scheduler(optimizer), average=average),
+        )  # fmt: skip
+        return carry_out(prepared, delta=delta, keeping=keeping, watch=Watch(progress=False))
 
     return attempt
 
@@ -709,7 +718,8 @@ _HELD: dict[str, Callable[[], object]] = {
         loss=lambda model, batch: model(batch[0])[:, 0].square()),
     "two schedules": _fitted(
         scheduler=lambda one: torch.optim.lr_scheduler.StepLR(one, 1),
-        state={"scheduler": torch.optim.lr_scheduler.StepLR(_Counter(_Model().parameters()), 1)}),
+        keeping=Keeping(state={
+            "scheduler": torch.optim.lr_scheduler.StepLR(_Counter(_Model().parameters()), 1)})),
     "weights that are not finite": Small(
         optimizer=lambda m: _Counter(m.parameters(), lr=1e38), late=1,
         plan=_plan(noise_multiplier=1e4)),
@@ -721,8 +731,9 @@ _HELD: dict[str, Callable[[], object]] = {
     "a δ that allows to publish one": _fitted(delta=0.9),
     "an average of another model": _fitted(average=torch.optim.swa_utils.AveragedModel(
         nn.Linear(2, 2))),
-    "a folder as a file": _fitted(save=os.curdir),
-    "a file in a file": _fitted(save=os.path.join(__file__, "checkpoint")),
+    "a folder as a file": _fitted(keeping=Keeping(save=os.curdir)),
+    "a file in a file": _fitted(
+        keeping=Keeping(save=os.path.join(__file__, "checkpoint"))),
 }  # fmt: skip
 
 
