@@ -10,7 +10,6 @@ import argparse
 import datetime
 import json
 import os
-import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -91,7 +90,7 @@ def run(engine: Engine, row: Row, python: Path, timeout: float) -> dict[str, Any
 
 def header() -> dict[str, Any]:
     return {
-        "command": shlex.join(["python", *sys.argv]),
+        "command": machine.command(),
         "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "commit": machine.commit(),
         "machine": machine.description(),

@@ -13,7 +13,6 @@ import argparse
 import datetime
 import json
 import os
-import shlex
 import statistics
 import subprocess
 import sys
@@ -144,7 +143,7 @@ def now() -> str:
 
 def header() -> dict[str, Any]:
     return {
-        "command": shlex.join(["python", *sys.argv]),
+        "command": machine.command(),
         "date": now(),
         "commit": machine.commit(),
         "machine": machine.description(),

@@ -12,8 +12,6 @@ for that is what output perturbation releases. Noise and designs are `tacit.conv
 import argparse
 import datetime
 import json
-import shlex
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -68,7 +66,7 @@ def main() -> None:
     parser.add_argument("--record", action="store_true", help=f"write to {RESULTS.name}/")
     arguments = parser.parse_args()
     record: dict[str, Any] = {
-        "command": shlex.join(["python", *sys.argv]),
+        "command": machine.command(),
         "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "commit": machine.commit(),
         "rows": [row(method, sweep) for method in EXPECTED for sweep in SWEEPS],

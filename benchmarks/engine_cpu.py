@@ -12,7 +12,6 @@ import contextlib
 import datetime
 import json
 import os
-import shlex
 import statistics
 import subprocess
 import sys
@@ -157,7 +156,7 @@ def requirements(results: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any
 
 def header(arguments: argparse.Namespace) -> dict[str, Any]:
     return {
-        "command": shlex.join(["python", *sys.argv]),
+        "command": machine.command(),
         "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "commit": machine.commit(),
         "machine": machine.description(),

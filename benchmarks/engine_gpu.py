@@ -86,7 +86,8 @@ def machine() -> dict[str, str]:
 
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "none"
     versions = {"torch": torch.__version__, "numpy": numpy.__version__, "tacit": tacit.__version__}
-    return {"gpu": gpu, "command": " ".join(sys.argv), **versions}
+    typed = " ".join(Path(one).name if one.startswith("/") else one for one in sys.argv)
+    return {"gpu": gpu, "command": typed, **versions}
 
 
 def poisson(engines: Path) -> dict[str, Any]:

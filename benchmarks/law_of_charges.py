@@ -65,12 +65,12 @@ def claims(notes: Notes, plan: Any, statement: Any, steps: int, charged: int) ->
 
     Its JSON is read in another experiment: figures take their time.
     """
-    from tacit.accounting.serialization import to_plain
+    from tacit.accounting.serialization import as_dict
 
     right = _epsilon(plan, charged, statement.delta)
     notes.fact("claim", round(statement.epsilon, 9))
     notes.law("ε covers the event", statement.epsilon >= right * (1 - 1e-7), f"{statement.epsilon} for {right}")
-    notes.law("the event is the plan's", statement.event == to_plain(event_of(plan, charged)))
+    notes.law("the event is the plan's", statement.event == as_dict(event_of(plan, charged)))
     notes.law("steps are those taken", (statement.steps_taken or 0) >= steps, statement.steps_taken)
     notes.law("adjacency is the plan's", statement.adjacency == plan.adjacency)
     notes.law("unit is the plan's", statement.unit == plan.unit)
@@ -155,13 +155,13 @@ def _claims(notes: Notes) -> None:
 def _statements(notes: Notes) -> None:
     """A statement that claims less than its event is refused, however it is written."""
     from tacit.accounting import Gaussian, epsilon
-    from tacit.accounting.serialization import to_plain
+    from tacit.accounting.serialization import as_dict
     from tacit.statement import Statement
 
     event = Gaussian(2.0)
     right = epsilon(event, DELTA)
     given: dict[str, Any] = {
-        "epsilon": right, "delta": DELTA, "event": to_plain(event), "sampling": "none",
+        "epsilon": right, "delta": DELTA, "event": as_dict(event), "sampling": "none",
         "noise": "fast", "tacit_version": "1",
     }
     claim = Statement(**given)

@@ -3,6 +3,7 @@
 import datetime
 import os
 import platform
+import re
 import shlex
 import shutil
 import subprocess
@@ -12,15 +13,34 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+ROOT = Path(__file__).resolve().parents[1]
+_ABSOLUTE = re.compile(r"(?<![\w.~/-])/(?:[\w.+@-]+/)*([\w.+@-]+)/?")
+
 
 def stamp() -> dict[str, Any]:
     """What every record begins with: which command ran, when, on which source and machine."""
     return {
-        "command": shlex.join(["python", *sys.argv]),
+        "command": command(),
         "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "commit": commit(),
         "machine": description(),
     }
+
+
+def command() -> str:
+    """The command that runs, without the folders of this machine."""
+    return shlex.join(["python", *map(portable, sys.argv)])
+
+
+def portable(text: str) -> str:
+    """``text`` without absolute paths, which are no part of a record.
+
+    A file of this repository keeps its path there, any other file or folder its own name.
+
+    >>> portable("--data=/mnt/disk/sets/mnist"), portable("sqlite:///budget.db")
+    ('--data=mnist', 'sqlite:///budget.db')
+    """
+    return _ABSOLUTE.sub(r"\1", text.replace(f"{ROOT}/", ""))
 
 
 def seconds(call: Callable[[], object], rounds: int) -> list[float]:

@@ -38,7 +38,7 @@ from tacit.mechanisms import (
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results"
-MNIST = Path(os.environ.get("TACIT_DATA", "/work/shared/data")) / "mnist"
+MNIST = Path(os.environ.get("TACIT_DATA", "data")) / "mnist"
 ROWS, CELLS = 2_000_000, 100_000
 REQUIRED = {"laplace": 100.0, "histogram": 2.0, "pca": 10.0}
 

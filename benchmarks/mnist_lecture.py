@@ -15,7 +15,6 @@ import datetime
 import gzip
 import hashlib
 import json
-import shlex
 import sys
 import time
 from pathlib import Path
@@ -150,7 +149,7 @@ def header(plan: tacit.Plan) -> dict[str, Any]:
     return {
         "measured": datetime.datetime.now(datetime.UTC).isoformat(timespec="minutes"),
         "commit": machine.commit(),
-        "command": shlex.join(["python", *sys.argv]),
+        "command": machine.command(),
         "machine": machine.description() | {"torch": torch.__version__},
         "delta": DELTA,
         "plan": plan.as_dict(),

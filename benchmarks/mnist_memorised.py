@@ -16,7 +16,7 @@ from typing import Any
 
 import machine
 from tacit.accounting import profile
-from tacit.accounting.serialization import from_plain
+from tacit.accounting.serialization import from_dict
 from tacit.auditing.attacks import allowed
 from tacit.recipes.auditing import Conditions, find
 from tacit.reports.audit_figure import draw_file
@@ -56,13 +56,13 @@ def run(seed: int, arguments: argparse.Namespace) -> dict[str, Any]:
     started = time.perf_counter()
     found = find(NAME).run(Conditions(data=arguments.data, seed=seed, workers=arguments.workers))
     seconds = time.perf_counter() - started
-    plain = found.to_plain(["tacit", "audit", NAME, "--seed", str(seed)])
+    plain = found.as_dict(["tacit", "audit", NAME, "--seed", str(seed)])
     return {"seed": seed, "seconds": seconds, "share_of_limit": nearest(plain), "audit": plain}
 
 
 def nearest(plain: dict[str, Any]) -> float:
     """The largest ratio of the private attack's rate to what is allowed, from 0.1 % to 10 %."""
-    curve = profile(from_plain(plain["claim"]["event"]), plain["claim"]["adjacency"])
+    curve = profile(from_dict(plain["claim"]["event"]), plain["claim"]["adjacency"])
     points = [(fpr, tpr) for fpr, tpr, *_ in plain["attacks"][1]["roc"] if 1e-3 <= fpr <= 0.1]
     most = allowed(curve, [fpr for fpr, _ in points])
     return float(max(tpr / limit for (_, tpr), limit in zip(points, most, strict=True)))

@@ -10,7 +10,6 @@ import argparse
 import datetime
 import json
 import os
-import shlex
 import subprocess
 import sys
 from collections import Counter
@@ -76,7 +75,7 @@ def run(mode: str, rows: list[str] | None, python: Path) -> dict[str, Any]:
 
 def header() -> dict[str, Any]:
     return {
-        "command": shlex.join(["python", *sys.argv]),
+        "command": machine.command(),
         "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "commit": machine.commit(),
         "machine": machine.description(),

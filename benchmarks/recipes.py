@@ -196,10 +196,10 @@ def without_test(data: Split) -> Split:
 
 def row_of(job: Run, done: Any, seconds: float) -> Run:
     from tacit.accounting import bounds  # noqa: PLC0415 - SciPy, in the worker
-    from tacit.accounting.serialization import from_plain  # noqa: PLC0415
+    from tacit.accounting.serialization import from_dict  # noqa: PLC0415
 
     claim = done.statement
-    spent = bounds(from_plain(claim.event), claim.delta, adjacency=claim.adjacency)
+    spent = bounds(from_dict(claim.event), claim.delta, adjacency=claim.adjacency)
     plan = claim.plan or {}
     recipe = tacit.recipes.find(job["recipe"])
     settings = settings_of(recipe.settings(job["epsilon"]), job["settings"])
@@ -230,7 +230,7 @@ def row_of(job: Run, done: Any, seconds: float) -> Run:
 def settings_of(default: Any, changes: Mapping[str, str]) -> dict[str, Any]:
     from tacit.runs import settings  # noqa: PLC0415
 
-    return settings.as_plain(settings.changed(default, changes))
+    return settings.as_dict(settings.changed(default, changes))
 
 
 def vars_of(anchor: tacit.recipes.Anchor) -> dict[str, Any]:

@@ -53,11 +53,11 @@ def measured(data: Path | None, seed: int) -> dict[str, Any]:
     record["load"] = os.getloadavg()[0]
     started = time.perf_counter()
     found = shakespeare_secret.run(data=data, seed=seed, progress=True)
-    return record | {"seconds": time.perf_counter() - started, "result": found.to_plain()}
+    return record | {"seconds": time.perf_counter() - started, "result": found.as_dict()}
 
 
 def result_of(record: dict[str, Any]) -> SecretResult:
-    return SecretResult.from_plain(record["result"])
+    return SecretResult.from_dict(record["result"])
 
 
 def markdown(runs: list[dict[str, Any]]) -> str:

@@ -12,7 +12,6 @@ import itertools
 import math
 from collections.abc import Iterator
 from contextlib import ExitStack
-from importlib import import_module
 from pathlib import Path
 from unittest.mock import patch
 
@@ -21,7 +20,7 @@ from numpy.typing import NDArray
 
 import machine
 import tacit.data
-from tacit.models import synthetic_images
+from tacit.models import synthetic, synthetic_images
 
 RESULTS = Path(__file__).resolve().parent / "results"
 COUNT = 4000
@@ -71,10 +70,9 @@ def sections(folder: Path | None) -> Iterator[str]:
 
 def row(kind: str, constants: dict[str, tuple[float, float]], wanted: NDArray[np.float64]) -> Row:
     """The look of images drawn with other constants, as ratios."""
-    module = import_module(f"tacit.models.synthetic.{kind}")
     with ExitStack() as changed:
         for name, value in constants.items():
-            changed.enter_context(patch.object(module, name, value))
+            changed.enter_context(patch.object(synthetic, name, value))
         found = look(synthetic_images(COUNT, kind=kind, seed=0)) / wanted  # type: ignore[arg-type]
     names = ", ".join(f"{name} {low:.4g} to {high:.4g}" for name, (low, high) in constants.items())
     return names, float(found[0]), float(found[1])

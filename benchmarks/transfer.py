@@ -2,7 +2,7 @@
 
     python benchmarks/transfer.py --method pate knn rknn --dataset mnist --device cuda --out R.json
     python benchmarks/transfer.py --method pate --dataset mnist --out R.json \
-        --set aggregator=laplace told=false queries=100 answers=100
+        --set aggregator=laplace data_dependent=false queries=100 answers=100
     python benchmarks/transfer.py --method rknn --dataset mnist --validation --grid centres=200,500
     python benchmarks/transfer.py --merge R.json MORE.json --record
 
@@ -27,15 +27,15 @@ import numpy as np
 import machine
 from recipes import choices, device, summed, vars_of, versions, write
 from tacit.data import Split, load
-from tacit.recipes.transferring import METHODS, Parts, Transferred, pate_settings, run
-from tacit.recipes.transferring.catalogue import find
+from tacit.recipes.transferring import METHODS, Parts, Transferred, pate, run
+from tacit.recipes.transferring.method import find
 from tacit.recipes.transferring.splits import DATASETS, parts_of, tuning_parts
 from transfer_report import markdown
 
 RESULTS = Path(__file__).resolve().parent / "results"
 KEY = ("method", "dataset", "asked", "delta", "validation", "settings", "device")
 # Settings of pate that decide what the teachers are.
-TEACHING = (*pate_settings.TEACHING, "votes", "holds")
+TEACHING = (*pate.TEACHING, "votes", "holds")
 Run = dict[str, Any]
 
 
@@ -163,10 +163,10 @@ def truth_of(whole: Split, parts: Parts) -> Any:
 
 def row_of(job: Run, done: Transferred, truth: Any, seconds: float) -> Run:
     from tacit.accounting import bounds  # noqa: PLC0415 - SciPy
-    from tacit.accounting.serialization import from_plain  # noqa: PLC0415
+    from tacit.accounting.serialization import from_dict  # noqa: PLC0415
 
     claim = done.statement
-    spent = bounds(from_plain(claim.event), claim.delta, adjacency=claim.adjacency)
+    spent = bounds(from_dict(claim.event), claim.delta, adjacency=claim.adjacency)
     told = claim.data_dependent
     known = done.labels >= 0
     return {
@@ -195,13 +195,13 @@ def row_of(job: Run, done: Transferred, truth: Any, seconds: float) -> Run:
 
 
 def anchors_of(method: str, dataset: str) -> list[dict[str, Any]]:
-    return [vars_of(one) for one in find(method).anchors(dataset)]
+    return [vars_of(one) for one in find(method).anchors.get(dataset, ())]
 
 
 @lru_cache(maxsize=1)
 def share_teachers() -> None:
     """Lets runs of one seed that differ in how they ask have the same teachers."""
-    from tacit.recipes.transferring import pate, teaching  # noqa: PLC0415
+    from tacit.recipes.transferring import teacher_votes  # noqa: PLC0415
     from tacit.transfer import Votes  # noqa: PLC0415
 
     latest: dict[str, Votes] = {}
@@ -211,7 +211,7 @@ def share_teachers() -> None:
         key = json.dumps([id(job.data.train), job.seed, str(job.device), plain])
         if key not in latest or latest[key].queries < len(images):
             latest.clear()
-            latest[key] = teaching.votes_of(job, images)
+            latest[key] = teacher_votes.votes_of(job, images)
         return Votes(latest[key].counts[: len(images)])
 
     pate.votes_of = shared  # type: ignore[assignment]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 import subprocess
 import sys
 
 import pytest
 
 import tacit.training
-from tacit._lazy import lazily
+from tacit._lazy import lazily, lazy
 
 LOOK = """
 import sys, tacit.auditing.canaries as canaries, tacit.auditing.secrets
@@ -27,3 +28,16 @@ def test_other_names_are_refused_as_python_does_it() -> None:
     with pytest.raises(AttributeError, match="module 'here' has no attribute 'name'"):
         lazily("here", {})("name")
     assert not hasattr(tacit.training, "no_such_name")
+
+
+@pytest.mark.parametrize("name", ["tacit.convex", "tacit.ledger"])
+def test_every_name_that_is_promised_is_found(name: str) -> None:
+    package = importlib.import_module(name)
+    find, names = lazy(name)
+    assert set(package.__all__) <= set(names())
+    assert all(find(one) is getattr(package, one) for one in package.__all__)
+
+
+def test_the_list_of_names_is_read_only_when_one_is_looked_for() -> None:
+    code = "import sys, tacit.ledger; sys.exit('ast' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -118,7 +118,7 @@ def loss(network: nn.Module, batch: Any) -> Tensor:
     return nn.functional.binary_cross_entropy_with_logits(network(x), y, reduction="none")[:, 0]
 
 
-def as_plain(report: Report, seconds: float) -> dict[str, Any]:
+def as_dict(report: Report, seconds: float) -> dict[str, Any]:
     findings = [
         {"component": f.component, "check": f.check, "passed": f.passed, "evidence": f.evidence}
         for f in report.findings
@@ -133,7 +133,7 @@ def main() -> None:
     for shape in SHAPES:
         started = time.perf_counter()
         report = replay(setting(), subject=GhostClipping(shape))
-        reports[shape] = as_plain(report, time.perf_counter() - started)
+        reports[shape] = as_dict(report, time.perf_counter() - started)
     versions = {name: version(name) for name in ("opacus", "torch", "numpy")}
     json.dump({"versions": versions, "reports": reports}, sys.stdout)
 

@@ -15,6 +15,7 @@ from importlib.metadata import version
 from typing import Any
 
 import torch
+from benchmarks.machine import portable
 from opacus import PrivacyEngine
 from opacus.validators import ModuleValidator
 from opacus.validators.errors import UnsupportedModuleError
@@ -183,7 +184,7 @@ def refused(error: Exception, setting: Setting, by: str) -> dict[str, Any]:
         "status": "refused",
         "by": by,
         "message": message[:300],
-        "where": f"{where.filename.rpartition('site-packages/')[2]}:{where.lineno}",
+        "where": f"{portable(where.filename.rpartition('site-packages/')[2])}:{where.lineno}",
         "setting": str(setting),
     }
 

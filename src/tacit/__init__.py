@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING
+from tacit._lazy import lazy
 
+TYPE_CHECKING = False  # as typing has it, which takes longer to import than the rest together
 if TYPE_CHECKING:
     from tacit import (
         accounting,
@@ -32,34 +32,6 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-# Imported when first used: accounting must not cost the import of PyTorch.
-_HOME = {
-    "Ledger": "tacit.ledger.ledger",
-    "Performance": "tacit.training.performance",
-    "Plan": "tacit.training.plan",
-    "Prepared": "tacit.training.fit",
-    "Schedule": "tacit.training.fit",
-    "Statement": "tacit.statement",
-    "fit": "tacit.runs.fit",
-    "load": "tacit.recipes.named",
-    "private": "tacit.training.session",
-}
-_ROOMS = (
-    "accounting",
-    "auditing",
-    "convex",
-    "data",
-    "ledger",
-    "losses",
-    "mechanisms",
-    "models",
-    "recipes",
-    "runs",
-    "selection",
-    "training",
-    "transfer",
-)
-
 __all__ = [
     "Ledger",
     "Performance",
@@ -86,16 +58,5 @@ __all__ = [
     "transfer",
 ]
 
-
-def __getattr__(name: str) -> object:
-    if name in _ROOMS:
-        return import_module(f"tacit.{name}")
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value: object = getattr(import_module(_HOME[name]), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+# Imported when first used: accounting must not cost the import of PyTorch.
+__getattr__, __dir__ = lazy(__name__)

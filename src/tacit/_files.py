@@ -321,7 +321,7 @@ def _check_array(shape: tuple[int, ...], dtype: Any, size: int) -> None:
 
 @contextmanager
 def held(folder: Path) -> Iterator[None]:
-    """Makes a private folder if need be, and keeps other processes out meanwhile.
+    """Makes a folder that only its owner reads if need be, and keeps other processes out meanwhile.
 
     Raises ``BlockingIOError`` if another process has it; other errors are the system's own.
     """

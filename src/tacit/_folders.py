@@ -1,4 +1,4 @@
-"""A private folder that holds the finished parts of a long job, which goes on from there."""
+"""A secret folder that holds the finished parts of a long job, which goes on from there."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class PartsFolder:
     def record(self, *fields: str, left: tuple[str, ...] = ()) -> dict[str, Any] | None:
         """The record, with at least these fields; None if the folder is new.
 
-        ``left`` is what a run may leave that was cut off before its record was written.
+        ``left`` is what a run may leave that ended before its record was written.
         """
         if not (self.path / self._record).exists():
             self._check_new({LOCK, WARNING, *left})

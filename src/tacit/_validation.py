@@ -18,43 +18,54 @@ _STEERING = frozenset({"Cc", "Cs", "Zl", "Zp"})
 _BIDI = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
 
-def positive(name: str, value: SupportsFloat) -> float:
+def positive(name: str, value: SupportsFloat, *, typed: str | None = None) -> float:
     """Returns ``value`` as a float if it is a positive finite number.
+
+    An error shows ``typed``, the text that the number was read from, if there is one; so do those
+    of the functions below.
 
     >>> positive("sigma", 4)
     4.0
     """
     number = _real(name, value)
     if not 0.0 < number < math.inf:
-        raise InvalidArgument(f"{name} must be a positive finite number, got {shown(value)}")
+        raise InvalidArgument(
+            f"{name} must be a positive finite number, got {_given(value, typed)}"
+        )
     return number
 
 
-def non_negative(name: str, value: SupportsFloat) -> float:
+def non_negative(name: str, value: SupportsFloat, *, typed: str | None = None) -> float:
     """Returns ``value`` as a float if it is zero or a positive finite number."""
     number = _real(name, value)
     if not 0.0 <= number < math.inf:
-        raise InvalidArgument(f"{name} must be a finite number, zero or above, got {shown(value)}")
+        raise InvalidArgument(
+            f"{name} must be a finite number, zero or above, got {_given(value, typed)}"
+        )
     return number
 
 
-def probability(name: str, value: SupportsFloat) -> float:
+def probability(name: str, value: SupportsFloat, *, typed: str | None = None) -> float:
     """Returns ``value`` as a float if it lies in the closed interval from 0 to 1."""
     number = _real(name, value)
     if not 0.0 <= number <= 1.0:
-        raise InvalidArgument(f"{name} must lie between 0 and 1, got {shown(value)}")
+        raise InvalidArgument(f"{name} must lie between 0 and 1, got {_given(value, typed)}")
     return number
 
 
-def open_probability(name: str, value: SupportsFloat) -> float:
+def open_probability(name: str, value: SupportsFloat, *, typed: str | None = None) -> float:
     """Returns ``value`` as a float if it lies strictly between 0 and 1."""
     number = _real(name, value)
     if not 0.0 < number < 1.0:
-        raise InvalidArgument(f"{name} must lie strictly between 0 and 1, got {shown(value)}")
+        raise InvalidArgument(
+            f"{name} must lie strictly between 0 and 1, got {_given(value, typed)}"
+        )
     return number
 
 
-def whole(name: str, value: SupportsIndex | float, *, at_least: int = 1) -> int:
+def whole(
+    name: str, value: SupportsIndex | float, *, at_least: int = 1, typed: str | None = None
+) -> int:
     """Returns ``value`` as an int if it is a whole number no smaller than ``at_least``.
 
     >>> whole("times", 1e4)
@@ -66,7 +77,7 @@ def whole(name: str, value: SupportsIndex | float, *, at_least: int = 1) -> int:
         exact = None if isinstance(value, bool) else _index(value)
     if exact is None or exact < at_least:
         raise InvalidArgument(
-            f"{name} must be a whole number, {at_least} or more, got {shown(value)}"
+            f"{name} must be a whole number, {at_least} or more, got {_given(value, typed)}"
         )
     return exact
 
@@ -130,6 +141,10 @@ def shown(value: object) -> str:
 
 _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = 80
+
+
+def _given(value: object, typed: str | None) -> str:
+    return shown(value) if typed is None else typed
 
 
 def _index(value: SupportsIndex) -> int | None:

@@ -32,6 +32,10 @@ class LedgerError(TacitError, RuntimeError):
     """The ledger cannot be reached, read or written; nothing was granted."""
 
 
+class DamagedLedger(LedgerError):
+    """The ledger's file cannot be read as one: it is damaged, or was never one."""
+
+
 class TamperedLedger(LedgerError):
     """An entry was changed, removed or reordered, or an older copy of the ledger was put back."""
 

@@ -165,7 +165,7 @@ def test_without_a_command_help_is_shown(capsys):
 
 
 BARS = """
-from tacit.cli.data_page import download_bars
+from tacit.cli.data import download_bars
 with download_bars() as progress:
     progress("train.gz", 500_000, 2_000_000)
     progress("train.gz", 2_000_000, 2_000_000)

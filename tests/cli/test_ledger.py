@@ -587,7 +587,7 @@ def test_a_full_disk_leaves_the_old_export(capsys, path, tmp_path, monkeypatch):
     def full(_: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("tacit.reports.ledger_export.os.fsync", full)
+    monkeypatch.setattr("tacit._files.os.fsync", full)
     before = sorted(tmp_path.iterdir())
     told = refused(capsys, "export", str(file), "--force", "--ledger", str(path))
     assert "No space left on device" in told

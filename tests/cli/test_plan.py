@@ -82,7 +82,8 @@ def test_the_event_in_the_json_is_the_run(demo):
     assert from_json(json.dumps(demo["event"])) == run
 
 
-def test_page_shows_every_accountant_in_plain_text(capsys):
+def test_page_shows_every_accountant_in_plain_text(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")
     assert main(DEMO) == 0
     page = capsys.readouterr().out
     assert "\x1b" not in page

@@ -19,7 +19,7 @@ import torch
 from safetensors.torch import load_file
 
 from tacit.accounting import epsilon
-from tacit.accounting.serialization import from_plain
+from tacit.accounting.serialization import from_dict
 from tacit.cli import main
 from tacit.cli.runs import command_line
 from tacit.data import load
@@ -74,7 +74,7 @@ def test_the_demo_is_accurate_and_keeps_within_epsilon(finished: tuple[Path, str
     statement = Statement.from_json((out / "statement.json").read_text())
     assert record["test_accuracy"] >= 0.85
     assert 2.9 < statement.epsilon <= 3.0
-    assert epsilon(from_plain(statement.event), 1e-5) <= 3.0
+    assert epsilon(from_dict(statement.event), 1e-5) <= 3.0
     assert statement.configuration == record["configuration"]
     assert record["settings"]["lot"] == 1437
     assert record["finished"] is True

@@ -15,7 +15,7 @@ import pytest
 from safetensors.torch import load_file
 
 from tacit.accounting import epsilon
-from tacit.accounting.serialization import from_plain
+from tacit.accounting.serialization import from_dict
 from tacit.cli import main
 from tacit.data import load
 from tacit.ledger import Ledger
@@ -36,8 +36,8 @@ RELEASED = {"released-cost.safetensors"}
 FILES = {"model.safetensors", "history.jsonl", "answers.csv", "statement.json", "run.json",
          "report.html", "report.md"}  # fmt: skip
 QUICK = ["--student", "plain", "--student-epochs", "2"]
-SMALL = ["--teachers", "6", "--epochs", "2", "--queries", "150", "--answers", "80", "--told",
-         "true", "--order", "4", *QUICK]  # fmt: skip
+SMALL = ["--teachers", "6", "--epochs", "2", "--queries", "150", "--answers", "80",
+         "--data-dependent", "true", "--order", "4", *QUICK]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +48,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     done = subprocess.run(
         [*command, "transfer", "pate", "--out", str(out), "--aggregator", "confident",
          "--teachers", "25", "--queries", "150", "--answers", "80", "--threshold", "12",
-         "--set", "screening_sigma=10", "--sigma", "5", "--told", "true", "--order", "4"],
+         "--set", "screening_sigma=10", "--sigma", "5", "--data-dependent", "true", "--order", "4"],
         capture_output=True, text=True, timeout=600, check=False,
         env=os.environ | {"OMP_NUM_THREADS": "1"},
     )  # fmt: skip
@@ -74,10 +74,10 @@ def test_the_claim_is_the_declared_event_and_the_telling(finished: tuple[Path, s
         threshold=chosen["threshold"], screening_sigma=chosen["screening_sigma"],
         sigma=chosen["sigma"],
     ).declared(queries=chosen["queries"], answers=chosen["answers"])  # fmt: skip
-    parts = from_plain(statement.event).events
+    parts = from_dict(statement.event).events
     assert parts[0] == declared
     assert len(parts) == 2
-    assert statement.epsilon == pytest.approx(epsilon(from_plain(statement.event), 1e-5))
+    assert statement.epsilon == pytest.approx(epsilon(from_dict(statement.event), 1e-5))
     assert record["epsilon"] == pytest.approx(statement.epsilon)
     assert statement.configuration == record["configuration"]
 
@@ -182,6 +182,55 @@ def test_votes_made_elsewhere_are_asked(tmp_path: Path, capsys: pytest.CaptureFi
         assert any("made elsewhere" in one for one in statement.assumptions)
 
 
+ASKED = {
+    "active": ["--asked", "active", "--rounds", "3", "--sigma", "1"],
+    "active and screened": ["--asked", "active", "--rounds", "2", "--aggregator", "confident",
+                            "--threshold", "30", "--set", "screening_sigma=1", "--sigma", "1"],
+    "interactive": ["--aggregator", "interactive", "--threshold", "25", "--sigma", "1",
+                    "--set", "screening_sigma=1", "--confidence", "1"],
+    "sparse-vector": ["--aggregator", "sparse-vector", "--stability-scale", "0.4"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", ASKED)
+def test_every_way_to_ask_and_to_answer_is_an_option(
+    case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of votes that agree the labels are right, and the ledger is charged what is claimed."""
+    labels = np.concatenate([part.labels for part in (load("digits").train, load("digits").test)])
+    np.save(tmp_path / "counts.npy", 60 * np.eye(10, dtype=np.int64)[labels[1000:1100]])
+    out, url = tmp_path / "run", f"sqlite:///{tmp_path}/budget.db"
+    queries = (
+        ["--queries", "40"] if case == "sparse-vector" else ["--queries", "40", "--answers", "36"]
+    )
+    given = ["--votes", str(tmp_path / "counts.npy"), *queries, *ASKED[case], *QUICK]
+    arguments = ["transfer", "pate", "--out", str(out), "--ledger", url, *given]
+    assert main(arguments) == 0, capsys.readouterr().err
+    assert {one.name for one in out.iterdir()} == FILES
+    rows = [line.split(",") for line in (out / "answers.csv").read_text().splitlines()[1:]]
+    assert 0 < len(rows) <= (40 if case == "sparse-vector" else 36)
+    assert all(labels[1000 + int(query)] == int(label) for query, label in rows)
+    beyond = any(int(query) >= 40 for query, _ in rows)
+    assert beyond == case.startswith("active")  # chosen among all that were voted on
+    statement = Statement.from_json((out / "statement.json").read_text())
+    chosen = pate.Settings(**json.loads((out / "run.json").read_text())["settings"])
+    assert epsilon(from_dict(statement.event), 1e-5) == pytest.approx(
+        epsilon(chosen.event("add-remove"), 1e-5), rel=1e-9
+    )
+    spent, _ = ledger_state(url)()
+    assert spent == pytest.approx(statement.epsilon, rel=1e-5)
+    assert spent <= statement.epsilon * (1.0 + 1e-9)
+
+
+def test_the_help_names_every_way_to_ask_and_to_answer(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["transfer", "--help"]) == 0
+    shown = capsys.readouterr().out
+    for word in ("--asked", "active", "--aggregator", "interactive", "sparse-vector"):
+        assert word in shown
+
+
 def test_all_methods_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["transfer"]) == 0
     shown = capsys.readouterr().out
@@ -202,7 +251,7 @@ def test_settings_follow_epsilon(capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_published_setting_is_the_default_for_mnist(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    given = ["--told", "false", "--settings", "--json"]
+    given = ["--data-dependent", "false", "--settings", "--json"]
     assert main(["transfer", "pate", "--dataset", "mnist", *given]) == 0
     found = json.loads(capsys.readouterr().out)
     values = {name: one["value"] for name, one in found["settings"].items()}
@@ -240,8 +289,19 @@ REFUSED = {
     "lr below 0": (["pate", "--lr", "-1"], "lr must be a positive"),
     "student epochs 0": (["rknn", "--student-epochs", "0"], "student_epochs must be a"),
     "student": (["rknn", "--student", "clever"], "student must be one of"),
-    "told laplace": (["pate", "--aggregator", "laplace", "--told", "true"], "told must be false"),
-    "order 1": (["pate", "--told", "true", "--order", "1"], "order must be above 1"),
+    "cost of laplace": (["pate", "--aggregator", "laplace", "--data-dependent", "true"],
+                        "data_dependent must be false"),
+    "cost of stable votes": (["pate", "--aggregator", "sparse-vector", "--data-dependent", "true"],
+                             "data_dependent must be false"),
+    "active and interactive": (["pate", "--asked", "active", "--aggregator", "interactive"],
+                               "asked must be first or middles"),
+    "more rounds than answers": (["pate", "--asked", "active", "--rounds", "41"],
+                                 "rounds must be at most the 40 answers"),
+    "failure 0": (["pate", "--aggregator", "sparse-vector", "--failure", "0"], "failure must"),
+    "too little noise": (["pate", "--aggregator", "sparse-vector", "--stability-scale", "0.05"],
+                         "promise nothing"),
+    "aggregator": (["pate", "--aggregator", "loud"], "aggregator must be one of"),
+    "order 1": (["pate", "--data-dependent", "true", "--order", "1"], "order must be above 1"),
     "seed": (["knn", "--seed", "x"], "--seed must be a whole number"),
     "device": (["knn", "--device", "tpu"], "--device must be auto"),
     "data": (["knn", "--data", "/nowhere/at/all"], "--data must be a folder"),

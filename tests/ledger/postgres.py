@@ -33,7 +33,9 @@ class Server:
         self.port = _free_port()
 
     def prepare(self) -> None:
-        self._run("initdb", "-D", self.folder / "data", "-U", "tacit", "-A", "trust", "--no-sync")
+        # Whatever the locale: the cluster's encoding would follow it.
+        own = ("-U", "tacit", "-A", "trust", "-E", "UTF8", "--locale=C")
+        self._run("initdb", "-D", self.folder / "data", *own, "--no-sync")
 
     def start(self) -> None:
         # The server's own syncs are not what is tested, and its files are gone with the tests.

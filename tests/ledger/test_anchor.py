@@ -13,7 +13,7 @@ from tacit.errors import InvalidArgument, LedgerError, TamperedLedger
 from tacit.ledger import Head, Ledger, verify
 from tacit.ledger.anchor import AnchorFile, default_anchor
 from tacit.ledger.entries import canonical, hashed
-from tacit.reports import ledger_export
+from tacit.reports import ledger_summary
 
 from .conftest import Place
 from .tampering import anchor_to, chained_anew, rewrite
@@ -291,7 +291,7 @@ def test_files_of_a_ledger_are_their_owners_only(sqlite, tmp_path):
         with sqlite.ledger() as ledger:
             ledger.open("data", 1.0, 0.0).charge(PureDp(0.5))
             modes = {one.name: stat.S_IMODE(one.stat().st_mode) for one in tmp_path.iterdir()}
-            ledger_export.write(ledger.history(), tmp_path / "out.jsonl")
+            ledger_summary.export(ledger.history(), tmp_path / "out.jsonl")
     finally:
         os.umask(before)
     assert {"budget.db", "budget.db-wal", "budget.db-shm", "budget.db.anchor"} <= set(modes)

@@ -23,7 +23,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tacit.accounting import Gaussian, PoissonSampled, PureDp, Repeated, epsilon, noise_multiplier
-from tacit.accounting.serialization import from_plain
+from tacit.accounting.serialization import from_dict
 from tacit.cli import main
 from tacit.errors import LedgerError, TacitError, TamperedLedger
 from tacit.ledger import Ledger, Release, verify
@@ -373,7 +373,7 @@ def costs_are_covered(entries: list[Entry]) -> None:
         total = Fraction(0)
         for one in mine:
             if one.kind == "reserve" and (one.data["granted"] or one.number in granted):
-                charge, event = one.data["charge"], from_plain(one.data["event"])
+                charge, event = one.data["charge"], from_dict(one.data["event"])
                 total += Fraction(charge["epsilon"])
                 if charge["delta"] > 0.0:
                     due = epsilon(event, charge["delta"], adjacency=terms["adjacency"])

@@ -210,6 +210,14 @@ def test_locked_file_is_waited_for_and_then_reported(sqlite, tmp_path):
     assert made.lease(1) == 1
 
 
+def test_a_database_without_an_encoding_keeps_text(server, tmp_path):
+    server.execute("CREATE DATABASE plain ENCODING 'SQL_ASCII' LOCALE 'C' TEMPLATE template0")
+    with Ledger(server.url("plain"), anchor=tmp_path / "plain.anchor") as ledger:
+        ledger.open("Zürich", epsilon=1.0, delta=1e-5).charge(PureDp(0.5))
+        assert ledger.verify().ok
+        assert [one.name for one in ledger.budgets()] == ["Zürich"]
+
+
 def test_locked_server_is_waited_for_and_then_reported(postgresql):
     import psycopg  # noqa: PLC0415
 

@@ -23,7 +23,7 @@ from tacit.randomness import (
     discrete_laplace,
     rounded_laplace,
 )
-from tacit.randomness._expansions import GUARD, Expansion, interval_arithmetic
+from tacit.randomness.discrete import GUARD, Expansion, interval_arithmetic
 
 _LEVEL = 1e-6
 _DRAWS = 500_000

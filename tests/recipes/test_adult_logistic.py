@@ -7,7 +7,7 @@ import pytest
 
 from tacit import recipes
 from tacit.accounting import epsilon
-from tacit.accounting.serialization import from_plain
+from tacit.accounting.serialization import from_dict
 from tacit.data import Examples, Split
 
 from .pictures import check_published, real_data
@@ -34,7 +34,7 @@ def test_one_release_is_charged() -> None:
     done = recipes.run("adult-logistic", epsilon=4, settings=small, data=people(), progress=False)
     claim = done.statement
     assert claim.plan is None
-    assert epsilon(from_plain(claim.event), 1e-5) <= claim.epsilon <= 4.0
+    assert epsilon(from_dict(claim.event), 1e-5) <= claim.epsilon <= 4.0
     assert any("data_norm" in one for one in claim.assumptions)
     assert isinstance(done.model, dict)
     assert done.model["coefficients"].shape == (1, 7)

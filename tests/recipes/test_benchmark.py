@@ -15,7 +15,7 @@ import pytest
 
 from tacit import recipes
 from tacit.accounting import bounds
-from tacit.accounting.serialization import from_plain
+from tacit.accounting.serialization import from_dict
 
 from .pictures import pictures
 
@@ -76,7 +76,7 @@ def test_the_bracket_is_of_everything_released(
     monkeypatch.setattr(benchmark, "row_of", noting)
     small = {"epochs": "1", "lot": "100", "hidden": "8", "components": "5"}
     row = benchmark.one(JOB | {"recipe": "mnist-abadi", "settings": small, "seed": 0})
-    spent = bounds(from_plain(seen[0].event), 1e-5)
+    spent = bounds(from_dict(seen[0].event), 1e-5)
     assert (row["epsilon_lower"], row["epsilon_upper"]) == (spent.lower, spent.upper)
     assert row["sample_rate"] == 0.25
 

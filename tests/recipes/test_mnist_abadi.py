@@ -9,7 +9,7 @@ import torch
 
 from tacit import recipes
 from tacit.accounting import Composed, Gaussian, PoissonSampled, Repeated, epsilon
-from tacit.accounting.serialization import from_plain
+from tacit.accounting.serialization import from_dict
 
 from .pictures import check_published, pictures, real_data
 
@@ -33,11 +33,11 @@ def test_components_and_training_are_charged_together() -> None:
     whole = Composed(Gaussian(4.0, math.sqrt(2.0)), Repeated(step, 48))
     assert claim.epsilon == pytest.approx(epsilon(whole, 1e-5), rel=1e-9)
     assert 7.999 < claim.epsilon <= 8.0
-    assert epsilon(from_plain(claim.event), 1e-5) == pytest.approx(claim.epsilon, rel=1e-9)
+    assert epsilon(from_dict(claim.event), 1e-5) == pytest.approx(claim.epsilon, rel=1e-9)
     assert epsilon(Repeated(step, 48), 1e-5) < 7.95  # the components cost something
     (access,) = claim.preprocessing
     assert "20 principal components" in access.what
-    assert from_plain(access.event) == Gaussian(4.0, math.sqrt(2.0))
+    assert from_dict(access.event) == Gaussian(4.0, math.sqrt(2.0))
     assert "not charged" in claim.tuning
     assert done.accuracy > 0.6  # guessing has 0.1
 

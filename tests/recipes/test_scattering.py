@@ -10,7 +10,7 @@ import torch
 
 from tacit import recipes
 from tacit.accounting import Composed, Gaussian, PoissonSampled, Repeated, epsilon
-from tacit.accounting.serialization import from_plain
+from tacit.accounting.serialization import from_dict
 from tacit.data import Examples
 from tacit.recipes import scattering
 
@@ -38,7 +38,7 @@ def test_the_mean_and_the_head_are_charged_together() -> None:
     assert claim.epsilon == pytest.approx(epsilon(whole, 1e-5), rel=1e-9)
     assert 7.999 < claim.epsilon <= 8.0
     (access,) = claim.preprocessing
-    assert from_plain(access.event) == Gaussian(20.0)
+    assert from_dict(access.event) == Gaussian(20.0)
     assert "not charged" in claim.tuning or "none of this is charged" in claim.tuning
     assert done.accuracy > 0.6  # guessing has 0.1
     assert any("learning rate of 300" in note for note in done.notes)

@@ -118,16 +118,16 @@ def test_a_requirement_is_about_its_own_epsilon(most: float, told: bool, kept: b
 
 
 def test_teachers_of_a_seed_are_shared(benchmark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tacit.recipes.transferring import teaching  # noqa: PLC0415
+    from tacit.recipes.transferring import teacher_votes  # noqa: PLC0415
 
     trained: list[int] = []
-    votes_of = teaching.votes_of
+    votes_of = teacher_votes.votes_of
 
     def counting(job: Any, images: Any) -> Any:
         trained.append(len(images))
         return votes_of(job, images)
 
-    monkeypatch.setattr(teaching, "votes_of", counting)
+    monkeypatch.setattr(teacher_votes, "votes_of", counting)
     monkeypatch.setattr(pate, "votes_of", pate.votes_of)  # put back at the end
     benchmark.share_teachers.__wrapped__()
     small = SMALL["pate"]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tacit.accounting import profile
-from tacit.accounting.serialization import from_plain
+from tacit.accounting.serialization import from_dict
 from tacit.auditing import Scores
 from tacit.recipes.auditing.audit_file import NO_PROOF, Audited, Claim
 from tacit.recipes.auditing.evidence import by_thresholds, measured, most_allowed
@@ -20,7 +20,7 @@ def example(record: Any, statement: Any, distance: float = 0.3) -> dict[str, Any
         name: Scores(distance + draw.normal(size=300), draw.normal(size=300))
         for name in ("lira", "loss")
     }
-    curve = profile(from_plain(statement.event), statement.adjacency)
+    curve = profile(from_dict(statement.event), statement.adjacency)
     verdict = by_thresholds(statement.epsilon, statement.delta, scores)
     return Audited(
         kind="run",
@@ -36,4 +36,4 @@ def example(record: Any, statement: Any, distance: float = 0.3) -> dict[str, Any
         settings={"seed": 1, "shadows": 16, "records": None, "attacks": list(scores)},
         run={"configuration": record.configuration, "model": "00"},
         notes=("<b>a note</b>", NO_PROOF),
-    ).to_plain(("tacit", "audit", "runs/demo"))  # fmt: skip
+    ).as_dict(("tacit", "audit", "runs/demo"))  # fmt: skip

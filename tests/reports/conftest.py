@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tacit.accounting import Gaussian
-from tacit.accounting.serialization import to_plain
+from tacit.accounting.serialization import as_dict
 from tacit.reports.run_folder import read
 from tacit.reports.run_summary import summarise
 from tacit.runs.folder import HISTORY, STATEMENT, Folder
@@ -58,7 +58,7 @@ def claim(of: Record, plan: Plan = PLAN, **changes: Any) -> Statement:
     told: dict[str, Any] = {
         "epsilon": plan.epsilon(of.delta),
         "delta": of.delta,
-        "event": to_plain(plan.event),
+        "event": as_dict(plan.event),
         "plan": plan.as_dict(),
         "steps_planned": plan.steps,
         "steps_taken": plan.steps,

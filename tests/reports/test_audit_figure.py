@@ -9,7 +9,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from tacit.accounting import profile
-from tacit.accounting.serialization import from_plain
+from tacit.accounting.serialization import from_dict
 from tacit.recipes.auditing.audit_file import read_plain
 from tacit.reports import audit_figure
 from tacit.reports.audit_figure import draw_file, draw_roc, limits
@@ -36,7 +36,7 @@ def test_curves_bands_and_limits_are_drawn(plain: dict[str, Any], whole: Any) ->
     draw_roc(axes, audit.attacks, most)
     guessing, limit, *curves = axes.get_lines()
     assert np.array_equal(*guessing.get_data())
-    curve = profile(from_plain(statement.event), statement.adjacency)
+    curve = profile(from_dict(statement.event), statement.adjacency)
     for rate, true in list(zip(*limit.get_data(), strict=True))[::20]:
         assert true == pytest.approx(1.0 - curve.tradeoff(rate), rel=0.03)
     assert len(curves) == len(axes.collections) == 2

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tacit.accounting import profile
-from tacit.accounting.serialization import from_plain
+from tacit.accounting.serialization import from_dict
 from tacit.errors import CheckpointError
 from tacit.recipes.auditing import audit_file
 from tacit.recipes.auditing.audit_file import read_plain
@@ -170,7 +170,7 @@ def test_what_is_allowed_comes_from_the_statement(audited: Path) -> None:
     ]
     shown = float(row.split("|")[-2].strip().removesuffix(" %"))
     statement = summary.statement
-    curve = profile(from_plain(statement.event), statement.adjacency)
+    curve = profile(from_dict(statement.event), statement.adjacency)
     assert shown == pytest.approx(100.0 * (1.0 - curve.tradeoff(0.01)), rel=0.03)
 
 

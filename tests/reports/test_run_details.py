@@ -49,7 +49,7 @@ def test_the_claim_stays_in_the_headline(transfer):
 
 
 def test_json_has_both(transfer):
-    plain = summarise(read(transfer)).to_plain()
+    plain = summarise(read(transfer)).report_as_dict()
     assert plain["summary"]["labelled"] == 3
     assert plain["summary"]["data_dependent_epsilon"] == 1.25
     assert plain["statement"]["data_dependent"]["failure"] == 1e-6

@@ -175,7 +175,7 @@ def test_a_statement_without_an_entry_has_nothing_to_look_up(run: Path) -> None:
 
 def test_every_form_of_the_report_tells_them_apart(summary: Any) -> None:
     content = report(summary, drawn=False)
-    plain = summary.to_plain()
+    plain = summary.report_as_dict()
     standings = {one["subject"]: one["standing"] for one in plain["evidence"]}
     assert standings["ε"] == standings["event"] == "proved"
     for subject in ("plan", "ledger", "accuracy", "whom it protects", "data, settings, software"):

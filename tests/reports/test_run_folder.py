@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tacit.accounting import Gaussian, PureDp
-from tacit.accounting.serialization import to_plain
+from tacit.accounting.serialization import as_dict
 from tacit.errors import CheckpointError
 from tacit.reports import run_folder
 from tacit.reports.run_folder import read
@@ -61,10 +61,10 @@ def test_a_run_that_says_it_has_not_ended(make):
         ("delta", 1e-9),
         ("adjacency", "replace-one"),
         ("figures", {"mu": 0.0}),
-        ("event", to_plain(PureDp(0.1))),
+        ("event", as_dict(PureDp(0.1))),
         ("event", {"kind": ["Gaussian"]}),
         ("event", {"kind": "Gaussian", "sigma": {}, "replace_distance": 2.0}),
-        ("event", to_plain(PureDp(1e4))),
+        ("event", as_dict(PureDp(1e4))),
         ("accountant", []),
         ("delta", 10**400),
         ("configuration", "0" * 64),
@@ -186,7 +186,7 @@ def test_a_history_that_is_none(run, whole, line, words):
 
 
 def test_a_run_without_plan_and_history(make):
-    event = to_plain(Gaussian(4.0))
+    event = as_dict(Gaussian(4.0))
     stated = {"plan": None, "steps_planned": None, "steps_taken": None, "event": event}
     files = read(make({"plan": None}, stated | {"preprocessing": ()}, []))
     assert files.plan is None

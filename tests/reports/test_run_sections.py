@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tacit.accounting import ApproxDp, Exponential, epsilon
-from tacit.accounting.serialization import to_plain
+from tacit.accounting.serialization import as_dict
 from tacit.cli import main
 from tacit.reports.run_content import Code, markdown, page
 from tacit.reports.run_folder import read
@@ -137,7 +137,7 @@ def _plan_event() -> dict[str, Any]:
     from tacit.training.plan import Plan  # noqa: PLC0415
 
     plan = Plan(examples=1000, lot_size=250, steps=40, noise_multiplier=4.0, clip=1.0)
-    return to_plain(plan.event)
+    return as_dict(plan.event)
 
 
 def test_with_preprocessing_no_plan_of_its_own_is_offered(summary):
@@ -174,7 +174,7 @@ def test_limits_from_one_pair_are_named_as_such(make):
 
 def _plain_event(event: Any, loss: float) -> dict[str, Any]:
     return {
-        "event": to_plain(event), "epsilon": loss, "plan": None, "steps_planned": None,
+        "event": as_dict(event), "epsilon": loss, "plan": None, "steps_planned": None,
         "steps_taken": None, "preprocessing": (),
     }  # fmt: skip
 

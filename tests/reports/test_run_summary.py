@@ -10,7 +10,7 @@ import pytest
 from scipy.stats import norm
 
 from tacit.accounting import Composed, Exponential, Gaussian, epsilon
-from tacit.accounting.serialization import to_plain
+from tacit.accounting.serialization import as_dict
 from tacit.errors import CheckpointError
 from tacit.reports.run_folder import read
 from tacit.reports.run_summary import MOST_MOMENTS, summarise
@@ -47,7 +47,7 @@ def test_of_many_epochs_some_are_shown_and_the_last(make, whole):
 
 
 def test_the_drawn_curves_are_those_of_the_gaussian(make):
-    event = to_plain(Gaussian(1.0))
+    event = as_dict(Gaussian(1.0))
     stated = PLAIN | {"event": event, "epsilon": epsilon(Gaussian(1.0), 1e-5)}
     summary = summarise(read(make({"plan": None, "epsilon": 9.0}, stated, [])))
     for loss, delta in summary.curve:
@@ -60,7 +60,7 @@ def test_the_drawn_curves_are_those_of_the_gaussian(make):
 
 
 def test_where_a_curve_is_too_slow_nothing_is_drawn(make):
-    event = to_plain(Exponential(0.5))
+    event = as_dict(Exponential(0.5))
     stated = PLAIN | {"event": event, "epsilon": epsilon(Exponential(0.5), 1e-5)}
     summary = summarise(read(make({"plan": None}, stated, [])))
     assert (summary.curve, summary.attack) == ((), ())
@@ -76,7 +76,7 @@ def test_void_and_overspent_are_seen(make, summary):
 
 
 def test_json_holds_statement_and_summary(summary, whole):
-    plain = json.loads(json.dumps(summary.to_plain(), allow_nan=False))
+    plain = json.loads(json.dumps(summary.report_as_dict(), allow_nan=False))
     assert Statement.from_json(json.dumps(plain["statement"])) == whole[1]
     assert plain["summary"]["accuracy"] == 0.9
     assert plain["summary"]["accuracy_standard_error"] == pytest.approx(math.sqrt(0.09 / 400))

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from tacit.accounting import Composed, Gaussian, PureDp, epsilon
-from tacit.accounting.serialization import from_plain
+from tacit.accounting.serialization import from_dict
 from tacit.errors import BudgetExceeded, InvalidArgument, ProtocolError
 from tacit.ledger import Ledger
 from tacit.mechanisms import gaussian, laplace
@@ -139,7 +139,7 @@ def test_a_recipe_without_a_plan_concludes() -> None:
     done = carry_out(train)
     assert done.accuracy == 0.5
     assert done.notes == ("a note",)
-    assert done.statement.epsilon == pytest.approx(epsilon(from_plain(done.statement.event), 1e-5))
+    assert done.statement.epsilon == pytest.approx(epsilon(from_dict(done.statement.event), 1e-5))
     assert 1.0 < done.statement.epsilon < 2.0
 
 
@@ -211,7 +211,7 @@ def test_what_is_released_gradually_is_in_the_claim(tmp_path: Path) -> None:
     ((budget, journal, stopped),) = seen
     assert (budget, stopped) == (None, False)
     assert journal == tmp_path / "run" / "answers.journal"
-    assert from_plain(done.statement.event) == Composed(Gaussian(3.0))
+    assert from_dict(done.statement.event) == Composed(Gaussian(3.0))
     assert done.statement.releases == ("labels",)
     assert done.statement.not_promised[0] == "more"
     assert (tmp_path / "run" / "a.csv").read_bytes() == b"1"
@@ -249,7 +249,7 @@ def test_a_run_without_a_folder_keeps_nothing() -> None:
         )  # fmt: skip
         return conclude(job)
 
-    assert from_plain(carry_out(train).statement.event) == Composed(Gaussian(3.0))
+    assert from_dict(carry_out(train).statement.event) == Composed(Gaussian(3.0))
 
 
 def test_a_declared_budget_is_told_everything_before_the_first_release(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from tacit.accounting import Composed, Gaussian, epsilon
-from tacit.accounting.serialization import from_plain
+from tacit.accounting.serialization import from_dict
 from tacit.errors import BudgetExceeded, CheckpointError, InvalidArgument
 from tacit.ledger import Ledger
 from tacit.recipes import Interrupted, run
@@ -41,7 +41,7 @@ def start(**changed: Any) -> Trained:
 def test_the_statement_counts_the_release_and_the_plan() -> None:
     done = start()
     plan = Plan.from_dict(done.statement.plan)
-    event = from_plain(done.statement.event)
+    event = from_dict(done.statement.event)
     assert event == Composed(Gaussian(small.MEAN_NOISE), plan.event)
     assert done.statement.epsilon == pytest.approx(epsilon(event, 1e-5))
     assert 1.99 < done.statement.epsilon <= 2.0

@@ -81,5 +81,5 @@ def test_a_recipe_without_a_plan_can_be_searched(tmp_path: Path) -> None:
 
 def test_a_search_comes_back_from_its_plain_form() -> None:
     one = Search(candidates={"lr": (0.5,), "lot": (3, 4)}, runs=2.0)
-    assert search_from(one.as_plain(), small.Settings()) == one
+    assert search_from(one.as_dict(), small.Settings()) == one
     assert one.count == 2

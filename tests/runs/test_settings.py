@@ -8,7 +8,7 @@ from typing import Any, Literal
 import pytest
 
 from tacit.errors import InvalidArgument
-from tacit.runs.settings import as_plain, changed, names
+from tacit.runs.settings import as_dict, changed, names
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,5 +60,5 @@ def test_wrong_values_are_refused(given: dict[str, Any], words: str) -> None:
 
 def test_settings_come_back_from_their_plain_form() -> None:
     own = Own(lot=3, head="cnn", cap=4)
-    assert changed(Own(), as_plain(own)) == own
+    assert changed(Own(), as_dict(own)) == own
     assert names(own) == ("lot", "lr", "head", "views", "bias", "name", "cap")

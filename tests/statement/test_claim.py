@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tacit.accounting import ApproxDp, Event, Gaussian, PureDp, Repeated, epsilon
-from tacit.accounting.serialization import to_plain
+from tacit.accounting.serialization import as_dict
 from tacit.errors import InvalidArgument
 from tacit.statement import Statement, rounded_up
 from tacit.training.plan import Plan
@@ -27,7 +27,7 @@ def _claim(**changes: Any) -> Statement:
     claim: dict[str, Any] = {
         "epsilon": _PLAN.epsilon(1e-5),
         "delta": 1e-5,
-        "event": to_plain(_PLAN.event),
+        "event": as_dict(_PLAN.event),
         "plan": _PLAN.as_dict(),
         "steps_planned": 10_000,
         "steps_taken": 10_000,
@@ -62,7 +62,7 @@ def test_json_keeps_every_bit_and_letter(
     claim = Statement(
         epsilon=epsilon(Gaussian(sigma), delta),
         delta=delta,
-        event=to_plain(Gaussian(sigma)),
+        event=as_dict(Gaussian(sigma)),
         sampling=words,
         noise="fast",
         assumptions=tuple(more),
@@ -72,7 +72,7 @@ def test_json_keeps_every_bit_and_letter(
 
 
 def test_an_infinite_epsilon_is_told_as_such() -> None:
-    claim = _bare(epsilon=math.inf, event=to_plain(ApproxDp(1.0, 0.5)))
+    claim = _bare(epsilon=math.inf, event=as_dict(ApproxDp(1.0, 0.5)))
     assert json.loads(claim.to_json())["epsilon"] is None
     assert Statement.from_json(claim.to_json()) == claim
     assert "has no guarantee" in claim.describe()
@@ -104,7 +104,7 @@ def test_a_file_that_was_tampered_with_is_refused() -> None:
 
 
 def test_nobody_can_change_it() -> None:
-    event: dict[str, Any] = to_plain(Repeated(PureDp(0.1), 3))
+    event: dict[str, Any] = as_dict(Repeated(PureDp(0.1), 3))
     claim = _bare(event=event)
     event["times"] = 1_000
     assert claim.event["times"] == 3
@@ -185,7 +185,7 @@ def test_bad_json_is_refused(text: str) -> None:
 
 def test_any_event_can_be_stated() -> None:
     released: Event = Repeated(PureDp(0.1), 3)
-    claim = _bare(event=to_plain(released), epsilon=0.31)
+    claim = _bare(event=as_dict(released), epsilon=0.31)
     assert claim.epsilon == 0.31
 
 
@@ -210,7 +210,7 @@ def test_figures_are_written_for_readers_and_refused_if_forged() -> None:
 
 def test_figures_of_another_event_are_refused() -> None:
     """Also where the claim itself is generous enough for both."""
-    quiet, loud = (_bare(epsilon=5.0, event=to_plain(Gaussian(s))) for s in (9.0, 3.0))
+    quiet, loud = (_bare(epsilon=5.0, event=as_dict(Gaussian(s))) for s in (9.0, 3.0))
     plain = json.loads(loud.to_json()) | {"figures": json.loads(quiet.to_json())["figures"]}
     with pytest.raises(InvalidArgument, match="figures must be those of the event"):
         Statement.from_json(json.dumps(plain))

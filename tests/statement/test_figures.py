@@ -23,13 +23,13 @@ from tacit.accounting import (
     epsilon,
 )
 from tacit.accounting.accountants.exact import delta_interval
-from tacit.accounting.serialization import to_plain
+from tacit.accounting.serialization import as_dict
 from tacit.errors import InvalidArgument
 from tacit.statement.figures import Figures, bracket, check_figures, figures
 
 
 def of(event: Event, delta: float = 1e-5, adjacency: Any = "add-remove") -> Figures:
-    return figures(to_plain(event), delta, adjacency)
+    return figures(as_dict(event), delta, adjacency)
 
 
 @pytest.mark.parametrize("sigma", [0.5, 1.0, 4.0])
@@ -106,7 +106,7 @@ def test_the_edges():
 
 def test_the_bracket_is_that_of_bounds():
     run = Repeated(PoissonSampled(0.01, Gaussian(4.0)), 10_000)
-    assert bracket(to_plain(run), 1e-5, "add-remove") == bounds(run, 1e-5)
+    assert bracket(as_dict(run), 1e-5, "add-remove") == bounds(run, 1e-5)
     assert of(run).upper == epsilon(run, 1e-5)
 
 
@@ -174,7 +174,7 @@ def test_few_steps_are_laid_once_and_stay_bounds(
     event = Repeated(PoissonSampled(rate, Gaussian(sigma)), steps)
     known = {delta: bounds(event, delta) for delta in (1e-4, 1e-6, 1e-10)}
     lower = delta_interval(event, 0.0, "add-remove").lower
-    bracket(to_plain(event), 1e-5, "add-remove")
+    bracket(as_dict(event), 1e-5, "add-remove")
     # Point by point it took up to twenty seconds.
     for name in ("epsilon_interval", "delta_interval"):
         monkeypatch.setattr(f"tacit.accounting.accountants.exact.{name}", None)

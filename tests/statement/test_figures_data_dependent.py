@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from tacit.accounting import Gaussian, epsilon
-from tacit.accounting.serialization import to_plain
+from tacit.accounting.serialization import as_dict
 from tacit.errors import InvalidArgument
 from tacit.statement import DataDependent, Statement, extended
 
@@ -35,7 +35,7 @@ def figure(**changes: float | str) -> DataDependent:
 def claim() -> Statement:
     event = Gaussian(4.0)
     return Statement(
-        epsilon=epsilon(event, DELTA), delta=DELTA, event=to_plain(event), sampling="none",
+        epsilon=epsilon(event, DELTA), delta=DELTA, event=as_dict(event), sampling="none",
         noise="exact", tacit_version="0.1.0",
     )  # fmt: skip
 

@@ -23,7 +23,7 @@ from tacit.accounting import (
     Repeated,
     epsilon,
 )
-from tacit.accounting.serialization import from_plain, to_plain
+from tacit.accounting.serialization import as_dict, from_dict
 from tacit.errors import InvalidArgument, TacitError
 from tacit.statement import Statement, extended
 from tacit.statement.proof import planned_event
@@ -45,7 +45,7 @@ def claimed(epsilon_of: float, **changes: Any) -> Statement:
     told: dict[str, Any] = {
         "epsilon": epsilon_of,
         "delta": 1e-5,
-        "event": to_plain(PLAN.event),
+        "event": as_dict(PLAN.event),
         "plan": PLAN.as_dict(),
         "steps_planned": 50,
         "steps_taken": 50,
@@ -99,9 +99,9 @@ def with_event(event: Any, **fields: Any) -> Callable[[Plain], None]:
 
     def change(plain: Plain) -> None:
         before = [one["event"] for one in plain["preprocessing"] if one["event"]]
-        whole = Composed(*map(from_plain, before), event)
+        whole = Composed(*map(from_dict, before), event)
         spent = epsilon(whole, plain["delta"], adjacency=plain["adjacency"])
-        plain |= {"event": to_plain(whole), "epsilon": spent, "figures": None} | fields
+        plain |= {"event": as_dict(whole), "epsilon": spent, "figures": None} | fields
 
     return change
 
@@ -130,7 +130,7 @@ FORGERIES: dict[str, Callable[[Plain], None]] = {
         Repeated(STEP, 20), steps_taken=20, stopped_early="fixed in advance", steps_lost=1
     ),
     "the steps called preprocessing": several(
-        put("preprocessing.1.event", to_plain(Repeated(STEP, 50))),
+        put("preprocessing.1.event", as_dict(Repeated(STEP, 50))),
         with_event(Repeated(STEP, 1)),
     ),
     # another event than the plan's
@@ -204,9 +204,9 @@ FORGERIES: dict[str, Callable[[Plain], None]] = {
     "an accountant of their own": put("accountant", "forger"),
     # preprocessing
     "preprocessing that is not charged": several(
-        put("preprocessing.0.event", to_plain(Gaussian(5.0))), put("figures", None)
+        put("preprocessing.0.event", as_dict(Gaussian(5.0))), put("figures", None)
     ),
-    "preprocessing that is not first": put("preprocessing.1.event", to_plain(Gaussian(31.0))),
+    "preprocessing that is not first": put("preprocessing.1.event", as_dict(Gaussian(31.0))),
     # what is no field, no text, no number
     "a field more": put("verified", True),
     "a field less": put("event", DELETED),
@@ -224,10 +224,10 @@ FORGERIES: dict[str, Callable[[Plain], None]] = {
     "a configuration that is none": put("configuration", "0"),
     "an event that is too deep": put("event", json.loads('{"kind":' * 60 + "1" + "}" * 60)),
     "tables that no machine holds": put(
-        "event", to_plain(Repeated(DiscreteLaplace(1.0, sensitivity=10**12), 2))
+        "event", as_dict(Repeated(DiscreteLaplace(1.0, sensitivity=10**12), 2))
     ),
     "thirty thousand events": put(
-        "event", {"kind": "Composed", "events": [to_plain(PureDp(i + 1.0)) for i in range(30_000)]}
+        "event", {"kind": "Composed", "events": [as_dict(PureDp(i + 1.0)) for i in range(30_000)]}
     ),
     "a head that is none": put(
         "charge",
@@ -366,7 +366,7 @@ def test_what_is_claimed_is_not_called_proved() -> None:
     assert "no plan is stated" in found["event"].how
     early = claimed(
         PLAN.epsilon(1e-5), steps_taken=20, stopped_early="fixed in advance",
-        event=to_plain(PLAN.event_after(20)),
+        event=as_dict(PLAN.event_after(20)),
     )  # fmt: skip
     found = {one.subject: one for one in early.findings()}
     assert found["early end"].standing == "claimed"
@@ -463,7 +463,7 @@ def test_no_change_of_the_tree_is_a_forged_proof(data: st.DataObject) -> None:
         return
     finally:
         assert time.process_time() - begun < SECONDS
-    event = from_plain(found.event)
+    event = from_dict(found.event)
     assert found.epsilon >= epsilon(
         event, found.delta, accountant=found.accountant, adjacency=found.adjacency
     ) * (1 - 1e-9)

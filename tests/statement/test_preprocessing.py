@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tacit.accounting import Composed, Gaussian, PureDp, epsilon
-from tacit.accounting.serialization import from_plain, to_plain
+from tacit.accounting.serialization import as_dict, from_dict
 from tacit.errors import InvalidArgument
 from tacit.statement import Access, Statement, extended
 from tacit.statement.preprocessing import without_preprocessing
@@ -21,7 +21,7 @@ def claim(**changes: Any) -> Statement:
     told: dict[str, Any] = {
         "epsilon": PLAN.epsilon(1e-5),
         "delta": 1e-5,
-        "event": to_plain(PLAN.event),
+        "event": as_dict(PLAN.event),
         "plan": PLAN.as_dict(),
         "steps_planned": 1000,
         "steps_taken": 1000,
@@ -35,7 +35,7 @@ def claim(**changes: Any) -> Statement:
 def test_preprocessing_is_charged():
     more = extended(claim(), preprocessing=[("PCA", Gaussian(16.0)), ("a count", PureDp(0.1))])
     whole = Composed(Gaussian(16.0), PureDp(0.1), PLAN.event)
-    assert from_plain(more.event) == whole
+    assert from_dict(more.event) == whole
     assert more.epsilon == pytest.approx(epsilon(whole, 1e-5), rel=1e-12)
     assert [one.what for one in more.preprocessing] == ["PCA", "a count"]
     assert Statement.from_json(more.to_json()) == more
@@ -48,7 +48,7 @@ def test_twice_is_as_good_as_once():
     for part in parts:
         twice = extended(twice, preprocessing=[part])
     assert twice == once
-    assert without_preprocessing(twice.event, twice.preprocessing) == to_plain(PLAN.event)
+    assert without_preprocessing(twice.event, twice.preprocessing) == as_dict(PLAN.event)
 
 
 def test_what_is_the_same_for_all_data_costs_nothing():
@@ -93,9 +93,9 @@ def test_texts_are_added_and_single_ones_replaced():
 
 def test_preprocessing_cannot_be_stated_without_its_charge():
     with pytest.raises(InvalidArgument, match="event must begin with the events of preprocessing"):
-        replace(claim(), preprocessing=(Access("PCA", to_plain(Gaussian(16.0))),))
+        replace(claim(), preprocessing=(Access("PCA", as_dict(Gaussian(16.0))),))
     more = extended(claim(), preprocessing=[("PCA", Gaussian(16.0))])
-    cheaper = (Access("PCA", to_plain(Gaussian(160.0))),)
+    cheaper = (Access("PCA", as_dict(Gaussian(160.0))),)
     with pytest.raises(InvalidArgument, match="event must begin with"):
         replace(more, preprocessing=cheaper)
 

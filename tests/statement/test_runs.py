@@ -15,7 +15,7 @@ from torch.nn import functional
 
 import tacit
 from tacit.accounting import Gaussian, PoissonSampled, Repeated, epsilon
-from tacit.accounting.serialization import from_plain
+from tacit.accounting.serialization import from_dict
 from tacit.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def holds(statement: Statement, taken: int) -> None:
     assert statement.steps_taken is not None
     again = tacit.Statement.from_json(statement.to_json())
     assert again == statement
-    assert epsilon(from_plain(again.event), DELTA) >= least * (1 - 1e-9)
+    assert epsilon(from_dict(again.event), DELTA) >= least * (1 - 1e-9)
 
 
 def test_a_whole_run(tmp_path: Path) -> None:

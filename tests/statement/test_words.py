@@ -23,7 +23,7 @@ from tacit.accounting import (
     SampledWithReplacement,
     epsilon,
 )
-from tacit.accounting.serialization import to_plain
+from tacit.accounting.serialization import as_dict
 from tacit.statement import Statement, extended
 from tacit.statement.words import assumed_sampling, mechanism, utility
 
@@ -32,7 +32,7 @@ def claim(event: Event, **changes: Any) -> Statement:
     told: dict[str, Any] = {
         "epsilon": epsilon(event, 1e-5),
         "delta": 1e-5,
-        "event": to_plain(event),
+        "event": as_dict(event),
         "sampling": "none",
         "noise": "fast",
         "tacit_version": "0.1.0",
@@ -146,7 +146,7 @@ def test_without_a_guarantee_nothing_is_bounded():
     ],
 )
 def test_a_mechanism_has_every_number(event, words):
-    assert words in mechanism(to_plain(event))
+    assert words in mechanism(as_dict(event))
 
 
 @pytest.mark.parametrize(
@@ -163,9 +163,9 @@ def test_a_mechanism_has_every_number(event, words):
     ],
 )
 def test_the_sampling_that_is_assumed_is_the_events(event, words):
-    assert re.search(words, assumed_sampling(to_plain(event)))
+    assert re.search(words, assumed_sampling(as_dict(event)))
 
 
 def test_two_ways_of_sampling_are_both_told():
     both = Composed(PoissonSampled(0.1, Gaussian(1.0)), PoissonSampled(0.2, Gaussian(1.0)))
-    assert assumed_sampling(to_plain(both)).count("Poisson") == 2
+    assert assumed_sampling(as_dict(both)).count("Poisson") == 2

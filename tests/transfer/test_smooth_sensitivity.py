@@ -11,7 +11,7 @@ from scipy.special import logsumexp
 from scipy.stats import norm
 
 from tacit.errors import InvalidArgument
-from tacit.transfer import Votes, gaussian_votes, noise, rdp_cost, smooth_sensitivity
+from tacit.transfer import Votes, gaussian_votes, rdp_cost, smooth_sensitivity, vote_noise
 from tacit.transfer.smooth_sensitivity import release_rdp, staircase
 
 TEACHERS = 14
@@ -79,7 +79,7 @@ def test_costs_count_ties_as_lost(classes, sigma, order, rdp):
         classes=classes,
         rdp=rdp,
     )
-    gaps = (votes.gaps() - noise.STEP) / (math.sqrt(2.0) * sigma)
+    gaps = (votes.gaps() - vote_noise.STEP) / (math.sqrt(2.0) * sigma)
     log_q = np.minimum(logsumexp(norm.logsf(gaps), axis=1), math.log1p(-1.0 / classes))
     exact = rdp(log_q, sigma, [order])[:, 0]
     assert (smooth_sensitivity.data_dependent_costs(votes, stairs) >= exact * (1 - 1e-12)).all()

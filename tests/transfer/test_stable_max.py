@@ -12,7 +12,13 @@ import pytest
 from tacit.accounting import Repeated, delta, epsilon
 from tacit.errors import InvalidArgument
 from tacit.transfer import Votes
-from tacit.transfer.stable_max import StableMax, distances
+from tacit.transfer.stable_max import (
+    StableMax,
+    covering_event,
+    distances,
+    event_of,
+    round_epsilon,
+)
 
 UNSTABLE, UNASKED = "unstable", "unasked"
 
@@ -214,3 +220,35 @@ def test_refusals(name):
 def test_a_threshold_that_promises_nothing_is_refused():
     with pytest.raises(InvalidArgument, match="threshold must be higher"):
         StableMax(threshold=1.0, epsilon=1.0, cutoff=3).declared(queries=100)
+
+
+@pytest.mark.parametrize("cutoff", [1, 2, 5])
+@pytest.mark.parametrize("adjacency", ["add-remove", "replace-one"])
+def test_the_simpler_event_covers_what_is_charged_and_hardly_more(cutoff, adjacency):
+    charged, simpler = (make(0.7, cutoff, 1e-6) for make in (event_of, covering_event))
+    for failing in (2e-6, 1e-5, 1e-2):
+        less, more = (epsilon(one, failing, adjacency=adjacency) for one in (charged, simpler))
+        assert less <= more * (1 + 1e-6)
+    assert more <= 0.7 * cutoff
+    sure = covering_event(0.7, cutoff, 1e-6).event.delta
+    assert 1 - (1 - sure) ** cutoff == pytest.approx(1e-6, rel=1e-6)
+
+
+@pytest.mark.parametrize("cutoff", [1, 3])
+def test_the_lowest_threshold_for_a_failure(cutoff):
+    setting = StableMax.for_failure(1e-6, epsilon=0.8, queries=200, cutoff=cutoff)
+    assert setting.declared(queries=200).events[1].delta <= 1e-6
+    lower = StableMax(threshold=0.999 * setting.threshold, epsilon=0.8, cutoff=cutoff)
+    assert lower.declared(queries=200).events[1].delta > 1e-6
+
+
+def test_rounds_that_promise_nothing_are_refused():
+    with pytest.raises(InvalidArgument, match="rounds alone promise nothing"):
+        StableMax.for_failure(1e-6, epsilon=50.0, queries=10, cutoff=1)
+    with pytest.raises(InvalidArgument, match="nothing is promised"):
+        StableMax(threshold=9.0, epsilon=50.0, cutoff=1).declared(queries=10)
+
+
+def test_the_noise_of_a_round_is_its_scale():
+    setting = StableMax(threshold=9.0, epsilon=round_epsilon(2.5), cutoff=1)
+    assert setting.round.query_scale == pytest.approx(2.5)

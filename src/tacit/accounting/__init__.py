@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tacit._lazy import lazily
+from tacit._lazy import lazy
 
 if TYPE_CHECKING:
     from tacit.accounting.accountants import Approximation
@@ -54,55 +54,6 @@ if TYPE_CHECKING:
     from tacit.accounting.questions import Row, bounds, compare, delta, epsilon
     from tacit.accounting.serialization import from_json, to_json
     from tacit.errors import BudgetExceeded, Uncalibratable, UnsupportedEvent
-
-# Submodules are imported when one of their names is first used: asking for an event must not cost
-# the import of SciPy.
-_HOME = {
-    "accountants": ("Approximation",),
-    "adaptive": ("RenyiFilter", "RenyiOdometer"),
-    "calibration": (
-        "analytic_gaussian_sigma",
-        "calibrate",
-        "classical_gaussian_delta",
-        "classical_gaussian_sigma",
-        "noise_multiplier",
-    ),
-    "curve": ("PrivacyCurve", "profile"),
-    "events": (
-        "Adjacency",
-        "ApproxDp",
-        "Composed",
-        "DiscreteGaussian",
-        "DiscreteLaplace",
-        "Event",
-        "Exponential",
-        "Gaussian",
-        "GaussianMixture",
-        "Laplace",
-        "NoisyMax",
-        "PoissonRuns",
-        "PoissonSampled",
-        "PrivateSelection",
-        "PureDp",
-        "RandomizedResponse",
-        "RenyiCurve",
-        "Repeated",
-        "SampledWithReplacement",
-        "SampledWithoutReplacement",
-        "SparseVector",
-        "TruncatedConcentrated",
-        "TruncatedNegativeBinomial",
-        "ZeroConcentrated",
-    ),
-    "exact.enclosure": ("Interval",),
-    "group_privacy": ("group",),
-    "questions": ("Row", "bounds", "compare", "delta", "epsilon"),
-    "serialization": ("from_json", "to_json"),
-}
-_MODULE_OF = {name: f"tacit.accounting.{home}" for home, names in _HOME.items() for name in names}
-_MODULE_OF |= dict.fromkeys(
-    ("BudgetExceeded", "Uncalibratable", "UnsupportedEvent"), "tacit.errors"
-)
 
 __all__ = [
     "Adjacency",
@@ -153,9 +104,6 @@ __all__ = [
     "to_json",
 ]
 
-
-__getattr__ = lazily(__name__, _MODULE_OF)
-
-
-def __dir__() -> list[str]:
-    return sorted(_MODULE_OF)
+# Submodules are imported when one of their names is first used: asking for an event must not cost
+# the import of SciPy.
+__getattr__, __dir__ = lazy(__name__)

@@ -25,7 +25,7 @@ def to_json(event: Event) -> str:
     >>> to_json(Repeated(PureDp(0.5), 10))
     '{"kind": "Repeated", "event": {"kind": "PureDp", "epsilon": 0.5}, "times": 10}'
     """
-    return json.dumps(to_plain(event), allow_nan=False)
+    return json.dumps(as_dict(event), allow_nan=False)
 
 
 def from_json(text: str) -> Event:
@@ -35,12 +35,12 @@ def from_json(text: str) -> Event:
     PureDp(epsilon=0.5)
     """
     try:
-        return from_plain(json.loads(text))
+        return from_dict(json.loads(text))
     except json.JSONDecodeError as error:
         raise InvalidArgument(f"text must be JSON as written by to_json: {error}") from None
 
 
-def to_plain(event: Event | Runs) -> dict[str, Any]:
+def as_dict(event: Event | Runs) -> dict[str, Any]:
     """``event`` as nested dictionaries, lists and numbers."""
     plain: dict[str, Any] = {"kind": type(event).__name__}
     for field in fields(event):
@@ -53,11 +53,11 @@ def to_plain(event: Event | Runs) -> dict[str, Any]:
 def _plain_value(value: Any) -> Any:
     if isinstance(value, tuple):
         return [_plain_value(item) for item in value]
-    return to_plain(value) if type(value).__name__ in _KINDS | _RUNS else value
+    return as_dict(value) if type(value).__name__ in _KINDS | _RUNS else value
 
 
-def from_plain(plain: object) -> Event:
-    """The event that ``to_plain`` took apart."""
+def from_dict(plain: object) -> Event:
+    """The event that ``as_dict`` took apart."""
     if not isinstance(plain, dict) or plain.get("kind") not in _KINDS:
         raise InvalidArgument(f"an event needs a kind among {sorted(_KINDS)}, got {plain!r}")
     kind = _KINDS[plain["kind"]]
@@ -84,7 +84,7 @@ def _value(value: Any) -> Any:
     if isinstance(value, dict) and value.get("kind") in _RUNS:
         kind = _RUNS[value["kind"]]
         return kind(**_fields_of(kind, value))
-    return from_plain(value) if isinstance(value, dict) else value
+    return from_dict(value) if isinstance(value, dict) else value
 
 
 def _construct(kind: type[Event], given: dict[str, Any]) -> Event:

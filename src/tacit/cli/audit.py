@@ -32,6 +32,7 @@ A recipe's settings are options too: --epochs 10 means --set epochs=10.
 Examples:
   tacit audit --list
   tacit audit runs/demo --attack lira --shadows 16
+  tacit audit runs/mine --model model.py:prepare
   tacit audit mnist-tempered --one-run --canaries 1000
   tacit audit digits --epsilon 2 --attack lira --attack rmia --workers 2
   tacit audit engine
@@ -69,8 +70,8 @@ Exit status:
               "claimed. [default: 1e-5]")  # fmt: skip
 @click.option("--set", "sets", metavar="NAME=VALUE", multiple=True, help="For a recipe: change "
               "one of its settings; repeat the option for several.")  # fmt: skip
-@click.option("--model", metavar="FILE:FUNCTION", help="For the engine or a run of fit: "
-              "a function of a Python file that returns your model and data.")  # fmt: skip
+@click.option("--model", metavar="FILE:FUNCTION", help="For the engine, or a run of your own "
+              "model: a function of a Python file that returns model and data.")  # fmt: skip
 @click.option("--quick", is_flag=True, help="For the engine: all checks in one setting, few in "
               "the others.")  # fmt: skip
 @click.option("--draws", metavar="N", help="For a mechanism: number of draws on each of the two "
@@ -264,7 +265,7 @@ def _checks(progress: bool | None) -> Callable[[str, int, int, str], None] | Non
 
 
 def _conclude(request: Request, done: Audited, as_json: bool) -> None:
-    plain = done.to_plain(command_line())
+    plain = done.as_dict(command_line())
     files = _files(request, plain)
     if as_json:
         say(json.dumps(plain | {"files": files}, indent=2, allow_nan=False))

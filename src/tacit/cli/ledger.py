@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,12 +13,12 @@ import click
 from tacit import __version__
 from tacit._validation import printable
 from tacit.cli import options
-from tacit.cli.options import Refusal, picture_file
+from tacit.cli.options import OptionType, Refusal, picture_file
 from tacit.cli.streams import say
 from tacit.errors import TacitError, TamperedLedger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
 
     from rich.console import RenderableType
 
@@ -26,6 +28,9 @@ if TYPE_CHECKING:
 
 UNSOUND = 1
 VARIABLE = "TACIT_LEDGER"
+LIMIT = "give the limit, as --epsilon 8"
+FAILURE = "give the limit, as --delta 1e-5"
+UNFINISHED = "tacit ledger list names unfinished reservations"
 
 EPILOG = """\b
 Examples:
@@ -45,17 +50,44 @@ _NONSENSE = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError
 Command = Any  # click's own type for what its decorators take and give
 
 
+@dataclass(frozen=True)
+class Place:
+    """Where a ledger is, and what it is checked with."""
+
+    address: str | None
+    anchor: str | None
+    key: str | None
+
+    @property
+    def url(self) -> str:
+        """The URL of what ``--ledger`` names."""
+        return url_of(self.address)
+
+
 def _common(command: Command) -> Command:
-    """The options that every command has."""
+    """The options that every command has; it is given the ledger's as ``where``."""
+
+    @wraps(command)
+    def placed(*, address: str | None, anchor: str | None, key: str | None, **own: Any) -> Any:
+        return command(where=Place(address, anchor, key), **own)
+
+    return _with_options(placed)
+
+
+def _with_options(command: Command) -> Command:
     for option in (
         click.option("--json", "as_json", is_flag=True, help="Print JSON, and nothing else."),
-        click.option("--anchor", metavar="FILE", help="Its anchor, if not in the usual place."),
+        click.option(
+            "--anchor",
+            metavar="FILE",
+            help="The ledger's anchor file, if it is not in the usual place.",
+        ),
         click.option(
             "--key",
             metavar="FILE",
             envvar="TACIT_LEDGER_KEY",
             show_envvar=True,
-            help="The file with the key that it is sealed with, if it is.",
+            help="The file with the key that seals the ledger, if one does.",
         ),
         click.option(
             "--ledger",
@@ -98,10 +130,20 @@ def ledger(context: click.Context) -> None:
 
 @ledger.command("open")
 @click.argument("name")
-@click.option("--epsilon", metavar="E", help="The ε that all releases together may not exceed.")
-@click.option("--delta", metavar="D", help="The δ of the same; 0 for pure releases only.")
 @click.option(
-    "--unit", default="example", show_default=True, help="Whom it protects: example, user."
+    "--epsilon",
+    metavar="E",
+    type=OptionType("number", options.positive, LIMIT),
+    help="The ε that all releases together may not exceed.",
+)
+@click.option(
+    "--delta",
+    metavar="D",
+    type=OptionType("number", options.probability, FAILURE),
+    help="The δ that all releases together may not exceed; 0 for pure releases only.",
+)
+@click.option(
+    "--unit", default="example", show_default=True, help="Whom the budget protects: example, user."
 )
 @click.option(
     "--adjacency",
@@ -118,17 +160,15 @@ def ledger(context: click.Context) -> None:
 @_common
 def open_(
     name: str,
-    epsilon: str | None,
-    delta: str | None,
+    epsilon: float | None,
+    delta: float | None,
     unit: str,
     adjacency: Adjacency,
     composition: str,
-    address: str | None,
-    anchor: str | None,
-    key: str | None,
+    where: Place,
     as_json: bool,
 ) -> None:
-    """Makes the budget NAME, and the ledger if there is none; an equal one may be there already.
+    """Makes the budget NAME, and the ledger if there is none; an equal budget may exist already.
 
     A declared budget is for plans that are fixed together before the first release, and takes no
     further run after it; a basic one takes run after run.
@@ -136,11 +176,13 @@ def open_(
     from tacit.cli import ledger_page
     from tacit.reports.ledger_summary import summarise
 
-    limit = _needed("--epsilon", epsilon, options.positive, "give the limit, as --epsilon 8")
-    failure = _needed("--delta", delta, options.probability, "give the limit, as --delta 1e-5")
-    with _opened(address, anchor, key, create=True) as opened:
+    if epsilon is None:
+        raise Refusal(f"--epsilon is missing; {LIMIT}")
+    if delta is None:
+        raise Refusal(f"--delta is missing; {FAILURE}")
+    with _opened(where, create=True) as opened:
         made = name not in {one.name for one in opened.budgets()}
-        opened.open(name, limit, failure, unit=unit, adjacency=adjacency, composition=composition)
+        opened.open(name, epsilon, delta, unit=unit, adjacency=adjacency, composition=composition)
         found = summarise(opened.books.budgets[name])
         heading = _heading(opened)
     page = ledger_page.opened_page(heading, found, made=made)
@@ -149,11 +191,9 @@ def open_(
 
 @ledger.command()
 @click.argument("name")
-@click.argument("number")
+@click.argument("number", type=OptionType("number", options.whole, UNFINISHED))
 @_common
-def close(
-    name: str, number: str, address: str | None, anchor: str | None, key: str | None, as_json: bool
-) -> None:
+def close(name: str, number: int, where: Place, as_json: bool) -> None:
     """Ends the unfinished reservation NUMBER of the budget NAME: it grants nothing more.
 
     If no step of it was granted, it is no longer charged; otherwise all of it stays charged.
@@ -161,30 +201,31 @@ def close(
     from tacit.cli import ledger_page
     from tacit.reports.ledger_summary import summarise
 
-    which = options.whole("NUMBER", number, "tacit ledger list names unfinished reservations")
-    with _opened(address, anchor, key) as opened:
+    with _opened(where) as opened:
         budget = opened.budget(name)
-        reservation = budget.reservation(which)
+        reservation = budget.reservation(number)
         if reservation.state.ended:
-            raise Refusal(f"reservation {which} of {name!a} has ended already; nothing was changed")
+            raise Refusal(
+                f"reservation {number} of {name!a} has ended already; nothing was changed"
+            )
         reservation.end()
         budget.spent()  # reads the ledger again
         void = reservation.state.void
         found = summarise(budget.state)
         heading = _heading(opened)
-    page = ledger_page.closed_page(heading, found, which, void=void)
-    plain = {"reservation": which, "void": void, "budget": found.as_dict()}
+    page = ledger_page.closed_page(heading, found, number, void=void)
+    plain = {"reservation": number, "void": void, "budget": found.as_dict()}
     _tell(heading | plain, page, as_json=as_json)
 
 
 @ledger.command("list")
 @_common
-def list_(address: str | None, anchor: str | None, key: str | None, as_json: bool) -> None:
+def list_(where: Place, as_json: bool) -> None:
     """All budgets: their limits, what is spent and left, and which reservations are unfinished."""
     from tacit.cli import ledger_page
     from tacit.reports.ledger_summary import summarise, unfinished
 
-    with _opened(address, anchor, key) as opened:
+    with _opened(where) as opened:
         budgets = [summarise(state) for state in opened.budgets()]
         pending = unfinished(opened.books)
         heading = _heading(opened)
@@ -203,9 +244,7 @@ def list_(address: str | None, anchor: str | None, key: str | None, as_json: boo
 def show(
     name: str,
     plot: str | None,
-    address: str | None,
-    anchor: str | None,
-    key: str | None,
+    where: Place,
     as_json: bool,
 ) -> None:
     """The budget NAME: its reservations, and what its figures mean."""
@@ -213,7 +252,7 @@ def show(
     from tacit.reports.ledger_summary import account
 
     picture = None if plot is None else picture_file("--plot", plot)
-    with _opened(address, anchor, key) as opened:
+    with _opened(where) as opened:
         found = account(opened.history(name))
         heading = _heading(opened)
     if picture is not None:
@@ -226,23 +265,24 @@ def show(
 
 @ledger.command()
 @click.argument("name", required=False)
-@click.option("--last", metavar="N", help="Only the last N entries.")
+@click.option(
+    "--last",
+    metavar="N",
+    type=OptionType("number", options.whole, "give how many entries to show, as 20"),
+    help="Only the last N entries.",
+)
 @_common
 def history(
     name: str | None,
-    last: str | None,
-    address: str | None,
-    anchor: str | None,
-    key: str | None,
+    last: int | None,
+    where: Place,
     as_json: bool,
 ) -> None:
     """All entries, or those of the budget NAME, oldest first."""
     from tacit.cli import ledger_page
 
-    remedy = "give how many entries to show, as 20"
-    count = 0 if last is None else options.whole("--last", last, remedy)
-    with _opened(address, anchor, key) as opened:
-        entries = opened.history(name)[-count:]
+    with _opened(where) as opened:
+        entries = opened.history(name)[-(last or 0) :]
         heading = _heading(opened)
     page = ledger_page.history_page(heading, entries)
     _tell(heading | {"entries": [_plain(one) for one in entries]}, page, as_json=as_json)
@@ -250,28 +290,28 @@ def history(
 
 @ledger.command()
 @click.option("--accept", is_flag=True, help="Adopt a ledger whose anchor is missing or ahead.")
-@click.option("--reason", metavar="TEXT", help="Why; recorded in the ledger for good.")
+@click.option(
+    "--reason", metavar="TEXT", help="Why it is adopted; recorded in the ledger for good."
+)
 @_common
 @click.pass_context
 def verify(
     context: click.Context,
     accept: bool,
     reason: str | None,
-    address: str | None,
-    anchor: str | None,
-    key: str | None,
+    where: Place,
     as_json: bool,
 ) -> None:
-    """Reads the whole ledger anew: its chain, its anchor and its sums. Status 1 if not sound."""
+    """Checks the whole ledger: its chain, its anchor and its sums. Status 1 if it is not sound."""
     from tacit.cli import ledger_page
 
     _check_acceptance(accept, reason)
-    found = _verified(address, anchor, key)
-    accepted = reason is not None and _needs_anchor(found, address, anchor, key)
+    found = _verified(where)
+    accepted = reason is not None and _needs_anchor(found, where)
     if accepted:
         assert reason is not None
-        _adopt(reason, address, anchor, key)
-        found = _verified(address, anchor, key)
+        _adopt(reason, where)
+        found = _verified(where)
     page = ledger_page.verification_page(found, accepted=accepted, asked=accept)
     _tell(_verdict(found) | {"accepted": accepted}, page, as_json=as_json)
     if not found.ok:
@@ -280,24 +320,24 @@ def verify(
 
 @ledger.command()
 @click.argument("file")
-@click.option("--force", is_flag=True, help="Overwrite FILE.")
-@click.option("--exact-times", is_flag=True, help="Also if entries are dated to the microsecond.")
+@click.option("--force", is_flag=True, help="Overwrite FILE if it exists.")
+@click.option(
+    "--exact-times", is_flag=True, help="Export entries that are dated to the microsecond, too."
+)
 @_common
 def export(
     file: str,
     force: bool,
     exact_times: bool,
-    address: str | None,
-    anchor: str | None,
-    key: str | None,
+    where: Place,
     as_json: bool,
 ) -> None:
     """Writes all entries to FILE as JSON lines, to be checked without the database."""
     from tacit.cli import ledger_page
 
     path = _target(file, force)
-    with _opened(address, anchor, key) as opened:
-        _spare(path, file, opened, address)
+    with _opened(where) as opened:
+        _spare(path, file, opened, where)
         entries = opened.history()
         heading = _heading(opened)
     exact = [one.number for one in entries if "T" in one.at]
@@ -310,14 +350,6 @@ def export(
     _export(entries, path, file)
     page = ledger_page.export_page(file, entries[-1])
     _tell(heading | {"file": file, "entries": len(entries)}, page, as_json=as_json)
-
-
-def _needed(
-    option: str, text: str | None, read: Callable[[str, str, str], float], remedy: str
-) -> float:
-    if text is None:
-        raise Refusal(f"{option} is missing; {remedy}")
-    return read(option, text, remedy)
 
 
 def url_of(address: str | None) -> str:
@@ -335,13 +367,11 @@ def url_of(address: str | None) -> str:
     return f"sqlite:///{address}"
 
 
-def _opened(
-    address: str | None, anchor: str | None, key: str | None, *, create: bool = False
-) -> Ledger:
+def _opened(where: Place, *, create: bool = False) -> Ledger:
     # SQLAlchemy comes with it: a refusal need not wait for that.
     from tacit.ledger import Ledger
 
-    return Ledger(url_of(address), anchor=anchor, key=key, create=create)
+    return Ledger(where.url, anchor=where.anchor, key=where.key, create=create)
 
 
 def _heading(opened: Ledger) -> dict[str, Any]:
@@ -387,40 +417,30 @@ def _check_acceptance(accept: bool, reason: str | None) -> None:
         raise Refusal("--reason is for --accept; give both or none")
 
 
-def _verified(address: str | None, anchor: str | None, key: str | None) -> Verification:
+def _verified(where: Place) -> Verification:
     from tacit.ledger import verify
 
-    found = verify(url_of(address), anchor=anchor, key=key)
-    if _unread(found):
+    found = verify(where.url, anchor=where.anchor, key=where.key)
+    if not found.reached:
         raise Refusal(found.problems[0])
     return found
 
 
-def _unread(found: Verification) -> bool:
-    """Whether the ledger could not be looked at, so that nothing is known to be wrong with it."""
-    if found.entries or len(found.problems) != 1:
-        return False
-    gone = any(word in found.problems[0] for word in ("there is no ledger", "is damaged"))
-    return found.anchored is None or not gone
-
-
-def _needs_anchor(
-    found: Verification, address: str | None, anchor: str | None, key: str | None
-) -> bool:
+def _needs_anchor(found: Verification, where: Place) -> bool:
     """Whether the anchor is what is wrong, so that adopting can mend it."""
     if found.anchored is None:
         return True
     try:
-        _opened(address, anchor, key).close()
+        _opened(where).close()
     except TamperedLedger:
         return True
     return False
 
 
-def _adopt(reason: str, address: str | None, anchor: str | None, key: str | None) -> None:
+def _adopt(reason: str, where: Place) -> None:
     from tacit.ledger import Ledger
 
-    Ledger.adopt(url_of(address), reason=reason, anchor=anchor, key=key).close()
+    Ledger.adopt(where.url, reason=reason, anchor=where.anchor, key=where.key).close()
 
 
 def _verdict(found: Verification) -> dict[str, object]:
@@ -449,20 +469,20 @@ def _target(file: str, force: bool) -> Path:
     return path
 
 
-def _spare(path: Path, file: str, opened: Ledger, address: str | None) -> None:
+def _spare(path: Path, file: str, opened: Ledger, where: Place) -> None:
     """Refuses to write over any file of the ledger itself, with or without --force."""
     owned = [opened.anchor, Path(f"{opened.anchor}.lock")]
-    if url_of(address).startswith("sqlite"):
-        database = url_of(address).partition(":///")[2]
+    if where.url.startswith("sqlite"):
+        database = where.url.partition(":///")[2]
         owned += [Path(database + end) for end in ("", "-wal", "-shm", "-journal")]
     if path in [one.resolve() for one in owned]:
         raise Refusal(f"{file} belongs to the ledger itself; name another file")
 
 
 def _export(entries: Iterable[Entry], path: Path, file: str) -> None:
-    from tacit.reports.ledger_export import write
+    from tacit.reports.ledger_summary import export
 
     try:
-        write(entries, path)
+        export(entries, path)
     except OSError as error:
         raise Refusal(f"{file} cannot be written: {error.strerror or error}") from None

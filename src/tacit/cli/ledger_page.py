@@ -206,10 +206,10 @@ def _meanings(budgets: Iterable[BudgetSummary]) -> dict[str, str]:
     """What the figures of each rule are; where budgets differ, each has its own."""
     found: dict[str, str] = {}
     for one in budgets:
-        told = f"spent: {one.spent.meaning}; left: {one.remaining.meaning}"
+        meaning = f"spent: {one.spent.meaning}; left: {one.remaining.meaning}"
         rule = one.state.composition
-        if found.setdefault(rule, told) != told:
-            found[f"{rule} ({printable(one.state.name)})"] = told
+        if found.setdefault(rule, meaning) != meaning:
+            found[f"{rule} ({printable(one.state.name)})"] = meaning
     return found
 
 

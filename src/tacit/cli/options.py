@@ -1,4 +1,4 @@
-"""Reads option values by hand, so that a bad one is answered by one line with its remedy."""
+"""Values of options: a bad one is answered by one line with its remedy."""
 
 from __future__ import annotations
 
@@ -6,20 +6,28 @@ import math
 import os
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, final
 
 import click
 
 from tacit import _validation
+from tacit._numbers import compact
 from tacit.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 Value = TypeVar("Value")
+Checked_co = TypeVar("Checked_co", covariant=True)
 
 SUFFIXES = (".png", ".svg")
 MOST_STEPS = 1e12
+
+
+class _Check(Protocol[Checked_co]):
+    """A check of ``tacit._validation``."""
+
+    def __call__(self, name: str, value: float, *, typed: str | None) -> Checked_co: ...
 
 
 class Refusal(click.ClickException):
@@ -29,7 +37,7 @@ class Refusal(click.ClickException):
 
 
 def positive(option: str, text: str, remedy: str) -> float:
-    """Reads a positive finite number.
+    """OptionType a positive finite number.
 
     >>> positive("--sigma", "-1", "try --sigma 4")
     Traceback (most recent call last):
@@ -39,17 +47,17 @@ def positive(option: str, text: str, remedy: str) -> float:
 
 
 def probability(option: str, text: str, remedy: str) -> float:
-    """Reads a number from 0 to 1, both included."""
+    """OptionType a number from 0 to 1, both included."""
     return _read(option, text, remedy, _validation.probability)
 
 
 def open_probability(option: str, text: str, remedy: str) -> float:
-    """Reads a number strictly between 0 and 1."""
+    """OptionType a number strictly between 0 and 1."""
     return _read(option, text, remedy, _validation.open_probability)
 
 
 def whole(option: str, text: str, remedy: str) -> int:
-    """Reads a positive whole number, also one written as 1e4.
+    """OptionType a positive whole number, also one written as 1e4.
 
     >>> whole("--steps", "1e4", "")
     10000
@@ -63,24 +71,41 @@ def exactly_one(given: dict[str, object], remedy: str) -> str:
     if not chosen:
         raise Refusal(f"{' or '.join(given)} is missing; {remedy}")
     if len(chosen) > 1:
-        shown = " and ".join(f"{option} {given[option]}" for option in chosen)
+        shown = " and ".join(f"{option} {_typed(given[option])}" for option in chosen)
         raise Refusal(f"{shown} contradict each other; give one of them")
     return chosen[0]
 
 
-def _read(option: str, text: str, remedy: str, check: Callable[[str, float], Value]) -> Value:
-    try:
-        return check(option, _number(option, text))
-    except InvalidArgument as error:
-        demand = str(error).rpartition(", got ")[0]
-        raise Refusal(f"{demand}, got {text}; {remedy}") from None
+def _typed(value: object) -> str:
+    return compact(value) if isinstance(value, float) else str(value)
 
 
-def _number(option: str, text: str) -> float:
+def _read(option: str, text: str, remedy: str, check: _Check[Value]) -> Value:
     try:
-        return float(text)
+        number = float(text)
     except ValueError:
-        raise InvalidArgument(f"{option} must be a number, got {text!r}") from None
+        raise Refusal(f"{option} must be a number, got {text}; {remedy}") from None
+    try:
+        return check(option, number, typed=text)
+    except InvalidArgument as error:
+        raise Refusal(f"{error}; {remedy}") from None
+
+
+@final
+class OptionType(click.ParamType, Generic[Value]):  # type: ignore[type-arg]  # click ≥ 8.2
+    """An option's type: what ``read`` makes of the option's name, its text and the remedy."""
+
+    def __init__(self, name: str, read: Callable[[str, str, str], Value], remedy: str) -> None:
+        self.name, self._read, self._remedy = name, read, remedy
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Value:
+        """The value, or one line of refusal."""
+        del ctx
+        assert param is not None  # click gives every option
+        name = param.opts[0] if isinstance(param, click.Option) else param.human_readable_name
+        return self._read(name, value, self._remedy)
 
 
 def steps_of(option: str, text: str, steps: float) -> int:

@@ -39,9 +39,11 @@ MOST_SECONDS = 10
 @click.command(epilog=EPILOG)
 @click.argument("folder", metavar="DIR")
 @click.option("--ledger", metavar="URL", help="The ledger that the run must be charged in.")
-@click.option("--signed-by", metavar="FILE", help="The public key that must have signed it.")
+@click.option(
+    "--signed-by", metavar="FILE", help="The public key that must have signed the statement."
+)
 @click.option("--sign", metavar="FILE", help="Sign the statement with this Ed25519 key.")
-@click.option("--name", metavar="NAME", help="Who signs, as readers are shown it.")
+@click.option("--name", metavar="NAME", help="The name of who signs, as readers see it.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, and nothing else.")
 def report(
     folder: str,
@@ -66,7 +68,7 @@ def report(
     summary = _checked(folder, _url(ledger), key)
     path = _write(summary)
     if as_json:
-        say(json.dumps(summary.to_plain() | {"report": str(path)}, indent=2, allow_nan=False))
+        say(json.dumps(summary.report_as_dict() | {"report": str(path)}, indent=2, allow_nan=False))
         return
     say(_headline(summary))
     say(f"The report is at {path}")

@@ -229,9 +229,9 @@ def settings_again(
     recipe: str, settings: Any, given: Mapping[str, str], options: Sequence[str]
 ) -> dict[str, tuple[Any, Any]]:
     """Settings that were given to a run that is resumed, each beside what the run has."""
-    from tacit.runs.settings import as_plain, changed
+    from tacit.runs.settings import as_dict, changed
 
-    again = as_plain(changed(settings, known_settings(recipe, settings, given, options)))
+    again = as_dict(changed(settings, known_settings(recipe, settings, given, options)))
     return {f"--{name}": (again[name], getattr(settings, name)) for name in given}
 
 

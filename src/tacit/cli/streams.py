@@ -34,10 +34,10 @@ def write(rendered: str) -> None:
 
 def complain(line: str) -> None:
     """Writes one line to standard error, which cannot steer the terminal either."""
-    told = printable(line)
-    if len(told) > LONGEST:
-        told = f"{told[:LONGEST]}…"
-    sys.stderr.write(f"tacit: {told}\n")
+    shown = printable(line)
+    if len(shown) > LONGEST:
+        shown = f"{shown[:LONGEST]}…"
+    sys.stderr.write(f"tacit: {shown}\n")
 
 
 def be_encodable(stream: TextIO) -> None:

@@ -24,6 +24,10 @@ from tacit.cli.transfer_request import Asked, Request
 from tacit.errors import TacitError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rich.console import RenderableType
+
     from tacit.recipes.transferring import Parts
     from tacit.runs import Interruption
 
@@ -37,6 +41,9 @@ Examples:
   tacit transfer knn --dataset mnist --epsilon 1 --settings
   tacit transfer rknn --dataset digits --epsilon 0.5 --ledger budget.db
   tacit transfer pate --dataset mnist --votes counts.npy --holds counts
+  tacit transfer pate --dataset digits --asked active --rounds 4
+  tacit transfer pate --dataset digits --aggregator interactive --threshold 25
+  tacit transfer pate --dataset digits --aggregator sparse-vector --epsilon 8
   tacit transfer --resume --out runs/pate
 """
 
@@ -46,20 +53,33 @@ Examples:
 @click.option("--dataset", metavar="NAME", help="digits, mnist, fashion, svhn or cifar10.")
 @click.option("--epsilon", metavar="EPS", type=EPSILON,
               help="Find the noise for this epsilon of all released.")  # fmt: skip
-@click.option("--delta", metavar="D", type=DELTA_TYPE, help="Its delta. [default: 1e-5]")
+@click.option("--delta", metavar="D", type=DELTA_TYPE,
+              help="The delta of the guarantee. [default: 1e-5]")  # fmt: skip
 @click.option("--queries", metavar="N", help="Public images to ask about.")
-@click.option("--answers", metavar="N", help="The run ends after so many answers.")
+@click.option("--answers", metavar="N", help="The run ends after this number of answers.")
+@click.option(
+    "--asked",
+    metavar="WHICH",
+    help="Which images: first, middles (of clusters) or, for pate, active (chosen in rounds, where "
+    "the student has most to learn).",
+)
+@click.option(
+    "--aggregator",
+    metavar="HOW",
+    help="How pate answers by the votes: confident, gaussian, laplace, interactive (where they "
+    "contradict the student) or sparse-vector (exactly, while they are stable).",
+)
 @click.option("--teachers", metavar="N", help="How many teachers vote (pate).")
-@click.option("--sigma", metavar="S", help="The noise of an answer, instead of an epsilon.")
+@click.option("--sigma", metavar="S", help="The noise of an answer; give this or an epsilon.")
 @click.option("--student", metavar="HOW", help="How the student learns.")
-@click.option("--votes", metavar="FILE", help="Votes made elsewhere, as .npy (pate),")
-@click.option("--holds", metavar="WHAT", help="which holds counts or labels.")
+@click.option("--votes", metavar="FILE", help="An .npy file of votes made elsewhere (pate).")
+@click.option("--holds", metavar="WHAT", help="What the file of votes holds: counts or labels.")
 @click.option("--set", "sets", metavar="NAME=VALUE", multiple=True, help="Any other setting.")
 @click.option("--out", metavar="DIR", type=FOLDER,
               help="A new folder. [default: runs/METHOD-DATASET]")  # fmt: skip
 @click.option("--resume", is_flag=True, help="Go on with the run that --out holds.")
-@click.option("--ledger", metavar="URL", help="Charge the run to a budget of this ledger,")
-@click.option("--budget", metavar="NAME", help="of this name. [default: the data's name]")
+@click.option("--ledger", metavar="URL", help="Charge the run to a budget of this ledger.")
+@click.option("--budget", metavar="NAME", help="The budget's name. [default: the data's name]")
 @click.option("--device", metavar="NAME", help="auto, cpu, cuda or cuda:N. [default: auto]")
 @click.option("--seed", metavar="N", type=SEED,
               help="For first weights; never for samples or noise.")  # fmt: skip
@@ -161,15 +181,57 @@ def _remove_private(request: Request) -> None:
 
 
 def _list(as_json: bool) -> None:
-    from tacit.cli.transfer_page import methods, methods_page
-
-    found = methods()
+    found = _methods()
     if as_json:
         say(json.dumps({"methods": found}, indent=2, ensure_ascii=False))
         return
     from tacit.cli.rendering import say_page
 
-    say_page(methods_page(found))
+    say_page(_methods_page(found))
+
+
+def _methods() -> list[dict[str, Any]]:
+    """Every method on every data set: what was published, and its one line."""
+    from tacit.recipes.transferring.method import METHODS, find
+    from tacit.recipes.transferring.splits import DATASETS
+
+    return [
+        {
+            "method": method.name,
+            "dataset": dataset,
+            "summary": method.summary,
+            "anchors": [
+                {"epsilon": one.epsilon, "accuracy": one.accuracy, "source": one.source}
+                for one in method.anchors.get(dataset, ())
+            ],
+        }
+        for method in map(find, METHODS)
+        for dataset in DATASETS
+    ]
+
+
+def _methods_page(found: list[dict[str, Any]]) -> Iterator[RenderableType]:
+    """The methods as a table."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    table = Table(box=SIMPLE_HEAD)
+    for name in ("method", "data", "published (% at ε)", "what it does"):
+        table.add_column(name, no_wrap=name == "method")
+    shown: set[str] = set()
+    for one in found:
+        anchors = ", ".join(f"{a['accuracy']:g} at {a['epsilon']:g}" for a in one["anchors"])
+        first = one["method"] not in shown
+        shown.add(one["method"])
+        table.add_row(
+            one["method"] if first else "", one["dataset"], anchors or "–",
+            one["summary"] if first else "",
+        )  # fmt: skip
+    yield table
+    yield (
+        "Run one: tacit transfer METHOD --dataset NAME. Its settings: tacit transfer METHOD "
+        "--dataset NAME --settings."
+    )
 
 
 def _show_settings(request: Request, as_json: bool) -> None:

@@ -19,7 +19,7 @@ from tacit.cli.run_options import (
     known_settings,
     settings_again,
 )
-from tacit.recipes.transferring.catalogue import check_dataset, find, named, title
+from tacit.recipes.transferring.method import check_dataset, chosen, find, named, title
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,7 +29,9 @@ if TYPE_CHECKING:
     from tacit.runs.record import Record
 
 DATASET: Final = "digits"
-OWN: Final = ("queries", "answers", "teachers", "sigma", "student", "votes", "holds")
+OWN: Final = (
+    "queries", "answers", "asked", "aggregator", "teachers", "sigma", "student", "votes", "holds",
+)  # fmt: skip
 OPTIONS: Final = (
     "dataset", "epsilon", "delta", "set", "out", "resume", "ledger", "budget", "device", "seed",
     "data", "unverified", "settings", "list", "json", "help",
@@ -45,6 +47,8 @@ class Asked:
     dataset: str | None = None
     queries: str | None = None
     answers: str | None = None
+    asked: str | None = None
+    aggregator: str | None = None
     teachers: str | None = None
     sigma: str | None = None
     student: str | None = None
@@ -122,9 +126,7 @@ def _chosen(
     delta: float,
     adjacency: Adjacency,
 ) -> tuple[Any, float]:
-    from tacit.recipes.transferring.method import chosen
-
-    default = method.settings(dataset)
+    default = method.defaults[dataset]
     known_settings(title(method.name, dataset), default, given, OPTIONS)
     return chosen(method, dataset, given, epsilon=epsilon, delta=delta, adjacency=adjacency)
 
@@ -153,7 +155,7 @@ def _resumed(asked: Asked) -> Request:
     assert options.out is not None
     way, dataset = named(known.recipe)
     method = find(way)
-    settings = changed(method.settings(dataset), dict(known.settings))
+    settings = changed(method.defaults[dataset], dict(known.settings))
     again = settings_again(known.recipe, settings, _given(asked), OPTIONS)
     options.check_same(
         known, {"METHOD": (asked.method, way), "--dataset": (asked.dataset, dataset), **again}
@@ -170,7 +172,7 @@ def _resumed(asked: Asked) -> Request:
         device=options.device or known.device,
         data=options.data_of(known),
         # The very files that it began with are checked against its record.
-        unverified=any(told.startswith("unverified") for told in known.data["files"].values()),
+        unverified=any(one.startswith("unverified") for one in known.data["files"].values()),
         ledger=options.ledger_of(known),
         budget=None if known.budget is None else known.budget["name"],
         finished=known if known.finished else None,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tacit._lazy import lazily
+from tacit._lazy import lazy
 
 if TYPE_CHECKING:
     from tacit.convex.estimators import HuberSvm, LinearRegression, LogisticRegression
@@ -25,24 +25,6 @@ if TYPE_CHECKING:
     )
     from tacit.convex.problem import Task
     from tacit.convex.theory import Rate, rates
-
-# Imported when first used: only the estimators need scikit-learn.
-_HOME = {
-    "HuberSvm": "estimators",
-    "Huberised": "losses",
-    "LinearRegression": "estimators",
-    "LogisticRegression": "estimators",
-    "Rate": "theory",
-    "Task": "problem",
-    "cms_noise": "objective",
-    "kifer_ridge": "objective",
-    "kifer_sigma": "objective",
-    "profile_delta": "objective",
-    "profile_sigma": "objective",
-    "rates": "theory",
-    "redberg_delta": "objective",
-    "redberg_sigma": "objective",
-}
 
 __all__ = [
     "HuberSvm",
@@ -61,9 +43,5 @@ __all__ = [
     "redberg_sigma",
 ]
 
-
-__getattr__ = lazily(__name__, {name: f"tacit.convex.{home}" for name, home in _HOME.items()})
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+# Imported when first used: only the estimators need scikit-learn.
+__getattr__, __dir__ = lazy(__name__)

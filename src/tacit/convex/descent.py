@@ -106,7 +106,7 @@ def descent_design(
     sample_rate: float = 1.0,
     case: Case | None = None,
 ) -> DescentDesign:
-    """Noisy descent in as many steps as its theory asks for, but at most 500 unless told.
+    """Noisy descent in as many steps as its theory asks for; by default at most 500.
 
     >>> from tacit.convex.losses import Logistic
     >>> from tacit.convex.problem import Task

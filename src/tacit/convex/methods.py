@@ -154,7 +154,7 @@ def _charge(budget: Budget, design: Design, adjacency: Adjacency, method: str) -
 def stated(learned: Learned, delta: float | None, assumptions: tuple[str, ...]) -> Statement:
     """The claim of a fitted model, at the task's δ unless another is given."""
     from tacit.accounting import epsilon  # noqa: PLC0415
-    from tacit.accounting.serialization import to_plain  # noqa: PLC0415
+    from tacit.accounting.serialization import as_dict  # noqa: PLC0415
     from tacit.statement import Statement  # noqa: PLC0415
 
     design = learned.design
@@ -166,7 +166,7 @@ def stated(learned: Learned, delta: float | None, assumptions: tuple[str, ...]) 
         epsilon=epsilon(design.event, at, adjacency=task.adjacency),
         delta=at,
         adjacency=task.adjacency,
-        event=to_plain(design.event),
+        event=as_dict(design.event),
         sampling=_sampling(design),
         noise=_noise(design),
         assumptions=(

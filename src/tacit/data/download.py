@@ -205,7 +205,7 @@ class Received:
         return os.fstat(self._out.fileno()).st_size
 
     def discard(self) -> None:
-        """Begins anew."""
+        """Begins again, with an empty file."""
         self._out.truncate(0)
 
     def add(self, chunk: bytes, total: int | None) -> None:

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tacit._lazy import lazily
+from tacit._lazy import lazy
 
 if TYPE_CHECKING:
     from tacit.ledger.budget import Budget, Chargeable, Release
@@ -31,22 +31,6 @@ if TYPE_CHECKING:
     from tacit.ledger.replay import BudgetState, ReservationState
     from tacit.ledger.reservation import Reservation
     from tacit.ledger.verification import Verification, verify
-
-# Imported when first used: SQLAlchemy is needed by those who keep a ledger only.
-_HOME = {
-    "Budget": "budget",
-    "BudgetState": "replay",
-    "Chargeable": "budget",
-    "Entry": "entries",
-    "Head": "entries",
-    "Ledger": "ledger",
-    "Release": "budget",
-    "Reservation": "reservation",
-    "ReservationState": "replay",
-    "Spending": "composition",
-    "Verification": "verification",
-    "verify": "verification",
-}
 
 __all__ = [
     "Budget",
@@ -63,9 +47,5 @@ __all__ = [
     "verify",
 ]
 
-
-__getattr__ = lazily(__name__, {name: f"tacit.ledger.{home}" for name, home in _HOME.items()})
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+# Imported when first used: SQLAlchemy is needed by those who keep a ledger only.
+__getattr__, __dir__ = lazy(__name__)

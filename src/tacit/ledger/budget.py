@@ -459,7 +459,7 @@ def _amendment(
 
 
 def _plain_event(state: BudgetState, what: Chargeable) -> dict[str, Any]:
-    from tacit.accounting.serialization import to_plain  # noqa: PLC0415
+    from tacit.accounting.serialization import as_dict  # noqa: PLC0415
 
     for name, asked, own in (
         ("adjacency", what.adjacency, state.adjacency),
@@ -468,9 +468,9 @@ def _plain_event(state: BudgetState, what: Chargeable) -> dict[str, Any]:
         if asked != own:
             raise InvalidArgument(
                 f"{name} must be that of the budget {state.name!r}, {own!r}, got {asked!r}; "
-                "charge another budget, or make the plan anew"
+                "charge another budget, or make another plan"
             )
-    plain = to_plain(check_event(what.event))
+    plain = as_dict(check_event(what.event))
     if events_in(plain) > MOST_EVENTS or len(canonical(plain)) > LONGEST_BODY // 2:
         raise InvalidArgument(
             f"event must be made of at most {MOST_EVENTS} others, so that anyone can check the "

@@ -252,9 +252,9 @@ def _epsilon_or_inf(event: Event, delta: float, adjacency: Adjacency) -> float:
 
 
 def _declared(state: BudgetState) -> tuple[Event, ...]:
-    from tacit.accounting.serialization import from_plain  # noqa: PLC0415
+    from tacit.accounting.serialization import from_dict  # noqa: PLC0415
 
-    return tuple(from_plain(one) for one in state.declared.values())
+    return tuple(from_dict(one) for one in state.declared.values())
 
 
 def _composed(events: tuple[Event, ...]) -> Event:

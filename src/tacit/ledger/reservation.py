@@ -72,8 +72,8 @@ class Reservation:
     def lease(self, steps: int, after: int | None = None) -> int:
         """Grants up to ``steps`` more steps, and returns how many; 0 when none is left.
 
-        With ``after`` it grants nothing unless exactly so many were granted before: who believes to
-        be the only one that uses the reservation finds out if another does.
+        With ``after`` it grants nothing unless exactly that many were granted before: whoever
+        believes to be alone with the reservation finds out if another uses it.
 
         Guarantee: what is returned is written and synced, and anchored, before it is returned.
         Threads and processes may call this at once; each step is granted once.

@@ -20,7 +20,7 @@ import sqlalchemy as sa
 
 from tacit._files import PRIVATE
 from tacit._validation import printable
-from tacit.errors import InvalidArgument, LedgerError, TamperedLedger
+from tacit.errors import DamagedLedger, InvalidArgument, LedgerError, TamperedLedger
 from tacit.ledger.entries import Entry
 from tacit.ledger.migrations.versions import revision_0001 as guards
 
@@ -46,6 +46,8 @@ _TRIGGERS = """
     WHERE t.tgrelid = 'entries'::regclass AND NOT t.tgisinternal
 """
 
+_DAMAGED = "the file is damaged or is no ledger"
+# What drivers say when something fails, in their own words, and what helps.
 _REMEDIES = (
     (("locked", "lock timeout", "lock_not_available"), "try again, or give a longer timeout="),
     (
@@ -53,7 +55,7 @@ _REMEDIES = (
         "make the file and folder writable",
     ),
     (("full", "disk i/o", "no space", "could not extend"), "make room on the disk"),
-    (("malformed", "not a database", "corrupt"), "the file is damaged or is no ledger"),
+    (("malformed", "not a database", "corrupt"), _DAMAGED),
     (("connect", "server", "terminat", "ssl", "closed"), "check that the server can be reached"),
 )
 
@@ -213,20 +215,21 @@ class Store:
         try:
             yield
         except (sa.exc.SQLAlchemyError, sqlite3.Error, OSError) as error:
-            raise LedgerError(self._in_words(error, doing, committing)) from None
+            raise self._failure(error, doing, committing) from None
 
-    def _in_words(self, error: Exception, doing: str, committing: bool) -> str:
+    def _failure(self, error: Exception, doing: str, committing: bool) -> LedgerError:
         cause = getattr(error, "orig", None) or error
-        reason = self._told(" ".join(str(cause).split())) or type(cause).__name__
+        reason = self._without_secrets(" ".join(str(cause).split())) or type(cause).__name__
         low = reason.lower()
         remedy = next((say for words, say in _REMEDIES if any(one in low for one in words)), None)
+        kind = DamagedLedger if remedy is _DAMAGED else LedgerError
         granted = "nothing was granted"
         if committing:
             granted += ", though the charge may stand: it was being committed"
         tail = f". {remedy[0].upper()}{remedy[1:]}" if remedy else ""
-        return f"the ledger {self.location} cannot be {doing}: {reason}; {granted}{tail}"
+        return kind(f"the ledger {self.location} cannot be {doing}: {reason}; {granted}{tail}")
 
-    def _told(self, text: str) -> str:
+    def _without_secrets(self, text: str) -> str:
         """What a server or driver says, without the secrets of the address or escape codes."""
         for secret in self._secrets:
             text = text.replace(secret, "***")
@@ -467,6 +470,7 @@ def _postgresql_engine(url: sa.URL, timeout: float) -> sa.Engine:
     own = url.query.get("options", "")
     arguments: dict[str, Any] = {
         "connect_timeout": max(2, seconds),
+        "client_encoding": "utf8",  # a database of another encoding gives bytes instead of text
         # A network that went away is noticed within the timeout, in a commit too.
         "keepalives_idle": seconds,
         "keepalives_interval": max(1, seconds // 3),

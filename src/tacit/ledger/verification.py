@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
 from tacit._validation import printable
-from tacit.errors import InvalidArgument, LedgerError, TacitError
+from tacit.errors import DamagedLedger, InvalidArgument, LedgerError, TacitError
 from tacit.ledger import composition as rules
 from tacit.ledger.anchor import Anchored, AnchorFile, anchor_to_read, read_key
 from tacit.ledger.entries import Head, break_between, hash_of, is_sealed_by
@@ -37,6 +37,8 @@ class Verification:
     """What a check of a ledger found.
 
     ``problems`` each name the entry they concern; ``notes`` are worth knowing but are no problems.
+    ``reached`` is False if the ledger could not be looked at, so that nothing is known to be wrong
+    with it.
     """
 
     location: str
@@ -45,6 +47,7 @@ class Verification:
     anchored: Head | None
     problems: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    reached: bool = True
 
     @property
     def ok(self) -> bool:
@@ -84,12 +87,12 @@ def examine(store: Store, anchor: AnchorFile) -> Verification:
         problems += store.faults() if there else ()
         entries = store.read() if there else None
     except LedgerError as error:
-        return _found(store, None, known, [*problems, str(error)])
+        damaged = isinstance(error, DamagedLedger)
+        return _found(store, None, known, [*problems, str(error)], lost=damaged)
     if entries is None:
         lost = f"; entry {known.number}, which the anchor knows, is missing" if known else ""
-        return _found(
-            store, None, known, [*problems, f"there is no ledger at {store.location}{lost}"]
-        )
+        missing = f"there is no ledger at {store.location}{lost}"
+        return _found(store, None, known, [*problems, missing], lost=True)
     breaks = list(_breaks(entries))
     notes: list[str] = []
     problems += breaks
@@ -105,7 +108,11 @@ def _found(
     anchored: Head | None,
     problems: list[str],
     notes: Sequence[str] = (),
+    *,
+    lost: bool = False,
 ) -> Verification:
+    """``lost``: the ledger itself is missing or damaged, where the anchor may know of one."""
+    unread = not entries and len(problems) == 1 and (anchored is None or not lost)
     return Verification(
         store.location,
         len(entries or ()),
@@ -113,6 +120,7 @@ def _found(
         anchored,
         tuple(map(printable, problems)),
         tuple(map(printable, notes)),
+        reached=not unread,
     )
 
 
@@ -233,9 +241,9 @@ def _short(error: Exception) -> str:
 
 
 def _undercharged(known: ReservationState, state: BudgetState) -> bool:
-    from tacit.accounting.serialization import from_plain  # noqa: PLC0415
+    from tacit.accounting.serialization import from_dict  # noqa: PLC0415
 
-    event = from_plain(known.event)
+    event = from_dict(known.event)
     # An ε that is not finite is of a rule that does not add up ε.
     endless = math.isinf(known.charge.epsilon)
     if not endless and not rules.covers(known.charge, event, state.adjacency, _SLACK):

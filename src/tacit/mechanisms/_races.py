@@ -2,7 +2,7 @@
 
 Noise is a function of a uniform number with endless binary digits. 64 of them decide, in float64,
 wherever a guard far above its rounding errors leaves no doubt; else further digits are drawn and
-interval arithmetic decides (``tacit.randomness._expansions``). So the laws are those of real noise,
+interval arithmetic decides (``tacit.randomness.discrete``). So the laws are those of real noise,
 exactly, and no outcome has a probability that floating point made up.
 """
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
-from tacit.randomness._expansions import GUARD, Expansion, interval_arithmetic
+from tacit.randomness.discrete import GUARD, Expansion, interval_arithmetic
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -239,7 +239,7 @@ class Components:
     centre: Reals
 
     def project(self, rows: Any) -> Reals:
-        """The coordinates of rows along the directions; of private rows they are private."""
+        """The coordinates of rows along the directions; of private rows they are secret."""
         return np.asarray((matrix(rows) - self.centre) @ np.asarray(self.directions).T)
 
 

@@ -12,7 +12,7 @@ from tacit.accounting import events
 from tacit.errors import InvalidArgument, ProtocolError
 from tacit.mechanisms._records import finite
 from tacit.mechanisms.release import Amount, agreed, amount, apart, calibrated
-from tacit.randomness._expansions import GUARD, Expansion, interval_arithmetic
+from tacit.randomness.discrete import GUARD, Expansion, interval_arithmetic
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,8 +27,8 @@ class SparseVector:
     """Tells of each query whether it lies above a threshold, with noise, until enough did.
 
     Above-threshold (Dwork et al. 2009) in the form of Lyu, Su & Li (2017), their Algorithm 7: the
-    threshold's noise is drawn once, each query's anew, and after ``cutoff`` answers "above" there
-    are no more answers. Answers "below" are free. The whole is charged when it is made.
+    threshold's noise is drawn once, each query's for itself, and after ``cutoff`` answers "above"
+    there are no more answers. Answers "below" are free. The whole is charged when it is made.
 
     Guarantee:
         If neighbours move no query by more than ``sensitivity``, all answers together are the

@@ -192,7 +192,7 @@ _COARSEST = 8
 @final
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Public bounds of the columns of rows, and how finely their entries are told apart.
+    """Public bounds of the columns of rows, and how finely their entries are distinguished.
 
     Each column is measured in the most that a row adds to it, and its entries are whole numbers of
     2^-bits of that, so that all columns need the same noise: of d columns a row moves the sums by d

@@ -31,7 +31,7 @@ class MultiScale(nn.Module):
     An exponent below 1 brings faint structures forward.
 
     Guarantee: row i of the result depends on image i alone, and nothing is learned: the features
-    of private images are as private as the images, and computing them costs nothing.
+    of private images are as secret as the images, and computing them costs nothing.
 
     Args:
         size: of the square images, in pixels.
@@ -89,7 +89,7 @@ class MultiScale(nn.Module):
         """All blocks at the places of the coarsest: (images, features of a place, height, width).
 
         A place of a coarse map covers several of a finer one, whose features stand side by side;
-        what is left over at the lower and right edge of a finer map is cut off.
+        what is left over at the lower and right edge of a finer map is dropped.
 
         >>> MultiScale(32, scales=(2, 3)).places(torch.rand(5, 1, 32, 32)).shape
         torch.Size([5, 541, 4, 4])

@@ -7,14 +7,23 @@ S₀ = x⋆φ, S₁ = |x⋆ψ|⋆φ and S₂ = ||x⋆ψ|⋆ψ'|⋆φ, with ψ Mo
 
 from __future__ import annotations
 
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from tacit._validation import whole
 from tacit.errors import InvalidArgument
-from tacit.models import filters
-from tacit.models.precision import full_precision
+from tacit.models.devices import full_precision
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Spectra = NDArray[np.float64]
+
 
 __all__ = ["Scattering2d"]
 
@@ -29,7 +38,7 @@ class Scattering2d(nn.Module):
         L: how many directions.
 
     Guarantee: entry i of the result depends on image i alone, and nothing is learned: the features
-    of private images are as private as the images, and computing them costs nothing.
+    of private images are as secret as the images, and computing them costs nothing.
 
     It works in full single precision whatever autocast and TF32 settings are on, and passes no
     gradients on to the images.
@@ -51,9 +60,9 @@ class Scattering2d(nn.Module):
             self.register_buffer(
                 f"_window{scale}", _window(padded, scale, self.scales), persistent=False
             )
-            spectra = filters.wavelets(*padded, scale=scale, angles=self.angles)
+            spectra = wavelets(*padded, scale=scale, angles=self.angles)
             for level in range(max(scale, 1)):
-                tiles = _tiles(filters.coarser(spectra, level), scale - level)
+                tiles = _tiles(coarser(spectra, level), scale - level)
                 self.register_buffer(f"_wavelets{level}to{scale}", tiles, persistent=False)
 
     @property
@@ -147,14 +156,87 @@ def _padding(size: int, scales: int) -> tuple[int, int]:
 
 def _window(padded: tuple[int, int], level: int, scales: int) -> Tensor:
     """The average of a flattened image, as a matrix of shape (pixels, places)."""
-    rows, columns = (filters.averaging(size, level=level, scale=scales) for size in padded)
+    rows, columns = (averaging(size, level=level, scale=scales) for size in padded)
     product = torch.einsum("ph,qw->hwpq", torch.from_numpy(rows), torch.from_numpy(columns))
     return product.flatten(2).flatten(0, 1).float()
 
 
-def _tiles(spectra: filters.Spectra, halvings: int) -> Tensor:
+def _tiles(spectra: Spectra, halvings: int) -> Tensor:
     """Filters cut into k×k tiles, each number twice: shape (k², L, height/k, 2·width/k)."""
     k = 1 << halvings
     tiles = torch.from_numpy(spectra).unflatten(2, (k, -1)).unflatten(1, (k, -1))
     in_order: Tensor = tiles.permute(1, 3, 0, 2, 4).flatten(0, 1)
     return (in_order / k**2).repeat_interleave(2, dim=-1).float()
+
+
+# ---- the filters: Morlet wavelets and a Gaussian, in Fourier space
+#
+# The family is that of Bruna & Mallat (2013) as kymatio 0.3 (Andreux et al. 2020) writes it down,
+# so that features can be compared path by path: at scale j the envelope is 0.8·2^j pixels wide
+# along the wave and L/4 times that across it, and the wave turns by 3π/4·2^−j radians a pixel.
+# Everything here is in double precision, and is computed once.
+
+
+WIDTH = 0.8  # of the envelope at scale 0, in pixels
+FREQUENCY = 3 * math.pi / 4  # of the wave at scale 0, in radians a pixel
+PI = 3.1415  # what kymatio divides envelopes by; with π proper all would be 3e-5 smaller
+COPIES = range(-2, 3)  # an envelope is wrapped around the image's edges this many times
+
+
+def wavelets(height: int, width: int, *, scale: int, angles: int) -> Spectra:
+    """The Fourier transforms of one scale's wavelets, shape (angles, height, width).
+
+    They are real, for a wavelet at −u is the conjugate of that at u; and 0 at frequency 0.
+    """
+    return np.stack([_wavelet(height, width, scale, at, angles) for at in range(angles)])
+
+
+def _wavelet(height: int, width: int, scale: int, at: int, angles: int) -> Spectra:
+    angle = (int(angles / 2 - 1) - at) * math.pi / angles
+    slant = 4 / angles
+    envelope = _gabor(height, width, WIDTH * 2**scale, angle, 0.0, slant)
+    wave = _gabor(height, width, WIDTH * 2**scale, angle, FREQUENCY / 2**scale, slant)
+    morlet = wave - wave.sum() / envelope.sum() * envelope
+    return np.fft.fft2(morlet).real
+
+
+def _gabor(
+    height: int, width: int, sigma: float, angle: float, frequency: float, slant: float
+) -> NDArray[np.complex128]:
+    """exp(−(a² + slant²·b²)/2σ² + i·frequency·a), a along ``angle`` and b across, wrapped."""
+    total = np.zeros((height, width), dtype=np.complex128)
+    rows, columns = np.mgrid[:height, :width]
+    for down in COPIES:
+        for right in COPIES:
+            y, x = rows + down * height, columns + right * width
+            along = math.cos(angle) * y + math.sin(angle) * x
+            across = math.cos(angle) * x - math.sin(angle) * y
+            exponent = -(along**2 + (slant * across) ** 2) / (2 * sigma**2)
+            total += np.exp(exponent + 1j * frequency * along)
+    return total * slant / (2 * PI * sigma**2)
+
+
+def averaging(size: int, *, level: int, scale: int) -> Spectra:
+    """The matrix that averages one axis and keeps every 2^scale-th pixel but the outermost two.
+
+    The axis had ``size`` pixels in the padded image, and has been halved ``level`` times since. The
+    window is a Gaussian of 0.8·2^(scale−1) pixels; as it is a product of one Gaussian an axis, the
+    average of an image U is A·U·Bᵀ.
+    """
+    sigma = WIDTH * 2 ** (scale - 1)
+    place = np.arange(size)
+    window = sum(np.exp(-((place + at * size) ** 2) / (2 * sigma**2)) for at in COPIES)
+    spectrum = np.fft.fft(window / math.sqrt(2 * PI * sigma**2)).real
+    left = coarser(spectrum[None], level)[0]
+    circulant = np.fft.ifft(left[:, None] * np.fft.fft(np.eye(len(left)), axis=0), axis=0).real
+    return circulant[:: 2 ** (scale - level)][1:-1]
+
+
+def coarser(spectra: Spectra, level: int) -> Spectra:
+    """Filters for images that were halved ``level`` times: of the frequencies, those left."""
+    for axis in range(1, spectra.ndim):
+        size = spectra.shape[axis]
+        kept = size >> level
+        high = np.arange(kept - kept // 2, size - kept // 2)
+        spectra = np.delete(spectra, high, axis=axis)
+    return spectra

@@ -16,7 +16,7 @@ from torch.nn import functional
 
 from tacit._validation import non_negative, positive, whole
 from tacit.errors import InvalidArgument
-from tacit.models.precision import full_precision
+from tacit.models.devices import full_precision
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -15,7 +15,7 @@ import numpy as np
 from tacit._validation import positive
 from tacit.errors import InvalidArgument
 from tacit.randomness.discrete import rounded_laplace
-from tacit.randomness.rounded import rounded_gaussian
+from tacit.randomness.gaussian import rounded_gaussian
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tacit._lazy import lazily
+from tacit._lazy import lazy
 from tacit.recipes.catalogue import find, names
 from tacit.runs.recipe import Anchor, Recipe
 
@@ -23,16 +23,6 @@ if TYPE_CHECKING:
     from tacit.runs.interruption import Interrupted, Interruption
     from tacit.runs.job import Job
     from tacit.runs.results import Trained
-
-# Imported when first used: listing recipes must not cost the import of PyTorch.
-_HOME = {
-    "Interrupted": "tacit.runs.interruption",
-    "Interruption": "tacit.runs.interruption",
-    "Job": "tacit.runs.job",
-    "Trained": "tacit.runs.results",
-    "load": "tacit.recipes.named",
-    "run": "tacit.recipes.named",
-}
 
 __all__ = [
     "Anchor",
@@ -47,9 +37,5 @@ __all__ = [
     "run",
 ]
 
-
-__getattr__ = lazily(__name__, _HOME)
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+# Imported when first used: listing recipes must not cost the import of PyTorch.
+__getattr__, __dir__ = lazy(__name__)

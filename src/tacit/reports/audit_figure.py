@@ -14,7 +14,7 @@ from tacit._files import PRIVATE, drafted
 from tacit._numbers import compact
 from tacit._validation import printable
 from tacit.accounting import profile
-from tacit.accounting.serialization import from_plain
+from tacit.accounting.serialization import from_dict
 from tacit.auditing.attacks import allowed
 from tacit.recipes.auditing.audit_file import read_plain
 
@@ -41,7 +41,7 @@ _FONT: Final[dict[Any, Any]] = {"font.size": 11.0, "svg.fonttype": "none", "svg.
 def limits(event: Mapping[str, Any], adjacency: str) -> tuple[tuple[float, float], ...]:
     """False-positive rates with the largest true-positive rates that the guarantee allows."""
     rates = np.geomspace(SMALLEST, 1.0, 81)
-    curve = profile(from_plain(event), adjacency)  # type: ignore[arg-type]  # refused if it is none
+    curve = profile(from_dict(event), adjacency)  # type: ignore[arg-type]  # refused if it is none
     return tuple(zip(rates.tolist(), allowed(curve, rates).tolist(), strict=True))
 
 

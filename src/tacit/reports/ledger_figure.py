@@ -164,7 +164,7 @@ def _explain(axes: Axes, rows: Sequence[Row]) -> None:
         PENDING: ("charged, not granted", any(part < 1.0 for part in parts)),
         ADDED: ("added", any(row.after > row.before for row in rows)),
     }
-    patches = [Patch(color=one, label=told) for one, (told, there) in meanings.items() if there]
+    patches = [Patch(color=one, label=words) for one, (words, there) in meanings.items() if there]
     if not patches or [patch.get_label() for patch in patches] == ["steps granted"]:
         return
     axes.legend(

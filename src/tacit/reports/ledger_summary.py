@@ -5,20 +5,24 @@ Everything is derived from entries that the ledger has checked; nothing here rea
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Final
 
+from tacit._files import PRIVATE, drafted
 from tacit._validation import printable as printable  # noqa: PLC0414 - others take it from here
 from tacit.ledger import composition as rules
 from tacit.ledger.replay import Books
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
 
     from tacit.ledger.composition import Spending
     from tacit.ledger.entries import Entry
     from tacit.ledger.replay import BudgetState, ReservationState
+
 
 BUDGET_STATES: Final = {
     "fresh": "nothing is charged",
@@ -246,3 +250,23 @@ def _change(
     if entry.kind == "end" and kept == [(made.epsilon, made.delta, made.share)]:
         return []
     return [made]
+
+
+# ---- a ledger as JSON lines, from which anyone can check the chain without the database
+
+
+def line_of(entry: Entry) -> str:
+    """One entry as one line of JSON: all of its columns, ``body`` as the text that is hashed."""
+    return json.dumps(asdict(entry), allow_nan=False)
+
+
+def export(entries: Iterable[Entry], path: Path) -> None:
+    """Writes ``entries`` to ``path``, one a line.
+
+    Guarantee:
+        The file ends up with all of the entries, on the disk, or as it was before, also after a
+        crash of the machine. Only its owner can read it: handing it on is a decision.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with drafted(path, mode=PRIVATE) as draft, draft.open("w", encoding="ascii") as file:
+        file.writelines(f"{line_of(entry)}\n" for entry in entries)

@@ -31,7 +31,7 @@ FALSE_POSITIVE_RATES = (0.1, 0.01, 0.001)
 
 @dataclass(frozen=True)
 class Setting:
-    """A run of DP-SGD as an accountant sees it; ``examples`` and ``lot`` are there to be told."""
+    """A run of DP-SGD as an accountant sees it; ``examples`` and ``lot`` are only shown."""
 
     rate: float
     steps: int

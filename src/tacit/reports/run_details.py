@@ -8,7 +8,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from tacit._numbers import at_most, compact
-from tacit.accounting.serialization import from_plain
+from tacit.accounting.serialization import from_dict
 from tacit.reports.run_content import Code, Items, Paragraph, Section, Table
 from tacit.statement import words
 from tacit.training.sampling import Poisson
@@ -185,7 +185,7 @@ def _own_plan(summary: RunSummary) -> str | None:
     if (
         plan is None
         or not isinstance(plan.sampling, Poisson)
-        or plan.event != from_plain(statement.event)
+        or plan.event != from_dict(statement.event)
     ):
         return None
     return (

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from tacit._files import parse_json
-from tacit.accounting.serialization import from_plain
+from tacit.accounting.serialization import from_dict
 from tacit.errors import CheckpointError, TacitError
 from tacit.recipes.auditing import audit_file
 from tacit.reports.run_evidence import gather
@@ -75,7 +75,7 @@ class RunFiles:
     def is_all(self) -> bool:
         """Whether the plan, with preprocessing, is all that is charged: not so after a search."""
         statement = self.statement
-        charged = from_plain(without_preprocessing(statement.event, statement.preprocessing))
+        charged = from_dict(without_preprocessing(statement.event, statement.preprocessing))
         return self.plan is not None and _is_of(self.plan, charged)
 
     @property

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from tacit.accounting import Composed, epsilon, profile
-from tacit.accounting.serialization import from_plain
+from tacit.accounting.serialization import from_dict
 from tacit.errors import CheckpointError, TacitError
 from tacit.runs.folder import HISTORY
 from tacit.statement.claim import UNCHECKABLE
@@ -124,7 +124,7 @@ class RunSummary:
             }
         }
 
-    def to_plain(self) -> dict[str, Any]:
+    def report_as_dict(self) -> dict[str, Any]:
         """The statement, what of it is proved, and the summary: ``tacit report --json``."""
         evidence = self.files.evidence
         return {
@@ -168,7 +168,7 @@ def _curve(statement: Statement, figures: Figures) -> tuple[Point, ...]:
     last = max((one for _, one in figures.curve if math.isfinite(one)), default=0.0)
     if not 0.0 < last <= 700.0:
         return ()
-    curve = profile(from_plain(statement.event), statement.adjacency)
+    curve = profile(from_dict(statement.event), statement.adjacency)
     places = [1.05 * last * place / (POINTS - 1) for place in range(POINTS)]
     return tuple((place, curve.delta(place)) for place in places)
 
@@ -216,7 +216,7 @@ def _moment(one: Epoch, files: RunFiles) -> Moment:
 
 def _with_preprocessing(plan: Plan, one: Epoch, files: RunFiles) -> float:
     """What had been spent by then: preprocessing comes first."""
-    before = [from_plain(part.event) for part in files.statement.preprocessing if part.charged]
+    before = [from_dict(part.event) for part in files.statement.preprocessing if part.charged]
     return _spent(Composed(*before, plan.event_after(one.steps)), files.statement)
 
 

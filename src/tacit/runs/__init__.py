@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tacit._lazy import lazily
+from tacit._lazy import lazy
 
 if TYPE_CHECKING:
     from tacit.runs.interruption import Interrupted, Interruption, stoppable
@@ -16,22 +16,6 @@ if TYPE_CHECKING:
     from tacit.runs.recipe import Anchor, Outline, Recipe, Releasing, Task
     from tacit.runs.results import Finished, Trained
     from tacit.runs.search import Search
-
-# Imported when first used: listing recipes must not cost the import of PyTorch.
-_HOME = {
-    "Anchor": "tacit.runs.recipe",
-    "Finished": "tacit.runs.results",
-    "Interrupted": "tacit.runs.interruption",
-    "Interruption": "tacit.runs.interruption",
-    "Job": "tacit.runs.job",
-    "Outline": "tacit.runs.recipe",
-    "Recipe": "tacit.runs.recipe",
-    "Releasing": "tacit.runs.recipe",
-    "Search": "tacit.runs.search",
-    "Task": "tacit.runs.recipe",
-    "Trained": "tacit.runs.results",
-    "stoppable": "tacit.runs.interruption",
-}
 
 __all__ = [
     "Anchor",
@@ -48,8 +32,5 @@ __all__ = [
     "stoppable",
 ]
 
-__getattr__ = lazily(__name__, _HOME)
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+# Imported when first used: listing recipes must not cost the import of PyTorch.
+__getattr__, __dir__ = lazy(__name__)

@@ -12,7 +12,7 @@ import torch
 from tacit import __version__
 from tacit._validation import one_line
 from tacit.accounting import Composed, epsilon
-from tacit.accounting.serialization import to_plain
+from tacit.accounting.serialization import as_dict
 from tacit.errors import ProtocolError
 from tacit.statement import Statement, extended
 
@@ -63,7 +63,7 @@ def plain(
         epsilon=spent,
         delta=delta,
         adjacency=adjacency,
-        event=to_plain(event),
+        event=as_dict(event),
         sampling=one_line(sampling),
         noise=one_line(noise),
         assumptions=tuple(map(one_line, assumptions)),

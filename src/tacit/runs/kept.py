@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from tacit._validation import non_negative, whole
-from tacit.accounting.serialization import from_plain, to_plain
+from tacit.accounting.serialization import as_dict, from_dict
 from tacit.errors import CheckpointError, InvalidArgument, TacitError
 from tacit.mechanisms import Components
 from tacit.runs.folder import CHECKPOINT, JOURNAL, LOCK, RECORD
@@ -212,7 +212,7 @@ def write_released(path: Path, released: Released[Any], what: str) -> None:
     packer = Packer()
     document = {
         "what": what,
-        "event": to_plain(released.event),
+        "event": as_dict(released.event),
         "value": packer.pack(_taken_apart(released.value), "value"),
     }
     checkpoint_file.write(path, document, packer.tensors)
@@ -226,7 +226,7 @@ def read_released(path: Path) -> tuple[Any, Event]:
     document, tensors = checkpoint_file.read(path)
     try:
         value = _put_together(unpack(document["value"], tensors))
-        return value, from_plain(document["event"])
+        return value, from_dict(document["event"])
     except (ValueError, KeyError, TypeError, AttributeError, RuntimeError, ArithmeticError,
             TacitError) as error:  # fmt: skip
         line = checkpoint_file.one_line(error)

@@ -121,7 +121,7 @@ def of_recipe(
         run=secrets.token_hex(8),
         recipe=recipe.name,
         summary=recipe.summary,
-        settings=settings_of.as_plain(task.settings),
+        settings=settings_of.as_dict(task.settings),
         epsilon=task.epsilon,
         delta=task.delta,
         seed=task.seed,

@@ -29,7 +29,7 @@ from tacit.runs.job import Job, Terms, nowhere
 from tacit.runs.kept import epochs
 from tacit.runs.results import Trained
 from tacit.runs.run import kept_run, seeded, trained
-from tacit.runs.settings import as_plain, changed, check_names, names
+from tacit.runs.settings import as_dict, changed, check_names, names
 from tacit.selection import PrivateScore, PublicScore, private_search
 from tacit.statement import Statement, extended, rounded_up
 from tacit.training.evaluation import accuracy
@@ -76,7 +76,7 @@ class Search:
     score: ScoreName = "held-out"
     score_epsilon: float | None = None
 
-    def as_plain(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, Any]:
         """The search in JSON's types."""
         return {
             "candidates": {name: list(values) for name, values in self.candidates.items()},
@@ -149,7 +149,7 @@ def searched(recipe: Recipe, task: Task, search: Search, place: Place) -> Traine
     """Searches settings privately; the whole search is (ε, δ)-private, its winner is kept."""
     assert place.folder is not None
     record = records.of_recipe(
-        recipe, task, command=place.command, search=search.as_plain(),
+        recipe, task, command=place.command, search=search.as_dict(),
         folder=None if place.looked_in is None else str(place.looked_in),
     )  # fmt: skip
 
@@ -163,7 +163,7 @@ def searched(recipe: Recipe, task: Task, search: Search, place: Place) -> Traine
         except Interrupted:  # what a run of the search left is in the journal
             raise Interrupted("stopped during the search", resumable=True) from None
         settings = changed(task.settings, found.candidate)
-        kept.choose(as_plain(settings), found.model.statement.plan)
+        kept.choose(as_dict(settings), found.model.statement.plan)
         return _winner(found, search, kept.record)
 
     done = kept_run(f"recipe {recipe.name}", record, place, train)

@@ -25,7 +25,7 @@ def names(settings: Any) -> tuple[str, ...]:
     return tuple(field.name for field in fields(settings))
 
 
-def as_plain(settings: Any) -> dict[str, Any]:
+def as_dict(settings: Any) -> dict[str, Any]:
     """The settings in JSON's types."""
     return {name: getattr(settings, name) for name in names(settings)}
 

@@ -10,7 +10,7 @@ from tacit._pickles import PlainModels
 from tacit._validation import positive
 from tacit._workers import check_workers
 from tacit.accounting.events import PoissonRuns, TruncatedNegativeBinomial, check_runs
-from tacit.accounting.serialization import to_plain
+from tacit.accounting.serialization import as_dict
 from tacit.errors import InvalidArgument
 from tacit.randomness import fresh_stream
 from tacit.selection.journal import Journal, Progress
@@ -178,7 +178,7 @@ def _fingerprint(
 ) -> dict[str, Any]:
     """What must be the same for a journal to go on: the guarantee, and what is searched."""
     return {
-        "event": to_plain(terms.event),
+        "event": as_dict(terms.event),
         "adjacency": terms.adjacency,
         "delta": terms.delta,
         "candidates": [one if _is_plain(one) else type(one).__name__ for one in candidates],
@@ -320,7 +320,7 @@ class Winner:
             delta=self.delta,
             adjacency=self.adjacency,
             unit=self.unit,
-            event=to_plain(self.event),
+            event=as_dict(self.event),
             sampling=_sampling(self),
             noise="that of each run, drawn by the training function",
             assumptions=_assumptions(self.scoring),

@@ -21,7 +21,7 @@ from tacit.accounting.events import (
 )
 from tacit.accounting.questions import epsilon as epsilon_of
 from tacit.errors import InvalidArgument, Uncalibratable
-from tacit.randomness._expansions import Expansion, interval_arithmetic
+from tacit.randomness.discrete import Expansion, interval_arithmetic
 from tacit.selection.scores import PrivateScore, with_score
 
 if TYPE_CHECKING:

@@ -1,9 +1,9 @@
 """The claim as data: what a release guarantees, to whom, under which assumptions, and what not.
 
 >>> from tacit.accounting import Gaussian, epsilon
->>> from tacit.accounting.serialization import to_plain
+>>> from tacit.accounting.serialization import as_dict
 >>> claim = Statement(
-...     epsilon=epsilon(Gaussian(4.0), 1e-5), delta=1e-5, event=to_plain(Gaussian(4.0)),
+...     epsilon=epsilon(Gaussian(4.0), 1e-5), delta=1e-5, event=as_dict(Gaussian(4.0)),
 ...     sampling="none", noise="fast", tacit_version="0.1.0",
 ... )
 >>> more = extended(claim, preprocessing=[("a noisy mean of the inputs", Gaussian(8.0))])

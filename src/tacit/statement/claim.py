@@ -77,9 +77,9 @@ class Statement:
         happened is claimed; ``findings`` tells the two apart.
 
     >>> from tacit.accounting import Gaussian, epsilon
-    >>> from tacit.accounting.serialization import to_plain
+    >>> from tacit.accounting.serialization import as_dict
     >>> claim = Statement(
-    ...     epsilon=epsilon(Gaussian(4.0), 1e-5), delta=1e-5, event=to_plain(Gaussian(4.0)),
+    ...     epsilon=epsilon(Gaussian(4.0), 1e-5), delta=1e-5, event=as_dict(Gaussian(4.0)),
     ...     sampling="none", noise="fast", tacit_version="0.1.0",
     ... )
     >>> Statement.from_json(claim.to_json()) == claim
@@ -165,10 +165,10 @@ class Statement:
 
         >>> from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
         >>> from tacit.accounting import Gaussian
-        >>> from tacit.accounting.serialization import to_plain
+        >>> from tacit.accounting.serialization import as_dict
         >>> key = Ed25519PrivateKey.generate()
         >>> claim = Statement(
-        ...     epsilon=2.0, delta=1e-5, event=to_plain(Gaussian(4.0)), sampling="none",
+        ...     epsilon=2.0, delta=1e-5, event=as_dict(Gaussian(4.0)), sampling="none",
         ...     noise="fast", tacit_version="0.1.0",
         ... ).signed(key, by="the clinic")
         >>> claim.verify_signature(key.public_key())
@@ -288,10 +288,10 @@ def extended(
         does not cover what is added, and is dropped.
 
     >>> from tacit.accounting import Gaussian, epsilon
-    >>> from tacit.accounting.serialization import to_plain
+    >>> from tacit.accounting.serialization import as_dict
     >>> from tacit.statement import Statement
     >>> claim = Statement(
-    ...     epsilon=epsilon(Gaussian(4.0), 1e-5), delta=1e-5, event=to_plain(Gaussian(4.0)),
+    ...     epsilon=epsilon(Gaussian(4.0), 1e-5), delta=1e-5, event=as_dict(Gaussian(4.0)),
     ...     sampling="none", noise="fast", tacit_version="0.1.0",
     ... )
     >>> more = extended(claim, preprocessing=[("a noisy mean", Gaussian(4.0))])
@@ -324,10 +324,10 @@ def _several(name: str, given: str | Sequence[str]) -> tuple[str, ...]:
 
 
 def _access(what: str, event: Event | None) -> Access:
-    from tacit.accounting.serialization import to_plain  # noqa: PLC0415 - only where one is
+    from tacit.accounting.serialization import as_dict  # noqa: PLC0415 - only where one is
 
     said = one_line(what) if isinstance(what, str) else what
-    return Access(said, None if event is None else to_plain(event))
+    return Access(said, None if event is None else as_dict(event))
 
 
 def _together(statement: Statement, added: tuple[Access, ...]) -> dict[str, Any]:

@@ -63,7 +63,7 @@ def findings(statement: Statement) -> Iterator[Finding]:
             yield Finding("preprocessing", "claimed", f"it depends on no data: {one.what}",
                           "no event is charged for it")  # fmt: skip
     if statement.tuning is not None:
-        yield Finding("tuning", "claimed", statement.tuning, "it is told in words")
+        yield Finding("tuning", "claimed", statement.tuning, "it is said in words")
     for name in statement.files:
         yield Finding(name, "claimed", f"{name} is what was released", "the file was not compared")
     if statement.charge is not None or statement.ledger is not None:
@@ -93,7 +93,7 @@ def _proofs(statement: Statement) -> Iterator[Finding]:
         yield Finding(
             "data-dependent ε",
             "claimed",
-            "its divergence was told with noise, as it says",
+            "its divergence was released with noise, as it says",
             "only its conversion to ε was computed again",
         )
 

@@ -270,10 +270,10 @@ def _same(written: Any, computed: Any) -> bool:
 # ---- an ε that depends on the data
 #
 # It says another thing than the claim, and is kept apart for that reason. The claim holds whatever
-# the data are. This figure is read off what was told (ex-post privacy; Ligett et al. 2017): with
-# other data, or other noise, it would be another one, as large as the claim perhaps. It depends on
-# the data and so is itself a release: it may be told only with noise, the cost of which is in the
-# claim's event, and noise makes it a bound with some probability only.
+# the data are. This figure is read off what was released (ex-post privacy; Ligett et al. 2017):
+# with other data, or other noise, it would be another one, as large as the claim perhaps. It
+# depends on the data and so is itself a release: it may be published only with noise, the cost of
+# which is in the claim's event, and noise makes it a bound with some probability only.
 
 
 _EPSILON_SLACK: Final = 1e-9  # relative: what two builds of one accountant may differ by
@@ -282,21 +282,21 @@ _EPSILON_SLACK: Final = 1e-9  # relative: what two builds of one accountant may 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataDependent:
-    """An ε that was read off what was told; never the statement's claim.
+    """An ε that was read off what was released; never the statement's claim.
 
     Args:
         epsilon: The ε.
         delta: The δ that goes with it, fixed beforehand.
-        order: The Rényi order α at which the cost was told, chosen beforehand.
-        divergence: What is told as a bound on the Rényi divergence at that order of all that was
-            released, the telling itself included.
-        failure: The probability, over the noise of telling, that it is none; a part of δ.
-        what: How it was found and told, in words.
+        order: The Rényi order α at which the cost was released, chosen beforehand.
+        divergence: The bound that is released on the Rényi divergence at that order of all
+            releases, this one included.
+        failure: The probability, over the noise of this release, that it is none; a part of δ.
+        what: How it was found and released, in words.
 
     Guarantee:
         ``epsilon`` is no smaller than what ``divergence`` at ``order`` amounts to at what
-        ``failure`` leaves of ``delta``. That the divergence was told as it should be is for
-        whoever told it, as ``tacit.transfer.sanitised_cost`` does.
+        ``failure`` leaves of ``delta``. That the divergence was released as it should be is for
+        whoever released it, as ``tacit.transfer.sanitised_cost`` does.
 
     >>> DataDependent(
     ...     epsilon=2.0, delta=1e-5, order=16.0, divergence=0.9, failure=1e-6, what="noisily",

@@ -59,13 +59,13 @@ def _access(value: object) -> Access:
 
 def check_charged(event: Mapping[str, Any], preprocessing: tuple[Access, ...]) -> None:
     """Refuses an event that does not begin with what preprocessing was charged as."""
-    from tacit.accounting.serialization import from_plain  # noqa: PLC0415 - only where one is
+    from tacit.accounting.serialization import from_dict  # noqa: PLC0415 - only where one is
 
-    charged = [from_plain(one.event) for one in preprocessing if one.charged]
+    charged = [from_dict(one.event) for one in preprocessing if one.charged]
     if not charged:
         return
     whole = event.get("events") if event.get("kind") == "Composed" else None
-    first = [from_plain(one) for one in (whole or ())[: len(charged)]]
+    first = [from_dict(one) for one in (whole or ())[: len(charged)]]
     if first != charged:
         raise InvalidArgument(
             "event must begin with the events of preprocessing, in their order, so that they are "

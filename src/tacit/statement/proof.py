@@ -33,13 +33,13 @@ _SLACK: Final = 1e-9  # relative: what two builds of one accountant may differ b
 def proved(event: Mapping[str, Any], delta: float, accountant: str, adjacency: Adjacency) -> float:
     """The ε that ``accountant`` proves at ``delta``; one that proves nothing is refused."""
     from tacit.accounting import epsilon  # noqa: PLC0415 - SciPy only when it is asked
-    from tacit.accounting.serialization import from_plain  # noqa: PLC0415
+    from tacit.accounting.serialization import from_dict  # noqa: PLC0415
 
     if accountant == "gdp-clt":
         raise InvalidArgument("accountant must prove a bound, got 'gdp-clt'; use 'exact'")
     if accountant == "exact":
         return bracket(event, delta, adjacency).upper
-    given = from_plain(event)
+    given = from_dict(event)
     check_work(given)
     return epsilon(given, delta, accountant=accountant, adjacency=adjacency)
 
@@ -69,13 +69,15 @@ def check_plan(statement: Statement) -> None:
             )
         return
     planned = planned_event(statement.plan)
-    for name, told, claimed in (
+    for name, planned_value, claimed in (
         ("adjacency", planned.adjacency, statement.adjacency),
         ("unit", planned.unit, statement.unit),
         ("steps", planned.steps, statement.steps_planned),
     ):
-        if told != claimed:
-            raise InvalidArgument(f"{name} must be as in the plan, {told!r}, got {shown(claimed)}")
+        if planned_value != claimed:
+            raise InvalidArgument(
+                f"{name} must be as in the plan, {planned_value!r}, got {shown(claimed)}"
+            )
     assert statement.steps_taken is not None  # with the plan's steps_planned
     spent, covered = statement.steps_taken + statement.steps_lost, steps_covered(statement)
     if covered < spent:
@@ -87,12 +89,12 @@ def check_plan(statement: Statement) -> None:
 
 def steps_covered(statement: Statement) -> int:
     """How many of its plan's steps the event covers, beside preprocessing; 0 without a plan."""
-    from tacit.accounting.serialization import from_plain  # noqa: PLC0415 - only where one is
+    from tacit.accounting.serialization import from_dict  # noqa: PLC0415 - only where one is
 
     if statement.plan is None:
         return 0
     training = without_preprocessing(statement.event, statement.preprocessing)
-    return planned_event(statement.plan).covered(from_plain(training))
+    return planned_event(statement.plan).covered(from_dict(training))
 
 
 # ---- the plan, read a second time

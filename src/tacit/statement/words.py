@@ -90,10 +90,10 @@ def mechanism(event: Mapping[str, Any]) -> str:
     """
     match event:
         case {"kind": "Gaussian", "sigma": sigma, "replace_distance": distance}:
-            told = (
+            named = (
                 "" if distance == 2.0 else f" (replacing one moves {_number(distance)} times that)"
             )
-            return f"Gaussian noise of σ = {_number(sigma)} times one record's largest part{told}"
+            return f"Gaussian noise of σ = {_number(sigma)} times one record's largest part{named}"
         case {"kind": "Repeated", "event": inner, "times": times}:
             return f"{times:,} times ({mechanism(inner)})"
         case {"kind": "Composed", "events": events}:
@@ -234,9 +234,9 @@ def tuning(statement: Statement) -> str:
 def made_by(statement: Statement) -> str:
     """The software."""
     torch = f", PyTorch {statement.torch_version}" if statement.torch_version else ""
-    told = {"tacit", "torch"}
+    named = {"tacit", "torch"}
     others = "".join(
-        f", {name} {is_}" for name, is_ in statement.versions.items() if name not in told
+        f", {name} {is_}" for name, is_ in statement.versions.items() if name not in named
     )
     return f"Made by tacit {statement.tacit_version}{torch}{others}."
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tacit._lazy import lazily
+from tacit._lazy import lazy
 
 if TYPE_CHECKING:
     from tacit.training.fit import Fit, Prepared, Schedule
@@ -14,18 +14,6 @@ if TYPE_CHECKING:
     from tacit.training.sampling import FullBatch, Poisson, TruncatedPoisson
     from tacit.training.session import Session, private
     from tacit.training.styles import AdaptiveQuantile, Automatic, Flat, PerGroup, PerLayer
-
-# A plan can be made and read without PyTorch: modules are imported when a name is first used.
-_HOME = {
-    "fit": ("Fit", "Prepared", "Schedule"),
-    "replace_batchnorm": ("Replacement", "fix", "fixes"),
-    "performance": ("Performance",),
-    "plan": ("Plan",),
-    "sampling": ("FullBatch", "Poisson", "TruncatedPoisson"),
-    "session": ("Session", "private"),
-    "styles": ("AdaptiveQuantile", "Automatic", "Flat", "PerGroup", "PerLayer"),
-}
-_MODULE_OF = {name: f"tacit.training.{home}" for home, names in _HOME.items() for name in names}
 
 __all__ = [
     "AdaptiveQuantile",
@@ -48,9 +36,5 @@ __all__ = [
     "private",
 ]
 
-
-__getattr__ = lazily(__name__, _MODULE_OF)
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+# A plan can be made and read without PyTorch: modules are imported when a name is first used.
+__getattr__, __dir__ = lazy(__name__)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, final
 import torch
 
 from tacit import __version__
-from tacit.accounting.serialization import to_plain
+from tacit.accounting.serialization import as_dict
 from tacit.errors import CheckpointError
 from tacit.statement import Statement
 from tacit.training.noise import ASSUMED, IN_WORDS
@@ -126,7 +126,7 @@ def statement(
         delta=delta,
         adjacency=plan.adjacency,
         unit=plan.unit,
-        event=to_plain(event),
+        event=as_dict(event),
         plan=plan.as_dict(),
         steps_planned=plan.steps,
         steps_taken=steps_taken,

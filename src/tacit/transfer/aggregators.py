@@ -17,7 +17,7 @@ import numpy as np
 from tacit._validation import non_negative, positive, probability
 from tacit.accounting.events import Gaussian
 from tacit.errors import InvalidArgument
-from tacit.transfer import gaussian_votes, laplace_votes, noise
+from tacit.transfer import gaussian_votes, laplace_votes, vote_noise
 from tacit.transfer.charges import Charges
 
 if TYPE_CHECKING:
@@ -75,8 +75,8 @@ class _Aggregator(ABC):
     def respond(self, counts: Counts, drawn: Counts) -> int:
         """The class that is released, given the votes on a query and its answer's noise."""
         if self.binary:
-            return int(noise.second_wins(counts, int(drawn[0])))
-        return noise.winner(counts, drawn)
+            return int(vote_noise.second_wins(counts, int(drawn[0])))
+        return vote_noise.winner(counts, drawn)
 
     @abstractmethod
     def _noise(self, size: int, stream: Stream) -> Counts: ...
@@ -100,7 +100,7 @@ class LNMax(_Aggregator):
     binary: bool = False
 
     def __post_init__(self) -> None:
-        noise.noise_scale("1/gamma", 1.0 / positive("gamma", self.gamma))
+        vote_noise.noise_scale("1/gamma", 1.0 / positive("gamma", self.gamma))
         _check_binary(self.binary)
 
     @property
@@ -110,7 +110,7 @@ class LNMax(_Aggregator):
         return Charges(screening=None, answer=both.event if self.binary else both)
 
     def _noise(self, size: int, stream: Stream) -> Counts:
-        return noise.laplace(1.0 / self.gamma, size, stream)
+        return vote_noise.laplace(1.0 / self.gamma, size, stream)
 
 
 @final
@@ -131,7 +131,7 @@ class GNMax(_Aggregator):
     binary: bool = False
 
     def __post_init__(self) -> None:
-        noise.noise_scale("sigma", self.sigma)
+        vote_noise.noise_scale("sigma", self.sigma)
         _check_binary(self.binary)
 
     @property
@@ -148,7 +148,7 @@ class GNMax(_Aggregator):
         return _analysed_sigma(self.sigma, self.binary)
 
     def _noise(self, size: int, stream: Stream) -> Counts:
-        return noise.gaussian(self.sigma, size, stream)
+        return vote_noise.gaussian(self.sigma, size, stream)
 
 
 @final
@@ -173,8 +173,8 @@ class ConfidentGNMax(_Aggregator):
 
     def __post_init__(self) -> None:
         non_negative("threshold", self.threshold)
-        noise.noise_scale("screening_sigma", self.screening_sigma)
-        noise.noise_scale("sigma", self.sigma)
+        vote_noise.noise_scale("screening_sigma", self.screening_sigma)
+        vote_noise.noise_scale("sigma", self.sigma)
         _check_binary(self.binary)
 
     @property
@@ -195,14 +195,14 @@ class ConfidentGNMax(_Aggregator):
 
     def screening_noise(self, queries: int, stream: Stream) -> Counts:
         """The noise of this number of screenings."""
-        return noise.gaussian(self.screening_sigma, queries, stream)
+        return vote_noise.gaussian(self.screening_sigma, queries, stream)
 
     def passes(self, counts: Counts, drawn: Counts) -> bool:
         """Whether a query is answered, given its votes and its screening's noise."""
-        return noise.passes(counts, int(drawn), self.threshold)
+        return vote_noise.passes(counts, int(drawn), self.threshold)
 
     def _noise(self, size: int, stream: Stream) -> Counts:
-        return noise.gaussian(self.sigma, size, stream)
+        return vote_noise.gaussian(self.sigma, size, stream)
 
 
 Aggregator: TypeAlias = LNMax | GNMax | ConfidentGNMax
@@ -245,8 +245,8 @@ class InteractiveGNMax:
 
     def __post_init__(self) -> None:
         non_negative("threshold", self.threshold)
-        noise.noise_scale("screening_sigma", self.screening_sigma)
-        noise.noise_scale("sigma", self.sigma)
+        vote_noise.noise_scale("screening_sigma", self.screening_sigma)
+        vote_noise.noise_scale("sigma", self.sigma)
         probability("confidence", self.confidence)
 
     @property
@@ -263,9 +263,9 @@ class InteractiveGNMax:
 
     def disagrees(self, counts: NDArray[np.int64], scores: NDArray[np.float64], drawn: int) -> bool:
         """Whether the votes, with the check's noise, are far from the student's scores."""
-        expected = np.rint(counts.sum() * scores * 2.0**noise.BITS).astype(np.int64)
-        largest = int(((counts << noise.BITS) - expected).max())
-        return Fraction(largest + drawn, 1 << noise.BITS) >= Fraction(self.threshold)
+        expected = np.rint(counts.sum() * scores * 2.0**vote_noise.BITS).astype(np.int64)
+        largest = int(((counts << vote_noise.BITS) - expected).max())
+        return Fraction(largest + drawn, 1 << vote_noise.BITS) >= Fraction(self.threshold)
 
 
 def _gaussian_answer(sigma: float, binary: bool) -> Gaussian:

@@ -16,11 +16,11 @@ sensitivity. The scale of that noise is private, so that no bound on R follows f
 which costs more.)
 
 What is claimed. Write L for the privacy loss of all that was released, this included, against any
-neighbour, R' = R + (the screenings' cost) + α/(2τ²), and U' for the same with U = exp(noisy_log +
-β·τ·z) in the place of R. Each release's divergence is known before it is drawn, from the votes and
-earlier outcomes: E e^{(α-1)(L-R')} ≤ 1 (as for ``tacit.accounting.RenyiFilter``), so that E (1 -
-e^{R'+c-L})₊ ≤ δ' for the c by which order α converts to δ'. U < R has a probability of η = Φc(z) at
-most. With ε = U' + c, a function of what was released, and δ = δ' + η
+neighbour, R' = R + (the screenings' cost) + α/(2τ²), and U' for the same with
+U = exp(noisy_log + β·τ·z) in the place of R. Each release's divergence is known before it is drawn,
+from the votes and earlier outcomes: E e^{(α-1)(L-R')} ≤ 1 (as for ``accounting.RenyiFilter``),
+so that E (1 - e^{R'+c-L})₊ ≤ δ' for the c by which order α converts to δ'. U < R has a probability
+of η = Φc(z) at most. With ε = U' + c, a function of what was released, and δ = δ' + η
 
     P(S) ≤ ∫_S e^ε dQ + δ    for every set S of outcomes and all neighbours, either of them P:
 
@@ -74,7 +74,7 @@ class Sanitised:
     """What was released of a run's data-dependent cost, and what can be claimed from it.
 
     Guarantee:
-        All that a labelling run and this release is (ε, δ)-private with the ε that
+        All that a labelling run and this give away is (ε, δ)-private with the ε that
         ``epsilon(delta)`` reads off the release: P(S) ≤ ∫_S e^ε dQ + δ for every set S of outcomes
         and all neighbours. This is a claim beside the declared one, which holds whatever the votes
         are; each has a δ of its own, and to take whichever is the smaller needs both δ.

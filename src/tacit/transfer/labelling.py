@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
-from tacit.accounting.serialization import to_plain
+from tacit.accounting.serialization import as_dict
 from tacit.errors import InvalidArgument
 from tacit.mechanisms.release import agreed
 from tacit.randomness import fresh_stream
@@ -155,7 +155,7 @@ def label(
             journal,
             {
                 "aggregator": repr(aggregator),
-                "charges": [None if one is None else to_plain(one) for one in costs.both],
+                "charges": [None if one is None else as_dict(one) for one in costs.both],
                 "queries": asked,
                 "answers": cap,
                 "votes": source.shape,

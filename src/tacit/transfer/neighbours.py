@@ -24,7 +24,7 @@ from tacit._validation import whole
 from tacit.errors import InvalidArgument
 from tacit.mechanisms._keys import placed
 from tacit.mechanisms._records import entries, is_series, numbers
-from tacit.models.precision import full_precision
+from tacit.models.devices import full_precision
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray

@@ -40,7 +40,8 @@ from tacit.accounting.events import Composed, PoissonSampled
 from tacit.errors import InvalidArgument
 from tacit.randomness import fresh_stream, included
 from tacit.transfer import labelling
-from tacit.transfer.aggregators import Charges, ConfidentGNMax, GNMax
+from tacit.transfer.aggregators import ConfidentGNMax, GNMax
+from tacit.transfer.charges import Charges
 from tacit.transfer.neighbours import Neighbours, private_labels, private_rows
 
 if TYPE_CHECKING:

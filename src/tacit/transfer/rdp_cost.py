@@ -49,8 +49,8 @@ For α near 1 it is 2/π of what the Gaussian that underlies it tells, α/(2σ²
 that. ``PrivateKnn`` charges the Gaussian: it has an exact accountant, also under sampling, and that
 gains more than the bit does.
 
-The coin is the one that is thrown: noise is rounded to a grid (``tacit.transfer.noise``), so that
-T is the middle between two of its steps, half a step at most from the one that is given.
+The coin is the one that is thrown: noise is rounded to a grid (``tacit.transfer.vote_noise``), so
+that T is the middle between two of its steps, half a step at most from the one that is given.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ from scipy.special import log_ndtr, ndtri_exp
 
 from tacit._validation import non_negative, positive, whole
 from tacit.errors import InvalidArgument
-from tacit.transfer import noise
+from tacit.transfer import vote_noise
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -205,7 +205,7 @@ def coin_rdp(counts: NDArray[np.int64], threshold: float, sigma: float, orders: 
     """``screening_rdp`` for largest counts in this range, given in increasing order."""
     at = checked_orders(orders)
     given = Fraction(non_negative("threshold", threshold))
-    middle = float((math.ceil(given * 2**noise.BITS) - Fraction(1, 2)) / 2**noise.BITS)
+    middle = float((math.ceil(given * 2**vote_noise.BITS) - Fraction(1, 2)) / 2**vote_noise.BITS)
     far = (counts - middle) / positive("sigma", sigma)
     passes, fails = log_ndtr(far), log_ndtr(-far)
     found = np.concatenate(

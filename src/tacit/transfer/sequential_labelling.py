@@ -17,7 +17,7 @@ from tacit.errors import InvalidArgument
 from tacit.mechanisms.release import Terms, agreed
 from tacit.randomness import fresh_stream
 from tacit.transfer import journal as stages
-from tacit.transfer import noise
+from tacit.transfer import vote_noise
 from tacit.transfer.charges import LabellingAccount, checked_numbers
 from tacit.transfer.journal import Journal, journal_terms
 from tacit.transfer.labelling import Answers
@@ -271,11 +271,11 @@ def _one(
 ) -> None:
     query = run.ask()
     counts, own = votes.counts[query], scores[query]
-    drawn = noise.gaussian(setting.screening_sigma, 1, run.stream)
+    drawn = vote_noise.gaussian(setting.screening_sigma, 1, run.stream)
     if setting.disagrees(counts, own, int(drawn[0])):
         run.answer(query)
-        drawn = noise.gaussian(setting.sigma, votes.classes, run.stream)
-        run.tell(query, noise.winner(counts, drawn))
+        drawn = vote_noise.gaussian(setting.sigma, votes.classes, run.stream)
+        run.tell(query, vote_noise.winner(counts, drawn))
     elif own.max() > setting.confidence:
         run.answer(query)
         run.tell(query, kept.reinforced(int(np.argmax(own))))

@@ -18,8 +18,8 @@ to the second makes of it (Φc is convex), and at least Σ Φc((Δ_j + 2d)/(√2
 largest q of all votes within d, and those lie within d + 1 of each neighbour: what is computed at d
 from it is never more than at d + 1 from a neighbour's votes, as a smooth bound needs.
 
-Ties on the grid of the noise count as lost: each lead is one ``noise.STEP`` less then, which moves
-z by 40 steps in units of a cell. Rounding z down by more than that covers it.
+Ties on the grid of the noise count as lost: each lead is one ``vote_noise.STEP`` less then, which
+moves z by 40 steps in units of a cell. Rounding z down by more than that covers it.
 
 Everything here but ``release_rdp`` is computed from the votes and is itself private.
 """

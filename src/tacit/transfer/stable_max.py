@@ -186,6 +186,16 @@ def event_of(epsilon: float, cutoff: int, failure: float) -> Composed:
     return Composed(Repeated(_round(epsilon), cutoff), ApproxDp(0.0, failure))
 
 
+def covering_event(epsilon: float, cutoff: int, failure: float) -> Repeated:
+    """One kind of event that covers ``event_of``, for a claim that is simple to check.
+
+    A round is ε-private, and ``cutoff`` of them that each fail with 1 - (1 - failure)^(1/cutoff)
+    fail with ``failure`` in all.
+    """
+    each = -math.expm1(math.log1p(-open_probability("failure", failure)) / cutoff)
+    return Repeated(ApproxDp(epsilon, each * (1.0 + 1e-12)), cutoff)
+
+
 def round_epsilon(scale: float) -> float:
     """The ε of a round in which Laplace noise of this scale, in votes, is added to each distance.
 

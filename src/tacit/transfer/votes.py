@@ -11,7 +11,7 @@ import numpy as np
 from tacit._files import read_array
 from tacit._validation import whole
 from tacit.errors import DataError, InvalidArgument
-from tacit.transfer.noise import LARGEST_COUNT
+from tacit.transfer.vote_noise import LARGEST_COUNT
 
 if TYPE_CHECKING:
     import os

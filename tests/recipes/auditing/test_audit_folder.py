@@ -52,7 +52,7 @@ def test_the_end_leaves_the_audit_alone(tmp_path: Path) -> None:
         work.conclude(DONE, ("tacit", "audit", "digits"))
     assert [one.name for one in (tmp_path / "out").iterdir()] == ["audit.json"]
     plain = json.loads((tmp_path / "out" / "audit.json").read_text())
-    assert plain == DONE.to_plain(("tacit", "audit", "digits"))
+    assert plain == DONE.as_dict(("tacit", "audit", "digits"))
     assert plain["private"] == SECRET
     assert plain["versions"]["tacit"]
 

@@ -63,8 +63,8 @@ def test_the_held_out_text_is_learned(result: SecretResult) -> None:
 
 
 def test_the_result_is_json_and_comes_back(result: SecretResult) -> None:
-    plain = json.loads(json.dumps(result.to_plain(), allow_nan=False))
-    assert SecretResult.from_plain(plain) == result
+    plain = json.loads(json.dumps(result.as_dict(), allow_nan=False))
+    assert SecretResult.from_dict(plain) == result
 
 
 def test_the_audit_names_every_secret(result: SecretResult) -> None:
@@ -76,7 +76,7 @@ def test_the_audit_names_every_secret(result: SecretResult) -> None:
     assert found.verdict.claimed in (8.0, 2.0)
     assert found.settings["max_exposure"] == result.max_exposure
     assert "8 times, not private: 2 of 2 secrets extracted" in found.words
-    shown = audit_file.read_plain(json.loads(json.dumps(found.to_plain(), allow_nan=False)))
+    shown = audit_file.read_plain(json.loads(json.dumps(found.as_dict(), allow_nan=False)))
     assert shown.settings["epsilons"] == "8, 2"
 
 

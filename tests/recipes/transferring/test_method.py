@@ -10,8 +10,16 @@ import pytest
 from tacit.accounting import epsilon
 from tacit.accounting.events import Adjacency
 from tacit.errors import InvalidArgument
-from tacit.recipes.transferring.catalogue import METHODS, check_dataset, find, named, title
-from tacit.recipes.transferring.method import calibrated, chosen, cost
+from tacit.recipes.transferring.method import (
+    METHODS,
+    calibrated,
+    check_dataset,
+    chosen,
+    cost,
+    find,
+    named,
+    title,
+)
 from tacit.recipes.transferring.splits import DATASETS
 
 DELTA = 1e-5
@@ -22,8 +30,8 @@ DELTA = 1e-5
 def test_defaults_cost_what_is_said_of_them(method: str, dataset: str) -> None:
     way = find(method)
     settings, limit = chosen(way, dataset, {}, epsilon=None, delta=DELTA)
-    assert cost(way, settings, DELTA, "add-remove") <= limit * (1.0 + 1e-9)
-    own = way.epsilon(dataset)
+    assert cost(settings, DELTA, "add-remove") <= limit * (1.0 + 1e-9)
+    own = way.epsilons.get(dataset)
     assert own is None or limit == own
 
 
@@ -31,10 +39,11 @@ def test_defaults_cost_what_is_said_of_them(method: str, dataset: str) -> None:
 @pytest.mark.parametrize(
     ("method", "given"),
     [
-        ("pate", {}), ("pate", {"told": "true"}), ("pate", {"aggregator": "gaussian"}),
-        ("pate", {"aggregator": "laplace"}), ("knn", {}), ("knn", {"screened": "false"}),
-        ("knn", {"samples": "two"}), ("rknn", {}), ("rknn", {"noise": "gaussian"}),
-        ("rknn", {"k": "3"}), ("rknn", {"rounds": "2"}),
+        ("pate", {}), ("pate", {"data_dependent": "true"}), ("pate", {"aggregator": "gaussian"}),
+        ("pate", {"aggregator": "laplace"}), ("pate", {"aggregator": "interactive"}),
+        ("pate", {"aggregator": "sparse-vector"}), ("pate", {"asked": "active"}), ("knn", {}),
+        ("knn", {"screened": "false"}), ("knn", {"samples": "two"}), ("rknn", {}),
+        ("rknn", {"noise": "gaussian"}), ("rknn", {"k": "3"}), ("rknn", {"rounds": "2"}),
     ],
 )  # fmt: skip
 def test_the_noise_is_found_for_an_epsilon_and_no_more_of_it(
@@ -43,7 +52,7 @@ def test_the_noise_is_found_for_an_epsilon_and_no_more_of_it(
     way = find(method)
     settings, limit = chosen(way, "digits", given, epsilon=2.0, delta=DELTA, adjacency=adjacency)
     assert limit == 2.0
-    spent = epsilon(way.event(settings, adjacency), DELTA, adjacency=adjacency)
+    spent = epsilon(settings.event(adjacency), DELTA, adjacency=adjacency)
     assert 2.0 * (1.0 - 1e-3) < spent <= 2.0 * (1.0 + 1e-9)
 
 
@@ -75,9 +84,8 @@ def test_a_noise_that_was_given_costs_what_the_adjacency_says() -> None:
 
 
 def test_all_noises_change_by_one_factor() -> None:
-    way = find("pate")
-    before = way.settings("mnist")
-    after = calibrated(way, before, 1.0, DELTA)
+    before = find("pate").defaults["mnist"]
+    after = calibrated(before, 1.0, DELTA)
     assert after.sigma / before.sigma == pytest.approx(
         after.screening_sigma / before.screening_sigma
     )
@@ -101,7 +109,7 @@ def test_a_noise_that_was_given_decides_over_the_own_epsilon() -> None:
     way = find("knn")
     settings, limit = chosen(way, "digits", {"sigma": "9.0"}, epsilon=None, delta=DELTA)
     assert settings.sigma == 9.0
-    assert limit == pytest.approx(epsilon(way.event(settings, "add-remove"), DELTA))
+    assert limit == pytest.approx(epsilon(settings.event("add-remove"), DELTA))
 
 
 def test_an_epsilon_and_a_noise_contradict_each_other() -> None:
@@ -119,7 +127,13 @@ def test_an_epsilon_and_a_noise_contradict_each_other() -> None:
         ("pate", {"aggregator": "confident", "scale": "3"}, "aggregator=confident"),
         ("pate", {"holds": "labels"}, "no votes"),
         ("pate", {"votes": "v.npy", "teachers": "60"}, "votes made elsewhere"),
-        ("pate", {"smoothness": "0.1"}, "told=false"),
+        ("pate", {"smoothness": "0.1"}, "data_dependent=false"),
+        ("pate", {"rounds": "2"}, "asked=first"),
+        ("pate", {"confidence": "0.8"}, "aggregator=gaussian"),
+        ("pate", {"aggregator": "interactive", "cutoff": "2"}, "aggregator=interactive"),
+        ("pate", {"aggregator": "sparse-vector", "threshold": "9"}, "aggregator=sparse-vector"),
+        ("pate", {"aggregator": "sparse-vector", "answers": "9"}, "aggregator=sparse-vector"),
+        ("pate", {"votes": "v.npy", "asked": "active", "lr": "1"}, "votes made elsewhere"),
         ("knn", {"screened": "false", "threshold": "20"}, "screened=false"),
         ("rknn", {"sigma": "3"}, "noise=laplace"),
         ("rknn", {"noise": "gaussian", "scale": "3"}, "noise=gaussian"),

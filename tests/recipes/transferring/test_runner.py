@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import shutil
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 
 from tacit.accounting import Composed, epsilon
-from tacit.accounting.serialization import from_plain
+from tacit.accounting.serialization import from_dict
 from tacit.data import load
 from tacit.errors import BudgetExceeded, DataError, InvalidArgument
 from tacit.ledger import Ledger
@@ -20,15 +21,14 @@ from tacit.recipes.transferring import (
     METHODS,
     Transferred,
     knn,
-    learning,
     pate,
     rknn,
     run,
-    teaching,
+    student,
+    teacher_votes,
 )
-from tacit.recipes.transferring.catalogue import find
 from tacit.recipes.transferring.method import chosen as chosen_for
-from tacit.recipes.transferring.pate_settings import events
+from tacit.recipes.transferring.method import find
 from tacit.recipes.transferring.runner import recipe_of
 from tacit.recipes.transferring.splits import Parts, parts_of
 from tacit.runs.kept import Kept
@@ -76,8 +76,8 @@ def test_a_student_and_its_claim_come_out(method: str) -> None:
     assert done.labels.shape == (500,)
     assert set(np.unique(done.labels)) <= {-1, *range(10)}
     way = find(method)
-    declared = way.event(way.settings("digits").__class__(**done.settings), "add-remove")
-    spent = epsilon(from_plain(done.statement.event), 1e-5)
+    declared = type(way.defaults["digits"])(**done.settings).event("add-remove")
+    spent = epsilon(from_dict(done.statement.event), 1e-5)
     assert spent <= epsilon(declared, 1e-5) * (1.0 + 1e-9)
     assert spent == pytest.approx(epsilon(declared, 1e-5), rel=1e-6)
     assert done.statement.epsilon == pytest.approx(spent)
@@ -98,13 +98,13 @@ def test_labels_of_public_images_and_evaluation_decide_nothing(
 ) -> None:
     """What the student is trained with holds neither."""
     seen: list[Any] = []
-    taught = learning.train_student
+    taught = student.train_student
 
     def noting(images: Any, labels: Any, **given: Any) -> Any:
         seen.append((images, labels, given))
         return taught(images, labels, **given)
 
-    monkeypatch.setattr(learning, "train_student", noting)
+    monkeypatch.setattr(student, "train_student", noting)
     carry_out(method, data=parts)
     ((images, labels, given),) = seen
     assert images is parts.public
@@ -113,7 +113,7 @@ def test_labels_of_public_images_and_evaluation_decide_nothing(
 
 
 def test_the_claim_covers_the_telling_and_the_figure_stands_apart() -> None:
-    done = carry_out("pate", settings={"told": True, "order": 4.0})
+    done = carry_out("pate", settings={"data_dependent": True, "order": 4.0})
     plain = carry_out("pate")
     assert done.statement.epsilon > plain.statement.epsilon
     assert plain.statement.data_dependent is None
@@ -121,8 +121,8 @@ def test_the_claim_covers_the_telling_and_the_figure_stands_apart() -> None:
     assert figure is not None
     assert figure.order == 4.0
     assert figure.failure == pytest.approx(1e-6)
-    chosen = pate.METHOD.settings("digits").__class__(**done.settings)
-    assert from_plain(done.statement.event) == Composed(*events(chosen, "add-remove"))
+    chosen = pate.Settings(**done.settings)
+    assert from_dict(done.statement.event) == chosen.event("add-remove")
 
 
 def test_teachers_that_agree_have_a_small_told_figure(
@@ -130,7 +130,12 @@ def test_teachers_that_agree_have_a_small_told_figure(
 ) -> None:
     counts = 250 * np.eye(10, dtype=np.int64)[truth]
     monkeypatch.setattr(pate, "votes_of", lambda _job, images: Votes(counts[: len(images)]))
-    published = {"threshold": 200.0, "screening_sigma": 150.0, "sigma": 40.0, "told": True}
+    published = {
+        "threshold": 200.0,
+        "screening_sigma": 150.0,
+        "sigma": 40.0,
+        "data_dependent": True,
+    }
     done = carry_out("pate", settings=published | {"queries": 500, "answers": 250})
     figure = done.statement.data_dependent
     assert figure is not None
@@ -192,8 +197,8 @@ def test_the_event_of_reverse_votes_is_what_is_charged() -> None:
     for noise in ("laplace", "gaussian"):
         done = carry_out("rknn", settings={"noise": noise, "k": 2}, epsilon=1.0)
         chosen = rknn.DEFAULTS["digits"].__class__(**done.settings)
-        claimed = epsilon(from_plain(done.statement.event), 1e-5)
-        declared = rknn.event(chosen, "add-remove")
+        claimed = epsilon(from_dict(done.statement.event), 1e-5)
+        declared = chosen.event("add-remove")
         assert claimed == pytest.approx(epsilon(declared, 1e-5), rel=1e-6)
         assert claimed <= 1.0 * (1.0 + 1e-9)
 
@@ -215,7 +220,7 @@ def test_a_second_round_has_a_table_of_its_own_in_the_features_of_the_first_stud
     (first, one), (second, other) = seen
     assert first == 36  # HOG of 8×8
     assert second != first
-    assert from_plain(done.statement.event) == Composed(one, other)
+    assert from_dict(done.statement.event) == Composed(one, other)
     assert 3.0 * (1.0 - 1e-3) < done.statement.epsilon <= 3.0 * (1.0 + 1e-9)
 
 
@@ -224,7 +229,7 @@ def test_the_tables_of_all_rounds_are_charged_and_found_again(
 ) -> None:
     """Cut off while the last student learns: both tables are there, and none is made anew."""
     settings, out = {"rounds": 2}, tmp_path / "run"
-    taught, count = learning.train_student, 0
+    taught, count = student.train_student, 0
 
     def failing(*given: Any, **more: Any) -> Any:
         nonlocal count
@@ -236,7 +241,7 @@ def test_the_tables_of_all_rounds_are_charged_and_found_again(
     with Ledger(f"sqlite:///{tmp_path}/budget.db") as ledger:
         budget = ledger.open("digits", 4.0, 1e-5, composition="declared")
         with monkeypatch.context() as patch:
-            patch.setattr(learning, "train_student", failing)
+            patch.setattr(student, "train_student", failing)
             with pytest.raises(Interrupted):
                 carry_out("rknn", settings=settings, epsilon=3.0, folder=out, budget=budget)
         spent = budget.spent().epsilon
@@ -257,7 +262,7 @@ def test_votes_from_a_file_need_no_private_record(
     tmp_path: Path, parts: Parts, truth: np.ndarray, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     np.save(tmp_path / "v.npy", 40 * np.eye(10, dtype=np.int64)[truth[:60]])
-    monkeypatch.setattr(teaching, "Teachers", None)
+    monkeypatch.setattr(teacher_votes, "Teachers", None)
     settings = {"votes": str(tmp_path / "v.npy"), "sigma": 1.0, "threshold": 0.0, **ELSEWHERE}
     done = carry_out("pate", settings=settings, data=parts)
     known = done.labels >= 0
@@ -351,16 +356,82 @@ def test_answers_that_were_told_before_a_stop_are_told_again(
         def failing(*_: Any, **__: Any) -> Any:
             raise KeyboardInterrupt
 
-        patch.setattr("tacit.recipes.transferring.learning.train_student", failing)
+        patch.setattr("tacit.recipes.transferring.student.train_student", failing)
         with pytest.raises(Interrupted) as caught:
-            carry_out("pate", settings={"told": True, "order": 4.0}, folder=out)
+            carry_out("pate", settings={"data_dependent": True, "order": 4.0}, folder=out)
     assert caught.value.resumable
     before = [line for line in (out / "answers.journal").read_text().splitlines()
               if line.startswith('["tell"')]  # fmt: skip
-    done = carry_out("pate", settings={"told": True, "order": 4.0}, folder=out, resume=True)
+    done = carry_out(
+        "pate", settings={"data_dependent": True, "order": 4.0}, folder=out, resume=True
+    )
     told = {tuple(map(int, line.split("]")[0].split(",")[1:])) for line in before}
     again = {(int(at), int(done.labels[at])) for at in np.flatnonzero(done.labels >= 0)}
     assert again == told
+
+
+def test_a_round_of_active_queries_goes_on_with_the_images_it_chose(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "run"
+    active = {"asked": "active", "rounds": 2, "queries": 40, "answers": 40, **GAUSSIAN}
+    with pytest.raises(Interrupted):
+        carry_out("pate", settings=active, folder=out, stop=StopAfter(1))
+    points = json.loads((out / "answers-1-points.journal").read_text())
+    before = dict(
+        tuple(map(int, line.split("]")[0].split(",")[1:]))
+        for line in (out / "answers-1.journal").read_text().splitlines()
+        if line.startswith('["tell"')
+    )
+    assert len(points) == 20 > len(before) > 0
+    monkeypatch.setattr(pate, "spread", None)  # would choose again
+    done = carry_out("pate", settings=active, folder=out, resume=True)
+    assert [done.labels[points[query]] for query in before] == list(before.values())
+    assert done.labelled == 40
+    assert not list(out.glob("*.journal"))
+
+
+def test_the_interactive_student_sees_earlier_labels_and_public_images_alone(
+    parts: Parts, truth: np.ndarray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts, seen = 40 * np.eye(10, dtype=np.int64)[truth], []
+    monkeypatch.setattr(pate, "votes_of", lambda _job, images: Votes(counts[: len(images)]))
+    taught = student.train_student
+
+    def noting(images: Any, labels: Any, **given: Any) -> Any:
+        seen.append((images is parts.public, int((labels >= 0).sum()), given["method"]))
+        return taught(images, labels, **given)
+
+    monkeypatch.setattr(student, "train_student", noting)
+    settings = {
+        "aggregator": "interactive", "threshold": 20.0, "screening_sigma": 1.0, "sigma": 1.0,
+        "every": 20,
+    }  # fmt: skip
+    done = carry_out("pate", settings=settings, data=parts)
+    assert all(public for public, _, _ in seen)
+    assert [method for *_, method in seen] == ["graph"] * (len(seen) - 1) + ["plain"]
+    assert [number for _, number, _ in seen] == sorted(number for _, number, _ in seen)
+    assert seen[0][1] == 20  # the first ones were compared with no student's scores
+    known = done.labels >= 0
+    assert (done.labels[known] == truth[known]).mean() > 0.8
+
+
+def test_stable_votes_are_released_as_they_are(
+    parts: Parts, truth: np.ndarray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts = 60 * np.eye(10, dtype=np.int64)[truth]
+    monkeypatch.setattr(pate, "votes_of", lambda _job, images: Votes(counts[: len(images)]))
+    settings = {
+        "aggregator": "sparse-vector", "threshold": None, "screening_sigma": None, "answers": None,
+    }  # fmt: skip
+    done = carry_out("pate", settings=settings, data=parts)
+    assert done.labelled == 60
+    assert np.array_equal(done.labels[:60], truth[:60])
+    chosen = pate.Settings(**done.settings)
+    assert from_dict(done.statement.event) == Composed(chosen.event("add-remove"))
+    (charged,) = chosen.events("add-remove")
+    for delta in (2e-6, 1e-5, 1e-3):
+        assert epsilon(charged, delta) <= epsilon(chosen.event("add-remove"), delta) * (1 + 1e-7)
 
 
 def test_deleting_what_is_private_makes_no_query_asked_again(tmp_path: Path) -> None:
@@ -368,7 +439,7 @@ def test_deleting_what_is_private_makes_no_query_asked_again(tmp_path: Path) -> 
 
     What the first answers cost is not in the new votes, so that no figure is told.
     """
-    out, told = tmp_path / "run", {"told": True, "order": 4.0}
+    out, told = tmp_path / "run", {"data_dependent": True, "order": 4.0}
     with pytest.raises(Interrupted):
         carry_out("pate", settings=told, folder=out, stop=StopAfter(1))
     before = [line for line in (out / "answers.journal").read_text().splitlines()
@@ -377,7 +448,7 @@ def test_deleting_what_is_private_makes_no_query_asked_again(tmp_path: Path) -> 
     shutil.rmtree(out / "private")
     done = carry_out("pate", settings=told, folder=out, resume=True)
     assert done.statement.data_dependent is None
-    assert any("was not told" in note for note in done.notes)
+    assert any("was not released" in note for note in done.notes)
     for line in before:
         query, label = map(int, line.split("]")[0].split(",")[1:])
         assert done.labels[query] == label
@@ -385,7 +456,7 @@ def test_deleting_what_is_private_makes_no_query_asked_again(tmp_path: Path) -> 
 
 def test_votes_made_anew_are_never_taken_for_those_that_were_asked_first(tmp_path: Path) -> None:
     """Deleted once, and stopped once more: the votes of the second session are not the first's."""
-    out, told = tmp_path / "run", {"told": True, "order": 4.0}
+    out, told = tmp_path / "run", {"data_dependent": True, "order": 4.0}
     with pytest.raises(Interrupted):
         carry_out("pate", settings=told, folder=out, stop=StopAfter(1))
     shutil.rmtree(out / "private")
@@ -393,7 +464,7 @@ def test_votes_made_anew_are_never_taken_for_those_that_were_asked_first(tmp_pat
         carry_out("pate", settings=told, folder=out, resume=True, stop=StopAfter(1))
     done = carry_out("pate", settings=told, folder=out, resume=True)
     assert done.statement.data_dependent is None
-    assert any("was not told" in note for note in done.notes)
+    assert any("was not released" in note for note in done.notes)
 
 
 def test_a_figure_that_was_told_is_counted_although_the_votes_are_gone(
@@ -404,27 +475,27 @@ def test_a_figure_that_was_told_is_counted_although_the_votes_are_gone(
     def killed(*_: Any, **__: Any) -> Any:
         raise KeyboardInterrupt
 
-    out, told = tmp_path / "run", {"told": True, "order": 4.0}
+    out, told = tmp_path / "run", {"data_dependent": True, "order": 4.0}
     with monkeypatch.context() as patch:
-        patch.setattr(learning, "train_student", killed)
+        patch.setattr(student, "train_student", killed)
         with pytest.raises(Interrupted):
             carry_out("pate", settings=told, folder=out)
     assert (out / "released-cost.safetensors").exists()
     shutil.rmtree(out / "private")
     done = carry_out("pate", settings=told, folder=out, resume=True)
     assert done.statement.data_dependent is not None
-    chosen = pate.METHOD.settings("digits").__class__(**done.settings)
-    assert from_plain(done.statement.event) == Composed(*events(chosen, "add-remove"))
+    chosen = pate.Settings(**done.settings)
+    assert from_dict(done.statement.event) == chosen.event("add-remove")
 
 
 def test_a_resumed_run_has_the_votes_that_were_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Kept to the bit: training teachers again, or asking them again, need not give the same."""
-    out, told = tmp_path / "run", {"told": True, "order": 4.0}
+    out, told = tmp_path / "run", {"data_dependent": True, "order": 4.0}
     with pytest.raises(Interrupted):
         carry_out("pate", settings=told, folder=out, stop=StopAfter(1))
-    monkeypatch.setattr(teaching, "Teachers", None)
+    monkeypatch.setattr(teacher_votes, "Teachers", None)
     done = carry_out("pate", settings=told, folder=out, resume=True)
     assert done.statement.data_dependent is not None
     assert not (out / "private").exists()
@@ -433,11 +504,13 @@ def test_a_resumed_run_has_the_votes_that_were_asked(
 def test_a_budget_that_is_too_small_refuses_before_a_teacher_is_trained(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(teaching, "Teachers", None)
+    monkeypatch.setattr(teacher_votes, "Teachers", None)
     with Ledger(f"sqlite:///{tmp_path}/budget.db") as ledger:
         budget = ledger.open("digits", 0.5, 1e-5, composition="declared")
         with pytest.raises(BudgetExceeded, match="does not hold"):
-            carry_out("pate", settings={"told": True}, folder=tmp_path / "run", budget=budget)
+            carry_out(
+                "pate", settings={"data_dependent": True}, folder=tmp_path / "run", budget=budget
+            )
         assert budget.spent().epsilon == 0.0
     assert not (tmp_path / "run").exists()
 
@@ -458,7 +531,7 @@ def test_a_budget_for_users_is_refused_before_anything_begins(method: str, tmp_p
 @pytest.mark.parametrize(
     ("method", "settings"),
     [
-        ("pate", {"told": True, "order": 4.0, **GAUSSIAN}), ("knn", {}),
+        ("pate", {"data_dependent": True, "order": 4.0, **GAUSSIAN}), ("knn", {}),
         ("rknn", {"rounds": 2}), ("rknn", {"noise": "gaussian", "k": 2}),
     ],
 )  # fmt: skip
@@ -472,7 +545,7 @@ def test_noise_charge_and_claim_are_those_of_the_budgets_neighbours(
     claim = done.statement
     assert claim.adjacency == adjacency
     assert 6.0 * (1.0 - 1e-3) < claim.epsilon <= 6.0 * (1.0 + 1e-9)
-    assert epsilon(from_plain(claim.event), 1e-5, adjacency=adjacency) == pytest.approx(
+    assert epsilon(from_dict(claim.event), 1e-5, adjacency=adjacency) == pytest.approx(
         claim.epsilon
     )
     if composition == "declared":
@@ -503,7 +576,7 @@ def test_a_figure_that_was_charged_and_lost_is_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Killed between the charge of the telling and its value: the labels are still there."""
-    told = {"told": True, "order": 4.0}
+    told = {"data_dependent": True, "order": 4.0}
     out = tmp_path / "run"
 
     def killed(*_: Any, **__: Any) -> Any:
@@ -517,7 +590,7 @@ def test_a_figure_that_was_charged_and_lost_is_left_out(
                 carry_out("pate", settings=told, folder=out, budget=budget)
         done = carry_out("pate", settings=told, folder=out, budget=budget, resume=True)
         assert done.statement.data_dependent is None
-        assert any("figure was not told" in note for note in done.notes)
+        assert any("figure was not released" in note for note in done.notes)
         assert done.statement.epsilon < budget.spent().epsilon
     assert done.labelled > 0
 
@@ -527,8 +600,8 @@ def test_a_figure_that_was_charged_and_lost_is_left_out(
     [
         ("pate", {"queries": 501}, "queries must be at most the 500"),
         ("pate", {"answers": 61}, "answers must be at most the 60"),
-        ("pate", {"told": True, "aggregator": "laplace"}, "told must be false"),
-        ("pate", {"smoothness": 0.0, "told": True}, "smoothness must be"),
+        ("pate", {"data_dependent": True, "aggregator": "laplace"}, "data_dependent must be false"),
+        ("pate", {"smoothness": 0.0, "data_dependent": True}, "smoothness must be"),
         ("knn", {"rate": 0.0}, "rate must be above 0"),
         ("knn", {"rounds": 31}, "rounds must be at most answers"),
         ("rknn", {"k": 31}, "k must be at most the 30 centres"),

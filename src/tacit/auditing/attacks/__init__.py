@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tacit._lazy import lazily
+from tacit._lazy import lazy
 from tacit.auditing.attacks.lira import lira, lira_each
 from tacit.auditing.attacks.named_attacks import ATTACKS, Attack, find
 from tacit.auditing.attacks.outputs import Outputs, Shadows, phi, split
@@ -36,12 +36,6 @@ from tacit.auditing.attacks.threshold_attacks import (
 
 if TYPE_CHECKING:
     from tacit.auditing.attacks.classifier import shadow_classifier, shadow_classifier_each
-
-# Imported when first used: it alone needs PyTorch.
-_HOME = {
-    "shadow_classifier": "tacit.auditing.attacks.classifier",
-    "shadow_classifier_each": "tacit.auditing.attacks.classifier",
-}
 
 __all__ = [
     "ATTACKS",
@@ -74,9 +68,5 @@ __all__ = [
     "train_shadows",
 ]
 
-
-__getattr__ = lazily(__name__, _HOME)
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+# Imported when first used: it alone needs PyTorch.
+__getattr__, __dir__ = lazy(__name__)

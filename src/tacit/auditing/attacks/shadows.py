@@ -12,23 +12,26 @@ import numpy as np
 from tacit._files import array_bytes, parse_array
 from tacit._folders import PartsFolder
 from tacit._validation import non_negative, open_probability, whole
+from tacit._workers import RayCluster, carried_out
 from tacit.auditing.attacks.outputs import checked_logits
-from tacit.auditing.attacks.workers import Piece, Where, carried_out
-from tacit.errors import InvalidArgument
+from tacit.errors import InvalidArgument, WorkerDied
 from tacit.training.progress import counting
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Mapping
+    from collections.abc import Callable, Generator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
-    from numpy.typing import NDArray
+    from numpy.typing import ArrayLike, NDArray
 
-    from tacit.auditing.attacks.workers import Train
+    from tacit._workers import Workers
     from tacit.errors import CheckpointError
 
     Logits = NDArray[np.float32]
     Members = NDArray[np.bool_]
+    Train = Callable[[NDArray[np.bool_], int], ArrayLike]
+    Done = Generator[tuple[int, ArrayLike], None, None]
+    _Piece = tuple[Members, int]  # who is trained on, and the model's seed
 
 
 _MOST = 1 << 27  # coins that a folder may ask for: a gigabyte while they are thrown
@@ -86,9 +89,7 @@ def train_shadows(
         "task": task,
         "seed": None if seed is None else whole("seed", seed, at_least=0),
     }
-    where = Where(
-        workers=whole("workers", workers), cluster=cluster, gpus=non_negative("gpus", gpus)
-    )
+    where = _where(workers, cluster, gpus)
     kept = None if folder is None else ShadowFolder(folder)
     with contextlib.nullcontext() if kept is None else kept.opened():
         settings = _begun(kept, settings)
@@ -152,24 +153,31 @@ def _check_kept(
         raise kept.refused(f"is damaged: {' '.join(str(error).split())[:300]}") from None
 
 
+def _where(workers: int, cluster: str | None, gpus: float) -> Workers:
+    processes, each = whole("workers", workers), non_negative("gpus", gpus)
+    if cluster is None:
+        return processes
+    return RayCluster(None if cluster == "local" else cluster, gpus=each)
+
+
 def _train_missing(
     train: Train,
     settings: Mapping[str, Any],
-    where: Where,
+    where: Workers,
     kept: ShadowFolder | None,
     done: dict[int, Logits],
     progress: bool | None,
 ) -> None:
     count, members = settings["count"], _members(settings)
     pieces = [
-        Piece(model, members[model], _seed_of(settings["seed"], model))
+        (model, (members[model], _seed_of(settings["seed"], model)))
         for model in range(count)
         if model not in done
     ]
     if not pieces:
         return
     with (
-        contextlib.closing(carried_out(train, pieces, where)) as trained,
+        contextlib.closing(_trained(train, pieces, where)) as trained,
         counting(progress, "shadow models", total=count, done=len(done)) as show,
     ):
         for model, found in trained:
@@ -178,6 +186,22 @@ def _train_missing(
                 kept.add(model, logits)
             done[model] = logits
             show(len(done))
+
+
+def _trained(train: Train, pieces: Sequence[tuple[int, _Piece]], where: Workers) -> Done:
+    """Trains each piece, and gives its model's number and logits when it is done."""
+    try:
+        yield from carried_out(_train_one, train, pieces, where, names="train")
+    except WorkerDied:
+        raise WorkerDied(
+            "a process that trained shadow models was killed or could not start: call again, "
+            "which goes on from the folder (a script must do its work under "
+            "if __name__ == '__main__')"
+        ) from None
+
+
+def _train_one(train: Train, piece: _Piece) -> ArrayLike:
+    return train(*piece)
 
 
 def _checked(found: object, model: int, examples: int, done: Mapping[int, Logits]) -> Logits:

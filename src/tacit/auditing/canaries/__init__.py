@@ -16,25 +16,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tacit._lazy import lazily
+from tacit._lazy import lazy
 from tacit.auditing.canaries.guesses import guess, one_run_audit
 
 if TYPE_CHECKING:
     from tacit.auditing.canaries.white_box_result import WhiteBoxResult, plan_noise
     from tacit.auditing.canaries.white_box_run import white_box
 
-# Imported when first used: the statistics of a finished run must not cost the import of PyTorch.
-_HOME = {
-    "WhiteBoxResult": "tacit.auditing.canaries.white_box_result",
-    "plan_noise": "tacit.auditing.canaries.white_box_result",
-    "white_box": "tacit.auditing.canaries.white_box_run",
-}
-
 __all__ = ["WhiteBoxResult", "guess", "one_run_audit", "plan_noise", "white_box"]
 
-
-__getattr__ = lazily(__name__, _HOME)
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+# Imported when first used: the statistics of a finished run must not cost the import of PyTorch.
+__getattr__, __dir__ = lazy(__name__)

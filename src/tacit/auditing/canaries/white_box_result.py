@@ -119,7 +119,7 @@ class WhiteBoxResult:
             "included": int(self.included.sum()),
             "contradicted": verdict.contradicted,
             "words": verdict.describe(),
-            "bounds": [estimate(0.95).to_plain() for estimate in self.estimates()],
+            "bounds": [estimate(0.95).as_dict() for estimate in self.estimates()],
         }
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tacit._lazy import lazily
+from tacit._lazy import lazy
 from tacit.auditing.replay.report import COMPONENTS, Component, Finding, Report
 
 if TYPE_CHECKING:
@@ -19,17 +19,6 @@ if TYPE_CHECKING:
     from tacit.auditing.replay.standard import standard_settings
     from tacit.auditing.replay.subject import Outcome, Subject, Task
     from tacit.auditing.replay.tacit_subject import TACIT
-
-# Imported when first used: the rest of auditing must not cost the import of PyTorch.
-_HOME = {
-    "Outcome": "subject",
-    "Setting": "setting",
-    "Subject": "subject",
-    "TACIT": "tacit_subject",
-    "Task": "subject",
-    "replay": "running",
-    "standard_settings": "standard",
-}
 
 __all__ = [
     "COMPONENTS",
@@ -45,11 +34,5 @@ __all__ = [
     "standard_settings",
 ]
 
-
-__getattr__ = lazily(
-    __name__, {name: f"tacit.auditing.replay.{home}" for name, home in _HOME.items()}
-)
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+# Imported when first used: the rest of auditing must not cost the import of PyTorch.
+__getattr__, __dir__ = lazy(__name__)

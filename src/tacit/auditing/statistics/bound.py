@@ -50,7 +50,7 @@ class LowerBound:
         """
         return dict(self.numbers)[name]
 
-    def to_plain(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, Any]:
         """The bound in JSON's types."""
         return {**asdict(self), "numbers": dict(self.numbers)}
 

@@ -139,7 +139,7 @@ class Audited:
         """1 if the claim is contradicted, else 0."""
         return int(self.contradicted)
 
-    def to_plain(self, command: Sequence[str] = ()) -> dict[str, Any]:
+    def as_dict(self, command: Sequence[str] = ()) -> dict[str, Any]:
         """The audit in JSON's types, as it is read again: lists where tuples were."""
         plain = {
             "format": FORMAT,
@@ -166,14 +166,14 @@ class Audited:
 
 def to_json(audited: Audited, command: Sequence[str] = ()) -> str:
     """The text of ``audit.json``."""
-    return json.dumps(audited.to_plain(command), indent=2, ensure_ascii=False, allow_nan=False)
+    return json.dumps(audited.as_dict(command), indent=2, ensure_ascii=False, allow_nan=False)
 
 
 def _plain_verdict(verdict: Verdict) -> dict[str, Any]:
     return {
         "claimed": verdict.claimed,
-        "shown": verdict.shown.to_plain(),
-        "decisive": verdict.decisive.to_plain(),
+        "shown": verdict.shown.as_dict(),
+        "decisive": verdict.decisive.as_dict(),
     }
 
 

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 MOST_RECORDS: Final = 10_000
 
+# ---- of a run
+
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -42,7 +44,19 @@ class AuditedRecords:
 
 def audited_records(data: Split, records: int | None, seed: int) -> AuditedRecords:
     """As many members as others, chosen at random."""
-    trained, held_out = len(data.train), len(data.test)
+    trained = len(data.train)
+    members, others = chosen_rows(trained, len(data.test), records, seed)
+    return AuditedRecords(
+        train=_joined(data.train, rows_of(data.test, others)),
+        rows=np.concatenate([members, trained + np.arange(len(others))]),
+        members=np.repeat([True, False], len(others)),
+    )
+
+
+def chosen_rows(
+    trained: int, held_out: int, records: int | None, seed: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """As many training rows as held-out ones, chosen at random; both in order."""
     most = min(trained, held_out)
     count = min(most, MOST_RECORDS) if records is None else whole("records", records)
     if not 10 <= count <= most:
@@ -52,12 +66,7 @@ def audited_records(data: Split, records: int | None, seed: int) -> AuditedRecor
         )
     draw = np.random.default_rng([seed, 0])
     members = np.sort(draw.choice(trained, count, replace=False))
-    others = np.sort(draw.choice(held_out, count, replace=False))
-    return AuditedRecords(
-        train=_joined(data.train, rows_of(data.test, others)),
-        rows=np.concatenate([members, trained + np.arange(count)]),
-        members=np.repeat([True, False], count),
-    )
+    return members, np.sort(draw.choice(held_out, count, replace=False))
 
 
 def _joined(first: Examples, second: Examples) -> Examples:

@@ -23,7 +23,7 @@ from torch.optim.swa_utils import AveragedModel
 from torch.utils.data import TensorDataset
 
 from tacit.accounting import profile
-from tacit.accounting.serialization import to_plain
+from tacit.accounting.serialization import as_dict
 from tacit.auditing.attacks import Shadows, find, split
 from tacit.data import load
 from tacit.recipes.auditing.audit_file import NO_PROOF, Audited, Claim
@@ -105,7 +105,7 @@ def memorise(
         verdict=judged.verdict,
         curve_p_value=judged.p_value,
         claim=Claim(
-            epsilon=size.epsilon, delta=DELTA, adjacency=plan.adjacency, event=to_plain(plan.event)
+            epsilon=size.epsilon, delta=DELTA, adjacency=plan.adjacency, event=as_dict(plan.event)
         ),
         attacks=attacks,
         details=(_row(PLAIN, plain, attacks[0]), _row(named, private, attacks[1])),

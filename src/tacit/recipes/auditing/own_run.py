@@ -14,9 +14,8 @@ import numpy as np
 import torch
 from torch.utils.data import ConcatDataset, Subset
 
-from tacit._validation import whole
 from tacit.errors import InvalidArgument
-from tacit.recipes.auditing.audited_records import MOST_RECORDS
+from tacit.recipes.auditing.audited_records import chosen_rows
 from tacit.recipes.auditing.trial import answers, threads
 from tacit.runs.run import seeded
 from tacit.training.fit import Watch, carry_out
@@ -71,16 +70,16 @@ def check_same_run(run: Finished, prepared: Prepared) -> None:
     record, held_out = run.record, prepared.held_out
     if held_out is None:
         raise InvalidArgument(
-            "held_out must be prepared, too: an audit tells members from held-out examples"
+            "held_out must be prepared, too: an audit compares members with held-out examples"
         )
     if prepared.groups is not None:
         raise InvalidArgument("groups must be None: an audit asks about examples, not about users")
-    told = {
+    same = {
         "model": (record.recipe, type(prepared.model).__qualname__),
         "number of training examples": (record.data["train"], prepared.plan.examples),
         "number of held-out examples": (record.data["test"], _length(held_out)),
     }
-    for name, (theirs, mine) in told.items():
+    for name, (theirs, mine) in same.items():
         if theirs != mine:
             raise InvalidArgument(
                 f"prepare must give what the run in {run.path} was given, and the {name} is "
@@ -103,20 +102,13 @@ def own_trial(
     threads: int | None,
 ) -> OwnTrial:
     """As many members as others, chosen at random."""
-    trained, held_out = _length(prepared.dataset), _length(prepared.held_out)
-    most = min(trained, held_out)
-    count = min(most, MOST_RECORDS) if records is None else whole("records", records)
-    if not 10 <= count <= most:
-        raise InvalidArgument(
-            f"records must lie between 10 and {most}, for there are {trained} training and "
-            f"{held_out} held-out records, got {count}"
-        )
-    draw = np.random.default_rng([seed, 0])
+    trained = _length(prepared.dataset)
+    members, others = chosen_rows(trained, _length(prepared.held_out), records, seed)
     return OwnTrial(
         prepare=prepare,
         examples=trained,
-        members=np.sort(draw.choice(trained, count, replace=False)),
-        others=np.sort(draw.choice(held_out, count, replace=False)),
+        members=members,
+        others=others,
         delta=delta,
         threads=threads,
     )

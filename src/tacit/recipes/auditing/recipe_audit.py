@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tacit._validation import open_probability, positive, whole
 from tacit.accounting import profile
-from tacit.accounting.serialization import to_plain
+from tacit.accounting.serialization import as_dict
 from tacit.auditing.attacks import Outputs, split
 from tacit.data import Split, load
 from tacit.errors import InvalidArgument
@@ -146,7 +146,7 @@ def _own(
     """All that makes this audit another than others."""
     return {
         "recipe": trial.recipe.name,
-        "settings": settings_of.as_plain(trial.settings),
+        "settings": settings_of.as_dict(trial.settings),
         "epsilon": trial.epsilon,
         "delta": trial.delta,
         "data": dict(trial.data.files),
@@ -178,7 +178,7 @@ def _judged(
         verdict=judged.verdict,
         curve_p_value=judged.p_value,
         claim=Claim(
-            epsilon=claimed, delta=trial.delta, adjacency=plan.adjacency, event=to_plain(plan.event)
+            epsilon=claimed, delta=trial.delta, adjacency=plan.adjacency, event=as_dict(plan.event)
         ),
         attacks=tuple(
             measured(name, split(one, coins), most, model="the audit's model")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 from tacit._validation import whole
 from tacit.accounting import profile
-from tacit.accounting.serialization import from_plain
+from tacit.accounting.serialization import from_dict
 from tacit.auditing.attacks import Outputs, split
 from tacit.data import Split, load
 from tacit.errors import InvalidArgument
@@ -238,7 +238,7 @@ def _judged(
     verdict = None if claim is None else by_thresholds(claim.epsilon, claim.delta, scores)
     most = None
     if claim is not None:
-        most = most_allowed(profile(from_plain(claim.event), claim.adjacency))
+        most = most_allowed(profile(from_dict(claim.event), claim.adjacency))
     return Audited(
         kind="run",
         subject=subject,

@@ -160,13 +160,13 @@ class SecretResult:
         )
         return "\n".join([head, *(one.describe() for one in self.situations)])
 
-    def to_plain(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, Any]:
         """In JSON's types."""
         return asdict(self) | {"settings": dict(self.settings)}
 
     @classmethod
-    def from_plain(cls, plain: Mapping[str, Any]) -> SecretResult:
-        """What ``to_plain`` took apart."""
+    def from_dict(cls, plain: Mapping[str, Any]) -> SecretResult:
+        """What ``as_dict`` took apart."""
         situations = [dict(one) for one in plain["situations"]]
         for one in situations:
             one["secrets"] = tuple(SecretFigures(**each) for each in one["secrets"])

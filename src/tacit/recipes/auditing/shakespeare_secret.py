@@ -37,7 +37,7 @@ from tacit.auditing.secrets import (
 )
 from tacit.data.description import Split
 from tacit.errors import CheckpointError, DataError, InvalidArgument, TacitError
-from tacit.models.character_mlp import CharacterMlp
+from tacit.models.networks import CharacterMlp
 from tacit.recipes.auditing.audit_file import NO_PROOF, Audited
 from tacit.recipes.auditing.experiment import Experiment
 from tacit.recipes.auditing.secret_results import LEVEL, SecretFigures, SecretResult, Situation
@@ -393,7 +393,7 @@ def _kept(
     if folder is None or not (path := Path(folder) / KEPT).is_file():
         return None
     try:
-        found = SecretResult.from_plain(read_json(path))
+        found = SecretResult.from_dict(read_json(path))
     except (OSError, ValueError, TypeError, KeyError, AttributeError, ArithmeticError, TacitError):
         raise CheckpointError(f"{path} is not what an earlier run kept; remove it") from None
     if found.settings != settings or seed not in (None, found.seed):
@@ -409,7 +409,7 @@ def _keep(folder: str | os.PathLike[str] | None, result: SecretResult) -> None:
     path = Path(folder) / KEPT
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        put(path, json.dumps(result.to_plain(), allow_nan=False).encode(), mode=PRIVATE)
+        put(path, json.dumps(result.as_dict(), allow_nan=False).encode(), mode=PRIVATE)
     except OSError as error:
         raise CheckpointError(f"{path} cannot be written: {error.strerror or error}") from None
 

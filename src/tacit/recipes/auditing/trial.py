@@ -152,7 +152,7 @@ def unfitted(recipe: Recipe) -> InvalidArgument:
 
 @contextmanager
 def threads(count: int | None) -> Iterator[None]:
-    """Inside, PyTorch takes so many threads; None leaves it as it is."""
+    """Inside, PyTorch takes ``count`` threads; None leaves it as it is."""
     before = torch.get_num_threads()
     if count is not None:
         torch.set_num_threads(count)

@@ -8,26 +8,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tacit._lazy import lazily
-from tacit.recipes.transferring.catalogue import METHODS
+from tacit._lazy import lazy
+from tacit.recipes.transferring.method import METHODS
 
 if TYPE_CHECKING:
     from tacit.recipes.transferring.runner import run
     from tacit.recipes.transferring.splits import Parts
-    from tacit.recipes.transferring.transferred import Transferred
-
-# Imported when first used: listing methods must not cost the import of PyTorch.
-_HOME = {
-    "Parts": "tacit.recipes.transferring.splits",
-    "Transferred": "tacit.recipes.transferring.transferred",
-    "run": "tacit.recipes.transferring.runner",
-}
+    from tacit.recipes.transferring.student import Transferred
 
 __all__ = ["METHODS", "Parts", "Transferred", "run"]
 
-
-__getattr__ = lazily(__name__, _HOME)
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+# Imported when first used: listing methods must not cost the import of PyTorch.
+__getattr__, __dir__ = lazy(__name__)

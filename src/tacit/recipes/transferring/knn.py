@@ -15,19 +15,21 @@ from typing import TYPE_CHECKING, Any, Final, Literal, final
 import numpy as np
 
 from tacit._validation import probability, whole
-from tacit.accounting import Composed
 from tacit.errors import InvalidArgument
-from tacit.recipes.transferring import display, features, words
-from tacit.recipes.transferring.anchors import knn_anchors
-from tacit.recipes.transferring.learning import (
-    StudentSettings,
+from tacit.recipes.transferring import features
+from tacit.recipes.transferring.method import Method
+from tacit.recipes.transferring.student import (
+    VOTES,
+    TransferSettings,
+    announce,
     check_queries,
-    check_student,
     concluded,
-    fits,
+    fits_public,
+    lost_note,
+    query_progress,
     taught,
 )
-from tacit.recipes.transferring.method import Method
+from tacit.runs.recipe import Anchor
 from tacit.transfer import ConfidentGNMax, GNMax
 from tacit.transfer.private_knn import PrivateKnn
 
@@ -39,14 +41,14 @@ if TYPE_CHECKING:
     from tacit.accounting.events import Adjacency, Event
     from tacit.ledger import Budget
     from tacit.recipes.transferring.splits import Parts
-    from tacit.recipes.transferring.transferred import Transferred
+    from tacit.recipes.transferring.student import Transferred
     from tacit.runs import Job
     from tacit.transfer import Answers
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Settings(StudentSettings):
+class Settings(TransferSettings):
     """What may be set.
 
     ``k`` records of a sample of ``rate`` vote on each of ``queries`` public images, the ``first``
@@ -69,6 +71,42 @@ class Settings(StudentSettings):
     sigma: float = 10.0
     samples: Literal["shared", "two"] = "two"
     rounds: int = 1
+
+    def check(self) -> None:
+        """Refuses settings that cannot be."""
+        check_queries(self.queries, self.answers)
+        self.check_student()
+        for name in ("keep", "k"):
+            whole(name, getattr(self, name))
+        if probability("rate", self.rate) == 0.0:
+            raise InvalidArgument(f"rate must be above 0, or nobody votes, got {self.rate!r}")
+        if whole("rounds", self.rounds) > self.answers:
+            raise InvalidArgument(f"rounds must be at most answers, got {self.rounds}")
+
+    def fits(self, parts: Parts) -> None:
+        """Refuses more queries than there are public images."""
+        fits_public("queries", self.queries, parts)
+
+    def events(self, adjacency: Adjacency) -> tuple[Event, ...]:
+        """What each round releases; what each adjacency makes of it is for the accountant."""
+        del adjacency
+        nobody = voters_of(self, np.zeros((1, 1), np.float32), np.zeros(1, np.int64), classes=2)
+        return tuple(
+            nobody.declared(queries=len(asked), answers=answers)
+            for asked, answers in rounds_of(self, np.arange(self.queries))
+        )
+
+    @property
+    def noises(self) -> tuple[str, ...]:
+        """Which settings are noise."""
+        return ("screening_sigma", "sigma") if self.screened else ("sigma",)
+
+    @property
+    def idle(self) -> dict[str, str]:
+        """What screening needs, where there is none."""
+        if self.screened:
+            return {}
+        return dict.fromkeys(("threshold", "screening_sigma", "samples"), "screened=false")
 
 
 # k records of a sample are k/rate of all, and the noise is to them as sigma/rate: what counts is
@@ -97,45 +135,6 @@ SAMPLING: Final = (
 ONE: Final = "a record's features are computed from this record alone, and from what is public"
 
 
-def check(chosen: Settings) -> None:
-    """Refuses settings that cannot be."""
-    check_queries(chosen.queries, chosen.answers)
-    check_student(chosen)
-    for name in ("keep", "k"):
-        whole(name, getattr(chosen, name))
-    if probability("rate", chosen.rate) == 0.0:
-        raise InvalidArgument(f"rate must be above 0, or nobody votes, got {chosen.rate!r}")
-    if whole("rounds", chosen.rounds) > chosen.answers:
-        raise InvalidArgument(f"rounds must be at most answers, got {chosen.rounds}")
-
-
-def noises(chosen: Settings) -> tuple[str, ...]:
-    """Which settings are noise."""
-    return ("screening_sigma", "sigma") if chosen.screened else ("sigma",)
-
-
-def idle(chosen: Settings) -> dict[str, str]:
-    """What screening needs, where there is none."""
-    if chosen.screened:
-        return {}
-    return dict.fromkeys(("threshold", "screening_sigma", "samples"), "screened=false")
-
-
-def events(chosen: Settings) -> tuple[Event, ...]:
-    """What each round releases."""
-    nobody = voters_of(chosen, np.zeros((1, 1), np.float32), np.zeros(1, np.int64), classes=2)
-    return tuple(
-        nobody.declared(queries=len(asked), answers=answers)
-        for asked, answers in rounds_of(chosen, np.arange(chosen.queries))
-    )
-
-
-def event(chosen: Settings, adjacency: Adjacency) -> Event:
-    """All that a run releases; what each adjacency makes of it is for the accountant."""
-    del adjacency
-    return Composed(*events(chosen))
-
-
 def rounds_of(chosen: Settings, asked: NDArray[np.int64]) -> list[tuple[NDArray[np.int64], int]]:
     """The queries of each round, and how many of them are answered at most."""
     parts = np.array_split(asked, chosen.rounds)
@@ -160,7 +159,7 @@ def voters_of(
 def transfer(job: Job, parts: Parts) -> Transferred:
     """Round after round: features, the noisy answers of neighbours, and the student."""
     chosen: Settings = job.settings
-    job.declare(*events(chosen))
+    job.declare(*chosen.events(job.adjacency))
     labels, lost = np.full(len(parts.public), -1, dtype=np.int64), 0
     make = features.maker(chosen.features, parts.public, job.device, keep=chosen.keep)
     asked = np.arange(chosen.queries)
@@ -173,8 +172,8 @@ def transfer(job: Job, parts: Parts) -> Transferred:
         labels[some] = found.labels
         lost += int(found.lost.sum())
     return concluded(
-        job, parts, labels, sampling=SAMPLING, assumptions=(ONE,), unreleased=words.VOTES,
-        notes=words.lost(lost),
+        job, parts, labels, sampling=SAMPLING, assumptions=(ONE,), unreleased=VOTES,
+        notes=lost_note(lost),
     )  # fmt: skip
 
 
@@ -182,7 +181,7 @@ def _answers(
     job: Job, make: features.Maker, images: NDArray[np.uint8], answers: int, name: str
 ) -> Answers:
     """The noisy answers to one round's queries."""
-    display.doing(job.progress, "features of public and private images")
+    announce(job.progress, "features of public and private images")
     rows, labels = make(np.asarray(job.data.train.inputs)), job.data.train.labels
     voters = voters_of(
         job.settings, rows, labels, classes=len(job.data.classes), device=str(job.device)
@@ -192,23 +191,41 @@ def _answers(
     def ask(budget: Budget | None, journal: Path | None, stop: Any) -> Answers:
         return voters.label(
             asked, answers=answers, budget=budget, journal=journal, label=f"{job.label}, {name}",
-            progress=display.questions(job.progress, len(asked)), stop=stop,
+            progress=query_progress(job.progress, len(asked)), stop=stop,
         )  # fmt: skip
 
     return job.gradually(name, ask, what="noisy labels of public images")
 
 
+_REPLACED: Final = (
+    "neighbours are drawn with replacement, so that one record may vote twice, and accounted as "
+    "Poisson samples; the cost of screening is understated"
+)
+_EXTRA: Final = "the private data are 604,388 images, with SVHN's extra set, which is not here"
+
+
+ANCHORS: Final = {
+    "mnist": (
+        Anchor(epsilon=0.47, accuracy=98.8, source="Zhu et al. 2020, Private-kNN, 735 answers",
+               shortcuts=f"{_REPLACED}; its own configuration costs ε = 0.88"),
+    ),
+    "svhn": (
+        Anchor(epsilon=0.49, accuracy=91.6,
+               source="Zhu et al. 2020, Private-kNN, 2,939 answers, δ = 1e-6",
+               shortcuts=f"{_REPLACED}; {_EXTRA}"),
+    ),
+    "cifar10": (
+        Anchor(epsilon=2.92, accuracy=70.8, source="Zhu et al. 2020, Private-kNN, 3,877 answers",
+               shortcuts=_REPLACED),
+    ),
+}  # fmt: skip
+
 METHOD = Method(
     name="knn",
     summary="the private neighbours of each public image vote on it (Private-kNN)",
-    settings=DEFAULTS.__getitem__,
-    check=check,
-    fits=lambda chosen, parts: fits("queries", chosen.queries, parts),
-    event=event,
-    noises=noises,
-    idle=idle,
-    epsilon=EPSILONS.__getitem__,
     transfer=transfer,
-    anchors=knn_anchors,
-    tuning=lambda dataset: words.tuning("features, k, rate, queries and student", dataset),
+    defaults=DEFAULTS,
+    epsilons=EPSILONS,
+    anchors=ANCHORS,
+    compared="features, k, rate, queries and student",
 )

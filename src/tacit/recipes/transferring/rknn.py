@@ -15,18 +15,18 @@ from typing import TYPE_CHECKING, Any, Final, Literal, final
 import numpy as np
 
 from tacit._validation import whole
-from tacit.accounting import Composed
 from tacit.accounting.events import distance
 from tacit.errors import InvalidArgument
-from tacit.recipes.transferring import display, features, words
-from tacit.recipes.transferring.learning import (
-    StudentSettings,
-    check_student,
+from tacit.recipes.transferring import features
+from tacit.recipes.transferring.method import Method
+from tacit.recipes.transferring.student import (
+    VOTES,
+    TransferSettings,
+    announce,
     concluded,
-    fits,
+    fits_public,
     taught,
 )
-from tacit.recipes.transferring.method import Method
 from tacit.transfer.neighbours import Neighbours, cluster_centres, medoids
 from tacit.transfer.reverse_knn import ReverseKnn
 
@@ -37,13 +37,13 @@ if TYPE_CHECKING:
     from tacit.ledger import Budget
     from tacit.mechanisms import Released
     from tacit.recipes.transferring.splits import Parts
-    from tacit.recipes.transferring.transferred import Transferred
+    from tacit.recipes.transferring.student import Transferred
     from tacit.runs import Job
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Settings(StudentSettings):
+class Settings(TransferSettings):
     """What may be set.
 
     Each record votes for ``k`` of ``centres`` clusters; with 0 of them, for the public images
@@ -66,6 +66,43 @@ class Settings(StudentSettings):
     clusters_seed: int = 0
     rounds: int = 1
 
+    def check(self) -> None:
+        """Refuses settings that cannot be."""
+        whole("keep", self.keep)
+        whole("centres", self.centres, at_least=0)
+        for name in ("k", "pooled"):
+            if whole(name, getattr(self, name)) > self.centres > 0:
+                raise InvalidArgument(
+                    f"{name} must be at most the {self.centres:,} centres, "
+                    f"got {getattr(self, name)}"
+                )
+        if self.labelled == "middles" and not self.centres:
+            raise InvalidArgument(
+                "labelled must be all with 0 centres: every image is its own middle"
+            )
+        whole("clusters_seed", self.clusters_seed, at_least=0)
+        whole("rounds", self.rounds)
+        self.check_student()
+
+    def fits(self, parts: Parts) -> None:
+        """Refuses more clusters, or votes of a record, than there are public images."""
+        for name in ("centres", "k", "pooled"):
+            fits_public(name, getattr(self, name), parts)
+
+    def events(self, adjacency: Adjacency) -> tuple[Event, ...]:
+        """The table that each round releases: one record adds 1 to k counts."""
+        return (voting(self, 2, adjacency).declared(adjacency=adjacency),) * self.rounds
+
+    @property
+    def noises(self) -> tuple[str, ...]:
+        """The scale of the noise that is drawn."""
+        return ("scale",) if self.noise == "laplace" else ("sigma",)
+
+    @property
+    def idle(self) -> dict[str, str]:
+        """The scale of the noise that is not drawn."""
+        return {"sigma" if self.noise == "laplace" else "scale": f"noise={self.noise}"}
+
 
 DEFAULTS: Final = {
     "mnist": Settings(centres=300, student="committee", upright=True),
@@ -84,29 +121,6 @@ SAMPLING: Final = "none: every private record votes, for public points only"
 ONE: Final = "a record's features, and so its votes, are computed from this record alone"
 
 
-def check(chosen: Settings) -> None:
-    """Refuses settings that cannot be."""
-    whole("keep", chosen.keep)
-    whole("centres", chosen.centres, at_least=0)
-    for name in ("k", "pooled"):
-        if whole(name, getattr(chosen, name)) > chosen.centres > 0:
-            raise InvalidArgument(
-                f"{name} must be at most the {chosen.centres:,} centres, "
-                f"got {getattr(chosen, name)}"
-            )
-    if chosen.labelled == "middles" and not chosen.centres:
-        raise InvalidArgument("labelled must be all with 0 centres: every image is its own middle")
-    whole("clusters_seed", chosen.clusters_seed, at_least=0)
-    whole("rounds", chosen.rounds)
-    check_student(chosen)
-
-
-def fits_data(chosen: Settings, parts: Parts) -> None:
-    """Refuses more clusters, or votes of a record, than there are public images."""
-    for name in ("centres", "k", "pooled"):
-        fits(name, getattr(chosen, name), parts)
-
-
 def voting(chosen: Settings, classes: int, adjacency: Adjacency) -> ReverseKnn:
     """The mechanism, with its public numbers."""
     if chosen.noise == "laplace":
@@ -115,38 +129,28 @@ def voting(chosen: Settings, classes: int, adjacency: Adjacency) -> ReverseKnn:
     return ReverseKnn(chosen.k, classes=classes, noise_multiplier=chosen.sigma)
 
 
-def events(chosen: Settings, adjacency: Adjacency) -> tuple[Event, ...]:
-    """The table that each round releases: one record adds 1 to k counts."""
-    return (voting(chosen, 2, adjacency).declared(adjacency=adjacency),) * chosen.rounds
-
-
-def event(chosen: Settings, adjacency: Adjacency) -> Event:
-    """All that a run releases."""
-    return Composed(*events(chosen, adjacency))
-
-
 def transfer(job: Job, parts: Parts) -> Transferred:
     """Round after round: features, the noisy table of votes for public clusters, the student."""
     chosen: Settings = job.settings
-    job.declare(*events(chosen, job.adjacency))
+    job.declare(*chosen.events(job.adjacency))
     make = features.maker(chosen.features, parts.public, job.device, keep=chosen.keep)
-    labels, weights = _told(job, make, parts, "votes")
+    labels, weights = _labels(job, make, parts, "votes")
     for number in range(2, chosen.rounds + 1):
         make = features.of_student(taught(job, parts, labels, weights), job.device)
-        labels, weights = _told(job, make, parts, f"votes-{number}")
+        labels, weights = _labels(job, make, parts, f"votes-{number}")
     return concluded(
         job, parts, labels, weights=weights, sampling=SAMPLING, assumptions=(ONE,),
-        unreleased=words.VOTES,
+        unreleased=VOTES,
     )  # fmt: skip
 
 
-def _told(
+def _labels(
     job: Job, make: features.Maker, parts: Parts, name: str
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """The labels that one round's table gives the public images, and how far each is trusted."""
     chosen: Settings = job.settings
     device = str(job.device)
-    display.doing(job.progress, "features of public and private images")
+    announce(job.progress, "features of public and private images")
     public = points = make(parts.public)
     if chosen.centres:
         points = cluster_centres(public, chosen.centres, chosen.clusters_seed, device=device)
@@ -158,33 +162,22 @@ def _told(
             private, job.data.train.labels, points, budget=budget, label=job.label, device=device
         )
         table: Released[Any] = tally.released
-        found = tally.pooled(near)
-        return replace(table, value={"labels": found.labels, "confidence": found.confidence})
+        pooled = tally.pooled(near)
+        return replace(table, value={"labels": pooled.labels, "confidence": pooled.confidence})
 
-    told = job.release(name, vote, what="a noisy table of votes for public clusters")
-    labels = told["labels"].copy()
+    found = job.release(name, vote, what="a noisy table of votes for public clusters")
+    labels = found["labels"].copy()
     if chosen.labelled == "middles":
         others = np.setdiff1d(np.arange(len(public)), medoids(public, points, device=device))
         labels[others] = -1
-    return labels, 2.0 * told["confidence"] - 1.0
-
-
-def idle(chosen: Settings) -> dict[str, str]:
-    """The scale of the noise that is not drawn."""
-    return {"sigma" if chosen.noise == "laplace" else "scale": f"noise={chosen.noise}"}
+    return labels, 2.0 * found["confidence"] - 1.0
 
 
 METHOD = Method(
     name="rknn",
     summary="each private record votes for public clusters, in one noisy table (reverse-kNN)",
-    settings=DEFAULTS.__getitem__,
-    check=check,
-    fits=fits_data,
-    event=event,
-    noises=lambda chosen: ("scale",) if chosen.noise == "laplace" else ("sigma",),
-    idle=idle,
-    epsilon=EPSILONS.__getitem__,
     transfer=transfer,
-    anchors=lambda _: (),
-    tuning=lambda dataset: words.tuning("features, clusters and student", dataset),
+    defaults=DEFAULTS,
+    epsilons=EPSILONS,
+    compared="features, clusters and student",
 )

@@ -12,8 +12,7 @@ from tacit._validation import open_probability, positive
 from tacit.data import Examples, load
 from tacit.errors import InvalidArgument
 from tacit.recipes import run as run_recipe
-from tacit.recipes.transferring.catalogue import check_dataset, find, title
-from tacit.recipes.transferring.method import chosen, cost
+from tacit.recipes.transferring.method import check_dataset, chosen, cost, find, title
 from tacit.recipes.transferring.splits import Parts, parts_of
 from tacit.runs.recipe import Recipe
 
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 
     from tacit.ledger import Budget
     from tacit.recipes.transferring.method import Method
-    from tacit.recipes.transferring.transferred import Transferred
+    from tacit.recipes.transferring.student import Transferred
     from tacit.runs import Job, Trained
 
 # A checksum would let whoever guesses all votes but one find out that one.
@@ -103,11 +102,11 @@ def recipe_of(method: Method, settings: Any, parts: Parts) -> tuple[Recipe, list
 
     Settings that cannot be are refused here, before anything is begun.
     """
-    method.fits(settings, parts)
+    settings.fits(parts)
     results: list[Transferred] = []
 
     def train(job: Job) -> Trained:
-        check_budget(method, job)
+        check_budget(job)
         results.append(method.transfer(job, parts))
         return results[-1].trained
 
@@ -119,13 +118,13 @@ def recipe_of(method: Method, settings: Any, parts: Parts) -> tuple[Recipe, list
         settings=lambda _: settings,
         train=train,
         kind="transfer",
-        anchors=method.anchors(name),
+        anchors=method.anchors.get(name, ()),
         tuning=method.tuning(name),
     )
     return recipe, results
 
 
-def check_budget(method: Method, job: Job) -> None:
+def check_budget(job: Job) -> None:
     """Refuses a budget for users, and one to whose neighbours the run costs more than its ε."""
     budget = job.budget
     if budget is None:
@@ -135,7 +134,7 @@ def check_budget(method: Method, job: Job) -> None:
             f"unit must be that of the budget {budget.name!r}, {budget.unit!r}, got 'example'; "
             "charge another budget"
         )
-    spent = cost(method, job.settings, job.delta, budget.adjacency)
+    spent = cost(job.settings, job.delta, budget.adjacency)
     if spent > job.epsilon * (1.0 + 1e-9):
         raise InvalidArgument(
             f"epsilon must be at least the {spent:.6g} that the run costs by the "

@@ -63,7 +63,7 @@ def parts_of(whole: Split) -> Parts:
 
 
 def _of_digits(whole: Split) -> Parts:
-    """Digits have few test images: all are put together and cut anew."""
+    """Digits have few test images: all are put together and cut again."""
     images = np.concatenate([np.asarray(whole.train.inputs), np.asarray(whole.test.inputs)])
     labels = np.concatenate([whole.train.labels, whole.test.labels])
     private, public = DIGITS

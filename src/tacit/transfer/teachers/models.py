@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from tacit.transfer.teachers.records import Part
     from tacit.transfer.teachers.schedule import How, Layers, Schedule
 
-    State = Mapping[str, Tensor]
     State = dict[str, Tensor]
     Gradients = Callable[[State, Tensor, Tensor], State]
 
