@@ -30,7 +30,7 @@ CALLS = {
     "check_output", "check_call",
 }  # fmt: skip
 HARMLESS = {  # of these names, but readers that run nothing
-    "json.loads", "tomllib.loads", "Votes.load", "sets.load", "data.load",
+    "json.loads", "tomllib.loads", "Votes.load", "sets.load", "data.load", "results.load",
 }  # fmt: skip
 WORKERS = "between processes of one program, started by it; nothing of it is ever in a file"
 NAMES = "of a table in the source: no name from a file is imported"
@@ -49,14 +49,9 @@ ALLOWED = {
     ("training/kernels.py", "tl.load"): "Triton's: reads memory of the device",
     ("_workers.py", "import pickle"): WORKERS,
     ("_workers.py", "pickle.loads"): WORKERS,
-    (
-        "cli/audit_request.py",
-        "spec_from_file_location",
-    ): "--model FILE.py: code that the user names",
-    (
-        "cli/audit_request.py",
-        "spec.loader.exec_module",
-    ): "--model FILE.py: code that the user names",
+    ("cli/user_code.py", "spec_from_file_location"): "--model FILE.py: code that the user names",
+    ("cli/user_code.py", "spec.loader.exec_module"): "--model FILE.py: code that the user names",
+    ("cli/program.py", "import_module"): NAMES,
     ("_lazy.py", "import_module"): NAMES,
     ("accounting/accountants/__init__.py", "import_module"): NAMES,
     ("recipes/auditing/experiment.py", "import_module"): NAMES,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tacit.recipes.auditing import Audited
+    from tacit.training import Prepared
 
 SMALL = Size(images=150, models=8, hidden=64, epochs=40, steps=15)
 
@@ -58,13 +59,13 @@ def test_both_tables_say_how_good_the_models_are(found: Audited) -> None:
 
 def test_an_image_that_is_out_does_not_change_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
-    before = module.fit
+    before = module.carry_out
 
-    def fit(model: object, dataset: object, plan: object, **rest: object) -> object:
-        seen.append((plan, len(dataset)))  # type: ignore[arg-type]
-        return before(model, dataset, plan, **rest)  # type: ignore[arg-type]
+    def carry_out(prepared: Prepared, **rest: Any) -> object:
+        seen.append((prepared.plan, len(prepared.dataset)))  # type: ignore[arg-type]
+        return before(prepared, **rest)
 
-    monkeypatch.setattr(module, "fit", fit)
+    monkeypatch.setattr(module, "carry_out", carry_out)
     pixels, labels = module._prepared(load("digits").train, np.arange(150))
     lesson = module._Lesson(pixels, labels, 10, SMALL, None)
     module.with_privacy(lesson, np.arange(150) < 30, 1)

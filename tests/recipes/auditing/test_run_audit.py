@@ -178,7 +178,7 @@ def test_folders_that_cannot_be_audited(run: Path, tmp_path: Path) -> None:
     (run / "model.safetensors").write_bytes(b"no model")
     refused(run, r"is not the file that statement\.json is about")
     (run / "model.safetensors").unlink()
-    refused(run, "the audit needs the model")
+    refused(run, r"model\.safetensors cannot be read")
     change(run / "run.json", finished=False)
     refused(run, "has not come to its end; go on with it")
     (run / "statement.json").write_text("{")

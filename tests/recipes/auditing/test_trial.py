@@ -112,6 +112,13 @@ def test_models_with_and_without_a_record_differ_in_it_alone() -> None:
     assert np.abs(both[0] - half).max() > 0.2  # half of the data pull half as much
 
 
+def taken_apart(function: Any) -> Any:
+    """A partial function compares by what it is, and not only by identity."""
+    if isinstance(function, partial):
+        return function.func, function.args, function.keywords
+    return function
+
+
 @pytest.mark.parametrize("name", names())
 def test_every_recipe_can_be_sent_to_another_process(name: str) -> None:
     recipe = find(name)
@@ -119,7 +126,7 @@ def test_every_recipe_can_be_sent_to_another_process(name: str) -> None:
     train = partial(trained_on_members, mine, np.arange(3))
     again = pickle.loads(pickle.dumps(train))
     assert again.args[0].recipe.train is recipe.train
-    assert pickle.dumps(again.args[0].recipe.prepare) == pickle.dumps(recipe.prepare)
+    assert taken_apart(again.args[0].recipe.prepare) == taken_apart(recipe.prepare)
     assert again.args[0].settings == mine.settings
 
 
