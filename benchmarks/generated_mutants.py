@@ -68,6 +68,8 @@ _GPU = ("cuda", "pin_memory", "_measuring", "_native", "is_compiling", "set_stan
 _ELSEWHERE = (
     ("clipping/program.py", ""), ("forms/matrix.py", "in_stages"),
     ("forms/matrix.py", "gram_total"), ("forms/matrix.py", "matmul"), ("recorder.py", "_given"),
+    ("training/kernels.py", ""), ("fingerprint.py", "_lay_out"), ("fingerprint.py", "_read"),
+    ("fingerprint.py", "note"), ("batches.py", "before"), ("batches.py", "after"),
     ("engine.py", "like"), ("batches.py", "_made"), ("forms/matrix.py", "_written_norms"),
 )  # fmt: skip
 # For lines that nearly every experiment runs: so many of a kind.
@@ -309,12 +311,13 @@ def _self_tests() -> dict[str, Callable[[], Any]]:
         for name, setting in standard.standard_settings().items()
     }
     if hasattr(standard, "special_settings"):  # of a self-test that has more than settings
-        from tacit.auditing.replay.parts import replay_parts
+        from tacit.auditing.replay import parts
 
         for name, setting in standard.special_settings().items():
             scope = standard.scope_of(name)
             found[name] = partial(replay, setting, stop_at_first=True, scope=scope)
-        found["parts"] = replay_parts
+        for part in parts.PARTS:
+            found[f"part: {part.__name__.strip('_')}"] = partial(parts.replay_parts, only=part)
     return found
 
 

@@ -52,7 +52,6 @@ if TYPE_CHECKING:
 # ---- fit, checkpoints, and what may be said
 
 
-@experiment("fit")
 def fitted_by(
     model: Any, dataset: Any, plan: Any, *, optimizer: Any, delta: float, also: Any = None,
     budget: Any = None, **given: Any,
@@ -67,6 +66,7 @@ def fitted_by(
     return carry_out(prepared, delta=delta, budget=budget, keeping=keeping, watch=watch, also=also)
 
 
+@experiment("fit")
 def _fit(notes: Notes) -> None:
     """All options of ``fit``: the records of epochs claim no less than was released."""
     from tacit.accounting import Composed, Gaussian, epsilon

@@ -292,6 +292,23 @@ CONVENIENT = frozenset({
     "a plan with {'unit': 'x'}", "a plan with {'adjacency': 'x'}", "a plan with {'clip': None}",
     "a plan with {'examples_per_user': 3}", "a plan with {'unit': 'user'}", "a missing field", "no JSON",
     "JSON with another more", "a plan with {'clipping': PerGroup(bounds=(('', 1.0),)), 'clip': 2.0}",
+    # The step fails, or computes nothing of anybody's, whatever the check says.
+    "a weight on meta", "weights in two places", "an unused layer", "rows of all lengths",
+    "a data frame", "another's schedule", "another's average", "a folder to save in",
+    "a place that is none", "nobody held out", "held out without labels", "no classes",
+    "bounds of a text", "bounds of a number", "a bound for nobody", "both epochs and steps",
+    "endless epochs", "hardly anybody drawn", "a lazy batch norm", "scaled losses",
+    "a loop that passes nothing", "labels out of range", "losses that are no numbers",
+    "a divergent run", "a label of two lines", "a long label", "a long reason", "a detail of objects",
+    "a list for a detail", "a long detail", "a name of two lines", "a long name",
+    "noise elsewhere", "whole noise elsewhere", "a number for a purpose", "a grid too fine",
+    "values beyond the grid", "a small sensitivity",
+    # Of a checkpoint: what the model would have refused, or what no step is released through.
+    "no dictionary", "no text", "another length of groups", "a group that is a number",
+    "a rate that is a text", "no rate", "a folder", "no header", "another format", "another version",
+    "an unknown tag", "two tags", "no tensor of the name", "no float", "no dtype", "no list", "no pair",
+    "no key", "no array", "a sparse tensor", "an array of objects", "no folder to write to",
+    "another shape of a parameter", "a number for a tensor",
 })
 
 
@@ -311,7 +328,7 @@ def must_refuse(notes: Notes, what: str, call: Callable[[], object]) -> None:
         notes.law(f"{what} is refused", what in CONVENIENT)
 
 
-PARTS = ("law_of_sums", "law_of_noise", "law_of_charges", "law_of_sessions")
+PARTS = ("law_of_sums", "law_of_noise", "law_of_charges", "law_of_sessions", "law_of_refusals")
 
 
 def prepare(names: list[str] | None = None) -> None:
@@ -322,3 +339,5 @@ def prepare(names: list[str] | None = None) -> None:
         parts["law_of_sums"].add_cases()
     if names is None or any(name.startswith("refused: ") for name in names):
         parts["law_of_sessions"].add_refusals()
+    if names is None or any(name.startswith("kept out: ") for name in names):
+        parts["law_of_refusals"].add_all()

@@ -6,7 +6,9 @@ import math
 
 import pytest
 
-from tacit.accounting.failures import Failures
+from tacit.accounting import Gaussian, PoissonSampled
+from tacit.accounting.exact.certificate import enclose_delta
+from tacit.accounting.failures import Failures, truncation_of
 
 
 def solve_epsilon(delta: float) -> float:
@@ -51,3 +53,19 @@ def test_with_truncation_a_larger_epsilon_is_never_worse() -> None:
     # Beyond the best ε the formula alone would grow without bound; the best smaller ε serves.
     assert deltas[4] < 1.2 * deltas[3]
     assert deltas[5] < 0.1
+
+
+def test_a_sample_is_cut_with_the_chance_that_its_population_gives() -> None:
+    cut = PoissonSampled(0.5, Gaussian(50.0), cap=8, population=10)
+    chance = (10 + 1) / 2**10  # nine or ten heads of ten
+    assert chance <= truncation_of(cut) <= chance * (1 + 2e-9)
+    assert truncation_of(PoissonSampled(0.5, Gaussian(50.0), cap=10, population=10)) == 0.0
+    assert truncation_of(PoissonSampled(0.5, Gaussian(50.0))) == 0.0
+
+
+@pytest.mark.parametrize("adjacency", ["add-remove", "replace-one", "zero-out"])
+def test_the_population_holds_every_neighbour_and_is_counted_once(adjacency: str) -> None:
+    """So much noise that at ε = 1 nothing but the cut is left in δ."""
+    cut = PoissonSampled(0.5, Gaussian(50.0), cap=8, population=10)
+    found = enclose_delta(((cut, 1),), 1.0, adjacency)  # type: ignore[arg-type]
+    assert found.upper == pytest.approx((1 + math.e) * 11 / 2**10, rel=1e-8)

@@ -89,14 +89,14 @@ def test_a_sample_is_the_same_each_time_and_spread_over_files_and_kinds(modules:
 
 # ---- the oracle
 
-CLIPPING = "src/tacit/training/clipping/scaling.py"
+CLIPPING = "src/tacit/training/clipping/sums.py"
 SESSION = "src/tacit/training/session.py"
 KNOWN = [
     ("norms at half", CLIPPING, "* (1.0 + slack)", "* (0.5 + slack)", ["sum: dense"], "relevant"),
     ("a tenth less noise", SESSION, "scale=self._clip.noise_scale",
      "scale=0.9 * self._clip.noise_scale", ["noise: fast"], "relevant"),
-    ("twice the rate", "src/tacit/training/sampling.py", "plan.sample_rate, self._stream",
-     "2 * plan.sample_rate, self._stream", ["sampling: rare"], "relevant"),
+    ("twice the rate", "src/tacit/training/sampling.py", "self._rate, self._stream",
+     "2 * self._rate, self._stream", ["sampling: rare"], "relevant"),
     ("no charge", SESSION, "if not self._charges.take():", "if False:", ["ledger: a run"],
      "relevant"),
     ("a seed that is not told", "src/tacit/training/claim.py",

@@ -41,6 +41,9 @@ def test_reservation_keeps_label_and_detail():
     assert tacit.Plan.from_dict(made.state.detail) == plan
     with pytest.raises(InvalidArgument, match="detail must be in JSON's types"):
         budget.reserve(plan, detail={"model": object()})
+    for detail in ({"model": "x" * 2_000_001}, ["model"]):
+        with pytest.raises(InvalidArgument, match="detail must be an object of up to"):
+            budget.reserve(plan, detail=detail)
     with pytest.raises(InvalidArgument, match="label must be one line"):
         budget.reserve(plan, label="two\nlines")
 

@@ -549,3 +549,14 @@ def test_steps_are_counted_in_whole_numbers(tmp_path: Path) -> None:
             tmp_path / "run", model=network(), optimizers=[], state={}, plan_json="{}",
             steps_taken=-1,
         )  # fmt: skip
+
+
+def test_content_in_memory_is_that_of_a_file_and_refused_alike() -> None:
+    tensors = {"a": torch.arange(3.0)}
+    content = checkpoint_file.to_bytes({"steps": 3}, tensors)
+    document, found = checkpoint_file.from_bytes(content, "the content")
+    assert document == {"steps": 3}
+    assert torch.equal(found["a"], tensors["a"])
+    for damaged in (b"", content[:20], content[:-1], content[:-1] + b"x", b"[" + content):
+        with pytest.raises(CheckpointError, match="the content is"):
+            checkpoint_file.from_bytes(damaged, "the content")

@@ -392,7 +392,7 @@ def test_a_generator_of_the_loops_own_is_named_as_a_possible_cause(lasting: bool
         return functional.cross_entropy(model(x + more.float()), y, reduction="none")
 
     with (
-        session(model) as dp,
         pytest.raises(UnsupportedModel, match="a generator of its own, which the check cannot"),
+        session(model) as dp,
     ):
         dp.accumulate(next(dp.lots()), noisy)

@@ -23,7 +23,7 @@ from tacit.errors import InvalidArgument, Uncalibratable
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    Measure = Callable[[float], "Trial"]
+    Measure = Callable[[float], "Probe"]
 
 _TOLERANCE = 1e-11  # relative, in the parameter or in ε
 _ON_GRID = 1e-7  # the same where the accountant's own lattice leaves no more digits
@@ -59,20 +59,20 @@ def calibrate(
     asked = accountant_named(accountant)
     start = math.log(positive("guess", guess))
 
-    def plain(log_x: float) -> Trial:
+    def plain(log_x: float) -> Probe:
         found = float(asked.epsilon(make_event(math.exp(log_x)), delta, adjacency))
-        return Trial(log_x, _log(found) - goal, _TOLERANCE)
+        return Probe(log_x, _log(found) - goal, _TOLERANCE)
 
-    def sharp(log_x: float) -> Trial:
+    def sharp(log_x: float) -> Probe:
         found = exact.epsilon_interval(
             make_event(math.exp(log_x)), delta, adjacency, exact.UPPER_END
         )
         tolerance = _ON_GRID if found.on_grid else _TOLERANCE
-        return Trial(log_x, _log(found.upper) - goal, tolerance, dear=found.on_grid)
+        return Probe(log_x, _log(found.upper) - goal, tolerance, dear=found.on_grid)
 
-    def rough(log_x: float) -> Trial:
+    def rough(log_x: float) -> Probe:
         found = exact.epsilon_interval(make_event(math.exp(log_x)), delta, adjacency, exact.ROUGH)
-        return Trial(log_x, _log(found.upper) - goal, _ROUGHLY)
+        return Probe(log_x, _log(found.upper) - goal, _ROUGHLY)
 
     if accountant == "exact":
         return math.exp(least_private(sharp, start, rough))
@@ -178,7 +178,7 @@ def classical_gaussian_delta(epsilon: float, sigma: float) -> float:
 # ---- where a guarantee is just met, along a family that is monotone in one parameter
 
 
-class Trial(NamedTuple):
+class Probe(NamedTuple):
     """What an accountant says of one parameter x.
 
     Attributes:
@@ -206,7 +206,7 @@ def least_private(measure: Measure, start: float, rough: Measure | None = None) 
     return _narrow(measure, *straddle)[0].place
 
 
-def _nearby(measure: Measure, rough: Measure, start: float) -> tuple[Trial, Trial]:
+def _nearby(measure: Measure, rough: Measure, start: float) -> tuple[Probe, Probe]:
     """A straddle whose private side a quicker accountant, no less sure, has found to be close."""
     try:
         private, leaky = _straddle(rough, start)
@@ -219,7 +219,7 @@ def _nearby(measure: Measure, rough: Measure, start: float) -> tuple[Trial, Tria
     return private, leaky
 
 
-def _straddle(measure: Measure, start: float) -> tuple[Trial, Trial]:
+def _straddle(measure: Measure, start: float) -> tuple[Probe, Probe]:
     """Two points, one that meets the guarantee and one that does not."""
     here, there = measure(start), measure(start + 0.02)
     rising = there.excess > here.excess
@@ -232,7 +232,7 @@ def _straddle(measure: Measure, start: float) -> tuple[Trial, Trial]:
         return _walk(measure, here, there, rising=not rising)
 
 
-def _walk(measure: Measure, here: Trial, there: Trial, *, rising: bool) -> tuple[Trial, Trial]:
+def _walk(measure: Measure, here: Probe, there: Probe, *, rising: bool) -> tuple[Probe, Probe]:
     """Goes up or down in growing strides until the guarantee is met, or is not any more."""
     stride, end = 0.02, math.log(1e12)
     while (here.excess <= 0.0) == (there.excess <= 0.0):
@@ -249,7 +249,7 @@ def _walk(measure: Measure, here: Trial, there: Trial, *, rising: bool) -> tuple
     return (here, there) if here.excess <= 0.0 else (there, here)
 
 
-def _narrow(measure: Measure, private: Trial, leaky: Trial) -> tuple[Trial, Trial]:
+def _narrow(measure: Measure, private: Probe, leaky: Probe) -> tuple[Probe, Probe]:
     """A straddle whose private side is within its tolerance, or as near to the other as may be."""
     older, newer = leaky, private
     for tried in range(_MOST_ROUNDS):
@@ -276,7 +276,7 @@ def _narrow(measure: Measure, private: Trial, leaky: Trial) -> tuple[Trial, Tria
     return private, leaky
 
 
-def _secant(older: Trial, newer: Trial, goal: float) -> float:
+def _secant(older: Probe, newer: Probe, goal: float) -> float:
     """Where the line through both points meets ``goal``."""
     if older.excess == newer.excess or math.isinf(older.excess) or math.isinf(newer.excess):
         return math.nan

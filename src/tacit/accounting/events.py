@@ -196,12 +196,12 @@ class RandomizedResponse:
 
 def _repr_of_black_box(box: BlackBox) -> str:
     """The fields, without an adjacency that is not named."""
-    told = [
+    shown = [
         f"{field.name}={getattr(box, field.name)!r}"
         for field in fields(box)
         if field.name != "adjacency" or box.adjacency is not None
     ]
-    return f"{type(box).__name__}({', '.join(told)})"
+    return f"{type(box).__name__}({', '.join(shown)})"
 
 
 @dataclass(frozen=True, repr=False)
@@ -227,7 +227,7 @@ class Exponential:
 class NoisyMax:
     """Adds noise of this scale to each of several scores and tells which one is the largest.
 
-    Only the winner is told, not its noisy score. ``scale`` is in units of the most that a record
+    Only the winner is shown, not its noisy score. ``scale`` is in units of the most that a record
     moves one score when it is added or removed, and replacing it moves one by at most
     ``replace_distance``. Scores are ``monotone`` if a record moves none of them up while it moves
     another down, as counts do. Gumbel noise is the exponential mechanism, exponential noise is
@@ -260,7 +260,7 @@ class SparseVector:
     in units of the most that a record moves one query. Queries may be chosen as the answers come.
     They are ``monotone`` if a record moves none of them up while it moves another down. ``length``
     is a public bound on the number of queries. Without one, Laplace noise still has its guarantee,
-    and Gaussian noise has none. To draw the threshold anew after each answer "above", repeat an
+    and Gaussian noise has none. To draw a new threshold after each answer "above", repeat an
     event of cutoff 1.
 
     >>> SparseVector(threshold_scale=10, query_scale=20, cutoff=2).noise
@@ -580,10 +580,9 @@ class PrivateSelection:
     """Runs ``base`` a random number of times and tells only the best result (Liu & Talwar 2019).
 
     "Best" is by a score that is part of each run's private output, or computed from it and public
-    data. Each run may be of another candidate, drawn anew from a fixed public law; what all runs
+    data. Each run may be of another candidate, drawn from a fixed public law; what all runs
     together may tell is then no more than ``base`` promises for any one of them.
 
-    >>> from tacit.accounting.events import PoissonRuns
     >>> PrivateSelection(Gaussian(4), PoissonRuns(10)).runs
     PoissonRuns(mean=10.0)
     """

@@ -1,6 +1,6 @@
 """The privacy profile of a private selection, from the profile of its base.
 
-A run's result y is told if it is the best of K runs. With f'(x) = E[K·x^{K-1}] and q the chance
+A run's result y is released if it is the best of K runs. With f'(x) = E[K·x^{K-1}] and q the chance
 that a run's result is no better, its probability is that of one run times f'(q), for a q between
 "worse than y" and "no better than y". If s bounds ln f'(q)/f'(q') between neighbours, then summing
 over the outcomes (Koskela, Redberg & Wang 2024)
@@ -10,7 +10,7 @@ over the outcomes (Koskela, Redberg & Wang 2024)
 The base bounds 1 - q' by e^{ε₁}·(1 - q) + δ_Q(ε₁) for every ε₁ ≥ 0. For truncated negative
 binomial runs f'(x) ∝ (1 - (1-γ)·x)^{-(η+1)}, so that s = (η+1)·ln(e^{ε₁} + ((1-γ)/γ)·δ_Q(ε₁)). For
 Poisson runs ln f' is linear, and s = μ·(q - q') is at most μ·δ_Q(0), the best ε₁ being 0. The least
-s is the same for every ε. Without a run nothing is told, for both neighbours alike.
+s is the same for every ε. Without a run nothing is released, for both neighbours alike.
 """
 
 from __future__ import annotations

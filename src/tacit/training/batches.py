@@ -213,7 +213,7 @@ class BatchSizer:
             self._base = torch.cuda.memory_allocated(self._device)
 
     def after(self, rows: int) -> None:
-        """A batch of so many rows went well: the next may be larger, by what it took."""
+        """A batch of ``rows`` rows went well: the next may be larger, by what it took."""
         if not self._measuring or self._settled:
             return
         taken = torch.cuda.max_memory_allocated(self._device) - self._base
@@ -226,7 +226,7 @@ class BatchSizer:
         self._settled = self._settled or self._rows >= self._largest_lot() * 4
 
     def shrink(self, units: int, per_unit: int) -> bool:
-        """Memory ran out at so many units: halves the limit; False if there is one unit alone."""
+        """Memory ran out at ``units`` units: halves the limit; False if there is only one."""
         self._settled = True
         self._rows = max(1, units // 2) * per_unit
         return units > 1

@@ -190,7 +190,7 @@ def check_resumable(held: Mapping[str, Any] | None, budget: object, path: object
     if held is None and budget is not None:
         raise InvalidArgument(
             f"the checkpoint {path} is of a run without a budget: its steps were never charged, "
-            "and cannot be now; go on without budget=, or start anew with it"
+            "and cannot be now; go on without budget=, or start again with it"
         )
     if held is None:
         return
@@ -251,7 +251,7 @@ def detail_of(plan: Plan, last_step: int) -> dict[str, Any]:
 class Lease:
     """A window of steps of a reservation that are written to the ledger before they are taken.
 
-    At most ``size`` steps are granted and not yet done at any time, the one at hand included. Once
+    At most ``size`` steps are granted and not yet done at any time, the current one included. Once
     half of them are done, a thread asks for as many again, so that training does not wait for the
     disk. Without a ``size`` the window is as small as it can be for all this to take less than 1 %
     of the time, about a second of training; but never more than 5 % of the reservation's steps.
@@ -268,12 +268,12 @@ class Lease:
         self.size = 1 if size is None else size
         self._home = os.getpid()
         self._held = 0  # granted, and not yet taken
-        self._low = 0  # with so few held it is time to ask for more
+        self._low = 0  # with this few held it is time to ask for more
         self._coming: Future[int] | None = None
         self._thread: ThreadPoolExecutor | None = None
-        self._trouble = False  # the latest write failed: now the loop itself asks, and tells
+        self._trouble = False  # the latest write failed: now the loop itself asks, and raises
         self._dry = False  # less was granted than asked for: there is no more to come
-        self._asked = 1  # for so many steps, the last time
+        self._asked = 1  # steps, the last time
         self._cost = (0.0, 0.0)  # seconds of the latest write: of a processor, and on the clock
         self._taken = 0
         self._since: tuple[int, float] | None = None  # steps taken, and when, at the last look

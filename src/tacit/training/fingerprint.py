@@ -1,6 +1,6 @@
 """Whether tensors still hold the bits they held: keyed fingerprints of weights and buffers.
 
-Versions and identities do not tell: fused optimizers, ``.data``, NumPy views and other aliases
+Versions and identities do not show it: fused optimizers, ``.data``, NumPy views and other aliases
 change memory without a trace. So the memory itself is read. On the CPU each tensor gets a Poly1305
 tag (RFC 8439); on a CUDA device one Triton kernel reads all of them in one pass, and nothing waits
 for it. Elsewhere the values are copied to the CPU first.
@@ -74,7 +74,7 @@ class Fingerprint:
             part.note()
 
     def compare(self) -> None:
-        """Compares the tensors with what was noted; ``changed`` tells the outcome."""
+        """Compares the tensors with what was noted; ``changed`` names those that differ."""
         for part in self._parts:
             part.compare()
 

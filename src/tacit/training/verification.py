@@ -173,7 +173,7 @@ class Verifier:
 
     @property
     def watches(self) -> bool:
-        """Whether the batch at hand is one of those that are compared."""
+        """Whether the current batch is one of those that are compared."""
         return self._armed
 
     @property
@@ -390,7 +390,7 @@ def _check_labels(
 
 
 def _called_by(module: str) -> bool:
-    """Whether the operation at hand was asked for by a function of ``module``."""
+    """Whether the current operation was called by a function of ``module``."""
     frame: FrameType | None = sys._getframe(1)
     for _ in range(_FRAMES):
         if frame is None:

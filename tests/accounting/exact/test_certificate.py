@@ -20,9 +20,9 @@ from tacit.accounting import (
     epsilon,
 )
 from tacit.accounting.exact.certificate import enclose_epsilon
-from tacit.accounting.exact.contour import Contour, Search, lay_contour
+from tacit.accounting.exact.contour import Contour, SaddleSearch, lay_contour
 from tacit.accounting.exact.enclosure import Resolution
-from tacit.accounting.exact.mixture import MixturePair, Side
+from tacit.accounting.exact.mixture import MixturePair, MixtureSide
 from tacit.accounting.normal_form import parts
 
 if TYPE_CHECKING:
@@ -49,9 +49,9 @@ COARSE: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
 
 def _contour(setting: tuple[Any, ...], resolution: Resolution) -> Contour:
     rate, sigma, steps, delta, _ = setting
-    pair = MixturePair(sigma, Side((1.0 - rate, rate), (0.0, 1.0)), Side())
+    pair = MixturePair(sigma, MixtureSide((1.0 - rate, rate), (0.0, 1.0)), MixtureSide())
     composition = ((pair, steps),)
-    search = Search(composition)
+    search = SaddleSearch(composition)
     return lay_contour(composition, search, search.for_delta(delta), resolution)
 
 

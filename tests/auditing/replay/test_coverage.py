@@ -68,3 +68,47 @@ def test_a_tracer_sees_which_way_was_taken() -> None:
     assert len(layers.missed[path]) < len(flat.missed[path])
     assert 0 < flat.met < layers.met < layers.goals
     assert flat.share < 0.05
+
+
+def test_what_others_have_seen_is_not_looked_at_again() -> None:
+    names, path = ("a.weight", "b.weight"), styles.__file__
+    first = Tracer()
+    with first:
+        styles.groups_of(styles.Flat(), 1.0, names)
+    second = Tracer(known=first.arcs)
+    with second:
+        styles.groups_of(styles.PerLayer(), 1.0, names)
+    assert second.arcs[path] > first.arcs[path]
+    assert coverage(second.arcs).met > coverage(first.arcs).met
+
+
+def test_of_runs_of_one_kind_the_first_is_looked_at_for_long() -> None:
+    names, seen = ("a.weight", "b.weight"), []
+
+    def busy() -> None:
+        """Nothing of the engine's."""
+
+    tracer = Tracer()
+    flat, layers = styles.Flat(), styles.PerLayer()
+    for kind, style in (("one", flat), ("one", layers), ("another", layers)):
+        with tracer.run(kind):
+            for _ in range(3_000):
+                busy()
+            styles.groups_of(style, 1.0, names)
+        seen.append(coverage(tracer.arcs).met)
+    assert 0 < seen[0] == seen[1] < seen[2]
+
+
+def test_a_run_that_has_shown_nothing_for_long_is_looked_at_again_after_a_step() -> None:
+    def busy() -> None:
+        """Nothing of the engine's."""
+
+    for looks in (False, True):
+        tracer = Tracer(idle=100)
+        with tracer.run("a kind"):
+            for _ in range(200):
+                busy()
+            if looks:
+                tracer.look_again()
+            styles.groups_of(styles.Flat(), 1.0, ("a.weight",))
+        assert (coverage(tracer.arcs).met > 0) == looks

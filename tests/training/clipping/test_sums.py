@@ -51,3 +51,19 @@ def test_slices_of_any_size_give_the_norms_of_one_at_a_time(
         grads = torch.autograd.grad(model(x[row : row + 1]).square().sum(), [*model.parameters()])
         wanted = torch.cat([one.flatten() for one in grads]).norm()
         assert float(norm) == pytest.approx(float(wanted), rel=1e-4)
+
+
+def test_operands_in_a_list_are_clipped_like_operands_one_by_one() -> None:
+    weight = nn.Parameter(torch.randn(3, 4))
+    x = torch.randn(6, 4)
+    one, other = (
+        clipped_gradients(
+            {"weight": weight},
+            lambda given=given: torch.einsum("bi,oi->bo", *given).square().sum(1),  # type: ignore[misc]
+            rows=6,
+            clip=0.5,
+        )
+        for given in ((x, weight), ([x, weight],))
+    )
+    assert torch.equal(one.sums["weight"], other.sums["weight"])
+    assert torch.equal(one.norms, other.norms)

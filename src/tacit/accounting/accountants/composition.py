@@ -70,6 +70,9 @@ if TYPE_CHECKING:
 _ROUND_UP = 1.0 + 1e-12
 
 
+# ---- single releases, and how to share a δ among them
+
+
 @dataclass(frozen=True)
 class Step:
     """A release that occurs ``count`` times: its ε at a δ of its own.
@@ -178,11 +181,11 @@ def _sampled(
     seen = _seen(draw, part, accountant)
     if any(inner.truncation > 0.0 for inner in seen):
         raise UnsupportedEvent(part, accountant, "a truncated Poisson sample lies inside a sample")
-    told = len(seen) < len(draw.inner_adjacencies)
+    shown = len(seen) < len(draw.inner_adjacencies)
 
     def epsilon(own: float) -> float:
         largest = max(sum_of(inner, own / draw.rate) for inner in seen)
-        return largest if told else amplified(draw.rate, largest)
+        return largest if shown else amplified(draw.rate, largest)
 
     least = draw.rate * max(inner.least for inner in seen)
     return Step(epsilon, least, any(inner.free for inner in seen), count)
@@ -195,7 +198,7 @@ def _seen(
     try:
         return [steps_of(part.event, one, accountant) for one in draw.inner_adjacencies]
     except UnsupportedEvent:
-        if not draw.may_be_told:
+        if not draw.may_be_shown:
             raise
         return [steps_of(part.event, draw.adjacency, accountant)]
 
@@ -244,6 +247,9 @@ def share(left: float, counts: list[int], appraise: Appraise) -> float:
             return min(value, best)
         best = value
     return best
+
+
+# ---- the two accountants
 
 
 def basic_epsilon(event: Event, delta: float, adjacency: Adjacency) -> float:

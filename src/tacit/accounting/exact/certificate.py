@@ -22,8 +22,8 @@ from tacit.accounting.exact.directions import (
     solve_epsilon,
 )
 from tacit.accounting.exact.enclosure import Interval, Resolution
-from tacit.accounting.exact.mixture import Side
-from tacit.accounting.exact.pairs import Part, base_pair, distance_of
+from tacit.accounting.exact.mixture import MixtureSide
+from tacit.accounting.exact.pairs import DominatingPair, base_pair, distance_of
 from tacit.accounting.exact.sampled_pairs import (
     mixture_part,
     poisson_part,
@@ -51,7 +51,7 @@ _ROUND_UP = 1.0 + 2.0**-50
 class Decomposition:
     """An event as independent dominating pairs."""
 
-    parts: tuple[tuple[Part, int], ...]
+    parts: tuple[tuple[DominatingPair, int], ...]
 
     @property
     def tight(self) -> bool:
@@ -82,7 +82,7 @@ def decompose(parts: Parts, adjacency: Adjacency) -> Decomposition:
     return Decomposition(tuple((part, count) for part, count in found if part is not None))
 
 
-def _part(given: Event, adjacency: Adjacency) -> Part | None:
+def _part(given: Event, adjacency: Adjacency) -> DominatingPair | None:
     """The pair of one part; None if it gives nothing away."""
     event = concrete(given, adjacency)
     # Two steps of another adjacency are a bound that no mechanism need attain.
@@ -97,10 +97,10 @@ def _part(given: Event, adjacency: Adjacency) -> Part | None:
         case GaussianMixture(sigma, weights, shifts):
             if adjacency == "replace-one":
                 raise UnsupportedEvent(event, "exact", "a mixture is known under add-remove only")
-            return mixture_part(sigma, Side(weights, shifts))
+            return mixture_part(sigma, MixtureSide(weights, shifts))
         case _:
             pair = base_pair(event, distance_of(event, adjacency))
-            return None if pair is None else Part(pair, tight=tight)
+            return None if pair is None else DominatingPair(pair, tight=tight)
 
 
 def enclose_epsilon(
@@ -116,13 +116,15 @@ def enclose_epsilon(
         return Interval(0.0, 0.0, method="closed form")
     if decomposition.failures.truncation == 0.0:
         return _epsilon(decomposition, delta, resolution)
-    tried = [Interval(0.0, math.inf, method="none")]
+    tried: list[Interval] = []
 
     def solve(room: float) -> float:
         tried.append(_epsilon(decomposition, room, resolution))
         return tried[-1].upper
 
     upper = decomposition.failures.epsilon(solve, delta)
+    if not tried:
+        return Interval(0.0, upper, two_sided=False, method="coupled")
     method = f"{tried[-1].method}, coupled"
     return replace(tried[-1], lower=0.0, upper=upper, two_sided=False, method=method)
 

@@ -19,11 +19,12 @@ from tacit.accounting.exact.transforms import NodeErrors
 
 if TYPE_CHECKING:
     from tacit.accounting.exact.enclosure import Resolution
-    from tacit.accounting.exact.mixture import MixturePair, Side
+    from tacit.accounting.exact.mixture import MixturePair, MixtureSide
     from tacit.accounting.exact.transforms import Floats
 
 
 _ROUNDING = 16.0 * 2.0**-53  # a dozen operations of float64
+_PROFILE_ERROR = 1e-12  # a hundred times what gaussian_profile is tested to
 
 
 @dataclass(frozen=True)
@@ -207,7 +208,7 @@ class TiltedLaplace:
         return min(0.0, log_atoms + math.log1p(1.0 / faded) + _ROUNDING)
 
 
-_PROFILE_ERROR = 1e-12  # a hundred times what gaussian_profile is tested to
+# ---- whole profiles
 
 
 @dataclass(frozen=True)
@@ -294,7 +295,7 @@ class MixtureProfile:
         return float(brentq(lambda x: self._loss(x) - epsilon, *ends, xtol=1e-13, rtol=1e-14))
 
 
-def _beyond(side: Side, sigma: float, place: float, *, upward: bool) -> float:
+def _beyond(side: MixtureSide, sigma: float, place: float, *, upward: bool) -> float:
     sign = -1.0 if upward else 1.0
     return math.fsum(
         weight * float(ndtr(sign * (place - shift) / sigma))

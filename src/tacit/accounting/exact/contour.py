@@ -9,7 +9,7 @@ The trapezoid rule with step du gives, by Poisson summation, exactly Σ_k δ(ε 
 S = 2π/du; ``Aliases`` bounds the copies. Cutting the sum at u costs at most |M(z₀+iu)|/(πu), for
 which the transforms bound their own decay.
 
-``Search`` finds the tilt, the saddle point: a poor choice costs speed or width, never validity.
+``SaddleSearch`` finds the tilt: a poor choice costs speed or width, never validity.
 """
 
 from __future__ import annotations
@@ -39,10 +39,13 @@ if TYPE_CHECKING:
 Composed_contra = TypeVar("Composed_contra", contravariant=True)
 Laid_co = TypeVar("Laid_co", covariant=True)
 
-
 _LEAST_TILT, _MOST_TILT = 1e-9, 1e13
 _AHEAD = 3.0
 _CLIFF = 1e-6  # how near to a cliff, in ln z, the search ends
+_RETREATS = (1.0, 0.97, 0.9, 0.75, 0.5, 0.25)
+
+
+# ---- the saddle point
 
 
 @dataclass(frozen=True)
@@ -85,7 +88,7 @@ class Aim:
         return self.point.tilt
 
 
-class Search:
+class SaddleSearch:
     """Looks along the real line: ln M of a composition at real tilts, approximately.
 
     Tilts up to ``most_tilt`` are tried.
@@ -177,9 +180,16 @@ def _aim_at_epsilon(point: Point, epsilon: float) -> Aim:
     return Aim(point, epsilon, min(0.0, point.log_height - point.tilt * epsilon))
 
 
+# ---- the copies that the trapezoid rule folds onto δ(ε)
+
+
 @dataclass(frozen=True)
 class Aliases:
-    """Bounds the copies for one tilt.
+    """Bounds the copies for one tilt: how far apart must they lie?
+
+    With period S and tilt z₀ the rule returns Σ_k δ(ε + kS)·exp(kSz₀). The copies below ε add at
+    most Σ_{k≥1} exp(-kSz₀), since δ ≤ 1. Those above are bounded by Chernoff at a larger tilt z₁:
+    δ(x) ≤ c(z₁)·exp(ln M(z₁) - z₁x), with c(z) = max_y (1 - e^{-y})·e^{-zy}.
 
     Attributes:
         tilt: z₀.
@@ -205,7 +215,7 @@ class Aliases:
         return max(below, _period_above(aim, self.above, self.log_mgf_above, digits))
 
 
-def bound_aliases(search: Search, aim: Aim, digits: float) -> Aliases:
+def bound_aliases(search: SaddleSearch, aim: Aim, digits: float) -> Aliases:
     """Chooses the tilt above the contour's whose Chernoff bound lets the period be shortest."""
     offset = math.sqrt(2.0 * digits / aim.point.curvature)
     best, shortest = Aliases(aim.tilt, aim.tilt + offset, math.inf), math.inf
@@ -233,6 +243,9 @@ def log_chernoff_constant(tilt: float) -> float:
 def _geometric_sum(exponent: float) -> float:
     """Σ_{k≥1} exp(-k·exponent)."""
     return 1.0 / math.expm1(exponent) if exponent < 700.0 else 0.0
+
+
+# ---- the integral
 
 
 @dataclass(frozen=True, eq=False)
@@ -266,7 +279,7 @@ class Contour:
 
 
 def lay_contour(
-    composition: Composition, search: Search, aim: Aim, resolution: Resolution
+    composition: Composition, search: SaddleSearch, aim: Aim, resolution: Resolution
 ) -> Contour:
     """Places the nodes for ε near ``aim.epsilon`` and evaluates the transforms there.
 
@@ -334,14 +347,19 @@ def _log_tail(transforms: Transforms, frequency: float, goal: float) -> float:
     return log_tail
 
 
-_RETREATS = (1.0, 0.97, 0.9, 0.75, 0.5, 0.25)
+# ---- other tilts, where the best is out of reach
 
 
 class Lay(Protocol[Composed_contra, Laid_co]):
     """Lays nodes for a composition about an aim, or raises ``TooSlow``."""
 
     def __call__(
-        self, composition: Composed_contra, search: Search, aim: Aim, resolution: Resolution, /
+        self,
+        composition: Composed_contra,
+        search: SaddleSearch,
+        aim: Aim,
+        resolution: Resolution,
+        /,
     ) -> Laid_co:
         """The sum over the nodes."""
 
@@ -349,7 +367,7 @@ class Lay(Protocol[Composed_contra, Laid_co]):
 def lay_within_reach(
     lay: Lay[Composed_contra, Laid_co],
     composition: Composed_contra,
-    search: Search,
+    search: SaddleSearch,
     aim: Aim,
     resolution: Resolution,
 ) -> Iterator[tuple[Laid_co, Aim]]:

@@ -19,7 +19,7 @@ from tacit.accounting.exact.closed_forms import (
     MixtureProfile,
 )
 from tacit.accounting.exact.contour import (
-    Search,
+    SaddleSearch,
     lay_contour,
     lay_within_reach,
     log_chernoff_constant,
@@ -106,7 +106,7 @@ def _composition(direction: Direction) -> Composition:
 
 
 def _epsilon_by_transform(composition: Composition, delta: float, resolution: Resolution) -> Solved:
-    search = Search(composition)
+    search = SaddleSearch(composition)
     found = Solved(Interval(0.0, math.inf, method="none"))
     try:
         aim = search.for_delta(delta)
@@ -157,7 +157,7 @@ def certainly_at_most(
         return closed.enclose(epsilon).upper <= room
     if room > 0.0 and all(pair.loss is not None for pair, _ in direction):
         composition = _composition(direction)
-        search = Search(composition)
+        search = SaddleSearch(composition)
         try:
             aim = search.for_epsilon(epsilon, tilt)
             if _log_chernoff(search, aim.tilt, epsilon) <= math.log(room):
@@ -173,7 +173,7 @@ def certainly_at_most(
 
 def _chernoff_within_reach(composition: Composition, epsilon: float, tilt: float) -> float:
     """The least of Chernoff's bounds on ln δ(ε) at growing tilts."""
-    search, least = Search(composition), math.inf
+    search, least = SaddleSearch(composition), math.inf
     for factor in (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0):
         try:
             least = min(least, _log_chernoff(search, factor * tilt, epsilon))
@@ -190,7 +190,7 @@ def _largest_loss(direction: Direction) -> float:
     )
 
 
-def _log_chernoff(search: Search, tilt: float, epsilon: float) -> float:
+def _log_chernoff(search: SaddleSearch, tilt: float, epsilon: float) -> float:
     """Chernoff's bound on ln δ(ε)."""
     return log_chernoff_constant(tilt) + search.log_mgf_bound(tilt) - tilt * epsilon
 
@@ -199,7 +199,7 @@ def _delta_by_transform(
     composition: Composition, epsilon: float, resolution: Resolution
 ) -> tuple[Enclosure, str, float] | None:
     """The first sum that is good to a percent, if there is one, its method and its tilt."""
-    search = Search(composition)
+    search = SaddleSearch(composition)
     try:
         aim = search.for_epsilon(epsilon, _TILT)
     except TooSlow:
@@ -273,7 +273,7 @@ def _lay_one(
     if any(pair.loss is None for pair, _ in direction):
         return None
     composition = _composition(direction)
-    search = Search(composition)
+    search = SaddleSearch(composition)
     try:
         aim = search.for_delta(delta)
         profile = _first_sum(composition, search, aim, resolution)
@@ -284,7 +284,7 @@ def _lay_one(
 
 
 def _first_sum(
-    composition: Composition, search: Search, aim: Aim, resolution: Resolution
+    composition: Composition, search: SaddleSearch, aim: Aim, resolution: Resolution
 ) -> Profile:
     """The sharpest sum about ``aim``, or ``TooSlow``."""
     lattices = [loss for loss, _ in composition if isinstance(loss, LatticeLoss)]
@@ -312,7 +312,7 @@ def _closed_form(
 
 
 def _sums(
-    composition: Composition, search: Search, aim: Aim, resolution: Resolution
+    composition: Composition, search: SaddleSearch, aim: Aim, resolution: Resolution
 ) -> Iterator[tuple[Profile, Aim, str]]:
     """The sums that can be laid about ``aim``, the sharpest first."""
     lattices = [loss for loss, _ in composition if isinstance(loss, LatticeLoss)]

@@ -51,7 +51,9 @@ UNIT_ROUNDOFF = {np.float64: 2.0**-53, np.float32: 2.0**-24}
 
 @dataclass(frozen=True)
 class Resolution:
-    """Numerical effort. The defaults serve everyone; tests coarsen each to prove its error term.
+    """How finely to compute. Coarser settings widen bounds; none voids them.
+
+    The defaults serve everyone; tests coarsen each to prove its error term.
 
     Two integrals are computed by the trapezoid rule: the moment-generating function, over the
     mechanism's output x, and the privacy profile, over the imaginary part u of the tilt.

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tacit.accounting.exact.closed_forms import LaplaceLoss
-from tacit.accounting.exact.contour import Search, bound_aliases, lay_within_reach
+from tacit.accounting.exact.contour import SaddleSearch, bound_aliases, lay_within_reach
 from tacit.accounting.exact.enclosure import Interval, OutOfRange, invert
 from tacit.accounting.exact.lattice import LatticeLoss, lay_lattice
 
@@ -43,6 +43,10 @@ if TYPE_CHECKING:
 _SLACK = 1e-11  # relative error of cells' masses, many times over
 _MOST_INDEX = 2.0**50  # of a lattice point: beyond, floating-point numbers pass some over
 _MASS_ERROR = 64.0 * 2.0**-53
+_FINER = 3.0  # cells are this much finer than the lattice
+_PILOT_STEP = 0.01
+_PILOT_RETREAT = 0.9
+_GRID_TILT = 1e7  # at ε on the largest loss no tilt is the best: a larger one coarsens the lattice
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,10 +140,7 @@ def _best_offset(loss: Floats, mass: Floats, spacing: float) -> float:
     return float(candidates[int(np.argmin(cost))]) - 1e-12 * spacing
 
 
-_FINER = 3.0  # cells are this much finer than the lattice
-_PILOT_STEP = 0.01
-_PILOT_RETREAT = 0.9
-_GRID_TILT = 1e7  # at ε on the largest loss no tilt is the best: a larger one coarsens the lattice
+# ---- a composition on one lattice
 
 
 def epsilon_on_grid(direction: Direction, delta: float, resolution: Resolution) -> Interval:
@@ -173,7 +174,7 @@ def _range(cells: Cells) -> float:
 def _epsilon(composition: LatticeComposition, delta: float, resolution: Resolution) -> Interval:
     if delta <= 0.0:
         return Interval(0.0, math.inf)
-    search = Search(composition, _GRID_TILT)
+    search = SaddleSearch(composition, _GRID_TILT)
     aim = search.for_delta(delta)
     for profile, _ in lay_within_reach(lay_lattice, composition, search, aim, resolution):
         return invert(profile, delta, max(0.0, aim.epsilon))
@@ -196,7 +197,7 @@ def delta_on_grid(direction: Direction, epsilon: float, resolution: Resolution) 
 def _delta(
     composition: LatticeComposition, epsilon: float, infinite: float, resolution: Resolution
 ) -> Interval:
-    search = Search(composition, _GRID_TILT)
+    search = SaddleSearch(composition, _GRID_TILT)
     aim = search.for_epsilon(epsilon)
     for profile, _ in lay_within_reach(lay_lattice, composition, search, aim, resolution):
         found = profile.enclose(epsilon)
@@ -216,7 +217,7 @@ def lay_on_grid(
         _spacing(direction, lambda search: search.for_delta(max(deltas)), resolution),
     )
     composition, infinite = _gridded(_cut(direction, spacing), spacing, grid_up)
-    search = Search(composition, _GRID_TILT)
+    search = SaddleSearch(composition, _GRID_TILT)
     for delta in deltas:
         if delta <= infinite:
             continue
@@ -243,14 +244,14 @@ def _gridded(cut: Cut, spacing: float, move: Move) -> tuple[LatticeComposition, 
 
 
 def _spacing(
-    direction: Direction, take_aim: Callable[[Search], Aim], resolution: Resolution
+    direction: Direction, take_aim: Callable[[SaddleSearch], Aim], resolution: Resolution
 ) -> float:
     """A spacing at which the lattice has about ``lattice_nodes`` points.
 
     A pilot on coarse cells says how long the period must be. Laplace losses end in two atoms, which
     a spacing that divides their distance leaves where they are.
     """
-    pilot = Search(
+    pilot = SaddleSearch(
         tuple((_Pilot(pair.cells(_PILOT_STEP)), count) for pair, count in direction), _GRID_TILT
     )
     aim = pilot.retreat(take_aim(pilot), _PILOT_RETREAT)

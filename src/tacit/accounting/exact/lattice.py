@@ -29,7 +29,7 @@ from tacit.accounting.exact.transforms import NodeErrors, Spectrum, compose
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from tacit.accounting.exact.contour import Aim, Search
+    from tacit.accounting.exact.contour import Aim, SaddleSearch
     from tacit.accounting.exact.enclosure import Resolution
     from tacit.accounting.exact.transforms import Complexes, Floats
 
@@ -273,7 +273,7 @@ class LatticeSum:
 
 
 def lay_lattice(
-    composition: LatticeComposition, search: Search, aim: Aim, resolution: Resolution
+    composition: LatticeComposition, search: SaddleSearch, aim: Aim, resolution: Resolution
 ) -> LatticeSum:
     """Places N nodes on the period for ε near ``aim.epsilon``.
 

@@ -34,9 +34,13 @@ from tacit.accounting.exact.transforms import NodeErrors
 if TYPE_CHECKING:
     from tacit.accounting.exact.transforms import Complexes, Floats
 
+_SAFETY = 4.0  # what the first-order rounding model below is multiplied by
+_DECAY_DIGITS = 80.0  # -ln of the error of a modulus off the real line: a step may fall that far
+_NEGLIGIBLE = 1e-20  # tilted mass that is left out of the sums over u, and charged as truncation
+
 
 @dataclass(frozen=True)
-class Side:
+class MixtureSide:
     """One mixture of N(0, σ²) shifted by ``shifts`` with ``weights`` (which add up to 1)."""
 
     weights: tuple[float, ...] = (1.0,)
@@ -110,8 +114,8 @@ class MixturePair:
     """P and Q, both mixtures of shifts of one Gaussian noise; P is the true distribution."""
 
     sigma: float
-    numerator: Side
-    denominator: Side
+    numerator: MixtureSide
+    denominator: MixtureSide
 
     @cached_property
     def reach(self) -> float:
@@ -304,7 +308,7 @@ class MixtureNodes:
         return total
 
     def thinned(self, factor: int) -> MixtureNodes:
-        """Every so manieth node, for ``off_axis`` and its errors only."""
+        """Every ``factor``-th node, for ``off_axis`` and its errors only."""
         return replace(
             self,
             step=factor * self.step,
@@ -348,9 +352,7 @@ def alias_error(log_growth: float, distance: float, step: float) -> float:
     return 2.0 * math.exp(min(log_growth - periods, 700.0)) / -math.expm1(-periods)
 
 
-_SAFETY = 4.0  # what the first-order rounding model below is multiplied by
-_DECAY_DIGITS = 80.0  # -ln of the error of a modulus off the real line: a step may fall that far
-_NEGLIGIBLE = 1e-20  # tilted mass that is left out of the sums over u, and charged as truncation
+# ---- the transform along one vertical line of the complex plane, errors included
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ neighbours, the pair is tight and the answer two-sided.
 
 Any pair can be cut into cells, exactly up to rounding; ``grid`` then moves the cells onto a lattice
 of losses, up for an upper bound on δ and down for a lower one. (ε, δ)-DP is dominated by randomised
-response that fails, telling all, with probability δ (Kairouz, Oh & Viswanath 2015, Theorem 3.3);
+response that fails, revealing all, with probability δ (Kairouz, Oh & Viswanath 2015, Theorem 3.3);
 the other pairs here are of actual outputs. Those of samples are in ``sampled_pairs``.
 """
 
@@ -33,7 +33,7 @@ from tacit.accounting.events import (
 from tacit.accounting.exact.closed_forms import GaussianLoss, LaplaceLoss
 from tacit.accounting.exact.enclosure import OutOfRange
 from tacit.accounting.exact.lattice import LatticeLoss
-from tacit.accounting.exact.mixture import MixturePair, Side
+from tacit.accounting.exact.mixture import MixturePair, MixtureSide
 from tacit.errors import UnsupportedEvent
 
 if TYPE_CHECKING:
@@ -45,6 +45,10 @@ if TYPE_CHECKING:
 
 _PILOT = 500
 _FAR = 16.0  # standard deviations; Φ(-16) is 6e-58
+_LARGEST_DISCRETE = 20_000.0  # σ whose lattice still fits
+
+
+# ---- cells
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,7 +132,7 @@ def cells_of_most_losses(p: Floats, loss: Floats) -> Cells:
 def mixture_cells(pair: MixturePair, step: float) -> Cells:
     """Cells of x between which the loss of a mixture pair changes by at most about ``step``.
 
-    The loss of our pairs is monotone in x: all shifts of one side have one sign.
+    The loss of these pairs is monotone in x: all shifts of one side have one sign.
     """
     sigma = pair.sigma
     low = min(0.0, *pair.numerator.shifts, *pair.denominator.shifts) - _FAR * sigma
@@ -170,20 +174,23 @@ def _mixture_mass(
     return total
 
 
-def laplace_cells(distance: float, step: float) -> Cells:
-    """Cells of two Laplace laws ``distance`` scales apart: two atoms and the losses between.
+def laplace_cells(apart: float, step: float) -> Cells:
+    """Cells of two Laplace laws ``apart`` scales apart: two atoms and the losses between.
 
-    Between, P's density at loss l is exp(-(distance - l)/2)/4, so both masses are closed forms.
+    Between, P's density at loss l is exp(-(apart - l)/2)/4, so both masses are closed forms.
     """
-    count = max(8, math.ceil(2.0 * distance / step))
-    edges = np.linspace(-distance, distance, count + 1)
+    count = max(8, math.ceil(2.0 * apart / step))
+    edges = np.linspace(-apart, apart, count + 1)
     low, high = edges[:-1], edges[1:]
-    grow = np.exp(-0.5 * (distance - low)) * np.expm1(0.5 * (high - low)) * 0.5
-    fall = np.exp(-0.5 * (distance + low)) * -np.expm1(-0.5 * (high - low)) * 0.5
-    minus = 0.5 * math.exp(-distance)
+    grow = np.exp(-0.5 * (apart - low)) * np.expm1(0.5 * (high - low)) * 0.5
+    fall = np.exp(-0.5 * (apart + low)) * -np.expm1(-0.5 * (high - low)) * 0.5
+    minus = 0.5 * math.exp(-apart)
     ends = atoms(np.array([0.5, minus]), np.array([minus, 0.5]))
-    exact = np.array([distance, -distance])
+    exact = np.array([apart, -apart])
     return join(Cells(grow, fall, low, high), Cells(ends.p, ends.q, exact, exact))
+
+
+# ---- pairs
 
 
 @dataclass(frozen=True, eq=False)
@@ -206,7 +213,7 @@ Direction = tuple[tuple[PairLoss, int], ...]
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class DominatingPair:
     """Both directions of a dominating pair (``backward`` is None where they are alike).
 
     Attributes:
@@ -220,9 +227,6 @@ class Part:
     backward: PairLoss | None = None
     tight: bool = True
     coupling: float = 0.0
-
-
-_LARGEST_DISCRETE = 20_000.0  # σ whose lattice still fits
 
 
 def distance_of(event: Event, adjacency: Adjacency) -> float:
@@ -242,7 +246,7 @@ def base_pair(event: Event, apart: float) -> PairLoss | None:
     match event:
         case Gaussian(sigma):
             mu = apart / sigma
-            pair = MixturePair(1.0 / mu, Side((1.0,), (1.0,)), Side())
+            pair = MixturePair(1.0 / mu, MixtureSide((1.0,), (1.0,)), MixtureSide())
             return PairLoss(lambda step: mixture_cells(pair, step), GaussianLoss(mu))
         case Laplace(scale):
             loss = LaplaceLoss(apart / scale)
@@ -272,7 +276,7 @@ def _lattice_pair(loss: LatticeLoss) -> PairLoss:
 
 
 def black_box(epsilon: float, delta: float) -> PairLoss | None:
-    """(ε, δ)-DP: with probability δ everything is told, else randomised response at ε."""
+    """(ε, δ)-DP: with probability δ everything is revealed, else randomised response at ε."""
     if epsilon == 0.0 and delta == 0.0:
         return None
     truth = (1.0 - delta) / (1.0 + math.exp(-epsilon))

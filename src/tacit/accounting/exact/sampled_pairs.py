@@ -13,7 +13,7 @@
   replacement, so the pair is the first one at rate size/population and the replace distance.
 - Black boxes, of which only a promise is known: by what the promise says of the samples with and
   without the record (``tacit.accounting.black_boxes``); where it says nothing of them, as if it
-  were told whether the record was drawn.
+  were shown whether the record was drawn.
 - Truncated Poisson: a coupling with the untruncated one fails with some probability on either data
   set, which is charged to δ (``tacit.accounting.failures``).
 """
@@ -48,11 +48,11 @@ from tacit.accounting.events import (
     SparseVector,
 )
 from tacit.accounting.exact.lattice import LatticeLoss
-from tacit.accounting.exact.mixture import MixturePair, Side
+from tacit.accounting.exact.mixture import MixturePair, MixtureSide
 from tacit.accounting.exact.pairs import (
     Cells,
+    DominatingPair,
     PairLoss,
-    Part,
     atoms,
     base_pair,
     black_box,
@@ -67,7 +67,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-def poisson_part(event: PoissonSampled, adjacency: Adjacency) -> Part | None:
+def poisson_part(event: PoissonSampled, adjacency: Adjacency) -> DominatingPair | None:
     """The pair of Poisson sampling, truncated or not; None if it gives nothing away."""
     part = _uncapped(event.rate, event.event, adjacency)
     if part is None or event.cap is None or event.population is None:
@@ -75,17 +75,17 @@ def poisson_part(event: PoissonSampled, adjacency: Adjacency) -> Part | None:
     return replace(part, tight=False, coupling=truncation_of(event))
 
 
-def _uncapped(rate: float, inner: Event, adjacency: Adjacency) -> Part | None:
+def _uncapped(rate: float, inner: Event, adjacency: Adjacency) -> DominatingPair | None:
     if isinstance(inner, BlackBox) and adjacency != "add-remove":
         return _poisson_box(rate, inner, adjacency)
     if adjacency == "replace-one":
         return _poisson_replace_one(rate, concrete(inner, "replace-one"), inner)
     match inner:
         case Gaussian(sigma):
-            return mixture_part(sigma, Side((1.0 - rate, rate), (0.0, 1.0)))
+            return mixture_part(sigma, MixtureSide((1.0 - rate, rate), (0.0, 1.0)))
         case GaussianMixture(sigma, weights, shifts):
             scaled = tuple(rate * weight for weight in weights)
-            return mixture_part(sigma, Side((1.0 - rate, *scaled), (0.0, *shifts)))
+            return mixture_part(sigma, MixtureSide((1.0 - rate, *scaled), (0.0, *shifts)))
         case _:
             base = _single(inner, adjacency)
             return None if base is None else _sampled_part(base, rate)
@@ -99,7 +99,7 @@ def _single(inner: Event, adjacency: Adjacency) -> PairLoss | None:
     return base_pair(concrete(inner, "add-remove"), distance_of(inner, adjacency))
 
 
-def _poisson_box(rate: float, box: BlackBox, adjacency: Adjacency) -> Part | None:
+def _poisson_box(rate: float, box: BlackBox, adjacency: Adjacency) -> DominatingPair | None:
     """A black box on a Poisson sample, replacing a record or zeroing it out."""
     across = promise_of(held(box, adjacency, "exact"))
     if across is None:
@@ -107,13 +107,13 @@ def _poisson_box(rate: float, box: BlackBox, adjacency: Adjacency) -> Part | Non
     try:
         near = promise_of(held(box, "add-remove", "exact"))
     except UnsupportedEvent:
-        return _told(rate, across, tight=is_direct(box, adjacency))
+        return _shown(rate, across, tight=is_direct(box, adjacency))
     assert near is not None  # a promise of the same kind
     return _promise(sampled(rate, near, across))
 
 
-def _told(rate: float, loss: Promise, *, tight: bool) -> Part | None:
-    """It is told whether the record was drawn, with probability ``rate``; else there is no loss.
+def _shown(rate: float, loss: Promise, *, tight: bool) -> DominatingPair | None:
+    """It is shown whether the record was drawn, with probability ``rate``; else there is no loss.
 
     Divergences are jointly convex, so that q times the box's profile is a bound. A box that tells
     the size of its sample attains it.
@@ -128,28 +128,33 @@ def _told(rate: float, loss: Promise, *, tight: bool) -> Part | None:
     spread = LatticeLoss(0.0, epsilon, -1, np.array([lie, rest, truth]))
     if epsilon == 0.0:
         spread = LatticeLoss(0.0, 1.0, 0, np.array([1.0 - failed]))
-    return Part(PairLoss(lambda _: atoms(p, q), spread, failed), tight=tight)
+    return DominatingPair(PairLoss(lambda _: atoms(p, q), spread, failed), tight=tight)
 
 
-def mixture_part(sigma: float, side: Side) -> Part:
+def mixture_part(sigma: float, side: MixtureSide) -> DominatingPair:
     """The mixture ``side`` against plain noise, and the reverse."""
-    forward, backward = MixturePair(sigma, side, Side()), MixturePair(sigma, Side(), side)
-    return Part(_of_mixture(forward), _of_mixture(backward))
+    forward, backward = (
+        MixturePair(sigma, side, MixtureSide()),
+        MixturePair(sigma, MixtureSide(), side),
+    )
+    return DominatingPair(_of_mixture(forward), _of_mixture(backward))
 
 
 def _of_mixture(pair: MixturePair) -> PairLoss:
     return PairLoss(lambda step: mixture_cells(pair, step), pair)
 
 
-def _poisson_replace_one(rate: float, promised: Event, inner: Event) -> Part | None:
+def _poisson_replace_one(rate: float, promised: Event, inner: Event) -> DominatingPair | None:
     """``promised`` is what ``inner`` promises when a record of its sample is replaced."""
     match promised:
         case Gaussian(_, distance) if distance <= 1.0:
             return _replaced(inner, rate)
         case Gaussian(sigma, distance) if distance <= 2.0:
             weights = (1.0 - rate, rate)
-            pair = MixturePair(sigma, Side(weights, (0.0, 1.0)), Side(weights, (0.0, -1.0)))
-            return Part(_of_mixture(pair), tight=distance == 2.0)
+            pair = MixturePair(
+                sigma, MixtureSide(weights, (0.0, 1.0)), MixtureSide(weights, (0.0, -1.0))
+            )
+            return DominatingPair(_of_mixture(pair), tight=distance == 2.0)
         case Laplace(scale, distance):
             return _promise(sampled(rate, Promise(1.0 / scale), Promise(distance / scale)))
         case DiscreteLaplace(scale, sensitivity, distance):
@@ -166,7 +171,7 @@ def _poisson_replace_one(rate: float, promised: Event, inner: Event) -> Part | N
             raise UnsupportedEvent(event, "exact", "no pair is known under replace-one")
 
 
-def _replaced(inner: Event, rate: float) -> Part | None:
+def _replaced(inner: Event, rate: float) -> DominatingPair | None:
     """Poisson sampling, replace-one, of a base whose replace distance is at most 1.
 
     Given who else is sampled, the output is μ = (1-q)·μ₀ + q·μ₁ on one data set and
@@ -181,23 +186,23 @@ def _replaced(inner: Event, rate: float) -> Part | None:
     base = base_pair(inner, 1.0)
     if base is None:
         return None
-    return Part(PairLoss(lambda step: _mirrored(base.cells(step), rate)), tight=False)
+    return DominatingPair(PairLoss(lambda step: _mirrored(base.cells(step), rate)), tight=False)
 
 
-def _promise(loss: Promise) -> Part | None:
+def _promise(loss: Promise) -> DominatingPair | None:
     """An (ε, δ) that holds, and need not be attained."""
     pair = black_box(*loss)
-    return None if pair is None else Part(pair, tight=False)
+    return None if pair is None else DominatingPair(pair, tight=False)
 
 
-def _sampled_part(base: PairLoss, rate: float) -> Part:
+def _sampled_part(base: PairLoss, rate: float) -> DominatingPair:
     def forward(step: float) -> Cells:
         return base.cells(step).sampled(rate)
 
     def backward(step: float) -> Cells:
         return forward(step).reversed()
 
-    return Part(_from_cells(forward, base), _from_cells(backward, base))
+    return DominatingPair(_from_cells(forward, base), _from_cells(backward, base))
 
 
 def _from_cells(make: Callable[[float], Cells], base: PairLoss) -> PairLoss:
@@ -213,12 +218,16 @@ def _from_cells(make: Callable[[float], Cells], base: PairLoss) -> PairLoss:
     return PairLoss(make, LatticeLoss(first, last - first, 0, cells.p[order]))
 
 
-def without_replacement_part(event: SampledWithoutReplacement, adjacency: Adjacency) -> Part | None:
+def without_replacement_part(
+    event: SampledWithoutReplacement, adjacency: Adjacency
+) -> DominatingPair | None:
     """The pair of fixed-size sampling without replacement."""
     return _fixed_size(event, event.event, event.size / event.population, {1: 1.0}, adjacency)
 
 
-def with_replacement_part(event: SampledWithReplacement, adjacency: Adjacency) -> Part | None:
+def with_replacement_part(
+    event: SampledWithReplacement, adjacency: Adjacency
+) -> DominatingPair | None:
     """The pair of sampling with replacement: a record may be drawn several times."""
     chance = 1.0 / event.population
     rate = -math.expm1(event.size * math.log1p(-chance)) if event.population > 1 else 1.0
@@ -227,7 +236,7 @@ def with_replacement_part(event: SampledWithReplacement, adjacency: Adjacency) -
 
 def _fixed_size(
     event: Event, inner: Event, rate: float, counts: dict[int, float], adjacency: Adjacency
-) -> Part | None:
+) -> DominatingPair | None:
     """``counts``: how often the record is drawn, given that it is, with probabilities."""
     distance = max(1.0, distance_of(inner, "replace-one"))
     if isinstance(inner, BlackBox | NoisyMax | SparseVector):
@@ -241,11 +250,11 @@ def _fixed_size(
             reason = "sampling with replacement has no pair under add-remove; use replace-one"
             raise UnsupportedEvent(event, "exact", reason)
         if isinstance(inner, Gaussian):
-            part = mixture_part(inner.sigma / distance, Side((1.0 - rate, rate), (0.0, 1.0)))
+            part = mixture_part(inner.sigma / distance, MixtureSide((1.0 - rate, rate), (0.0, 1.0)))
         else:
             part = _sampled_part(PairLoss(cells), rate)
         return replace(part, tight=False)
-    return Part(PairLoss(lambda step: _mirrored(cells(step), rate)), tight=False)
+    return DominatingPair(PairLoss(lambda step: _mirrored(cells(step), rate)), tight=False)
 
 
 def _largest_promise(event: Event, inner: Event, adjacency: Adjacency) -> Event:
@@ -261,7 +270,7 @@ def _largest_promise(event: Event, inner: Event, adjacency: Adjacency) -> Event:
 
 
 def _revealed(bases: list[tuple[PairLoss, float]]) -> Callable[[float], Cells]:
-    """One of the pairs, chosen with its weight; the choice is told."""
+    """One of the pairs, chosen with its weight; the choice is shown."""
     return lambda step: join(*(base.cells(step).scaled(weight) for base, weight in bases))
 
 

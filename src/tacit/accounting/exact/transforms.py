@@ -26,6 +26,13 @@ if TYPE_CHECKING:
     Floats = NDArray[np.floating]
     Complexes = NDArray[np.complexfloating]
 
+_HOPELESS_LOG = 1e9  # an error of ln M past which nothing is said, yet no arithmetic overflows
+_CAUSES = ("truncation", "quadrature", "rounding")
+_SMALL = 1e-3  # ln of an error below which errors just add up
+_HOPELESS = 500.0  # ln of an error beyond which nothing is said
+_FLOOR = 1e-15  # |M(z)/M(z₀)| below this is raised to it, and charged
+_DOUBLE = 4.0 * 2.0**-53  # a rounding of float64, with a safety factor
+
 
 @dataclass(frozen=True)
 class NodeErrors:
@@ -40,9 +47,6 @@ class NodeErrors:
         return NodeErrors(
             *(_log_error(e) for e in (self.truncation, self.quadrature, self.rounding))
         )
-
-
-_HOPELESS_LOG = 1e9  # an error of ln M past which nothing is said, yet no arithmetic overflows
 
 
 def _log_error(relative: float | Floats) -> float:
@@ -99,7 +103,7 @@ class RealLoss(Protocol):
         """Ln M for real tilts up to ``reach``, to about exp(-digits)."""
 
 
-class Loss(RealLoss, Protocol):
+class PrivacyLoss(RealLoss, Protocol):
     """A privacy loss whose moment-generating function is known off the real line too."""
 
     @property
@@ -112,16 +116,14 @@ class Loss(RealLoss, Protocol):
         """The transform on Re z = tilt, good for frequencies up to ``frequency``."""
 
 
-Composition = tuple[tuple[Loss, int], ...]
+Composition = tuple[tuple[PrivacyLoss, int], ...]
 """Independent losses and how often each occurs; the composition's loss is their sum."""
 
 
 Transforms = Sequence[tuple[Transform, int]]
 
-_CAUSES = ("truncation", "quadrature", "rounding")
-_SMALL = 1e-3  # ln of an error below which errors just add up
-_HOPELESS = 500.0  # ln of an error beyond which nothing is said
-_FLOOR = 1e-15  # |M(z)/M(z₀)| below this is raised to it, and charged
+
+# ---- the product of the transforms' powers, and of their errors
 
 
 @dataclass
@@ -209,9 +211,6 @@ def _log_modulus(real: Floats, imaginary: Floats) -> tuple[Floats, Floats]:
     log_modulus = 0.5 * np.log1p(np.where(small, 0.0, square))
     log_modulus = np.where(small, np.log(np.maximum(modulus, _FLOOR)), log_modulus)
     return log_modulus, np.where(small, _FLOOR, 0.0)
-
-
-_DOUBLE = 4.0 * 2.0**-53  # a rounding of float64, with a safety factor
 
 
 @dataclass(frozen=True, eq=False)

@@ -86,8 +86,8 @@ def bounded_range(epsilon: float) -> Curve:
         gap -= np.log1p(-1.0 / orders)  # ε - t, which is tiny at large orders
         known = (gap > 0.0) & (gap < epsilon)
         inner = np.where(known, gap, 0.5 * epsilon)
-        high = _log_expm1(inner) - _log_expm1(epsilon)
-        low = inner + _log_expm1(epsilon - inner) - _log_expm1(epsilon)
+        high = log_expm1(inner) - log_expm1(epsilon)
+        low = inner + log_expm1(epsilon - inner) - log_expm1(epsilon)
         nodes = Nodes(np.stack([epsilon - inner, -inner], 1), np.stack([high, low], 1))
         found = log_moments(nodes, orders, "forward") / kappa * _ROUND_UP
         return np.where(known, found, epsilon)
@@ -95,9 +95,10 @@ def bounded_range(epsilon: float) -> Curve:
     return curve
 
 
-def _log_expm1(x: Array | float) -> Array:
-    """ln(e^x - 1), without overflow."""
-    result: Array = x + np.log(-np.expm1(-np.asarray(x)))
+def log_expm1(x: Array | float) -> Array:
+    """ln(e^x - 1), without overflow; -inf at 0."""
+    with np.errstate(divide="ignore"):
+        result: Array = x + np.log(-np.expm1(-np.asarray(x)))
     return result
 
 

@@ -46,7 +46,7 @@ from tacit.accounting.renyi.sampling import (
     sampled_curve_only,
     sampled_pair_curve,
     sampled_promise,
-    told_curve,
+    shown_curve,
 )
 from tacit.errors import UnsupportedEvent
 
@@ -227,7 +227,7 @@ def _sampled_promise(draw: Draw, inner: Event, accountant: str) -> RenyiProfile 
     try:
         losses = [promise_of(concrete(inner, one)) for one in draw.inner_adjacencies]
     except UnsupportedEvent:  # of the samples without the record nothing is known
-        return RenyiProfile(told_curve(draw, curve))
+        return RenyiProfile(shown_curve(draw, curve))
     largest = max(loss.epsilon for loss in losses if loss is not None)
     by_pair = pure_pair_curve(draw, largest)
     return RenyiProfile(curves.smallest(curve, by_pair) if draw.three_laws else by_pair)
@@ -239,14 +239,14 @@ def _sampled_curve(
     try:
         seen = [renyi_profile(part.event, one, accountant) for one in draw.inner_adjacencies]
     except UnsupportedEvent:
-        if not draw.may_be_told:
+        if not draw.may_be_shown:
             raise
         seen = [renyi_profile(part.event, draw.adjacency, accountant)]
     if any(one.truncation > 0.0 for one in seen):
         raise UnsupportedEvent(part, accountant, "a truncated Poisson sample lies inside a sample")
     base, mass = curves.largest(*(one.curve for one in seen)), max(one.mass for one in seen)
     if len(seen) < len(draw.inner_adjacencies):
-        return RenyiProfile(told_curve(draw, base), mass=mass)
+        return RenyiProfile(shown_curve(draw, base), mass=mass)
     curve = sampled_curve_only(draw, base)
     ranges = [concrete(part.event, one, accountant) for one in draw.inner_adjacencies]
     bounded = [one.epsilon for one in ranges if isinstance(one, Exponential)]

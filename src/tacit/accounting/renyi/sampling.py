@@ -27,7 +27,7 @@ collinear pair:
 
 A black box may tell how many records it was given: for it, zeroing a record of a Poisson sample is
 a third law too. If it promises nothing of A against B, as when it holds under replace-one alone, it
-is bounded as if it were told who was drawn: exp((α-1)·D_α) is jointly convex, so that it is at most
+is bounded as if it showed who was drawn: exp((α-1)·D_α) is jointly convex, so that it is at most
 1-γ + γ times the box's own.
 
 Else C = A, in which case the mixture itself is the worst pair in both directions: B at 1 for
@@ -43,7 +43,6 @@ bound.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -63,7 +62,7 @@ from tacit.accounting.events import (
     Repeated,
     SampledWithoutReplacement,
 )
-from tacit.accounting.renyi.curves import Curve, linear, of_pair, smallest
+from tacit.accounting.renyi.curves import Curve, linear, log_expm1, of_pair, smallest
 from tacit.accounting.renyi.pairs import (
     DiscreteLaplacePair,
     FinitePair,
@@ -77,6 +76,8 @@ from tacit.accounting.renyi.pairs import (
 from tacit.errors import UnsupportedEvent
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
 
     from tacit.accounting.events import Adjacency, Event
@@ -86,6 +87,10 @@ if TYPE_CHECKING:
 
 
 Noise = Gaussian | Laplace | DiscreteGaussian | DiscreteLaplace
+_LARGEST_ORDER = 4096  # beyond, nothing is claimed
+_LARGEST_DIFFERENCE = 128  # of the forward differences in the Gaussian theorem
+_LARGEST_SHIFT = 4.0  # in them; beyond, they gain nothing
+_ROUND_UP = 1e-10  # on E[t^α] - 1: the rounding of ln Γ at the largest order is a tenth of this
 
 
 @dataclass(frozen=True)
@@ -105,8 +110,8 @@ class Draw:
         return self.adjacency == "replace-one" or (zeros_differ and self.adjacency == "zero-out")
 
     @property
-    def may_be_told(self) -> bool:
-        """Whether a bound on B against C alone, with all of it told, is one on the sample."""
+    def may_be_shown(self) -> bool:
+        """Whether a bound on B against C, with the draw shown, is one on the sample."""
         return self.opaque and self.three_laws and not self.fixed_size
 
     @property
@@ -140,7 +145,7 @@ def sampled_promise(draw: Draw, inner: Event, accountant: str) -> Promise | None
     try:
         found = [promise_of(concrete(inner, one, accountant)) for one in draw.inner_adjacencies]
     except UnsupportedEvent:
-        if not draw.may_be_told:
+        if not draw.may_be_shown:
             raise
         across = promise_of(concrete(inner, draw.adjacency, accountant))
         return None if across is None else Promise(across.epsilon, draw.rate * across.delta)
@@ -176,8 +181,8 @@ def _reading(draw: Draw) -> Reading:
     return "folded" if draw.three_laws else "either"
 
 
-def told_curve(draw: Draw, base: Curve) -> Curve:
-    """The curve of a sampled mechanism that tells who was drawn: ln(1-γ + γ·e^{(α-1)D})/(α-1)."""
+def shown_curve(draw: Draw, base: Curve) -> Curve:
+    """The curve of a sampled mechanism that shows who was drawn: ln(1-γ + γ·e^{(α-1)D})/(α-1)."""
 
     def curve(orders: Array) -> Array:
         found = sampled_log_ratio(draw.rate, (orders - 1.0) * base(orders))
@@ -265,13 +270,7 @@ def _sampled_mixture(rate: float, event: GaussianMixture) -> Mixture:
     return Mixture(weights, (0.0, *full.shifts))
 
 
-_LARGEST_ORDER = 4096  # beyond, nothing is claimed
-_LARGEST_DIFFERENCE = 128  # of the forward differences in the Gaussian theorem
-_LARGEST_SHIFT = 4.0  # in them; beyond, they gain nothing
-_ROUND_UP = 1e-10  # on E[t^α] - 1: the rounding of ln Γ at the largest order is a tenth of this
-
-LogFactors = Callable[["Array"], "Array"]
-"""Maps the numbers 2, …, α to the logarithms of the factors that multiply rate^j·C(α, j)."""
+# ---- theorems for a curve alone
 
 
 def poisson_general(rate: float, base: Curve) -> Curve:
@@ -283,7 +282,7 @@ def poisson_general(rate: float, base: Curve) -> Curve:
 
     def factors(j: Array, exponents: Array) -> Array:
         third = exponents + np.log(3.0 - np.exp(-exponents))
-        return np.where(j == 2.0, _log_expm1(exponents), third)
+        return np.where(j == 2.0, log_expm1(exponents), third)
 
     return _whole_orders(rate, base, factors, binomial=True)
 
@@ -299,7 +298,7 @@ def three_laws_general(rate: float, base: Curve) -> Curve:
 
     def factors(j: Array, exponents: Array) -> Array:
         plain = exponents + math.log(2.0)
-        return np.where(j == 2.0, np.minimum(_log_expm1(exponents) + math.log(4.0), plain), plain)
+        return np.where(j == 2.0, np.minimum(log_expm1(exponents) + math.log(4.0), plain), plain)
 
     return _whole_orders(rate, base, factors, binomial=False)
 
@@ -317,7 +316,7 @@ def fixed_size_gaussian(rate: float, shift: float) -> Curve:
 
     def factors(j: Array, exponents: Array) -> Array:
         plain = exponents + math.log(2.0)
-        plain[0] = min(plain[0], math.log(4.0) + float(_log_expm1(exponents[:1])[0]))
+        plain[0] = min(plain[0], math.log(4.0) + float(log_expm1(exponents[:1])[0]))
         some = j[(j >= 3.0) & (j <= _LARGEST_DIFFERENCE)].astype(np.int64)
         if some.size and shift <= _LARGEST_SHIFT:
             even = _log_even_differences(shift, int(some[-1]) + 1)
@@ -385,8 +384,3 @@ def _whole_orders(
         return np.asarray([one(float(order)) for order in orders])
 
     return curve
-
-
-def _log_expm1(x: Array) -> Array:
-    with np.errstate(divide="ignore"):
-        return x + np.log(-np.expm1(-x))

@@ -191,7 +191,7 @@ _QUICK = (gradients.alone, clipping.by_definition, gradients.cutting, lot_sums.n
 # What a way of computing sums can do wrong; the rest of an engine was seen in other settings.
 _SUMS = (
     *_QUICK, clipping.removal, clipping.poison, clipping.magnitudes, clipping.cap,
-    gradients.everybody, moving.sums, noise.with_data, lot_sums.own_data, sampling.own_rate,
+    gradients.everybody, moving.sums, noise.with_data, lot_sums.own_data,
 )  # fmt: skip
 _NOISE = (
     *_QUICK, noise.scale, noise.every_parameter, noise.shape, noise.grid, noise.with_data,
@@ -200,6 +200,8 @@ _NOISE = (
 )  # fmt: skip
 NOISE_CHECKS = tuple(check for check in CHECKS if check.make in _NOISE)
 SUM_CHECKS = tuple(check for check in CHECKS if check.make in _SUMS)
+# Where lots are drawn in another way as well; a model has no part in that.
+LOT_CHECKS = tuple(check for check in CHECKS if check.make in (*_SUMS, sampling.own_rate))
 QUICK_CHECKS = tuple(check for check in CHECKS if check.make in _QUICK)
 # On several ranks; the rest of an engine was seen in one process.
 RANK_CHECKS = (

@@ -3,9 +3,10 @@
 A goal is a statement, or one way out of an ``if``, ``while`` or ``for``, in a function of the
 rooms that a release rests on. What refuses is no goal: a block that ends in ``raise``, and a
 function that only such blocks call. Nothing is released there. Nor is a rule that declines
-(``return NotImplemented``): what takes its place is a goal. Where there is no GPU, neither is
-what only a GPU can run: a block that asks for CUDA, what follows a return of the CPU's, and a
-kernel, which is compiled for it.
+(``return NotImplemented``): what takes its place is a goal; nor what runs when a module is
+imported, which is before anything is looked at. Where there is no GPU, neither is
+what only a GPU can run: a block that asks for CUDA, what follows a return of the CPU's or a
+question to a GPU, and a kernel, which is compiled for it.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import ast
 import sys
 import threading
+from collections import Counter
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -21,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, final
 import torch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
     from types import CodeType, FrameType, TracebackType
 
 ROOMS = (
@@ -31,6 +33,9 @@ ROOMS = (
 _ROOT = Path(__file__).resolve().parents[2]
 _EXIT = -1
 _IDLE = 20_000  # calls in a row that show nothing new: the rest of a run is more of the same
+_STALE = 100  # calls of one function that show nothing new
+_ALIKE = 1  # runs of a kind that are looked at
+_LOOKS, _BRIEF = 12, 2_000  # steps of such a run that are looked at again, for so many calls
 
 Arcs: TypeAlias = "dict[str, set[tuple[int, int]]]"
 _Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
@@ -101,20 +106,37 @@ def coverage(arcs: Mapping[str, Iterable[tuple[int, int]]]) -> Coverage:
 class Tracer:
     """Notes the steps from line to line in the engine's functions: enter it for each run.
 
-    A function is no longer looked at once all of its goals are met, and a run once it has shown
-    nothing new for so many calls as ``idle`` says, so that it costs little. What worker processes
-    do is not seen.
+    Python is slower as long as it is traced. So a function is no longer looked at once all of its
+    goals are met, or in a run once it has shown nothing new for some calls; and nothing is, once
+    a run has shown nothing new for so many calls as ``idle`` says. ``known`` are steps that others
+    have seen already. What worker processes do is not seen.
     """
 
-    def __init__(self, idle: int = _IDLE) -> None:
-        self.arcs: Arcs = {}
-        self._most = idle
+    def __init__(self, idle: int = _IDLE, known: Arcs | None = None) -> None:
+        self.arcs: Arcs = {path: set(steps) for path, steps in (known or {}).items()}
+        self._most = self._limit = idle
         self._codes: dict[int, _Code | None] = {}
         self._kept: list[CodeType] = []  # so that no id is used twice
-        self._idle = 0
+        self._idle, self._run, self._looks, self._inside = 0, 0, 0, False
+        self._kinds: Counter[Hashable] = Counter()
+
+    def run(self, kind: Hashable) -> Tracer:
+        """Looks only at the beginning of the next run if there were some of this kind before."""
+        self._kinds[kind] += 1
+        new = self._kinds[kind] <= _ALIKE
+        self._limit, self._looks = (self._most, _LOOKS) if new else (_BRIEF, 0)
+        return self
+
+    def look_again(self) -> None:
+        """Looks at a run once more, though it had shown nothing new: it begins another step."""
+        if self._looks > 0 and self._inside:
+            self._looks -= 1
+            self._idle = max(0, self._limit - _BRIEF)
+            sys.settrace(self._called)
 
     def __enter__(self) -> Tracer:
         self._before, self._idle = sys.gettrace(), 0
+        self._run, self._inside = self._run + 1, True
         threading.settrace(self._called)
         sys.settrace(self._called)
         return self
@@ -127,44 +149,58 @@ class Tracer:
     ) -> None:
         sys.settrace(self._before)
         threading.settrace(None)
+        self._inside = False
 
-    def _called(self, frame: FrameType, event: str, arg: Any) -> Callable[..., Any] | None:
-        del event, arg
+    def _called(self, frame: FrameType, *_: Any) -> Callable[..., Any] | None:
         self._idle += 1
-        if self._idle > self._most:
+        if self._idle > self._limit:
             sys.settrace(None)
             return None
         code = frame.f_code
-        key = id(code)
-        if key not in self._codes:
+        try:
+            known = self._codes[id(code)]
+        except KeyError:
             self._kept.append(code)
-            self._codes[key] = self._looked_up(code)
-        known = self._codes[key]
-        return None if known is None or not known.open else _Frame(known, self).step
+            known = self._codes[id(code)] = self._looked_up(code)
+        if known is None or not known.open or not known.shows(self._run):
+            return None
+        return _Frame(known, self).step
 
     def step(self, code: _Code, before: int, after: int) -> None:
         """One step from line to line."""
         if (before, after) in code.arcs:
             return
-        self._idle = 0
         code.arcs.add((before, after))
-        code.open = [goal for goal in code.open if not goal.is_step(before, after)]
+        left = [goal for goal in code.open if not goal.is_step(before, after)]
+        if len(left) < len(code.open):
+            code.open, code.calls, self._idle = left, 0, 0
 
     def _looked_up(self, code: CodeType) -> _Code | None:
-        path = Path(code.co_filename)
-        if path not in _files() or code.co_name == "<module>":
+        if code.co_filename not in _names() or code.co_name == "<module>":
             return None
         own = {line for _, _, line in code.co_lines() if line is not None}
-        goals = [goal for goal in goals_of(path) if not own.isdisjoint(range(*_span(goal)))]
-        return _Code(goals, self.arcs.setdefault(str(path), set()))
+        goals = goals_of(Path(code.co_filename))
+        arcs = self.arcs.setdefault(code.co_filename, set())
+        mine = [goal for goal in goals if not own.isdisjoint(range(*_span(goal)))]
+        return _Code([goal for goal in mine if not goal.met_by(arcs)], arcs)
 
 
 @final
 class _Code:
     """The goals of one function that are not met yet, and the steps in its file."""
 
+    __slots__ = ("arcs", "calls", "open", "run")
+
     def __init__(self, goals: Sequence[Goal], arcs: set[tuple[int, int]]) -> None:
         self.open, self.arcs = list(goals), arcs
+        self.calls, self.run = 0, 0
+
+    def shows(self, run: int) -> bool:
+        """Whether it may still show something in this run: a call of it is looked at."""
+        if run != self.run:
+            self.run, self.calls = run, 0
+        self.calls += 1
+        return self.calls <= _STALE
 
 
 @final
@@ -205,15 +241,21 @@ def _files() -> frozenset[Path]:
 
 
 @cache
+def _names() -> frozenset[str]:
+    return frozenset(map(str, _files()))
+
+
+@cache
 def goals_of(path: Path, gpu: bool | None = None) -> tuple[Goal, ...]:
     """All goals of a file, in order; those for a ``gpu`` as well, if there is one."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     there = torch.cuda.is_available() if gpu is None else gpu
     refusals = _apart(tree, set() if there else _for_a_gpu(tree))
+    makers = _only_at_import(tree)
     found = [
         goal
         for function in ast.walk(tree)
-        if isinstance(function, _Function)
+        if isinstance(function, _Function) and function.name not in makers
         for statement in _statements(function)
         for goal in _goals(statement)
         if not any(a <= goal.first and goal.last <= b for a, b in refusals)
@@ -293,6 +335,29 @@ def _apart(tree: ast.Module, others: set[tuple[int, int]]) -> frozenset[tuple[in
             return frozenset(found)
 
 
+def _only_at_import(tree: ast.Module) -> frozenset[str]:
+    """The private functions that are called where the module is made, and nowhere else."""
+    functions = [node for node in ast.walk(tree) if isinstance(node, _Function)]
+    inside = {
+        id(one)
+        for function in functions
+        for statement in function.body
+        for one in ast.walk(statement)
+    }
+    called = [
+        (node.func.id, id(node) in inside)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+    ]
+    return frozenset(
+        one.name
+        for one in functions
+        if one.name.startswith("_")
+        and (uses := [within for name, within in called if name == one.name])
+        and not any(uses)
+    )
+
+
 def _for_a_gpu(tree: ast.Module) -> set[tuple[int, int]]:
     """The spans of what no machine without a GPU runs."""
     found = set()
@@ -309,7 +374,20 @@ def _for_a_gpu(tree: ast.Module) -> set[tuple[int, int]]:
         for at, one in enumerate(body[:-1]):
             if _returns_on_a_cpu(one):
                 found.add(_block(body[at + 1 :]))
+        first = next((at for at, one in enumerate(body) if _asks_a_gpu(one)), None)
+        if first is not None:
+            found.add(_block(body[first:]))
     return found
+
+
+def _asks_a_gpu(statement: ast.stmt) -> bool:
+    """Whether a plain statement asks a GPU of its own for something, which there must be then."""
+    if isinstance(getattr(statement, "body", None), list):
+        return False
+    return any(
+        isinstance(one, ast.Call) and ast.unparse(one.func).startswith("torch.cuda.") and one.args
+        for one in ast.walk(statement)
+    )
 
 
 def _returns_on_a_cpu(statement: ast.stmt) -> bool:

@@ -33,10 +33,13 @@ _QUICK_STEPS, _QUICK_ENTRIES = (10, 20), 400  # of a run whose clip moves far in
 
 @final
 class Experiments:
-    """All runs of a laboratory, by what they are for; ``ranks`` is the same in all of them."""
+    """All runs of a laboratory, by what they are for; ``ranks`` is the same in all of them.
 
-    def __init__(self, lab: Laboratory, ranks: int = 1) -> None:
-        self.lab, self.ranks = lab, ranks
+    ``lots`` says whether the long run is to show sampling as well as noise.
+    """
+
+    def __init__(self, lab: Laboratory, ranks: int = 1, *, lots: bool = True) -> None:
+        self.lab, self.ranks, self._lots = lab, ranks, lots
         self.plan = lab.setting.plan
         self.few, self.many = lab.records(_FEW), lab.records(_MANY)
         self._traces: dict[str, Trace] = {}
@@ -155,7 +158,8 @@ class Experiments:
         """How many steps it takes to see noise and sampling clearly."""
         if self.lab.entries > _LARGE:  # every step has much of it, and takes its time
             return _FEWEST_STEPS
-        needed = max(_NOISE_ENTRIES / self.lab.entries, _SAMPLED / self.many.count)
+        sampled = _SAMPLED / self.many.count if self._lots else 0.0
+        needed = max(_NOISE_ENTRIES / self.lab.entries, sampled)
         return int(min(max(needed, _FEWEST_STEPS), _MOST_STEPS))
 
     @cached_property

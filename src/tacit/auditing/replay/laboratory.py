@@ -56,7 +56,7 @@ class Laboratory:
         self, setting: Setting, subject: Subject, folder: Path, tracer: Tracer | None = None
     ) -> None:
         self.setting, self.subject, self.folder = setting, subject, folder
-        self._tracer: AbstractContextManager[object] = tracer or nullcontext()
+        self._tracer = tracer
         with seeded(0):
             self._model = quiet(setting.model())
         self._weights = {k: v.clone() for k, v in self._model.state_dict().items()}
@@ -138,13 +138,14 @@ class Laboratory:
         charges = variation.ledger is not None and self.subject.keeps_ledger
         budget = self._budget(variation) if charges else None
         charged = None if budget is None else lambda: _granted(budget)
-        watch = Watch(model, optimizer, charged)
+        stepped = None if self._tracer is None else self._tracer.look_again
+        watch = Watch(model, optimizer, charged, stepped)
         task = self._task(variation, model, optimizer, budget, watch)
         start = flat(watch.parameters)
         outcome, error = None, None
         with watch.hooked(), listening(logs=budget is None) as heard:
             try:
-                with self._tracer:
+                with self._traced(variation, train):
                     outcome = train(task)
             except Exception as raised:
                 error = raised
@@ -156,6 +157,10 @@ class Laboratory:
             tuple(map(tuple, watch.other_ranks)), watch.lots_begun, outcome, error, account,
             "".join(heard), copy.deepcopy(optimizer.state_dict()),
         )  # fmt: skip
+
+    def _traced(self, variation: Variation, train: Train) -> AbstractContextManager[object]:
+        way = getattr(train, "__qualname__", type(train).__name__)
+        return self._tracer.run((way, variation.kind)) if self._tracer else nullcontext()
 
     def _task(
         self,

@@ -30,6 +30,7 @@ class Images(nn.Module):
         self.group, self.bare = nn.GroupNorm(2, 8), nn.GroupNorm(2, 4, affine=False)
         self.instance = nn.InstanceNorm2d(4, affine=True)
         self.frozen = nn.BatchNorm2d(4).eval()
+        self.settled = nn.InstanceNorm2d(4, affine=True, track_running_stats=True).eval()
         self.line = nn.Conv1d(4, 2, 3, bias=False)
         self.lines = nn.ConvTranspose1d(2, 2, 3, dilation=2)
         self.volume = nn.Conv3d(1, 2, 2, stride=2)
@@ -39,14 +40,15 @@ class Images(nn.Module):
             self(torch.zeros(2, 1, 8, 8))
 
     def train(self, mode: bool = True) -> Images:
-        """Its batch norm stays as it is: with statistics that are fixed."""
+        """Its norms of batches stay as they are: with statistics that are fixed."""
         super().train(mode)
         self.frozen.eval()
+        self.settled.eval()
         return self
 
     def forward(self, x: Tensor) -> Tensor:
         """Scores of the classes."""
-        x = self.instance(self.padded(x))
+        x = self.settled(self.instance(self.padded(x)))
         x = self.group(self.plain(torch.tanh(x)))
         x = self.frozen(self.bare(self.upwards(torch.relu(x))))
         flat = self.lines(self.line(x.flatten(2)))
@@ -208,7 +210,7 @@ class Contractions(nn.Module):
         """Scores of the classes."""
         x = x.view(-1, 4, 3)
         one = torch.einsum("btc,chd->bthd", x, self.split).flatten(1).mean(1, keepdim=True)
-        two = torch.einsum("...tc,dt->...d", x, self.order)  # c is summed over
+        two = torch.einsum("...tc,dt->...d", [x, self.order])  # c is summed over
         three = torch.einsum("btc,tc->bt", x, self.weighted)
         four = torch.einsum("bt,bt,te->be", x[..., 0], x[..., 1], self.pooled)
         five = torch.einsum("bt,te->b", x[..., 2], self.pooled).unsqueeze(1)
@@ -244,7 +246,8 @@ class Tables(nn.Module):
         weighed = self.sum(tokens, per_sample_weights=weights.expand(count, length).contiguous())
         parts = [
             self.words(tokens).mean(1), self.mean(tokens), weighed,
-            self.flat(tokens.flatten(), starts), self.ends(tokens.flatten(), ends),
+            self.flat(tokens.flatten(), starts),
+            self.ends(tokens.flatten(), ends, weights.repeat(count)),
             torch.index_select(self.table, 0, tokens[:, 0]), self.cube[tokens[:, 1]].flatten(1),
             self.column[tokens].sum(1, keepdim=True),
         ]  # fmt: skip
@@ -284,6 +287,13 @@ class Derived(nn.Module):
         z = self.norm(checkpoint(self._recomputed, z, use_reentrant=False))
         scores: Tensor = self.head(torch.tanh(z))
         return scores
+
+    def get_extra_state(self) -> Tensor:
+        """What its ``state_dict`` holds beside parameters and buffers."""
+        return torch.ones(1)
+
+    def set_extra_state(self, state: Tensor) -> None:
+        """It is always the same."""
 
     def _recomputed(self, z: Tensor) -> Tensor:
         again: Tensor = self.again(torch.tanh(z))

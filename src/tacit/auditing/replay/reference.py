@@ -8,9 +8,9 @@ this bound is wrong.
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from collections import Counter
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from scipy import stats
@@ -64,33 +64,44 @@ def least_together(parts: Sequence[tuple[Plan, int]], delta: float) -> float | N
     >>> abs(one - both) < 1e-6
     True
     """
-    taken: dict[Plan, int] = {}
-    for plan, steps in parts:
-        alike = replace(plan, steps=1)  # how many were planned makes no difference
-        taken[alike] = taken.get(alike, 0) + steps
-    return _least(tuple(taken.items()), delta)
-
-
-@lru_cache(maxsize=64)
-def _least(parts: tuple[tuple[Plan, int], ...], delta: float) -> float | None:
     if any(isinstance(plan.sampling, TruncatedPoisson) for plan, _ in parts):
         return None
-    pairs = [(*_law(plan), steps) for plan, steps in parts if steps]
+    taken: Counter[_Law] = Counter()
+    for plan, steps in parts:
+        taken[_law(plan)] += steps
+    return _least(tuple((law, steps) for law, steps in taken.items() if steps), delta)
+
+
+class _Law(NamedTuple):
+    """All of a plan that decides what one of its steps can tell."""
+
+    rate: float
+    sigma: float
+    replaces: bool
+
+
+def _law(plan: Plan) -> _Law:
+    rate = 1.0 if isinstance(plan.sampling, FullBatch) else plan.sample_rate
+    return _Law(rate, _joint_sigma(plan), plan.adjacency == "replace-one")
+
+
+@lru_cache(maxsize=256)
+def _least(parts: tuple[tuple[_Law, int], ...], delta: float) -> float:
+    pairs = [(*_in_bins(law), steps) for law, steps in parts]
     if not pairs:
         return 0.0
     turned = [(without, with_it, steps) for with_it, without, steps in pairs]
     return max(_epsilon(pairs, delta), _epsilon(turned, delta))
 
 
-def _law(plan: Plan) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _in_bins(law: _Law) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """What one step releases with a unit and without it, in bins."""
-    rate = 1.0 if isinstance(plan.sampling, FullBatch) else plan.sample_rate
-    sigma = _joint_sigma(plan)
+    rate, sigma, replaces = law
     edges = np.linspace(-1.0 - _REACH * sigma, 1.0 + _REACH * sigma, _BINS)
     absent = np.diff(stats.norm.cdf(edges, 0.0, sigma))
     with_it = (1.0 - rate) * absent + rate * np.diff(stats.norm.cdf(edges, 1.0, sigma))
     without = absent
-    if plan.adjacency == "replace-one":
+    if replaces:
         without = (1.0 - rate) * absent + rate * np.diff(stats.norm.cdf(edges, -1.0, sigma))
     return with_it, without
 

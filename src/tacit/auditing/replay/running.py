@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from tacit._validation import positive
 from tacit.auditing.replay.catalogue import (
     CHECKS,
+    LOT_CHECKS,
     NOISE_CHECKS,
     QUICK_CHECKS,
     RANK_CHECKS,
     SUM_CHECKS,
+    Check,
 )
 from tacit.auditing.replay.experiments import Experiments
 from tacit.auditing.replay.feeding import seeded
@@ -27,7 +29,6 @@ from tacit.auditing.replay.trace import Ended, one_line
 from tacit.errors import TacitError
 
 if TYPE_CHECKING:
-    from tacit.auditing.replay.catalogue import Check
     from tacit.auditing.replay.coverage import Tracer
     from tacit.auditing.replay.report import Component
     from tacit.auditing.replay.setting import Setting
@@ -40,7 +41,11 @@ _ACCUSERS = (
     "tacit.training.clipping.rules.fallback",
 )
 Progress: TypeAlias = Callable[[int, int, str], None]
-Scope: TypeAlias = Literal["all", "sums", "noise", "quick"]
+Scope: TypeAlias = Literal["all", "sums", "lots", "noise", "quick"]
+_CHECKS: dict[Scope, tuple[Check, ...]] = {
+    "all": CHECKS, "sums": SUM_CHECKS, "lots": LOT_CHECKS, "noise": NOISE_CHECKS,
+    "quick": QUICK_CHECKS,
+}  # fmt: skip
 
 
 def replay(
@@ -66,8 +71,9 @@ def replay(
         progress: Told how many checks are done, of how many, and the name of the next.
         stop_at_first: Whether to end at the first fault.
         scope: ``"sums"`` leaves out what does not depend on how sums are computed: the laws of
-            noise and lots, charging, resuming, and what is published. ``"noise"`` looks at
-            noise alone, and ``"quick"`` at the first few sums.
+            noise and lots, charging, resuming, and what is published. ``"lots"`` looks at how
+            often records are drawn as well, ``"noise"`` at noise alone, and ``"quick"`` at the
+            first few sums.
         tracer: Notes which lines of the engine the runs have executed.
 
     Raises:
@@ -147,17 +153,14 @@ def _fault(lab: Laboratory, error: Exception) -> Finding | None:
 def _plan(lab: Laboratory, subject: Subject, scope: Scope) -> list[tuple[Check, Experiments]]:
     """Every check with the runs that it looks at; those of a broken engine fail here already."""
     fewest = min(subject.ranks)
-    alone = Experiments(lab, fewest)
+    alone = Experiments(lab, fewest, lots=scope != "noise")
     first = alone.sum_of("as it is")
     if first.error is not None:
         finding = _fault(lab, first.error)
         raise first.error if finding is None else Refused(finding)
-    if scope != "all":
-        chosen = {"sums": SUM_CHECKS, "noise": NOISE_CHECKS, "quick": QUICK_CHECKS}[scope]
-        return [(check, alone) for check in chosen]
-    found = [(check, alone) for check in CHECKS]
+    found = [(check, alone) for check in _CHECKS[scope]]
     for ranks in subject.ranks:
-        if ranks > fewest:
+        if ranks > fewest and scope == "all":
             together = Experiments(lab, ranks)
             found.extend((check, together) for check in RANK_CHECKS)
     return found

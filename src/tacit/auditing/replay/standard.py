@@ -96,7 +96,10 @@ def special_settings() -> Mapping[str, Setting]:
 
 def scope_of(name: str) -> Scope:
     """What is to be looked at in a special setting."""
-    scopes: dict[str, Scope] = {"many entries": "noise", "exact": "noise", "compiled": "quick"}
+    scopes: dict[str, Scope] = {
+        "many entries": "noise", "exact": "noise", "compiled": "quick", "truncated": "lots",
+        "image users": "lots", "own data set": "lots",
+    }  # fmt: skip
     return scopes.get(name, "sums")
 
 

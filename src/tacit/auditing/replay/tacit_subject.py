@@ -15,6 +15,7 @@ from contextlib import redirect_stderr, suppress
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, final
 
+import numpy as np
 import torch
 from torch.optim.lr_scheduler import LambdaLR
 from torch.optim.swa_utils import AveragedModel
@@ -133,6 +134,7 @@ class Told(LambdaLR):
 
     def __init__(self, optimizer: torch.optim.Optimizer) -> None:
         self.given: list[tuple[Any, ...]] = []
+        self.kept = (math.inf, torch.float32, np.arange(3))  # kinds of what a checkpoint may hold
         super().__init__(optimizer, lambda _: 1.0)
         self.given.clear()
 
@@ -193,6 +195,8 @@ class Fitted:
                 watch=Watch(progress=True, stop=stop, on_epoch=self.epochs.append),
             )  # fmt: skip
         self.given = scheduler.given
+        if task.save is not None:
+            checkpoint.read(task.save)
         held = {id(p) for group in task.optimizer.param_groups for p in group["params"]}
         pairs = zip(task.model.parameters(), average.module.parameters(), strict=True)
         self.average = flat([mean for own, mean in pairs if id(own) in held])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, final
 
@@ -72,6 +73,17 @@ class Variation:
         """Whether every step of the plan should be taken."""
         ends = (self.crash_at, self.resume, self.stop_at)
         return not self.cut and self.limit == AMPLE and all(one is None for one in ends)
+
+    @property
+    def kind(self) -> tuple[object, ...]:
+        """What decides which of an engine's lines a run may execute; many runs have the same."""
+        plan, odd = self.plan, [f for f in self.factors.values() if not math.isfinite(f)]
+        there = (self.ledger, self.save, self.resume, self.stop_at, self.crash_at, self.full_above)
+        return (
+            type(plan.sampling), plan.noise_multiplier < 1e-3, plan.steps > 1, plan.lot_size < 1.0,
+            self.scale == 0.0, bool(odd), self.batch, self.lease, self.own, self.wrapped,
+            self.limit == AMPLE, self.ranks, *(one is None for one in there),
+        )  # fmt: skip
 
 
 @final

@@ -58,12 +58,20 @@ class Step:
 
 @final
 class Watch:
-    """Notes the events of one run, in their order, on one timeline."""
+    """Notes the events of one run, in their order, on one timeline.
+
+    ``charged`` says how many steps are in the ledger; ``stepped`` is called after every step.
+    """
 
     def __init__(
-        self, model: nn.Module, optimizer: Optimizer, charged: Callable[[], int] | None
+        self,
+        model: nn.Module,
+        optimizer: Optimizer,
+        charged: Callable[[], int] | None,
+        stepped: Callable[[], None] | None = None,
     ) -> None:
         self._model, self._optimizer, self._charged = model, optimizer, charged
+        self._stepped = stepped
         self.parameters = [p for group in optimizer.param_groups for p in group["params"]]
         self.reads: list[Read] = []
         self.steps: list[Step] = []
@@ -128,6 +136,8 @@ class Watch:
             seen, self._open = self._open, None
             others = flat(self._others())
             self.steps.append(Step(**seen, after=self._kept(), others=others))
+            if self._stepped is not None:
+                self._stepped()
 
     def _others(self) -> list[Tensor]:
         mine = {id(p) for p in self.parameters}

@@ -158,7 +158,7 @@ class Transferred:
     @property
     def accuracy(self) -> float:
         """The share of evaluated images that the student gets right."""
-        assert self.trained.accuracy is not None  # there is always an evaluation
+        assert self.trained.accuracy is not None  # every transfer is judged
         return self.trained.accuracy
 
     @property

@@ -90,7 +90,7 @@ class UseReport:
 class Rehearsed:
     """What a rehearsal showed of the rules: of a few units, as many as the plan alone decides.
 
-    Its size is public: the memory of a lot would tell that of the lot.
+    Its size is public: the memory of a lot would give away the size of the lot.
     """
 
     units: int

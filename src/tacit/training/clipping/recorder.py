@@ -91,7 +91,7 @@ class Use:
 class Recorder(TorchFunctionMode):
     """Records uses of private weights while it is entered and ``enabled``.
 
-    ``rows`` is the number of rows of the batch at hand. Weights are the trainable parameters and
+    ``rows`` is the number of rows of the current batch. Weights are the trainable parameters and
     whatever is computed from them and constants alone (``derived``).
     """
 
@@ -127,7 +127,7 @@ class Recorder(TorchFunctionMode):
         """Starts a batch of ``rows`` rows.
 
         ``expected`` and ``taps`` were kept from a batch of the same shapes. As long as the uses
-        turn out the same, nothing is noted anew, and ``uses`` stays empty.
+        turn out the same, nothing is noted again, and ``uses`` stays empty.
         """
         self.rows = rows
         self.clear()
@@ -193,7 +193,7 @@ class Recorder(TorchFunctionMode):
         if not self.uses:
             if self._is_expected(at, rule, weights, settings, result):
                 return result.add_(self.given[at])
-            # It went another way than the batch whose taps are at hand: note everything from here.
+            # It went another way than the batch whose taps were kept: note everything from here.
             self.uses, self.taps = list(self.expected[:at]), list(self.given[:at])
         tap = result.new_zeros(()).expand(result.shape).requires_grad_()
         self.taps.append(tap)
@@ -219,7 +219,7 @@ class Recorder(TorchFunctionMode):
         )
 
     def _given(self, at: int, result: Tensor) -> Tensor:
-        """The tap kept for this use; compiled code is traced anew if anything about it changes."""
+        """The tap kept for this use; compiled code is traced again if anything about it changes."""
         known = at < len(self.given)
         if (
             not known

@@ -191,7 +191,7 @@ class Convolution:
         for size, padding, needed in reversed(
             list(zip(space, self.padding, self._padded_space, strict=True))
         ):
-            # What the stride leaves over at the far end is cut off: no kernel reaches it.
+            # What the stride leaves over at the far end is left out: no kernel reaches it.
             pads += [padding, needed - size - padding]
         return F.pad(self.image.to(self.grad.dtype), pads)
 

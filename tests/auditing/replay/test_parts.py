@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tacit.auditing.replay import forbidden_runs, forbidden_values, parts
+from tacit.training import checkpoint, checkpoint_file, claim, guards, session
+
+
+@pytest.mark.parametrize("part", parts.PARTS, ids=lambda part: part.__name__.strip("_"))
+def test_right_engine_passes(part):
+    found = part()
+    assert found.passed, found.evidence
+
+
+def test_part_that_raises_is_a_fault_of_the_engine(monkeypatch):
+    def broken() -> None:
+        raise IndexError("beyond the end")
+
+    monkeypatch.setattr(parts, "PARTS", {broken: "noise"})
+    (found,) = parts.replay_parts().findings
+    assert not found.passed
+    assert "IndexError: beyond the end" in found.describe()
+
+
+@pytest.mark.parametrize(
+    ("where", "name", "attempt"),
+    [
+        (guards.Guard, "check_all", "a weight changed through .data, after the last lot"),
+        (guards.Guard, "check_before_step", "one entry of a gradient by hand, before a step"),
+        (guards.Guard, "_before_step", "a step of the optimizer's own, between lots"),
+        (guards.Seal, "check", "a buffer changed in place, after the run"),
+        (session.Session, "_check_process", "a run in a forked child"),
+        (session.preflight, "check_optimizers", "a wrapped optimizer"),
+        (session, "check_dataset", "more examples than planned"),
+        (session.preflight, "check_launch", "one of several processes"),
+    ],
+)
+def test_run_that_is_not_refused_is_told(monkeypatch, where, name, attempt):
+    tried = forbidden_runs.attempts()[attempt]
+    assert not forbidden_runs.tried(attempt, tried)
+    monkeypatch.setattr(where, name, lambda *_, **__: None)
+    assert forbidden_runs.tried(attempt, tried)
+
+
+@pytest.mark.parametrize(
+    ("where", "name", "attempt"),
+    [
+        (claim, "check_steps", "a last step of 4"),
+        (checkpoint, "_check_finite", "a rate of"),
+        (checkpoint, "_check_optimizers", "a rate of"),
+    ],
+)
+def test_file_that_is_not_refused_is_told(monkeypatch, where, name, attempt):
+    monkeypatch.setattr(where, name, lambda *_: None)
+    assert any(attempt in one for one in forbidden_values.refused_files())
+
+
+def test_digest_that_is_not_compared_is_told(monkeypatch):
+    monkeypatch.setattr(checkpoint_file, "_digest", lambda *_: "0")
+    assert any("one bit" in one for one in forbidden_values.refused_files())
+
+
+def test_numbers_of_another_width_are_told(monkeypatch):
+    monkeypatch.setattr(
+        parts, "rounded_gaussian", lambda scale, size, _: np.rint(
+            0.9 * scale * np.random.default_rng(1).standard_normal(size)
+        ).astype(np.int64)
+    )  # fmt: skip
+    found = parts._whole_numbers()
+    assert not found.passed
+    assert "rounded Gaussian" in found.evidence
+
+
+def test_steps_that_were_lost_and_are_not_counted_are_told(monkeypatch):
+    monkeypatch.setattr(
+        session.Session, "spent", lambda self, delta: claim.epsilon(self.plan, 1, delta)
+    )
+    assert not parts._lost().passed
