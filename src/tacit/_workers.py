@@ -14,7 +14,7 @@ import threading
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, final
 
 from tacit._validation import non_negative, positive, whole
@@ -63,6 +63,17 @@ Workers: TypeAlias = int | RayCluster
 def check_workers(workers: Workers) -> Workers:
     """Returns ``workers`` if it is a number of processes or a cluster."""
     return workers if isinstance(workers, RayCluster) else whole("workers", workers)
+
+
+def for_device(workers: Workers, device: str) -> Workers:
+    """``workers`` for work on ``device``: a cluster gives each piece a GPU, unless it is the CPU.
+
+    >>> for_device(RayCluster(), "cuda"), for_device(4, "cuda")
+    (RayCluster(address=None, cpus=1.0, gpus=1.0), 4)
+    """
+    if isinstance(workers, RayCluster) and not workers.gpus and device != "cpu":
+        return replace(workers, gpus=1.0)
+    return workers
 
 
 def carried_out(

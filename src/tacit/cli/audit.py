@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
+    from tacit._workers import Workers
     from tacit.recipes.auditing import Audited
 
 
@@ -160,10 +161,19 @@ def _of_run(request: Request, command: Sequence[str], progress: bool | None) -> 
         request.subject, attacks=request.attacks or ("lira",),
         shadows=16 if request.shadows is None else request.shadows, records=request.records,
         views=request.views, data=request.data, device=request.device, seed=request.seed,
-        workers=request.workers or 1, cluster=request.cluster, out=request.out, progress=progress,
+        workers=_workers_of(request), out=request.out, progress=progress,
         command=command,
         prepare=None if request.model is None else UserRun(function_of(request.model)),
     )  # fmt: skip
+
+
+def _workers_of(request: Request) -> Workers:
+    """Where models are trained: processes here, or a Ray cluster."""
+    from tacit._workers import RayCluster
+
+    if request.cluster is None:
+        return request.workers or 1
+    return RayCluster(None if request.cluster == "local" else request.cluster)
 
 
 def _of_recipe(request: Request, command: Sequence[str], progress: bool | None) -> Audited:
@@ -179,8 +189,8 @@ def _of_recipe(request: Request, command: Sequence[str], progress: bool | None) 
         request.subject, epsilon=request.epsilon or 3.0, delta=request.delta or 1e-5,
         settings=request.settings, one_run=request.one_run, canaries=request.canaries,
         attacks=request.attacks or None, shadows=request.shadows, views=request.views, data=data,
-        device=request.device, seed=request.seed, workers=request.workers or 1,
-        cluster=request.cluster, out=request.out, progress=progress, command=command,
+        device=request.device, seed=request.seed, workers=_workers_of(request),
+        out=request.out, progress=progress, command=command,
     )  # fmt: skip
 
 

@@ -163,8 +163,8 @@ def _write(summary: RunSummary) -> Path:
 def _headline(summary: RunSummary) -> str:
     from tacit.reports.run_sections import report as content
 
-    told = content(summary, drawn=False)
-    return "\n".join((told.title, told.lead, *_careful(told.warnings), *_standings(summary)))
+    text = content(summary, drawn=False)
+    return "\n".join((text.title, text.lead, *_careful(text.warnings), *_standings(summary)))
 
 
 def _careful(warnings: tuple[str, ...]) -> Iterator[str]:

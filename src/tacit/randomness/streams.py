@@ -112,11 +112,11 @@ class SecureStream:
 
     Guarantee:
         To whoever cannot break ChaCha20 and does not read this process's memory, the bytes cannot
-        be told from random ones, and nobody can set or repeat them. Before bytes are given out, the
-        key that made them is replaced by other output of the same key (fast key erasure, Bernstein
-        2017), so that a later look at the memory tells no past bytes. A forked child, a second
-        thread and a signal handler draw under keys of their own: no byte is given out twice. A
-        stream cannot be copied or pickled, and its text shows no key. A virtual machine that is
+        be distinguished from random ones, and nobody can set or repeat them. Before bytes are given
+        out, the key that made them is replaced by other output of the same key (fast key erasure,
+        Bernstein 2017), so that a later look at the memory tells no past bytes. A forked child, a
+        second thread and a signal handler draw under keys of their own: no byte is given out twice.
+        A stream cannot be copied or pickled, and its text shows no key. A virtual machine that is
         copied while it runs is copied with its keys: make new streams after that.
 
     >>> stream = SecureStream("noise")

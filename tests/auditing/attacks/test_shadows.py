@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from tacit._folders import WARNING
+from tacit._workers import RayCluster
 from tacit.auditing.attacks import Shadows, kept_shadows, lira_each, train_shadows
 from tacit.auditing.attacks.shadows import RECORD, ShadowFolder
 from tacit.errors import CheckpointError, InvalidArgument, WorkerDied
@@ -246,7 +247,6 @@ def test_models_must_be_of_one_shape() -> None:
         ({"share": 1.0}, "share must lie strictly between 0 and 1"),
         ({"workers": 0}, "workers must be a whole number"),
         ({"seed": -1}, "seed must be a whole number, 0 or more"),
-        ({"gpus": -1.0}, "gpus must be a finite number, zero or above"),
     ],
 )
 def test_refusals(more: dict[str, Any], message: str) -> None:
@@ -268,7 +268,7 @@ def test_ray_is_needed_only_when_asked_for(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setitem(sys.modules, "ray", None)
     train()
     with pytest.raises(InvalidArgument, match=r"needs Ray.*tacit\[cluster\]"):
-        train(cluster="local")
+        train(workers=RayCluster())
 
 
 def test_ray_trains_what_is_trained_here() -> None:
@@ -279,7 +279,7 @@ def test_ray_trains_what_is_trained_here() -> None:
         return np.stack((members, np.full(len(members), seed % 100)), axis=-1)
 
     try:
-        found = train(there, cluster="local")
+        found = train(there, workers=RayCluster())
     finally:
         ray.shutdown()
     for mine, expected in zip(found, train(there), strict=True):

@@ -13,6 +13,7 @@ import torch
 from torch.utils.data import Dataset, TensorDataset
 
 import tacit
+from tacit._workers import RayCluster
 from tacit.data import load
 from tacit.errors import InvalidArgument
 from tacit.recipes import Recipe, digits, find, names
@@ -290,7 +291,7 @@ def test_each_model_is_asked_about_all_examples() -> None:
     assert np.array_equal(found.logits[:, :, 0, 0] == 1.0, found.members)
 
 
-def test_a_cluster_is_told_of_and_what_a_model_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cluster_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
     passed: dict[str, Any] = {}
 
     def noting(train: Any, **given: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -299,8 +300,8 @@ def test_a_cluster_is_told_of_and_what_a_model_takes(monkeypatch: pytest.MonkeyP
         return np.stack([train(one, 0) for one in members])[:, :, None], members
 
     monkeypatch.setattr(module, "train_shadows", noting)
-    shadows_of(train, LABELS, Crew(count=4, seed=1, cluster="local", gpus=1.0))
-    assert (passed["cluster"], passed["gpus"], passed["examples"]) == ("local", 1.0, 4)
+    shadows_of(train, LABELS, Crew(count=4, seed=1, workers=RayCluster(gpus=1.0)))
+    assert (passed["workers"], passed["examples"]) == (RayCluster(gpus=1.0), 4)
 
 
 @pytest.mark.parametrize(("workers", "cores", "each"), [(1, 8, None), (2, 8, 4), (16, 8, 1)])

@@ -1,16 +1,18 @@
-"""Teachers on Ray: a real cluster of two workers on this machine."""
+"""Teachers in processes, and on Ray: a real cluster of two workers on this machine."""
 
 from __future__ import annotations
 
 import os
 import sys
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 from torch import nn
 
+from tacit._workers import RayCluster
 from tacit.errors import InvalidArgument
 from tacit.randomness import UnsafeSeededStream
 from tacit.transfer.teachers import Teachers
@@ -55,15 +57,27 @@ def test_two_workers_train_what_is_trained_here(tmp_path: Path) -> None:
         return nn.Linear(4, 2)
 
     for how in ("loop", "gemm"):
-        shared_out = teachers(make, how=how, cluster="local").fit()
+        shared_out = teachers(make, how=how, workers=RayCluster()).fit()
         assert len(workers()) >= 2
         here = teachers(make, how=how).fit()
         np.testing.assert_array_equal(shared_out.sizes, here.sizes)
         np.testing.assert_array_equal(shared_out.labels(ROWS), here.labels(ROWS))
 
 
+def test_two_processes_train_what_is_trained_here() -> None:
+    make = partial(nn.Linear, 4, 2)
+    shared_out, here = teachers(make, workers=2).fit(), teachers(make).fit()
+    np.testing.assert_array_equal(shared_out.sizes, here.sizes)
+    np.testing.assert_array_equal(shared_out.labels(ROWS), here.labels(ROWS))
+
+
+def test_a_model_that_cannot_be_sent_to_a_process_is_refused() -> None:
+    with pytest.raises(InvalidArgument, match=r"make_model.*must be picklable with workers=2"):
+        teachers(lambda: nn.Linear(4, 2), workers=2).fit()
+
+
 def test_ray_is_needed_only_when_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     teachers(lambda: nn.Linear(4, 2)).fit()
     with pytest.raises(InvalidArgument, match=r"needs Ray.*tacit\[cluster\]"):
-        teachers(lambda: nn.Linear(4, 2), cluster="local").fit()
+        teachers(lambda: nn.Linear(4, 2), workers=RayCluster()).fit()

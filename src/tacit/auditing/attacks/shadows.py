@@ -11,8 +11,8 @@ import numpy as np
 
 from tacit._files import array_bytes, parse_array
 from tacit._folders import PartsFolder
-from tacit._validation import non_negative, open_probability, whole
-from tacit._workers import RayCluster, carried_out
+from tacit._validation import open_probability, whole
+from tacit._workers import carried_out, check_workers
 from tacit.auditing.attacks.outputs import checked_logits
 from tacit.errors import InvalidArgument, WorkerDied
 from tacit.training.progress import counting
@@ -45,9 +45,7 @@ def train_shadows(
     share: float = 0.5,
     seed: int | None = None,
     task: str = "",
-    workers: int = 1,
-    cluster: str | None = None,
-    gpus: float = 0.0,
+    workers: Workers = 1,
     folder: str | os.PathLike[str] | None = None,
     progress: bool | None = None,
 ) -> tuple[Logits, Members]:
@@ -64,9 +62,7 @@ def train_shadows(
             each example is in exactly one: no example then has all models on one side.
         seed: Of the members and of the models' seeds; None draws one, or takes the folder's.
         task: What is trained on what, in words: a folder of another task is refused.
-        workers: How many processes train at the same time.
-        cluster: A Ray cluster instead: its address, or "local".
-        gpus: How many GPUs a model takes on Ray.
+        workers: How many processes train at the same time; or a ``tacit.selection.RayCluster``.
         folder: Where finished models are kept. A second call goes on where the first ended; a
             folder that was begun with other settings is refused.
         progress: True shows how many are trained, False does not, None only on a terminal.
@@ -89,7 +85,7 @@ def train_shadows(
         "task": task,
         "seed": None if seed is None else whole("seed", seed, at_least=0),
     }
-    where = _where(workers, cluster, gpus)
+    where = check_workers(workers)
     kept = None if folder is None else ShadowFolder(folder)
     with contextlib.nullcontext() if kept is None else kept.opened():
         settings = _begun(kept, settings)
@@ -151,13 +147,6 @@ def _check_kept(
             _checked(logits, model, examples, done)
     except (InvalidArgument, KeyError, TypeError) as error:
         raise kept.refused(f"is damaged: {' '.join(str(error).split())[:300]}") from None
-
-
-def _where(workers: int, cluster: str | None, gpus: float) -> Workers:
-    processes, each = whole("workers", workers), non_negative("gpus", gpus)
-    if cluster is None:
-        return processes
-    return RayCluster(None if cluster == "local" else cluster, gpus=each)
 
 
 def _train_missing(

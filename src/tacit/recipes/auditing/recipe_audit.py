@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from tacit._validation import open_probability, positive, whole
+from tacit._workers import for_device
 from tacit.accounting import profile
 from tacit.accounting.serialization import as_dict
 from tacit.auditing.attacks import Outputs, split
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from tacit._workers import Workers
     from tacit.runs.recipe import Recipe
     from tacit.training.plan import Plan
 
@@ -76,8 +78,7 @@ def audit_recipe(
     data: str | os.PathLike[str] | Split | None = None,
     device: str = "cpu",
     seed: int | None = None,
-    workers: int = 1,
-    cluster: str | None = None,
+    workers: Workers = 1,
     out: str | os.PathLike[str] | None = None,
     progress: bool | None = None,
     command: Sequence[str] = (),
@@ -99,8 +100,8 @@ def audit_recipe(
         data: Where the data lie; or the data.
         device: Where to train.
         seed: For coins, canaries and first weights; left out, fresh. Noise is never seeded.
-        workers: How many processes train shadow models.
-        cluster: A Ray cluster that trains them instead: its address, or "local".
+        workers: How many processes train shadow models; or a
+            ``tacit.selection.RayCluster``.
         out: A folder for ``audit.json``, and for finished models until the audit ends.
         progress: Whether to show progress on standard error; left out, if it is a terminal.
         command: The command line that started it.
@@ -130,8 +131,8 @@ def audit_recipe(
         )
         compared = shadows_of(
             train, target.labels,
-            Crew(count=count, seed=number + 1, workers=workers, folder=work.models(own),
-                 progress=progress, cluster=cluster, gpus=float(trial.device != "cpu")),
+            Crew(count=count, seed=number + 1, workers=for_device(workers, trial.device),
+                 folder=work.models(own), progress=progress),
         )  # fmt: skip
         scores = {name: scores_of(name, target, compared) for name in names}
         used = {**own, "seed": number, "attacks": list(names), "device": trial.device}
@@ -196,7 +197,7 @@ def _trial(
     settings: Mapping[str, Any] | None,
     data: str | os.PathLike[str] | Split | None,
     device: str,
-    workers: int,
+    workers: Workers,
 ) -> Trial:
     chosen = find(recipe) if isinstance(recipe, str) else recipe
     limit, failure = positive("epsilon", epsilon), open_probability("delta", delta)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, final
 
 from tacit._validation import whole
+from tacit._workers import for_device
 from tacit.accounting import profile
 from tacit.accounting.serialization import from_dict
 from tacit.auditing.attacks import Outputs, split
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from tacit._workers import Workers
     from tacit.auditing import Scores
     from tacit.runs.record import Record
     from tacit.runs.results import Finished
@@ -106,8 +108,7 @@ def audit_run(
     prepare: Callable[[], Prepared] | None = None,
     device: str = "cpu",
     seed: int | None = None,
-    workers: int = 1,
-    cluster: str | None = None,
+    workers: Workers = 1,
     out: str | os.PathLike[str] | None = None,
     progress: bool | None = None,
     command: Sequence[str] = (),
@@ -126,8 +127,8 @@ def audit_run(
             given to it, with held-out data, a fresh model each time.
         device: Where to train a recipe's models.
         seed: For the audit's own choices; left out, fresh. Noise is never seeded.
-        workers: How many processes train.
-        cluster: A Ray cluster that trains instead: its address, or "local".
+        workers: How many processes train; or a
+            ``tacit.selection.RayCluster``.
         out: Where ``audit.json`` goes, and finished models until the audit ends; left out, the
             run's folder.
         progress: Whether to show progress on standard error; left out, if it is a terminal.
@@ -151,8 +152,8 @@ def audit_run(
         target = Outputs(asked.answers, asked.labels)
         compared = shadows_of(
             asked.train, asked.labels,
-            Crew(count=shadows, seed=number, workers=workers, folder=work.models(own),
-                 progress=progress, cluster=cluster, gpus=float(asked.device != "cpu")),
+            Crew(count=shadows, seed=number, workers=for_device(workers, asked.device),
+                 folder=work.models(own), progress=progress),
         )  # fmt: skip
         scores = {name: split(scores_of(name, target, compared), asked.members) for name in names}
         settings = {**own, "seed": number, "attacks": list(names), "device": asked.device,

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset, TensorDataset, default_collate
 
+from tacit._workers import RayCluster
 from tacit.auditing.attacks import Shadows, train_shadows
 from tacit.errors import InvalidArgument
 from tacit.runs.recipe import Task, free
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor, nn
 
+    from tacit._workers import Workers
     from tacit.accounting.events import Event
     from tacit.data import Examples, Split
     from tacit.runs.recipe import Outline, Recipe, Releasing
@@ -294,18 +296,14 @@ class Crew:
     Args:
         count: How many.
         seed: For their members and first weights.
-        workers: How many processes train them.
-        cluster: A Ray cluster that trains them instead: its address, or "local".
-        gpus: How many GPUs a model takes there.
+        workers: How many processes train them; or a Ray cluster.
         folder: Where finished ones are kept; None keeps none.
         progress: Whether to show how many are trained.
     """
 
     count: int
     seed: int
-    workers: int = 1
-    cluster: str | None = None
-    gpus: float = 0.0
+    workers: Workers = 1
     folder: Path | None = None
     progress: bool | None = None
 
@@ -323,11 +321,13 @@ def shadows_of(
         return None
     logits, members = train_shadows(
         train, examples=len(labels), count=crew.count, seed=crew.seed, workers=crew.workers,
-        cluster=crew.cluster, gpus=crew.gpus, folder=crew.folder, progress=crew.progress,
+        folder=crew.folder, progress=crew.progress,
     )  # fmt: skip
     return Shadows(logits, labels, members)
 
 
-def threads_for(workers: int) -> int | None:
+def threads_for(workers: Workers) -> int | None:
     """How many threads each of several processes may take; alone, as many as PyTorch likes."""
+    if isinstance(workers, RayCluster):
+        return None  # Ray sees to it
     return None if workers == 1 else max(1, (os.cpu_count() or 1) // workers)

@@ -13,6 +13,7 @@ from torch import nn
 
 from tacit import _workers
 from tacit._validation import non_negative, positive, whole
+from tacit._workers import RayCluster, check_workers, for_device
 from tacit.errors import CheckpointError, InvalidArgument, ProtocolError
 from tacit.models.devices import device_named
 from tacit.randomness import fresh_stream
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tacit._pickles import ModelFormat
+    from tacit._workers import Workers
     from tacit.randomness import Stream
     from tacit.transfer.teachers.models import TrainedTeachers
     from tacit.transfer.teachers.records import Part
@@ -69,8 +71,8 @@ class Teachers:
             ``torch.func``), ``"gemm"`` (batched products, for stacks of linear layers), or
             ``"auto"``: the one that was fastest when measured. All give the same but for rounding.
         device: Where networks are trained and asked.
-        cluster: ``"local"`` or the address of a Ray cluster, to whose workers teachers are shared
-            out; each is sent its own teachers' records only.
+        workers: How many processes train teachers; or a ``tacit.selection.RayCluster``, to whose
+            workers they are shared out. Each is sent its own teachers' records only.
         folder: Where to keep trained teachers, so that ``fit`` goes on after a crash with the same
             assignment. It is private, and says so; nothing in it is run.
         models: How the folder keeps fitted classifiers (networks need nothing): an object with
@@ -106,7 +108,7 @@ class Teachers:
         weight_decay: float = 0.0,
         how: Literal["auto", "loop", "batched", "gemm"] = "auto",
         device: str | torch.device = "cpu",
-        cluster: str | None = None,
+        workers: Workers = 1,
         folder: str | os.PathLike[str] | None = None,
         models: ModelFormat | None = None,
         stream: Stream | None = None,
@@ -126,8 +128,9 @@ class Teachers:
             seed=self._seed or 0,
         )
         # A cluster's workers may have a GPU where this machine has none.
-        self._device = str(device_named(device) if cluster is None else device)
-        self._cluster, self._progress = cluster, progress
+        there = isinstance(check_workers(workers), RayCluster)
+        self._device = str(device if there else device_named(device))
+        self._workers, self._progress = workers, progress
         self._stream = stream if stream is not None else fresh_stream("teachers")
         self._records = read(dataset, self._classes, groups)
         self._first = made(make_model, self._schedule, 0)
@@ -188,9 +191,9 @@ class Teachers:
         missing = [teacher for teacher in range(self._count) if teacher not in done]
         rows_of = rows_by_teacher(self._records, assignment, self._count)
         with counting(self._progress, "teachers", total=self._count, done=len(done)) as show:
-            pieces = split(missing, self._how, self._device, self._cluster is not None)
+            pieces = split(missing, self._how, self._device, self._workers != 1)
             records = partial(part, self._records, rows_of)
-            for trained in carried_out(work, pieces, records, self._cluster):
+            for trained in carried_out(work, pieces, records, self._workers):
                 if self._folder:
                     self._folder.add(trained)
                 found.append(trained)
@@ -276,15 +279,17 @@ def assigned(records: int, count: int, stream: Stream) -> NDArray[np.int64]:
 
 
 def carried_out(
-    work: Work, pieces: Sequence[Sequence[int]], records: Records, cluster: str | None
+    work: Work, pieces: Sequence[Sequence[int]], records: Records, workers: Workers
 ) -> Iterator[TrainedTeachers]:
     """Trains the teachers of each piece, and gives each piece when it is done."""
-    if cluster is None:
+    if workers == 1:
         return (work.train(records(piece)) for piece in pieces)
     parts = (records(piece).to("cpu") for piece in pieces)
-    address = None if cluster == "local" else cluster
-    there = _workers.RayCluster(address, gpus=float(work.device != "cpu"))
-    return (done for _, done in _workers.carried_out(_train, work, enumerate(parts), there))
+    there = for_device(workers, work.device)
+    done = _workers.carried_out(
+        _train, work, enumerate(parts), there, names="make_model and what it holds"
+    )
+    return (trained for _, trained in done)
 
 
 def _train(work: Work, part: Part) -> TrainedTeachers:
