@@ -175,9 +175,9 @@ def _styles() -> Attempts:
     }
     for value in _NO_NUMBERS:
         found |= {
-            f"a bound of {value!r}": partial(PerGroup, {"a": value}),  # type: ignore[dict-item]
-            f"a stability of {value!r}": partial(Automatic, value),  # type: ignore[arg-type]
-            f"a count's noise of {value!r}": partial(AdaptiveQuantile, count_noise=value),  # type: ignore[arg-type]
+            f"a bound of {value!r}": partial(PerGroup, {"a": value}),
+            f"a stability of {value!r}": partial(Automatic, value),
+            f"a count's noise of {value!r}": partial(AdaptiveQuantile, count_noise=value),
         }
     return found
 
@@ -238,13 +238,13 @@ def _noise() -> Attempts:
         (rounded_gaussian, 2.0**46),
     ):  # fmt: skip
         for value in (*_NO_NUMBERS, most):
-            found[f"{draw.__name__} of scale {value!r}"] = partial(draw, value, 2, system)  # type: ignore[arg-type]
+            found[f"{draw.__name__} of scale {value!r}"] = partial(draw, value, 2, system)
         found[f"{draw.__name__} of -1 numbers"] = partial(draw, 1.0, -1, system)
     for spread in (grid_laplace, grid_gaussian):
         for value in (*_NO_NUMBERS, 1e-40):
             found[f"{spread.__name__} of sensitivity {value!r}"] = partial(
                 spread, [0.5], 1.0, value, system
-            )  # type: ignore[arg-type]
+            )
     return found
 
 
@@ -498,7 +498,13 @@ def _document_changes() -> dict[str, Callable[[Any], object]]:
     ) -> dict[str, Callable[[Any], object]]:
         return {f"{name} of {value!r}": change(value) for value in values}
 
-    number = {"tensor": "nobody"}, {"tensor": 3}, {"unknown": 1}, {"a": 1, "b": 2}, {}
+    number: tuple[Any, ...] = (
+        {"tensor": "nobody"},
+        {"tensor": 3},
+        {"unknown": 1},
+        {"a": 1, "b": 2},
+        {},
+    )
     found = {
         **table("steps", partial(put, "steps_taken"), 4, 99, -1, 1.5, "2", None, 2**70, True, [2]),
         **table("a plan", partial(put, "plan"), 3, None, "{}", []),

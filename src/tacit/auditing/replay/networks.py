@@ -166,7 +166,7 @@ class Bare(nn.Module):
         self.shift, self.scale, self.divisor = weight(12), weight(12), weight(12)
         self.single, self.steps = weight(1), weight(3, 1)
         self.right, self.left, self.vector = weight(12, 8), weight(5, 4), weight(2)
-        self.stack, self.columns = weight(2, 4, 3), weight(4, 8)
+        self.stack = weight(2, 4, 3)
         self.bilinear = nn.Bilinear(8, 6, 4)
         self.unequal = nn.PReLU(8)
         self.equal = nn.PReLU()
@@ -177,7 +177,6 @@ class Bare(nn.Module):
         x = self.shift + x * self.scale - self.single
         x = (self.single - x) / self.divisor + self.scale / (2.0 + x.square())
         x = torch.add(x, self.shift, alpha=2.0)
-        x = torch.rsub(x, self.shift) + (2.0 + x.square()).__rtruediv__(self.scale)
         x = x.clone()
         x += self.shift
         x -= self.single
@@ -188,7 +187,6 @@ class Bare(nn.Module):
         left = self.left @ matrix  # (rows, 5, 3)
         z = self.equal(left @ self.steps).squeeze(-1)  # (rows, 5)
         pairs = y.view(-1, 4, 2) @ self.vector  # (rows, 4)
-        pairs = pairs + (self.columns @ y.mT).mT + self.columns.mT.__rmatmul__(y)
         stacked = torch.matmul(y.view(-1, 2, 1, 4), self.stack).flatten(1)  # (rows, 6)
         both = self.bilinear(y, stacked)
         scores: Tensor = self.head(torch.cat([z, torch.tanh(pairs + both)], 1))
