@@ -46,6 +46,14 @@ ALLOWED = {
         "auditing/replay/checks/refusals.py",
         "import pickle",
     ): "only to see that a session refuses it",
+    (
+        "auditing/replay/forbidden_runs.py",
+        "import pickle",
+    ): "only to see that a session refuses it",
+    (
+        "auditing/replay/forbidden_values.py",
+        "import pickle",
+    ): "only to write what a reader must refuse",
     ("training/kernels.py", "tl.load"): "Triton's: reads memory of the device",
     ("_workers.py", "import pickle"): WORKERS,
     ("_workers.py", "pickle.loads"): WORKERS,
