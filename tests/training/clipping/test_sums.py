@@ -67,3 +67,20 @@ def test_operands_in_a_list_are_clipped_like_operands_one_by_one() -> None:
     )
     assert torch.equal(one.sums["weight"], other.sums["weight"])
     assert torch.equal(one.norms, other.norms)
+
+
+def test_a_weight_times_a_transposed_batch_whose_gradient_is_zero() -> None:
+    """As many rows as the weight has: zeros do not show which dimension they are in."""
+    weight, other = nn.Parameter(torch.randn(4, 8)), nn.Parameter(torch.randn(8, 3))
+    x = torch.randn(4, 8)
+    found = clipped_gradients(
+        {"weight": weight, "other": other},
+        lambda: (
+            ((weight @ x.mT).mT + weight.mT.__rmatmul__(x)).mul(0.0).sum(1)
+            + (x @ other).square().sum(1)
+        ),
+        rows=4,
+        clip=1.0,
+    )
+    assert not found.sums["weight"].any()
+    assert found.sums["other"].any()

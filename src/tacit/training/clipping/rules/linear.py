@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import string
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -130,8 +131,9 @@ def _left(of: Gradient) -> tuple[Form | None, ...]:
     x, grad = of.saved[0].to(of.grad.dtype), of.grad
     if of.grad.ndim == 2 and of.rows.count == 1:  # all columns belong to the only row
         return (Outer(grad.mT.unsqueeze(0), x.mT.unsqueeze(0), shape),)
-    if of.grad.ndim == 2:  # the columns are the rows of the batch: dimension 1 is theirs
-        return (Outer(of.rows.terms(grad), of.rows.terms(x), shape),)
+    if of.grad.ndim == 2:  # the columns are the rows of the batch, which zeros alone do not show
+        rows = replace(of.rows, layout=replace(of.rows.layout, dim=1))
+        return (Outer(rows.terms(grad), rows.terms(x), shape),)
     return (Outer(of.rows.terms(grad.mT), of.rows.terms(x.mT), shape),)
 
 
