@@ -14,7 +14,7 @@ import torch
 from torch.utils._pytree import tree_map
 from torch.utils.data import default_collate
 
-from tacit.auditing.replay.watching import flat
+from tacit.auditing.replay.watch import flat
 from tacit.training.styles import AdaptiveQuantile, Automatic, PerGroup, PerLayer
 
 if TYPE_CHECKING:

@@ -36,7 +36,7 @@ from tacit.auditing.replay.forbidden_values import (
 from tacit.auditing.replay.reference import least_epsilon, least_together
 from tacit.auditing.replay.report import Finding, Report
 from tacit.auditing.replay.tacit_subject import Screen
-from tacit.auditing.replay.watching import flat
+from tacit.auditing.replay.watch import flat
 from tacit.errors import TacitError
 from tacit.randomness import (
     GaussianSource,

@@ -21,7 +21,7 @@ from torch.optim.lr_scheduler import LambdaLR
 from torch.optim.swa_utils import AveragedModel
 
 from tacit.auditing.replay.subject import Outcome
-from tacit.auditing.replay.watching import flat
+from tacit.auditing.replay.watch import flat
 from tacit.training import checkpoint
 from tacit.training.fit import Keeping, Prepared, Schedule, Watch, carry_out
 from tacit.training.session import private

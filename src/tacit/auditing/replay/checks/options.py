@@ -15,9 +15,8 @@ from torch.utils.data import Dataset
 
 from tacit.accounting import Gaussian
 from tacit.auditing.replay import plans, significance
-from tacit.auditing.replay.checks import weights
-from tacit.auditing.replay.checks.gradients import distance
-from tacit.auditing.replay.checks.lot_sums import apart_from_scale
+from tacit.auditing.replay.checks import gradients
+from tacit.auditing.replay.checks.gradients import apart_from_scale, distance
 from tacit.auditing.replay.checks.noise import columns_of
 from tacit.auditing.replay.checks.update import replayed
 from tacit.auditing.replay.laboratory import DELTA
@@ -230,8 +229,8 @@ def _wrong_of_everybody(experiments: Experiments, trace: Trace) -> list[str]:
         else:
             off, limit, _ = distance(experiments, seen)
         if not off <= limit:
-            component = weights.of_units(experiments, seen)
-            told = "" if component is None else f"; {weights.in_words(component)}"
+            component = gradients.weights_of(experiments, seen)
+            told = "" if component is None else f"; {gradients.in_words(component)}"
             return [
                 f"the sum of step {step + 1}, where lots are checked again, is {off:.3g} from that "
                 f"of everybody (rounding explains {limit:.3g}){told}"

@@ -10,7 +10,7 @@ from traceback import walk_tb
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from tacit._validation import positive
-from tacit.auditing.replay.catalogue import (
+from tacit.auditing.replay.checklist import (
     CHECKS,
     LOT_CHECKS,
     NOISE_CHECKS,
@@ -20,12 +20,12 @@ from tacit.auditing.replay.catalogue import (
     Check,
 )
 from tacit.auditing.replay.experiments import Experiments
-from tacit.auditing.replay.feeding import seeded
 from tacit.auditing.replay.laboratory import Laboratory
 from tacit.auditing.replay.oracle import are_independent
 from tacit.auditing.replay.report import Finding, Report
 from tacit.auditing.replay.tacit_subject import TACIT
 from tacit.auditing.replay.trace import Ended, one_line
+from tacit.auditing.replay.watch import seeded
 from tacit.errors import TacitError
 
 if TYPE_CHECKING:
