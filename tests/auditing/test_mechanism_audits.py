@@ -39,7 +39,8 @@ def test_every_public_mechanism_is_there() -> None:
     audited = {name.partition("-")[0] for name in NAMES}
     spelled = {
         "SparseVector": "sparse", "discrete_gaussian": "discrete", "discrete_laplace": "discrete",
-        "noisy_max": "noisy", "permute_and_flip": "permute", "randomized_response": "randomized",
+        "noisy_max": "noisy", "noisy_sum": "sum", "permute_and_flip": "permute",
+        "randomized_response": "randomized",
     }  # fmt: skip
     public = set(mechanisms.__all__) - {"Components", "Released"}
     assert {spelled.get(name, name) for name in public} == audited

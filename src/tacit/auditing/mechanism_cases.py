@@ -21,12 +21,12 @@ from tacit.mechanisms import (
     laplace,
     mean,
     noisy_max,
+    noisy_sum,
     pca,
     permute_and_flip,
     quantile,
     randomized_response,
 )
-from tacit.mechanisms import sum as noisy_sum
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -236,3 +236,12 @@ def test_delta_is_bounded_too() -> None:
     # Seen with probability ½, it is worth ½·δ₁ at the loss that sampling turns into 500.
     least = 0.5 * delta(Gaussian(0.03), 500.0 + math.log(2.0))
     assert least * (1 - 1e-9) <= delta(run, 500.0) <= delta(Gaussian(0.03), 500.0)
+
+
+@pytest.mark.parametrize("cutoff", [1, 3])
+def test_a_sparse_vector_is_not_called_the_worst_of_its_class(cutoff: int) -> None:
+    """Its Rényi curve proves less than its pure loss: that loss's curve is no lower end."""
+    event = Composed(SparseVector(2.0, 4.0, cutoff=cutoff), ApproxDp(0.1, 1e-7))
+    found = bounds(event, 1e-5)
+    assert not found.two_sided
+    assert found.lower <= epsilon(event, 1e-5) <= found.upper

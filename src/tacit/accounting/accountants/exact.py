@@ -20,10 +20,14 @@ from tacit.accounting.accountants.composition import steps_of, sum_of
 from tacit.accounting.events import (
     Composed,
     Gaussian,
+    NoisyMax,
     PoissonSampled,
     PrivateSelection,
     RenyiCurve,
     Repeated,
+    SampledWithoutReplacement,
+    SampledWithReplacement,
+    SparseVector,
     TruncatedConcentrated,
     ZeroConcentrated,
 )
@@ -133,6 +137,8 @@ def _answer(question: _Question, event: Event, adjacency: Adjacency) -> Interval
     if uncovered != event:
         method = "exact, without the sampling"
         ends = Interval(0.0, ends.upper, two_sided=False, method=method)
+    elif any(_is_one_of_its_class(part) for part, _ in found):
+        ends = replace(ends, lower=0.0, two_sided=False)
     return ends if len(found) > _MANY else _least(ends, question)
 
 
@@ -180,6 +186,26 @@ def without_vain_sampling(event: Event) -> Event:
             return Composed(*(without_vain_sampling(one) for one in event.events))
         case _:
             return event
+
+
+def _is_one_of_its_class(event: Event) -> bool:
+    """Whether the ends are those of the worst of a class that ``event`` may be better than.
+
+    A sparse vector, and a noisy maximum but for Gumbel's noise, are enclosed by their pure loss.
+    """
+    match event:
+        case SparseVector():
+            return True
+        case NoisyMax():
+            return event.noise != "gumbel"
+        case PoissonSampled() | SampledWithoutReplacement() | SampledWithReplacement():
+            return _is_one_of_its_class(event.event)
+        case Repeated():
+            return _is_one_of_its_class(event.event)
+        case Composed():
+            return any(map(_is_one_of_its_class, event.events))
+        case _:
+            return False
 
 
 def _least(found: Interval, question: _Question) -> Interval:
