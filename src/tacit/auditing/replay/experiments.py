@@ -527,7 +527,7 @@ def constant_sums(experiments: Experiments, level: float) -> tuple[Trace, Trace]
 
 
 def _scale(experiments: Experiments, plan: Plan, level: float) -> float:
-    """The factor on losses that brings the sum of everybody nearest to so many deviations."""
+    """The factor on losses that brings the sum of everybody nearest to ``level`` deviations."""
     most = 0.3 * experiments.loose if is_adaptive(plan) else experiments.tight
     trace = experiments.sum_of("as it is")
     gradients = experiments.oracle.of_step(trace).values()

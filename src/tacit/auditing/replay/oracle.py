@@ -1,6 +1,6 @@
 """The gradients as they should be: one unit at a time, by plain autograd, in double precision.
 
-Nothing of the engine's clipping is used here; what a style does to a gradient is written down anew
+Nothing of the engine's clipping is used here; what a style does to a gradient is written down again
 from its definition.
 """
 

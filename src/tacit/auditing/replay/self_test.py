@@ -67,8 +67,8 @@ def replay(
     Args:
         setting: The model, loss, data and plan; a few dozen records of the data are used.
         subject: The engine; tacit itself if left out.
-        seconds: No further check is begun after so long; the report then says that it is not whole.
-        progress: Told how many checks are done, of how many, and the name of the next.
+        seconds: No further check begins after this time; the report then says that it is not whole.
+        progress: Called with the number of checks done, their total, and the name of the next.
         stop_at_first: Whether to end at the first fault.
         scope: ``"sums"`` leaves out what does not depend on how sums are computed: the laws of
             noise and lots, charging, resuming, and what is published. ``"lots"`` looks at how

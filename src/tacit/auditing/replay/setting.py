@@ -37,7 +37,7 @@ class Setting:
     """What a user would hand to ``tacit.private``; the self-test needs nothing else.
 
     Attributes:
-        model: Makes the model anew, on the CPU. Its weights may be random.
+        model: Makes a new model, on the CPU. Its weights may be random.
         loss: ``loss(model, batch)``, one number for each row, as for ``tacit.fit``.
         dataset: Map-style. A few dozen of its records are used.
         plan: The claim. Its clip, style, noise, unit, views, adjacency and σ are tested as they

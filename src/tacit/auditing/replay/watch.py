@@ -195,7 +195,7 @@ class Crash(Exception):
 class WatchedData(Dataset[Any]):
     """Some records of a data set; every reading is noted and numbered.
 
-    ``views`` keeps the views of data that come out anew at every reading (None: they do not). A
+    ``views`` keeps the views of data that differ at every reading (None: they do not). A
     record then has ``count`` views, which come in turns, the same ones in every run.
     """
 
@@ -284,7 +284,7 @@ def _keys(batch: Any) -> list[bytes]:
 
 @final
 class Views:
-    """So many views of every record of a data set that draws random numbers when it is read."""
+    """``count`` views of every record of a data set that draws random numbers when it is read."""
 
     def __init__(self, count: int) -> None:
         self.count = count

@@ -50,7 +50,7 @@ def claim(experiments: Experiments) -> Finding:
 
 def other_claims(experiments: Experiments) -> Finding:
     """So are the ε claimed for many steps, and for rarer ones."""
-    told, short = [], False
+    claims, short = [], False
     # With an adaptive clip the count of a run of noise alone is as good as exact: ε is endless.
     many = () if is_adaptive(experiments.plan) else (experiments.noise,)
     for trace in (*many, experiments.sparse):
@@ -59,11 +59,11 @@ def other_claims(experiments: Experiments) -> Finding:
         if trace.outcome is None or least is None:
             continue
         short = short or trace.outcome.epsilon < least * (1.0 - 1e-6) - 1e-6
-        told.append(
+        claims.append(
             f"ε = {trace.outcome.epsilon:.6g} for {len(trace.steps)} steps at a rate of "
             f"{plan.sample_rate:.3g}, at least {least:.6g}"
         )
-    return Finding("charging", "other claims", not short, "; ".join(told) or "nothing is claimed")
+    return Finding("charging", "other claims", not short, "; ".join(claims) or "nothing is claimed")
 
 
 def before_release(experiments: Experiments) -> Finding:
@@ -163,19 +163,19 @@ def several_runs(experiments: Experiments) -> Finding:
     runs = one_ledger(experiments)
     if runs[-1].charged_epsilon is None:
         return Finding("charging", "several runs", True, NO_LEDGER)
-    short, told = "", []
+    short, found = "", []
     for count in range(2, len(runs) + 1):
         held, least = runs[count - 1].charged_epsilon, least_of(runs[:count])
         if held is None or least is None:
             return Finding("charging", "several runs", True, "no second accountant for these runs")
-        told.append(f"{held:.6g} after {count} runs (at least {least:.6g})")
+        found.append(f"{held:.6g} after {count} runs (at least {least:.6g})")
         if held < least * (1.0 - 1e-6) - 1e-6:
             short = short or f"; the first that is too small is that after {count} runs"
     return Finding(
         "charging",
         "several runs",
         not short,
-        f"by the ledger ε = {', '.join(told)}, at δ = {DELTA:g}{short}",
+        f"by the ledger ε = {', '.join(found)}, at δ = {DELTA:g}{short}",
         (("runs", float(len(runs))),),
     )
 
@@ -184,7 +184,7 @@ def pairs(experiments: Experiments) -> Finding:
     """ε and δ of the ledger are both no less than those of all that it holds together.
 
     Each run that takes a step is charged a pair (ε, δ) of its own, which must be true of that run;
-    the sums of both are a bound for all runs, and no less than those sums may be told or let pass.
+    the sums of both are a bound for all runs, and no less than those may be reported or let pass.
     """
     all_runs = one_ledger(experiments)
     runs, account = [run for run in all_runs if run.steps], all_runs[-1].account
@@ -193,10 +193,10 @@ def pairs(experiments: Experiments) -> Finding:
     totals = [sum(pair[at] for pair in account.pairs) for at in range(2)]
     short = [
         name
-        for name, told, total in zip(
+        for name, held, total in zip(
             ("ε", "δ"), (account.epsilon, account.delta), totals, strict=True
         )
-        if told < total * (1.0 - 1e-9)
+        if held < total * (1.0 - 1e-9)
     ]
     if account.delta > DELTA * (1.0 + 1e-9):
         short.append("δ, which is above the budget's,")
@@ -223,14 +223,14 @@ def second_claim(experiments: Experiments) -> Finding:
     if again.outcome is None or least is None:
         said = "no error" if again.error is None else one_line(again.error)
         return Finding("charging", "second claim", True, f"a second run claims nothing: {said}")
-    told = again.outcome.epsilon
+    claimed = again.outcome.epsilon
     return Finding(
         "charging",
         "second claim",
-        told >= least * (1.0 - 1e-6) - 1e-6,
-        f"a second run of the same plan claims ε = {told:.6g} for its own {len(again.steps)} "
+        claimed >= least * (1.0 - 1e-6) - 1e-6,
+        f"a second run of the same plan claims ε = {claimed:.6g} for its own {len(again.steps)} "
         f"steps; it is at least {least:.6g}",
-        (("claimed", told), ("least", least)),
+        (("claimed", claimed), ("least", least)),
     )
 
 
@@ -296,15 +296,15 @@ def statements(experiments: Experiments) -> Finding:
     wrong: list[str] = []
     count, known = 0, set[Plan]()
     for name, trace in experiments.every.items():
-        told = _statement(trace)
-        if told is None:
+        stated = _statement(trace)
+        if stated is None:
             continue
         count += 1
-        wrong += [f"{name}: {what}" for what in _untrue(trace, told)]
+        wrong += [f"{name}: {what}" for what in _untrue(trace, stated)]
         plan = trace.variation.plan
         if plan in known or len(known) < _MOST_PLANS:
             known.add(plan)
-            wrong += [f"{name}: {what}" for what in _too_small(trace, told)]
+            wrong += [f"{name}: {what}" for what in _too_small(trace, stated)]
     return Finding(
         "charging",
         "statements",
@@ -333,7 +333,7 @@ def statements_of_what_ended(experiments: Experiments) -> Finding:
         ),
         "ended in advance": (replace(whole, stop_at=3), stopped_in_advance, 3),
     }  # fmt: skip
-    told, wrong = [], []
+    claims, wrong = [], []
     for name, (variation, train, due) in runs.items():
         trace = experiments.once(f"crashed statement, {name}", variation, train)
         found = _statement(trace)
@@ -343,28 +343,28 @@ def statements_of_what_ended(experiments: Experiments) -> Finding:
             continue
         least = least_epsilon(plan, due, DELTA)
         taken = len(trace.steps)
-        told.append(f"{name} after {taken} steps: ε = {found['epsilon']:.6g}")
+        claims.append(f"{name} after {taken} steps: ε = {found['epsilon']:.6g}")
         if least is not None and found["epsilon"] < least * (1.0 - 1e-6) - 1e-6:
             wrong.append(f"{name}: ε = {found['epsilon']:.6g} is below {least:.6g}")
         if found["steps_taken"] != taken:
-            wrong.append(f"{name}: {found['steps_taken']} steps are told, {taken} were taken")
+            wrong.append(f"{name}: {found['steps_taken']} steps are stated, {taken} were taken")
         if found["steps_planned"] != plan.steps or (
             (due < plan.steps) and not found["stopped_early"]
         ):
             wrong.append(f"{name}: it does not say that it ended early")
         if trace.account is not None and trace.account.steps < begun(trace):
             wrong.append(f"{name}: {trace.account.steps} steps are charged")
-    return Finding("charging", "statements of what ended", not wrong, "; ".join(wrong or told))
+    return Finding("charging", "statements of what ended", not wrong, "; ".join(wrong or claims))
 
 
 def _statement(trace: Trace) -> Mapping[str, Any] | None:
     if trace.outcome is None:
         return None
-    told = trace.outcome.published.get("statement")
-    return told if isinstance(told, dict) else None
+    stated = trace.outcome.published.get("statement")
+    return stated if isinstance(stated, dict) else None
 
 
-def _untrue(trace: Trace, told: Mapping[str, Any]) -> list[str]:
+def _untrue(trace: Trace, stated: Mapping[str, Any]) -> list[str]:
     """What a statement says otherwise than it was."""
     plan, variation = trace.variation.plan, trace.variation
     expected = {
@@ -377,20 +377,20 @@ def _untrue(trace: Trace, told: Mapping[str, Any]) -> list[str]:
     if variation.resume is None:
         expected["steps_taken"] = len(trace.steps)
     return [
-        f"{name} is {told.get(name)!r}, not {value!r}"
+        f"{name} is {stated.get(name)!r}, not {value!r}"
         for name, value in expected.items()
-        if told.get(name) != value
+        if stated.get(name) != value
     ]
 
 
-def _too_small(trace: Trace, told: Mapping[str, Any]) -> list[str]:
+def _too_small(trace: Trace, stated: Mapping[str, Any]) -> list[str]:
     plan = trace.variation.plan
     if not is_noisy(plan):
         return []
-    due = plan.steps if told.get("steps_taken") != plan.steps else len(trace.steps)
+    due = plan.steps if stated.get("steps_taken") != plan.steps else len(trace.steps)
     if trace.variation.stop_at is not None and trace.variation.save is None:
         due = trace.variation.stop_at  # fixed in advance
     least = least_epsilon(plan, due, DELTA)
-    if least is None or told["epsilon"] >= least * (1.0 - 1e-6) - 1e-6:
+    if least is None or stated["epsilon"] >= least * (1.0 - 1e-6) - 1e-6:
         return []
-    return [f"ε = {told['epsilon']:.6g} for {due} steps, which have at least {least:.6g}"]
+    return [f"ε = {stated['epsilon']:.6g} for {due} steps, which have at least {least:.6g}"]

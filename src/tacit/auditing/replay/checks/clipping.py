@@ -116,7 +116,7 @@ def poison(experiments: Experiments) -> Finding:
 
 
 def cap(experiments: Experiments) -> Finding:
-    """Of a user with more examples than the plan's cap, only so many have a part in a sum."""
+    """Of a user with more examples than the plan's cap, no more than the cap count in a sum."""
     trace = experiments.uncapped
     if trace is None:
         return Finding("clipping", "cap", True, "no unit has more examples than the plan takes")
@@ -181,7 +181,7 @@ _USUAL = 1e-3  # a p-value above which the part of a run before resuming is not 
 def count_noise(experiments: Experiments) -> Finding:
     """The count that moves the clip has the noise that is claimed and charged.
 
-    Everybody is clipped, so that the size of each sum tells the clip, and two clips in a row the
+    Everybody is clipped, so that the size of each sum shows the clip, and two clips in a row the
     noisy count between them (Andrew et al. 2021, algorithm 1): C' = C·exp(-η·(b̃ - γ)).
     """
     if not isinstance(experiments.plan.clipping, AdaptiveQuantile):
@@ -211,7 +211,7 @@ def noise_at_the_clip(experiments: Experiments) -> Finding:
     """Each step's noise fits the clip that has bounded this step's sum, also after resuming.
 
     Both are read from what is released, while the clip moves by a third in every step: the sum's
-    length along its known direction tells the clip, and all directions across it the noise.
+    length along its known direction shows the clip, and all directions across it the noise.
     """
     if not isinstance(experiments.plan.clipping, AdaptiveQuantile):
         return Finding("noise", "at the clip", True, "the clip does not move")

@@ -92,14 +92,14 @@ def refusals(experiments: Experiments) -> Finding:
 # ---- what is published beside the parameters: nothing of it follows a record without noise
 
 
-_TIMES = 1e3  # a difference that is so many times the spread of repetitions is no noise
+_TIMES = 1e3  # a difference of this many times the spread of repetitions is no noise
 # Numbers of one tensor that are looked at. Noise of three repetitions is so close together, and so
 # far from that of three others, with probability 1e-12 or so.
 _MOST_SINGLE = 4_096
 
 
 def published_numbers(experiments: Experiments) -> Finding:
-    """What is told or written beside the parameters does not follow one unit's losses.
+    """What is returned or written beside the parameters does not follow one unit's losses.
 
     Each run is made three times, with one unit's losses next to nothing, a thousand times as large,
     and not a number. What is the same in repetitions and differs between these has no noise on it.
@@ -196,12 +196,12 @@ def _numbers_of(value: Any) -> NDArray[np.float64] | None:
 # ---- lots are secret: the charge for a sampled lot counts on nobody knowing whom it drew
 
 
-# What is no chance: so many units of a lot, or sizes of lots in a row.
+# The least that is no coincidence: units of a lot, or sizes of lots in a row.
 _FEWEST_UNITS, _FEWEST_SIZES = 4, 7
 
 
 def secret_lots(experiments: Experiments) -> Finding:
-    """No list of numbers that is told holds a lot's units, or how many each lot had."""
+    """No published list of numbers holds a lot's units, or how many each lot had."""
     trace = kept_lots(experiments)
     found = published(trace.taken(2))
     units = trace.variation.records.units
@@ -225,7 +225,7 @@ def secret_lots(experiments: Experiments) -> Finding:
         not telling,
         f"{telling[0]} tells who, or how many, were in a lot"
         if telling
-        else f"none of the {len(found)} values that are told is the list of a lot's units, or of "
+        else f"none of the {len(found)} published values is the list of a lot's units, or of "
         "the lots' sizes",
         (("telling", float(len(telling))),),
     )

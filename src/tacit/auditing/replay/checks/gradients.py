@@ -142,7 +142,7 @@ def apart_from_scale(experiments: Experiments, trace: Trace, step: int) -> tuple
     size = float(released @ expected) / max(float(expected @ expected), 1e-300)
     off = float((released - size * expected).norm())
     limit = tolerance(experiments.lab, trace.variation.plan, largest * max(size, 1.0))
-    if not largest:  # nothing tells how the clip has moved, and the little noise with it
+    if not largest:  # nothing shows how the clip has moved, and the little noise with it
         limit *= _GROWN
     off = math.inf if math.isnan(off) else off
     return off, allowed(experiments, trace, step, off, limit)
@@ -267,14 +267,14 @@ def _moved(trace: Trace) -> float:
 
 
 _CLOSE = 1e-2  # of a weight
-_SHORTEST = 1e-4  # directions of the gradients that are shorter, by comparison, tell no weight
+_SHORTEST = 1e-4  # directions of the gradients that are shorter, by comparison, show no weight
 _LISTED = 6  # units that are named one by one
 
 
 def blamed(
     experiments: Experiments, trace: Trace, step: int = 0, *, otherwise: Component = "gradients"
 ) -> tuple[Component, str]:
-    """Who is at fault for a wrong sum, and why; ``otherwise`` where that cannot be told.
+    """Who is at fault for a wrong sum, and why; ``otherwise`` where that is unknown.
 
     If it is a sum of what units should add, each with some weight, the gradients are right. One
     weight for all of them is a matter of the update; whole numbers are units that were left out or
@@ -354,10 +354,12 @@ def in_words(weights: Mapping[int, float]) -> str:
     if len(by_weight) > 3:
         return f"units count {min(weights.values()):.3g} to {max(weights.values()):.3g} times"
     others = by_weight.pop(1.0, [])
-    told = [_named(units, weight) for weight, units in sorted(by_weight.items())]
+    phrases = [_named(units, weight) for weight, units in sorted(by_weight.items())]
     if others:
-        told.append(f"the {len(others)} others once" if len(others) > 1 else "the other one once")
-    return ", ".join(told)
+        phrases.append(
+            f"the {len(others)} others once" if len(others) > 1 else "the other one once"
+        )
+    return ", ".join(phrases)
 
 
 def _named(units: list[int], weight: float) -> str:
@@ -370,7 +372,7 @@ def _named(units: list[int], weight: float) -> str:
 
 
 def _explains_any(experiments: Experiments, trace: Trace, columns: Tensor) -> bool:
-    """Whether so many gradients leave nothing that they could not explain."""
+    """Whether there are enough gradients to explain any sum."""
     plan = trace.variation.plan
     everybody = experiments.everybody
     gradients = experiments.oracle.of_step(everybody).values()

@@ -231,7 +231,7 @@ def _spread(size: int, most: int) -> NDArray[np.int64]:
 
 
 def at_most(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """At most so many of the values, spread evenly over them."""
+    """At most ``_MOST_VALUES`` of the values, spread evenly over them."""
     every = -(-values.size // _MOST_VALUES)
     return values[:: max(1, every)]
 

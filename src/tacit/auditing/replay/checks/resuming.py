@@ -72,14 +72,14 @@ def as_before(experiments: Experiments) -> Finding:
     else:
         noise = np.concatenate([standardised(run) for run in runs])
     p_values += [significance.variance_p_value(noise), significance.variances_p_value(noise.T)]
-    told = f"the noise is {float(np.sqrt(np.square(noise).mean())):.3f} of the claimed"
+    noise_note = f"the noise is {float(np.sqrt(np.square(noise).mean())):.3f} of the claimed"
     p_value = significance.corrected(p_values)
     return Finding(
         "resuming",
         "as before",
         p_value > significance.LEVEL,
         f"in {len(inside)} lots after resuming units are in {inside.mean():.3f} of them, "
-        f"{chance:.3f} is claimed; {told} (p = {p_value:.2g})",
+        f"{chance:.3f} is claimed; {noise_note} (p = {p_value:.2g})",
         (("found", float(inside.mean())), ("p-value", p_value)),
     )
 
@@ -157,19 +157,19 @@ def in_ledger(experiments: Experiments) -> Finding:
     if not (subject.resumes and subject.keeps_ledger):
         return Finding("resuming", "in the ledger", True, "no ledger, or no resuming")
     runs = broken_off_on_a_ledger(experiments)
-    told, short = [], False
+    claims, short = [], False
     for count, run in enumerate(runs, 1):
         least, held = least_of(runs[:count]), run.charged_epsilon or 0.0
         if least is None:
             said = "no second accountant for this sampling"
             return Finding("resuming", "in the ledger", True, said)
-        told.append(f"ε = {held:.6g}, at least {least:.6g}")
+        claims.append(f"ε = {held:.6g}, at least {least:.6g}")
         short = short or held < least * (1.0 - 1e-6) - 1e-6
     return Finding(
         "resuming",
         "in the ledger",
         not short,
-        f"after a run, a resumption that crashed and a second one: {'; '.join(told)}",
+        f"after a run, a resumption that crashed and a second one: {'; '.join(claims)}",
     )
 
 
@@ -195,13 +195,13 @@ def strays(experiments: Experiments) -> Finding:
 
 def _judged(check: str, chains: Sequence[tuple[str, Sequence[Trace]]]) -> Finding:
     """Whether the last run of each chain claims what all of its runs have."""
-    told, short = [], False
+    claims, short = [], False
     for name, runs in chains:
         last, least = runs[-1], least_of(runs)
         if last.outcome is None or least is None:
             said = "nothing" if last.error is None else one_line(last.error)
-            told.append(f"{name}: {said}")
+            claims.append(f"{name}: {said}")
             continue
-        told.append(f"{name}: ε = {last.outcome.epsilon:.6g}, at least {least:.6g}")
+        claims.append(f"{name}: ε = {last.outcome.epsilon:.6g}, at least {least:.6g}")
         short = short or last.outcome.epsilon < least * (1.0 - 1e-6) - 1e-6
-    return Finding("resuming", check, not short, "; ".join(told))
+    return Finding("resuming", check, not short, "; ".join(claims))

@@ -152,13 +152,13 @@ def empty_lots(experiments: Experiments) -> Finding:
     chance = (1.0 - plan.sample_rate) ** plan.examples
     p_value = significance.counts_p_value(len(empty), plan.steps, chance)
     silent = sum(not bool(trace.steps[at].gradient.any()) for at in empty)
-    noise, told = _small_noise(trace)
+    noise, noise_note = _small_noise(trace)
     return Finding(
         "noise" if silent or noise <= significance.LEVEL else "sampling",
         "empty lots",
         min(p_value, noise) > significance.LEVEL and not silent,
         f"{len(empty)} of {plan.steps} lots are empty, {chance * plan.steps:.1f} are expected "
-        f"(p = {p_value:.2g}); {silent} of them released no noise; {told}",
+        f"(p = {p_value:.2g}); {silent} of them released no noise; {noise_note}",
         (("empty", float(len(empty))), ("p-value", p_value), ("silent", float(silent))),
     )
 

@@ -177,7 +177,7 @@ def own_data(experiments: Experiments) -> Finding:
     """
     trace = own_data_lots(experiments)
     if trace is None:
-        said = "rows of this data set cannot be told by their content: it was wrapped instead"
+        said = "rows of this data set cannot be recognised by their content: it was wrapped instead"
         return Finding("sampling", "own data set", True, said)
     if trace.error is not None:
         return Finding("sampling", "own data set", False, f"it ended with {one_line(trace.error)}")
@@ -235,7 +235,7 @@ def _worst(experiments: Experiments, traces: Iterable[Trace]) -> _Lot:
         for step in trace.taken(2).settled
     ]
     wrong = [one for one in found if one.excess > 1.0]
-    # Of one unit it cannot be told whether all have its weight.
+    # One unit does not show whether all have its weight.
     readable = [one for one in wrong if len(one.trace.units_of(one.step)) != 1]
     if readable or wrong:
         return min(readable or wrong, key=lambda one: len(one.trace.units_of(one.step)))
