@@ -77,7 +77,7 @@ SLOW = {
     "fixed size": "sampling",
     "wrong rate": "sampling",
     "empty lots skipped": "control flow",
-    "loss told": "control flow",
+    "loss published": "control flow",
     "stops at NaN": "control flow",
     "not charged": "charging",
     "gives back after a crash": "charging",

@@ -88,11 +88,11 @@ def replay(
     started = time.perf_counter()
     with seeded(0), tempfile.TemporaryDirectory(prefix="tacit-replay-") as folder:
         lab = Laboratory(setting, subject, Path(folder), tracer)
-        findings: list[Finding] = []
-        try:
-            plans, whole = _plan(lab, subject, scope), True
-        except Refused as refused:
-            findings, plans, whole = [refused.finding], [], False
+        alone = Experiments(lab, min(subject.ranks), lots=scope != "noise")
+        refusal = _refusal(alone)
+        findings = [] if refusal is None else [refusal]
+        plans = _plan(alone, subject, scope) if refusal is None else []
+        whole = refusal is None
         passed: dict[object, bool] = {}
         for at, (check, experiments) in enumerate(plans):
             if time.perf_counter() - started > limit:
@@ -122,12 +122,19 @@ def _made(check: Check, experiments: Experiments) -> Finding:
         return Finding(component, f"runs for {check.name}", False, str(ended))
 
 
-class Refused(Exception):
-    """The engine refuses what it should take."""
+def _refusal(alone: Experiments) -> Finding | None:
+    """What the engine refuses though it should take it, by its first run; None if it takes it.
 
-    def __init__(self, finding: Finding) -> None:
-        super().__init__(finding.evidence)
-        self.finding = finding
+    Raises:
+        Exception: what the engine raised, where that is no fault of its own.
+    """
+    error = alone.sum_of("as it is").error
+    if error is None:
+        return None
+    finding = _fault(alone.lab, error)
+    if finding is None:
+        raise error
+    return finding
 
 
 def _fault(lab: Laboratory, error: Exception) -> Finding | None:
@@ -150,17 +157,11 @@ def _fault(lab: Laboratory, error: Exception) -> Finding | None:
     )
 
 
-def _plan(lab: Laboratory, subject: Subject, scope: Scope) -> list[tuple[Check, Experiments]]:
-    """Every check with the runs that it looks at; those of a broken engine fail here already."""
-    fewest = min(subject.ranks)
-    alone = Experiments(lab, fewest, lots=scope != "noise")
-    first = alone.sum_of("as it is")
-    if first.error is not None:
-        finding = _fault(lab, first.error)
-        raise first.error if finding is None else Refused(finding)
+def _plan(alone: Experiments, subject: Subject, scope: Scope) -> list[tuple[Check, Experiments]]:
+    """Every check with the runs that it looks at."""
     found = [(check, alone) for check in _CHECKS[scope]]
     for ranks in subject.ranks:
-        if ranks > fewest and scope == "all":
-            together = Experiments(lab, ranks)
+        if ranks > alone.ranks and scope == "all":
+            together = Experiments(alone.lab, ranks)
             found.extend((check, together) for check in RANK_CHECKS)
     return found

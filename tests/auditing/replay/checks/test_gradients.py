@@ -75,7 +75,7 @@ def test_so_many_gradients_that_they_explain_any_sum_explain_none(tmp_path: Path
     trace = experiments.everybody  # 48 units, 21 entries
     moved = with_sum(trace, 1.3 * trace.released() + experiments.parts(trace)[0])
     assert gradients.weights_of(experiments, moved) is None
-    # One weight for all of them is told all the same.
+    # One weight for all of them is found all the same.
     common = gradients.weights_of(experiments, with_sum(trace, 1.3 * trace.released()))
     assert common is not None
     assert list(common.values()) == pytest.approx([1.3] * 48, abs=1e-3)

@@ -341,7 +341,12 @@ _LEVELS = (0.8, 100.0)  # lengths of sums, in standard deviations of the noise, 
 
 
 def whatever_the_sum(experiments: Experiments) -> Finding:
-    """Neither size, direction nor shape of the noise follow a sum, of whatever length it is."""
+    """Neither size, direction nor shape of the noise follow a sum, of whatever length it is.
+
+    The sum of everybody is the same in all steps of a run, so that every direction that it singles
+    out is known before the noise is drawn: what is released, less the sum, is standard normal along
+    each.
+    """
     precision = experiments.lab.setting.performance.precision
     if precision != "single":
         said = f"in {precision} sums are not known well enough: nothing to check"
