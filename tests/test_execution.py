@@ -43,10 +43,6 @@ ALLOWED = {
     ("data/images.py", "loadmat"): "MATLAB files hold arrays; SciPy runs nothing of them",
     ("training/checkpoint_file.py", "load"): "safetensors.torch.load: tensors only",
     (
-        "auditing/replay/checks/refusals.py",
-        "import pickle",
-    ): "only to see that a session refuses it",
-    (
         "auditing/replay/forbidden_runs.py",
         "import pickle",
     ): "only to see that a session refuses it",

@@ -87,7 +87,7 @@ def _not_a_number() -> Any:
 
 
 def _median_of_the_lot() -> Any:
-    """The bound is the median norm of the batch at hand, and the noise goes by it."""
+    """The bound is the median norm of the current batch, and the noise goes by it."""
 
     def clip(*given: Any) -> BatchSums:
         *most, bounds, mask = given

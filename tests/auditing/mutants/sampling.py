@@ -1,4 +1,4 @@
-"""Bugs in who is sampled: other lots than the accountant was told of."""
+"""Bugs in who is sampled: other lots than the accountant counts."""
 
 from __future__ import annotations
 

@@ -35,9 +35,9 @@ def test_the_noise_tells_how_many_were_drawn(mutant: Mutant) -> None:
     setting = mutant.setting()
     with mutant.patch():
         seen = run(silent(setting), unsafe_seed=0)
-    told = noise(setting).norm(dim=1) / torch.stack(seen.sums()).norm(dim=1)
+    ratios = noise(setting).norm(dim=1) / torch.stack(seen.sums()).norm(dim=1)
     drawn = torch.tensor([len(lot) for lot in seen.lots])[1:]  # the first lot is read for checks
-    assert torch.allclose(told[1:] * setting.plan.lot_size, drawn.double(), rtol=1e-5)
+    assert torch.allclose(ratios[1:] * setting.plan.lot_size, drawn.double(), rtol=1e-5)
 
 
 @shows("checked batch twice")

@@ -114,8 +114,8 @@ def test_the_noise_tells_who_was_drawn(mutant: Mutant) -> None:
         seen = run(silent(setting))
     limit = float(torch.special.ndtri(torch.tensor(setting.plan.sample_rate)))
     for lot, total in list(zip(seen.lots, seen.sums(), strict=True))[1:]:
-        told = (total / setting.plan.noise_scale < limit).nonzero().flatten().tolist()
-        assert told == [record for record in sorted(set(lot)) if record < len(total)]
+        found = (total / setting.plan.noise_scale < limit).nonzero().flatten().tolist()
+        assert found == [record for record in sorted(set(lot)) if record < len(total)]
 
 
 @shows("noise after momentum")

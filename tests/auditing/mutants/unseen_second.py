@@ -45,7 +45,7 @@ SECOND_UNSEEN = (
     ),
     # Whoever is in a lot of the first epoch is in the same lot of each later one. At δ = 1e-5 the
     # six steps have ε = 6.43; 4.88 is claimed. Seen: itertools.cycle(loader), which keeps the first
-    # pass; samplers that are seeded anew in each epoch.
+    # pass; samplers that are seeded again in each epoch.
     Mutant(
         name="first epoch's lots again",
         says="later epochs go through the lots of the first one instead of drawing new ones",

@@ -170,7 +170,7 @@ def only_what_matters() -> Iterator[None]:
 
 
 def by_whole_epochs() -> Any:
-    """The accountant is told of an epoch when it ends; one that is broken off does not count."""
+    """The accountant counts an epoch when it ends; one that is broken off does not count."""
 
     def counted(plan: Any, steps: int, delta: float) -> float:
         epochs = int(steps * plan.sample_rate + 1e-9)

@@ -59,7 +59,7 @@ def never_backwards() -> Any:
 
 @contextmanager
 def error_feedback() -> Iterator[None]:
-    """What clipping cut off one lot's gradients is added to the next lot's sum."""
+    """What clipping removed from one lot's gradients is added to the next lot's sum."""
     clip_batch, finish = Computation._summed, Computation.finished
     clip: Any = sums.clipped_sums
     cut: dict[str, Tensor] = {}
@@ -121,7 +121,7 @@ def one_reservation_a_plan() -> Iterator[None]:
 
 @contextmanager
 def only_since_resumed() -> Iterator[None]:
-    """The steps that a statement counts begin anew where a run is resumed."""
+    """The steps that a statement counts start again where a run is resumed."""
     resume, state, epsilon = Session._resume, Session.statement, claim.epsilon
     before = 0
 

@@ -142,7 +142,7 @@ class _Run:
                     total.add_(one)
         if self.fault == "clips the sum":
             sums = self._clipped(tuple(sums), clip * task.plan.lot_size)
-        if self.fault == "loss told":
+        if self.fault == "loss published":
             self.published["loss"] = float(np.mean(losses)) if losses else 0.0
         if self.fault == "mixes units" and len(lot) > 1:
             sums[0] = sums[0] - sums[0].mean()

@@ -36,8 +36,8 @@ SOURCE = '''
 def test_goals_are_statements_and_ways_but_no_refusals(tmp_path: Path) -> None:
     path = tmp_path / "source.py"
     path.write_text(textwrap.dedent(SOURCE))
-    told = [goal.describe() for goal in goals_of(path)]
-    assert told == [
+    described = [goal.describe() for goal in goals_of(path)]
+    assert described == [
         "4", "4→past", "6", "7", "7→8", "7→past", "8", "8→9", "8→past", "9", "12", "12→13", "13",
     ]  # fmt: skip
 

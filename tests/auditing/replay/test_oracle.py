@@ -11,9 +11,8 @@ from torch.utils.data import TensorDataset
 
 from tacit import Plan
 from tacit.auditing.replay import TACIT, Setting
-from tacit.auditing.replay.experiments import Experiments
+from tacit.auditing.replay.experiments import Experiments, moved
 from tacit.auditing.replay.laboratory import Laboratory
-from tacit.auditing.replay.lot_runs import moved
 from tacit.auditing.replay.oracle import clipped, groups_of
 from tacit.training.styles import Automatic, Flat, PerGroup, PerLayer, Style
 

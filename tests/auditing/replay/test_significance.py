@@ -37,7 +37,7 @@ def test_one_column_without_noise_stands_out() -> None:
         DRAW.uniform(-np.sqrt(3), np.sqrt(3), 20_000),
         np.clip(DRAW.standard_normal(20_000), -3, 3),
     ],
-    ids=["Laplace", "uniform", "cut off"],
+    ids=["Laplace", "uniform", "truncated"],
 )
 def test_what_is_no_bell_curve_stands_out(values: np.ndarray) -> None:
     assert significance.shape_p_value(values) < 1e-7

@@ -38,8 +38,8 @@ class Varied:
         plan, taken = task.plan, run.taken
         if self.fault == "ε since resumed":
             taken = max(1, taken - run.before)
-        told = epsilon(plan.event_after(taken), task.delta, adjacency=plan.adjacency)
-        return Outcome(told, {"steps": run.taken, **run.published})
+        claimed = epsilon(plan.event_after(taken), task.delta, adjacency=plan.adjacency)
+        return Outcome(claimed, {"steps": run.taken, **run.published})
 
 
 class _VariedRun(_Run):

@@ -14,7 +14,7 @@ from tacit._lazy import lazy
 from tacit.auditing.replay.report import COMPONENTS, Component, Finding, Report
 
 if TYPE_CHECKING:
-    from tacit.auditing.replay.running import replay
+    from tacit.auditing.replay.self_test import replay
     from tacit.auditing.replay.setting import Setting
     from tacit.auditing.replay.standard import standard_settings
     from tacit.auditing.replay.subject import Outcome, Subject, Task

@@ -35,7 +35,7 @@ _EXIT = -1
 _IDLE = 20_000  # calls in a row that show nothing new: the rest of a run is more of the same
 _STALE = 100  # calls of one function that show nothing new
 _ALIKE = 1  # runs of a kind that are looked at
-_LOOKS, _BRIEF = 12, 2_000  # steps of such a run that are looked at again, for so many calls
+_LOOKS, _BRIEF = 12, 2_000  # steps of such a run that are looked at again, and calls of each
 
 Arcs: TypeAlias = "dict[str, set[tuple[int, int]]]"
 _Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
@@ -108,7 +108,7 @@ class Tracer:
 
     Python is slower as long as it is traced. So a function is no longer looked at once all of its
     goals are met, or in a run once it has shown nothing new for some calls; and nothing is, once
-    a run has shown nothing new for so many calls as ``idle`` says. ``known`` are steps that others
+    a run has shown nothing new for ``idle`` calls. ``known`` are steps that others
     have seen already. What worker processes do is not seen.
     """
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, final
@@ -10,16 +11,21 @@ import numpy as np
 import torch
 
 from tacit.auditing.replay import plans
+from tacit.auditing.replay.laboratory import DELTA
 from tacit.auditing.replay.oracle import Oracle, clipped, is_adaptive, largest_share
-from tacit.auditing.replay.records import Records, chosen
+from tacit.auditing.replay.reference import least_epsilon
+from tacit.auditing.replay.setting import Records, chosen
 from tacit.auditing.replay.tacit_subject import TACIT
 from tacit.auditing.replay.trace import Trace, Variation
+from tacit.auditing.replay.watch import flat
+from tacit.training.sampling import TruncatedPoisson
 from tacit.training.styles import AdaptiveQuantile
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from tacit.auditing.replay.laboratory import Laboratory, Train
+    from tacit.training.plan import Plan
 
 _FEW, _MANY = 12, 48  # units: for single sums, and for statistics of sampling
 _NOISE_ENTRIES = 20_000  # so that a σ that is 5 % off stands out: 10 standard deviations
@@ -307,3 +313,301 @@ class Experiments:
         """The same with many more counts, each of everybody: a step has but one."""
         plan = plans.counted(self.plan, self.few, steps=_COUNTS)
         return self.once("many counts", Variation(plan=plan, records=self.few, scale=self.tight))
+
+
+# ---- nearly without noise, so that every sum is known: small lots, and moving parameters
+
+
+_LOW_RATE = 0.06  # of 12 units half of the lots are empty, of 48 one in twenty
+_SMALL_STEPS, _MOVED_STEPS = 30, 5
+_RESUMED_STEPS, _RESUMED_RATE = 8, 0.3
+_OWN_UNITS, _OWN_LOT, _OWN_STEPS = 512, 16, 12  # of runs on the user's own data set
+_VIRTUAL_LOT, _VIRTUAL_STEPS, _MOST_VIRTUAL = 48.0, 50, 1_000_000
+_MOVE = 0.2  # of the parameters' length, in the first step
+
+
+def small_lots(experiments: Experiments) -> tuple[Trace, ...]:
+    """Lots of a unit or none, and lots of a few that are cut into batches of two."""
+    single = _sampled(experiments, "small lots", experiments.few)
+    if is_adaptive(experiments.plan):  # to account for such a run takes longer than to make it
+        return (single,)
+    two = 2 * experiments.plan.views * (experiments.plan.examples_per_user or 1)
+    return single, _sampled(experiments, "lots in small batches", experiments.many, batch=two)
+
+
+def _sampled(
+    experiments: Experiments, name: str, records: Records, *, batch: int | None = None
+) -> Trace:
+    plan = plans.small_lots(experiments.plan, records, steps=_SMALL_STEPS, rate=_LOW_RATE)
+    scale = experiments.tight if is_adaptive(plan) else experiments.mixed
+    return experiments.once(name, Variation(plan=plan, records=records, scale=scale, batch=batch))
+
+
+def resumed_lots(experiments: Experiments) -> tuple[Trace, ...]:
+    """A run that is kept, left in the middle and gone on with; nothing if the engine cannot."""
+    if not experiments.lab.subject.resumes or is_adaptive(experiments.plan):
+        return ()
+    plan = plans.small_lots(
+        experiments.plan, experiments.few, steps=_RESUMED_STEPS, rate=_RESUMED_RATE
+    )
+    path = experiments.lab.folder / "lots.ckpt"
+    whole = Variation(plan=plan, records=experiments.few, scale=experiments.mixed)
+    first = replace(whole, save=path, stop_at=_RESUMED_STEPS // 2)
+    return (
+        experiments.once("broken off lots", first),
+        experiments.once("resumed lots", replace(whole, resume=path)),
+    )
+
+
+def own_data_lots(experiments: Experiments) -> Trace | None:
+    """Sampled lots of the user's data set itself, by its own loader; None if rows are not known."""
+    lab = experiments.lab
+    records = chosen(lab.setting, _OWN_UNITS)
+    if not lab.recognises(records):
+        return None
+    size = min(_OWN_LOT, 0.3 * records.count)
+    plan = plans.small_lots(experiments.plan, records, steps=_OWN_STEPS, rate=size / records.count)
+    scale = experiments.tight if is_adaptive(plan) else experiments.mixed
+    return experiments.once(
+        "own data", Variation(plan=plan, records=records, scale=scale, own=True)
+    )
+
+
+def short_of_memory(experiments: Experiments) -> Trace:
+    """Lots that have to be cut, as their batches turn out to be too large for the memory."""
+    plan = plans.small_lots(experiments.plan, experiments.many, steps=6, rate=_RESUMED_RATE)
+    scale = experiments.tight if is_adaptive(plan) else experiments.mixed
+    rows = 3 * plan.views * (plan.examples_per_user or 1)
+    variation = Variation(plan=plan, records=experiments.many, scale=scale, full_above=rows)
+    return experiments.once("short of memory", variation)
+
+
+def at_own_rate(experiments: Experiments) -> Trace | None:
+    """Lots at the plan's own rate, of as many records as that takes; None if everybody is in.
+
+    The records are the setting's, over and over: which of them a lot holds is all that is seen.
+    """
+    plan, few = experiments.plan, experiments.few
+    rate = plan.sample_rate
+    if not 0.0 < rate < 1.0:
+        return None
+    count = int(min(max(min(plan.lot_size, _VIRTUAL_LOT) / rate, few.count), _MOST_VIRTUAL))
+    first = few.examples[np.unique(few.units, return_index=True)[1]]  # one example of each unit
+    records = Records(np.resize(first, count), np.arange(count, dtype=np.int64))
+    own = plans.sampled(plan, records, steps=_VIRTUAL_STEPS, lot_size=rate * count)
+    if isinstance(plan.sampling, TruncatedPoisson):
+        own = replace(own, sampling=TruncatedPoisson(math.ceil(1.15 * own.lot_size)))
+    variation = Variation(plan=own, records=records, scale=0.0, wrapped=True)
+    return experiments.once("own rate", variation)
+
+
+def moved(experiments: Experiments) -> tuple[Trace, ...]:
+    """Steps that move the parameters far, over everybody and over sampled lots.
+
+    None at all if the optimizer moves nothing.
+    """
+    own, few, many = experiments.plan, experiments.few, experiments.many
+    scale = experiments.tight if is_adaptive(own) else experiments.mixed
+    name = "all clipped" if is_adaptive(own) else "half clipped"
+    first = experiments.sum_of(name, scale=scale)
+    move = _move(experiments, first)
+    if not 0.0 < move < math.inf:
+        return ()
+    rate = _MOVE * length(first.start) / move
+
+    def run(name: str, plan: Plan, records: Records) -> Trace:
+        variation = Variation(plan=plan, records=records, scale=scale, still=False, rate=rate)
+        return experiments.once(name, variation)
+
+    whole = run("moved", plans.whole(own, few, steps=_MOVED_STEPS), few)
+    if is_adaptive(own):
+        return (whole,)
+    lots = plans.noiseless(plans.sampled(own, many, steps=_MOVED_STEPS))
+    return whole, run("moved lots", lots, many)
+
+
+def length(parameters: Tensor) -> float:
+    """The length of a model's parameters; that of 0.1 each if they are shorter."""
+    return max(float(parameters.norm()), 0.1 * math.sqrt(parameters.numel()))
+
+
+def _move(experiments: Experiments, trace: Trace) -> float:
+    """How far the setting's optimizer moves the parameters in a run's first step."""
+    _, optimizer = experiments.lab.made(still=False)
+    held: list[Tensor] = [p for group in optimizer.param_groups for p in group["params"]]
+    parts = trace.taken().steps[0].gradient.split([p.numel() for p in held])
+    for parameter, part in zip(held, parts, strict=True):
+        parameter.grad = part.reshape(parameter.shape).to(parameter.dtype)
+    optimizer.step()
+    return float((flat(held) - trace.start).norm())
+
+
+# ---- with noise and real losses: faint ones, which the noise hides, and moving parameters
+
+
+_FAINT_STEPS, _MOVING_STEPS, _KEPT_STEPS = 100, 24, 8
+_FAINT = 0.02  # of the clip: the largest gradient
+_FAINTER = 0.03  # of it: every other unit's
+_REPEATED = 3
+_ODD_FACTORS = {"next to nothing": 1e-6, "larger": 1e3, "not a number": float("nan")}
+
+
+def faint(experiments: Experiments) -> Trace:
+    """Sums that are small beside their noise, at the first weights.
+
+    So whatever the noise has to do with the sum shows in most steps. Every other unit's losses are
+    much smaller than the rest: units are as different as units can be. With an adaptive clip, which
+    then only falls, all are in a lot.
+    """
+    adaptive = is_adaptive(experiments.plan)
+    records = experiments.few if adaptive else experiments.many
+    make_plan = plans.known_clip if adaptive else plans.sampled
+    variation = Variation(
+        plan=make_plan(experiments.plan, records, steps=_FAINT_STEPS),
+        records=records,
+        scale=_FAINT / max(experiments.shares),
+        factors=dict.fromkeys(range(0, records.count, 2), _FAINTER),
+    )
+    return experiments.once("faint", variation)
+
+
+def kept_lots(experiments: Experiments) -> Trace:
+    """Sampled lots as they are, of which a checkpoint is left."""
+    plan = plans.sampled(experiments.plan, experiments.many, steps=_KEPT_STEPS)
+    path = experiments.lab.folder / "kept-lots.ckpt"
+    return experiments.once("kept lots", Variation(plan=plan, records=experiments.many, save=path))
+
+
+def long_run(experiments: Experiments, name: str, factors: dict[int, float]) -> Trace:
+    """Many steps as they are: losses that rise and fall with moving parameters."""
+    plan = plans.sampled(experiments.plan, experiments.many, steps=_MOVING_STEPS)
+    variation = Variation(plan=plan, records=experiments.many, factors=factors, still=False)
+    return experiments.once(f"long {name}", variation)
+
+
+def one_odd_unit(experiments: Experiments) -> dict[str, list[Trace]]:
+    """Three runs for each thing that one unit's losses may be."""
+    last = experiments.few.count - 1
+    return {
+        name: [
+            experiments.two_steps(f"{name}, {at}", {last: factor}, save=True)
+            for at in range(_REPEATED)
+        ]
+        for name, factor in _ODD_FACTORS.items()
+    }
+
+
+# ---- with noise on a sum that is the same in every step, of a given length
+
+
+_CONSTANT_STEPS = 25
+_SCALES = 30  # that are tried
+
+
+def constant_sums(experiments: Experiments, level: float) -> tuple[Trace, Trace]:
+    """Everybody in every lot: sums of ``level`` standard deviations of the noise, or what can be.
+
+    There are two such runs, of which nothing but the noise should be different: the second one of
+    those with short sums is cut into small batches. With an adaptive clip nobody may come near to
+    it, so that it only falls.
+    """
+    own, few = experiments.plan, experiments.few
+    if is_adaptive(own):
+        plan = plans.known_clip(own, few, steps=_CONSTANT_STEPS)
+    else:
+        whole = plans.whole(own, few, steps=_CONSTANT_STEPS)
+        plan = replace(whole, noise_multiplier=own.noise_multiplier)
+    variation = Variation(plan=plan, records=few, scale=_scale(experiments, plan, level))
+    rows = own.views * (own.examples_per_user or 1)
+    other = replace(variation, batch=5 * rows) if level < 1.0 else variation
+    return (
+        experiments.once(f"constant {level:g}", variation),
+        experiments.once(f"constant {level:g} again", other),
+    )
+
+
+def _scale(experiments: Experiments, plan: Plan, level: float) -> float:
+    """The factor on losses that brings the sum of everybody nearest to ``level`` deviations."""
+    most = 0.3 * experiments.loose if is_adaptive(plan) else experiments.tight
+    trace = experiments.sum_of("as it is")
+    gradients = experiments.oracle.of_step(trace).values()
+
+    def off(scale: float) -> float:
+        parts = [clipped(experiments.lab, plan, scale * one) for one in gradients]
+        length = float(torch.stack(parts).sum(0).norm())
+        return abs(math.log(max(length, 1e-300) / (level * plan.noise_scale)))
+
+    return float(min(np.geomspace(1e-3 * experiments.loose, most, _SCALES), key=off))
+
+
+# ---- several runs on one ledger, or from one checkpoint
+
+
+_OTHER_RATE = 0.4
+
+
+def one_ledger(experiments: Experiments) -> list[Trace]:
+    """A run, the same once more, and two by another plan, which crash: all on one ledger.
+
+    All but the first are charged several steps in advance.
+    """
+    first = experiments.charged
+    again = replace(first.variation, lease=3)
+    other = replace(again, plan=another(experiments.plan, experiments), crash_at=1)
+    at_once = replace(other, lease=2, crash_at=0)
+    return [
+        first,
+        experiments.once("charged again", again),
+        experiments.once("crashed by another plan", other),
+        experiments.once("crashed at once", at_once),
+    ]
+
+
+def broken_off_on_a_ledger(experiments: Experiments) -> list[Trace]:
+    """A run that is left in the middle, a resumption that crashes and a second one."""
+    parts = experiments.broken_off, experiments.resumed, experiments.resumed_again
+    return [part("resumed") for part in parts]
+
+
+def another(plan: Plan, experiments: Experiments) -> Plan:
+    """Another plan for the same data: larger lots, less noise, fewer steps."""
+    size = _OTHER_RATE * experiments.many.count
+    less = replace(plan, noise_multiplier=0.8 * plan.noise_multiplier)
+    return plans.sampled(less, experiments.many, steps=5, lot_size=size)
+
+
+def one_too_many(experiments: Experiments) -> tuple[Trace, Trace] | None:
+    """Two runs with a budget that covers one; None if no budget is sure to be between the two."""
+    first = experiments.charged
+    plan, one = first.variation.plan, first.charged_epsilon
+    both = least_epsilon(plan, 2 * plan.steps, DELTA)
+    if one is None or both is None or both < 1.02 * one:
+        return None
+    variation = replace(first.variation, ledger="one run", limit=0.5 * (one + both))
+    return (
+        experiments.once("affordable", variation),
+        experiments.once("unaffordable second", variation),
+    )
+
+
+def kept(experiments: Experiments) -> tuple[Trace, Trace]:
+    """A resumed run that is saved at its end, and what comes of resuming it there."""
+    path = experiments.lab.folder / "kept.ckpt"
+    rest = replace(experiments.broken_off().taken().variation, stop_at=None)
+    return (
+        experiments.once("resumed and kept", replace(rest, resume=rest.save, save=path)),
+        experiments.once("resumed at the end", replace(rest, resume=path, save=None)),
+    )
+
+
+def strayed(experiments: Experiments) -> tuple[Trace, Trace]:
+    """A checkpoint that is resumed by another plan, and one that is resumed on another ledger."""
+    left = experiments.broken_off().taken().variation
+    plan = replace(left.plan, noise_multiplier=0.5 * left.plan.noise_multiplier)
+    changed = replace(left, plan=plan, save=None, resume=left.save, stop_at=None)
+    charged = experiments.broken_off("resumed").taken().variation
+    elsewhere = replace(charged, save=None, resume=charged.save, stop_at=None, ledger="elsewhere")
+    return (
+        experiments.once("resumed by another plan", changed),
+        experiments.once("resumed on another ledger", elsewhere),
+    )

@@ -13,21 +13,22 @@ from torch import nn
 from torch.utils._pytree import tree_leaves
 from torch.utils.data import TensorDataset, default_collate
 
-from tacit.auditing.replay.feeding import (
+from tacit.auditing.replay.setting import Records, chosen
+from tacit.auditing.replay.subject import Task
+from tacit.auditing.replay.trace import Account, Trace
+from tacit.auditing.replay.watch import (
     Collated,
     Recognition,
     Stranger,
     Views,
+    Watch,
     WatchedData,
     WatchedLoss,
+    flat,
     own_data,
+    printed,
     seeded,
 )
-from tacit.auditing.replay.listening import listening
-from tacit.auditing.replay.records import Records, chosen
-from tacit.auditing.replay.subject import Task
-from tacit.auditing.replay.trace import Account, Trace
-from tacit.auditing.replay.watching import Watch, flat
 from tacit.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -143,7 +144,7 @@ class Laboratory:
         task = self._task(variation, model, optimizer, budget, watch)
         start = flat(watch.parameters)
         outcome, error = None, None
-        with watch.hooked(), listening(logs=budget is None) as heard:
+        with watch.hooked(), printed(logs=budget is None) as heard:
             try:
                 with self._traced(variation, train):
                     outcome = train(task)

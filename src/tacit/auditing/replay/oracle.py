@@ -1,6 +1,6 @@
 """The gradients as they should be: one unit at a time, by plain autograd, in double precision.
 
-Nothing of the engine's clipping is used here; what a style does to a gradient is written down anew
+Nothing of the engine's clipping is used here; what a style does to a gradient is written down again
 from its definition.
 """
 
@@ -14,7 +14,7 @@ import torch
 from torch.utils._pytree import tree_map
 from torch.utils.data import default_collate
 
-from tacit.auditing.replay.watching import flat
+from tacit.auditing.replay.watch import flat
 from tacit.training.styles import AdaptiveQuantile, Automatic, PerGroup, PerLayer
 
 if TYPE_CHECKING:

@@ -36,7 +36,7 @@ from tacit.auditing.replay.forbidden_values import (
 from tacit.auditing.replay.reference import least_epsilon, least_together
 from tacit.auditing.replay.report import Finding, Report
 from tacit.auditing.replay.tacit_subject import Screen
-from tacit.auditing.replay.watching import flat
+from tacit.auditing.replay.watch import flat
 from tacit.errors import TacitError
 from tacit.randomness import (
     GaussianSource,
@@ -358,9 +358,9 @@ def _basic() -> Finding:
             wrong += _pair(event, made.epsilon, made.delta)
         spent, left = budget.spent(), budget.remaining()
         if spent.epsilon < total[0] * (1 - 1e-12) or spent.delta < total[1] * (1 - 1e-12):
-            wrong.append(f"{spent.epsilon:.6g}, {spent.delta:.3g} are told of {total}")
+            wrong.append(f"{spent.epsilon:.6g}, {spent.delta:.3g} are reported of {total}")
         if left.epsilon > 3.0 - total[0] + 1e-9 or left.delta > _DELTA - total[1] + 1e-15:
-            wrong.append(f"{left.epsilon:.6g}, {left.delta:.3g} are told to be left")
+            wrong.append(f"{left.epsilon:.6g}, {left.delta:.3g} are said to be left")
         unused = budget.at(2e-6).reserve(_release(Gaussian(15.0)))
         before = budget.spent().epsilon
         unused.end()
@@ -407,7 +407,7 @@ def _filters() -> Finding:
             if spent.epsilon < both * (1 - 1e-6) or spent.delta > _DELTA * (1 + 1e-12):
                 wrong.append(f"{budget.name}: ε = {spent.epsilon:.6g}, at least {both:.6g}")
             if left.epsilon > 8.0 - spent.epsilon + 1e-9:
-                wrong.append(f"{budget.name}: ε = {left.epsilon:.6g} is told to be left")
+                wrong.append(f"{budget.name}: ε = {left.epsilon:.6g} is said to be left")
             _ = budget.affordable(plan), repr(budget), budget.unit
         wrong += _refused("a plan declared late", lambda: declared.declare([plan]))
         wrong += _refused("a declaration twice", lambda: declared.reserve(plan, steps=plan.steps))
@@ -423,7 +423,7 @@ def _filters() -> Finding:
         if late.spent().epsilon < (least_epsilon(plan, plan.steps, _DELTA) or 0.0) * (1 - 1e-6):
             wrong.append(f"late: ε = {late.spent().epsilon:.6g}")
         if late.remaining().epsilon > 8.0 - late.spent().epsilon + 1e-9 or not first.budget.name:
-            wrong.append("late: more is told to be left")
+            wrong.append("late: more is said to be left")
         sole = books.open("sole", 3.0, _DELTA, composition="renyi")
         sole.charge(Laplace(0.5))
         if sole.spent().epsilon < 2.0 - 1e-9:
@@ -489,10 +489,10 @@ def _lost() -> Finding:
 
         def look(scene: Any) -> None:
             steps = scene.dp.steps_taken + scene.dp.steps_lost
-            told, least = scene.dp.spent(_DELTA), least_epsilon(plan, steps, _DELTA) or 0.0
+            spent, least = scene.dp.spent(_DELTA), least_epsilon(plan, steps, _DELTA) or 0.0
             granted = books.refresh().budgets["runs"].granted
-            if told < least * (1 - 1e-6) or scene.dp.steps_lost != 2 or granted < steps:
-                wrong.append(f"ε = {told:.6g} of {steps} steps, at least {least:.6g}")
+            if spent < least * (1 - 1e-6) or scene.dp.steps_lost != 2 or granted < steps:
+                wrong.append(f"ε = {spent:.6g} of {steps} steps, at least {least:.6g}")
 
         released = 0
         for act, after, resume in ((save, 2, None), (crash, 4, path), (look, 3, path)):
@@ -581,11 +581,11 @@ def _promises() -> Finding:
         if Plan.from_json(plan.to_json()) != plan or not plan.describe(_DELTA):
             wrong.append(f"{name}: it is read as another one")
         least = least_epsilon(plan, plan.steps, _DELTA)
-        told = plan.epsilon(_DELTA)
-        if least is not None and told < least * (1 - 1e-6) - 1e-6:
-            wrong.append(f"{name}: ε = {told:.6g}, at least {least:.6g}")
+        claimed = plan.epsilon(_DELTA)
+        if least is not None and claimed < least * (1 - 1e-6) - 1e-6:
+            wrong.append(f"{name}: ε = {claimed:.6g}, at least {least:.6g}")
         part = least_epsilon(plan, 2, _DELTA)
-        if part is not None and Run(2, False).last_step == 2 and part > told:
+        if part is not None and Run(2, False).last_step == 2 and part > claimed:
             wrong.append(f"{name}: two steps have more than all")
     for also in (None, Gaussian(8.0)):
         found = Plan.for_budget(
@@ -607,19 +607,22 @@ def _proofs() -> Finding:
         for taken, last, lost in ((plan.steps, plan.steps, 0), (1, 2, 0), (1, plan.steps, 1)):
             run = Run(last, unsafe=lost > 0)
             run.load_state_dict(run.state_dict())
-            told = statement(plan, _DELTA, taken, run, lost=lost, ledger=None)
+            stated = statement(plan, _DELTA, taken, run, lost=lost, ledger=None)
             least = least_epsilon(plan, last, _DELTA)
-            if least is not None and told.epsilon < least * (1 - 1e-6) - 1e-6:
-                wrong.append(f"{name}: ε = {told.epsilon:.6g}, at least {least:.6g}")
-            if (told.steps_taken, told.steps_planned) != (taken, plan.steps):
-                wrong.append(f"{name}: other steps are told")
-    if Statement.from_json(told.to_json()) != told or str(told.steps_taken) not in told.describe():
+            if least is not None and stated.epsilon < least * (1 - 1e-6) - 1e-6:
+                wrong.append(f"{name}: ε = {stated.epsilon:.6g}, at least {least:.6g}")
+            if (stated.steps_taken, stated.steps_planned) != (taken, plan.steps):
+                wrong.append(f"{name}: other steps are stated")
+    if (
+        Statement.from_json(stated.to_json()) != stated
+        or str(stated.steps_taken) not in stated.describe()
+    ):
         wrong.append("it is read as another one")
-    plain = json.loads(told.to_json())
-    for key, value in (("epsilon", 0.5 * told.epsilon), ("delta", 0.5 * _DELTA)):
+    plain = json.loads(stated.to_json())
+    for key, value in (("epsilon", 0.5 * stated.epsilon), ("delta", 0.5 * _DELTA)):
         forged = json.dumps(plain | {key: value})
         wrong += _refused(f"a forged {key}", lambda text=forged: Statement.from_json(text))  # type: ignore[misc]
-    smaller = {**asdict(told), "epsilon": 0.9 * told.epsilon}
+    smaller = {**asdict(stated), "epsilon": 0.9 * stated.epsilon}
     wrong += _refused("a smaller ε", lambda: Statement(**smaller))
     return Finding("charging", "proofs", not wrong, "; ".join(wrong) or "they prove what they say")
 
@@ -631,17 +634,17 @@ def _fixes() -> Finding:
         nn.InstanceNorm2d(16, affine=True, track_running_stats=True), nn.Flatten(),
         nn.Linear(16 * 16, 32), nn.BatchNorm1d(32), nn.Linear(32, 2),
     )  # fmt: skip
-    told, fixed = fixes(model), fix(model)
+    advised, fixed = fixes(model), fix(model)
     x = torch.randn(6, 2, 4, 4, generator=torch.Generator().manual_seed(3))
     with torch.no_grad():
         together, alone = fixed(x), torch.cat([fixed(row[None]) for row in x])
     off = float((together - alone).abs().max())
-    single = isinstance(fix(nn.BatchNorm2d(8)), nn.GroupNorm) and len(str(told[0])) > 0
+    single = isinstance(fix(nn.BatchNorm2d(8)), nn.GroupNorm) and len(str(advised[0])) > 0
     return Finding(
         "gradients",
         "fix",
-        off < 1e-4 and len(told) == 3 and single,
-        f"{len(told)} layers are replaced; a row's result moves by {off:.2g} with the others",
+        off < 1e-4 and len(advised) == 3 and single,
+        f"{len(advised)} layers are replaced; a row's result moves by {off:.2g} with the others",
     )
 
 
@@ -708,14 +711,14 @@ def _once() -> Finding:
     model = nn.Linear(4, 2)
     batch = _rows_of((4,))
     right = float((model(batch[0]).argmax(1) == batch[1]).float().mean())
-    told = accuracy(model, TensorDataset(*batch), correct=default_correct)
+    measured = accuracy(model, TensorDataset(*batch), correct=default_correct)
     worst, longest = max(off, key=lambda one: off[one]), max(apart.values())
     return Finding(
         "clipping",
         "one batch",
-        off[worst] < 1e-5 and longest < 1e-4 and abs(told - right) < 1e-9,
+        off[worst] < 1e-5 and longest < 1e-4 and abs(measured - right) < 1e-9,
         f"its sum ({worst}) is {off[worst]:.2g}, its norms are {longest:.2g} and its accuracy is "
-        f"{abs(told - right):.2g} from those of autograd",
+        f"{abs(measured - right):.2g} from those of autograd",
     )
 
 
@@ -745,16 +748,16 @@ def _off(model: nn.Module, shape: tuple[int, ...], rows: int, views: int) -> tup
 
 def _shown() -> Finding:
     """What is shown of work that goes on is how much is done, and nothing else."""
-    told = []
+    shown = []
     for wanted, terminal in ((None, True), (True, False), (None, False), (False, True)):
         screen = Screen(terminal=terminal)
         with redirect_stderr(screen), counting(wanted, "lots", total=20, done=2) as show:
             for done in range(3, 21):
                 show(done)
-        told.append(screen.getvalue())
+        shown.append(screen.getvalue())
     paces = [Performance(batch=8, workers=0, lease=2), Performance()]
-    lines, silent = told[1].splitlines(), not told[2] and not told[3]
-    right = silent and bool(told[0]) and lines[-1] == "lots: 20 of 20" and len(lines) <= 10
+    lines, silent = shown[1].splitlines(), not shown[2] and not shown[3]
+    right = silent and bool(shown[0]) and lines[-1] == "lots: 20 of 20" and len(lines) <= 10
     right = right and [pace.batch for pace in paces] == [8, "auto"]
     said = f"{len(lines)} lines in a file, the last of which is {lines[-1]!r}"
     return Finding("control flow", "shown", right, said)

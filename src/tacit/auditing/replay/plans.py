@@ -9,7 +9,7 @@ from tacit.training.sampling import FullBatch, Poisson
 from tacit.training.styles import AdaptiveQuantile, PerGroup
 
 if TYPE_CHECKING:
-    from tacit.auditing.replay.records import Records
+    from tacit.auditing.replay.setting import Records
     from tacit.training.plan import Plan
 
 _RATE = 0.26  # of a lot; no whole number of units

@@ -21,7 +21,7 @@ def variance_p_value(values: NDArray[np.float64]) -> float:
 
 
 def chi_square_p_value(total: float, degrees: float) -> float:
-    """How likely a χ² number of so many degrees of freedom is so unusual, on either side."""
+    """How likely a χ² number of ``degrees`` degrees of freedom is so unusual, on either side."""
     return _two_sided(stats.chi2.cdf(total, degrees), stats.chi2.sf(total, degrees))
 
 
@@ -96,7 +96,7 @@ def magnitudes(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def length_scores(squares: NDArray[np.float64], degrees: int) -> NDArray[np.float64]:
-    """χ² numbers of so many degrees of freedom as standard normal numbers."""
+    """χ² numbers of ``degrees`` degrees of freedom as standard normal numbers."""
     return _scores(special.chdtr(degrees, squares), special.chdtrc(degrees, squares))
 
 
@@ -120,7 +120,7 @@ def spread_p_value(scores: NDArray[np.float64]) -> float:
 
 
 def normal_p_value(scores: NDArray[np.float64]) -> float:
-    """How likely the largest of so many standard normal scores is, in absolute value."""
+    """How likely the largest of these standard normal scores is, in absolute value."""
     if scores.size == 0:
         return 1.0
     return min(1.0, 2.0 * float(stats.norm.sf(np.abs(scores).max())) * scores.size)

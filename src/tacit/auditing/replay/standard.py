@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from tacit.auditing.replay.running import Scope
+    from tacit.auditing.replay.self_test import Scope
 
 _EXAMPLES, _CLASSES = 96, networks.CLASSES
 _TOKENS, _LENGTH, _WIDTH = networks.TOKENS, networks.LENGTH, 6

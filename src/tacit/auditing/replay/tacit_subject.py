@@ -21,7 +21,7 @@ from torch.optim.lr_scheduler import LambdaLR
 from torch.optim.swa_utils import AveragedModel
 
 from tacit.auditing.replay.subject import Outcome
-from tacit.auditing.replay.watching import flat
+from tacit.auditing.replay.watch import flat
 from tacit.training import checkpoint
 from tacit.training.fit import Keeping, Prepared, Schedule, Watch, carry_out
 from tacit.training.session import private
@@ -129,7 +129,7 @@ def stopped_in_advance(task: Task) -> Outcome:
 # ---- options
 
 
-class Told(LambdaLR):
+class NotingSchedule(LambdaLR):
     """A scheduler that changes nothing, and notes what it is given."""
 
     def __init__(self, optimizer: torch.optim.Optimizer) -> None:
@@ -162,7 +162,7 @@ class Screen(io.StringIO):
 @final
 @dataclass
 class Fitted:
-    """``tacit.fit`` with all its options, and what they were told."""
+    """``tacit.fit`` with all its options, and what they were given."""
 
     held_out: Dataset[Any]
     correct: Callable[[nn.Module, Any], Tensor]
@@ -176,7 +176,7 @@ class Fitted:
 
     def __call__(self, task: Task) -> Outcome:
         """Trains by a task."""
-        scheduler, average = Told(task.optimizer), AveragedModel(task.model)
+        scheduler, average = NotingSchedule(task.optimizer), AveragedModel(task.model)
 
         def stop() -> bool:
             self.asked += 1
@@ -191,7 +191,7 @@ class Fitted:
                         schedule=schedule),
                 delta=task.delta, budget=task.budget, also=self.also,
                 keeping=Keeping(save=task.save, resume=task.resume,
-                                state={"more": Told(task.optimizer)}),
+                                state={"more": NotingSchedule(task.optimizer)}),
                 watch=Watch(progress=True, stop=stop, on_epoch=self.epochs.append),
             )  # fmt: skip
         self.given = scheduler.given
@@ -223,8 +223,8 @@ def by_hand(task: Task) -> Outcome:
     def losses(batch: Any) -> Tensor:
         return task.loss(task.model, batch)
 
-    with _session(task, state={"scheduler": Told(task.optimizer)}) as dp:
-        told = [dp.explain()]
+    with _session(task, state={"scheduler": NotingSchedule(task.optimizer)}) as dp:
+        explained = [dp.explain()]
         for lot in dp.lots():
             for batch in lot:
                 with torch.no_grad():
@@ -233,7 +233,7 @@ def by_hand(task: Task) -> Outcome:
             dp.step()
             task.optimizer.zero_grad()
             before, taken = flat(held), dp.steps_taken
-            told.append(dp.explain())
+            explained.append(dp.explain())
             if lot.step == CHECKED[0] - 1:
                 dp.verify()
             elif lot.step == CHECKED[1] - 1:
@@ -246,7 +246,9 @@ def by_hand(task: Task) -> Outcome:
             if not torch.equal(before, flat(held)) or dp.steps_taken != taken:
                 raise Moved(f"the parameters moved after step {taken}, without a step")
     outcome = _outcome(dp, task)
-    return Outcome(outcome.epsilon, {**outcome.published, "explained": told[0], "epoch": lot.epoch})
+    return Outcome(
+        outcome.epsilon, {**outcome.published, "explained": explained[0], "epoch": lot.epoch}
+    )
 
 
 def _check_next(dp: Session) -> None:
@@ -321,6 +323,6 @@ def _in_child(work: Callable[[], list[Tensor]]) -> Tensor | None:
         os._exit(0)
     os.close(writing)
     with os.fdopen(reading, "rb") as pipe:
-        told = bytearray(pipe.read())
+        sent = bytearray(pipe.read())
     os.waitpid(child, 0)
-    return torch.frombuffer(told, dtype=torch.float64) if told else None
+    return torch.frombuffer(sent, dtype=torch.float64) if sent else None

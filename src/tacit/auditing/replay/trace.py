@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-    from tacit.auditing.replay.records import Records
+    from tacit.auditing.replay.setting import Records
     from tacit.auditing.replay.subject import Outcome
-    from tacit.auditing.replay.watching import Read, Step
+    from tacit.auditing.replay.watch import Read, Step
     from tacit.training.plan import Plan
 
 

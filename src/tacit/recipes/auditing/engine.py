@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from tacit.auditing.replay import Setting
     from tacit.auditing.replay.coverage import Arcs, Coverage
-    from tacit.auditing.replay.running import Scope
+    from tacit.auditing.replay.self_test import Scope
 
     Progress = Callable[[str, int, int, str], None]
 

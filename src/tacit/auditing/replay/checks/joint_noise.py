@@ -1,4 +1,4 @@
-"""Noise as a whole: the law of a step's entries together, which no entry by itself shows.
+"""Noise as a whole: the law of a step's entries together, and of the noise on a sum.
 
 Independent standard normal numbers have a squared length that is χ², a standard normal part in
 every fixed direction, and sizes that know nothing of each other. Each of these is exact.
@@ -12,7 +12,9 @@ import numpy as np
 from scipy import linalg, stats
 
 from tacit.auditing.replay import significance
-from tacit.auditing.replay.checks.noise import at_most, standardised
+from tacit.auditing.replay.checks.noise import at_most, claimed_clips, columns_of, standardised
+from tacit.auditing.replay.experiments import constant_sums, faint, one_odd_unit
+from tacit.auditing.replay.oracle import is_adaptive
 from tacit.auditing.replay.report import Finding
 
 if TYPE_CHECKING:
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 
     from tacit.auditing.replay.experiments import Experiments
     from tacit.auditing.replay.laboratory import Laboratory
+    from tacit.auditing.replay.trace import Trace
 
 _MOST_TOGETHER = 20_000  # entries of a step where a width that is 0.05 % off must not show
 _STEP_LAGS = (1, 2, 3, 5, 8, 13)
@@ -92,8 +95,8 @@ def directions_p_value(
     """The p-value of all directions, and the ratio and the name of the most unusual."""
     found: list[tuple[float, float, str]] = []
     for what, weight in weights.items():
-        whole = _along(values, weight, np.array([0]))
-        each = _along(values, weight, np.cumsum([0, *lab.sizes[:-1]]))
+        whole = _along_others(values, weight, np.array([0]))
+        each = _along_others(values, weight, np.cumsum([0, *lab.sizes[:-1]]))
         for name, column in zip(("all", *lab.names), (*whole.T, *each.T), strict=True):
             if column.any():
                 found.append(_judged(column, f"{what} of {name}"))
@@ -174,7 +177,7 @@ def _weights(experiments: Experiments) -> dict[str, NDArray[np.float64]]:
     }
 
 
-def _along(
+def _along_others(
     values: NDArray[np.float64], weight: NDArray[np.float64], starts: NDArray[np.int64]
 ) -> NDArray[np.float64]:
     """The noise along a direction, for each part of the entries by itself; 0 if it has none."""
@@ -217,3 +220,230 @@ def _matrices(
         for name, shape, start, end in zip(lab.names, lab.shapes, edges, edges[1:], strict=False)
         if len(shape) > 1 and shape[0] > 1 and end - start > shape[0]
     ]
+
+
+# ---- noise and the sum that it hides: neither its size nor its direction follows the data
+
+
+def apart_from_sum(experiments: Experiments) -> Finding:
+    """Noise on faint sums is independent of them, of those before, and of single gradients.
+
+    What is released, less the sum of its lot, has a standard normal part along any direction that
+    is known without it: the sum itself, the sum before it, the mean of all gradients.
+    """
+    noise, sums = _parted(experiments)
+    mean = np.broadcast_to(sums.mean(0), sums.shape)
+    along = {
+        "its own sum": _along_sums(noise, sums),
+        "the sum before": _along_sums(noise[1:], sums[:-1]),
+        "the mean of all": _along_sums(noise, mean),
+    }
+    found = [(_faint_p_value(scores), name) for name, scores in along.items()]
+    p_value, name = min(found)
+    p_value = min(1.0, p_value * len(found))
+    forward = float((along["its own sum"] > 0.0).mean()) if along["its own sum"].size else 0.5
+    return Finding(
+        "noise",
+        "apart from the sum",
+        p_value > significance.LEVEL,
+        f"in {forward:.2f} of {len(noise)} steps the noise points the way of the sum that it "
+        f"hides; it has most to do with {name} (p = {p_value:.2g})",
+        (("forward", forward), ("p-value", p_value)),
+    )
+
+
+def on_faint_sums(experiments: Experiments) -> Finding:
+    """Noise on faint sums is what noise alone is: its size, its bell curve, its lengths."""
+    noise, _ = _parted(experiments)
+    lab = experiments.lab
+    ratio = float(np.sqrt(np.square(noise).mean()))
+    p_value = significance.corrected(
+        [
+            significance.variance_p_value(noise),
+            significance.shape_p_value(noise.ravel() / max(ratio, 1e-300)),
+            lengths_p_value(noise, lab.sizes, lab.names)[0],
+            links_p_value(noise)[0],
+        ]
+    )
+    return Finding(
+        "noise",
+        "on faint sums",
+        p_value > significance.LEVEL,
+        f"what is released, less the faint sum of its lot, is {ratio:.3f} of the claimed noise; "
+        f"its law: p = {p_value:.2g}",
+        (("ratio", ratio), ("p-value", p_value)),
+    )
+
+
+def beside_odd_units(experiments: Experiments) -> Finding:
+    """Noise is there and of its size also where one unit's losses are huge, or not a number."""
+    adaptive = is_adaptive(experiments.plan)  # whose clip is known in the first step alone
+    found = []
+    for name, traces in one_odd_unit(experiments).items():
+        rows = [
+            (trace.released(step) - experiments.expected(trace, step)[0]).numpy()
+            for trace in traces
+            for step in range(1 if adaptive else len(trace.taken(2).steps))
+        ]
+        noise = np.stack(rows) / traces[0].variation.plan.noise_scale
+        ratio = float(np.sqrt(np.square(noise).mean()))
+        p_value = significance.corrected(
+            [significance.variance_p_value(noise), significance.variances_p_value(noise.T)]
+        )
+        found.append((p_value, name, ratio))
+    p_value, name, ratio = min(found)
+    p_value = min(1.0, p_value * len(found))
+    return Finding(
+        "noise",
+        "beside odd units",
+        p_value > significance.LEVEL,
+        f"where one unit's losses are {name} the noise is {ratio:.3f} of the claimed "
+        f"(p = {p_value:.2g} among {len(found)})",
+        (("ratio", ratio), ("p-value", p_value)),
+    )
+
+
+def _parted(experiments: Experiments) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The noise in units of what is claimed, and the sums that it hides; a row for every step."""
+    trace = faint(experiments)
+    kept = trace.taken(2).settled
+    sums = np.stack([experiments.expected(trace, step)[0].numpy() for step in kept])
+    released = np.stack([trace.released(step).numpy() for step in kept])
+    scales = trace.variation.plan.noise_multiplier * claimed_clips(trace)[kept]
+    return (released - sums) / scales[:, None], sums
+
+
+def _along_sums(noise: NDArray[np.float64], sums: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The noise of every step along the direction of a sum; steps without a sum are left out."""
+    lengths = np.linalg.norm(sums, axis=1)
+    kept = lengths > 0.0
+    scores: NDArray[np.float64] = (noise[kept] * sums[kept]).sum(1) / lengths[kept]
+    return scores
+
+
+def _faint_p_value(scores: NDArray[np.float64]) -> float:
+    if scores.size < 2:
+        return 1.0
+    return significance.corrected(
+        [
+            significance.variance_p_value(scores),
+            significance.mean_p_value(scores),
+            float(stats.kstest(scores, "norm").pvalue),
+            significance.lag_p_value(scores[:, None], 1),
+        ]
+    )
+
+
+# ---- noise on sums that are as long as it is, or longer: it is the same, whatever it hides
+
+
+_LEVELS = (0.8, 100.0)  # lengths of sums, in standard deviations of the noise, as far as they go
+
+
+def whatever_the_sum(experiments: Experiments) -> Finding:
+    """Neither size, direction nor shape of the noise follow a sum, of whatever length it is.
+
+    The sum of everybody is the same in all steps of a run, so that every direction that it singles
+    out is known before the noise is drawn: what is released, less the sum, is standard normal along
+    each.
+    """
+    precision = experiments.lab.setting.performance.precision
+    if precision != "single":
+        said = f"in {precision} sums are not known well enough: nothing to check"
+        return Finding("noise", "whatever the sum", True, said)
+    found: list[tuple[float, str]] = []
+    for level in _LEVELS:
+        traces = constant_sums(experiments, level)
+        noises = [_noise(experiments, trace) for trace in traces]
+        parts = np.stack([part.numpy() for part in experiments.parts(traces[0]).values()])
+        length = np.linalg.norm(parts.sum(0)) / traces[0].variation.plan.noise_scale
+        where = f"on sums of {length:.2g} standard deviations"
+        judged = [
+            _again(experiments, noises),
+            *_judged_on_sums(experiments, np.concatenate(noises), parts),
+        ]
+        found += [(p, f"{name} {where}") for p, name in judged]
+    p_value, name = min(found)
+    p_value = min(1.0, p_value * len(found))
+    return Finding(
+        "noise",
+        "whatever the sum",
+        p_value > significance.LEVEL,
+        f"what is released, less the sum, is least like the claimed noise in {name} "
+        f"(p = {p_value:.2g} among {len(found)})",
+        (("p-value", p_value),),
+    )
+
+
+def _noise(experiments: Experiments, trace: Trace) -> NDArray[np.float64]:
+    """The noise in units of what is claimed, a row for every step."""
+    plan, steps = trace.variation.plan, range(trace.variation.plan.steps)
+    released = np.stack([trace.released(step).numpy() for step in steps])
+    sums = experiments.expected(trace)[0].numpy()
+    if plan.views > 1:  # which may be others in every step
+        sums = np.stack([experiments.expected(trace, step)[0].numpy() for step in steps])
+    scales = plan.noise_multiplier * claimed_clips(trace)
+    out: NDArray[np.float64] = (released - sums) / scales[:, None]
+    return out
+
+
+def _again(experiments: Experiments, noises: list[NDArray[np.float64]]) -> tuple[float, str]:
+    """Whether noise comes again with the sum: in another step, or in another run."""
+    columns = columns_of(experiments)
+    return significance.cosines_p_value(np.concatenate(noises)[:, columns]), "what comes again"
+
+
+def _judged_on_sums(
+    experiments: Experiments, noise: NDArray[np.float64], parts: NDArray[np.float64]
+) -> list[tuple[float, str]]:
+    """The p-values of all that the sum could have to do with the noise, and their names."""
+    total = parts.sum(0)
+    found = [
+        (significance.variance_p_value(at_most(noise[:, entries].ravel())), name)
+        for name, entries in _halves(total).items()
+    ]
+    along = _directions(experiments, total) | {
+        f"the direction of unit {unit}": part for unit, part in enumerate(parts)
+    }
+    for name, direction in along.items():
+        length = np.linalg.norm(direction)
+        if length > 0.0:
+            found.append((_normal_p_value(noise @ (direction / length)), name))
+    return found
+
+
+def _halves(total: NDArray[np.float64]) -> dict[str, NDArray[np.intp]]:
+    """The entries in which the sum is large, small, and nothing at all."""
+    sizes = np.abs(total)
+    there = np.flatnonzero(sizes > 0.0)
+    order = there[np.argsort(sizes[there])]
+    groups = {
+        "the small entries": order[: len(order) // 2],
+        "the large entries": order[len(order) // 2 :],
+        "the entries without a sum": np.flatnonzero(sizes == 0.0),
+    }
+    return {name: entries for name, entries in groups.items() if len(entries)}
+
+
+def _directions(
+    experiments: Experiments, total: NDArray[np.float64]
+) -> dict[str, NDArray[np.float64]]:
+    """The sum itself, its signs, and its part in every parameter."""
+    found = {"the direction of the sum": total, "the signs of the sum": np.sign(total)}
+    edges = np.cumsum([0, *experiments.lab.sizes])
+    for name, start, end in zip(experiments.lab.names, edges, edges[1:], strict=False):
+        part = np.zeros_like(total)
+        part[start:end] = total[start:end]
+        found[f"the direction of the sum in {name}"] = part
+    return found
+
+
+def _normal_p_value(scores: NDArray[np.float64]) -> float:
+    """How likely standard normal numbers have so unusual a mean, size or law."""
+    return significance.corrected(
+        [
+            significance.mean_p_value(scores),
+            significance.variance_p_value(scores),
+            float(stats.kstest(scores, "norm").pvalue),
+        ]
+    )

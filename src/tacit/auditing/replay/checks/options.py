@@ -15,9 +15,8 @@ from torch.utils.data import Dataset
 
 from tacit.accounting import Gaussian
 from tacit.auditing.replay import plans, significance
-from tacit.auditing.replay.checks import weights
-from tacit.auditing.replay.checks.gradients import distance
-from tacit.auditing.replay.checks.lot_sums import apart_from_scale
+from tacit.auditing.replay.checks import gradients
+from tacit.auditing.replay.checks.gradients import apart_from_scale, distance
 from tacit.auditing.replay.checks.noise import columns_of
 from tacit.auditing.replay.checks.update import replayed
 from tacit.auditing.replay.laboratory import DELTA
@@ -47,7 +46,7 @@ _NOT_TACIT = "the engine has no options that are known here: nothing to check"
 _SAME = 1e-5
 _STEPS, _AVERAGED_FROM = 10, 4
 _LOOP_STEPS = 7
-_ALSO = Gaussian(20.0)  # something else that was released, for what is told of all together
+_ALSO = Gaussian(20.0)  # something else that was released, for what is claimed of all together
 
 
 class _HeldOut(Dataset[Any]):
@@ -64,7 +63,7 @@ class _HeldOut(Dataset[Any]):
 
 
 def fitting(experiments: Experiments) -> Finding:
-    """Fit with all its options takes the same steps, and tells nothing but released numbers."""
+    """Fit with all its options takes the same steps, and shows nothing but released numbers."""
     if not experiments.is_tacit:
         return Finding("control flow", "options of fit", True, _NOT_TACIT)
     wrong: list[str] = []
@@ -149,7 +148,7 @@ def _wrong_epochs(experiments: Experiments, fitted: Fitted, trace: Trace) -> lis
         right = _share(experiments, fitted, at)
         if abs(right - one["held_out_accuracy"]) > 1.5 / len(fitted.held_out):  # type: ignore[arg-type]
             found.append(
-                f"held-out accuracy is told as {one['held_out_accuracy']:.3f}, and is {right:.3f}"
+                f"held-out accuracy is given as {one['held_out_accuracy']:.3f}, and is {right:.3f}"
             )
         least = least_epsilon(plan, one["steps"], DELTA) if is_noisy(plan) else 0.0
         if least is not None and one["epsilon"] < least * (1.0 - 1e-6) - 1e-6:
@@ -230,11 +229,11 @@ def _wrong_of_everybody(experiments: Experiments, trace: Trace) -> list[str]:
         else:
             off, limit, _ = distance(experiments, seen)
         if not off <= limit:
-            component = weights.of_units(experiments, seen)
-            told = "" if component is None else f"; {weights.in_words(component)}"
+            component = gradients.weights_of(experiments, seen)
+            note = "" if component is None else f"; {gradients.in_words(component)}"
             return [
                 f"the sum of step {step + 1}, where lots are checked again, is {off:.3g} from that "
-                f"of everybody (rounding explains {limit:.3g}){told}"
+                f"of everybody (rounding explains {limit:.3g}){note}"
             ]
     return []
 

@@ -9,9 +9,8 @@ import numpy as np
 from tacit.auditing.replay import significance
 from tacit.auditing.replay.checks.gradients import distance
 from tacit.auditing.replay.checks.joint_noise import lengths_p_value, links_p_value
-from tacit.auditing.replay.checks.lots import neighbours, steady
 from tacit.auditing.replay.checks.noise import columns_of, membership, standardised
-from tacit.auditing.replay.checks.sampling import empty_lots, independence
+from tacit.auditing.replay.checks.sampling import empty_lots, independence, neighbours, steady
 from tacit.auditing.replay.oracle import is_adaptive
 from tacit.auditing.replay.report import Finding
 

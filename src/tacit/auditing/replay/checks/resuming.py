@@ -1,4 +1,4 @@
-"""Resuming: a run that goes on draws anew, goes on where it was, and is charged for all of it."""
+"""Resuming: a run goes on where it was, with new draws, and is charged for all of it."""
 
 from __future__ import annotations
 
@@ -7,14 +7,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tacit.auditing.replay import significance
+from tacit.auditing.replay.checks.charging import begun, in_time, least_of
 from tacit.auditing.replay.checks.noise import columns_of, membership, standardised
-from tacit.auditing.replay.checks.several_runs import in_time
 from tacit.auditing.replay.checks.update import replayed
-from tacit.auditing.replay.ledger_runs import broken_off_on_a_ledger, kept
+from tacit.auditing.replay.experiments import broken_off_on_a_ledger, kept, strayed
 from tacit.auditing.replay.oracle import is_adaptive
 from tacit.auditing.replay.report import Finding
+from tacit.auditing.replay.trace import one_line
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tacit.auditing.replay.experiments import Experiments
     from tacit.auditing.replay.trace import Trace
 
@@ -22,7 +25,7 @@ CANNOT = "the engine cannot resume: nothing to check"
 _SAME = 1e-5
 
 
-def anew(experiments: Experiments) -> Finding:
+def fresh(experiments: Experiments) -> Finding:
     """Neither noise nor lots come again after resuming, nor in a second resumption."""
     if not experiments.lab.subject.resumes:
         return Finding("resuming", "drawn anew", True, CANNOT)
@@ -69,14 +72,14 @@ def as_before(experiments: Experiments) -> Finding:
     else:
         noise = np.concatenate([standardised(run) for run in runs])
     p_values += [significance.variance_p_value(noise), significance.variances_p_value(noise.T)]
-    told = f"the noise is {float(np.sqrt(np.square(noise).mean())):.3f} of the claimed"
+    noise_note = f"the noise is {float(np.sqrt(np.square(noise).mean())):.3f} of the claimed"
     p_value = significance.corrected(p_values)
     return Finding(
         "resuming",
         "as before",
         p_value > significance.LEVEL,
         f"in {len(inside)} lots after resuming units are in {inside.mean():.3f} of them, "
-        f"{chance:.3f} is claimed; {told} (p = {p_value:.2g})",
+        f"{chance:.3f} is claimed; {noise_note} (p = {p_value:.2g})",
         (("found", float(inside.mean())), ("p-value", p_value)),
     )
 
@@ -129,3 +132,76 @@ def _after(experiments: Experiments) -> list[Trace]:
     """What came of one checkpoint, resumed three times."""
     runs = experiments.resumed(), experiments.resumed_again(), kept(experiments)[0]
     return [run for run in runs if len(run.steps) > 1]
+
+
+# ---- what is claimed of a resumed run: the ε of all its steps, also of those before the checkpoint
+
+
+def claimed(experiments: Experiments) -> Finding:
+    """A run that was left, and one that goes on, claim no less than all their steps have."""
+    if not experiments.lab.subject.resumes:
+        return Finding("resuming", "claim", True, CANNOT)
+    first = experiments.broken_off()
+    chains = [
+        ("left in the middle", [first]),
+        ("resumed", [first, experiments.resumed()]),
+        ("resumed and saved", [first, kept(experiments)[0]]),
+        ("resumed at its end", [first, *kept(experiments)]),
+    ]
+    return _judged("claim", chains)
+
+
+def in_ledger(experiments: Experiments) -> Finding:
+    """The ledger's ε covers a run, a resumption that crashed and a second one, all together."""
+    subject = experiments.lab.subject
+    if not (subject.resumes and subject.keeps_ledger):
+        return Finding("resuming", "in the ledger", True, "no ledger, or no resuming")
+    runs = broken_off_on_a_ledger(experiments)
+    claims, short = [], False
+    for count, run in enumerate(runs, 1):
+        least, held = least_of(runs[:count]), run.charged_epsilon or 0.0
+        if least is None:
+            said = "no second accountant for this sampling"
+            return Finding("resuming", "in the ledger", True, said)
+        claims.append(f"ε = {held:.6g}, at least {least:.6g}")
+        short = short or held < least * (1.0 - 1e-6) - 1e-6
+    return Finding(
+        "resuming",
+        "in the ledger",
+        not short,
+        f"after a run, a resumption that crashed and a second one: {'; '.join(claims)}",
+    )
+
+
+def strays(experiments: Experiments) -> Finding:
+    """A checkpoint goes on neither by another plan at its old price, nor on a ledger without it."""
+    subject = experiments.lab.subject
+    if not subject.resumes:
+        return Finding("resuming", "strays", True, CANNOT)
+    changed, elsewhere = strayed(experiments)
+    finding = _judged("another plan", [("by another plan", [experiments.broken_off(), changed])])
+    if not finding.passed or not subject.keeps_ledger:
+        return finding
+    free = begun(elsewhere) - (elsewhere.charged or 0)
+    said = "refused" if elsewhere.error is not None else f"{len(elsewhere.steps)} steps taken"
+    return Finding(
+        "resuming",
+        "strays",
+        free <= 0,
+        f"{finding.evidence}; on another ledger: {said}, {elsewhere.charged} of them charged",
+        (("steps", float(len(elsewhere.steps))), ("charged", float(elsewhere.charged or 0))),
+    )
+
+
+def _judged(check: str, chains: Sequence[tuple[str, Sequence[Trace]]]) -> Finding:
+    """Whether the last run of each chain claims what all of its runs have."""
+    claims, short = [], False
+    for name, runs in chains:
+        last, least = runs[-1], least_of(runs)
+        if last.outcome is None or least is None:
+            said = "nothing" if last.error is None else one_line(last.error)
+            claims.append(f"{name}: {said}")
+            continue
+        claims.append(f"{name}: ε = {last.outcome.epsilon:.6g}, at least {least:.6g}")
+        short = short or last.outcome.epsilon < least * (1.0 - 1e-6) - 1e-6
+    return Finding("resuming", check, not short, "; ".join(claims))

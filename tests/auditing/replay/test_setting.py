@@ -12,7 +12,7 @@ from torch.utils.data import TensorDataset
 
 from tacit import Plan
 from tacit.auditing.replay import Setting
-from tacit.auditing.replay.records import chosen, filled_with, has_real_numbers, spare
+from tacit.auditing.replay.setting import chosen, filled_with, has_real_numbers, spare
 
 
 def setting(groups: list[int] | None = None) -> Setting:

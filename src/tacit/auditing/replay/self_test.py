@@ -10,7 +10,7 @@ from traceback import walk_tb
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from tacit._validation import positive
-from tacit.auditing.replay.catalogue import (
+from tacit.auditing.replay.checklist import (
     CHECKS,
     LOT_CHECKS,
     NOISE_CHECKS,
@@ -20,12 +20,12 @@ from tacit.auditing.replay.catalogue import (
     Check,
 )
 from tacit.auditing.replay.experiments import Experiments
-from tacit.auditing.replay.feeding import seeded
 from tacit.auditing.replay.laboratory import Laboratory
 from tacit.auditing.replay.oracle import are_independent
 from tacit.auditing.replay.report import Finding, Report
 from tacit.auditing.replay.tacit_subject import TACIT
 from tacit.auditing.replay.trace import Ended, one_line
+from tacit.auditing.replay.watch import seeded
 from tacit.errors import TacitError
 
 if TYPE_CHECKING:
@@ -67,8 +67,8 @@ def replay(
     Args:
         setting: The model, loss, data and plan; a few dozen records of the data are used.
         subject: The engine; tacit itself if left out.
-        seconds: No further check is begun after so long; the report then says that it is not whole.
-        progress: Told how many checks are done, of how many, and the name of the next.
+        seconds: No further check begins after this time; the report then says that it is not whole.
+        progress: Called with the number of checks done, their total, and the name of the next.
         stop_at_first: Whether to end at the first fault.
         scope: ``"sums"`` leaves out what does not depend on how sums are computed: the laws of
             noise and lots, charging, resuming, and what is published. ``"lots"`` looks at how
@@ -88,11 +88,11 @@ def replay(
     started = time.perf_counter()
     with seeded(0), tempfile.TemporaryDirectory(prefix="tacit-replay-") as folder:
         lab = Laboratory(setting, subject, Path(folder), tracer)
-        findings: list[Finding] = []
-        try:
-            plans, whole = _plan(lab, subject, scope), True
-        except Refused as refused:
-            findings, plans, whole = [refused.finding], [], False
+        alone = Experiments(lab, min(subject.ranks), lots=scope != "noise")
+        refusal = _refusal(alone)
+        findings = [] if refusal is None else [refusal]
+        plans = _plan(alone, subject, scope) if refusal is None else []
+        whole = refusal is None
         passed: dict[object, bool] = {}
         for at, (check, experiments) in enumerate(plans):
             if time.perf_counter() - started > limit:
@@ -122,12 +122,19 @@ def _made(check: Check, experiments: Experiments) -> Finding:
         return Finding(component, f"runs for {check.name}", False, str(ended))
 
 
-class Refused(Exception):
-    """The engine refuses what it should take."""
+def _refusal(alone: Experiments) -> Finding | None:
+    """What the engine refuses though it should take it, by its first run; None if it takes it.
 
-    def __init__(self, finding: Finding) -> None:
-        super().__init__(finding.evidence)
-        self.finding = finding
+    Raises:
+        Exception: what the engine raised, where that is no fault of its own.
+    """
+    error = alone.sum_of("as it is").error
+    if error is None:
+        return None
+    finding = _fault(alone.lab, error)
+    if finding is None:
+        raise error
+    return finding
 
 
 def _fault(lab: Laboratory, error: Exception) -> Finding | None:
@@ -150,17 +157,11 @@ def _fault(lab: Laboratory, error: Exception) -> Finding | None:
     )
 
 
-def _plan(lab: Laboratory, subject: Subject, scope: Scope) -> list[tuple[Check, Experiments]]:
-    """Every check with the runs that it looks at; those of a broken engine fail here already."""
-    fewest = min(subject.ranks)
-    alone = Experiments(lab, fewest, lots=scope != "noise")
-    first = alone.sum_of("as it is")
-    if first.error is not None:
-        finding = _fault(lab, first.error)
-        raise first.error if finding is None else Refused(finding)
+def _plan(alone: Experiments, subject: Subject, scope: Scope) -> list[tuple[Check, Experiments]]:
+    """Every check with the runs that it looks at."""
     found = [(check, alone) for check in _CHECKS[scope]]
     for ranks in subject.ranks:
-        if ranks > fewest and scope == "all":
-            together = Experiments(lab, ranks)
+        if ranks > alone.ranks and scope == "all":
+            together = Experiments(alone.lab, ranks)
             found.extend((check, together) for check in RANK_CHECKS)
     return found

@@ -15,21 +15,19 @@ import torch
 
 from tacit.auditing.replay import TACIT, replay, standard_settings
 from tacit.auditing.replay.checks import (
+    charging,
     clipping,
-    lot_sums,
-    moving,
-    moving_clip,
+    control_flow,
+    gradients,
     options,
-    refusals,
     sampling,
-    several_runs,
-    statements,
+    update,
 )
 from tacit.auditing.replay.checks.gradients import distance
 from tacit.auditing.replay.experiments import Experiments
-from tacit.auditing.replay.feeding import Recognition, Stranger
 from tacit.auditing.replay.laboratory import Laboratory
 from tacit.auditing.replay.standard import special_settings
+from tacit.auditing.replay.watch import Recognition, Stranger
 from tacit.errors import UnsupportedModel
 from tacit.ledger import composition
 from tacit.training import batches, claim, loaders, noise, session, verification
@@ -64,16 +62,16 @@ def shifted(self: Any, rows: Any) -> tuple[torch.Tensor, ...]:
 
 
 def test_a_loader_of_plain_tensors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert asked(lot_sums.normalisation, "linear", tmp_path).passed
+    assert asked(update.normalisation, "linear", tmp_path).passed
     monkeypatch.setattr(loaders.OnDevice, "_batch", shifted)
     monkeypatch.setattr(
         verification.Verifier, "watches", False
     )  # which would refuse it before the self-test
-    assert not asked(lot_sums.normalisation, "linear", tmp_path).passed
+    assert not asked(update.normalisation, "linear", tmp_path).passed
 
 
 def test_workers_of_an_own_data_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    right = asked(lot_sums.own_data, "own data set", tmp_path)
+    right = asked(update.own_data, "own data set", tmp_path)
     assert right.passed
     assert "OwnRecords itself" in right.evidence
     batches = loaders.InWorkers.batches
@@ -82,11 +80,11 @@ def test_workers_of_an_own_data_set(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         return batches(self, [np.repeat(rows[:1], len(rows)) for rows in indices])
 
     monkeypatch.setattr(loaders.InWorkers, "batches", twice)
-    assert not asked(lot_sums.own_data, "own data set", tmp_path).passed
+    assert not asked(update.own_data, "own data set", tmp_path).passed
 
 
 def test_batches_that_are_cut_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert asked(lot_sums.out_of_memory, "linear", tmp_path).passed
+    assert asked(update.out_of_memory, "linear", tmp_path).passed
 
     def forgetful(self: Any, lot: Any, losses: Any) -> None:
         try:
@@ -97,7 +95,7 @@ def test_batches_that_are_cut_again(tmp_path: Path, monkeypatch: pytest.MonkeyPa
             self._computation._tried = None
 
     monkeypatch.setattr(session.Session, "accumulate", forgetful)
-    assert not asked(lot_sums.out_of_memory, "linear", tmp_path).passed
+    assert not asked(update.out_of_memory, "linear", tmp_path).passed
 
 
 def test_the_plans_own_small_rate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,7 +119,7 @@ def test_lots_that_are_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_the_delta_of_a_ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     right, wrong = two_folders(tmp_path)
-    assert asked(several_runs.pairs, "linear", right).passed
+    assert asked(charging.pairs, "linear", right).passed
     spent = composition.spent
 
     def careless(state: Any) -> Any:
@@ -129,19 +127,19 @@ def test_the_delta_of_a_ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         return composition.Spending(found.epsilon, 0.5 * found.delta, found.share, found.meaning)
 
     monkeypatch.setattr(composition, "spent", careless)
-    assert not asked(several_runs.pairs, "linear", wrong).passed
+    assert not asked(charging.pairs, "linear", wrong).passed
 
 
 def test_what_is_claimed_after_a_crash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     right, wrong = two_folders(tmp_path)
-    assert asked(statements.ended, "linear", right).passed
+    assert asked(charging.statements_of_what_ended, "linear", right).passed
     honest = claim.statement
 
     def short(plan: Any, delta: float, taken: int, run: Any, **rest: Any) -> Any:
         return honest(plan, delta, taken, claim.Run(max(1, taken), run.unsafe), **rest)
 
     monkeypatch.setattr(claim, "statement", short)
-    assert not asked(statements.ended, "linear", wrong).passed
+    assert not asked(charging.statements_of_what_ended, "linear", wrong).passed
 
 
 def test_what_a_scheduler_is_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,14 +166,14 @@ def test_the_noise_of_an_adaptive_clips_count(
         return count(self, exact, 0.75 * scale)
 
     monkeypatch.setattr(noise.FastNoise, "count", quiet)
-    assert not asked(moving_clip.count_noise, "adaptive", tmp_path).passed
+    assert not asked(clipping.count_noise, "adaptive", tmp_path).passed
 
 
 def test_noise_for_another_clip_than_the_sums(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     right, wrong = two_folders(tmp_path)
-    assert asked(moving_clip.noise_at_the_clip, "adaptive", right).passed
+    assert asked(clipping.noise_at_the_clip, "adaptive", right).passed
     scale = ClipState.noise_scale
 
     def smaller(self: Any) -> float:
@@ -183,7 +181,7 @@ def test_noise_for_another_clip_than_the_sums(
         return scale.fget(self) * (0.75 if self._style is not None else 1.0)
 
     monkeypatch.setattr(ClipState, "noise_scale", property(smaller))
-    found = asked(moving_clip.noise_at_the_clip, "adaptive", wrong)
+    found = asked(clipping.noise_at_the_clip, "adaptive", wrong)
     assert (found.passed, found.component) == (False, "noise")
 
 
@@ -192,7 +190,7 @@ def test_another_clip_after_resuming(tmp_path: Path, monkeypatch: pytest.MonkeyP
         self._clip = state["clip"]
 
     monkeypatch.setattr(ClipState, "load_state_dict", noise_alone)
-    found = asked(moving_clip.noise_at_the_clip, "adaptive", tmp_path)
+    found = asked(clipping.noise_at_the_clip, "adaptive", tmp_path)
     assert (found.passed, found.component) == (False, "resuming")
 
 
@@ -264,7 +262,7 @@ def test_sums_of_the_step_before_in_float16(
         return then
 
     monkeypatch.setattr(Computation, "finished", stale)
-    found = asked(moving.sums, "float16", tmp_path)
+    found = asked(gradients.after_moving, "float16", tmp_path)
     assert not found.passed
     assert "parameters before step 1" in found.evidence
 
@@ -279,10 +277,10 @@ def test_a_gradient_that_overflows_in_float16_adds_nothing(tmp_path: Path) -> No
 
 
 def test_what_must_be_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert asked(refusals.all_of_them, "linear", tmp_path).passed
+    assert asked(control_flow.refusals, "linear", tmp_path).passed
     monkeypatch.setattr(verification, "_close", lambda *_: True)
     monkeypatch.setattr(verification.Verifier, "_compare_alone", lambda *_: None)
-    found = asked(refusals.all_of_them, "linear", tmp_path)
+    found = asked(control_flow.refusals, "linear", tmp_path)
     assert not found.passed
     assert "rows that are weighed by others" in found.evidence
 

@@ -8,11 +8,11 @@ import threading
 
 import pytest
 
-from tacit.auditing.replay.listening import listening, numbers_in
+from tacit.auditing.replay.watch import numbers_in, printed
 
 
 def test_both_streams_are_heard_and_still_written(capsys: pytest.CaptureFixture[str]) -> None:
-    with listening(logs=False) as heard:
+    with printed(logs=False) as heard:
         sys.stdout.write("loss 1.5\n")
         sys.stderr.write("again\n")
     sys.stdout.write("not this\n")
@@ -23,7 +23,7 @@ def test_both_streams_are_heard_and_still_written(capsys: pytest.CaptureFixture[
 
 
 def test_another_thread_is_not_heard() -> None:
-    with listening(logs=False) as heard:
+    with printed(logs=False) as heard:
         other = threading.Thread(target=sys.stdout.write, args=("a progress bar",))
         other.start()
         other.join()
@@ -35,7 +35,7 @@ def test_what_nobody_would_see_logged_is_heard_and_shown_to_nobody(
 ) -> None:
     root = logging.getLogger()
     level, count = root.level, len(root.handlers)
-    with listening(logs=True) as heard:
+    with printed(logs=True) as heard:
         logging.getLogger("some engine").debug("norm=%s", 2.5)
     assert heard == ["norm=2.5\n"]
     assert not caplog.records

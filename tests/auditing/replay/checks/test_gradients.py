@@ -9,12 +9,11 @@ import pytest
 import torch
 
 from tacit.auditing.replay import TACIT
-from tacit.auditing.replay.checks import weights
-from tacit.auditing.replay.experiments import Experiments
+from tacit.auditing.replay.checks import gradients
+from tacit.auditing.replay.experiments import Experiments, small_lots
 from tacit.auditing.replay.laboratory import Laboratory
-from tacit.auditing.replay.lot_runs import small_lots
 
-from .test_running import setting
+from ..test_self_test import setting
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -53,10 +52,10 @@ def test_weights_are_found_and_blamed(
     experiments: Experiments, factors: list[float], component: str, words: str
 ) -> None:
     trace = weighed(experiments, factors)
-    found = weights.of_units(experiments, trace)
+    found = gradients.weights_of(experiments, trace)
     assert found is not None
     assert list(found.values()) == pytest.approx(factors, abs=1e-3)
-    blamed, note = weights.blamed(experiments, trace)
+    blamed, note = gradients.blamed(experiments, trace)
     assert blamed == component
     assert words in note
 
@@ -65,9 +64,9 @@ def test_what_no_weights_explain_is_left_to_the_gradients(experiments: Experimen
     draw = torch.Generator().manual_seed(0)
     total = torch.randn(experiments.lab.entries, generator=draw, dtype=torch.float64)
     trace = with_sum(experiments.sum_of("half clipped", scale=experiments.mixed), total)
-    assert weights.of_units(experiments, trace) is None
-    assert weights.blamed(experiments, trace) == ("gradients", "")
-    assert weights.blamed(experiments, trace, otherwise="update") == ("update", "")
+    assert gradients.weights_of(experiments, trace) is None
+    assert gradients.blamed(experiments, trace) == ("gradients", "")
+    assert gradients.blamed(experiments, trace, otherwise="update") == ("update", "")
 
 
 def test_so_many_gradients_that_they_explain_any_sum_explain_none(tmp_path: Path) -> None:
@@ -75,9 +74,9 @@ def test_so_many_gradients_that_they_explain_any_sum_explain_none(tmp_path: Path
     experiments = Experiments(Laboratory(small, TACIT, tmp_path))
     trace = experiments.everybody  # 48 units, 21 entries
     moved = with_sum(trace, 1.3 * trace.released() + experiments.parts(trace)[0])
-    assert weights.of_units(experiments, moved) is None
-    # One weight for all of them is told all the same.
-    common = weights.of_units(experiments, with_sum(trace, 1.3 * trace.released()))
+    assert gradients.weights_of(experiments, moved) is None
+    # One weight for all of them is found all the same.
+    common = gradients.weights_of(experiments, with_sum(trace, 1.3 * trace.released()))
     assert common is not None
     assert list(common.values()) == pytest.approx([1.3] * 48, abs=1e-3)
 

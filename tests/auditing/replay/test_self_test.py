@@ -16,6 +16,8 @@ from tacit.errors import InvalidArgument, UnsupportedModel
 from tacit.training.verification import random_state, set_random_state
 
 from .naive_engine import Naive
+from .sum_engine import Summing
+from .varied_engine import Varied
 
 GENERATOR = torch.Generator().manual_seed(3)
 DATA = TensorDataset(
@@ -75,7 +77,7 @@ SLOW = {
     "fixed size": "sampling",
     "wrong rate": "sampling",
     "empty lots skipped": "control flow",
-    "loss told": "control flow",
+    "loss published": "control flow",
     "stops at NaN": "control flow",
     "not charged": "charging",
     "gives back after a crash": "charging",
@@ -126,16 +128,16 @@ def test_the_time_limit_ends_the_test_and_the_report_says_so() -> None:
     assert "not every check was run" in report.describe()
 
 
-def test_progress_is_told_before_every_check() -> None:
-    told: list[tuple[int, int, str]] = []
+def test_progress_is_reported_before_every_check() -> None:
+    seen: list[tuple[int, int, str]] = []
     replay(
         setting(),
         subject=Naive("not clipped"),
         stop_at_first=True,
-        progress=lambda *now: told.append(now),
+        progress=lambda *now: seen.append(now),
     )
-    assert [name for _, _, name in told] == ["gradients.alone", "clipping.by_definition"]
-    assert [at for at, _, _ in told] == [0, 1]
+    assert [name for _, _, name in seen] == ["gradients.alone", "clipping.by_definition"]
+    assert [at for at, _, _ in seen] == [0, 1]
 
 
 def test_a_refusal_is_no_finding_but_an_error() -> None:
@@ -166,3 +168,92 @@ def test_the_callers_random_numbers_are_left_alone() -> None:
     set_random_state(before)
     replay(setting(), seconds=0.5)
     assert global_numbers() == expected
+
+
+# ---- faults between a lot and its noisy sum, found by the checks of sums and by their words
+
+QUICK_SUMS = {
+    "the easier half left out": ("gradients", "count 0 times, the 6 others once"),
+    "norms kept": ("clipping", "the gradients are right, but units count"),
+    "left over by empty lots": ("update", "is the sum of step"),
+}
+SLOW_SUMS = {
+    "the third unit twice": ("gradients", "unit 2 counts 2 times, the 11 others once"),
+    "losses as weights": ("clipping", "the gradients are right, but units count"),
+    "gradients kept": ("gradients", "it is that of the parameters before step 1"),
+    "unclipped after resuming": ("resuming", "before and after resuming"),
+    "noise by the sum": ("noise", "what comes again on sums of"),
+    "no noise along long sums": ("noise", "the direction of the sum on sums of"),
+    "the best is handed over": ("update", "other parameters than its last step"),
+}
+
+
+@pytest.mark.slow
+def test_an_honest_engine_of_sums_passes() -> None:
+    report = replay(setting(), subject=Summing(), seconds=600)
+    assert report.passed, report.describe()
+
+
+def caught_in_sums(fault: str, component: str, words: str) -> None:
+    report = replay(setting(), subject=Summing(fault), stop_at_first=True)
+    assert report.at_fault == (component,), report.describe()
+    assert words in report.describe()
+
+
+@pytest.mark.parametrize(("fault", "expected"), QUICK_SUMS.items())
+def test_a_wrong_sum_is_found_and_explained(fault: str, expected: tuple[str, str]) -> None:
+    caught_in_sums(fault, *expected)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("fault", "expected"), SLOW_SUMS.items())
+def test_more_wrong_sums_are_found_and_explained(fault: str, expected: tuple[str, str]) -> None:
+    caught_in_sums(fault, *expected)
+
+
+# ---- faults in the law of all noise, over several runs, and in what is published
+
+QUICK_LAWS = {
+    "one length": ("noise", "noise: length"),
+    "free the second time": ("charging", "steps of several runs"),
+    "ε since resumed": ("resuming", "resuming: claim"),
+    "logs the loss": ("control flow", "printed.loss"),
+    "tells the lot": ("control flow", "last lot"),
+}
+SLOW_LAWS = {
+    "a shared scale": ("noise", "noise"),
+    "centred": ("noise", "the mean of all"),
+    "linked steps": ("noise", "the step before"),
+    "away from the last": ("noise", "along the step before"),
+    "never against the sum": ("noise", "apart from the sum"),
+    "lots grow": ("sampling", "sampling"),
+    "two by two": ("sampling", "sampling: independence"),
+    "never two in a row": ("sampling", "sampling"),
+    "the hard ones": ("sampling", "without the data"),
+    "prints the loss": ("control flow", "printed.loss"),
+    "tells sizes": ("control flow", "sizes"),
+    "counts NaN": ("control flow", "skipped"),
+}
+
+
+@pytest.mark.slow
+def test_an_honest_varied_engine_passes() -> None:
+    report = replay(setting(), subject=Varied(), seconds=600)
+    assert report.passed, report.describe()
+
+
+def caught_in_words(fault: str, component: str, words: str) -> None:
+    report = replay(setting(), subject=Varied(fault), seconds=600, stop_at_first=True)
+    assert report.at_fault == (component,), report.describe()
+    assert words in next(line for line in report.describe().splitlines() if "FAULT" in line)
+
+
+@pytest.mark.parametrize(("fault", "expected"), QUICK_LAWS.items())
+def test_a_wrong_law_is_found_and_named(fault: str, expected: tuple[str, str]) -> None:
+    caught_in_words(fault, *expected)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("fault", "expected"), SLOW_LAWS.items())
+def test_more_wrong_laws_are_found_and_named(fault: str, expected: tuple[str, str]) -> None:
+    caught_in_words(fault, *expected)
