@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -41,7 +42,12 @@ def test_readme_runs():
         check(code, {})
 
 
-@pytest.mark.parametrize("page", PAGES)
+def timed(page: str) -> Any:
+    """Audits take their time, also the small ones of their page."""
+    return pytest.param(page, marks=pytest.mark.slow) if page == "auditing.md" else page
+
+
+@pytest.mark.parametrize("page", [timed(page) for page in PAGES])
 def test_guide_runs(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}  # a page's blocks build on one another

@@ -80,7 +80,12 @@ def gridded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 @pytest.mark.parametrize(
-    ("target", "rate", "steps"), [(2.93, 0.01024, 9), (1.0, 0.01, 2), (8.0, 0.001, 5)]
+    ("target", "rate", "steps"),
+    [
+        (2.93, 0.01024, 9),
+        pytest.param(1.0, 0.01, 2, marks=pytest.mark.slow),
+        pytest.param(8.0, 0.001, 5, marks=pytest.mark.slow),
+    ],
 )
 def test_few_steps_at_a_low_rate_cost_little(
     gridded: list[int], target: float, rate: float, steps: int

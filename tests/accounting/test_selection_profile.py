@@ -91,7 +91,14 @@ def truth(p: np.ndarray, q: np.ndarray, at: float) -> float:
 
 
 @pytest.mark.parametrize("runs", LAWS)
-@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 0, 2)])
+@pytest.mark.parametrize(
+    "order",
+    [
+        (0, 1, 2),
+        pytest.param((2, 1, 0), marks=pytest.mark.slow),
+        pytest.param((1, 0, 2), marks=pytest.mark.slow),
+    ],
+)
 def test_the_true_law_of_a_selection_is_within_both_bounds(
     runs: TruncatedNegativeBinomial | PoissonRuns, order: tuple[int, ...]
 ) -> None:

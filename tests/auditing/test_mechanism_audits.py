@@ -47,7 +47,7 @@ def test_every_public_mechanism_is_there() -> None:
 
 
 @pytest.mark.parametrize("name", AT_ONCE)
-@pytest.mark.parametrize("epsilon", [0.5, 3.0])
+@pytest.mark.parametrize("epsilon", [pytest.param(0.5, marks=pytest.mark.slow), 3.0])
 def test_right_mechanisms_that_draw_at_once(name: str, epsilon: float) -> None:
     audit = audited(name, 50_000, epsilon)
     assert not audit.contradicted

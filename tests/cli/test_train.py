@@ -428,7 +428,14 @@ def mean_in(told: list[str]) -> str:
     return next(line for line in told if line.startswith("mean "))
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize(
+    "number",
+    [
+        signal.SIGTERM,
+        pytest.param(signal.SIGINT, marks=pytest.mark.slow),
+        pytest.param(signal.SIGHUP, marks=pytest.mark.slow),
+    ],
+)
 def test_a_signal_saves_and_resuming_goes_on(tmp_path: Path, here: Here, number: int) -> None:
     out = tmp_path / "run"
     child = Child(tmp_path, "digits", "--out", str(out), hold=5)
@@ -448,7 +455,16 @@ def test_a_signal_saves_and_resuming_goes_on(tmp_path: Path, here: Here, number:
     judge(out)
 
 
-@pytest.mark.parametrize("stage", ["preprocessing", "releasing", "mean", "epoch 1", "epoch 9"])
+@pytest.mark.parametrize(
+    "stage",
+    [
+        "preprocessing",
+        pytest.param("releasing", marks=pytest.mark.slow),
+        pytest.param("mean", marks=pytest.mark.slow),
+        pytest.param("epoch 1", marks=pytest.mark.slow),
+        pytest.param("epoch 9", marks=pytest.mark.slow),
+    ],
+)
 def test_ctrl_c_at_any_moment_loses_and_repeats_nothing(
     tmp_path: Path, here: Here, stage: str
 ) -> None:
@@ -470,6 +486,7 @@ def test_ctrl_c_at_any_moment_loses_and_repeats_nothing(
     judge(out)
 
 
+@pytest.mark.slow
 def test_a_hangup_that_is_ignored_does_not_stop_a_run(tmp_path: Path) -> None:
     out = tmp_path / "run"
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does; children inherit it
@@ -548,7 +565,10 @@ def test_a_run_is_charged_once_over_its_interruptions(tmp_path: Path, here: Here
 
 # In the rehearsal, before anything is charged; and with a checkpoint of four steps at least, where
 # as many are charged as the pace of the steps before asks for.
-@pytest.mark.parametrize(("hold", "least", "most"), [(0, STEPS, STEPS), (6, 4, STEPS - 1)])
+@pytest.mark.parametrize(
+    ("hold", "least", "most"),
+    [pytest.param(0, STEPS, STEPS, marks=pytest.mark.slow), (6, 4, STEPS - 1)],
+)
 def test_a_killed_run_is_charged_for_what_it_lost(
     tmp_path: Path, here: Here, hold: int, least: int, most: int
 ) -> None:
@@ -585,18 +605,19 @@ def test_a_budget_that_is_too_small_is_refused(
 # ---- disks
 
 
-def test_files_that_cannot_grow_are_one_line(tmp_path: Path, here: Here) -> None:
+# Neither the record, nor the checkpoint.
+@pytest.mark.parametrize("limit", [pytest.param(500, marks=pytest.mark.slow), 3000])
+def test_files_that_cannot_grow_are_one_line(tmp_path: Path, here: Here, limit: int) -> None:
     out = tmp_path / "run"
-    for limit in (500, 3000):  # neither the record, nor the checkpoint
-        child = Child(tmp_path, "digits", "--out", str(out), limit=limit)
-        assert child.end() == 2, child.told
-        assert "cannot" in child.told[-1]
-        assert not any("Traceback" in line for line in child.told)
-        left = list(out.iterdir()) if out.exists() else []
-        assert not [one for one in left if one.name.endswith(".tmp")]
-        if left:
-            here.go_on(out)
-            judge(out)
+    child = Child(tmp_path, "digits", "--out", str(out), limit=limit)
+    assert child.end() == 2, child.told
+    assert "cannot" in child.told[-1]
+    assert not any("Traceback" in line for line in child.told)
+    left = list(out.iterdir()) if out.exists() else []
+    assert not [one for one in left if one.name.endswith(".tmp")]
+    if left:
+        here.go_on(out)
+        judge(out)
 
 
 # ---- searches
@@ -622,6 +643,7 @@ def test_a_search_releases_its_winner(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "journal" not in json.dumps(told)
 
 
+@pytest.mark.slow
 def test_a_search_that_was_stopped_goes_on(tmp_path: Path, here: Here) -> None:
     file, out = tmp_path / "search.toml", tmp_path / "run"
     file.write_text("runs = 3\n[candidates]\nlr = [130.0, 120.0]\n")

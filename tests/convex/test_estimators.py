@@ -81,7 +81,7 @@ class DeclaredLinear(LinearRegression):
     "estimator",
     [
         DeclaredLogistic(1e3, data_norm=10.0),
-        DeclaredSvm(1e3, data_norm=10.0),
+        pytest.param(DeclaredSvm(1e3, data_norm=10.0), marks=pytest.mark.slow),
         DeclaredLinear(1e3, data_norm=6.0, target_bounds=(-3.0, 3.0)),
     ],
     ids=lambda one: type(one).__name__,
@@ -106,7 +106,7 @@ METHODS = ["auto", "output", "objective", "amp", "noisy-gd", "noisy-sgd"]
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("kind", [LogisticRegression, HuberSvm])
-@pytest.mark.parametrize("classes", [2, 4])
+@pytest.mark.parametrize("classes", [pytest.param(2, marks=pytest.mark.slow), 4])
 def test_every_method_learns_to_classify(method, kind, classes):
     rows, labels, norm = blobs(classes)
     model = kind(4.0, data_norm=norm, method=method, classes=range(classes)).fit(rows, labels)
@@ -203,27 +203,32 @@ ODD = {
 }
 
 
+def form(kind, data, targets, norm):
+    known = {"target_bounds": (0, 1)} if kind is LinearRegression else {"classes": TWO}
+    model = kind(1.0, data_norm=norm, **known).fit(data, targets)
+    assert np.isfinite(model.coef_).all()
+    classes = getattr(model, "classes_", np.zeros(0))
+    return model.coef_.shape, model.coef_.dtype, classes.dtype, classes.tolist(), model.event_
+
+
+@pytest.fixture(scope="module", params=[LogisticRegression, HuberSvm, LinearRegression])
+def usual(request):
+    """A kind of estimator, and the form that it has after usual examples."""
+    return request.param, form(request.param, *blobs(count=300))
+
+
 @pytest.mark.parametrize("odd", ODD)
-@pytest.mark.parametrize("kind", [LogisticRegression, HuberSvm, LinearRegression])
-def test_no_example_shows_by_its_kind(kind, odd):
+def test_no_example_shows_by_its_kind(usual, odd):
     """Not by an exception, the classes, a shape or a type; and it moves what one may."""
     rows, labels, norm = blobs(count=300)
-    known = {"target_bounds": (0, 1)} if kind is LinearRegression else {"classes": TWO}
-
-    def fitted(data, targets):
-        model = kind(1.0, data_norm=norm, **known).fit(data, targets)
-        assert np.isfinite(model.coef_).all()
-        classes = getattr(model, "classes_", np.zeros(0))
-        return model.coef_.shape, model.coef_.dtype, classes.dtype, classes.tolist(), model.event_
-
-    usual = fitted(rows, labels)
+    kind, due = usual
     strange = labels.astype(object)
     strange[7] = ODD[odd]
-    assert fitted(rows, strange) == usual
-    assert fitted(rows, list(strange)) == usual
+    assert form(kind, rows, strange, norm) == due
+    assert form(kind, rows, list(strange), norm) == due
     wild = rows.astype(object)
     wild[7, 1] = ODD[odd]
-    assert fitted(wild, labels) == usual
+    assert form(kind, wild, labels, norm) == due
 
 
 def test_an_example_of_no_class_contributes_nothing(monkeypatch):

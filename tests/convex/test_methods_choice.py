@@ -35,8 +35,8 @@ def test_every_method_learns_at_either_adjacency(method, adjacency, loss):
     assert theta.shape == (task.parameters,)
 
 
-@pytest.mark.parametrize("examples", [100, 5000, 10**6])
-@pytest.mark.parametrize("epsilon", [0.05, 1.0, 10.0])
+@pytest.mark.parametrize("examples", [100, pytest.param(5000, marks=pytest.mark.slow), 10**6])
+@pytest.mark.parametrize("epsilon", [pytest.param(0.05, marks=pytest.mark.slow), 1.0, 10.0])
 @pytest.mark.parametrize("adjacency", ["add-remove", "replace-one"])
 def test_auto_takes_the_least_bound_at_the_tasks_adjacency(examples, epsilon, adjacency):
     task = task_for(examples=examples, features=30, epsilon=epsilon, adjacency=adjacency)

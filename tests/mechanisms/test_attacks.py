@@ -87,7 +87,10 @@ def test_the_bound_is_clopper_and_pearsons(hits: int, draws: int) -> None:
     assert _bound(hits, hits, draws, 0.001) == pytest.approx(math.log((least - 0.001) / most))
 
 
-@pytest.mark.parametrize("epsilon", [0.5, 1.0, 3.0])
+@pytest.mark.parametrize(
+    "epsilon",
+    [pytest.param(0.5, marks=pytest.mark.slow), 1.0, pytest.param(3.0, marks=pytest.mark.slow)],
+)
 def test_laplace(epsilon: float) -> None:
     proven = proven_epsilon(
         *_pair(
@@ -99,7 +102,15 @@ def test_laplace(epsilon: float) -> None:
     assert 0.6 * epsilon <= proven <= epsilon
 
 
-@pytest.mark.parametrize(("epsilon", "delta"), [(0.5, 1e-2), (1.0, 1e-2), (1.0, 1e-3), (4.0, 1e-2)])
+@pytest.mark.parametrize(
+    ("epsilon", "delta"),
+    [
+        pytest.param(0.5, 1e-2, marks=pytest.mark.slow),
+        (1.0, 1e-2),
+        (1.0, 1e-3),
+        pytest.param(4.0, 1e-2, marks=pytest.mark.slow),
+    ],
+)
 def test_gaussian(epsilon: float, delta: float) -> None:
     proven = proven_epsilon(
         *_pair(
@@ -114,7 +125,7 @@ def test_gaussian(epsilon: float, delta: float) -> None:
     assert 0.6 * epsilon <= proven <= epsilon
 
 
-@pytest.mark.parametrize("delta", [1e-5, 1e-2])
+@pytest.mark.parametrize("delta", [1e-5, pytest.param(1e-2, marks=pytest.mark.slow)])
 def test_classical_gaussian(delta: float) -> None:
     draws = _pair(
         lambda at, s: (
@@ -141,7 +152,15 @@ def test_discrete_noise() -> None:
     assert 0.6 <= proven_epsilon(*draws, delta=1e-2) <= 1
 
 
-@pytest.mark.parametrize(("epsilon", "categories"), [(0.5, 2), (1.0, 2), (3.0, 2), (1.0, 5)])
+@pytest.mark.parametrize(
+    ("epsilon", "categories"),
+    [
+        pytest.param(0.5, 2, marks=pytest.mark.slow),
+        (1.0, 2),
+        pytest.param(3.0, 2, marks=pytest.mark.slow),
+        (1.0, 5),
+    ],
+)
 def test_randomized_response(epsilon: float, categories: int) -> None:
     draws = _pair(
         lambda at, s: (
@@ -172,7 +191,10 @@ def _chosen_first(
     return drawn
 
 
-@pytest.mark.parametrize("epsilon", [0.5, 1.0, 3.0])
+@pytest.mark.parametrize(
+    "epsilon",
+    [pytest.param(0.5, marks=pytest.mark.slow), 1.0, pytest.param(3.0, marks=pytest.mark.slow)],
+)
 def test_exponential(epsilon: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """The worst neighbours: one candidate's score falls, and all the others' rise."""
     draws = _chosen_first(
@@ -231,7 +253,7 @@ def test_histogram() -> None:
     assert 0.6 <= proven_epsilon(*draws, delta=1e-2) <= 1
 
 
-@pytest.mark.parametrize("held", [0, 1, 4])
+@pytest.mark.parametrize("held", [0, 1, pytest.param(4, marks=pytest.mark.slow)])
 def test_histogram_of_unknown_keys(held: int) -> None:
     """A key with so many records against one more; a key that is left out counts as -1."""
 

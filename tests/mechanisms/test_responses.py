@@ -19,8 +19,8 @@ from .laws import has_weights
 _MANY = 200_000
 
 
-@pytest.mark.parametrize("categories", [2, 3, 10])
-@pytest.mark.parametrize("epsilon", [0.5, 2.0])
+@pytest.mark.parametrize("categories", [2, pytest.param(3, marks=pytest.mark.slow), 10])
+@pytest.mark.parametrize("epsilon", [pytest.param(0.5, marks=pytest.mark.slow), 2.0])
 def test_the_law_and_no_less_noise(categories: int, epsilon: float) -> None:
     stream = UnsafeSeededStream(0, f"{categories} {epsilon}")
     answers = np.full(_MANY, 1)

@@ -102,7 +102,16 @@ def test_the_test_tells_one_law_from_another() -> None:
     assert not _accepts(sizes * rng.choice([-1, 1], _DRAWS), discrete_laplace, 1.0)
 
 
-@pytest.mark.parametrize("scale", [2.0**20, 2.0**21, 1e9 / 7, 2.0**45, 2.0**55])
+@pytest.mark.parametrize(
+    "scale",
+    [
+        2.0**20,
+        pytest.param(2.0**21, marks=pytest.mark.slow),
+        pytest.param(1e9 / 7, marks=pytest.mark.slow),
+        pytest.param(2.0**45, marks=pytest.mark.slow),
+        2.0**55,
+    ],
+)
 @pytest.mark.parametrize("sampler", [discrete_laplace, discrete_gaussian])
 def test_a_large_scale(sampler: Sampler, scale: float) -> None:
     draws = 200_000
@@ -177,7 +186,9 @@ def test_the_slow_way_gives_the_same_numbers(
     assert np.array_equal(sampler(scale, 1_500, _stream("slow")), fast)
 
 
-@pytest.mark.parametrize("bits", [0, 1, 4])
+@pytest.mark.parametrize(
+    "bits", [pytest.param(0, marks=pytest.mark.slow), 1, pytest.param(4, marks=pytest.mark.slow)]
+)
 def test_the_slow_way_continues_the_digits(bits: int) -> None:
     stream, intervals, draws = _stream(bits), interval_arithmetic(), 4_000
     starts = np.frombuffer(stream.bytes(2 * draws), dtype=np.uint8).reshape(2, -1) >> (8 - bits)

@@ -80,6 +80,7 @@ def test_the_shape_is_normal(dtype: torch.dtype) -> None:
     assert _looks_normal(_draw(_source(), dtype=dtype))
 
 
+@pytest.mark.slow
 def test_the_shape_test_has_power() -> None:
     rng = np.random.default_rng(0)
     assert _looks_normal(rng.standard_normal(_DRAWS))

@@ -155,7 +155,10 @@ def test_every_number_is_the_nearest_to_the_exact_one(scale: float) -> None:
     assert decided > 0.9 * found.size
 
 
-@pytest.mark.parametrize("scale", [0.3, 1.0, 5.0])
+@pytest.mark.parametrize(
+    "scale",
+    [pytest.param(0.3, marks=pytest.mark.slow), 1.0, pytest.param(5.0, marks=pytest.mark.slow)],
+)
 def test_the_slow_way_alone_has_the_law(scale: float, monkeypatch: pytest.MonkeyPatch) -> None:
     fast = _draw(scale, 6_000)
     monkeypatch.setattr(gaussian, "GUARD", 1.0 / scale)  # everything is doubtful
@@ -165,7 +168,9 @@ def test_the_slow_way_alone_has_the_law(scale: float, monkeypatch: pytest.Monkey
     assert np.array_equal(slow, fast)
 
 
-@pytest.mark.parametrize("bits", [0, 1, 3])
+@pytest.mark.parametrize(
+    "bits", [pytest.param(0, marks=pytest.mark.slow), 1, pytest.param(3, marks=pytest.mark.slow)]
+)
 def test_the_slow_way_continues_the_digits(bits: int) -> None:
     """From a few digits the law must come out as from endless ones; the pair stays independent."""
     stream, intervals = UnsafeSeededStream(bits, "few digits"), interval_arithmetic()

@@ -121,6 +121,7 @@ def test_the_record_has_every_point_with_all_its_runs(runs: Any, made_up: Any):
     assert sum("| 85.00% | 90.00 80.00 |" in line for line in lines) == len(points)
 
 
+@pytest.mark.slow
 def test_the_pictures_are_the_same_for_the_same_runs(made_up: Any, tmp_path: Path):
     pytest.importorskip("matplotlib")
     draw = import_module("figures_draw")

@@ -58,6 +58,7 @@ def test_the_rate_falls_and_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [rates[at] for at in (0, 20, 40, 47)] == pytest.approx([0.1, 0.076, 0.052, 0.052])
 
 
+@pytest.mark.slow
 def test_on_the_published_files() -> None:
     folder = real_data("mnist")
     few = {"epochs": 1, "lr": 0.4}

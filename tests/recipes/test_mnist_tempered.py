@@ -16,7 +16,10 @@ def test_what_was_published() -> None:
     check_published("mnist-tempered", {2.93: 98.1})
 
 
-@pytest.mark.parametrize("moved", [{"views": 1, "shift": 0}, {"views": 2, "shift": 1}])
+@pytest.mark.parametrize(
+    "moved",
+    [pytest.param({"views": 1, "shift": 0}, marks=pytest.mark.slow), {"views": 2, "shift": 1}],
+)
 def test_training_alone_is_charged(moved: dict[str, int]) -> None:
     data = pictures(channels=1, size=28)
     done = recipes.run(

@@ -22,7 +22,7 @@ CPU = torch.device("cpu")
 
 def chosen(**new: object) -> scattering.Settings:
     small = scattering.Settings(
-        scales="1+2", exponent=0.5, groups=9, whitening=0.5, ridge=1e-4, keep=40, synthetic=120
+        scales="1+2", exponent=0.5, groups=9, whitening=0.5, ridge=1e-4, keep=40, synthetic=60
     )
     return replace(small, **new)  # type: ignore[arg-type]
 
@@ -57,8 +57,8 @@ def test_the_mean_that_is_kept_has_the_noise_that_is_charged() -> None:
 
 
 def test_a_cnn_costs_its_plan_alone() -> None:
-    data = pictures(channels=3, size=16, train=200, test=100)
-    given = {"head": "cnn", "synthetic": 40, "epochs": 2, "lot": 50, "lr": 8.0}
+    data = pictures(channels=3, size=16, train=80, test=20)
+    given = {"head": "cnn", "synthetic": 20, "epochs": 2, "lot": 20, "lr": 8.0}
     done = recipes.run("cifar10-scatter", epsilon=8, settings=given, data=data, progress=False)
     assert done.statement.preprocessing == ()
     assert done.statement.plan is not None

@@ -30,8 +30,13 @@ def search(journal: Path, recipe: Any = None, **told: Any) -> Winner:
     return searching.run(None, "label", journal)
 
 
-def test_candidates_of_one_plan_are_charged_exactly(tmp_path: Path) -> None:
-    found = search(tmp_path)
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> Winner:
+    """What a search by public scores finds: several tests look at it."""
+    return search(tmp_path_factory.mktemp("found"))
+
+
+def test_candidates_of_one_plan_are_charged_exactly(found: Winner) -> None:
     event = found.event
     assert isinstance(event, PrivateSelection)
     assert isinstance(event.base, Composed)
@@ -53,16 +58,14 @@ def test_candidates_of_different_plans_have_a_share_each(tmp_path: Path) -> None
     assert found.model.statement.delta == found.terms.allowance.delta
 
 
-def test_a_noisy_score_on_training_data_is_charged(tmp_path: Path) -> None:
-    found = search(tmp_path, score="training", score_epsilon=0.5)
-    free = search(tmp_path / "free")
-    assert found.epsilon == pytest.approx(3.0)
-    assert found.terms.allowance.noise > free.terms.allowance.noise
-    assert 0.0 < found.score < 1.5
+def test_a_noisy_score_on_training_data_is_charged(tmp_path: Path, found: Winner) -> None:
+    charged = search(tmp_path, score="training", score_epsilon=0.5)
+    assert charged.epsilon == pytest.approx(3.0)
+    assert charged.terms.allowance.noise > found.terms.allowance.noise
+    assert 0.0 < charged.score < 1.5
 
 
-def test_the_score_is_the_winners_held_out_accuracy(tmp_path: Path) -> None:
-    found = search(tmp_path)
+def test_the_score_is_the_winners_held_out_accuracy(found: Winner) -> None:
     assert found.candidate["lr"] in (0.5, 0.4)
     assert found.score == found.model.accuracy
 

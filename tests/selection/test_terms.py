@@ -95,9 +95,9 @@ def test_a_score_takes_its_part_of_a_run() -> None:
 # ---- the number of runs has its law: a test with power accepts it and rejects other laws
 
 LAWS = (
-    TruncatedNegativeBinomial(1.0, 0.2),
+    pytest.param(TruncatedNegativeBinomial(1.0, 0.2), marks=pytest.mark.slow),
     TruncatedNegativeBinomial(0.0, 0.05),
-    TruncatedNegativeBinomial(-0.5, 0.02),
+    pytest.param(TruncatedNegativeBinomial(-0.5, 0.02), marks=pytest.mark.slow),
     PoissonRuns(4.0),
 )
 

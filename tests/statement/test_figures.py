@@ -166,7 +166,12 @@ def test_figures_that_are_none_are_refused(written):
 
 
 @pytest.mark.parametrize(
-    ("rate", "sigma", "steps"), [(0.01, 1.0, 5), (0.1, 1.0, 2), (0.02, 0.8, 60)]
+    ("rate", "sigma", "steps"),
+    [
+        pytest.param(0.01, 1.0, 5, marks=pytest.mark.slow),
+        pytest.param(0.1, 1.0, 2, marks=pytest.mark.slow),
+        (0.02, 0.8, 60),
+    ],
 )
 def test_few_steps_are_laid_once_and_stay_bounds(
     rate: float, sigma: float, steps: int, monkeypatch: pytest.MonkeyPatch

@@ -87,9 +87,9 @@ def test_the_batch_size_changes_no_bit_of_exact_training() -> None:
 @pytest.mark.parametrize(
     ("what", "changed"),
     [
-        ("per layer", {"clipping": PerLayer()}),
+        pytest.param("per layer", {"clipping": PerLayer()}, marks=pytest.mark.slow),
         ("per group", {"clipping": PerGroup({"0": 1.0, "2": 0.5}), "clip": None}),
-        ("automatic", {"clipping": Automatic()}),
+        pytest.param("automatic", {"clipping": Automatic()}, marks=pytest.mark.slow),
         ("adaptive", {"clipping": AdaptiveQuantile(count_noise=1.0)}),
         ("views", {"views": 3}),
     ],

@@ -495,7 +495,7 @@ def double() -> Any:
 
 
 @pytest.mark.usefixtures("double")
-@pytest.mark.parametrize("noise", ["fast", "secure", "exact"])
+@pytest.mark.parametrize("noise", ["fast", "secure", pytest.param("exact", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", KINDS)
 def test_double_precision_by_default(kind: str, noise: str) -> None:
     """The clipped sum is that of looped autograd; on a grid, as near as that is fine."""

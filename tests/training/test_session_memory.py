@@ -55,7 +55,18 @@ def truth_of(units: Any, lot_size: float) -> dict[str, Tensor]:
     return {name: value / lot_size for name, value in found.items()}
 
 
-@pytest.mark.parametrize("room", [1, 2, 3, 5, 7, 11, 33])
+@pytest.mark.parametrize(
+    "room",
+    [
+        1,
+        pytest.param(2, marks=pytest.mark.slow),
+        3,
+        pytest.param(5, marks=pytest.mark.slow),
+        pytest.param(7, marks=pytest.mark.slow),
+        11,
+        33,
+    ],
+)
 @pytest.mark.parametrize("loop", ["accumulate", "by hand"])
 @pytest.mark.parametrize("lot_size", [EXAMPLES, 25])
 def test_the_sum_is_that_of_the_lot(room: int, loop: str, lot_size: int) -> None:

@@ -95,7 +95,7 @@ def an_open_budget(tmp_path):
 
 
 @pytest.mark.parametrize("aggregator", [SCREENED, GNMax(sigma=2.0)])
-@pytest.mark.parametrize("charged", [False, True])
+@pytest.mark.parametrize("charged", [pytest.param(False, marks=pytest.mark.slow), True])
 @pytest.mark.parametrize("kills", [8, pytest.param(150, marks=pytest.mark.slow)])
 def test_killed_runs_go_on_and_ask_no_query_twice(tmp_path, ledger_url, aggregator, charged, kills):
     rng = random.Random(7)

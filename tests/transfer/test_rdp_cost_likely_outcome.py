@@ -85,7 +85,10 @@ def moment_at(below, q, mu, order):
 
 
 @pytest.mark.parametrize(("log_q", "sigma"), [(-5.66, 40.0), (-3.0, 40.0), (-2.0, 5.0)])
-@pytest.mark.parametrize("order", [2.0, 8.0, 16.0])
+@pytest.mark.parametrize(
+    "order",
+    [pytest.param(2.0, marks=pytest.mark.slow), 8.0, pytest.param(16.0, marks=pytest.mark.slow)],
+)
 def test_it_is_attained(log_q, sigma, order):
     """Some release of this kind costs as much, so that no smaller bound could hold."""
     q, mu = math.exp(log_q), math.sqrt(2.0) / sigma

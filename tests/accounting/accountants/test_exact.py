@@ -95,7 +95,7 @@ def test_the_interval_holds_the_truth(event: Event, truth: float | None) -> None
 
 @pytest.mark.parametrize("adjacency", ["add-remove", "replace-one"])
 @pytest.mark.parametrize("event", [event for event, _ in LOUD])
-@pytest.mark.parametrize("at", [1.0, 1e4])
+@pytest.mark.parametrize("at", [1.0, pytest.param(1e4, marks=pytest.mark.slow)])
 def test_delta_is_a_probability_or_refused(event: Event, at: float, adjacency: Adjacency) -> None:
     found = _or_refusal(lambda: delta(event, at, adjacency=adjacency))
     if isinstance(found, str):

@@ -124,7 +124,9 @@ def test_a_killed_process_and_going_on(trainings: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="looks for processes in /proc")
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "number", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGKILL]
+)
 def test_a_run_that_is_stopped_leaves_finished_models(tmp_path: Path, number: int) -> None:
     folder, notes = tmp_path / "shadows", tmp_path / "notes"
     notes.mkdir()
@@ -271,6 +273,7 @@ def test_ray_is_needed_only_when_asked_for(monkeypatch: pytest.MonkeyPatch) -> N
         train(workers=RayCluster())
 
 
+@pytest.mark.slow
 def test_ray_trains_what_is_trained_here() -> None:
     ray = pytest.importorskip("ray", reason="Ray (the extra [cluster]) is not installed")
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)

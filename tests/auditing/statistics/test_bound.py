@@ -186,6 +186,7 @@ def test_scores_that_are_not_gaussian_fall_back_with_the_same_changes() -> None:
     assert found.epsilon == pytest.approx(every_threshold(scores, DELTA, changes=2).epsilon)
 
 
+@pytest.mark.slow
 def test_the_bounds_are_bounds() -> None:
     """400 audits of a Gaussian mechanism at twice its distance."""
     mu, trials, audits = 0.7, 200, 400

@@ -101,7 +101,9 @@ def test_a_million_trials_against_few_or_many(rank: int, hits: int) -> None:
     assert found == pytest.approx(float(truth), rel=2e-3, abs=1e-6)
 
 
-@pytest.mark.parametrize(("epsilon", "delta"), [(1.0, 0.0), (0.5, 0.1)])
+@pytest.mark.parametrize(
+    ("epsilon", "delta"), [pytest.param(1.0, 0.0, marks=pytest.mark.slow), (0.5, 0.1)]
+)
 def test_the_worst_mechanism_attains_the_p_values(epsilon: float, delta: float) -> None:
     """Each test alone refuses the truth as often as its p-value says, for the worst mechanism."""
     draw, curve = np.random.default_rng(3), PairsTradeOff.of_pair(epsilon, delta)

@@ -35,7 +35,13 @@ def test_defaults_cost_what_is_said_of_them(method: str, dataset: str) -> None:
     assert own is None or limit == own
 
 
-@pytest.mark.parametrize("adjacency", get_args(Adjacency))
+@pytest.mark.parametrize(
+    "adjacency",
+    [
+        *sorted({*get_args(Adjacency)} - {"zero-out"}),
+        pytest.param("zero-out", marks=pytest.mark.slow),
+    ],
+)
 @pytest.mark.parametrize(
     ("method", "given"),
     [

@@ -526,7 +526,9 @@ def test_a_budget_for_users_is_refused_before_anything_begins(method: str, tmp_p
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("adjacency", ["replace-one", "zero-out"])
+@pytest.mark.parametrize(
+    "adjacency", ["replace-one", pytest.param("zero-out", marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize("composition", ["declared", "basic"])
 @pytest.mark.parametrize(
     ("method", "settings"),

@@ -52,7 +52,14 @@ def test_a_seed_repeats_the_run_and_leaves_torchs_own_generator_alone(
     assert np.abs(first - other).max() > (0 if method == "graph" else 1e-3)
 
 
-@pytest.mark.parametrize("method", ["graph", "committee", "consistency"])
+@pytest.mark.parametrize(
+    "method",
+    [
+        "graph",
+        pytest.param("committee", marks=pytest.mark.slow),
+        pytest.param("consistency", marks=pytest.mark.slow),
+    ],
+)
 def test_digits_from_a_hundred_labels_of_which_some_are_wrong(method: StudentMethod) -> None:
     split = data.load("digits")
     labels = some(split.train.labels, 100, wrong=4)

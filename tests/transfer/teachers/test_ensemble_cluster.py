@@ -41,6 +41,7 @@ def two_workers() -> Iterator[None]:
     ray.shutdown()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("two_workers")
 def test_two_workers_train_what_is_trained_here(tmp_path: Path) -> None:
     here_is = os.getpid()
