@@ -89,9 +89,9 @@ def test_the_data_dependent_figure_stands_apart(finished: tuple[Path, str]) -> N
     assert figure is not None
     assert figure.epsilon != statement.epsilon
     assert figure.failure < figure.delta == 1e-5
-    assert "data-dependent figure, told with noise" in " ".join(printed.split())
+    assert "data-dependent figure, released with noise" in " ".join(printed.split())
     report = (out / "report.md").read_text()
-    assert "told beside the claim, and none itself" in report
+    assert "released beside the claim, and none itself" in report
     assert "It is not the guarantee of this run" in report
 
 

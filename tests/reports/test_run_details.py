@@ -35,7 +35,7 @@ def test_labels_and_figure_have_their_sections(transfer):
     text = markdown(report(summary))
     assert "3 public images have a released label" in text
     assert "| 0 | 1 |\n| 7 | 2 |" in text
-    assert "## The data-dependent figure: told beside the claim, and none itself" in text
+    assert "## The data-dependent figure: released beside the claim, and none itself" in text
     assert "It is not the guarantee of this run" in text
     assert "| ε, data-dependent | 1.25 |" in text
     assert "The student spent nothing while it learned" in text

@@ -141,7 +141,7 @@ def result_page(found: Mapping[str, Any]) -> Iterator[RenderableType]:
         yield Text.assemble(
             ("Told beside it: ", "bold"),
             f"ε = {rounded_up(found['data_dependent_epsilon'], 4)} at δ = {found['delta']:g}, a "
-            "data-dependent figure, told with noise; no claim for other data",
+            "data-dependent figure, released with noise; no claim for other data",
         )
     if found["ledger"] is not None:
         yield Text.assemble(("Charged: ", "bold"), found["ledger"])

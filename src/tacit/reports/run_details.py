@@ -244,7 +244,7 @@ def transferred(summary: RunSummary) -> Iterator[Section]:
         ))  # fmt: skip
     figure = summary.statement.data_dependent
     if figure is not None:
-        yield Section("The data-dependent figure: told beside the claim, and none itself", (
+        yield Section("The data-dependent figure: released beside the claim, and none itself", (
             Paragraph(
                 "This figure depends on the data. It is not the guarantee of this run, which is "
                 f"ε = {at_most(summary.statement.epsilon, 4)} and holds whatever the data are."
