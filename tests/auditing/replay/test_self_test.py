@@ -217,9 +217,9 @@ def test_more_wrong_sums_are_found_and_explained(fault: str, expected: tuple[str
 QUICK_LAWS = {
     "free the second time": ("charging", "steps of several runs"),
     "ε since resumed": ("resuming", "resuming: claim"),
-    "tells the lot": ("control flow", "last lot"),
 }
 SLOW_LAWS = {
+    "tells the lot": ("control flow", "last lot"),
     "one length": ("noise", "noise: length"),
     "logs the loss": ("control flow", "printed.loss"),
     "a shared scale": ("noise", "noise"),
