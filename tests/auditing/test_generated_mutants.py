@@ -76,6 +76,7 @@ def test_every_edit_compiles_and_changes_the_program(modules: Any) -> None:
         assert ast.dump(ast.parse(one.applied(SOURCE))) != ast.dump(ast.parse(SOURCE)), one
 
 
+@pytest.mark.slow
 def test_a_sample_is_the_same_each_time_and_spread_over_files_and_kinds(modules: Any) -> None:
     mutation, _ = modules
     taken = mutation.sample(500, 0)

@@ -3,42 +3,44 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import signal
-import subprocess
 import sys
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tacit import recipes
+from tacit.auditing.attacks.shadows import ShadowFolder
 from tacit.auditing.replay import Finding, Report
 from tacit.cli import main
 from tacit.errors import DataError
 from tacit.recipes.auditing import engine, run_audit
+
+from ..forked import Forked
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tacit.recipes.auditing import Audited
 
-HELD = """
-import sys, time
-from tacit.auditing.attacks.shadows import ShadowFolder
-from tacit.cli import main
 
-def held(folder, model, logits):
-    add(folder, model, logits)
-    if model == 2:
-        sys.stderr.write("held\\n")
-        sys.stderr.flush()
-        time.sleep(600.0)
+def held(*arguments: str) -> int:
+    """The command, which sleeps when three models are kept."""
+    add = ShadowFolder.add
 
-add, ShadowFolder.add = ShadowFolder.add, held
-sys.exit(main())
-"""  # the command, which sleeps when three models are kept
+    def then_sleep(folder: ShadowFolder, model: int, logits: Any) -> None:
+        add(folder, model, logits)
+        if model == 2:
+            sys.stderr.write("held\n")
+            sys.stderr.flush()
+            time.sleep(600.0)
+
+    ShadowFolder.add = then_sleep  # type: ignore[method-assign]
+    sys.argv = ["tacit", *arguments]
+    return main()
 
 
 @pytest.fixture(scope="module")
@@ -348,18 +350,10 @@ def test_a_folder_without_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[st
 
 def test_it_goes_on_after_ctrl_c(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     asked = ["audit", str(run), "--shadows", "6", "--records", "50", "--json"]
-    alone = os.environ | {"OMP_NUM_THREADS": "1"}
-    started = subprocess.Popen(
-        [sys.executable, "-c", HELD, *asked],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=alone,
-    )  # fmt: skip
-    try:
-        assert started.stderr is not None
-        assert "held\n" in iter(started.stderr.readline, "")  # reads up to that line
-        started.send_signal(signal.SIGINT)
-        _, printed = started.communicate(timeout=300)
-    finally:
-        started.kill()
+    started = Forked(lambda: held(*asked), env={})
+    assert "held\n" in iter(started.stderr.readline, "")  # reads up to that line
+    started.send_signal(signal.SIGINT)
+    _, printed = started.communicate(timeout=300)
     assert started.returncode == 130
     assert "finished models are kept, and the same command goes on: tacit audit" in printed
     assert "Traceback" not in printed

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import resource
 import signal
 import subprocess
 import sys
@@ -31,6 +30,7 @@ from tacit.runs import record as records
 from tacit.runs.folder import Folder
 from tacit.statement import Statement
 
+from ..forked import Forked
 from . import train_child
 
 if TYPE_CHECKING:
@@ -328,25 +328,27 @@ def test_the_default_folder_is_a_new_one(
 
 
 class Child:
-    """A real process of the slow recipe, its standard error read line by line."""
+    """A process of the slow recipe, its standard error read line by line.
+
+    A ``fresh`` one starts as the command does, and imports everything.
+    """
 
     def __init__(
-        self, folder: Path, *arguments: str, hold: int | None = None, limit: int | None = None
-    ) -> None:
+        self, folder: Path, *arguments: str, hold: int | None = None, limit: int | None = None,
+        fresh: bool = False,
+    ) -> None:  # fmt: skip
         self.log, self._gate = folder / "releases", folder / "gate"
         self.told: list[str] = []
         held = {} if hold is None else {"HOLD": str(hold), "GATE": str(self._gate)}
-
-        def small_files() -> None:
-            assert limit is not None
-            resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-
-        self.process = subprocess.Popen(
-            [sys.executable, str(CHILD), "train", *arguments],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-            env=os.environ | {"RELEASES": str(self.log), "OMP_NUM_THREADS": "1"} | held,
-            preexec_fn=None if limit is None else small_files,  # noqa: PLW1509 - no threads yet
-        )  # fmt: skip
+        env = {"RELEASES": str(self.log), "OMP_NUM_THREADS": "1"} | held
+        self.process: subprocess.Popen[str] | Forked
+        if fresh:
+            self.process = subprocess.Popen(
+                [sys.executable, str(CHILD), "train", *arguments],
+                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ | env,
+            )  # fmt: skip
+        else:
+            self.process = Forked(lambda: train_child.command("train", *arguments), env, limit)
 
     @property
     def _stderr(self) -> IO[str]:
@@ -428,17 +430,11 @@ def mean_in(told: list[str]) -> str:
     return next(line for line in told if line.startswith("mean "))
 
 
-@pytest.mark.parametrize(
-    "number",
-    [
-        signal.SIGTERM,
-        pytest.param(signal.SIGINT, marks=pytest.mark.slow),
-        pytest.param(signal.SIGHUP, marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_saves_and_resuming_goes_on(tmp_path: Path, here: Here, number: int) -> None:
     out = tmp_path / "run"
-    child = Child(tmp_path, "digits", "--out", str(out), hold=5)
+    fresh = number == signal.SIGTERM
+    child = Child(tmp_path, "digits", "--out", str(out), hold=5, fresh=fresh)
     child.wait_for("epoch 2")
     child.process.send_signal(number)
     assert child.end() == 130, child.told
@@ -455,16 +451,7 @@ def test_a_signal_saves_and_resuming_goes_on(tmp_path: Path, here: Here, number:
     judge(out)
 
 
-@pytest.mark.parametrize(
-    "stage",
-    [
-        "preprocessing",
-        pytest.param("releasing", marks=pytest.mark.slow),
-        pytest.param("mean", marks=pytest.mark.slow),
-        pytest.param("epoch 1", marks=pytest.mark.slow),
-        pytest.param("epoch 9", marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.parametrize("stage", ["preprocessing", "releasing", "mean", "epoch 1", "epoch 9"])
 def test_ctrl_c_at_any_moment_loses_and_repeats_nothing(
     tmp_path: Path, here: Here, stage: str
 ) -> None:
@@ -486,7 +473,6 @@ def test_ctrl_c_at_any_moment_loses_and_repeats_nothing(
     judge(out)
 
 
-@pytest.mark.slow
 def test_a_hangup_that_is_ignored_does_not_stop_a_run(tmp_path: Path) -> None:
     out = tmp_path / "run"
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does; children inherit it
@@ -565,10 +551,7 @@ def test_a_run_is_charged_once_over_its_interruptions(tmp_path: Path, here: Here
 
 # In the rehearsal, before anything is charged; and with a checkpoint of four steps at least, where
 # as many are charged as the pace of the steps before asks for.
-@pytest.mark.parametrize(
-    ("hold", "least", "most"),
-    [pytest.param(0, STEPS, STEPS, marks=pytest.mark.slow), (6, 4, STEPS - 1)],
-)
+@pytest.mark.parametrize(("hold", "least", "most"), [(0, STEPS, STEPS), (6, 4, STEPS - 1)])
 def test_a_killed_run_is_charged_for_what_it_lost(
     tmp_path: Path, here: Here, hold: int, least: int, most: int
 ) -> None:
@@ -606,7 +589,7 @@ def test_a_budget_that_is_too_small_is_refused(
 
 
 # Neither the record, nor the checkpoint.
-@pytest.mark.parametrize("limit", [pytest.param(500, marks=pytest.mark.slow), 3000])
+@pytest.mark.parametrize("limit", [500, 3000])
 def test_files_that_cannot_grow_are_one_line(tmp_path: Path, here: Here, limit: int) -> None:
     out = tmp_path / "run"
     child = Child(tmp_path, "digits", "--out", str(out), limit=limit)
@@ -643,7 +626,6 @@ def test_a_search_releases_its_winner(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "journal" not in json.dumps(told)
 
 
-@pytest.mark.slow
 def test_a_search_that_was_stopped_goes_on(tmp_path: Path, here: Here) -> None:
     file, out = tmp_path / "search.toml", tmp_path / "run"
     file.write_text("runs = 3\n[candidates]\nlr = [130.0, 120.0]\n")

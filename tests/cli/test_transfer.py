@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
-import sys
-from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -26,12 +22,13 @@ from tacit.transfer import ConfidentGNMax
 from tacit.transfer.students import train_student
 
 from ..data.writing import idx
+from ..forked import Forked
 from . import transfer_child
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
-CHILD = Path(__file__).with_name("transfer_child.py")
 RELEASED = {"released-cost.safetensors"}
 FILES = {"model.safetensors", "history.jsonl", "answers.csv", "statement.json", "run.json",
          "report.html", "report.md"}  # fmt: skip
@@ -42,18 +39,16 @@ SMALL = ["--teachers", "6", "--epochs", "2", "--queries", "150", "--answers", "8
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """A run of pate on digits, by the real command: its folder and what it printed."""
+    """A run of pate on digits in a process of its own: its folder and what it printed."""
     out = tmp_path_factory.mktemp("pate") / "run"
-    command = [sys.executable, "-c", "import sys; from tacit.cli import main; sys.exit(main())"]
-    done = subprocess.run(
-        [*command, "transfer", "pate", "--out", str(out), "--aggregator", "confident",
-         "--teachers", "25", "--queries", "150", "--answers", "80", "--threshold", "12",
-         "--set", "screening_sigma=10", "--sigma", "5", "--data-dependent", "true", "--order", "4"],
-        capture_output=True, text=True, timeout=600, check=False,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return out, done.stdout
+    asked = ["transfer", "pate", "--out", str(out), "--aggregator", "confident",
+             "--teachers", "25", "--queries", "150", "--answers", "80", "--threshold", "12",
+             "--set", "screening_sigma=10", "--sigma", "5", "--data-dependent", "true",
+             "--order", "4"]  # fmt: skip
+    process = Forked(lambda: main(asked), env={})
+    printed, said = process.communicate(timeout=600)
+    assert process.returncode == 0, said
+    return out, printed
 
 
 # ---- what comes out
@@ -398,26 +393,17 @@ def test_each_command_resumes_its_own_runs(
 
 
 class Child:
-    """A real process whose votes are slow, its standard error read line by line."""
+    """A process whose votes are slow, its standard error read line by line."""
 
     def __init__(self, folder: Path, *arguments: str, each: float) -> None:
         self.log = folder / "asked"
         self.told: list[str] = []
-        self.process = subprocess.Popen(
-            [sys.executable, str(CHILD), "transfer", *arguments],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-            env=os.environ
-            | {"ASKED": str(self.log), "EACH": str(each), "OMP_NUM_THREADS": "1"},
-        )  # fmt: skip
-
-    @property
-    def _stderr(self) -> IO[str]:
-        assert self.process.stderr is not None
-        return self.process.stderr
+        env = {"ASKED": str(self.log), "EACH": str(each)}
+        self.process = Forked(lambda: transfer_child.command("transfer", *arguments), env)
 
     def wait_for(self, word: str) -> None:
         """Reads until a line begins with ``word``."""
-        for line in self._stderr:
+        for line in self.process.stderr:
             self.told.append(line.rstrip())
             if line.startswith(word):
                 return
@@ -511,7 +497,6 @@ def test_a_run_killed_before_its_first_query_keeps_its_teachers(
     assert kept == [assignment]
 
 
-@pytest.mark.slow
 def test_ctrl_c_before_anything_was_made_leaves_nothing(tmp_path: Path) -> None:
     out = tmp_path / "deep" / "run"
     child = Child(tmp_path, "rknn", "--out", str(out), each=5.0)

@@ -48,7 +48,10 @@ def slow_features(*given: Any, **named: Any) -> Any:
 
 make_features = features.maker
 
-if __name__ == "__main__":
+
+def command(*arguments: str) -> int:
+    """``tacit`` with these arguments and slow votes, in a process of its own."""
     pate.label = slow  # type: ignore[attr-defined]
     features.maker = slow_features
-    sys.exit(main(sys.argv[1:]))
+    sys.argv = ["tacit", *arguments]
+    return main()

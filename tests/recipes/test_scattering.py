@@ -22,13 +22,13 @@ CPU = torch.device("cpu")
 
 def chosen(**new: object) -> scattering.Settings:
     small = scattering.Settings(
-        scales="1+2", exponent=0.5, groups=9, whitening=0.5, ridge=1e-4, keep=40, synthetic=60
+        scales="1+2", exponent=0.5, groups=9, whitening=0.5, ridge=1e-4, keep=40, synthetic=120
     )
     return replace(small, **new)  # type: ignore[arg-type]
 
 
 def test_the_mean_and_the_head_are_charged_together() -> None:
-    data = pictures(channels=1, size=16)
+    data = pictures(channels=1, size=8)
     given = SMALL | {"clip": 0.1, "lr": 300.0}
     done = recipes.run("mnist-scatter", epsilon=8, settings=given, data=data, progress=False)
     plan, claim = done.statement.plan, done.statement
@@ -45,7 +45,7 @@ def test_the_mean_and_the_head_are_charged_together() -> None:
 
 
 def test_the_mean_that_is_kept_has_the_noise_that_is_charged() -> None:
-    data = pictures(channels=1, size=16)
+    data = pictures(channels=1, size=8)
     given = SMALL | {"clip": 0.1, "lr": 300.0, "epochs": 1}
     done = recipes.run("mnist-scatter", epsilon=8, settings=given, data=data, progress=False)
     full = replace(
@@ -69,7 +69,7 @@ def test_a_cnn_costs_its_plan_alone() -> None:
 @pytest.mark.parametrize("head", ["linear", "cnn"])
 @pytest.mark.parametrize("mirrored", [False, True])
 def test_an_image_s_features_depend_on_nothing_else(head: str, mirrored: bool) -> None:
-    data = pictures(channels=1, size=16, train=9, test=4)
+    data = pictures(channels=1, size=8, train=9, test=4)
     wanted = chosen(head=head, mirrored=mirrored)
     found = scattering.features(data, wanted, CPU)
     images = np.array(data.train.inputs)
@@ -85,13 +85,13 @@ def test_an_image_s_features_depend_on_nothing_else(head: str, mirrored: bool) -
 
 
 def test_no_record_adds_more_than_1_to_the_mean() -> None:
-    data = pictures(channels=1, size=16, train=30, test=4)
+    data = pictures(channels=1, size=8, train=30, test=4)
     rows = scattering.features(data, chosen(mirrored=True), CPU).train
     assert rows.double().mean(1).norm(dim=1).max() <= 1 + scattering.SLACK
 
 
 def test_mirrored_views_are_those_of_the_mirrored_image() -> None:
-    data = pictures(channels=1, size=16, train=6, test=4)
+    data = pictures(channels=1, size=8, train=6, test=4)
     flipped = Examples(np.ascontiguousarray(data.train.inputs[..., ::-1]), data.train.labels)
     both = scattering.features(data, chosen(mirrored=True), CPU).train
     turned = scattering.features(replace(data, train=flipped), chosen(mirrored=True), CPU).train
@@ -112,7 +112,7 @@ def test_losses_are_means_over_views_and_predictions_their_mean() -> None:
 
 
 def test_the_head_s_own_steps_give_way_to_settings() -> None:
-    data = pictures(channels=1, size=16, train=120, test=20)
+    data = pictures(channels=1, size=8, train=120, test=20)
     given = SMALL | {"clip": 0.25, "lot": 60, "epochs": 1.5}
     done = recipes.run("fashion-scatter", epsilon=3, settings=given, data=data, progress=False)
     plan = done.statement.plan

@@ -58,6 +58,7 @@ def test_candidates_of_different_plans_have_a_share_each(tmp_path: Path) -> None
     assert found.model.statement.delta == found.terms.allowance.delta
 
 
+@pytest.mark.slow
 def test_a_noisy_score_on_training_data_is_charged(tmp_path: Path, found: Winner) -> None:
     charged = search(tmp_path, score="training", score_epsilon=0.5)
     assert charged.epsilon == pytest.approx(3.0)

@@ -41,6 +41,7 @@ def setting(adjacency: str = "add-remove") -> Setting:
     return Setting(model=model, loss=loss, dataset=DATA, plan=plan)
 
 
+@pytest.mark.slow
 def test_an_honest_engine_that_is_not_tacit_passes() -> None:
     report = replay(setting(), subject=Naive(ranks=(1, 2)), seconds=600)
     assert report.passed, report.describe()
@@ -214,13 +215,13 @@ def test_more_wrong_sums_are_found_and_explained(fault: str, expected: tuple[str
 # ---- faults in the law of all noise, over several runs, and in what is published
 
 QUICK_LAWS = {
-    "one length": ("noise", "noise: length"),
     "free the second time": ("charging", "steps of several runs"),
     "ε since resumed": ("resuming", "resuming: claim"),
-    "logs the loss": ("control flow", "printed.loss"),
-    "tells the lot": ("control flow", "last lot"),
 }
 SLOW_LAWS = {
+    "tells the lot": ("control flow", "last lot"),
+    "one length": ("noise", "noise: length"),
+    "logs the loss": ("control flow", "printed.loss"),
     "a shared scale": ("noise", "noise"),
     "centred": ("noise", "the mean of all"),
     "linked steps": ("noise", "the step before"),

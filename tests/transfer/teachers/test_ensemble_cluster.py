@@ -65,6 +65,7 @@ def test_two_workers_train_what_is_trained_here(tmp_path: Path) -> None:
         np.testing.assert_array_equal(shared_out.labels(ROWS), here.labels(ROWS))
 
 
+@pytest.mark.slow
 def test_two_processes_train_what_is_trained_here() -> None:
     make = partial(nn.Linear, 4, 2)
     shared_out, here = teachers(make, workers=2).fit(), teachers(make).fit()
