@@ -54,7 +54,7 @@ def test_the_tests_of_the_command_pass_elsewhere(tests: tuple[str, ...], tmp_pat
     deep = tmp_path / DEEP
     deep.mkdir(parents=True)
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider",
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider",
          f"--basetemp={deep / 'run'}", *(str(HERE / one) for one in tests)],
         cwd=ROOT, env=elsewhere(tmp_path), capture_output=True, text=True, timeout=1800,
         check=False,
