@@ -24,7 +24,9 @@ SECONDS: Final = 120.0
 NO_PROOF: Final = "No finding is no proof: a bug that shows in no observed number is not found."
 PARTS: Final = "parts"
 _QUICK: Final = ("linear",)  # the settings in which a quick test makes all checks
-_SLOW: Final = ("compiled", "long texts", "float16")  # those that it leaves out
+_SLOW: Final = (  # those that it leaves out
+    "compiled", "long texts", "float16", "bfloat16", "recurrences", "attentions",
+)  # fmt: skip
 _SHOWN: Final = 12  # files whose lines are named in the note on what was not executed
 
 
