@@ -60,6 +60,11 @@ class GaussianSource:
             seed = int.from_bytes(stream.bytes(8), "little")
             self._native = torch.Generator(device=device).manual_seed(seed)
 
+    @property
+    def generator(self) -> torch.Generator | None:
+        """The device's own generator that the numbers come from; None on the CPU."""
+        return self._native
+
     def normal_(self, tensor: torch.Tensor, scale: float = 1.0) -> None:
         """Fills a float32 or float64 tensor with independent N(0, scale²) numbers."""
         import torch  # noqa: PLC0415

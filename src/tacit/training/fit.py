@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from tacit.training.checkpoint import Stateful
     from tacit.training.evaluation import RowWise
     from tacit.training.loaders import Collate
-    from tacit.training.lot import Lot
     from tacit.training.performance import Performance
     from tacit.training.plan import Plan
     from tacit.training.progress import Display
@@ -248,16 +247,10 @@ def _epochs(
     stopped: _Stopping,
 ) -> Iterator[int]:
     """Trains, and stops after each epoch with its number."""
-    loss, scheduler = prepared.loss or default_loss, prepared.schedule.scheduler
-
-    def noted(lot: Lot, batch: Any) -> torch.Tensor:
-        values = loss(dp.model, batch)
-        if not lot.is_rehearsal:
-            shown.losses(values)
-        return values
-
+    losses = partial(prepared.loss or default_loss, dp.model)
+    scheduler = prepared.schedule.scheduler
     for lot in dp.lots():
-        dp.accumulate(lot, partial(noted, lot))
+        dp.accumulate(lot, losses, seen=shown.losses)
         dp.step()
         if scheduler is not None:
             scheduler.step()

@@ -165,6 +165,10 @@ class Engine:
             self.recorder.begin(rows, known[0].uses, known[1])
         return self._compiled and known is not None
 
+    def knows(self, signature: Hashable) -> bool:
+        """Whether norms and sums of such a batch follow from saved tensors and gradients alone."""
+        return signature in self._known
+
     def enter(self) -> None:
         """Records from now on: puts the recorder on torch's stack of function modes.
 
