@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import gc
 import random
+import warnings
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from types import FunctionType, MethodType
@@ -74,15 +75,15 @@ class CudaGraphs:
     def without_host_reads(self) -> Iterator[None]:
         """See ``Graphs``."""
         before = torch.cuda.get_sync_debug_mode()
-        torch.cuda.set_sync_debug_mode("error")
         try:
+            _forbid_waiting("error")
             yield
         except RuntimeError as error:
             if _SYNCHRONIZED in str(error):
                 raise HostRead from error
             raise
         finally:
-            torch.cuda.set_sync_debug_mode(before)
+            _forbid_waiting(before)
 
     def record(
         self, work: Callable[[], Made], generators: Sequence[torch.Generator] = ()
@@ -104,6 +105,12 @@ class CudaGraphs:
             graph.capture_end()
         torch.cuda.synchronize(self._device)
         return graph.replay, made
+
+
+def _forbid_waiting(mode: int | str) -> None:
+    with warnings.catch_warnings():  # torch calls it a prototype, which it has been for years
+        warnings.simplefilter("ignore")
+        torch.cuda.set_sync_debug_mode(mode)
 
 
 def _abandon(graph: torch.cuda.CUDAGraph) -> None:
