@@ -257,7 +257,7 @@ class BatchSizer:
 
 @final
 class Cutter:
-    """Makes batches of units: as many as fit, padded to few shapes where code is compiled or recorded."""
+    """Makes batches of units: as many as fit, padded to few shapes where that serves speed."""
 
     def __init__(
         self,

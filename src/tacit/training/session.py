@@ -184,7 +184,7 @@ class Session:
             dataset, self._device, collate, performance.workers, performance.pin_memory
         )
         units = Units(plan, groups, _stream(seed, "users"))
-        compiled = _compiled(plan, performance, self._device)
+        compiled = _compiled(plan, performance)
         self._noise = noise_for(plan.noise, _stream(seed, "noise"), self._device)
         graphs = _graphs(plan, performance, self._device)
         padded = compiled or graphs is not None
@@ -193,7 +193,7 @@ class Session:
             self._updates = Updates(graphs, optimizers)
         self._computation = Computation(
             plan,
-            _engine(plan, model, self._parameters, group, compiled=compiled),
+            _engine(plan, model, self._parameters, group, few_shapes=padded, compiled=compiled),
             self._verifier,
             self._clip,
             Cutter(plan, units, loader, performance, self._device, padded=padded),
@@ -624,6 +624,7 @@ def _engine(
     parameters: Mapping[str, nn.Parameter],
     group: Mapping[str, int],
     *,
+    few_shapes: bool,
     compiled: bool,
 ) -> Engine:
     return Engine(
@@ -631,14 +632,15 @@ def _engine(
         group,
         stability=plan.clipping.stability if isinstance(plan.clipping, Automatic) else None,
         constants=[buffer for buffer in model.buffers() if buffer is not None],
+        few_shapes=few_shapes,
         compiled=compiled,
     )
 
 
-def _compiled(plan: Plan, performance: Performance, device: torch.device) -> bool:
+def _compiled(plan: Plan, performance: Performance) -> bool:
     if plan.noise == "exact":
         return False  # compiled code rounds in another way than the first, uncompiled unit
-    return device.type == "cuda" if performance.compile is None else performance.compile
+    return bool(performance.compile)
 
 
 def _graphs(plan: Plan, performance: Performance, device: torch.device) -> capture.Graphs | None:
