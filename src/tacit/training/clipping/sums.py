@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, final
 import torch
 
 from tacit.training.clipping.forms import Dense, Form, OneHot, Outer
-from tacit.training.clipping.forms.matrix import LARGEST_TEMPORARY, in_parts, matmul, squared_sum
+from tacit.training.clipping.forms.matrix import (
+    LARGEST_TEMPORARY,
+    for_kernels,
+    in_parts,
+    matmul,
+    squared_sum,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -83,22 +89,30 @@ def _squared_norms(
     mask: Tensor,
 ) -> Tensor:
     """(groups, units). Added up in double precision: there are only as many numbers as units."""
-    zero = torch.zeros(mask.shape[0], dtype=torch.float64, device=mask.device)
-    totals = [zero] * scaling.groups
+    forms: dict[str, dict[object, list[Form]]] = {}
+    for one in contributions:
+        for name in one.origin.names:
+            forms.setdefault(name, {}).setdefault(one.origin.view, []).append(one.form)
+    found: list[list[Tensor]] = [[] for _ in range(scaling.groups)]
     for name in parameters:
-        if name in entangled:
-            continue
-        by_view: dict[object, list[Form]] = {}
-        for one in contributions:
-            if name in one.origin.names:
-                by_view.setdefault(one.origin.view, []).append(one.form)
-        for forms in by_view.values():
-            group = scaling.group[name]
-            totals[group] = totals[group] + merged_squared_norms(forms)
+        if name not in entangled and name in forms:
+            found[scaling.group[name]] += map(merged_squared_norms, forms[name].values())
     if entangled:
         for name, squared in _entangled_norms(parameters, contributions, entangled).items():
-            totals[scaling.group[name]] = totals[scaling.group[name]] + squared
-    return torch.stack(totals)
+            found[scaling.group[name]].append(squared)
+    return torch.stack([_added_up(norms, mask) for norms in found])
+
+
+def _added_up(norms: Sequence[Tensor], mask: Tensor) -> Tensor:
+    """Σ of squared norms of shape (units,), in double precision; on a device in few launches."""
+    total = torch.zeros(mask.shape[0], dtype=torch.float64, device=mask.device)
+    if mask.device.type == "cpu" or not norms:
+        return sum(norms, start=total)
+    by_kind: dict[torch.dtype, list[Tensor]] = {}
+    for one in norms:
+        by_kind.setdefault(one.dtype, []).append(one.expand(mask.shape))
+    sums = [torch.stack(same).sum(0, dtype=torch.float64) for same in by_kind.values()]
+    return sum(sums[1:], start=sums[0])
 
 
 def _entangled_norms(
@@ -252,6 +266,18 @@ def _cat(parts: list[Tensor]) -> Tensor:
 
 def _tied_squared_norms(table: OneHot, product: Outer) -> Tensor:
     """A table that also serves as the output layer: ⟨e_id ⊗ r, l ⊗ r'⟩ = l[id]·⟨r, r'⟩."""
+    own, other = table.squared_norms(), product.squared_norms()
+    total = own + other + 2 * _tied_products(table, product)
+    slack = torch.finfo(total.dtype).eps
+    return total.clamp(min=0) + slack * (own + other)
+
+
+def _tied_products(table: OneHot, product: Outer) -> Tensor:
+    sides = (table.right, product.left, product.right)
+    if for_kernels(*sides) and len({one.dtype for one in sides}) == 1:
+        from tacit.training.clipping import kernels  # noqa: PLC0415 - needs Triton
+
+        return kernels.cross_products(table.ids, *sides)
     terms = table.ids.shape[1] * product.left.shape[1]
     crosses = []
     for a, b in in_parts(table.units, 2 * terms):
@@ -260,10 +286,7 @@ def _tied_squared_norms(table: OneHot, product: Outer) -> Tensor:
         kind = torch.promote_types(hot.right.dtype, full.right.dtype)
         inner = matmul(full.right.to(kind), hot.right.to(kind).mT)
         crosses.append((full.left.gather(2, where) * inner).sum((1, 2)))
-    own, other = table.squared_norms(), product.squared_norms()
-    total = own + other + 2 * torch.cat([*crosses, own.new_zeros(0)])
-    slack = torch.finfo(total.dtype).eps
-    return total.clamp(min=0) + slack * (own + other)
+    return torch.cat([*crosses, crosses[0].new_zeros(0)]) if crosses else table.right.new_zeros(0)
 
 
 def _written_squared_norms(forms: Sequence[Form]) -> Tensor:
