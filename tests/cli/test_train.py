@@ -263,8 +263,11 @@ def test_a_finished_run_is_shown_again(
     finished: tuple[Path, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     out, printed = finished
+    (out / "search").mkdir()  # as a search that was killed at its very end leaves it
+    (out / "search" / "model-3.safetensors").write_bytes(b"that of a loser")
     assert main(["train", "--resume", "--out", str(out)]) == 0
     assert capsys.readouterr().out == printed
+    assert not (out / "search").exists()
 
 
 def test_resuming_needs_a_run_and_no_contradiction(

@@ -25,6 +25,7 @@ from tacit.errors import CheckpointError, InvalidArgument
 from tacit.ledger import Ledger
 from tacit.runs import Recipe, Search
 from tacit.training.evaluation import accuracy
+from tacit.training.session import Session
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -162,6 +163,25 @@ def _breaking(at: int) -> Callable[[Any], None]:
             raise RuntimeError("broken")
 
     return on_epoch
+
+
+def test_an_epoch_that_was_not_saved_was_not_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[int] = []
+    save, saved = Session.save, iter(range(1, 9))
+
+    def full(self: Session, path: Any) -> None:
+        if next(saved) == 2:
+            raise CheckpointError("no space is left")
+        save(self, path)
+
+    monkeypatch.setattr(Session, "save", full)
+    with pytest.raises(CheckpointError, match="no space"):
+        fit(tmp_path / "run", on_epoch=lambda record: seen.append(record.steps))
+    assert seen == [6]
+    fit(tmp_path / "run", on_epoch=lambda record: seen.append(record.steps), resume=True)
+    assert seen == [6, 12, 18, 24]
 
 
 def test_another_model_does_not_go_on(tmp_path: Path) -> None:

@@ -97,7 +97,9 @@ def train(context: click.Context, /, show: bool, listed: bool, as_json: bool, **
     if show:
         _show_settings(request, as_json)
         return
-    if not request.finished and not _run(request, as_json):
+    if request.finished:
+        runs.clear(request.out)
+    elif not _run(request, as_json):
         context.exit(runs.STOPPED)
     runs.conclude(request.out, as_json)
 

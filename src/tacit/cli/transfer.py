@@ -107,9 +107,10 @@ def transfer(
     if show:
         _show_settings(request, as_json)
         return
-    if request.finished is None and not _run(request, as_json):
+    if request.finished is not None:
+        runs.clear(request.out)
+    elif not _run(request, as_json):
         context.exit(runs.STOPPED)
-    _remove_private(request)
     runs.conclude(request.out, as_json)
 
 
@@ -168,13 +169,6 @@ def _carry_out(
         command=runs.command_line(), looked_in=request.data,
     )  # fmt: skip
     carried_out(recipe, task, place)
-
-
-def _remove_private(request: Request) -> None:
-    """What a run that was killed at its very end had no time to remove."""
-    from tacit.runs.folder import Folder
-
-    Folder(request.out).remove_private()
 
 
 # ---- what is shown

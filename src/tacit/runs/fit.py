@@ -88,7 +88,8 @@ def fit(
         resume: Whether to go on with the run that ``out`` holds, given the same arguments.
         progress: Whether progress goes to standard error; left out, if that is a terminal. The
             secret training loss is shown on a terminal only, and kept nowhere.
-        on_epoch: Called with every epoch's record.
+        on_epoch: Called with every epoch's record, once the epoch is saved; after a crash it is not
+            called again for an epoch that was saved.
 
     Guarantee:
         The trained model, the history and the statement together give away what the statement says,

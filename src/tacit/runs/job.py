@@ -298,8 +298,8 @@ class Job:
             done = carry_out(
                 prepared, delta=self.delta, budget=self._account.reservation,
                 keeping=Keeping(save=self._kept.checkpoint, resume=self._kept.checkpoint_before(),
-                                state={"history": history}),
-                watch=Watch(progress=self.progress, on_epoch=self._noting(history),
+                                state={"history": history}, note=history.append),
+                watch=Watch(progress=self.progress, on_epoch=self._around.on_epoch,
                             stop=self._stop),
                 also=claims.together(self._released),
             )  # fmt: skip
@@ -307,14 +307,6 @@ class Job:
             raise self._interrupted(done.statement)
         right = _accuracy(prepared, history.records, done.statement)
         return self._trained(prepared.final, history.records, done.statement, right, prepared.notes)
-
-    def _noting(self, history: History) -> Callable[[EpochRecord], None]:
-        def note(record: EpochRecord) -> None:
-            history.append(record)
-            if self._around.on_epoch is not None:
-                self._around.on_epoch(record)
-
-        return note
 
     def conclude(
         self,

@@ -72,11 +72,23 @@ def write(folder: Folder, record: Record, trained: Trained) -> Trained:
     folder.write(STATEMENT, f"{statement.to_json()}\n".encode())
     ended = replace(record, test_accuracy=trained.accuracy, notes=trained.notes, finished=True)
     ended.write(folder)
-    # What was released beside the model stays: it is charged, and the model may need it.
-    folder.remove([CHECKPOINT, *(one.name for one in folder.path.glob(f"*{JOURNAL}"))])
-    folder.remove_private()
-    folder.remove([LOCK])  # last: whoever comes next finds nothing half removed
+    clear(folder)
     return replace(trained, statement=statement)
+
+
+def clear(folder: Folder) -> None:
+    """Removes what a run needs only while it goes; harmless a second time.
+
+    What was released beside the model stays: it is charged, and the model may need it.
+
+    Guarantee:
+        Nothing secret is left in the folder when this returns. A run that was killed at its very
+        end is cleared when somebody goes on with it.
+    """
+    folder.begin()
+    folder.remove([CHECKPOINT, *(one.name for one in folder.path.glob(f"*{JOURNAL}"))])
+    folder.remove_secrets()
+    folder.remove([LOCK])  # last: whoever comes next finds nothing half removed
 
 
 def _statement(

@@ -150,6 +150,7 @@ def _opened(folder: Folder, record: Record, *, resume: bool) -> Record:
     try:
         before = records.read(folder)
         if before.finished:
+            results.clear(folder)
             raise InvalidArgument(
                 f"the run in {folder.path} is finished; start another in a new folder"
             )

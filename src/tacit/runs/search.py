@@ -8,7 +8,6 @@ more.
 
 from __future__ import annotations
 
-import shutil
 import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
@@ -24,6 +23,7 @@ from tacit.accounting import DiscreteLaplace
 from tacit.errors import CheckpointError, InvalidArgument, ProtocolError
 from tacit.runs import claims
 from tacit.runs import record as records
+from tacit.runs.folder import SEARCH
 from tacit.runs.interruption import Interrupted, Interruption
 from tacit.runs.job import Job, Terms, nowhere
 from tacit.runs.kept import epochs
@@ -52,7 +52,6 @@ ScoreName = Literal["held-out", "training"]
 _LARGEST = 1 << 20  # bytes of a file
 _FIELDS = ("runs", "score", "score_epsilon", "candidates")
 _HARMLESS = frozenset({"lr", "clip"})  # settings that do not change what a plan releases
-_JOURNAL = "search"
 
 
 # ---- what to search
@@ -159,16 +158,14 @@ def searched(recipe: Recipe, task: Task, search: Search, place: Place) -> Traine
         assert kept.folder is not None
         searching = Searching(recipe, task, search, place.stop)
         try:
-            found = searching.run(account.budget, account.label, kept.folder.inner(_JOURNAL))
+            found = searching.run(account.budget, account.label, kept.folder.inner(SEARCH))
         except Interrupted:  # what a run of the search left is in the journal
             raise Interrupted("stopped during the search", resumable=True) from None
         settings = changed(task.settings, found.candidate)
         kept.choose(as_dict(settings), found.model.statement.plan)
         return _winner(found, search, kept.record)
 
-    done = kept_run(f"recipe {recipe.name}", record, place, train)
-    shutil.rmtree(place.folder / _JOURNAL, ignore_errors=True)
-    return done
+    return kept_run(f"recipe {recipe.name}", record, place, train)
 
 
 def _winner(found: Winner, search: Search, record: Record) -> Trained:

@@ -74,7 +74,7 @@ class AuditFolder:
         if self._folder is None:
             return
         self._folder.write(FILE, f"{to_json(audited, command)}\n".encode(), secret=True)
-        self._folder.remove_private()
+        self._folder.remove_secrets()
         self._folder.remove([LOCK])
 
 
