@@ -245,6 +245,19 @@ def test_a_run_is_loaded(finished: Path) -> None:
         tacit.load(finished, model=torch.nn.Linear(3, 2))
 
 
+def test_what_a_hostile_folder_is_refused_for_steers_no_terminal(run: Path) -> None:
+    odd = "\x1b[2J\u202e"
+    found = replace(tacit.load(run), weights={odd: torch.zeros(1)})
+    with pytest.raises(CheckpointError, match="does not hold the weights") as refused:
+        found.in_model(own_data.Network())
+    assert not set(odd[::4]) & set(str(refused.value))
+    record = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text(json.dumps(record | {odd: 1}))
+    with pytest.raises(CheckpointError, match="is not the record of a run") as refused:
+        tacit.load(run)
+    assert not set(odd[::4]) & set(str(refused.value))
+
+
 def test_a_swapped_model_is_refused(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     weights = load_file(run / "model.safetensors")
     save_file({name: one + 1.0 for name, one in weights.items()}, run / "model.safetensors")

@@ -38,6 +38,7 @@ from tacit.selection import (
     private_search,
     public_set,
 )
+from tacit.selection.journal import Journal
 from tacit.statement import Statement
 
 from ..forked import Forked
@@ -232,6 +233,28 @@ def test_a_search_that_crashed_goes_on(tmp_path: Path) -> None:
     assert int(entries) == 2  # the opening and one charge
     assert run(-1) == (0, third)
     assert not (tmp_path / f"begun-{planned + 2}").exists()
+
+
+@pytest.mark.parametrize("composition", ["basic", "declared"])
+def test_a_search_that_crashed_before_it_noted_its_charge_is_charged_once(
+    composition: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write, written = Journal.write, iter(range(1, 99))
+
+    def full(self: Journal, *given: Any, **named: Any) -> None:
+        if next(written) == 2:  # the first has the draws, the second the charge
+            raise OSError("no space is left")
+        write(self, *given, **named)
+
+    monkeypatch.setattr(Journal, "write", full)
+    with Ledger(f"sqlite:///{tmp_path}/budget.db") as ledger:
+        budget = ledger.open("patients", epsilon=2.5, delta=1e-5, composition=composition)
+        with pytest.raises(OSError, match="no space"):
+            search(budget=budget, folder=tmp_path / "journal")
+        entries = len(ledger.history("patients"))
+        found = search(budget=budget, folder=tmp_path / "journal")
+        assert len(ledger.history("patients")) == entries
+        assert budget.spent().epsilon <= found.epsilon * (1.0 + 1e-9)
 
 
 def test_a_journal_is_for_one_search(tmp_path: Path) -> None:

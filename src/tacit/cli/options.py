@@ -37,7 +37,7 @@ class Refusal(click.ClickException):
 
 
 def positive(option: str, text: str, remedy: str) -> float:
-    """OptionType a positive finite number.
+    """A positive finite number.
 
     >>> positive("--sigma", "-1", "try --sigma 4")
     Traceback (most recent call last):
@@ -47,17 +47,17 @@ def positive(option: str, text: str, remedy: str) -> float:
 
 
 def probability(option: str, text: str, remedy: str) -> float:
-    """OptionType a number from 0 to 1, both included."""
+    """A number from 0 to 1, both included."""
     return _read(option, text, remedy, _validation.probability)
 
 
 def open_probability(option: str, text: str, remedy: str) -> float:
-    """OptionType a number strictly between 0 and 1."""
+    """A number strictly between 0 and 1."""
     return _read(option, text, remedy, _validation.open_probability)
 
 
 def whole(option: str, text: str, remedy: str) -> int:
-    """OptionType a positive whole number, also one written as 1e4.
+    """A positive whole number, also one written as 1e4.
 
     >>> whole("--steps", "1e4", "")
     10000

@@ -68,8 +68,8 @@ Examples:
 @click.option("--out", metavar="DIR", type=FOLDER,
               help="A new folder for the run. [default: runs/RECIPE]")  # fmt: skip
 @click.option("--resume", is_flag=True, help="Go on with the run that --out holds.")
-@click.option("--ledger", metavar="URL", help="Charge the run to a budget of this ledger,")
-@click.option("--budget", metavar="NAME", help="of this name. [default: the data's name]")
+@click.option("--ledger", metavar="URL", help="Charge the run to a budget of this ledger.")
+@click.option("--budget", metavar="NAME", help="The budget's name. [default: the data's name]")
 @click.option("--device", metavar="NAME", help="auto, cpu, cuda or cuda:N. [default: auto]")
 @click.option("--seed", metavar="N", type=SEED,
               help="For the first weights; never for sampling or noise.")  # fmt: skip
@@ -191,7 +191,7 @@ class Asked:
         from tacit.runs.settings import changed
 
         options, known = self.options, self.options.read_record()
-        if known.kind == "own":
+        if known.kind != "recipe":
             raise Refusal(
                 f"the run in {options.out} is of no recipe: {known.how_to_go_on(_folder(options))}"
             )

@@ -43,7 +43,7 @@ Examples:
   tacit transfer pate --dataset mnist --votes counts.npy --holds counts
   tacit transfer pate --dataset digits --asked active --rounds 4
   tacit transfer pate --dataset digits --aggregator interactive --threshold 25
-  tacit transfer pate --dataset digits --aggregator sparse-vector --epsilon 8
+  tacit transfer pate --aggregator sparse-vector --asked middles --epsilon 8
   tacit transfer --resume --out runs/pate
 """
 

@@ -210,10 +210,15 @@ class Budget:
         count = _steps(steps, what.event)
         return self._reserve(what, count, label, detail, granted=0)
 
-    def charge(self, event: Event, label: str = "") -> Reservation:
-        """Charges one release and grants it at once; release it after this returns."""
+    def charge(
+        self, event: Event, label: str = "", *, detail: dict[str, Any] | None = None
+    ) -> Reservation:
+        """Charges one release and grants it at once; release it after this returns.
+
+        ``detail`` is kept with it, so that whoever crashed before noting its number finds it again.
+        """
         what = Release(event, self.adjacency, self.unit)
-        return self._reserve(what, 1, label, None, granted=1)
+        return self._reserve(what, 1, label, detail, granted=1)
 
     def reservation(self, number: int) -> Reservation:
         """The reservation with this number, to go on with after a crash."""

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, final, get_args
 
+from tacit._validation import printable
 from tacit.errors import CheckpointError, InvalidArgument
 from tacit.runs import claims
 from tacit.runs import settings as settings_of
@@ -165,7 +166,7 @@ def read(folder: Folder) -> Record:
     except CheckpointError as error:
         raise CheckpointError(f"{path} is not the record of a run: {error}") from None
     except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError) as error:
-        line = " ".join(str(error).split())[:200]
+        line = printable(" ".join(str(error).split()))[:200]
         raise CheckpointError(
             f"{path} is not the record of a run: {type(error).__name__}: {line}"
         ) from None

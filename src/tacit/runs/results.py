@@ -268,4 +268,4 @@ def _epochs(path: Path) -> tuple[EpochRecord, ...]:
 
 def _line(error: object) -> str:
     reason = getattr(error, "strerror", None) or error
-    return " ".join(str(reason).split())[:300]
+    return printable(" ".join(str(reason).split()))[:300]  # a hostile file names its tensors

@@ -52,7 +52,10 @@ class Best:
 @final
 @dataclass(slots=True, eq=False)
 class Progress:
-    """Where a search stands: what was drawn, what was charged, which runs are done, the best."""
+    """Where a search stands: what was drawn, what was charged, which runs are done, the best.
+
+    ``name`` is what a ledger knows the search by; a journal of an older tacit has none.
+    """
 
     choices: tuple[int, ...] = ()
     entry: int | None = None
@@ -61,6 +64,7 @@ class Progress:
     model: Any = None
     winner: int | None = None
     finished: bool = False
+    name: str | None = None
 
     def record(self, run: int, score: float, model: Any, target: float) -> bool:
         """Notes that a run is done; returns whether it is the best so far."""
@@ -136,6 +140,7 @@ class Journal:
             "fingerprint": self._fingerprint,
             "choices": list(progress.choices),
             "entry": progress.entry,
+            "name": progress.name,
             "done": sorted(progress.done),
             "score": None if best is None else best.score.hex(),
             "run": None if best is None or progress.finished else best.run,
@@ -181,7 +186,10 @@ class Journal:
             entry=None if plain["entry"] is None else _below(plain["entry"], 2**63),
             done={_below(one, len(choices)) for one in _listed(plain["done"])},
             finished=plain["finished"],
+            name=plain.get("name"),
         )
+        if not isinstance(found.name, str | None):
+            raise ValueError("its name is none")
         if type(found.finished) is not bool or (found.finished and choices):
             raise ValueError("it has neither come to its end nor not")
         if plain["winner"] is not None:

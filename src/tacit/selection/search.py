@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import secrets
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, final
 
@@ -200,7 +201,7 @@ def _begun(journal: Journal, terms: Terms, candidates: int) -> Progress:
     """Draws the number of runs and their candidates, and writes them down."""
     stream = fresh_stream("private search")
     count = draw_runs(terms.event.runs, stream)
-    progress = Progress(draw_choices(count, candidates, stream))
+    progress = Progress(draw_choices(count, candidates, stream), name=secrets.token_hex(16))
     journal.write(progress)
     return progress
 
@@ -208,7 +209,10 @@ def _begun(journal: Journal, terms: Terms, candidates: int) -> Progress:
 def _charge(
     journal: Journal, progress: Progress, terms: Terms, budget: Budget | None, label: str
 ) -> None:
-    """Charges the whole search, once: a journal that was charged is not charged again."""
+    """Charges the whole search, once: a journal that was charged is not charged again.
+
+    A search that crashed before it noted its charge finds it in the ledger, by its name.
+    """
     if budget is None:
         return
     if progress.entry is not None:
@@ -218,9 +222,20 @@ def _charge(
         raise InvalidArgument(
             f"adjacency must be the budget's {budget.adjacency!r}, got {terms.adjacency!r}"
         )
-    chosen = budget.at(terms.delta) if budget.composition == "basic" else budget
-    progress.entry = chosen.charge(terms.event, label=label).number
+    detail = None if progress.name is None else {"search": progress.name}
+    progress.entry = _entry(budget, detail)
+    if progress.entry is None:
+        chosen = budget.at(terms.delta) if budget.composition == "basic" else budget
+        progress.entry = chosen.charge(terms.event, label=label, detail=detail).number
     journal.write(progress)
+
+
+def _entry(budget: Budget, detail: dict[str, str] | None) -> int | None:
+    """The number of the search's charge, if the ledger holds one."""
+    if detail is None:
+        return None
+    known = budget.ledger.refresh().of(budget.name)
+    return next((one.number for one in known if one.detail == detail), None)
 
 
 def _run(journal: Journal, progress: Progress, work: Work, workers: Workers, target: float) -> None:

@@ -22,6 +22,7 @@ import numpy as np
 import torch
 
 from tacit import __version__, _files
+from tacit._validation import printable
 from tacit.errors import CheckpointError
 
 if TYPE_CHECKING:
@@ -111,7 +112,7 @@ def load_tensors(path: Path) -> tuple[dict[str, str], dict[str, torch.Tensor]]:
 
 def one_line(error: BaseException) -> str:
     """What an error of torch's or the system's says, in one line of bearable length."""
-    message = " ".join(str(error).split())
+    message = printable(" ".join(str(error).split()))
     return f"{type(error).__name__}: {message[:200]}"
 
 

@@ -251,6 +251,11 @@ class Settings(TransferSettings):
         return super().event(adjacency)
 
     @property
+    def least_delta(self) -> float:
+        """What the labels of sparse-vector PATE may cost; others have no such part."""
+        return self.failure if self.aggregator == "sparse-vector" else 0.0
+
+    @property
     def noises(self) -> tuple[str, ...]:
         """Which settings are noise, for this aggregator."""
         return _NOISES[self.aggregator]
