@@ -316,6 +316,15 @@ def test_a_record_cannot_name_what_is_no_recipe(
     assert "there is no recipe" in refuse(["--resume", "--out", str(tmp_path)], capsys)
 
 
+def test_a_transfer_is_not_taken_for_a_recipe(
+    tmp_path: Path, finished: tuple[Path, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    forged = replace(records.read(Folder(finished[0])), recipe="pate-digits", kind="transfer")
+    forged.write(Folder(tmp_path))
+    line = refuse(["--resume", "--out", str(tmp_path)], capsys)
+    assert f"tacit transfer --resume --out {tmp_path}" in line
+
+
 def test_the_default_folder_is_a_new_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

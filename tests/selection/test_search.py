@@ -25,7 +25,7 @@ from tacit.accounting import (
     epsilon,
     from_json,
 )
-from tacit.errors import BudgetExceeded, CheckpointError, InvalidArgument
+from tacit.errors import BudgetExceeded, CheckpointError, InvalidArgument, TamperedLedger
 from tacit.ledger import Ledger
 from tacit.selection import (
     Allowance,
@@ -255,6 +255,23 @@ def test_a_search_that_crashed_before_it_noted_its_charge_is_charged_once(
         found = search(budget=budget, folder=tmp_path / "journal")
         assert len(ledger.history("patients")) == entries
         assert budget.spent().epsilon <= found.epsilon * (1.0 + 1e-9)
+
+
+def test_a_search_does_not_go_on_where_it_was_not_charged(tmp_path: Path) -> None:
+    def breaks(*_: Any) -> Any:
+        raise OSError("broken")
+
+    with (
+        Ledger(f"sqlite:///{tmp_path}/charged.db") as one,
+        Ledger(f"sqlite:///{tmp_path}/other.db") as two,
+    ):
+        charged, other = (ledger.open("patients", epsilon=9.0, delta=1e-5) for ledger in (one, two))
+        with pytest.raises(OSError, match="broken"):
+            search(breaks, budget=charged, folder=tmp_path / "journal")
+        other.at(1e-6).charge(Gaussian(9.0), "of the same number, and of something else")
+        with pytest.raises(TamperedLedger, match="does not hold the charge of this search"):
+            search(budget=other, folder=tmp_path / "journal")
+        search(budget=charged, folder=tmp_path / "journal")
 
 
 def test_a_journal_is_for_one_search(tmp_path: Path) -> None:

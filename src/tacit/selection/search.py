@@ -12,7 +12,7 @@ from tacit._validation import positive
 from tacit._workers import check_workers
 from tacit.accounting.events import PoissonRuns, TruncatedNegativeBinomial, check_runs
 from tacit.accounting.serialization import as_dict
-from tacit.errors import InvalidArgument
+from tacit.errors import InvalidArgument, TamperedLedger
 from tacit.randomness import fresh_stream
 from tacit.selection.journal import Journal, Progress
 from tacit.selection.scores import PrivateScore, PublicScore, check_score
@@ -215,14 +215,19 @@ def _charge(
     """
     if budget is None:
         return
+    detail = None if progress.name is None else {"search": progress.name}
     if progress.entry is not None:
         budget.reservation(progress.entry)  # refuses one that is not of this budget
+        if detail is not None and _entry(budget, detail) != progress.entry:
+            raise TamperedLedger(
+                f"the budget {budget.name!r} does not hold the charge of this search: it is of "
+                "another ledger or an older copy; bring the newest one back"
+            )
         return
     if budget.adjacency != terms.adjacency:
         raise InvalidArgument(
             f"adjacency must be the budget's {budget.adjacency!r}, got {terms.adjacency!r}"
         )
-    detail = None if progress.name is None else {"search": progress.name}
     progress.entry = _entry(budget, detail)
     if progress.entry is None:
         chosen = budget.at(terms.delta) if budget.composition == "basic" else budget
