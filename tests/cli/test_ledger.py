@@ -32,17 +32,25 @@ def wide(monkeypatch):
     monkeypatch.setenv("COLUMNS", "100")
 
 
-@pytest.fixture
-def path(tmp_path, monkeypatch) -> Path:
-    """A ledger with two budgets, in the current folder and with no other one in reach."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("TACIT_LEDGER", raising=False)
-    with Ledger(f"sqlite:///{tmp_path}/budget.db") as ledger:
+@pytest.fixture(scope="module")
+def made(tmp_path_factory) -> Path:
+    """The folder of a ledger with two budgets."""
+    folder = tmp_path_factory.mktemp("made")
+    with Ledger(f"sqlite:///{folder}/budget.db") as ledger:
         budget = ledger.open("patients", 4.0, 1e-5)
         run = budget.reserve(RUN, steps=100, label="training")
         run.lease(30)
         budget.charge(PureDp(0.5), label="mean age")
         ledger.open("survey", 1.0, 1e-6, unit="user", composition="renyi")
+    return folder
+
+
+@pytest.fixture
+def path(made, tmp_path, monkeypatch) -> Path:
+    """That ledger, copied into the current folder and with no other one in reach."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("TACIT_LEDGER", raising=False)
+    shutil.copytree(made, tmp_path, dirs_exist_ok=True)
     return tmp_path / "budget.db"
 
 
