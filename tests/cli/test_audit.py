@@ -63,6 +63,7 @@ def one_line(text: str) -> str:
 # ---- what comes out
 
 
+@pytest.mark.usefixtures("drawn")
 def test_a_run(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     asked = ["audit", str(run), "--attack", "lira", "--shadows", "4", "--records", "60",
              "--seed", "1"]  # fmt: skip

@@ -54,7 +54,7 @@ def test_json_gives_the_same_statement_back() -> None:
         assert again.to_json() == claim.to_json()
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=30)
 @given(st.floats(0.5, 50.0), st.floats(1e-10, 0.5), _TEXT, st.lists(_TEXT, max_size=3))
 def test_json_keeps_every_bit_and_letter(
     sigma: float, delta: float, words: str, more: list[str]

@@ -544,7 +544,7 @@ def test_a_budget_for_users_is_refused_before_anything_begins(method: str, tmp_p
 @pytest.mark.parametrize(
     "adjacency", ["replace-one", pytest.param("zero-out", marks=pytest.mark.slow)]
 )
-@pytest.mark.parametrize("composition", ["declared", "basic"])
+@pytest.mark.parametrize("composition", ["declared", pytest.param("basic", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     ("method", "settings"),
     [

@@ -85,7 +85,7 @@ def replay_parts(tracer: Tracer | None = None, only: Part | None = None) -> Repo
     Guarantee:
         A correct engine is accused with probability at most 1e-5.
 
-    >>> replay_parts().passed
+    >>> replay_parts(only=next(iter(PARTS))).passed
     True
     """
     started = time.perf_counter()
