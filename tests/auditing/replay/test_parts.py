@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from tacit.auditing.replay import forbidden_runs, forbidden_values, parts
+from tacit.auditing.replay.part_checks import ledger_rules, random_numbers
 from tacit.training import checkpoint, checkpoint_file, claim, guards, session
 
 
@@ -63,11 +64,11 @@ def test_digest_that_is_not_compared_is_told(monkeypatch):
 
 def test_numbers_of_another_width_are_told(monkeypatch):
     monkeypatch.setattr(
-        parts, "rounded_gaussian", lambda scale, size, _: np.rint(
+        random_numbers, "rounded_gaussian", lambda scale, size, _: np.rint(
             0.9 * scale * np.random.default_rng(1).standard_normal(size)
         ).astype(np.int64)
     )  # fmt: skip
-    found = parts._whole_numbers()
+    found = random_numbers.whole_numbers()
     assert not found.passed
     assert "rounded Gaussian" in found.evidence
 
@@ -76,4 +77,4 @@ def test_steps_that_were_lost_and_are_not_counted_are_told(monkeypatch):
     monkeypatch.setattr(
         session.Session, "spent", lambda self, delta: claim.epsilon(self.plan, 1, delta)
     )
-    assert not parts._lost().passed
+    assert not ledger_rules.lost().passed
