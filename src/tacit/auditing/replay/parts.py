@@ -100,7 +100,10 @@ PARTS: dict[Part, Component] = {
     ledger_rules.basic: "charging", ledger_rules.filters: "charging",
     ledger_rules.lost: "charging",
     statements.promises: "charging", statements.proofs: "charging",
-    layers.batch_norm: "gradients", layers.once: "clipping", layers.whole_steps: "clipping",
+    layers.batch_norm: "gradients", layers.once: "clipping", layers.uses: "clipping",
+    layers.positions: "clipping",
+    layers.repeated: "clipping", layers.empty: "clipping", layers.whole_steps: "clipping",
+    layers.accuracies: "control flow",
     _shown: "control flow", _refused_runs: "control flow", _refused_values: "control flow",
     _refused_charges: "control flow", _refused_files: "control flow",
 }  # fmt: skip

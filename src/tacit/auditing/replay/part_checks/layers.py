@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 import torch
 from torch import nn
 from torch.utils.data import TensorDataset
 
+from tacit.auditing.replay.part_checks import models
+from tacit.auditing.replay.part_checks.models import CLASSES, ROWS
 from tacit.auditing.replay.report import Finding
 from tacit.auditing.replay.watch import flat
 from tacit.training.clipping import clipped_gradients
+from tacit.training.clipping.engine import Engine
+from tacit.training.clipping.forms.matrix import in_stages
 from tacit.training.clipping.sums import BatchSums
 from tacit.training.evaluation import accuracy, default_correct, default_loss
 from tacit.training.noise import grid_step, rounded_towards_zero
 from tacit.training.replace_batchnorm import fix, fixes
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 def whole_steps() -> Finding:
@@ -68,89 +69,96 @@ def batch_norm() -> Finding:
     )
 
 
-class _Positions(nn.Module):
-    """A table of positions, as many as a batch has rows, looked up in one of several ways."""
-
-    def __init__(self, ids: Callable[[torch.Tensor], torch.Tensor]) -> None:
-        super().__init__()
-        self.table, self.head, self.ids = nn.Embedding(16, 3), nn.Linear(3, 2), ids
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        places = self.table(self.ids(x))
-        places = places.mean(-2) if places.ndim == 3 and len(places) == places.shape[1] else places
-        result: torch.Tensor = self.head(torch.tanh(x + places)).mean(1)
-        return result
-
-
-class _Expanded(nn.Module):
-    """A weight that is written once for every row."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.start, self.head = nn.Parameter(torch.randn(1, 1, 3)), nn.Linear(3, 2)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        both = torch.cat([self.start.expand(len(x), -1, -1), x], 1)
-        result: torch.Tensor = self.head(torch.tanh(both)).prod(1)
-        return result
-
-
-def _layers() -> dict[str, tuple[nn.Module, tuple[int, ...]]]:
-    """A model of every kind of layer, small and with one long dimension, and a row's shape."""
-
-    def normed(layer: nn.Module) -> nn.Module:
-        """Of other lengths than at first, where a wrong gradient may have the right norm."""
-        made: Any = nn.utils.parametrizations.weight_norm(layer)
-        lengths = made.parametrizations.weight.original0
-        lengths.data *= torch.linspace(0.4, 2.0, lengths.numel()).view_as(lengths)
-        return layer
-
-    def flat(*layers: nn.Module) -> nn.Module:
-        return nn.Sequential(*layers, nn.Flatten(), nn.LazyLinear(2))
-
-    return {
-        "linear": (nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 2)), (4,)),
-        "linear over time": (flat(nn.Linear(4, 3)), (9, 4)),
-        "normed": (flat(normed(nn.Linear(4, 3)), nn.LayerNorm(3), nn.PReLU()), (5, 4)),
-        "convolution": (flat(nn.Conv2d(2, 4, 3, stride=2, padding=1, groups=2)), (2, 7, 6)),
-        "dilated": (flat(nn.Conv1d(2, 3, 2, dilation=2), nn.GroupNorm(1, 3)), (2, 9)),
-        "normed convolution": (flat(normed(nn.Conv2d(2, 3, 3, padding=1))), (2, 6, 5)),
-        "normed, wide": (flat(normed(nn.Conv2d(2, 5, 2, stride=2, groups=1))), (2, 12, 12)),
-        "normed in groups": (flat(normed(nn.Conv1d(4, 4, 3, groups=2, dilation=2))), (4, 11)),
-        "transposed": (flat(nn.ConvTranspose1d(2, 3, 3, stride=2)), (2, 5)),
-        "normed, transposed": (flat(normed(nn.ConvTranspose2d(2, 3, 2, stride=2))), (2, 4, 3)),
-        "positions": (_Positions(lambda _: torch.arange(8)), (8, 3)),
-        "positions in a row": (_Positions(lambda _: torch.arange(8)[None]), (8, 3)),
-        "an expanded weight": (_Expanded(), (4, 3)),
-        "volumes": (flat(nn.Conv3d(1, 2, 2)), (1, 3, 4, 3)),
-    }
-
-
 def once() -> Finding:
-    """One batch by itself is clipped as autograd has it, for layers of every kind; so judged."""
+    """One batch by itself is clipped as autograd has it, for layers of every kind."""
+    return _compared("one batch", models.layers())
+
+
+def uses() -> Finding:
+    """The same for weights by themselves: of sums and products, shared, repeated, recomputed."""
+    return _compared("uses of weights", models.uses())
+
+
+def positions() -> Finding:
+    """The same for positions, of which a batch may have as many as rows by chance."""
+    return _compared("positions", models.positions())
+
+
+def _compared(check: str, given: models.Models) -> Finding:
     off: dict[str, float] = {}
     apart: dict[str, float] = {}
-    for name, (model, shape) in _layers().items():
-        for rows, views in ((8, 1), (8, 2), (1, 1)):
+    for name, (model, shape) in given.items():
+        for rows, views in ((ROWS, 1), (ROWS, 2), (1, 1)):
             case = f"{name}, {rows} rows of {views} views"
             off[case], apart[case] = _off(model, shape, rows, views)
-    model = nn.Linear(4, 2)
-    batch = _rows_of((4,))
-    right = float((model(batch[0]).argmax(1) == batch[1]).float().mean())
-    measured = accuracy(model, TensorDataset(*batch), correct=default_correct)
-    worst, longest = max(off, key=lambda one: off[one]), max(apart.values())
+    worst, longest = max(off, key=lambda one: off[one]), max(apart, key=lambda one: apart[one])
     return Finding(
         "clipping",
-        "one batch",
-        off[worst] < 1e-5 and longest < 1e-4 and abs(measured - right) < 1e-9,
-        f"its sum ({worst}) is {off[worst]:.2g}, its norms are {longest:.2g} and its accuracy is "
-        f"{abs(measured - right):.2g} from those of autograd",
+        check,
+        off[worst] < 1e-5 and apart[longest] < 1e-4,
+        f"its sum ({worst}) is {off[worst]:.2g} and its norms ({longest}) are "
+        f"{apart[longest]:.2g} from those of autograd",
     )
+
+
+def accuracies() -> Finding:
+    """A model is right as often as its highest score is."""
+    model, batch = nn.Linear(4, CLASSES), _rows_of((4,))
+    right = float((model(batch[0]).argmax(1) == batch[1]).float().mean())
+    measured = accuracy(model, TensorDataset(*batch), correct=default_correct)
+    said = f"it is {measured:.6g} where {right:.6g} are right"
+    return Finding("control flow", "accuracy", abs(measured - right) < 1e-9, said)
+
+
+def repeated() -> Finding:
+    """A batch as it is compiled, with taps from another of its shapes, has the same sums and norms.
+
+    The compiler takes another way through the recorder: here it is walked without one.
+    """
+    model = nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, CLASSES))
+    parameters = dict(model.named_parameters())
+    engine, (x, y) = Engine(parameters, dict.fromkeys(parameters, 0)), _rows_of((4,))
+    ones, mask, found = torch.ones(ROWS), torch.ones(ROWS, dtype=torch.bool), []
+    for compiling, batch in ((False, (x.flip(0), y.flip(0))), (True, (x, y)), (False, (x, y))):
+        engine.begin(ROWS, signature="a shape")
+        engine.enter()
+        try:
+            with patch.object(torch.compiler, "is_compiling", lambda now=compiling: now):
+                losses = default_loss(model, batch)
+        finally:
+            engine.stop()
+        found.append(engine.finish(losses, ones, torch.tensor([0.1]), mask))
+    other, compiled, plain = (flat(list(one.sums.values())) for one in found)
+    off = max(float((compiled - plain).norm()), float((other - plain).norm()))
+    norms = [one.squared_norms for one in found]
+    apart = max(float((norms[at] - norms[2]).abs().max()) for at in (1, 2))
+    apart = max(apart, float((norms[0].flip(1) - norms[2]).abs().max()))
+    said = f"its sum is {off:.2g} and its norms are {apart:.2g} from those of the same rows"
+    return Finding("clipping", "compiled", max(off, apart) < 1e-5, said)
+
+
+def empty() -> Finding:
+    """A batch of nobody adds nothing; sums of squares are those of double precision."""
+    model = nn.Linear(4, CLASSES)
+    none = torch.zeros(0, 4), torch.zeros(0, dtype=torch.int64)
+    found = clipped_gradients(
+        dict(model.named_parameters()), lambda: default_loss(model, none), rows=0, clip=1.0
+    )
+    added = sum(float(one.abs().sum()) for one in found.sums.values())
+    off = 0.0
+    for shape in ((3, 4, 5), (300, 4, 5), (7,)):
+        values = torch.rand(*shape, generator=torch.Generator().manual_seed(2))
+        wanted = values.double().flatten(1).sum(1) if values.ndim > 1 else values.double()
+        off = max(off, float((in_stages(values) / wanted - 1.0).abs().max()))
+    right = added == 0.0 and not len(found.norms) and off < 1e-5
+    return Finding("clipping", "nobody", right, f"{added:.2g} is added; sums are {off:.2g} off")
 
 
 def _rows_of(shape: tuple[int, ...]) -> tuple[torch.Tensor, torch.Tensor]:
     seed = torch.Generator().manual_seed(5)
-    return torch.randn(8, *shape, generator=seed), torch.randint(2, (8,), generator=seed)
+    return torch.randn(ROWS, *shape, generator=seed), torch.randint(
+        CLASSES, (ROWS,), generator=seed
+    )
 
 
 def _off(model: nn.Module, shape: tuple[int, ...], rows: int, views: int) -> tuple[float, float]:
@@ -158,7 +166,7 @@ def _off(model: nn.Module, shape: tuple[int, ...], rows: int, views: int) -> tup
     x, y = _rows_of(shape)
     batch = x[:rows], y[:rows]
     model(batch[0])  # gives lazy layers their sizes
-    parameters = dict(model.named_parameters())
+    parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
     losses = default_loss(model, batch).view(-1, views).mean(1)
     total, norms = torch.zeros(sum(p.numel() for p in parameters.values())), []
     for loss in losses:
