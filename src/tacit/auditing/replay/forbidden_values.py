@@ -666,6 +666,7 @@ def _statements() -> Attempts:
         "a plan that is a text": {"plan": "plan"}, "no event": {"event": {}},
         "an event that is a text": {"event": "Gaussian"}, "no figures": {"figures": {}},
         "an unknown event": {"event": {"kind": "Strange"}},
+        "an event of no kind at all": {"event": event | {"kind": [1]}},
         "an event of more noise": {"event": event | {"event": inner | {
             "event": inner["event"] | {"sigma": 2.0}}}},
         "an event without end": {"event": event | {"event": inner | {

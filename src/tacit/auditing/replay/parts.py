@@ -100,6 +100,7 @@ PARTS: dict[Part, Component] = {
     ledger_rules.basic: "charging", ledger_rules.filters: "charging",
     ledger_rules.lost: "charging",
     statements.promises: "charging", statements.proofs: "charging",
+    statements.additions: "charging", statements.signatures: "charging",
     layers.batch_norm: "gradients", layers.once: "clipping", layers.uses: "clipping",
     layers.positions: "clipping",
     layers.repeated: "clipping", layers.empty: "clipping", layers.whole_steps: "clipping",

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
+import math
 from dataclasses import asdict, replace
 
 from tacit.accounting import Gaussian
 from tacit.auditing.replay.forbidden_runs import tried
+from tacit.auditing.replay.part_checks.ledger_rules import gaussian_epsilon
 from tacit.auditing.replay.reference import least_epsilon
 from tacit.auditing.replay.report import Finding
 from tacit.statement import Statement
+from tacit.statement.claim import extended
 from tacit.training.claim import Run, statement
 from tacit.training.plan import Plan
 from tacit.training.sampling import TruncatedPoisson
@@ -83,3 +87,57 @@ def proofs() -> Finding:
     smaller = {**asdict(stated), "epsilon": 0.9 * stated.epsilon}
     wrong += tried("a smaller ε", lambda: Statement(**smaller))
     return Finding("charging", "proofs", not wrong, "; ".join(wrong) or "they prove what they say")
+
+
+def additions() -> Finding:
+    """What is added to a statement is added to its ε, and read again as it was written."""
+    wrong = []
+    alone = statement(_plans()["whole"], _DELTA, 3, Run(3, unsafe=False), lost=0, ledger=None)
+    sigma = 4.0 / math.sqrt(3)  # of a plan of three steps that take everybody
+    same = extended(alone, releases="a\nmodel", preprocessing=[("a fixed scale", None)])
+    if same.epsilon != alone.epsilon or same.releases != (*alone.releases, "a model"):
+        wrong.append(f"what costs nothing makes ε = {same.epsilon:.6g} of {alone.epsilon:.6g}")
+    more = extended(same, preprocessing=[("a noisy mean", Gaussian(5.0))], assumptions=["one"])
+    both = extended(more, preprocessing=[("another", Gaussian(6.0))], not_promised=("two",))
+    for stated, sigmas in ((more, (sigma, 5.0)), (both, (sigma, 5.0, 6.0))):
+        least = gaussian_epsilon(sum(one**-2 for one in sigmas) ** -0.5, _DELTA)
+        if not least * (1 - 1e-6) <= stated.epsilon <= 1.01 * least:
+            wrong.append(f"ε = {stated.epsilon:.6g} of {len(sigmas)} releases, not {least:.6g}")
+        if Statement.from_json(stated.to_json()) != stated:
+            wrong.append("it is read as another one")
+    if len(both.preprocessing) != 3 or both.preprocessing[0].charged:
+        wrong.append("what was done before is not what was said")
+    plain = json.loads(both.to_json())
+    del plain["figures"]
+    endless = extended(replace(both, epsilon=math.inf))
+    for written, expected in ((json.dumps(plain), both), (endless.to_json(), endless)):
+        if Statement.from_json(written) != expected:
+            wrong.append("without figures, or without an ε, it is read as another one")
+    return Finding("charging", "additions", not wrong, "; ".join(wrong) or "all of them count")
+
+
+def signatures() -> Finding:
+    """A signature fits what was signed and nothing else, and only the key that signed it."""
+    if importlib.util.find_spec("cryptography") is None:
+        return Finding("charging", "signatures", True, "nobody can sign without cryptography")
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import (  # noqa: PLC0415 - if there
+        Ed25519PrivateKey,
+    )
+
+    keys = [Ed25519PrivateKey.generate() for _ in range(2)]
+    mine, other = (key.public_key() for key in keys)
+    plain = statement(_plans()["whole"], _DELTA, 3, Run(3, unsafe=False), lost=0, ledger=None)
+    signed = plain.signed(keys[0], by="somebody")
+    again = Statement.from_json(signed.to_json())
+    said = {
+        "what was signed fits": again.signature_fits() and again.verify_signature(mine),
+        "another key does not": not signed.verify_signature(other),
+        "another ε does not": not replace(signed, epsilon=9.0).signature_fits(),
+        "another δ does not": not replace(signed, delta=2 * _DELTA).verify_signature(mine),
+        "another text does not": not replace(signed, tuning="none").signature_fits(),
+        "what nobody signed does not": not plain.signature_fits()
+        and not plain.verify_signature(mine),
+        "what is added later does not": extended(signed, tuning="none").signature is None,
+    }
+    wrong = [name for name, right in said.items() if not right]
+    return Finding("charging", "signatures", not wrong, f"not so: {wrong}" if wrong else "it does")
