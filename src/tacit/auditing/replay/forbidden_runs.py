@@ -9,8 +9,10 @@ others.
 from __future__ import annotations
 
 import copy
+import json
 import os
 import pickle
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -30,6 +32,7 @@ from torch.utils.data import (
     TensorDataset,
 )
 
+from tacit.auditing.replay.coverage import Tracer
 from tacit.auditing.replay.subject import Outcome
 from tacit.errors import TacitError
 from tacit.randomness import GaussianSource, SystemStream, fresh_stream
@@ -75,19 +78,27 @@ def tried(name: str, attempt: Callable[[], object]) -> list[str]:
 
 
 def in_child(work: Callable[[], bytes]) -> bytes:
-    """What ``work`` returns in a forked child."""
+    """What ``work`` returns in a forked child; what is executed there counts as well."""
+    traced = getattr(sys.gettrace(), "__self__", None)
+    tracer = traced if isinstance(traced, Tracer) else Tracer()
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
         try:
-            os.write(writing, work())
+            said = work().hex()
+            steps = {path: sorted(seen) for path, seen in tracer.arcs.items()}
+            with os.fdopen(writing, "w") as pipe:
+                json.dump([said, steps], pipe)
         finally:
             os._exit(0)
     os.close(writing)
-    with os.fdopen(reading, "rb") as pipe:
-        said = pipe.read()
+    with os.fdopen(reading) as pipe:
+        written = pipe.read()
     os.waitpid(child, 0)
-    return said
+    said, steps = json.loads(written) if written else ("", {})
+    for path, seen in steps.items():
+        tracer.arcs.setdefault(path, set()).update((before, after) for before, after in seen)
+    return bytes.fromhex(said)
 
 
 # ---- one small run
@@ -782,10 +793,12 @@ def _in_child(scene: Scene) -> None:
         scene.dp.step, lambda: scene.dp.backward(scene.losses),
         lambda: scene.dp.statement(_DELTA), lambda: next(scene.dp.lots()),
         lambda: scene.dp.save(os.devnull), lambda: scene.dp.public().__enter__(),
+        lambda: scene.dp.__exit__(None, None, None),
     )  # fmt: skip
 
     def work() -> bytes:
         passed = [call for call in calls if tried("", call)]
+        scene.dp.__exit__(InterruptedError, InterruptedError(), None)  # as the parent ends it
         return b"no" if not passed and scene.optimizer.count == scene.before else b"yes"
 
     if in_child(work) == b"no":

@@ -10,11 +10,12 @@ from typing import Any
 
 from scipy import stats
 
-from tacit.accounting import Gaussian, Laplace, Repeated
-from tacit.auditing.replay.forbidden_runs import Small, tried
+from tacit.accounting import Gaussian, Laplace, PureDp, Repeated
+from tacit.auditing.replay.forbidden_runs import Small, in_child, tried
 from tacit.auditing.replay.forbidden_values import ledger
 from tacit.auditing.replay.reference import least_epsilon, least_together
 from tacit.auditing.replay.report import Finding
+from tacit.training.charging import Lease
 from tacit.training.plan import Plan
 
 _DELTA = 1e-5
@@ -173,3 +174,74 @@ def lost() -> Finding:
         if released > plan.steps:
             wrong.append(f"{released} steps of a plan of {plan.steps} were released")
     return Finding("charging", "lost steps", not wrong, "; ".join(wrong) or "they are counted")
+
+
+def guarantees() -> Finding:
+    """A charge is a guarantee of its event, or it is refused; of what is not known, too."""
+    from tacit.ledger import composition  # noqa: PLC0415 - SQLAlchemy only for those who keep one
+    from tacit.ledger.replay import Charge  # noqa: PLC0415
+
+    strange = PureDp(1.0, "replace-one")  # which says nothing of a record more or less
+    wrong: list[str] = []
+    for charge, event, right in (
+        (Charge(1.0, 0.0), PureDp(1.0), True), (Charge(0.9, 0.0), PureDp(1.0), False),
+        (Charge(9.0, 0.0), Gaussian(1.0), False), (Charge(9.0, 1e-6), strange, False),
+        (Charge(gaussian_epsilon(2.0, 1e-6) * 1.01, 1e-6), Gaussian(2.0), True),
+        (Charge(gaussian_epsilon(2.0, 1e-6) * 0.99, 1e-6), Gaussian(2.0), False),
+    ):  # fmt: skip
+        if composition.covers(charge, event, "add-remove", 0.0) is not right:
+            wrong.append(f"ε = {charge.epsilon:.6g} of {event!r} is taken for {not right}")
+    with ledger() as books:
+        for rule in ("basic", "renyi", "declared"):
+            budget = books.open(rule, 3.0, _DELTA, composition=rule)
+            name = f"what is not known, in {rule}"
+            wrong += tried(name, lambda of=budget: of.charge(strange))  # type: ignore[misc]
+        least = gaussian_epsilon(2.0, _DELTA)  # hardly less than the budget: no filter holds it
+        sole = books.open("sole", 1.005 * least, _DELTA, composition="renyi")
+        sole.charge(Gaussian(2.0))
+        spent = sole.spent()
+        if not least * (1 - 1e-6) <= spent.epsilon <= 1.005 * least or spent.share != 1.0:
+            wrong.append(f"ε = {spent.epsilon:.6g} of a plan that has at least {least:.6g}")
+        wrong += tried("more beside a plan that has all", lambda: sole.charge(Laplace(1e6)))
+    return Finding("charging", "guarantees", not wrong, "; ".join(wrong) or "they are")
+
+
+def forked() -> Finding:
+    """A forked child has none of its parent's steps, and gives none of them back."""
+    wrong: list[str] = []
+    with ledger() as books:
+        budget = books.open("forks", 3.0, _DELTA)
+        held = [budget.reserve(_release(Repeated(Gaussian(40.0), 6)), steps=6) for _ in range(2)]
+        one, several = Lease(held[0], 1), Lease(held[1], 4)
+        took = [one.take(), several.take()]  # of the second, three are held
+
+        def child() -> bytes:
+            several.close()
+            return bytes([one.take()])
+
+        took.append(in_child(child) == b"\x01")
+        granted = [budget.reservation(each.number).granted for each in held]
+        if not all(took) or granted != [2, 4]:
+            wrong.append(f"{granted} steps are granted to a parent and its child, not [2, 4]")
+        several.close()
+        one.close()
+        if budget.reservation(held[1].number).granted != 1:
+            wrong.append("what was not taken is not given back")
+    return Finding("charging", "forks", not wrong, "; ".join(wrong) or "it has none")
+
+
+def unbegun() -> Finding:
+    """A run that was kept before its first step is charged from its first step on."""
+    with ledger() as books, tempfile.TemporaryDirectory(prefix="tacit-parts-") as folder:
+        budget, path = books.open("runs", 90.0, 1e-4), Path(folder) / "run"
+
+        def save(scene: Any) -> None:
+            scene.dp.save(path)
+            raise InterruptedError
+
+        start = Small(options={"budget": budget}, moment="before the first lot", act=save)
+        before = start.counted(InterruptedError)
+        steps = Small(options={"budget": budget, "resume": path}).counted()
+        granted = books.refresh().budgets["runs"].granted
+    said = f"{granted} steps are charged where {before} and then {steps} were taken"
+    return Finding("charging", "kept before", (before, steps, granted) == (0, 3, 3), said)
