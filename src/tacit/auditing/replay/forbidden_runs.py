@@ -138,13 +138,15 @@ class _Counter(torch.optim.SGD):
         return super().step(closure)
 
 
-def _rows(count: int = _ROWS) -> tuple[Tensor, Tensor]:
+def rows(count: int = _ROWS) -> tuple[Tensor, Tensor]:
+    """The data of a small run."""
     seed = torch.Generator().manual_seed(11)
     x = torch.randn(count, _WIDTH, generator=seed)
     return x, torch.randint(_CLASSES, (count,), generator=seed)
 
 
-def _row_loss(model: nn.Module, batch: Any) -> Tensor:
+def row_loss(model: nn.Module, batch: Any) -> Tensor:
+    """Its loss."""
     return functional.cross_entropy(model(batch[0]), batch[1], reduction="none")
 
 
@@ -180,8 +182,8 @@ class Small:
     """A small run, honest but for one act at one moment, or one part of another kind."""
 
     build: Callable[[], nn.Module] = _Model
-    loss: _Loss = _row_loss
-    data: Callable[[], Any] = lambda: TensorDataset(*_rows())
+    loss: _Loss = row_loss
+    data: Callable[[], Any] = lambda: TensorDataset(*rows())
     plan: Plan = field(default_factory=_plan)
     optimizer: Callable[[Any], Any] = lambda model: _Counter(model.parameters())
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -387,7 +389,8 @@ class _Layered(nn.Module):
         return result
 
 
-def _layered(way: Callable[[Any, Tensor], Any], **parts: Any) -> Small:
+def layered(way: Callable[[Any, Tensor], Any], **parts: Callable[[], Any]) -> Small:
+    """A small run of one layer of scores, which is used in some ``way``, with ``parts`` beside."""
     return Small(lambda: _Layered(way, **{k: make() for k, make in parts.items()}))
 
 
@@ -452,7 +455,7 @@ def _by_frequency(**options: Any) -> Small:
     tokens = torch.arange(_ROWS * 2).remainder(6).view(_ROWS, 2)
     return Small(
         lambda: nn.Sequential(nn.Embedding(6, 3, **options), nn.Flatten(), nn.Linear(6, _CLASSES)),
-        data=lambda: TensorDataset(tokens, _rows()[1]),
+        data=lambda: TensorDataset(tokens, rows()[1]),
     )
 
 
@@ -462,7 +465,7 @@ _MODELS: dict[str, Callable[[], object]] = {
     "batch norm without statistics": Small(
         lambda: nn.Sequential(nn.BatchNorm1d(5, track_running_stats=False), nn.Linear(5, 3)).eval()
     ),
-    "batch norm as a function": _layered(
+    "batch norm as a function": layered(
         lambda m, x: m.layer(functional.batch_norm(x, None, None, m.gain, training=True)),
         gain=lambda: nn.Parameter(torch.ones(_WIDTH)),
     ),
@@ -472,44 +475,44 @@ _MODELS: dict[str, Callable[[], object]] = {
     ),
     "instance norm with statistics": _after(lambda: nn.Sequential(
         nn.Unflatten(1, (1, _WIDTH)), nn.InstanceNorm1d(1, track_running_stats=True))),
-    "instance norm with statistics as a function": _layered(
+    "instance norm with statistics as a function": layered(
         lambda m, x: m.layer(functional.instance_norm(
             x.unsqueeze(2).expand(-1, -1, 2), m.mean, m.var, m.gain).mean(2)),
         gain=lambda: nn.Parameter(torch.ones(_WIDTH)),
         mean=lambda: torch.zeros(_WIDTH), var=lambda: torch.ones(_WIDTH),
     ),
-    "rows without their mean": _layered(lambda m, x: m.layer(x - x.mean(0))),
-    "rows divided by the largest": _layered(lambda m, x: m.layer(x) / x.detach().abs().max()),
-    "rows divided by their number": _layered(_shared),
-    "rows in another order": _layered(lambda m, x: m.layer(x.flip(0))),
-    "a buffer of the rows": _layered(_noted, seen=lambda: torch.zeros(())),
-    "a weight that is assigned to": _layered(_assigned),
-    "a weight that is changed in place": _layered(
+    "rows without their mean": layered(lambda m, x: m.layer(x - x.mean(0))),
+    "rows divided by the largest": layered(lambda m, x: m.layer(x) / x.detach().abs().max()),
+    "rows divided by their number": layered(_shared),
+    "rows in another order": layered(lambda m, x: m.layer(x.flip(0))),
+    "a buffer of the rows": layered(_noted, seen=lambda: torch.zeros(())),
+    "a weight that is assigned to": layered(_assigned),
+    "a weight that is changed in place": layered(
         lambda m, x: m.layer(x) + m.layer.weight.add_(0.1).sum()),
-    "a weight that is written into a tensor": _layered(_written_into),
-    "a weight that is added in place": _layered(
+    "a weight that is written into a tensor": layered(_written_into),
+    "a weight that is added in place": layered(
         lambda m, x: m.layer(x) + torch.zeros(len(x), 3).addmm_(x, m.layer.weight.T)),
-    "a tensor that is changed after its use": _layered(_changed_later),
-    "a weight with an entry for every row": _layered(
+    "a tensor that is changed after its use": layered(_changed_later),
+    "a weight with an entry for every row": layered(
         lambda m, x: m.layer(x) + m.each[: len(x)],
         each=lambda: nn.Parameter(torch.ones(_ROWS, _CLASSES))),
-    "several results at once": _layered(
+    "several results at once": layered(
         lambda m, x: m.layer(x) + torch.linalg.lstsq(m.layer.weight.T, x.T).solution.T),
-    "rows in a later dimension": _layered(
+    "rows in a later dimension": layered(
         lambda m, x: m.layer(x) + torch.cdist(m.layer.weight, x).T),
-    "a similarity over rows": _layered(
+    "a similarity over rows": layered(
         lambda m, x: m.layer(x) + functional.cosine_similarity(
             m.layer(x)[:, None, :1], m.layer.weight[None, :, :1], dim=0).sum()),
     "packed sequences": Small(lambda: _Layered(
         _packed, lambda: nn.Linear(4, _CLASSES), rnn=nn.GRU(1, 4, batch_first=True))),
-    "an operation that cannot be seen": _layered(
+    "an operation that cannot be seen": layered(
         _unseen),
-    "a parameter that nobody holds": _layered(lambda m, x: m.layer(x) * _stranger),
-    "a parameter that is not used": _layered(
+    "a parameter that nobody holds": layered(lambda m, x: m.layer(x) * _stranger),
+    "a parameter that is not used": layered(
         lambda m, x: m.layer(x), spare=lambda: nn.Linear(2, 2)),
-    "a parameter that is used without a gradient": _layered(
+    "a parameter that is used without a gradient": layered(
         lambda m, x: m.layer(x) * m.gain.detach(), gain=lambda: nn.Parameter(torch.ones(3))),
-    "reentrant checkpointing": _layered(lambda m, x: checkpoint(
+    "reentrant checkpointing": layered(lambda m, x: checkpoint(
         m.layer, x.requires_grad_(), use_reentrant=True)),
     "an embedding that is normed": _by_frequency(max_norm=0.1),
     "an embedding by frequency": _by_frequency(scale_grad_by_freq=True),
@@ -525,23 +528,23 @@ _MODELS: dict[str, Callable[[], object]] = {
 
 
 def _mixed(change: Callable[[Tensor], Any]) -> Small:
-    return Small(loss=lambda model, batch: change(_row_loss(model, batch)))
+    return Small(loss=lambda model, batch: change(row_loss(model, batch)))
 
 
 def _scaled(model: Any, batch: Any) -> Tensor:
     scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
-    found: Tensor = scaler.scale(_row_loss(model, batch))
+    found: Tensor = scaler.scale(row_loss(model, batch))
     return found
 
 
 def _penalised(model: Any, batch: Any) -> Any:
     x = batch[0].clone().requires_grad_()
     (slope,) = torch.autograd.grad(model(x).sum(), x, create_graph=True)
-    return _row_loss(model, batch) + slope.square().sum(1)
+    return row_loss(model, batch) + slope.square().sum(1)
 
 
 def _by_hand(model: Any, batch: Any) -> Tensor:
-    losses = _row_loss(model, batch)
+    losses = row_loss(model, batch)
     losses.sum().backward(retain_graph=True)
     return losses
 
@@ -550,7 +553,7 @@ class _Labelled(Dataset[Any]):
     """Rows whose labels can be moved."""
 
     def __init__(self) -> None:
-        self.x, self.y = _rows()
+        self.x, self.y = rows()
         self.shift = 0
 
     def __len__(self) -> int:
@@ -578,10 +581,10 @@ _LOSSES: dict[str, Callable[[], object]] = {
     "a penalty on gradients": Small(loss=_penalised),
     "loss.backward()": Small(loss=_by_hand),
     "labels beyond the classes": Small(
-        data=lambda: TensorDataset(_rows()[0], _rows()[1] + _CLASSES)),
+        data=lambda: TensorDataset(rows()[0], rows()[1] + _CLASSES)),
     "labels that go wrong later": Small(
         data=_Labelled, moment="between lots", act=lambda s: setattr(s.data, "shift", 50)),
-    "labels below the classes": Small(data=lambda: TensorDataset(_rows()[0], _rows()[1] - 50)),
+    "labels below the classes": Small(data=lambda: TensorDataset(rows()[0], rows()[1] - 50)),
 }  # fmt: skip
 
 
@@ -636,14 +639,14 @@ def _environment(**variables: str) -> Callable[[], object]:
 
 
 _DATA: dict[str, Callable[[], object]] = {
-    "a data loader": _from(lambda: DataLoader(TensorDataset(*_rows()), batch_size=2)),
+    "a data loader": _from(lambda: DataLoader(TensorDataset(*rows()), batch_size=2)),
     "a stream": _from(_Stream),
     "a sampler": _from(lambda: SequentialSampler(range(_ROWS))),
     "a table by columns": _from(DataFrame),
-    "an iterator": _from(lambda: iter(_rows())),
+    "an iterator": _from(lambda: iter(rows())),
     "rows of different lengths": _from(_Ragged),
-    "fewer examples than planned": _from(lambda: Subset(TensorDataset(*_rows()), range(_ROWS - 1))),
-    "more examples than planned": _from(lambda: TensorDataset(*_rows(_ROWS + 1))),
+    "fewer examples than planned": _from(lambda: Subset(TensorDataset(*rows()), range(_ROWS - 1))),
+    "more examples than planned": _from(lambda: TensorDataset(*rows(_ROWS + 1))),
     "data changed between lots": Small(
         moment="between lots", act=lambda s: s.data.tensors[0].mul_(2.0)),
     "data changed in a batch": Small(
@@ -692,7 +695,7 @@ def _fitted(
     keeping: Keeping = _KEEPING,
 ) -> Callable[[], object]:
     def attempt() -> object:
-        model, data = build(), TensorDataset(*_rows(2 * _ROWS))
+        model, data = build(), TensorDataset(*rows(2 * _ROWS))
         optimizer, mine = _Counter(model.parameters()), Subset(data, range(_ROWS))
         prepared = Prepared(
             model=model, optimizer=optimizer, plan=_plan(), dataset=mine, loss=loss,
@@ -730,7 +733,7 @@ _HELD: dict[str, Callable[[], object]] = {
     "all data held out": _fitted(lambda mine: mine.dataset),
     "nobody held out": _fitted(lambda mine: Subset(mine.dataset, [])),
     "a score that is none": _fitted(
-        lambda _: TensorDataset(*_rows()), build=lambda: nn.Linear(_WIDTH, 1),
+        lambda _: TensorDataset(*rows()), build=lambda: nn.Linear(_WIDTH, 1),
         loss=lambda model, batch: model(batch[0])[:, 0].square()),
     "two schedules": _fitted(
         scheduler=lambda one: torch.optim.lr_scheduler.StepLR(one, 1),
@@ -739,7 +742,7 @@ _HELD: dict[str, Callable[[], object]] = {
     "weights that are not finite": Small(
         optimizer=lambda m: _Counter(m.parameters(), lr=1e38), late=1,
         plan=_plan(noise_multiplier=1e4)),
-    "what cannot be judged": _fitted(lambda _: TensorDataset(_rows()[0])),
+    "what cannot be judged": _fitted(lambda _: TensorDataset(rows()[0])),
     "a schedule by the loss in fit": _fitted(
         scheduler=torch.optim.lr_scheduler.ReduceLROnPlateau),
     "a schedule of another optimizer": _fitted(scheduler=lambda _: torch.optim.lr_scheduler.StepLR(
@@ -784,7 +787,7 @@ def _claimed(scene: Scene) -> None:
 def _again(scene: Scene) -> None:
     """A second loop over the lot, while the first has not ended."""
     for batch in scene.lot:
-        scene.dp.backward(_row_loss(scene.model, batch))
+        scene.dp.backward(row_loss(scene.model, batch))
 
 
 def _in_child(scene: Scene) -> None:
@@ -814,7 +817,7 @@ def _left(task: Small, *, batches: bool) -> Callable[[], object]:
         with private(model, optimizer, task.plan, task.data(), **task.options) as dp:
             for lot in dp.lots():
                 for batch in lot:
-                    losses = _row_loss(model, batch)
+                    losses = row_loss(model, batch)
                     if batches or lot.is_rehearsal:
                         dp.backward(losses)
                 if batches:
@@ -828,16 +831,16 @@ def _left(task: Small, *, batches: bool) -> Callable[[], object]:
 def _unfinished() -> object:
     """Lot after lot without a step."""
     model = _Model()
-    with private(model, _Counter(model.parameters()), _plan(), TensorDataset(*_rows())) as dp:
+    with private(model, _Counter(model.parameters()), _plan(), TensorDataset(*rows())) as dp:
         for lot in dp.lots():
-            dp.accumulate(lot, lambda batch: _row_loss(model, batch))
+            dp.accumulate(lot, lambda batch: row_loss(model, batch))
     return None
 
 
 def _stuck() -> object:
     """A loop that is begun again and again, and passes nothing on."""
     model = _Model()
-    with private(model, _Counter(model.parameters()), _plan(), TensorDataset(*_rows())) as dp:
+    with private(model, _Counter(model.parameters()), _plan(), TensorDataset(*rows())) as dp:
         lot = next(dp.lots())
         for _ in range(200):
             for _batch in lot:
@@ -848,13 +851,13 @@ def _stuck() -> object:
 def _in_turn() -> object:
     """Two loops over one lot, each of which takes a batch when the other has."""
     model, two = _Model(), Performance(batch=2)
-    data = TensorDataset(*_rows())
+    data = TensorDataset(*rows())
     with private(model, _Counter(model.parameters()), _plan(), data, performance=two) as dp:
         lot = next(dp.lots())
         loops = iter(lot), iter(lot)
         while not lot.is_done:
             for loop in loops:
-                dp.backward(_row_loss(model, next(loop)))
+                dp.backward(row_loss(model, next(loop)))
         dp.step()
     return None
 
@@ -862,14 +865,14 @@ def _in_turn() -> object:
 def _outlived() -> object:
     """A lot that goes on when the context is over."""
     model = _Model()
-    with private(model, _Counter(model.parameters()), _plan(), TensorDataset(*_rows())) as dp:
+    with private(model, _Counter(model.parameters()), _plan(), TensorDataset(*rows())) as dp:
         lot = next(dp.lots())
         batches = iter(lot)
-        dp.backward(_row_loss(model, next(batches)))
+        dp.backward(row_loss(model, next(batches)))
         try:
             dp.__exit__(None, None, None)
         except TacitError:  # for the lot waits for its step
-            return [_row_loss(model, batch) for batch in batches]
+            return [row_loss(model, batch) for batch in batches]
     return None
 
 
@@ -878,7 +881,7 @@ def _entered(act: Act) -> Callable[[], object]:
 
     def attempt() -> object:
         model = _Model()
-        optimizer, data = _Counter(model.parameters()), TensorDataset(*_rows())
+        optimizer, data = _Counter(model.parameters()), TensorDataset(*rows())
         dp = private(model, optimizer, _plan(), data)
         return act(Scene(dp, model, optimizer, data))
 
@@ -913,7 +916,7 @@ _ORDER: dict[str, Callable[[], object]] = {
     "saved in a lot": _once("before a step", lambda s: s.dp.save(os.devnull)),
     "public in a lot": _once("before a step", lambda s: s.dp.public().__enter__()),
     "verified in a lot": _once("before a step", lambda s: s.dp.verify(
-        lambda batch: _row_loss(s.model, batch))),
+        lambda batch: row_loss(s.model, batch))),
     "a claim in a batch about changed weights": Small(
         moment="in a batch", act=_claimed, claims=False),
     "a loop that never passes anything on": _stuck,

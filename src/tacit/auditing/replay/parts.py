@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from tacit.auditing.replay.forbidden_runs import refused_runs
 from tacit.auditing.replay.forbidden_values import refused_charges, refused_files, refused_values
-from tacit.auditing.replay.part_checks import layers, ledger_rules, random_numbers, statements
+from tacit.auditing.replay.part_checks import (
+    layers,
+    ledger_rules,
+    random_numbers,
+    sessions,
+    statements,
+)
 from tacit.auditing.replay.report import Finding, Report
 from tacit.auditing.replay.tacit_subject import Screen
 from tacit.training.performance import Performance
@@ -106,6 +112,8 @@ PARTS: dict[Part, Component] = {
     layers.positions: "clipping",
     layers.repeated: "clipping", layers.empty: "clipping", layers.whole_steps: "clipping",
     layers.accuracies: "control flow",
+    sessions.chance: "control flow", sessions.batches: "control flow",
+    sessions.facts: "control flow", sessions.arithmetic: "update", sessions.kept: "resuming",
     _shown: "control flow", _refused_runs: "control flow", _refused_values: "control flow",
     _refused_charges: "control flow", _refused_files: "control flow",
 }  # fmt: skip
