@@ -29,6 +29,7 @@ from tacit.randomness import (
     rounded_laplace,
     subset,
 )
+from tacit.training.noise import noise_for
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -269,3 +270,37 @@ def grids() -> Finding:
         "the grid": 1.0 if even else 0.0,
     }
     return _judged("noise", "grids", found)
+
+
+def counts() -> Finding:
+    """Counts with noise on a grid are halves, and have the law of rounded Gaussian numbers."""
+    noise = noise_for("secure", fresh_stream("noise"), torch.device("cpu"))
+    halves = np.array([noise.count(7.5, 1.25) for _ in range(1_000)]) * 2.0 - 15.0
+    values = np.arange(-60, 61)
+    found = {
+        "counts": _pmf(
+            np.rint(halves).astype(np.int64), np.diff(stats.norm.cdf(_edges(values) / 2.5))
+        ),
+        "halves": 1.0 if (halves == np.rint(halves)).all() else 0.0,
+    }
+    return _judged("noise", "counts", found)
+
+
+def ties() -> Finding:
+    """Where two records draw the same number, all draw again; a source shows nothing of its key."""
+    drawn = [subset(np.arange(20), 7, _Set(b"\x00", None)) for _ in range(40)]
+    first = sum(bool((one == np.arange(7)).all()) for one in drawn)
+    stream, device = fresh_stream("noise"), torch.device("cpu")
+    shown = [
+        {repr(make()) for _ in range(3)}
+        for make in (
+            lambda: fresh_stream("noise"),
+            lambda: GaussianSource(device, stream),
+            lambda: RoundedGaussian(stream, device),
+        )
+    ]
+    found = {
+        "ties": 1.0 if first < 3 and {len(one) for one in drawn} == {7} else 0.0,
+        "what is shown": 1.0 if all(len(one) == 1 for one in shown) else 0.0,
+    }
+    return _judged("sampling", "ties", found)
