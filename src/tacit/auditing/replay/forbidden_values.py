@@ -61,7 +61,12 @@ _NO_NUMBERS: tuple[Any, ...] = (0.0, -1.0, math.nan, math.inf, "1", None)
 
 def refused_values() -> list[str]:
     """What is not refused, in words; nothing for a right engine."""
-    return _all({**_plans(), **_styles(), **_noise(), **_models(), **_statements()})
+    return _all({**_plans(), **_styles(), **_noise(), **_models()})
+
+
+def refused_statements() -> list[str]:
+    """The same for statements that say less than what happened, or nothing that makes sense."""
+    return _all(_statements())
 
 
 def refused_charges() -> list[str]:

@@ -11,8 +11,7 @@ from collections.abc import Callable
 from contextlib import nullcontext, redirect_stderr
 from typing import TYPE_CHECKING, TypeAlias
 
-from tacit.auditing.replay.forbidden_runs import refused_runs
-from tacit.auditing.replay.forbidden_values import refused_charges, refused_files, refused_values
+from tacit.auditing.replay import forbidden_runs, forbidden_values
 from tacit.auditing.replay.part_checks import (
     layers,
     ledger_rules,
@@ -51,7 +50,7 @@ def replay_parts(tracer: Tracer | None = None, only: Part | None = None) -> Repo
                 findings.append(part())
         except Exception as error:  # what raises here is no refusal of anything of a user's
             said = f"it ended with {type(error).__name__}: {error}"[:300]
-            findings.append(Finding(component, part.__name__.strip("_"), False, said))
+            findings.append(Finding(component, part.__name__, False, said))
     return Report("tacit", tuple(findings), time.perf_counter() - started)
 
 
@@ -61,38 +60,43 @@ def _table(refused: Callable[[], list[str]], check: str) -> Finding:
     return Finding("control flow", check, not wrong, said)
 
 
-def _refused_runs() -> Finding:
+def refused_runs() -> Finding:
     """Changes by others, mixed rows, wrong data, and calls out of order are refused."""
-    return _table(refused_runs, "forbidden runs")
+    return _table(forbidden_runs.refused_runs, "forbidden runs")
 
 
-def _refused_values() -> Finding:
-    """Arguments out of range, copied noise, and statements that say too little are refused."""
-    return _table(refused_values, "forbidden values")
+def refused_values() -> Finding:
+    """Arguments out of range and copied noise are refused."""
+    return _table(forbidden_values.refused_values, "forbidden values")
 
 
-def _refused_charges() -> Finding:
+def refused_statements() -> Finding:
+    """Statements that say less than what happened, or make no sense, are refused."""
+    return _table(forbidden_values.refused_statements, "forbidden statements")
+
+
+def refused_charges() -> Finding:
     """Charges beyond a budget, names alike, and runs in the wrong budget are refused."""
-    return _table(refused_charges, "forbidden charges")
+    return _table(forbidden_values.refused_charges, "forbidden charges")
 
 
-def _refused_files() -> Finding:
+def refused_files() -> Finding:
     """Checkpoints that are damaged, forged or of another run are refused."""
-    return _table(refused_files, "forbidden files")
+    return _table(forbidden_values.refused_files, "forbidden files")
 
 
-def _shown() -> Finding:
+def shown() -> Finding:
     """What is shown of work that goes on is how much is done, and nothing else."""
-    shown = []
+    screens = []
     for wanted, terminal in ((None, True), (True, False), (None, False), (False, True)):
         screen = Screen(terminal=terminal)
         with redirect_stderr(screen), counting(wanted, "lots", total=20, done=2) as show:
             for done in range(3, 21):
                 show(done)
-        shown.append(screen.getvalue())
+        screens.append(screen.getvalue())
     paces = [Performance(batch=8, workers=0, lease=2), Performance()]
-    lines, silent = shown[1].splitlines(), not shown[2] and not shown[3]
-    right = silent and bool(shown[0]) and lines[-1] == "lots: 20 of 20" and len(lines) <= 10
+    lines, silent = screens[1].splitlines(), not screens[2] and not screens[3]
+    right = silent and bool(screens[0]) and lines[-1] == "lots: 20 of 20" and len(lines) <= 10
     right = right and [pace.batch for pace in paces] == [8, "auto"]
     said = f"{len(lines)} lines in a file, the last of which is {lines[-1]!r}"
     return Finding("control flow", "shown", right, said)
@@ -115,6 +119,7 @@ PARTS: dict[Part, Component] = {
     layers.accuracies: "control flow",
     sessions.chance: "control flow", sessions.batches: "control flow",
     sessions.facts: "control flow", sessions.arithmetic: "update", sessions.kept: "resuming",
-    _shown: "control flow", _refused_runs: "control flow", _refused_values: "control flow",
-    _refused_charges: "control flow", _refused_files: "control flow",
+    shown: "control flow", refused_runs: "control flow", refused_values: "control flow",
+    refused_statements: "control flow",
+    refused_charges: "control flow", refused_files: "control flow",
 }  # fmt: skip
