@@ -9,7 +9,7 @@ from unittest.mock import patch
 
 import tacit.training.plan as planning
 from tacit.accounting import epsilon as epsilon_of
-from tacit.auditing.replay import parts
+from tacit.auditing.replay.part_checks import refusals
 from tacit.errors import InvalidArgument
 from tacit.statement import claim as statements
 from tacit.training import claim
@@ -186,6 +186,6 @@ MUTANTS = (
         components=("control flow",),
         setting=settings.linear,
         patch=_unchecked,
-        part=parts.refused_statements,
+        part=refusals.forbidden_statements,
     ),
 )

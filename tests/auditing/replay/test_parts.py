@@ -3,8 +3,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tacit.auditing.replay import forbidden_runs, forbidden_values, parts
-from tacit.auditing.replay.part_checks import ledger_rules, random_numbers
+from tacit.auditing.replay import parts
+from tacit.auditing.replay.forbidden.checkpoints import files
+from tacit.auditing.replay.forbidden.small_run import tried as outcome
+from tacit.auditing.replay.part_checks import ledger_rules, random_numbers, refusals
 from tacit.training import checkpoint, checkpoint_file, claim, guards, session
 
 
@@ -38,10 +40,10 @@ def test_part_that_raises_is_a_fault_of_the_engine(monkeypatch):
     ],
 )
 def test_run_that_is_not_refused_is_told(monkeypatch, where, name, attempt):
-    tried = forbidden_runs.attempts()[attempt]
-    assert not forbidden_runs.tried(attempt, tried)
+    tried = refusals.runs()[attempt]
+    assert not outcome(attempt, tried)
     monkeypatch.setattr(where, name, lambda *_, **__: None)
-    assert forbidden_runs.tried(attempt, tried)
+    assert outcome(attempt, tried)
 
 
 @pytest.mark.parametrize(
@@ -52,14 +54,14 @@ def test_run_that_is_not_refused_is_told(monkeypatch, where, name, attempt):
         (checkpoint, "_check_optimizers", "a rate of"),
     ],
 )
-def test_file_that_is_not_refused_is_told(monkeypatch, where, name, attempt):
+def test_file_that_is_not_refused_is_told(monkeypatch, tmp_path, where, name, attempt):
     monkeypatch.setattr(where, name, lambda *_: None)
-    assert any(attempt in one for one in forbidden_values.refused_files())
+    assert any(attempt in one for one in refusals.let_pass(files(tmp_path)))
 
 
-def test_digest_that_is_not_compared_is_told(monkeypatch):
+def test_digest_that_is_not_compared_is_told(monkeypatch, tmp_path):
     monkeypatch.setattr(checkpoint_file, "_digest", lambda *_: "0")
-    assert any("one bit" in one for one in forbidden_values.refused_files())
+    assert any("one bit" in one for one in refusals.let_pass(files(tmp_path)))
 
 
 def test_numbers_of_another_width_are_told(monkeypatch):

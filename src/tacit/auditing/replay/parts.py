@@ -11,11 +11,11 @@ from collections.abc import Callable
 from contextlib import nullcontext, redirect_stderr
 from typing import TYPE_CHECKING, TypeAlias
 
-from tacit.auditing.replay import forbidden_runs, forbidden_values
 from tacit.auditing.replay.part_checks import (
     layers,
     ledger_rules,
     random_numbers,
+    refusals,
     sessions,
     statements,
 )
@@ -54,37 +54,6 @@ def replay_parts(tracer: Tracer | None = None, only: Part | None = None) -> Repo
     return Report("tacit", tuple(findings), time.perf_counter() - started)
 
 
-def _table(refused: Callable[[], list[str]], check: str) -> Finding:
-    wrong = refused()
-    said = "; ".join(wrong[:6]) or "all of them are refused"
-    return Finding("control flow", check, not wrong, said)
-
-
-def refused_runs() -> Finding:
-    """Changes by others, mixed rows, wrong data, and calls out of order are refused."""
-    return _table(forbidden_runs.refused_runs, "forbidden runs")
-
-
-def refused_values() -> Finding:
-    """Arguments out of range and copied noise are refused."""
-    return _table(forbidden_values.refused_values, "forbidden values")
-
-
-def refused_statements() -> Finding:
-    """Statements that say less than what happened, or make no sense, are refused."""
-    return _table(forbidden_values.refused_statements, "forbidden statements")
-
-
-def refused_charges() -> Finding:
-    """Charges beyond a budget, names alike, and runs in the wrong budget are refused."""
-    return _table(forbidden_values.refused_charges, "forbidden charges")
-
-
-def refused_files() -> Finding:
-    """Checkpoints that are damaged, forged or of another run are refused."""
-    return _table(forbidden_values.refused_files, "forbidden files")
-
-
 def shown() -> Finding:
     """What is shown of work that goes on is how much is done, and nothing else."""
     screens = []
@@ -119,7 +88,8 @@ PARTS: dict[Part, Component] = {
     layers.accuracies: "control flow",
     sessions.chance: "control flow", sessions.batches: "control flow",
     sessions.facts: "control flow", sessions.arithmetic: "update", sessions.kept: "resuming",
-    shown: "control flow", refused_runs: "control flow", refused_values: "control flow",
-    refused_statements: "control flow",
-    refused_charges: "control flow", refused_files: "control flow",
+    shown: "control flow", refusals.forbidden_runs: "control flow",
+    refusals.forked_runs: "control flow",
+    refusals.forbidden_values: "control flow", refusals.forbidden_statements: "control flow",
+    refusals.forbidden_charges: "control flow", refusals.forbidden_files: "control flow",
 }  # fmt: skip

@@ -11,8 +11,8 @@ from typing import Any
 from scipy import stats
 
 from tacit.accounting import Gaussian, Laplace, PureDp, Repeated
-from tacit.auditing.replay.forbidden_runs import Small, in_child, tried
-from tacit.auditing.replay.forbidden_values import ledger
+from tacit.auditing.replay.forbidden.charges import ledger
+from tacit.auditing.replay.forbidden.small_run import Small, in_child, tried
 from tacit.auditing.replay.reference import least_epsilon, least_together
 from tacit.auditing.replay.report import Finding
 from tacit.training.charging import Lease

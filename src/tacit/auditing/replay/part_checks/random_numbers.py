@@ -11,7 +11,7 @@ import torch
 from scipy import stats
 
 from tacit.auditing.replay import significance
-from tacit.auditing.replay.forbidden_runs import in_child
+from tacit.auditing.replay.forbidden.small_run import in_child
 from tacit.auditing.replay.report import Finding
 from tacit.randomness import (
     GaussianSource,

@@ -15,7 +15,7 @@ from torch.nn import functional
 from torch.optim.swa_utils import AveragedModel
 from torch.utils.data import TensorDataset, default_collate
 
-from tacit.auditing.replay.forbidden_runs import Small, layered, row_loss, rows, tried
+from tacit.auditing.replay.forbidden.small_run import Small, layered, row_loss, rows, tried
 from tacit.auditing.replay.report import Finding
 from tacit.errors import TacitError
 from tacit.training import checkpoint_file

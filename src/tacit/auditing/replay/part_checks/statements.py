@@ -8,7 +8,7 @@ import math
 from dataclasses import asdict, replace
 
 from tacit.accounting import Gaussian
-from tacit.auditing.replay.forbidden_runs import tried
+from tacit.auditing.replay.forbidden.small_run import tried
 from tacit.auditing.replay.part_checks.ledger_rules import gaussian_epsilon
 from tacit.auditing.replay.reference import least_epsilon
 from tacit.auditing.replay.report import Finding
