@@ -175,7 +175,8 @@ def positions() -> Models:
 
 def _relative(model: Any, x: Tensor) -> Tensor:
     places = torch.arange(ROWS)
-    return x + model.table(places[None] - places[:, None] + ROWS).mean(1)
+    between: Tensor = model.table(places[None] - places[:, None] + ROWS).mean(1)
+    return x + between
 
 
 def _masked(model: Any, x: Tensor) -> Tensor:

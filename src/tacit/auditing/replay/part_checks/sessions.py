@@ -6,6 +6,7 @@ import math
 import tempfile
 from collections import UserDict
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,21 +51,21 @@ def _dropouts() -> dict[str, tuple[Callable[[Any, Tensor], Any], dict[str, Calla
     def sequences(model: Any, x: Tensor) -> Any:
         return model.layer(model.rnn(x.unsqueeze(2))[0].mean(2))
 
-    def attention(*given: float, **named: float) -> Callable[[Any, Tensor], Any]:
-        def way(model: Any, x: Tensor) -> Any:
-            heads = x.view(len(x), 1, _WIDTH, 1)
-            mixed = functional.scaled_dot_product_attention(
-                heads, heads, heads, *((None, *given) if given else ()), **named
-            )
-            return model.layer(mixed.flatten(1))
-
-        return way
+    def attention(model: Any, x: Tensor, *, named: bool) -> Any:
+        heads = x.view(len(x), 1, _WIDTH, 1)
+        attend = functional.scaled_dot_product_attention
+        mixed = (
+            attend(heads, heads, heads, dropout_p=0.3)
+            if named
+            else attend(heads, heads, heads, None, 0.3)
+        )
+        return model.layer(mixed.flatten(1))
 
     return {
         "dropout": (lambda m, x: m.layer(functional.dropout(x, 0.5)), {}),
         "dropout by name": (lambda m, x: m.layer(functional.dropout(input=x, p=0.5)), {}),
-        "attention with dropout": (attention(0.3), {}),
-        "attention with dropout by name": (attention(dropout_p=0.3), {}),
+        "attention with dropout": (partial(attention, named=False), {}),
+        "attention with dropout by name": (partial(attention, named=True), {}),
         "recurrences with dropout": (
             sequences, {"rnn": lambda: nn.LSTM(1, 3, 2, dropout=0.5, batch_first=True)}),
     }  # fmt: skip
