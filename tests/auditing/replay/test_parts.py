@@ -1,13 +1,42 @@
 from __future__ import annotations
 
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
 import numpy as np
 import pytest
+import torch
 
 from tacit.auditing.replay import parts
 from tacit.auditing.replay.forbidden.checkpoints import files
 from tacit.auditing.replay.forbidden.small_run import tried as outcome
-from tacit.auditing.replay.part_checks import ledger_rules, random_numbers, refusals
-from tacit.training import checkpoint, checkpoint_file, claim, guards, session
+from tacit.auditing.replay.part_checks import (
+    layers,
+    ledger_rules,
+    random_numbers,
+    refusals,
+    sessions,
+    statements,
+)
+from tacit.errors import TacitError
+from tacit.ledger import composition
+from tacit.statement import claim as written
+from tacit.training import (
+    charging,
+    checkpoint,
+    checkpoint_file,
+    claim,
+    guards,
+    noise,
+    session,
+    verification,
+)
+from tacit.training import fit as fitting
+from tacit.training.clipping import recorder
+from tacit.training.clipping.forms import convolution, matrix
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 @pytest.mark.parametrize("part", parts.PARTS, ids=lambda part: part.__name__.strip("_"))
@@ -80,3 +109,47 @@ def test_steps_that_were_lost_and_are_not_counted_are_told(monkeypatch):
         session.Session, "spent", lambda self, delta: claim.epsilon(self.plan, 1, delta)
     )
     assert not ledger_rules.lost().passed
+
+
+def _quietly(*_: object, **__: object) -> None:
+    pass
+
+
+def _refusing(*_: object, **__: object) -> None:
+    raise TacitError("refused, as it should not be")
+
+
+@contextmanager
+def _as_it_is(**_: object) -> Iterator[None]:
+    yield
+
+
+@pytest.mark.parametrize(
+    ("part", "where", "name", "wrong"),
+    [
+        (layers.uses, matrix.OneHot, "dense", lambda self: self.right.new_zeros(
+            self.units, *self.shape)),
+        (layers.positions, recorder.Recorder, "_has_rows", lambda *_, **__: False),
+        (layers.repeated, recorder.Recorder, "_given", lambda *given: torch.zeros_like(given[-1])),
+        (layers.empty, layers, "in_stages", lambda values: values.flatten(1).amax(1)),
+        (layers.once, convolution.Convolution, "dense", lambda self: self.grad.new_zeros(
+            self.units, *self.shape)),
+        (statements.additions, written, "_together", lambda *given: given[0].event),
+        (statements.signatures, written.signature, "fits", lambda *_: True),
+        (ledger_rules.guarantees, composition, "covers", lambda *_: True),
+        (ledger_rules.forked, charging.Lease, "_forget", _quietly),
+        (ledger_rules.unbegun, charging.Charges, "take", lambda _: True),
+        (sessions.chance, verification, "_DROPOUTS", frozenset()),
+        (sessions.batches, verification, "_check_labels", _refusing),
+        (sessions.facts, session.Session, "spent", lambda *_: 1.0),
+        (sessions.arithmetic, fitting, "arithmetic", _as_it_is),
+        (sessions.kept, checkpoint_file, "_DTYPES", {"bfloat16": torch.float16}),
+        (random_numbers.counts, noise.GridNoise, "count", lambda *given: given[1]),
+        (random_numbers.ties, random_numbers, "subset", lambda places, kept, _: places[:kept]),
+        (refusals.forked_runs, session.Session, "_check_process", _quietly),
+    ],
+    ids=lambda one: getattr(one, "__name__", "") if callable(one) else "",
+)  # fmt: skip
+def test_part_finds_what_is_wrong_with_its_subject(monkeypatch, part, where, name, wrong):
+    monkeypatch.setattr(where, name, wrong)
+    assert not parts.replay_parts(only=part).passed

@@ -211,22 +211,22 @@ def forked() -> Finding:
     wrong: list[str] = []
     with ledger() as books:
         budget = books.open("forks", 3.0, _DELTA)
-        held = [budget.reserve(_release(Repeated(Gaussian(40.0), 6)), steps=6) for _ in range(2)]
-        one, several = Lease(held[0], 1), Lease(held[1], 4)
-        took = [one.take(), several.take()]  # of the second, three are held
+        held = budget.reserve(_release(Repeated(Gaussian(40.0), 6)), steps=6)
+        lease = Lease(held, 4)
+        lease.take()  # three are held
 
         def child() -> bytes:
-            several.close()
-            return bytes([one.take()])
+            lease.close()
+            return bytes([lease.take()])
 
-        took.append(in_child(child) == b"\x01")
-        granted = [budget.reservation(each.number).granted for each in held]
-        if not all(took) or granted != [2, 4]:
-            wrong.append(f"{granted} steps are granted to a parent and its child, not [2, 4]")
-        several.close()
-        one.close()
-        if budget.reservation(held[1].number).granted != 1:
-            wrong.append("what was not taken is not given back")
+        took = in_child(child)
+        granted = budget.reservation(held.number).granted
+        if took != b"\x01" or granted != 6:
+            wrong.append(f"{granted} steps are granted to a parent of 4 and a child of 2")
+        lease.close()
+        left = budget.reservation(held.number).granted
+        if left != 3:
+            wrong.append(f"{left} steps are granted when 3 of 6 were given back")
     return Finding("charging", "forks", not wrong, "; ".join(wrong) or "it has none")
 
 

@@ -8,7 +8,7 @@ from collections import UserDict
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _WIDTH, _CLASSES = 5, 3
+_Way: TypeAlias = "Callable[[Any, Tensor], Any]"
 
 
 def chance() -> Finding:
@@ -37,15 +38,20 @@ def chance() -> Finding:
             layered(way, **held)()
         except TacitError as error:
             wrong.append(f"{name} is refused: {error}"[:200])
-        wrong += tried(f"{name}, mixed", layered(_mixed(way), **held))
+        for kind, mixed in _mixtures(way).items():
+            wrong += tried(f"{name}, {kind}", layered(mixed, **held))
     return Finding("control flow", "dropout", not wrong, "; ".join(wrong[:4]) or "it is")
 
 
-def _mixed(way: Callable[[Any, Tensor], Tensor]) -> Callable[[Any, Tensor], Tensor]:
-    return lambda model, x: way(model, x - x.mean(0))
+def _mixtures(way: _Way) -> dict[str, _Way]:
+    """The same of rows that see each other's values, or only how many they are."""
+    return {
+        "without their mean": lambda model, x: way(model, x - x.mean(0)),
+        "divided by their number": lambda model, x: way(model, x) / len(x),
+    }
 
 
-def _dropouts() -> dict[str, tuple[Callable[[Any, Tensor], Any], dict[str, Callable[[], Any]]]]:
+def _dropouts() -> dict[str, tuple[_Way, dict[str, Callable[[], Any]]]]:
     """Ways to leave numbers out by chance, in a model with one layer of scores."""
 
     def sequences(model: Any, x: Tensor) -> Any:
