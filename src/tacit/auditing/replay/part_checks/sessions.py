@@ -113,7 +113,7 @@ def facts() -> Finding:
         if scene.dp.spent() != 0.0:
             wrong.append(f"ε = {scene.dp.spent():.6g} before the first step")
         report = scene.dp.verify(lambda batch: row_loss(scene.model, batch))
-        secret = f"{report.moved:.3g}"[:4]
+        secret = f"{report.moved:.4g}"
         if report.moved > report.limit or secret in repr(report):
             wrong.append(f"a check says {report!r}")
 
