@@ -9,6 +9,8 @@ from unittest.mock import patch
 
 import tacit.training.plan as planning
 from tacit.accounting import epsilon as epsilon_of
+from tacit.auditing.replay.part_checks import refusals
+from tacit.errors import InvalidArgument
 from tacit.statement import claim as statements
 from tacit.training import claim
 from tacit.training.charging import Charges
@@ -113,6 +115,21 @@ def _quarter_of_a_record() -> Any:
     return together(_unproved(), patch.object(AdaptiveQuantile, "count_multiplier", wrong))
 
 
+def _unchecked() -> Any:
+    """A statement that no accountant can make sense of is read as no statement at all."""
+    read = statements.Statement.from_json
+
+    def from_json(text: str) -> Any:
+        try:
+            return read(text)
+        except InvalidArgument as error:
+            if "cannot be checked" in str(error):
+                return None
+            raise
+
+    return patch.object(statements.Statement, "from_json", from_json)
+
+
 MUTANTS = (
     Mutant(
         name="factor 2 of replace-one",
@@ -162,5 +179,13 @@ MUTANTS = (
         components=("charging",),
         setting=settings.adaptive,
         patch=_quarter_of_a_record,
+    ),
+    Mutant(
+        name="statement that cannot be checked",
+        says="a statement whose event makes no sense is not refused",
+        components=("control flow",),
+        setting=settings.linear,
+        patch=_unchecked,
+        part=refusals.forbidden_statements,
     ),
 )

@@ -59,8 +59,6 @@ def accumulator(dtype: torch.dtype) -> torch.dtype:
 def squared_sum(values: Tensor) -> Tensor:
     """Σ v² over all but the first dimension, in at least single precision."""
     wide = values.to(accumulator(values.dtype))
-    if wide.is_complex():
-        wide = wide.abs()
     if wide.device.type == "cpu":
         return _squared_lengths(wide.unsqueeze(-1).flatten(1))
     return in_stages(wide.square())
