@@ -27,6 +27,20 @@ _QUICK: Final = ("linear",)  # the settings in which a quick test makes all chec
 _SLOW: Final = (  # those that it leaves out
     "compiled", "long texts", "float16", "bfloat16", "recurrences", "attentions",
 )  # fmt: skip
+_LONGEST: Final = (  # settings that take longest, in this order
+    "compiled", "adaptive", "recurrences", PARTS, "secure", "convolution", "linear", "users",
+    "images", "attentions", "long texts",
+)  # fmt: skip
+_SCOPES: Final[dict[Scope, str]] = {
+    "all": "all checks",
+    "release": "all but options, loops of one's own, several runs, refusals, the plan's own rate, "
+    "and whether noise follows the sums,",
+    "sums": "sums alone",
+    "precision": "sums alone, with fewer checks,",
+    "lots": "sums and lots",
+    "noise": "noise and the first few sums",
+    "quick": "the first few sums",
+}
 _SHOWN: Final = 12  # files whose lines are named in the note on what was not executed
 
 
@@ -77,20 +91,23 @@ def audit_standard(
         A correct engine is accused with probability 1e-5 at most in each setting.
     """
     jobs = _jobs(quick=quick, seconds=seconds)
-    done, left_out = _Done(), []
+    done, notes = _Done(), [_where(jobs)]
     for count, (job, report, arcs) in enumerate(_carried_out(jobs, processes)):
         done.add(job.name, report, arcs)
         if progress is not None:
             progress(job.name, count, len(jobs), "")
     if quick:
-        others = [job.name for job in jobs if job.name not in _QUICK]
-        left_out.append(
-            f"Left out, as it was to be quick: the settings {_all(_SLOW)}; all checks but the "
-            f"first few in the settings {_all(others)}; and the laws of random numbers and the "
-            "ledger's rules by themselves."
+        notes.append(
+            f"Left out, as it was to be quick: the settings {_all(_SLOW)}; and the laws of random "
+            "numbers and the ledger's rules by themselves."
         )
-    about = {"settings": [job.name for job in jobs], "seconds": seconds, "quick": quick}
-    return done.audited(about, private=False, notes=left_out)
+    about = {
+        "settings": [job.name for job in jobs],
+        "scopes": {job.name: job.scope for job in jobs},
+        "seconds": seconds,
+        "quick": quick,
+    }
+    return done.audited(about, private=False, notes=notes)
 
 
 # ---- the work
@@ -114,20 +131,25 @@ def _jobs(*, quick: bool, seconds: float) -> list[_Job]:
         standard_settings,
     )
 
-    special = special_settings()
-    if not quick:
-        whole = [_Job(name, "all", seconds) for name in reversed(list(standard_settings()))]
-        rest = [_Job(name, scope_of(name), seconds) for name in special]
-        last = [job for job in rest if job.name != "compiled"]
-        first = [job for job in rest if job not in last]  # a compiler takes its time
-        return [*first, *whole, *last, _Job(PARTS, "all", seconds)]
-    return [
-        *(
-            _Job(name, "all" if name in _QUICK else "quick", seconds)
-            for name in standard_settings()
-        ),
-        *(_Job(name, "quick", seconds) for name in special if name not in _SLOW),
+    names = [*standard_settings(), *special_settings()]
+    if quick:
+        kept = [name for name in names if name not in _SLOW]
+        return [_Job(name, "all" if name in _QUICK else "quick", seconds) for name in kept]
+    jobs = [*(_Job(name, scope_of(name), seconds) for name in names), _Job(PARTS, "all", seconds)]
+    places = {name: place for place, name in enumerate(_LONGEST)}
+    return sorted(jobs, key=lambda job: places.get(job.name, len(places)))
+
+
+def _where(jobs: Sequence[_Job]) -> str:
+    """Which settings had all checks made in them, and which had some."""
+    by_scope: dict[Scope, list[str]] = {}
+    for job in jobs:
+        if job.name != PARTS:
+            by_scope.setdefault(job.scope, []).append(job.name)
+    told = [
+        f"{what} in {_all(by_scope[scope])}" for scope, what in _SCOPES.items() if scope in by_scope
     ]
+    return f"What was looked at: {'; '.join(told)}."
 
 
 def _carried_out(jobs: Sequence[_Job], processes: int) -> Iterator[tuple[_Job, Report, Arcs]]:
