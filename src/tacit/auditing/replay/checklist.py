@@ -228,11 +228,10 @@ _MODEL_FREE = (
     joint_noise.on_faint_sums, joint_noise.whatever_the_sum, sampling.own_rate,
 )  # fmt: skip
 _QUICK = (gradients.alone, clipping.by_definition, gradients.cutting, update.normalisation)
-# What another precision can do wrong with the sums of a model that was looked at without it.
-_PRECISION = (*_QUICK, clipping.removal, clipping.poison, gradients.after_moving)
 # What a way of computing sums can do wrong; the rest of an engine was seen in other settings.
 _SUMS = (
-    *_PRECISION, clipping.magnitudes, clipping.cap, gradients.everybody, noise.with_data,
+    *_QUICK, clipping.removal, clipping.poison, clipping.magnitudes, clipping.cap,
+    gradients.everybody, gradients.after_moving, noise.with_data,
 )  # fmt: skip
 _NOISE = (
     *_QUICK, noise.scale, noise.every_parameter, noise.shape, noise.grid, noise.with_data,
@@ -243,7 +242,6 @@ _NOISE = (
 _LOTS = (*_SUMS, update.own_data, sampling.own_rate)
 RELEASE_CHECKS = tuple(check for check in CHECKS if check.make not in _MODEL_FREE)
 SUM_CHECKS = tuple(check for check in CHECKS if check.make in _SUMS)
-PRECISION_CHECKS = tuple(check for check in CHECKS if check.make in _PRECISION)
 LOT_CHECKS = tuple(check for check in CHECKS if check.make in _LOTS)
 NOISE_CHECKS = tuple(check for check in CHECKS if check.make in _NOISE)
 QUICK_CHECKS = tuple(check for check in CHECKS if check.make in _QUICK)

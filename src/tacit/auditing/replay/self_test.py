@@ -14,7 +14,6 @@ from tacit.auditing.replay.checklist import (
     CHECKS,
     LOT_CHECKS,
     NOISE_CHECKS,
-    PRECISION_CHECKS,
     QUICK_CHECKS,
     RANK_CHECKS,
     RELEASE_CHECKS,
@@ -43,10 +42,10 @@ _ACCUSERS = (
     "tacit.training.clipping.rules.fallback",
 )
 Progress: TypeAlias = Callable[[int, int, str], None]
-Scope: TypeAlias = Literal["all", "release", "sums", "precision", "lots", "noise", "quick"]
+Scope: TypeAlias = Literal["all", "release", "sums", "lots", "noise", "quick"]
 _CHECKS: dict[Scope, tuple[Check, ...]] = {
-    "all": CHECKS, "release": RELEASE_CHECKS, "sums": SUM_CHECKS, "precision": PRECISION_CHECKS,
-    "lots": LOT_CHECKS, "noise": NOISE_CHECKS, "quick": QUICK_CHECKS,
+    "all": CHECKS, "release": RELEASE_CHECKS, "sums": SUM_CHECKS, "lots": LOT_CHECKS,
+    "noise": NOISE_CHECKS, "quick": QUICK_CHECKS,
 }  # fmt: skip
 
 
@@ -75,10 +74,9 @@ def replay(
         scope: ``"release"`` leaves out what no model has a part in: options and loops of one's own,
             several runs on a ledger, refusals, the plan's own small rate, and whether noise follows
             the sums. ``"sums"`` leaves out what does not depend on how sums are computed: the laws
-            of noise and lots, charging, resuming, and what is published; ``"precision"`` leaves
-            out even more of it, for a model that was looked at in single precision. ``"lots"``
-            looks at how records are read and how often they are drawn as well, ``"noise"`` at
-            noise alone, and ``"quick"`` at the first few sums.
+            of noise and lots, charging, resuming, and what is published. ``"lots"`` looks at how
+            records are read and how often they are drawn as well, ``"noise"`` at noise alone, and
+            ``"quick"`` at the first few sums.
         tracer: Notes which lines of the engine the runs have executed.
 
     Raises:

@@ -107,8 +107,7 @@ def scope_of(name: str) -> Scope:
         "linear": "all", "users": "all", "adaptive": "all", "secure": "all",
         "convolution": "release", "tied": "release", "views": "release", "per layer": "release",
         "many entries": "noise", "exact": "noise", "compiled": "quick", "truncated": "lots",
-        "image users": "lots", "own data set": "lots", "bfloat16": "precision",
-        "float16": "precision",
+        "image users": "lots", "own data set": "lots",
     }  # fmt: skip
     return scopes.get(name, "sums")
 

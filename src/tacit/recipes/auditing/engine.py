@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from tacit.auditing.replay import Setting
-    from tacit.auditing.replay.coverage import Arcs, Coverage
+    from tacit.auditing.replay.coverage import Coverage, Seen
     from tacit.auditing.replay.self_test import Scope
 
     Progress = Callable[[str, int, int, str], None]
@@ -31,12 +31,11 @@ _LONGEST: Final = (  # settings that take longest, in this order
     "compiled", "adaptive", "recurrences", PARTS, "secure", "convolution", "linear", "users",
     "images", "attentions", "long texts",
 )  # fmt: skip
-_SCOPES: Final[dict[Scope, str]] = {
+_SCOPES: Final[dict[Scope, str]] = {  # what each of them looks at
     "all": "all checks",
     "release": "all but options, loops of one's own, several runs, refusals, the plan's own rate, "
     "and whether noise follows the sums,",
-    "sums": "sums alone",
-    "precision": "sums alone, with fewer checks,",
+    "sums": "sums, and noise on them,",
     "lots": "sums and lots",
     "noise": "noise and the first few sums",
     "quick": "the first few sums",
@@ -68,7 +67,7 @@ def audit_engine(
     for name, setting in settings.items():
         tracer = Tracer()
         report = replay(setting, seconds=seconds, progress=_told(progress, name), tracer=tracer)
-        done.add(name, report, tracer.arcs)
+        done.add(name, report, tracer.seen)
     return done.audited({"settings": list(settings), "seconds": seconds}, private=private)
 
 
@@ -92,8 +91,8 @@ def audit_standard(
     """
     jobs = _jobs(quick=quick, seconds=seconds)
     done, notes = _Done(), [_where(jobs)]
-    for count, (job, report, arcs) in enumerate(_carried_out(jobs, processes)):
-        done.add(job.name, report, arcs)
+    for count, (job, report, seen) in enumerate(_carried_out(jobs, processes)):
+        done.add(job.name, report, seen)
         if progress is not None:
             progress(job.name, count, len(jobs), "")
     if quick:
@@ -152,9 +151,11 @@ def _where(jobs: Sequence[_Job]) -> str:
     return f"What was looked at: {'; '.join(told)}."
 
 
-def _carried_out(jobs: Sequence[_Job], processes: int) -> Iterator[tuple[_Job, Report, Arcs]]:
+def _carried_out(jobs: Sequence[_Job], processes: int) -> Iterator[tuple[_Job, Report, Seen]]:
     """The reports as they come."""
-    known: Arcs = {}
+    from tacit.auditing.replay.coverage import Seen  # noqa: PLC0415
+
+    known = Seen()
     if processes == 1:
         for job in jobs:
             report, known = _work(job, known)
@@ -162,7 +163,7 @@ def _carried_out(jobs: Sequence[_Job], processes: int) -> Iterator[tuple[_Job, R
         return
     context = multiprocessing.get_context("spawn")
     left = list(jobs)
-    waiting: dict[Future[tuple[Report, Arcs]], _Job] = {}
+    waiting: dict[Future[tuple[Report, Seen]], _Job] = {}
     with ProcessPoolExecutor(processes, mp_context=context) as pool:
         try:
             while left or waiting:
@@ -171,18 +172,14 @@ def _carried_out(jobs: Sequence[_Job], processes: int) -> Iterator[tuple[_Job, R
                     waiting[pool.submit(_work, job, known)] = job
                 ended, _ = wait(waiting, return_when=FIRST_COMPLETED)
                 for future in ended:
-                    report, arcs = future.result()
-                    known = _together(known, arcs)
-                    yield waiting.pop(future), report, arcs
+                    report, seen = future.result()
+                    known = known.joined(seen)
+                    yield waiting.pop(future), report, seen
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _together(one: Arcs, other: Arcs) -> Arcs:
-    return {path: one.get(path, set()) | other.get(path, set()) for path in {**one, **other}}
-
-
-def _work(job: _Job, known: Arcs) -> tuple[Report, Arcs]:
+def _work(job: _Job, known: Seen) -> tuple[Report, Seen]:
     """One job, and what was executed for it or was ``known`` to be.
 
     The settings are tacit's own, and sound: any error is the engine's.
@@ -196,7 +193,7 @@ def _work(job: _Job, known: Arcs) -> tuple[Report, Arcs]:
     torch.set_num_threads(1)
     if job.name == PARTS:
         patient = Tracer(10**8, known)  # accounting makes many calls between two of the engine's
-        return replay_parts(patient), patient.arcs
+        return replay_parts(patient), patient.seen
     tracer = Tracer(known=known)
     setting = {**standard_settings(), **special_settings()}[job.name]
     try:
@@ -204,7 +201,7 @@ def _work(job: _Job, known: Arcs) -> tuple[Report, Arcs]:
     except Exception as error:
         said = f"a sound model is refused with {type(error).__name__}: {error}"[:300]
         report = Report("tacit", (Finding("control flow", "first run", False, said),), 0.0, False)
-    return report, tracer.arcs
+    return report, tracer.seen
 
 
 # ---- what came of it
@@ -216,12 +213,12 @@ class _Done:
     """The reports so far, and what of the engine was executed for them."""
 
     reports: dict[str, Report] = field(default_factory=dict)
-    arcs: Arcs = field(default_factory=dict)
+    arcs: dict[str, set[tuple[int, int]]] = field(default_factory=dict)
 
-    def add(self, name: str, report: Report, arcs: Arcs) -> None:
+    def add(self, name: str, report: Report, seen: Seen) -> None:
         """Takes one more in."""
         self.reports[name] = report
-        for path, steps in arcs.items():
+        for path, steps in seen.arcs.items():
             self.arcs.setdefault(path, set()).update(steps)
 
     def audited(
