@@ -152,7 +152,7 @@ class Tracer:
     @property
     def seen(self) -> Seen:
         """All that is known by now."""
-        return Seen(self.arcs, self._known.kinds | self._kinds.keys())
+        return Seen(self.arcs, self._known.kinds.union(self._kinds))
 
     def look_again(self) -> None:
         """Looks at a run once more, though it had shown nothing new: it begins another step."""

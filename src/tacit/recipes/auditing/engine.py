@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from tacit.auditing.replay import Setting
-    from tacit.auditing.replay.coverage import Coverage, Seen
+    from tacit.auditing.replay.coverage import Arcs, Coverage, Seen
     from tacit.auditing.replay.self_test import Scope
 
     Progress = Callable[[str, int, int, str], None]
@@ -187,11 +187,12 @@ def _work(job: _Job, known: Seen) -> tuple[Report, Seen]:
     import torch  # noqa: PLC0415
 
     from tacit.auditing.replay.coverage import Tracer  # noqa: PLC0415
-    from tacit.auditing.replay.parts import replay_parts  # noqa: PLC0415
     from tacit.auditing.replay.standard import special_settings  # noqa: PLC0415
 
     torch.set_num_threads(1)
     if job.name == PARTS:
+        from tacit.auditing.replay.parts import replay_parts  # noqa: PLC0415 - it takes its time
+
         patient = Tracer(10**8, known)  # accounting makes many calls between two of the engine's
         return replay_parts(patient), patient.seen
     tracer = Tracer(known=known)
@@ -213,7 +214,7 @@ class _Done:
     """The reports so far, and what of the engine was executed for them."""
 
     reports: dict[str, Report] = field(default_factory=dict)
-    arcs: dict[str, set[tuple[int, int]]] = field(default_factory=dict)
+    arcs: Arcs = field(default_factory=dict)
 
     def add(self, name: str, report: Report, seen: Seen) -> None:
         """Takes one more in."""
