@@ -38,9 +38,10 @@ def one_clean(name: str) -> dict[str, Any]:
 
 def correct() -> dict[str, tuple[Any, Any, Any]]:
     """Engines without a bug, their settings, and what is looked at, by name."""
-    found = {name: (TACIT, setting, "all") for name, setting in standard_settings().items()}
-    for name, setting in special_settings().items():
-        found[name] = (TACIT, setting, scope_of(name))
+    found: dict[str, tuple[Any, Any, Any]] = {
+        name: (TACIT, setting, scope_of(name))
+        for name, setting in {**standard_settings(), **special_settings()}.items()
+    }
     return found | {"two ranks": (DataParallel(), settings.linear(), "all")}
 
 
