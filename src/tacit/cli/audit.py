@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tacit.cli import audit_request, runs
-from tacit.cli.audit_request import Request, Typed
+from tacit.cli.audit_request import AuditRequest, Typed
 from tacit.cli.options import Refusal
 from tacit.cli.run_options import TakesSettings, check_device
 from tacit.cli.runs import command_line
@@ -112,7 +112,7 @@ def audit(context: click.Context, /, listed: bool, as_json: bool, **typed: Any) 
     context.exit(done.exit_status)
 
 
-def _run(request: Request, as_json: bool) -> Audited | None:
+def _run(request: AuditRequest, as_json: bool) -> Audited | None:
     """Carries the audit out; None if it was stopped."""
     from tacit.runs import stoppable
 
@@ -128,7 +128,7 @@ def _run(request: Request, as_json: bool) -> Audited | None:
             raise Refusal(f"{request.subject} refuses its settings: {error}") from error
 
 
-def _audited(request: Request, progress: bool | None) -> Audited:
+def _audited(request: AuditRequest, progress: bool | None) -> Audited:
     if request.kind in ("run", "recipe"):
         check_device(request.device)
     carry_out = {
@@ -141,7 +141,7 @@ def _audited(request: Request, progress: bool | None) -> Audited:
     return carry_out(request, command_line(), progress)
 
 
-def _say_how_to_go_on(request: Request) -> None:
+def _say_how_to_go_on(request: AuditRequest) -> None:
     if request.kind in ("engine", "mechanism"):
         complain("stopped; nothing is kept")
         return
@@ -152,7 +152,7 @@ def _say_how_to_go_on(request: Request) -> None:
 # ---- each kind of audit
 
 
-def _of_run(request: Request, command: Sequence[str], progress: bool | None) -> Audited:
+def _of_run(request: AuditRequest, command: Sequence[str], progress: bool | None) -> Audited:
     """The model of a finished run; of one's own model, put together by the user's function."""
     from tacit.cli.user_code import UserRun, function_of
     from tacit.recipes.auditing import audit_run
@@ -167,7 +167,7 @@ def _of_run(request: Request, command: Sequence[str], progress: bool | None) -> 
     )  # fmt: skip
 
 
-def _workers_of(request: Request) -> Workers:
+def _workers_of(request: AuditRequest) -> Workers:
     """Where models are trained: processes here, or a Ray cluster."""
     from tacit._workers import RayCluster
 
@@ -176,7 +176,7 @@ def _workers_of(request: Request) -> Workers:
     return RayCluster(None if request.cluster == "local" else request.cluster)
 
 
-def _of_recipe(request: Request, command: Sequence[str], progress: bool | None) -> Audited:
+def _of_recipe(request: AuditRequest, command: Sequence[str], progress: bool | None) -> Audited:
     """A model that the audit trains itself."""
     from tacit.cli.data import download_progress
     from tacit.data import load
@@ -194,7 +194,7 @@ def _of_recipe(request: Request, command: Sequence[str], progress: bool | None) 
     )  # fmt: skip
 
 
-def _of_engine(request: Request, command: Sequence[str], progress: bool | None) -> Audited:
+def _of_engine(request: AuditRequest, command: Sequence[str], progress: bool | None) -> Audited:
     """The self-test, on a user's model or on the standard ones."""
     from tacit.recipes.auditing.engine import audit_engine, audit_standard
 
@@ -215,7 +215,7 @@ def _of_engine(request: Request, command: Sequence[str], progress: bool | None) 
     return found
 
 
-def _of_mechanism(request: Request, command: Sequence[str], progress: bool | None) -> Audited:
+def _of_mechanism(request: AuditRequest, command: Sequence[str], progress: bool | None) -> Audited:
     """Draws of one mechanism."""
     from tacit.recipes.auditing.mechanism_audit import audit_one_mechanism
 
@@ -228,7 +228,7 @@ def _of_mechanism(request: Request, command: Sequence[str], progress: bool | Non
     return found
 
 
-def _of_experiment(request: Request, command: Sequence[str], progress: bool | None) -> Audited:
+def _of_experiment(request: AuditRequest, command: Sequence[str], progress: bool | None) -> Audited:
     """A named experiment, from its data to its end."""
     from tacit.recipes.auditing import Conditions, find
     from tacit.recipes.auditing.audit_folder import audit_folder
@@ -249,7 +249,7 @@ def _of_experiment(request: Request, command: Sequence[str], progress: bool | No
     return found
 
 
-def _keep(request: Request, found: Audited, command: Sequence[str]) -> None:
+def _keep(request: AuditRequest, found: Audited, command: Sequence[str]) -> None:
     from tacit.recipes.auditing.audit_folder import audit_folder
 
     with audit_folder(request.out) as work:
@@ -274,7 +274,7 @@ def _checks(progress: bool | None) -> Callable[[str, int, int, str], None] | Non
 # ---- what is shown
 
 
-def _conclude(request: Request, done: Audited, as_json: bool) -> None:
+def _conclude(request: AuditRequest, done: Audited, as_json: bool) -> None:
     plain = done.as_dict(command_line())
     files = _files(request, plain)
     if as_json:
@@ -288,7 +288,7 @@ def _conclude(request: Request, done: Audited, as_json: bool) -> None:
         say(f"The {what} is at {path}")
 
 
-def _files(request: Request, plain: dict[str, Any]) -> dict[str, str]:
+def _files(request: AuditRequest, plain: dict[str, Any]) -> dict[str, str]:
     """Draws and writes what belongs to the audit; where it all lies."""
     from pathlib import Path
 
@@ -308,7 +308,7 @@ def _files(request: Request, plain: dict[str, Any]) -> dict[str, str]:
     return found
 
 
-def _picture(request: Request, plain: dict[str, Any], place: Path) -> Path | None:
+def _picture(request: AuditRequest, plain: dict[str, Any], place: Path) -> Path | None:
     from importlib.util import find_spec
 
     if find_spec("matplotlib") is None or request.kind in ("engine", "mechanism"):

@@ -79,7 +79,7 @@ class Typed:
 
 
 @dataclass(frozen=True)
-class Request:
+class AuditRequest:
     """What is to be audited, and how; None where the audit's own default holds."""
 
     kind: Kind
@@ -105,7 +105,7 @@ class Request:
     out: Path | None
 
 
-def read(typed: Typed) -> Request:
+def read(typed: Typed) -> AuditRequest:
     """Checks every option, the first bad one first."""
     kind = _kind(typed.subject)
     _check_fit(kind, typed)
@@ -114,7 +114,7 @@ def read(typed: Typed) -> Request:
     if kind != "mechanism" and typed.name is not None:
         raise Refusal(f"{typed.name} is one argument too many after {typed.subject}")
     epsilon = None if typed.epsilon is None else epsilon_of(typed.epsilon)
-    return Request(
+    return AuditRequest(
         kind=kind,
         subject=typed.subject,
         name=typed.name,

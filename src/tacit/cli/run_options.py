@@ -20,7 +20,7 @@ from tacit.errors import InvalidArgument
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from tacit.runs.record import Record
+    from tacit.runs.record import RunRecord
 
 RUNS: Final = Path("runs")
 DELTA: Final = 1e-5
@@ -131,7 +131,7 @@ class RunOptions:
             raise Refusal(f"--budget {found.budget} needs --ledger; name the ledger that holds it")
         return found
 
-    def read_record(self) -> Record:
+    def read_record(self) -> RunRecord:
         """The record of the run that ``--out`` holds."""
         from tacit.runs import record as records
         from tacit.runs.folder import Folder
@@ -142,7 +142,7 @@ class RunOptions:
         folder.check_run()
         return records.read(folder)
 
-    def check_same(self, known: Record, more: Mapping[str, tuple[Any, Any]]) -> None:
+    def check_same(self, known: RunRecord, more: Mapping[str, tuple[Any, Any]]) -> None:
         """Refuses options that contradict the run; ``more`` has pairs of what was given and is."""
         budget = None if known.budget is None else known.budget["name"]
         given = {
@@ -164,11 +164,11 @@ class RunOptions:
                 "none; leave it out"
             )
 
-    def data_of(self, known: Record) -> Path | None:
+    def data_of(self, known: RunRecord) -> Path | None:
         """Where the run's data lie: where ``--data`` says, or where the run found them."""
         return self.data or (None if known.folder is None else Path(known.folder))
 
-    def ledger_of(self, known: Record) -> str | None:
+    def ledger_of(self, known: RunRecord) -> str | None:
         """The ledger that the run is charged to."""
         return self.ledger or (None if known.budget is None else known.budget["ledger"])
 

@@ -126,7 +126,7 @@ class Change:
 
 
 @dataclass(frozen=True)
-class Account:
+class BudgetAccount:
     """One budget with its reservations, and how it was used up; ``last`` is its latest entry's."""
 
     budget: BudgetSummary
@@ -155,7 +155,7 @@ def summarise(state: BudgetState) -> BudgetSummary:
     return BudgetSummary(state, rules.spent(state), left, _standing(state, left))
 
 
-def account(entries: Sequence[Entry]) -> Account:
+def account(entries: Sequence[Entry]) -> BudgetAccount:
     """The account of the budget whose entries these are, all of them, oldest first."""
     books = Books()
     latest: dict[int, Entry] = {}
@@ -172,7 +172,7 @@ def account(entries: Sequence[Entry]) -> Account:
         ReservationSummary(one, _progress(one, latest[one.number].kind), latest[one.number].at)
         for one in books.of(state.name)
     )
-    return Account(summarise(state), reservations, tuple(changes), entries[-1].at)
+    return BudgetAccount(summarise(state), reservations, tuple(changes), entries[-1].at)
 
 
 def unfinished(books: Books) -> tuple[ReservationSummary, ...]:

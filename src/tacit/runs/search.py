@@ -25,7 +25,7 @@ from tacit.errors import CheckpointError, InvalidArgument, ProtocolError
 from tacit.runs import claims
 from tacit.runs import record as records
 from tacit.runs.interruption import Interrupted, Interruption
-from tacit.runs.job import Job, Terms, nowhere
+from tacit.runs.job import Job, RunTerms, nowhere
 from tacit.runs.kept import epochs
 from tacit.runs.results import Trained
 from tacit.runs.run import kept_run, seeded, trained
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from tacit.ledger import Budget
     from tacit.runs.job import Surroundings
     from tacit.runs.recipe import Outline, Recipe, Task
-    from tacit.runs.record import Record
+    from tacit.runs.record import RunRecord
     from tacit.runs.run import Place
     from tacit.selection import Allowance, Winner
     from tacit.training.fit import Prepared
@@ -171,7 +171,7 @@ def searched(recipe: Recipe, task: Task, search: Search, place: Place) -> Traine
     return done
 
 
-def _winner(found: Winner, search: Search, record: Record) -> Trained:
+def _winner(found: Winner, search: Search, record: RunRecord) -> Trained:
     """The winner's model; every figure of ε is that of the whole search."""
     inner: Trained = found.model
     chosen = ", ".join(f"{name}={value}" for name, value in found.candidate.items())
@@ -239,7 +239,7 @@ class Searching:
     def _train(self, candidate: Mapping[str, Any], allowance: Allowance) -> Trained:
         recipe, task = self._recipe, self._of(candidate)
         task = replace(task, epsilon=allowance.epsilon, delta=allowance.delta)
-        terms = Terms(
+        terms = RunTerms(
             name=recipe.name, epsilon=task.epsilon, delta=task.delta, tuning=recipe.tuning
         )
         job = Job(terms, nowhere(self._stop), task)

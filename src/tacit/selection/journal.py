@@ -82,7 +82,7 @@ class Progress:
         self.choices, self.done, self.finished = (), set(), True
 
 
-class Journal:
+class SearchJournal:
     """Keeps ``Progress`` in a folder, or (with no folder) in memory only.
 
     Args:

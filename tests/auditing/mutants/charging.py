@@ -11,7 +11,7 @@ import tacit.training.plan as planning
 from tacit.accounting import epsilon as epsilon_of
 from tacit.statement import claim as statements
 from tacit.training import claim
-from tacit.training.charging import Charges
+from tacit.training.charging import StepCharges
 from tacit.training.styles import AdaptiveQuantile
 
 from . import settings
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tacit.accounting import Event
     from tacit.training.plan import Plan
 
-_BEGIN, _TAKE, _CLOSE = Charges.begin, Charges.take, Charges.close  # as they should be
+_BEGIN, _TAKE, _CLOSE = StepCharges.begin, StepCharges.take, StepCharges.close  # as they should be
 
 
 def _unproved() -> Any:
@@ -53,7 +53,7 @@ def _every_other_step() -> Any:
         self._taken += 1
         return True
 
-    return patch.object(Charges, "take", take)
+    return patch.object(StepCharges, "take", take)
 
 
 def _at_the_root_of_delta() -> Any:
@@ -85,7 +85,7 @@ def _at_the_end() -> Iterator[None]:
                 _TAKE(self)
         _CLOSE(self)
 
-    with patch.multiple(Charges, begin=begin, take=take, close=close):
+    with patch.multiple(StepCharges, begin=begin, take=take, close=close):
         yield
 
 
@@ -103,7 +103,7 @@ def _one_step_late() -> Iterator[None]:
             _TAKE(self)
         _CLOSE(self)
 
-    with patch.multiple(Charges, take=take, close=close):
+    with patch.multiple(StepCharges, take=take, close=close):
         yield
 
 

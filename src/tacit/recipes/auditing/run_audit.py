@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 
     from tacit._workers import Workers
     from tacit.auditing import Scores
-    from tacit.runs.record import Record
+    from tacit.runs.record import RunRecord
     from tacit.runs.results import Finished
     from tacit.statement import Statement
     from tacit.training.fit import Prepared
@@ -211,7 +211,7 @@ def _own_subject(
 
 
 def _trial(
-    record: Record,
+    record: RunRecord,
     data: Split,
     asked: AuditedRecords,
     views: int,
@@ -269,7 +269,7 @@ def _finished(folder: str | os.PathLike[str]) -> Finished:
     return run
 
 
-def _data(record: Record, data: str | os.PathLike[str] | Split | None) -> Split:
+def _data(record: RunRecord, data: str | os.PathLike[str] | Split | None) -> Split:
     """The run's data; other ones are refused."""
     if not isinstance(data, Split):
         looked = record.folder if data is None else data
