@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -20,6 +21,9 @@ from tacit.accounting import (
 )
 from tacit.accounting.accountants import NAMES
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 # Each tells for sure whether a record was in the data, or in the sample.
 LOUD: list[Event] = [
     Gaussian(1e-200),
@@ -29,15 +33,24 @@ LOUD: list[Event] = [
 ]
 
 
+def _answer(ask: Callable[[], float]) -> float | str:
+    """What was answered, or the words of the refusal."""
+    try:
+        return ask()
+    except UnsupportedEvent as refusal:
+        return str(refusal)
+
+
 @pytest.mark.parametrize("accountant", NAMES)
 @pytest.mark.parametrize("event", LOUD, ids=repr)
 def test_an_overflow_is_infinite_or_refused_in_one_line(event: Event, accountant: str) -> None:
     for ask, least in ((epsilon, 1e100), (delta, 0.09)):
-        try:
-            assert ask(event, 1e-5, accountant) >= least
-        except UnsupportedEvent as refusal:
-            assert accountant in str(refusal)
-            assert "\n" not in str(refusal)
+        found = _answer(lambda ask=ask: ask(event, 1e-5, accountant))
+        if isinstance(found, str):
+            assert accountant in found
+            assert "\n" not in found
+        else:
+            assert found >= least
 
 
 @pytest.mark.parametrize("accountant", ["rdp", "moments", "zcdp", "gdp"])

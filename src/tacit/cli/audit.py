@@ -10,10 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tacit.cli import audit_request, runs
-from tacit.cli.audit_request import AuditRequest, Typed
-from tacit.cli.options import Refusal
-from tacit.cli.run_options import TakesSettings, check_device
+from tacit.cli import audit_request, options, runs
+from tacit.cli.options import OptionType, Refusal
+from tacit.cli.run_options import (
+    DATA,
+    DELTA_TYPE,
+    EPSILON,
+    FOLDER,
+    SEED,
+    TakesSettings,
+    check_device,
+)
 from tacit.cli.runs import command_line
 from tacit.cli.streams import complain, say
 from tacit.errors import TacitError
@@ -23,6 +30,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tacit._workers import Workers
+    from tacit.cli.audit_request import AuditRequest
     from tacit.recipes.auditing import Audited
 
 
@@ -50,24 +58,41 @@ Exit status:
 """
 
 
+def _number(remedy: str) -> OptionType[int]:
+    return OptionType("N", options.whole, remedy)
+
+
+def _whole_or_none(option: str, text: str, remedy: str) -> int:
+    return 0 if text.strip() == "0" else options.whole(option, text, remedy)
+
+
+_SHADOWS = OptionType("N", _whole_or_none, "give how many models, as 16")
+
+
 @click.command(cls=TakesSettings, epilog=EPILOG)
 @click.argument("subject", required=False)
 @click.argument("name", required=False)
 @click.option("--attack", "attacks", metavar="NAME", multiple=True, help="Attack to use; repeat "
               "the option for several. [default: lira; with --one-run: loss]")  # fmt: skip
-@click.option("--shadows", metavar="N", help="Number of shadow models to train. [default: 16; "
+@click.option("--shadows", metavar="N", type=_SHADOWS,
+              help="Number of shadow models to train. [default: 16; "
               "with --one-run: 0]")  # fmt: skip
 @click.option("--one-run", is_flag=True, help="For a recipe: train a single model, with "
               "mislabelled canaries among its records.")  # fmt: skip
-@click.option("--canaries", metavar="M", help="For a recipe: number of records that are included "
+@click.option("--canaries", metavar="M", type=_number("give how many records, as 1000"),
+              help="For a recipe: number of records that are included "
               "or left out by a coin.")  # fmt: skip
-@click.option("--records", metavar="N", help="For a run: number of training records, and of "
+@click.option("--records", metavar="N", type=_number("give how many members and others, as 1000"),
+              help="For a run: number of training records, and of "
               "held-out ones, to attack.")  # fmt: skip
-@click.option("--views", metavar="V", help="Views of each image to query: the image itself, and "
+@click.option("--views", metavar="V", type=_number("give 1 to 9"),
+              help="Views of each image to query: the image itself, and "
               "shifted by a pixel. [default: 1]")  # fmt: skip
-@click.option("--epsilon", metavar="EPS", help="For a recipe or a mechanism: the epsilon that is "
+@click.option("--epsilon", metavar="EPS", type=EPSILON,
+              help="For a recipe or a mechanism: the epsilon that is "
               "claimed. [default: 3; mechanism: 1]")  # fmt: skip
-@click.option("--delta", metavar="D", help="For a recipe or a mechanism: the delta that is "
+@click.option("--delta", metavar="D", type=DELTA_TYPE,
+              help="For a recipe or a mechanism: the delta that is "
               "claimed. [default: 1e-5]")  # fmt: skip
 @click.option("--set", "sets", metavar="NAME=VALUE", multiple=True, help="For a recipe: change "
               "one of its settings; repeat the option for several.")  # fmt: skip
@@ -75,22 +100,26 @@ Exit status:
               "model: a function of a Python file that returns model and data.")  # fmt: skip
 @click.option("--quick", is_flag=True, help="For the engine: all checks in one setting, few in "
               "the others.")  # fmt: skip
-@click.option("--draws", metavar="N", help="For a mechanism: number of draws on each of the two "
+@click.option("--draws", metavar="N", type=_number("give how many draws on each side, as 1e6"),
+              help="For a mechanism: number of draws on each of the two "
               "inputs.")  # fmt: skip
 @click.option("--device", metavar="NAME", help="Device to train on: auto, cpu, cuda or cuda:N. "
               "[default: cpu]")  # fmt: skip
-@click.option("--data", metavar="DIR", help="Folder of the data, if not $TACIT_DATA.")
-@click.option("--seed", metavar="N", help="Seed of the audit's own random choices. Noise never "
+@click.option("--data", metavar="DIR", type=DATA, help="Folder of the data, if not $TACIT_DATA.")
+@click.option("--seed", metavar="N", type=SEED,
+              help="Seed of the audit's own random choices. Noise never "
               "takes a seed.")  # fmt: skip
-@click.option("--workers", metavar="N", help="Number of processes. [default: 1; engine: 2]")
+@click.option("--workers", metavar="N", type=_number("give how many processes, as 2"),
+              help="Number of processes. [default: 1; engine: 2]")  # fmt: skip
 @click.option("--cluster", metavar="ADDRESS", help="Train shadow models on the Ray cluster at "
               "this address; local starts one here.")  # fmt: skip
-@click.option("--out", metavar="DIR", help="Folder for audit.json. [default: the run's own, or "
+@click.option("--out", metavar="DIR", type=FOLDER,
+              help="Folder for audit.json. [default: the run's own, or "
               "runs/audit-NAME for a recipe or an experiment]")  # fmt: skip
 @click.option("--list", "listed", is_flag=True, help="List what can be audited, then exit.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON, nothing else.")
 @click.pass_context
-def audit(context: click.Context, /, listed: bool, as_json: bool, **typed: Any) -> None:
+def audit(context: click.Context, /, listed: bool, as_json: bool, **given: Any) -> None:
     """Attacks a model, the training engine or a mechanism, and judges its privacy claim.
 
     SUBJECT is the folder of a finished run, the name of a recipe or of an experiment, engine, or
@@ -101,10 +130,10 @@ def audit(context: click.Context, /, listed: bool, as_json: bool, **typed: Any) 
     them, so keep them with the data. After Ctrl-C the same command goes on with the models that
     are already trained.
     """
-    if listed or typed["subject"] is None:
+    if listed or given["subject"] is None:
         _list(as_json)
         return
-    request = audit_request.read(Typed(**typed))
+    request = audit_request.read(given)
     done = _run(request, as_json)
     if done is None:
         context.exit(runs.STOPPED)
@@ -130,7 +159,7 @@ def _run(request: AuditRequest, as_json: bool) -> Audited | None:
 
 def _audited(request: AuditRequest, progress: bool | None) -> Audited:
     if request.kind in ("run", "recipe"):
-        check_device(request.device)
+        check_device(request.device or "cpu")
     carry_out = {
         "run": _of_run,
         "recipe": _of_recipe,
@@ -160,8 +189,8 @@ def _of_run(request: AuditRequest, command: Sequence[str], progress: bool | None
     return audit_run(
         request.subject, attacks=request.attacks or ("lira",),
         shadows=16 if request.shadows is None else request.shadows, records=request.records,
-        views=request.views, data=request.data, device=request.device, seed=request.seed,
-        workers=_workers_of(request), out=request.out, progress=progress,
+        views=request.views or 1, data=request.data, device=request.device or "cpu",
+        seed=request.seed, workers=_workers_of(request), out=request.out, progress=progress,
         command=command,
         prepare=None if request.model is None else UserRun(function_of(request.model)),
     )  # fmt: skip
@@ -188,8 +217,8 @@ def _of_recipe(request: AuditRequest, command: Sequence[str], progress: bool | N
     return audit_recipe(
         request.subject, epsilon=request.epsilon or 3.0, delta=request.delta or 1e-5,
         settings=request.settings, one_run=request.one_run, canaries=request.canaries,
-        attacks=request.attacks or None, shadows=request.shadows, views=request.views, data=data,
-        device=request.device, seed=request.seed, workers=_workers_of(request),
+        attacks=request.attacks or None, shadows=request.shadows, views=request.views or 1,
+        data=data, device=request.device or "cpu", seed=request.seed, workers=_workers_of(request),
         out=request.out, progress=progress, command=command,
     )  # fmt: skip
 

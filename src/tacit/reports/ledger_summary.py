@@ -10,7 +10,7 @@ import math
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Final
 
-from tacit._files import PRIVATE, drafted
+from tacit._files import OWNER_ONLY, drafted
 from tacit._validation import printable as printable  # noqa: PLC0414 - others take it from here
 from tacit.ledger import composition as rules
 from tacit.ledger.replay import Books
@@ -268,5 +268,5 @@ def export(entries: Iterable[Entry], path: Path) -> None:
         crash of the machine. Only its owner can read it: handing it on is a decision.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    with drafted(path, mode=PRIVATE) as draft, draft.open("w", encoding="ascii") as file:
+    with drafted(path, mode=OWNER_ONLY) as draft, draft.open("w", encoding="ascii") as file:
         file.writelines(f"{line_of(entry)}\n" for entry in entries)

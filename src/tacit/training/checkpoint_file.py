@@ -63,7 +63,7 @@ def write(path: Path, document: object, tensors: Mapping[str, torch.Tensor]) -> 
 
     metadata = _metadata(document, tensors)
     try:
-        with _files.drafted(path, mode=_files.PRIVATE) as draft:
+        with _files.drafted(path, mode=_files.OWNER_ONLY) as draft:
             save_file(dict(tensors), draft, metadata=metadata)
     except (OSError, SafetensorError, ValueError, RuntimeError) as error:
         raise CheckpointError(f"cannot write the checkpoint {path}: {one_line(error)}") from error

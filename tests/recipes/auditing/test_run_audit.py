@@ -75,7 +75,7 @@ def test_an_audit_of_a_run(run: Path) -> None:
     assert (
         plain["run"]["configuration"] == json.loads((run / "run.json").read_text())["configuration"]
     )
-    assert "not cover" in plain["private"]
+    assert "not cover" in plain["secret"]
 
 
 def test_a_model_that_remembers_is_contradicted(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
