@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from tacit._workers import Workers
     from tacit.cli.audit_request import AuditRequest
-    from tacit.recipes.auditing import Audited
+    from tacit.recipes.auditing import AttackChoice, Audited, Execution
 
 
 EPILOG = """\b
@@ -187,12 +187,28 @@ def _of_run(request: AuditRequest, command: Sequence[str], progress: bool | None
     from tacit.recipes.auditing import audit_run
 
     return audit_run(
-        request.subject, attacks=request.attacks or ("lira",),
-        shadows=16 if request.shadows is None else request.shadows, records=request.records,
-        views=request.views or 1, data=request.data, device=request.device or "cpu",
-        seed=request.seed, workers=_workers_of(request), out=request.out, progress=progress,
-        command=command,
+        request.subject, attack=_attack_of(request), records=request.records, data=request.data,
+        seed=request.seed, execution=_execution_of(request, command, progress),
         prepare=None if request.model is None else UserRun(function_of(request.model)),
+    )  # fmt: skip
+
+
+def _attack_of(request: AuditRequest) -> AttackChoice:
+    from tacit.recipes.auditing import AttackChoice
+
+    return AttackChoice(
+        names=request.attacks or None, shadows=request.shadows, views=request.views or 1
+    )
+
+
+def _execution_of(
+    request: AuditRequest, command: Sequence[str], progress: bool | None
+) -> Execution:
+    from tacit.recipes.auditing import Execution
+
+    return Execution(
+        device=request.device or "cpu", workers=_workers_of(request), out=request.out,
+        progress=progress, command=command,
     )  # fmt: skip
 
 
@@ -217,9 +233,8 @@ def _of_recipe(request: AuditRequest, command: Sequence[str], progress: bool | N
     return audit_recipe(
         request.subject, epsilon=request.epsilon or 3.0, delta=request.delta or 1e-5,
         settings=request.settings, one_run=request.one_run, canaries=request.canaries,
-        attacks=request.attacks or None, shadows=request.shadows, views=request.views or 1,
-        data=data, device=request.device or "cpu", seed=request.seed, workers=_workers_of(request),
-        out=request.out, progress=progress, command=command,
+        attack=_attack_of(request), data=data, seed=request.seed,
+        execution=_execution_of(request, command, progress),
     )  # fmt: skip
 
 
