@@ -137,7 +137,7 @@ def test_a_mechanism(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None
     assert "no evidence against the claim" in one_line(capsys.readouterr().out)
     assert main([*asked, "--json", "--out", str(tmp_path / "out")]) == 0
     printed = json.loads(capsys.readouterr().out)
-    assert (printed["kind"], printed["subject"], printed["private"]) == (
+    assert (printed["kind"], printed["subject"], printed["secret"]) == (
         "mechanism",
         "laplace",
         None,
@@ -243,7 +243,7 @@ def test_a_model_of_ones_own(
 
     monkeypatch.setattr(engine, "replay", watched)
     assert main(["audit", "engine", "--model", f"{file}:{name}", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["private"] is not None
+    assert json.loads(capsys.readouterr().out)["secret"] is not None
     (setting,) = seen
     assert setting.plan.examples == 40
     assert setting.plan.noise_multiplier == (1.0 if name == "three" else 2.0)

@@ -20,7 +20,7 @@ from tacit.cli.run_options import (
     check_device,
 )
 from tacit.cli.streams import say
-from tacit.cli.transfer_request import Asked, Request
+from tacit.cli.transfer_request import TransferOptions, TransferRequest
 from tacit.errors import TacitError
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def transfer(
         _list(as_json)
         return
     options = RunOptions.taken(given)
-    request = transfer_request.read(Asked(options, **given))
+    request = transfer_request.read(TransferOptions(options, **given))
     if show:
         _show_settings(request, as_json)
         return
@@ -114,7 +114,7 @@ def transfer(
     runs.conclude(request.out, as_json)
 
 
-def _run(request: Request, as_json: bool) -> bool:
+def _run(request: TransferRequest, as_json: bool) -> bool:
     """Carries the run out; False if it was stopped."""
     from tacit.runs import Interrupted, stoppable
     from tacit.runs.folder import Folder
@@ -135,7 +135,7 @@ def _run(request: Request, as_json: bool) -> bool:
     return True
 
 
-def _parts(request: Request) -> Parts:
+def _parts(request: TransferRequest) -> Parts:
     from tacit.cli.data import download_progress
     from tacit.data import load
     from tacit.recipes.transferring.runner import prepared
@@ -149,7 +149,12 @@ def _parts(request: Request) -> Parts:
 
 
 def _carry_out(
-    request: Request, parts: Parts, device: Any, stop: Interruption, *, progress: bool | None
+    request: TransferRequest,
+    parts: Parts,
+    device: Any,
+    stop: Interruption,
+    *,
+    progress: bool | None,
 ) -> None:
     from tacit.recipes.transferring.runner import recipe_of
     from tacit.runs.recipe import Task
@@ -228,7 +233,7 @@ def _methods_page(found: list[dict[str, Any]]) -> Iterator[RenderableType]:
     )
 
 
-def _show_settings(request: Request, as_json: bool) -> None:
+def _show_settings(request: TransferRequest, as_json: bool) -> None:
     from tacit.cli.train_page import settings, settings_page
 
     found = settings(

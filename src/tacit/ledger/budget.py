@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from tacit.accounting.events import Adjacency, Event
     from tacit.ledger.composition import Spending
     from tacit.ledger.ledger import Ledger
-    from tacit.ledger.replay import Books, BudgetState, Charge, ReservationState
+    from tacit.ledger.replay import Books, BudgetState, ReservationCost, ReservationState
 
 
 class Chargeable(Protocol):
@@ -502,7 +502,7 @@ def _steps(steps: int, event: Event) -> int:
 
 
 def _reserve_body(
-    state: BudgetState, event: dict[str, Any], charge: Charge, body: dict[str, Any]
+    state: BudgetState, event: dict[str, Any], charge: ReservationCost, body: dict[str, Any]
 ) -> dict[str, Any]:
     terms = {"unit": state.unit, "adjacency": state.adjacency}
     return {"event": event, "charge": charge_as_plain(charge), **terms, **body}

@@ -162,7 +162,7 @@ class Folder:
         self.begin()
         path = self.file(name)
         try:
-            _files.put(path, content, mode=_files.PRIVATE if secret else 0o666)
+            _files.put(path, content, mode=_files.OWNER_ONLY if secret else 0o666)
         except OSError as error:
             raise _unwritable(path, error) from None
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from torch import nn
 
-    from tacit.runs.record import Record
+    from tacit.runs.record import RunRecord
     from tacit.training.progress import EpochRecord
 
 _LARGEST: Final = 16 << 20  # bytes of a history or a statement; a real one has thousands
@@ -58,7 +58,7 @@ class Trained:
 # ---- writing
 
 
-def write(folder: Folder, record: Record, trained: Trained) -> Trained:
+def write(folder: Folder, record: RunRecord, trained: Trained) -> Trained:
     """Writes all of it, the record last; returns ``trained`` with the statement as it is written.
 
     A crash in between leaves the checkpoint, from which a resumed run writes the same again.
@@ -130,7 +130,7 @@ def _history_bytes(trained: Trained) -> bytes:
     return "".join(f"{json.dumps(line, allow_nan=False)}\n" for line in lines).encode()
 
 
-def _model_bytes(tensors: dict[str, torch.Tensor], record: Record) -> bytes:
+def _model_bytes(tensors: dict[str, torch.Tensor], record: RunRecord) -> bytes:
     from safetensors.torch import save  # noqa: PLC0415 - only where a model is written
 
     metadata = {
@@ -171,7 +171,7 @@ class Finished:
     """
 
     path: Path
-    record: Record
+    record: RunRecord
     statement: Statement
     history: tuple[EpochRecord, ...]
     weights: Mapping[str, torch.Tensor]

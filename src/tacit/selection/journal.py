@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
-from tacit._files import PRIVATE, held, put, read_json
+from tacit._files import OWNER_ONLY, held, put, read_json
 from tacit._pickles import PickledModels, check_owner
 from tacit.errors import CheckpointError
 
@@ -86,7 +86,7 @@ class Progress:
         self.choices, self.done, self.finished = (), set(), True
 
 
-class Journal:
+class SearchJournal:
     """Keeps ``Progress`` in a folder, or (with no folder) in memory only.
 
     Args:
@@ -150,7 +150,7 @@ class Journal:
         try:
             if best is not None and new_model:
                 self._write_model(self._folder / _name(best, progress), progress.model)
-            put(self._folder / _STATE, json.dumps(plain).encode(), mode=PRIVATE)
+            put(self._folder / _STATE, json.dumps(plain).encode(), mode=OWNER_ONLY)
             self._sweep(None if best is None else _name(best, progress))
         except OSError as error:
             raise self._unwritable(error) from None

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 import pytest
 
 from tacit.accounting import (
+    AboveThreshold,
     ApproxDp,
     Composed,
     DiscreteGaussian,
@@ -20,7 +21,6 @@ from tacit.accounting import (
     RandomizedResponse,
     Repeated,
     SampledWithoutReplacement,
-    SparseVector,
     UnsupportedEvent,
     bounds,
     delta,
@@ -61,13 +61,15 @@ LOUD: list[tuple[Event, float | None]] = [
     (DiscreteGaussian(1e-3), None),
     (DiscreteGaussian(1e-200), None),
     (PoissonSampled(0.1, PureDp(1e4)), 1e4 + math.log(0.1)),
+    (PoissonSampled(0.1, Laplace(1e-6)), 1e6 + math.log(0.1)),
+    (PoissonSampled(0.1, Laplace(1e-200)), 1e200),
     (PoissonSampled(0.1, ApproxDp(1e4, 1e-6)), 1e4 + math.log(0.1)),
     (PoissonSampled(0.1, RandomizedResponse(1e4)), 1e4 + math.log(0.1)),
     (PoissonSampled(1e-7, PureDp(1e4)), None),
     (Repeated(PoissonSampled(0.1, PureDp(800.0)), 3), None),
     (Repeated(PoissonSampled(0.1, Gaussian(1e-300)), 3), None),
     (SampledWithoutReplacement(100, 10, PureDp(1e4, "replace-one")), 1e4 + math.log(0.1)),
-    (SparseVector(1e-4, 1e-4), None),
+    (AboveThreshold(1e-4, 1e-4), None),
 ]
 SLOW: list[tuple[Event, float | None]] = [
     (Repeated(Laplace(1e-4), 5), None),
@@ -251,7 +253,7 @@ def test_delta_is_bounded_too() -> None:
 @pytest.mark.parametrize("cutoff", [1, 3])
 def test_a_sparse_vector_is_not_called_the_worst_of_its_class(cutoff: int) -> None:
     """Its Rényi curve proves less than its pure loss: that loss's curve is no lower end."""
-    event = Composed(SparseVector(2.0, 4.0, cutoff=cutoff), ApproxDp(0.1, 1e-7))
+    event = Composed(AboveThreshold(2.0, 4.0, cutoff=cutoff), ApproxDp(0.1, 1e-7))
     found = bounds(event, 1e-5)
     assert not found.two_sided
     assert found.lower <= epsilon(event, 1e-5) <= found.upper

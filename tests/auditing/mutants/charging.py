@@ -13,7 +13,7 @@ from tacit.auditing.replay.part_checks import refusals
 from tacit.errors import InvalidArgument
 from tacit.statement import claim as statements
 from tacit.training import claim
-from tacit.training.charging import Charges
+from tacit.training.charging import StepCharges
 from tacit.training.styles import AdaptiveQuantile
 
 from . import settings
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tacit.accounting import Event
     from tacit.training.plan import Plan
 
-_BEGIN, _TAKE, _CLOSE = Charges.begin, Charges.take, Charges.close  # as they should be
+_BEGIN, _TAKE, _CLOSE = StepCharges.begin, StepCharges.take, StepCharges.close  # as they should be
 
 
 def _unproved() -> Any:
@@ -55,7 +55,7 @@ def _every_other_step() -> Any:
         self._taken += 1
         return True
 
-    return patch.object(Charges, "take", take)
+    return patch.object(StepCharges, "take", take)
 
 
 def _at_the_root_of_delta() -> Any:
@@ -87,7 +87,7 @@ def _at_the_end() -> Iterator[None]:
                 _TAKE(self)
         _CLOSE(self)
 
-    with patch.multiple(Charges, begin=begin, take=take, close=close):
+    with patch.multiple(StepCharges, begin=begin, take=take, close=close):
         yield
 
 
@@ -105,7 +105,7 @@ def _one_step_late() -> Iterator[None]:
             _TAKE(self)
         _CLOSE(self)
 
-    with patch.multiple(Charges, take=take, close=close):
+    with patch.multiple(StepCharges, take=take, close=close):
         yield
 
 

@@ -138,7 +138,7 @@ def _as_it_is(**_: object) -> Iterator[None]:
         (statements.signatures, written.signature, "fits", lambda *_: True),
         (ledger_rules.guarantees, composition, "covers", lambda *_: True),
         (ledger_rules.forked, charging.Lease, "_forget", _quietly),
-        (ledger_rules.unbegun, charging.Charges, "take", lambda _: True),
+        (ledger_rules.unbegun, charging.StepCharges, "take", lambda _: True),
         (sessions.chance, verification, "_DROPOUTS", frozenset()),
         (sessions.batches, verification, "_check_labels", _refusing),
         (sessions.facts, session.Session, "spent", lambda *_: 1.0),
