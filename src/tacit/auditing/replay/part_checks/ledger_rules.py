@@ -184,11 +184,13 @@ def guarantees() -> Finding:
     strange = PureDp(1.0, "replace-one")  # which says nothing of a record more or less
     wrong: list[str] = []
     for charge, event, right in (
-        (ReservationCost(1.0, 0.0), PureDp(1.0), True), (ReservationCost(0.9, 0.0), PureDp(1.0), False),
-        (ReservationCost(9.0, 0.0), Gaussian(1.0), False), (ReservationCost(9.0, 1e-6), strange, False),
+        (ReservationCost(1.0, 0.0), PureDp(1.0), True),
+        (ReservationCost(0.9, 0.0), PureDp(1.0), False),
+        (ReservationCost(9.0, 0.0), Gaussian(1.0), False),
+        (ReservationCost(9.0, 1e-6), strange, False),
         (ReservationCost(gaussian_epsilon(2.0, 1e-6) * 1.01, 1e-6), Gaussian(2.0), True),
         (ReservationCost(gaussian_epsilon(2.0, 1e-6) * 0.99, 1e-6), Gaussian(2.0), False),
-    ):  # fmt: skip
+    ):
         if composition.covers(charge, event, "add-remove", 0.0) is not right:
             wrong.append(f"ε = {charge.epsilon:.6g} of {event!r} is taken for {not right}")
     with ledger() as books:
