@@ -27,7 +27,7 @@ from tacit.training.performance import Performance
 from tacit.training.preflight import check_modules, private_parameters
 from tacit.training.sampling import LotSampler
 from tacit.training.styles import Automatic
-from tacit.training.verification import Schedule, Verification, Verifier
+from tacit.training.verification import CheckSchedule, SensitivityCheck, Verifier
 
 if TYPE_CHECKING:
     import os
@@ -157,7 +157,7 @@ class Session:
                 "it; leave out the seed or the budget"
             )
         lease = None if performance.lease == "auto" else performance.lease
-        self._charges = charging.Charges(budget, lease)
+        self._charges = charging.StepCharges(budget, lease)
         self._run = claim.Run(_last_step(plan, stop_after), unsafe=unsafe_seed is not None)
         self._parameters = private_parameters(model, optimizers)
         preflight.check_device(self._parameters)
@@ -177,7 +177,7 @@ class Session:
         seed = None if unsafe_seed is None else (unsafe_seed, self.steps_taken)
         self._sampler = LotSampler(plan, _stream(seed, "sampling"))
         # What is checked follows the clock, by which a seeded run must not differ from another.
-        again = Schedule(_stream(None, "verification")) if seed is None else None
+        again = CheckSchedule(_stream(None, "verification")) if seed is None else None
         self._verifier = Verifier(model, self._parameters, again)
         self._rehearsing: NDArray[np.int64] | None = _few(plan, _stream(seed, "rehearsal"))
         loader = make_loader(
@@ -507,7 +507,7 @@ class Session:
         replayed = "\n".join(way for way in (self._computation.explain(), updates) if way)
         return "\n\n".join(part for part in (self.plan.describe(), rules, replayed) if part)
 
-    def verify(self, losses: Callable[[Any], Tensor] | None = None) -> Verification | None:
+    def verify(self, losses: Callable[[Any], Tensor] | None = None) -> SensitivityCheck | None:
         """Replaces one example and checks that only its own, bounded, contribution changes.
 
         With ``losses``, a function of a batch, it does so now on a few examples, and charges and

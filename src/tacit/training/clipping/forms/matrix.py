@@ -93,8 +93,6 @@ def squared_sum(values: Tensor) -> Tensor:
 
         return kernels.squares(values)
     wide = values.to(accumulator(values.dtype))
-    if wide.is_complex():
-        wide = wide.abs()
     if wide.device.type == "cpu":
         return _squared_lengths(wide.unsqueeze(-1).flatten(1))
     return in_stages(wide.square())
