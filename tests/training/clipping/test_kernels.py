@@ -214,6 +214,31 @@ def test_sums_of_a_norms_weight_and_bias(
         close(bias_norms, grad.double().sum(1).square().sum(1))
 
 
+@kind
+@pytest.mark.parametrize("last", [False, True], ids=["channels first", "channels last"])
+@pytest.mark.parametrize("groups", [1, 2, 3, 6])
+def test_sums_of_a_group_norms_weight_and_bias(
+    groups: int, last: bool, kind: torch.dtype, kernels: ModuleType
+) -> None:
+    x, grad = random(2, 6, 70, kind=kind) + 3, random(3, 6, 70, kind=kind)[1:]
+    if last:
+        x, grad = (one.mT.contiguous().mT for one in (x, grad))
+    (weight, weight_norms), (bias, bias_norms) = kernels.grouped_sums(x, grad, groups, 1e-3)
+    wanted = (F.group_norm(x.double(), groups, eps=1e-3) * grad.double()).sum(2)
+    close(weight, wanted)
+    close(weight_norms, wanted.square().sum(1))
+    close(bias, grad.double().sum(2))
+    close(bias_norms, grad.double().sum(2).square().sum(1))
+
+
+def test_many_channels_are_taken_in_blocks_of_groups(kernels: ModuleType) -> None:
+    x, grad = random(2, 60, 5), random(2, 61, 5)[:, 1:]
+    (weight, norms), _ = kernels.grouped_sums(x, grad, 12, 1e-5)
+    wanted = (F.group_norm(x.double(), 12, eps=1e-5) * grad.double()).sum(2)
+    close(weight, wanted)
+    close(norms, wanted.square().sum(1))
+
+
 # ---- weighted sums
 
 
@@ -316,38 +341,53 @@ def test_the_way_with_the_fewest_products_is_taken() -> None:
     assert not single.way.startswith("fused")  # a library multiplies single precision faster
 
 
-class Model(nn.Module):
+class Words(nn.Module):
     """Tied, reused, normed, scaled and shifted weights."""
 
     def __init__(self) -> None:
         super().__init__()
         self.table = nn.Embedding(11, 8)
         self.first, self.second = nn.LayerNorm(8), nn.RMSNorm(8)
-        self.map, self.gain, self.shift = (
-            nn.Linear(8, 8), nn.Parameter(torch.ones(8)), nn.Parameter(torch.zeros(8)),
-        )  # fmt: skip
+        self.map, self.gain = nn.Linear(8, 8), nn.Parameter(torch.ones(8))
+        self.shift = nn.Parameter(torch.zeros(8))
 
-    def forward(self, ids: Tensor) -> Tensor:
-        x = self.first(self.table(ids))
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.first(self.table(x.abs().mul(3).long()[..., 0]))
         x = self.second(x + self.map(self.map(x)) * self.gain + self.shift)
         return F.linear(x, self.table.weight)
 
 
+class Images(nn.Module):
+    """Convolutions, group norms in both layouts, and a linear layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv1d(4, 6, 3), nn.Conv1d(6, 6, 1)
+        self.norms = nn.ModuleList(nn.GroupNorm(groups, 6) for groups in (2, 3))
+        self.last = nn.Linear(6, 11)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.norms[0](self.first(x.mT))
+        x = self.norms[1](self.second(x).relu().mT.contiguous().mT)
+        return self.last(x.mT)
+
+
+@pytest.mark.parametrize("views", [1, 2])
+@pytest.mark.parametrize("build", [Words, Images])
 @pytest.mark.usefixtures("kernels")
-def test_a_model_is_clipped_as_in_double_precision() -> None:
+def test_a_model_is_clipped_as_in_double_precision(build: type[nn.Module], views: int) -> None:
     torch.manual_seed(0)
-    model = Model().to(DEVICE)
-    ids = torch.randint(11, (5, 6), device=DEVICE)
+    model = build().to(DEVICE)
+    x = random(6, 5, 4)
 
-    def clipped(net: Model) -> Any:
+    def clipped(net: nn.Module, inputs: Tensor) -> Any:
         def losses() -> Tensor:
-            return F.cross_entropy(net(ids).flatten(0, 1), ids.flatten(), reduction="none").view(
-                5, 6
-            ).mean(1)  # fmt: skip
+            return net(inputs).logsumexp(2).square().mean(1)
 
-        return clipped_gradients(dict(net.named_parameters()), losses, rows=5, clip=0.05)
+        named = dict(net.named_parameters())
+        return clipped_gradients(named, losses, rows=6, clip=0.05, views=views)
 
-    found, wanted = clipped(model), clipped(model.double())
+    found, wanted = clipped(model, x), clipped(model.double(), x.double())
     close(found.norms, wanted.norms, 1e-5)
     for name, total in wanted.sums.items():
         close(found.sums[name], total, 1e-5)

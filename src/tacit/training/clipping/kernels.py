@@ -184,11 +184,14 @@ class _Blocks:
     stages: int
 
 
-def _gram_blocks(terms: int, half: bool) -> _Blocks:
-    """Blocks of terms: as large as pays, or all in one where that is not much larger."""
+def _gram_blocks(units: int, terms: int, half: bool) -> _Blocks:
+    """Larger blocks read less, and need enough units to keep the device busy."""
     size = min(64, max(16, triton.next_power_of_2(terms)))
     if not half:  # exact products of single precision are unrolled: small blocks compile fast
         return _Blocks(min(size, 32), 32, 4, 2)
+    large = triton.cdiv(terms, 128)
+    if terms > 256 and units * large * (large + 1) // 2 >= _PROGRAMS // 2:
+        return _Blocks(128, 64, 8, 3)
     return {
         16: _Blocks(16, 128, 1, 3),
         32: _Blocks(32, 128, 2, 3),
@@ -226,7 +229,7 @@ def _gram(
     equal: bool,
 ) -> Tensor:
     units, terms = like.shape[:2]
-    blocks = _gram_blocks(terms, _is_half(like))
+    blocks = _gram_blocks(units, terms, _is_half(like))
     tiles = triton.cdiv(terms, blocks.terms)
     pairs = tiles * (tiles + 1) // 2
     parts = _parts(pairs, units, like)
@@ -244,7 +247,7 @@ def cross_products(ids: Tensor, table: Tensor, left: Tensor, right: Tensor) -> T
     """Σ_{s,t} l_s[id_t]·⟨r_s, table_t⟩: what a table's use as table and as product share."""
     table, left, right, ids = _lines(table), _lines(left), _lines(right), ids.contiguous()
     units, terms = left.shape[:2]
-    blocks = _gram_blocks(max(terms, ids.shape[1]), _is_half(right))
+    blocks = _gram_blocks(units, max(terms, ids.shape[1]), _is_half(right))
     tiles = triton.cdiv(terms, blocks.terms) * triton.cdiv(ids.shape[1], blocks.terms)
     parts = _parts(tiles, units, right)
     if units:
@@ -325,9 +328,10 @@ def _product_tiles(terms: int, rows: int, columns: int, half: bool) -> _Tiles:
     wide = max(16, triton.next_power_of_2(columns))
     if not half:
         return _Tiles(min(high, 32), min(wide, 64), min(deep, 32), 4, 2)
+    stages = 3 if terms > deep else 2
     if high >= 128:
-        return _Tiles(128, 128, deep, 8, 3)
-    return _Tiles(high, min(wide, 256 if high <= 32 else 128), deep, 4, 3)
+        return _Tiles(128, 128, deep, 8, stages)
+    return _Tiles(high, min(wide, 256 if high <= 32 else 128), deep, 4, stages)
 
 
 def product_norms(left: Tensor, right: Tensor) -> Tensor:
@@ -609,6 +613,107 @@ def normalised_sums(
         first = term_sums(both[0])
         return first, term_sums(both[1]) if kind == "layer" else first
     return (both[0, :, 0], squared[0]), (both[1, :, 0], squared[1])
+
+
+@triton.jit(do_not_specialize=["rows", "each"])
+def _grouped_kernel(
+    x,
+    grad,
+    weights,
+    biases,
+    weight_squares,
+    bias_squares,
+    rows,
+    space,
+    channels,
+    each,
+    whole,
+    count,
+    epsilon,
+    x_row,
+    x_channel,
+    x_pixel,
+    grad_row,
+    grad_channel,
+    grad_pixel,
+    PIXELS: tl.constexpr,
+    CHANNELS: tl.constexpr,
+    ALONE: tl.constexpr,
+):
+    """A few groups of ``each`` channels of one row, ``whole`` channels in all.
+
+    ``ALONE``: one group, so that its channels need not be told from another's.
+    """
+    row = tl.program_id(0).to(tl.int64)
+    block = tl.program_id(1)
+    lane = tl.arange(0, CHANNELS)
+    channel = block * whole + lane
+    inside = (lane < whole) & (channel < channels)
+    images = x + row * x_row + channel.to(tl.int64)[None, :] * x_channel
+    changes = grad + row * grad_row + channel.to(tl.int64)[None, :] * grad_channel
+    total = tl.zeros((PIXELS, CHANNELS), tl.float32)
+    for start in range(0, space, PIXELS):
+        at = start + tl.arange(0, PIXELS)
+        mask = (at < space)[:, None] & inside[None, :]
+        total += tl.load(images + at[:, None] * x_pixel, mask=mask, other=0.0).to(tl.float32)
+    mean = _by_group(tl.sum(total, 0), lane, each, ALONE) / count
+    rest = tl.zeros((PIXELS, CHANNELS), tl.float32)  # what rounding left of the mean
+    squared = tl.zeros((PIXELS, CHANNELS), tl.float32)
+    weight = tl.zeros((PIXELS, CHANNELS), tl.float32)
+    bias = tl.zeros((PIXELS, CHANNELS), tl.float32)
+    for start in range(0, space, PIXELS):
+        at = start + tl.arange(0, PIXELS)
+        mask = (at < space)[:, None] & inside[None, :]
+        value = tl.load(images + at[:, None] * x_pixel, mask=mask, other=0.0).to(tl.float32)
+        value = tl.where(mask, value - mean[None, :], 0.0)
+        change = tl.load(changes + at[:, None] * grad_pixel, mask=mask, other=0.0).to(tl.float32)
+        rest += value
+        squared += value * value
+        weight += value * change
+        bias += change
+    variance = _by_group(tl.sum(squared, 0), lane, each, ALONE) / count
+    shift = tl.sum(bias, 0)
+    rounded = _by_group(tl.sum(rest, 0), lane, each, ALONE) / count
+    scaled = (tl.sum(weight, 0) - rounded * shift) / tl.sqrt(variance + epsilon)
+    scaled = tl.where(inside, scaled, 0.0)
+    tl.store(weights + row * channels + channel, scaled, mask=inside)
+    tl.store(biases + row * channels + channel, shift, mask=inside)
+    place = block.to(tl.int64) * rows + row
+    tl.store(weight_squares + place, tl.sum(scaled * scaled, 0))
+    tl.store(bias_squares + place, tl.sum(shift * shift, 0))
+
+
+@triton.jit
+def _by_group(values, lane, each, ALONE: tl.constexpr):
+    """For every channel, the sum over the channels of its group."""
+    if ALONE:
+        return tl.sum(values, 0) + tl.zeros_like(values)
+    group = lane // each
+    return tl.sum(tl.where(group[:, None] == group[None, :], values[None, :], 0.0), 1)
+
+
+def grouped_sums(x: Tensor, grad: Tensor, groups: int, epsilon: float) -> tuple[Sums, Sums]:
+    """Σ grad·x̂ and Σ grad over the pixels of every channel, with x̂ as a group norm has it.
+
+    ``x`` and ``grad`` are (rows, channels, pixels) with pixels or channels side by side; what is
+    returned is (rows, channels). Mean and variance are taken in two sweeps, in single precision;
+    what rounding left of the mean is taken off afterwards.
+    """
+    rows, channels, space = x.shape
+    each = channels // groups
+    wide = triton.next_power_of_2(min(channels, max(each, 64 if x.stride(1) == 1 else 16)))
+    together = max(1, wide // each)
+    blocks = triton.cdiv(groups, together)
+    both = torch.empty(2, rows, channels, dtype=torch.float32, device=x.device)
+    squared = torch.empty(2, blocks, rows, dtype=torch.float32, device=x.device)
+    if rows:
+        with torch.cuda.device_of(x):
+            _grouped_kernel[(rows, blocks)](
+                x, grad, both[0], both[1], squared[0], squared[1], rows, space, channels, each,
+                together * each, float(each * space), epsilon, *x.stride(), *grad.stride(),
+                PIXELS=max(1, 2048 // wide), CHANNELS=wide, ALONE=together == 1, num_warps=4,
+            )  # fmt: skip
+    return (both[0], added(squared[0])), (both[1], added(squared[1]))
 
 
 # ---- weighted sums

@@ -246,7 +246,8 @@ def summed(grad: Tensor, factor: Tensor | None = None) -> Dense:
 
     With kernels the norms come with the sum: one pass gives both.
     """
-    if for_kernels(grad, *(() if factor is None else (factor,))) and grad.shape[1] > 0:
+    given = (grad,) if factor is None else (grad, factor)
+    if for_kernels(*given) and (grad.shape[1] > 1 or factor is not None):
         from tacit.training.clipping import kernels  # noqa: PLC0415 - needs Triton
 
         return Dense(*kernels.term_sums(grad, factor))
