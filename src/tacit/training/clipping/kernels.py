@@ -6,7 +6,9 @@ single precision, read nothing back to the host and choose their blocks by shape
 CUDA graph can hold them. A kernel is compiled once for each precision and size of its blocks; no
 layer's sizes are compiled into it. Each sum has a fixed order: no floats are added by atomics.
 
-A unit is read by programs of its own. NaN or infinity in one reaches that unit's norm and no other.
+Squared norms come in parts, (pieces, units), which are yet to be added up: those of all weights at
+once. A unit is read by programs of its own: NaN or infinity in one reaches that unit's norm, and no
+other.
 
 Imported only where Triton is; ``forms.matrix.for_kernels`` decides.
 """
@@ -240,7 +242,7 @@ def _gram(
                 EQUAL=equal, ONE=tiles == 1, PRECISION=_precision(), TERMS=blocks.terms,
                 DEPTH=blocks.depth, num_warps=blocks.warps, num_stages=blocks.stages,
             )  # fmt: skip
-    return added(parts)
+    return parts
 
 
 def cross_products(ids: Tensor, table: Tensor, left: Tensor, right: Tensor) -> Tensor:
@@ -355,7 +357,7 @@ def product_norms(left: Tensor, right: Tensor) -> Tensor:
                 PRECISION=_precision(), ROWS=cut.rows, COLUMNS=cut.columns, TERMS=cut.terms,
                 num_warps=cut.warps, num_stages=cut.stages,
             )  # fmt: skip
-    return added(parts)
+    return parts
 
 
 # ---- squares
@@ -407,16 +409,16 @@ def squares(values: Tensor) -> Tensor:
     """Σ v² over all but the first dimension: blocks of 2¹⁶, whose sums are then added up."""
     units = len(values)
     lines = values.reshape(units, values[:1].numel())
-    return added(_squared(lines, lines, pair=False))
+    return _squared(lines, lines, pair=False)
 
 
 def product_of_squares(left: Tensor, right: Tensor) -> Tensor:
     """‖l‖²·‖r‖² for every unit: the squared norm of l ⊗ r, if there is one term."""
     first, second = left[:, 0], right[:, 0]
     if max(first.shape[1], second.shape[1]) > _SQUARES_BLOCK * _SQUARES_STEPS:
-        return squares(first) * squares(second)
+        return (added(squares(first)) * added(squares(second))).unsqueeze(0)
     first, second = (one if one.stride(1) == 1 else one.contiguous() for one in (first, second))
-    return _squared(first, second, pair=True)[0]
+    return _squared(first, second, pair=True)
 
 
 def _squared(lines: Tensor, others: Tensor, *, pair: bool) -> Tensor:
@@ -448,7 +450,7 @@ def _added_kernel(parts, out, units, pieces, UNITS: tl.constexpr, PIECES: tl.con
 
 
 def added(parts: Tensor) -> Tensor:
-    """Σ of the (pieces, units) parts of squared norms, which is not negative."""
+    """Σ of the parts of squared norms, which is not negative."""
     if len(parts) == 1:
         return parts[0]
     pieces, units = parts.shape
@@ -527,7 +529,7 @@ def term_sums(grad: Tensor, factor: Tensor | None = None) -> tuple[Tensor, Tenso
             )  # fmt: skip
     if splits > 1:
         return term_sums(values)
-    return values[:, 0], added(parts)
+    return values[:, 0], parts
 
 
 @triton.jit(do_not_specialize=["terms", "each", "splits"])
@@ -583,7 +585,7 @@ def _normalised_kernel(
         tl.store(bias_squares + unit, tl.sum(whole * whole, 0))
 
 
-Sums = tuple["Tensor", "Tensor"]  # (units, size) values, and their squared norms
+Sums = tuple["Tensor", "Tensor"]  # (units, size) values, and the parts of their squared norms
 
 
 def normalised_sums(
@@ -610,9 +612,11 @@ def normalised_sums(
                 num_warps=8 if wide > 4096 else 4,
             )  # fmt: skip
     if splits > 1:
-        first = term_sums(both[0])
-        return first, term_sums(both[1]) if kind == "layer" else first
-    return (both[0, :, 0], squared[0]), (both[1, :, 0], squared[1])
+        values, parts = term_sums(both.flatten(0, 1) if kind == "layer" else both[0])
+        whole = (values[:units], parts[:, :units]), (values[units:], parts[:, units:])
+    else:
+        whole = (both[0, :, 0], squared[:1]), (both[1, :, 0], squared[1:])
+    return whole
 
 
 @triton.jit(do_not_specialize=["rows", "each"])
@@ -713,31 +717,44 @@ def grouped_sums(x: Tensor, grad: Tensor, groups: int, epsilon: float) -> tuple[
                 together * each, float(each * space), epsilon, *x.stride(), *grad.stride(),
                 PIXELS=max(1, 2048 // wide), CHANNELS=wide, ALONE=together == 1, num_warps=4,
             )  # fmt: skip
-    return (both[0], added(squared[0])), (both[1], added(squared[1]))
+    return (both[0], squared[0]), (both[1], squared[1])
 
 
 # ---- weighted sums
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["blocks"])
 def _scaled_kernel(
     values,
+    others,
     scales,
     out,
+    others_out,
+    blocks,
     length,
+    other_length,
     values_unit,
-    out_unit,
-    SCALED: tl.constexpr,
+    others_unit,
     BLOCK: tl.constexpr,
 ):
+    """Blocks of ``values`` times the scale first, then blocks of ``others`` as they are."""
     unit = tl.program_id(0).to(tl.int64)
-    at = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    block = tl.program_id(1)
     scale = tl.load(scales + unit).to(tl.float32)
-    read = tl.where(scale > 0, length, 0)
-    value = tl.load(values + unit * values_unit + at, mask=at < read, other=0.0)
-    if SCALED:
+    if block < blocks:
+        at = block * BLOCK + tl.arange(0, BLOCK)
+        read = tl.where(scale > 0, length, 0)
+        value = tl.load(values + unit * values_unit + at, mask=at < read, other=0.0)
         value = tl.where(at < read, value.to(tl.float32) * scale, 0.0)
-    tl.store(out + unit * out_unit + at, value.to(out.dtype.element_ty), mask=at < length)
+        tl.store(out + unit * length + at, value.to(out.dtype.element_ty), mask=at < length)
+    else:
+        at = (block - blocks) * BLOCK + tl.arange(0, BLOCK)
+        read = tl.where(scale > 0, other_length, 0)
+        value = tl.load(others + unit * others_unit + at, mask=at < read, other=0.0)
+        tl.store(others_out + unit * other_length + at, value, mask=at < other_length)
+
+
+_SCALED_BLOCK = 4096
 
 
 def rows_scaled(values: Tensor, scales: Tensor, dtype: torch.dtype) -> Tensor:
@@ -746,25 +763,34 @@ def rows_scaled(values: Tensor, scales: Tensor, dtype: torch.dtype) -> Tensor:
     Guarantee:
         A unit whose scale is not above zero becomes exactly zero: its values are not even read.
     """
-    return _scaled(values, scales, dtype, scaled=True)
+    return _scaled(values, values[:, :0], scales, dtype)[0]
 
 
 def rows_kept(values: Tensor, scales: Tensor) -> Tensor:
     """``values`` as they are, but exactly zero for units whose scale is not above zero."""
-    return _scaled(values, scales, values.dtype, scaled=False)
+    return _scaled(values[:, :0], values, scales, values.dtype)[1]
 
 
-def _scaled(values: Tensor, scales: Tensor, dtype: torch.dtype, *, scaled: bool) -> Tensor:
-    units, length = len(values), values[:1].numel()
-    lines = values.reshape(units, length)
+def sides_scaled(left: Tensor, right: Tensor, scales: Tensor) -> tuple[Tensor, Tensor]:
+    """``rows_scaled`` of the left side and ``rows_kept`` of the right side of a product."""
+    return _scaled(left, right, scales, left.dtype)
+
+
+def _scaled(
+    values: Tensor, others: Tensor, scales: Tensor, dtype: torch.dtype
+) -> tuple[Tensor, Tensor]:
+    units, sizes = len(scales), (values[:1].numel(), others[:1].numel())
+    lines, other_lines = values.reshape(units, sizes[0]), others.reshape(units, sizes[1])
     out = torch.empty(values.shape, dtype=dtype, device=values.device)
-    if out.numel():
+    others_out = torch.empty(others.shape, dtype=others.dtype, device=values.device)
+    blocks, other_blocks = (triton.cdiv(size, _SCALED_BLOCK) for size in sizes)
+    if units and blocks + other_blocks:
         with torch.cuda.device_of(lines):
-            _scaled_kernel[(units, triton.cdiv(length, 4096))](
-                lines, scales.contiguous(), out, length, lines.stride(0), length,
-                SCALED=scaled, BLOCK=4096, num_warps=8,
+            _scaled_kernel[(units, blocks + other_blocks)](
+                lines, other_lines, scales.contiguous(), out, others_out, blocks, *sizes,
+                lines.stride(0), other_lines.stride(0), BLOCK=_SCALED_BLOCK, num_warps=8,
             )  # fmt: skip
-    return out
+    return out, others_out
 
 
 @triton.jit(do_not_specialize=["units", "each"])
