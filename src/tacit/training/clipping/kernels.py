@@ -6,7 +6,9 @@ single precision, read nothing back to the host and choose their blocks by shape
 CUDA graph can hold them. A kernel is compiled once for each precision and size of its blocks; no
 layer's sizes are compiled into it. Each sum has a fixed order: no floats are added by atomics.
 
-A unit is read by programs of its own. NaN or infinity in one reaches that unit's norm and no other.
+Squared norms come in parts, (pieces, units), which are yet to be added up: those of all weights at
+once. A unit is read by programs of its own: NaN or infinity in one reaches that unit's norm, and no
+other.
 
 Imported only where Triton is; ``forms.matrix.for_kernels`` decides.
 """
@@ -184,11 +186,14 @@ class _Blocks:
     stages: int
 
 
-def _gram_blocks(terms: int, half: bool) -> _Blocks:
-    """Blocks of terms: as large as pays, or all in one where that is not much larger."""
+def _gram_blocks(units: int, terms: int, half: bool) -> _Blocks:
+    """Larger blocks read less, and need enough units to keep the device busy."""
     size = min(64, max(16, triton.next_power_of_2(terms)))
     if not half:  # exact products of single precision are unrolled: small blocks compile fast
         return _Blocks(min(size, 32), 32, 4, 2)
+    large = triton.cdiv(terms, 128)
+    if terms > 256 and units * large * (large + 1) // 2 >= _PROGRAMS // 2:
+        return _Blocks(128, 64, 8, 3)
     return {
         16: _Blocks(16, 128, 1, 3),
         32: _Blocks(32, 128, 2, 3),
@@ -226,7 +231,7 @@ def _gram(
     equal: bool,
 ) -> Tensor:
     units, terms = like.shape[:2]
-    blocks = _gram_blocks(terms, _is_half(like))
+    blocks = _gram_blocks(units, terms, _is_half(like))
     tiles = triton.cdiv(terms, blocks.terms)
     pairs = tiles * (tiles + 1) // 2
     parts = _parts(pairs, units, like)
@@ -237,14 +242,14 @@ def _gram(
                 EQUAL=equal, ONE=tiles == 1, PRECISION=_precision(), TERMS=blocks.terms,
                 DEPTH=blocks.depth, num_warps=blocks.warps, num_stages=blocks.stages,
             )  # fmt: skip
-    return added(parts)
+    return parts
 
 
 def cross_products(ids: Tensor, table: Tensor, left: Tensor, right: Tensor) -> Tensor:
     """Σ_{s,t} l_s[id_t]·⟨r_s, table_t⟩: what a table's use as table and as product share."""
     table, left, right, ids = _lines(table), _lines(left), _lines(right), ids.contiguous()
     units, terms = left.shape[:2]
-    blocks = _gram_blocks(max(terms, ids.shape[1]), _is_half(right))
+    blocks = _gram_blocks(units, max(terms, ids.shape[1]), _is_half(right))
     tiles = triton.cdiv(terms, blocks.terms) * triton.cdiv(ids.shape[1], blocks.terms)
     parts = _parts(tiles, units, right)
     if units:
@@ -325,9 +330,10 @@ def _product_tiles(terms: int, rows: int, columns: int, half: bool) -> _Tiles:
     wide = max(16, triton.next_power_of_2(columns))
     if not half:
         return _Tiles(min(high, 32), min(wide, 64), min(deep, 32), 4, 2)
+    stages = 3 if terms > deep else 2
     if high >= 128:
-        return _Tiles(128, 128, deep, 8, 3)
-    return _Tiles(high, min(wide, 256 if high <= 32 else 128), deep, 4, 3)
+        return _Tiles(128, 128, deep, 8, stages)
+    return _Tiles(high, min(wide, 256 if high <= 32 else 128), deep, 4, stages)
 
 
 def product_norms(left: Tensor, right: Tensor) -> Tensor:
@@ -351,7 +357,7 @@ def product_norms(left: Tensor, right: Tensor) -> Tensor:
                 PRECISION=_precision(), ROWS=cut.rows, COLUMNS=cut.columns, TERMS=cut.terms,
                 num_warps=cut.warps, num_stages=cut.stages,
             )  # fmt: skip
-    return added(parts)
+    return parts
 
 
 # ---- squares
@@ -403,16 +409,16 @@ def squares(values: Tensor) -> Tensor:
     """Σ v² over all but the first dimension: blocks of 2¹⁶, whose sums are then added up."""
     units = len(values)
     lines = values.reshape(units, values[:1].numel())
-    return added(_squared(lines, lines, pair=False))
+    return _squared(lines, lines, pair=False)
 
 
 def product_of_squares(left: Tensor, right: Tensor) -> Tensor:
     """‖l‖²·‖r‖² for every unit: the squared norm of l ⊗ r, if there is one term."""
     first, second = left[:, 0], right[:, 0]
     if max(first.shape[1], second.shape[1]) > _SQUARES_BLOCK * _SQUARES_STEPS:
-        return squares(first) * squares(second)
+        return (added(squares(first)) * added(squares(second))).unsqueeze(0)
     first, second = (one if one.stride(1) == 1 else one.contiguous() for one in (first, second))
-    return _squared(first, second, pair=True)[0]
+    return _squared(first, second, pair=True)
 
 
 def _squared(lines: Tensor, others: Tensor, *, pair: bool) -> Tensor:
@@ -444,7 +450,7 @@ def _added_kernel(parts, out, units, pieces, UNITS: tl.constexpr, PIECES: tl.con
 
 
 def added(parts: Tensor) -> Tensor:
-    """Σ of the (pieces, units) parts of squared norms, which is not negative."""
+    """Σ of the parts of squared norms, which is not negative."""
     if len(parts) == 1:
         return parts[0]
     pieces, units = parts.shape
@@ -523,7 +529,7 @@ def term_sums(grad: Tensor, factor: Tensor | None = None) -> tuple[Tensor, Tenso
             )  # fmt: skip
     if splits > 1:
         return term_sums(values)
-    return values[:, 0], added(parts)
+    return values[:, 0], parts
 
 
 @triton.jit(do_not_specialize=["terms", "each", "splits"])
@@ -579,7 +585,7 @@ def _normalised_kernel(
         tl.store(bias_squares + unit, tl.sum(whole * whole, 0))
 
 
-Sums = tuple["Tensor", "Tensor"]  # (units, size) values, and their squared norms
+Sums = tuple["Tensor", "Tensor"]  # (units, size) values, and the parts of their squared norms
 
 
 def normalised_sums(
@@ -606,33 +612,149 @@ def normalised_sums(
                 num_warps=8 if wide > 4096 else 4,
             )  # fmt: skip
     if splits > 1:
-        first = term_sums(both[0])
-        return first, term_sums(both[1]) if kind == "layer" else first
-    return (both[0, :, 0], squared[0]), (both[1, :, 0], squared[1])
+        values, parts = term_sums(both.flatten(0, 1) if kind == "layer" else both[0])
+        whole = (values[:units], parts[:, :units]), (values[units:], parts[:, units:])
+    else:
+        whole = (both[0, :, 0], squared[:1]), (both[1, :, 0], squared[1:])
+    return whole
+
+
+@triton.jit(do_not_specialize=["rows", "each"])
+def _grouped_kernel(
+    x,
+    grad,
+    weights,
+    biases,
+    weight_squares,
+    bias_squares,
+    rows,
+    space,
+    channels,
+    each,
+    whole,
+    count,
+    epsilon,
+    x_row,
+    x_channel,
+    x_pixel,
+    grad_row,
+    grad_channel,
+    grad_pixel,
+    PIXELS: tl.constexpr,
+    CHANNELS: tl.constexpr,
+    ALONE: tl.constexpr,
+):
+    """A few groups of ``each`` channels of one row, ``whole`` channels in all.
+
+    ``ALONE``: one group, so that its channels need not be told from another's.
+    """
+    row = tl.program_id(0).to(tl.int64)
+    block = tl.program_id(1)
+    lane = tl.arange(0, CHANNELS)
+    channel = block * whole + lane
+    inside = (lane < whole) & (channel < channels)
+    images = x + row * x_row + channel.to(tl.int64)[None, :] * x_channel
+    changes = grad + row * grad_row + channel.to(tl.int64)[None, :] * grad_channel
+    total = tl.zeros((PIXELS, CHANNELS), tl.float32)
+    for start in range(0, space, PIXELS):
+        at = start + tl.arange(0, PIXELS)
+        mask = (at < space)[:, None] & inside[None, :]
+        total += tl.load(images + at[:, None] * x_pixel, mask=mask, other=0.0).to(tl.float32)
+    mean = _by_group(tl.sum(total, 0), lane, each, ALONE) / count
+    rest = tl.zeros((PIXELS, CHANNELS), tl.float32)  # what rounding left of the mean
+    squared = tl.zeros((PIXELS, CHANNELS), tl.float32)
+    weight = tl.zeros((PIXELS, CHANNELS), tl.float32)
+    bias = tl.zeros((PIXELS, CHANNELS), tl.float32)
+    for start in range(0, space, PIXELS):
+        at = start + tl.arange(0, PIXELS)
+        mask = (at < space)[:, None] & inside[None, :]
+        value = tl.load(images + at[:, None] * x_pixel, mask=mask, other=0.0).to(tl.float32)
+        value = tl.where(mask, value - mean[None, :], 0.0)
+        change = tl.load(changes + at[:, None] * grad_pixel, mask=mask, other=0.0).to(tl.float32)
+        rest += value
+        squared += value * value
+        weight += value * change
+        bias += change
+    variance = _by_group(tl.sum(squared, 0), lane, each, ALONE) / count
+    shift = tl.sum(bias, 0)
+    rounded = _by_group(tl.sum(rest, 0), lane, each, ALONE) / count
+    scaled = (tl.sum(weight, 0) - rounded * shift) / tl.sqrt(variance + epsilon)
+    scaled = tl.where(inside, scaled, 0.0)
+    tl.store(weights + row * channels + channel, scaled, mask=inside)
+    tl.store(biases + row * channels + channel, shift, mask=inside)
+    place = block.to(tl.int64) * rows + row
+    tl.store(weight_squares + place, tl.sum(scaled * scaled, 0))
+    tl.store(bias_squares + place, tl.sum(shift * shift, 0))
+
+
+@triton.jit
+def _by_group(values, lane, each, ALONE: tl.constexpr):
+    """For every channel, the sum over the channels of its group."""
+    if ALONE:
+        return tl.sum(values, 0) + tl.zeros_like(values)
+    group = lane // each
+    return tl.sum(tl.where(group[:, None] == group[None, :], values[None, :], 0.0), 1)
+
+
+def grouped_sums(x: Tensor, grad: Tensor, groups: int, epsilon: float) -> tuple[Sums, Sums]:
+    """Σ grad·x̂ and Σ grad over the pixels of every channel, with x̂ as a group norm has it.
+
+    ``x`` and ``grad`` are (rows, channels, pixels) with pixels or channels side by side; what is
+    returned is (rows, channels). Mean and variance are taken in two sweeps, in single precision;
+    what rounding left of the mean is taken off afterwards.
+    """
+    rows, channels, space = x.shape
+    each = channels // groups
+    wide = triton.next_power_of_2(min(channels, max(each, 64 if x.stride(1) == 1 else 16)))
+    together = max(1, wide // each)
+    blocks = triton.cdiv(groups, together)
+    both = torch.empty(2, rows, channels, dtype=torch.float32, device=x.device)
+    squared = torch.empty(2, blocks, rows, dtype=torch.float32, device=x.device)
+    if rows:
+        with torch.cuda.device_of(x):
+            _grouped_kernel[(rows, blocks)](
+                x, grad, both[0], both[1], squared[0], squared[1], rows, space, channels, each,
+                together * each, float(each * space), epsilon, *x.stride(), *grad.stride(),
+                PIXELS=max(1, 2048 // wide), CHANNELS=wide, ALONE=together == 1, num_warps=4,
+            )  # fmt: skip
+    return (both[0], squared[0]), (both[1], squared[1])
 
 
 # ---- weighted sums
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["blocks"])
 def _scaled_kernel(
     values,
+    others,
     scales,
     out,
+    others_out,
+    blocks,
     length,
+    other_length,
     values_unit,
-    out_unit,
-    SCALED: tl.constexpr,
+    others_unit,
     BLOCK: tl.constexpr,
 ):
+    """Blocks of ``values`` times the scale first, then blocks of ``others`` as they are."""
     unit = tl.program_id(0).to(tl.int64)
-    at = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    block = tl.program_id(1)
     scale = tl.load(scales + unit).to(tl.float32)
-    read = tl.where(scale > 0, length, 0)
-    value = tl.load(values + unit * values_unit + at, mask=at < read, other=0.0)
-    if SCALED:
+    if block < blocks:
+        at = block * BLOCK + tl.arange(0, BLOCK)
+        read = tl.where(scale > 0, length, 0)
+        value = tl.load(values + unit * values_unit + at, mask=at < read, other=0.0)
         value = tl.where(at < read, value.to(tl.float32) * scale, 0.0)
-    tl.store(out + unit * out_unit + at, value.to(out.dtype.element_ty), mask=at < length)
+        tl.store(out + unit * length + at, value.to(out.dtype.element_ty), mask=at < length)
+    else:
+        at = (block - blocks) * BLOCK + tl.arange(0, BLOCK)
+        read = tl.where(scale > 0, other_length, 0)
+        value = tl.load(others + unit * others_unit + at, mask=at < read, other=0.0)
+        tl.store(others_out + unit * other_length + at, value, mask=at < other_length)
+
+
+_SCALED_BLOCK = 4096
 
 
 def rows_scaled(values: Tensor, scales: Tensor, dtype: torch.dtype) -> Tensor:
@@ -641,25 +763,34 @@ def rows_scaled(values: Tensor, scales: Tensor, dtype: torch.dtype) -> Tensor:
     Guarantee:
         A unit whose scale is not above zero becomes exactly zero: its values are not even read.
     """
-    return _scaled(values, scales, dtype, scaled=True)
+    return _scaled(values, values[:, :0], scales, dtype)[0]
 
 
 def rows_kept(values: Tensor, scales: Tensor) -> Tensor:
     """``values`` as they are, but exactly zero for units whose scale is not above zero."""
-    return _scaled(values, scales, values.dtype, scaled=False)
+    return _scaled(values[:, :0], values, scales, values.dtype)[1]
 
 
-def _scaled(values: Tensor, scales: Tensor, dtype: torch.dtype, *, scaled: bool) -> Tensor:
-    units, length = len(values), values[:1].numel()
-    lines = values.reshape(units, length)
+def sides_scaled(left: Tensor, right: Tensor, scales: Tensor) -> tuple[Tensor, Tensor]:
+    """``rows_scaled`` of the left side and ``rows_kept`` of the right side of a product."""
+    return _scaled(left, right, scales, left.dtype)
+
+
+def _scaled(
+    values: Tensor, others: Tensor, scales: Tensor, dtype: torch.dtype
+) -> tuple[Tensor, Tensor]:
+    units, sizes = len(scales), (values[:1].numel(), others[:1].numel())
+    lines, other_lines = values.reshape(units, sizes[0]), others.reshape(units, sizes[1])
     out = torch.empty(values.shape, dtype=dtype, device=values.device)
-    if out.numel():
+    others_out = torch.empty(others.shape, dtype=others.dtype, device=values.device)
+    blocks, other_blocks = (triton.cdiv(size, _SCALED_BLOCK) for size in sizes)
+    if units and blocks + other_blocks:
         with torch.cuda.device_of(lines):
-            _scaled_kernel[(units, triton.cdiv(length, 4096))](
-                lines, scales.contiguous(), out, length, lines.stride(0), length,
-                SCALED=scaled, BLOCK=4096, num_warps=8,
+            _scaled_kernel[(units, blocks + other_blocks)](
+                lines, other_lines, scales.contiguous(), out, others_out, blocks, *sizes,
+                lines.stride(0), other_lines.stride(0), BLOCK=_SCALED_BLOCK, num_warps=8,
             )  # fmt: skip
-    return out
+    return out, others_out
 
 
 @triton.jit(do_not_specialize=["units", "each"])

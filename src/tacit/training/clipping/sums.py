@@ -11,6 +11,7 @@ import torch
 from tacit.training.clipping.forms import Dense, Form, OneHot, Outer
 from tacit.training.clipping.forms.matrix import (
     LARGEST_TEMPORARY,
+    added_up,
     for_kernels,
     in_parts,
     matmul,
@@ -18,7 +19,7 @@ from tacit.training.clipping.forms.matrix import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Hashable, Iterable, Mapping, Sequence
 
     from torch import Tensor
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 
 _LARGEST_ON_GPU = 2**27  # numbers: half a gigabyte, for few launches
+_SMALL = 2**14  # numbers of one gradient that is put beside others, to be added up with them
 
 
 @final
@@ -104,15 +106,18 @@ def _squared_norms(
 
 
 def _added_up(norms: Sequence[Tensor], mask: Tensor) -> Tensor:
-    """Σ of squared norms of shape (units,), in double precision; on a device in few launches."""
+    """Σ of squared norms, whole or in parts, in double precision; on a device in few launches."""
     total = torch.zeros(mask.shape[0], dtype=torch.float64, device=mask.device)
-    if mask.device.type == "cpu" or not norms:
+    if mask.device.type == "cpu" and all(one.ndim == 1 for one in norms):
         return sum(norms, start=total)
-    by_kind: dict[torch.dtype, list[Tensor]] = {}
+    alike: dict[Hashable, list[Tensor]] = {}
     for one in norms:
-        by_kind.setdefault(one.dtype, []).append(one.expand(mask.shape))
-    sums = [torch.stack(same).sum(0, dtype=torch.float64) for same in by_kind.values()]
-    return sum(sums[1:], start=sums[0])
+        alike.setdefault((one.dtype, one.shape), []).append(one)
+    for same in alike.values():
+        stacked = torch.stack(same)
+        wholes = stacked if stacked.ndim == 2 else stacked.sum(1).clamp(min=0)
+        total = total + wholes.sum(0, dtype=torch.float64)
+    return total
 
 
 def _entangled_norms(
@@ -186,13 +191,43 @@ def _sums(
     factors: Tensor,
 ) -> dict[str, Tensor]:
     sums: dict[str, Tensor] = {}
-    for one in contributions:
+    together = _small_sums(contributions, scaling, factors)
+    for at, one in enumerate(contributions):
         for group in sorted({scaling.group[name] for name in one.origin.names}):
-            total = one.form.weighted_sum(factors[group])
+            total = together.get((at, group))
+            if total is None:
+                total = one.form.weighted_sum(factors[group])
             for name, value in _to_parameters(parameters, one, total):
                 if scaling.group[name] == group:
                     sums[name] = sums[name] + value if name in sums else value
     return sums
+
+
+def _small_sums(
+    contributions: Sequence[Contribution], scaling: Scaling, factors: Tensor
+) -> dict[tuple[int, int], Tensor]:
+    """The weighted sums of what is written out and small, by contribution and group.
+
+    On a device there is one sum for all biases and norm layers: launches would take longer.
+    """
+    alike: dict[int, list[tuple[int, Dense]]] = {}
+    for at, one in enumerate(contributions):
+        form = one.form
+        if isinstance(form, Dense) and for_kernels(form.values) and _is_small(form):
+            for group in {scaling.group[name] for name in one.origin.names}:
+                alike.setdefault(group, []).append((at, form))
+    sums: dict[tuple[int, int], Tensor] = {}
+    for group, found in alike.items():
+        rows = [form.values.unsqueeze(-1).flatten(1) for _, form in found]
+        total = Dense(torch.cat(rows, 1)).weighted_sum(factors[group])
+        pieces = total.split([one.shape[1] for one in rows])
+        for (at, form), piece in zip(found, pieces, strict=True):
+            sums[at, group] = piece.view(form.values.shape[1:])
+    return sums
+
+
+def _is_small(form: Dense) -> bool:
+    return form.values.dtype == torch.float32 and form.values[:1].numel() <= _SMALL
 
 
 def _to_parameters(
@@ -223,7 +258,10 @@ def _to_parameters(
 
 
 def merged_squared_norms(forms: Sequence[Form]) -> Tensor:
-    """‖Σ_u g_u‖² for the uses u of one weight (tied, reused, siamese, recurrent)."""
+    """‖Σ_u g_u‖² for the uses u of one weight (tied, reused, siamese, recurrent).
+
+    Whole or in parts, as forms return it.
+    """
     merged = _joined(forms)
     if len(merged) == 1:
         return merged[0].squared_norms()
@@ -249,9 +287,11 @@ def _joined(forms: Sequence[Form]) -> list[Form]:
     if hot:
         ids, right = _cat([form.ids for form in hot]), _cat([form.right for form in hot])
         joined.append(OneHot(ids, right, hot[0].shape))
-    dense = [form.values for form in forms if isinstance(form, Dense)]
-    if dense:
-        joined.append(Dense(sum(dense[1:], start=dense[0])))
+    dense = [form for form in forms if isinstance(form, Dense)]
+    if len(dense) == 1:
+        joined.append(dense[0])
+    elif dense:
+        joined.append(Dense(sum((one.values for one in dense[1:]), start=dense[0].values)))
     return joined + [form for form in forms if not isinstance(form, (Outer, OneHot, Dense))]
 
 
@@ -266,7 +306,7 @@ def _cat(parts: list[Tensor]) -> Tensor:
 
 def _tied_squared_norms(table: OneHot, product: Outer) -> Tensor:
     """A table that also serves as the output layer: ⟨e_id ⊗ r, l ⊗ r'⟩ = l[id]·⟨r, r'⟩."""
-    own, other = table.squared_norms(), product.squared_norms()
+    own, other = added_up(table.squared_norms()), added_up(product.squared_norms())
     total = own + other + 2 * _tied_products(table, product)
     slack = torch.finfo(total.dtype).eps
     return total.clamp(min=0) + slack * (own + other)

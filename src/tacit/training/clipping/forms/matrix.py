@@ -50,7 +50,10 @@ class Form(Protocol):
         """The most numbers that finding the norms keeps beside the inputs."""
 
     def squared_norms(self) -> Tensor:
-        """The squared L2 norm of each unit's gradient, shape (units,)."""
+        """The squared L2 norm of each unit's gradient, shape (units,).
+
+        Or parts of it that are yet to be added up, shape (pieces, units): see ``added_up``.
+        """
 
     def weighted_sum(self, scales: Tensor) -> Tensor:
         """Σ scales_i·g_i in the weight's shape; a unit of scale 0 adds nothing, not even NaN."""
@@ -91,7 +94,7 @@ def squared_sum(values: Tensor) -> Tensor:
     if for_kernels(values):
         from tacit.training.clipping import kernels  # noqa: PLC0415 - needs Triton
 
-        return kernels.squares(values)
+        return kernels.added(kernels.squares(values))
     wide = values.to(accumulator(values.dtype))
     if wide.device.type == "cpu":
         return _squared_lengths(wide.unsqueeze(-1).flatten(1))
@@ -142,6 +145,11 @@ def gram_total(products: Tensor) -> Tensor:
     index = torch.arange(terms, device=products.device)
     weights = torch.where(index[:, None] == index, 1.0 + slack, 1.0)  # one pass when compiled
     return in_stages(products * weights).clamp(min=0)
+
+
+def added_up(norms: Tensor) -> Tensor:
+    """Squared norms of shape (units,), from all of their parts if they come in parts."""
+    return norms if norms.ndim == 1 else norms.sum(0).clamp(min=0)
 
 
 def all_count(scales: Tensor) -> bool:
@@ -195,10 +203,10 @@ def in_parts(units: int, size: int, largest: int = LARGEST_TEMPORARY) -> list[tu
 @final
 @dataclass(frozen=True, slots=True)
 class Dense:
-    """``values[i]`` is unit i's gradient. ``squares`` are its squared norms, where known."""
+    """``values[i]`` is unit i's gradient. ``squares`` are its norms, where they are known."""
 
     values: Tensor
-    squares: Tensor | None = None
+    squares: Tensor | None = None  # (pieces, units): as ``squared_norms`` returns them
 
     @property
     def units(self) -> int:
@@ -235,7 +243,7 @@ class Dense:
 
     def part(self, start: int, stop: int) -> Dense:
         """See ``Form``."""
-        squares = None if self.squares is None else self.squares[start:stop]
+        squares = None if self.squares is None else self.squares[:, start:stop]
         return Dense(self.values[start:stop], squares)
 
 
@@ -244,7 +252,8 @@ def summed(grad: Tensor, factor: Tensor | None = None) -> Dense:
 
     With kernels the norms come with the sum: one pass gives both.
     """
-    if for_kernels(grad, *(() if factor is None else (factor,))) and grad.shape[1] > 0:
+    given = (grad,) if factor is None else (grad, factor)
+    if for_kernels(*given) and (grad.shape[1] > 1 or factor is not None):
         from tacit.training.clipping import kernels  # noqa: PLC0415 - needs Triton
 
         return Dense(*kernels.term_sums(grad, factor))
@@ -386,9 +395,15 @@ class Outer:
             from tacit.training.clipping import kernels  # noqa: PLC0415 - needs Triton
 
             return self._shaped(kernels.weighted_product(self.left, self.right, scales), ())
-        left = weighed(self.left, scales).flatten(0, 1)
-        right = kept(self.right, scales).flatten(0, 1)
-        return self._shaped(matmul(left.mT, right), ())
+        left, right = self._scaled_sides(scales)
+        return self._shaped(matmul(left.flatten(0, 1).mT, right.flatten(0, 1)), ())
+
+    def _scaled_sides(self, scales: Tensor) -> tuple[Tensor, Tensor]:
+        if for_kernels(self.left, self.right):
+            from tacit.training.clipping import kernels  # noqa: PLC0415 - needs Triton
+
+            return kernels.sides_scaled(self.left, self.right, scales)
+        return weighed(self.left, scales), kept(self.right, scales)
 
     def dense(self) -> Tensor:
         """See ``Form``."""

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 
 from tacit.errors import UnsupportedModel
 from tacit.training.clipping.forms import Dense, Form
-from tacit.training.clipping.forms.matrix import CACHED, for_kernels, in_parts
+from tacit.training.clipping.forms.matrix import CACHED, for_kernels, in_parts, summed
 from tacit.training.clipping.recorder import Gradient, Rule, detached, wide
 
 if TYPE_CHECKING:
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
     from tacit.training.clipping.recorder import Record, Recorder
 
-_WIDEST = 8192  # what is normalised together, if one program of a kernel is to hold it
+_WIDEST = 8192  # what is normalised together, if one program of a kernel is to hold it,
+_MOST_CHANNELS = 1024  # or the channels of a group, a few pixels at a time
 
 
 def layer_norm(
@@ -168,6 +169,8 @@ def _channels(of: Gradient, weighted: Tensor) -> tuple[Form | None, ...]:
 def _group_norm_gradients(of: Gradient) -> tuple[Form | None, ...]:
     groups, eps = of.settings
     x, grad = of.saved[0], of.grad
+    if for_kernels(x, grad) and _kernel_fits(of, x.shape[1] // groups):
+        return _by_kernel(of, groups, eps)
     if x.device.type != "cpu" or of.rows.layout.dim != 0:
         return _channels(of, wide(grad) * F.group_norm(wide(x), groups, eps=eps))
     sums = []
@@ -175,6 +178,35 @@ def _group_norm_gradients(of: Gradient) -> tuple[Form | None, ...]:
         weighted = wide(grad[a:b]) * F.group_norm(wide(x[a:b]), groups, eps=eps)
         sums.append(_sum(weighted.unsqueeze(-1).flatten(2), 2))
     return _channels(of, torch.cat(sums))
+
+
+def _kernel_fits(of: Gradient, each: int) -> bool:
+    """Whether every entry of the first dimension is a row, and a group small enough to be held."""
+    plain = of.rows.layout.dim == 0 and of.grad.shape[0] == of.rows.count
+    return plain and of.grad.ndim >= 2 and of.grad.numel() > 0 and each <= _MOST_CHANNELS
+
+
+def _by_kernel(of: Gradient, groups: int, eps: float) -> tuple[Form | None, ...]:
+    from tacit.training.clipping import kernels  # noqa: PLC0415 - needs Triton
+
+    pairs = kernels.grouped_sums(_pixels(of.saved[0]), _pixels(of.grad), groups, eps)
+    forms: list[Form | None] = []
+    for slot, (values, squares) in zip(of.shapes, pairs, strict=True):
+        if slot is None:
+            forms.append(None)
+        elif of.rows.per_unit == 1:
+            forms.append(Dense(values, squares))
+        else:
+            forms.append(summed(values.unflatten(0, (of.rows.units, of.rows.per_unit))))
+    return tuple(forms)
+
+
+def _pixels(image: Tensor) -> Tensor:
+    """(rows, channels, *space) as (rows, channels, pixels), a view wherever there can be one."""
+    last: Tensor = image.unsqueeze(-1).movedim(1, -1)
+    if not image.is_contiguous() and last.is_contiguous():
+        return last.flatten(1, -2).mT
+    return image.unsqueeze(-1).flatten(2).contiguous()
 
 
 def _batch_norm_gradients(of: Gradient) -> tuple[Form | None, ...]:
