@@ -168,7 +168,10 @@ def test_what_is_not_finite_stays_with_its_unit(name: str, dtype: torch.dtype, b
 
 
 @pytest.mark.usefixtures("chosen")
-def test_a_units_norm_depends_on_that_unit_alone():
+@pytest.mark.parametrize("many", [128, 2])
+def test_a_units_norm_depends_on_that_unit_alone(many: int, monkeypatch: pytest.MonkeyPatch):
+    """However units are packed."""
+    monkeypatch.setattr(fused, "_MANY_UNITS", many)
     form = replace(CASES["plain"], units=6).form(torch.float32)
     exponents = torch.tensor([-30.0, -9.0, 0.0, 3.0, 9.0, 12.0], device=DEVICE)
     form = replace(form, image=form.image * 10 ** exponents.view(-1, 1, 1, 1, 1))
@@ -249,8 +252,9 @@ def test_small_kernels_are_written_once_for_norm_and_sum():
     assert CASES["plain"].form(torch.float16).way != "written out"
 
 
-def test_no_units_at_all():
-    form = CASES["plain"].form(torch.float16).part(0, 0)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
+def test_no_units_at_all(dtype: torch.dtype):
+    form = CASES["plain"].form(dtype).part(0, 0)
     assert fused.squared_norms(form.image, form.grad, *form._settings).shape == (0,)
     nothing = fused.weighted_sum(
         form.image, form.grad, torch.zeros(0, device=DEVICE), *form._settings

@@ -380,6 +380,17 @@ def entries(
     tl.store(written + where + 2 * channels, tl.sum(total2, 0), mask=left > 2)
 
 
+@triton.jit
+def _factor(largest):
+    """The power of two that brings ``largest`` into [2¹⁴, 2¹⁵).
+
+    2¹²⁶ at most, and 1 where the largest is not finite.
+    """
+    exponent = largest.to(tl.int32, bitcast=True) >> 23 & 255
+    field = tl.where(exponent == 255, 127, tl.minimum(268 - exponent, 253))
+    return (field << 23).to(tl.float32, bitcast=True)
+
+
 @triton.jit(do_not_specialize=["rows"])
 def pack(
     source, target, largest, factors, rows, pixels, channels, unit, row, pixel, channel,
@@ -389,8 +400,7 @@ def pack(
 ):  # fmt: skip
     """(units, rows, channels, pixels) of any strides as (units, rows, pixels, channels).
 
-    ``SCALED``: times the power of two that brings the unit's ``largest`` number into [2¹⁴, 2¹⁵),
-    which is stored in ``factors``: 2¹²⁶ at most, and 1 where the largest is not finite.
+    ``SCALED``: times a factor by the unit's ``largest`` number, which is stored in ``factors``.
     """
     channel_blocks, pixel_blocks = tl.cdiv(channels, BC), tl.cdiv(pixels, BP)
     program = tl.program_id(0)
@@ -402,14 +412,35 @@ def pack(
     where = source + rest // rows * unit + rest % rows * row
     value = tl.load(where + (p * pixel)[:, None] + (c * channel)[None, :], mask=mask, other=0.0)
     if SCALED:
-        exponent = tl.load(largest + rest // rows).to(tl.int32, bitcast=True) >> 23 & 255
-        field = tl.where(exponent == 255, 127, tl.minimum(268 - exponent, 253))
-        factor = (field << 23).to(tl.float32, bitcast=True)
+        factor = _factor(tl.load(largest + rest // rows))
         value = value * factor
         tl.store(factors + rest // rows, factor)
     where = target + rest * pixels * channels
     value = value.to(target.dtype.element_ty)
     tl.store(where + (p * channels)[:, None] + c[None, :], value, mask=mask)
+
+
+@triton.jit(do_not_specialize=["unit", "size"])
+def pack_whole(source, target, factors, unit, size, ALIGN: tl.constexpr, BLOCK: tl.constexpr):
+    """A unit whose numbers lie as they are to, in two passes: the second finds them in the cache.
+
+    Sizes are given in multiples of ``ALIGN``.
+    """
+    size = size * ALIGN
+    program = tl.program_id(0).to(tl.int64)
+    source += program * unit * ALIGN
+    target += program * size
+    blocks = tl.cdiv(size, BLOCK)
+    largest = tl.zeros((BLOCK,), tl.float32)
+    for block in range(blocks):
+        at = block * BLOCK + tl.arange(0, BLOCK)
+        largest = tl.maximum(largest, tl.abs(tl.load(source + at, mask=at < size, other=0.0)))
+    factor = _factor(tl.max(largest, 0))
+    tl.store(factors + program, factor)
+    for block in range(blocks):  # what was read last is nearest
+        at = (blocks - 1 - block) * BLOCK + tl.arange(0, BLOCK)
+        value = tl.load(source + at, mask=at < size, other=0.0) * factor
+        tl.store(target + at, value.to(tl.float16), mask=at < size)
 
 
 @triton.jit(do_not_specialize=["units", "chunk", "size", "taps", "channels"])

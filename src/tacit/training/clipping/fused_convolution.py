@@ -25,7 +25,15 @@ from typing import TYPE_CHECKING, Any, final
 
 import torch
 
-from tacit.training.clipping.convolution_kernels import entries, grams, norms, pack, products, sums
+from tacit.training.clipping.convolution_kernels import (
+    entries,
+    grams,
+    norms,
+    pack,
+    pack_whole,
+    products,
+    sums,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,6 +45,7 @@ if TYPE_CHECKING:
 
 _PROGRAMS = 528  # of a sum: enough for every processor of a large GPU, few enough partial sums
 _SUMMED, _LAST = 256, 64  # numbers that a program of ``sums`` makes, and of its second stage
+_MANY_UNITS = 128  # as many as a large GPU has processors: each packs whole units
 _LARGEST_SPACE = 2**20  # pixels: up to here positions are found exactly in single precision
 _MACS_PER_BYTE = 64  # products in the time that a byte takes from the cache (H200: 350e12, 5.5e12)
 
@@ -221,10 +230,9 @@ def _laid(values: Tensor) -> _Laid:
     if pixel is None:
         values = values.contiguous()
         pixel = 1
-    one = [
-        0 if size == 1 else step for size, step in zip(values.shape, values.stride(), strict=True)
-    ]
-    return _Laid(values, one[0], one[1], 1 if values.shape[2] == 1 else one[2], pixel)
+    pairs = zip(values.shape[:3], values.stride()[:3], strict=True)
+    unit, row, channel = (0 if size == 1 else step for size, step in pairs)
+    return _Laid(values, unit, row, 1 if values.shape[2] == 1 else channel, pixel)
 
 
 def _pixel_stride(values: Tensor) -> int | None:
@@ -249,6 +257,10 @@ def _packed(values: Tensor) -> tuple[_Laid, Tensor | None]:
     pixels = math.prod(values.shape[3:])
     kind = torch.float16 if scaled else values.dtype
     target = torch.empty((units, rows, pixels, channels), dtype=kind, device=values.device)
+    result = _Laid(target, rows * pixels * channels, pixels * channels, 1, channels)
+    in_place = (laid.channel, laid.pixel) == (1, channels) and (rows == 1 or laid.row == result.row)
+    if scaled and in_place and units >= _MANY_UNITS:
+        return result, _pack_whole(laid, result)
     largest = factors = None
     if scaled:
         largest = torch.linalg.vector_norm(values, math.inf, dim=tuple(range(1, values.ndim)))
@@ -258,9 +270,20 @@ def _packed(values: Tensor) -> tuple[_Laid, Tensor | None]:
     if programs:
         pack[(programs,)](
             laid.values, target, largest, factors, rows, pixels, channels, laid.unit, laid.row,
-            laid.pixel, laid.channel, SCALED=scaled, BP=deep, BC=wide,
+            laid.pixel, laid.channel, SCALED=scaled, BP=deep, BC=wide, num_warps=4,
         )  # fmt: skip
-    return _Laid(target, rows * pixels * channels, pixels * channels, 1, channels), factors
+    return result, factors
+
+
+def _pack_whole(source: _Laid, target: _Laid) -> Tensor:
+    units = target.values.shape[0]
+    factors = torch.empty(units, device=target.values.device)
+    align = 1 if source.unit % 8 or target.unit % 8 else 8
+    pack_whole[(units,)](
+        source.values, target.values, factors, source.unit // align, target.unit // align,
+        ALIGN=align, BLOCK=4096, num_warps=16,
+    )  # fmt: skip
+    return factors
 
 
 def _alignment(sizes: Sizes, image: _Laid, grad: _Laid) -> int:
