@@ -57,12 +57,7 @@ def _added(total, left, right, scale, WEIGHTED: tl.constexpr):
 
 
 @triton.jit
-def _write(
-    total, written, scale, m, n, results, channels, taps, tap, first,
-    SCALED: tl.constexpr,
-):  # fmt: skip
-    if SCALED:
-        total = total * scale
+def _write(total, written, m, n, results, channels, taps, tap, first):
     where = ((first + m)[:, None] * taps + tap) * channels + n[None, :]
     mask = (m < results)[:, None] & (n < tl.where(tap < taps, channels, 0))[None, :]
     tl.store(written + where, total, mask=mask)
@@ -70,7 +65,7 @@ def _write(
 
 @triton.jit(do_not_specialize=_SIZES)
 def products(
-    image, grad, scales, squares, written,
+    image, grad, scales, image_factors, grad_factors, squares, written,
     units, chunk, groups, rows, depth_out, height_out, width_out, depth, height, width,
     taps, taps_h, taps_w, stride_d, stride_h, stride_w, pad_d, pad_h, pad_w, step_d, step_h, step_w,
     results, channels, image_unit, image_row, image_pixel, grad_unit, grad_row, grad_pixel,
@@ -89,10 +84,10 @@ def products(
     """A tile (results, channels) of the gradients at ``TAPS`` kernel offsets, over ``chunk`` units.
 
     ``WEIGHTED`` multiplies each unit's product by its scale before it is added; a unit whose scale
-    is not positive adds exactly nothing. ``SQUARES`` stores the sum of the tile's squares,
-    ``WRITES`` the tile (``SCALED``: times the unit's scale), as (blocks of units, results, offsets,
-    channels). ``FLAT`` is for few channels: offsets and channels are one dimension of the tile.
-    Sizes along the channels are given in multiples of ``ALIGN``.
+    is not positive adds exactly nothing. ``SQUARES`` stores the sum of the tile's squares, for one
+    unit; ``WRITES`` the tile, as (blocks of units, results, offsets, channels). ``SCALED``: what is
+    written is divided by the unit's factors. ``FLAT`` is for few channels: offsets and channels are
+    one dimension of the tile. Sizes along the channels are given in multiples of ``ALIGN``.
     """
     results, channels = results * ALIGN, channels * ALIGN
     image_pixel, grad_pixel = image_pixel * ALIGN, grad_pixel * ALIGN
@@ -148,7 +143,9 @@ def products(
         offset = unit.to(tl.int64) * image_unit * ALIGN + row * image_row.to(tl.int64) * ALIGN
         pixels = image + offset + group * channels
         if WEIGHTED:
-            scale = tl.load(scales + unit)
+            scale = tl.load(scales + unit).to(tl.float32)
+            if SCALED:
+                scale *= 1.0 / tl.load(image_factors + unit) / tl.load(grad_factors + unit)
         if FLAT:
             d = od * stride_d + d0
             h = (oh * stride_h)[:, None] + h0[None, :]
@@ -195,15 +192,19 @@ def products(
     if WRITES:
         written += block.to(tl.int64) * groups * results * taps * channels
         first = group * results
-        if SCALED:
-            scale = tl.load(scales + block)
+        if SCALED and SQUARES:
+            scale = 1.0 / tl.load(image_factors + block) / tl.load(grad_factors + block)
+            total0 *= scale
+            if TAPS > 1:
+                total1 *= scale
+                total2 *= scale
         if FLAT:
-            _write(total0, written, scale, m, n, results, wide, 1, 0, first, SCALED)
+            _write(total0, written, m, n, results, wide, 1, 0, first)
         else:
-            _write(total0, written, scale, m, n, results, channels, taps, tap, first, SCALED)
+            _write(total0, written, m, n, results, channels, taps, tap, first)
         if TAPS > 1:
-            _write(total1, written, scale, m, n, results, channels, taps, tap + 1, first, SCALED)
-            _write(total2, written, scale, m, n, results, channels, taps, tap + 2, first, SCALED)
+            _write(total1, written, m, n, results, channels, taps, tap + 1, first)
+            _write(total2, written, m, n, results, channels, taps, tap + 2, first)
 
 
 @triton.jit(do_not_specialize=[*_SIZES, "slack"])
@@ -294,49 +295,77 @@ def grams(
     tl.store(squares + program, tl.where(first < second, 2 * found, found))
 
 
+@triton.jit
+def _entries_of(
+    image, right, od, oh, ow, inside, at_d, at_h, at_w, depth, height, width,
+    stride_d, stride_h, stride_w, pixel, where, real,
+):  # fmt: skip
+    d, h, w = od * stride_d + at_d, oh * stride_h + at_h, ow * stride_w + at_w
+    limit = tl.where((d >= 0) & (d < depth), height, 0)
+    mask = (inside & (h >= 0) & (h < limit) & (w >= 0) & (w < width))[:, None] & real[None, :]
+    at = ((d * height + h) * width + w) * pixel
+    left = tl.load(image + at[:, None] + where[None, :], mask, other=0.0, cache_modifier=".ca")
+    return left.to(tl.float32) * right
+
+
 @triton.jit(do_not_specialize=_UNALIGNED)
 def entries(
     image, grad, written, image_channel, grad_channel,
     units, chunk, groups, rows, depth_out, height_out, width_out, depth, height, width,
     taps, taps_h, taps_w, stride_d, stride_h, stride_w, pad_d, pad_h, pad_w, step_d, step_h, step_w,
     results, channels, image_unit, image_row, image_pixel, grad_unit, grad_row, grad_pixel,
+    ALIGN: tl.constexpr,
     BC: tl.constexpr,
     BK: tl.constexpr,
 ):  # fmt: skip
-    """Every unit's gradient at one kernel offset and one input channel of each group, written out.
+    """Every unit's gradient at three kernel offsets and one input channel of a group, written out.
 
     For groups of a channel or two: nothing here is a matrix product. All arithmetic is in single
-    precision, whatever the inputs.
+    precision, whatever the inputs. Groups and strides are given in multiples of ``ALIGN``, which is
+    1 unless each group has one channel, and these lie side by side.
     """
-    blocks = tl.cdiv(groups * results, BC)
+    groups = groups * ALIGN
+    image_pixel, grad_pixel = image_pixel * ALIGN, grad_pixel * ALIGN
+    blocks, tap_blocks = tl.cdiv(groups * results, BC), tl.cdiv(taps, 3)
     program = tl.program_id(0)
-    tap, rest = program % taps, program // taps
+    tap, rest = program % tap_blocks * 3, program // tap_blocks
     among, rest = rest % channels, rest // channels
     co = rest % blocks * BC + tl.arange(0, BC)
     unit = (rest // blocks).to(tl.int64)
-    ci = co // results * channels + among
+    ci = co if ALIGN > 1 else (co // results * channels + among) * image_channel
     real = co < groups * results
     d0, h0, w0 = _offset(tap, taps, taps_h, taps_w, step_d, step_h, step_w, pad_d, pad_h, pad_w)
+    d1, h1, w1 = _offset(tap + 1, taps, taps_h, taps_w, step_d, step_h, step_w, pad_d, pad_h, pad_w)
+    d2, h2, w2 = _offset(tap + 2, taps, taps_h, taps_w, step_d, step_h, step_w, pad_d, pad_h, pad_w)
     count = height_out * width_out
     inverse = 1.0 / width_out.to(tl.float32)
-    total = tl.zeros((BK, BC), tl.float32)
+    total0 = tl.zeros((BK, BC), tl.float32)
+    total1 = tl.zeros((BK, BC), tl.float32)
+    total2 = tl.zeros((BK, BC), tl.float32)
     row, od, start = 0, 0, 0
     for _ in range(rows * depth_out * tl.cdiv(count, BK)):
         p = start + tl.arange(0, BK)
         oh = ((p.to(tl.float32) + 0.5) * inverse).to(tl.int32)
         ow = p - oh * width_out
-        d, h, w = od * stride_d + d0, oh * stride_h + h0, ow * stride_w + w0
-        limit = tl.where((d >= 0) & (d < depth), height, 0)
-        inside = (p < count) & (h >= 0) & (h < limit) & (w >= 0) & (w < width)
-        mask = inside[:, None] & real[None, :]
-        base = image + unit * image_unit + row * image_row.to(tl.int64)
-        where = ((d * height + h) * width + w) * image_pixel
-        left = tl.load(base + where[:, None] + (ci * image_channel)[None, :], mask=mask, other=0.0)
-        base = grad + unit * grad_unit + row * grad_row.to(tl.int64)
+        inside = p < count
+        base = grad + unit * grad_unit * ALIGN + row * grad_row.to(tl.int64) * ALIGN
         where = (od * count + p) * grad_pixel
-        mask = (p < count)[:, None] & real[None, :]
-        right = tl.load(base + where[:, None] + (co * grad_channel)[None, :], mask=mask, other=0.0)
-        total += left.to(tl.float32) * right.to(tl.float32)
+        channel = co if ALIGN > 1 else co * grad_channel
+        mask = inside[:, None] & real[None, :]
+        right = tl.load(base + where[:, None] + channel[None, :], mask, other=0.0).to(tl.float32)
+        base = image + unit * image_unit * ALIGN + row * image_row.to(tl.int64) * ALIGN
+        total0 += _entries_of(
+            base, right, od, oh, ow, inside, d0, h0, w0, depth, height, width,
+            stride_d, stride_h, stride_w, image_pixel, ci, real,
+        )  # fmt: skip
+        total1 += _entries_of(
+            base, right, od, oh, ow, inside, d1, h1, w1, depth, height, width,
+            stride_d, stride_h, stride_w, image_pixel, ci, real,
+        )  # fmt: skip
+        total2 += _entries_of(
+            base, right, od, oh, ow, inside, d2, h2, w2, depth, height, width,
+            stride_d, stride_h, stride_w, image_pixel, ci, real,
+        )  # fmt: skip
         start += BK
         over = start >= count
         start = tl.where(over, 0, start)
@@ -345,10 +374,24 @@ def entries(
         od = tl.where(over, 0, od)
         row += over.to(tl.int32)
     where = ((unit * groups * results + co) * taps + tap) * channels + among
-    tl.store(written + where, tl.sum(total, 0), mask=real)
+    left = tl.where(real, taps - tap, 0)  # how many of the three offsets there are
+    tl.store(written + where, tl.sum(total0, 0), mask=left > 0)
+    tl.store(written + where + channels, tl.sum(total1, 0), mask=left > 1)
+    tl.store(written + where + 2 * channels, tl.sum(total2, 0), mask=left > 2)
 
 
-@triton.jit(do_not_specialize=["rows", "pixels", "channels", "unit", "row"])
+@triton.jit
+def _factor(largest):
+    """The power of two that brings ``largest`` into [2¹⁴, 2¹⁵).
+
+    2¹²⁶ at most, and 1 where the largest is not finite.
+    """
+    exponent = largest.to(tl.int32, bitcast=True) >> 23 & 255
+    field = tl.where(exponent == 255, 127, tl.minimum(268 - exponent, 253))
+    return (field << 23).to(tl.float32, bitcast=True)
+
+
+@triton.jit(do_not_specialize=["rows"])
 def pack(
     source, target, largest, factors, rows, pixels, channels, unit, row, pixel, channel,
     SCALED: tl.constexpr,
@@ -357,8 +400,7 @@ def pack(
 ):  # fmt: skip
     """(units, rows, channels, pixels) of any strides as (units, rows, pixels, channels).
 
-    ``SCALED``: times the power of two that brings the unit's ``largest`` number into [2¹⁴, 2¹⁵),
-    which is stored in ``factors``: 2¹²⁶ at most, and 1 where the largest is not finite.
+    ``SCALED``: times a factor by the unit's ``largest`` number, which is stored in ``factors``.
     """
     channel_blocks, pixel_blocks = tl.cdiv(channels, BC), tl.cdiv(pixels, BP)
     program = tl.program_id(0)
@@ -370,9 +412,7 @@ def pack(
     where = source + rest // rows * unit + rest % rows * row
     value = tl.load(where + (p * pixel)[:, None] + (c * channel)[None, :], mask=mask, other=0.0)
     if SCALED:
-        exponent = tl.load(largest + rest // rows).to(tl.int32, bitcast=True) >> 23 & 255
-        field = tl.where(exponent == 255, 127, tl.minimum(268 - exponent, 253))
-        factor = (field << 23).to(tl.float32, bitcast=True)
+        factor = _factor(tl.load(largest + rest // rows))
         value = value * factor
         tl.store(factors + rest // rows, factor)
     where = target + rest * pixels * channels
@@ -380,20 +420,86 @@ def pack(
     tl.store(where + (p * channels)[:, None] + c[None, :], value, mask=mask)
 
 
-@triton.jit(do_not_specialize=["units", "chunk", "size"])
-def sums(values, scales, written, units, chunk, size, BLOCK: tl.constexpr):
-    """Σ scale·value over ``chunk`` units; a unit whose scale is not positive adds nothing."""
+@triton.jit(do_not_specialize=["unit", "size"])
+def pack_whole(source, target, factors, unit, size, ALIGN: tl.constexpr, BLOCK: tl.constexpr):
+    """A unit whose numbers lie as they are to, in two passes: the second finds them in the cache.
+
+    Sizes are given in multiples of ``ALIGN``.
+    """
+    size = size * ALIGN
+    program = tl.program_id(0).to(tl.int64)
+    source += program * unit * ALIGN
+    target += program * size
+    blocks = tl.cdiv(size, BLOCK)
+    largest = tl.zeros((BLOCK,), tl.float32)
+    for block in range(blocks):
+        at = block * BLOCK + tl.arange(0, BLOCK)
+        largest = tl.maximum(largest, tl.abs(tl.load(source + at, mask=at < size, other=0.0)))
+    factor = _factor(tl.max(largest, 0))
+    tl.store(factors + program, factor)
+    for block in range(blocks):  # what was read last is nearest
+        at = (blocks - 1 - block) * BLOCK + tl.arange(0, BLOCK)
+        value = tl.load(source + at, mask=at < size, other=0.0) * factor
+        tl.store(target + at, value.to(tl.float16), mask=at < size)
+
+
+@triton.jit(do_not_specialize=["units", "chunk", "size", "taps", "channels"])
+def sums(
+    values, scales, written, units, chunk, size, taps, channels,
+    WEIGHTED: tl.constexpr,
+    TURNED: tl.constexpr,
+    BU: tl.constexpr,
+    BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Σ over ``chunk`` rows of (units, size); ``WEIGHTED``: each times its scale.
+
+    A row whose scale is not positive adds nothing. ``TURNED`` writes (results, channels, offsets)
+    where the rows have (results, offsets, channels).
+    """
     blocks = tl.cdiv(size, BLOCK)
     program = tl.program_id(0)
     at = program % blocks * BLOCK + tl.arange(0, BLOCK)
     part = program // blocks
-    total = tl.zeros((BLOCK,), tl.float32)
-    scales += part * chunk
-    where = values + part.to(tl.int64) * chunk * size + at
-    for _ in range(tl.minimum(chunk, units - part * chunk)):
-        scale = tl.load(scales)
-        value = tl.load(where, mask=at < size, other=0.0)
-        total += tl.where(scale > 0, value * scale, 0.0)
-        scales += 1
-        where += size
-    tl.store(written + part.to(tl.int64) * size + at, total, mask=at < size)
+    end = tl.minimum(part * chunk + chunk, units)
+    total = tl.zeros((BU, BLOCK), tl.float32)
+    for start in range(part * chunk, end, BU):
+        unit = start + tl.arange(0, BU)
+        where = values + unit.to(tl.int64)[:, None] * size + at[None, :]
+        value = tl.load(where, mask=(unit < end)[:, None] & (at < size)[None, :], other=0.0)
+        if WEIGHTED:
+            scale = tl.load(scales + unit, mask=unit < end, other=0.0).to(tl.float32)[:, None]
+            value = tl.where(scale > 0, value * scale, 0.0)
+        total += value
+    to = at
+    if TURNED:
+        channel, rest = at % channels, at // channels
+        to = (rest // taps * channels + channel) * taps + rest % taps
+    tl.store(written + part.to(tl.int64) * size + to, tl.sum(total, 0), mask=at < size)
+
+
+@triton.jit(do_not_specialize=["units", "parts", "hidden"])
+def norms(
+    found, image_factors, grad_factors, squares, units, parts, hidden,
+    SCALED: tl.constexpr,
+    BU: tl.constexpr,
+    BP: tl.constexpr,
+):  # fmt: skip
+    """Adds up every unit's partial sums; ``SCALED``: adds ``hidden`` and undoes the factors.
+
+    What is beyond the range of single precision comes out infinite, as it would without factors.
+    """
+    unit = tl.program_id(0) * BU + tl.arange(0, BU)
+    total = tl.zeros((BU, BP), tl.float32)
+    for start in range(0, parts, BP):
+        part = start + tl.arange(0, BP)
+        where = found + unit.to(tl.int64)[:, None] * parts + part[None, :]
+        mask = (unit < units)[:, None] & (part < parts)[None, :]
+        total += tl.load(where, mask=mask, other=0.0)
+    square = tl.sum(total, 1)
+    square = tl.where(square < 0.0, 0.0, square)  # not a number stays what it is
+    if SCALED:
+        norm = (tl.sqrt(square) + hidden).to(tl.float64)
+        norm = norm / tl.load(image_factors + unit, mask=unit < units, other=1.0).to(tl.float64)
+        norm = norm / tl.load(grad_factors + unit, mask=unit < units, other=1.0).to(tl.float64)
+        square = (norm * norm).to(tl.float32)
+    tl.store(squares + unit, square, mask=unit < units)

@@ -20,12 +20,20 @@ from __future__ import annotations
 
 import math
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, final
 
 import torch
 
-from tacit.training.clipping.convolution_kernels import entries, grams, pack, products, sums
+from tacit.training.clipping.convolution_kernels import (
+    entries,
+    grams,
+    norms,
+    pack,
+    pack_whole,
+    products,
+    sums,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,6 +44,8 @@ if TYPE_CHECKING:
 # ---- block sizes, by the shapes alone
 
 _PROGRAMS = 528  # of a sum: enough for every processor of a large GPU, few enough partial sums
+_SUMMED, _LAST = 256, 64  # numbers that a program of ``sums`` makes, and of its second stage
+_MANY_UNITS = 128  # as many as a large GPU has processors: each packs whole units
 _LARGEST_SPACE = 2**20  # pixels: up to here positions are found exactly in single precision
 _MACS_PER_BYTE = 64  # products in the time that a byte takes from the cache (H200: 350e12, 5.5e12)
 
@@ -220,10 +230,9 @@ def _laid(values: Tensor) -> _Laid:
     if pixel is None:
         values = values.contiguous()
         pixel = 1
-    one = [
-        0 if size == 1 else step for size, step in zip(values.shape, values.stride(), strict=True)
-    ]
-    return _Laid(values, one[0], one[1], 1 if values.shape[2] == 1 else one[2], pixel)
+    pairs = zip(values.shape[:3], values.stride()[:3], strict=True)
+    unit, row, channel = (0 if size == 1 else step for size, step in pairs)
+    return _Laid(values, unit, row, 1 if values.shape[2] == 1 else channel, pixel)
 
 
 def _pixel_stride(values: Tensor) -> int | None:
@@ -248,6 +257,10 @@ def _packed(values: Tensor) -> tuple[_Laid, Tensor | None]:
     pixels = math.prod(values.shape[3:])
     kind = torch.float16 if scaled else values.dtype
     target = torch.empty((units, rows, pixels, channels), dtype=kind, device=values.device)
+    result = _Laid(target, rows * pixels * channels, pixels * channels, 1, channels)
+    in_place = (laid.channel, laid.pixel) == (1, channels) and (rows == 1 or laid.row == result.row)
+    if scaled and in_place and units >= _MANY_UNITS:
+        return result, _pack_whole(laid, result)
     largest = factors = None
     if scaled:
         largest = torch.linalg.vector_norm(values, math.inf, dim=tuple(range(1, values.ndim)))
@@ -257,9 +270,20 @@ def _packed(values: Tensor) -> tuple[_Laid, Tensor | None]:
     if programs:
         pack[(programs,)](
             laid.values, target, largest, factors, rows, pixels, channels, laid.unit, laid.row,
-            laid.pixel, laid.channel, SCALED=scaled, BP=deep, BC=wide,
+            laid.pixel, laid.channel, SCALED=scaled, BP=deep, BC=wide, num_warps=4,
         )  # fmt: skip
-    return _Laid(target, rows * pixels * channels, pixels * channels, 1, channels), factors
+    return result, factors
+
+
+def _pack_whole(source: _Laid, target: _Laid) -> Tensor:
+    units = target.values.shape[0]
+    factors = torch.empty(units, device=target.values.device)
+    align = 1 if source.unit % 8 or target.unit % 8 else 8
+    pack_whole[(units,)](
+        source.values, target.values, factors, source.unit // align, target.unit // align,
+        ALIGN=align, BLOCK=4096, num_warps=16,
+    )  # fmt: skip
+    return factors
 
 
 def _alignment(sizes: Sizes, image: _Laid, grad: _Laid) -> int:
@@ -284,28 +308,30 @@ class Prepared:
     sizes: Sizes
     image: _Laid
     grad: _Laid
-    factors: Tensor | None  # of both, in double precision; None: the numbers are as they were
+    image_factors: Tensor | None  # what every unit was multiplied by; None: as it was
+    grad_factors: Tensor | None
 
     @property
-    def unscaled(self) -> Tensor | None:
-        """What a product is multiplied by to undo the factors."""
-        return None if self.factors is None else self.factors.reciprocal()
+    def scaled(self) -> bool:
+        """Whether units were multiplied by factors."""
+        return self.image_factors is not None
 
 
 def prepared(image: Tensor, grad: Tensor, sizes: Sizes) -> Prepared:
     """Packs what needs it."""
-    laid, scale = _packed(image)
+    laid, factors = _packed(image)
     other, second = _packed(grad)
-    if scale is None or second is None:
-        return Prepared(sizes, laid, other, None)
-    return Prepared(sizes, laid, other, scale.double() * second.double())
+    return Prepared(sizes, laid, other, factors, second)
 
 
 def launch_products(
-    of: Prepared, blocks: Blocks, *, chunk: int, scales: Tensor | None, squares: bool, writes: bool
+    of: Prepared, blocks: Blocks, *, writes: bool, scales: Tensor | None = None, chunk: int = 1
 ) -> tuple[Tensor, Tensor]:
-    """Runs ``products``; returns the squares' partial sums and what was written, if asked for."""
-    sizes, device = of.sizes, of.grad.values.device
+    """Runs ``products``; returns the squares' partial sums and what was written, if asked for.
+
+    With ``scales``, gradients are added up over ``chunk`` units, and nothing is squared.
+    """
+    sizes, device, squares = of.sizes, of.grad.values.device, scales is None
     parts = blocks.parts(sizes)
     groups_of_units = -(-sizes.units // chunk)
     found = torch.empty((groups_of_units, parts) if squares else 0, device=device)
@@ -313,12 +339,12 @@ def launch_products(
     align = _alignment(sizes, of.image, of.grad)
     if groups_of_units:
         products[(groups_of_units * parts,)](
-            of.image.values, of.grad.values, scales, found, written,
-            *sizes.arguments(chunk, align), *_strides(of.image, of.grad, align),
+            of.image.values, of.grad.values, scales, of.image_factors, of.grad_factors, found,
+            written, *sizes.arguments(chunk, align), *_strides(of.image, of.grad, align),
             ALIGN=align, FLAT=blocks.flat, TAPS=blocks.taps, WEIGHTED=not squares, SQUARES=squares,
-            WRITES=writes, SCALED=squares and scales is not None,
-            NEAR=blocks.near and blocks.taps > 1, BM=blocks.results, BN=blocks.channels,
-            BK=blocks.pixels, num_warps=blocks.warps, num_stages=blocks.stages,
+            WRITES=writes, SCALED=writes and of.scaled, NEAR=blocks.near and blocks.taps > 1,
+            BM=blocks.results, BN=blocks.channels, BK=blocks.pixels, num_warps=blocks.warps,
+            num_stages=blocks.stages,
         )  # fmt: skip
     return found, written
 
@@ -344,27 +370,53 @@ def launch_entries(image: _Laid, grad: _Laid, sizes: Sizes) -> Tensor:
     written = torch.empty((sizes.units, sizes.size), device=grad.values.device)
     wide = _power(sizes.groups * sizes.results, 16, 64)
     blocks = -(-sizes.groups * sizes.results // wide)
-    deep = _power(math.prod(sizes.space_out[1:]), 16, 64)
+    plain = (sizes.channels, sizes.results, image.channel, grad.channel) == (1, 1, 1, 1)
+    aligned = plain and not any(one % 8 for one in (sizes.groups, *_strides(image, grad, 1)))
+    align = 8 if aligned else 1
     if sizes.units:
-        entries[(sizes.units * blocks * sizes.channels * sizes.taps,)](
+        entries[(sizes.units * blocks * sizes.channels * -(-sizes.taps // 3),)](
             image.values, grad.values, written, image.channel, grad.channel,
-            *sizes.arguments(1, 1), *_strides(image, grad, 1), BC=wide, BK=deep, num_warps=4,
+            *replace(sizes, groups=sizes.groups // align).arguments(1, 1),
+            *_strides(image, grad, align), ALIGN=align, BC=wide, BK=16, num_warps=4,
         )  # fmt: skip
     return written
 
 
-def launch_sums(values: Tensor, scales: Tensor) -> Tensor:
+def launch_sums(values: Tensor, scales: Tensor, shape: Sequence[int]) -> Tensor:
     """Runs ``sums`` over (units, size), in two stages and always in the same order."""
     units, size = values.shape
-    block = 1024
-    chunk = max(1, -(-units // max(1, 4 * _PROGRAMS * block // size)))
+    chunk = max(1, -(-units // max(1, 4 * _PROGRAMS * _SUMMED // size)))
     parts = -(-units // chunk)
     written = torch.empty((parts, size), device=values.device)
     if parts:
-        sums[(parts * -(-size // block),)](
-            values, scales, written, units, chunk, size, BLOCK=block, num_warps=4
-        )
-    return written.sum(0)
+        sums[(parts * -(-size // _SUMMED),)](
+            values, scales, written, units, chunk, size, 1, 1, WEIGHTED=True, TURNED=False,
+            BU=8, BLOCK=_SUMMED, num_warps=4,
+        )  # fmt: skip
+    return launch_last_sum(written, shape)
+
+
+def launch_last_sum(written: Tensor, shape: Sequence[int]) -> Tensor:
+    """Runs ``sums`` over partial sums, into the weight's shape."""
+    parts, size = written.shape
+    total = torch.empty(tuple(shape), device=written.device)
+    sums[(-(-size // _LAST),)](
+        written, None, total, parts, parts, size, math.prod(shape[2:]), shape[1], WEIGHTED=False,
+        TURNED=True, BU=16, BLOCK=_LAST, num_warps=4,
+    )  # fmt: skip
+    return total
+
+
+def launch_norms(found: Tensor, of: Prepared) -> Tensor:
+    """Runs ``norms``: from partial sums to squared norms, with what underflow may have hidden."""
+    units, parts = found.shape
+    squares = torch.empty(units, device=found.device)
+    if units:
+        norms[(-(-units // 8),)](
+            found, of.image_factors, of.grad_factors, squares, units, parts, underflow(of.sizes),
+            SCALED=of.scaled, BU=8, BP=_power(parts, 16, 128), num_warps=4,
+        )  # fmt: skip
+    return squares
 
 
 # ---- what forms ask for, as operations that compilers leave alone
@@ -385,11 +437,8 @@ def squared_norms(image: Tensor, grad: Tensor, *settings: Any) -> Tensor:
             return _gradients_by_entries(image, grad, sizes)[0]
         of = prepared(image, grad, sizes)
         if sizes.by_gram:
-            return squared(launch_grams(of), of)
-        found, _ = launch_products(
-            of, sizes.blocks(), chunk=1, scales=None, squares=True, writes=False
-        )
-        return squared(found, of)
+            return launch_norms(launch_grams(of), of)
+        return launch_norms(launch_products(of, sizes.blocks(), writes=False)[0], of)
 
 
 @torch.library.custom_op(
@@ -404,11 +453,8 @@ def gradients(image: Tensor, grad: Tensor, *settings: Any) -> tuple[Tensor, Tens
         if sizes.by_entries:
             return _gradients_by_entries(image, grad, sizes)
         of = prepared(image, grad, sizes)
-        scales = None if of.unscaled is None else of.unscaled.float()
-        found, written = launch_products(
-            of, sizes.blocks(), chunk=1, scales=scales, squares=True, writes=True
-        )
-        return squared(found, of), written
+        found, written = launch_products(of, sizes.blocks(), writes=True)
+        return launch_norms(found, of), written
 
 
 @torch.library.custom_op(
@@ -419,7 +465,7 @@ def gradients(image: Tensor, grad: Tensor, *settings: Any) -> tuple[Tensor, Tens
 def weighted_gradients(written: Tensor, scales: Tensor, shape: list[int]) -> Tensor:
     """Σ scale·gradient of what ``gradients`` wrote, in the weight's ``shape``."""
     with _on(written.device):
-        return _shaped(launch_sums(written, scales.float().contiguous()), shape)
+        return launch_sums(written, scales.contiguous(), shape)
 
 
 @torch.library.custom_op(
@@ -439,13 +485,9 @@ def weighted_sum(image: Tensor, grad: Tensor, scales: Tensor, *settings: Any) ->
     chunk = max(1, -(-sizes.units // max(1, _PROGRAMS // blocks.parts(sizes))))
     with _on(grad.device):
         of = prepared(image, grad, sizes)
-        if of.unscaled is not None:
-            scales = scales * of.unscaled
-        factors = scales.float().contiguous()
-        _, written = launch_products(
-            of, blocks, chunk=chunk, scales=factors, squares=False, writes=True
-        )
-        return _shaped(written.sum(0), settings[0])
+        factors = scales.contiguous()
+        _, written = launch_products(of, blocks, writes=True, scales=factors, chunk=chunk)
+        return launch_last_sum(written, settings[0])
 
 
 @squared_norms.register_fake
@@ -481,20 +523,3 @@ def _on(device: torch.device) -> AbstractContextManager[object]:
 def _gradients_by_entries(image: Tensor, grad: Tensor, sizes: Sizes) -> tuple[Tensor, Tensor]:
     written = launch_entries(_laid(image), _laid(grad), sizes)
     return written.square().sum(1), written
-
-
-def squared(found: Tensor, of: Prepared) -> Tensor:
-    """Partial sums added up, the factors undone and what underflow may have hidden added.
-
-    Beyond single precision's range the result is infinite, as it would be without factors.
-    """
-    total = found.sum(1, dtype=torch.float64).clamp(min=0)
-    if of.unscaled is not None:
-        total = ((total.sqrt() + underflow(of.sizes)) * of.unscaled).square()
-    return total.float()
-
-
-def _shaped(total: Tensor, shape: Sequence[int]) -> Tensor:
-    """From (channels out, offsets, channels) to the weight's shape."""
-    kernel = total.view(shape[0], *shape[2:], shape[1])
-    return kernel.movedim(-1, 1).contiguous()
