@@ -1,0 +1,351 @@
+"""The rounded Gaussian on a CUDA device: bits, numbers, rounding and means in one pass over memory.
+
+What `RoundedGaussian` computes on the CPU, two kernels compute there: ``draw`` makes the words by
+ChaCha20, decides in float64 and lists the pairs that this leaves open; ``decide`` takes up those
+with 256 more digits in fixed point of 192 binary places. Nothing but a key of 32 bytes and a few
+numbers goes to the device, and nobody waits for it.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, Final, final
+
+import numpy as np
+import torch
+
+from tacit.errors import BrokenRandomness
+from tacit.randomness.discrete import GUARD
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+_LANES = 128  # blocks of ChaCha20 that a program makes, each of eight numbers
+_WARPS = 4
+_PAIRS = 32  # that one program decides in fixed point
+_LOGS, _TURNS = 60, 22  # terms of the series: what they leave out is below 2^-192
+_HEAD = 12  # words of the sheet before the addresses
+_MOST_ENTRIES = 2**34  # a block gives eight, and its number has 32 bits
+OPEN: Final = -(2**63)
+"""The whole number that stands for one that is not decided."""
+
+
+def serves(device: torch.device, scale: float) -> bool:
+    """Whether the kernels draw noise of this scale on this device."""
+    return device.type == "cuda" and 1.0 <= scale <= 2.0**33 and has_triton()
+
+
+@functools.cache
+def has_triton() -> bool:
+    """Whether Triton is installed."""
+    return importlib.util.find_spec("triton") is not None
+
+
+@final
+class DeviceNoise:
+    """Rounded Gaussian noise on one device, a one-time key a draw.
+
+    Guarantee:
+        The numbers are those of the CPU for the same key, bit for bit. An entry that 192 binary
+        places leave open, with probability below 2⁻¹²⁰, becomes ``OPEN`` or, of means, NaN: never a
+        number, and a weight that is NaN ends the training. The key's memory is set to 0 here and on
+        the device once the draw is done. Time and power that the device takes may depend on the
+        noise: this is not constant-time code.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._table = _to_device(_table(), device)
+        self._layouts: dict[tuple[int, ...], Tensor] = {}
+        self._checked: set[tuple[torch.dtype, torch.dtype, bool]] = set()
+        self._slots = _Slots()
+
+    def integers_(self, flat: Tensor, scale: float, key: bytearray) -> int:
+        """Fills an int64 tensor, one-dimensional and contiguous; how many pairs are left open."""
+        draw = self.draw([None], [flat], scale, means=False)
+        draw.renew(key, scale, 1.0, 1.0)
+        draw.launch()
+        return draw.left_open()
+
+    def means_(
+        self,
+        sums: Sequence[Tensor | None],
+        outs: Sequence[Tensor],
+        scale: float,
+        step: float,
+        lot_size: float,
+        key: bytearray,
+    ) -> None:
+        """Writes (sum in steps + noise)·(step/lot_size) for every tensor, all of them contiguous.
+
+        Sums are rounded to steps, except those in int64, which are whole numbers of steps. Nobody
+        waits for the device.
+        """
+        draw = self.draw(sums, outs, scale)
+        draw.renew(key, scale, step, lot_size)
+        draw.launch()
+
+    def draw(
+        self,
+        sums: Sequence[Tensor | None],
+        outs: Sequence[Tensor],
+        most: float,
+        *,
+        means: bool = True,
+    ) -> Draw:
+        """Draws for these tensors, of scales up to ``most``, that can be repeated.
+
+        The first time that tensors have certain types, the kernels for them are checked.
+        """
+        sizes = [out.numel() for out in outs]
+        assert sum(sizes) <= _MOST_ENTRIES
+        assert all(one is None or one.is_contiguous() for one in (*sums, *outs))
+        kinds = [
+            _Kind(self._rows(sizes, members), of_sum, of_out)
+            for (of_sum, of_out), members in _kinds(sums, outs).items()
+            if any(sizes[at] for at in members)
+        ]
+        for kind in kinds:
+            if (kind.of_sum, kind.of_out, means) not in self._checked:
+                self._checked.add((kind.of_sum, kind.of_out, means))
+                self._check(kind.of_sum, kind.of_out, means=means)
+        return Draw(sums, outs, kinds, _capacity(sum(sizes), most), means, self._table, self._slots)
+
+    def _check(self, of_sum: torch.dtype, of_out: torch.dtype, *, means: bool) -> None:
+        """Refuses kernels whose numbers are not the CPU's: whatever compiled them did it wrongly.
+
+        A known key gives the numbers of a thousand entries, decided as usual and then all of them
+        in fixed point.
+        """
+        from tacit.randomness.gaussian import fill_tiles  # noqa: PLC0415 - it imports this module
+
+        key, entries, scale = bytes(range(32)), 1000, 2.0**25 / 3
+        known = torch.empty(entries, dtype=torch.int64)
+        fill_tiles(known, key, scale)
+        sums = torch.ones(entries, dtype=of_sum, device=self._device) if means else None
+        wanted = ((known + 1).double() / 2.0**25).to(of_out) if means else known
+        for guard in (GUARD, 1.0 / scale):
+            found = torch.empty(entries, dtype=of_out, device=self._device)
+            draw = self.draw([sums], [found], 0.125 / GUARD, means=means)
+            draw.renew(bytearray(key), scale, 1.0, 2.0**25, guard)
+            draw.launch()
+            if not torch.equal(found.cpu(), wanted):
+                raise BrokenRandomness(
+                    "the noise that Triton's kernels draw on this device is not the right one; "
+                    "use another version of Triton, or noise='fast'"
+                )
+
+    def _rows(self, sizes: Sequence[int], members: Sequence[int]) -> Tensor:
+        """The table of the tensors ``members``: the tensor, a first block, its first entry and end.
+
+        A run of blocks that holds two tensors' entries is drawn for each of them, the same numbers
+        both times.
+        """
+        found = self._layouts.get((_LANES, *sizes, -1, *members))
+        if found is None:
+            ends = np.cumsum(sizes)
+            rows = [_rows_of(at, ends[at] - sizes[at], ends[at]) for at in members if sizes[at]]
+            found = _to_device(np.concatenate(rows), self._device)
+            self._layouts[(_LANES, *sizes, -1, *members)] = found
+        return found
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """The tensors whose sums and results have the same types."""
+
+    rows: Tensor
+    of_sum: torch.dtype
+    of_out: torch.dtype
+
+
+@final
+class Draw:
+    """A draw for fixed tensors. ``launch`` can be captured; ``renew`` goes before every one."""
+
+    def __init__(
+        self,
+        sums: Sequence[Tensor | None],
+        outs: Sequence[Tensor],
+        kinds: Sequence[_Kind],
+        capacity: int,
+        means: bool,
+        table: Tensor,
+        slots: _Slots,
+    ) -> None:
+        device = outs[0].device
+        self._kept = (sums, outs)  # the kernels know only their addresses
+        self._kinds, self._capacity, self._means = kinds, capacity, means
+        self._table, self._slots = table, slots
+        self._addresses = [
+            (0 if one is None else one.data_ptr(), out.data_ptr())
+            for one, out in zip(sums, outs, strict=True)
+        ]
+        self._sheet = torch.empty(_HEAD + 2 * len(outs), dtype=torch.int64, device=device)
+        self._status = torch.empty(2, dtype=torch.int32, device=device)  # listed; left open
+        self._listed = torch.empty(capacity, dtype=torch.int64, device=device)
+
+    def renew(
+        self,
+        key: bytearray,
+        scale: float,
+        step: float,
+        lot_size: float,
+        guard: float = GUARD,
+    ) -> None:
+        """Sends the next launch's key and numbers; the key here is set to 0."""
+        threshold = 0.5 - scale * guard
+        numbers = (scale, threshold, 1.0 / step, step / lot_size)
+        sheet = _sheet(key, numbers, self._addresses)
+        key[:] = bytes(len(key))
+        self._slots.send(sheet, self._sheet)
+
+    def launch(self) -> None:
+        """Runs the kernels, with the numbers of the last ``renew``, and forgets its key."""
+        from tacit.randomness import kernels  # noqa: PLC0415 - only where Triton is
+
+        self._status.zero_()
+        for kind in self._kinds:
+            common: dict[str, Any] = {
+                "SUM": _types()[kind.of_sum], "OUT": _types()[kind.of_out], "MEANS": self._means,
+                "WHOLE": kind.of_sum == torch.int64, "SINGLE": kind.of_out != torch.float64,
+                "LANES": _LANES,
+            }  # fmt: skip
+            arguments = (self._sheet, kind.rows, self._status, self._listed, self._capacity)
+            kernels.draw[(len(kind.rows),)](*arguments, **common, num_warps=_WARPS)
+            kernels.decide[(-(-self._capacity // _PAIRS),)](
+                *arguments, self._table, **common, PAIRS=_PAIRS, LOGS=_LOGS, TURNS=_TURNS,
+                num_warps=1,
+            )  # fmt: skip
+            self._status[:1].zero_()
+        self._sheet[:4].zero_()
+
+    def left_open(self) -> int:
+        """How many pairs the last launch left open; waits for the device."""
+        return int(self._status[1])
+
+
+def _rows_of(tensor: int, start: int, end: int) -> NDArray[np.int64]:
+    """A row for every run of blocks that has an entry of the tensor."""
+    first = np.arange(start // (8 * _LANES), -(-end // (8 * _LANES))) * _LANES
+    same = np.full((3, len(first)), [[tensor], [start], [end]])
+    return np.stack([same[0], first, same[1], same[2]], axis=1)
+
+
+def _kinds(
+    sums: Sequence[Tensor | None], outs: Sequence[Tensor]
+) -> dict[tuple[torch.dtype, torch.dtype], list[int]]:
+    """The tensors by the types of their sums and results; those without a sum join the first."""
+    there = [one.dtype for one in sums if one is not None]
+    usual = there[0] if there else torch.float32
+    kinds: dict[tuple[torch.dtype, torch.dtype], list[int]] = {}
+    for at, (one, out) in enumerate(zip(sums, outs, strict=True)):
+        kinds.setdefault((usual if one is None else one.dtype, out.dtype), []).append(at)
+    return kinds
+
+
+@functools.cache
+def _types() -> dict[torch.dtype, Any]:
+    import triton.language as tl  # noqa: PLC0415
+
+    return {
+        torch.float16: tl.float16, torch.bfloat16: tl.bfloat16, torch.float32: tl.float32,
+        torch.float64: tl.float64, torch.int64: tl.int64,
+    }  # fmt: skip
+
+
+def _capacity(entries: int, scale: float) -> int:
+    """Room for twice the pairs that are open on average, and 256: more have probability < 2⁻²⁰⁰."""
+    return 256 + math.ceil(2.0 * entries * (2.0 * scale * GUARD + 2.0**-18))
+
+
+def _sheet(
+    key: bytearray, numbers: tuple[float, ...], addresses: Sequence[tuple[int, int]]
+) -> NDArray[np.int64]:
+    """What the kernels read: 4 words key, 4 real numbers, scale² and its exponent, addresses."""
+    sheet = np.zeros(_HEAD + 2 * len(addresses), np.int64)
+    sheet[:4] = np.frombuffer(key, np.int64)
+    sheet[4:8].view(np.float64)[:] = numbers
+    part, exponent = math.frexp(numbers[0])
+    sheet[8:11] = _words(int(part * 2**53) ** 2 << (192 - 106))
+    sheet[11] = 118 - 2 * exponent
+    sheet[_HEAD:] = np.array(addresses, np.int64).ravel()
+    return sheet
+
+
+@final
+class _Slots:
+    """Sheets on their way to the device, in memory that is set to 0 once they have arrived."""
+
+    def __init__(self) -> None:
+        self._free: list[tuple[Tensor, torch.cuda.Event]] = []
+        self._under_way: list[tuple[Tensor, torch.cuda.Event]] = []
+
+    def send(self, sheet: NDArray[np.int64], there: Tensor) -> None:
+        if there.device.type != "cuda":  # the interpreter's
+            there.copy_(torch.from_numpy(sheet))
+            sheet[:4] = 0
+            return
+        for slot in [slot for slot in self._under_way if slot[1].query()]:
+            slot[0].zero_()
+            self._under_way.remove(slot)
+            self._free.append(slot)
+        fitting = [slot for slot in self._free if len(slot[0]) >= len(sheet)]
+        if fitting:
+            slot = fitting[0]
+            self._free.remove(slot)
+        else:
+            slot = (torch.zeros(len(sheet), dtype=torch.int64).pin_memory(), torch.cuda.Event())
+        here = slot[0][: len(sheet)]
+        here.numpy()[:] = sheet
+        sheet[:4] = 0
+        there.copy_(here, non_blocking=True)
+        slot[1].record(torch.cuda.current_stream(there.device))
+        self._under_way.append(slot)
+
+
+def _to_device(numbers: NDArray[np.int64], device: torch.device) -> Tensor:
+    return torch.from_numpy(np.ascontiguousarray(numbers)).to(device)
+
+
+# ---- constants
+
+
+@functools.cache
+def _table() -> NDArray[np.int64]:
+    """The logarithm of 2, π/4, and the series' coefficients, each in three words."""
+    numbers = [
+        _ln2(),
+        _quarter_pi(),
+        *(Fraction(1, 2 * k + 1) for k in range(_LOGS, 0, -1)),
+        *(Fraction(1, (2 * k - 1) * 2 * k) for k in range(_TURNS, 0, -1)),
+        *(Fraction(1, 2 * k * (2 * k + 1)) for k in range(_TURNS, 0, -1)),
+    ]
+    return np.stack([_words(int(number * 2**192)) for number in numbers])
+
+
+def _words(number: int) -> NDArray[np.int64]:
+    parts = [number >> 128, number >> 64 & (2**64 - 1), number & (2**64 - 1)]
+    return np.array(parts, np.uint64).view(np.int64)
+
+
+def _ln2() -> Fraction:
+    """2·artanh(1/3), to 2⁻²⁵⁰."""
+    return 2 * sum((Fraction(1, (2 * k + 1) * 3 ** (2 * k + 1)) for k in range(80)), Fraction(0))
+
+
+def _quarter_pi() -> Fraction:
+    """4·arctan(1/5) - arctan(1/239) (Machin 1706), to 2⁻²⁵⁰."""
+
+    def arctan_of_one_over(n: int) -> Fraction:
+        terms = (Fraction((-1) ** k, (2 * k + 1) * n ** (2 * k + 1)) for k in range(60))
+        return sum(terms, Fraction(0))
+
+    return 4 * arctan_of_one_over(5) - arctan_of_one_over(239)
