@@ -62,14 +62,18 @@ def _chacha20(key, counter, nonce0, nonce1, nonce2):
 
 
 @triton.jit
-def key_stream(key, words, first, LANES: tl.constexpr):  # noqa: N803 - as kernels write constants
+def key_stream(key, nonce, words, first, LANES: tl.constexpr):  # noqa: N803 - as kernels have it
     """The blocks of ChaCha20 from ``first`` on, eight words each: for tests."""
     lane = tl.program_id(0) * LANES + tl.arange(0, LANES)
     counter = (first + lane).to(tl.uint32)
     none = counter ^ counter
     at = words + 8 * lane
     w0, w1, w2, w3, w4, w5, w6, w7 = _chacha20(
-        key.to(tl.pointer_type(tl.uint32)), counter, none, none, none
+        key.to(tl.pointer_type(tl.uint32)),
+        counter,
+        none + tl.load(nonce).to(tl.uint32),
+        none + tl.load(nonce + 1).to(tl.uint32),
+        none + tl.load(nonce + 2).to(tl.uint32),
     )
     tl.store(at, w0.to(tl.int64, bitcast=True))
     tl.store(at + 1, w1.to(tl.int64, bitcast=True))
@@ -325,6 +329,7 @@ def _log_128th(u, d1, d2, d3, d4, table, LOGS: tl.constexpr):  # noqa: N803
     a, b, c, d = tl.where(low, b, a), tl.where(low, c, b), tl.where(low, d, c), tl.where(low, e, d)
     zeros = tl.where(low, 64, 0).to(tl.uint64)
     enough = a != 0
+    a |= (~enough).to(tl.uint64) << 63  # any number will do
     for turn in tl.static_range(6):
         low = (a >> (64 - (32 >> turn))) == 0
         zeros += tl.where(low, 32 >> turn, 0).to(tl.uint64)
@@ -400,6 +405,34 @@ def _decided(f2, f1, f0, g2, g1, g0, scale, sheet):
 
 
 @triton.jit
+def _numbers(
+    u, v, d1, d2, d3, d4, e1, e2, e3, scale, sheet, table,
+    LOGS: tl.constexpr, TURNS: tl.constexpr,  # noqa: N803
+):  # fmt: skip
+    """Both whole numbers of a pair of words and their further digits, and whether they are sure."""
+    f2, f1, f0, sure = _log_128th(u, d1, d2, d3, d4, table, LOGS)
+    # An eighth of a turn, and how far into it, or from its end.
+    eighth = v >> 61
+    x2, x1, x0 = (v << 3) | (e1 >> 61), (e1 << 3) | (e2 >> 61), (e2 << 3) | (e3 >> 61)
+    back = (eighth & 1) == 1
+    x2, x1, x0 = tl.where(back, ~x2, x2), tl.where(back, ~x1, x1), tl.where(back, ~x0, x0)
+    c2, c1, c0 = _constant(table, 1)
+    x2, x1, x0 = _product(x2, x1, x0, c2, c1, c0)
+    y2, y1, y0 = _product(x2, x1, x0, x2, x1, x0)
+    c2, c1, c0 = _alternating(y2, y1, y0, table, 2 + LOGS, TURNS)
+    s2, s1, s0 = _alternating(y2, y1, y0, table, 2 + LOGS + TURNS, TURNS)
+    s2, s1, s0 = _product(x2, x1, x0, s2, s1, s0)
+    cosine, sure_c = _decided(f2, f1, f0, c2, c1, c0, scale, sheet)
+    sine, sure_s = _decided(f2, f1, f0, s2, s1, s0, scale, sheet)
+    swapped = ((eighth + 1) & 2) == 2
+    number = tl.where(swapped, sine, cosine)
+    other = tl.where(swapped, cosine, sine)
+    number = tl.where(((eighth + 2) & 4) == 4, -number, number)
+    other = tl.where(eighth >= 4, -other, other)
+    return number, other, sure & sure_c & sure_s
+
+
+@triton.jit
 def decide(
     sheet, rows, status, listed, capacity, table,
     SUM: tl.constexpr, OUT: tl.constexpr,  # noqa: N803
@@ -417,8 +450,7 @@ def decide(
         there = place < count
         code = tl.load(listed + place, mask=there, other=0)
         which = code % 4
-        program = code // (4 * LANES)
-        sums, summed, out, first, start, end = _places(sheet, rows, program, SUM, OUT)
+        sums, summed, out, first, start, end = _places(sheet, rows, code // (4 * LANES), SUM, OUT)
         block = first + (code // 4) % LANES
         key = sheet.to(tl.pointer_type(tl.uint32))
         none = block.to(tl.uint32) ^ block.to(tl.uint32)
@@ -429,34 +461,18 @@ def decide(
         d1, e1, d2, e2, d3, e3, d4, _ = _chacha20(
             key, none, pair.to(tl.uint32), (pair >> 32).to(tl.uint32), none + 1
         )
-        f2, f1, f0, sure = _log_128th(u, d1, d2, d3, d4, table, LOGS)
-        # An eighth of a turn, and how far into it, or from its end.
-        eighth = v >> 61
-        x2, x1, x0 = (v << 3) | (e1 >> 61), (e1 << 3) | (e2 >> 61), (e2 << 3) | (e3 >> 61)
-        back = (eighth & 1) == 1
-        x2, x1, x0 = tl.where(back, ~x2, x2), tl.where(back, ~x1, x1), tl.where(back, ~x0, x0)
-        c2, c1, c0 = _constant(table, 1)
-        x2, x1, x0 = _product(x2, x1, x0, c2, c1, c0)
-        y2, y1, y0 = _product(x2, x1, x0, x2, x1, x0)
-        c2, c1, c0 = _alternating(y2, y1, y0, table, 2 + LOGS, TURNS)
-        s2, s1, s0 = _alternating(y2, y1, y0, table, 2 + LOGS + TURNS, TURNS)
-        s2, s1, s0 = _product(x2, x1, x0, s2, s1, s0)
         scale = tl.load(sheet + 4).to(tl.float64, bitcast=True)
         per_step = tl.load(sheet + 6).to(tl.float64, bitcast=True)
         factor = tl.load(sheet + 7).to(tl.float64, bitcast=True)
-        cosine, sure_c = _decided(f2, f1, f0, c2, c1, c0, scale, sheet)
-        sine, sure_s = _decided(f2, f1, f0, s2, s1, s0, scale, sheet)
-        swapped = ((eighth + 1) & 2) == 2
-        number = tl.where(swapped, sine, cosine)
-        other = tl.where(swapped, cosine, sine)
-        number = tl.where(((eighth + 2) & 4) == 4, -number, number).to(tl.float64)
-        other = tl.where(eighth >= 4, -other, other).to(tl.float64)
-        sure = sure & sure_c & sure_s
+        number, other, sure = _numbers(
+            u, v, d1, d2, d3, d4, e1, e2, e3, scale, sheet, table, LOGS, TURNS
+        )
         tl.atomic_add(status + 1 + (place ^ place), 1, mask=there & ~sure, sem="relaxed")
         at = (block // 32) * 256 + which * 32 + block % 32
         inside = there & (at >= start) & (at < end)
-        _put(number, ~sure, out, sums, at - start, inside, summed, per_step, factor,
+        _put(number.to(tl.float64), ~sure, out, sums, at - start, inside, summed, per_step, factor,
              OUT, MEANS, WHOLE, SINGLE)  # fmt: skip
-        inside = there & (at + 128 >= start) & (at + 128 < end)
-        _put(other, ~sure, out, sums, at + 128 - start, inside, summed, per_step, factor,
+        at += 128
+        inside = there & (at >= start) & (at < end)
+        _put(other.to(tl.float64), ~sure, out, sums, at - start, inside, summed, per_step, factor,
              OUT, MEANS, WHOLE, SINGLE)  # fmt: skip
