@@ -318,7 +318,7 @@ class _PlainChaCha20:
             by = 1 if turn % 2 else -1
             b, c, d = np.roll(b, by, 0), np.roll(c, 2, 0), np.roll(d, -by, 0)
         words = np.stack([a, b, c, d]) + start
-        return words.reshape(16, blocks).T.astype("<u4").tobytes()[:count]
+        return bytes(words.reshape(16, blocks).T.astype("<u4").tobytes()[:count])
 
 
 def _mixed(into: Any, other: Any, turned: Any, by: int) -> tuple[Any, Any]:
