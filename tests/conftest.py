@@ -5,6 +5,7 @@ The properties of Hypothesis are tried on the same examples each time, however b
 """
 
 import gc
+import os
 import signal
 from collections.abc import Generator
 
@@ -15,6 +16,9 @@ from hypothesis import HealthCheck, settings
 from .repeating import Repeating
 
 torch.set_num_threads(1)  # the tests' models are small, and the workers share the cores
+
+if not torch.cuda.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"  # kernels run on the CPU; read when Triton is imported
 
 # A shell's background job ignores Ctrl-C, and so would the processes that tests send it to.
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -55,9 +55,9 @@ def _on_cpu(count: int, scale: float) -> Tensor:
 def _there(count: int, scale: float, guard: float | None = None) -> Tensor:
     """Drawn by the kernels; a guard of 1/scale sends all of them through fixed point."""
     numbers = torch.empty(count, dtype=torch.int64, device=_DEVICE)
-    most = scale if guard is None else 0.25 / device_noise.GUARD
-    draw = DeviceNoise(_DEVICE).draw([None], [numbers], most, means=False)
-    draw.renew(bytearray(_KEY), scale, 1.0, 1.0, guard or device_noise.GUARD)
+    noise = DeviceNoise(_DEVICE)
+    draw = noise.draw([None], [numbers], scale, means=False, guard=guard or device_noise.GUARD)
+    noise.renew(bytearray(_KEY))
     draw.launch()
     assert draw.left_open() == 0
     return numbers.cpu()
@@ -113,7 +113,9 @@ def test_what_the_device_leaves_open_is_decided_here(monkeypatch: pytest.MonkeyP
     assert left <= int((found == OPEN).sum()) <= 2 * left
     sums = torch.zeros(8_192, device=_DEVICE)
     out = torch.zeros(8_192, device=_DEVICE)
-    DeviceNoise(_DEVICE).means_([sums], [out], scale, 1.0, 1.0, bytearray(_KEY))
+    noise = DeviceNoise(_DEVICE)
+    noise.renew(bytearray(_KEY))
+    noise.draw([sums], [out], scale).launch()
     assert torch.equal(out.isnan(), found == OPEN)
     monkeypatch.setattr("tacit.randomness.gaussian.one_time_key", lambda _: bytearray(_KEY))
     RoundedGaussian(UnsafeSeededStream(0, "x"), _DEVICE).integers_(found, scale)
@@ -121,14 +123,17 @@ def test_what_the_device_leaves_open_is_decided_here(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.usefixtures("_unchecked")
-def test_keys_are_forgotten() -> None:
-    out, key = torch.empty(10, device=_DEVICE), bytearray(_KEY)
-    draw = DeviceNoise(_DEVICE).draw([None], [out], 8.0)
-    draw.renew(key, 8.0, 1.0, 1.0)
+def test_keys_are_forgotten_and_used_once() -> None:
+    out, key, noise = torch.empty(10, device=_DEVICE), bytearray(_KEY), DeviceNoise(_DEVICE)
+    draw = noise.draw([None], [out], 8.0)
+    noise.renew(key)
     assert not any(key)
-    assert bool(draw._sheet[:4].any())
+    assert bool(noise._key.any())
     draw.launch()
-    assert not bool(draw._sheet[:4].any())
+    assert not bool(noise._key.any())
+    assert bool(out.isfinite().all())
+    draw.launch()  # without a key there would be noise that everybody knows
+    assert bool(out.isnan().all())
 
 
 def test_kernels_that_are_wrong_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,8 +31,9 @@ _LANES = 128  # blocks of ChaCha20 that a program makes, each of eight numbers
 _WARPS = 4
 _PAIRS = 32  # that one program decides in fixed point
 _LOGS, _TURNS = 60, 22  # terms of the series: what they leave out is below 2^-192
-_HEAD = 12  # words of the sheet before the addresses
+_HEAD = 8  # words of the sheet before the addresses
 _MOST_ENTRIES = 2**34  # a block gives eight, and its number has 32 bits
+_MOST_CAPTURED = 16
 OPEN: Final = -(2**63)
 """The whole number that stands for one that is not decided."""
 
@@ -55,54 +56,48 @@ class DeviceNoise:
     Guarantee:
         The numbers are those of the CPU for the same key, bit for bit. An entry that 192 binary
         places leave open, with probability below 2⁻¹²⁰, becomes ``OPEN`` or, of means, NaN: never a
-        number, and a weight that is NaN ends the training. The key's memory is set to 0 here and on
-        the device once the draw is done. Time and power that the device takes may depend on the
-        noise: this is not constant-time code.
+        number, and a weight that is NaN ends the training. So do means that are drawn without a
+        new key. A key's memory is set to 0 on the device once the draw is done, and on the host at
+        the next draw at the latest. Time and power that the device takes may depend on the noise:
+        this is not constant-time code.
     """
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._table = _to_device(_table(), device)
+        self._key = torch.zeros(4, dtype=torch.int64, device=device)
         self._layouts: dict[tuple[int, ...], Tensor] = {}
         self._checked: set[tuple[torch.dtype, torch.dtype, bool]] = set()
-        self._slots = _Slots()
+        self._letters = _Letters()
+        self._pages = _Pages()
+
+    def renew(self, key: bytearray) -> None:
+        """Sends the key of the next draw to the device, and sets it to 0 here."""
+        self._letters.send(key, self._key)
 
     def integers_(self, flat: Tensor, scale: float, key: bytearray) -> int:
         """Fills an int64 tensor, one-dimensional and contiguous; how many pairs are left open."""
         draw = self.draw([None], [flat], scale, means=False)
-        draw.renew(key, scale, 1.0, 1.0)
+        self.renew(key)
         draw.launch()
         return draw.left_open()
-
-    def means_(
-        self,
-        sums: Sequence[Tensor | None],
-        outs: Sequence[Tensor],
-        scale: float,
-        step: float,
-        lot_size: float,
-        key: bytearray,
-    ) -> None:
-        """Writes (sum in steps + noise)·(step/lot_size) for every tensor, all of them contiguous.
-
-        Sums are rounded to steps, except those in int64, which are whole numbers of steps. Nobody
-        waits for the device.
-        """
-        draw = self.draw(sums, outs, scale)
-        draw.renew(key, scale, step, lot_size)
-        draw.launch()
 
     def draw(
         self,
         sums: Sequence[Tensor | None],
         outs: Sequence[Tensor],
-        most: float,
+        scale: float,
         *,
+        step: float = 1.0,
+        lot_size: float = 1.0,
         means: bool = True,
+        guard: float = GUARD,
     ) -> Draw:
-        """Draws for these tensors, of scales up to ``most``, that can be repeated.
+        """A draw of (sum in steps + noise)·(step/lot_size) for these tensors, all contiguous.
 
-        The first time that tensors have certain types, the kernels for them are checked.
+        Sums are rounded to steps, except those in int64, which are whole numbers of steps. If they
+        are not ``means``, the results are the whole numbers of the noise alone, in int64. The first
+        time that tensors have certain types, the kernels for them are checked.
         """
         sizes = [out.numel() for out in outs]
         assert sum(sizes) <= _MOST_ENTRIES
@@ -116,7 +111,14 @@ class DeviceNoise:
             if (kind.of_sum, kind.of_out, means) not in self._checked:
                 self._checked.add((kind.of_sum, kind.of_out, means))
                 self._check(kind.of_sum, kind.of_out, means=means)
-        return Draw(sums, outs, kinds, _capacity(sum(sizes), most), means, self._table, self._slots)
+        addresses = [
+            (0 if one is None else one.data_ptr(), out.data_ptr())
+            for one, out in zip(sums, outs, strict=True)
+        ]
+        numbers = (scale, 0.5 - scale * guard, 1.0 / step, step / lot_size)
+        sheet = self._pages.written(_sheet(numbers, addresses), self._device)
+        capacity = _capacity(sum(sizes), scale, guard)
+        return Draw(kinds, means, self._key, self._table, sheet, capacity, (*sums, *outs))
 
     def _check(self, of_sum: torch.dtype, of_out: torch.dtype, *, means: bool) -> None:
         """Refuses kernels whose numbers are not the CPU's: whatever compiled them did it wrongly.
@@ -133,8 +135,8 @@ class DeviceNoise:
         wanted = ((known + 1).double() / 2.0**25).to(of_out) if means else known
         for guard in (GUARD, 1.0 / scale):
             found = torch.empty(entries, dtype=of_out, device=self._device)
-            draw = self.draw([sums], [found], 0.125 / GUARD, means=means)
-            draw.renew(bytearray(key), scale, 1.0, 2.0**25, guard)
+            draw = self.draw([sums], [found], scale, lot_size=2.0**25, means=means, guard=guard)
+            self.renew(bytearray(key))
             draw.launch()
             if not torch.equal(found.cpu(), wanted):
                 raise BrokenRandomness(
@@ -168,49 +170,34 @@ class _Kind:
 
 @final
 class Draw:
-    """A draw for fixed tensors. ``launch`` can be captured; ``renew`` goes before every one."""
+    """A draw for fixed tensors, which can be captured: a new key goes before every launch.
+
+    It must be kept as long as a recording of its launch, which reads its sheet.
+    """
 
     def __init__(
         self,
-        sums: Sequence[Tensor | None],
-        outs: Sequence[Tensor],
         kinds: Sequence[_Kind],
-        capacity: int,
         means: bool,
+        key: Tensor,
         table: Tensor,
-        slots: _Slots,
+        sheet: Tensor,
+        capacity: int,
+        held: tuple[Tensor | None, ...],
     ) -> None:
-        device = outs[0].device
-        self._kept = (sums, outs)  # the kernels know only their addresses
-        self._kinds, self._capacity, self._means = kinds, capacity, means
-        self._table, self._slots = table, slots
-        self._addresses = [
-            (0 if one is None else one.data_ptr(), out.data_ptr())
-            for one, out in zip(sums, outs, strict=True)
-        ]
-        self._sheet = torch.empty(_HEAD + 2 * len(outs), dtype=torch.int64, device=device)
+        device = key.device
+        self._kinds, self._means, self._capacity = kinds, means, capacity
+        self._key, self._table, self._sheet = key, table, sheet
+        self._held = held  # the kernels know only their addresses
+        self._there = torch.empty(len(sheet), dtype=torch.int64, device=device)
         self._status = torch.empty(2, dtype=torch.int32, device=device)  # listed; left open
         self._listed = torch.empty(capacity, dtype=torch.int64, device=device)
 
-    def renew(
-        self,
-        key: bytearray,
-        scale: float,
-        step: float,
-        lot_size: float,
-        guard: float = GUARD,
-    ) -> None:
-        """Sends the next launch's key and numbers; the key here is set to 0."""
-        threshold = 0.5 - scale * guard
-        numbers = (scale, threshold, 1.0 / step, step / lot_size)
-        sheet = _sheet(key, numbers, self._addresses)
-        key[:] = bytes(len(key))
-        self._slots.send(sheet, self._sheet)
-
     def launch(self) -> None:
-        """Runs the kernels, with the numbers of the last ``renew``, and forgets its key."""
+        """Runs the kernels and sets the key on the device to 0. Nobody waits."""
         from tacit.randomness import kernels  # noqa: PLC0415 - only where Triton is
 
+        self._there.copy_(self._sheet, non_blocking=True)
         self._status.zero_()
         for kind in self._kinds:
             common: dict[str, Any] = {
@@ -218,14 +205,14 @@ class Draw:
                 "WHOLE": kind.of_sum == torch.int64, "SINGLE": kind.of_out != torch.float64,
                 "LANES": _LANES,
             }  # fmt: skip
-            arguments = (self._sheet, kind.rows, self._status, self._listed, self._capacity)
-            kernels.draw[(len(kind.rows),)](*arguments, **common, num_warps=_WARPS)
+            arguments = (self._key, self._there, kind.rows, self._status, self._listed)
+            kernels.draw[(len(kind.rows),)](*arguments, self._capacity, **common, num_warps=_WARPS)
             kernels.decide[(-(-self._capacity // _PAIRS),)](
-                *arguments, self._table, **common, PAIRS=_PAIRS, LOGS=_LOGS, TURNS=_TURNS,
-                num_warps=1,
+                *arguments, self._capacity, self._table, **common, PAIRS=_PAIRS, LOGS=_LOGS,
+                TURNS=_TURNS, num_warps=1,
             )  # fmt: skip
             self._status[:1].zero_()
-        self._sheet[:4].zero_()
+        self._key.zero_()
 
     def left_open(self) -> int:
         """How many pairs the last launch left open; waits for the device."""
@@ -261,54 +248,77 @@ def _types() -> dict[torch.dtype, Any]:
     }  # fmt: skip
 
 
-def _capacity(entries: int, scale: float) -> int:
+def _capacity(entries: int, scale: float, guard: float) -> int:
     """Room for twice the pairs that are open on average, and 256: more have probability < 2⁻²⁰⁰."""
-    return 256 + math.ceil(2.0 * entries * (2.0 * scale * GUARD + 2.0**-18))
+    share = min(0.5, 2.0 * scale * guard + 2.0**-18)
+    return 256 + math.ceil(2.0 * entries * share)
 
 
-def _sheet(
-    key: bytearray, numbers: tuple[float, ...], addresses: Sequence[tuple[int, int]]
-) -> NDArray[np.int64]:
-    """What the kernels read: 4 words key, 4 real numbers, scale² and its exponent, addresses."""
+def _sheet(numbers: tuple[float, ...], addresses: Sequence[tuple[int, int]]) -> NDArray[np.int64]:
+    """What the kernels read: scale and three more numbers, scale² and its exponent, addresses."""
     sheet = np.zeros(_HEAD + 2 * len(addresses), np.int64)
-    sheet[:4] = np.frombuffer(key, np.int64)
-    sheet[4:8].view(np.float64)[:] = numbers
+    sheet[:4].view(np.float64)[:] = numbers
     part, exponent = math.frexp(numbers[0])
-    sheet[8:11] = _words(int(part * 2**53) ** 2 << (192 - 106))
-    sheet[11] = 118 - 2 * exponent
+    sheet[4:7] = _words(int(part * 2**53) ** 2 << (192 - 106))
+    sheet[7] = 118 - 2 * exponent
     sheet[_HEAD:] = np.array(addresses, np.int64).ravel()
     return sheet
 
 
 @final
-class _Slots:
-    """Sheets on their way to the device, in memory that is set to 0 once they have arrived."""
+class _Letters:
+    """Keys on their way to the device, in memory that is set to 0 once they have arrived."""
 
     def __init__(self) -> None:
         self._free: list[tuple[Tensor, torch.cuda.Event]] = []
         self._under_way: list[tuple[Tensor, torch.cuda.Event]] = []
 
-    def send(self, sheet: NDArray[np.int64], there: Tensor) -> None:
+    def send(self, key: bytearray, there: Tensor) -> None:
         if there.device.type != "cuda":  # the interpreter's
-            there.copy_(torch.from_numpy(sheet))
-            sheet[:4] = 0
-            return
-        for slot in [slot for slot in self._under_way if slot[1].query()]:
-            slot[0].zero_()
-            self._under_way.remove(slot)
-            self._free.append(slot)
-        fitting = [slot for slot in self._free if len(slot[0]) >= len(sheet)]
-        if fitting:
-            slot = fitting[0]
-            self._free.remove(slot)
+            there.copy_(torch.frombuffer(key, dtype=torch.int64))
         else:
-            slot = (torch.zeros(len(sheet), dtype=torch.int64).pin_memory(), torch.cuda.Event())
-        here = slot[0][: len(sheet)]
-        here.numpy()[:] = sheet
-        sheet[:4] = 0
-        there.copy_(here, non_blocking=True)
-        slot[1].record(torch.cuda.current_stream(there.device))
-        self._under_way.append(slot)
+            self._send(key, there)
+        key[:] = bytes(len(key))
+
+    def _send(self, key: bytearray, there: Tensor) -> None:
+        for letter in [letter for letter in self._under_way if letter[1].query()]:
+            letter[0].zero_()
+            self._under_way.remove(letter)
+            self._free.append(letter)
+        if not self._free:
+            empty = torch.zeros(4, dtype=torch.int64).pin_memory()
+            self._free.append((empty, torch.cuda.Event()))
+        letter = self._free.pop()
+        letter[0].copy_(torch.frombuffer(key, dtype=torch.int64))
+        there.copy_(letter[0], non_blocking=True)
+        letter[1].record(torch.cuda.current_stream(there.device))
+        self._under_way.append(letter)
+
+
+@final
+class _Pages:
+    """Memory for sheets that a captured draw reads again at every replay.
+
+    While a draw is captured no such memory can be had, so some is kept ready.
+    """
+
+    def __init__(self) -> None:
+        self._ready: list[Tensor] = []
+
+    def written(self, sheet: NDArray[np.int64], device: torch.device) -> Tensor:
+        if device.type != "cuda":
+            return torch.from_numpy(sheet)
+        if not torch.cuda.is_current_stream_capturing():
+            if not any(len(page) == len(sheet) for page in self._ready):
+                pages = torch.empty(_MOST_CAPTURED, len(sheet), dtype=torch.int64).pin_memory()
+                self._ready = list(pages)
+            return torch.from_numpy(sheet)  # small enough to be copied at once
+        fitting = [at for at, page in enumerate(self._ready) if len(page) == len(sheet)]
+        if not fitting:
+            raise RuntimeError("the noise of tensors must be drawn once before it is captured")
+        page = self._ready.pop(fitting[0])
+        page.copy_(torch.from_numpy(sheet))
+        return page
 
 
 def _to_device(numbers: NDArray[np.int64], device: torch.device) -> Tensor:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import torch
     from numpy.typing import NDArray
 
-    from tacit.randomness.device_noise import DeviceNoise
+    from tacit.randomness.device_noise import DeviceNoise, Draw
     from tacit.randomness.streams import KeyStream, Stream
 
 
@@ -179,12 +179,13 @@ class RoundedGaussian:
     [-125, -8, -64, 20, -90, 40]
     """
 
-    __slots__ = ("_device", "_on_device", "_stream")
+    __slots__ = ("_captured", "_device", "_on_device", "_stream")
 
     def __init__(self, stream: Stream, device: torch.device) -> None:
         self._stream = stream
         self._device = device
         self._on_device: DeviceNoise | None = None
+        self._captured: list[Draw] = []  # recordings read what these hold
 
     def integers_(self, tensor: torch.Tensor, scale: float) -> None:
         """Fills an int64 tensor with independent round(N(0, scale²)), scale at most 2⁴⁵."""
@@ -223,10 +224,22 @@ class RoundedGaussian:
         """Writes (sum + noise)·(step/lot_size), with one pass over memory and no wait.
 
         Sums in int64 are whole numbers of steps, others are rounded to them. The noise is that of
-        ``integers_`` for all tensors after one another.
+        ``integers_`` for all tensors after one another. It can be captured in a CUDA graph: then
+        ``renew`` goes before every replay, and without it the means are no numbers.
         """
-        key = one_time_key(self._stream)
-        self._noise_there().means_(sums, outs, scale, step, lot_size, key)
+        import torch  # noqa: PLC0415
+
+        noise = self._noise_there()
+        draw = noise.draw(sums, outs, scale, step=step, lot_size=lot_size)
+        if self._device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+            self._captured.append(draw)
+        else:
+            self.renew()
+        draw.launch()
+
+    def renew(self) -> None:
+        """Sends a key of the stream to the device for the next replay of a captured draw."""
+        self._noise_there().renew(one_time_key(self._stream))
 
     def _noise_there(self) -> DeviceNoise:
         from tacit.randomness.device_noise import DeviceNoise  # noqa: PLC0415 - needs torch

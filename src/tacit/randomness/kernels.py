@@ -62,7 +62,7 @@ def _chacha20(key, counter, nonce0, nonce1, nonce2):
 
 
 @triton.jit
-def key_stream(key, nonce, words, first, LANES: tl.constexpr):  # noqa: N803 - as kernels have it
+def key_stream(key, nonce, words, first, LANES: tl.constexpr):
     """The blocks of ChaCha20 from ``first`` on, eight words each: for tests."""
     lane = tl.program_id(0) * LANES + tl.arange(0, LANES)
     counter = (first + lane).to(tl.uint32)
@@ -159,7 +159,7 @@ def _steps(value):
 
 
 @triton.jit
-def _mean(number, sums, at, mask, summed, per_step, factor, WHOLE: tl.constexpr):  # noqa: N803
+def _mean(number, sums, at, mask, summed, per_step, factor, WHOLE: tl.constexpr):
     """(sum + number)·(step/lot size), the sum in whole steps; exactly the CPU's float64."""
     if WHOLE:
         added = tl.load(sums + at, mask=mask & (at < summed), other=0)
@@ -174,7 +174,7 @@ def _mean(number, sums, at, mask, summed, per_step, factor, WHOLE: tl.constexpr)
 @triton.jit
 def _put(
     number, open_, out, sums, at, mask, summed, per_step, factor,
-    OUT: tl.constexpr, MEANS: tl.constexpr, WHOLE: tl.constexpr, SINGLE: tl.constexpr,  # noqa: N803
+    OUT: tl.constexpr, MEANS: tl.constexpr, WHOLE: tl.constexpr, SINGLE: tl.constexpr,
 ):  # fmt: skip
     """Stores numbers or means; what is open, as a value that nobody takes for one."""
     if MEANS:
@@ -193,7 +193,7 @@ def _put(
 def _pair(
     u, v, cosines, sines, code, scale, threshold, start, end, status, listed, capacity,
     out, sums, summed, per_step, factor,
-    OUT: tl.constexpr, MEANS: tl.constexpr, WHOLE: tl.constexpr, SINGLE: tl.constexpr,  # noqa: N803
+    OUT: tl.constexpr, MEANS: tl.constexpr, WHOLE: tl.constexpr, SINGLE: tl.constexpr,
 ):  # fmt: skip
     uniform = (u & 0x7FFFFFFFFFFFFFFF).to(tl.int64, bitcast=True).to(tl.float64)
     uniform = tl.maximum(uniform, 1.0) * 1.0842021724855044e-19  # 2^-63
@@ -214,24 +214,32 @@ def _pair(
 
 
 @triton.jit
-def _places(sheet, rows, row, SUM: tl.constexpr, OUT: tl.constexpr):  # noqa: N803
+def _places(sheet, rows, row, SUM: tl.constexpr, OUT: tl.constexpr):
     """A row of the table: where the tensor's sums and results lie, its entries, its first block."""
     tensor = tl.load(rows + 4 * row)
     first = tl.load(rows + 4 * row + 1)
     start = tl.load(rows + 4 * row + 2)
     end = tl.load(rows + 4 * row + 3)
-    sums = tl.load(sheet + 12 + 2 * tensor)
-    out = tl.load(sheet + 13 + 2 * tensor)
+    sums = tl.load(sheet + 8 + 2 * tensor)
+    out = tl.load(sheet + 9 + 2 * tensor)
     summed = tl.where(sums != 0, end - start, 0)  # a tensor without a sum has 0 everywhere
     return sums.to(tl.pointer_type(SUM)), summed, out.to(tl.pointer_type(OUT)), first, start, end
 
 
 @triton.jit
+def _factor(key, sheet):
+    """What a total is multiplied by; no number where there is no key, which would be no noise."""
+    there = tl.load(key) | tl.load(key + 1) | tl.load(key + 2) | tl.load(key + 3)
+    bits = tl.where(there == 0, tl.full([], _NAN, tl.int64), tl.load(sheet + 3))
+    return bits.to(tl.float64, bitcast=True)
+
+
+@triton.jit(do_not_specialize=["capacity"])
 def draw(
-    sheet, rows, status, listed, capacity,
-    SUM: tl.constexpr, OUT: tl.constexpr,  # noqa: N803
-    MEANS: tl.constexpr, WHOLE: tl.constexpr, SINGLE: tl.constexpr,  # noqa: N803
-    LANES: tl.constexpr,  # noqa: N803
+    key, sheet, rows, status, listed, capacity,
+    SUM: tl.constexpr, OUT: tl.constexpr,
+    MEANS: tl.constexpr, WHOLE: tl.constexpr, SINGLE: tl.constexpr,
+    LANES: tl.constexpr,
 ):  # fmt: skip
     """Draws, a block of ChaCha20 a lane, and stores what float64 decides; lists the rest."""
     program = tl.program_id(0).to(tl.int64)
@@ -241,12 +249,12 @@ def draw(
     counter = block.to(tl.uint32)
     none = counter ^ counter
     u0, u1, u2, u3, v0, v1, v2, v3 = _chacha20(
-        sheet.to(tl.pointer_type(tl.uint32)), counter, none, none, none
+        key.to(tl.pointer_type(tl.uint32)), counter, none, none, none
     )
-    scale = tl.load(sheet + 4).to(tl.float64, bitcast=True)
-    threshold = tl.load(sheet + 5).to(tl.float64, bitcast=True)
-    per_step = tl.load(sheet + 6).to(tl.float64, bitcast=True)
-    factor = tl.load(sheet + 7).to(tl.float64, bitcast=True)
+    scale = tl.load(sheet).to(tl.float64, bitcast=True)
+    threshold = tl.load(sheet + 1).to(tl.float64, bitcast=True)
+    per_step = tl.load(sheet + 2).to(tl.float64, bitcast=True)
+    factor = _factor(key, sheet)
     at = (block // 32) * 256 + block % 32
     code = (program * LANES + lane) * 4
     _pair(u0, v0, at, at + 128, code, scale, threshold, start, end, status, listed, capacity,
@@ -317,7 +325,7 @@ def _constant(table, at):
 
 
 @triton.jit
-def _log_128th(u, d1, d2, d3, d4, table, LOGS: tl.constexpr):  # noqa: N803
+def _log_128th(u, d1, d2, d3, d4, table, LOGS: tl.constexpr):
     """-ln(U)/128, and whether U has fewer than 128 leading zeros: else there are too few digits.
 
     U has the digits of ``u`` without its first, then those of ``d1`` and so on. With U = m·2^-z and
@@ -366,7 +374,7 @@ def _log_128th(u, d1, d2, d3, d4, table, LOGS: tl.constexpr):  # noqa: N803
 
 
 @triton.jit
-def _alternating(y2, y1, y0, table, at, TERMS: tl.constexpr):  # noqa: N803
+def _alternating(y2, y1, y0, table, at, TERMS: tl.constexpr):
     """1 - y·c(1 - y·c'(1 - ...)) with the constants of the table, from the last to the first."""
     t2, t1, t0 = ~(y2 ^ y2), ~(y2 ^ y2), ~(y2 ^ y2)
     for k in range(TERMS):
@@ -386,12 +394,12 @@ def _decided(f2, f1, f0, g2, g1, g0, scale, sheet):
     """
     p2, p1, p0 = _product(g2, g1, g0, g2, g1, g0)
     p2, p1, p0 = _product(p2, p1, p0, f2, f1, f0)
-    s2, s1, s0 = _constant(sheet + 8, 0)
+    s2, s1, s0 = _constant(sheet + 4, 0)
     p2, p1, p0 = _product(p2, p1, p0, s2, s1, s0)
     below = (scale * 16.0 * tl.sqrt(_float(f2, f1)) * _float(g2, g1)).to(tl.int64)
     odd = (2 * below + 1).to(tl.uint64, bitcast=True)
     low, high = odd * odd, tl.umulhi(odd, odd)
-    left = tl.load(sheet + 11).to(tl.uint64, bitcast=True)
+    left = tl.load(sheet + 7).to(tl.uint64, bitcast=True)
     far = left >= 64
     by = tl.where(far, left - 64, left)  # below 64, and above 0 where it is not far
     b2 = tl.where(far, low << by, (high << by) | (low >> ((64 - by) & 63)))
@@ -407,7 +415,7 @@ def _decided(f2, f1, f0, g2, g1, g0, scale, sheet):
 @triton.jit
 def _numbers(
     u, v, d1, d2, d3, d4, e1, e2, e3, scale, sheet, table,
-    LOGS: tl.constexpr, TURNS: tl.constexpr,  # noqa: N803
+    LOGS: tl.constexpr, TURNS: tl.constexpr,
 ):  # fmt: skip
     """Both whole numbers of a pair of words and their further digits, and whether they are sure."""
     f2, f1, f0, sure = _log_128th(u, d1, d2, d3, d4, table, LOGS)
@@ -432,13 +440,13 @@ def _numbers(
     return number, other, sure & sure_c & sure_s
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["capacity"])
 def decide(
-    sheet, rows, status, listed, capacity, table,
-    SUM: tl.constexpr, OUT: tl.constexpr,  # noqa: N803
-    MEANS: tl.constexpr, WHOLE: tl.constexpr, SINGLE: tl.constexpr,  # noqa: N803
-    LANES: tl.constexpr, PAIRS: tl.constexpr,  # noqa: N803
-    LOGS: tl.constexpr, TURNS: tl.constexpr,  # noqa: N803
+    key, sheet, rows, status, listed, capacity, table,
+    SUM: tl.constexpr, OUT: tl.constexpr,
+    MEANS: tl.constexpr, WHOLE: tl.constexpr, SINGLE: tl.constexpr,
+    LANES: tl.constexpr, PAIRS: tl.constexpr,
+    LOGS: tl.constexpr, TURNS: tl.constexpr,
 ):  # fmt: skip
     """Decides the pairs that ``draw`` listed, with 256 more digits; counts those left open."""
     found = tl.load(status)
@@ -452,18 +460,18 @@ def decide(
         which = code % 4
         sums, summed, out, first, start, end = _places(sheet, rows, code // (4 * LANES), SUM, OUT)
         block = first + (code // 4) % LANES
-        key = sheet.to(tl.pointer_type(tl.uint32))
+        parts = key.to(tl.pointer_type(tl.uint32))
         none = block.to(tl.uint32) ^ block.to(tl.uint32)
-        u0, u1, u2, u3, v0, v1, v2, v3 = _chacha20(key, block.to(tl.uint32), none, none, none)
+        u0, u1, u2, u3, v0, v1, v2, v3 = _chacha20(parts, block.to(tl.uint32), none, none, none)
         u = tl.where(which == 0, u0, tl.where(which == 1, u1, tl.where(which == 2, u2, u3)))
         v = tl.where(which == 0, v0, tl.where(which == 1, v1, tl.where(which == 2, v2, v3)))
         pair = 4 * block + which
         d1, e1, d2, e2, d3, e3, d4, _ = _chacha20(
-            key, none, pair.to(tl.uint32), (pair >> 32).to(tl.uint32), none + 1
+            parts, none, pair.to(tl.uint32), (pair >> 32).to(tl.uint32), none + 1
         )
-        scale = tl.load(sheet + 4).to(tl.float64, bitcast=True)
-        per_step = tl.load(sheet + 6).to(tl.float64, bitcast=True)
-        factor = tl.load(sheet + 7).to(tl.float64, bitcast=True)
+        scale = tl.load(sheet).to(tl.float64, bitcast=True)
+        per_step = tl.load(sheet + 2).to(tl.float64, bitcast=True)
+        factor = _factor(key, sheet)
         number, other, sure = _numbers(
             u, v, d1, d2, d3, d4, e1, e2, e3, scale, sheet, table, LOGS, TURNS
         )

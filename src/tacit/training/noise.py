@@ -79,6 +79,9 @@ class Noise(Protocol):
     def count(self, exact: float, scale: float) -> float:
         """A whole number of halves plus N(0, scale²)."""
 
+    def renew(self) -> None:
+        """Goes before every replay of ``means`` that were captured in a CUDA graph."""
+
 
 def noise_for(kind: str, stream: Stream, device: torch.device) -> Noise:
     """The noise that a plan names."""
@@ -138,6 +141,9 @@ class FastNoise:
         self._source.normal_(noise)
         return exact + scale * float(noise)
 
+    def renew(self) -> None:
+        """See ``Noise``: a generator that is registered with the graph goes on by itself."""
+
 
 @final
 class GridNoise:
@@ -194,6 +200,10 @@ class GridNoise:
         noise = torch.empty(1, dtype=torch.int64, device=self._device)
         self._source.integers_(noise, 2.0 * scale)
         return (round(2.0 * exact) + int(noise)) / 2.0
+
+    def renew(self) -> None:
+        """See ``Noise``: a key for the next draw, without which there are no numbers."""
+        self._source.renew()
 
 
 def check_noise(plan: Plan, entries: int) -> None:
