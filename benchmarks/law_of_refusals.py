@@ -471,8 +471,11 @@ def _undecided(notes: Notes) -> None:
         found = np.abs(r.discrete_laplace(scale, size, _Set(b"\x00"))) / scale - beyond
         notes.fact(f"discrete Laplace {scale}", found)
         notes.law("the tail of a discrete one", stats.kstest(found, "expon").pvalue > RARE or scale < 100)
-    pairs = r.rounded_gaussian(1e5, 2 * size, _Set(b"\x00" * 8 * size + np.random.default_rng(2).bytes(8 * size))) / 1e5
-    radii = 0.5 * (pairs[:size] ** 2 + pairs[size:] ** 2) - beyond
+    chance = np.random.default_rng(2)
+    words = torch.zeros(1, 2, size, dtype=torch.int64)
+    words[0, 1] = torch.frombuffer(bytearray(chance.bytes(8 * size)), dtype=torch.int64)
+    pairs = r.rounded_tiles(words, 1e5, chance.bytes(32))[0].numpy() / 1e5
+    radii = 0.5 * (pairs[0] ** 2 + pairs[1] ** 2) - beyond
     notes.fact("pairs", radii)
     notes.law("the tail of a normal pair", stats.kstest(radii, "expon").pvalue > RARE)
     for sigma, only in ((math.sqrt(6.0), 2), (math.sqrt(20.0), 4)):

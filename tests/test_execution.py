@@ -49,6 +49,7 @@ ALLOWED = {
     ("training/kernels.py", "tl.load"): "Triton's: reads memory of the device",
     ("training/clipping/kernels.py", "tl.load"): "Triton's: reads memory of the device",
     ("training/clipping/convolution_kernels.py", "tl.load"): "Triton's: reads memory of the device",
+    ("randomness/kernels.py", "tl.load"): "as above",
     ("_workers.py", "import pickle"): WORKERS,
     ("_workers.py", "pickle.loads"): WORKERS,
     ("cli/user_code.py", "spec_from_file_location"): "--model FILE.py: code that the user names",

@@ -97,7 +97,7 @@ def attacked(delta, epsilon, shift):
             examples=count, features=1, epsilon=epsilon, delta=delta, regularization=ridge / count
         )
         design, problem = objective_design(task), Problem(task, rows[:count], targets[:count])
-        stream = UnsafeSeededStream(7, f"attack {count}")
+        stream = UnsafeSeededStream(14, f"attack {count}")
         hits.append(0)
         for _ in range(RUNS):
             theta = release_objective(design, problem, stream)

@@ -131,7 +131,7 @@ def gaussian(
     >>> released = gaussian([1.0, 2.0], sensitivity=1, epsilon=1, delta=1e-5,
     ...     stream=UnsafeSeededStream(0, "test"))
     >>> released.value.round(4).tolist(), round(released.event.sigma, 4)
-    ([0.9466, 1.0628], 3.7306)
+    ([2.6144, -1.5672], 3.7306)
     """
     terms = agreed("gaussian", adjacency, unit, budget, label, stream)
     asked = smooth_amount(epsilon, delta, rho, noise_multiplier)

@@ -11,12 +11,16 @@ import numpy as np
 from tacit._validation import positive, whole
 from tacit.errors import InvalidArgument, ProtocolError
 from tacit.randomness.discrete import GUARD, Expansion, interval_arithmetic, whole_parts
+from tacit.randomness.streams import chacha20, one_time_key
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import torch
     from numpy.typing import NDArray
 
-    from tacit.randomness.streams import Stream
+    from tacit.randomness.device_noise import DeviceNoise, Draw
+    from tacit.randomness.streams import KeyStream, Stream
 
 
 _BLOCK = 1 << 18
@@ -137,8 +141,9 @@ def _box_muller(words: NDArray[np.uint64]) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 _LARGEST_SCALE = 2.0**45
-_PAIRS_ON_CPU = 1 << 15  # at a time: what they need fits the cache
-_PAIRS_ELSEWHERE = 1 << 22
+_TILE = 256  # numbers whose words are made together: of 32 blocks of ChaCha20, four pairs each
+_TILES_ON_CPU = 1 << 8  # at a time: what they need fits the cache
+_TILES_ELSEWHERE = 1 << 15
 _EDGE = 2.0**-18
 _LOW_63 = (1 << 63) - 1
 
@@ -149,18 +154,26 @@ class RoundedGaussian:
 
     Two words of 64 bits are the first digits of two uniform numbers U and V, and those give two
     independent normal ones, √(-2 ln U)·cos 2πV and √(-2 ln U)·sin 2πV (Box and Muller 1958). They
-    are computed in float64 on the device. Where that leaves a doubt about the nearest whole number,
-    further digits of U and V are drawn and interval arithmetic decides (`_expansions`).
+    are computed in float64. Where that leaves a doubt about the nearest whole number, further
+    digits of U and V are drawn and interval arithmetic decides (`Expansion`).
+
+    Each draw takes a key of 32 bytes from the stream, and its bits are those of ChaCha20 under that
+    key: what is drawn depends on the key, the scale and an entry's place, and on no device. Of the
+    eight words in a block the first four are those of U, the others those of V. The numbers of 32
+    blocks lie together: first the cosines of their first pairs, then of their second ones, and so
+    on, then the sines. The further digits of pair p, of which the first block has the pairs 0 to 3,
+    are the key stream with p and 1 as its nonce, a word for U and a word for V in turn.
 
     The share of doubtful entries is about s·2⁻⁴³, and each takes 0.2 ms: few at s = 2²⁰, one in a
-    thousand at 2³³, and all of them from 2⁴³ on.
+    thousand at 2³³, and all of them from 2⁴³ on. On a CUDA device with Triton, and for 1 ≤ s ≤ 2³³,
+    all is done there in one pass over memory (`DeviceNoise`), doubtful entries included.
 
     Guarantee:
         The numbers are independent, and each has exactly the law of a real N(0, s²) rounded to the
-        nearest whole number, if the stream's bytes are random and float64 logarithm, square root,
-        sine and cosine are good to 40 units in the last place. ``x + noise`` for whole x is then a
-        real Gaussian mechanism's output, rounded: post-processing of it, with the same guarantee.
-        No number is used twice. The time taken depends on the noise.
+        nearest whole number, if the stream's bytes and ChaCha20's are random and float64 logarithm,
+        square root, sine and cosine are good to 40 units in the last place. ``x + noise`` for whole
+        x is then a real Gaussian mechanism's output, rounded: post-processing of it, with the same
+        guarantee. No number is used twice. The time taken depends on the noise.
 
     >>> import torch
     >>> from tacit.randomness.streams import UnsafeSeededStream
@@ -168,14 +181,16 @@ class RoundedGaussian:
     >>> source = RoundedGaussian(UnsafeSeededStream(0, "noise"), torch.device("cpu"))
     >>> source.integers_(noise, 100.0)
     >>> noise.tolist()
-    [21, -51, 205, 108, -85, 121]
+    [-125, -8, -64, 20, -90, 40]
     """
 
-    __slots__ = ("_device", "_stream")
+    __slots__ = ("_captured", "_device", "_on_device", "_stream")
 
     def __init__(self, stream: Stream, device: torch.device) -> None:
         self._stream = stream
         self._device = device
+        self._on_device: DeviceNoise | None = None
+        self._captured: list[Draw] = []  # recordings read what these hold
 
     def integers_(self, tensor: torch.Tensor, scale: float) -> None:
         """Fills an int64 tensor with independent round(N(0, scale²)), scale at most 2⁴⁵."""
@@ -196,39 +211,71 @@ class RoundedGaussian:
             self._fill(numbers, float(scale))
             tensor.copy_(numbers.view(tensor.shape))
 
-    def _fill(self, flat: torch.Tensor, scale: float) -> None:
-        most = 2 * (_PAIRS_ON_CPU if flat.device.type == "cpu" else _PAIRS_ELSEWHERE)
-        for start in range(0, len(flat), most):
-            block = flat[start : start + most]
-            pairs = (len(block) + 1) // 2
-            first, second = self._pairs(pairs, scale, flat.device)
-            block[:pairs] = first
-            block[pairs:] = second[: len(block) - pairs]
+    @property
+    def draws_on_device(self) -> bool:
+        """Whether the device has kernels that draw, for all scales but very small or large ones."""
+        from tacit.randomness import device_noise  # noqa: PLC0415 - needs torch
 
-    def _pairs(self, count: int, scale: float, device: torch.device) -> torch.Tensor:
-        """Two rows of ``count`` numbers; a column is made of two words."""
+        return device_noise.serves(self._device, 1.0)
+
+    def in_one_pass(self, scale: float) -> bool:
+        """Whether ``means_`` is there for this scale."""
+        from tacit.randomness import device_noise  # noqa: PLC0415 - needs torch
+
+        return device_noise.serves(self._device, scale)
+
+    def means_(
+        self,
+        outs: Sequence[torch.Tensor],
+        sums: Sequence[torch.Tensor | None],
+        *,
+        scale: float,
+        step: float,
+        lot_size: float,
+    ) -> None:
+        """Writes (sum + noise)·(step/lot_size), with one pass over memory and no wait.
+
+        Sums in int64 are whole numbers of steps, others are rounded to them. The noise is that of
+        ``integers_`` for all tensors after one another. It can be captured in a CUDA graph: then
+        ``renew`` goes before every replay, and without it the means are no numbers.
+        """
         import torch  # noqa: PLC0415
 
-        drawn = bytearray(self._stream.bytes(16 * count))
-        words = torch.frombuffer(drawn, dtype=torch.int64).view(2, count).to(device)
-        reals, edge = _box_muller_within(words)
-        reals.mul_(scale)
-        numbers = reals.round()
-        doubtful = reals.sub_(numbers).abs_() > 0.5 - scale * GUARD
-        places = (doubtful[0] | doubtful[1] | edge).nonzero().flatten()
-        result = numbers.to(torch.int64)
-        if len(places):
-            decided = self._decided(words[:, places].T.tolist(), scale)
-            result[:, places] = torch.tensor(decided, dtype=torch.int64, device=device).T
-        return result
+        noise = self._noise_there()
+        draw = noise.draw(sums, outs, scale, step=step, lot_size=lot_size)
+        if self._device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+            self._captured.append(draw)
+        else:
+            self.renew()
+        draw.launch()
 
-    def _decided(self, columns: list[list[int]], scale: float) -> list[list[int]]:
-        intervals = interval_arithmetic()
-        numbers = (
-            (Expansion(u & _LOW_63, 63, self._stream), Expansion(v + (1 << 63), 64, self._stream))
-            for u, v in columns
-        )
-        return [_rounded_pair(u, v, scale, intervals) for u, v in numbers]
+    def renew(self) -> None:
+        """Sends a key of the stream to the device for the next replay of a captured draw."""
+        self._noise_there().renew(one_time_key(self._stream))
+
+    def _noise_there(self) -> DeviceNoise:
+        from tacit.randomness.device_noise import DeviceNoise  # noqa: PLC0415 - needs torch
+
+        if self._on_device is None:
+            self._on_device = DeviceNoise(self._device)
+        return self._on_device
+
+    def _fill(self, flat: torch.Tensor, scale: float) -> None:
+        import torch  # noqa: PLC0415
+
+        from tacit.randomness import device_noise  # noqa: PLC0415
+
+        if not len(flat):
+            return
+        if flat.device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+            raise ProtocolError("a recording would draw the same noise in every replay")
+        key = one_time_key(self._stream)
+        if device_noise.serves(self._device, scale) and len(flat) > _TILE:
+            if self._noise_there().integers_(flat, scale, bytearray(key)):
+                _decide_open(flat, key, scale)
+        else:
+            fill_tiles(flat, key, scale)
+        key[:] = bytes(len(key))
 
     def __repr__(self) -> str:
         return f"RoundedGaussian({self._device})"
@@ -240,12 +287,100 @@ class RoundedGaussian:
         )
 
 
+def fill_tiles(flat: torch.Tensor, key: bytes | bytearray, scale: float) -> None:
+    """Fills ``flat`` with the numbers of a key, from words that are made on the CPU."""
+    import torch  # noqa: PLC0415
+
+    most = _TILES_ON_CPU if flat.device.type == "cpu" else _TILES_ELSEWHERE
+    bits = chacha20(key)
+    for start in range(0, len(flat), most * _TILE):
+        part = flat[start : start + most * _TILE]
+        tiles = -(-len(part) // _TILE)
+        drawn = bytearray(bits.stream(8 * _TILE * tiles))
+        blocks = torch.frombuffer(drawn, dtype=torch.int64).to(flat.device).view(tiles, 32, 8)
+        words = blocks.transpose(1, 2).contiguous()
+        numbers = rounded_tiles(words, scale, key, first=start // 2, wanted=len(part)).view(-1)
+        part.copy_(numbers[: len(part)])
+
+
+def rounded_tiles(
+    words: torch.Tensor,
+    scale: float,
+    key: bytes | bytearray,
+    *,
+    first: int = 0,
+    wanted: int | None = None,
+) -> torch.Tensor:
+    """The numbers of whole tiles from their words: both int64, of a shape such as (n, 8, 32).
+
+    The first half of the second axis has the words of U, and the cosines; the other half those of
+    V, and the sines. ``first`` is the number of the first pair; doubtful numbers behind the first
+    ``wanted`` are not decided.
+    """
+    import torch  # noqa: PLC0415
+
+    reals, edge = _box_muller_within(words)
+    reals.mul_(scale)
+    numbers = reals.round()
+    doubtful = reals.sub_(numbers).abs_() > 0.5 - scale * GUARD
+    _, rows, lanes = words.shape
+    of_cosine, of_sine = doubtful.chunk(2, dim=1)
+    places = (of_cosine | of_sine | edge).nonzero().tolist()
+    result = numbers.to(torch.int64)
+    intervals = interval_arithmetic() if places else None
+    for tile, row, lane in places:
+        if wanted is not None and (tile * rows + row) * lanes + lane >= wanted:
+            continue
+        pair = first + (tile * lanes + lane) * (rows // 2) + row
+        u, v = words[tile, row :: rows // 2, lane].tolist()
+        decided = _decided(u, v, pair, key, scale, intervals)
+        result[tile, row :: rows // 2, lane] = torch.tensor(decided, device=words.device)
+    return result
+
+
+def _decide_open(flat: torch.Tensor, key: bytearray, scale: float) -> None:
+    """Decides by interval arithmetic what a device has left open: it happens about never."""
+    from tacit.randomness.device_noise import OPEN  # noqa: PLC0415
+
+    for place in (flat == OPEN).nonzero().flatten().tolist():
+        tile, within = divmod(place, _TILE)
+        which, block = divmod(within, 32)
+        pair = 128 * tile + 4 * block + which % 4
+        words = np.frombuffer(chacha20(key, block=pair // 4).stream(64), np.int64)
+        u, v = words[which % 4 :: 4].tolist()
+        flat[place] = _decided(u, v, pair, key, scale, interval_arithmetic())[which // 4]
+
+
+def _decided(
+    u: int, v: int, pair: int, key: bytes | bytearray, scale: float, intervals: Any
+) -> list[int]:
+    digits = _Digits(chacha20(key, pair.to_bytes(8, "little") + b"\x01\x00\x00\x00"))
+    first, second = Expansion(u & _LOW_63, 63, digits), Expansion(v + (1 << 63), 64, digits)
+    return _rounded_pair(first, second, scale, intervals)
+
+
+@final
+class _Digits:
+    """The further digits of a pair, as a stream."""
+
+    __slots__ = ("_bits", "_block")
+
+    def __init__(self, bits: KeyStream) -> None:
+        self._bits, self._block = bits, b""
+
+    def bytes(self, count: int) -> bytes:
+        while len(self._block) < count:
+            self._block += self._bits.stream(64)
+        drawn, self._block = self._block[:count], self._block[count:]
+        return drawn
+
+
 def rounded_gaussian(scale: float, size: int, stream: Stream) -> NDArray[np.int64]:
     """``size`` numbers of `RoundedGaussian`, with its guarantee, as a NumPy array.
 
     >>> from tacit.randomness.streams import UnsafeSeededStream
     >>> rounded_gaussian(100.0, 6, UnsafeSeededStream(0, "noise")).tolist()
-    [21, -51, 205, 108, -85, 121]
+    [-125, -8, -64, 20, -90, 40]
     """
     import torch  # noqa: PLC0415
 
@@ -266,12 +401,12 @@ def _box_muller_within(words: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]
     """
     import torch  # noqa: PLC0415
 
-    uniform = (words[0] & _LOW_63).to(torch.float64).mul_(2.0**-63)
+    of_u, of_v = words.chunk(2, dim=-2)
+    uniform = (of_u & _LOW_63).to(torch.float64).mul_(2.0**-63)
     edge = (uniform - 0.5).abs_() > 0.5 - _EDGE
     radius = uniform.log_().mul_(-2.0).sqrt_()
-    angle = words[1].to(torch.float64).mul_(2.0 * math.pi * 2.0**-64)
-    reals = torch.stack([angle.cos(), angle.sin()])
-    return reals.mul_(radius), edge
+    angle = of_v.to(torch.float64).mul_(2.0 * math.pi * 2.0**-64)
+    return torch.cat([angle.cos().mul_(radius), angle.sin().mul_(radius)], dim=-2), edge
 
 
 def _rounded_pair(u: Expansion, v: Expansion, scale: float, intervals: Any) -> list[int]:

@@ -398,7 +398,7 @@ class Batches:
             return
         try:
             replay, (losses, sums) = self._graphs.record(work)
-        except (RuntimeError, AssertionError) as error:
+        except Exception as error:  # a true one comes again, without a recording
             self.give_up(f"recording failed: {_first_line(error)}")
             return
         shape.recorded = Recorded(replay, losses, sums)
@@ -425,7 +425,7 @@ def _first_line(error: BaseException) -> str:
 
 @final
 @dataclass(frozen=True)
-class _Update:
+class Update:
     """A recorded update, and what it took for fixed."""
 
     replay: Callable[[], None]
@@ -442,16 +442,19 @@ class Updates:
     nothing but numbers on the device.
     """
 
-    def __init__(self, graphs: Graphs, optimizers: Sequence[Optimizer]) -> None:
+    def __init__(
+        self, graphs: Graphs, optimizers: Sequence[Optimizer], renew: Callable[[], None]
+    ) -> None:
         self._graphs, self._optimizers = graphs, tuple(optimizers)
-        self._recorded: dict[Hashable, _Update] = {}
+        self._renew = renew  # goes before each replay, so that its noise is fresh
+        self._recorded: dict[Hashable, Update] = {}
         self._runs = 0
         self._changes = 0
         self._host: list[object] | None = None
         self.why_not = _foreign(optimizers)
 
-    def recorded(self, sums: Iterable[Tensor]) -> Callable[[], None] | None:
-        """What replays the update for sums that lie where they lay before; None if there is none.
+    def recorded(self, sums: Iterable[Tensor]) -> Update | None:
+        """The update for sums that lie where they lay before; None if there is none.
 
         If the optimizers' settings have changed since, there is none any more.
         """
@@ -459,7 +462,7 @@ class Updates:
         if known is None:
             return None
         if known.settings == self._settings() and self._same_states(known.states):
-            return known.replay
+            return known
         self._recorded, self._runs = {}, 1
         self._changes += 1
         if self._changes >= _MOST_RECORDINGS:
@@ -497,12 +500,17 @@ class Updates:
         held = [*places, *(t for o in self._optimizers for t in _tensors(o.state))]
         try:
             replay, _ = self._graphs.record(work, generators)
-        except (RuntimeError, AssertionError) as error:
+        except Exception as error:
             self.why_not = f"recording failed: {_first_line(error)}"
             return False
-        self._recorded[_places(places)] = _Update(replay, settings, states, held)
-        replay()
+        update = self._recorded[_places(places)] = Update(replay, settings, states, held)
+        self.replay(update)
         return True
+
+    def replay(self, update: Update) -> None:
+        """Takes the step: with noise of its own, and what the optimizers do then."""
+        self._renew()
+        update.replay()
 
     def describe(self) -> str:
         """How updates are computed, in a line."""

@@ -83,6 +83,9 @@ class Noise(Protocol):
     def generators(self) -> tuple[torch.Generator, ...] | None:
         """The device's generators that all of it comes from; None if the host has a part in it."""
 
+    def renew(self) -> None:
+        """Goes before every replay of ``means`` that were recorded."""
+
 
 def noise_for(kind: str, stream: Stream, device: torch.device) -> Noise:
     """The noise that a plan names."""
@@ -148,6 +151,9 @@ class FastNoise:
         native = self._source.generator
         return None if native is None else (native,)
 
+    def renew(self) -> None:
+        """See ``Noise``: a generator that a recording knows goes on by itself."""
+
 
 @final
 class GridNoise:
@@ -180,10 +186,18 @@ class GridNoise:
         assert self._rounds or all(value.dtype == torch.int64 for value in sums.values())
         entries = entries_of(parameters)
         step = grid_step(clip, entries)
+        wide = noise_in_steps(scale, clip, entries, rounded=self._rounds)
+        if self._source.in_one_pass(wide):
+            released = _empty(parameters, self._device)
+            there = [sums[name].contiguous() if name in sums else None for name in parameters]
+            self._source.means_(
+                list(released.values()), there, scale=wide, step=step, lot_size=lot_size
+            )
+            return released
         flat = torch.empty(entries, dtype=torch.int64, device=self._device)
-        self._source.integers_(flat, noise_in_steps(scale, clip, entries, rounded=self._rounds))
+        self._source.integers_(flat, wide)
         parts = flat.split([parameter.numel() for parameter in parameters.values()])
-        released: dict[str, Tensor] = {}
+        released = {}
         for (name, parameter), noise in zip(parameters.items(), parts, strict=True):
             total = noise.view(parameter.shape)
             if name in sums:
@@ -199,8 +213,12 @@ class GridNoise:
 
     @property
     def generators(self) -> tuple[torch.Generator, ...] | None:
-        """See ``Noise``: the bits are the host's."""
-        return None
+        """See ``Noise``: a kernel draws the bits under keys of the host, if there is one."""
+        return () if self._source.draws_on_device else None
+
+    def renew(self) -> None:
+        """See ``Noise``: a key for the next draw, without which there are no numbers."""
+        self._source.renew()
 
 
 def check_noise(plan: Plan, entries: int) -> None:
@@ -212,6 +230,17 @@ def check_noise(plan: Plan, entries: int) -> None:
 def entries_of(parameters: Mapping[str, Tensor]) -> int:
     """How many numbers a step releases."""
     return sum(parameter.numel() for parameter in parameters.values())
+
+
+def _empty(parameters: Mapping[str, Tensor], device: torch.device) -> dict[str, Tensor]:
+    """Room for a number for every entry, in one piece of memory a precision."""
+    kinds = {parameter.dtype for parameter in parameters.values()}
+    sizes = {d: [p.numel() for p in parameters.values() if p.dtype == d] for d in kinds}
+    parts = {
+        d: iter(torch.empty(sum(each), dtype=d, device=device).split(each))
+        for d, each in sizes.items()
+    }
+    return {name: next(parts[p.dtype]).view(p.shape) for name, p in parameters.items()}
 
 
 def _kind(parameter: Tensor) -> torch.dtype:

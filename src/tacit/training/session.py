@@ -190,7 +190,7 @@ class Session:
         padded = compiled or graphs is not None
         self._updates: Updates | None = None
         if graphs is not None and self._noise.generators is not None and not self._clip.moves:
-            self._updates = Updates(graphs, optimizers)
+            self._updates = Updates(graphs, optimizers, self._noise.renew)
         self._computation = Computation(
             plan,
             _engine(plan, model, self._parameters, group, few_shapes=padded, compiled=compiled),
@@ -405,8 +405,8 @@ class Session:
         A recording begins and ends with the looks at the weights that come before and after a step.
         """
         sums = self._computation.sums
-        replay = updates.recorded(sums.values())
-        guard.check_before_step(compare=replay is None)
+        known = updates.recorded(sums.values())
+        guard.check_before_step(compare=known is None)
         self._computation.finished()
         self._steps_taken += 1
 
@@ -415,8 +415,8 @@ class Session:
             self._update(self._means(sums), guard)
 
         with self._still:
-            if replay is not None:
-                replay()
+            if known is not None:
+                updates.replay(known)
             elif not (
                 self._computation.stays
                 and updates.record(sums.values(), work, self._noise.generators or ())

@@ -27,6 +27,7 @@ from tacit.randomness import (
     on_grid,
     rounded_gaussian,
     rounded_laplace,
+    rounded_tiles,
     subset,
 )
 from tacit.training.noise import noise_for
@@ -242,8 +243,9 @@ def edge_draws() -> Finding:
     count, scale = 400, 1000.0
     zeros, ones, none = b"\x00", b"\xff", None
     laplace = np.abs(rounded_laplace(scale, count, _Set(zeros))) / scale - 63 * math.log(2)
-    pairs = rounded_gaussian(1e6, 2 * count, _Set(b"\x00" * 8 * count + os.urandom(8 * count)))
-    first, second = pairs[:count] / 1e6, pairs[count:] / 1e6
+    words = torch.zeros(1, 2, count, dtype=torch.int64)
+    words[0, 1] = torch.frombuffer(bytearray(os.urandom(8 * count)), dtype=torch.int64)
+    first, second = rounded_tiles(words, 1e6, os.urandom(32))[0].numpy() / 1e6
     radii = 0.5 * (first**2 + second**2) - 63 * math.log(2)
     sixth = discrete_gaussian(math.sqrt(6.0), 40, _Set(none, ones))
     low = discrete_laplace(2.0**30, 40, _Set(none, zeros, ones))
