@@ -132,20 +132,24 @@ class Circumstances:
     """
 
     def __init__(self, model: nn.Module, function: Callable[..., Any]) -> None:
-        self._modules = [module.__dict__ for module in model.modules()]
+        self._of_modules = [
+            (module.__dict__, key, value)
+            for module in model.modules()
+            for key, value in module.__dict__.items()
+            if isinstance(value, _SIMPLE)
+        ]
         self._function = function
-        self._seen = self._now()
+        self._seen = self._others()
 
     def hold(self) -> bool:
         """Whether all are as they were."""
-        return self._now() == self._seen
+        for attributes, key, value in self._of_modules:
+            if attributes.get(key) != value:
+                return False
+        return self._others() == self._seen
 
-    def _now(self) -> list[object]:
-        found: list[object] = [
-            tuple((k, v) for k, v in values.items() if isinstance(v, _SIMPLE))
-            for values in self._modules
-        ]
-        return [*found, *named_values(self._function), switches()]
+    def _others(self) -> list[object]:
+        return [*named_values(self._function), switches()]
 
 
 def switches() -> tuple[object, ...]:

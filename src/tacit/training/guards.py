@@ -75,7 +75,8 @@ class Guard:
     def note_all(self) -> None:
         """Takes parameters, buffers, modules and optimizers as they are for right."""
         self._places = list(_places(self._model))
-        self._extra = extra_state(self._model, self._key)
+        self._keepers = keepers(self._model)
+        self._extra = extra_state(self._keepers, self._key)
         self._watched = {**dict(self._model.named_parameters()), **self._parameters}
         self._own = {id(p): name for name, p in self._watched.items()}
         held = (p for o in self._optimizers for group in o.param_groups for p in group["params"])
@@ -218,7 +219,7 @@ class Guard:
                 f"{what} {name} was replaced, added or removed inside the private context; what is "
                 "trained is fixed when tacit.private() is called"
             )
-        if extra_state(self._model, self._key) != self._extra:
+        if self._keepers and extra_state(self._keepers, self._key) != self._extra:
             raise UnsupportedModel(
                 "the extra state of a module (get_extra_state) was changed inside the private "
                 "context, by the forward pass it seems: it would keep private data without noise; "
@@ -265,15 +266,20 @@ def _changed_buffer(name: str, path: str, module: nn.Module) -> UnsupportedModel
     )
 
 
-def extra_state(model: nn.Module, key: bytes) -> list[bytes]:
-    """A tag of what modules add to their ``state_dict`` beside parameters and buffers."""
+def keepers(model: nn.Module) -> list[nn.Module]:
+    """The modules that add to their ``state_dict`` something beside parameters and buffers."""
+    plain = nn.Module.get_extra_state
+    return [one for one in model.modules() if type(one).get_extra_state is not plain]
+
+
+def extra_state(modules: Sequence[nn.Module], key: bytes) -> list[bytes]:
+    """A tag of what these ``keepers`` add."""
     found: list[bytes] = []
-    for module in model.modules():
-        if type(module).get_extra_state is not nn.Module.get_extra_state:
-            leaves = tree_leaves(module.get_extra_state())
-            tensors = {str(at): one for at, one in enumerate(leaves) if isinstance(one, Tensor)}
-            found += tags(tensors, key).values()
-            found += [repr(one).encode() for one in leaves if not isinstance(one, Tensor)]
+    for module in modules:
+        leaves = tree_leaves(module.get_extra_state())
+        tensors = {str(at): one for at, one in enumerate(leaves) if isinstance(one, Tensor)}
+        found += tags(tensors, key).values()
+        found += [repr(one).encode() for one in leaves if not isinstance(one, Tensor)]
     return found
 
 
@@ -304,7 +310,7 @@ class Seal:
                 )
 
     def _tagged(self) -> dict[str, bytes]:
-        extra = b" ".join(extra_state(self._model, self._key))
+        extra = b" ".join(extra_state(keepers(self._model), self._key))
         return tags(self._values(), self._key) | {"the extra state of a module": extra}
 
     def _values(self) -> dict[str, Tensor]:

@@ -175,7 +175,6 @@ class Session:
             self._resume(resume, stop_after, budget)
         # A resumed run draws other numbers; a seed must not bring the first draws back either.
         seed = None if unsafe_seed is None else (unsafe_seed, self.steps_taken)
-        self._sampler = LotSampler(plan, _stream(seed, "sampling"))
         # What is checked follows the clock, by which a seeded run must not differ from another.
         again = CheckSchedule(_stream(None, "verification")) if seed is None else None
         self._verifier = Verifier(model, self._parameters, again)
@@ -188,6 +187,7 @@ class Session:
         self._noise = noise_for(plan.noise, _stream(seed, "noise"), self._device)
         graphs = _graphs(plan, performance, self._device)
         padded = compiled or graphs is not None
+        self._sampler = LotSampler(plan, _stream(seed, "sampling"), ahead=graphs is not None)
         self._updates: Updates | None = None
         if graphs is not None and self._noise.generators is not None and not self._clip.moves:
             self._updates = Updates(graphs, optimizers, self._noise.renew)

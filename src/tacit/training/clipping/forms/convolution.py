@@ -175,7 +175,7 @@ class Convolution:
         if self._kept:
             rows = kept(self._kept.pop(), scales).flatten(1)
             return (scales.to(rows.dtype) @ rows).view(self.shape)
-        if self._fused and self.grad.dtype != torch.float32:
+        if self._fused:
             image = self.image.to(self.grad.dtype)
             total = self._fusion.weighted_sum(image, self.grad, scales, *self._settings)
             return total
