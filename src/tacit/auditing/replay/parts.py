@@ -52,9 +52,9 @@ from tacit.randomness import (
     on_grid,
     rounded_gaussian,
     rounded_laplace,
-    rounded_tiles,
     subset,
 )
+from tacit.randomness.gaussian import rounded_tiles
 from tacit.statement import Statement
 from tacit.training.claim import Run, statement
 from tacit.training.clipping import clipped_gradients
