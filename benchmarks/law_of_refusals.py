@@ -474,7 +474,7 @@ def _undecided(notes: Notes) -> None:
     chance = np.random.default_rng(2)
     words = torch.zeros(1, 2, size, dtype=torch.int64)
     words[0, 1] = torch.frombuffer(bytearray(chance.bytes(8 * size)), dtype=torch.int64)
-    pairs = r.rounded_tiles(words, 1e5, chance.bytes(32))[0].numpy() / 1e5
+    pairs = r.gaussian.rounded_tiles(words, 1e5, chance.bytes(32))[0].numpy() / 1e5
     radii = 0.5 * (pairs[0] ** 2 + pairs[1] ** 2) - beyond
     notes.fact("pairs", radii)
     notes.law("the tail of a normal pair", stats.kstest(radii, "expon").pvalue > RARE)

@@ -22,18 +22,24 @@ from .test_gaussian_rounded import _accepts
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from tacit.training.noise import Noise
+
 pytest.importorskip("triton", reason="needs Triton")
 
 _DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 _CPU = torch.device("cpu")
 _KEY = bytes(range(7, 39))
+_TYPES = [torch.float16, torch.float32, torch.float64]
+if _DEVICE.type == "cuda":
+    _TYPES.append(torch.bfloat16)  # which the interpreter cuts off where a GPU rounds
 
 
 @pytest.fixture(autouse=True)
 def _wide_programs(monkeypatch: pytest.MonkeyPatch) -> None:
     """The interpreter takes as long for a program of many lanes as for one of few."""
-    monkeypatch.setattr(device_noise, "_LANES", 1024)
-    monkeypatch.setattr(device_noise, "_PAIRS", 256)
+    if _DEVICE.type == "cpu":
+        monkeypatch.setattr(device_noise, "_LANES", 1024)
+        monkeypatch.setattr(device_noise, "_PAIRS", 256)
 
 
 @pytest.fixture
@@ -136,9 +142,15 @@ def test_keys_are_forgotten_and_used_once() -> None:
     assert bool(out.isnan().all())
 
 
+def test_kernels_are_checked_once_for_each_type(monkeypatch: pytest.MonkeyPatch) -> None:
+    noise, out = DeviceNoise(_DEVICE), torch.empty(10, device=_DEVICE)
+    noise.draw([None], [out], 8.0)
+    monkeypatch.setattr(DeviceNoise, "_check", lambda *_, **__: pytest.fail("again"))
+    noise.draw([None], [out.double().float()], 9.0)
+
+
 def test_kernels_that_are_wrong_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     out = torch.empty(10, device=_DEVICE)
-    DeviceNoise(_DEVICE).draw([None], [out], 8.0)
     table = device_noise._table().copy()
     table[1, 0] ^= 1 << 40  # a bit of π: in fixed point alone, angles are wrong by 2^-24
     monkeypatch.setattr(device_noise, "_table", lambda: table)
@@ -150,7 +162,7 @@ def test_kernels_that_are_wrong_are_refused(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize("kind", ["secure", "exact"])
-@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
+@pytest.mark.parametrize("dtype", _TYPES)
 @pytest.mark.usefixtures("_unchecked")
 def test_means_are_those_of_the_cpu(
     kind: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
@@ -191,3 +203,25 @@ def test_only_scales_that_the_kernels_take_go_there() -> None:
         False, True, True, False,
     ]  # fmt: skip
     assert not device_noise.serves(_CPU, 100.0)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_captured_means_are_those_that_are_not() -> None:
+    parameters = {"w": torch.zeros(5_003, device=_DEVICE), "b": torch.zeros(7, 9, device=_DEVICE)}
+    sums = {"w": torch.ones(5_003, device=_DEVICE)}
+    noise, other = (noise_for("secure", UnsafeSeededStream(5, "g"), _DEVICE) for _ in range(2))
+
+    def means(source: Noise) -> dict[str, Tensor]:
+        return source.means(parameters, sums, clip=1.0, scale=1.0, lot_size=8.0)
+
+    wanted = [means(other) for _ in range(40)]  # keys are under way while others are sent
+    assert torch.equal(means(noise)["w"], wanted[0]["w"])
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        found = means(noise)
+    for one in wanted[1:]:
+        noise.renew()
+        graph.replay()
+        assert all(torch.equal(found[name], one[name]) for name in parameters)
+    graph.replay()
+    assert all(bool(value.isnan().all()) for value in found.values())

@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from tacit.randomness import device_noise, gaussian
-from tacit.randomness.discrete import Expansion, interval_arithmetic
+from tacit.randomness.discrete import GUARD, Expansion, interval_arithmetic
 
-from .test_gaussian_rounded import _words
+from .test_gaussian_rounded import _exact, _words
 from .test_streams_secure import _VECTORS
 
 triton = pytest.importorskip("triton", reason="needs Triton")
@@ -57,7 +57,7 @@ def test_the_key_stream_is_that_of_the_library() -> None:
 
 @triton.jit
 def _numbers_of(words, numbers, sheet, table, count, LANES: tl.constexpr,  # noqa: N803
-                LOGS: tl.constexpr, TURNS: tl.constexpr):  # noqa: N803  # fmt: skip
+                TERMS: tl.constexpr):  # noqa: N803  # fmt: skip
     """Rows of ``words``: U and four of digits, V and three; of ``numbers``: both, and sure."""
     lane = tl.arange(0, LANES)
     mask = lane < count
@@ -75,7 +75,7 @@ def _numbers_of(words, numbers, sheet, table, count, LANES: tl.constexpr,  # noq
         tl.load(at + 8 * count, mask, 0).to(tl.uint64, bitcast=True),
     )
     number, other, sure = kernels._numbers(
-        u, v, d1, d2, d3, d4, e1, e2, e3, scale, sheet, table, LOGS, TURNS
+        u, v, d1, d2, d3, d4, e1, e2, e3, scale, sheet, table, TERMS
     )
     tl.store(numbers + lane, number, mask)
     tl.store(numbers + count + lane, other, mask)
@@ -113,7 +113,7 @@ def test_fixed_point_decides_as_interval_arithmetic_does(scale: float) -> None:
     _numbers_of[(1,)](
         torch.from_numpy(words).to(_DEVICE), numbers, torch.from_numpy(sheet).to(_DEVICE),
         torch.from_numpy(device_noise._table()).to(_DEVICE), count,
-        LANES=triton.next_power_of_2(count), LOGS=device_noise._LOGS, TURNS=device_noise._TURNS,
+        LANES=triton.next_power_of_2(count), TERMS=device_noise._TERMS,
     )  # fmt: skip
     intervals, open_ = interval_arithmetic(), 0
     for column, (number, other, sure) in zip(words.T, numbers.cpu().numpy().T, strict=True):
@@ -138,22 +138,25 @@ def _value(words: list[int]) -> int:
 
 
 @triton.jit
-def _functions(words, found, table, count, LANES: tl.constexpr,  # noqa: N803
-               LOGS: tl.constexpr, TURNS: tl.constexpr):  # noqa: N803  # fmt: skip
-    """-ln(U)/128 and the cosine of an angle below 1 whose square is given, three words each."""
+def _functions_of(words, found, table, count, LANES: tl.constexpr, TERMS: tl.constexpr):  # noqa: N803
+    """-ln U, of a U that has the digits of three words, and cosine and sine of an angle."""
     lane = tl.arange(0, LANES)
     mask = lane < count
-    a = tl.load(words + lane, mask, 0).to(tl.uint64, bitcast=True)
+    a = tl.load(words + lane, mask, 1).to(tl.uint64, bitcast=True)
     b = tl.load(words + count + lane, mask, 0).to(tl.uint64, bitcast=True)
     c = tl.load(words + 2 * count + lane, mask, 0).to(tl.uint64, bitcast=True)
-    f2, f1, f0, _ = kernels._log_128th(a, b, c, a ^ a, a ^ a, table, LOGS)
-    g2, g1, g0 = kernels._alternating(a, b, c, table, 2 + LOGS, TURNS)
+    f2, f1, f0, g2, g1, g0, s2, s1, s0, _ = kernels._functions(
+        a, b, c, a ^ a, a ^ a, a << 1, b, c, table, TERMS
+    )
     tl.store(found + lane, f2.to(tl.int64, bitcast=True), mask)
     tl.store(found + count + lane, f1.to(tl.int64, bitcast=True), mask)
     tl.store(found + 2 * count + lane, f0.to(tl.int64, bitcast=True), mask)
     tl.store(found + 3 * count + lane, g2.to(tl.int64, bitcast=True), mask)
     tl.store(found + 4 * count + lane, g1.to(tl.int64, bitcast=True), mask)
     tl.store(found + 5 * count + lane, g0.to(tl.int64, bitcast=True), mask)
+    tl.store(found + 6 * count + lane, s2.to(tl.int64, bitcast=True), mask)
+    tl.store(found + 7 * count + lane, s1.to(tl.int64, bitcast=True), mask)
+    tl.store(found + 8 * count + lane, s0.to(tl.int64, bitcast=True), mask)
 
 
 def test_fixed_point_is_good_to_a_few_units() -> None:
@@ -161,24 +164,61 @@ def test_fixed_point_is_good_to_a_few_units() -> None:
     rng, count = np.random.default_rng(5), 200
     words = rng.integers(0, 2**63 - 1, (3, count), dtype=np.int64)
     words[0] = words[0] >> np.arange(count) % 50
-    words[0, 0] = 2**63 - 1
-    words[0] = np.minimum(words[0], int(0.616 * 2**63))  # squares of angles up to π/4
-    found = torch.zeros(6, count, dtype=torch.int64, device=_DEVICE)
-    _functions[(1,)](
+    words[0, :2] = 2**63 - 1, 1
+    found = torch.zeros(9, count, dtype=torch.int64, device=_DEVICE)
+    _functions_of[(1,)](
         torch.from_numpy(words).to(_DEVICE), found,
         torch.from_numpy(device_noise._table()).to(_DEVICE), count,
-        LANES=256, LOGS=device_noise._LOGS, TURNS=device_noise._TURNS,
+        LANES=256, TERMS=device_noise._TERMS,
     )  # fmt: skip
-    worst = 0.0
+    worst = [0.0, 0.0, 0.0]
     with mpmath.workprec(300):
         for column, results in zip(words.T.tolist(), found.cpu().numpy().T.tolist(), strict=True):
             uniform = mpmath.mpf(_value(column)) / mpmath.mpf(2) ** 191
-            square = mpmath.mpf(_value(column)) / mpmath.mpf(2) ** 192
-            wanted = (-mpmath.log(uniform) / 128, mpmath.cos(mpmath.sqrt(square)))
+            turn = mpmath.mpf(_value([column[0] << 1, *column[1:]])) / mpmath.mpf(2) ** 192
+            angle = turn * mpmath.pi / 4
+            wanted = (-mpmath.log(uniform) / 128, mpmath.cos(angle), mpmath.sin(angle))
             for at, one in enumerate(wanted):
                 units = abs(one * mpmath.mpf(2) ** 192 - _value(results[3 * at : 3 * at + 3]))
-                worst = max(worst, float(units))
-    assert 0.0 < worst < 256.0
+                worst[at] = max(worst[at], float(units))
+    assert 0.0 < max(worst) < 128.0
+
+
+# ---- float64
+
+
+@triton.jit
+def _reals_of(words, found, scale, count, LANES: tl.constexpr):  # noqa: N803
+    lane = tl.arange(0, LANES)
+    mask = lane < count
+    u = tl.load(words + lane, mask, 1).to(tl.uint64, bitcast=True)
+    v = tl.load(words + count + lane, mask, 0).to(tl.uint64, bitcast=True)
+    first, second, edge = kernels._reals(u, v, tl.load(scale))
+    tl.store(found + lane, first, mask)
+    tl.store(found + count + lane, second, mask)
+    tl.store(found + 2 * count + lane, edge.to(tl.float64), mask)
+
+
+def test_floating_point_stays_within_half_the_guard() -> None:
+    """As on the CPU: against 120 bits, at both ends of the interval that the words leave."""
+    words = _words()
+    count = words.shape[1]
+    found = torch.zeros(3, count, dtype=torch.float64, device=_DEVICE)
+    scale = torch.ones(1, dtype=torch.float64, device=_DEVICE)
+    there = torch.from_numpy(words).to(_DEVICE)
+    _reals_of[(1,)](there, found, scale, count, LANES=triton.next_power_of_2(count))
+    reals = found.cpu().numpy()
+    _, edge = gaussian._box_muller_within(torch.from_numpy(words.copy()))
+    assert np.array_equal(reals[2] != 0, edge.numpy()[0])
+    worst = 0.0
+    with mpmath.workprec(120):
+        for column in np.flatnonzero(reals[2] == 0).tolist():
+            u, v = int(words[0, column]) & (2**63 - 1), int(words[1, column])
+            for more in (0, 1):
+                exact = _exact(mpmath.mpf(u + more) / 2**63, mpmath.mpf(v + more) / 2**64)
+                for one, wanted in zip(reals[:2, column].tolist(), exact, strict=True):
+                    worst = max(worst, float(abs(one - wanted)))
+    assert 0.0 < worst < GUARD / 2
 
 
 def test_the_constants_are_right() -> None:

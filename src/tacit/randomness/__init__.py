@@ -14,12 +14,7 @@ Nothing here reads or moves the random state of torch, NumPy or Python.
 from __future__ import annotations
 
 from tacit.randomness.discrete import discrete_gaussian, discrete_laplace, rounded_laplace
-from tacit.randomness.gaussian import (
-    GaussianSource,
-    RoundedGaussian,
-    rounded_gaussian,
-    rounded_tiles,
-)
+from tacit.randomness.gaussian import GaussianSource, RoundedGaussian, rounded_gaussian
 from tacit.randomness.grid import granularity, grid_gaussian, grid_laplace, on_grid
 from tacit.randomness.inclusion import included, subset
 from tacit.randomness.streams import (
@@ -48,7 +43,6 @@ __all__ = [
     "on_grid",
     "rounded_gaussian",
     "rounded_laplace",
-    "rounded_tiles",
     "subset",
     "this_process",
 ]

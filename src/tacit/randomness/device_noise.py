@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import importlib.util
 import math
+from collections import deque
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Final, final
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 _LANES = 128  # blocks of ChaCha20 that a program makes, each of eight numbers
 _WARPS = 4
 _PAIRS = 32  # that one program decides in fixed point
-_LOGS, _TURNS = 60, 22  # terms of the series: what they leave out is below 2^-192
+_TERMS = 22  # of the series, and 66 of the logarithm's: they leave out less than 2^-192
 _HEAD = 8  # words of the sheet before the addresses
 _MOST_ENTRIES = 2**34  # a block gives eight, and its number has 32 bits
 _MOST_CAPTURED = 16
@@ -38,14 +39,22 @@ OPEN: Final = -(2**63)
 """The whole number that stands for one that is not decided."""
 
 
+TYPES: Final = frozenset({torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.int64})
+"""What the kernels read and write."""
+
+
+def usable(device: torch.device) -> bool:
+    """Whether the kernels run on this device."""
+    return device.type == "cuda" and _has_triton()
+
+
 def serves(device: torch.device, scale: float) -> bool:
     """Whether the kernels draw noise of this scale on this device."""
-    return device.type == "cuda" and 1.0 <= scale <= 2.0**33 and has_triton()
+    return usable(device) and 1.0 <= scale <= 2.0**33
 
 
 @functools.cache
-def has_triton() -> bool:
-    """Whether Triton is installed."""
+def _has_triton() -> bool:
     return importlib.util.find_spec("triton") is not None
 
 
@@ -208,8 +217,8 @@ class Draw:
             arguments = (self._key, self._there, kind.rows, self._status, self._listed)
             kernels.draw[(len(kind.rows),)](*arguments, self._capacity, **common, num_warps=_WARPS)
             kernels.decide[(-(-self._capacity // _PAIRS),)](
-                *arguments, self._capacity, self._table, **common, PAIRS=_PAIRS, LOGS=_LOGS,
-                TURNS=_TURNS, num_warps=1,
+                *arguments, self._capacity, self._table, **common, PAIRS=_PAIRS, TERMS=_TERMS,
+                num_warps=1,
             )  # fmt: skip
             self._status[:1].zero_()
         self._key.zero_()
@@ -242,10 +251,7 @@ def _kinds(
 def _types() -> dict[torch.dtype, Any]:
     import triton.language as tl  # noqa: PLC0415
 
-    return {
-        torch.float16: tl.float16, torch.bfloat16: tl.bfloat16, torch.float32: tl.float32,
-        torch.float64: tl.float64, torch.int64: tl.int64,
-    }  # fmt: skip
+    return {one: getattr(tl, str(one).removeprefix("torch.")) for one in TYPES}
 
 
 def _capacity(entries: int, scale: float, guard: float) -> int:
@@ -271,7 +277,7 @@ class _Letters:
 
     def __init__(self) -> None:
         self._free: list[tuple[Tensor, torch.cuda.Event]] = []
-        self._under_way: list[tuple[Tensor, torch.cuda.Event]] = []
+        self._under_way: deque[tuple[Tensor, torch.cuda.Event]] = deque()
 
     def send(self, key: bytearray, there: Tensor) -> None:
         if there.device.type != "cuda":  # the interpreter's
@@ -281,10 +287,10 @@ class _Letters:
         key[:] = bytes(len(key))
 
     def _send(self, key: bytearray, there: Tensor) -> None:
-        for letter in [letter for letter in self._under_way if letter[1].query()]:
-            letter[0].zero_()
-            self._under_way.remove(letter)
-            self._free.append(letter)
+        while self._under_way and self._under_way[0][1].query():
+            arrived = self._under_way.popleft()
+            arrived[0].zero_()
+            self._free.append(arrived)
         if not self._free:
             empty = torch.zeros(4, dtype=torch.int64).pin_memory()
             self._free.append((empty, torch.cuda.Event()))
@@ -334,9 +340,9 @@ def _table() -> NDArray[np.int64]:
     numbers = [
         _ln2(),
         _quarter_pi(),
-        *(Fraction(1, 2 * k + 1) for k in range(_LOGS, 0, -1)),
-        *(Fraction(1, (2 * k - 1) * 2 * k) for k in range(_TURNS, 0, -1)),
-        *(Fraction(1, 2 * k * (2 * k + 1)) for k in range(_TURNS, 0, -1)),
+        *(Fraction(1, 2 * k + 1) for k in range(3 * _TERMS, 0, -1)),
+        *(Fraction(1, (2 * k - 1) * 2 * k) for k in range(_TERMS, 0, -1)),
+        *(Fraction(1, 2 * k * (2 * k + 1)) for k in range(_TERMS, 0, -1)),
     ]
     return np.stack([_words(int(number * 2**192)) for number in numbers])
 

@@ -14,7 +14,7 @@ from tacit.randomness.discrete import GUARD, Expansion, interval_arithmetic, who
 from tacit.randomness.streams import chacha20, one_time_key
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     import torch
     from numpy.typing import NDArray
@@ -218,11 +218,11 @@ class RoundedGaussian:
 
         return device_noise.serves(self._device, 1.0)
 
-    def in_one_pass(self, scale: float) -> bool:
-        """Whether ``means_`` is there for this scale."""
+    def in_one_pass(self, scale: float, types: Iterable[torch.dtype]) -> bool:
+        """Whether ``means_`` is there for this scale and tensors of these types."""
         from tacit.randomness import device_noise  # noqa: PLC0415 - needs torch
 
-        return device_noise.serves(self._device, scale)
+        return device_noise.serves(self._device, scale) and device_noise.TYPES.issuperset(types)
 
     def means_(
         self,
@@ -246,12 +246,15 @@ class RoundedGaussian:
         if self._device.type == "cuda" and torch.cuda.is_current_stream_capturing():
             self._captured.append(draw)
         else:
-            self.renew()
+            noise.renew(one_time_key(self._stream))
         draw.launch()
 
     def renew(self) -> None:
         """Sends a key of the stream to the device for the next replay of a captured draw."""
-        self._noise_there().renew(one_time_key(self._stream))
+        from tacit.randomness import device_noise  # noqa: PLC0415 - needs torch
+
+        if device_noise.usable(self._device):
+            self._noise_there().renew(one_time_key(self._stream))
 
     def _noise_there(self) -> DeviceNoise:
         from tacit.randomness.device_noise import DeviceNoise  # noqa: PLC0415 - needs torch

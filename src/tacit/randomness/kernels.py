@@ -190,17 +190,23 @@ def _put(
 
 
 @triton.jit
+def _reals(u, v, scale):
+    """Both real numbers of a pair, to within half the guard, and where U is too near its ends."""
+    uniform = (u & 0x7FFFFFFFFFFFFFFF).to(tl.int64, bitcast=True).to(tl.float64)
+    uniform = tl.maximum(uniform, 1.0) * 1.0842021724855044e-19  # 2^-63
+    edge = tl.abs(uniform - 0.5) > 0.49999618530273438  # 1/2 - 2^-18
+    size = scale * tl.sqrt(-2.0 * tl.log(uniform))
+    cosine, sine = _turned(v)
+    return size * cosine, size * sine, edge
+
+
+@triton.jit
 def _pair(
     u, v, cosines, sines, code, scale, threshold, start, end, status, listed, capacity,
     out, sums, summed, per_step, factor,
     OUT: tl.constexpr, MEANS: tl.constexpr, WHOLE: tl.constexpr, SINGLE: tl.constexpr,
 ):  # fmt: skip
-    uniform = (u & 0x7FFFFFFFFFFFFFFF).to(tl.int64, bitcast=True).to(tl.float64)
-    uniform = tl.maximum(uniform, 1.0) * 1.0842021724855044e-19  # 2^-63
-    edge = tl.abs(uniform - 0.5) > 0.49999618530273438  # 1/2 - 2^-18
-    size = scale * tl.sqrt(-2.0 * tl.log(uniform))
-    c, s = _turned(v)
-    first, second = size * c, size * s
+    first, second, edge = _reals(u, v, scale)
     number, other = _nearest(first), _nearest(second)
     inside, inside_other = (cosines >= start) & (cosines < end), (sines >= start) & (sines < end)
     open_ = edge | (tl.abs(first - number) > threshold) | (tl.abs(second - other) > threshold)
@@ -325,11 +331,10 @@ def _constant(table, at):
 
 
 @triton.jit
-def _log_128th(u, d1, d2, d3, d4, table, LOGS: tl.constexpr):
-    """-ln(U)/128, and whether U has fewer than 128 leading zeros: else there are too few digits.
+def _normalised(u, d1, d2, d3, d4):
+    """U = m·2^-z with 1/2 ≤ m < 1: m, z, and whether z < 128, else there are too few digits.
 
-    U has the digits of ``u`` without its first, then those of ``d1`` and so on. With U = m·2^-z and
-    1/2 ≤ m < 1 it is z·ln 2 + 2·artanh((1-m)/(1+m)), and the series has (1-m)/(1+m) ≤ 1/3.
+    U has the digits of ``u`` without its first, then those of ``d1`` and so on.
     """
     a, b = (u << 1) | (d1 >> 63), (d1 << 1) | (d2 >> 63)
     c, d, e = (d2 << 1) | (d3 >> 63), (d3 << 1) | (d4 >> 63), d4 << 1
@@ -345,7 +350,12 @@ def _log_128th(u, d1, d2, d3, d4, table, LOGS: tl.constexpr):
         b = tl.where(low, (b << (32 >> turn)) | (c >> (64 - (32 >> turn))), b)
         c = tl.where(low, (c << (32 >> turn)) | (d >> (64 - (32 >> turn))), c)
         d = tl.where(low, d << (32 >> turn), d)
-    # h = (1+m)/2 and half of 1/h, by Newton's method from float64's.
+    return a, b, c, zeros, enough
+
+
+@triton.jit
+def _ratio(a, b, c):
+    """(1-m)/(1+m), by Newton's method from float64's half of 1/h, where h = (1+m)/2."""
     h2, h1, h0 = (a >> 1) | (1 << 63), (b >> 1) | (a << 63), (c >> 1) | (b << 63)
     start = (0.5 / _float(h2, h1)) * 9223372036854775808.0
     r2 = start.to(tl.int64).to(tl.uint64, bitcast=True) << 1
@@ -356,33 +366,47 @@ def _log_128th(u, d1, d2, d3, d4, table, LOGS: tl.constexpr):
         r2, r1, r0 = _twice(t2, t1, t0)
     a, b, c = ~a, ~b, ~c
     z2, z1, z0 = _product(a >> 1, (b >> 1) | (a << 63), (c >> 1) | (b << 63), r2, r1, r0)
-    z2, z1, z0 = _twice(z2, z1, z0)
-    y2, y1, y0 = _product(z2, z1, z0, z2, z1, z0)
-    t2, t1, t0 = r2 ^ r2, r2 ^ r2, r2 ^ r2
-    for k in range(LOGS):
-        t2, t1, t0 = _product(y2, y1, y0, t2, t1, t0)
-        c2, c1, c0 = _constant(table, 2 + k)
-        t2, t1, t0 = _sum(t2, t1, t0, c2, c1, c0)
-    t2, t1, t0 = _product(y2, y1, y0, t2, t1, t0)
-    t2, t1, t0 = _product(z2, z1, z0, t2, t1, t0)
-    t2, t1, t0 = _sum(t2, t1, t0, z2, z1, z0)
-    t2, t1, t0 = t2 >> 6, (t1 >> 6) | (t2 << 58), (t0 >> 6) | (t1 << 58)
-    c2, c1, c0 = _constant(table, 0)
-    c2, c1, c0 = _product(zeros << 57, zeros ^ zeros, zeros ^ zeros, c2, c1, c0)
-    t2, t1, t0 = _sum(t2, t1, t0, c2, c1, c0)
-    return t2, t1, t0, enough
+    return _twice(z2, z1, z0)
 
 
 @triton.jit
-def _alternating(y2, y1, y0, table, at, TERMS: tl.constexpr):
-    """1 - y·c(1 - y·c'(1 - ...)) with the constants of the table, from the last to the first."""
-    t2, t1, t0 = ~(y2 ^ y2), ~(y2 ^ y2), ~(y2 ^ y2)
+def _functions(u, d1, d2, d3, d4, x2, x1, x0, table, TERMS: tl.constexpr):
+    """-ln(U)/128, cosine and sine of x·π/4, and whether U has few enough leading zeros.
+
+    -ln(U) = z·ln 2 + 2·artanh((1-m)/(1+m)), and the series has (1-m)/(1+m) ≤ 1/3. The three series
+    are added up side by side, from their last terms on, so that none waits for the others.
+    """
+    a, b, c, zeros, enough = _normalised(u, d1, d2, d3, d4)
+    z2, z1, z0 = _ratio(a, b, c)
+    l2, l1, l0 = _product(z2, z1, z0, z2, z1, z0)
+    c2, c1, c0 = _constant(table, 1)
+    x2, x1, x0 = _product(x2, x1, x0, c2, c1, c0)
+    y2, y1, y0 = _product(x2, x1, x0, x2, x1, x0)
+    f2, f1, f0 = z2 ^ z2, z2 ^ z2, z2 ^ z2  # (artanh z - z)/z³ = 1/3 + z²(1/5 + ...
+    g2, g1, g0 = ~f2, ~f1, ~f0  # cos x = 1 - x²/2·(1 - x²/12·(1 - ...
+    s2, s1, s0 = ~f2, ~f1, ~f0  # sin x/x = 1 - x²/6·(1 - x²/20·(1 - ...
     for k in range(TERMS):
-        t2, t1, t0 = _product(y2, y1, y0, t2, t1, t0)
-        c2, c1, c0 = _constant(table, at + k)
-        t2, t1, t0 = _product(t2, t1, t0, c2, c1, c0)
-        t2, t1, t0 = ~t2, ~t1, ~t0
-    return t2, t1, t0
+        for part in tl.static_range(3):
+            f2, f1, f0 = _product(l2, l1, l0, f2, f1, f0)
+            c2, c1, c0 = _constant(table, 2 + 3 * k + part)
+            f2, f1, f0 = _sum(f2, f1, f0, c2, c1, c0)
+        g2, g1, g0 = _product(y2, y1, y0, g2, g1, g0)
+        c2, c1, c0 = _constant(table, 2 + 3 * TERMS + k)
+        g2, g1, g0 = _product(g2, g1, g0, c2, c1, c0)
+        g2, g1, g0 = ~g2, ~g1, ~g0
+        s2, s1, s0 = _product(y2, y1, y0, s2, s1, s0)
+        c2, c1, c0 = _constant(table, 2 + 4 * TERMS + k)
+        s2, s1, s0 = _product(s2, s1, s0, c2, c1, c0)
+        s2, s1, s0 = ~s2, ~s1, ~s0
+    f2, f1, f0 = _product(l2, l1, l0, f2, f1, f0)
+    f2, f1, f0 = _product(z2, z1, z0, f2, f1, f0)
+    f2, f1, f0 = _sum(f2, f1, f0, z2, z1, z0)
+    f2, f1, f0 = f2 >> 6, (f1 >> 6) | (f2 << 58), (f0 >> 6) | (f1 << 58)
+    c2, c1, c0 = _constant(table, 0)
+    c2, c1, c0 = _product(zeros << 57, zeros ^ zeros, zeros ^ zeros, c2, c1, c0)
+    f2, f1, f0 = _sum(f2, f1, f0, c2, c1, c0)
+    s2, s1, s0 = _product(x2, x1, x0, s2, s1, s0)
+    return f2, f1, f0, g2, g1, g0, s2, s1, s0, enough
 
 
 @triton.jit
@@ -414,22 +438,17 @@ def _decided(f2, f1, f0, g2, g1, g0, scale, sheet):
 
 @triton.jit
 def _numbers(
-    u, v, d1, d2, d3, d4, e1, e2, e3, scale, sheet, table,
-    LOGS: tl.constexpr, TURNS: tl.constexpr,
+    u, v, d1, d2, d3, d4, e1, e2, e3, scale, sheet, table, TERMS: tl.constexpr
 ):  # fmt: skip
     """Both whole numbers of a pair of words and their further digits, and whether they are sure."""
-    f2, f1, f0, sure = _log_128th(u, d1, d2, d3, d4, table, LOGS)
     # An eighth of a turn, and how far into it, or from its end.
     eighth = v >> 61
     x2, x1, x0 = (v << 3) | (e1 >> 61), (e1 << 3) | (e2 >> 61), (e2 << 3) | (e3 >> 61)
     back = (eighth & 1) == 1
     x2, x1, x0 = tl.where(back, ~x2, x2), tl.where(back, ~x1, x1), tl.where(back, ~x0, x0)
-    c2, c1, c0 = _constant(table, 1)
-    x2, x1, x0 = _product(x2, x1, x0, c2, c1, c0)
-    y2, y1, y0 = _product(x2, x1, x0, x2, x1, x0)
-    c2, c1, c0 = _alternating(y2, y1, y0, table, 2 + LOGS, TURNS)
-    s2, s1, s0 = _alternating(y2, y1, y0, table, 2 + LOGS + TURNS, TURNS)
-    s2, s1, s0 = _product(x2, x1, x0, s2, s1, s0)
+    f2, f1, f0, c2, c1, c0, s2, s1, s0, sure = _functions(
+        u, d1, d2, d3, d4, x2, x1, x0, table, TERMS
+    )
     cosine, sure_c = _decided(f2, f1, f0, c2, c1, c0, scale, sheet)
     sine, sure_s = _decided(f2, f1, f0, s2, s1, s0, scale, sheet)
     swapped = ((eighth + 1) & 2) == 2
@@ -446,7 +465,7 @@ def decide(
     SUM: tl.constexpr, OUT: tl.constexpr,
     MEANS: tl.constexpr, WHOLE: tl.constexpr, SINGLE: tl.constexpr,
     LANES: tl.constexpr, PAIRS: tl.constexpr,
-    LOGS: tl.constexpr, TURNS: tl.constexpr,
+    TERMS: tl.constexpr,
 ):  # fmt: skip
     """Decides the pairs that ``draw`` listed, with 256 more digits; counts those left open."""
     found = tl.load(status)
@@ -472,9 +491,7 @@ def decide(
         scale = tl.load(sheet).to(tl.float64, bitcast=True)
         per_step = tl.load(sheet + 2).to(tl.float64, bitcast=True)
         factor = _factor(key, sheet)
-        number, other, sure = _numbers(
-            u, v, d1, d2, d3, d4, e1, e2, e3, scale, sheet, table, LOGS, TURNS
-        )
+        number, other, sure = _numbers(u, v, d1, d2, d3, d4, e1, e2, e3, scale, sheet, table, TERMS)
         tl.atomic_add(status + 1 + (place ^ place), 1, mask=there & ~sure, sem="relaxed")
         at = (block // 32) * 256 + which * 32 + block % 32
         inside = there & (at >= start) & (at < end)

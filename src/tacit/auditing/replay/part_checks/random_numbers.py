@@ -27,9 +27,9 @@ from tacit.randomness import (
     on_grid,
     rounded_gaussian,
     rounded_laplace,
-    rounded_tiles,
     subset,
 )
+from tacit.randomness.gaussian import rounded_tiles
 from tacit.training.noise import noise_for
 
 if TYPE_CHECKING:
