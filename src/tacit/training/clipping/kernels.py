@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _PROGRAMS = 512  # that keep a GPU busy: a few for each of its processors
+_LIBRARYS = 128  # rows of a product that a library takes
 
 
 # ---- Gram norms
@@ -83,7 +84,7 @@ def _gram_kernel(
         total = 2.0 * total
     total += slack * tl.sum(tl.sum(diagonal, 1), 0)
     if ONE:
-        total = tl.where(total < 0.0, 0.0, total)  # NaN stays
+        total = tl.where(total < 0.0, total - total, total)  # -∞ becomes NaN, which stays
     tl.store(out + pair.to(tl.int64) * units + unit, total)
 
 
@@ -189,8 +190,10 @@ class _Blocks:
 def _gram_blocks(units: int, terms: int, half: bool) -> _Blocks:
     """Larger blocks read less, and need enough units to keep the device busy."""
     size = min(64, max(16, triton.next_power_of_2(terms)))
-    if not half:  # exact products of single precision are unrolled: small blocks compile fast
+    if not half and _precision() == "ieee":  # unrolled: small blocks compile fast
         return _Blocks(min(size, 32), 32, 4, 2)
+    if not half:
+        return _Blocks(size, 32, 4, 4)
     large = triton.cdiv(terms, 128)
     if terms > 256 and units * large * (large + 1) // 2 >= _PROGRAMS // 2:
         return _Blocks(128, 64, 8, 3)
@@ -324,16 +327,17 @@ class _Tiles:
 
 
 def _product_tiles(terms: int, rows: int, columns: int, half: bool) -> _Tiles:
-    """For ``rows`` ≤ ``columns``."""
+    """For ``rows`` ≤ ``columns``; what was fastest on an H200."""
     deep = min(64, max(16, triton.next_power_of_2(terms)))
     high = max(16, triton.next_power_of_2(rows))
     wide = max(16, triton.next_power_of_2(columns))
     if not half:
         return _Tiles(min(high, 32), min(wide, 64), min(deep, 32), 4, 2)
-    stages = 3 if terms > deep else 2
-    if high >= 128:
-        return _Tiles(128, 128, deep, 8, stages)
-    return _Tiles(high, min(wide, 256 if high <= 32 else 128), deep, 4, stages)
+    if high <= 32:  # reading takes longest: many loads of few terms
+        return _Tiles(high, min(wide, 256), 16, 4, 4)
+    if high == 64:
+        return _Tiles(64, min(wide, 128), deep, 4, 3)
+    return _Tiles(128, 128, deep, 8, 3)
 
 
 def product_norms(left: Tensor, right: Tensor) -> Tensor:
@@ -445,7 +449,7 @@ def _added_kernel(parts, out, units, pieces, UNITS: tl.constexpr, PIECES: tl.con
         place = piece.to(tl.int64)[:, None] * units + unit[None, :]
         total += tl.load(parts + place, mask=mask, other=0.0)
     whole = tl.sum(total, 0)
-    whole = tl.where(whole < 0.0, 0.0, whole)  # NaN stays
+    whole = tl.where(whole < 0.0, whole - whole, whole)  # -∞ becomes NaN, which stays
     tl.store(out + unit, whole, mask=unit < units)
 
 
@@ -525,11 +529,16 @@ def term_sums(grad: Tensor, factor: Tensor | None = None) -> tuple[Tensor, Tenso
             _terms_kernel[(units, blocks, splits)](
                 grad, other, values, parts, units, terms, each, splits, size,
                 *grad.stride()[:2], *other.stride()[:2],
-                FACTOR=factor is not None, TERMS=16, COLUMNS=128, num_warps=4,
+                FACTOR=factor is not None, TERMS=_term_block(each), COLUMNS=128, num_warps=4,
             )  # fmt: skip
     if splits > 1:
         return term_sums(values)
     return values[:, 0], parts
+
+
+def _term_block(terms: int) -> int:
+    """How many terms are loaded together: the more the better, while they fit into registers."""
+    return min(32, max(4, triton.next_power_of_2(terms)))
 
 
 @triton.jit(do_not_specialize=["terms", "each", "splits"])
@@ -723,35 +732,24 @@ def grouped_sums(x: Tensor, grad: Tensor, groups: int, epsilon: float) -> tuple[
 # ---- weighted sums
 
 
-@triton.jit(do_not_specialize=["blocks"])
+@triton.jit
 def _scaled_kernel(
     values,
-    others,
     scales,
     out,
-    others_out,
-    blocks,
     length,
-    other_length,
     values_unit,
-    others_unit,
+    SCALED: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Blocks of ``values`` times the scale first, then blocks of ``others`` as they are."""
     unit = tl.program_id(0).to(tl.int64)
-    block = tl.program_id(1)
+    at = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     scale = tl.load(scales + unit).to(tl.float32)
-    if block < blocks:
-        at = block * BLOCK + tl.arange(0, BLOCK)
-        read = tl.where(scale > 0, length, 0)
-        value = tl.load(values + unit * values_unit + at, mask=at < read, other=0.0)
+    read = tl.where(scale > 0, length, 0)
+    value = tl.load(values + unit * values_unit + at, mask=at < read, other=0.0)
+    if SCALED:
         value = tl.where(at < read, value.to(tl.float32) * scale, 0.0)
-        tl.store(out + unit * length + at, value.to(out.dtype.element_ty), mask=at < length)
-    else:
-        at = (block - blocks) * BLOCK + tl.arange(0, BLOCK)
-        read = tl.where(scale > 0, other_length, 0)
-        value = tl.load(others + unit * others_unit + at, mask=at < read, other=0.0)
-        tl.store(others_out + unit * other_length + at, value, mask=at < other_length)
+    tl.store(out + unit * length + at, value.to(out.dtype.element_ty), mask=at < length)
 
 
 _SCALED_BLOCK = 4096
@@ -763,34 +761,25 @@ def rows_scaled(values: Tensor, scales: Tensor, dtype: torch.dtype) -> Tensor:
     Guarantee:
         A unit whose scale is not above zero becomes exactly zero: its values are not even read.
     """
-    return _scaled(values, values[:, :0], scales, dtype)[0]
+    return _scaled(values, scales, dtype, scaled=True)
 
 
 def rows_kept(values: Tensor, scales: Tensor) -> Tensor:
     """``values`` as they are, but exactly zero for units whose scale is not above zero."""
-    return _scaled(values[:, :0], values, scales, values.dtype)[1]
+    return _scaled(values, scales, values.dtype, scaled=False)
 
 
-def sides_scaled(left: Tensor, right: Tensor, scales: Tensor) -> tuple[Tensor, Tensor]:
-    """``rows_scaled`` of the left side and ``rows_kept`` of the right side of a product."""
-    return _scaled(left, right, scales, left.dtype)
-
-
-def _scaled(
-    values: Tensor, others: Tensor, scales: Tensor, dtype: torch.dtype
-) -> tuple[Tensor, Tensor]:
-    units, sizes = len(scales), (values[:1].numel(), others[:1].numel())
-    lines, other_lines = values.reshape(units, sizes[0]), others.reshape(units, sizes[1])
+def _scaled(values: Tensor, scales: Tensor, dtype: torch.dtype, *, scaled: bool) -> Tensor:
+    units, length = len(values), values[:1].numel()
+    lines = values.reshape(units, length)
     out = torch.empty(values.shape, dtype=dtype, device=values.device)
-    others_out = torch.empty(others.shape, dtype=others.dtype, device=values.device)
-    blocks, other_blocks = (triton.cdiv(size, _SCALED_BLOCK) for size in sizes)
-    if units and blocks + other_blocks:
+    if out.numel():
         with torch.cuda.device_of(lines):
-            _scaled_kernel[(units, blocks + other_blocks)](
-                lines, other_lines, scales.contiguous(), out, others_out, blocks, *sizes,
-                lines.stride(0), other_lines.stride(0), BLOCK=_SCALED_BLOCK, num_warps=8,
+            _scaled_kernel[(units, triton.cdiv(length, _SCALED_BLOCK))](
+                lines, scales.contiguous(), out, length, lines.stride(0),
+                SCALED=scaled, BLOCK=_SCALED_BLOCK, num_warps=8,
             )  # fmt: skip
-    return out, others_out
+    return out
 
 
 @triton.jit(do_not_specialize=["units", "each"])
@@ -862,13 +851,72 @@ def _weighted_kernel(
 ):
     """One block of Σ scale·l ⊗ r over one stretch of the ``count`` terms of all units."""
     split = tl.program_id(1)
-    tile = tl.program_id(0)
+    _weighted_block(
+        left, right, scales, out + split.to(tl.int64) * out_split, tl.program_id(0), split * each,
+        tl.minimum(count, (split + 1) * each), terms, left_size, right_size, left_unit, left_term,
+        right_unit, right_term, out_row, out_column, PRECISION, ROWS, COLUMNS, TERMS,
+    )  # fmt: skip
+
+
+@triton.jit(do_not_specialize=["count", "terms", "tiles"])
+def _repair_kernel(
+    left,
+    right,
+    scales,
+    finite,
+    out,
+    count,
+    terms,
+    tiles,
+    left_size,
+    right_size,
+    left_unit,
+    left_term,
+    right_unit,
+    right_term,
+    PRECISION: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    TERMS: tl.constexpr,
+):
+    """Σ scale·l ⊗ r again, over what is in ``out``, unless all was ``finite``."""
+    if tl.load(finite) == 0:
+        for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
+            _weighted_block(
+                left, right, scales, out, tile, 0, count, terms, left_size, right_size,
+                left_unit, left_term, right_unit, right_term, right_size, 1,
+                PRECISION, ROWS, COLUMNS, TERMS,
+            )  # fmt: skip
+
+
+@triton.jit
+def _weighted_block(
+    left,
+    right,
+    scales,
+    out,
+    tile,
+    begin,
+    end,
+    terms,
+    left_size,
+    right_size,
+    left_unit,
+    left_term,
+    right_unit,
+    right_term,
+    out_row,
+    out_column,
+    PRECISION: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    TERMS: tl.constexpr,
+):
     across = tl.cdiv(right_size, COLUMNS)
     rows = (tile // across) * ROWS + tl.arange(0, ROWS)
     columns = (tile % across) * COLUMNS + tl.arange(0, COLUMNS)
-    end = tl.minimum(count, (split + 1) * each)
     total = tl.zeros((ROWS, COLUMNS), tl.float32)
-    for start in range(split * each, end, TERMS):
+    for start in range(begin, end, TERMS):
         at = start + tl.arange(0, TERMS)
         unit, term = (at // terms).to(tl.int64), (at % terms).to(tl.int64)
         scale = tl.load(scales + unit, mask=at < end, other=0.0).to(tl.float32)
@@ -880,13 +928,16 @@ def _weighted_kernel(
         two = tl.load(rights, mask=counts & (columns < right_size)[None, :], other=0.0)
         weighted = (one.to(tl.float32) * scale[:, None]).to(one.dtype)
         total = tl.dot(tl.trans(weighted), two, total, input_precision=PRECISION)
-    place = split.to(tl.int64) * out_split + rows[:, None] * out_row + columns[None, :] * out_column
+    place = rows.to(tl.int64)[:, None] * out_row + columns[None, :] * out_column
     mask = (rows < left_size)[:, None] & (columns < right_size)[None, :]
     tl.store(out + place, total, mask=mask)
 
 
 def weighted_product(left: Tensor, right: Tensor, scales: Tensor) -> Tensor:
     """Σ_{i,t} scale_i·l_it ⊗ r_it in single precision, from scaled terms rounded to their own.
+
+    For a weight with few rows or columns, where reading takes longer than multiplying: it reads
+    both sides once, where a library's product would need scaled copies of them first.
 
     Guarantee:
         A unit whose scale is not above zero is not read.
@@ -895,9 +946,8 @@ def weighted_product(left: Tensor, right: Tensor, scales: Tensor) -> Tensor:
     first, second = (_lines(one) for one in ((right, left) if turned else (left, right)))
     units, terms, rows = first.shape
     columns, count = second.shape[2], units * terms
-    cut = _product_tiles(count, rows, columns, _is_half(first))
-    wide = min(cut.columns, 128)
-    tiles = triton.cdiv(rows, cut.rows) * triton.cdiv(columns, wide)
+    cut = _weighted_tiles(rows, _is_half(first))
+    tiles = triton.cdiv(rows, cut.rows) * triton.cdiv(columns, cut.columns)
     splits = _splits(tiles, triton.cdiv(count, 4 * cut.terms), programs=2 * _PROGRAMS)
     each = triton.cdiv(triton.cdiv(count, splits), cut.terms) * cut.terms
     shape = (splits, columns, rows) if turned else (splits, rows, columns)
@@ -907,10 +957,40 @@ def weighted_product(left: Tensor, right: Tensor, scales: Tensor) -> Tensor:
         _weighted_kernel[(tiles, splits)](
             first, second, scales.contiguous(), out, count, terms, each, rows, columns,
             *first.stride()[:2], *second.stride()[:2], out.stride(0), *along,
-            PRECISION=_precision(), ROWS=cut.rows, COLUMNS=wide, TERMS=cut.terms,
+            PRECISION=_precision(), ROWS=cut.rows, COLUMNS=cut.columns, TERMS=cut.terms,
             num_warps=cut.warps, num_stages=cut.stages,
         )  # fmt: skip
     return out[0] if splits == 1 else out.sum(0)
+
+
+def _weighted_tiles(rows: int, half: bool) -> _Tiles:
+    """What was fastest on an H200."""
+    if not half:
+        return _Tiles(32, 32, 32, 4, 2)
+    high = min(64, max(16, triton.next_power_of_2(rows)))
+    return _Tiles(high, 64, 128 if high <= 32 else 64, 4, 3)
+
+
+def repair(product: Tensor, left: Tensor, right: Tensor, scales: Tensor, finite: Tensor) -> Tensor:
+    """``product`` = Σ_{i,t} scale_i·l_it ⊗ r_it of a library, which 0·NaN or 0·∞ may have spoilt.
+
+    Guarantee:
+        Unless ``finite``, it is computed again, and a unit whose scale is not above zero is not
+        read. ``finite`` is a number on the device: no host waits, and if it is not 0 this is one
+        launch that does nothing.
+    """
+    left, right = _lines(left), _lines(right)
+    units, terms, rows = left.shape
+    cut = _weighted_tiles(_LIBRARYS, _is_half(left))
+    tiles = triton.cdiv(rows, cut.rows) * triton.cdiv(right.shape[2], cut.columns)
+    with torch.cuda.device_of(product):
+        _repair_kernel[(min(tiles, _PROGRAMS),)](
+            left, right, scales.contiguous(), finite, product, units * terms, terms, tiles,
+            rows, right.shape[2], *left.stride()[:2], *right.stride()[:2],
+            PRECISION=_precision(), ROWS=cut.rows, COLUMNS=cut.columns, TERMS=cut.terms,
+            num_warps=cut.warps, num_stages=cut.stages,
+        )  # fmt: skip
+    return product
 
 
 # ---- what they share

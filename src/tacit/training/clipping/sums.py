@@ -16,6 +16,7 @@ from tacit.training.clipping.forms.matrix import (
     in_parts,
     matmul,
     squared_sum,
+    whole_norms,
 )
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ def clipped_sums(
     norms = norms / scaling.loss_scale**2
     factors = scales_of(norms, bounds, stability=scaling.stability, slack=scaling.slack, mask=mask)
     weights = factors / scaling.loss_scale
-    return BatchSums(norms, factors, _sums(parameters, contributions, scaling, weights))
+    return BatchSums(norms, factors, _sums(parameters, contributions, scaling, weights, norms))
 
 
 def _squared_norms(
@@ -115,7 +116,7 @@ def _added_up(norms: Sequence[Tensor], mask: Tensor) -> Tensor:
         alike.setdefault((one.dtype, one.shape), []).append(one)
     for same in alike.values():
         stacked = torch.stack(same)
-        wholes = stacked if stacked.ndim == 2 else stacked.sum(1).clamp(min=0)
+        wholes = stacked if stacked.ndim == 2 else whole_norms(stacked.sum(1))
         total = total + wholes.sum(0, dtype=torch.float64)
     return total
 
@@ -189,18 +190,32 @@ def _sums(
     contributions: Sequence[Contribution],
     scaling: Scaling,
     factors: Tensor,
+    norms: Tensor,
 ) -> dict[str, Tensor]:
+    """Σ factor·gradient by parameter."""
     sums: dict[str, Tensor] = {}
+    repairs = [_repairs(one) for one in contributions]
+    finite = norms.isfinite().all() if any(repairs) else None
     together = _small_sums(contributions, scaling, factors)
     for at, one in enumerate(contributions):
         for group in sorted({scaling.group[name] for name in one.origin.names}):
             total = together.get((at, group))
+            if total is None and isinstance(one.form, Outer) and finite is not None and repairs[at]:
+                total = one.form.repaired_sum(factors[group], finite)
             if total is None:
                 total = one.form.weighted_sum(factors[group])
             for name, value in _to_parameters(parameters, one, total):
                 if scaling.group[name] == group:
                     sums[name] = sums[name] + value if name in sums else value
     return sums
+
+
+def _repairs(one: Contribution) -> bool:
+    """Whether a product may be computed from what may not be finite, and again if it is not.
+
+    Norms show it: they hold every entry of the gradients of a weight that is no expression.
+    """
+    return isinstance(one.form, Outer) and one.weight is None and one.form.repairs
 
 
 def _small_sums(

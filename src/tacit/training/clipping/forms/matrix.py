@@ -149,7 +149,12 @@ def gram_total(products: Tensor) -> Tensor:
 
 def added_up(norms: Tensor) -> Tensor:
     """Squared norms of shape (units,), from all of their parts if they come in parts."""
-    return norms if norms.ndim == 1 else norms.sum(0).clamp(min=0)
+    return norms if norms.ndim == 1 else whole_norms(norms.sum(0))
+
+
+def whole_norms(sums: Tensor) -> Tensor:
+    """Sums that rounding may have made negative; what overflowed, to -∞ even, is not finite."""
+    return sums.clamp(min=0) + (sums - sums)
 
 
 def all_count(scales: Tensor) -> bool:
@@ -325,6 +330,8 @@ class Outer:
             return False
         if self._terms <= 1 or self.left.dtype != torch.float32:
             return self._terms > 0
+        if torch.backends.cuda.matmul.allow_tf32 and self._gram_work <= self._product_work:
+            return True
         return self.units * self._work <= _FEW_PRODUCTS
 
     @property
@@ -348,7 +355,7 @@ class Outer:
     @property
     def _by_gram(self) -> bool:
         if self._fused:
-            return self._gram_work <= self._product_work
+            return 4 * self._gram_work <= 3 * self._product_work  # whose blocks are the larger
         if self.left.device.type == "cpu":
             return True  # what is not kept costs more products than the Gram form
         return self._terms**2 <= self._size  # what is written then is smaller, too
@@ -395,15 +402,31 @@ class Outer:
             from tacit.training.clipping import kernels  # noqa: PLC0415 - needs Triton
 
             return self._shaped(kernels.weighted_product(self.left, self.right, scales), ())
-        left, right = self._scaled_sides(scales)
-        return self._shaped(matmul(left.flatten(0, 1).mT, right.flatten(0, 1)), ())
+        left = weighed(self.left, scales).flatten(0, 1)
+        right = kept(self.right, scales).flatten(0, 1)
+        return self._shaped(matmul(left.mT, right), ())
 
-    def _scaled_sides(self, scales: Tensor) -> tuple[Tensor, Tensor]:
-        if for_kernels(self.left, self.right):
-            from tacit.training.clipping import kernels  # noqa: PLC0415 - needs Triton
+    @property
+    def repairs(self) -> bool:
+        """Whether ``repaired_sum`` serves: it reads and writes less than ``weighted_sum``."""
+        return for_kernels(self.left, self.right) and not self._narrow
 
-            return kernels.sides_scaled(self.left, self.right, scales)
-        return weighed(self.left, scales), kept(self.right, scales)
+    def repaired_sum(self, scales: Tensor, finite: Tensor) -> Tensor:
+        """``weighted_sum`` on a device, given whether all norms are ``finite`` there.
+
+        If they are, no side holds NaN or ∞, and only one of them, the smaller, must be copied to be
+        scaled; the product is computed again where they are not.
+        """
+        from tacit.training.clipping import kernels  # noqa: PLC0415 - needs Triton
+
+        left, right = self.left, self.right
+        if left.shape[2] <= right.shape[2]:
+            left = weighed(left, scales)
+        else:
+            right = weighed(right, scales)
+        product = matmul(left.flatten(0, 1).mT, right.flatten(0, 1))
+        repaired = kernels.repair(product, self.left, self.right, scales, finite)
+        return self._shaped(repaired, ())
 
     def dense(self) -> Tensor:
         """See ``Form``."""
@@ -460,8 +483,9 @@ class OneHot:
     def _fused(self) -> bool:
         if not for_kernels(self.right) or self.ids.shape[1] == 0:
             return False
-        work = self.units * self.ids.shape[1] ** 2 * self.right.shape[2]
-        return self.right.dtype != torch.float32 or work <= _FEW_PRODUCTS
+        if self.right.dtype != torch.float32 or torch.backends.cuda.matmul.allow_tf32:
+            return True
+        return self.units * self.ids.shape[1] ** 2 * self.right.shape[2] <= _FEW_PRODUCTS
 
     def squared_norms(self) -> Tensor:
         """See ``Form``: Σ_{s,t} [id_s = id_t]·⟨r_s, r_t⟩."""
