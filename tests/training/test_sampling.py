@@ -185,3 +185,19 @@ def test_a_bad_cap_is_refused(largest: object) -> None:
 def test_ways_of_sampling_are_plain_values() -> None:
     assert TruncatedPoisson(5) == TruncatedPoisson(5) != TruncatedPoisson(6)
     assert len({Poisson(), FullBatch(), Poisson(), TruncatedPoisson(5)}) == 3
+
+
+def test_lots_that_are_drawn_ahead_are_poisson_samples_too() -> None:
+    """Independent lots, each record with its rate; several lots' coins are flipped at once."""
+    chosen = Plan(examples=50, lot_size=10, steps=9, noise_multiplier=1.0, clip=1.0)
+    sampler = LotSampler(chosen, UnsafeSeededStream(0, "lots"), ahead=True)
+    lots = np.zeros((4000, 50))
+    for lot in lots:
+        drawn = sampler.draw()
+        assert (np.diff(drawn) > 0).all()
+        lot[drawn] = 1
+    assert np.abs(lots.mean(0) - 0.2).max() < 5 * np.sqrt(0.16 / 4000)
+    together = np.corrcoef(np.concatenate([lots[1:], lots[:-1]], axis=1).T) - np.eye(100)
+    assert np.abs(together).max() < 6 / np.sqrt(4000)
+    sizes = lots.sum(1)
+    assert np.isclose(sizes.var(), 50 * 0.16, rtol=0.1)
