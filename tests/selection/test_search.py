@@ -38,7 +38,7 @@ from tacit.selection import (
     private_search,
     public_set,
 )
-from tacit.selection.journal import Journal
+from tacit.selection.journal import SearchJournal
 from tacit.statement import Statement
 
 from ..forked import Forked
@@ -239,14 +239,14 @@ def test_a_search_that_crashed_goes_on(tmp_path: Path) -> None:
 def test_a_search_that_crashed_before_it_noted_its_charge_is_charged_once(
     composition: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write, written = Journal.write, iter(range(1, 99))
+    write, written = SearchJournal.write, iter(range(1, 99))
 
-    def full(self: Journal, *given: Any, **named: Any) -> None:
+    def full(self: SearchJournal, *given: Any, **named: Any) -> None:
         if next(written) == 2:  # the first has the draws, the second the charge
             raise OSError("no space is left")
         write(self, *given, **named)
 
-    monkeypatch.setattr(Journal, "write", full)
+    monkeypatch.setattr(SearchJournal, "write", full)
     with Ledger(f"sqlite:///{tmp_path}/budget.db") as ledger:
         budget = ledger.open("patients", epsilon=2.5, delta=1e-5, composition=composition)
         with pytest.raises(OSError, match="no space"):
