@@ -30,7 +30,7 @@ test-slow: $(VENV)/.installed-dev  ## the long proofs
 lint: $(VENV)/.installed-dev  ## style, format, types and the order of the rooms
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
+	$(BIN)/mypy --num-workers $(WORKERS)
 	$(BIN)/lint-imports
 
 format: $(VENV)/.installed-dev  ## put the code into its form

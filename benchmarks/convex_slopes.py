@@ -23,7 +23,7 @@ import machine
 from tacit.convex.descent import descent_design, release_descent
 from tacit.convex.losses import Linear
 from tacit.convex.perturbation import OutputDesign, gaussian_vector, objective_design, output_design
-from tacit.convex.problem import Task
+from tacit.convex.problem import ConvexTask
 from tacit.randomness import UnsafeSeededStream, grid_gaussian
 
 RESULTS = Path(__file__).resolve().parent / "results"
@@ -96,7 +96,7 @@ def row(method: str, sweep: str) -> dict[str, Any]:
 
 
 def worst(method: str, examples: int, epsilon: float) -> float:
-    task = Task(
+    task = ConvexTask(
         examples=examples,
         features=DIMENSION,
         loss=Linear(),
@@ -110,7 +110,7 @@ def worst(method: str, examples: int, epsilon: float) -> float:
     return max(risks(task, [Instance(examples, float(mean)) for mean in MEANS], stream))
 
 
-def output(task: Task, instances: list[Instance], stream: UnsafeSeededStream) -> list[float]:
+def output(task: ConvexTask, instances: list[Instance], stream: UnsafeSeededStream) -> list[float]:
     """The minimum of the mean loss and λ/2·|θ|² on the ball, with noise.
 
     λ is that of least bound for smooth losses with β = 1. A minimum on a convex set moves no more
@@ -129,7 +129,9 @@ def output(task: Task, instances: list[Instance], stream: UnsafeSeededStream) ->
     return [one.excess(best + drawn) for one, best in zip(instances, minima, strict=True)]
 
 
-def objective(task: Task, instances: list[Instance], stream: UnsafeSeededStream) -> list[float]:
+def objective(
+    task: ConvexTask, instances: list[Instance], stream: UnsafeSeededStream
+) -> list[float]:
     """The minimum on the ball under the design's ridge and tilt: exact, for the loss is linear."""
     design = objective_design(task)
     assert design.sigma is not None
@@ -139,7 +141,7 @@ def objective(task: Task, instances: list[Instance], stream: UnsafeSeededStream)
     return [one.excess(in_ball(-(one.gradient(start) + tilts) / design.ridge)) for one in instances]
 
 
-def descent(task: Task, instances: list[Instance], stream: UnsafeSeededStream) -> list[float]:
+def descent(task: ConvexTask, instances: list[Instance], stream: UnsafeSeededStream) -> list[float]:
     """Projected noisy descent at the step size for smooth losses."""
     design = descent_design(task, steps=STEPS, case="smooth")
     return [

@@ -313,7 +313,8 @@ def _self_tests() -> dict[str, Callable[[], Any]]:
     if hasattr(standard, "special_settings"):  # of a self-test that has more than settings
         from tacit.auditing.replay import parts
 
-        for name, setting in standard.special_settings().items():
+        every = {**standard.standard_settings(), **standard.special_settings()}
+        for name, setting in every.items():
             scope = standard.scope_of(name)
             found[name] = partial(replay, setting, stop_at_first=True, scope=scope)
         for part in parts.PARTS:

@@ -4,7 +4,8 @@ It needs the repository's root on its path: mutants and the second engine are th
 """
 
 import time
-from contextlib import nullcontext
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,7 +15,7 @@ from tests.auditing.mutants.parallel_engine import DataParallel
 from tests.auditing.mutants.unseen import UNSEEN_BY_NAME
 from tests.auditing.mutants.unseen_second import SECOND_UNSEEN
 
-from tacit.auditing.replay import TACIT, replay, standard_settings
+from tacit.auditing.replay import TACIT, Report, replay, standard_settings
 from tacit.auditing.replay.standard import scope_of, special_settings
 
 UNSEEN = {mutant.name: mutant for mutant in SECOND_UNSEEN}
@@ -24,8 +25,7 @@ KNOWN = BY_NAME | UNSEEN_BY_NAME | UNSEEN  # those that were unseen once
 def one_mutant(name: str) -> dict[str, Any]:
     """The report on one mutant."""
     mutant = KNOWN[name]
-    subject = TACIT if mutant.subject is None else mutant.subject()
-    row = tested(mutant.setting(), subject, mutant.patch, "all")
+    row = tested(mutant.report)
     blamed = bool(set(row["at_fault"]) & set(mutant.components))
     return {"name": name, "says": mutant.says, "may": mutant.components, "caught": blamed} | row
 
@@ -33,25 +33,25 @@ def one_mutant(name: str) -> dict[str, Any]:
 def one_clean(name: str) -> dict[str, Any]:
     """The report on a correct engine."""
     subject, setting, scope = correct()[name]
-    return {"name": name} | tested(setting, subject, nullcontext, scope)
+    return {"name": name} | tested(partial(replay, setting, subject=subject, scope=scope))
 
 
 def correct() -> dict[str, tuple[Any, Any, Any]]:
     """Engines without a bug, their settings, and what is looked at, by name."""
-    found = {name: (TACIT, setting, "all") for name, setting in standard_settings().items()}
-    for name, setting in special_settings().items():
-        found[name] = (TACIT, setting, scope_of(name))
+    found: dict[str, tuple[Any, Any, Any]] = {
+        name: (TACIT, setting, scope_of(name))
+        for name, setting in {**standard_settings(), **special_settings()}.items()
+    }
     return found | {"two ranks": (DataParallel(), settings.linear(), "all")}
 
 
-def tested(setting: Any, subject: Any, patch: Any, scope: Any) -> dict[str, Any]:
+def tested(test: Callable[[], Report]) -> dict[str, Any]:
     """What the self-test says; an engine that refuses to train is not taken for caught."""
     torch.set_num_threads(1)
     clock, processor = time.perf_counter(), time.process_time()
     row: dict[str, Any] = {"at_fault": (), "faults": [], "checks": 0, "error": None}
     try:
-        with patch():
-            report = replay(setting, subject=subject, scope=scope)
+        report = test()
     except Exception as failure:
         row["error"] = f"{type(failure).__name__}: {failure}"
     else:

@@ -20,7 +20,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from tacit.convex.losses import Linear, Squared
-from tacit.convex.problem import Problem, Task
+from tacit.convex.problem import ConvexTask, Problem
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -32,7 +32,7 @@ def problem(
     loss: Linear | Squared, rows: list[float], targets: list[float], clip: float
 ) -> Problem:
     """A model of one coefficient; ε and δ are not used here."""
-    task = Task(
+    task = ConvexTask(
         examples=len(rows), features=1, loss=loss, norm=1.0, epsilon=1.0, delta=1e-5, clip=clip
     )
     return Problem(task, np.array(rows)[:, None], np.array(targets))

@@ -35,7 +35,7 @@ class Keys:
     def begin(self, name: str) -> None:
         """Keys and PyTorch's numbers are those of ``name`` from now on."""
         self._name, self._numbers = name, itertools.count()
-        torch.manual_seed(zlib.crc32(name.encode()))
+        _seed(zlib.crc32(name.encode()))
 
     @contextmanager
     def aside(self, name: str) -> Iterator[None]:
@@ -54,6 +54,13 @@ class Keys:
         if not forked and not self._name.startswith(REAL):
             key = hashlib.sha256(f"{next(self._numbers)}:{self._name}".encode()).digest()
         return self._made(key, nonce, home)
+
+
+def _seed(number: int) -> None:
+    """As ``torch.manual_seed``, which keeps a stack of every call for devices that are not used."""
+    torch.default_generator.manual_seed(number)
+    if torch.cuda.is_initialized():
+        torch.cuda.manual_seed_all(number)
 
 
 class Repeating:

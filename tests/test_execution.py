@@ -33,6 +33,7 @@ HARMLESS = {  # of these names, but readers that run nothing
     "json.loads", "tomllib.loads", "Votes.load", "sets.load", "data.load", "results.load",
 }  # fmt: skip
 WORKERS = "between processes of one program, started by it; nothing of it is ever in a file"
+REFUSED = "only to see that sessions and noise refuse to be pickled"
 NAMES = "of a table in the source: no name from a file is imported"
 ALLOWED = {
     ("_pickles.py", "import pickle"): "PickledModels, which a call must name",
@@ -42,15 +43,12 @@ ALLOWED = {
     ("data/cifar.py", "_Restricted(io.BytesIO(data), encoding='bytes').load"): "as above",
     ("data/images.py", "loadmat"): "MATLAB files hold arrays; SciPy runs nothing of them",
     ("training/checkpoint_file.py", "load"): "safetensors.torch.load: tensors only",
-    (
-        "auditing/replay/forbidden_runs.py",
-        "import pickle",
-    ): "only to see that a session refuses it",
-    (
-        "auditing/replay/forbidden_values.py",
-        "import pickle",
-    ): "only to write what a reader must refuse",
+    ("auditing/replay/forbidden/order.py", "import pickle"): REFUSED,
+    ("auditing/replay/forbidden/own_model.py", "import pickle"): REFUSED,
+    ("auditing/replay/forbidden/arguments.py", "import pickle"): REFUSED,
     ("training/kernels.py", "tl.load"): "Triton's: reads memory of the device",
+    ("training/clipping/kernels.py", "tl.load"): "Triton's: reads memory of the device",
+    ("training/clipping/convolution_kernels.py", "tl.load"): "Triton's: reads memory of the device",
     ("randomness/kernels.py", "tl.load"): "as above",
     ("_workers.py", "import pickle"): WORKERS,
     ("_workers.py", "pickle.loads"): WORKERS,

@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tacit import _files
-from tacit._files import PRIVATE, drafted, locked, parse_array, parse_json, put, read
+from tacit._files import OWNER_ONLY, drafted, locked, parse_array, parse_json, put, read
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -53,7 +53,7 @@ def test_a_file_is_whole_whenever_its_writer_is_killed(tmp_path: Path) -> None:
 
 
 def test_a_private_file_is_its_owners(tmp_path: Path) -> None:
-    put(tmp_path / "votes", b"counts", mode=PRIVATE)
+    put(tmp_path / "votes", b"counts", mode=OWNER_ONLY)
     assert stat.S_IMODE((tmp_path / "votes").stat().st_mode) == 0o600
 
 

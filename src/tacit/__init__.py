@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tacit.ledger.ledger import Ledger
     from tacit.recipes.named import load
     from tacit.runs.fit import fit
+    from tacit.runs.search import search
     from tacit.statement import Statement
     from tacit.training.fit import Prepared, Schedule
     from tacit.training.performance import Performance
@@ -53,6 +54,7 @@ __all__ = [
     "private",
     "recipes",
     "runs",
+    "search",
     "selection",
     "training",
     "transfer",

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-PRIVATE: Final = 0o600  # only its owner reads it
+OWNER_ONLY: Final = 0o600  # only its owner reads it
 LOCK: Final = ".lock"
 LARGEST: Final = 16 << 20  # bytes of a JSON document; a real one has thousands
 DEEPEST: Final = 100  # lists and objects in each other: whoever walks one may recurse
@@ -86,7 +86,7 @@ def move(draft: Path, path: Path) -> None:
     sync_folder(path.parent)
 
 
-def append_to(path: Path, *, mode: int = PRIVATE) -> int:
+def append_to(path: Path, *, mode: int = OWNER_ONLY) -> int:
     """A file open for reading and appending, made if need be; a link, pipe or device: OSError."""
     flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | _flag("O_NOFOLLOW") | _flag("O_NONBLOCK")
     handle = os.open(path, flags, mode)
@@ -346,7 +346,7 @@ def lock(folder: Path) -> int:
     """
     path = folder / LOCK
     while True:
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | _flag("O_NOFOLLOW"), PRIVATE)
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | _flag("O_NOFOLLOW"), OWNER_ONLY)
         try:
             if not locked(handle):
                 raise BlockingIOError("it is in use by another process")

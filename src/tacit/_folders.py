@@ -9,7 +9,7 @@ import secrets
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, final
 
-from tacit._files import LARGEST_PART, LOCK, PRIVATE, held, is_draft, put, read, read_json
+from tacit._files import LARGEST_PART, LOCK, OWNER_ONLY, held, is_draft, put, read, read_json
 from tacit.errors import CheckpointError
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ class PartsFolder:
 
     def _replace(self, name: str, content: bytes) -> None:
         try:
-            put(self.path / name, content, mode=PRIVATE)
+            put(self.path / name, content, mode=OWNER_ONLY)
         except OSError as error:
             raise self._unwritable(error) from None
 

@@ -21,9 +21,9 @@ def lazy(package: str) -> Attributes:
 
     >>> import tacit.convex
     >>> find, names = lazy("tacit.convex")
-    >>> find("Task").__module__
+    >>> find("ConvexTask").__module__
     'tacit.convex.problem'
-    >>> "Task" in names()
+    >>> "ConvexTask" in names()
     True
     >>> find("Tusk")
     Traceback (most recent call last):

@@ -21,6 +21,7 @@ from scipy.integrate import quad
 from scipy.special import ndtr
 
 from tacit.accounting import (
+    AboveThreshold,
     Adjacency,
     ApproxDp,
     Composed,
@@ -36,7 +37,6 @@ from tacit.accounting import (
     Repeated,
     SampledWithoutReplacement,
     SampledWithReplacement,
-    SparseVector,
     TruncatedConcentrated,
     UnsupportedEvent,
     ZeroConcentrated,
@@ -422,12 +422,12 @@ def test_adjacency_moves_the_scores() -> None:
     anything = NoisyMax(1.0, "laplace")
     assert pure_loss(anything, "replace-one") == 4.0
     assert epsilon(anything, 1e-9, "basic", "replace-one") == 4.0
-    vector = SparseVector(1.0, 1.0, cutoff=3, monotone=True)
+    vector = AboveThreshold(1.0, 1.0, cutoff=3, monotone=True)
     assert pure_loss(vector, "add-remove") == pytest.approx(4.0)
     assert pure_loss(vector, "replace-one") == pytest.approx(1.0 + 6.0)
 
 
-def answers(queries: list[float], event: SparseVector) -> dict[tuple[bool, ...], float]:
+def answers(queries: list[float], event: AboveThreshold) -> dict[tuple[bool, ...], float]:
     """The probability of every sequence of answers, at threshold 0, by integrating its noise."""
     if event.noise == "laplace":
         b = event.threshold_scale
@@ -475,7 +475,7 @@ QUERIES = ([0.0, 0.0, 0.0, 0.0], [-6.0, -6.0, -6.0, 6.0], [-1.0, 0.5, -2.0, 1.0]
 @pytest.mark.parametrize("cutoff", [1, 2])
 @pytest.mark.parametrize("monotone", [False, True])
 def test_sparse_vector_stays_within_its_loss(cutoff: int, monotone: bool) -> None:
-    event = SparseVector(2.0, 3.0, cutoff, monotone=monotone)
+    event = AboveThreshold(2.0, 3.0, cutoff, monotone=monotone)
     bound = pure_loss(event, "add-remove")
     assert bound == pytest.approx(1 / 2.0 + (1 if monotone else 2) * cutoff / 3.0)
     worst = 0.0
@@ -490,14 +490,14 @@ def test_sparse_vector_stays_within_its_loss(cutoff: int, monotone: bool) -> Non
 @pytest.mark.parametrize(
     "event",
     [
-        SparseVector(2.0, 3.0, 1, "gaussian", length=4),
-        SparseVector(2.0, 3.0, 2, "gaussian", length=4),
-        SparseVector(2.0, 3.0, 1, "gaussian", monotone=True, length=4),
-        SparseVector(1.0, 3.0, 2, "laplace"),
-        SparseVector(1.0, 3.0, 1, "laplace", monotone=True),
+        AboveThreshold(2.0, 3.0, 1, "gaussian", length=4),
+        AboveThreshold(2.0, 3.0, 2, "gaussian", length=4),
+        AboveThreshold(2.0, 3.0, 1, "gaussian", monotone=True, length=4),
+        AboveThreshold(1.0, 3.0, 2, "laplace"),
+        AboveThreshold(1.0, 3.0, 1, "laplace", monotone=True),
     ],
 )
-def test_the_renyi_curve_of_sparse_vector_bounds_the_truth(event: SparseVector) -> None:
+def test_the_renyi_curve_of_sparse_vector_bounds_the_truth(event: AboveThreshold) -> None:
     orders = np.array([1.1, 1.5, 2.0, 4.0, 10.0, 30.0])
     bound = renyi_profile(event, "add-remove", "rdp").curve(orders)
     worst = np.zeros_like(orders)
@@ -518,7 +518,7 @@ def test_the_renyi_curve_of_sparse_vector_bounds_the_truth(event: SparseVector) 
 
 def test_counting_the_answers_costs_nothing_at_small_orders() -> None:
     """Where ln N/(α-1) of the published length-capped bound explodes, ours has a limit."""
-    event = SparseVector(5.0, 10.0, noise="gaussian", length=1000)
+    event = AboveThreshold(5.0, 10.0, noise="gaussian", length=1000)
     plain = 0.5 * (1 / 5.0) ** 2 + 0.5 * (2 / 10.0) ** 2
     curve = renyi_profile(event, "add-remove", "rdp").curve
     for order in (1.001, 2.0, 8.0, 40.0):
@@ -529,7 +529,7 @@ def test_counting_the_answers_costs_nothing_at_small_orders() -> None:
 
 
 def test_choices_compose_repeat_and_are_sampled() -> None:
-    vector, best = SparseVector(20.0, 40.0), NoisyMax(10.0, "exponential", monotone=True)
+    vector, best = AboveThreshold(20.0, 40.0), NoisyMax(10.0, "exponential", monotone=True)
     whole = Composed(Repeated(best, 5), vector, Gaussian(5.0))
     same = Composed(Repeated(PureDp(0.1), 5), PureDp(pure_loss(vector, "add-remove")), Gaussian(5))
     assert epsilon(whole, 1e-6) == pytest.approx(epsilon(same, 1e-6), rel=1e-12)
@@ -544,20 +544,20 @@ def test_choices_compose_repeat_and_are_sampled() -> None:
 def test_who_knows_what() -> None:
     refused = {row.accountant for row in compare(NoisyMax(2.0, "laplace"), 1e-6) if row.note}
     assert refused == {"gdp", "gdp-clt"}
-    noisy = SparseVector(5.0, 10.0, noise="gaussian", length=10)
+    noisy = AboveThreshold(5.0, 10.0, noise="gaussian", length=10)
     rows = {row.accountant: row for row in compare(noisy, 1e-6)}
     assert {name for name, row in rows.items() if row.note} == {"gdp", "gdp-clt", "zcdp"}
-    assert "SparseVector" in rows["zcdp"].note
-    with pytest.raises(UnsupportedEvent, match="SparseVector"):
+    assert "AboveThreshold" in rows["zcdp"].note
+    with pytest.raises(UnsupportedEvent, match="AboveThreshold"):
         epsilon(PoissonSampled(0.1, Composed(noisy, Gaussian(1.0))), 1e-6, "gdp")
 
 
 def test_groups() -> None:
     assert group(NoisyMax(4.0), 2) == NoisyMax(2.0)
-    laplace = SparseVector(4.0, 8.0, monotone=True)
-    assert group(laplace, 2) == SparseVector(2.0, 4.0, monotone=True)
-    gaussian = SparseVector(4.0, 8.0, noise="gaussian", monotone=True, length=3)
-    assert group(gaussian, 2) == SparseVector(2.0, 4.0, noise="gaussian", length=3)
+    laplace = AboveThreshold(4.0, 8.0, monotone=True)
+    assert group(laplace, 2) == AboveThreshold(2.0, 4.0, monotone=True)
+    gaussian = AboveThreshold(4.0, 8.0, noise="gaussian", monotone=True, length=3)
+    assert group(gaussian, 2) == AboveThreshold(2.0, 4.0, noise="gaussian", length=3)
     assert group(gaussian, 1) == gaussian
 
 
@@ -565,11 +565,11 @@ def test_groups() -> None:
     "event",
     [
         NoisyMax(0.1, "laplace", True, 1.0),
-        SparseVector(1.0, 1 / 3, 4, "gaussian", True, 17, math.sqrt(2)),
-        SparseVector(1.0, 1 / 3),
+        AboveThreshold(1.0, 1 / 3, 4, "gaussian", True, 17, math.sqrt(2)),
+        AboveThreshold(1.0, 1 / 3),
     ],
 )
-def test_json(event: NoisyMax | SparseVector) -> None:
+def test_json(event: NoisyMax | AboveThreshold) -> None:
     assert from_json(to_json(Repeated(event, 3))) == Repeated(event, 3)
 
 
@@ -579,11 +579,11 @@ def test_json(event: NoisyMax | SparseVector) -> None:
         (lambda: NoisyMax(0.0), "scale must be a positive finite number, got 0.0"),
         (lambda: NoisyMax(1.0, "cauchy"), "noise must be one of .* got 'cauchy'"),
         (lambda: NoisyMax(1.0, monotone=1), "monotone must be True or False, got 1"),
-        (lambda: SparseVector(1.0, 0.0), "query_scale must be a positive"),
-        (lambda: SparseVector(1.0, 1.0, 0), "cutoff must be a whole number"),
-        (lambda: SparseVector(1.0, 1.0, noise="gaussian"), "length must be given with Gaussian"),
-        (lambda: SparseVector(1.0, 1.0, noise="gumbel"), "noise must be one of"),
-        (lambda: SparseVector(1.0, 1.0, length=0), "length must be a whole number"),
+        (lambda: AboveThreshold(1.0, 0.0), "query_scale must be a positive"),
+        (lambda: AboveThreshold(1.0, 1.0, 0), "cutoff must be a whole number"),
+        (lambda: AboveThreshold(1.0, 1.0, noise="gaussian"), "length must be given with Gaussian"),
+        (lambda: AboveThreshold(1.0, 1.0, noise="gumbel"), "noise must be one of"),
+        (lambda: AboveThreshold(1.0, 1.0, length=0), "length must be a whole number"),
     ],
 )
 def test_refusals(make: object, words: str) -> None:

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tacit.accounting import (
+    AboveThreshold,
     ApproxDp,
     Composed,
     DiscreteGaussian,
@@ -28,7 +29,6 @@ from tacit.accounting import (
     Repeated,
     SampledWithoutReplacement,
     SampledWithReplacement,
-    SparseVector,
     TruncatedConcentrated,
     TruncatedNegativeBinomial,
     ZeroConcentrated,
@@ -53,7 +53,7 @@ _leaves: st.SearchStrategy[Event] = st.one_of(
     st.builds(
         NoisyMax, _positive, st.sampled_from(["laplace", "gumbel", "exponential"]), st.booleans()
     ),
-    st.builds(SparseVector, _positive, _positive, st.integers(1, 9), length=st.integers(1, 99)),
+    st.builds(AboveThreshold, _positive, _positive, st.integers(1, 9), length=st.integers(1, 99)),
     st.builds(PureDp, _positive),
     st.builds(ApproxDp, _positive, st.floats(0, 1)),
     st.builds(ZeroConcentrated, _positive),

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tacit.auditing.replay import TACIT, replay
+from tacit.auditing.replay import replay
 
 from .mutants import settings
 from .mutants.catalogue import BY_NAME, MUTANTS
@@ -15,8 +15,6 @@ from .mutants.unseen import UNSEEN
 from .mutants.unseen_second import SECOND_UNSEEN
 
 if TYPE_CHECKING:
-    from tacit.auditing.replay import Report
-
     from .mutants.mutant import Mutant
 
 # One or more of each component, those that show early in a self-test.
@@ -29,21 +27,17 @@ QUICK = (
     "no noise on a buffer",
     "noise of a mean",
     "wrong delta",
+    "whole steps beyond the clip",
+    "statement that cannot be checked",
     "charge after release",
     "mean over the realised lot",
 )
 
 
-def _report(mutant: Mutant, *, stop_at_first: bool) -> Report:
-    subject = TACIT if mutant.subject is None else mutant.subject()
-    with mutant.patch():
-        return replay(mutant.setting(), subject=subject, stop_at_first=stop_at_first)
-
-
 @pytest.mark.parametrize("name", QUICK)
 def test_the_first_fault_found_is_the_bug(name: str) -> None:
     mutant = BY_NAME[name]
-    report = _report(mutant, stop_at_first=True)
+    report = mutant.report(stop_at_first=True)
     assert not report.passed
     assert report.at_fault[0] in mutant.components, report.describe()
 
@@ -53,7 +47,7 @@ def test_the_first_fault_found_is_the_bug(name: str) -> None:
     "mutant", [*MUTANTS, *UNSEEN, *SECOND_UNSEEN], ids=lambda mutant: mutant.name
 )
 def test_the_report_names_the_component(mutant: Mutant) -> None:
-    report = _report(mutant, stop_at_first=False)
+    report = mutant.report()
     assert not report.passed
     assert set(report.at_fault) & set(mutant.components), report.describe()
 

@@ -63,6 +63,7 @@ def one_line(text: str) -> str:
 # ---- what comes out
 
 
+@pytest.mark.usefixtures("drawn")
 def test_a_run(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     asked = ["audit", str(run), "--attack", "lira", "--shadows", "4", "--records", "60",
              "--seed", "1"]  # fmt: skip
@@ -136,7 +137,7 @@ def test_a_mechanism(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None
     assert "no evidence against the claim" in one_line(capsys.readouterr().out)
     assert main([*asked, "--json", "--out", str(tmp_path / "out")]) == 0
     printed = json.loads(capsys.readouterr().out)
-    assert (printed["kind"], printed["subject"], printed["private"]) == (
+    assert (printed["kind"], printed["subject"], printed["secret"]) == (
         "mechanism",
         "laplace",
         None,
@@ -242,7 +243,7 @@ def test_a_model_of_ones_own(
 
     monkeypatch.setattr(engine, "replay", watched)
     assert main(["audit", "engine", "--model", f"{file}:{name}", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["private"] is not None
+    assert json.loads(capsys.readouterr().out)["secret"] is not None
     (setting,) = seen
     assert setting.plan.examples == 40
     assert setting.plan.noise_multiplier == (1.0 if name == "three" else 2.0)

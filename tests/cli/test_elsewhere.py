@@ -18,7 +18,6 @@ ROOT = HERE.parents[1]
 DEEP = "a-folder-with-a-long-name/" * 5  # beyond any width: lines that name a file are broken
 SOME = (
     "test_audit.py::test_a_contradiction_is_status_1",
-    "test_audit.py::test_a_run",
     "test_ledger.py::test_help",
     "test_plan.py::test_bad_input_is_refused_in_one_line_that_names_it",
     "test_plan.py::test_help_and_version",

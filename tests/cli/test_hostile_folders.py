@@ -22,8 +22,8 @@ import torch
 
 from tacit import recipes
 from tacit.cli import main
-from tacit.selection.journal import Journal as SearchJournal
-from tacit.transfer.journal import Journal as VotesJournal
+from tacit.selection.journal import SearchJournal
+from tacit.transfer.journal import LabelJournal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -123,7 +123,7 @@ def voting(tmp_path_factory: pytest.TempPathFactory) -> Path:
         raise KeyboardInterrupt
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(VotesJournal, "answer", cut_off)
+        patch.setattr(LabelJournal, "answer", cut_off)
         main(["transfer", "pate", *PATE, "--out", str(folder)])
     (folder / "private" / "votes").unlink()  # whoever has them does not ask the teachers
     return folder

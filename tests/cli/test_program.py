@@ -5,7 +5,10 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 from tacit import __version__
+from tacit.cli import main
 from tacit.cli.program import COMMANDS, program
 
 
@@ -52,3 +55,11 @@ def test_every_command_is_there_by_its_name() -> None:
         assert command is not None
         assert command.name == name
     assert program.get_command(context, "os") is None
+
+
+@pytest.mark.parametrize("command", ["train", "plan"])
+def test_a_refusal_names_the_help_of_its_own_command(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([command, "--epsilon"]) == 2
+    assert f"(see tacit {command} --help)" in capsys.readouterr().err

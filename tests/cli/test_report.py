@@ -31,6 +31,7 @@ def run(tmp_path_factory):
     return folder
 
 
+@pytest.mark.usefixtures("drawn")
 def test_the_report_is_written_and_named(run, capsys):
     (run / "report.html").unlink(missing_ok=True)
     assert main(["report", str(run)]) == 0
@@ -46,6 +47,7 @@ def test_the_report_is_written_and_named(run, capsys):
     assert "not signed" in claimed
     assert last == f"The report is at {run / 'report.html'}"
     assert (run / "report.html").read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
+    assert "<svg" in (run / "report.html").read_text(encoding="utf-8")
     assert (run / "report.md").is_file()
 
 
@@ -99,9 +101,8 @@ def test_a_folder_that_cannot_be_written_is_refused(run, capsys, monkeypatch):
 
 
 @pytest.fixture
-def copy(run, tmp_path, monkeypatch):
-    """A copy of the run that a test may spoil; its reports are quick, without drawings."""
-    monkeypatch.setattr("tacit.reports.run_report.find_spec", lambda _: None)
+def copy(run, tmp_path):
+    """A copy of the run that a test may spoil."""
     return shutil.copytree(run, tmp_path / "copy")
 
 

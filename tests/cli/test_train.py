@@ -44,15 +44,12 @@ STEPS = 20
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """The demo, by the real command: its folder and what it printed."""
+    """The demo in a process of its own: its folder and what it printed."""
     out = tmp_path_factory.mktemp("demo") / "run"
-    command = [sys.executable, "-c", "import sys; from tacit.cli import main; sys.exit(main())"]
-    done = subprocess.run(
-        [*command, "train", "digits", "--epsilon", "3", "--out", str(out)],
-        capture_output=True, text=True, timeout=600, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return out, done.stdout
+    process = Forked(lambda: main(["train", "digits", "--epsilon", "3", "--out", str(out)]), env={})
+    printed, said = process.communicate(timeout=600)
+    assert process.returncode == 0, said
+    return out, printed
 
 
 def lines_of(out: Path) -> list[str]:
@@ -65,6 +62,7 @@ def lines_of(out: Path) -> list[str]:
 def test_the_demo_leaves_its_files_and_ends_with_the_report(finished: tuple[Path, str]) -> None:
     out, printed = finished
     assert {one.name for one in out.iterdir()} == FILES
+    assert "<svg" in (out / "report.html").read_text()
     assert printed.splitlines()[-1] == f"The report is at {out / 'report.html'}"
 
 
@@ -263,8 +261,11 @@ def test_a_finished_run_is_shown_again(
     finished: tuple[Path, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     out, printed = finished
+    (out / "search").mkdir()  # as a search that was killed at its very end leaves it
+    (out / "search" / "model-3.safetensors").write_bytes(b"that of a loser")
     assert main(["train", "--resume", "--out", str(out)]) == 0
     assert capsys.readouterr().out == printed
+    assert not (out / "search").exists()
 
 
 def test_resuming_needs_a_run_and_no_contradiction(
@@ -311,6 +312,15 @@ def test_a_record_cannot_name_what_is_no_recipe(
     forged = replace(records.read(Folder(finished[0])), recipe=name)  # its hash is right
     forged.write(Folder(tmp_path))
     assert "there is no recipe" in refuse(["--resume", "--out", str(tmp_path)], capsys)
+
+
+def test_a_transfer_is_not_taken_for_a_recipe(
+    tmp_path: Path, finished: tuple[Path, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    forged = replace(records.read(Folder(finished[0])), recipe="pate-digits", kind="transfer")
+    forged.write(Folder(tmp_path))
+    line = refuse(["--resume", "--out", str(tmp_path)], capsys)
+    assert f"tacit transfer --resume --out {tmp_path}" in line
 
 
 def test_the_default_folder_is_a_new_one(
@@ -402,6 +412,7 @@ class Here:
         self.capsys.readouterr()
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(digits, "RECIPE", train_child.RECIPE)
+            patch.setattr(train_child, "linger", lambda _: None)
             patch.setenv("RELEASES", str(self.folder / "releases"))
             status = main(["train", *arguments])
         self.told = self.capsys.readouterr().err.splitlines()
@@ -430,10 +441,19 @@ def mean_in(told: list[str]) -> str:
     return next(line for line in told if line.startswith("mean "))
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_saves_and_resuming_goes_on(tmp_path: Path, here: Here, number: int) -> None:
+@pytest.mark.parametrize(
+    ("number", "fresh"),
+    [
+        (signal.SIGINT, False),
+        (signal.SIGTERM, False),
+        (signal.SIGHUP, False),
+        pytest.param(signal.SIGTERM, True, marks=pytest.mark.slow),
+    ],
+)
+def test_a_signal_saves_and_resuming_goes_on(
+    tmp_path: Path, here: Here, number: int, fresh: bool
+) -> None:
     out = tmp_path / "run"
-    fresh = number == signal.SIGTERM
     child = Child(tmp_path, "digits", "--out", str(out), hold=5, fresh=fresh)
     child.wait_for("epoch 2")
     child.process.send_signal(number)

@@ -49,6 +49,11 @@ def tell(what: str) -> None:
     sys.stderr.flush()
 
 
+def linger(seconds: float) -> None:
+    """What makes the recipe slow, so that a signal comes in the middle of something."""
+    time.sleep(seconds)
+
+
 def hold(steps: int) -> None:
     """Waits if so many steps are as many as may be taken."""
     if "HOLD" in os.environ and steps >= int(os.environ["HOLD"]):
@@ -60,7 +65,7 @@ def hold(steps: int) -> None:
 def outline(task: Task) -> Outline:
     chosen = task.settings
     tell("preprocessing")
-    time.sleep(chosen.before)
+    linger(chosen.before)
     return task.plan(lot=chosen.lot, steps=chosen.steps, clip=chosen.clip, also=(Gaussian(20.0),))
 
 
@@ -68,7 +73,7 @@ def prepare(task: Task, plan: Plan, release: Releasing) -> Prepared:
     chosen, taken = task.settings, 0
 
     def mechanism(budget: Budget | None) -> Released[Any]:
-        time.sleep(chosen.before / 2)
+        linger(chosen.before / 2)
         with Path(os.environ["RELEASES"]).open("a") as log:
             log.write("released\n")
         return gaussian([0.0, 0.0], sensitivity=1.0, noise_multiplier=20.0, budget=budget)
@@ -84,7 +89,7 @@ def prepare(task: Task, plan: Plan, release: Releasing) -> Prepared:
 
     def slow(model: nn.Module, batch: Any) -> torch.Tensor:
         hold(taken)
-        time.sleep(chosen.each)
+        linger(chosen.each)
         return losses.cross_entropy(model(batch[0]), batch[1])
 
     model = torch.nn.Linear(65, 10, bias=False)

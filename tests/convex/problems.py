@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tacit.convex.losses import HuberHinge, Linear, Logistic, SimplexHinge, Softmax, Squared
-from tacit.convex.problem import Problem, Task, shortened
+from tacit.convex.problem import ConvexTask, Problem, shortened
 
 SCALAR = {
     "logistic": Logistic(),
@@ -40,7 +40,7 @@ def task_for(loss=None, **changes):
         "epsilon": 1.0,
         "delta": 1e-5,
     }
-    return Task(**(given | changes))
+    return ConvexTask(**(given | changes))
 
 
 def problem_for(task, seed=0):

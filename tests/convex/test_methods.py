@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tacit.convex import methods
-from tacit.convex.methods import Scaling, Settings, learn
+from tacit.convex.methods import DataScaling, MethodSettings, learn
 from tacit.errors import InvalidArgument
 from tacit.randomness import UnsafeSeededStream
 
@@ -16,15 +16,15 @@ from .problems import problem_for, task_for
 def test_scores_are_the_same_in_either_unit():
     rng = np.random.default_rng(0)
     data, theta = 3 * rng.standard_normal((50, 4)), rng.standard_normal((2, 5))
-    scaling = Scaling(100.0, 0.5)
+    scaling = DataScaling(100.0, 0.5)
     coefficients, intercepts = scaling.coefficients(theta.ravel(), 2)
     assert data @ coefficients.T + intercepts == pytest.approx(scaling.rows(data) @ theta.T)
 
 
 @pytest.mark.parametrize("scale", [0.0, 0.5, 2.0])
 def test_scaled_rows_are_within_the_norm(scale):
-    rows = Scaling(2.0, scale).rows(1e3 * np.random.default_rng(0).standard_normal((100, 3)))
-    assert np.linalg.norm(rows, axis=1).max() <= Scaling(2.0, scale).norm
+    rows = DataScaling(2.0, scale).rows(1e3 * np.random.default_rng(0).standard_normal((100, 3)))
+    assert np.linalg.norm(rows, axis=1).max() <= DataScaling(2.0, scale).norm
     assert rows.shape[1] == (3 if scale == 0.0 else 4)
 
 
@@ -32,16 +32,18 @@ def test_one_row_does_not_change_how_others_are_scaled():
     data = np.random.default_rng(0).standard_normal((10, 3))
     other = data.copy()
     other[0] = 1e9
-    assert np.array_equal(Scaling(2.0, 0.5).rows(data)[1:], Scaling(2.0, 0.5).rows(other)[1:])
+    assert np.array_equal(
+        DataScaling(2.0, 0.5).rows(data)[1:], DataScaling(2.0, 0.5).rows(other)[1:]
+    )
 
 
 def test_bad_scalings_are_refused():
     with pytest.raises(InvalidArgument, match="data_norm must be given"):
-        Scaling(None, 0.5)
+        DataScaling(None, 0.5)
     with pytest.raises(InvalidArgument, match="data_norm"):
-        Scaling(0.0, 0.5)
+        DataScaling(0.0, 0.5)
     with pytest.raises(InvalidArgument, match="intercept_scale"):
-        Scaling(1.0, -1.0)
+        DataScaling(1.0, -1.0)
 
 
 class Refusing:
@@ -60,7 +62,7 @@ def test_no_random_byte_is_drawn_when_the_charge_is_refused(monkeypatch):
     monkeypatch.setattr(methods, "fresh_stream", never)
     problem = problem_for(task_for())
     with pytest.raises(InvalidArgument, match="no budget"):
-        learn(problem.task, problem.features, problem.targets, Settings(), Refusing())
+        learn(problem.task, problem.features, problem.targets, MethodSettings(), Refusing())
 
 
 def test_a_given_stream_repeats_the_fit():
@@ -70,7 +72,7 @@ def test_a_given_stream_repeats_the_fit():
             problem.task,
             problem.features,
             problem.targets,
-            Settings(),
+            MethodSettings(),
             stream=UnsafeSeededStream(0, "fit"),
         ).theta
         for _ in range(2)

@@ -1,13 +1,11 @@
 """The real sets, where there are any: numbers, first labels, and the time to load them.
 
-They are looked for in the folder that TACIT_DATA names, or in /work/shared/data.
+They are looked for in the folder that ``real_data`` names.
 """
 
 from __future__ import annotations
 
-import os
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,7 +14,8 @@ from tacit.data import load
 from tacit.data.adult import LONGEST_ROW
 from tacit.data.sets import SETS, find
 
-PLACE = Path(os.environ.get("TACIT_DATA") or "/work/shared/data")
+from ..real_data import FOLDER
+
 FIRST_LABELS = {
     "mnist": [5, 0, 4, 1, 9, 2, 1, 3, 1, 4],
     "fashion": [9, 0, 0, 3, 0, 2, 7, 2, 5, 5],
@@ -41,10 +40,10 @@ SHAPES = {
 
 
 def real(name: str):
-    if not PLACE.is_dir() or find(SETS[name], (PLACE,)) is None:
-        pytest.skip(f"{name} is not in {PLACE}; set TACIT_DATA to a folder that has it")
+    if not FOLDER.is_dir() or find(SETS[name], (FOLDER,)) is None:
+        pytest.skip(f"{name} is not in {FOLDER}; set TACIT_DATA to a folder that has it")
     # The SVHN that developers have is a rebuilt one: its counts and labels are the published ones.
-    return load(name, PLACE, download=False, unverified=name == "svhn")
+    return load(name, FOLDER, download=False, unverified=name == "svhn")
 
 
 @pytest.mark.parametrize("name", SHAPES)

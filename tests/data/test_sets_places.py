@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tacit.data import load
-from tacit.data.description import File, Layout
+from tacit.data.description import File, FileLayout
 from tacit.data.sets import SETS, cache, find, names, places, set_named
 from tacit.errors import DataError, InvalidArgument
 
@@ -106,7 +106,7 @@ def test_layouts_with_the_same_names_are_told_apart_by_checksums(tmp_path, monke
     assert found is not None
     assert len(found.paths) == 2  # none fits: the first is there to be refused
     digests = {name: sha256(text.encode()) for name, text in contents.items()}
-    fitting = Layout(
+    fitting = FileLayout(
         files=tuple(File(name=name, digest=digest) for name, digest in digests.items()),
         read=sst2.layouts[2].read,
     )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tacit.data.description import File, Known, Layout
+from tacit.data.description import File, FileLayout, Known
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -116,6 +116,6 @@ def known_set(name: str, files: tuple[File, ...], read: Reader, *, remedy: str =
         examples=(7, 3),
         classes=tuple("0123456789"),
         folders=(name,),
-        layouts=(Layout(files=files, read=read),),
+        layouts=(FileLayout(files=files, read=read),),
         remedy=remedy,
     )

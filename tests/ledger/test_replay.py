@@ -12,7 +12,7 @@ from tacit.accounting import PureDp
 from tacit.errors import BudgetExceeded, InvalidArgument, LedgerError, TamperedLedger
 from tacit.ledger import Release
 from tacit.ledger.entries import Draft, entry_after, hashed
-from tacit.ledger.replay import Books, Charge, Totals, replay
+from tacit.ledger.replay import Books, ReservationCost, Totals, replay
 
 from .memory import InMemory
 
@@ -110,7 +110,9 @@ TestModel.settings = settings(max_examples=60, stateful_step_count=25, deadline=
 
 
 def test_what_was_added_can_be_taken_away_exactly():
-    charges = [Charge(0.1 * k, 1e-7 / k, (0.3 / k, 1e300), 1e-9 * k, 1e-17) for k in range(1, 9)]
+    charges = [
+        ReservationCost(0.1 * k, 1e-7 / k, (0.3 / k, 1e300), 1e-9 * k, 1e-17) for k in range(1, 9)
+    ]
     totals = Totals()
     for charge in charges:
         totals = totals.plus(charge)

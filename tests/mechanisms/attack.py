@@ -13,8 +13,7 @@ if TYPE_CHECKING:
 
     Scores = NDArray[np.float64] | NDArray[np.int64]
 
-DRAWS = 200_000
-SCOUTS = 40_000  # further draws, by which the attacker chooses what to look at
+SCOUTS = 6  # one draw in so many is the attacker's to choose what to look at
 
 
 def proven_epsilon(one: Scores, other: Scores, delta: float = 0.0) -> float:
@@ -24,9 +23,12 @@ def proven_epsilon(one: Scores, other: Scores, delta: float = 0.0) -> float:
     and direction are chosen by the first draws; the bound is from the others. Clopper & Pearson
     1934 for each of the two probabilities.
     """
+    scouts = len(one) // SCOUTS
+    draws = len(one) - scouts
+    assert len(other) == len(one)
     best = max(
         (
-            (_gain(a[:SCOUTS] * sign, b[:SCOUTS] * sign, delta), sign, turned)
+            (_gain(a[:scouts] * sign, b[:scouts] * sign, draws, delta), sign, turned)
             for sign in (1, -1)
             for turned, (a, b) in enumerate(((one, other), (other, one)))
         ),
@@ -34,12 +36,11 @@ def proven_epsilon(one: Scores, other: Scores, delta: float = 0.0) -> float:
     )
     (_, threshold), sign, turned = best
     first, second = (other, one) if turned else (one, other)
-    hits = [int((side[SCOUTS:] * sign >= threshold).sum()) for side in (first, second)]
-    assert all(len(side) - SCOUTS == DRAWS for side in (first, second))
-    return _bound(hits[0], hits[1], DRAWS, delta)
+    hits = [int((side[scouts:] * sign >= threshold).sum()) for side in (first, second)]
+    return _bound(hits[0], hits[1], draws, delta)
 
 
-def _gain(first: Scores, second: Scores, delta: float) -> tuple[float, float]:
+def _gain(first: Scores, second: Scores, draws: int, delta: float) -> tuple[float, float]:
     """The best threshold of these draws, by what the later ones are expected to prove."""
     tried = np.unique(np.concatenate([first, second]))
     if len(tried) > 400:
@@ -50,7 +51,7 @@ def _gain(first: Scores, second: Scores, delta: float) -> tuple[float, float]:
         p = 1 - np.searchsorted(a, threshold) / len(a)
         q = 1 - np.searchsorted(b, threshold) / len(b)
         q = max(q, 3 / len(b))  # so rare that the scouts cannot tell
-        gains.append((_bound(int(p * DRAWS), int(q * DRAWS), DRAWS, delta), float(threshold)))
+        gains.append((_bound(int(p * draws), int(q * draws), draws, delta), float(threshold)))
     return max(gains)
 
 

@@ -91,7 +91,7 @@ def test_the_noise_is_symmetric_and_has_its_law(constant: bool) -> None:
 def test_every_direction_has_the_same_noise() -> None:
     """The attacker's best statistic for any unit row x is x'Mx, of deviation σ."""
     moments, stream = Moments(3, 1.0), UnsafeSeededStream(0, "directions")
-    draws = np.stack([moments.noisy(np.zeros((0, 3)), Gaussian(2.0), stream) for _ in range(4_000)])
+    draws = np.stack([moments.noisy(np.zeros((0, 3)), Gaussian(2.0), stream) for _ in range(1_500)])
     for x in np.asarray([[1, 0, 0], [1, 1, 0], [1, -2, 3]], dtype=float):
         along = np.einsum("i,nij,j->n", x, draws, x) / (x @ x)
         assert is_gaussian(along, 2.0)

@@ -61,7 +61,7 @@ def test_how_far_a_record_moves_a_score(
     assert np.abs(replaced - after).max() <= _PARTS
 
 
-@pytest.mark.parametrize("q", [0.25, 0.5, 0.9])
+@pytest.mark.parametrize("q", [pytest.param(0.25, marks=pytest.mark.slow), 0.5, 0.9])
 def test_the_law_and_no_less_noise(q: float) -> None:
     points, share, draws = 20, round(q * _PARTS), 200_000
     places = np.sort(np.random.default_rng(0).integers(0, points + 1, 21))

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 
 from tacit import recipes
 from tacit.data import Examples, Split
@@ -43,11 +40,3 @@ def check_published(name: str, anchors: dict[float, float]) -> Any:
     module = import_module(f"tacit.recipes.{name.replace('-', '_')}")
     assert (module.__doc__ or "").lstrip("`").startswith(f"tacit train {name} --epsilon ")
     return module
-
-
-def real_data(folder: str) -> Path:
-    """Where the published files are, or the test is skipped."""
-    for place in (os.environ.get("TACIT_DATA"), "/work/shared/data"):
-        if place and (Path(place) / folder).is_dir():
-            return Path(place)
-    pytest.skip(f"needs the published files of {folder} in $TACIT_DATA")

@@ -10,7 +10,8 @@ from tacit.accounting import epsilon
 from tacit.accounting.serialization import from_dict
 from tacit.data import Examples, Split
 
-from .pictures import check_published, real_data
+from ..real_data import real_data
+from .pictures import check_published
 
 
 def people() -> Split:

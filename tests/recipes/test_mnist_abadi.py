@@ -11,7 +11,8 @@ from tacit import recipes
 from tacit.accounting import Composed, Gaussian, PoissonSampled, Repeated, epsilon
 from tacit.accounting.serialization import from_dict
 
-from .pictures import check_published, pictures, real_data
+from ..real_data import real_data
+from .pictures import check_published, pictures
 
 SMALL = {"epochs": 12, "lot": 100, "hidden": 64, "components": 20, "lr": 0.4, "pca_noise": 4.0}
 

@@ -6,7 +6,7 @@ import pytest
 
 from tacit import recipes
 
-from .pictures import real_data
+from ..real_data import real_data
 
 LINEAR = {1.2: 98.1, 2.0: 98.5, 2.32: 98.6, 2.5: 98.7, 2.93: 98.7}
 CNN = {1.2: 97.8, 2.0: 98.4, 2.32: 98.5, 2.5: 98.6, 2.93: 98.7}

@@ -7,7 +7,8 @@ import pytest
 from tacit import recipes
 from tacit.accounting import Gaussian, PoissonSampled, Repeated, epsilon
 
-from .pictures import check_published, pictures, real_data
+from ..real_data import real_data
+from .pictures import check_published, pictures
 
 SMALL = {"epochs": 10, "lot": 100, "lr": 10.0, "clip": 0.1}
 

@@ -57,7 +57,7 @@ def test_the_mean_that_is_kept_has_the_noise_that_is_charged() -> None:
 
 
 def test_a_cnn_costs_its_plan_alone() -> None:
-    data = pictures(channels=3, size=16, train=80, test=20)
+    data = pictures(channels=3, size=10, train=80, test=20)
     given = {"head": "cnn", "synthetic": 20, "epochs": 2, "lot": 20, "lr": 8.0}
     done = recipes.run("cifar10-scatter", epsilon=8, settings=given, data=data, progress=False)
     assert done.statement.preprocessing == ()

@@ -13,7 +13,7 @@ from tacit.accounting.serialization import as_dict
 from tacit.reports.run_folder import read
 from tacit.reports.run_summary import summarise
 from tacit.runs.folder import HISTORY, STATEMENT, Folder
-from tacit.runs.record import Record
+from tacit.runs.record import RunRecord
 from tacit.statement import Statement, extended
 from tacit.training.plan import Plan
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 PLAN = Plan(examples=1000, lot_size=250, steps=40, noise_multiplier=4.0, clip=1.0)
 
 
-def record(**changes: Any) -> Record:
+def record(**changes: Any) -> RunRecord:
     told: dict[str, Any] = {
         "run": "0123456789abcdef",
         "recipe": "digits",
@@ -51,10 +51,10 @@ def record(**changes: Any) -> Record:
         "notes": ("weights are averaged",),
         "finished": True,
     }
-    return Record(**(told | changes))
+    return RunRecord(**(told | changes))
 
 
-def claim(of: Record, plan: Plan = PLAN, **changes: Any) -> Statement:
+def claim(of: RunRecord, plan: Plan = PLAN, **changes: Any) -> Statement:
     told: dict[str, Any] = {
         "epsilon": plan.epsilon(of.delta),
         "delta": of.delta,
@@ -95,7 +95,7 @@ def history(plan: Plan = PLAN, delta: float = 1e-5) -> list[dict[str, Any]]:
     ]
 
 
-def write(path: Path, of: Record, statement: str, lines: list[dict[str, Any]]) -> Path:
+def write(path: Path, of: RunRecord, statement: str, lines: list[dict[str, Any]]) -> Path:
     folder = Folder(path)
     of.write(folder)
     folder.write(STATEMENT, statement.encode())
@@ -105,7 +105,7 @@ def write(path: Path, of: Record, statement: str, lines: list[dict[str, Any]]) -
 
 
 @pytest.fixture(scope="session")
-def whole() -> tuple[Record, Statement, list[dict[str, Any]]]:
+def whole() -> tuple[RunRecord, Statement, list[dict[str, Any]]]:
     """A record, its statement and its history."""
     of = record()
     return of, claim(of), history()

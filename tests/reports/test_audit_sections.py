@@ -14,6 +14,7 @@ from tacit.accounting.serialization import from_dict
 from tacit.errors import CheckpointError
 from tacit.recipes.auditing import audit_file
 from tacit.recipes.auditing.audit_file import read_plain
+from tacit.reports import run_report
 from tacit.reports.run_content import markdown
 from tacit.reports.run_folder import read
 from tacit.reports.run_report import MARKDOWN, PAGE, write
@@ -189,8 +190,12 @@ def test_a_contradiction_is_the_first_warning(run: Path, whole: Any) -> None:
     assert shown.warnings[0].startswith("an audit contradicts the claim: the evidence contradicts")
 
 
-def test_without_the_file_nothing_of_it_is_left(audited: Path) -> None:
+def test_without_the_file_nothing_of_it_is_left(
+    audited: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_report, "_drawings", lambda _: {})  # what is said is looked at
     write(audited)
+    assert "What attacks did reach" in (audited / PAGE).read_text()
     (audited / "audit.json").unlink()
     write(audited)
     for name in (PAGE, MARKDOWN):

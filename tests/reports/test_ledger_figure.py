@@ -19,13 +19,13 @@ from tacit.reports.ledger_summary import account
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tacit.reports.ledger_summary import Account
+    from tacit.reports.ledger_summary import BudgetAccount
 
 RUN = Release(Repeated(PoissonSampled(0.01, Gaussian(2.0)), 100))
 
 
 @pytest.fixture(scope="module")
-def used(tmp_path_factory) -> Account:
+def used(tmp_path_factory) -> BudgetAccount:
     """A budget with a run under way, one that was taken back, a release and an amendment."""
     folder = tmp_path_factory.mktemp("ledger")
     with Ledger(f"sqlite:///{folder}/budget.db") as ledger:
@@ -37,7 +37,7 @@ def used(tmp_path_factory) -> Account:
         return account(ledger.history("patients"))
 
 
-def opened(folder: Path, composition: str = "basic", charges: int = 0) -> Account:
+def opened(folder: Path, composition: str = "basic", charges: int = 0) -> BudgetAccount:
     with Ledger(f"sqlite:///{folder}/budget.db") as ledger:
         budget = ledger.open("data", 4.0, 1e-5, composition=composition)
         for number in range(charges):

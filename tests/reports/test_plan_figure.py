@@ -12,14 +12,14 @@ import pytest
 pytest.importorskip("matplotlib")
 
 from tacit.reports import plan_figure
-from tacit.reports.plan_summary import Setting, summarise
+from tacit.reports.plan_summary import AccountedRun, summarise
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from tacit.reports.plan_summary import PlanSummary
 
-SETTING = Setting(rate=0.05, steps=1000, sigma=4.0, delta=1e-5)
+SETTING = AccountedRun(rate=0.05, steps=1000, sigma=4.0, delta=1e-5)
 
 
 @pytest.fixture(scope="module")

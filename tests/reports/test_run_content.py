@@ -15,7 +15,7 @@ from tacit.reports.run_content import (
     Items,
     Paragraph,
     Picture,
-    Report,
+    RunReport,
     Section,
     Table,
     escaped,
@@ -57,7 +57,7 @@ class Tags(HTMLParser):
         self.text += data
 
 
-def made(text: str) -> Report:
+def made(text: str) -> RunReport:
     blocks = (
         Paragraph(text),
         Items((text,)),
@@ -65,7 +65,7 @@ def made(text: str) -> Report:
         Code((text,)),
         Picture("curve", text),
     )
-    return Report(text, text, (text,), (Card(text, text, text),), (Section(text, blocks),))
+    return RunReport(text, text, (text,), (Card(text, text, text),), (Section(text, blocks),))
 
 
 def test_every_text_is_escaped():
@@ -158,14 +158,14 @@ def test_numbers_and_their_signs_are_not_torn_apart():
 MARKED = "<script>alert(1)</script> **b** `c` [d](javascript:e) | f\n# g \x1b[2J ~~h~~ &lt;"
 
 
-def marked(text: str) -> Report:
+def marked(text: str) -> RunReport:
     blocks = (
         Paragraph(text),
         Items((text,)),
         Table((text, "b"), ((text, text),), numbers=(1,)),
         Picture("curve", text),
     )
-    return Report(text, text, (text,), (Card(text, text, text),), (Section(text, blocks),))
+    return RunReport(text, text, (text,), (Card(text, text, text),), (Section(text, blocks),))
 
 
 def test_nothing_that_means_anything_to_markdown_is_left():
@@ -212,7 +212,7 @@ def test_marks_are_escaped_where_they_would_count(text, shown):
 
 
 def test_code_is_indented_and_cannot_end_itself():
-    code = Report("a", "b", (), (), (Section("c", (Code(("tacit report .", "x\n# y")),)),))
+    code = RunReport("a", "b", (), (), (Section("c", (Code(("tacit report .", "x\n# y")),)),))
     text = markdown(code)
     assert "    tacit report .\n    x?# y\n" in text
 

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from tacit.statement import Finding
+    from tacit.statement import Assessed
 
 
-def found(folder: Path, **arguments: Any) -> dict[str, Finding]:
+def found(folder: Path, **arguments: Any) -> dict[str, Assessed]:
     return {one.subject: one for one in read(folder, **arguments).evidence.findings}
 
 

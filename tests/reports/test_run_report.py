@@ -15,6 +15,12 @@ def names(folder) -> set[str]:
     return {one.name for one in folder.iterdir()} - {".lock"}
 
 
+@pytest.fixture
+def undrawn(monkeypatch):
+    """Drawings take longer than all the rest of a report."""
+    monkeypatch.setattr(run_report, "find_spec", lambda _: None)
+
+
 BEFORE = {"run.json", "history.jsonl", "statement.json"}
 
 
@@ -35,8 +41,8 @@ def test_writing_again_gives_the_same_files(run):
     assert first == ((run / "report.html").read_bytes(), (run / "report.md").read_bytes())
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_without_matplotlib_the_tables_say_it_alone(run, monkeypatch):
-    monkeypatch.setattr(run_report, "find_spec", lambda _: None)
     monkeypatch.setattr(run_report, "_drawings", lambda _: pytest.fail("drawn without matplotlib"))
     page = write(run).read_text(encoding="utf-8")
     assert "<svg" not in page
@@ -53,6 +59,7 @@ def test_a_refused_run_leaves_everything_as_it_was(run):
     assert names(run) == BEFORE | {"report.html"}
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_crash_leaves_the_old_report_and_no_draft(run, monkeypatch):
     (run / "report.html").write_text("old")
     monkeypatch.setattr(os, "fsync", lambda _: (_ for _ in ()).throw(OSError(28, "No space left")))
@@ -62,6 +69,7 @@ def test_a_crash_leaves_the_old_report_and_no_draft(run, monkeypatch):
     assert names(run) == BEFORE | {"report.html"}
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_link_in_the_folder_is_replaced_and_not_followed(run, tmp_path):
     outside = tmp_path / "outside"
     outside.write_text("mine")

@@ -175,6 +175,18 @@ def test_the_folder_and_its_secrets_are_its_owners(tmp_path: Path) -> None:
     assert modes == {"audit.json": 0o600, ".lock": 0o600, "private": 0o700}
 
 
+@pytest.mark.parametrize("name", ["private", "search"])
+def test_secrets_that_cannot_be_removed_are_not_left_in_silence(name: str, tmp_path: Path) -> None:
+    folder = Folder(tmp_path / "run")
+    secret = folder.inner(name) / "secret"
+    secret.write_bytes(b"1")
+    folder.remove_secrets()
+    assert not secret.parent.exists()
+    secret.parent.symlink_to(tmp_path)  # which is never followed
+    with pytest.raises(CheckpointError, match=f"{name} is secret and cannot be removed"):
+        folder.remove_secrets()
+
+
 def test_a_link_in_the_place_of_what_is_private_is_refused(tmp_path: Path) -> None:
     (tmp_path / "seen").mkdir()
     folder = Folder(tmp_path / "run")

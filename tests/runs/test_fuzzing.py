@@ -33,11 +33,10 @@ from tacit.reports import run_folder
 from tacit.runs import kept
 from tacit.runs import record as records
 from tacit.runs.folder import Folder
-from tacit.selection.journal import Journal as SearchJournal
-from tacit.selection.journal import Progress
+from tacit.selection.journal import Progress, SearchJournal
 from tacit.training import checkpoint, checkpoint_file
 from tacit.transfer import Teachers, Votes
-from tacit.transfer.journal import Journal as VotesJournal
+from tacit.transfer.journal import LabelJournal
 
 from . import small
 
@@ -82,7 +81,7 @@ def _search(place: Path) -> None:
 
 
 def _votes_journal(place: Path) -> None:
-    with VotesJournal(place / "answers.journal", SETTINGS, 6, 3):
+    with LabelJournal(place / "answers.journal", SETTINGS, 6, 3):
         pass
 
 
@@ -126,7 +125,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         progress.record(1, 0.5, {"weight": torch.ones(2, 3), "notes": ["a"]}, math.inf)
         search.write(progress, new_model=True)
     places["journal"].mkdir()
-    with VotesJournal(places["journal"] / "answers.journal", SETTINGS, 6, 3) as journal:
+    with LabelJournal(places["journal"] / "answers.journal", SETTINGS, 6, 3) as journal:
         journal.screen([0, 1, 2])
         journal.answer([0, 2])
         journal.tell(0, 2)

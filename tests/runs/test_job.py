@@ -15,7 +15,7 @@ from tacit.errors import BudgetExceeded, InvalidArgument, ProtocolError
 from tacit.ledger import Ledger
 from tacit.mechanisms import gaussian, laplace
 from tacit.recipes import Interrupted, run
-from tacit.runs.job import Job, Terms, nowhere
+from tacit.runs.job import Job, RunTerms, nowhere
 from tacit.runs.recipe import Task
 
 from . import small
@@ -87,7 +87,7 @@ def test_plans_come_first_and_once() -> None:
         device=torch.device("cpu"),
     )  # fmt: skip
     outline = task.plan(lot=60, steps=5, clip=1.0)
-    terms = Terms(name="x", epsilon=2.0, delta=1e-5, tuning="none")
+    terms = RunTerms(name="x", epsilon=2.0, delta=1e-5, tuning="none")
     late = Job(terms, nowhere(), task)
     late.release("mean", small.mean_of([]), what="")
     twice = Job(terms, nowhere(), task)

@@ -25,6 +25,7 @@ from tacit.errors import CheckpointError, InvalidArgument
 from tacit.ledger import Ledger
 from tacit.runs import Recipe, Search
 from tacit.training.evaluation import accuracy
+from tacit.training.session import Session
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -164,6 +165,25 @@ def _breaking(at: int) -> Callable[[Any], None]:
     return on_epoch
 
 
+def test_an_epoch_that_was_not_saved_was_not_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[int] = []
+    save, saved = Session.save, iter(range(1, 9))
+
+    def full(self: Session, path: Any) -> None:
+        if next(saved) == 2:
+            raise CheckpointError("no space is left")
+        save(self, path)
+
+    monkeypatch.setattr(Session, "save", full)
+    with pytest.raises(CheckpointError, match="no space"):
+        fit(tmp_path / "run", on_epoch=lambda record: seen.append(record.steps))
+    assert seen == [6]
+    fit(tmp_path / "run", on_epoch=lambda record: seen.append(record.steps), resume=True)
+    assert seen == [6, 12, 18, 24]
+
+
 def test_another_model_does_not_go_on(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="broken"):
         fit(tmp_path / "run", on_epoch=_breaking(2))
@@ -223,6 +243,19 @@ def test_a_run_is_loaded(finished: Path) -> None:
         _ = bare.model
     with pytest.raises(CheckpointError, match="does not hold the weights of this model"):
         tacit.load(finished, model=torch.nn.Linear(3, 2))
+
+
+def test_what_a_hostile_folder_is_refused_for_steers_no_terminal(run: Path) -> None:
+    odd = "\x1b[2J\u202e"
+    found = replace(tacit.load(run), weights={odd: torch.zeros(1)})
+    with pytest.raises(CheckpointError, match="does not hold the weights") as refused:
+        found.in_model(own_data.Network())
+    assert not set(odd[::4]) & set(str(refused.value))
+    record = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text(json.dumps(record | {odd: 1}))
+    with pytest.raises(CheckpointError, match="is not the record of a run") as refused:
+        tacit.load(run)
+    assert not set(odd[::4]) & set(str(refused.value))
 
 
 def test_a_swapped_model_is_refused(run: Path, capsys: pytest.CaptureFixture[str]) -> None:

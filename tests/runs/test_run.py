@@ -176,6 +176,19 @@ def test_a_finished_run_and_a_second_one_are_refused(tmp_path: Path) -> None:
         start(folder=tmp_path)
 
 
+def test_what_a_run_killed_at_its_end_left_is_removed_when_it_is_resumed(tmp_path: Path) -> None:
+    start(folder=tmp_path)
+    results = {one.name for one in tmp_path.iterdir()}
+    for folder in ("private", "search"):  # votes and teachers; the losers of a search
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "secret").write_bytes(b"1")
+    for name in ("checkpoint.safetensors", "answers.journal", ".lock"):
+        (tmp_path / name).write_bytes(b"1")
+    with pytest.raises(InvalidArgument, match="is finished"):
+        start(folder=tmp_path, resume=True)
+    assert {one.name for one in tmp_path.iterdir()} == results
+
+
 def test_damaged_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(Interrupted):
         start(folder=tmp_path, stop=small.StopAfter(5))

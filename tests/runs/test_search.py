@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
+from torch.utils.data import Subset, TensorDataset
 
+import tacit
 from tacit.accounting import Composed, Gaussian, PrivateSelection, epsilon
-from tacit.errors import InvalidArgument
+from tacit.errors import InvalidArgument, ProtocolError
 from tacit.runs import Interruption, Task
 from tacit.runs.search import Search, Searching, search_from
+from tacit.training import FullBatch
 
 from . import small
 
@@ -87,3 +91,101 @@ def test_a_search_comes_back_from_its_plain_form() -> None:
     one = Search(candidates={"lr": (0.5,), "lot": (3, 4)}, runs=2.0)
     assert search_from(one.as_dict(), small.Settings()) == one
     assert one.count == 2
+
+
+# One's own model and data.
+
+
+def own(settings: dict[str, Any], **plan: Any) -> tacit.Prepared:
+    """A linear model of rows whose first number decides."""
+    rows = torch.linspace(-1.0, 1.0, 120).reshape(-1, 1) * torch.tensor([[1.0, 0.1]])
+    data = TensorDataset(rows, (rows[:, 0] > 0).long())
+    model = torch.nn.Linear(2, 2)
+    with torch.no_grad():
+        for one in model.parameters():
+            one.zero_()
+    given = {
+        "examples": 80, "lot_size": 80, "steps": 6, "noise_multiplier": 9.0, "clip": 1.0,
+        "sampling": FullBatch(),
+    }  # fmt: skip
+    return tacit.Prepared(
+        model=model,
+        optimizer=torch.optim.SGD(model.parameters(), lr=settings["lr"]),
+        plan=tacit.Plan(**(given | plan)),
+        dataset=Subset(data, range(0, 120, 3)) + Subset(data, range(1, 120, 3)),
+        held_out=Subset(data, range(2, 120, 3)),
+    )
+
+
+def test_ones_own_settings_are_searched_for_what_the_whole_costs(tmp_path: Path) -> None:
+    ledger = tacit.Ledger(f"sqlite:///{tmp_path / 'budget.db'}")
+    budget = ledger.open("visits", epsilon=4, delta=1e-3)
+    won = tacit.search(
+        own, {"lr": [0.5, 1.0]}, epsilon=3, delta=1e-3, runs=2, budget=budget, label="lr"
+    )
+    assert won.candidate["lr"] in (0.5, 1.0)
+    assert won.epsilon == pytest.approx(3.0)
+    assert isinstance(won.event, PrivateSelection)
+    # The base is the plan's own event at the noise that was found, not at the 9.0 it came with.
+    noise = won.terms.allowance.noise
+    assert noise is not None
+    assert won.event.base == own({"lr": 1.0}, noise_multiplier=noise).plan.event
+    assert epsilon(won.event, 1e-3) <= 3.0 * (1 + 1e-9)
+    assert epsilon(won.event.base, 1e-3) < 3.0
+    assert won.statement().epsilon == won.epsilon
+    assert won.statement().tuning.startswith("covered")
+    assert budget.spent().epsilon == pytest.approx(3.0)
+    # The model is the one that was scored.
+    x, y = zip(*own({"lr": 1.0}).held_out, strict=True)
+    right = won.model(torch.stack(x)).argmax(1) == torch.stack(y)
+    assert float(right.float().mean()) == pytest.approx(won.score)
+
+
+def test_ones_own_search_gives_its_model_back_from_its_journal(tmp_path: Path) -> None:
+    first = tacit.search(own, {"lr": [1.0]}, epsilon=3, delta=1e-3, runs=2, folder=tmp_path / "s")
+    again = tacit.search(own, {"lr": [1.0]}, epsilon=3, delta=1e-3, runs=2, folder=tmp_path / "s")
+    assert again.score == first.score
+    for one, other in zip(first.model.parameters(), again.model.parameters(), strict=True):
+        assert torch.equal(one, other)
+
+
+def test_ones_own_plans_must_release_the_same() -> None:
+    def by_steps(settings: dict[str, Any]) -> tacit.Prepared:
+        return own({"lr": 0.5}, steps=settings["steps"])
+
+    with pytest.raises(InvalidArgument, match=r"plans that differ in clip and noise only, got .*7"):
+        tacit.search(by_steps, {"steps": [6, 7]}, epsilon=3, delta=1e-3)
+
+    seen: list[dict[str, Any]] = []
+
+    def later(settings: dict[str, Any]) -> tacit.Prepared:
+        seen.append(settings)
+        return own(settings, steps=6 if len(seen) < 3 else 60)
+
+    with pytest.raises(ProtocolError, match="changes what the plan releases"):
+        tacit.search(later, {"lr": [0.5, 1.0]}, epsilon=3, delta=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"candidates": {}}, "candidates must list values of settings"),
+        ({"candidates": {"lr": []}}, "at least one value of each setting"),
+        ({"delta": 0.5}, "delta must be"),
+        ({"prepare": lambda _: replace(own({"lr": 1.0}), held_out=None)}, "held-out data"),
+    ],
+    ids=["no settings", "no values", "delta", "no held-out data"],
+)
+def test_ones_own_search_refuses_in_one_line(changes: dict[str, Any], words: str) -> None:
+    given: dict[str, Any] = {
+        "prepare": own, "candidates": {"lr": [1.0]}, "epsilon": 3, "delta": 1e-3,
+    }  # fmt: skip
+    with pytest.raises(InvalidArgument, match=words):
+        tacit.search(**(given | changes))
+
+
+def test_ones_own_search_refuses_a_budget_for_another_unit(tmp_path: Path) -> None:
+    ledger = tacit.Ledger(f"sqlite:///{tmp_path / 'budget.db'}")
+    budget = ledger.open("users", epsilon=4, delta=1e-3, unit="user")
+    with pytest.raises(InvalidArgument, match="budget must be one for the plan's unit 'example'"):
+        tacit.search(own, {"lr": [1.0]}, epsilon=3, delta=1e-3, budget=budget)

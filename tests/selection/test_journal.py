@@ -26,8 +26,8 @@ PLAIN = PlainModels()
 
 def Journal(  # noqa: N802 - the class, for two candidates
     folder: Path, fingerprint: dict[str, Any], models: Any = PLAIN
-) -> journals.Journal:
-    return journals.Journal(folder, fingerprint, candidates=2, models=models)
+) -> journals.SearchJournal:
+    return journals.SearchJournal(folder, fingerprint, candidates=2, models=models)
 
 
 def test_a_folder_keeps_what_was_written(tmp_path: Path) -> None:

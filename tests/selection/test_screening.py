@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from tacit.accounting import SparseVector, epsilon
+from tacit.accounting import AboveThreshold, epsilon
 from tacit.errors import BudgetExceeded, InvalidArgument
 from tacit.ledger import Ledger
 from tacit.randomness import UnsafeSeededStream
@@ -22,7 +22,7 @@ SCORES = {"a": 10.0, "b": 950.0, "c": 5000.0}
 def test_the_first_that_is_good_enough_wins() -> None:
     found = first_above(SCORES, SCORES.__getitem__, 500.0, sensitivity=1, epsilon=1)
     assert found.value == "b"
-    assert isinstance(found.event, SparseVector)
+    assert isinstance(found.event, AboveThreshold)
     assert epsilon(found.event, 1e-12) <= 1.0 + 1e-12
     assert first_above(SCORES, SCORES.__getitem__, 9e4, sensitivity=1, epsilon=1).value is None
     assert first_above([], SCORES.__getitem__, 9e4, sensitivity=1, epsilon=1).value is None
@@ -49,7 +49,7 @@ def test_gaussian_noise_counts_the_candidates() -> None:
     found = first_above(
         SCORES, SCORES.__getitem__, 500.0, sensitivity=1, epsilon=1, delta=1e-6, noise="gaussian"
     )
-    assert isinstance(found.event, SparseVector)
+    assert isinstance(found.event, AboveThreshold)
     assert found.event.length == 3
     assert epsilon(found.event, 1e-6) <= 1.0
     with pytest.raises(InvalidArgument, match="candidates must be at most length=2"):

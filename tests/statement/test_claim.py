@@ -11,7 +11,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tacit.accounting import ApproxDp, Event, Gaussian, PureDp, Repeated, epsilon
+from tacit.accounting import (
+    ApproxDp,
+    Composed,
+    DiscreteGaussian,
+    Event,
+    Gaussian,
+    Laplace,
+    PureDp,
+    Repeated,
+    bounds,
+    epsilon,
+)
 from tacit.accounting.serialization import as_dict
 from tacit.errors import InvalidArgument
 from tacit.statement import Statement, rounded_up
@@ -54,7 +65,7 @@ def test_json_gives_the_same_statement_back() -> None:
         assert again.to_json() == claim.to_json()
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=30)
 @given(st.floats(0.5, 50.0), st.floats(1e-10, 0.5), _TEXT, st.lists(_TEXT, max_size=3))
 def test_json_keeps_every_bit_and_letter(
     sigma: float, delta: float, words: str, more: list[str]
@@ -91,6 +102,34 @@ def test_a_claim_below_what_is_proved_is_refused() -> None:
         _bare(adjacency="replace-one")
     with pytest.raises(InvalidArgument, match="epsilon must be at least"):
         _claim(delta=1e-6)
+
+
+@pytest.mark.parametrize(
+    "event",
+    [Repeated(Laplace(3.0), 10), Composed(Laplace(2.0), DiscreteGaussian(3.0))],
+    ids=["laplace", "laplace and discrete"],
+)
+def test_what_epsilon_proves_on_a_grid_can_be_claimed_and_no_less(event: Event) -> None:
+    ends, proved = bounds(event, 1e-8), epsilon(event, 1e-8)
+    assert ends.on_grid
+    assert ends.lower <= proved == ends.upper
+    assert _bare(epsilon=proved, delta=1e-8, event=as_dict(event)).epsilon == proved
+    with pytest.raises(InvalidArgument, match="epsilon must be at least"):
+        _bare(epsilon=ends.lower * (1.0 - 1e-8), delta=1e-8, event=as_dict(event))
+    with pytest.raises(InvalidArgument, match="epsilon must be at least"):
+        _bare(epsilon=proved * (1.0 - 2e-9), delta=1e-8, event=as_dict(event))
+
+
+def test_a_claim_that_another_certified_end_proves_is_not_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    event = Repeated(Laplace(3.0), 10)
+    proved = epsilon(event, 1e-8)
+    loose = replace(bounds(event, 1e-8), upper=proved * 1.001)
+    monkeypatch.setattr("tacit.statement.proof.bracket", lambda *_: loose)
+    assert _bare(epsilon=proved, delta=1e-8, event=as_dict(event)).epsilon == proved
+    with pytest.raises(InvalidArgument, match="epsilon must be at least"):
+        _bare(epsilon=proved * (1.0 - 2e-9), delta=1e-8, event=as_dict(event))
 
 
 def test_a_file_that_was_tampered_with_is_refused() -> None:

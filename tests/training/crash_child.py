@@ -34,7 +34,7 @@ from tacit.ledger.reservation import Reservation
 from tacit.ledger.store import Store, Writer
 from tacit.randomness import GaussianSource, RoundedGaussian
 from tacit.training import checkpoint_file
-from tacit.training.charging import Charges, Lease
+from tacit.training.charging import Lease, StepCharges
 from tacit.training.noise import FastNoise, GridNoise
 from tacit.training.sampling import LotSampler
 from tacit.training.session import Session
@@ -119,7 +119,7 @@ PLACES: list[tuple[Any, str, str, str]] = [
     (sa.Connection, "commit", "committing", "committed"),
     (AnchorFile, "_replace", "anchoring", "anchored"),
     (os, "replace", "moving", "moved"),
-    (Charges, "take", "charging", "charged"),
+    (StepCharges, "take", "charging", "charged"),
     (LotSampler, "draw", "drawing", "drawn"),
     (FastNoise, "means", "releasing", "released"),
     (GridNoise, "means", "releasing", "released"),

@@ -505,8 +505,21 @@ def test_a_failed_write_leaves_the_previous_file(
                 save(tmp_path / "run", network(), [])
     with pytest.raises(CheckpointError, match=r"state\.odd\.f is a function"):
         save(tmp_path / "run", network(), [], odd=Odd())
+    with pytest.raises(CheckpointError, match=r"state\.deep\.0.* is nested more than 100 deep"):
+        save(tmp_path / "run", network(), [], deep=Deep())
     assert (tmp_path / "run").read_bytes() == before
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+class Deep:
+    def state_dict(self) -> dict[int, Any]:
+        found: dict[int, Any] = {}
+        for _ in range(3_000):
+            found = {0: found}
+        return found
+
+    def load_state_dict(self, state: dict[int, Any]) -> None:
+        del state
 
 
 class Odd:

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from tacit.errors import CheckpointError
-from tacit.training.checkpoint_file import Packer, unpack
+from tacit.training.checkpoint_file import DEEPEST, Packer, unpack
 
 
 def there_and_back(value: object) -> Any:
@@ -126,6 +126,30 @@ def test_what_cannot_be_held_is_named(value: object, message: str) -> None:
         Packer().pack({"f": value}, "scheduler")
     assert "scheduler.f" in str(refusal.value)
     assert "\n" not in str(refusal.value)
+
+
+def _nested(levels: int, kind: str) -> Any:
+    found: Any = 0
+    for _ in range(levels):
+        found = {"a": found} if kind == "dict" else (found,) if kind == "tuple" else [found]
+    return found
+
+
+@pytest.mark.parametrize("kind", ["list", "tuple", "dict"])
+def test_state_that_is_nested_too_deep_is_refused_in_one_line(kind: str) -> None:
+    assert there_and_back(_nested(DEEPEST, kind)) == _nested(DEEPEST, kind)
+    for levels in (DEEPEST + 2, 3_000):
+        with pytest.raises(CheckpointError, match=r"^scheduler.*more than 100 deep") as refusal:
+            Packer().pack(_nested(levels, kind), "scheduler")
+        assert "\n" not in str(refusal.value)
+        assert len(str(refusal.value)) < 250
+
+
+def test_state_that_holds_itself_is_refused() -> None:
+    endless: list[object] = []
+    endless.append(endless)
+    with pytest.raises(CheckpointError, match="or holds itself"):
+        Packer().pack(endless, "scheduler")
 
 
 @pytest.mark.parametrize(

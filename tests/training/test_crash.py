@@ -42,10 +42,10 @@ def databases(server: Server, folder: Path) -> Iterator[tuple[str, Path]]:
 
 
 def test_killed_at_any_moment_nothing_is_uncounted(ring: Arena, tmp_path: Path) -> None:
-    figures = campaign(ring, files(tmp_path), tmp_path, SETTINGS[:4], kills=32, seed=1)
-    assert figures.kills >= 32, figures
+    figures = campaign(ring, files(tmp_path), tmp_path, SETTINGS[:4], kills=20, seed=1)
+    assert figures.kills >= 20, figures
     assert figures.most_share <= 1.0, figures
-    assert len(figures.places) >= 15, figures
+    assert len(figures.places) >= 10, figures
     assert 0 < figures.lost < figures.granted, figures
 
 
@@ -53,8 +53,8 @@ def test_killed_while_charging_a_server_nothing_is_uncounted(
     ring: Arena, server: Server, tmp_path: Path
 ) -> None:
     places = databases(server, tmp_path)
-    figures = campaign(ring, places, tmp_path, SETTINGS[:2], kills=8, seed=2)
-    assert figures.kills >= 8, figures
+    figures = campaign(ring, places, tmp_path, SETTINGS[:2], kills=4, seed=2)
+    assert figures.kills >= 4, figures
 
 
 @pytest.mark.slow

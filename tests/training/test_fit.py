@@ -14,6 +14,7 @@ from torch.utils.data import Dataset, Subset, TensorDataset
 from tacit import losses
 from tacit.accounting import Composed, Gaussian, epsilon
 from tacit.errors import InvalidArgument
+from tacit.training import checkpoint
 from tacit.training.evaluation import accuracy
 from tacit.training.fit import Fit, Keeping, Prepared, Schedule, Watch, carry_out, finished_epoch
 from tacit.training.plan import Plan
@@ -348,6 +349,23 @@ def test_a_run_that_is_stopped_goes_on_from_its_checkpoint(tmp_path: Path) -> No
     done = fit(again, blobs(EXAMPLES, 1), plan(), optimizer=sgd(again), delta=DELTA, resume=path)
     assert not done.stopped
     assert [record.steps for record in done.history] == [20, 30]
+
+
+def test_an_epoch_is_seen_once_it_is_saved_and_noted_before(tmp_path: Path) -> None:
+    """Seen before, it would be seen twice if a crash undid it: with other noise, uncharged."""
+    path, model = tmp_path / "run", network()
+    seen: list[tuple[str, int, int]] = []
+
+    def saved() -> int:
+        return checkpoint.read(path).steps_taken if path.exists() else 0
+
+    fit(model, blobs(EXAMPLES, 1), plan(), optimizer=sgd(model), delta=DELTA, save=path,
+        note=lambda record: seen.append(("noted", record.steps, saved())),
+        on_epoch=lambda record: seen.append(("seen", record.steps, saved())))  # fmt: skip
+    assert seen == [
+        ("noted", 10, 0), ("seen", 10, 10), ("noted", 20, 10), ("seen", 20, 20),
+        ("noted", 30, 20), ("seen", 30, 30),
+    ]  # fmt: skip
 
 
 def test_a_run_at_its_end_is_not_asked_to_stop() -> None:

@@ -92,7 +92,7 @@ def plans(draw: st.DrawFn) -> Plan:
     )
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(plans())
 def test_json_gives_the_same_plan_back(plan: Plan) -> None:
     again = Plan.from_json(plan.to_json())

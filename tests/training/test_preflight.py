@@ -402,7 +402,7 @@ def test_later_checks_take_a_hundredth_of_the_time(
 ) -> None:
     now = 0.0
     monkeypatch.setattr(verification, "time", SimpleNamespace(perf_counter=lambda: now))
-    schedule = verification.Schedule(UnsafeSeededStream(1, "checks"))
+    schedule = verification.CheckSchedule(UnsafeSeededStream(1, "checks"))
     schedule.begin()
     now += check
     schedule.end()

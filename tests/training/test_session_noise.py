@@ -83,7 +83,7 @@ def drawn_at(kind: str) -> float:
 
 
 def test_the_noise_is_normal(million: Any) -> None:
-    noise = million[0]["weight"].flatten().double().numpy() / (SIGMA * CLIP)
+    noise = million[0]["weight"].flatten()[::4].double().numpy() / (SIGMA * CLIP)
     assert stats.kstest(noise, "norm").pvalue > 1e-6
     assert stats.kstest(noise * 1.03, "norm").pvalue < 1e-6
     assert np.abs(noise).max() > 4.2  # the tails are there

@@ -10,7 +10,7 @@ from tacit.ledger import Ledger, Release, Reservation
 from tacit.mechanisms.release import agreed
 from tacit.randomness import SystemStream, UnsafeSeededStream
 from tacit.transfer.charges import LabellingAccount
-from tacit.transfer.journal import Journal
+from tacit.transfer.journal import LabelJournal
 
 RELEASE = Release(Repeated(PureDp(0.01), 10))
 
@@ -22,7 +22,7 @@ def a_budget(tmp_path):
 
 
 def account(budget, tmp_path, announced=0, last=0):
-    journal = Journal(tmp_path / "run", {}, 10)
+    journal = LabelJournal(tmp_path / "run", {}, 10)
     journal.run = "a name of its own"
     made = LabellingAccount(budget, "test")
     made.begin(RELEASE, 10, announced, last, journal)
@@ -64,7 +64,7 @@ def test_of_two_runs_of_one_journal_the_second_is_granted_nothing(budget, tmp_pa
 def test_the_journal_of_a_run_that_was_refused_is_ended(budget, tmp_path):
     """What it announced would be found granted, were it as much as the other run was granted."""
     first, second = account(budget, tmp_path), LabellingAccount(budget, "test")
-    journal = Journal(tmp_path / "run", {}, 10)
+    journal = LabelJournal(tmp_path / "run", {}, 10)
     journal.run = "a name of its own"
     second.begin(RELEASE, 10, 0, 0, journal)
     first.grant(2)

@@ -9,13 +9,13 @@ import pytest
 
 from tacit.errors import CheckpointError
 from tacit.transfer import journal as stages
-from tacit.transfer.journal import Journal, LabellingState
+from tacit.transfer.journal import LabelJournal, LabellingState
 
 SETTINGS = {"aggregator": "GNMax(sigma=40.0)", "queries": 6, "answers": 4}
 
 
 def opened(path, settings=SETTINGS, queries=6):
-    return Journal(path, settings, queries)
+    return LabelJournal(path, settings, queries)
 
 
 @pytest.fixture(name="path")
@@ -171,7 +171,7 @@ def test_only_its_owner_can_read_it(path):
 
 
 def test_in_memory_it_keeps_the_same_record():
-    with Journal(None, SETTINGS, 6) as journal:
+    with LabelJournal(None, SETTINGS, 6) as journal:
         journal.answer([0, 1])
         journal.tell(1, 3)
         assert not journal.kept

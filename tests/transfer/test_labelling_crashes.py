@@ -16,7 +16,7 @@ import pytest
 from tacit.errors import CheckpointError, TamperedLedger
 from tacit.ledger import Ledger
 from tacit.transfer import ConfidentGNMax, GNMax, label
-from tacit.transfer.journal import Journal
+from tacit.transfer.journal import LabelJournal
 
 QUERIES = 900
 SCREENED = ConfidentGNMax(threshold=30.0, screening_sigma=4.0, sigma=2.0)
@@ -118,7 +118,7 @@ def test_killed_runs_go_on_and_ask_no_query_twice(tmp_path, ledger_url, aggregat
             break
         killed += 1
     assert len(asked) == len(set(asked))
-    with Journal(tmp_path / "run", {}, 110 * kills) as journal:
+    with LabelJournal(tmp_path / "run", {}, 110 * kills) as journal:
         assert journal.record.ended
         assert (journal.record.labels >= 0).sum() == len(told)
     assert len(asked) > 50

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     )
     from tacit.accounting.curve import PrivacyCurve, profile
     from tacit.accounting.events import (
+        AboveThreshold,
         Adjacency,
         ApproxDp,
         Composed,
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
         Repeated,
         SampledWithoutReplacement,
         SampledWithReplacement,
-        SparseVector,
         TruncatedConcentrated,
         TruncatedNegativeBinomial,
         ZeroConcentrated,
@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from tacit.errors import BudgetExceeded, Uncalibratable, UnsupportedEvent
 
 __all__ = [
+    "AboveThreshold",
     "Adjacency",
     "ApproxDp",
     "Approximation",
@@ -83,7 +84,6 @@ __all__ = [
     "Row",
     "SampledWithReplacement",
     "SampledWithoutReplacement",
-    "SparseVector",
     "TruncatedConcentrated",
     "TruncatedNegativeBinomial",
     "Uncalibratable",

@@ -54,6 +54,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from tacit.accounting.events import (
+    AboveThreshold,
     ApproxDp,
     BlackBox,
     Composed,
@@ -66,7 +67,6 @@ from tacit.accounting.events import (
     Repeated,
     SampledWithoutReplacement,
     SampledWithReplacement,
-    SparseVector,
     TruncatedConcentrated,
     ZeroConcentrated,
     distance,
@@ -199,7 +199,7 @@ def _two_steps(promise: Promise) -> Promise:
     return Promise(2.0 * promise.epsilon, min(1.0, grown))
 
 
-def moves(event: NoisyMax | SparseVector, adjacency: Adjacency) -> tuple[float, float]:
+def moves(event: NoisyMax | AboveThreshold, adjacency: Adjacency) -> tuple[float, float]:
     """How far neighbours move a score, and how far they can move it against another one.
 
     >>> moves(NoisyMax(1.0), "add-remove"), moves(NoisyMax(1.0, monotone=True), "add-remove")
@@ -213,13 +213,13 @@ def moves(event: NoisyMax | SparseVector, adjacency: Adjacency) -> tuple[float, 
     return min(apart, 1.0), 2.0 * min(apart, 1.0)
 
 
-def pure_loss(event: NoisyMax | SparseVector, adjacency: Adjacency) -> float | None:
+def pure_loss(event: NoisyMax | AboveThreshold, adjacency: Adjacency) -> float | None:
     """The pure ε under ``adjacency``; None for Gaussian noise, which has none.
 
     Guarantee:
         The event is ε-differentially private under that adjacency.
 
-    >>> pure_loss(SparseVector(2.0, 8.0, cutoff=2), "add-remove")
+    >>> pure_loss(AboveThreshold(2.0, 8.0, cutoff=2), "add-remove")
     1.0
     """
     one, against = moves(event, adjacency)
@@ -245,7 +245,7 @@ def concrete(event: Event, adjacency: Adjacency, accountant: str = "exact") -> E
     if isinstance(event, BlackBox):
         return held(event, adjacency, accountant)
     match event:
-        case NoisyMax() | SparseVector():
+        case NoisyMax() | AboveThreshold():
             loss = pure_loss(event, adjacency)
             if loss is None:
                 return event

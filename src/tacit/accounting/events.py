@@ -253,7 +253,7 @@ class NoisyMax:
 
 
 @dataclass(frozen=True)
-class SparseVector:
+class AboveThreshold:
     """Tells of each query whether it is above a noisy threshold, until ``cutoff`` of them were.
 
     The threshold's noise is drawn once, each query's afresh; both scales (σ for Gaussian noise) are
@@ -263,7 +263,7 @@ class SparseVector:
     and Gaussian noise has none. To draw a new threshold after each answer "above", repeat an
     event of cutoff 1.
 
-    >>> SparseVector(threshold_scale=10, query_scale=20, cutoff=2).noise
+    >>> AboveThreshold(threshold_scale=10, query_scale=20, cutoff=2).noise
     'laplace'
     """
 
@@ -631,7 +631,7 @@ Event: TypeAlias = (
     | RandomizedResponse
     | Exponential
     | NoisyMax
-    | SparseVector
+    | AboveThreshold
     | PureDp
     | ApproxDp
     | ZeroConcentrated

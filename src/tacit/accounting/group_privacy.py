@@ -8,6 +8,7 @@ from dataclasses import replace
 from tacit._validation import whole
 from tacit.accounting.black_boxes import amplified, held, promise_of
 from tacit.accounting.events import (
+    AboveThreshold,
     ApproxDp,
     Composed,
     DiscreteGaussian,
@@ -23,7 +24,6 @@ from tacit.accounting.events import (
     PureDp,
     RandomizedResponse,
     Repeated,
-    SparseVector,
     ZeroConcentrated,
     check_event,
 )
@@ -69,7 +69,7 @@ def _group(event: Event, k: int) -> Event:
             return _black_box(event, k)
         case NoisyMax():  # pure losses and ranges add up along the k records
             return replace(event, scale=event.scale / k)
-        case SparseVector():
+        case AboveThreshold():
             return _group_of_sparse_vector(event, k)
         case PrivateSelection(base, runs):
             return PrivateSelection(_group(simplify(base), k), runs)
@@ -87,7 +87,7 @@ def _group(event: Event, k: int) -> Event:
             raise UnsupportedEvent(event, "group", "no group bound is known for it")
 
 
-def _group_of_sparse_vector(event: SparseVector, k: int) -> Event:
+def _group_of_sparse_vector(event: AboveThreshold, k: int) -> Event:
     """At k times the distance; a mixed group moves queries both ways, which only losses bear."""
     return replace(
         event,

@@ -40,7 +40,11 @@ def epsilon(
     """
     check_event(event)
     asked = accountant_named(accountant)
-    return asked.epsilon(event, open_probability("delta", delta), check_adjacency(adjacency))
+    total, neighbours = open_probability("delta", delta), check_adjacency(adjacency)
+    try:
+        return asked.epsilon(event, total, neighbours)
+    except ArithmeticError:
+        raise _out_of_range(event, accountant) from None
 
 
 def delta(
@@ -57,7 +61,17 @@ def delta(
     """
     check_event(event)
     asked = accountant_named(accountant)
-    return asked.delta(event, non_negative("epsilon", epsilon), check_adjacency(adjacency))
+    loss, neighbours = non_negative("epsilon", epsilon), check_adjacency(adjacency)
+    try:
+        return asked.delta(event, loss, neighbours)
+    except ArithmeticError:
+        raise _out_of_range(event, accountant) from None
+
+
+def _out_of_range(event: Event, accountant: str) -> UnsupportedEvent:
+    """An overflow, or a division by a variance that was rounded to 0."""
+    reason = "its losses are beyond floating-point numbers; its noise must be larger"
+    return UnsupportedEvent(event, accountant, reason)
 
 
 def bounds(event: Event, delta: float, adjacency: Adjacency = "add-remove") -> Interval:

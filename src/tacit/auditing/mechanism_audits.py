@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tacit._validation import open_probability, positive, whole
 from tacit.accounting import profile
-from tacit.auditing.mechanism_cases import CASES, Asked, Case
+from tacit.auditing.mechanism_cases import CASES, Case, MechanismCall
 from tacit.auditing.statistics.bound import judge
 from tacit.auditing.statistics.gaussian_scores import gaussian_scores
 from tacit.auditing.statistics.scores import Scores
@@ -136,7 +136,7 @@ def audit_mechanism(
         raise InvalidArgument(f"name must be one of {', '.join(NAMES)}, got {name!r}")
     case = CASES[name]
     count = case.draws if draws is None else whole("draws", draws)
-    asked = Asked(
+    asked = MechanismCall(
         positive("epsilon", epsilon),
         open_probability("delta", delta),
         fresh_stream("audit") if stream is None else stream,
@@ -145,7 +145,9 @@ def audit_mechanism(
     return _judged(case, count, asked, inside, outside)
 
 
-def _judged(case: Case, draws: int, asked: Asked, inside: Drawn, outside: Drawn) -> MechanismAudit:
+def _judged(
+    case: Case, draws: int, asked: MechanismCall, inside: Drawn, outside: Drawn
+) -> MechanismAudit:
     if (inside.event, inside.adjacency) != (outside.event, outside.adjacency):
         raise InvalidArgument(
             f"{case.name} claims {inside.event!r} with the record and {outside.event!r} without "

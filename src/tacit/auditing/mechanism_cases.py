@@ -44,7 +44,7 @@ FEW = 2_000  # for those that take milliseconds
 
 
 @dataclass(frozen=True)
-class Asked:
+class MechanismCall:
     """What a mechanism is asked for, and where its random bytes come from."""
 
     epsilon: float
@@ -78,7 +78,7 @@ class Case:
     name: str
     pair: str
     score: str
-    draw: Callable[[bool, int, Asked], Drawn]
+    draw: Callable[[bool, int, MechanismCall], Drawn]
     draws: int = MANY
     gaussian: bool = False
 
@@ -106,13 +106,13 @@ _MOVED = "a number that a record moves by its sensitivity: 1 and 0"
 _OUTPUT = "the noisy number, which the ratio of densities grows with"
 
 
-def _laplace(inside: bool, draws: int, asked: Asked) -> Drawn:
+def _laplace(inside: bool, draws: int, asked: MechanismCall) -> Drawn:
     numbers = np.full(draws, float(inside))
     released = laplace(numbers, sensitivity=1, epsilon=asked.epsilon, stream=asked.stream)
     return at_once(released, released.value)
 
 
-def _gaussian(inside: bool, draws: int, asked: Asked) -> Drawn:
+def _gaussian(inside: bool, draws: int, asked: MechanismCall) -> Drawn:
     released = gaussian(
         np.full(draws, float(inside)),
         sensitivity=1,
@@ -123,20 +123,20 @@ def _gaussian(inside: bool, draws: int, asked: Asked) -> Drawn:
     return at_once(released, released.value)
 
 
-def _discrete_laplace(inside: bool, draws: int, asked: Asked) -> Drawn:
+def _discrete_laplace(inside: bool, draws: int, asked: MechanismCall) -> Drawn:
     numbers = np.full(draws, int(inside))
     released = discrete_laplace(numbers, epsilon=asked.epsilon, stream=asked.stream)
     return at_once(released, released.value)
 
 
-def _discrete_gaussian(inside: bool, draws: int, asked: Asked) -> Drawn:
+def _discrete_gaussian(inside: bool, draws: int, asked: MechanismCall) -> Drawn:
     released = discrete_gaussian(
         np.full(draws, int(inside)), epsilon=asked.epsilon, delta=asked.delta, stream=asked.stream
     )
     return at_once(released, released.value)
 
 
-def _response(inside: bool, draws: int, asked: Asked) -> Drawn:
+def _response(inside: bool, draws: int, asked: MechanismCall) -> Drawn:
     released = randomized_response(
         np.full(draws, int(inside)), categories=3, epsilon=asked.epsilon, stream=asked.stream
     )
@@ -168,7 +168,11 @@ _FIRST = "whether the first candidate was chosen, the more likely one with the r
 
 
 def _chosen(
-    choose: Callable[..., Released[Any]], monotone: bool, inside: bool, draws: int, asked: Asked
+    choose: Callable[..., Released[Any]],
+    monotone: bool,
+    inside: bool,
+    draws: int,
+    asked: MechanismCall,
 ) -> Drawn:
     gap = 1.0 + 1.0 / asked.epsilon
     scores = [float(inside), gap if inside or monotone else gap + 1.0]
@@ -190,7 +194,7 @@ _THRESHOLD = 1.0
 _NOISE_NODES = np.linspace(-40.0, 40.0, 8001)  # of the threshold's noise, in its scale
 
 
-def _sparse_vector(inside: bool, draws: int, asked: Asked) -> Drawn:
+def _sparse_vector(inside: bool, draws: int, asked: MechanismCall) -> Drawn:
     ended = []
     for _ in range(draws):
         vector = SparseVector(_THRESHOLD, sensitivity=1, epsilon=asked.epsilon, stream=asked.stream)
@@ -247,13 +251,13 @@ _CELL = "a cell with one record and without; many cells at once, each with noise
 _COUNT = "the cell's noisy count, which the ratio of probabilities grows with"
 
 
-def _histogram(inside: bool, draws: int, asked: Asked) -> Drawn:
+def _histogram(inside: bool, draws: int, asked: MechanismCall) -> Drawn:
     records = np.arange(draws) if inside else np.empty(0, dtype=np.int64)
     released = histogram(records, cells=draws, epsilon=asked.epsilon, stream=asked.stream)
     return at_once(released, released.value)
 
 
-def _gaussian_histogram(inside: bool, draws: int, asked: Asked) -> Drawn:
+def _gaussian_histogram(inside: bool, draws: int, asked: MechanismCall) -> Drawn:
     records = np.arange(draws) if inside else np.empty(0, dtype=np.int64)
     released = histogram(
         records, cells=draws, epsilon=asked.epsilon, delta=asked.delta, stream=asked.stream
@@ -261,7 +265,7 @@ def _gaussian_histogram(inside: bool, draws: int, asked: Asked) -> Drawn:
     return at_once(released, released.value)
 
 
-def _replaced(inside: bool, draws: int, asked: Asked) -> Drawn:
+def _replaced(inside: bool, draws: int, asked: MechanismCall) -> Drawn:
     """A record in the first of two cells, or in the second; as many pairs as draws."""
     released = histogram(
         2 * np.arange(draws) + (not inside),
@@ -275,7 +279,7 @@ def _replaced(inside: bool, draws: int, asked: Asked) -> Drawn:
     return at_once(released, ratios)
 
 
-def _keys(inside: bool, draws: int, asked: Asked) -> Drawn:
+def _keys(inside: bool, draws: int, asked: MechanismCall) -> Drawn:
     """Keys that are held by one record more, or not, near the threshold of being released."""
     held = _near_threshold(asked) + inside
     released = histogram(
@@ -289,11 +293,11 @@ def _keys(inside: bool, draws: int, asked: Asked) -> Drawn:
     return at_once(released, counts)
 
 
-def _near_threshold(asked: Asked) -> int:
+def _near_threshold(asked: MechanismCall) -> int:
     return max(1, round(math.log(1.0 / asked.delta) / asked.epsilon))
 
 
-def _sum(inside: bool, draws: int, asked: Asked) -> Drawn:
+def _sum(inside: bool, draws: int, asked: MechanismCall) -> Drawn:
     records = [1.0] if inside else [-1.0]
 
     def release() -> Released[Any]:
@@ -308,7 +312,7 @@ def _sum(inside: bool, draws: int, asked: Asked) -> Drawn:
     return one_by_one(release, float, draws)
 
 
-def _mean(inside: bool, draws: int, asked: Asked) -> Drawn:
+def _mean(inside: bool, draws: int, asked: MechanismCall) -> Drawn:
     records = [1.0] if inside else []
 
     def release() -> Released[Any]:
@@ -317,7 +321,7 @@ def _mean(inside: bool, draws: int, asked: Asked) -> Drawn:
     return one_by_one(release, float, draws)
 
 
-def _quantile(inside: bool, draws: int, asked: Asked) -> Drawn:
+def _quantile(inside: bool, draws: int, asked: MechanismCall) -> Drawn:
     """A record at 1 beside one at 3 makes 0 worse, 2 better and 3 worse, each by half a record."""
     records = [1.0, 3.0] if inside else [3.0]
 
@@ -376,7 +380,7 @@ _ROWS = {True: np.array([[1.0, 0.0]]), False: np.empty((0, 2))}
 _PAIR = "one row, (1, 0), of the largest norm, and none"
 
 
-def _pca(inside: bool, draws: int, asked: Asked) -> Drawn:
+def _pca(inside: bool, draws: int, asked: MechanismCall) -> Drawn:
     def release() -> Released[Components]:
         return pca(_ROWS[inside], 2, epsilon=asked.epsilon, delta=asked.delta, stream=asked.stream)
 
@@ -386,7 +390,7 @@ def _pca(inside: bool, draws: int, asked: Asked) -> Drawn:
     return one_by_one(release, score, draws)
 
 
-def _covariance(inside: bool, draws: int, asked: Asked) -> Drawn:
+def _covariance(inside: bool, draws: int, asked: MechanismCall) -> Drawn:
     def release() -> Released[Any]:
         return covariance(
             _ROWS[inside],

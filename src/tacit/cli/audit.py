@@ -10,10 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tacit.cli import audit_request, runs
-from tacit.cli.audit_request import Request, Typed
-from tacit.cli.options import Refusal
-from tacit.cli.run_options import TakesSettings, check_device
+from tacit.cli import audit_request, options, runs
+from tacit.cli.options import OptionType, Refusal
+from tacit.cli.run_options import (
+    DATA,
+    DELTA_TYPE,
+    EPSILON,
+    FOLDER,
+    SEED,
+    TakesSettings,
+    check_device,
+)
 from tacit.cli.runs import command_line
 from tacit.cli.streams import complain, say
 from tacit.errors import TacitError
@@ -23,7 +30,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tacit._workers import Workers
-    from tacit.recipes.auditing import Audited
+    from tacit.cli.audit_request import AuditRequest
+    from tacit.recipes.auditing import AttackChoice, Audited, Execution
 
 
 EPILOG = """\b
@@ -50,24 +58,41 @@ Exit status:
 """
 
 
+def _number(remedy: str) -> OptionType[int]:
+    return OptionType("N", options.whole, remedy)
+
+
+def _whole_or_none(option: str, text: str, remedy: str) -> int:
+    return 0 if text.strip() == "0" else options.whole(option, text, remedy)
+
+
+_SHADOWS = OptionType("N", _whole_or_none, "give how many models, as 16")
+
+
 @click.command(cls=TakesSettings, epilog=EPILOG)
 @click.argument("subject", required=False)
 @click.argument("name", required=False)
 @click.option("--attack", "attacks", metavar="NAME", multiple=True, help="Attack to use; repeat "
               "the option for several. [default: lira; with --one-run: loss]")  # fmt: skip
-@click.option("--shadows", metavar="N", help="Number of shadow models to train. [default: 16; "
+@click.option("--shadows", metavar="N", type=_SHADOWS,
+              help="Number of shadow models to train. [default: 16; "
               "with --one-run: 0]")  # fmt: skip
 @click.option("--one-run", is_flag=True, help="For a recipe: train a single model, with "
               "mislabelled canaries among its records.")  # fmt: skip
-@click.option("--canaries", metavar="M", help="For a recipe: number of records that are included "
+@click.option("--canaries", metavar="M", type=_number("give how many records, as 1000"),
+              help="For a recipe: number of records that are included "
               "or left out by a coin.")  # fmt: skip
-@click.option("--records", metavar="N", help="For a run: number of training records, and of "
+@click.option("--records", metavar="N", type=_number("give how many members and others, as 1000"),
+              help="For a run: number of training records, and of "
               "held-out ones, to attack.")  # fmt: skip
-@click.option("--views", metavar="V", help="Views of each image to query: the image itself, and "
+@click.option("--views", metavar="V", type=_number("give 1 to 9"),
+              help="Views of each image to query: the image itself, and "
               "shifted by a pixel. [default: 1]")  # fmt: skip
-@click.option("--epsilon", metavar="EPS", help="For a recipe or a mechanism: the epsilon that is "
+@click.option("--epsilon", metavar="EPS", type=EPSILON,
+              help="For a recipe or a mechanism: the epsilon that is "
               "claimed. [default: 3; mechanism: 1]")  # fmt: skip
-@click.option("--delta", metavar="D", help="For a recipe or a mechanism: the delta that is "
+@click.option("--delta", metavar="D", type=DELTA_TYPE,
+              help="For a recipe or a mechanism: the delta that is "
               "claimed. [default: 1e-5]")  # fmt: skip
 @click.option("--set", "sets", metavar="NAME=VALUE", multiple=True, help="For a recipe: change "
               "one of its settings; repeat the option for several.")  # fmt: skip
@@ -75,22 +100,26 @@ Exit status:
               "model: a function of a Python file that returns model and data.")  # fmt: skip
 @click.option("--quick", is_flag=True, help="For the engine: all checks in one setting, few in "
               "the others.")  # fmt: skip
-@click.option("--draws", metavar="N", help="For a mechanism: number of draws on each of the two "
+@click.option("--draws", metavar="N", type=_number("give how many draws on each side, as 1e6"),
+              help="For a mechanism: number of draws on each of the two "
               "inputs.")  # fmt: skip
 @click.option("--device", metavar="NAME", help="Device to train on: auto, cpu, cuda or cuda:N. "
               "[default: cpu]")  # fmt: skip
-@click.option("--data", metavar="DIR", help="Folder of the data, if not $TACIT_DATA.")
-@click.option("--seed", metavar="N", help="Seed of the audit's own random choices. Noise never "
+@click.option("--data", metavar="DIR", type=DATA, help="Folder of the data, if not $TACIT_DATA.")
+@click.option("--seed", metavar="N", type=SEED,
+              help="Seed of the audit's own random choices. Noise never "
               "takes a seed.")  # fmt: skip
-@click.option("--workers", metavar="N", help="Number of processes. [default: 1; engine: 2]")
+@click.option("--workers", metavar="N", type=_number("give how many processes, as 2"),
+              help="Number of processes. [default: 1; engine: 2]")  # fmt: skip
 @click.option("--cluster", metavar="ADDRESS", help="Train shadow models on the Ray cluster at "
               "this address; local starts one here.")  # fmt: skip
-@click.option("--out", metavar="DIR", help="Folder for audit.json. [default: the run's own, or "
+@click.option("--out", metavar="DIR", type=FOLDER,
+              help="Folder for audit.json. [default: the run's own, or "
               "runs/audit-NAME for a recipe or an experiment]")  # fmt: skip
 @click.option("--list", "listed", is_flag=True, help="List what can be audited, then exit.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON, nothing else.")
 @click.pass_context
-def audit(context: click.Context, /, listed: bool, as_json: bool, **typed: Any) -> None:
+def audit(context: click.Context, /, listed: bool, as_json: bool, **given: Any) -> None:
     """Attacks a model, the training engine or a mechanism, and judges its privacy claim.
 
     SUBJECT is the folder of a finished run, the name of a recipe or of an experiment, engine, or
@@ -101,10 +130,10 @@ def audit(context: click.Context, /, listed: bool, as_json: bool, **typed: Any) 
     them, so keep them with the data. After Ctrl-C the same command goes on with the models that
     are already trained.
     """
-    if listed or typed["subject"] is None:
+    if listed or given["subject"] is None:
         _list(as_json)
         return
-    request = audit_request.read(Typed(**typed))
+    request = audit_request.read(given)
     done = _run(request, as_json)
     if done is None:
         context.exit(runs.STOPPED)
@@ -112,7 +141,7 @@ def audit(context: click.Context, /, listed: bool, as_json: bool, **typed: Any) 
     context.exit(done.exit_status)
 
 
-def _run(request: Request, as_json: bool) -> Audited | None:
+def _run(request: AuditRequest, as_json: bool) -> Audited | None:
     """Carries the audit out; None if it was stopped."""
     from tacit.runs import stoppable
 
@@ -128,9 +157,9 @@ def _run(request: Request, as_json: bool) -> Audited | None:
             raise Refusal(f"{request.subject} refuses its settings: {error}") from error
 
 
-def _audited(request: Request, progress: bool | None) -> Audited:
+def _audited(request: AuditRequest, progress: bool | None) -> Audited:
     if request.kind in ("run", "recipe"):
-        check_device(request.device)
+        check_device(request.device or "cpu")
     carry_out = {
         "run": _of_run,
         "recipe": _of_recipe,
@@ -141,7 +170,7 @@ def _audited(request: Request, progress: bool | None) -> Audited:
     return carry_out(request, command_line(), progress)
 
 
-def _say_how_to_go_on(request: Request) -> None:
+def _say_how_to_go_on(request: AuditRequest) -> None:
     if request.kind in ("engine", "mechanism"):
         complain("stopped; nothing is kept")
         return
@@ -152,22 +181,38 @@ def _say_how_to_go_on(request: Request) -> None:
 # ---- each kind of audit
 
 
-def _of_run(request: Request, command: Sequence[str], progress: bool | None) -> Audited:
+def _of_run(request: AuditRequest, command: Sequence[str], progress: bool | None) -> Audited:
     """The model of a finished run; of one's own model, put together by the user's function."""
     from tacit.cli.user_code import UserRun, function_of
     from tacit.recipes.auditing import audit_run
 
     return audit_run(
-        request.subject, attacks=request.attacks or ("lira",),
-        shadows=16 if request.shadows is None else request.shadows, records=request.records,
-        views=request.views, data=request.data, device=request.device, seed=request.seed,
-        workers=_workers_of(request), out=request.out, progress=progress,
-        command=command,
+        request.subject, attack=_attack_of(request), records=request.records, data=request.data,
+        seed=request.seed, execution=_execution_of(request, command, progress),
         prepare=None if request.model is None else UserRun(function_of(request.model)),
     )  # fmt: skip
 
 
-def _workers_of(request: Request) -> Workers:
+def _attack_of(request: AuditRequest) -> AttackChoice:
+    from tacit.recipes.auditing import AttackChoice
+
+    return AttackChoice(
+        names=request.attacks or None, shadows=request.shadows, views=request.views or 1
+    )
+
+
+def _execution_of(
+    request: AuditRequest, command: Sequence[str], progress: bool | None
+) -> Execution:
+    from tacit.recipes.auditing import Execution
+
+    return Execution(
+        device=request.device or "cpu", workers=_workers_of(request), out=request.out,
+        progress=progress, command=command,
+    )  # fmt: skip
+
+
+def _workers_of(request: AuditRequest) -> Workers:
     """Where models are trained: processes here, or a Ray cluster."""
     from tacit._workers import RayCluster
 
@@ -176,7 +221,7 @@ def _workers_of(request: Request) -> Workers:
     return RayCluster(None if request.cluster == "local" else request.cluster)
 
 
-def _of_recipe(request: Request, command: Sequence[str], progress: bool | None) -> Audited:
+def _of_recipe(request: AuditRequest, command: Sequence[str], progress: bool | None) -> Audited:
     """A model that the audit trains itself."""
     from tacit.cli.data import download_progress
     from tacit.data import load
@@ -188,13 +233,12 @@ def _of_recipe(request: Request, command: Sequence[str], progress: bool | None) 
     return audit_recipe(
         request.subject, epsilon=request.epsilon or 3.0, delta=request.delta or 1e-5,
         settings=request.settings, one_run=request.one_run, canaries=request.canaries,
-        attacks=request.attacks or None, shadows=request.shadows, views=request.views, data=data,
-        device=request.device, seed=request.seed, workers=_workers_of(request),
-        out=request.out, progress=progress, command=command,
+        attack=_attack_of(request), data=data, seed=request.seed,
+        execution=_execution_of(request, command, progress),
     )  # fmt: skip
 
 
-def _of_engine(request: Request, command: Sequence[str], progress: bool | None) -> Audited:
+def _of_engine(request: AuditRequest, command: Sequence[str], progress: bool | None) -> Audited:
     """The self-test, on a user's model or on the standard ones."""
     from tacit.recipes.auditing.engine import audit_engine, audit_standard
 
@@ -215,7 +259,7 @@ def _of_engine(request: Request, command: Sequence[str], progress: bool | None) 
     return found
 
 
-def _of_mechanism(request: Request, command: Sequence[str], progress: bool | None) -> Audited:
+def _of_mechanism(request: AuditRequest, command: Sequence[str], progress: bool | None) -> Audited:
     """Draws of one mechanism."""
     from tacit.recipes.auditing.mechanism_audit import audit_one_mechanism
 
@@ -228,7 +272,7 @@ def _of_mechanism(request: Request, command: Sequence[str], progress: bool | Non
     return found
 
 
-def _of_experiment(request: Request, command: Sequence[str], progress: bool | None) -> Audited:
+def _of_experiment(request: AuditRequest, command: Sequence[str], progress: bool | None) -> Audited:
     """A named experiment, from its data to its end."""
     from tacit.recipes.auditing import Conditions, find
     from tacit.recipes.auditing.audit_folder import audit_folder
@@ -249,7 +293,7 @@ def _of_experiment(request: Request, command: Sequence[str], progress: bool | No
     return found
 
 
-def _keep(request: Request, found: Audited, command: Sequence[str]) -> None:
+def _keep(request: AuditRequest, found: Audited, command: Sequence[str]) -> None:
     from tacit.recipes.auditing.audit_folder import audit_folder
 
     with audit_folder(request.out) as work:
@@ -274,7 +318,7 @@ def _checks(progress: bool | None) -> Callable[[str, int, int, str], None] | Non
 # ---- what is shown
 
 
-def _conclude(request: Request, done: Audited, as_json: bool) -> None:
+def _conclude(request: AuditRequest, done: Audited, as_json: bool) -> None:
     plain = done.as_dict(command_line())
     files = _files(request, plain)
     if as_json:
@@ -288,7 +332,7 @@ def _conclude(request: Request, done: Audited, as_json: bool) -> None:
         say(f"The {what} is at {path}")
 
 
-def _files(request: Request, plain: dict[str, Any]) -> dict[str, str]:
+def _files(request: AuditRequest, plain: dict[str, Any]) -> dict[str, str]:
     """Draws and writes what belongs to the audit; where it all lies."""
     from pathlib import Path
 
@@ -308,7 +352,7 @@ def _files(request: Request, plain: dict[str, Any]) -> dict[str, str]:
     return found
 
 
-def _picture(request: Request, plain: dict[str, Any], place: Path) -> Path | None:
+def _picture(request: AuditRequest, plain: dict[str, Any], place: Path) -> Path | None:
     from importlib.util import find_spec
 
     if find_spec("matplotlib") is None or request.kind in ("engine", "mechanism"):

@@ -3,29 +3,20 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from tacit.cli import options
 from tacit.cli.options import Refusal
-from tacit.cli.run_options import (
-    RUNS,
-    data_folder,
-    delta_of,
-    epsilon_of,
-    given_settings,
-    known_settings,
-    seed_of,
-)
+from tacit.cli.run_options import RUNS, given_settings, known_settings
 from tacit.cli.user_code import function_of
 from tacit.recipes import find as find_recipe
 from tacit.recipes import names as recipe_names
 from tacit.recipes.auditing.experiment import names as experiment_names
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from torch import nn
 
@@ -53,33 +44,7 @@ _WORDS: Final[Mapping[Kind, str]] = {
 
 
 @dataclass(frozen=True)
-class Typed:
-    """The options as they were typed; None where one was not."""
-
-    subject: str = ""
-    name: str | None = None
-    attacks: tuple[str, ...] = ()
-    shadows: str | None = None
-    one_run: bool = False
-    canaries: str | None = None
-    records: str | None = None
-    views: str | None = None
-    epsilon: str | None = None
-    delta: str | None = None
-    sets: tuple[str, ...] = ()
-    model: str | None = None
-    quick: bool = False
-    draws: str | None = None
-    device: str | None = None
-    data: str | None = None
-    seed: str | None = None
-    workers: str | None = None
-    cluster: str | None = None
-    out: str | None = None
-
-
-@dataclass(frozen=True)
-class Request:
+class AuditRequest:
     """What is to be audited, and how; None where the audit's own default holds."""
 
     kind: Kind
@@ -90,14 +55,14 @@ class Request:
     one_run: bool
     canaries: int | None
     records: int | None
-    views: int
+    views: int | None
     epsilon: float | None
     delta: float | None
     settings: Mapping[str, str]
     model: str | None
     quick: bool
     draws: int | None
-    device: str
+    device: str | None
     data: Path | None
     seed: int | None
     workers: int | None
@@ -105,37 +70,19 @@ class Request:
     out: Path | None
 
 
-def read(typed: Typed) -> Request:
-    """Checks every option, the first bad one first."""
-    kind = _kind(typed.subject)
-    _check_fit(kind, typed)
-    if kind == "mechanism" and typed.name is None:
+def read(given: Mapping[str, Any]) -> AuditRequest:
+    """The options as click has read them; refuses what does not go together."""
+    subject, name = given["subject"], given["name"]
+    kind = _kind(subject)
+    _check_fit(kind, given)
+    if kind == "mechanism" and name is None:
         raise Refusal(f"NAME is missing: tacit audit mechanism NAME; {_mechanisms()}")
-    if kind != "mechanism" and typed.name is not None:
-        raise Refusal(f"{typed.name} is one argument too many after {typed.subject}")
-    epsilon = None if typed.epsilon is None else epsilon_of(typed.epsilon)
-    return Request(
-        kind=kind,
-        subject=typed.subject,
-        name=typed.name,
-        attacks=typed.attacks,
-        shadows=_count("--shadows", typed.shadows, "give how many models, as 16", least=0),
-        one_run=typed.one_run,
-        canaries=_count("--canaries", typed.canaries, "give how many records, as 1000"),
-        records=_count("--records", typed.records, "give how many members and others, as 1000"),
-        views=_count("--views", typed.views, "give 1 to 9") or 1,
-        epsilon=epsilon,
-        delta=None if typed.delta is None else delta_of(typed.delta),
-        settings=_settings(typed, epsilon) if kind == "recipe" else {},
-        model=typed.model,
-        quick=typed.quick,
-        draws=_count("--draws", typed.draws, "give how many draws on each side, as 1e6"),
-        device=typed.device or "cpu",
-        data=data_folder(typed.data),
-        seed=None if typed.seed is None else seed_of(typed.seed),
-        workers=_count("--workers", typed.workers, "give how many processes, as 2"),
-        cluster=typed.cluster,
-        out=_out(kind, typed),
+    if kind != "mechanism" and name is not None:
+        raise Refusal(f"{name} is one argument too many after {subject}")
+    settings = _settings(subject, given["sets"], given["epsilon"]) if kind == "recipe" else {}
+    plain = {one: value for one, value in given.items() if one not in ("sets", "out")}
+    return AuditRequest(
+        **plain, kind=kind, settings=settings, out=_out(kind, subject, given["out"])
     )
 
 
@@ -158,12 +105,16 @@ def _kind(subject: str) -> Kind:
     )
 
 
-def _check_fit(kind: Kind, typed: Typed) -> None:
+def _check_fit(kind: Kind, given: Mapping[str, Any]) -> None:
     """Refuses options that say nothing about this kind of audit."""
-    given = {one.name for one in fields(typed) if getattr(typed, one.name)}
-    for name in sorted(given - {"subject", "name"} - _OPTIONS[kind]):
+    named = {name for name, value in given.items() if not _is_left_out(value)}
+    for name in sorted(named - {"subject", "name"} - _OPTIONS[kind]):
         own = ", ".join(_spelled(one) for one in sorted(_OPTIONS[kind]))
         raise Refusal(f"{_spelled(name)} has no place in {_WORDS[kind]}, which takes {own}")
+
+
+def _is_left_out(value: object) -> bool:
+    return value is None or value is False or value == ()
 
 
 def _spelled(name: str) -> str:
@@ -171,29 +122,21 @@ def _spelled(name: str) -> str:
     return f"--{names.get(name, name)}"
 
 
-def _settings(typed: Typed, epsilon: float | None) -> Mapping[str, str]:
-    recipe = find_recipe(typed.subject)
-    given = given_settings({}, typed.sets)
+def _settings(subject: str, sets: Sequence[str], epsilon: float | None) -> Mapping[str, str]:
+    recipe = find_recipe(subject)
+    given = given_settings({}, sets)
     spelled = [_spelled(one)[2:] for one in (*_OPTIONS["recipe"], "records", "json", "list")]
     return known_settings(recipe.name, recipe.settings(epsilon or 3.0), given, spelled)
 
 
-def _count(option: str, text: str | None, remedy: str, least: int = 1) -> int | None:
-    if text is None:
-        return None
-    if least == 0 and text.strip() == "0":
-        return 0
-    return options.whole(option, text, remedy)
-
-
-def _out(kind: Kind, typed: Typed) -> Path | None:
+def _out(kind: Kind, subject: str, out: Path | None) -> Path | None:
     """Where the audit is kept: a run's in its own folder, a long one's in a folder of its own."""
-    if typed.out is not None:
-        if (Path(typed.out) / FILE).exists():
-            raise Refusal(f"--out {typed.out} holds an audit already; name another folder")
-        return Path(typed.out)
+    if out is not None:
+        if (out / FILE).exists():
+            raise Refusal(f"--out {out} holds an audit already; name another folder")
+        return out
     if kind in ("recipe", "experiment"):
-        return _unfinished(f"audit-{typed.subject}")
+        return _unfinished(f"audit-{subject}")
     return None
 
 

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
     from tacit.data.description import Known
     from tacit.data.download import Progress
-    from tacit.data.sets import Found, Verdict
+    from tacit.data.sets import FileCheck, FoundSet
 
-    Sets = Sequence[tuple[Known, Found | None]]
+    Sets = Sequence[tuple[Known, FoundSet | None]]
 
 
 NOT_AS_PUBLISHED = 1
@@ -171,7 +171,7 @@ def sets_page(places: Sequence[Path], sets: Sets) -> Iterator[RenderableType]:
     yield Text(f"Looked in {', '.join(map(str, places))}.", style="dim")
 
 
-def _cells(known: Known, found: Found | None) -> tuple[RenderableType, ...]:
+def _cells(known: Known, found: FoundSet | None) -> tuple[RenderableType, ...]:
     train, test = known.examples
     where = "not here" if found is None else str(found.folder)
     return (
@@ -183,7 +183,7 @@ def _cells(known: Known, found: Found | None) -> tuple[RenderableType, ...]:
     )
 
 
-def got_page(sets: Sequence[tuple[Known, Found]]) -> Iterator[RenderableType]:
+def got_page(sets: Sequence[tuple[Known, FoundSet]]) -> Iterator[RenderableType]:
     """Where each set now lies."""
     for known, found in sets:
         yield Text(
@@ -192,7 +192,7 @@ def got_page(sets: Sequence[tuple[Known, Found]]) -> Iterator[RenderableType]:
         )
 
 
-def verdicts_page(sets: Mapping[str, Sequence[Verdict]]) -> Iterator[RenderableType]:
+def verdicts_page(sets: Mapping[str, Sequence[FileCheck]]) -> Iterator[RenderableType]:
     """A line for each set, and one for each file that is wrong."""
     for name, verdicts in sets.items():
         sound = [one for one in verdicts if one.problem is None]
@@ -209,7 +209,7 @@ def verdicts_page(sets: Mapping[str, Sequence[Verdict]]) -> Iterator[RenderableT
                 yield Text.assemble(f"{name}: ", ("wrong", "bold red"), f", {one.problem}")
 
 
-def plain_set(known: Known, found: Found | None) -> dict[str, object]:
+def plain_set(known: Known, found: FoundSet | None) -> dict[str, object]:
     """A set as JSON has it."""
     return {
         "name": known.name,
@@ -223,12 +223,12 @@ def plain_set(known: Known, found: Found | None) -> dict[str, object]:
     }
 
 
-def plain_verdict(one: Verdict) -> dict[str, object]:
+def plain_verdict(one: FileCheck) -> dict[str, object]:
     """A file's verdict as JSON has it."""
     return {"file": str(one.path), "checksum": one.digest, "problem": one.problem}
 
 
-def _size(known: Known, found: Found | None) -> int | None:
+def _size(known: Known, found: FoundSet | None) -> int | None:
     """The bytes on the disk, or else those to download, if they are known."""
     if found is not None:
         return found.size

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from tacit.accounting.events import Adjacency
     from tacit.ledger import Entry, Ledger, Verification
-    from tacit.reports.ledger_summary import Account
+    from tacit.reports.ledger_summary import BudgetAccount
 
 UNSOUND = 1
 VARIABLE = "TACIT_LEDGER"
@@ -51,7 +51,7 @@ Command = Any  # click's own type for what its decorators take and give
 
 
 @dataclass(frozen=True)
-class Place:
+class LedgerPlace:
     """Where a ledger is, and what it is checked with."""
 
     address: str | None
@@ -69,7 +69,7 @@ def _common(command: Command) -> Command:
 
     @wraps(command)
     def placed(*, address: str | None, anchor: str | None, key: str | None, **own: Any) -> Any:
-        return command(where=Place(address, anchor, key), **own)
+        return command(where=LedgerPlace(address, anchor, key), **own)
 
     return _with_options(placed)
 
@@ -165,7 +165,7 @@ def open_(
     unit: str,
     adjacency: Adjacency,
     composition: str,
-    where: Place,
+    where: LedgerPlace,
     as_json: bool,
 ) -> None:
     """Makes the budget NAME, and the ledger if there is none; an equal budget may exist already.
@@ -193,7 +193,7 @@ def open_(
 @click.argument("name")
 @click.argument("number", type=OptionType("number", options.whole, UNFINISHED))
 @_common
-def close(name: str, number: int, where: Place, as_json: bool) -> None:
+def close(name: str, number: int, where: LedgerPlace, as_json: bool) -> None:
     """Ends the unfinished reservation NUMBER of the budget NAME: it grants nothing more.
 
     If no step of it was granted, it is no longer charged; otherwise all of it stays charged.
@@ -220,7 +220,7 @@ def close(name: str, number: int, where: Place, as_json: bool) -> None:
 
 @ledger.command("list")
 @_common
-def list_(where: Place, as_json: bool) -> None:
+def list_(where: LedgerPlace, as_json: bool) -> None:
     """All budgets: their limits, what is spent and left, and which reservations are unfinished."""
     from tacit.cli import ledger_page
     from tacit.reports.ledger_summary import summarise, unfinished
@@ -244,7 +244,7 @@ def list_(where: Place, as_json: bool) -> None:
 def show(
     name: str,
     plot: str | None,
-    where: Place,
+    where: LedgerPlace,
     as_json: bool,
 ) -> None:
     """The budget NAME: its reservations, and what its figures mean."""
@@ -275,7 +275,7 @@ def show(
 def history(
     name: str | None,
     last: int | None,
-    where: Place,
+    where: LedgerPlace,
     as_json: bool,
 ) -> None:
     """All entries, or those of the budget NAME, oldest first."""
@@ -299,7 +299,7 @@ def verify(
     context: click.Context,
     accept: bool,
     reason: str | None,
-    where: Place,
+    where: LedgerPlace,
     as_json: bool,
 ) -> None:
     """Checks the whole ledger: its chain, its anchor and its sums. Status 1 if it is not sound."""
@@ -329,7 +329,7 @@ def export(
     file: str,
     force: bool,
     exact_times: bool,
-    where: Place,
+    where: LedgerPlace,
     as_json: bool,
 ) -> None:
     """Writes all entries to FILE as JSON lines, to be checked without the database."""
@@ -367,7 +367,7 @@ def url_of(address: str | None) -> str:
     return f"sqlite:///{address}"
 
 
-def _opened(where: Place, *, create: bool = False) -> Ledger:
+def _opened(where: LedgerPlace, *, create: bool = False) -> Ledger:
     # SQLAlchemy comes with it: a refusal need not wait for that.
     from tacit.ledger import Ledger
 
@@ -398,7 +398,7 @@ def _plain(entry: Entry) -> dict[str, object]:
     }
 
 
-def _draw(found: Account, picture: Path) -> None:
+def _draw(found: BudgetAccount, picture: Path) -> None:
     from tacit.reports.ledger_figure import write
 
     try:
@@ -417,7 +417,7 @@ def _check_acceptance(accept: bool, reason: str | None) -> None:
         raise Refusal("--reason is for --accept; give both or none")
 
 
-def _verified(where: Place) -> Verification:
+def _verified(where: LedgerPlace) -> Verification:
     from tacit.ledger import verify
 
     found = verify(where.url, anchor=where.anchor, key=where.key)
@@ -426,7 +426,7 @@ def _verified(where: Place) -> Verification:
     return found
 
 
-def _needs_anchor(found: Verification, where: Place) -> bool:
+def _needs_anchor(found: Verification, where: LedgerPlace) -> bool:
     """Whether the anchor is what is wrong, so that adopting can mend it."""
     if found.anchored is None:
         return True
@@ -437,7 +437,7 @@ def _needs_anchor(found: Verification, where: Place) -> bool:
     return False
 
 
-def _adopt(reason: str, where: Place) -> None:
+def _adopt(reason: str, where: LedgerPlace) -> None:
     from tacit.ledger import Ledger
 
     Ledger.adopt(where.url, reason=reason, anchor=where.anchor, key=where.key).close()
@@ -469,7 +469,7 @@ def _target(file: str, force: bool) -> Path:
     return path
 
 
-def _spare(path: Path, file: str, opened: Ledger, where: Place) -> None:
+def _spare(path: Path, file: str, opened: Ledger, where: LedgerPlace) -> None:
     """Refuses to write over any file of the ledger itself, with or without --force."""
     owned = [opened.anchor, Path(f"{opened.anchor}.lock")]
     if where.url.startswith("sqlite"):

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from tacit.ledger import BudgetState, Entry, Verification
-    from tacit.reports.ledger_summary import Account, BudgetSummary, ReservationSummary
+    from tacit.reports.ledger_summary import BudgetAccount, BudgetSummary, ReservationSummary
 
 NEIGHBOURS = {
     "add-remove": "added or removed",
@@ -100,7 +100,7 @@ def closed_page(
     yield from _figures(budget)
 
 
-def account_page(heading: Mapping[str, str], found: Account) -> Iterator[RenderableType]:
+def account_page(heading: Mapping[str, str], found: BudgetAccount) -> Iterator[RenderableType]:
     """One budget, its figures in words, and its reservations."""
     budget = found.budget
     yield _title(heading, f"budget {shown_name(budget.state.name)}")

@@ -37,7 +37,7 @@ class Refusal(click.ClickException):
 
 
 def positive(option: str, text: str, remedy: str) -> float:
-    """OptionType a positive finite number.
+    """Reads a positive finite number.
 
     >>> positive("--sigma", "-1", "try --sigma 4")
     Traceback (most recent call last):
@@ -47,17 +47,17 @@ def positive(option: str, text: str, remedy: str) -> float:
 
 
 def probability(option: str, text: str, remedy: str) -> float:
-    """OptionType a number from 0 to 1, both included."""
+    """Reads a number from 0 to 1, both included."""
     return _read(option, text, remedy, _validation.probability)
 
 
 def open_probability(option: str, text: str, remedy: str) -> float:
-    """OptionType a number strictly between 0 and 1."""
+    """Reads a number strictly between 0 and 1."""
     return _read(option, text, remedy, _validation.open_probability)
 
 
 def whole(option: str, text: str, remedy: str) -> int:
-    """OptionType a positive whole number, also one written as 1e4.
+    """Reads a positive whole number, also one written as 1e4.
 
     >>> whole("--steps", "1e4", "")
     10000
@@ -103,6 +103,8 @@ class OptionType(click.ParamType, Generic[Value]):  # type: ignore[type-arg]  # 
     ) -> Value:
         """The value, or one line of refusal."""
         del ctx
+        if not isinstance(value, str):
+            return value  # type: ignore[no-any-return]  # read before, or a default
         assert param is not None  # click gives every option
         name = param.opts[0] if isinstance(param, click.Option) else param.human_readable_name
         return self._read(name, value, self._remedy)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from tacit.accounting import Row
-    from tacit.reports.plan_summary import Demand, Odds, PlanSummary, Setting
+    from tacit.reports.plan_summary import AccountedRun, Demand, Odds, PlanSummary
 
 
 EPILOG = """\b
@@ -177,10 +177,10 @@ def plan(plot: str | None, as_json: bool, **given: Any) -> None:
         _show(summary, picture)
 
 
-def _summary(request: Request) -> PlanSummary:
+def _summary(request: PlanRequest) -> PlanSummary:
     # NumPy and SciPy come with these: a refusal need not wait for them.
     from tacit.accounting import noise_multiplier
-    from tacit.reports.plan_summary import Setting, summarise
+    from tacit.reports.plan_summary import AccountedRun, summarise
 
     sigma = request.sigma
     if sigma is None:
@@ -192,7 +192,7 @@ def _summary(request: Request) -> PlanSummary:
             steps=request.steps,
             adjacency=request.adjacency,
         )
-    setting = Setting(
+    setting = AccountedRun(
         rate=request.rate,
         steps=request.steps,
         sigma=sigma,
@@ -226,7 +226,7 @@ def _show(summary: PlanSummary, picture: Path | None) -> None:
 
 
 @dataclass(frozen=True)
-class Request:
+class PlanRequest:
     """A run to account for: with its noise ``sigma``, or a ``target`` ε to find it for."""
 
     rate: float
@@ -239,13 +239,13 @@ class Request:
     lot: int | None
 
 
-def read(given: Options) -> Request:
+def read(given: Options) -> PlanRequest:
     """Refuses options that contradict each other or are missing."""
     _refuse_contradictions(given)
     if given.delta is None:
         raise Refusal(f"--delta is missing; {SMALL}")
     rate = _rate(given)
-    return Request(
+    return PlanRequest(
         rate=rate,
         steps=_steps(given, rate),
         sigma=given.sigma,
@@ -330,7 +330,7 @@ def page(summary: PlanSummary) -> Iterator[RenderableType]:
     yield from _curve(summary)
 
 
-def _run(setting: Setting) -> Text:
+def _run(setting: AccountedRun) -> Text:
     rate = f"rate {compact(setting.rate)}"
     if setting.examples is not None and setting.lot is not None:
         rate = f"{setting.examples:,} examples in lots of {setting.lot:,} ({rate})"
@@ -355,7 +355,7 @@ def _answer(summary: PlanSummary) -> Text:
     return text.append(f"Certified: the truth lies between {low} and {high}.")
 
 
-def _careless_delta(setting: Setting) -> Iterator[Text]:
+def _careless_delta(setting: AccountedRun) -> Iterator[Text]:
     if setting.examples is not None and setting.delta * setting.examples >= 1.0:
         yield Text(
             f"Careful: δ = {compact(setting.delta)} is not below 1/{setting.examples:,}. "

@@ -59,11 +59,12 @@ def run(arguments: Sequence[str] | None = None) -> int:
     """Runs ``tacit`` with these arguments (default: the command line's); returns the status."""
     be_encodable(sys.stdout)
     be_encodable(sys.stderr)
+    given = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        status = _invoke(list(sys.argv[1:] if arguments is None else arguments))
+        status = _invoke(given)
         sys.stdout.flush()
     except click.UsageError as error:
-        return _refuse(f"{error.format_message()} (see {_path(error)} --help)")
+        return _refuse(f"{error.format_message()} (see {_path(error, given)} --help)")
     except click.ClickException as error:
         return _refuse(error.format_message())
     except TacitError as error:
@@ -83,8 +84,11 @@ def _invoke(arguments: list[str]) -> int:
     return 0
 
 
-def _path(error: click.UsageError) -> str:
-    return error.ctx.command_path if error.ctx else "tacit"
+def _path(error: click.UsageError, given: Sequence[str]) -> str:
+    """The command whose help is wanted; click's parser does not say where an argument lacks."""
+    if error.ctx is not None:
+        return error.ctx.command_path
+    return f"tacit {given[0]}" if given and given[0] in COMMANDS else "tacit"
 
 
 def _refuse(message: str) -> int:

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, Final, final
 import click
 
 from tacit.cli import options
-from tacit.cli.options import Refusal
+from tacit.cli.options import OptionType, Refusal
 from tacit.errors import InvalidArgument
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
-    from tacit.runs.record import Record
+    from tacit.runs.record import RunRecord
 
 RUNS: Final = Path("runs")
 DELTA: Final = 1e-5
@@ -30,60 +30,36 @@ DEVICE: Final = "auto"
 # ---- single values
 
 
-def epsilon_of(text: str) -> float:
-    """What may be given away in all."""
-    remedy = "give what may be given away in all, as 3"
-    epsilon = options.positive("--epsilon", text, remedy)
+def _epsilon_of(option: str, text: str, remedy: str) -> float:
+    epsilon = options.positive(option, text, remedy)
     if not 1e-4 <= epsilon <= 1e4:
-        raise Refusal(f"--epsilon must lie between 1e-4 and 1e4, got {text}; {remedy}")
+        raise Refusal(f"{option} must lie between 1e-4 and 1e4, got {text}; {remedy}")
     return epsilon
 
 
-def delta_of(text: str) -> float:
-    """The δ that goes with it."""
-    return options.open_probability("--delta", text, "give a number well below 1/N, as 1e-5")
-
-
-def seed_of(text: str) -> int:
-    """A seed for first weights."""
+def _seed_of(option: str, text: str, remedy: str) -> int:
     try:
         seed = int(text)
     except ValueError:
         seed = -1
     if not 0 <= seed < 2**63:
-        raise Refusal(
-            f"--seed must be a whole number from 0 to 2**63 - 1, got {text}; or leave it out"
-        )
+        raise Refusal(f"{option} must be a whole number from 0 to 2**63 - 1, got {text}; {remedy}")
     return seed
 
 
-def data_folder(text: str | None) -> Path | None:
-    """Where the data lie, which must be there."""
-    if text is None:
-        return None
+def _folder_of(option: str, text: str, remedy: str) -> Path:
     if not Path(text).is_dir():
-        raise Refusal(f"--data must be a folder, got {text}; tacit data get NAME --data makes one")
+        raise Refusal(f"{option} must be a folder, got {text}; {remedy}")
     return Path(text)
 
 
-@final
-class Reads(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.4
-    """What ``read`` makes of a text; it refuses in one line."""
-
-    def __init__(self, name: str, read: Callable[[str], Any]) -> None:
-        self.name, self._read = name, read
-
-    def convert(self, value: Any, param: object, ctx: object) -> Any:
-        """The value."""
-        del param, ctx
-        return self._read(value) if isinstance(value, str) else value
-
-
-EPSILON: Final = Reads("EPS", epsilon_of)
-DELTA_TYPE: Final = Reads("D", delta_of)
-SEED: Final = Reads("N", seed_of)
-DATA: Final = Reads("DIR", data_folder)
-FOLDER: Final = Reads("DIR", Path)
+EPSILON: Final = OptionType("EPS", _epsilon_of, "give what may be given away in all, as 3")
+DELTA_TYPE: Final = OptionType(
+    "D", options.open_probability, "give a number well below 1/N, as 1e-5"
+)
+SEED: Final = OptionType("N", _seed_of, "or leave it out")
+DATA: Final = OptionType("DIR", _folder_of, "tacit data get NAME --data makes one")
+FOLDER: Final = click.Path(path_type=Path)
 
 
 def free_folder(name: str) -> Path:
@@ -131,7 +107,7 @@ class RunOptions:
             raise Refusal(f"--budget {found.budget} needs --ledger; name the ledger that holds it")
         return found
 
-    def read_record(self) -> Record:
+    def read_record(self) -> RunRecord:
         """The record of the run that ``--out`` holds."""
         from tacit.runs import record as records
         from tacit.runs.folder import Folder
@@ -142,7 +118,7 @@ class RunOptions:
         folder.check_run()
         return records.read(folder)
 
-    def check_same(self, known: Record, more: Mapping[str, tuple[Any, Any]]) -> None:
+    def check_same(self, known: RunRecord, more: Mapping[str, tuple[Any, Any]]) -> None:
         """Refuses options that contradict the run; ``more`` has pairs of what was given and is."""
         budget = None if known.budget is None else known.budget["name"]
         given = {
@@ -164,11 +140,11 @@ class RunOptions:
                 "none; leave it out"
             )
 
-    def data_of(self, known: Record) -> Path | None:
+    def data_of(self, known: RunRecord) -> Path | None:
         """Where the run's data lie: where ``--data`` says, or where the run found them."""
         return self.data or (None if known.folder is None else Path(known.folder))
 
-    def ledger_of(self, known: Record) -> str | None:
+    def ledger_of(self, known: RunRecord) -> str | None:
         """The ledger that the run is charged to."""
         return self.ledger or (None if known.budget is None else known.budget["ledger"])
 

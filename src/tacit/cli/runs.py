@@ -65,6 +65,18 @@ def say_how_to_go_on(command: str, out: Path, error: BaseException) -> None:
         complain(str(error) or "stopped; nothing is kept")
 
 
+def clear(out: Path) -> None:
+    """Removes what a run that was killed at its very end had no time to remove."""
+    from tacit.runs import results
+    from tacit.runs.folder import Folder
+
+    folder = Folder(out)
+    try:
+        results.clear(folder)
+    finally:
+        folder.close()
+
+
 def conclude(out: Path, as_json: bool) -> None:
     """Writes the report of a finished run, and shows what came out."""
     from tacit.cli.train_page import result, result_page

@@ -68,8 +68,8 @@ Examples:
 @click.option("--out", metavar="DIR", type=FOLDER,
               help="A new folder for the run. [default: runs/RECIPE]")  # fmt: skip
 @click.option("--resume", is_flag=True, help="Go on with the run that --out holds.")
-@click.option("--ledger", metavar="URL", help="Charge the run to a budget of this ledger,")
-@click.option("--budget", metavar="NAME", help="of this name. [default: the data's name]")
+@click.option("--ledger", metavar="URL", help="Charge the run to a budget of this ledger.")
+@click.option("--budget", metavar="NAME", help="The budget's name. [default: the data's name]")
 @click.option("--device", metavar="NAME", help="auto, cpu, cuda or cuda:N. [default: auto]")
 @click.option("--seed", metavar="N", type=SEED,
               help="For the first weights; never for sampling or noise.")  # fmt: skip
@@ -92,19 +92,21 @@ def train(context: click.Context, /, show: bool, listed: bool, as_json: bool, **
         _list(as_json)
         return
     options = RunOptions.taken(given)
-    asked = Asked(options, **given)
+    asked = TrainOptions(options, **given)
     request = asked.own() if asked.model is not None else asked.of_recipe()
     if show:
         _show_settings(request, as_json)
         return
-    if not request.finished and not _run(request, as_json):
+    if request.finished:
+        runs.clear(request.out)
+    elif not _run(request, as_json):
         context.exit(runs.STOPPED)
     runs.conclude(request.out, as_json)
 
 
 @final
 @dataclass(frozen=True)
-class Request:
+class TrainRequest:
     """A run to begin, or to go on with: of a recipe, or of a user's own model."""
 
     out: Path
@@ -133,7 +135,7 @@ class Request:
 
 @final
 @dataclass(frozen=True)
-class Asked:
+class TrainOptions:
     """What was asked for beside ``RunOptions``."""
 
     options: RunOptions
@@ -152,7 +154,7 @@ class Asked:
         own = {"epochs": self.epochs, "lot": self.lot, "clip": self.clip, "lr": self.lr}
         return given_settings(own, self.sets)
 
-    def of_recipe(self) -> Request:
+    def of_recipe(self) -> TrainRequest:
         """A run of a recipe, checked; the first bad option first."""
         from tacit.recipes import find
         from tacit.runs.settings import changed
@@ -166,7 +168,7 @@ class Asked:
         epsilon = DEFAULT_EPSILON if options.epsilon is None else options.epsilon
         default = recipe.settings(epsilon)
         settings = changed(default, known_settings(recipe.name, default, self.given, OPTIONS))
-        return Request(
+        return TrainRequest(
             out=options.out or free_folder(recipe.name),
             resume=False,
             finished=False,
@@ -182,14 +184,14 @@ class Asked:
             search=self._search(settings),
         )
 
-    def _resumed(self) -> Request:
+    def _resumed(self) -> TrainRequest:
         """The run that ``--out`` holds; options that are given again must say the same."""
         from tacit.recipes import find
         from tacit.runs.search import search_from
         from tacit.runs.settings import changed
 
         options, known = self.options, self.options.read_record()
-        if known.kind == "own":
+        if known.kind != "recipe":
             raise Refusal(
                 f"the run in {options.out} is of no recipe: {known.how_to_go_on(_folder(options))}"
             )
@@ -202,7 +204,7 @@ class Asked:
             raise Refusal(
                 f"--search {self.search} contradicts the run in {options.out}; leave it out"
             )
-        return Request(
+        return TrainRequest(
             out=_folder(options),
             resume=True,
             finished=known.finished,
@@ -218,7 +220,7 @@ class Asked:
             search=search,
         )
 
-    def own(self) -> Request:
+    def own(self) -> TrainRequest:
         """A run of a user's own model, whose plan and data their function has."""
         from tacit.cli.user_code import function_of
 
@@ -235,7 +237,7 @@ class Asked:
         known = options.read_record() if options.resume else None
         if known is not None:
             options.check_same(known, {})
-        return Request(
+        return TrainRequest(
             out=_folder(options),
             resume=options.resume,
             finished=known is not None and known.finished,
@@ -267,7 +269,7 @@ def _name_of(known: Any) -> str | None:
 # ---- from a request to its run
 
 
-def _run(request: Request, as_json: bool) -> bool:
+def _run(request: TrainRequest, as_json: bool) -> bool:
     """Carries the run out; False if it was stopped."""
     from tacit.runs import Interrupted, stoppable
     from tacit.runs.folder import Folder
@@ -291,7 +293,9 @@ def _run(request: Request, as_json: bool) -> bool:
     return True
 
 
-def _carry_out(recipe: Recipe, request: Request, stop: Interruption, progress: bool | None) -> None:
+def _carry_out(
+    recipe: Recipe, request: TrainRequest, stop: Interruption, progress: bool | None
+) -> None:
     from tacit.runs.recipe import Task
     from tacit.runs.run import carried_out
     from tacit.runs.search import searched
@@ -310,7 +314,7 @@ def _carry_out(recipe: Recipe, request: Request, stop: Interruption, progress: b
     searched(recipe, task, request.search, place)
 
 
-def _carry_out_own(request: Request, stop: Interruption, progress: bool | None) -> None:
+def _carry_out_own(request: TrainRequest, stop: Interruption, progress: bool | None) -> None:
     from tacit.cli.user_code import UserRun, function_of
     from tacit.runs.fit import fit_in_folder
 
@@ -321,7 +325,7 @@ def _carry_out_own(request: Request, stop: Interruption, progress: bool | None) 
 
 
 def _place(
-    request: Request, stop: Interruption, progress: bool | None, *, limits: tuple[float, float]
+    request: TrainRequest, stop: Interruption, progress: bool | None, *, limits: tuple[float, float]
 ) -> Place:
     from tacit.runs.run import Place
 
@@ -335,7 +339,7 @@ def _place(
     )  # fmt: skip
 
 
-def _data(recipe: Recipe, request: Request) -> Split:
+def _data(recipe: Recipe, request: TrainRequest) -> Split:
     from tacit.cli.data import download_progress
     from tacit.data import load
 
@@ -358,7 +362,7 @@ def _list(as_json: bool) -> None:
     say_page(recipes_page(found))
 
 
-def _show_settings(request: Request, as_json: bool) -> None:
+def _show_settings(request: TrainRequest, as_json: bool) -> None:
     from tacit.cli.train_page import settings, settings_page
 
     recipe = request.recipe

@@ -20,7 +20,7 @@ from tacit.cli.run_options import (
     check_device,
 )
 from tacit.cli.streams import say
-from tacit.cli.transfer_request import Asked, Request
+from tacit.cli.transfer_request import TransferOptions, TransferRequest
 from tacit.errors import TacitError
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ Examples:
   tacit transfer pate --dataset mnist --votes counts.npy --holds counts
   tacit transfer pate --dataset digits --asked active --rounds 4
   tacit transfer pate --dataset digits --aggregator interactive --threshold 25
-  tacit transfer pate --dataset digits --aggregator sparse-vector --epsilon 8
+  tacit transfer pate --aggregator sparse-vector --asked middles --epsilon 8
   tacit transfer --resume --out runs/pate
 """
 
@@ -103,17 +103,18 @@ def transfer(
         _list(as_json)
         return
     options = RunOptions.taken(given)
-    request = transfer_request.read(Asked(options, **given))
+    request = transfer_request.read(TransferOptions(options, **given))
     if show:
         _show_settings(request, as_json)
         return
-    if request.finished is None and not _run(request, as_json):
+    if request.finished is not None:
+        runs.clear(request.out)
+    elif not _run(request, as_json):
         context.exit(runs.STOPPED)
-    _remove_private(request)
     runs.conclude(request.out, as_json)
 
 
-def _run(request: Request, as_json: bool) -> bool:
+def _run(request: TransferRequest, as_json: bool) -> bool:
     """Carries the run out; False if it was stopped."""
     from tacit.runs import Interrupted, stoppable
     from tacit.runs.folder import Folder
@@ -134,7 +135,7 @@ def _run(request: Request, as_json: bool) -> bool:
     return True
 
 
-def _parts(request: Request) -> Parts:
+def _parts(request: TransferRequest) -> Parts:
     from tacit.cli.data import download_progress
     from tacit.data import load
     from tacit.recipes.transferring.runner import prepared
@@ -148,7 +149,12 @@ def _parts(request: Request) -> Parts:
 
 
 def _carry_out(
-    request: Request, parts: Parts, device: Any, stop: Interruption, *, progress: bool | None
+    request: TransferRequest,
+    parts: Parts,
+    device: Any,
+    stop: Interruption,
+    *,
+    progress: bool | None,
 ) -> None:
     from tacit.recipes.transferring.runner import recipe_of
     from tacit.runs.recipe import Task
@@ -168,13 +174,6 @@ def _carry_out(
         command=runs.command_line(), looked_in=request.data,
     )  # fmt: skip
     carried_out(recipe, task, place)
-
-
-def _remove_private(request: Request) -> None:
-    """What a run that was killed at its very end had no time to remove."""
-    from tacit.runs.folder import Folder
-
-    Folder(request.out).remove_private()
 
 
 # ---- what is shown
@@ -234,7 +233,7 @@ def _methods_page(found: list[dict[str, Any]]) -> Iterator[RenderableType]:
     )
 
 
-def _show_settings(request: Request, as_json: bool) -> None:
+def _show_settings(request: TransferRequest, as_json: bool) -> None:
     from tacit.cli.train_page import settings, settings_page
 
     found = settings(

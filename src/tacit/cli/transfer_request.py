@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from tacit.accounting.events import Adjacency
     from tacit.recipes.transferring.method import Method
-    from tacit.runs.record import Record
+    from tacit.runs.record import RunRecord
 
 DATASET: Final = "digits"
 OWN: Final = (
@@ -39,7 +39,7 @@ OPTIONS: Final = (
 
 
 @dataclass(frozen=True)
-class Asked:
+class TransferOptions:
     """What was asked for beside ``RunOptions``; None where an option was not given."""
 
     options: RunOptions
@@ -59,7 +59,7 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Request:
+class TransferRequest:
     """A run to begin, or to go on with."""
 
     method: Method
@@ -75,7 +75,7 @@ class Request:
     unverified: bool
     ledger: str | None
     budget: str | None
-    finished: Record | None = None
+    finished: RunRecord | None = None
 
     @property
     def name(self) -> str:
@@ -83,7 +83,7 @@ class Request:
         return title(self.method.name, self.dataset)
 
 
-def read(asked: Asked) -> Request:
+def read(asked: TransferOptions) -> TransferRequest:
     """Checks every option, the first bad one first."""
     options = asked.options
     if options.resume:
@@ -94,7 +94,7 @@ def read(asked: Asked) -> Request:
     delta = DELTA if options.delta is None else options.delta
     adjacency = _adjacency(options.ledger, options.budget or dataset)
     settings, limit = _chosen(method, dataset, _given(asked), options.epsilon, delta, adjacency)
-    return Request(
+    return TransferRequest(
         method=method,
         dataset=dataset,
         settings=settings,
@@ -111,7 +111,7 @@ def read(asked: Asked) -> Request:
     )
 
 
-def _given(asked: Asked) -> dict[str, str]:
+def _given(asked: TransferOptions) -> dict[str, str]:
     given = given_settings({name: getattr(asked, name) for name in OWN}, asked.sets)
     if given.get("votes") is not None:  # wherever the run is resumed from
         given["votes"] = str(Path(given["votes"]).absolute())
@@ -147,7 +147,7 @@ def _adjacency(ledger: str | None, name: str) -> Adjacency:
     return known.get(name, "add-remove")
 
 
-def _resumed(asked: Asked) -> Request:
+def _resumed(asked: TransferOptions) -> TransferRequest:
     """The run that ``--out`` holds; options that are given again must say the same."""
     from tacit.runs.settings import changed
 
@@ -160,7 +160,7 @@ def _resumed(asked: Asked) -> Request:
     options.check_same(
         known, {"METHOD": (asked.method, way), "--dataset": (asked.dataset, dataset), **again}
     )
-    return Request(
+    return TransferRequest(
         method=method,
         dataset=dataset,
         settings=settings,

@@ -23,16 +23,16 @@ if TYPE_CHECKING:
         redberg_delta,
         redberg_sigma,
     )
-    from tacit.convex.problem import Task
+    from tacit.convex.problem import ConvexTask
     from tacit.convex.theory import Rate, rates
 
 __all__ = [
+    "ConvexTask",
     "HuberSvm",
     "Huberised",
     "LinearRegression",
     "LogisticRegression",
     "Rate",
-    "Task",
     "cms_noise",
     "kifer_ridge",
     "kifer_sigma",

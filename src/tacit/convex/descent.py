@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from tacit.accounting.events import Event
     from tacit.convex.losses import Array
-    from tacit.convex.problem import Task
+    from tacit.convex.problem import ConvexTask
     from tacit.convex.theory import Case, Rate
     from tacit.randomness import Stream
 
@@ -46,7 +46,7 @@ class DescentDesign:
         grid, wide enough for the sums' rounding too. What is learned is computed from those alone.
     """
 
-    task: Task
+    task: ConvexTask
     steps: int
     sample_rate: float
     noise_multiplier: float
@@ -100,7 +100,7 @@ class DescentDesign:
 
 
 def descent_design(
-    task: Task,
+    task: ConvexTask,
     *,
     steps: int | None = None,
     sample_rate: float = 1.0,
@@ -109,8 +109,9 @@ def descent_design(
     """Noisy descent in as many steps as its theory asks for; by default at most 500.
 
     >>> from tacit.convex.losses import Logistic
-    >>> from tacit.convex.problem import Task
-    >>> task = Task(examples=1000, features=2, loss=Logistic(), norm=1.0, epsilon=1.0, delta=1e-5)
+    >>> from tacit.convex.problem import ConvexTask
+    >>> task = ConvexTask(examples=1000, features=2, loss=Logistic(), norm=1.0, epsilon=1.0,
+    ...     delta=1e-5)
     >>> design = descent_design(task, steps=100)
     >>> round(design.noise_multiplier, 4), design.event.times
     (37.3063, 100)
@@ -132,7 +133,7 @@ def descent_design(
     return DescentDesign(task, taken, rate, multiplier, chosen)
 
 
-def best_sample_rate(task: Task) -> float:
+def best_sample_rate(task: ConvexTask) -> float:
     """The sampling rate with the fewest gradient calls, by ``tacit.convex.theory``."""
     case: Case = "strongly-convex" if task.regularization else "smooth"
     found = _theory(task, None)
@@ -194,7 +195,7 @@ def _weight(design: DescentDesign, number: int) -> float:
     return 1.0 if 2 * number > design.steps else 0.0
 
 
-def _steps(task: Task, sample_rate: float, case: Case) -> int:
+def _steps(task: ConvexTask, sample_rate: float, case: Case) -> int:
     method = "noisy-gd" if sample_rate == 1.0 else "noisy-sgd"
     found = _theory(task, sample_rate if sample_rate < 1.0 else None)
     steps = next(one.steps for one in found if (one.method, one.case) == (method, case))
@@ -202,7 +203,7 @@ def _steps(task: Task, sample_rate: float, case: Case) -> int:
     return max(1, min(_MOST_STEPS, math.ceil(steps)))
 
 
-def _theory(task: Task, sample_rate: float | None) -> tuple[Rate, ...]:
+def _theory(task: ConvexTask, sample_rate: float | None) -> tuple[Rate, ...]:
     return rates(
         examples=task.examples,
         parameters=task.parameters,

@@ -9,8 +9,8 @@ from scipy.special import expit, softmax
 
 from tacit._validation import whole
 from tacit.convex.losses import HuberHinge, Logistic, SimplexHinge, Softmax, Squared
-from tacit.convex.methods import Learned, Scaling, Settings, learn, public_number, stated
-from tacit.convex.problem import Task
+from tacit.convex.methods import DataScaling, Learned, MethodSettings, learn, public_number, stated
+from tacit.convex.problem import ConvexTask
 from tacit.errors import InvalidArgument
 from tacit.mechanisms._keys import canonical, placed
 from tacit.mechanisms._records import entries, is_frame, is_series, numbers
@@ -57,25 +57,25 @@ class _Private(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no type
     budget: Budget | None
     learned_: Learned
 
-    def _scaling(self) -> Scaling:
-        return Scaling(
+    def _scaling(self) -> DataScaling:
+        return DataScaling(
             self.data_norm,  # type: ignore[arg-type]  # refused there if it is missing
             self.intercept_scale if self.fit_intercept else 0.0,
         )
 
     def _learn(
         self, data: Array, targets: Array, loss: Loss, counted: NDArray[np.bool_]
-    ) -> Scaling:
+    ) -> DataScaling:
         """Fits ``learned_``; an example that is not ``counted`` contributes nothing."""
         scaling = self._scaling()
-        settings = Settings(
+        settings = MethodSettings(
             method=self.method,
             analysis=self.analysis,
             steps=self.steps,
             sample_rate=self.sample_rate,
         )
         rows, targets = self._filled(scaling.rows(data) * counted[:, None], targets)
-        task = Task(
+        task = ConvexTask(
             examples=rows.shape[0],
             features=rows.shape[1],
             loss=loss,

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from tacit.accounting.events import Adjacency
     from tacit.convex.losses import Array
     from tacit.convex.perturbation import Analysis
-    from tacit.convex.problem import Task
+    from tacit.convex.problem import ConvexTask
     from tacit.ledger import Budget
     from tacit.randomness import Stream
     from tacit.statement import Statement
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Scaling:
+class DataScaling:
     """Public scaling: rows divided by ``data_norm``, and a constant column for the intercept.
 
     Nothing is learned from the data here. Rows longer than ``data_norm`` are shortened to it. The
@@ -110,10 +110,10 @@ class Learned:
 
 
 def learn(
-    task: Task,
+    task: ConvexTask,
     rows: Array,
     targets: Array,
-    settings: Settings,
+    settings: MethodSettings,
     budget: Budget | None = None,
     stream: Stream | None = None,
 ) -> Learned:
@@ -182,7 +182,7 @@ def stated(learned: Learned, delta: float | None, assumptions: tuple[str, ...]) 
     )
 
 
-def public_number(task: Task, *, declared: bool) -> str:
+def public_number(task: ConvexTask, *, declared: bool) -> str:
     """What is public about the number of examples, and what that means for neighbours."""
     if declared:
         return (
@@ -232,7 +232,7 @@ Design: TypeAlias = OutputDesign | ObjectiveDesign | AmpDesign | DescentDesign
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class MethodSettings:
     """What a user may set of a method; anything left out follows from theory."""
 
     method: Method = "auto"
@@ -256,7 +256,7 @@ class Settings:
                 )
 
 
-def designed(task: Task, settings: Settings) -> tuple[str, Design]:
+def designed(task: ConvexTask, settings: MethodSettings) -> tuple[str, Design]:
     """The method, chosen if it is to be, and its design."""
     if settings.method != "auto":
         return settings.method, _design(task, settings.method, settings)
@@ -283,7 +283,7 @@ def released(design: Design, problem: Problem, stream: Stream) -> Array:
             return release_descent(design, problem, stream)
 
 
-def _design(task: Task, method: Method, settings: Settings) -> Design:
+def _design(task: ConvexTask, method: Method, settings: MethodSettings) -> Design:
     match method:
         case "output":
             return output_design(task)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tacit.convex.losses import Loss
-    from tacit.convex.problem import Task
+    from tacit.convex.problem import ConvexTask
 
 
 def kifer_sigma(epsilon: float, delta: float, lipschitz: float = 1.0) -> float:
@@ -93,7 +93,7 @@ def redberg_sigma(
     )
 
 
-def profile_delta(task: Task, sigma: float, ridge: float) -> float:
+def profile_delta(task: ConvexTask, sigma: float, ridge: float) -> float:
     """δ at the task's ε of the minimum with Gaussian b: Redberg's profile, with two slacks removed.
 
     Guarantee:
@@ -112,8 +112,9 @@ def profile_delta(task: Task, sigma: float, ridge: float) -> float:
         either example (distance L) and the pairs of both (at most 2L, see ``_pairs``).
 
     >>> from tacit.convex.losses import Logistic
-    >>> from tacit.convex.problem import Task
-    >>> task = Task(examples=100, features=2, loss=Logistic(), norm=1.0, epsilon=1.0, delta=1e-5)
+    >>> from tacit.convex.problem import ConvexTask
+    >>> task = ConvexTask(examples=100, features=2, loss=Logistic(), norm=1.0, epsilon=1.0,
+    ...     delta=1e-5)
     >>> profile_delta(task, 5.0, 1.0) < redberg_delta(1.0, 5.0, 1.0)
     True
     """
@@ -144,15 +145,16 @@ def _pairs(loss: Loss) -> tuple[tuple[float, float], ...]:
     return (corners, 2.0), (corners * (corners - 1.0), math.sqrt(3.0))
 
 
-def profile_sigma(task: Task, ridge: float) -> float:
+def profile_sigma(task: ConvexTask, ridge: float) -> float:
     """The least σ at which ``profile_delta`` is at most the task's δ.
 
     Guarantee:
         As for ``profile_delta``.
 
     >>> from tacit.convex.losses import Logistic
-    >>> from tacit.convex.problem import Task
-    >>> task = Task(examples=100, features=2, loss=Logistic(), norm=1.0, epsilon=1.0, delta=1e-5)
+    >>> from tacit.convex.problem import ConvexTask
+    >>> task = ConvexTask(examples=100, features=2, loss=Logistic(), norm=1.0, epsilon=1.0,
+    ...     delta=1e-5)
     >>> [round(profile_sigma(task, ridge), 4) for ridge in (0.5, 1, 100)]
     [5.9997, 4.6971, 3.7391]
     """
@@ -173,7 +175,7 @@ class GammaNoise:
     extra_ridge: float
 
 
-def cms_noise(task: Task, ridge: float) -> GammaNoise:
+def cms_noise(task: ConvexTask, ridge: float) -> GammaNoise:
     """The noise of pure differential privacy (Chaudhuri, Monteleoni & Sarwate 2011, Algorithm 2).
 
     Theirs is about the mean loss and examples of norm 1 that are replaced: ε′ = ε - ln(1 + 2c/nλ +
@@ -188,9 +190,9 @@ def cms_noise(task: Task, ridge: float) -> GammaNoise:
         eigenvalues of an example's second derivative. b is drawn in floating point.
 
     >>> from tacit.convex.losses import Logistic
-    >>> from tacit.convex.problem import Task
-    >>> task = Task(examples=1000, features=2, loss=Logistic(), norm=2.0, epsilon=1.0, delta=0.0,
-    ...     adjacency="replace-one")
+    >>> from tacit.convex.problem import ConvexTask
+    >>> task = ConvexTask(examples=1000, features=2, loss=Logistic(), norm=2.0, epsilon=1.0,
+    ...     delta=0.0, adjacency="replace-one")
     >>> noise = cms_noise(task, ridge=10.0)
     >>> round(noise.scale, 6) == round(4.0 / (1.0 - math.log(1 + 2 / 10 + 1 / 100)), 6)
     True

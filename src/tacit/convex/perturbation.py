@@ -20,7 +20,7 @@ from tacit.randomness import grid_gaussian
 if TYPE_CHECKING:
     from tacit.accounting.events import Event
     from tacit.convex.losses import Array
-    from tacit.convex.problem import Problem, Task
+    from tacit.convex.problem import ConvexTask, Problem
     from tacit.randomness import Stream
 
 
@@ -41,7 +41,7 @@ class ObjectiveDesign:
         floating point), to a gradient of ``tolerance``: ``AmpDesign`` covers that, this does not.
     """
 
-    task: Task
+    task: ConvexTask
     analysis: Analysis
     ridge: float
     sigma: float | None
@@ -70,13 +70,13 @@ class ObjectiveDesign:
         return _risk(self.task, self.ridge, self.sigma, self.gamma_scale)
 
 
-def objective_design(task: Task, analysis: Analysis | None = None) -> ObjectiveDesign:
+def objective_design(task: ConvexTask, analysis: Analysis | None = None) -> ObjectiveDesign:
     """Objective perturbation by one of the theorems; by default the sharpest that applies.
 
     >>> from tacit.convex.losses import Logistic
-    >>> from tacit.convex.problem import Task
-    >>> task = Task(examples=1000, features=2, loss=Logistic(), norm=1.0, epsilon=1.0, delta=1e-5,
-    ...     regularization=0.001)
+    >>> from tacit.convex.problem import ConvexTask
+    >>> task = ConvexTask(examples=1000, features=2, loss=Logistic(), norm=1.0, epsilon=1.0,
+    ...     delta=1e-5, regularization=0.001)
     >>> [round(objective_design(task, name).sigma, 4) for name in ("profile", "redberg", "kifer")]
     [4.6971, 5.3045, 10.0821]
     """
@@ -120,7 +120,7 @@ def check_objective(problem: Problem) -> None:
 
 
 def _noise(
-    task: Task, analysis: Analysis, ridge: float
+    task: ConvexTask, analysis: Analysis, ridge: float
 ) -> tuple[float, float | None, float | None]:
     """The ridge, raised if the theorem says so, and the Gaussian's σ or the Gamma noise's scale."""
     if analysis == "cms":
@@ -136,7 +136,7 @@ def _noise(
     return ridge, sigma, None
 
 
-def _risk(task: Task, ridge: float, sigma: float | None, gamma_scale: float | None) -> float:
+def _risk(task: ConvexTask, ridge: float, sigma: float | None, gamma_scale: float | None) -> float:
     """(ΛD²/2 + E|b|²/2Λ)/n, for the minimum of F + Λ/2|θ|² + b·θ against that of F.
 
     F(θ̂) - F(θ*) ≤ Λ/2(|θ*|² - |θ̂|²) + b·(θ* - θ̂), of which E b·θ* is 0 and the rest is at most
@@ -147,7 +147,7 @@ def _risk(task: Task, ridge: float, sigma: float | None, gamma_scale: float | No
     return (0.5 * ridge * task.reach**2 + 0.5 * square / ridge) / task.examples
 
 
-def _least_ridge(task: Task, analysis: Analysis) -> float:
+def _least_ridge(task: ConvexTask, analysis: Analysis) -> float:
     if analysis == "kifer":
         return objective.kifer_ridge(task.epsilon, task.smoothness)
     if analysis == "redberg":
@@ -161,7 +161,7 @@ def _least_ridge(task: Task, analysis: Analysis) -> float:
     return math.exp(high)
 
 
-def _check(task: Task, analysis: str) -> None:
+def _check(task: ConvexTask, analysis: str) -> None:
     if analysis not in {"profile", "redberg", "kifer", "cms"}:
         raise InvalidArgument(
             f"analysis must be 'profile', 'redberg', 'kifer' or 'cms', got {analysis!r}"
@@ -199,7 +199,7 @@ class OutputDesign:
         the real one.
     """
 
-    task: Task
+    task: ConvexTask
     regularization: float
     noise_multiplier: float | None
 
@@ -231,13 +231,13 @@ class OutputDesign:
         return _output_risk(self.task, self.regularization, self.noise_multiplier)
 
 
-def output_design(task: Task) -> OutputDesign:
+def output_design(task: ConvexTask) -> OutputDesign:
     """Output perturbation with the task's regularisation, or the one of least bound.
 
     >>> from tacit.convex.losses import Logistic
-    >>> from tacit.convex.problem import Task
-    >>> task = Task(examples=1000, features=2, loss=Logistic(), norm=1.0, epsilon=1.0, delta=1e-5,
-    ...     regularization=0.01, adjacency="replace-one")
+    >>> from tacit.convex.problem import ConvexTask
+    >>> task = ConvexTask(examples=1000, features=2, loss=Logistic(), norm=1.0, epsilon=1.0,
+    ...     delta=1e-5, regularization=0.01, adjacency="replace-one")
     >>> round(output_design(task).sensitivity, 4)
     0.2
     """
@@ -263,7 +263,7 @@ def release_output(design: OutputDesign, problem: Problem, stream: Stream) -> Ar
     return grid_gaussian(found, sigma, design.sensitivity, stream)
 
 
-def _output_risk(task: Task, regularization: float, multiplier: float | None) -> float:
+def _output_risk(task: ConvexTask, regularization: float, multiplier: float | None) -> float:
     """λD²/2 + min(β/2·E|z|², L·E|z|), as for any loss: methods are compared by such bounds."""
     moved = task.lipschitz / (task.examples * regularization)
     size = task.parameters
@@ -300,7 +300,7 @@ class AmpDesign:
         compose. A solver that stops early is followed by one that is known to arrive.
     """
 
-    task: Task
+    task: ConvexTask
     objective: ObjectiveDesign
     tolerance: float
     noise_multiplier: float
@@ -332,12 +332,13 @@ class AmpDesign:
         return self.objective.excess_risk + _noise_risk(self.task, variance)
 
 
-def amp_design(task: Task, analysis: Analysis | None = None) -> AmpDesign:
+def amp_design(task: ConvexTask, analysis: Analysis | None = None) -> AmpDesign:
     """Approximate minima perturbation whose second noise is small beside the first.
 
     >>> from tacit.convex.losses import Logistic
-    >>> from tacit.convex.problem import Task
-    >>> task = Task(examples=1000, features=2, loss=Logistic(), norm=1.0, epsilon=1.0, delta=1e-5)
+    >>> from tacit.convex.problem import ConvexTask
+    >>> task = ConvexTask(examples=1000, features=2, loss=Logistic(), norm=1.0, epsilon=1.0,
+    ...     delta=1e-5)
     >>> design = amp_design(task)
     >>> design.objective.task.epsilon, design.sensitivity * design.noise_multiplier < 0.2
     (0.98, True)
@@ -375,7 +376,7 @@ def release_amp(design: AmpDesign, problem: Problem, stream: Stream) -> Array:
     return grid_gaussian(found, sigma, design.sensitivity, stream)
 
 
-def _noise_risk(task: Task, variance: float) -> float:
+def _noise_risk(task: ConvexTask, variance: float) -> float:
     """What noise of this variance on each coordinate of a solution adds to the mean loss at most.
 
     A score x·θ gets noise of variance R² times that, whatever the dimension; of mean 0, it adds at

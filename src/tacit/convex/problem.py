@@ -33,7 +33,7 @@ class Problem:
         ``gradient`` adds up vectors of norm at most ``task.lipschitz``, one per example.
     """
 
-    task: Task
+    task: ConvexTask
     features: Array
     targets: Array
     norms: Array = field(init=False, repr=False)
@@ -132,7 +132,7 @@ def _clipped(slopes: Array, norms: Array, clip: float) -> Array:
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Task:
+class ConvexTask:
     """What may be known before looking at the data, and the guarantee that is wanted.
 
     Losses are added up over the examples unless a name says mean. θ has ``parameters`` numbers.

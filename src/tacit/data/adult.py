@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, final
 import numpy as np
 
 from tacit.data.contents import Contents, unpacked
-from tacit.data.description import Examples, Known, Layout, files, packed
+from tacit.data.description import Examples, FileLayout, Known, files, packed
 from tacit.errors import DataError
 
 if TYPE_CHECKING:
@@ -181,14 +181,14 @@ ADULT: Final = Known(
     classes=CLASSES,
     folders=("adult",),
     layouts=(
-        Layout(
+        FileLayout(
             files=files(
                 f"adult.data 3974305 {_ADULT_SHA256[0]}\nadult.test 2003153 {_ADULT_SHA256[1]}",
                 "https://archive.ics.uci.edu/ml/machine-learning-databases/adult/",
             ),
             read=read,
         ),
-        Layout(
+        FileLayout(
             files=(
                 packed("adult.data.gz", "gzip", _ADULT_SHA256[0]),
                 packed("adult.test.gz", "gzip", _ADULT_SHA256[1]),

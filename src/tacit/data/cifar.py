@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from tacit.data.contents import Contents, members
-from tacit.data.description import Examples, File, Known, Layout, file, files
+from tacit.data.description import Examples, File, FileLayout, Known, file, files
 from tacit.errors import DataError
 
 if TYPE_CHECKING:
@@ -175,22 +175,22 @@ CIFAR10: Final = Known(
         *("cifar-10-batches-bin", "cifar-10-batches-py"),
     ),
     layouts=(
-        Layout(
+        FileLayout(
             files=files(
                 "cifar-10-binary.tar.gz 170052171 c32a1d4ab5d03f1284b67883e8d87530", TORONTO
             ),
             read=read_binary_archive,
         ),
-        Layout(
+        FileLayout(
             files=_batches(".bin", 30_730_000, BINARY_MD5),
             read=read_binary,
         ),
-        Layout(
+        FileLayout(
             files=files(
                 "cifar-10-python.tar.gz 170498071 c58f30108f718f92721af3b95e74349a", TORONTO
             ),
             read=read_python_archive,
         ),
-        Layout(files=_batches("", None, PYTHON_MD5), read=read_python),
+        FileLayout(files=_batches("", None, PYTHON_MD5), read=read_python),
     ),
 )

@@ -43,7 +43,7 @@ class File:
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Layout:
+class FileLayout:
     """Files that together are the set, in the order in which they are read."""
 
     files: tuple[File, ...]
@@ -73,7 +73,7 @@ class Known:
     examples: tuple[int, int]
     classes: tuple[str, ...]
     folders: tuple[str, ...]
-    layouts: tuple[Layout, ...]
+    layouts: tuple[FileLayout, ...]
     embedded: Callable[[], Path | None] = lambda: None
     remedy: str = ""
 

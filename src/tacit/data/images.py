@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from tacit.data.contents import Contents, unpacked
-from tacit.data.description import Examples, Known, Layout, files, fixed_split, packed
+from tacit.data.description import Examples, FileLayout, Known, files, fixed_split, packed
 from tacit.errors import DataError
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ MNIST: Final = Known(
     classes=_DIGITS,
     folders=("mnist", "MNIST/raw"),
     layouts=(
-        Layout(
+        FileLayout(
             files=files(
                 """
 train-images-idx3-ubyte.gz 9912422 f68b3c2dcbeaaa9fbdd348bbdeb94873
@@ -98,7 +98,7 @@ t10k-labels-idx1-ubyte.gz 4542 ec29112dd5afa0611ce80d1b7f02629c
             ),
             read=read_idx,
         ),
-        Layout(
+        FileLayout(
             files=files(
                 """
 train-images-idx3-ubyte 47040016 ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db
@@ -120,7 +120,7 @@ FASHION: Final = Known(
     classes=CLOTHES,
     folders=("fashion_mnist", "fashion", "FashionMNIST/raw"),
     layouts=(
-        Layout(
+        FileLayout(
             files=files(
                 """
 train-images-idx3-ubyte.gz 26421880 8d4fb7e6c68d591d4c3dfef9ec88bf0d
@@ -132,7 +132,7 @@ t10k-labels-idx1-ubyte.gz 5148 bb300cfdad3c16e7a12a480ee83cd310
             ),
             read=read_idx,
         ),
-        Layout(
+        FileLayout(
             files=files(
                 """
 train-images-idx3-ubyte 47040016 c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888
@@ -196,7 +196,7 @@ SVHN: Final = Known(
     classes=_DIGITS,
     folders=("svhn", "SVHN"),
     layouts=(
-        Layout(
+        FileLayout(
             files=files(
                 """
 train_32x32.mat 182040794 e26dedcc434d2e4c54c9b2d4a06d8373
@@ -255,7 +255,7 @@ DIGITS: Final = Known(
     classes=_DIGITS,
     folders=("digits",),
     layouts=(
-        Layout(
+        FileLayout(
             files=(
                 packed(
                     "digits.csv.gz",

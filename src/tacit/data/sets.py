@@ -17,7 +17,7 @@ from tacit.errors import DataError, InvalidArgument
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from tacit.data.description import File, Known, Layout
+    from tacit.data.description import File, FileLayout, Known
     from tacit.data.download import Progress
 
 
@@ -59,10 +59,10 @@ def set_named(name: str) -> Known:
 VARIABLE: Final = "TACIT_DATA"
 
 
-class Found(NamedTuple):
+class FoundSet(NamedTuple):
     """A set whose files are all there; what is in them was not looked at."""
 
-    layout: Layout
+    layout: FileLayout
     folder: Path
 
     @property
@@ -101,12 +101,12 @@ def cache() -> Path:
     return base / "tacit" / "data"
 
 
-def find(known: Known, where: Iterable[Path]) -> Found | None:
+def find(known: Known, where: Iterable[Path]) -> FoundSet | None:
     """The first of these places that has the set, whole, in any of its layouts."""
     for folder, shared in _folders(known, where):
         whole = [
             found
-            for found in (Found(layout, folder) for layout in known.layouts)
+            for found in (FoundSet(layout, folder) for layout in known.layouts)
             if all(map(os.path.isfile, found.paths))
         ]
         if whole and not (shared and _belongs_to_another(known, whole[0])):
@@ -125,14 +125,14 @@ def _folders(known: Known, where: Iterable[Path]) -> Iterator[tuple[Path, bool]]
         yield embedded, False
 
 
-def _sound_one(whole: list[Found]) -> Found:
+def _sound_one(whole: list[FoundSet]) -> FoundSet:
     """Layouts may share names of files (GLUE's SST-2 does): then the checksums tell."""
     if len(whole) == 1:
         return whole[0]
     return next((found for found in whole if all(map(_sound, *_pairs(found)))), whole[0])
 
 
-def _pairs(found: Found) -> tuple[tuple[Path, ...], tuple[File, ...]]:
+def _pairs(found: FoundSet) -> tuple[tuple[Path, ...], tuple[File, ...]]:
     return found.paths, found.layout.files
 
 
@@ -140,7 +140,7 @@ def _sound(path: Path, file: File) -> bool:
     return file.inside is not None or digest_at(path, file.digest) == file.digest
 
 
-def _belongs_to_another(known: Known, found: Found) -> bool:
+def _belongs_to_another(known: Known, found: FoundSet) -> bool:
     """Whether a file is another set's of the same name: MNIST and Fashion-MNIST share all names."""
     path, file = found.paths[0], found.layout.files[0]
     others = {
@@ -157,7 +157,7 @@ def _belongs_to_another(known: Known, found: Found) -> bool:
 # ---- the files of a set, compared with what was published
 
 
-class Verdict(NamedTuple):
+class FileCheck(NamedTuple):
     """A file's checksum, and what is wrong with it, if anything."""
 
     path: Path
@@ -165,13 +165,13 @@ class Verdict(NamedTuple):
     problem: str | None
 
 
-def check(name: str, folder: str | Path | None = None) -> tuple[Verdict, ...]:
+def check(name: str, folder: str | Path | None = None) -> tuple[FileCheck, ...]:
     """Compares every file of a set, where it is found first; none if it is not found."""
     found = find(set_named(name), places(folder))
     return () if found is None else tuple(_verdict(name, *pair) for pair in pairs(found))
 
 
-def pairs(found: Found) -> tuple[tuple[Path, File], ...]:
+def pairs(found: FoundSet) -> tuple[tuple[Path, File], ...]:
     """Where each file lies, and what is known of it."""
     return tuple(zip(found.paths, found.layout.files, strict=True))
 
@@ -200,11 +200,11 @@ def read_checked(
     return contents, f"unverified {digest(contents.data, None)}"
 
 
-def _verdict(name: str, path: Path, file: File) -> Verdict:
+def _verdict(name: str, path: Path, file: File) -> FileCheck:
     try:
-        return Verdict(path, read_checked(name, path, file)[1], None)
+        return FileCheck(path, read_checked(name, path, file)[1], None)
     except DataError as error:
-        return Verdict(path, None, str(error))
+        return FileCheck(path, None, str(error))
 
 
 def _again(name: str) -> str:
@@ -253,7 +253,9 @@ def load(
     return Split(known.name, train, test, known.classes, files)
 
 
-def get(name: str, folder: str | Path | None = None, *, progress: Progress | None = None) -> Found:
+def get(
+    name: str, folder: str | Path | None = None, *, progress: Progress | None = None
+) -> FoundSet:
     """Downloads a set to a folder, or to the cache, unless it is there (or in ``$TACIT_DATA``).
 
     What is there already is compared with the published checksums, and refused if it differs.
@@ -270,7 +272,7 @@ def get(name: str, folder: str | Path | None = None, *, progress: Progress | Non
     found = find(known, places(None) if folder is None else (Path(folder),))
     if found is None:
         place = cache() if folder is None else Path(folder)
-        found = Found(known.layouts[0], place / known.folders[0])
+        found = FoundSet(known.layouts[0], place / known.folders[0])
     for path, file in pairs(found):
         if path.exists():
             read_checked(name, path, file)
@@ -287,7 +289,7 @@ def _download(known: Known, file: File, target: Path, progress: Progress | None)
 
 
 def _checked(
-    name: str, found: Found, digests: dict[str, str], *, unverified: bool
+    name: str, found: FoundSet, digests: dict[str, str], *, unverified: bool
 ) -> Iterator[Contents]:
     """The files one by one, so that no two large ones need be in memory at once."""
     for path, file in pairs(found):

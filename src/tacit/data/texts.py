@@ -12,8 +12,8 @@ from tacit.data.contents import LARGEST, Contents, digest, members, unpacked
 from tacit.data.description import (
     Examples,
     File,
+    FileLayout,
     Known,
-    Layout,
     Split,
     file,
     files,
@@ -146,7 +146,7 @@ SST2: Final = Known(
     classes=("negative", "positive"),
     folders=("text/sst2", "sst2", "SST-2", "text/sst2/SST-2"),
     layouts=(
-        Layout(
+        FileLayout(
             files=(
                 file(
                     "SST-2.zip",
@@ -157,14 +157,14 @@ SST2: Final = Known(
             ),
             read=read_sst2_archive,
         ),
-        Layout(
+        FileLayout(
             files=(
                 file("train.tsv", None, _SST2_MD5[0]),
                 file("dev.tsv", None, _SST2_MD5[1]),
             ),
             read=read_sst2,
         ),
-        Layout(
+        FileLayout(
             files=files(
                 """
 train.tsv 3422882 920e317b2c52e12cd22db1da2c6708312bd7dc4f3712b9bbf1b50ee6c2c792ba
@@ -185,7 +185,7 @@ SMS: Final = Known(
     classes=("ham", "spam"),
     folders=("text", "sms"),
     layouts=(
-        Layout(
+        FileLayout(
             files=(
                 packed(
                     "sms+spam+collection.zip",
@@ -198,8 +198,8 @@ SMS: Final = Known(
             ),
             read=read_sms,
         ),
-        Layout(files=(file("sms_spam.tsv", 477_907, _SMS_SHA256),), read=read_sms),
-        Layout(files=(file("SMSSpamCollection", 477_907, _SMS_SHA256),), read=read_sms),
+        FileLayout(files=(file("sms_spam.tsv", 477_907, _SMS_SHA256),), read=read_sms),
+        FileLayout(files=(file("SMSSpamCollection", 477_907, _SMS_SHA256),), read=read_sms),
     ),
 )
 
@@ -268,7 +268,7 @@ SHAKESPEARE: Final = Known(
     classes=CLASSES,
     folders=("text", "shakespeare"),
     layouts=(
-        Layout(
+        FileLayout(
             files=(
                 File(
                     name="tinyshakespeare.txt",

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
-from tacit._files import PRIVATE, locked, put
+from tacit._files import OWNER_ONLY, locked, put
 from tacit.errors import InvalidArgument, LedgerError, TamperedLedger
 from tacit.ledger.entries import Head, canonical
 
@@ -126,7 +126,7 @@ class AnchorFile:
         try:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
-            handle = os.open(f"{self.path}.lock", flags, PRIVATE)
+            handle = os.open(f"{self.path}.lock", flags, OWNER_ONLY)
         except OSError as error:
             raise self._failed(error) from None
         try:
@@ -157,7 +157,7 @@ class AnchorFile:
         }
         if self.key is not None:
             plain["seal"] = _seal(plain, self.key)
-        put(self.path, f"{canonical(plain)}\n".encode(), mode=PRIVATE)  # the lock is held
+        put(self.path, f"{canonical(plain)}\n".encode(), mode=OWNER_ONLY)  # the lock is held
 
     def _failed(self, error: OSError) -> LedgerError:
         return LedgerError(

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from tacit.accounting.events import Adjacency, Event
     from tacit.ledger.composition import Spending
     from tacit.ledger.ledger import Ledger
-    from tacit.ledger.replay import Books, BudgetState, Charge, ReservationState
+    from tacit.ledger.replay import Books, BudgetState, ReservationCost, ReservationState
 
 
 class Chargeable(Protocol):
@@ -210,10 +210,15 @@ class Budget:
         count = _steps(steps, what.event)
         return self._reserve(what, count, label, detail, granted=0)
 
-    def charge(self, event: Event, label: str = "") -> Reservation:
-        """Charges one release and grants it at once; release it after this returns."""
+    def charge(
+        self, event: Event, label: str = "", *, detail: dict[str, Any] | None = None
+    ) -> Reservation:
+        """Charges one release and grants it at once; release it after this returns.
+
+        ``detail`` is kept with it, so that whoever crashed before noting its number finds it again.
+        """
         what = Release(event, self.adjacency, self.unit)
-        return self._reserve(what, 1, label, None, granted=1)
+        return self._reserve(what, 1, label, detail, granted=1)
 
     def reservation(self, number: int) -> Reservation:
         """The reservation with this number, to go on with after a crash."""
@@ -497,7 +502,7 @@ def _steps(steps: int, event: Event) -> int:
 
 
 def _reserve_body(
-    state: BudgetState, event: dict[str, Any], charge: Charge, body: dict[str, Any]
+    state: BudgetState, event: dict[str, Any], charge: ReservationCost, body: dict[str, Any]
 ) -> dict[str, Any]:
     terms = {"unit": state.unit, "adjacency": state.adjacency}
     return {"event": event, "charge": charge_as_plain(charge), **terms, **body}

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, final
 
 from tacit.accounting.events import Composed, Repeated
 from tacit.errors import InvalidArgument, UnsupportedEvent
-from tacit.ledger.replay import COMPOSITIONS, BudgetState, Charge, Totals
+from tacit.ledger.replay import COMPOSITIONS, BudgetState, ReservationCost, Totals
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -50,7 +50,9 @@ class Spending:
     meaning: str
 
 
-def charge_for(state: BudgetState, event: Event, delta: float | None = None) -> Charge | None:
+def charge_for(
+    state: BudgetState, event: Event, delta: float | None = None
+) -> ReservationCost | None:
     """What ``event`` would be charged on top of what the budget holds; None if it does not fit.
 
     ``delta`` fixes the δ_i of a ``"basic"`` budget.
@@ -83,13 +85,14 @@ def hold_all(state: BudgetState, events: Sequence[Event]) -> bool:
     return True
 
 
-def composed_charges(state: BudgetState, events: Sequence[Event]) -> list[Charge] | None:
+def composed_charges(state: BudgetState, events: Sequence[Event]) -> list[ReservationCost] | None:
     """The charges of ``events`` declared beside those of a ``"declared"`` budget, or None."""
     together = (*_declared(state), *events)
     if not _epsilon(_composed(together), state.delta, state.adjacency) <= state.epsilon:
         return None
     return [
-        Charge(_epsilon_or_inf(one, state.delta, state.adjacency), state.delta) for one in events
+        ReservationCost(_epsilon_or_inf(one, state.delta, state.adjacency), state.delta)
+        for one in events
     ]
 
 
@@ -149,7 +152,7 @@ def within_limits(state: BudgetState) -> bool:
             return min(_left(state)) >= 0
 
 
-def covers(charge: Charge, event: Event, adjacency: Adjacency, slack: float) -> bool:
+def covers(charge: ReservationCost, event: Event, adjacency: Adjacency, slack: float) -> bool:
     """Whether ``charge`` is a guarantee of ``event``, up to ``slack`` of its ε."""
     fixed = _fixed_pair(event, adjacency)
     enough = charge.epsilon * (1.0 + slack)
@@ -189,7 +192,7 @@ def _left(state: BudgetState) -> tuple[Fraction, Fraction]:
 
 def _basic_options(
     event: Event, adjacency: Adjacency, left_delta: Fraction, delta: float | None
-) -> Iterator[Charge]:
+) -> Iterator[ReservationCost]:
     """The pairs (ε_i, δ_i) to charge ``event`` at, the first that fits to be taken.
 
     An event whose pair is its own (a pure one has δ_i = 0) is charged that, and one that trades ε
@@ -199,7 +202,7 @@ def _basic_options(
     fixed = _fixed_pair(event, adjacency)
     if delta is not None:
         if delta > 0.0:
-            yield Charge(_epsilon(event, delta, adjacency), delta)
+            yield ReservationCost(_epsilon(event, delta, adjacency), delta)
         elif fixed is not None and fixed.delta == 0.0:
             yield fixed
         return
@@ -208,7 +211,7 @@ def _basic_options(
     half, everything = _floor(left_delta / 2), _floor(left_delta)
     for own in (half, everything):
         if own > 0.0:
-            traded = Charge(_epsilon(event, own, adjacency), own)
+            traded = ReservationCost(_epsilon(event, own, adjacency), own)
             if fixed is not None and fixed.epsilon <= 1.1 * traded.epsilon:
                 yield fixed
             yield traded
@@ -217,7 +220,7 @@ def _basic_options(
 
 
 @lru_cache(maxsize=256)
-def _fixed_pair(event: Event, adjacency: Adjacency) -> Charge | None:
+def _fixed_pair(event: Event, adjacency: Adjacency) -> ReservationCost | None:
     """Σε and Σδ of an event whose releases have one pair each, or None if it has others."""
     from tacit.accounting.accountants.composition import (  # noqa: PLC0415 - SciPy only when asked
         steps_of,
@@ -233,8 +236,8 @@ def _fixed_pair(event: Event, adjacency: Adjacency) -> Charge | None:
     least = steps.least
     total = sum_of(steps, least)
     if len(steps.steps) == 1 and steps.steps[0].count == 1:
-        return Charge(total, least)
-    return Charge(_up(total), _up(least))
+        return ReservationCost(total, least)
+    return ReservationCost(_up(total), _up(least))
 
 
 @lru_cache(maxsize=256)
@@ -276,7 +279,7 @@ def _filter(state: BudgetState) -> RenyiFilter:
     )
 
 
-def _renyi_charge(state: BudgetState, event: Event) -> Charge | None:
+def _renyi_charge(state: BudgetState, event: Event) -> ReservationCost | None:
     alone = _epsilon_or_inf(event, state.delta, state.adjacency)
     cost = renyi_cost(event, state.orders, state.adjacency)
     try:
@@ -285,11 +288,11 @@ def _renyi_charge(state: BudgetState, event: Event) -> Charge | None:
         held = False
     fresh = state.totals.charges == 0
     if held or (fresh and alone <= state.epsilon):
-        return Charge(alone, state.delta, cost.divergences, cost.failures, cost.truncation)
+        return ReservationCost(alone, state.delta, cost.divergences, cost.failures, cost.truncation)
     return None
 
 
-def renyi_cost(event: Event, orders: tuple[float, ...], adjacency: Adjacency) -> Charge:
+def renyi_cost(event: Event, orders: tuple[float, ...], adjacency: Adjacency) -> ReservationCost:
     """What ``event`` adds to the sums of a Rényi budget."""
     from tacit.accounting.adaptive import RenyiSpending  # noqa: PLC0415
 
@@ -297,9 +300,9 @@ def renyi_cost(event: Event, orders: tuple[float, ...], adjacency: Adjacency) ->
     try:
         more = nothing.plus(event, orders, adjacency, "renyi-filter")
     except UnsupportedEvent:
-        return Charge(0.0, 0.0, (_UNBOUNDED,) * len(orders))
+        return ReservationCost(0.0, 0.0, (_UNBOUNDED,) * len(orders))
     divergences = tuple(min(one, _UNBOUNDED) for one in more.divergences)
-    return Charge(0.0, 0.0, divergences, more.failures, more.truncation)
+    return ReservationCost(0.0, 0.0, divergences, more.failures, more.truncation)
 
 
 def _renyi_spent(state: BudgetState) -> Spending:

@@ -53,7 +53,7 @@ _UNREADABLE = (
 
 @final
 @dataclass(frozen=True, slots=True)
-class Charge:
+class ReservationCost:
     """What one reservation costs.
 
     ``epsilon`` and ``delta`` are the guarantee of the event by itself. The rest is what a Rényi
@@ -80,7 +80,7 @@ class Totals:
     charges: int = 0
     unbounded: int = 0  # of them have no finite ε by themselves, and are not in the sum of ε
 
-    def plus(self, charge: Charge, sign: int = 1) -> Totals:
+    def plus(self, charge: ReservationCost, sign: int = 1) -> Totals:
         """The sums with ``charge`` as well, or without it if ``sign`` is -1."""
         before = self.divergences or (_ZERO,) * len(charge.divergences)
         return Totals(
@@ -113,7 +113,7 @@ class ReservationState:
     budget: str
     at: str
     event: dict[str, Any] = field(hash=False)
-    charge: Charge
+    charge: ReservationCost
     steps: int
     granted: int
     label: str
@@ -532,12 +532,12 @@ def events_in(event: object) -> int:
     return count
 
 
-def _charge(plain: dict[str, Any], state: BudgetState) -> Charge:
+def _charge(plain: dict[str, Any], state: BudgetState) -> ReservationCost:
     renyi = state.composition == "renyi"
     more = ("divergences", "failures", "truncation") if renyi else ()
     _fields(plain, "epsilon", "delta", *more)
     endless = plain["epsilon"] is None and state.composition != "basic"
-    charge = Charge(
+    charge = ReservationCost(
         math.inf if endless else _number(plain, "epsilon"),
         _number(plain, "delta", 1.0),
         tuple(_number({"divergence": one}, "divergence") for one in plain.get("divergences", ())),
@@ -551,7 +551,7 @@ def _charge(plain: dict[str, Any], state: BudgetState) -> Charge:
     return charge
 
 
-def charge_as_plain(charge: Charge) -> dict[str, Any]:
+def charge_as_plain(charge: ReservationCost) -> dict[str, Any]:
     """``charge`` in JSON's types; an infinite ε is null."""
     plain: dict[str, Any] = {
         "epsilon": charge.epsilon if math.isfinite(charge.epsilon) else None,

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, final
 
 import sqlalchemy as sa
 
-from tacit._files import PRIVATE
+from tacit._files import OWNER_ONLY
 from tacit._validation import printable
 from tacit.errors import DamagedLedger, InvalidArgument, LedgerError, TamperedLedger
 from tacit.ledger.entries import Entry
@@ -110,7 +110,7 @@ class Store:
         if self.path is None:
             return
         with self._reported("written"), contextlib.suppress(FileExistsError):
-            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL, PRIVATE))
+            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL, OWNER_ONLY))
 
     def identity(self) -> str:
         """The id that the first entry gives the ledger; empty if there is none."""

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tacit.accounting.events import Adjacency
     from tacit.ledger import Budget
     from tacit.mechanisms._races import Law
-    from tacit.mechanisms.release import Released, Terms
+    from tacit.mechanisms.release import Released, ReleaseTerms
     from tacit.randomness import Stream
 
 
@@ -182,7 +182,7 @@ def _largest(
     epsilon: float,
     noise: Law,
     monotone: bool,
-    terms: Terms,
+    terms: ReleaseTerms,
 ) -> Released[Any]:
     scale = ratio_for(float(_against(monotone, terms.adjacency)), epsilon)
     event = NoisyMax(scale, noise, monotone, apart(terms.adjacency))

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from tacit.accounting.events import Adjacency, Event
     from tacit.ledger import Budget
-    from tacit.mechanisms.release import Amount, Released, Terms
+    from tacit.mechanisms.release import Amount, Released, ReleaseTerms
     from tacit.randomness import Stream
 
     Integers = NDArray[np.int64]
@@ -131,7 +131,7 @@ def _design(asked: Amount, adjacency: Adjacency) -> tuple[float, Event]:
     return gaussian_design(asked, 1.0, adjacency, DiscreteGaussian)
 
 
-def _of_unknown_keys(values: Any, asked: Amount, terms: Terms) -> Released[Any]:
+def _of_unknown_keys(values: Any, asked: Amount, terms: ReleaseTerms) -> Released[Any]:
     if asked.epsilon is None or asked.delta is None:
         raise InvalidArgument(
             "epsilon and delta must be given where the cells are not: keys come from the data"

@@ -77,7 +77,7 @@ class Grant:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Terms:
+class ReleaseTerms:
     """Whose neighbours a mechanism is about, whom it protects, and the budget that it charges."""
 
     adjacency: Adjacency
@@ -109,7 +109,7 @@ def agreed(
     budget: Budget | None,
     label: str,
     stream: Stream | None,
-) -> Terms:
+) -> ReleaseTerms:
     """The terms, checked; adjacency and unit are the budget's unless said otherwise."""
     _check_budget(budget)
     if budget is not None and isinstance(stream, UnsafeSeededStream):
@@ -129,7 +129,9 @@ def agreed(
                 raise InvalidArgument(
                     f"{name} must be that of the budget {budget.name!r}, {theirs!r}, got {ours!r}"
                 )
-    return Terms(neighbours, protected, budget, label or f"tacit.mechanisms, {mechanism}", stream)
+    return ReleaseTerms(
+        neighbours, protected, budget, label or f"tacit.mechanisms, {mechanism}", stream
+    )
 
 
 def _check_budget(budget: object) -> None:

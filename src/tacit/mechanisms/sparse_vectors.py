@@ -81,7 +81,7 @@ class SparseVector:
         self._threshold = Fraction(finite("threshold", threshold).item())
         self._moved = Fraction(positive("sensitivity", sensitivity))
         asked = amount(epsilon, delta, rho)
-        frame = events.SparseVector(
+        frame = events.AboveThreshold(
             1.0, 1.0, whole("cutoff", cutoff), noise, monotone, length, apart(terms.adjacency)
         )
         self.event = _event(frame, asked, terms.adjacency)
@@ -150,7 +150,9 @@ class SparseVector:
         )
 
 
-def _event(frame: events.SparseVector, asked: Amount, adjacency: Adjacency) -> events.SparseVector:
+def _event(
+    frame: events.AboveThreshold, asked: Amount, adjacency: Adjacency
+) -> events.AboveThreshold:
     """The noise that meets what was asked, shared out between threshold and queries."""
     from tacit.accounting.black_boxes import moves  # noqa: PLC0415
 
@@ -163,8 +165,8 @@ def _event(frame: events.SparseVector, asked: Amount, adjacency: Adjacency) -> e
 
 
 def _laplace_event(
-    frame: events.SparseVector, epsilon: float, against: float, adjacency: Adjacency
-) -> events.SparseVector:
+    frame: events.AboveThreshold, epsilon: float, against: float, adjacency: Adjacency
+) -> events.AboveThreshold:
     """ε₁ : ε₂ = 1 : (cutoff·against)^(2/3), the best of all (Lyu, Su & Li 2017, Section 4.2)."""
     from tacit.accounting.black_boxes import pure_loss  # noqa: PLC0415
 
@@ -181,8 +183,8 @@ def _laplace_event(
 
 
 def _gaussian_event(
-    frame: events.SparseVector, asked: Amount, against: float, adjacency: Adjacency
-) -> events.SparseVector:
+    frame: events.AboveThreshold, asked: Amount, against: float, adjacency: Adjacency
+) -> events.AboveThreshold:
     """σ₂/σ₁ = (c·h²)^(1/4), h = ``against``: the least σ₁² + σ₂² at a given 1/σ₁² + c·h²/σ₂²."""
     if asked.epsilon is None or asked.delta is None:
         raise InvalidArgument("epsilon and delta must be given with Gaussian noise")
@@ -198,9 +200,9 @@ def _gaussian_event(
 
 
 def _scaled(
-    frame: events.SparseVector, threshold_scale: float, query_scale: float
-) -> events.SparseVector:
-    return events.SparseVector(
+    frame: events.AboveThreshold, threshold_scale: float, query_scale: float
+) -> events.AboveThreshold:
+    return events.AboveThreshold(
         threshold_scale,
         query_scale,
         frame.cutoff,

@@ -64,6 +64,11 @@ class GaussianSource:
             seed = int.from_bytes(stream.bytes(8), "little")
             self._native = torch.Generator(device=device).manual_seed(seed)
 
+    @property
+    def generator(self) -> torch.Generator | None:
+        """The device's own generator that the numbers come from; None on the CPU."""
+        return self._native
+
     def normal_(self, tensor: torch.Tensor, scale: float = 1.0) -> None:
         """Fills a float32 or float64 tensor with independent N(0, scale²) numbers."""
         import torch  # noqa: PLC0415
@@ -206,6 +211,13 @@ class RoundedGaussian:
             self._fill(numbers, float(scale))
             tensor.copy_(numbers.view(tensor.shape))
 
+    @property
+    def draws_on_device(self) -> bool:
+        """Whether the device has kernels that draw, for all scales but very small or large ones."""
+        from tacit.randomness import device_noise  # noqa: PLC0415 - needs torch
+
+        return device_noise.usable(self._device)
+
     def in_one_pass(self, scale: float, types: Iterable[torch.dtype]) -> bool:
         """Whether ``means_`` is there for this scale and tensors of these types."""
         from tacit.randomness import device_noise  # noqa: PLC0415 - needs torch
@@ -239,9 +251,7 @@ class RoundedGaussian:
 
     def renew(self) -> None:
         """Sends a key of the stream to the device for the next replay of a captured draw."""
-        from tacit.randomness import device_noise  # noqa: PLC0415 - needs torch
-
-        if device_noise.usable(self._device):
+        if self.draws_on_device:
             self._noise_there().renew(one_time_key(self._stream))
 
     def _noise_there(self) -> DeviceNoise:
@@ -252,10 +262,14 @@ class RoundedGaussian:
         return self._on_device
 
     def _fill(self, flat: torch.Tensor, scale: float) -> None:
-        from tacit.randomness import device_noise  # noqa: PLC0415 - needs torch
+        import torch  # noqa: PLC0415
+
+        from tacit.randomness import device_noise  # noqa: PLC0415
 
         if not len(flat):
             return
+        if flat.device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+            raise ProtocolError("a recording would draw the same noise in every replay")
         key = one_time_key(self._stream)
         if device_noise.serves(self._device, scale) and len(flat) > _TILE:
             if self._noise_there().integers_(flat, scale, bytearray(key)):

@@ -331,21 +331,20 @@ def _mixed(into: Any, other: Any, turned: Any, by: int) -> tuple[Any, Any]:
 class _Forks:
     """Tells a process from its parent, also where a number of an ended process is used again."""
 
-    __slots__ = ("_count",)
+    _count = 0
 
-    def __init__(self) -> None:
-        self._count = 0
-        if hasattr(os, "register_at_fork"):  # where processes fork at all
-            os.register_at_fork(after_in_child=self._forked)
-
-    def _forked(self) -> None:
+    def forked(self) -> None:
+        """This process is the child."""
         self._count += 1
 
     def process(self) -> tuple[int, int]:
+        """Its number, and how many forks it is from the first."""
         return os.getpid(), self._count
 
 
 _FORKS = _Forks()
+if hasattr(os, "register_at_fork"):  # where processes fork at all
+    os.register_at_fork(after_in_child=_FORKS.forked)
 
 
 def this_process() -> tuple[int, int]:

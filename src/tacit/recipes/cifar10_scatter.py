@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import partial
 
 from tacit.recipes import scattering
-from tacit.recipes.scattering import Settings, Steps
+from tacit.recipes.scattering import HeadTraining, Settings
 from tacit.runs import Recipe
 
 
@@ -22,11 +22,11 @@ def settings(epsilon: float) -> Settings:  # noqa: ARG001 - the same at every ε
     )  # fmt: skip
 
 
-def steps(epsilon: float, head: str) -> Steps:
+def steps(epsilon: float, head: str) -> HeadTraining:
     """Longer steps where there is less noise."""
     if head == "cnn":
-        return Steps(epochs=100.0, lot=16_384, clip=0.1, lr=64.0)
-    return Steps(epochs=40.0, lot=10_000, clip=0.1, lr=650.0 * min(epsilon, 4.0))
+        return HeadTraining(epochs=100.0, lot=16_384, clip=0.1, lr=64.0)
+    return HeadTraining(epochs=40.0, lot=10_000, clip=0.1, lr=650.0 * min(epsilon, 4.0))
 
 
 RECIPE = Recipe(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import partial
 
 from tacit.recipes import scattering
-from tacit.recipes.scattering import Settings, Steps
+from tacit.recipes.scattering import HeadTraining, Settings
 from tacit.runs import Recipe
 
 
@@ -20,11 +20,11 @@ def settings(epsilon: float) -> Settings:  # noqa: ARG001 - the same at every ε
     )  # fmt: skip
 
 
-def steps(epsilon: float, head: str) -> Steps:
+def steps(epsilon: float, head: str) -> HeadTraining:
     """Longer steps where there is less noise."""
     if head == "cnn":
-        return Steps(epochs=100.0, lot=16_384, clip=0.1, lr=64.0)
-    return Steps(epochs=25.0, lot=15_000, clip=0.05, lr=4000.0 * min(epsilon, 2.0))
+        return HeadTraining(epochs=100.0, lot=16_384, clip=0.1, lr=64.0)
+    return HeadTraining(epochs=25.0, lot=15_000, clip=0.05, lr=4000.0 * min(epsilon, 2.0))
 
 
 RECIPE = Recipe(

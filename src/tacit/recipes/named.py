@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from tacit.ledger import Budget
     from tacit.runs.recipe import Recipe, Releasing
-    from tacit.runs.record import Record
+    from tacit.runs.record import RunRecord
     from tacit.runs.results import Finished, Trained
     from tacit.runs.search import Search
 
@@ -139,7 +139,7 @@ def load(
 
 
 def _network(
-    record: Record, folder: str | os.PathLike[str], data: str | os.PathLike[str] | Split | None
+    record: RunRecord, folder: str | os.PathLike[str], data: str | os.PathLike[str] | Split | None
 ) -> nn.Module:
     """The network that the run's recipe prepares: nothing is trained or released."""
     recipe = find(record.recipe)

@@ -61,7 +61,7 @@ def published(head: str, *results: tuple[float, float]) -> tuple[Anchor, ...]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Steps:
+class HeadTraining:
     """How a head is trained. The rate falls over the second half; the last fifth is averaged."""
 
     epochs: float
@@ -108,7 +108,7 @@ class Features:
     test: Tensor
 
 
-StepsFor: TypeAlias = "Callable[[float, str], Steps]"  # of an ε and a head
+StepsFor: TypeAlias = "Callable[[float, str], HeadTraining]"  # of an ε and a head
 
 
 def outline(task: Task, *, steps: StepsFor) -> Outline:
@@ -131,10 +131,10 @@ def prepare(task: Task, plan: Plan, release: Releasing, *, steps: StepsFor) -> P
         return make(task, plan, release, found, _steps(task, steps))
 
 
-def _steps(task: Task, steps: StepsFor) -> Steps:
+def _steps(task: Task, steps: StepsFor) -> HeadTraining:
     """The head's own, with what is set."""
     chosen = task.settings
-    given = {field.name: getattr(chosen, field.name) for field in fields(Steps)}
+    given = {field.name: getattr(chosen, field.name) for field in fields(HeadTraining)}
     return replace(
         steps(task.epsilon, chosen.head),
         **{name: value for name, value in given.items() if value is not None},
@@ -221,7 +221,7 @@ def _synthetic(count: int, size: int, channels: int) -> NDArray[np.uint8]:
 # ---- the linear head
 
 
-class Head(nn.Module):
+class LinearHead(nn.Module):
     """A linear classifier; ``mean`` is what features are measured from before they come here."""
 
     mean: Tensor
@@ -244,9 +244,11 @@ def centred(rows: Tensor, mean: Tensor) -> Tensor:
     return functional.pad(moved, (0, 1), value=BIAS)
 
 
-def _linear(task: Task, plan: Plan, release: Releasing, found: Features, steps: Steps) -> Prepared:
+def _linear(
+    task: Task, plan: Plan, release: Releasing, found: Features, steps: HeadTraining
+) -> Prepared:
     mean = _noisy_mean(task, release, found.train)
-    model = Head(mean, len(task.data.classes)).to(task.device)
+    model = LinearHead(mean, len(task.data.classes)).to(task.device)
     ready = Features(centred(found.train, mean), centred(found.test, mean))
     return _prepared(task, model, plan, steps, ready, mean_loss)
 
@@ -283,7 +285,9 @@ def mean_loss(model: nn.Module, batch: Any) -> Tensor:
 # ---- the CNN
 
 
-def _cnn(task: Task, plan: Plan, release: Releasing, found: Features, steps: Steps) -> Prepared:
+def _cnn(
+    task: Task, plan: Plan, release: Releasing, found: Features, steps: HeadTraining
+) -> Prepared:
     del release  # nothing is released before training
     channels, size = found.train.shape[2:4]
     model = models.MapCnn(channels, size=size, classes=len(task.data.classes)).to(task.device)
@@ -312,7 +316,7 @@ def _prepared(
     task: Task,
     model: nn.Module,
     plan: Plan,
-    steps: Steps,
+    steps: HeadTraining,
     found: Features,
     loss: Callable[[nn.Module, Any], Tensor],
 ) -> Prepared:

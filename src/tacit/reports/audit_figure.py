@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
-from tacit._files import PRIVATE, drafted
+from tacit._files import OWNER_ONLY, drafted
 from tacit._numbers import compact
 from tacit._validation import printable
 from tacit.accounting import profile
@@ -125,7 +125,7 @@ def draw_file(plain: Mapping[str, Any], path: Path) -> None:
 def _save(figure: Figure, path: Path) -> None:
     kind = path.suffix.removeprefix(".")
     metadata = {"Date": None} if kind == "svg" else None
-    with drafted(path, mode=PRIVATE) as draft:  # an audit's results are secret
+    with drafted(path, mode=OWNER_ONLY) as draft:  # an audit's results are secret
         figure.savefig(draft, format=kind, dpi=160, facecolor="white", metadata=metadata)
 
 

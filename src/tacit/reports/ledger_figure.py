@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
 
-    from tacit.reports.ledger_summary import Account, Change, ReservationSummary
+    from tacit.reports.ledger_summary import BudgetAccount, Change, ReservationSummary
 
 INK, FAINT, GRID = "#1e293b", "#64748b", "#e2e8f0"
 TAKEN, PENDING, ADDED, LEFT, DELTA = "#1d4ed8", "#93c5fd", "#0f9d8a", "#dbeafe", "#d97706"
@@ -37,7 +37,7 @@ SHORTEST_TIME = 1.0  # days
 
 
 @dataclass(frozen=True)
-class Row:
+class ReservationBar:
     """A bar from what was left ``before`` to what was left ``after``.
 
     ``done`` is the part of its steps that was granted; None if it is not one reservation.
@@ -50,7 +50,7 @@ class Row:
     done: float | None = None
 
 
-def write(account: Account, path: Path) -> None:
+def write(account: BudgetAccount, path: Path) -> None:
     """Draws to ``path`` (.png or .svg), which ends up as the whole picture or as it was before."""
     path.parent.mkdir(parents=True, exist_ok=True)
     kind = path.suffix.removeprefix(".")
@@ -60,7 +60,7 @@ def write(account: Account, path: Path) -> None:
         draw(account).savefig(draft, format=kind, dpi=160, facecolor="white")
 
 
-def draw(account: Account) -> Figure:
+def draw(account: BudgetAccount) -> Figure:
     """Charge by charge on the left, over time on the right."""
     rows = rows_of(account)
     figure = Figure(
@@ -76,16 +76,16 @@ def draw(account: Account) -> Figure:
     return figure
 
 
-def rows_of(account: Account) -> list[Row]:
+def rows_of(account: BudgetAccount) -> list[ReservationBar]:
     """The bars of the left panel, oldest first; of many, the earliest are put into one."""
     known = {one.state.number: one for one in account.reservations}
     first, *changes = account.changes
     skipped = max(0, len(changes) - MOST_ROWS)
-    rows: list[Row] = []
+    rows: list[ReservationBar] = []
     before = first.share
     if skipped:
         after = changes[skipped - 1].share
-        rows.append(Row(f"the first {skipped} changes", "", before, after))
+        rows.append(ReservationBar(f"the first {skipped} changes", "", before, after))
         before = after
     for change in changes[skipped:]:
         rows.append(_row(change, known, before))
@@ -93,26 +93,26 @@ def rows_of(account: Account) -> list[Row]:
     return rows
 
 
-def _row(change: Change, known: dict[int, ReservationSummary], before: float) -> Row:
+def _row(change: Change, known: dict[int, ReservationSummary], before: float) -> ReservationBar:
     if change.reservation is None:
         epsilon, delta = map(compact, change.limits)
         figures = f"to ε = {epsilon}, δ = {delta}"
-        return Row(f"{change.number}  limits amended", figures, before, change.share)
+        return ReservationBar(f"{change.number}  limits amended", figures, before, change.share)
     made = known[change.reservation]
     state = made.state
     label = f"{change.number}  {_short(made.name)}"
     if change.kind == "end":
-        return Row(f"{label}, unused", "taken back", before, change.share)
+        return ReservationBar(f"{label}, unused", "taken back", before, change.share)
     charge = state.charge
     figures = f"ε {at_most(charge.epsilon, 3)}"
     if change.delta_share is not None:
         figures += f", δ {at_most(charge.delta, 2)}"
     if state.steps > 1:
         figures += f";  {state.granted:,} of {state.steps:,} steps"
-    return Row(label, figures, before, change.share, state.granted / state.steps)
+    return ReservationBar(label, figures, before, change.share, state.granted / state.steps)
 
 
-def _headline(account: Account) -> str:
+def _headline(account: BudgetAccount) -> str:
     budget = account.budget
     left = f"ε = {at_least(budget.remaining.epsilon, 4)}"
     if account.changes[-1].delta_share is not None:
@@ -123,7 +123,7 @@ def _headline(account: Account) -> str:
     )
 
 
-def _draw_charges(axes: Axes, rows: Sequence[Row], account: Account) -> None:
+def _draw_charges(axes: Axes, rows: Sequence[ReservationBar], account: BudgetAccount) -> None:
     """A waterfall: each charge begins where the one before it ended."""
     for place, row in enumerate(rows):
         low, high = min(row.before, row.after), max(row.before, row.after)
@@ -137,7 +137,7 @@ def _draw_charges(axes: Axes, rows: Sequence[Row], account: Account) -> None:
         _tell(axes, place, row, dark=row.done is None or row.done >= 0.5)
     left = account.budget.remaining.share
     axes.barh(len(rows), left, height=THICK, color=LEFT)
-    _tell(axes, len(rows), Row("left", f"{100 * left:.3g}%", left, 0.0), dark=False)
+    _tell(axes, len(rows), ReservationBar("left", f"{100 * left:.3g}%", left, 0.0), dark=False)
     labels = [*(row.label for row in rows), "left"]
     axes.set_yticks(range(len(labels)), labels, parse_math=False)
     axes.set_ylim(max(len(labels), FEWEST_ROWS) - 0.4, -0.6)
@@ -150,13 +150,13 @@ def _draw_charges(axes: Axes, rows: Sequence[Row], account: Account) -> None:
     _explain(axes, rows)
 
 
-def _colour(row: Row) -> str:
+def _colour(row: ReservationBar) -> str:
     if row.after > row.before:
         return ADDED
     return OTHER if row.done is None else PENDING
 
 
-def _explain(axes: Axes, rows: Sequence[Row]) -> None:
+def _explain(axes: Axes, rows: Sequence[ReservationBar]) -> None:
     """Names the colours that are there, unless there is nothing but granted steps."""
     parts = [row.done for row in rows if row.done is not None]
     meanings = {
@@ -178,7 +178,7 @@ def _explain(axes: Axes, rows: Sequence[Row]) -> None:
     )
 
 
-def _tell(axes: Axes, place: int, row: Row, *, dark: bool) -> None:
+def _tell(axes: Axes, place: int, row: ReservationBar, *, dark: bool) -> None:
     """Writes beside a bar, on the side that has more room, or on it where neither has any."""
     low, high = min(row.before, row.after), max(row.before, row.after)
     right, colour = 1.0 - high >= low, FAINT
@@ -198,7 +198,7 @@ def _tell(axes: Axes, place: int, row: Row, *, dark: bool) -> None:
     )
 
 
-def _draw_times(axes: Axes, account: Account) -> None:
+def _draw_times(axes: Axes, account: BudgetAccount) -> None:
     """What was left, from the opening of the budget to its last entry."""
     times = [_days(change.at) for change in account.changes]
     last = max(_days(account.last), times[0] + SHORTEST_TIME)

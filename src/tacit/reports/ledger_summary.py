@@ -10,7 +10,7 @@ import math
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Final
 
-from tacit._files import PRIVATE, drafted
+from tacit._files import OWNER_ONLY, drafted
 from tacit._validation import printable as printable  # noqa: PLC0414 - others take it from here
 from tacit.ledger import composition as rules
 from tacit.ledger.replay import Books
@@ -126,7 +126,7 @@ class Change:
 
 
 @dataclass(frozen=True)
-class Account:
+class BudgetAccount:
     """One budget with its reservations, and how it was used up; ``last`` is its latest entry's."""
 
     budget: BudgetSummary
@@ -155,7 +155,7 @@ def summarise(state: BudgetState) -> BudgetSummary:
     return BudgetSummary(state, rules.spent(state), left, _standing(state, left))
 
 
-def account(entries: Sequence[Entry]) -> Account:
+def account(entries: Sequence[Entry]) -> BudgetAccount:
     """The account of the budget whose entries these are, all of them, oldest first."""
     books = Books()
     latest: dict[int, Entry] = {}
@@ -172,7 +172,7 @@ def account(entries: Sequence[Entry]) -> Account:
         ReservationSummary(one, _progress(one, latest[one.number].kind), latest[one.number].at)
         for one in books.of(state.name)
     )
-    return Account(summarise(state), reservations, tuple(changes), entries[-1].at)
+    return BudgetAccount(summarise(state), reservations, tuple(changes), entries[-1].at)
 
 
 def unfinished(books: Books) -> tuple[ReservationSummary, ...]:
@@ -268,5 +268,5 @@ def export(entries: Iterable[Entry], path: Path) -> None:
         crash of the machine. Only its owner can read it: handing it on is a decision.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    with drafted(path, mode=PRIVATE) as draft, draft.open("w", encoding="ascii") as file:
+    with drafted(path, mode=OWNER_ONLY) as draft, draft.open("w", encoding="ascii") as file:
         file.writelines(f"{line_of(entry)}\n" for entry in entries)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from tacit.accounting import Row
-    from tacit.reports.plan_summary import PlanSummary, Setting
+    from tacit.reports.plan_summary import AccountedRun, PlanSummary
 
     Rates = np.ndarray[tuple[int], np.dtype[np.float64]]
 
@@ -111,7 +111,7 @@ def _moments(steps: int) -> list[int]:
     return sorted({max(1, round(share * steps)) for share in shares})
 
 
-def _epsilon(setting: Setting, steps: int, accountant: str) -> float:
+def _epsilon(setting: AccountedRun, steps: int, accountant: str) -> float:
     return epsilon(
         setting.event(steps),
         delta=setting.delta,
@@ -198,7 +198,7 @@ def _draw_curve(axes: Axes, summary: PlanSummary) -> None:
     axes.text(0.96, 0.93, "guaranteed", transform=axes.transAxes, ha="right", color=FAINT)
 
 
-def _draw_attacker(axes: Axes, setting: Setting) -> None:
+def _draw_attacker(axes: Axes, setting: AccountedRun) -> None:
     """The largest true positive rate of any test at each false positive rate."""
     false = np.geomspace(SMALLEST_RATE, 1.0, 200)
     true = _most_found(setting, false)
@@ -216,7 +216,7 @@ def _draw_attacker(axes: Axes, setting: Setting) -> None:
     axes.text(0.04, 0.93, "out of reach", transform=axes.transAxes, color=FAINT)
 
 
-def _most_found(setting: Setting, false: Rates) -> Rates:
+def _most_found(setting: AccountedRun, false: Rates) -> Rates:
     """The true positive rates of the best tests.
 
     Each ε of the curve limits them to e^ε·false + δ and to 1 - e^-ε(1 - δ - false), as in

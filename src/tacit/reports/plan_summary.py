@@ -30,7 +30,7 @@ FALSE_POSITIVE_RATES = (0.1, 0.01, 0.001)
 
 
 @dataclass(frozen=True)
-class Setting:
+class AccountedRun:
     """A run of DP-SGD as an accountant sees it; ``examples`` and ``lot`` are only shown."""
 
     rate: float
@@ -79,7 +79,7 @@ class Odds:
 class PlanSummary:
     """Everything that ``tacit plan`` tells."""
 
-    setting: Setting
+    setting: AccountedRun
     interval: Interval
     rows: tuple[Row, ...]
     odds: Odds
@@ -112,7 +112,7 @@ class PlanSummary:
         }
 
 
-def summarise(setting: Setting, target: float | None = None) -> PlanSummary:
+def summarise(setting: AccountedRun, target: float | None = None) -> PlanSummary:
     """Asks every accountant about ``setting``, and what noise each demands for ``target``."""
     event = setting.event()
     curve = profile(event, adjacency=setting.adjacency)
@@ -141,7 +141,7 @@ def _points(curve: PrivacyCurve, own: float) -> tuple[tuple[float, float], ...]:
     return tuple((delta, curve.epsilon(delta)) for delta in sorted({*DELTAS, own}, reverse=True))
 
 
-def _demand(accountant: str, setting: Setting, target: float) -> Demand:
+def _demand(accountant: str, setting: AccountedRun, target: float) -> Demand:
     start = time.perf_counter()
     sigma, note = None, ""
     try:

@@ -78,7 +78,7 @@ class Card:
 
 
 @dataclass(frozen=True)
-class Report:
+class RunReport:
     """A whole report; ``warnings`` are what must not be overlooked."""
 
     title: str
@@ -99,7 +99,7 @@ _WORD: Final = re.compile(r"[^\s`|\\<>]+")
 _LINK: Final = re.compile(r"://|www\.|@|(?:mailto|xmpp):", re.IGNORECASE)
 
 
-def markdown(report: Report) -> str:
+def markdown(report: RunReport) -> str:
     """The report, its sections one below the other."""
     return "\n\n".join(_blocks(report)) + "\n"
 
@@ -139,7 +139,7 @@ def _within(mark: str) -> str:
     return mark if mark.isdigit() or mark in "#+-=:" else f"\\{mark}"
 
 
-def _blocks(report: Report) -> Iterator[str]:
+def _blocks(report: RunReport) -> Iterator[str]:
     yield f"# {escaped(report.title)}"
     yield escaped(report.lead)
     yield from (f"> **Careful:** {escaped(one)}" for one in report.warnings)
@@ -180,7 +180,7 @@ def _table(table: Table) -> str:
 _JOIN: Final = "\u00a0"
 
 
-def page(report: Report, drawings: Mapping[str, str]) -> str:
+def page(report: RunReport, drawings: Mapping[str, str]) -> str:
     """The page, with ``drawings`` as SVG by the names of the report's pictures."""
     from jinja2 import Environment, StrictUndefined  # noqa: PLC0415 - only where a page is made
     from markupsafe import Markup  # noqa: PLC0415

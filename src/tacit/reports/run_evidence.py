@@ -15,12 +15,12 @@ from tacit._validation import printable
 from tacit.errors import CheckpointError, LedgerError, TacitError
 from tacit.runs.folder import MODEL
 from tacit.runs.results import non_finite
-from tacit.statement import Finding
+from tacit.statement import Assessed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tacit.runs.record import Record
+    from tacit.runs.record import RunRecord
     from tacit.statement import Charge, Statement
 
 _CHUNK: Final = 1 << 20
@@ -31,13 +31,13 @@ _SQLITE: Final = re.compile(r"sqlite:///(?P<path>[^?#]+)")
 class Evidence:
     """What is proved, checked and claimed; ``warnings`` are what must not be overlooked."""
 
-    findings: tuple[Finding, ...]
+    findings: tuple[Assessed, ...]
     warnings: tuple[str, ...]
 
 
 def gather(
     folder: Path,
-    record: Record,
+    record: RunRecord,
     statement: Statement,
     *,
     ledger: str | None = None,
@@ -81,19 +81,19 @@ def _warnings(folder: Path, statement: Statement) -> Iterator[str]:
 # ---- files
 
 
-def _files(folder: Path, statement: Statement) -> Iterator[Finding]:
+def _files(folder: Path, statement: Statement) -> Iterator[Assessed]:
     for name, digest in statement.files.items():
         path = folder / name
         if not path.is_file():
-            yield Finding(name, "claimed", f"{name} has SHA-256 {digest}", "it is not here")
+            yield Assessed(name, "claimed", f"{name} has SHA-256 {digest}", "it is not here")
             continue
         if _digest(path) != digest:
             raise CheckpointError(
                 f"{path} is not the file this statement is about; bring that one back, or remove it"
             )
-        yield Finding(name, "checked", f"{name} is the file of the statement", f"SHA-256 {digest}")
+        yield Assessed(name, "checked", f"{name} is the file of the statement", f"SHA-256 {digest}")
     if MODEL not in statement.files and (folder / MODEL).is_file():
-        yield Finding(MODEL, "claimed", f"{MODEL} is the model of the statement",
+        yield Assessed(MODEL, "claimed", f"{MODEL} is the model of the statement",
                       "the statement names no checksum of it")  # fmt: skip
 
 
@@ -124,7 +124,7 @@ def _problems(path: Path) -> Iterator[str]:
 # ---- the ledger
 
 
-def _ledger(statement: Statement, address: str | None) -> Finding:
+def _ledger(statement: Statement, address: str | None) -> Assessed:
     charge = statement.charge
     if charge is None:
         raise CheckpointError(
@@ -136,19 +136,19 @@ def _ledger(statement: Statement, address: str | None) -> Finding:
     )
     url = address or _file_of(charge)
     if url is None:
-        return Finding("ledger", "claimed", said, "no ledger is there; --ledger names one")
+        return Assessed("ledger", "claimed", said, "no ledger is there; --ledger names one")
     try:
         reason = _difference(statement, charge, url)
     except (LedgerError, OSError) as error:
         if address is not None:
             raise
         unread = f"the ledger there cannot be read: {printable(str(error))[:200]}"
-        return Finding("ledger", "claimed", said, unread)
+        return Assessed("ledger", "claimed", said, unread)
     if reason is None:
         how = "the ledger holds this entry, and charges no less"
-        return Finding("ledger", "checked", said, how)
+        return Assessed("ledger", "checked", said, how)
     if address is None and reason == _ANOTHER:
-        return Finding("ledger", "claimed", said, reason)
+        return Assessed("ledger", "claimed", said, reason)
     raise CheckpointError(f"the statement is not of the ledger {printable(url)}: {reason}")
 
 
@@ -208,9 +208,9 @@ def _check_signer(folder: Path, statement: Statement, public: bytes) -> None:
     raise CheckpointError(f"the statement in {folder} {wrong}; it names {signer}")
 
 
-def _signer(statement: Statement) -> Finding:
+def _signer(statement: Statement) -> Assessed:
     assert statement.signature is not None
-    return Finding(
+    return Assessed(
         "signature",
         "checked",
         f"signed by {statement.signature.signer}",
@@ -218,10 +218,10 @@ def _signer(statement: Statement) -> Finding:
     )
 
 
-def _of_record(record: Record) -> Iterator[Finding]:
+def _of_record(record: RunRecord) -> Iterator[Assessed]:
     """What the run's record adds, none of which the statement covers."""
-    yield Finding("accuracy", "claimed", "it is that of the model on the held-out data",
+    yield Assessed("accuracy", "claimed", "it is that of the model on the held-out data",
                   "the data are not here")  # fmt: skip
-    yield Finding("data, settings, software", "claimed",
+    yield Assessed("data, settings, software", "claimed",
                   f"the run was {record.recipe} on {record.data['name']}",
                   "run.json says so, and nothing proves it")  # fmt: skip

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tacit.accounting.events import Event
     from tacit.recipes.auditing.audit_file import AuditFile
     from tacit.reports.run_evidence import Evidence
-    from tacit.runs.record import Record
+    from tacit.runs.record import RunRecord
 
 LARGEST: Final = 16 << 20  # bytes of a file; a real one has thousands
 ANSWERS: Final = "answers.csv"
@@ -59,7 +59,7 @@ class RunFiles:
     """
 
     path: Path
-    record: Record
+    record: RunRecord
     history: tuple[Epoch, ...]
     statement: Statement
     evidence: Evidence
@@ -120,7 +120,7 @@ def read(
     )
 
 
-def _audit(path: Path, record: Record, statement: Statement) -> AuditFile | None:
+def _audit(path: Path, record: RunRecord, statement: Statement) -> AuditFile | None:
     """The audit, which must be of this run and of its claim."""
     if not os.path.lexists(path):
         return None
@@ -168,7 +168,7 @@ def _short(error: object, most: int = 300) -> str:
     return line if len(line) <= most else f"{line[:most]}…"
 
 
-def _check_together(record: Record, statement: Statement, path: Path) -> None:
+def _check_together(record: RunRecord, statement: Statement, path: Path) -> None:
     """Refuses a record and a statement that are not of one run."""
     pairs = {
         "configuration": (record.configuration, statement.configuration),

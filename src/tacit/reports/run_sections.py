@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from tacit._numbers import at_most, compact, factors, per_hundred
 from tacit._validation import printable
 from tacit.reports import audit_sections
-from tacit.reports.run_content import Card, Items, Paragraph, Picture, Report, Section, Table
+from tacit.reports.run_content import Card, Items, Paragraph, Picture, RunReport, Section, Table
 from tacit.reports.run_details import (
     checking,
     covered,
@@ -30,7 +30,7 @@ MOST_ROWS: Final = 12
 NO_DRAWING: Final = "No drawings: matplotlib is not installed. The tables say the same."
 
 
-def report(summary: RunSummary, *, drawn: bool = True) -> Report:
+def report(summary: RunSummary, *, drawn: bool = True) -> RunReport:
     """The report; without drawings it says so."""
     record = summary.files.record
     sections = (
@@ -48,7 +48,7 @@ def report(summary: RunSummary, *, drawn: bool = True) -> Report:
         origin(summary),
     )
     claimed = f"at ε = {epsilon(summary)}" if holds(summary) else "without a guarantee"
-    return Report(
+    return RunReport(
         title=f"{printable(record.recipe)}: {_title(summary.files.accuracy)}{claimed}",
         lead=_lead(summary),
         warnings=tuple(_warnings(summary)),

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @final
-class Account:
+class RunAccount:
     """The budget of one run, which the ledger knows by ``label``; or none.
 
     ``opening`` gives the budget. It is called when the budget is first needed, so that a run which

@@ -12,9 +12,9 @@ import torch
 from tacit.errors import InvalidArgument
 from tacit.runs import claims
 from tacit.runs.interruption import Interrupted, stoppable
-from tacit.runs.job import Job, Surroundings, Terms
+from tacit.runs.job import Job, RunTerms, Surroundings
 from tacit.runs.recipe import Outline
-from tacit.runs.record import Record
+from tacit.runs.record import RunRecord
 from tacit.runs.run import Place, kept_run
 from tacit.training.fit import Fit, Prepared, Schedule, Watch, carry_out
 from tacit.training.plan import check_delta
@@ -88,7 +88,8 @@ def fit(
         resume: Whether to go on with the run that ``out`` holds, given the same arguments.
         progress: Whether progress goes to standard error; left out, if that is a terminal. The
             secret training loss is shown on a terminal only, and kept nowhere.
-        on_epoch: Called with every epoch's record.
+        on_epoch: Called with every epoch's record, once the epoch is saved; after a crash it is not
+            called again for an epoch that was saved.
 
     Guarantee:
         The trained model, the history and the statement together give away what the statement says,
@@ -154,7 +155,7 @@ def fit_in_folder(prepared: Prepared, place: Place, *, delta: float | None = Non
     if plan.made_for is not None and plan.made_for[1] == failure:
         limit = max(limit, plan.made_for[0])
     name = type(prepared.model).__qualname__
-    terms = Terms(name=name, epsilon=limit, delta=failure, tuning=_TUNING)
+    terms = RunTerms(name=name, epsilon=limit, delta=failure, tuning=_TUNING)
 
     def train(around: Surroundings) -> Trained:
         job = Job(terms, around)
@@ -163,13 +164,13 @@ def fit_in_folder(prepared: Prepared, place: Place, *, delta: float | None = Non
     return kept_run(f"fit of {name}", _record(prepared, terms, place), place, train)
 
 
-def _record(prepared: Prepared, terms: Terms, place: Place) -> Record:
+def _record(prepared: Prepared, terms: RunTerms, place: Place) -> RunRecord:
     """What is known of a run of one's own: nothing of it was computed from the data."""
     model, dataset, held_out = prepared.model, prepared.dataset, prepared.held_out
     given = prepared.optimizer
     optimizers = (given,) if isinstance(given, torch.optim.Optimizer) else tuple(given)
     parameters = list(model.parameters())
-    return Record(
+    return RunRecord(
         run=secrets.token_hex(8),
         recipe=terms.name,
         summary="a model and data of its user's own (tacit.fit)",

@@ -23,6 +23,8 @@ HISTORY = "history.jsonl"
 STATEMENT = "statement.json"
 LOCK = _files.LOCK
 PRIVATE = "private"
+SEARCH = "search"
+SECRET: Final = (PRIVATE, SEARCH)  # folders that are gone once a run has ended
 JOURNAL = ".journal"
 _ATTEMPTS: Final = 100
 
@@ -160,7 +162,7 @@ class Folder:
         self.begin()
         path = self.file(name)
         try:
-            _files.put(path, content, mode=_files.PRIVATE if secret else 0o666)
+            _files.put(path, content, mode=_files.OWNER_ONLY if secret else 0o666)
         except OSError as error:
             raise _unwritable(path, error) from None
 
@@ -181,17 +183,18 @@ class Folder:
             raise _unwritable(place, error) from None
         return place
 
-    def remove_private(self) -> None:
-        """Removes all that ``private`` gave a place to."""
-        try:
-            shutil.rmtree(self.file(PRIVATE))
-        except FileNotFoundError:
-            return
-        except OSError as error:
-            raise CheckpointError(
-                f"{self.file(PRIVATE)} is private and cannot be removed: "
-                f"{error.strerror or error}; remove it by hand"
-            ) from None
+    def remove_secrets(self) -> None:
+        """Removes all that ``private`` gave a place to, and the journal of a search."""
+        for name in SECRET:
+            try:
+                shutil.rmtree(self.file(name))
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                raise CheckpointError(
+                    f"{self.file(name)} is secret and cannot be removed: "
+                    f"{error.strerror or error}; remove it by hand"
+                ) from None
 
     def remove(self, names: Iterable[str]) -> None:
         """Removes files that are no longer needed."""

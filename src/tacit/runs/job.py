@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, final
 
 from tacit.errors import BudgetExceeded, InvalidArgument, ProtocolError
 from tacit.runs import claims
-from tacit.runs.account import Account
+from tacit.runs.account import RunAccount
 from tacit.runs.interruption import Interrupted, Interruption
 from tacit.runs.kept import History, Kept, check_name
 from tacit.runs.results import Trained
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Terms:
+class RunTerms:
     """What a run is called, what it may spend, and how its settings were found."""
 
     name: str
@@ -54,7 +54,7 @@ class Surroundings:
     """Where a run keeps and charges what it does, and who looks on."""
 
     kept: Kept
-    account: Account
+    account: RunAccount
     stop: Interruption
     progress: bool | None = None
     on_epoch: Callable[[EpochRecord], None] | None = None
@@ -63,7 +63,7 @@ class Surroundings:
 def nowhere(stop: Interruption | None = None) -> Surroundings:
     """Keeps nothing, charges nobody, shows nothing."""
     return Surroundings(
-        kept=Kept(), account=Account(None, ""), stop=stop or Interruption(), progress=False
+        kept=Kept(), account=RunAccount(None, ""), stop=stop or Interruption(), progress=False
     )
 
 
@@ -94,7 +94,7 @@ class Job:
         ``epsilon`` at ``delta`` covers all of it.
     """
 
-    def __init__(self, terms: Terms, around: Surroundings, task: Task | None = None) -> None:
+    def __init__(self, terms: RunTerms, around: Surroundings, task: Task | None = None) -> None:
         self._terms, self._around, self._task = terms, around, task
         self._kept, self._account, self._stop = around.kept, around.account, around.stop
         self._plan: Plan | None = None
@@ -298,8 +298,8 @@ class Job:
             done = carry_out(
                 prepared, delta=self.delta, budget=self._account.reservation,
                 keeping=Keeping(save=self._kept.checkpoint, resume=self._kept.checkpoint_before(),
-                                state={"history": history}),
-                watch=Watch(progress=self.progress, on_epoch=self._noting(history),
+                                state={"history": history}, note=history.append),
+                watch=Watch(progress=self.progress, on_epoch=self._around.on_epoch,
                             stop=self._stop),
                 also=claims.together(self._released),
             )  # fmt: skip
@@ -307,14 +307,6 @@ class Job:
             raise self._interrupted(done.statement)
         right = _accuracy(prepared, history.records, done.statement)
         return self._trained(prepared.final, history.records, done.statement, right, prepared.notes)
-
-    def _noting(self, history: History) -> Callable[[EpochRecord], None]:
-        def note(record: EpochRecord) -> None:
-            history.append(record)
-            if self._around.on_epoch is not None:
-                self._around.on_epoch(record)
-
-        return note
 
     def conclude(
         self,

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tacit.accounting.events import Event
     from tacit.mechanisms import Released
     from tacit.runs.folder import Folder
-    from tacit.runs.record import Record
+    from tacit.runs.record import RunRecord
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
 _KIND = "tacit kind"
@@ -53,14 +53,14 @@ class Kept:
         A value that ``keep_released`` kept is found by ``released`` after any crash.
     """
 
-    def __init__(self, place: tuple[Folder, Record] | None = None, *, resumed: bool = False):
+    def __init__(self, place: tuple[Folder, RunRecord] | None = None, *, resumed: bool = False):
         self.folder: Folder | None = None if place is None else place[0]
-        self._record: Record | None = None if place is None else place[1]
+        self._record: RunRecord | None = None if place is None else place[1]
         self.resumed = resumed
         self._begun = resumed
 
     @property
-    def record(self) -> Record:
+    def record(self) -> RunRecord:
         """The run's record."""
         assert self._record is not None
         return self._record

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, final, get_args
 
+from tacit._validation import printable
 from tacit.errors import CheckpointError, InvalidArgument
 from tacit.runs import claims
 from tacit.runs import settings as settings_of
@@ -30,7 +31,7 @@ _CONFIGURATION = ("recipe", "settings", "epsilon", "delta", "seed", "data", "sea
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
+class RunRecord:
     """A run as data.
 
     Args:
@@ -114,10 +115,10 @@ def of_recipe(
     folder: str | None = None,
     command: Sequence[str] = (),
     search: Mapping[str, Any] | None = None,
-) -> Record:
+) -> RunRecord:
     """The record of a recipe's run that is about to begin."""
     data = task.data
-    return Record(
+    return RunRecord(
         run=secrets.token_hex(8),
         recipe=recipe.name,
         summary=recipe.summary,
@@ -143,7 +144,7 @@ def of_recipe(
     )
 
 
-def read(folder: Folder) -> Record:
+def read(folder: Folder) -> RunRecord:
     """The record of the run that ``folder`` holds, each field of its type.
 
     Nothing that it names is imported or opened.
@@ -156,7 +157,7 @@ def read(folder: Folder) -> Record:
         claimed = plain.pop("configuration")
         for name in ("command", "anchors", "notes"):
             plain[name] = tuple(plain[name])
-        found = Record(**plain)
+        found = RunRecord(**plain)
         for name, fits, wanted in _demands(found):
             if not fits:
                 raise CheckpointError(f"{name} must be {wanted}")
@@ -165,14 +166,14 @@ def read(folder: Folder) -> Record:
     except CheckpointError as error:
         raise CheckpointError(f"{path} is not the record of a run: {error}") from None
     except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError) as error:
-        line = " ".join(str(error).split())[:200]
+        line = printable(" ".join(str(error).split()))[:200]
         raise CheckpointError(
             f"{path} is not the record of a run: {type(error).__name__}: {line}"
         ) from None
     return found
 
 
-def resumed(new: Record, old: Record) -> Record:
+def resumed(new: RunRecord, old: RunRecord) -> RunRecord:
     """``old``, if ``new`` is the same run; else what differs is refused."""
     for name in _CONFIGURATION:
         mine, theirs = (json.loads(json.dumps(getattr(one, name))) for one in (new, old))
@@ -184,7 +185,7 @@ def resumed(new: Record, old: Record) -> Record:
     return replace(old, device=new.device, versions=new.versions)
 
 
-def _hash(record: Record) -> str:
+def _hash(record: RunRecord) -> str:
     chosen = {name: getattr(record, name) for name in _CONFIGURATION}
     text = json.dumps(chosen, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
@@ -198,7 +199,7 @@ def _short(value: object) -> str:
 # ---- texts where words go, numbers where numbers go
 
 
-def _demands(record: Record) -> list[tuple[str, bool, str]]:
+def _demands(record: RunRecord) -> list[tuple[str, bool, str]]:
     data = record.data if isinstance(record.data, Mapping) else {}
     accuracy = record.test_accuracy
     found = [

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from torch import nn
 
-    from tacit.runs.record import Record
+    from tacit.runs.record import RunRecord
     from tacit.training.progress import EpochRecord
 
 _LARGEST: Final = 16 << 20  # bytes of a history or a statement; a real one has thousands
@@ -58,7 +58,7 @@ class Trained:
 # ---- writing
 
 
-def write(folder: Folder, record: Record, trained: Trained) -> Trained:
+def write(folder: Folder, record: RunRecord, trained: Trained) -> Trained:
     """Writes all of it, the record last; returns ``trained`` with the statement as it is written.
 
     A crash in between leaves the checkpoint, from which a resumed run writes the same again.
@@ -72,11 +72,23 @@ def write(folder: Folder, record: Record, trained: Trained) -> Trained:
     folder.write(STATEMENT, f"{statement.to_json()}\n".encode())
     ended = replace(record, test_accuracy=trained.accuracy, notes=trained.notes, finished=True)
     ended.write(folder)
-    # What was released beside the model stays: it is charged, and the model may need it.
-    folder.remove([CHECKPOINT, *(one.name for one in folder.path.glob(f"*{JOURNAL}"))])
-    folder.remove_private()
-    folder.remove([LOCK])  # last: whoever comes next finds nothing half removed
+    clear(folder)
     return replace(trained, statement=statement)
+
+
+def clear(folder: Folder) -> None:
+    """Removes what a run needs only while it goes; harmless a second time.
+
+    What was released beside the model stays: it is charged, and the model may need it.
+
+    Guarantee:
+        Nothing secret is left in the folder when this returns. A run that was killed at its very
+        end is cleared when somebody goes on with it.
+    """
+    folder.begin()
+    folder.remove([CHECKPOINT, *(one.name for one in folder.path.glob(f"*{JOURNAL}"))])
+    folder.remove_secrets()
+    folder.remove([LOCK])  # last: whoever comes next finds nothing half removed
 
 
 def _statement(
@@ -118,7 +130,7 @@ def _history_bytes(trained: Trained) -> bytes:
     return "".join(f"{json.dumps(line, allow_nan=False)}\n" for line in lines).encode()
 
 
-def _model_bytes(tensors: dict[str, torch.Tensor], record: Record) -> bytes:
+def _model_bytes(tensors: dict[str, torch.Tensor], record: RunRecord) -> bytes:
     from safetensors.torch import save  # noqa: PLC0415 - only where a model is written
 
     metadata = {
@@ -159,7 +171,7 @@ class Finished:
     """
 
     path: Path
-    record: Record
+    record: RunRecord
     statement: Statement
     history: tuple[EpochRecord, ...]
     weights: Mapping[str, torch.Tensor]
@@ -256,4 +268,4 @@ def _epochs(path: Path) -> tuple[EpochRecord, ...]:
 
 def _line(error: object) -> str:
     reason = getattr(error, "strerror", None) or error
-    return " ".join(str(reason).split())[:300]
+    return printable(" ".join(str(reason).split()))[:300]  # a hostile file names its tensors

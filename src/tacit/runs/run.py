@@ -12,10 +12,10 @@ import torch
 from tacit.errors import InvalidArgument
 from tacit.runs import record as records
 from tacit.runs import results
-from tacit.runs.account import Account
+from tacit.runs.account import RunAccount
 from tacit.runs.folder import RECORD, Folder
 from tacit.runs.interruption import Interrupted, Interruption
-from tacit.runs.job import Job, Surroundings, Terms
+from tacit.runs.job import Job, RunTerms, Surroundings
 from tacit.runs.kept import Kept
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from tacit.ledger import Budget
     from tacit.runs.recipe import Recipe, Task
-    from tacit.runs.record import Record
+    from tacit.runs.record import RunRecord
     from tacit.runs.results import Trained
     from tacit.training.progress import EpochRecord
 
@@ -57,7 +57,7 @@ class Place:
 
 def carried_out(recipe: Recipe, task: Task, place: Place) -> Trained:
     """Runs a recipe whose task is checked and whose data are loaded."""
-    terms = Terms(name=recipe.name, epsilon=task.epsilon, delta=task.delta, tuning=recipe.tuning)
+    terms = RunTerms(name=recipe.name, epsilon=task.epsilon, delta=task.delta, tuning=recipe.tuning)
     record = None
     if place.folder is not None:
         record = records.of_recipe(recipe, task, folder=_text(place.looked_in),
@@ -81,19 +81,19 @@ def trained(recipe: Recipe, task: Task, job: Job) -> Trained:
 
 
 def kept_run(
-    title: str, record: Record | None, place: Place, train: Callable[[Surroundings], Trained]
+    title: str, record: RunRecord | None, place: Place, train: Callable[[Surroundings], Trained]
 ) -> Trained:
     """What ``train`` gives, written to the folder if there is one; nothing is left of nothing.
 
     A reservation is given up if the run fails before anything was taken of it.
     """
     if place.folder is None or record is None:
-        account = Account(place.opening, f"{title}, run {secrets.token_hex(8)}")
+        account = RunAccount(place.opening, f"{title}, run {secrets.token_hex(8)}")
         return _unless_it_fails(train, _around(Kept(), account, place))
     folder = Folder(place.folder)
     record = _opened(folder, record, resume=place.resume)
     kept = Kept((folder, record), resumed=place.resume)
-    account = Account(place.opening, f"{title}, run {record.run}")
+    account = RunAccount(place.opening, f"{title}, run {record.run}")
     try:
         if place.resume:
             _check_budget(account, record.budget)
@@ -106,7 +106,7 @@ def kept_run(
         folder.close()
 
 
-def _around(kept: Kept, account: Account, place: Place) -> Surroundings:
+def _around(kept: Kept, account: RunAccount, place: Place) -> Surroundings:
     return Surroundings(
         kept=kept, account=account, stop=place.stop, progress=place.progress,
         on_epoch=place.on_epoch,
@@ -140,7 +140,7 @@ def seeded(seed: int | None) -> Iterator[None]:
 # ---- a folder, at the beginning and at the end
 
 
-def _opened(folder: Folder, record: Record, *, resume: bool) -> Record:
+def _opened(folder: Folder, record: RunRecord, *, resume: bool) -> RunRecord:
     """The record to go by, the folder checked; locked if it holds a run."""
     if not resume:
         folder.check_new()
@@ -150,6 +150,7 @@ def _opened(folder: Folder, record: Record, *, resume: bool) -> Record:
     try:
         before = records.read(folder)
         if before.finished:
+            results.clear(folder)
             raise InvalidArgument(
                 f"the run in {folder.path} is finished; start another in a new folder"
             )
@@ -159,7 +160,7 @@ def _opened(folder: Folder, record: Record, *, resume: bool) -> Record:
         raise
 
 
-def _check_budget(account: Account, before: Mapping[str, str] | None) -> None:
+def _check_budget(account: RunAccount, before: Mapping[str, str] | None) -> None:
     """Refuses to go on with another budget than the run began with."""
     if account.place != (None if before is None else dict(before)):
         raise InvalidArgument(

@@ -1,4 +1,6 @@
-"""A private search of a recipe's settings: the winner's model, at a price that covers the choice.
+"""A private search of settings: the winner's model, at a price that covers the choice.
+
+``search`` is for one's own model and data, ``searched`` for a recipe's.
 
 The number of runs is drawn at random, and only the winner is released (``tacit.selection``). Where
 all candidates have one kind of plan, which learning rates and clips do not change, the noise is
@@ -8,7 +10,6 @@ more.
 
 from __future__ import annotations
 
-import shutil
 import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
@@ -24,35 +25,41 @@ from tacit.accounting import DiscreteLaplace
 from tacit.errors import CheckpointError, InvalidArgument, ProtocolError
 from tacit.runs import claims
 from tacit.runs import record as records
+from tacit.runs.folder import SEARCH
 from tacit.runs.interruption import Interrupted, Interruption
-from tacit.runs.job import Job, Terms, nowhere
+from tacit.runs.job import Job, RunTerms, nowhere
 from tacit.runs.kept import epochs
+from tacit.runs.recipe import Outline
 from tacit.runs.results import Trained
 from tacit.runs.run import kept_run, seeded, trained
 from tacit.runs.settings import as_dict, changed, check_names, names
 from tacit.selection import PrivateScore, PublicScore, private_search
 from tacit.statement import Statement, extended, rounded_up
 from tacit.training.evaluation import accuracy
+from tacit.training.plan import check_delta
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable, Sequence
     from pathlib import Path
+
+    from torch import nn
 
     from tacit.accounting.events import Event
     from tacit.ledger import Budget
     from tacit.runs.job import Surroundings
-    from tacit.runs.recipe import Outline, Recipe, Task
-    from tacit.runs.record import Record
+    from tacit.runs.recipe import Recipe, Task
+    from tacit.runs.record import RunRecord
     from tacit.runs.run import Place
     from tacit.selection import Allowance, Winner
     from tacit.training.fit import Prepared
+    from tacit.training.plan import Plan
 
 ScoreName = Literal["held-out", "training"]
 
 _LARGEST = 1 << 20  # bytes of a file
 _FIELDS = ("runs", "score", "score_epsilon", "candidates")
 _HARMLESS = frozenset({"lr", "clip"})  # settings that do not change what a plan releases
-_JOURNAL = "search"
 
 
 # ---- what to search
@@ -142,6 +149,132 @@ def _candidates(plain: Any, settings: Any) -> dict[str, tuple[Any, ...]]:
     return found
 
 
+# ---- one's own model and data
+
+
+def search(
+    prepare: Callable[[dict[str, Any]], Prepared],
+    candidates: Mapping[str, Sequence[Any]],
+    *,
+    epsilon: float,
+    delta: float,
+    runs: float | None = None,
+    budget: Budget | None = None,
+    label: str = "private search",
+    folder: str | os.PathLike[str] | None = None,
+) -> Winner:
+    """Trains one's own model with settings drawn at random, and keeps the best by held-out data.
+
+    Args:
+        prepare: ``prepare(settings)`` returns model, optimizer, plan, data and held-out data for
+            one choice of settings, with a fresh model each time. The data must be the same for
+            all, and so must the plan but for its clip: its noise is found here, whatever it says.
+        candidates: The values to try of each setting; all combinations are candidates. They must
+            not depend on the private data.
+        epsilon: The ε of the whole search.
+        delta: Its δ.
+        runs: How many runs there are on average; left out, the number of candidates. Their number
+            is drawn at random.
+        budget: Charged once, for the whole search, before the first run.
+        label: A name for the ledger's entry.
+        folder: A folder for the search's journal, from which it goes on if it was interrupted. It
+            is secret, and nothing in it is run.
+
+    Returns:
+        The winner: ``candidate`` is its settings, ``model`` its trained model, ``score`` its
+        held-out accuracy, and ``statement()`` what may be claimed of all three together.
+
+    Guarantee:
+        The result is (ε, δ)-differentially private, as ``tacit.selection.private_search`` has it,
+        if held-out data are independent of the private ones. Each run trains by its plan with the
+        noise that was found for the search as a whole, or is refused.
+
+    >>> import tacit, torch
+    >>> x = torch.randn(300, 4)
+    >>> data = torch.utils.data.TensorDataset(x, (x[:, 0] > 0).long())
+    >>> train, test = (torch.utils.data.Subset(data, r) for r in (range(200), range(200, 300)))
+    >>> def prepare(settings):
+    ...     model = torch.nn.Linear(4, 2)
+    ...     plan = tacit.Plan(
+    ...         examples=200, lot_size=200, steps=10, noise_multiplier=1.0, clip=settings["clip"],
+    ...         sampling=tacit.training.FullBatch(),
+    ...     )
+    ...     optimizer = torch.optim.SGD(model.parameters(), lr=settings["lr"])
+    ...     return tacit.Prepared(
+    ...         model=model, optimizer=optimizer, plan=plan, dataset=train, held_out=test
+    ...     )
+    >>> won = tacit.search(
+    ...     prepare, {"lr": [0.1, 0.5], "clip": [0.5, 1.0]}, epsilon=3, delta=1e-4, runs=2
+    ... )
+    >>> sorted(won.candidate), round(won.statement().epsilon, 3), type(won.model).__name__
+    (['clip', 'lr'], 3.0, 'Linear')
+    """
+    plan = _common_plan(prepare, candidates)
+    failure = check_delta(delta, plan.examples, plan.unit)
+    if budget is not None and budget.unit != plan.unit:
+        raise InvalidArgument(
+            f"budget must be one for the plan's unit {plan.unit!r}, got one for {budget.unit!r}"
+        )
+
+    def train(candidate: dict[str, Any], allowance: Allowance) -> Trained:
+        prepared = prepare(candidate)
+        terms = RunTerms(
+            name=type(prepared.model).__qualname__, epsilon=allowance.epsilon,
+            delta=allowance.delta, tuning="covered by the search that this run belongs to",
+        )  # fmt: skip
+        job = Job(terms, nowhere())
+        chosen = job.reserve(_with_noise(Outline(prepared.plan), allowance))
+        return job.fit(replace(prepared, plan=chosen))
+
+    found = private_search(
+        train, candidates, epsilon, failure, score=PublicScore(_held_out),
+        event=lambda noise: replace(plan, noise_multiplier=noise).event, runs=runs,
+        adjacency=plan.adjacency, budget=budget, label=label, folder=folder,
+        models=TrainedModels(),
+    )  # fmt: skip
+    return replace(found, model=_in_module(found.model, prepare(found.candidate)), unit=plan.unit)
+
+
+def _common_plan(
+    prepare: Callable[[dict[str, Any]], Prepared], candidates: Mapping[str, Sequence[Any]]
+) -> Plan:
+    """The plan of the first candidate, if those of the others release the same."""
+    if not isinstance(candidates, Mapping) or not candidates:
+        raise InvalidArgument(
+            f"candidates must list values of settings, as {{'lr': [0.5, 1]}}, got {candidates!r}"
+        )
+    plans = []
+    for values in product(*candidates.values()):
+        chosen = dict(zip(candidates, values, strict=True))
+        prepared = prepare(chosen)
+        if prepared.held_out is None:
+            raise InvalidArgument(
+                "prepare must return held-out data, by which the best run is found, got None"
+            )
+        plans.append(replace(prepared.plan, noise_multiplier=1.0))
+        if _released_by(plans[-1]) != _released_by(plans[0]):
+            raise InvalidArgument(
+                f"prepare must return plans that differ in clip and noise only, got another one "
+                f"for {chosen}; use tacit.selection.private_search to vary lots or steps"
+            )
+    if not plans:
+        raise InvalidArgument("candidates must list at least one value of each setting, got none")
+    return plans[0]
+
+
+def _released_by(plan: Plan) -> tuple[Event, str, str]:
+    return plan.event, plan.unit, plan.adjacency
+
+
+def _in_module(trained: Trained, prepared: Prepared) -> nn.Module:
+    """The trained model; a journal gives its weights only."""
+    if not isinstance(trained.model, Mapping):
+        return trained.model
+    module = prepared.released
+    module.load_state_dict(dict(trained.model))
+    return module
+
+
 # ---- searching, in a folder
 
 
@@ -159,19 +292,17 @@ def searched(recipe: Recipe, task: Task, search: Search, place: Place) -> Traine
         assert kept.folder is not None
         searching = Searching(recipe, task, search, place.stop)
         try:
-            found = searching.run(account.budget, account.label, kept.folder.inner(_JOURNAL))
+            found = searching.run(account.budget, account.label, kept.folder.inner(SEARCH))
         except Interrupted:  # what a run of the search left is in the journal
             raise Interrupted("stopped during the search", resumable=True) from None
         settings = changed(task.settings, found.candidate)
         kept.choose(as_dict(settings), found.model.statement.plan)
         return _winner(found, search, kept.record)
 
-    done = kept_run(f"recipe {recipe.name}", record, place, train)
-    shutil.rmtree(place.folder / _JOURNAL, ignore_errors=True)
-    return done
+    return kept_run(f"recipe {recipe.name}", record, place, train)
 
 
-def _winner(found: Winner, search: Search, record: Record) -> Trained:
+def _winner(found: Winner, search: Search, record: RunRecord) -> Trained:
     """The winner's model; every figure of ε is that of the whole search."""
     inner: Trained = found.model
     chosen = ", ".join(f"{name}={value}" for name, value in found.candidate.items())
@@ -239,7 +370,7 @@ class Searching:
     def _train(self, candidate: Mapping[str, Any], allowance: Allowance) -> Trained:
         recipe, task = self._recipe, self._of(candidate)
         task = replace(task, epsilon=allowance.epsilon, delta=allowance.delta)
-        terms = Terms(
+        terms = RunTerms(
             name=recipe.name, epsilon=task.epsilon, delta=task.delta, tuning=recipe.tuning
         )
         job = Job(terms, nowhere(self._stop), task)
@@ -301,7 +432,7 @@ def _with_noise(outline: Outline, allowance: Allowance) -> Outline:
         return outline
     found = _noised(outline, allowance.noise)
     if found.event != allowance.event:
-        raise ProtocolError("lr or clip changes what the recipe's plan releases")
+        raise ProtocolError("lr or clip changes what the plan releases")
     return found
 
 

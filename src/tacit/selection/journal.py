@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
-from tacit._files import PRIVATE, held, put, read_json
+from tacit._files import OWNER_ONLY, held, put, read_json
 from tacit._pickles import PickledModels, check_owner
 from tacit.errors import CheckpointError
 
@@ -52,7 +52,10 @@ class Best:
 @final
 @dataclass(slots=True, eq=False)
 class Progress:
-    """Where a search stands: what was drawn, what was charged, which runs are done, the best."""
+    """Where a search stands: what was drawn, what was charged, which runs are done, the best.
+
+    ``name`` is what a ledger knows the search by; a journal of an older tacit has none.
+    """
 
     choices: tuple[int, ...] = ()
     entry: int | None = None
@@ -61,6 +64,7 @@ class Progress:
     model: Any = None
     winner: int | None = None
     finished: bool = False
+    name: str | None = None
 
     def record(self, run: int, score: float, model: Any, target: float) -> bool:
         """Notes that a run is done; returns whether it is the best so far."""
@@ -82,7 +86,7 @@ class Progress:
         self.choices, self.done, self.finished = (), set(), True
 
 
-class Journal:
+class SearchJournal:
     """Keeps ``Progress`` in a folder, or (with no folder) in memory only.
 
     Args:
@@ -136,6 +140,7 @@ class Journal:
             "fingerprint": self._fingerprint,
             "choices": list(progress.choices),
             "entry": progress.entry,
+            "name": progress.name,
             "done": sorted(progress.done),
             "score": None if best is None else best.score.hex(),
             "run": None if best is None or progress.finished else best.run,
@@ -145,7 +150,7 @@ class Journal:
         try:
             if best is not None and new_model:
                 self._write_model(self._folder / _name(best, progress), progress.model)
-            put(self._folder / _STATE, json.dumps(plain).encode(), mode=PRIVATE)
+            put(self._folder / _STATE, json.dumps(plain).encode(), mode=OWNER_ONLY)
             self._sweep(None if best is None else _name(best, progress))
         except OSError as error:
             raise self._unwritable(error) from None
@@ -181,7 +186,10 @@ class Journal:
             entry=None if plain["entry"] is None else _below(plain["entry"], 2**63),
             done={_below(one, len(choices)) for one in _listed(plain["done"])},
             finished=plain["finished"],
+            name=plain.get("name"),
         )
+        if not isinstance(found.name, str | None):
+            raise ValueError("its name is none")
         if type(found.finished) is not bool or (found.finished and choices):
             raise ValueError("it has neither come to its end nor not")
         if plain["winner"] is not None:

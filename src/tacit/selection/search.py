@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import secrets
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, final
 
@@ -11,13 +12,13 @@ from tacit._validation import positive
 from tacit._workers import check_workers
 from tacit.accounting.events import PoissonRuns, TruncatedNegativeBinomial, check_runs
 from tacit.accounting.serialization import as_dict
-from tacit.errors import InvalidArgument
+from tacit.errors import InvalidArgument, TamperedLedger
 from tacit.randomness import fresh_stream
-from tacit.selection.journal import Journal, Progress
+from tacit.selection.journal import Progress, SearchJournal
 from tacit.selection.scores import PrivateScore, PublicScore, check_score
 from tacit.selection.terms import draw_choices, draw_runs, settle
 from tacit.selection.trainers import Estimator, EstimatorTrainer, listed, trainer_of
-from tacit.selection.workers import Work, carried_out
+from tacit.selection.workers import SearchWork, carried_out
 from tacit.statement import Statement, rounded_up
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from tacit.accounting.events import Adjacency, Event, PrivateSelection, Runs
     from tacit.ledger import Budget
     from tacit.selection.scores import Score
-    from tacit.selection.terms import Allowance, Terms
+    from tacit.selection.terms import Allowance, SearchTerms
     from tacit.selection.trainers import Trainer
 
 
@@ -122,7 +123,7 @@ def private_search(
     )
     enough = math.inf if target is None else _finite("target", target)
     check_workers(workers)
-    kept = Journal(
+    kept = SearchJournal(
         folder, _fingerprint(terms, offered, scoring, enough), candidates=len(offered),
         models=_models(models, trainer, folder),
     )  # fmt: skip
@@ -130,7 +131,7 @@ def private_search(
         progress = before or _begun(kept, terms, len(offered))
         if not progress.finished:
             _charge(kept, progress, terms, budget, label)
-            work = Work(trainer, scoring, terms.allowance, offered)
+            work = SearchWork(trainer, scoring, terms.allowance, offered)
             _run(kept, progress, work, workers, enough)
     return _found(progress, offered, terms, scoring, budget)
 
@@ -174,7 +175,7 @@ def _is_pure(trainer: EstimatorTrainer) -> bool:
 
 
 def _fingerprint(
-    terms: Terms, candidates: tuple[Any, ...], score: Score, target: float
+    terms: SearchTerms, candidates: tuple[Any, ...], score: Score, target: float
 ) -> dict[str, Any]:
     """What must be the same for a journal to go on: the guarantee, and what is searched."""
     return {
@@ -196,34 +197,59 @@ def _is_plain(value: object) -> bool:
     return isinstance(value, str | int | float | bool | None)
 
 
-def _begun(journal: Journal, terms: Terms, candidates: int) -> Progress:
+def _begun(journal: SearchJournal, terms: SearchTerms, candidates: int) -> Progress:
     """Draws the number of runs and their candidates, and writes them down."""
     stream = fresh_stream("private search")
     count = draw_runs(terms.event.runs, stream)
-    progress = Progress(draw_choices(count, candidates, stream))
+    progress = Progress(draw_choices(count, candidates, stream), name=secrets.token_hex(16))
     journal.write(progress)
     return progress
 
 
 def _charge(
-    journal: Journal, progress: Progress, terms: Terms, budget: Budget | None, label: str
+    journal: SearchJournal,
+    progress: Progress,
+    terms: SearchTerms,
+    budget: Budget | None,
+    label: str,
 ) -> None:
-    """Charges the whole search, once: a journal that was charged is not charged again."""
+    """Charges the whole search, once: a journal that was charged is not charged again.
+
+    A search that crashed before it noted its charge finds it in the ledger, by its name.
+    """
     if budget is None:
         return
+    detail = None if progress.name is None else {"search": progress.name}
     if progress.entry is not None:
         budget.reservation(progress.entry)  # refuses one that is not of this budget
+        if detail is not None and _entry(budget, detail) != progress.entry:
+            raise TamperedLedger(
+                f"the budget {budget.name!r} does not hold the charge of this search: it is of "
+                "another ledger or an older copy; bring the newest one back"
+            )
         return
     if budget.adjacency != terms.adjacency:
         raise InvalidArgument(
             f"adjacency must be the budget's {budget.adjacency!r}, got {terms.adjacency!r}"
         )
-    chosen = budget.at(terms.delta) if budget.composition == "basic" else budget
-    progress.entry = chosen.charge(terms.event, label=label).number
+    progress.entry = _entry(budget, detail)
+    if progress.entry is None:
+        chosen = budget.at(terms.delta) if budget.composition == "basic" else budget
+        progress.entry = chosen.charge(terms.event, label=label, detail=detail).number
     journal.write(progress)
 
 
-def _run(journal: Journal, progress: Progress, work: Work, workers: Workers, target: float) -> None:
+def _entry(budget: Budget, detail: dict[str, str] | None) -> int | None:
+    """The number of the search's charge, if the ledger holds one."""
+    if detail is None:
+        return None
+    known = budget.ledger.refresh().of(budget.name)
+    return next((one.number for one in known if one.detail == detail), None)
+
+
+def _run(
+    journal: SearchJournal, progress: Progress, work: SearchWork, workers: Workers, target: float
+) -> None:
     tasks = [(run, choice) for run, choice in enumerate(progress.choices)]
     needed = [task for task in tasks if progress.is_needed(task[0], target)]
     for run, model, score in carried_out(
@@ -238,7 +264,7 @@ def _run(journal: Journal, progress: Progress, work: Work, workers: Workers, tar
 def _found(
     progress: Progress,
     candidates: tuple[Any, ...],
-    terms: Terms,
+    terms: SearchTerms,
     score: Score,
     budget: Budget | None,
 ) -> Winner:
@@ -280,7 +306,7 @@ class Winner:
     candidate: Any
     model: Any
     score: float
-    terms: Terms
+    terms: SearchTerms
     scoring: Score
     unit: str = "example"
     entry: int | None = None

@@ -54,7 +54,7 @@ class Allowance:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Terms:
+class SearchTerms:
     """The event of a whole search, and each run's allowance."""
 
     event: PrivateSelection
@@ -78,7 +78,7 @@ def settle(
     event: Event | Family | None,
     *,
     pure: bool = False,
-) -> Terms:
+) -> SearchTerms:
     """Finds what each run may release; ``pure`` runs get no δ of their own.
 
     Guarantee:
@@ -97,7 +97,7 @@ def settle(
 
 def _by_noise(
     runs: Runs, score: Score, epsilon: float, delta: float, adjacency: Adjacency, family: Family
-) -> Terms:
+) -> SearchTerms:
     """The noise at which the whole search just meets (ε, δ)."""
     if isinstance(score, PrivateScore):
         alone = epsilon_of(PrivateSelection(score.event, runs), delta, adjacency=adjacency)
@@ -116,7 +116,7 @@ def _by_noise(
 
 def _by_share(
     runs: Runs, score: Score, epsilon: float, delta: float, adjacency: Adjacency, *, pure: bool
-) -> Terms:
+) -> SearchTerms:
     """An (ε₀, δ₀) for each run with its score, of which nothing else is known.
 
     The search fails E[K] times as often as a run: δ₀ is δ over E[K].
@@ -138,7 +138,7 @@ def _by_share(
     whole_search = PrivateSelection(one_run(share), runs)
     allowance = _allowance(PureDp(left) if own == 0.0 else ApproxDp(left, own), 0.0, adjacency)
     cost = epsilon_of(whole_search, delta, adjacency=adjacency)
-    return Terms(whole_search, allowance, cost, delta, adjacency)
+    return SearchTerms(whole_search, allowance, cost, delta, adjacency)
 
 
 def _pair_of_score(score: Score, delta: float, adjacency: Adjacency) -> tuple[float, float]:
@@ -171,7 +171,7 @@ def _terms(
     adjacency: Adjacency,
     event: Event,
     noise: float | None,
-) -> Terms:
+) -> SearchTerms:
     whole_search = PrivateSelection(with_score(event, score), runs)
     cost = epsilon_of(whole_search, delta, adjacency=adjacency)
     if not cost <= epsilon:
@@ -180,7 +180,7 @@ def _terms(
             f"{cost:.6g}; add noise, or give a function from noise to event to have it found"
         )
     allowance = _allowance(event, delta / max(1.0, runs.mean), adjacency, noise)
-    return Terms(whole_search, allowance, cost, delta, adjacency)
+    return SearchTerms(whole_search, allowance, cost, delta, adjacency)
 
 
 def _allowance(

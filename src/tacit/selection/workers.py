@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Work:
+class SearchWork:
     """All that the runs have in common, so that it is sent to each worker once."""
 
     trainer: Trainer
@@ -40,12 +40,14 @@ Finished: TypeAlias = tuple[int, Any, float]
 
 
 def carried_out(
-    work: Work, tasks: Sequence[tuple[int, int]], workers: Workers, needed: Needed
+    work: SearchWork, tasks: Sequence[tuple[int, int]], workers: Workers, needed: Needed
 ) -> Iterator[Finished]:
     """Carries out tasks (run, choice) in their order, and gives each as it is finished.
 
     A task that is not ``needed`` any more when its turn comes is left out.
     """
     left = ((run, choice) for run, choice in tasks if needed(run))
-    done = _workers.carried_out(Work.run, work, left, workers, names="train, score and candidates")
+    done = _workers.carried_out(
+        SearchWork.run, work, left, workers, names="train, score and candidates"
+    )
     return ((run, model, score) for run, (model, score) in done)

@@ -13,7 +13,7 @@ True
 
 from tacit._numbers import rounded_down, rounded_up
 from tacit.statement.claim import Statement, extended
-from tacit.statement.evidence import Finding
+from tacit.statement.evidence import Assessed
 from tacit.statement.fields import Charge
 from tacit.statement.figures import DataDependent, Figures
 from tacit.statement.preprocessing import Access
@@ -21,10 +21,10 @@ from tacit.statement.signature import Signature
 
 __all__ = [
     "Access",
+    "Assessed",
     "Charge",
     "DataDependent",
     "Figures",
-    "Finding",
     "Signature",
     "Statement",
     "extended",

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     )
 
     from tacit.accounting.events import Adjacency, Event
-    from tacit.statement.evidence import Finding
+    from tacit.statement.evidence import Assessed
     from tacit.statement.fields import Charge
     from tacit.statement.figures import DataDependent, Figures
     from tacit.statement.signature import Signature
@@ -153,7 +153,7 @@ class Statement:
         """What the event amounts to: the certified bracket, ε at several δ, μ, attacks' limits."""
         return figures.figures(self.event, self.delta, self.adjacency)
 
-    def findings(self) -> tuple[Finding, ...]:
+    def findings(self) -> tuple[Assessed, ...]:
         """What is proved from the statement itself, and what is only claimed in it."""
         return tuple(evidence.findings(self))
 

@@ -28,7 +28,7 @@ MEANINGS: dict[Standing, str] = {
 
 @final
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Assessed:
     """One thing that a statement says, and why a reader may or may not rely on it.
 
     Attributes:
@@ -48,11 +48,11 @@ class Finding:
         return asdict(self)
 
 
-def findings(statement: Statement) -> Iterator[Finding]:
+def findings(statement: Statement) -> Iterator[Assessed]:
     """All that follows from the statement alone; nothing of it is ``"checked"``."""
     yield from _proofs(statement)
     yield from _of_run(statement)
-    yield Finding(
+    yield Assessed(
         "whom it protects",
         "claimed",
         f"what counts as one {statement.unit} in the data is what a reader takes for one",
@@ -60,37 +60,37 @@ def findings(statement: Statement) -> Iterator[Finding]:
     )
     for one in statement.preprocessing:
         if not one.charged:
-            yield Finding("preprocessing", "claimed", f"it depends on no data: {one.what}",
+            yield Assessed("preprocessing", "claimed", f"it depends on no data: {one.what}",
                           "no event is charged for it")  # fmt: skip
     if statement.tuning is not None:
-        yield Finding("tuning", "claimed", statement.tuning, "it is said in words")
+        yield Assessed("tuning", "claimed", statement.tuning, "it is said in words")
     for name in statement.files:
-        yield Finding(name, "claimed", f"{name} is what was released", "the file was not compared")
+        yield Assessed(name, "claimed", f"{name} is what was released", "the file was not compared")
     if statement.charge is not None or statement.ledger is not None:
-        yield Finding("ledger", "claimed", f"it is charged as {statement.ledger}",
+        yield Assessed("ledger", "claimed", f"it is charged as {statement.ledger}",
                       "the ledger was not looked at")  # fmt: skip
-    yield Finding("signature", "claimed", *_signature(statement))
+    yield Assessed("signature", "claimed", *_signature(statement))
 
 
-def _proofs(statement: Statement) -> Iterator[Finding]:
+def _proofs(statement: Statement) -> Iterator[Assessed]:
     at = f"at δ = {compact(statement.delta, 10)} under {statement.adjacency}"
     if math.isinf(statement.epsilon):
-        yield Finding("ε", "claimed", f"nothing is promised {at}", "it says that ε is infinite")
+        yield Assessed("ε", "claimed", f"nothing is promised {at}", "it says that ε is infinite")
         return
-    yield Finding(
+    yield Assessed(
         "ε",
         "proved",
         f"the event's ε is at most {rounded_up(statement.epsilon)} {at}",
         f"by the accountant {statement.accountant!r}, computed again here",
     )
-    yield Finding(
+    yield Assessed(
         "other figures",
         "proved",
         "ε at other δ, μ and the limits of attacks are those of the event",
         "computed again here",
     )
     if statement.data_dependent is not None:
-        yield Finding(
+        yield Assessed(
             "data-dependent ε",
             "claimed",
             "its divergence was released with noise, as it says",
@@ -98,9 +98,9 @@ def _proofs(statement: Statement) -> Iterator[Finding]:
         )
 
 
-def _of_run(statement: Statement) -> Iterator[Finding]:
+def _of_run(statement: Statement) -> Iterator[Assessed]:
     if statement.plan is None:
-        yield Finding(
+        yield Assessed(
             "event",
             "claimed",
             "the event is all that was released of the data",
@@ -109,20 +109,20 @@ def _of_run(statement: Statement) -> Iterator[Finding]:
         return
     taken, lost, covered = statement.steps_taken, statement.steps_lost, steps_covered(statement)
     gone = f" and {lost:,} lost" if lost else ""
-    yield Finding(
+    yield Assessed(
         "event",
         "proved",
         f"the event is that of {covered:,} steps of the plan, and covers the {taken:,} taken{gone}",
         "derived again from the plan",
     )
     if covered < (statement.steps_planned or 0):
-        yield Finding(
+        yield Assessed(
             "early end",
             "claimed",
             f"the end after {covered:,} of {statement.steps_planned:,} steps was fixed in advance",
             "otherwise the whole plan would have to be charged",
         )
-    yield Finding(
+    yield Assessed(
         "plan",
         "claimed",
         f"the run sampled, clipped and added noise as the plan says, {taken:,} times{gone}, and "

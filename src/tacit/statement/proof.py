@@ -46,12 +46,25 @@ def proved(event: Mapping[str, Any], delta: float, accountant: str, adjacency: A
 
 def check_claim(statement: Statement) -> None:
     """Refuses a claim of less than is proved."""
-    least = proved(statement.event, statement.delta, statement.accountant, statement.adjacency)
+    event, delta, adjacency = statement.event, statement.delta, statement.adjacency
+    least = proved(event, delta, statement.accountant, adjacency)
+    if statement.epsilon < least and statement.accountant == "exact":
+        # ``epsilon`` needs no lower end, without which it may ask more theorems than ``bounds``.
+        # What it proves is certified too, and a claim made with it must not be refused.
+        least = min(least, _least(event, delta, adjacency))
     if not statement.epsilon >= least * (1.0 - _SLACK):
         raise InvalidArgument(
             f"epsilon must be at least the {rounded_up(least)} that {statement.accountant!r} "
             f"proves for the event, got {statement.epsilon!r}"
         )
+
+
+def _least(event: Mapping[str, Any], delta: float, adjacency: Adjacency) -> float:
+    """The ε that ``tacit.accounting.epsilon`` proves."""
+    from tacit.accounting import epsilon  # noqa: PLC0415 - SciPy only when it is asked
+    from tacit.accounting.serialization import from_dict  # noqa: PLC0415
+
+    return epsilon(from_dict(event), delta, adjacency=adjacency)
 
 
 def check_plan(statement: Statement) -> None:

@@ -8,19 +8,24 @@ from tacit._lazy import lazy
 
 if TYPE_CHECKING:
     from tacit.training.fit import Fit, Prepared, Schedule
+    from tacit.training.lot import Lot
     from tacit.training.performance import Performance
     from tacit.training.plan import Plan
+    from tacit.training.progress import EpochRecord
     from tacit.training.replace_batchnorm import Replacement, fix, fixes
     from tacit.training.sampling import FullBatch, Poisson, TruncatedPoisson
     from tacit.training.session import Session, private
     from tacit.training.styles import AdaptiveQuantile, Automatic, Flat, PerGroup, PerLayer
+    from tacit.training.verification import SensitivityCheck
 
 __all__ = [
     "AdaptiveQuantile",
     "Automatic",
+    "EpochRecord",
     "Fit",
     "Flat",
     "FullBatch",
+    "Lot",
     "PerGroup",
     "PerLayer",
     "Performance",
@@ -29,6 +34,7 @@ __all__ = [
     "Prepared",
     "Replacement",
     "Schedule",
+    "SensitivityCheck",
     "Session",
     "TruncatedPoisson",
     "fix",

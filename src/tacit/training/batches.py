@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_map_only, tree_u
 
 from tacit.errors import InvalidArgument
 from tacit.randomness import subset
-from tacit.training.loaders import shapes
+from tacit.training.loaders import OnDevice, shapes
 from tacit.training.sampling import FullBatch
 
 if TYPE_CHECKING:
@@ -195,6 +195,11 @@ class BatchSizer:
         self._rows = default if batch == "auto" else batch
         self._settled = not self._measuring
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether the next batches will be as large as the last."""
+        return self._settled
+
     def units(self, per_unit: int) -> int:
         """The most units of the next batch."""
         most = max(1, self._rows // per_unit)
@@ -252,7 +257,7 @@ class BatchSizer:
 
 @final
 class Cutter:
-    """Makes batches of units: as many as fit, padded to few shapes where code is compiled."""
+    """Makes batches of units: as many as fit, padded to few shapes where that serves speed."""
 
     def __init__(
         self,
@@ -262,16 +267,21 @@ class Cutter:
         performance: Performance,
         device: torch.device,
         *,
-        compiled: bool,
+        padded: bool,
     ) -> None:
         # Integer sums are the same however they are added up; gradients are, if each is computed
         # by itself.
         rows = plan.views if plan.noise == "exact" else performance.batch
-        self.sizer = BatchSizer(plan, rows, device, padded=compiled)
+        self.sizer = BatchSizer(plan, rows, device, padded=padded)
         self._units = units
         self._loader = loader
         self._examples = plan.examples
-        self._compiled = compiled
+        self._padded = padded
+
+    @property
+    def on_device(self) -> OnDevice | None:
+        """The data set, if it lies where the model is."""
+        return self._loader if isinstance(self._loader, OnDevice) else None
 
     def size(self, left: NDArray[np.int64], *, watched: bool) -> int:
         """The most units of the next batch of those ``left``; few, while batches are watched."""
@@ -347,13 +357,13 @@ class Cutter:
         return probe, spliced(data, loaded, probe)
 
     def _width(self, left: NDArray[np.int64]) -> int:
-        return self._units.width(left, widest=self._compiled)
+        return self._units.width(left, widest=self._padded)
 
     def _made(self, units: NDArray[np.int64], padded: int) -> Batch:
         filled = units
         if padded > len(units):
             filled = np.concatenate([units, np.repeat(units[:1], padded - len(units))])
-        chosen = self._units.rows(filled, widest=self._compiled)
+        chosen = self._units.rows(filled, widest=self._padded)
         chosen.weights[len(units) * chosen.per_unit :] = 0.0
         return Batch(units, chosen.rows, chosen.weights, chosen.per_unit, padded)
 

@@ -29,7 +29,7 @@ _GROWTH = 8  # of a window, at most, over what was asked for last: a first write
 
 
 @final
-class Charges:
+class StepCharges:
     """What a run may still do: everything its plan says, or what its budget grants.
 
     ``begin`` goes on with the reservation of a checkpoint, or refuses a plan that the budget does

@@ -22,6 +22,7 @@ import numpy as np
 import torch
 
 from tacit import __version__, _files
+from tacit._validation import printable
 from tacit.errors import CheckpointError
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 FORMAT: Final = "tacit-checkpoint"
 VERSION: Final = 1
+DEEPEST: Final = 100  # levels of nested state: what reads it again calls itself for each
 _WORD: Final = 8  # bytes at the beginning that say how long the header is
 _UNREADABLE: Final = (ValueError, RuntimeError, TypeError, AttributeError, KeyError, OverflowError,
                       MemoryError)  # fmt: skip  # of torch's and safetensors' on hostile files
@@ -62,7 +64,7 @@ def write(path: Path, document: object, tensors: Mapping[str, torch.Tensor]) -> 
 
     metadata = _metadata(document, tensors)
     try:
-        with _files.drafted(path, mode=_files.PRIVATE) as draft:
+        with _files.drafted(path, mode=_files.OWNER_ONLY) as draft:
             save_file(dict(tensors), draft, metadata=metadata)
     except (OSError, SafetensorError, ValueError, RuntimeError) as error:
         raise CheckpointError(f"cannot write the checkpoint {path}: {one_line(error)}") from error
@@ -111,7 +113,7 @@ def load_tensors(path: Path) -> tuple[dict[str, str], dict[str, torch.Tensor]]:
 
 def one_line(error: BaseException) -> str:
     """What an error of torch's or the system's says, in one line of bearable length."""
-    message = " ".join(str(error).split())
+    message = printable(" ".join(str(error).split()))
     return f"{type(error).__name__}: {message[:200]}"
 
 
@@ -217,10 +219,15 @@ class Packer:
         self._seen: dict[object, tuple[str, torch.Tensor]] = {}
         self._storages: set[int] = set()
 
-    def pack(self, value: object, path: str) -> Json:
+    def pack(self, value: object, path: str, depth: int = 0) -> Json:
         """``value`` as JSON; its tensors join ``tensors``. ``path`` says where it is, in errors."""
         if type(value) in _PLAIN:
             return value  # type: ignore[return-value]
+        if depth > DEEPEST:
+            raise CheckpointError(
+                f"{path[:60]}… is nested more than {DEEPEST} deep, or holds itself, which a "
+                "checkpoint cannot keep; state_dict() must return something flatter"
+            )
         if isinstance(value, torch.Tensor):
             return {"tensor": self._tensor(value, path)}
         if isinstance(value, np.ndarray):
@@ -230,11 +237,11 @@ class Packer:
         if type(value) is float:
             return value if math.isfinite(value) else {"float": repr(value)}
         if type(value) is list:
-            return self._items(value, path)
+            return self._items(value, path, depth)
         if type(value) in {tuple, torch.Size}:
-            return {"tuple": self._items(value, path)}  # type: ignore[arg-type]
+            return {"tuple": self._items(value, path, depth)}  # type: ignore[arg-type]
         if isinstance(value, dict) and type(value) in _MAPPING_TAGS:
-            pairs = [[self.pack(key, path), self.pack(item, f"{path}.{key}")]
+            pairs = [[self.pack(key, path, depth + 1), self.pack(item, f"{path}.{key}", depth + 1)]
                      for key, item in value.items()]  # fmt: skip
             return {_MAPPING_TAGS[type(value)]: pairs}
         if isinstance(value, torch.dtype):
@@ -244,8 +251,10 @@ class Packer:
             "return tensors, arrays, numbers, strings, None, and lists, tuples and dicts of them"
         )
 
-    def _items(self, values: list[object] | tuple[object, ...], path: str) -> list[Json]:
-        return [self.pack(item, f"{path}.{index}") for index, item in enumerate(values)]
+    def _items(
+        self, values: list[object] | tuple[object, ...], path: str, depth: int
+    ) -> list[Json]:
+        return [self.pack(item, f"{path}.{index}", depth + 1) for index, item in enumerate(values)]
 
     def _tensor(self, tensor: torch.Tensor, path: str) -> str:
         _check_storable(tensor, path)

@@ -68,6 +68,17 @@ class Fingerprint:
         """Whether a comparison is cheap to start, and answered later."""
         return any(isinstance(part, _Kernel) for part in self._parts)
 
+    @property
+    def lags_whole(self) -> bool:
+        """Whether every tensor is read on a device: notes and comparisons may then be recorded."""
+        return all(isinstance(part, _Kernel) for part in self._parts)
+
+    def check_places(self) -> None:
+        """Notices tensors that lie elsewhere, before a recorded comparison reads their memory."""
+        for part in self._parts:
+            if isinstance(part, _Kernel):
+                part.check_places()
+
     def note(self) -> None:
         """Takes the tensors as they are."""
         for part in self._parts:
@@ -187,11 +198,14 @@ class _Kernel:
         self._read(noting=True)
 
     def compare(self) -> None:
+        self.check_places()
+        if not self._moved:  # memory that was given back must not be read
+            self._read(noting=False)
+
+    def check_places(self) -> None:
         for name, tensor, place in zip(self._names, self._tensors, self._places, strict=True):
             if _place(tensor) != place:
                 self._moved[name] = None
-        if not self._moved:  # memory that was given back must not be read
-            self._read(noting=False)
 
     def changed(self, *, wait: bool) -> list[str]:
         return list(self._moved) or self._named(0, self._differs, wait=wait)

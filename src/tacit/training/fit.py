@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from tacit.training.checkpoint import Stateful
     from tacit.training.evaluation import RowWise
     from tacit.training.loaders import Collate
-    from tacit.training.lot import Lot
     from tacit.training.performance import Performance
     from tacit.training.plan import Plan
     from tacit.training.progress import Display
@@ -127,11 +126,14 @@ class Keeping:
         save: Where to keep a checkpoint, replaced after every epoch; its folder is made if needed.
         resume: A checkpoint to go on from; the history then starts there.
         state: More that joins the checkpoint, by name.
+        note: Called with every epoch's record before the checkpoint is written, so that what joins
+            it can hold the epoch. It must not release it: a crash may still undo the epoch.
     """
 
     save: str | os.PathLike[str] | None = None
     resume: str | os.PathLike[str] | None = None
     state: Mapping[str, Stateful] = field(default_factory=dict)
+    note: Callable[[EpochRecord], None] | None = None
 
 
 @final
@@ -142,7 +144,8 @@ class Watch:
     Args:
         progress: Whether progress goes to standard error; left out, if that is a terminal. The
             secret training loss is shown on a terminal only, and kept nowhere.
-        on_epoch: Called with every epoch's record, before the checkpoint is written.
+        on_epoch: Called with every epoch's record, once the checkpoint is written: an epoch that a
+            crash undid is trained again, and must not have been seen before.
         stop: Asked after every step but the last; if it is true, the run ends there, with a
             checkpoint if one is kept. The whole plan stays charged.
     """
@@ -211,11 +214,13 @@ def carry_out(
                     held_out_accuracy=_right(prepared, averaging.best),
                 )  # fmt: skip
                 history.append(record)
-                if watch.on_epoch is not None:
-                    watch.on_epoch(record)
+                if keeping.note is not None:
+                    keeping.note(record)
                 if keeping.save is not None:
                     dp.save(keeping.save)
-                shown.epoch(record)  # last: a crash cannot rewind what was shown
+                shown.epoch(record)  # after saving: a crash cannot rewind what was shown
+                if watch.on_epoch is not None:
+                    watch.on_epoch(record)
         if stopped.early and keeping.save is not None:
             dp.save(keeping.save)
         return Fit(tuple(history), dp.statement(delta), stopped.early)
@@ -248,16 +253,10 @@ def _epochs(
     stopped: _Stopping,
 ) -> Iterator[int]:
     """Trains, and stops after each epoch with its number."""
-    loss, scheduler = prepared.loss or default_loss, prepared.schedule.scheduler
-
-    def noted(lot: Lot, batch: Any) -> torch.Tensor:
-        values = loss(dp.model, batch)
-        if not lot.is_rehearsal:
-            shown.losses(values)
-        return values
-
+    losses = partial(prepared.loss or default_loss, dp.model)
+    scheduler = prepared.schedule.scheduler
     for lot in dp.lots():
-        dp.accumulate(lot, partial(noted, lot))
+        dp.accumulate(lot, losses, seen=shown.losses)
         dp.step()
         if scheduler is not None:
             scheduler.step()

@@ -98,6 +98,11 @@ class Guard:
         self._versions = {name: p._version for name, p in self._watched.items()}
         self._weights.note()
 
+    @property
+    def lags(self) -> bool:
+        """Whether all values are read on the device, so that looking may be part of a recording."""
+        return self._weights.lags_whole and self._statistics.lags_whole
+
     # ---- looking
 
     def check_parameters(self) -> None:
@@ -133,11 +138,26 @@ class Guard:
         self._check_values(compare=not self._weights.lags, wait=False)
         self.check_finite(wait=False)
 
-    def check_before_step(self) -> None:
-        """Raises if a value was changed since the last private step, as far as is known yet."""
+    def check_before_step(self, *, compare: bool = True) -> None:
+        """Raises if a value was changed since the last private step, as far as is known yet.
+
+        Without ``compare`` values are compared by the recorded update (``compare_values``).
+        """
         self.check_parameters()
         self._check_optimizers()
-        self._check_values(compare=True, wait=False)
+        if not compare:
+            self._weights.check_places()
+            self._statistics.check_places()
+        self._check_values(compare=compare, wait=False)
+
+    def compare_values(self) -> None:
+        """Compares all values on the device, as the first part of an update that is recorded."""
+        self._weights.compare()
+        self._statistics.compare()
+
+    def note_values(self) -> None:
+        """Notes the weights on the device, as the last part of an update that is recorded."""
+        self._weights.note()
 
     def check_all(self) -> None:
         """Raises if anything was changed by anything but a private step."""

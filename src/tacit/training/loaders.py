@@ -96,27 +96,35 @@ class OnDevice:
     """Tensors that already are where the model is: indexed there, and not at all if whole."""
 
     def __init__(self, tensors: Sequence[torch.Tensor]) -> None:
-        self._tensors = tuple(tensors)
-        self._versions = [tensor._version for tensor in self._tensors]
+        self.tensors = tuple(tensors)
+        self._versions = [tensor._version for tensor in self.tensors]
 
     def batches(self, indices: Iterable[NDArray[np.int64]]) -> Iterator[Any]:
         """See ``Loader``."""
         for rows in indices:
-            if self._versions != [tensor._version for tensor in self._tensors]:
-                raise InvalidArgument(
-                    "the data set was changed in place, perhaps through a full batch, which is no "
-                    "copy of it; change a copy"
-                )
+            self.check_unchanged()
             yield self._batch(rows)
 
+    def check_unchanged(self) -> None:
+        """Raises if the data set was changed, as far as autograd counts."""
+        if self._versions != [tensor._version for tensor in self.tensors]:
+            raise InvalidArgument(
+                "the data set was changed in place, perhaps through a full batch, which is no "
+                "copy of it; change a copy"
+            )
+
+    def is_whole(self, rows: NDArray[np.int64]) -> bool:
+        """Whether these rows are all of the data set, in its order."""
+        length = len(self.tensors[0])
+        return len(rows) == length and bool((rows == np.arange(length)).all())
+
     def _batch(self, rows: NDArray[np.int64]) -> tuple[torch.Tensor, ...]:
-        length = len(self._tensors[0])
-        if len(rows) == length and bool((rows == np.arange(length)).all()):
-            return tuple(tensor.detach() for tensor in self._tensors)
+        if self.is_whole(rows):
+            return tuple(tensor.detach() for tensor in self.tensors)
         where = torch.from_numpy(rows)
-        if self._tensors[0].is_cuda:  # from page-locked memory the copy waits for nothing
-            where = where.pin_memory().to(self._tensors[0].device, non_blocking=True)
-        return tuple(tensor[where] for tensor in self._tensors)
+        if self.tensors[0].is_cuda:  # from page-locked memory the copy waits for nothing
+            where = where.pin_memory().to(self.tensors[0].device, non_blocking=True)
+        return tuple(tensor[where] for tensor in self.tensors)
 
 
 @final

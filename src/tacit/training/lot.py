@@ -7,13 +7,16 @@ clipped and added up.
 from __future__ import annotations
 
 import sys
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, final
 
 import torch
+from torch.utils._pytree import tree_leaves
 
 from tacit.errors import InvalidArgument, ProtocolError, UnsupportedModel
 from tacit.training.batches import copied
+from tacit.training.capture import WARM_UP, HostRead, Inputs, host_randomness
 from tacit.training.clipping.engine import Rehearsed
 from tacit.training.loaders import shapes
 from tacit.training.noise import entries_of, rounded_towards_zero
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
     from torch.autograd.graph import Node
 
     from tacit.training.batches import Batch, Cutter
+    from tacit.training.capture import Batches, Losses, Shape
     from tacit.training.clipping.engine import Engine
     from tacit.training.clipping.sums import BatchSums
     from tacit.training.guards import Guard
@@ -127,7 +131,13 @@ class Accumulator:
     def __init__(self, *, same_weights: bool) -> None:
         self._same_weights = same_weights  # batches of one size have one set of row weights
         self._masks: dict[Hashable, tuple[Tensor, Tensor]] = {}
+        self._room: dict[str, Tensor] = {}  # where borrowed sums are added up, lot after lot
         self.sums: dict[str, Tensor] = {}
+
+    @property
+    def same_weights(self) -> bool:
+        """Whether every row of a batch counts alike, save for padding."""
+        return self._same_weights
 
     def clear(self) -> None:
         """Starts a new lot."""
@@ -135,14 +145,24 @@ class Accumulator:
 
     def add(self, result: BatchSums, *, last: bool) -> None:
         """Adds a batch to the sums of its lot, all of it or nothing; ``last``: no other follows."""
-        copied = result.borrowed and not last
         new = {name: value for name, value in result.sums.items() if name not in self.sums}
-        if copied:  # here memory may run out, so nothing is added before
-            new = {name: value.clone() for name, value in new.items()}
-        for name, total in self.sums.items():
-            if name in result.sums:
-                total.add_(result.sums[name])
+        if result.borrowed and new and not (last and not self.sums):
+            new = self._copied(new)  # here memory may run out, so nothing is added before
+        both = [name for name in self.sums if name in result.sums]
+        if both:
+            torch._foreach_add_(
+                [self.sums[name] for name in both], [result.sums[name] for name in both]
+            )
         self.sums.update(new)
+
+    def _copied(self, values: dict[str, Tensor]) -> dict[str, Tensor]:
+        missing = {
+            name: torch.empty_like(v) for name, v in values.items() if name not in self._room
+        }
+        self._room.update(missing)
+        room = {name: self._room[name] for name in values}
+        torch._foreach_copy_(list(room.values()), list(values.values()))
+        return room
 
     def on_device(self, batch: Batch, losses: Tensor) -> tuple[Tensor, Tensor]:
         """Row weights and the mask of real units, made without waiting for the device."""
@@ -177,9 +197,12 @@ class Computation:
         cutter: Cutter,
         precision: Precision,
         device: torch.device,
+        recorded: Batches | None = None,
     ) -> None:
         self._plan, self._engine, self._verifier, self._clip = plan, engine, verifier, clip
         self._cutter, self._precision, self._device = cutter, precision, device
+        self._recorded = recorded
+        self._losses: Losses | None = None  # as a function, while a lot is computed by one
         self._total = Accumulator(same_weights=plan.unit == "example")
         self._leave: ExitStack | None = None  # what the current forward pass has entered
         self.draw: Draw | None = None
@@ -190,6 +213,7 @@ class Computation:
         self.rehearsed: Rehearsed | None = None
         self._finite: list[Tensor] = []  # of each unit that rehearsed: is its gradient?
         self.repeats = False  # whether the batch that was yielded last repeats another
+        self.stays = False  # whether the lot's sums lie where those of other lots do
 
     # ---- a lot
 
@@ -198,7 +222,7 @@ class Computation:
         self.draw = draw
         self._total.clear()
         self._batch = self._tried = None
-        self._finite, self.repeats = [], False
+        self._finite, self.repeats, self.stays = [], False, True
         self._clip.begin()
 
     def stop(self) -> None:
@@ -207,6 +231,15 @@ class Computation:
         if self._leave is not None:
             leave, self._leave = self._leave, None
             leave.close()
+
+    @property
+    def sums(self) -> dict[str, Tensor]:
+        """The sums of the current lot so far."""
+        return self._total.sums
+
+    def explain(self) -> str:
+        """Whether batches are replayed from recordings, in a line; nothing where none could be."""
+        return "" if self._recorded is None else self._recorded.describe()
 
     def finished(self) -> dict[str, Tensor]:
         """Hands over the sums of the lot, which is over."""
@@ -269,11 +302,15 @@ class Computation:
             size = cutter.size(draw.left, watched=verifier.watches)
             batches = cutter.cut(draw.left, watched=verifier.watches)
             before = random_state() if verifier.watches else None
-            loads = cutter.loaded(batches)
+            here = cutter.on_device is not None
+            loads = iter(()) if here else cutter.loaded(batches)
             for batch in batches:
                 self._check_turn(turn)
                 self._tried = batch
-                data = next(loads)
+                data = None if here else next(loads)
+                if self._replayed(draw, batch, data):
+                    continue
+                data = next(cutter.loaded([batch])) if here else data
                 kept = copied(data) if verifier.watches else None
                 yield from self._one(draw, batch, data)
                 self._check_turn(turn)
@@ -290,6 +327,130 @@ class Computation:
                     self._tried = None
                 if cutter.size(draw.left, watched=verifier.watches) != size:
                     break  # what is left is cut again
+
+    # ---- recordings of batches, where the losses are known as a function
+
+    @contextmanager
+    def by_function(self, losses: Losses) -> Iterator[None]:
+        """Computes lots by a function of losses for a while, and records it where possible."""
+        self._losses = losses
+        if self._recorded is not None:
+            self._recorded.begin(losses.of)
+        try:
+            yield
+        finally:
+            self._losses = None
+
+    def _replayed(self, draw: Draw, batch: Batch, data: Any) -> bool:
+        """Computes a batch from a recording, if there is one or it is time for one."""
+        losses = self._losses
+        if losses is None or self._recorded is None or self._verifier.watches:
+            return False
+        shape = self._shape_of(batch, data)
+        if shape is None or shape.runs < WARM_UP:
+            return False
+        if shape.inputs is None:
+            self._record_shape(shape, batch, data, losses)
+        if shape.recorded is None:
+            return False
+        if draw is not self.draw:
+            raise ProtocolError(f"lot {draw.step} is over; iterate over the current lot")
+        stays = self.stays
+        shape.inputs.feed(batch, data)
+        shape.recorded.replay()
+        if losses.seen is not None:
+            losses.seen(shape.recorded.losses[: len(batch.units) * batch.per_unit])
+        self._count_in(batch, shape.recorded.sums)
+        self._tried, self.stays = None, stays
+        return True
+
+    def _shape_of(self, batch: Batch, data: Any) -> Shape | None:
+        """What is known of batches of this shape; None where none is recorded."""
+        if self._recorded is None or self._recorded.why_not or not self._cutter.sizer.is_settled:
+            return None
+        loader = self._cutter.on_device
+        if loader is not None:
+            kind: Hashable = loader.is_whole(batch.rows)
+        else:
+            leaves = tree_leaves(data)
+            if not all(
+                isinstance(one, torch.Tensor) and one.device == self._device for one in leaves
+            ):
+                self._recorded.give_up("a batch holds something beside tensors of the device")
+                return None
+            kind = shapes(data)
+        return self._recorded.shape((kind, len(batch.rows), batch.per_unit))
+
+    def _is_here(self, leaf: object) -> bool:
+        return isinstance(leaf, torch.Tensor) and leaf.device == self._device
+
+    def _record_shape(self, shape: Shape, batch: Batch, data: Any, losses: Losses) -> None:
+        """Records batches of a shape; if memory runs out, nothing has been added."""
+        assert self._recorded is not None
+        loader = self._cutter.on_device
+        sample = data if loader is None else next(self._cutter.loaded([batch]))
+        if not self._engine.knows(self._signature(batch, sample)):
+            self._recorded.give_up(
+                "a weight is served by the fallback, or its uses overlap (see the table)"
+            )
+            return
+        shape.inputs = Inputs(batch, sample, self._device, loader, self._total.same_weights)
+
+        def work() -> tuple[Tensor, BatchSums]:
+            own = shape.inputs.data()
+            self._record(batch, own)
+            try:
+                values = losses.of(own)
+                _check_losses(values, len(batch.rows))
+                self._engine.stop()
+                result = self._summed(values, *shape.inputs.weights(values))
+            finally:
+                self.stop()
+            return values.detach(), replace(result, borrowed=True)
+
+        self._recorded.record(shape, work)
+        self._engine.recorder.clear()
+
+    def run(self, data: Any, guard: Guard) -> None:
+        """Computes the batch that was yielded last by the function of losses."""
+        losses, batch = self._losses, self._batch
+        assert losses is not None
+        assert batch is not None
+        shape = None if self._verifier.watches else self._shape_of(batch, data)
+        if shape is not None and shape.runs == WARM_UP - 1:
+            values = self._watched_run(losses, batch, data, guard)
+        else:
+            values = losses.of(data)
+            self.backward(values, guard)
+        if shape is not None:
+            shape.runs += 1
+        if losses.seen is not None and not (batch.repeats or self._rehearses):
+            losses.seen(values.detach())
+
+    @property
+    def _rehearses(self) -> bool:
+        return self.draw is not None and self.draw.rehearses
+
+    def _watched_run(self, losses: Losses, batch: Batch, data: Any, guard: Guard) -> Tensor:
+        """The last run before a recording: host reads and the host's random numbers forbid one."""
+        recorded = self._recorded
+        assert recorded is not None
+        kept, before = copied(data), host_randomness()
+        try:
+            with recorded.without_host_reads():
+                values = losses.of(data)
+                self.backward(values, guard)
+        except HostRead:
+            recorded.give_up("the model or the loss reads numbers back from the device")
+            self.stop()
+            self._engine.recorder.clear()
+            self._batch = self._tried = batch
+            self._record(batch, kept)
+            values = losses.of(kept)
+            self.backward(values, guard)
+        if host_randomness() != before:
+            recorded.give_up("the model or the loss draws random numbers on the host")
+        return values
 
     def _one(self, draw: Draw, batch: Batch, data: Any) -> Iterator[Any]:
         """Yields one batch and records the forward pass that the caller runs on it."""
@@ -308,7 +469,7 @@ class Computation:
     def _record(self, batch: Batch, data: Any) -> None:
         """Records what is computed until ``stop`` as the forward pass of ``batch``."""
         rows, watched = len(batch.rows), self._verifier.watches
-        signature = None if watched else (*shapes(data), rows, batch.per_unit)
+        signature = None if watched else self._signature(batch, data)
         may_run_compiled = self._engine.begin(rows, batch.per_unit, signature)
         self._leave = ExitStack()
         if not may_run_compiled and "torch._dynamo" in sys.modules:
@@ -320,6 +481,10 @@ class Computation:
         if watched:
             self._leave.enter_context(self._verifier.watching(batch))
         self._engine.enter()
+
+    @staticmethod
+    def _signature(batch: Batch, data: Any) -> Hashable:
+        return (*shapes(data), len(batch.rows), batch.per_unit)
 
     def _after_leaving_early(self) -> None:
         """A loop that starts again, with a batch left over, goes on with smaller batches."""
@@ -354,7 +519,7 @@ class Computation:
         self._engine.stop()
         guard.check_buffers()
         guard.check_parameters()
-        result = self._summed(losses, batch)
+        result = self._summed(losses, *self._total.on_device(batch, losses))
         if self._verifier.watches:
             self._verify(batch, losses, result)
         else:
@@ -364,9 +529,8 @@ class Computation:
         if not batch.repeats:
             self._cutter.sizer.after(len(batch.rows))
 
-    def _summed(self, losses: Tensor, batch: Batch) -> BatchSums:
+    def _summed(self, losses: Tensor, weights: Tensor, real: Tensor) -> BatchSums:
         """The batch's clipped sum. Autocast is for the forward pass: it would round the sums."""
-        weights, real = self._total.on_device(batch, losses)
         kind = losses.device.type
         casting = torch.is_autocast_enabled(kind)
         with torch.autocast(kind, enabled=False) if casting else nullcontext():
@@ -393,6 +557,7 @@ class Computation:
         """Adds a batch to the sums and takes it off the lot, or neither if memory runs out."""
         draw, units = self.draw, len(batch.units)
         assert draw is not None
+        self.stays = False
         if draw.rehearses:
             self._finite.append(result.squared_norms.isfinite().all(0))
             draw.drop(units)

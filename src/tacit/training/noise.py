@@ -80,8 +80,12 @@ class Noise(Protocol):
     def count(self, exact: float, scale: float) -> float:
         """A whole number of halves plus N(0, scale²)."""
 
+    @property
+    def generators(self) -> tuple[torch.Generator, ...] | None:
+        """The device's generators that all of it comes from; None if the host has a part in it."""
+
     def renew(self) -> None:
-        """Goes before every replay of ``means`` that were captured in a CUDA graph."""
+        """Goes before every replay of ``means`` that were recorded."""
 
 
 def noise_for(kind: str, stream: Stream, device: torch.device) -> Noise:
@@ -142,8 +146,14 @@ class FastNoise:
         self._source.normal_(noise)
         return exact + scale * float(noise)
 
+    @property
+    def generators(self) -> tuple[torch.Generator, ...] | None:
+        """See ``Noise``."""
+        native = self._source.generator
+        return None if native is None else (native,)
+
     def renew(self) -> None:
-        """See ``Noise``: a generator that is registered with the graph goes on by itself."""
+        """See ``Noise``: a generator that a recording knows goes on by itself."""
 
 
 @final
@@ -202,6 +212,11 @@ class GridNoise:
         noise = torch.empty(1, dtype=torch.int64, device=self._device)
         self._source.integers_(noise, 2.0 * scale)
         return (round(2.0 * exact) + int(noise)) / 2.0
+
+    @property
+    def generators(self) -> tuple[torch.Generator, ...] | None:
+        """See ``Noise``: a kernel draws the bits under keys of the host, if there is one."""
+        return () if self._source.draws_on_device else None
 
     def renew(self) -> None:
         """See ``Noise``: a key for the next draw, without which there are no numbers."""
@@ -334,7 +349,12 @@ class ClipState:
         self._style = plan.clipping if isinstance(plan.clipping, AdaptiveQuantile) else None
         self._clip = plan.clip
         self._centred: Tensor | None = None
-        self.bounds = self._shares * self._clip
+        self.bounds = self._shares * self._clip  # stays where it is: recordings read it there
+
+    @property
+    def moves(self) -> bool:
+        """Whether the clip is another one after each step."""
+        return self._style is not None
 
     @property
     def sensitivity(self) -> float:
@@ -372,7 +392,7 @@ class ClipState:
         exact = 0.0 if self._centred is None else float(self._centred)
         noisy = noise.count(exact, self._style.count_noise)
         self._clip = self._style.next_clip(self._clip, noisy, self._plan.lot_size)
-        self.bounds = self._shares * self._clip
+        torch.mul(self._shares, self._clip, out=self.bounds)
 
     def state(self) -> dict[str, Stateful]:
         """What a checkpoint must hold of the clip: nothing, if it does not move."""
@@ -385,4 +405,4 @@ class ClipState:
     def load_state_dict(self, state_dict: Mapping[str, Any], /) -> None:
         """Takes up the clip of a checkpoint."""
         self._clip = positive("clip", state_dict["clip"])
-        self.bounds = self._shares * self._clip
+        torch.mul(self._shares, self._clip, out=self.bounds)

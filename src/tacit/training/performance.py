@@ -20,6 +20,8 @@ class Performance:
         batch: The most rows of a physical batch, or ``"auto"``: the largest that fits in memory.
         compile: Whether norms and sums are compiled, and lots padded to few shapes for that. Left
             out, it is done on a GPU.
+        capture: Whether whole steps of ``tacit.fit`` and ``dp.accumulate`` are recorded on a GPU
+            and replayed, where that is possible. Left out, it is done.
         precision: The autocast precision of the forward pass inside a lot; ``"single"`` leaves it
             to the user's own ``torch.autocast``.
         workers: Processes that load examples ahead; 0 loads them in this one.
@@ -33,6 +35,7 @@ class Performance:
 
     batch: int | Literal["auto"] = "auto"
     compile: bool | None = None
+    capture: bool | None = None
     precision: Precision = "single"
     workers: int = 0
     pin_memory: bool = False

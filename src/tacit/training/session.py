@@ -14,8 +14,9 @@ from torch import nn
 from tacit._validation import open_probability, whole
 from tacit.errors import InvalidArgument, LedgerError, ProtocolError, TacitError
 from tacit.randomness import UnsafeSeededStream, fresh_stream, subset, this_process
-from tacit.training import charging, claim, preflight
+from tacit.training import capture, charging, claim, preflight
 from tacit.training.batches import WATCHED_UNITS, Cutter, Units
+from tacit.training.capture import Batches, Losses, Updates
 from tacit.training.checkpoint import read, restore, write
 from tacit.training.clipping.engine import Engine
 from tacit.training.guards import Guard, Seal
@@ -26,7 +27,7 @@ from tacit.training.performance import Performance
 from tacit.training.preflight import check_modules, private_parameters
 from tacit.training.sampling import LotSampler
 from tacit.training.styles import Automatic
-from tacit.training.verification import Schedule, Verification, Verifier
+from tacit.training.verification import CheckSchedule, SensitivityCheck, Verifier
 
 if TYPE_CHECKING:
     import os
@@ -156,7 +157,7 @@ class Session:
                 "it; leave out the seed or the budget"
             )
         lease = None if performance.lease == "auto" else performance.lease
-        self._charges = charging.Charges(budget, lease)
+        self._charges = charging.StepCharges(budget, lease)
         self._run = claim.Run(_last_step(plan, stop_after), unsafe=unsafe_seed is not None)
         self._parameters = private_parameters(model, optimizers)
         preflight.check_device(self._parameters)
@@ -176,24 +177,30 @@ class Session:
         seed = None if unsafe_seed is None else (unsafe_seed, self.steps_taken)
         self._sampler = LotSampler(plan, _stream(seed, "sampling"))
         # What is checked follows the clock, by which a seeded run must not differ from another.
-        again = Schedule(_stream(None, "verification")) if seed is None else None
+        again = CheckSchedule(_stream(None, "verification")) if seed is None else None
         self._verifier = Verifier(model, self._parameters, again)
         self._rehearsing: NDArray[np.int64] | None = _few(plan, _stream(seed, "rehearsal"))
         loader = make_loader(
             dataset, self._device, collate, performance.workers, performance.pin_memory
         )
         units = Units(plan, groups, _stream(seed, "users"))
-        compiled = _compiled(plan, performance, self._device)
+        compiled = _compiled(plan, performance)
+        self._noise = noise_for(plan.noise, _stream(seed, "noise"), self._device)
+        graphs = _graphs(plan, performance, self._device)
+        padded = compiled or graphs is not None
+        self._updates: Updates | None = None
+        if graphs is not None and self._noise.generators is not None and not self._clip.moves:
+            self._updates = Updates(graphs, optimizers, self._noise.renew)
         self._computation = Computation(
             plan,
-            _engine(plan, model, self._parameters, group, compiled=compiled),
+            _engine(plan, model, self._parameters, group, few_shapes=padded, compiled=compiled),
             self._verifier,
             self._clip,
-            Cutter(plan, units, loader, performance, self._device, compiled=compiled),
+            Cutter(plan, units, loader, performance, self._device, padded=padded),
             performance.precision,
             self._device,
+            None if graphs is None else Batches(graphs, model),
         )
-        self._noise = noise_for(plan.noise, _stream(seed, "noise"), self._device)
 
     # ---- the context
 
@@ -334,19 +341,33 @@ class Session:
         guard = self._entered()
         self._computation.backward(losses, guard)
 
-    def accumulate(self, lot: Lot, losses: Callable[[Any], Tensor]) -> None:
+    def accumulate(
+        self,
+        lot: Lot,
+        losses: Callable[[Any], Tensor],
+        *,
+        seen: Callable[[Tensor], None] | None = None,
+    ) -> None:
         """Runs ``losses`` on every batch of ``lot`` and passes them to ``backward``.
 
         Where memory runs out the batch is done again in halves: nothing of it had been added.
+
+        On a GPU the function is recorded after a few lots, and what the device did is replayed from
+        then on: its Python is no longer run, as it is not under ``torch.compile``. So it should do
+        nothing but compute losses; ``seen`` is called with those of each batch (they are secret),
+        save in rehearsals. ``dp.explain()`` says what is replayed, ``Performance(capture=False)``
+        forbids it.
         """
-        while not lot.is_done:
-            try:
-                for batch in lot:
-                    self.backward(losses(batch))
-            except torch.OutOfMemoryError:
-                # Halved as the loop starts again, when the traceback no longer holds activations.
-                if not self._computation.can_shrink:
-                    raise
+        guard, computation = self._entered(), self._computation
+        with computation.by_function(Losses(losses, seen)):
+            while not lot.is_done:
+                try:
+                    for batch in lot:
+                        computation.run(batch, guard)
+                except torch.OutOfMemoryError:
+                    # Halved as the loop starts again: its traceback no longer holds activations.
+                    if not computation.can_shrink:
+                        raise
 
     def step(self) -> None:
         """Adds the noise, hands the mean gradient to the optimizers, and lets them step.
@@ -367,19 +388,51 @@ class Session:
                 f"lot {draw.step} has batches that were not passed to dp.backward(); iterate over "
                 "the whole lot before dp.step()"
             )
+        if self._updates is not None and guard.lags:
+            self._recorded_step(self._updates, guard)
+            return
         guard.check_before_step()
         sums = self._computation.finished()
         self._steps_taken += 1
-        means = self._noise.means(
+        means = self._means(sums)
+        self._clip.end(self._noise)
+        with self._still:
+            self._update(means, guard)
+
+    def _recorded_step(self, updates: Updates, guard: Guard) -> None:
+        """Replays noise and update; runs them, and in time records them, where there is no replay.
+
+        A recording begins and ends with the looks at the weights that come before and after a step.
+        """
+        sums = self._computation.sums
+        known = updates.recorded(sums.values())
+        guard.check_before_step(compare=known is None)
+        self._computation.finished()
+        self._steps_taken += 1
+
+        def work() -> None:
+            guard.compare_values()
+            self._update(self._means(sums), guard)
+
+        with self._still:
+            if known is not None:
+                updates.replay(known)
+            elif not (
+                self._computation.stays
+                and updates.record(sums.values(), work, self._noise.generators or ())
+            ):
+                updates.before()
+                self._update(self._means(sums), guard)
+                updates.after()
+
+    def _means(self, sums: dict[str, Tensor]) -> dict[str, Tensor]:
+        return self._noise.means(
             self._parameters,
             sums,
             clip=self._clip.sensitivity,
             scale=self._clip.noise_scale,
             lot_size=self.plan.lot_size,
         )
-        self._clip.end(self._noise)
-        with self._still:
-            self._update(means, guard)
 
     def _update(self, means: dict[str, Tensor], guard: Guard) -> None:
         for name, parameter in self._parameters.items():
@@ -450,9 +503,11 @@ class Session:
             rules = "No batch has been computed yet, so no rule has been chosen."
         else:
             rules = seen.describe(self.plan.unit)
-        return f"{self.plan.describe()}\n\n{rules}"
+        updates = "" if self._updates is None else self._updates.describe()
+        replayed = "\n".join(way for way in (self._computation.explain(), updates) if way)
+        return "\n\n".join(part for part in (self.plan.describe(), rules, replayed) if part)
 
-    def verify(self, losses: Callable[[Any], Tensor] | None = None) -> Verification | None:
+    def verify(self, losses: Callable[[Any], Tensor] | None = None) -> SensitivityCheck | None:
         """Replaces one example and checks that only its own, bounded, contribution changes.
 
         With ``losses``, a function of a batch, it does so now on a few examples, and charges and
@@ -569,6 +624,7 @@ def _engine(
     parameters: Mapping[str, nn.Parameter],
     group: Mapping[str, int],
     *,
+    few_shapes: bool,
     compiled: bool,
 ) -> Engine:
     return Engine(
@@ -576,14 +632,22 @@ def _engine(
         group,
         stability=plan.clipping.stability if isinstance(plan.clipping, Automatic) else None,
         constants=[buffer for buffer in model.buffers() if buffer is not None],
+        few_shapes=few_shapes,
         compiled=compiled,
     )
 
 
-def _compiled(plan: Plan, performance: Performance, device: torch.device) -> bool:
+def _compiled(plan: Plan, performance: Performance) -> bool:
     if plan.noise == "exact":
         return False  # compiled code rounds in another way than the first, uncompiled unit
-    return device.type == "cuda" if performance.compile is None else performance.compile
+    return bool(performance.compile)
+
+
+def _graphs(plan: Plan, performance: Performance, device: torch.device) -> capture.Graphs | None:
+    """What records whole steps; integers are added up one unit at a time, each by itself."""
+    if performance.capture is False or plan.noise == "exact":
+        return None
+    return capture.graphs_for(device)
 
 
 def _last_step(plan: Plan, stop_after: int | None) -> int:

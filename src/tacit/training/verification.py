@@ -74,7 +74,7 @@ _DROPOUTS = frozenset(
 
 @final
 @dataclass(frozen=True, slots=True)
-class Verification:
+class SensitivityCheck:
     """What a check found: how far replacing one unit moved the sum, and how far it may.
 
     SECRET: ``moved`` was computed from private data, without noise. Do not publish or log it.
@@ -86,8 +86,8 @@ class Verification:
 
     def __repr__(self) -> str:
         return (
-            f"Verification(units={self.units}, limit={self.limit:g}, moved=<secret: computed from "
-            "private data without noise>)"
+            f"SensitivityCheck(units={self.units}, limit={self.limit:g}, moved=<secret: computed "
+            "from private data without noise>)"
         )
 
 
@@ -104,7 +104,7 @@ class _Pass:
 
 
 @final
-class Schedule:
+class CheckSchedule:
     """When to check again: after a random number of lots, if there has been time enough for it."""
 
     def __init__(self, stream: Stream) -> None:
@@ -143,7 +143,7 @@ class Verifier:
     """Watches the first batch, some at random and any that is asked for, and repeats them."""
 
     def __init__(
-        self, model: nn.Module, parameters: Mapping[str, Tensor], schedule: Schedule | None
+        self, model: nn.Module, parameters: Mapping[str, Tensor], schedule: CheckSchedule | None
     ) -> None:
         self._model = model
         self._parameters = parameters
@@ -152,10 +152,10 @@ class Verifier:
         self._company: tuple[BatchSums, float] | None = None  # with its unit's norm
         self._chance = False  # the loop drew random numbers in the pass with company
         self._first: _Pass | None = None
-        self._pending: Verification | None = None  # the first repetition agreed
+        self._pending: SensitivityCheck | None = None  # the first repetition agreed
         self._random: Any = None
         self._prints: list[dict[str, Tensor]] = []
-        self.report: Verification | None = None
+        self.report: SensitivityCheck | None = None
 
     def arm(self) -> None:
         """Checks the next batch, from the start."""
@@ -283,7 +283,7 @@ class Verifier:
             )
         self._prints = self._prints[:1]
         if self._pending is None:
-            self._pending = Verification(len(batch.units), moved, limit)
+            self._pending = SensitivityCheck(len(batch.units), moved, limit)
 
     def passed(self) -> tuple[Batch, BatchSums]:
         """Ends the check; returns the first pass, which may count now."""

@@ -32,7 +32,7 @@ from tacit.errors import InvalidArgument, LedgerError, TamperedLedger
 if TYPE_CHECKING:
     from tacit.accounting.events import Event
     from tacit.ledger import Budget, Release, Reservation
-    from tacit.transfer.journal import Journal
+    from tacit.transfer.journal import LabelJournal
 
 
 @final
@@ -118,7 +118,7 @@ class LabellingAccount:
         self._budget = budget
         self._label = label
         self._reservation: Reservation | None = None
-        self._journal: Journal | None = None
+        self._journal: LabelJournal | None = None
         self._granted = 0  # by the ledger to this journal, and to no other
 
     @property
@@ -126,7 +126,9 @@ class LabellingAccount:
         """The number of the ledger's entry that holds the charge."""
         return None if self._reservation is None else self._reservation.number
 
-    def begin(self, release: Release, steps: int, announced: int, last: int, run: Journal) -> None:
+    def begin(
+        self, release: Release, steps: int, announced: int, last: int, run: LabelJournal
+    ) -> None:
         """Reserves ``release``, or finds the reservation of a run that goes on.
 
         ``announced`` of its ``steps`` are in the journal, ``last`` of them in its last line.

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tacit.mechanisms.release import Terms
+    from tacit.mechanisms.release import ReleaseTerms
 
 
 _KIND: Final = "tacit labelling journal 1"
@@ -101,7 +101,7 @@ class LabellingState:
 
 
 @final
-class Journal:
+class LabelJournal:
     """A ``LabellingState`` that is kept in a file, or (with no path) in memory only.
 
     Guarantee:
@@ -247,7 +247,7 @@ class Journal:
             raise CheckpointError(f"journal {self._path} is in use by another run; wait for it")
 
 
-def journal_terms(terms: Terms) -> dict[str, Any]:
+def journal_terms(terms: ReleaseTerms) -> dict[str, Any]:
     """What a journal holds of a run's terms, so that others are refused when it is resumed."""
     budget = terms.budget
     return {

@@ -13,7 +13,7 @@ from tacit.mechanisms.release import agreed
 from tacit.randomness import fresh_stream
 from tacit.transfer import journal as stages
 from tacit.transfer.charges import Charges, LabellingAccount, checked_numbers
-from tacit.transfer.journal import Journal, journal_terms
+from tacit.transfer.journal import LabelJournal, journal_terms
 from tacit.transfer.votes import VoteSource
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ def label(
         aggregator,
         costs,
         cap,
-        Journal(
+        LabelJournal(
             journal,
             {
                 "aggregator": repr(aggregator),
@@ -199,7 +199,7 @@ class _Run:
         aggregator: Aggregator,
         charges: Charges,
         answers: int,
-        journal: Journal,
+        journal: LabelJournal,
         account: LabellingAccount,
         stream: Stream,
         fresh: bool,

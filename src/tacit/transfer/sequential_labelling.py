@@ -14,12 +14,12 @@ import numpy as np
 
 from tacit._validation import whole
 from tacit.errors import InvalidArgument
-from tacit.mechanisms.release import Terms, agreed
+from tacit.mechanisms.release import ReleaseTerms, agreed
 from tacit.randomness import fresh_stream
 from tacit.transfer import journal as stages
 from tacit.transfer import vote_noise
 from tacit.transfer.charges import LabellingAccount, checked_numbers
-from tacit.transfer.journal import Journal, journal_terms
+from tacit.transfer.journal import LabelJournal, journal_terms
 from tacit.transfer.labelling import Answers
 from tacit.transfer.stable_max import StableMax, distances, opened
 
@@ -62,7 +62,7 @@ class Turns:
         setting: object,
         event: Event,
         *,
-        terms: Terms,
+        terms: ReleaseTerms,
         two_steps: bool,
         labels: int,
         journal: str | os.PathLike[str] | None,
@@ -75,7 +75,7 @@ class Turns:
             "votes": [votes.classes, votes.teachers],
             **journal_terms(terms),
         }
-        self._journal = Journal(journal, settings, votes.queries, labels)
+        self._journal = LabelJournal(journal, settings, votes.queries, labels)
         self.stream = fresh_stream("votes") if terms.stream is None else terms.stream
 
     def __enter__(self) -> Self:

@@ -49,7 +49,7 @@ from tacit.mechanisms import SparseVector
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from tacit.accounting.events import SparseVector as SparseVectorEvent
+    from tacit.accounting.events import AboveThreshold
     from tacit.randomness import Stream
     from tacit.transfer.votes import Votes
 
@@ -134,7 +134,7 @@ class StableMax:
         return cls(threshold=found * (1.0 + 1e-8), epsilon=epsilon, cutoff=rounds)
 
     @property
-    def round(self) -> SparseVectorEvent:
+    def round(self) -> AboveThreshold:
         """What one round tells of which queries are stable."""
         return _round(self.epsilon)
 
@@ -205,13 +205,13 @@ def round_epsilon(scale: float) -> float:
     return _round(1.0).query_scale / positive("scale", scale)
 
 
-def _round(epsilon: float) -> SparseVectorEvent:
+def _round(epsilon: float) -> AboveThreshold:
     """b₁ and b₂ as the mechanism shares them out; a record moves d by 1 for each adjacency."""
     mechanism = SparseVector(0.0, sensitivity=1.0, epsilon=epsilon, adjacency="replace-one")
     return replace(mechanism.event, replace_distance=1.0)
 
 
-def _failure(event: SparseVectorEvent, threshold: float, rounds: int, queries: int) -> float:
+def _failure(event: AboveThreshold, threshold: float, rounds: int, queries: int) -> float:
     """1 - E[(1 - p(min ρ))^k], as a sum over cells of ρ that is no less: p falls with ρ."""
     rho = np.linspace(-200.0, 40.0, 96_001)
     passing = _tail((threshold + event.threshold_scale * rho) / event.query_scale)

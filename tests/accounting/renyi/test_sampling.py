@@ -20,7 +20,7 @@ from tacit.accounting.renyi.curves import linear, of_pair
 from tacit.accounting.renyi.pairs import GaussianPair, two_gaussians
 from tacit.accounting.renyi.profile import renyi_divergence
 from tacit.accounting.renyi.sampling import (
-    Draw,
+    SampledRate,
     _log_even_differences,
     fixed_size_gaussian,
     poisson_general,
@@ -108,11 +108,11 @@ def test_replacing_in_a_sample_is_no_better_than_adding_and_amplifies(
 
 
 def test_positions() -> None:
-    assert Draw(0.1, fixed_size=False, adjacency="add-remove").positions(2.0) == (1.0, 0.0)
-    assert Draw(0.1, fixed_size=False, adjacency="replace-one").positions(1.5) == (1.0, -0.5)
-    assert Draw(0.1, fixed_size=False, adjacency="replace-one").positions(0.5) == (1.0, 0.0)
-    assert Draw(0.1, fixed_size=True, adjacency="add-remove").positions(1.5) == (1.5, 0.0)
-    assert Draw(0.1, fixed_size=True, adjacency="zero-out").positions(0.5) == (1.0, 0.0)
+    assert SampledRate(0.1, fixed_size=False, adjacency="add-remove").positions(2.0) == (1.0, 0.0)
+    assert SampledRate(0.1, fixed_size=False, adjacency="replace-one").positions(1.5) == (1.0, -0.5)
+    assert SampledRate(0.1, fixed_size=False, adjacency="replace-one").positions(0.5) == (1.0, 0.0)
+    assert SampledRate(0.1, fixed_size=True, adjacency="add-remove").positions(1.5) == (1.5, 0.0)
+    assert SampledRate(0.1, fixed_size=True, adjacency="zero-out").positions(0.5) == (1.0, 0.0)
 
 
 # ---- the published subsampling theorems: their terms, and that none falls below the exact curve

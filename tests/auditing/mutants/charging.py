@@ -9,9 +9,11 @@ from unittest.mock import patch
 
 import tacit.training.plan as planning
 from tacit.accounting import epsilon as epsilon_of
+from tacit.auditing.replay.part_checks import refusals
+from tacit.errors import InvalidArgument
 from tacit.statement import claim as statements
 from tacit.training import claim
-from tacit.training.charging import Charges
+from tacit.training.charging import StepCharges
 from tacit.training.styles import AdaptiveQuantile
 
 from . import settings
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
     from tacit.accounting import Event
     from tacit.training.plan import Plan
 
-_BEGIN, _TAKE, _CLOSE = Charges.begin, Charges.take, Charges.close  # as they should be
+_BEGIN, _TAKE, _CLOSE = StepCharges.begin, StepCharges.take, StepCharges.close  # as they should be
 
 
 def _unproved() -> Any:
@@ -53,7 +55,7 @@ def _every_other_step() -> Any:
         self._taken += 1
         return True
 
-    return patch.object(Charges, "take", take)
+    return patch.object(StepCharges, "take", take)
 
 
 def _at_the_root_of_delta() -> Any:
@@ -85,7 +87,7 @@ def _at_the_end() -> Iterator[None]:
                 _TAKE(self)
         _CLOSE(self)
 
-    with patch.multiple(Charges, begin=begin, take=take, close=close):
+    with patch.multiple(StepCharges, begin=begin, take=take, close=close):
         yield
 
 
@@ -103,7 +105,7 @@ def _one_step_late() -> Iterator[None]:
             _TAKE(self)
         _CLOSE(self)
 
-    with patch.multiple(Charges, take=take, close=close):
+    with patch.multiple(StepCharges, take=take, close=close):
         yield
 
 
@@ -111,6 +113,21 @@ def _quarter_of_a_record() -> Any:
     """A record adds ±½ to the count; charged as if it were a quarter."""
     wrong = property(lambda self: 4.0 * self.count_noise)
     return together(_unproved(), patch.object(AdaptiveQuantile, "count_multiplier", wrong))
+
+
+def _unchecked() -> Any:
+    """A statement that no accountant can make sense of is read as no statement at all."""
+    read = statements.Statement.from_json
+
+    def from_json(text: str) -> Any:
+        try:
+            return read(text)
+        except InvalidArgument as error:
+            if "cannot be checked" in str(error):
+                return None
+            raise
+
+    return patch.object(statements.Statement, "from_json", from_json)
 
 
 MUTANTS = (
@@ -162,5 +179,13 @@ MUTANTS = (
         components=("charging",),
         setting=settings.adaptive,
         patch=_quarter_of_a_record,
+    ),
+    Mutant(
+        name="statement that cannot be checked",
+        says="a statement whose event makes no sense is not refused",
+        components=("control flow",),
+        setting=settings.linear,
+        patch=_unchecked,
+        part=refusals.forbidden_statements,
     ),
 )

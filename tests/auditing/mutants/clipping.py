@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
@@ -9,13 +10,14 @@ from unittest.mock import patch
 import numpy as np
 import torch
 
-from tacit.training import batches, styles
+from tacit.auditing.replay.part_checks import layers
+from tacit.training import batches, lot, styles
 from tacit.training.clipping import engine, sums
 from tacit.training.clipping.engine import Engine
 from tacit.training.clipping.forms import matrix
 from tacit.training.guards import Guard
 from tacit.training.lot import Accumulator
-from tacit.training.noise import ClipState, FastNoise
+from tacit.training.noise import ClipState, FastNoise, grid_step
 
 from . import settings
 from .mutant import Mutant, together, unwatched
@@ -149,6 +151,26 @@ def _users_in_order() -> Any:
     return patch.object(batches, "_members", members)
 
 
+def _rounded_outwards() -> Any:
+    """A gradient in whole steps is brought down to the clip as if rounding had made it longer."""
+
+    def rounded(batch: BatchSums, clip: float, entries: int) -> BatchSums:
+        step = grid_step(clip, entries)
+        values = {name: value.double() / step for name, value in batch.sums.items()}
+        whole = {name: value.trunc() for name, value in values.items()}
+        most, norm = clip / step, float(_norm(whole))
+        if norm > most:
+            factor = most / (norm - math.sqrt(entries))
+            whole = {name: (value * factor).trunc() for name, value in values.items()}
+        sums = {name: value.nan_to_num(0.0, 0.0, 0.0).long() for name, value in whole.items()}
+        return replace(batch, sums=sums, borrowed=False)
+
+    return together(
+        patch.object(layers, "rounded_towards_zero", rounded),
+        patch.object(lot, "rounded_towards_zero", rounded),
+    )
+
+
 MUTANTS = (
     Mutant(
         name="clipping the batch mean",
@@ -219,5 +241,13 @@ MUTANTS = (
         components=("clipping",),
         setting=settings.views,
         patch=_rows_as_units,
+    ),
+    Mutant(
+        name="whole steps beyond the clip",
+        says="a gradient in whole steps of a grid is longer than the clip, by what it was rounded",
+        components=("clipping",),
+        setting=settings.exact,
+        patch=_rounded_outwards,
+        part=layers.whole_steps,
     ),
 )

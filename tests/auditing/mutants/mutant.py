@@ -7,13 +7,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from unittest.mock import patch
 
+from tacit.auditing.replay import TACIT, replay
+from tacit.auditing.replay.parts import replay_parts
 from tacit.training.verification import Verifier
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
 
-    from tacit.auditing.replay import Setting, Subject
+    from tacit.auditing.replay import Finding, Report, Setting, Subject
+    from tacit.auditing.replay.self_test import Scope
 
 FORMS = "tacit.training.clipping.forms"  # whose modules each hold their own copy of a function
 
@@ -24,6 +27,7 @@ class Mutant:
 
     ``patch`` puts it into the engine for as long as its context is open. ``components`` are those
     that a right report may name; ``subject`` is the engine, if it is another one than tacit's.
+    A bug that no setting shows is found by the ``part`` of the self-test that needs none.
     """
 
     name: str
@@ -32,6 +36,15 @@ class Mutant:
     setting: Callable[[], Setting]
     patch: Callable[[], AbstractContextManager[object]]
     subject: Callable[[], Subject] | None = None
+    part: Callable[[], Finding] | None = None
+
+    def report(self, *, scope: Scope = "all", stop_at_first: bool = False) -> Report:
+        """What the self-test says of an engine with this bug."""
+        subject = TACIT if self.subject is None else self.subject()
+        with self.patch():
+            if self.part is not None:
+                return replay_parts(only=self.part)
+            return replay(self.setting(), subject=subject, scope=scope, stop_at_first=stop_at_first)
 
 
 def unwatched() -> AbstractContextManager[object]:

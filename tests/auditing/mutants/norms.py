@@ -9,13 +9,15 @@ from unittest.mock import patch
 import torch
 
 from tacit.training.clipping import sums
-from tacit.training.clipping.forms import Dense, OneHot
+from tacit.training.clipping.forms import Convolution, Dense, OneHot
 
 from . import settings
 from .mutant import FORMS, Mutant, together, unwatched
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+_DENSE = Convolution.dense  # as it should be
 
 
 def _without_cross_terms() -> Any:
@@ -59,6 +61,30 @@ def _norms_in_half() -> Any:
     )
 
 
+def _offsets_first() -> Any:
+    """The places of a kernel, written out, are taken for its channels."""
+
+    def dense(self: Convolution) -> Tensor:
+        offsets = torch.stack(list(self._by_offset()), dim=1)
+        return offsets.flatten(1, 2).reshape(self.units, *self.shape)
+
+    return together(unwatched(), patch.object(Convolution, "dense", dense))
+
+
+def _sides_swapped() -> Any:
+    """Of a kernel's gradient, written out, the image plays the gradient's part."""
+    product = Convolution._product
+
+    def turned(self: Convolution, grad: Tensor, window: Tensor) -> Tensor:
+        return product(self, window, grad)
+
+    def dense(self: Convolution) -> Tensor:
+        with patch.object(Convolution, "_product", turned):
+            return _DENSE(self)
+
+    return together(unwatched(), patch.object(Convolution, "dense", dense))
+
+
 MUTANTS = (
     Mutant(
         name="ghost norm of a tied weight",
@@ -87,5 +113,19 @@ MUTANTS = (
         components=("clipping",),
         setting=settings.tiny_losses,
         patch=_norms_in_half,
+    ),
+    Mutant(
+        name="kernel offsets as channels",
+        says="the norm of a weight-normed kernel is that of its entries in another order",
+        components=("clipping",),
+        setting=settings.normed_kernel,
+        patch=_offsets_first,
+    ),
+    Mutant(
+        name="kernel with sides swapped",
+        says="the norm of a weight-normed kernel is that of its transpose",
+        components=("clipping",),
+        setting=settings.normed_kernel,
+        patch=_sides_swapped,
     ),
 )

@@ -12,7 +12,7 @@ from tacit.ledger import replay
 from tacit.ledger.entries import Draft
 from tacit.randomness import UnsafeSeededStream
 from tacit.training import session
-from tacit.training.charging import Charges
+from tacit.training.charging import StepCharges
 from tacit.training.noise import ClipState
 from tacit.training.session import Session
 
@@ -78,7 +78,7 @@ def _lost_steps_given_back() -> Iterator[None]:
         known = replay._reservation(books, entry, data)  # the ledger asks for no proof, either
         replay._regrant(books, known, known.granted - data["steps"])
 
-    def begun(self: Charges, plan: Any, last_step: int, steps_taken: int) -> None:
+    def begun(self: StepCharges, plan: Any, last_step: int, steps_taken: int) -> None:
         held = self._reservation
         if held is not None and held.granted > steps_taken:
             body = {"reservation": held.number, "steps": held.granted - steps_taken, "proof": ""}
@@ -86,10 +86,10 @@ def _lost_steps_given_back() -> Iterator[None]:
             ledger.append(lambda _: [draft])
         begin(self, plan, last_step, steps_taken)
 
-    begin = Charges.begin
+    begin = StepCharges.begin
     with (
         patch.dict(replay._TAKERS, {"give-back": taken}),
-        patch.object(Charges, "begin", begun),
+        patch.object(StepCharges, "begin", begun),
     ):
         yield
 

@@ -126,6 +126,14 @@ def _mlp(*between: nn.Module) -> nn.Module:
     return nn.Sequential(nn.Linear(WIDTH, 6), *between, nn.Tanh(), nn.Linear(6, CLASSES))
 
 
+def _normed_kernel() -> nn.Module:
+    """A kernel with lengths of its own, which training has moved away from what they were."""
+    kernel: Any = nn.utils.parametrizations.weight_norm(nn.Conv1d(2, 3, 2))
+    lengths = kernel.parametrizations.weight.original0
+    lengths.data *= torch.tensor([0.05, 1.0, 20.0]).view_as(lengths)
+    return nn.Sequential(nn.Unflatten(1, (2, 3)), kernel, nn.Flatten(), nn.Linear(6, CLASSES))
+
+
 def _frozen() -> nn.Module:
     model = _mlp()
     model[0].requires_grad_(False)  # type: ignore[index]
@@ -150,6 +158,16 @@ def linear(**changed: Any) -> Setting:
 def mlp(**changed: Any) -> Setting:
     """Two layers."""
     return linear(model=seeded(_mlp), **changed)
+
+
+def normed_kernel() -> Setting:
+    """A convolution whose kernel is made of directions and lengths."""
+    return linear(model=seeded(_normed_kernel))
+
+
+def exact() -> Setting:
+    """Noise on a grid, on gradients in whole steps of it."""
+    return linear(plan=plan(noise="exact"))
 
 
 def small_batches() -> Setting:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import tacit
+from tacit.errors import InvalidArgument
 
 from .watching import run, shows
 
@@ -72,3 +74,13 @@ def test_the_ledger_is_one_step_behind(mutant: Mutant, budget: Any) -> None:
         assert _granted(mutant.setting(), budget) == ([0, 1, 2, 3, 4, 5], 6)
     # The loop is rehearsed before its first step is charged.
     assert _granted(mutant.setting(), budget) == ([6, 7, 8, 9, 10, 11, 12], 12)
+
+
+@shows("statement that cannot be checked")
+def test_a_statement_without_sense_is_read(mutant: Mutant) -> None:
+    plain = json.loads(run(mutant.setting()).session.statement(DELTA).to_json())
+    written = json.dumps(plain | {"event": plain["event"] | {"kind": [1]}})
+    with mutant.patch():
+        tacit.Statement.from_json(written)
+    with pytest.raises(InvalidArgument, match="cannot be checked"):
+        tacit.Statement.from_json(written)

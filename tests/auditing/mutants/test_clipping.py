@@ -7,7 +7,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
+import torch
 from torch.utils.data import TensorDataset
+
+from tacit.training import lot
+from tacit.training.clipping.sums import BatchSums
+from tacit.training.noise import grid_step
 
 from .watching import moved, of_everybody, run, shows
 
@@ -24,6 +29,8 @@ if TYPE_CHECKING:
     "ghost norm of a bias",
     "ghost norm of an embedding",
     "half-precision norms",
+    "kernel offsets as channels",
+    "kernel with sides swapped",
     "clip from the data",
     "a user's records apart",
     "users taken for sorted",
@@ -54,3 +61,18 @@ def test_the_clip_is_the_same_in_every_run(mutant: Mutant) -> None:
         first, second = (run(setting, steps=1).session._clip.sensitivity for _ in range(2))
     assert first == second != setting.plan.clip
     assert run(setting, steps=1).session._clip.sensitivity != pytest.approx(first, rel=1e-12)
+
+
+@shows("whole steps beyond the clip")
+def test_a_gradient_in_whole_steps_is_longer_than_the_clip(mutant: Mutant) -> None:
+    one = torch.linspace(0.5, 1.5, 1000, dtype=torch.float64)
+    given = {"a": 1.0005 * one / one.norm()}
+    batch = BatchSums(torch.ones(1, 1), torch.ones(1, 1), given)
+
+    def length() -> float:
+        steps = lot.rounded_towards_zero(batch, 1.0, 1000).sums["a"]
+        return float(steps.double().norm()) * grid_step(1.0, 1000)
+
+    with mutant.patch():
+        assert length() > 1.0
+    assert 0.999 < length() <= 1.0

@@ -10,7 +10,7 @@ import torch
 
 from tacit.statement import claim as statements
 from tacit.training import charging, claim
-from tacit.training.charging import Charges
+from tacit.training.charging import StepCharges
 from tacit.training.clipping import engine, sums
 from tacit.training.lot import Computation
 from tacit.training.noise import FastNoise
@@ -99,7 +99,7 @@ def error_feedback() -> Iterator[None]:
 @contextmanager
 def one_reservation_a_plan() -> Iterator[None]:
     """A plan that the ledger has seen is taken for a repeated request, and not charged again."""
-    begin, take = Charges.begin, Charges.take
+    begin, take = StepCharges.begin, StepCharges.take
 
     def begun(self: Any, plan: Any, last_step: int, steps_taken: int) -> None:
         budget, detail = self._budget, charging.detail_of(plan, last_step)
@@ -112,7 +112,7 @@ def one_reservation_a_plan() -> Iterator[None]:
     def taken(self: Any) -> bool:
         return self._seen or take(self)
 
-    with patch.multiple(Charges, begin=begun, take=taken):
+    with patch.multiple(StepCharges, begin=begun, take=taken):
         yield
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from pathlib import Path
 
-from tacit.auditing.replay.coverage import Goal, Tracer, coverage, goals_of
+from tacit.auditing.replay.coverage import Goal, Seen, Tracer, coverage, goals_of
 from tacit.training import styles
 
 SOURCE = '''
@@ -75,7 +75,7 @@ def test_what_others_have_seen_is_not_looked_at_again() -> None:
     first = Tracer()
     with first:
         styles.groups_of(styles.Flat(), 1.0, names)
-    second = Tracer(known=first.arcs)
+    second = Tracer(known=first.seen)
     with second:
         styles.groups_of(styles.PerLayer(), 1.0, names)
     assert second.arcs[path] > first.arcs[path]
@@ -97,6 +97,29 @@ def test_of_runs_of_one_kind_the_first_is_looked_at_for_long() -> None:
             styles.groups_of(style, 1.0, names)
         seen.append(coverage(tracer.arcs).met)
     assert 0 < seen[0] == seen[1] < seen[2]
+
+
+def test_a_kind_that_was_looked_at_in_another_setting_is_looked_at_for_less_long() -> None:
+    def busy() -> None:
+        """Nothing of the engine's."""
+
+    first = Tracer()
+    with first.run("a kind"):
+        busy()
+    for kind, sees in (("a kind", False), ("another", True)):
+        tracer = Tracer(known=first.seen)
+        with tracer.run(kind):
+            for _ in range(16_000):
+                busy()
+            styles.groups_of(styles.Flat(), 1.0, ("a.weight",))
+        assert (coverage(tracer.arcs).met > 0) == sees
+
+
+def test_what_two_have_seen() -> None:
+    one = Seen({"a": {(1, 2)}, "b": {(3, 4)}}, frozenset({"x"}))
+    other = Seen({"b": {(4, 5)}, "c": {(6, 7)}}, frozenset({"y"}))
+    both = Seen({"a": {(1, 2)}, "b": {(3, 4), (4, 5)}, "c": {(6, 7)}}, frozenset({"x", "y"}))
+    assert one.joined(other) == both
 
 
 def test_a_run_that_has_shown_nothing_for_long_is_looked_at_again_after_a_step() -> None:

@@ -1,10 +1,42 @@
 from __future__ import annotations
 
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
 import numpy as np
 import pytest
+import torch
 
-from tacit.auditing.replay import forbidden_runs, forbidden_values, parts
-from tacit.training import checkpoint, checkpoint_file, claim, guards, session
+from tacit.auditing.replay import parts
+from tacit.auditing.replay.forbidden.checkpoints import files
+from tacit.auditing.replay.forbidden.small_run import tried as outcome
+from tacit.auditing.replay.part_checks import (
+    layers,
+    ledger_rules,
+    random_numbers,
+    refusals,
+    sessions,
+    statements,
+)
+from tacit.errors import TacitError
+from tacit.ledger import composition
+from tacit.statement import claim as written
+from tacit.training import (
+    charging,
+    checkpoint,
+    checkpoint_file,
+    claim,
+    guards,
+    noise,
+    session,
+    verification,
+)
+from tacit.training import fit as fitting
+from tacit.training.clipping import recorder
+from tacit.training.clipping.forms import convolution, matrix
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 @pytest.mark.parametrize("part", parts.PARTS, ids=lambda part: part.__name__.strip("_"))
@@ -37,10 +69,10 @@ def test_part_that_raises_is_a_fault_of_the_engine(monkeypatch):
     ],
 )
 def test_run_that_is_not_refused_is_told(monkeypatch, where, name, attempt):
-    tried = forbidden_runs.attempts()[attempt]
-    assert not forbidden_runs.tried(attempt, tried)
+    tried = refusals.runs()[attempt]
+    assert not outcome(attempt, tried)
     monkeypatch.setattr(where, name, lambda *_, **__: None)
-    assert forbidden_runs.tried(attempt, tried)
+    assert outcome(attempt, tried)
 
 
 @pytest.mark.parametrize(
@@ -51,23 +83,23 @@ def test_run_that_is_not_refused_is_told(monkeypatch, where, name, attempt):
         (checkpoint, "_check_optimizers", "a rate of"),
     ],
 )
-def test_file_that_is_not_refused_is_told(monkeypatch, where, name, attempt):
+def test_file_that_is_not_refused_is_told(monkeypatch, tmp_path, where, name, attempt):
     monkeypatch.setattr(where, name, lambda *_: None)
-    assert any(attempt in one for one in forbidden_values.refused_files())
+    assert any(attempt in one for one in refusals.let_pass(files(tmp_path)))
 
 
-def test_digest_that_is_not_compared_is_told(monkeypatch):
+def test_digest_that_is_not_compared_is_told(monkeypatch, tmp_path):
     monkeypatch.setattr(checkpoint_file, "_digest", lambda *_: "0")
-    assert any("one bit" in one for one in forbidden_values.refused_files())
+    assert any("one bit" in one for one in refusals.let_pass(files(tmp_path)))
 
 
 def test_numbers_of_another_width_are_told(monkeypatch):
     monkeypatch.setattr(
-        parts, "rounded_gaussian", lambda scale, size, _: np.rint(
+        random_numbers, "rounded_gaussian", lambda scale, size, _: np.rint(
             0.9 * scale * np.random.default_rng(1).standard_normal(size)
         ).astype(np.int64)
     )  # fmt: skip
-    found = parts._whole_numbers()
+    found = random_numbers.whole_numbers()
     assert not found.passed
     assert "rounded Gaussian" in found.evidence
 
@@ -76,4 +108,48 @@ def test_steps_that_were_lost_and_are_not_counted_are_told(monkeypatch):
     monkeypatch.setattr(
         session.Session, "spent", lambda self, delta: claim.epsilon(self.plan, 1, delta)
     )
-    assert not parts._lost().passed
+    assert not ledger_rules.lost().passed
+
+
+def _quietly(*_: object, **__: object) -> None:
+    pass
+
+
+def _refusing(*_: object, **__: object) -> None:
+    raise TacitError("refused, as it should not be")
+
+
+@contextmanager
+def _as_it_is(**_: object) -> Iterator[None]:
+    yield
+
+
+@pytest.mark.parametrize(
+    ("part", "where", "name", "wrong"),
+    [
+        (layers.uses, matrix.OneHot, "dense", lambda self: self.right.new_zeros(
+            self.units, *self.shape)),
+        (layers.positions, recorder.Recorder, "_has_rows", lambda *_, **__: False),
+        (layers.repeated, recorder.Recorder, "_given", lambda *given: torch.zeros_like(given[-1])),
+        (layers.empty, layers, "in_stages", lambda values: values.flatten(1).amax(1)),
+        (layers.once, convolution.Convolution, "dense", lambda self: self.grad.new_zeros(
+            self.units, *self.shape)),
+        (statements.additions, written, "_together", lambda *given: given[0].event),
+        (statements.signatures, written.signature, "fits", lambda *_: True),
+        (ledger_rules.guarantees, composition, "covers", lambda *_: True),
+        (ledger_rules.forked, charging.Lease, "_forget", _quietly),
+        (ledger_rules.unbegun, charging.StepCharges, "take", lambda _: True),
+        (sessions.chance, verification, "_DROPOUTS", frozenset()),
+        (sessions.batches, verification, "_check_labels", _refusing),
+        (sessions.facts, session.Session, "spent", lambda *_: 1.0),
+        (sessions.arithmetic, fitting, "arithmetic", _as_it_is),
+        (sessions.kept, checkpoint_file, "_DTYPES", {"bfloat16": torch.float16}),
+        (random_numbers.counts, noise.GridNoise, "count", lambda *given: given[1]),
+        (random_numbers.ties, random_numbers, "subset", lambda places, kept, _: places[:kept]),
+        (refusals.forked_runs, session.Session, "_check_process", _quietly),
+    ],
+    ids=lambda one: getattr(one, "__name__", "") if callable(one) else "",
+)  # fmt: skip
+def test_part_finds_what_is_wrong_with_its_subject(monkeypatch, part, where, name, wrong):
+    monkeypatch.setattr(where, name, wrong)
+    assert not parts.replay_parts(only=part).passed

@@ -12,7 +12,12 @@ from torch.utils.data import TensorDataset
 
 from tacit import Plan
 from tacit.auditing.replay import COMPONENTS, Setting, replay
+from tacit.auditing.replay.checks import sampling
+from tacit.auditing.replay.experiments import Experiments
+from tacit.auditing.replay.laboratory import Laboratory
+from tacit.auditing.replay.tacit_subject import TACIT
 from tacit.errors import InvalidArgument, UnsupportedModel
+from tacit.training import verification
 from tacit.training.verification import random_state, set_random_state
 
 from .naive_engine import Naive
@@ -258,3 +263,19 @@ def test_a_wrong_law_is_found_and_named(fault: str, expected: tuple[str, str]) -
 @pytest.mark.parametrize(("fault", "expected"), SLOW_LAWS.items())
 def test_more_wrong_laws_are_found_and_named(fault: str, expected: tuple[str, str]) -> None:
     caught_in_words(fault, *expected)
+
+
+def test_a_slow_machine_makes_no_alarm(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Checks cost nothing beside the run's time, so that lots are checked again and read twice."""
+    ended = verification.CheckSchedule.end
+
+    def cheaply(schedule: verification.CheckSchedule) -> None:
+        ended(schedule)
+        schedule._cost, schedule._spent = 1e-9, 0.0
+
+    monkeypatch.setattr(verification.CheckSchedule, "end", cheaply)
+    folder = tmp_path_factory.mktemp("runs")
+    finding = sampling.once(Experiments(Laboratory(setting(), TACIT, folder), 1))
+    assert finding.passed, finding

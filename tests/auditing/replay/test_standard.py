@@ -11,6 +11,9 @@ from torch.utils.data import Dataset
 
 from tacit import Plan, losses
 from tacit.auditing.replay import Setting, replay, standard_settings
+from tacit.auditing.replay.checklist import CHECKS
+from tacit.auditing.replay.self_test import _CHECKS
+from tacit.auditing.replay.standard import scope_of
 from tacit.training.styles import Automatic, PerGroup
 
 SETTINGS = standard_settings()
@@ -40,6 +43,24 @@ def test_the_standard_settings_cover_what_a_plan_can_say() -> None:
         "AdaptiveQuantile",
     }
     assert max(plan.views for plan in plans) > 1
+
+
+def test_what_a_setting_leaves_out_is_looked_at_in_four_that_differ() -> None:
+    made = {name: {check.name for check in _CHECKS[scope_of(name)]} for name in SETTINGS}
+    whole = [SETTINGS[name].plan for name in SETTINGS if made[name] == made["linear"]]
+    assert {check.name for check in CHECKS} == made["linear"]
+    assert len(whole) == 4
+    assert {type(plan.clipping).__name__ for plan in whole} == {"Flat", "AdaptiveQuantile"}
+    assert {plan.unit for plan in whole} == {"example", "user"}
+    assert {plan.noise for plan in whole} == {"fast", "secure"}
+    assert {plan.adjacency for plan in whole} >= {"add-remove", "replace-one"}
+    seen_everywhere = set.intersection(*made.values())
+    assert {"noise.scale", "noise.every_parameter", "noise.with_data", "sampling.rate"} <= (
+        seen_everywhere
+    )
+    assert {"charging.claim", "charging.crashed", "resuming.goes_on", "resuming.anew"} <= (
+        seen_everywhere
+    )
 
 
 class Sentences(Dataset[Any]):

@@ -53,7 +53,7 @@ def test_the_end_leaves_the_audit_alone(tmp_path: Path) -> None:
     assert [one.name for one in (tmp_path / "out").iterdir()] == ["audit.json"]
     plain = json.loads((tmp_path / "out" / "audit.json").read_text())
     assert plain == DONE.as_dict(("tacit", "audit", "digits"))
-    assert plain["private"] == SECRET
+    assert plain["secret"] == SECRET
     assert plain["versions"]["tacit"]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tacit.auditing.replay import Finding, Report, standard_settings
+from tacit.auditing.replay.standard import special_settings
 from tacit.recipes.auditing import engine
 from tacit.recipes.auditing.engine import audit_engine
 
@@ -43,3 +44,21 @@ def test_faults_are_named_once_each(monkeypatch: pytest.MonkeyPatch) -> None:
         "setting": "a", "component": "noise", "check": "scale", "passed": False,
         "evidence": "0.95 of it",
     }  # fmt: skip
+
+
+def test_every_check_is_made_by_default_in_settings_that_differ() -> None:
+    jobs = engine._jobs(quick=False, seconds=1.0)
+    assert [job.name for job in jobs[:2]] == ["compiled", "adaptive"]
+    assert {job.name for job in jobs} == {*standard_settings(), *special_settings(), engine.PARTS}
+    assert len(jobs) == len({job.name for job in jobs})
+    whole = {job.name for job in jobs if job.scope == "all"} - {engine.PARTS}
+    assert whole == {"linear", "users", "adaptive", "secure"}
+
+
+def test_a_report_says_where_not_all_checks_were_made() -> None:
+    said = engine._where(engine._jobs(quick=False, seconds=1.0))
+    assert "all checks in adaptive, secure, linear, users;" in said
+    assert "whether noise follows the sums, in convolution, tied, views, per layer;" in said
+    for job in (jobs := engine._jobs(quick=True, seconds=1.0)):
+        assert job.scope == ("all" if job.name == "linear" else "quick")
+    assert engine._where(jobs).startswith("What was looked at: all checks in linear; the first few")

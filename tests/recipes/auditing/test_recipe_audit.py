@@ -11,7 +11,7 @@ import torch
 from torch.utils.data import default_collate
 
 from tacit.errors import InvalidArgument
-from tacit.recipes.auditing import audit_recipe
+from tacit.recipes.auditing import AttackChoice, Execution, audit_recipe
 from tacit.recipes.auditing import recipe_audit as module
 from tacit.recipes.auditing import trial as trials
 from tacit.training.fit import Fit, Prepared, Watch, carry_out
@@ -68,8 +68,9 @@ def test_an_engine_without_noise_is_contradicted(monkeypatch: pytest.MonkeyPatch
 
 def test_shadow_models_and_their_target(tmp_path: Path) -> None:
     found = audit_recipe(
-        "digits", epsilon=3, settings=FAST, canaries=100, attacks=["lira", "margin"], shadows=4,
-        views=2, seed=1, out=tmp_path / "out", command=["tacit", "audit", "digits"],
+        "digits", epsilon=3, settings=FAST, canaries=100, seed=1,
+        attack=AttackChoice(names=["lira", "margin"], shadows=4, views=2),
+        execution=Execution(out=tmp_path / "out", command=["tacit", "audit", "digits"]),
     )  # fmt: skip
     assert found.kind == "recipe"
     assert [one.name for one in found.attacks] == ["lira", "margin"]
@@ -91,7 +92,10 @@ def test_an_audit_goes_on_after_a_stop(tmp_path: Path, monkeypatch: pytest.Monke
         return honest(*given)
 
     def audit() -> Any:
-        return audit_recipe("digits", settings=FAST, canaries=60, shadows=4, out=tmp_path / "out")
+        return audit_recipe(
+            "digits", settings=FAST, canaries=60, attack=AttackChoice(shadows=4),
+            execution=Execution(out=tmp_path / "out"),
+        )  # fmt: skip
 
     monkeypatch.setattr(module, "trained_with_members", stopped)
     with pytest.raises(KeyboardInterrupt):
@@ -116,15 +120,18 @@ def test_a_recipe_of_ones_own() -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"attacks": ["liar"]}, "there is no attack 'liar'; did you mean 'lira'"),
-        ({"attacks": ["lira"], "shadows": 3}, "needs shadow models, 4 or more"),
-        ({"attacks": ["lira"], "one_run": True}, "needs shadow models"),
+        (
+            {"attack": AttackChoice(names=["liar"])},
+            "there is no attack 'liar'; did you mean 'lira'",
+        ),
+        ({"attack": AttackChoice(names=["lira"], shadows=3)}, "needs shadow models, 4 or more"),
+        ({"attack": AttackChoice(names=["lira"]), "one_run": True}, "needs shadow models"),
         ({"canaries": 5}, "canaries must lie between 10 and the 1437"),
         ({"canaries": 1438}, "canaries must lie between"),
         ({"epsilon": 0.0}, "epsilon must be"),
-        ({"device": "tpu"}, "device must be"),
+        ({"execution": Execution(device="tpu")}, "device must be"),
         ({"settings": {"lots": 1}}, "there is no setting 'lots'"),
-        ({"views": 10}, "views must be at most 9"),
+        ({"attack": AttackChoice(views=10)}, "views must be at most 9"),
     ],
 )
 def test_what_is_refused(changes: dict[str, Any], words: str) -> None:

@@ -17,7 +17,7 @@ from tacit import recipes
 from tacit.data import load
 from tacit.errors import CheckpointError, InvalidArgument, TacitError
 from tacit.recipes import find
-from tacit.recipes.auditing import audit_run
+from tacit.recipes.auditing import AttackChoice, Execution, audit_run
 from tacit.recipes.auditing import run_audit as module
 from tacit.recipes.auditing.audited_records import audited_records
 from tacit.recipes.auditing.run_audit import NOTHING_CLAIMED, released_answers
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 
 FAST = {"epochs": 3.0}
+LOSS = AttackChoice(names=["loss"], shadows=0)
 LEFT = {"run.json", "statement.json", "history.jsonl", "model.safetensors"}
 
 
@@ -63,7 +64,11 @@ def test_the_released_model_answers(finished: Path) -> None:
 
 def test_an_audit_of_a_run(run: Path) -> None:
     found = audit_run(
-        run, attacks=["lira", "loss"], shadows=4, records=100, seed=1, command=["tacit", "audit"]
+        run,
+        attack=AttackChoice(names=["lira", "loss"], shadows=4),
+        records=100,
+        seed=1,
+        execution=Execution(command=["tacit", "audit"]),
     )
     assert (found.kind, found.contradicted) == ("run", False)
     assert found.verdict is not None
@@ -75,7 +80,7 @@ def test_an_audit_of_a_run(run: Path) -> None:
     assert (
         plain["run"]["configuration"] == json.loads((run / "run.json").read_text())["configuration"]
     )
-    assert "not cover" in plain["private"]
+    assert "not cover" in plain["secret"]
 
 
 def test_a_model_that_remembers_is_contradicted(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,11 +98,11 @@ def test_a_model_that_remembers_is_contradicted(run: Path, monkeypatch: pytest.M
     (name,) = load_file(run / "model.safetensors")
     save_file({name: weight.detach()}, run / "model.safetensors")
     with pytest.raises(TacitError, match=r"is not the file that statement\.json is about"):
-        audit_run(run, attacks=["loss"], shadows=0, records=300, seed=1)
+        audit_run(run, attack=LOSS, records=300, seed=1)
     forged = hashlib.sha256((run / "model.safetensors").read_bytes()).hexdigest()
     change(run / "statement.json", files={"model.safetensors": forged})
     monkeypatch.setattr(module, "_claim", lambda statement: replace(before(statement), epsilon=0.1))
-    found = audit_run(run, attacks=["loss"], shadows=0, records=300, seed=1)
+    found = audit_run(run, attack=LOSS, records=300, seed=1)
     assert found.attacks[0].auc.value > 0.6
     assert found.exit_status == 1
     assert found.words.startswith("the evidence contradicts the claim")
@@ -129,22 +134,22 @@ def test_it_goes_on_after_a_stop(run: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr(module, "trained_on_members", stopped)
     with pytest.raises(KeyboardInterrupt):
-        audit_run(run, shadows=4, records=50)
+        audit_run(run, attack=AttackChoice(shadows=4), records=50)
     assert (run / "private").stat().st_mode & 0o077 == 0
-    audit_run(run, shadows=4, records=50)
+    audit_run(run, attack=AttackChoice(shadows=4), records=50)
     assert len(calls) == 5  # two, the stop, and the other two
     assert {one.name for one in run.iterdir()} == LEFT | {"audit.json"}
 
 
 def test_another_place_for_the_audit(run: Path, tmp_path: Path) -> None:
-    audit_run(run, attacks=["loss"], shadows=0, records=50, out=tmp_path / "out")
+    audit_run(run, attack=LOSS, records=50, execution=Execution(out=tmp_path / "out"))
     assert {one.name for one in run.iterdir()} == LEFT
     assert (tmp_path / "out" / "audit.json").is_file()
 
 
 def test_a_run_without_a_guarantee(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_claim", lambda _: None)
-    found = audit_run(run, attacks=["loss"], shadows=0, records=50)
+    found = audit_run(run, attack=LOSS, records=50)
     assert (found.words, found.exit_status, found.verdict) == (NOTHING_CLAIMED, 0, None)
     assert found.attacks[0].found[0].allowed is None
 
@@ -157,13 +162,13 @@ def test_a_run_that_released_more_than_its_model(tmp_path: Path) -> None:
         "mnist-abadi", epsilon=8, settings=small, data=data, folder=tmp_path / "run", seed=0,
         progress=False,
     )  # fmt: skip
-    found = audit_run(tmp_path / "run", attacks=["loss"], shadows=0, records=100, seed=1, data=data)
+    found = audit_run(tmp_path / "run", attack=LOSS, records=100, seed=1, data=data)
     assert not found.contradicted
     assert found.attacks[0].members == 100
 
 
 def refused(run: Path, words: str, **changes: Any) -> None:
-    given: dict[str, Any] = {"attacks": ["loss"], "shadows": 0, "records": 50}
+    given: dict[str, Any] = {"attack": LOSS, "records": 50}
     with pytest.raises(TacitError, match=words) as caught:
         audit_run(run, **(given | changes))
     assert "\n" not in str(caught.value)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import replace
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -16,6 +15,11 @@ from tacit.recipes.auditing import audit_file, shakespeare_secret
 from tacit.recipes.auditing.experiment import find
 from tacit.recipes.auditing.secret_results import SecretResult
 from tacit.recipes.auditing.shakespeare_secret import carry_out, situations, trial_of
+
+from ...real_data import real_data
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 SMALL = shakespeare_secret.Settings(
     secrets=2, digits=3, window=128, times=8, epochs=20.0, batch=8, lr=2.0, private_epochs=2.0,
@@ -134,11 +138,7 @@ def test_bad_input_is_refused() -> None:
 
 @pytest.mark.slow
 def test_on_tiny_shakespeare() -> None:
-    for place in (os.environ.get("TACIT_DATA"), "/work/shared/data"):
-        if place and (Path(place) / "text" / "tinyshakespeare.txt").is_file():
-            break
-    else:
-        pytest.skip("needs tinyshakespeare.txt in $TACIT_DATA/text")
+    place = real_data("text/tinyshakespeare.txt")
     done = shakespeare_secret.run(data=place, seed=1, progress=False)
     many, once, *private = done.situations
     assert many.mean_exposure > 29.0

@@ -153,6 +153,13 @@ def test_a_setting_that_would_have_no_effect_is_refused(
         chosen(find(method), "digits", given, epsilon=None, delta=DELTA)
 
 
+def test_settings_that_promise_nothing_at_delta_are_refused() -> None:
+    stable = {"aggregator": "sparse-vector", "failure": "1e-3"}
+    for goal in (None, 8.0):
+        with pytest.raises(InvalidArgument, match=r"delta must be above the 0\.001 of it"):
+            chosen(find("pate"), "digits", stable, epsilon=goal, delta=DELTA)
+
+
 def test_names_lead_to_methods_and_back() -> None:
     assert named(title("rknn", "svhn")) == ("rknn", "svhn")
     for wrong in ("digits", "mnist-scatter", "pate-adult", "pate"):

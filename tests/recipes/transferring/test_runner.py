@@ -391,6 +391,21 @@ def test_a_round_of_active_queries_goes_on_with_the_images_it_chose(
     assert not list(out.glob("*.journal"))
 
 
+def test_a_file_with_votes_on_other_images_does_not_go_on(
+    parts: Parts, truth: np.ndarray, tmp_path: Path
+) -> None:
+    file = tmp_path / "counts.npy"
+    active = {"asked": "active", "rounds": 2, "votes": str(file), **GAUSSIAN, **ELSEWHERE}
+    for images in (100, 120):
+        np.save(file, 30 * np.eye(10, dtype=np.int64)[truth[:images]])
+        if images == 100:
+            with pytest.raises(Interrupted):
+                carry_out("pate", settings=active, data=parts, folder=tmp_path / "run",
+                          stop=StopAfter(1))  # fmt: skip
+    with pytest.raises(InvalidArgument, match="votes must be on the 100 images"):
+        carry_out("pate", settings=active, data=parts, folder=tmp_path / "run", resume=True)
+
+
 def test_the_interactive_student_sees_earlier_labels_and_public_images_alone(
     parts: Parts, truth: np.ndarray, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -529,7 +544,7 @@ def test_a_budget_for_users_is_refused_before_anything_begins(method: str, tmp_p
 @pytest.mark.parametrize(
     "adjacency", ["replace-one", pytest.param("zero-out", marks=pytest.mark.slow)]
 )
-@pytest.mark.parametrize("composition", ["declared", "basic"])
+@pytest.mark.parametrize("composition", ["declared", pytest.param("basic", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     ("method", "settings"),
     [

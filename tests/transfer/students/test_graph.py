@@ -5,7 +5,7 @@ import torch
 from scipy.optimize import minimize
 
 from tacit.transfer.students import graph
-from tacit.transfer.students.student import Task
+from tacit.transfer.students.student import StudentTask
 
 
 def test_the_linear_model_is_the_one_of_least_loss() -> None:
@@ -33,7 +33,7 @@ def test_what_is_said_of_the_public_points_is_what_the_model_says() -> None:
     torch.manual_seed(0)
     images = torch.randint(0, 256, (60, 1, 8, 8), dtype=torch.uint8)
     labels = torch.where(torch.arange(60) < 30, torch.arange(60) % 3, -1)
-    task = Task(
+    task = StudentTask(
         images=images, labels=labels, weights=labels.ge(0).float(), classes=3, epochs=1,
         flip=False, network=None, progress=None,
     )  # fmt: skip

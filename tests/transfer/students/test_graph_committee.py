@@ -8,10 +8,10 @@ import torch
 from torch import nn
 
 from tacit.transfer.students import graph
-from tacit.transfer.students.student import Task, Together
+from tacit.transfer.students.student import StudentTask, Together
 
 
-def squares(count: int = 128) -> Task:
+def squares(count: int = 128) -> StudentTask:
     """Bright squares above or below; every third image has a label."""
     torch.manual_seed(0)
     truth = torch.arange(count) // 2 % 2
@@ -19,7 +19,7 @@ def squares(count: int = 128) -> Task:
     for image, label in zip(images, truth.tolist(), strict=True):
         image[0, 4 * label : 4 * label + 4, 2:6] += 150
     labels = torch.where(torch.arange(count) % 3 == 0, truth, -1)
-    return Task(
+    return StudentTask(
         images=images.to(torch.uint8), labels=labels, weights=labels.ge(0).float(), classes=2,
         epochs=30, flip=False, network=None, progress=None,
     )  # fmt: skip
@@ -45,7 +45,7 @@ def test_the_network_learns_the_labels_of_the_graph(monkeypatch: pytest.MonkeyPa
     """Told the contrary of what the graph's linear model says, it learns the contrary."""
     real = graph.begin
 
-    def contrary(task: Task) -> graph.Beginning:
+    def contrary(task: StudentTask) -> graph.Beginning:
         begun = real(task)
         return replace(begun, said=begun.said.flip(1))
 

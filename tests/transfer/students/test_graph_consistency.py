@@ -5,10 +5,10 @@ import torch
 from torch import nn
 
 from tacit.transfer.students import graph
-from tacit.transfer.students.student import Task, Together
+from tacit.transfer.students.student import StudentTask, Together
 
 
-def squares(*, right: bool) -> Task:
+def squares(*, right: bool) -> StudentTask:
     """Bright squares above or below; labels that say which, or labels at random."""
     torch.manual_seed(0)
     truth = torch.randint(0, 2, (150,))
@@ -18,7 +18,7 @@ def squares(*, right: bool) -> Task:
     labels = torch.where(
         torch.arange(150) < 40, truth if right else torch.randint(0, 2, (150,)), -1
     )
-    return Task(
+    return StudentTask(
         images=images.to(torch.uint8), labels=labels, weights=labels.ge(0).float(), classes=2,
         epochs=2, flip=False, network=lambda: nn.Sequential(nn.Flatten(), nn.Linear(64, 2)),
         progress=None,
@@ -36,11 +36,11 @@ def test_a_network_that_has_labels_to_find_is_shown_many_of_those_it_was_given(
 ) -> None:
     drawn: list[int] = []
 
-    def noting(_task: Task, chances: torch.Tensor, size: int) -> torch.Tensor:
+    def noting(_task: StudentTask, chances: torch.Tensor, size: int) -> torch.Tensor:
         drawn.append(size)
         return torch.multinomial(chances, size, replacement=True)
 
-    monkeypatch.setattr(Task, "draw", noting)
+    monkeypatch.setattr(StudentTask, "draw", noting)
     graph.train_consistency(squares(right=right))
     assert drawn == [beside, beside]
 

@@ -29,7 +29,7 @@ def some(truth: np.ndarray, count: int, wrong: int = 0) -> np.ndarray:
 @pytest.mark.parametrize("method", STUDENT_METHODS)
 def test_every_method_learns(method: StudentMethod) -> None:
     images, truth = squares()
-    student = train_student(images, some(truth, 20), classes=2, method=method, epochs=25, seed=1)
+    student = train_student(images, some(truth, 20), classes=2, method=method, epochs=12, seed=1)
     assert (student.predict(images) == truth).mean() > 0.9
 
 

@@ -7,14 +7,14 @@ from torch import nn
 
 from tacit.errors import InvalidArgument
 from tacit.transfer.students import Student
-from tacit.transfer.students.student import Measured, Pixels, Together
+from tacit.transfer.students.student import Pixels, StandardisedPixels, Together
 
 
 def simple() -> Student:
     torch.manual_seed(0)
     images = torch.randint(0, 256, (50, 2, 4, 4), dtype=torch.uint8)
     head = nn.Sequential(nn.Flatten(), nn.Linear(32, 3))
-    return Student(nn.Sequential(Pixels(), Measured(images), head))
+    return Student(nn.Sequential(Pixels(), StandardisedPixels(images), head))
 
 
 def test_bytes_and_numbers_are_the_same_images() -> None:
@@ -29,14 +29,14 @@ def test_bytes_and_numbers_are_the_same_images() -> None:
 
 def test_pixels_are_measured_by_channel() -> None:
     images = torch.randint(0, 256, (500, 3, 8, 8), dtype=torch.uint8)
-    shown = Measured(images)(Pixels()(images))
+    shown = StandardisedPixels(images)(Pixels()(images))
     torch.testing.assert_close(shown.mean((0, 2, 3)), torch.zeros(3), atol=1e-3, rtol=0)
     torch.testing.assert_close(shown.std((0, 2, 3)), torch.ones(3), atol=1e-3, rtol=0)
 
 
 def test_blank_images_stay_finite() -> None:
     blank = torch.zeros(5, 1, 4, 4, dtype=torch.uint8)
-    assert Measured(blank)(Pixels()(blank)).isfinite().all()
+    assert StandardisedPixels(blank)(Pixels()(blank)).isfinite().all()
 
 
 def test_together_is_the_normalised_geometric_mean() -> None:

@@ -2,11 +2,11 @@
 
 import torch
 
-from tacit.transfer.students.student import BATCH, Task
+from tacit.transfer.students.student import BATCH, StudentTask
 
 
-def task(count: int, epochs: int = 1) -> Task:
-    return Task(
+def task(count: int, epochs: int = 1) -> StudentTask:
+    return StudentTask(
         images=torch.zeros(count, 1, 8, 8, dtype=torch.uint8), labels=torch.zeros(count).long(),
         weights=torch.ones(count), classes=2, epochs=epochs, flip=False, network=None,
         progress=None,

@@ -11,9 +11,9 @@ from torch import nn
 
 from tacit.transfer.teachers.models import train_classifier, train_network
 from tacit.transfer.teachers.records import Part
-from tacit.transfer.teachers.schedule import Schedule
+from tacit.transfer.teachers.schedule import TeacherSchedule
 
-PLAN = Schedule(epochs=3, batch_size=8, lr=0.1, weight_decay=0.0, seed=1)
+PLAN = TeacherSchedule(epochs=3, batch_size=8, lr=0.1, weight_decay=0.0, seed=1)
 RANDOM = np.random.default_rng(0)
 ROWS = torch.from_numpy(RANDOM.normal(size=(40, 4)).astype(np.float32))
 PART = Part((0, 1, 2), ROWS, (ROWS[:, 0] > 0).long(), np.array([20, 0, 20]))

@@ -9,9 +9,9 @@ from torch import nn
 
 from tacit.transfer.teachers.models import stacked_scores, train_network, train_stacked
 from tacit.transfer.teachers.records import Part
-from tacit.transfer.teachers.schedule import MOMENTUM, Schedule, made
+from tacit.transfer.teachers.schedule import MOMENTUM, TeacherSchedule, made
 
-PLAN = Schedule(epochs=4, batch_size=8, lr=0.2, weight_decay=0.01, seed=3)
+PLAN = TeacherSchedule(epochs=4, batch_size=8, lr=0.2, weight_decay=0.01, seed=3)
 SIZES = np.array([17, 0, 31, 1])
 
 

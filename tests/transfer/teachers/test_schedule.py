@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch import nn
 
-from tacit.transfer.teachers.schedule import Schedule, made, pixels
+from tacit.transfer.teachers.schedule import TeacherSchedule, made, pixels
 
-PLAN = Schedule(epochs=3, batch_size=4, lr=0.1, weight_decay=0.0, seed=5)
+PLAN = TeacherSchedule(epochs=3, batch_size=4, lr=0.1, weight_decay=0.0, seed=5)
 
 
 @pytest.mark.parametrize(("size", "steps"), [(0, 0), (1, 3), (4, 3), (5, 6), (11, 9)])

@@ -20,7 +20,7 @@ from tacit.training import checkpoint_file
 from tacit.training.checkpoint_file import Packer, unpack
 from tacit.transfer import PickledModels
 from tacit.transfer.teachers import Teachers
-from tacit.transfer.teachers.models import Work
+from tacit.transfer.teachers.models import TeacherWork
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -56,15 +56,15 @@ def teachers(folder: Path, make: Any = mlp, **more: Any) -> Teachers:
 def cut_off(monkeypatch: pytest.MonkeyPatch, after: int) -> list[int]:
     """From here on, training fails after so many pieces; returns who has been trained."""
     trained: list[int] = []
-    train = Work.train
+    train = TeacherWork.train
 
-    def failing(self: Work, part: Any) -> Any:
+    def failing(self: TeacherWork, part: Any) -> Any:
         if len(trained) >= after:
             raise KeyboardInterrupt
         trained.extend(part.teachers)
         return train(self, part)
 
-    monkeypatch.setattr(Work, "train", failing)
+    monkeypatch.setattr(TeacherWork, "train", failing)
     return trained
 
 

@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tacit.accounting.events import Adjacency, Event
-    from tacit.accounting.renyi.sampling import Draw
+    from tacit.accounting.renyi.sampling import SampledRate
 
 
 _ROUND_UP = 1.0 + 1e-12
@@ -74,7 +74,7 @@ _ROUND_UP = 1.0 + 1e-12
 
 
 @dataclass(frozen=True)
-class Step:
+class RepeatedRelease:
     """A release that occurs ``count`` times: its ε at a δ of its own.
 
     It needs ``least`` of δ in any case; if it is ``free`` more δ buys a smaller ε.
@@ -92,10 +92,10 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Steps:
+class Releases:
     """All releases of an event; ``truncation`` is as in ``tacit.accounting.failures``."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[RepeatedRelease, ...]
     truncation: float = 0.0
 
     @property
@@ -109,22 +109,24 @@ class Steps:
         return any(step.free for step in self.steps)
 
 
-def steps_of(event: Event, adjacency: Adjacency, accountant: str) -> Steps:
+def steps_of(event: Event, adjacency: Adjacency, accountant: str) -> Releases:
     """The releases of ``event``, each as a trade-off between ε and δ."""
     found = [
         (concrete(part, adjacency, accountant), count) for part, count in parts(event, adjacency)
     ]
-    return Steps(
+    return Releases(
         tuple(_step(part, count, adjacency, accountant) for part, count in found),
         math.fsum(count * truncation_of(part) for part, count in found),
     )
 
 
-def _step(part: Event, count: int, adjacency: Adjacency, accountant: str) -> Step:
+def _step(part: Event, count: int, adjacency: Adjacency, accountant: str) -> RepeatedRelease:
     match part:
         case Gaussian(sigma, apart):
             mu = distance(apart, adjacency) / sigma
-            return Step(lambda own: gaussian_profile.epsilon(mu, own) * _ROUND_UP, 0.0, True, count)
+            return RepeatedRelease(
+                lambda own: gaussian_profile.epsilon(mu, own) * _ROUND_UP, 0.0, True, count
+            )
         case Laplace(scale, apart):
             return _pure(distance(apart, adjacency) / scale, count)
         case DiscreteLaplace(scale, unit, apart):
@@ -134,7 +136,9 @@ def _step(part: Event, count: int, adjacency: Adjacency, accountant: str) -> Ste
         case PureDp(loss) | Exponential(loss):
             return _pure(loss, count)
         case ApproxDp(loss, failure):
-            return Step(lambda own: loss if own >= failure else math.inf, failure, False, count)
+            return RepeatedRelease(
+                lambda own: loss if own >= failure else math.inf, failure, False, count
+            )
         case PoissonSampled() | SampledWithoutReplacement():
             return _sampled(part, count, adjacency, accountant)
         case PrivateSelection():
@@ -145,14 +149,16 @@ def _step(part: Event, count: int, adjacency: Adjacency, accountant: str) -> Ste
         case _:
             # Discrete Gaussians, mixtures, concentrated and Rényi events: by their Rényi curve.
             curve = renyi_profile(part, adjacency, accountant).curve
-            return Step(lambda own: epsilon_of_curve(curve, own), 0.0, True, count)
+            return RepeatedRelease(lambda own: epsilon_of_curve(curve, own), 0.0, True, count)
 
 
-def _pure(loss: float, count: int) -> Step:
-    return Step(lambda own: loss if own >= 0.0 else math.inf, 0.0, False, count)
+def _pure(loss: float, count: int) -> RepeatedRelease:
+    return RepeatedRelease(lambda own: loss if own >= 0.0 else math.inf, 0.0, False, count)
 
 
-def _selection(part: PrivateSelection, count: int, adjacency: Adjacency, accountant: str) -> Step:
+def _selection(
+    part: PrivateSelection, count: int, adjacency: Adjacency, accountant: str
+) -> RepeatedRelease:
     """By the privacy profile; a selection from pure releases is pure."""
     profile = selection_profile_of(part, adjacency)
     base = steps_of(part.base, adjacency, accountant)
@@ -162,7 +168,9 @@ def _selection(part: PrivateSelection, count: int, adjacency: Adjacency, account
         if isinstance(part.runs, TruncatedNegativeBinomial):  # (2+η)·ε: Papernot & Steinke, Thm 2
             shift = min(shift, (1.0 + part.runs.eta) * loss)
         return _pure((loss + shift) * _ROUND_UP, count)
-    return Step(lambda own: profile.epsilon(own) if own > 0.0 else math.inf, 0.0, True, count)
+    return RepeatedRelease(
+        lambda own: profile.epsilon(own) if own > 0.0 else math.inf, 0.0, True, count
+    )
 
 
 def _sampled(
@@ -170,14 +178,14 @@ def _sampled(
     count: int,
     adjacency: Adjacency,
     accountant: str,
-) -> Step:
+) -> RepeatedRelease:
     draw = draw_of(part, adjacency)
     if draw.rate == 0.0:
         return _pure(0.0, count)
     promise = sampled_promise(draw, part.event, accountant)
     if promise is not None:
         loss, least = promise
-        return Step(lambda own: loss if own >= least else math.inf, least, False, count)
+        return RepeatedRelease(lambda own: loss if own >= least else math.inf, least, False, count)
     seen = _seen(draw, part, accountant)
     if any(inner.truncation > 0.0 for inner in seen):
         raise UnsupportedEvent(part, accountant, "a truncated Poisson sample lies inside a sample")
@@ -188,12 +196,12 @@ def _sampled(
         return largest if shown else amplified(draw.rate, largest)
 
     least = draw.rate * max(inner.least for inner in seen)
-    return Step(epsilon, least, any(inner.free for inner in seen), count)
+    return RepeatedRelease(epsilon, least, any(inner.free for inner in seen), count)
 
 
 def _seen(
-    draw: Draw, part: PoissonSampled | SampledWithoutReplacement, accountant: str
-) -> list[Steps]:
+    draw: SampledRate, part: PoissonSampled | SampledWithoutReplacement, accountant: str
+) -> list[Releases]:
     """The sampled release under each adjacency of its samples, or the one asked about alone."""
     try:
         return [steps_of(part.event, one, accountant) for one in draw.inner_adjacencies]
@@ -203,7 +211,7 @@ def _seen(
         return [steps_of(part.event, draw.adjacency, accountant)]
 
 
-def sum_of(steps: Steps, delta: float) -> float:
+def sum_of(steps: Releases, delta: float) -> float:
     """Basic composition: the smallest Σε found for Σδ = ``delta``; infinite if it is too small."""
     left = spare(steps, delta)
     if left is None:
@@ -221,7 +229,7 @@ def sum_of(steps: Steps, delta: float) -> float:
     return share(left, [step.count for step in free], appraise) if free else fixed
 
 
-def spare(steps: Steps, delta: float) -> float | None:
+def spare(steps: Releases, delta: float) -> float | None:
     """The δ beyond what the steps need in any case, or None if it does not reach."""
     left = delta - steps.least
     return max(left, 0.0) if left >= -1e-15 * delta else None
@@ -314,11 +322,11 @@ def _spread(epsilons: Sequence[float], counts: Sequence[int]) -> float:
     return math.sqrt(math.fsum(n * one * one for one, n in zip(epsilons, counts, strict=True)))
 
 
-def _smaller(steps: Steps, delta: float) -> float:
+def _smaller(steps: Releases, delta: float) -> float:
     return min(sum_of(steps, delta), _strong(steps, delta))
 
 
-def _strong(steps: Steps, delta: float) -> float:
+def _strong(steps: Releases, delta: float) -> float:
     """The theorem with δ shared between the free steps and δ', which takes the last share."""
     left = spare(steps, delta)
     if not left:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from tacit.accounting.accountants import Accountant, accountant_named
 from tacit.accounting.accountants.composition import steps_of, sum_of
 from tacit.accounting.events import (
+    AboveThreshold,
     Composed,
     Gaussian,
     NoisyMax,
@@ -27,7 +28,6 @@ from tacit.accounting.events import (
     Repeated,
     SampledWithoutReplacement,
     SampledWithReplacement,
-    SparseVector,
     TruncatedConcentrated,
     ZeroConcentrated,
 )
@@ -194,7 +194,7 @@ def _is_one_of_its_class(event: Event) -> bool:
     A sparse vector, and a noisy maximum but for Gumbel's noise, are enclosed by their pure loss.
     """
     match event:
-        case SparseVector():
+        case AboveThreshold():
             return True
         case NoisyMax():
             return event.noise != "gumbel"
@@ -209,8 +209,13 @@ def _is_one_of_its_class(event: Event) -> bool:
 
 
 def _least(found: Interval, question: _Question) -> Interval:
-    """``found`` with the least upper end that any theorem proves, where it is not settled."""
-    if found.lower == math.inf or (found.two_sided and found.is_narrow):
+    """``found`` with the least upper end that any theorem proves, where it is not settled.
+
+    On a grid it never is, for ``epsilon`` does not ask for the lower end there: it and ``bounds``
+    must find the same upper end.
+    """
+    narrow = found.two_sided and found.is_narrow and not found.on_grid
+    if found.lower == math.inf or narrow:
         return found
     upper, name = min([*_others(question.ask, question.others), (found.upper, "")])
     if not upper < found.upper:

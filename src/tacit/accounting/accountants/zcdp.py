@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tacit.accounting.accountants import Accountant
 from tacit.accounting.black_boxes import concrete
 from tacit.accounting.events import (
+    AboveThreshold,
     ApproxDp,
     DiscreteGaussian,
     DiscreteLaplace,
@@ -38,7 +39,6 @@ from tacit.accounting.events import (
     RandomizedResponse,
     RenyiCurve,
     SampledWithoutReplacement,
-    SparseVector,
     TruncatedConcentrated,
     ZeroConcentrated,
     distance,
@@ -149,7 +149,7 @@ def _why_not(part: Event) -> str:
             return "a mixture is known under add-remove only"
         case RenyiCurve():
             return "a Rényi curve at some orders bounds no ρ"
-        case SparseVector():
+        case AboveThreshold():
             return "the Rényi curve of its Gaussian noise is no multiple of the order"
         case PrivateSelection():
             return "the random number of runs adds what no ρ bounds at orders near 1"

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
 _PILOT = 500
 _FAR = 16.0  # standard deviations; Φ(-16) is 6e-58
+_MOST_CELLS = 4_000_000  # of one pair: some seconds of work
 _LARGEST_DISCRETE = 20_000.0  # σ whose lattice still fits
 
 
@@ -179,6 +180,8 @@ def laplace_cells(apart: float, step: float) -> Cells:
 
     Between, P's density at loss l is exp(-(apart - l)/2)/4, so both masses are closed forms.
     """
+    if not 2.0 * apart <= _MOST_CELLS * step:
+        raise OutOfRange
     count = max(8, math.ceil(2.0 * apart / step))
     edges = np.linspace(-apart, apart, count + 1)
     low, high = edges[:-1], edges[1:]

@@ -29,6 +29,7 @@ from scipy.special import gammaln
 
 from tacit.accounting.black_boxes import Promise, concrete, held, is_direct, promise_of, sampled
 from tacit.accounting.events import (
+    AboveThreshold,
     Adjacency,
     ApproxDp,
     BlackBox,
@@ -45,7 +46,6 @@ from tacit.accounting.events import (
     Repeated,
     SampledWithoutReplacement,
     SampledWithReplacement,
-    SparseVector,
 )
 from tacit.accounting.exact.lattice import LatticeLoss
 from tacit.accounting.exact.mixture import MixturePair, MixtureSide
@@ -239,7 +239,7 @@ def _fixed_size(
 ) -> DominatingPair | None:
     """``counts``: how often the record is drawn, given that it is, with probabilities."""
     distance = max(1.0, distance_of(inner, "replace-one"))
-    if isinstance(inner, BlackBox | NoisyMax | SparseVector):
+    if isinstance(inner, BlackBox | NoisyMax | AboveThreshold):
         inner = _largest_promise(event, inner, adjacency)
     bases = [(base_pair(inner, times * distance), weight) for times, weight in counts.items()]
     if any(base is None for base, _ in bases):

@@ -11,6 +11,7 @@ from scipy.special import log_ndtr, ndtri_exp
 
 from tacit.accounting.black_boxes import concrete, moves, promise_of, pure_loss
 from tacit.accounting.events import (
+    AboveThreshold,
     ApproxDp,
     DiscreteGaussian,
     DiscreteLaplace,
@@ -26,7 +27,6 @@ from tacit.accounting.events import (
     RenyiCurve,
     SampledWithoutReplacement,
     SampledWithReplacement,
-    SparseVector,
     TruncatedConcentrated,
     ZeroConcentrated,
     distance,
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
     from tacit.accounting.events import Adjacency, Event, Runs, TruncatedNegativeBinomial
     from tacit.accounting.renyi.curves import Curve
-    from tacit.accounting.renyi.sampling import Draw
+    from tacit.accounting.renyi.sampling import SampledRate
 
     Array = NDArray[np.float64]
 
@@ -121,7 +121,7 @@ def renyi_profile(event: Event, adjacency: Adjacency, accountant: str) -> RenyiP
 
 
 def _of_part(part: Event, adjacency: Adjacency, accountant: str) -> RenyiProfile:
-    if not isinstance(part, SparseVector):  # more than its pure loss is known of it
+    if not isinstance(part, AboveThreshold):  # more than its pure loss is known of it
         part = concrete(part, adjacency, accountant)
     match part:
         case PoissonSampled() | SampledWithoutReplacement():
@@ -132,7 +132,7 @@ def _of_part(part: Event, adjacency: Adjacency, accountant: str) -> RenyiProfile
             )
         case ApproxDp(loss, failure):
             return RenyiProfile(_two_point(loss), mass=failure)
-        case SparseVector():
+        case AboveThreshold():
             return RenyiProfile(_sparse_vector(part, adjacency))
         case PrivateSelection():
             return RenyiProfile(_selection(part, adjacency, accountant))
@@ -176,7 +176,7 @@ def _plain_curve(part: Event, adjacency: Adjacency) -> Curve:
             raise AssertionError(f"{part!r} is no part of a normal form")
 
 
-def _sparse_vector(part: SparseVector, adjacency: Adjacency) -> Curve:
+def _sparse_vector(part: AboveThreshold, adjacency: Adjacency) -> Curve:
     curve, loss = sparse_vector(part, adjacency), pure_loss(part, adjacency)
     return curve if loss is None else curves.smallest(curve, _two_point(loss))
 
@@ -216,7 +216,7 @@ def _sampled(
     return replace(found, truncation=truncation_of(part))
 
 
-def _sampled_promise(draw: Draw, inner: Event, accountant: str) -> RenyiProfile | None:
+def _sampled_promise(draw: SampledRate, inner: Event, accountant: str) -> RenyiProfile | None:
     """The profile of a sampled (ε, δ) promise; None if it is something else."""
     promise = sampled_promise(draw, inner, accountant)
     if promise is None:
@@ -234,7 +234,7 @@ def _sampled_promise(draw: Draw, inner: Event, accountant: str) -> RenyiProfile 
 
 
 def _sampled_curve(
-    draw: Draw, part: PoissonSampled | SampledWithoutReplacement, accountant: str
+    draw: SampledRate, part: PoissonSampled | SampledWithoutReplacement, accountant: str
 ) -> RenyiProfile:
     try:
         seen = [renyi_profile(part.event, one, accountant) for one in draw.inner_adjacencies]
@@ -258,7 +258,7 @@ def _sampled_curve(
 # ---- sparse vector and private selection
 
 
-def sparse_vector(event: SparseVector, adjacency: Adjacency) -> Curve:
+def sparse_vector(event: AboveThreshold, adjacency: Adjacency) -> Curve:
     """The curve of sparse vector beside its pure loss (Zhu & Wang 2020).
 
     Move the threshold's noise by d, so that every query below it stays below, and the noise of each

@@ -94,7 +94,7 @@ _ROUND_UP = 1e-10  # on E[t^α] - 1: the rounding of ln Γ at the largest order 
 
 
 @dataclass(frozen=True)
-class Draw:
+class SampledRate:
     """A sampler under an adjacency: its rate, and which of the cases above it is."""
 
     rate: float
@@ -130,15 +130,15 @@ class Draw:
         return 1.0, 0.0
 
 
-def draw_of(event: PoissonSampled | SampledWithoutReplacement, adjacency: Adjacency) -> Draw:
+def draw_of(event: PoissonSampled | SampledWithoutReplacement, adjacency: Adjacency) -> SampledRate:
     """How ``event`` draws its sample."""
     opaque = is_opaque(event.event)
     if isinstance(event, PoissonSampled):
-        return Draw(event.rate, False, adjacency, opaque)
-    return Draw(event.size / event.population, True, adjacency, opaque)
+        return SampledRate(event.rate, False, adjacency, opaque)
+    return SampledRate(event.size / event.population, True, adjacency, opaque)
 
 
-def sampled_promise(draw: Draw, inner: Event, accountant: str) -> Promise | None:
+def sampled_promise(draw: SampledRate, inner: Event, accountant: str) -> Promise | None:
     """The (ε, δ) of a sampled release that promises such a pair; None for any other."""
     if isinstance(inner, Repeated | Composed):
         return None
@@ -155,7 +155,7 @@ def sampled_promise(draw: Draw, inner: Event, accountant: str) -> Promise | None
     return sampled(draw.rate, losses[0], losses[-1])
 
 
-def sampled_pair_curve(draw: Draw, base: Event) -> Curve | None:
+def sampled_pair_curve(draw: SampledRate, base: Event) -> Curve | None:
     """The curve of a sampled ``base`` whose dominating pair is known; None for any other."""
     match base:
         case Gaussian() | Laplace() | DiscreteGaussian() | DiscreteLaplace():
@@ -172,16 +172,16 @@ def sampled_pair_curve(draw: Draw, base: Event) -> Curve | None:
             return None
 
 
-def pure_pair_curve(draw: Draw, loss: float) -> Curve:
+def pure_pair_curve(draw: SampledRate, loss: float) -> Curve:
     """The curve of a sampled mechanism all of whose laws are within ``loss`` of each other."""
     return of_pair(two_point_pair(loss, draw.rate), _reading(draw), linear(math.inf))
 
 
-def _reading(draw: Draw) -> Reading:
+def _reading(draw: SampledRate) -> Reading:
     return "folded" if draw.three_laws else "either"
 
 
-def shown_curve(draw: Draw, base: Curve) -> Curve:
+def shown_curve(draw: SampledRate, base: Curve) -> Curve:
     """The curve of a sampled mechanism that shows who was drawn: ln(1-γ + γ·e^{(α-1)D})/(α-1)."""
 
     def curve(orders: Array) -> Array:
@@ -192,7 +192,7 @@ def shown_curve(draw: Draw, base: Curve) -> Curve:
     return curve
 
 
-def sampled_curve_only(draw: Draw, base: Curve) -> Curve:
+def sampled_curve_only(draw: SampledRate, base: Curve) -> Curve:
     """The curve of a sampled mechanism of which ``base`` is all that is known.
 
     By convexity sampling never hurts, so that the base curve itself is a bound too.
@@ -202,7 +202,7 @@ def sampled_curve_only(draw: Draw, base: Curve) -> Curve:
     return smallest(poisson_general(draw.rate, base), base)
 
 
-def _sampled_noise(draw: Draw, noise: Noise, to: float, origin: float) -> Curve:
+def _sampled_noise(draw: SampledRate, noise: Noise, to: float, origin: float) -> Curve:
     match noise:
         case Gaussian(sigma):
             if draw.three_laws and draw.fixed_size:
@@ -222,7 +222,7 @@ def _sampled_noise(draw: Draw, noise: Noise, to: float, origin: float) -> Curve:
             return _laplace(draw, lattice_pair, (end - start) / scale)
 
 
-def _gaussian(draw: Draw, to: float, origin: float, lattice: float) -> Curve:
+def _gaussian(draw: SampledRate, to: float, origin: float, lattice: float) -> Curve:
     """Two Gaussian mixtures.
 
     Where C = A, removing the record is the worse direction (Mironov, Talwar & Zhang 2019, Theorem
@@ -239,7 +239,7 @@ def _gaussian(draw: Draw, to: float, origin: float, lattice: float) -> Curve:
     return of_pair(pair, reading, sampled_curve_only(draw, linear(0.5 * (to - origin) ** 2)))
 
 
-def _laplace(draw: Draw, pair: LaplacePair | DiscreteLaplacePair, loss: float) -> Curve:
+def _laplace(draw: SampledRate, pair: LaplacePair | DiscreteLaplacePair, loss: float) -> Curve:
     """Noise of bounded loss; with too many nodes, any mechanism of that loss."""
     return of_pair(pair, _reading(draw), pure_pair_curve(draw, loss))
 

@@ -219,21 +219,31 @@ CHECKS = (
         "control_flow.every_run", control_flow.every_run, (control_flow.steps, sampling.empty_lots)
     ),
 )
+# What a model, a style of clipping or a kind of data has no part in: it is seen in other settings.
+_MODEL_FREE = (
+    charging.steps_of_several_runs, charging.several_runs, charging.pairs, charging.second_claim,
+    charging.statements_of_what_ended, charging.limit_of_several_runs, options.fitting,
+    options.loops, options.seeded, control_flow.refusals, resuming.charged, resuming.claimed,
+    resuming.in_ledger, resuming.strays, joint_noise.beside_odd_units, joint_noise.apart_from_sum,
+    joint_noise.on_faint_sums, joint_noise.whatever_the_sum, sampling.own_rate,
+)  # fmt: skip
 _QUICK = (gradients.alone, clipping.by_definition, gradients.cutting, update.normalisation)
 # What a way of computing sums can do wrong; the rest of an engine was seen in other settings.
 _SUMS = (
     *_QUICK, clipping.removal, clipping.poison, clipping.magnitudes, clipping.cap,
-    gradients.everybody, gradients.after_moving, noise.with_data, update.own_data,
+    gradients.everybody, gradients.after_moving, noise.with_data,
 )  # fmt: skip
 _NOISE = (
     *_QUICK, noise.scale, noise.every_parameter, noise.shape, noise.grid, noise.with_data,
     joint_noise.lengths, joint_noise.directions, joint_noise.links, noise.independence,
     noise.repeated, noise.fresh,
 )  # fmt: skip
-NOISE_CHECKS = tuple(check for check in CHECKS if check.make in _NOISE)
+# Where records are read or lots are drawn in another way as well; a model has no part in that.
+_LOTS = (*_SUMS, update.own_data, sampling.own_rate)
+RELEASE_CHECKS = tuple(check for check in CHECKS if check.make not in _MODEL_FREE)
 SUM_CHECKS = tuple(check for check in CHECKS if check.make in _SUMS)
-# Where lots are drawn in another way as well; a model has no part in that.
-LOT_CHECKS = tuple(check for check in CHECKS if check.make in (*_SUMS, sampling.own_rate))
+LOT_CHECKS = tuple(check for check in CHECKS if check.make in _LOTS)
+NOISE_CHECKS = tuple(check for check in CHECKS if check.make in _NOISE)
 QUICK_CHECKS = tuple(check for check in CHECKS if check.make in _QUICK)
 # On several ranks; the rest of an engine was seen in one process.
 RANK_CHECKS = (

@@ -15,7 +15,7 @@ import ast
 import sys
 import threading
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, final
@@ -35,6 +35,7 @@ _EXIT = -1
 _IDLE = 20_000  # calls in a row that show nothing new: the rest of a run is more of the same
 _STALE = 100  # calls of one function that show nothing new
 _ALIKE = 1  # runs of a kind that are looked at
+_ELSEWHERE = 15_000  # the same for a run of a kind that was looked at in another setting
 _LOOKS, _BRIEF = 12, 2_000  # steps of such a run that are looked at again, and calls of each
 
 Arcs: TypeAlias = "dict[str, set[tuple[int, int]]]"
@@ -103,17 +104,34 @@ def coverage(arcs: Mapping[str, Iterable[tuple[int, int]]]) -> Coverage:
 
 
 @final
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What tracers have seen: steps from line to line by file, and kinds of runs at length."""
+
+    arcs: Arcs = field(default_factory=dict)
+    kinds: frozenset[Hashable] = frozenset()
+
+    def joined(self, other: Seen) -> Seen:
+        """What both have seen."""
+        paths = {**self.arcs, **other.arcs}
+        arcs = {path: self.arcs.get(path, set()) | other.arcs.get(path, set()) for path in paths}
+        return Seen(arcs, self.kinds | other.kinds)
+
+
+@final
 class Tracer:
     """Notes the steps from line to line in the engine's functions: enter it for each run.
 
     Python is slower as long as it is traced. So a function is no longer looked at once all of its
     goals are met, or in a run once it has shown nothing new for some calls; and nothing is, once
-    a run has shown nothing new for ``idle`` calls. ``known`` are steps that others
-    have seen already. What worker processes do is not seen.
+    a run has shown nothing new for ``idle`` calls. ``known`` is what others have seen
+    already: where it holds a run's kind, what is new about that run shows soon or not at all. What
+    worker processes do is not seen.
     """
 
-    def __init__(self, idle: int = _IDLE, known: Arcs | None = None) -> None:
-        self.arcs: Arcs = {path: set(steps) for path, steps in (known or {}).items()}
+    def __init__(self, idle: int = _IDLE, known: Seen | None = None) -> None:
+        self._known = known or Seen()
+        self.arcs: Arcs = {path: set(steps) for path, steps in self._known.arcs.items()}
         self._most = self._limit = idle
         self._codes: dict[int, _Code | None] = {}
         self._kept: list[CodeType] = []  # so that no id is used twice
@@ -123,9 +141,18 @@ class Tracer:
     def run(self, kind: Hashable) -> Tracer:
         """Looks only at the beginning of the next run if there were some of this kind before."""
         self._kinds[kind] += 1
-        new = self._kinds[kind] <= _ALIKE
-        self._limit, self._looks = (self._most, _LOOKS) if new else (_BRIEF, 0)
+        if self._kinds[kind] > _ALIKE:
+            self._limit, self._looks = _BRIEF, 0
+        elif kind in self._known.kinds:
+            self._limit, self._looks = min(self._most, _ELSEWHERE), 0
+        else:
+            self._limit, self._looks = self._most, _LOOKS
         return self
+
+    @property
+    def seen(self) -> Seen:
+        """All that is known by now."""
+        return Seen(self.arcs, self._known.kinds.union(self._kinds))
 
     def look_again(self) -> None:
         """Looks at a run once more, though it had shown nothing new: it begins another step."""

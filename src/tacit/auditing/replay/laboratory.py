@@ -27,6 +27,7 @@ from tacit.auditing.replay.watch import (
     flat,
     own_data,
     printed,
+    rarely_checked,
     seeded,
 )
 from tacit.errors import InvalidArgument
@@ -131,7 +132,7 @@ class Laboratory:
         ``train`` is a way to run it other than the subject's. Global seeds are always the same:
         what must be random must not depend on them.
         """
-        with seeded(1):
+        with seeded(1), rarely_checked():
             return self._run(variation, train or self.subject.train)
 
     def _run(self, variation: Variation, train: Train) -> Trace:

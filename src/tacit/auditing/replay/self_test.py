@@ -16,6 +16,7 @@ from tacit.auditing.replay.checklist import (
     NOISE_CHECKS,
     QUICK_CHECKS,
     RANK_CHECKS,
+    RELEASE_CHECKS,
     SUM_CHECKS,
     Check,
 )
@@ -41,10 +42,10 @@ _ACCUSERS = (
     "tacit.training.clipping.rules.fallback",
 )
 Progress: TypeAlias = Callable[[int, int, str], None]
-Scope: TypeAlias = Literal["all", "sums", "lots", "noise", "quick"]
+Scope: TypeAlias = Literal["all", "release", "sums", "lots", "noise", "quick"]
 _CHECKS: dict[Scope, tuple[Check, ...]] = {
-    "all": CHECKS, "sums": SUM_CHECKS, "lots": LOT_CHECKS, "noise": NOISE_CHECKS,
-    "quick": QUICK_CHECKS,
+    "all": CHECKS, "release": RELEASE_CHECKS, "sums": SUM_CHECKS, "lots": LOT_CHECKS,
+    "noise": NOISE_CHECKS, "quick": QUICK_CHECKS,
 }  # fmt: skip
 
 
@@ -70,10 +71,12 @@ def replay(
         seconds: No further check begins after this time; the report then says that it is not whole.
         progress: Called with the number of checks done, their total, and the name of the next.
         stop_at_first: Whether to end at the first fault.
-        scope: ``"sums"`` leaves out what does not depend on how sums are computed: the laws of
-            noise and lots, charging, resuming, and what is published. ``"lots"`` looks at how
-            often records are drawn as well, ``"noise"`` at noise alone, and ``"quick"`` at the
-            first few sums.
+        scope: ``"release"`` leaves out what no model has a part in: options and loops of one's own,
+            several runs on a ledger, refusals, the plan's own small rate, and whether noise follows
+            the sums. ``"sums"`` leaves out what does not depend on how sums are computed: the laws
+            of noise and lots, charging, resuming, and what is published. ``"lots"`` looks at how
+            records are read and how often they are drawn as well, ``"noise"`` at noise alone, and
+            ``"quick"`` at the first few sums.
         tracer: Notes which lines of the engine the runs have executed.
 
     Raises:

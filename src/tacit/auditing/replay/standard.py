@@ -59,7 +59,7 @@ def standard_settings() -> Mapping[str, Setting]:
 def special_settings() -> Mapping[str, Setting]:
     """More settings by name, one for each way to a clipped sum: rules, forms, styles, precisions.
 
-    Their sums are what is special about them, or their noise: see ``scope_of``.
+    Their sums are what is special about them, or their noise or lots: see ``scope_of``.
 
     >>> list(special_settings())[:3]
     ['images', 'channels', 'recurrences']
@@ -95,8 +95,17 @@ def special_settings() -> Mapping[str, Setting]:
 
 
 def scope_of(name: str) -> Scope:
-    """What is to be looked at in a special setting."""
+    """What is to be looked at in a standard or special setting.
+
+    What no model has a part in is looked at in four settings that differ in all else: one plain,
+    one whose clip moves, one with users for units, one with secure noise.
+
+    >>> scope_of("adaptive"), scope_of("tied"), scope_of("images")
+    ('all', 'release', 'sums')
+    """
     scopes: dict[str, Scope] = {
+        "linear": "all", "users": "all", "adaptive": "all", "secure": "all",
+        "convolution": "release", "tied": "release", "views": "release", "per layer": "release",
         "many entries": "noise", "exact": "noise", "compiled": "quick", "truncated": "lots",
         "image users": "lots", "own data set": "lots",
     }  # fmt: skip

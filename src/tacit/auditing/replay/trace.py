@@ -80,9 +80,9 @@ class Variation:
         plan, odd = self.plan, [f for f in self.factors.values() if not math.isfinite(f)]
         there = (self.ledger, self.save, self.resume, self.stop_at, self.crash_at, self.full_above)
         return (
-            type(plan.sampling), plan.noise_multiplier < 1e-3, plan.steps > 1, plan.lot_size < 1.0,
-            self.scale == 0.0, bool(odd), self.batch, self.lease, self.own, self.wrapped,
-            self.limit == AMPLE, self.ranks, *(one is None for one in there),
+            type(plan.sampling), type(plan.clipping), plan.noise_multiplier < 1e-3, plan.steps > 1,
+            plan.lot_size < 1.0, self.scale == 0.0, bool(odd), self.batch, self.lease, self.own,
+            self.wrapped, self.limit == AMPLE, self.ranks, *(one is None for one in there),
         )  # fmt: skip
 
 

@@ -14,6 +14,7 @@ import threading
 from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO, cast, final
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -21,6 +22,7 @@ from torch.optim import optimizer as hooks
 from torch.utils._pytree import tree_leaves
 from torch.utils.data import Dataset, Subset, TensorDataset, default_collate
 
+from tacit.training import verification
 from tacit.training.verification import random_state, set_random_state
 
 if TYPE_CHECKING:
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from tacit.auditing.replay.setting import Loss, Records
 
 _KEPT = 24  # steps of which the parameters are kept
+_NEVER = 1e-15  # of a run's time that may go into checks; 0 would forbid those asked for, too
 
 
 class Read(NamedTuple):
@@ -362,6 +365,17 @@ def seeded(seed: int) -> Iterator[None]:
         yield
     finally:
         set_random_state(before)
+
+
+@contextmanager
+def rarely_checked() -> Iterator[None]:
+    """No lot of tacit's own runs is checked again because a machine is slow.
+
+    When checks are due follows the clock, and the rows of a lot that is checked are read more than
+    once. Runs that look at such lots ask for the check themselves.
+    """
+    with patch.object(verification, "SHARE", _NEVER):
+        yield
 
 
 # ---- what a run prints: the numbers in it, by the words that stand before them

@@ -17,10 +17,13 @@ if TYPE_CHECKING:
     from tacit.recipes.auditing.experiment import Conditions, Experiment
     from tacit.recipes.auditing.recipe_audit import audit_recipe
     from tacit.recipes.auditing.run_audit import audit_run
+    from tacit.recipes.auditing.trial import AttackChoice, Execution
 
 __all__ = [
+    "AttackChoice",
     "Audited",
     "Conditions",
+    "Execution",
     "Experiment",
     "audit_recipe",
     "audit_run",

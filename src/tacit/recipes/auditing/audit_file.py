@@ -156,7 +156,7 @@ class Audited:
             "settings": dict(self.settings),
             "run": None if self.run is None else dict(self.run),
             "notes": list(self.notes),
-            "private": SECRET if self.private else None,
+            "secret": SECRET if self.private else None,
             "command": list(command),
             "versions": claims.versions(),
         }

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
-from tacit._files import PRIVATE, array_bytes, put, read, read_array
+from tacit._files import OWNER_ONLY, array_bytes, put, read, read_array
 from tacit._validation import whole
 from tacit.errors import CheckpointError
 from tacit.recipes.auditing.audit_file import FILE, to_json
@@ -74,7 +74,7 @@ class AuditFolder:
         if self._folder is None:
             return
         self._folder.write(FILE, f"{to_json(audited, command)}\n".encode(), secret=True)
-        self._folder.remove_private()
+        self._folder.remove_secrets()
         self._folder.remove([LOCK])
 
 
@@ -97,7 +97,7 @@ def audit_folder(folder: str | os.PathLike[str] | None) -> Iterator[AuditFolder]
 
 def _put(path: Path, content: bytes) -> None:
     try:
-        put(path, content, mode=PRIVATE)
+        put(path, content, mode=OWNER_ONLY)
     except OSError as error:
         raise CheckpointError(f"{path} cannot be written: {error.strerror or error}") from None
 

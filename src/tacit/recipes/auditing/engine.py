@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from tacit.auditing.replay import Setting
-    from tacit.auditing.replay.coverage import Arcs, Coverage
+    from tacit.auditing.replay.coverage import Arcs, Coverage, Seen
     from tacit.auditing.replay.self_test import Scope
 
     Progress = Callable[[str, int, int, str], None]
@@ -27,6 +27,19 @@ _QUICK: Final = ("linear",)  # the settings in which a quick test makes all chec
 _SLOW: Final = (  # those that it leaves out
     "compiled", "long texts", "float16", "bfloat16", "recurrences", "attentions",
 )  # fmt: skip
+_LONGEST: Final = (  # settings that take longest, in this order
+    "compiled", "adaptive", "recurrences", PARTS, "secure", "convolution", "linear", "users",
+    "images", "attentions", "long texts",
+)  # fmt: skip
+_SCOPES: Final[dict[Scope, str]] = {  # what each of them looks at
+    "all": "all checks",
+    "release": "all but options, loops of one's own, several runs, refusals, the plan's own rate, "
+    "and whether noise follows the sums,",
+    "sums": "sums, and noise on them,",
+    "lots": "sums and lots",
+    "noise": "noise and the first few sums",
+    "quick": "the first few sums",
+}
 _SHOWN: Final = 12  # files whose lines are named in the note on what was not executed
 
 
@@ -54,7 +67,7 @@ def audit_engine(
     for name, setting in settings.items():
         tracer = Tracer()
         report = replay(setting, seconds=seconds, progress=_told(progress, name), tracer=tracer)
-        done.add(name, report, tracer.arcs)
+        done.add(name, report, tracer.seen)
     return done.audited({"settings": list(settings), "seconds": seconds}, private=private)
 
 
@@ -77,20 +90,23 @@ def audit_standard(
         A correct engine is accused with probability 1e-5 at most in each setting.
     """
     jobs = _jobs(quick=quick, seconds=seconds)
-    done, left_out = _Done(), []
-    for count, (job, report, arcs) in enumerate(_carried_out(jobs, processes)):
-        done.add(job.name, report, arcs)
+    done, notes = _Done(), [_where(jobs)]
+    for count, (job, report, seen) in enumerate(_carried_out(jobs, processes)):
+        done.add(job.name, report, seen)
         if progress is not None:
             progress(job.name, count, len(jobs), "")
     if quick:
-        others = [job.name for job in jobs if job.name not in _QUICK]
-        left_out.append(
-            f"Left out, as it was to be quick: the settings {_all(_SLOW)}; all checks but the "
-            f"first few in the settings {_all(others)}; and the laws of random numbers and the "
-            "ledger's rules by themselves."
+        notes.append(
+            f"Left out, as it was to be quick: the settings {_all(_SLOW)}; and the laws of random "
+            "numbers and the ledger's rules by themselves."
         )
-    about = {"settings": [job.name for job in jobs], "seconds": seconds, "quick": quick}
-    return done.audited(about, private=False, notes=left_out)
+    about = {
+        "settings": [job.name for job in jobs],
+        "scopes": {job.name: job.scope for job in jobs},
+        "seconds": seconds,
+        "quick": quick,
+    }
+    return done.audited(about, private=False, notes=notes)
 
 
 # ---- the work
@@ -114,25 +130,32 @@ def _jobs(*, quick: bool, seconds: float) -> list[_Job]:
         standard_settings,
     )
 
-    special = special_settings()
-    if not quick:
-        whole = [_Job(name, "all", seconds) for name in reversed(list(standard_settings()))]
-        rest = [_Job(name, scope_of(name), seconds) for name in special]
-        last = [job for job in rest if job.name != "compiled"]
-        first = [job for job in rest if job not in last]  # a compiler takes its time
-        return [*first, *whole, *last, _Job(PARTS, "all", seconds)]
-    return [
-        *(
-            _Job(name, "all" if name in _QUICK else "quick", seconds)
-            for name in standard_settings()
-        ),
-        *(_Job(name, "quick", seconds) for name in special if name not in _SLOW),
+    names = [*standard_settings(), *special_settings()]
+    if quick:
+        kept = [name for name in names if name not in _SLOW]
+        return [_Job(name, "all" if name in _QUICK else "quick", seconds) for name in kept]
+    jobs = [*(_Job(name, scope_of(name), seconds) for name in names), _Job(PARTS, "all", seconds)]
+    places = {name: place for place, name in enumerate(_LONGEST)}
+    return sorted(jobs, key=lambda job: places.get(job.name, len(places)))
+
+
+def _where(jobs: Sequence[_Job]) -> str:
+    """Which settings had all checks made in them, and which had some."""
+    by_scope: dict[Scope, list[str]] = {}
+    for job in jobs:
+        if job.name != PARTS:
+            by_scope.setdefault(job.scope, []).append(job.name)
+    told = [
+        f"{what} in {_all(by_scope[scope])}" for scope, what in _SCOPES.items() if scope in by_scope
     ]
+    return f"What was looked at: {'; '.join(told)}."
 
 
-def _carried_out(jobs: Sequence[_Job], processes: int) -> Iterator[tuple[_Job, Report, Arcs]]:
+def _carried_out(jobs: Sequence[_Job], processes: int) -> Iterator[tuple[_Job, Report, Seen]]:
     """The reports as they come."""
-    known: Arcs = {}
+    from tacit.auditing.replay.coverage import Seen  # noqa: PLC0415
+
+    known = Seen()
     if processes == 1:
         for job in jobs:
             report, known = _work(job, known)
@@ -140,7 +163,7 @@ def _carried_out(jobs: Sequence[_Job], processes: int) -> Iterator[tuple[_Job, R
         return
     context = multiprocessing.get_context("spawn")
     left = list(jobs)
-    waiting: dict[Future[tuple[Report, Arcs]], _Job] = {}
+    waiting: dict[Future[tuple[Report, Seen]], _Job] = {}
     with ProcessPoolExecutor(processes, mp_context=context) as pool:
         try:
             while left or waiting:
@@ -149,18 +172,14 @@ def _carried_out(jobs: Sequence[_Job], processes: int) -> Iterator[tuple[_Job, R
                     waiting[pool.submit(_work, job, known)] = job
                 ended, _ = wait(waiting, return_when=FIRST_COMPLETED)
                 for future in ended:
-                    report, arcs = future.result()
-                    known = _together(known, arcs)
-                    yield waiting.pop(future), report, arcs
+                    report, seen = future.result()
+                    known = known.joined(seen)
+                    yield waiting.pop(future), report, seen
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _together(one: Arcs, other: Arcs) -> Arcs:
-    return {path: one.get(path, set()) | other.get(path, set()) for path in {**one, **other}}
-
-
-def _work(job: _Job, known: Arcs) -> tuple[Report, Arcs]:
+def _work(job: _Job, known: Seen) -> tuple[Report, Seen]:
     """One job, and what was executed for it or was ``known`` to be.
 
     The settings are tacit's own, and sound: any error is the engine's.
@@ -168,13 +187,14 @@ def _work(job: _Job, known: Arcs) -> tuple[Report, Arcs]:
     import torch  # noqa: PLC0415
 
     from tacit.auditing.replay.coverage import Tracer  # noqa: PLC0415
-    from tacit.auditing.replay.parts import replay_parts  # noqa: PLC0415
     from tacit.auditing.replay.standard import special_settings  # noqa: PLC0415
 
     torch.set_num_threads(1)
     if job.name == PARTS:
+        from tacit.auditing.replay.parts import replay_parts  # noqa: PLC0415 - it takes its time
+
         patient = Tracer(10**8, known)  # accounting makes many calls between two of the engine's
-        return replay_parts(patient), patient.arcs
+        return replay_parts(patient), patient.seen
     tracer = Tracer(known=known)
     setting = {**standard_settings(), **special_settings()}[job.name]
     try:
@@ -182,7 +202,7 @@ def _work(job: _Job, known: Arcs) -> tuple[Report, Arcs]:
     except Exception as error:
         said = f"a sound model is refused with {type(error).__name__}: {error}"[:300]
         report = Report("tacit", (Finding("control flow", "first run", False, said),), 0.0, False)
-    return report, tracer.arcs
+    return report, tracer.seen
 
 
 # ---- what came of it
@@ -196,10 +216,10 @@ class _Done:
     reports: dict[str, Report] = field(default_factory=dict)
     arcs: Arcs = field(default_factory=dict)
 
-    def add(self, name: str, report: Report, arcs: Arcs) -> None:
+    def add(self, name: str, report: Report, seen: Seen) -> None:
         """Takes one more in."""
         self.reports[name] = report
-        for path, steps in arcs.items():
+        for path, steps in seen.arcs.items():
             self.arcs.setdefault(path, set()).update(steps)
 
     def audited(

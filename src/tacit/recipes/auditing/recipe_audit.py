@@ -31,7 +31,9 @@ from tacit.recipes.auditing.evidence import (
     scores_of,
 )
 from tacit.recipes.auditing.trial import (
+    AttackChoice,
     Crew,
+    Execution,
     Trial,
     planned,
     rows_of,
@@ -44,16 +46,17 @@ from tacit.runs import settings as settings_of
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     import numpy as np
     from numpy.typing import NDArray
 
-    from tacit._workers import Workers
     from tacit.runs.recipe import Recipe
     from tacit.training.plan import Plan
 
 
+_ATTACK: Final = AttackChoice()
+_EXECUTION: Final = Execution()
 COINS: Final = (
     "A fair coin for each audited record decided whether it was in; one that was out was sampled "
     "like any other, and its loss taken times 0. The model was trained for this audit only."
@@ -72,16 +75,10 @@ def audit_recipe(
     settings: Mapping[str, Any] | None = None,
     one_run: bool = False,
     canaries: int | None = None,
-    attacks: Sequence[str] | None = None,
-    shadows: int | None = None,
-    views: int = 1,
+    attack: AttackChoice = _ATTACK,
     data: str | os.PathLike[str] | Split | None = None,
-    device: str = "cpu",
     seed: int | None = None,
-    workers: Workers = 1,
-    out: str | os.PathLike[str] | None = None,
-    progress: bool | None = None,
-    command: Sequence[str] = (),
+    execution: Execution = _EXECUTION,
 ) -> Audited:
     """Trains a model by ``recipe`` with some records in by coins, attacks it, and judges.
 
@@ -94,17 +91,10 @@ def audit_recipe(
             with a wrong label, and the attack needs no shadow models.
         canaries: How many records are audited; left out, half of them, and 10,000 at most (1,000
             with ``one_run``).
-        attacks: Which attacks; left out, LiRA, or with ``one_run`` the loss.
-        shadows: How many shadow models; left out, 16, or none with ``one_run``.
-        views: How many views of each image to ask about.
+        attack: Which attacks, with how many shadow models.
         data: Where the data lie; or the data.
-        device: Where to train.
         seed: For coins, canaries and first weights; left out, fresh. Noise is never seeded.
-        workers: How many processes train shadow models; or a
-            ``tacit.selection.RayCluster``.
-        out: A folder for ``audit.json``, and for finished models until the audit ends.
-        progress: Whether to show progress on standard error; left out, if it is a terminal.
-        command: The command line that started it.
+        execution: Where and how it is carried out.
 
     Guarantee:
         If training keeps what the plan claims, the claim is contradicted with probability 1e-4 at
@@ -114,12 +104,14 @@ def audit_recipe(
     >>> audited.contradicted, audited.exit_status
     (False, 0)
     """
-    count = whole("shadows", (0 if one_run else 16) if shadows is None else shadows, at_least=0)
-    names = attack_names(attacks or (("loss",) if one_run else ("lira",)), count)
-    bare = _trial(recipe, epsilon, delta, settings, data, str(device_named(device)), workers)
+    default, usual = (0, "loss") if one_run else (16, "lira")
+    count = default if attack.shadows is None else whole("shadows", attack.shadows, at_least=0)
+    names = attack_names(attack.names or (usual,), count)
+    views, workers = attack.views, execution.workers
+    bare = _trial(recipe, epsilon, delta, settings, data, execution)
     plan = _plan(bare)
     own = _own(bare, canaries, count, views, seed, one_run=one_run)
-    with audit_folder(out) as work:
+    with audit_folder(execution.out) as work:
         number = work.seed(seed, own)
         drawn = drawn_canaries(bare.data, own["canaries"], number, wrong=one_run)
         questions = rows_of(drawn.train, drawn.rows)
@@ -132,12 +124,12 @@ def audit_recipe(
         compared = shadows_of(
             train, target.labels,
             Crew(count=count, seed=number + 1, workers=for_device(workers, trial.device),
-                 folder=work.models(own), progress=progress),
+                 folder=work.models(own), progress=execution.progress),
         )  # fmt: skip
         scores = {name: scores_of(name, target, compared) for name in names}
         used = {**own, "seed": number, "attacks": list(names), "device": trial.device}
         audited = _judged(trial, plan, drawn.coins, scores, used)
-        work.conclude(audited, command)
+        work.conclude(audited, execution.command)
     return audited
 
 
@@ -196,16 +188,17 @@ def _trial(
     delta: float,
     settings: Mapping[str, Any] | None,
     data: str | os.PathLike[str] | Split | None,
-    device: str,
-    workers: Workers,
+    execution: Execution,
 ) -> Trial:
+    device = str(device_named(execution.device))
     chosen = find(recipe) if isinstance(recipe, str) else recipe
     limit, failure = positive("epsilon", epsilon), open_probability("delta", delta)
     if not isinstance(data, Split):
         data = load(chosen.data, None if data is None else Path(data))
     return Trial(
         recipe=chosen, settings=settings_of.changed(chosen.settings(limit), settings or {}),
-        data=data, epsilon=limit, delta=failure, device=device, threads=threads_for(workers),
+        data=data, epsilon=limit, delta=failure, device=device,
+        threads=threads_for(execution.workers),
     )  # fmt: skip
 
 

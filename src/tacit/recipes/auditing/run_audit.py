@@ -39,7 +39,9 @@ from tacit.recipes.auditing.own_run import (
     trained_like_own,
 )
 from tacit.recipes.auditing.trial import (
+    AttackChoice,
     Crew,
+    Execution,
     Trial,
     answers,
     prepared_by,
@@ -56,19 +58,20 @@ from tacit.runs.folder import MODEL
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
     import numpy as np
     from numpy.typing import NDArray
 
-    from tacit._workers import Workers
     from tacit.auditing import Scores
-    from tacit.runs.record import Record
+    from tacit.runs.record import RunRecord
     from tacit.runs.results import Finished
     from tacit.statement import Statement
     from tacit.training.fit import Prepared
 
 
+_ATTACK: Final = AttackChoice()
+_EXECUTION: Final = Execution()
 NOTHING_CLAIMED: Final = "the run claims nothing that could be contradicted: it has no guarantee"
 HELD_OUT: Final = (
     "Members are records that the run was trained on, and the others its held-out records: no coin "
@@ -100,66 +103,53 @@ class _Subject:
 def audit_run(
     folder: str | os.PathLike[str],
     *,
-    attacks: Sequence[str] = ("lira",),
-    shadows: int = 16,
+    attack: AttackChoice = _ATTACK,
     records: int | None = None,
-    views: int = 1,
     data: str | os.PathLike[str] | Split | None = None,
     prepare: Callable[[], Prepared] | None = None,
-    device: str = "cpu",
     seed: int | None = None,
-    workers: Workers = 1,
-    out: str | os.PathLike[str] | None = None,
-    progress: bool | None = None,
-    command: Sequence[str] = (),
+    execution: Execution = _EXECUTION,
 ) -> Audited:
     """Attacks the model of the run in ``folder``, and holds what is found against its claim.
 
     Args:
         folder: The folder of a finished run of ``tacit train`` or ``tacit.fit``.
-        attacks: Which attacks of ``tacit.auditing.attacks.ATTACKS``.
-        shadows: How many shadow models to train; 0 for attacks that need none.
+        attack: Which attacks, with how many shadow models.
         records: How many members and how many others to ask about; left out, as many as there are
             of both, and 10,000 at most.
-        views: How many views of each image to ask about: as it is, and moved by a pixel.
         data: Where the run's data lie, if not where the run found them; or the data.
         prepare: For a run of ``tacit.fit``: gives model, optimizer, plan and data as they were
             given to it, with held-out data, a fresh model each time.
-        device: Where to train a recipe's models.
         seed: For the audit's own choices; left out, fresh. Noise is never seeded.
-        workers: How many processes train; or a
-            ``tacit.selection.RayCluster``.
-        out: Where ``audit.json`` goes, and finished models until the audit ends; left out, the
-            run's folder.
-        progress: Whether to show progress on standard error; left out, if it is a terminal.
-        command: The command line that started it.
+        execution: Where and how it is carried out.
 
     Guarantee:
         None for the records: what is returned and written was computed from them without noise. The
         bound on ε holds under what it says that it assumes.
     """
-    names = attack_names(attacks, whole("shadows", shadows, at_least=0))
-    run = _finished(folder)
+    shadows = 16 if attack.shadows is None else whole("shadows", attack.shadows, at_least=0)
+    names = attack_names(attack.names or ("lira",), shadows)
+    run, workers = _finished(folder), execution.workers
     own = {"run": run.record.configuration, "model": run.statement.files[MODEL],
-           "shadows": shadows, "records": records, "views": views, "seed": seed}  # fmt: skip
-    with audit_folder(run.path if out is None else out) as work:
+           "shadows": shadows, "records": records, "views": attack.views, "seed": seed}  # fmt: skip
+    with audit_folder(run.path if execution.out is None else execution.out) as work:
         number = work.seed(seed, own)
         if run.record.kind == "own":
             asked = _own_subject(run, prepare, records, number, threads_for(workers))
         else:
-            place = str(device_named(device))
-            asked = _subject(run, data, records, views, number, place, threads_for(workers))
+            place = str(device_named(execution.device))
+            asked = _subject(run, data, records, attack.views, number, place, threads_for(workers))
         target = Outputs(asked.answers, asked.labels)
         compared = shadows_of(
             asked.train, asked.labels,
             Crew(count=shadows, seed=number, workers=for_device(workers, asked.device),
-                 folder=work.models(own), progress=progress),
+                 folder=work.models(own), progress=execution.progress),
         )  # fmt: skip
         scores = {name: split(scores_of(name, target, compared), asked.members) for name in names}
         settings = {**own, "seed": number, "attacks": list(names), "device": asked.device,
                     "asked": len(asked.labels)}  # fmt: skip
         audited = _judged(str(folder), run, scores, settings)
-        work.conclude(audited, command)
+        work.conclude(audited, execution.command)
     return audited
 
 
@@ -211,7 +201,7 @@ def _own_subject(
 
 
 def _trial(
-    record: Record,
+    record: RunRecord,
     data: Split,
     asked: AuditedRecords,
     views: int,
@@ -269,7 +259,7 @@ def _finished(folder: str | os.PathLike[str]) -> Finished:
     return run
 
 
-def _data(record: Record, data: str | os.PathLike[str] | Split | None) -> Split:
+def _data(record: RunRecord, data: str | os.PathLike[str] | Split | None) -> Split:
     """The run's data; other ones are refused."""
     if not isinstance(data, Split):
         looked = record.folder if data is None else data

@@ -24,7 +24,7 @@ from torch.utils.data import TensorDataset
 
 from tacit import data as sets
 from tacit import losses
-from tacit._files import PRIVATE, put, read_json
+from tacit._files import OWNER_ONLY, put, read_json
 from tacit._validation import whole
 from tacit.auditing import judge
 from tacit.auditing.secrets import (
@@ -409,7 +409,7 @@ def _keep(folder: str | os.PathLike[str] | None, result: SecretResult) -> None:
     path = Path(folder) / KEPT
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        put(path, json.dumps(result.as_dict(), allow_nan=False).encode(), mode=PRIVATE)
+        put(path, json.dumps(result.as_dict(), allow_nan=False).encode(), mode=OWNER_ONLY)
     except OSError as error:
         raise CheckpointError(f"{path} cannot be written: {error.strerror or error}") from None
 

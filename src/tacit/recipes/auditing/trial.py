@@ -26,7 +26,7 @@ from tacit.training.fit import Watch, carry_out
 from tacit.training.loaders import make_loader
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -40,6 +40,45 @@ if TYPE_CHECKING:
     from tacit.training.fit import Prepared
     from tacit.training.loaders import Collate
     from tacit.training.plan import Plan
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttackChoice:
+    """Which attacks an audit makes.
+
+    Args:
+        names: Some of ``tacit.auditing.attacks.ATTACKS``; left out, LiRA, or the loss where one
+            model is all that is trained.
+        shadows: How many shadow models to train, 0 for attacks that need none; left out, 16, or
+            none where one model is all that is trained.
+        views: How many views of each image to ask about: as it is, and moved by a pixel.
+    """
+
+    names: Sequence[str] | None = None
+    shadows: int | None = None
+    views: int = 1
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Execution:
+    """Where and how an audit is carried out; none of it changes what is found.
+
+    Args:
+        device: Where to train a recipe's models.
+        workers: How many processes train shadow models; or a ``tacit.selection.RayCluster``.
+        out: A folder for ``audit.json``, and for finished models until the audit ends; left out,
+            the folder of the run that is audited, if there is one.
+        progress: Whether to show progress on standard error; left out, if it is a terminal.
+        command: The command line that started it.
+    """
+
+    device: str = "cpu"
+    workers: Workers = 1
+    out: str | os.PathLike[str] | None = None
+    progress: bool | None = None
+    command: Sequence[str] = ()
 
 
 @final

@@ -152,6 +152,11 @@ def chosen(
             raise InvalidArgument(
                 f"{name}={given[name]} has no effect with {others}; leave it out or change that"
             )
+    if not settings.least_delta < delta:
+        raise InvalidArgument(
+            f"delta must be above the {settings.least_delta:g} of it that these settings cost "
+            f"whatever their noise, got {delta:g}; give a larger delta or a smaller failure"
+        )
     noisy = [name for name in settings.noises if name in given]
     if epsilon is not None and noisy:
         raise InvalidArgument(

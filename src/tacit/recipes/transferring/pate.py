@@ -251,6 +251,11 @@ class Settings(TransferSettings):
         return super().event(adjacency)
 
     @property
+    def least_delta(self) -> float:
+        """What the labels of sparse-vector PATE may cost; others have no such part."""
+        return self.failure if self.aggregator == "sparse-vector" else 0.0
+
+    @property
     def noises(self) -> tuple[str, ...]:
         """Which settings are noise, for this aggregator."""
         return _NOISES[self.aggregator]
@@ -355,6 +360,11 @@ def transfer(job: Job, parts: Parts) -> Transferred:
     places = places_of(job, parts)
     begun = job.begun(ANSWERS) or job.begun(f"{ANSWERS}-1")
     votes, whole = kept(job, lambda: votes_of(job, parts.public[places]), begun=begun)
+    if votes.queries != len(places):
+        raise InvalidArgument(
+            f"votes must be on the {votes.queries:,} images that they were on when the run began, "
+            f"got a file on {len(places):,}; bring that file back"
+        )
     answers = answers_of(job, parts, places, votes)
     # Of answers to votes that are gone, other votes cannot say what they cost; a cost that was
     # released before they went is read again, and counted.

@@ -106,6 +106,11 @@ class TransferSettings(ABC):
         return Composed(*self.events(adjacency))
 
     @property
+    def least_delta(self) -> float:
+        """The part of δ that a run costs whatever its noise; a δ that is no larger has no ε."""
+        return 0.0
+
+    @property
     @abstractmethod
     def noises(self) -> tuple[str, ...]:
         """The settings that say how much noise is added; an ε given beforehand finds them."""
@@ -202,8 +207,9 @@ def taught(
     chosen: TransferSettings = job.settings
     if not (labels >= 0).any():
         raise InvalidArgument(
-            "no query was answered, so that there is nothing to learn from; ask more queries, "
-            "lower the threshold, or spend more"
+            "no query was answered, so that there is nothing to learn from, and what was charged "
+            "stands; remove the run's folder, if it has one, for it holds votes that are secret, "
+            "and start another that asks more queries, has a lower threshold or spends more"
         )
     return train_student(
         parts.public, labels, classes=len(job.data.classes),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from torch import nn
 
-from tacit._files import PRIVATE, array_bytes, put
+from tacit._files import OWNER_ONLY, array_bytes, put
 from tacit.errors import BudgetExceeded, CheckpointError, DataError
 from tacit.mechanisms import Released
 from tacit.recipes.transferring import features
@@ -65,7 +65,7 @@ def kept(job: Job, make: Callable[[], Votes], *, begun: bool) -> tuple[Votes, bo
 
 def _write(place: Path, votes: Votes) -> None:
     try:
-        put(place, array_bytes(votes.counts), mode=PRIVATE)
+        put(place, array_bytes(votes.counts), mode=OWNER_ONLY)
     except OSError as error:
         raise CheckpointError(f"{place} cannot be written: {error.strerror or error}") from None
 

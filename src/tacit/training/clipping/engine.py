@@ -128,6 +128,7 @@ class Engine:
         *,
         stability: float | None = None,
         constants: Sequence[Tensor] = (),
+        few_shapes: bool = False,
         compiled: bool = False,
     ) -> None:
         self.parameters = dict(parameters)
@@ -136,7 +137,7 @@ class Engine:
         self.reports: tuple[UseReport, ...] = ()  # of the latest batch that was not compiled
         self._group = dict(group)
         self._stability = stability
-        self._compiled = compiled
+        self._few_shapes, self._compiled = few_shapes or compiled, compiled
         self._layouts: dict[Hashable, tuple[Layout | None, ...]] = {}
         self._entangled: dict[Hashable, frozenset[str]] = {}
         self._known: dict[Hashable, tuple[Structure, list[Tensor]]] = {}
@@ -163,7 +164,11 @@ class Engine:
             self.recorder.begin(rows)
         else:
             self.recorder.begin(rows, known[0].uses, known[1])
-        return self._compiled and known is not None
+        return self._few_shapes and known is not None
+
+    def knows(self, signature: Hashable) -> bool:
+        """Whether norms and sums of such a batch follow from saved tensors and gradients alone."""
+        return signature in self._known
 
     def enter(self) -> None:
         """Records from now on: puts the recorder on torch's stack of function modes.

@@ -16,7 +16,6 @@ import time
 from typing import TYPE_CHECKING, Any, final
 
 import torch
-from torch._inductor import compile as compile_graph
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from tacit.training.clipping.sums import BatchSums
@@ -41,6 +40,8 @@ def compiled_program(
     mask: Tensor,
 ) -> Callable[..., BatchSums]:
     """``plain`` compiled for inputs of these shapes; it is called with the same arguments."""
+    from torch._inductor import compile as compile_graph  # noqa: PLC0415 - takes a second to import
+
     present = [at for at, grad in enumerate(grads) if grad is not None]
     names: list[str] = []
 
@@ -90,8 +91,8 @@ class Replayed:
 
     def __call__(self, *tensors: Tensor) -> Sequence[Tensor]:
         """The program's results for these inputs."""
-        if self._pays is False:
-            return self._run(*tensors)
+        if self._pays is False or torch.cuda.is_current_stream_capturing():
+            return self._run(*tensors)  # as part of a recording of the whole batch, perhaps
         addresses = tuple([(one.data_ptr(), one.stride()) for one in tensors])
         known = self._graphs.get(addresses)
         if known is not None:

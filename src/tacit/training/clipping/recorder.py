@@ -22,7 +22,7 @@ from torch.overrides import TorchFunctionMode
 
 from tacit.errors import InvalidArgument, ProtocolError, UnsupportedModel
 from tacit.training.clipping.forms import Dense
-from tacit.training.clipping.forms.matrix import accumulator
+from tacit.training.clipping.forms.matrix import accumulator, for_kernels, summed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -376,12 +376,20 @@ def wide(value: Tensor) -> Tensor:
     return value if value.dtype in (torch.float32, torch.float64) else value.float()
 
 
-def reduced(of: Gradient, values: Tensor) -> tuple[Form | None, ...]:
-    """The gradient of a weight that was broadcast: ``values`` added up, by unit, to its shape."""
+def reduced(of: Gradient, grad: Tensor, factor: Tensor | None = None) -> tuple[Form | None, ...]:
+    """The gradient of a weight that was broadcast: ``grad`` added up, by unit, to its shape.
+
+    With ``factor`` it is the products of both that are added up.
+    """
     (shape,) = of.shapes
     assert shape is not None
+    aligned = (1,) * (grad.ndim - len(shape)) + shape
+    if of.rows.count > 1 and _along_the_last(of, aligned, grad, factor):
+        factors = None if factor is None else of.rows.terms(factor)
+        sums = summed(of.rows.terms(grad), factors)
+        return (Dense(sums.values.view(-1, *shape), sums.squares),)
+    values = grad if factor is None else wide(grad) * factor
     kind = accumulator(values.dtype)
-    aligned = (1,) * (values.ndim - len(shape)) + shape
     if of.rows.count == 1:
         return (Dense(values.to(kind).sum_to_size(aligned).reshape(1, *shape)),)
     dim = of.rows.layout.dim
@@ -394,3 +402,14 @@ def reduced(of: Gradient, values: Tensor) -> tuple[Form | None, ...]:
     rest = aligned[:dim] + aligned[dim + 1 :]
     spread = [at + 2 for at, size in enumerate(rest) if size == 1 and split.shape[at + 2] != 1]
     return (Dense(split.sum((1, *spread), dtype=kind).reshape(len(split), *shape)),)
+
+
+def _along_the_last(
+    of: Gradient, aligned: tuple[int, ...], grad: Tensor, factor: Tensor | None
+) -> bool:
+    """Whether a kernel may add up: the weight has an entry for each of the last dimension alone."""
+    last = grad.ndim - 1
+    plain = of.rows.layout.dim < last and aligned == (1,) * last + (grad.shape[-1],)
+    if factor is None:
+        return plain and for_kernels(grad)
+    return plain and factor.shape == grad.shape and for_kernels(grad, factor)

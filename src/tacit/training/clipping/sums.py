@@ -9,10 +9,17 @@ from typing import TYPE_CHECKING, final
 import torch
 
 from tacit.training.clipping.forms import Dense, Form, OneHot, Outer
-from tacit.training.clipping.forms.matrix import LARGEST_TEMPORARY, in_parts, matmul, squared_sum
+from tacit.training.clipping.forms.matrix import (
+    LARGEST_TEMPORARY,
+    added_up,
+    for_kernels,
+    in_parts,
+    matmul,
+    squared_sum,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Hashable, Iterable, Mapping, Sequence
 
     from torch import Tensor
 
@@ -20,6 +27,7 @@ if TYPE_CHECKING:
 
 
 _LARGEST_ON_GPU = 2**27  # numbers: half a gigabyte, for few launches
+_SMALL = 2**14  # numbers of one gradient that is put beside others, to be added up with them
 
 
 @final
@@ -83,22 +91,33 @@ def _squared_norms(
     mask: Tensor,
 ) -> Tensor:
     """(groups, units). Added up in double precision: there are only as many numbers as units."""
-    zero = torch.zeros(mask.shape[0], dtype=torch.float64, device=mask.device)
-    totals = [zero] * scaling.groups
+    forms: dict[str, dict[object, list[Form]]] = {}
+    for one in contributions:
+        for name in one.origin.names:
+            forms.setdefault(name, {}).setdefault(one.origin.view, []).append(one.form)
+    found: list[list[Tensor]] = [[] for _ in range(scaling.groups)]
     for name in parameters:
-        if name in entangled:
-            continue
-        by_view: dict[object, list[Form]] = {}
-        for one in contributions:
-            if name in one.origin.names:
-                by_view.setdefault(one.origin.view, []).append(one.form)
-        for forms in by_view.values():
-            group = scaling.group[name]
-            totals[group] = totals[group] + merged_squared_norms(forms)
+        if name not in entangled and name in forms:
+            found[scaling.group[name]] += map(merged_squared_norms, forms[name].values())
     if entangled:
         for name, squared in _entangled_norms(parameters, contributions, entangled).items():
-            totals[scaling.group[name]] = totals[scaling.group[name]] + squared
-    return torch.stack(totals)
+            found[scaling.group[name]].append(squared)
+    return torch.stack([_added_up(norms, mask) for norms in found])
+
+
+def _added_up(norms: Sequence[Tensor], mask: Tensor) -> Tensor:
+    """Σ of squared norms, whole or in parts, in double precision; on a device in few launches."""
+    total = torch.zeros(mask.shape[0], dtype=torch.float64, device=mask.device)
+    if mask.device.type == "cpu" and all(one.ndim == 1 for one in norms):
+        return sum(norms, start=total)
+    alike: dict[Hashable, list[Tensor]] = {}
+    for one in norms:
+        alike.setdefault((one.dtype, one.shape), []).append(one)
+    for same in alike.values():
+        stacked = torch.stack(same)
+        wholes = stacked if stacked.ndim == 2 else stacked.sum(1).clamp(min=0)
+        total = total + wholes.sum(0, dtype=torch.float64)
+    return total
 
 
 def _entangled_norms(
@@ -172,13 +191,43 @@ def _sums(
     factors: Tensor,
 ) -> dict[str, Tensor]:
     sums: dict[str, Tensor] = {}
-    for one in contributions:
+    together = _small_sums(contributions, scaling, factors)
+    for at, one in enumerate(contributions):
         for group in sorted({scaling.group[name] for name in one.origin.names}):
-            total = one.form.weighted_sum(factors[group])
+            total = together.get((at, group))
+            if total is None:
+                total = one.form.weighted_sum(factors[group])
             for name, value in _to_parameters(parameters, one, total):
                 if scaling.group[name] == group:
                     sums[name] = sums[name] + value if name in sums else value
     return sums
+
+
+def _small_sums(
+    contributions: Sequence[Contribution], scaling: Scaling, factors: Tensor
+) -> dict[tuple[int, int], Tensor]:
+    """The weighted sums of what is written out and small, by contribution and group.
+
+    On a device there is one sum for all biases and norm layers: launches would take longer.
+    """
+    alike: dict[int, list[tuple[int, Dense]]] = {}
+    for at, one in enumerate(contributions):
+        form = one.form
+        if isinstance(form, Dense) and for_kernels(form.values) and _is_small(form):
+            for group in {scaling.group[name] for name in one.origin.names}:
+                alike.setdefault(group, []).append((at, form))
+    sums: dict[tuple[int, int], Tensor] = {}
+    for group, found in alike.items():
+        rows = [form.values.unsqueeze(-1).flatten(1) for _, form in found]
+        total = Dense(torch.cat(rows, 1)).weighted_sum(factors[group])
+        pieces = total.split([one.shape[1] for one in rows])
+        for (at, form), piece in zip(found, pieces, strict=True):
+            sums[at, group] = piece.view(form.values.shape[1:])
+    return sums
+
+
+def _is_small(form: Dense) -> bool:
+    return form.values.dtype == torch.float32 and form.values[:1].numel() <= _SMALL
 
 
 def _to_parameters(
@@ -209,7 +258,10 @@ def _to_parameters(
 
 
 def merged_squared_norms(forms: Sequence[Form]) -> Tensor:
-    """‖Σ_u g_u‖² for the uses u of one weight (tied, reused, siamese, recurrent)."""
+    """‖Σ_u g_u‖² for the uses u of one weight (tied, reused, siamese, recurrent).
+
+    Whole or in parts, as forms return it.
+    """
     merged = _joined(forms)
     if len(merged) == 1:
         return merged[0].squared_norms()
@@ -235,9 +287,11 @@ def _joined(forms: Sequence[Form]) -> list[Form]:
     if hot:
         ids, right = _cat([form.ids for form in hot]), _cat([form.right for form in hot])
         joined.append(OneHot(ids, right, hot[0].shape))
-    dense = [form.values for form in forms if isinstance(form, Dense)]
-    if dense:
-        joined.append(Dense(sum(dense[1:], start=dense[0])))
+    dense = [form for form in forms if isinstance(form, Dense)]
+    if len(dense) == 1:
+        joined.append(dense[0])
+    elif dense:
+        joined.append(Dense(sum((one.values for one in dense[1:]), start=dense[0].values)))
     return joined + [form for form in forms if not isinstance(form, (Outer, OneHot, Dense))]
 
 
@@ -252,6 +306,18 @@ def _cat(parts: list[Tensor]) -> Tensor:
 
 def _tied_squared_norms(table: OneHot, product: Outer) -> Tensor:
     """A table that also serves as the output layer: ⟨e_id ⊗ r, l ⊗ r'⟩ = l[id]·⟨r, r'⟩."""
+    own, other = added_up(table.squared_norms()), added_up(product.squared_norms())
+    total = own + other + 2 * _tied_products(table, product)
+    slack = torch.finfo(total.dtype).eps
+    return total.clamp(min=0) + slack * (own + other)
+
+
+def _tied_products(table: OneHot, product: Outer) -> Tensor:
+    sides = (table.right, product.left, product.right)
+    if for_kernels(*sides) and len({one.dtype for one in sides}) == 1:
+        from tacit.training.clipping import kernels  # noqa: PLC0415 - needs Triton
+
+        return kernels.cross_products(table.ids, *sides)
     terms = table.ids.shape[1] * product.left.shape[1]
     crosses = []
     for a, b in in_parts(table.units, 2 * terms):
@@ -260,10 +326,7 @@ def _tied_squared_norms(table: OneHot, product: Outer) -> Tensor:
         kind = torch.promote_types(hot.right.dtype, full.right.dtype)
         inner = matmul(full.right.to(kind), hot.right.to(kind).mT)
         crosses.append((full.left.gather(2, where) * inner).sum((1, 2)))
-    own, other = table.squared_norms(), product.squared_norms()
-    total = own + other + 2 * torch.cat([*crosses, own.new_zeros(0)])
-    slack = torch.finfo(total.dtype).eps
-    return total.clamp(min=0) + slack * (own + other)
+    return torch.cat([*crosses, crosses[0].new_zeros(0)]) if crosses else table.right.new_zeros(0)
 
 
 def _written_squared_norms(forms: Sequence[Form]) -> Tensor:

@@ -27,13 +27,13 @@ from tacit.transfer.students.student import BATCH, Descent, cross_entropy
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from tacit.transfer.students.student import Task
+    from tacit.transfer.students.student import StudentTask
 
 
 LR, MOMENTUM, MEMORY = 3e-3, 0.5, 0.999
 
 
-def train_gan(task: Task) -> nn.Module:
+def train_gan(task: StudentTask) -> nn.Module:
     """The trained model: the discriminator, its weights averaged."""
     model = task.model(lambda: discriminator(task.images, task.classes))
     features = _without_head(model)
@@ -80,7 +80,7 @@ WIDTH = 64
 
 
 @final
-class Noise(nn.Module):
+class GaussianNoise(nn.Module):
     """Gaussian noise while training."""
 
     def __init__(self, deviation: float) -> None:
@@ -98,9 +98,9 @@ def discriminator(images: Tensor, classes: int) -> nn.Sequential:
     if channels > 1:
         return _convolutions(channels, classes)
     sizes = (height * width, *DENSE)
-    layers: list[nn.Module] = [nn.Flatten(), Noise(0.3)]
+    layers: list[nn.Module] = [nn.Flatten(), GaussianNoise(0.3)]
     for before, after in pairwise(sizes):
-        layers += [weight_norm(nn.Linear(before, after)), nn.ReLU(), Noise(0.5)]
+        layers += [weight_norm(nn.Linear(before, after)), nn.ReLU(), GaussianNoise(0.5)]
     return nn.Sequential(*layers[:-1], nn.Linear(sizes[-1], classes))
 
 

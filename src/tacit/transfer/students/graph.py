@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-    from tacit.transfer.students.student import Task
+    from tacit.transfer.students.student import StudentTask
 
     Numbers = NDArray[np.float32]
 
@@ -65,12 +65,12 @@ class Beginning:
     agrees: Tensor
 
 
-def train_graph(task: Task) -> nn.Module:
+def train_graph(task: StudentTask) -> nn.Module:
     """The trained model."""
     return begin(task).model
 
 
-def begin(task: Task) -> Beginning:
+def begin(task: StudentTask) -> Beginning:
     """Spreads the labels, learns them, and then what it has made of them."""
     features, rows = Whitened.of(task.images, upright=task.upright)
     first = propagate(rows, task.labels, task.weights, task.classes)
@@ -205,7 +205,7 @@ def _spread(graph: Any, sources: Numbers, alpha: float) -> Numbers:
     return found
 
 
-def train_committee(task: Task) -> nn.Module:
+def train_committee(task: StudentTask) -> nn.Module:
     """The trained model of several: linear models of the graph, and a network, side by side.
 
     The linear model is good at finding labels for all public images, and knows nothing of how a
@@ -219,7 +219,7 @@ def train_committee(task: Task) -> nn.Module:
     return Together(*(graph.model for graph in graphs), _network(task, said))
 
 
-def _network(task: Task, said: Tensor) -> nn.Module:
+def _network(task: StudentTask, said: Tensor) -> nn.Module:
     """A network that learns the likeliest label of each image, as weighty as it is likely."""
     belief, labels = said.max(1)
     if task.upright:
@@ -240,7 +240,7 @@ BELIEVABLE = 0.9  # the share of labels that the graph must predict from the oth
 LABELLED = 32  # labelled points beside each batch, if the graph labels it; else as many as it has
 
 
-def train_consistency(task: Task) -> nn.Module:
+def train_consistency(task: StudentTask) -> nn.Module:
     """The trained model: a network that believes itself where it is sure, also of changed images.
 
     After FixMatch (Sohn et al. 2020): the label of a point is what the student, its weights
@@ -271,7 +271,7 @@ def train_consistency(task: Task) -> nn.Module:
 
 
 @torch.no_grad()
-def _believed(average: nn.Module, task: Task, rows: Tensor) -> tuple[Tensor, Tensor]:
+def _believed(average: nn.Module, task: StudentTask, rows: Tensor) -> tuple[Tensor, Tensor]:
     """What the averaged network says of weakly changed images; 1 where it is sure, else 0."""
     certainty, labels = average(weak(task.pixels(rows), flip=task.flip)).softmax(1).max(1)
     return labels, certainty.ge(SURE).float()

@@ -14,7 +14,14 @@ from tacit.models.devices import device_named
 from tacit.transfer.students.gan import train_gan
 from tacit.transfer.students.graph import train_committee, train_consistency, train_graph
 from tacit.transfer.students.images import strong, weak
-from tacit.transfer.students.student import BATCH, Descent, Student, Task, as_tensor, cross_entropy
+from tacit.transfer.students.student import (
+    BATCH,
+    Descent,
+    Student,
+    StudentTask,
+    as_tensor,
+    cross_entropy,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -95,7 +102,7 @@ def train_student(
         raise InvalidArgument(f"method must be one of {STUDENT_METHODS}, got {method!r}")
     given, place = _labels(labels, len(shown), width), device_named(device)
     usual = _EPOCHS[chosen] * (1 if grey else _LONGER)
-    task = Task(
+    task = StudentTask(
         images=shown.to(place), labels=given.to(place),
         weights=_weights(weights, given).to(place), classes=width,
         epochs=whole("epochs", epochs) if epochs is not None else usual, flip=flip,
@@ -160,7 +167,7 @@ def _weights(weights: NDArray[Any] | Tensor | None, labels: Tensor) -> Tensor:
 # ---- the methods that need no file of their own
 
 
-def _plain(task: Task) -> nn.Module:
+def _plain(task: StudentTask) -> nn.Module:
     """Trains on the labelled points, changed at random, and on no others."""
     model = task.model()
     descent = Descent(model)
@@ -176,7 +183,7 @@ LENGTH = 0.1  # ε: how far an image is moved, for each pixel's root; 2.8 in all
 ENTROPY = 1.0
 
 
-def _virtual_adversarial(task: Task) -> nn.Module:
+def _virtual_adversarial(task: StudentTask) -> nn.Module:
     """Trains so that what the student says changes little even in the worst direction.
 
     Miyato et al. 2018, "Virtual adversarial training", algorithm 1 with one power iteration, and
@@ -218,7 +225,7 @@ def _divergence(said: Tensor, says: Tensor) -> Tensor:
     )
 
 
-_TRAIN: dict[StudentMethod, Callable[[Task], nn.Module]] = {
+_TRAIN: dict[StudentMethod, Callable[[StudentTask], nn.Module]] = {
     "plain": _plain,
     "graph": train_graph,
     "committee": train_committee,

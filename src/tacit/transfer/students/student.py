@@ -1,7 +1,7 @@
 """A student, which knowledge transfer releases: a model that was trained on public points alone.
 
-``Task`` is what every method of training one is given, ``Descent`` how its weights are improved;
-``residual_network`` and ``small_network`` are its usual networks.
+``StudentTask`` is what every method of training one is given, ``Descent`` how its weights are
+improved; ``residual_network`` and ``small_network`` are its usual networks.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Pixels(nn.Module):
 
 
 @final
-class Measured(nn.Module):
+class StandardisedPixels(nn.Module):
     """Pixels from the public images' mean, in units of their standard deviation, by channel.
 
     Args:
@@ -187,7 +187,7 @@ BATCH = 128
 
 @final
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Task:
+class StudentTask:
     """Public images, the noisy labels of some, and how long to train on them.
 
     Args:
@@ -226,7 +226,7 @@ class Task:
         """An untrained model, on the device; ``usual`` makes the method's own network."""
         make = self.network or usual or self._residual
         network = make().to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        return nn.Sequential(Pixels(), Measured(self.images), network).to(self.device)
+        return nn.Sequential(Pixels(), StandardisedPixels(self.images), network).to(self.device)
 
     def _residual(self) -> nn.Module:
         return residual_network(self.images.shape[1], self.classes)

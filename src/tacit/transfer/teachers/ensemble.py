@@ -18,9 +18,16 @@ from tacit.errors import CheckpointError, InvalidArgument, ProtocolError
 from tacit.models.devices import device_named
 from tacit.randomness import fresh_stream
 from tacit.training.progress import counting
-from tacit.transfer.teachers.models import NOBODY, Work, joined
+from tacit.transfer.teachers.models import NOBODY, TeacherWork, joined
 from tacit.transfer.teachers.records import as_tensor, part, read, rows_by_teacher
-from tacit.transfer.teachers.schedule import Schedule, check_scores, described, made, split, way
+from tacit.transfer.teachers.schedule import (
+    TeacherSchedule,
+    check_scores,
+    described,
+    made,
+    split,
+    way,
+)
 from tacit.transfer.teachers.store import TeacherStore
 from tacit.transfer.votes import Votes
 
@@ -120,7 +127,7 @@ class Teachers:
         self._classes = whole("classes", classes, at_least=2)
         self._make = make_model
         self._seed = None if seed is None else whole("seed", seed, at_least=0)
-        self._schedule = Schedule(
+        self._schedule = TeacherSchedule(
             epochs=whole("epochs", epochs),
             batch_size=whole("batch_size", batch_size),
             lr=positive("lr", lr),
@@ -182,7 +189,7 @@ class Teachers:
 
     def _fit(self) -> _Fitted:
         assignment, seed = self._begin()
-        work = Work(
+        work = TeacherWork(
             self._make, replace(self._schedule, seed=seed), self._how, self._device,
             isinstance(self._first, nn.Module),
         )  # fmt: skip
@@ -235,7 +242,7 @@ class Teachers:
 @dataclass(frozen=True, eq=False)
 class _Fitted:
     trained: TrainedTeachers
-    work: Work
+    work: TeacherWork
     sizes: NDArray[np.int64]
 
 
@@ -279,7 +286,7 @@ def assigned(records: int, count: int, stream: Stream) -> NDArray[np.int64]:
 
 
 def carried_out(
-    work: Work, pieces: Sequence[Sequence[int]], records: Records, workers: Workers
+    work: TeacherWork, pieces: Sequence[Sequence[int]], records: Records, workers: Workers
 ) -> Iterator[TrainedTeachers]:
     """Trains the teachers of each piece, and gives each piece when it is done."""
     if workers == 1:
@@ -292,5 +299,5 @@ def carried_out(
     return (trained for _, trained in done)
 
 
-def _train(work: Work, part: Part) -> TrainedTeachers:
+def _train(work: TeacherWork, part: Part) -> TrainedTeachers:
     return work.train(part)

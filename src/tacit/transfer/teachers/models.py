@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tacit.transfer.teachers.records import Part
-    from tacit.transfer.teachers.schedule import How, Layers, Schedule
+    from tacit.transfer.teachers.schedule import How, Layers, TeacherSchedule
 
     State = dict[str, Tensor]
     Gradients = Callable[[State, Tensor, Tensor], State]
@@ -41,11 +41,11 @@ TOGETHER = 64  # networks that answer at a time
 
 @final
 @dataclass(frozen=True, eq=False)
-class Work:
+class TeacherWork:
     """All that training teachers has in common, apart from their records."""
 
     make_model: Callable[[], Any]
-    schedule: Schedule
+    schedule: TeacherSchedule
     how: How
     device: str
     network: bool
@@ -79,7 +79,7 @@ class TrainedTeachers:
     weights: Mapping[str, Tensor]
     classifiers: tuple[Any, ...]
 
-    def labels(self, inputs: Tensor, work: Work) -> NDArray[np.int64]:
+    def labels(self, inputs: Tensor, work: TeacherWork) -> NDArray[np.int64]:
         """The class that each teacher gives to each input, shape (teachers, inputs)."""
         if self.classifiers:
             rows = inputs.flatten(1).cpu().numpy()
@@ -123,7 +123,11 @@ def joined(parts: Sequence[TrainedTeachers]) -> TrainedTeachers:
 
 
 def train_network(
-    make_model: Callable[[], nn.Module], part: Part, place: int, schedule: Schedule, device: str
+    make_model: Callable[[], nn.Module],
+    part: Part,
+    place: int,
+    schedule: TeacherSchedule,
+    device: str,
 ) -> State:
     """The trained state of the teacher at this place of ``part``, on the CPU."""
     teacher, size = part.teachers[place], int(part.sizes[place])
@@ -159,7 +163,7 @@ class Constant:
 
 
 def train_classifier(
-    make_model: Callable[[], Any], part: Part, place: int, schedule: Schedule
+    make_model: Callable[[], Any], part: Part, place: int, schedule: TeacherSchedule
 ) -> Any:
     """The fitted classifier of the teacher at this place; it has a seed of its own."""
     inputs, labels = part.of(place)
@@ -174,7 +178,11 @@ def train_classifier(
 
 
 def train_stacked(
-    make_model: Callable[[], nn.Module], part: Part, schedule: Schedule, device: str, how: How
+    make_model: Callable[[], nn.Module],
+    part: Part,
+    schedule: TeacherSchedule,
+    device: str,
+    how: How,
 ) -> State:
     """The trained weights of all teachers of ``part``, stacked in its order, on the CPU."""
     first = [made(make_model, schedule, teacher).to(device) for teacher in part.teachers]
@@ -250,7 +258,7 @@ def gemm_scores(layers: Layers, weights: State, x: Tensor) -> Tensor:
     return x
 
 
-def _rows(part: Part, schedule: Schedule) -> Iterator[NDArray[np.int64]]:
+def _rows(part: Part, schedule: TeacherSchedule) -> Iterator[NDArray[np.int64]]:
     """For each step, the rows of ``part`` that each teacher sees, shape (teachers, batch_size).
 
     A teacher that has no step left is given row 0, from which it learns nothing: its rate is 0.

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @final
 @dataclass(frozen=True, eq=False)
-class Records:
+class TeacherRecords:
     """All inputs and labels, row by row, and which rows belong to one unit of privacy.
 
     ``owners`` numbers the units from 0; without groups every row is its own. Inputs stay on the
@@ -75,7 +75,7 @@ class Part:
 
 
 def rows_by_teacher(
-    records: Records, assignment: NDArray[np.int64], count: int
+    records: TeacherRecords, assignment: NDArray[np.int64], count: int
 ) -> list[NDArray[np.int64]]:
     """The rows of each teacher in increasing order; ``assignment`` has the teacher of each unit."""
     teachers = assignment[records.owners]
@@ -84,7 +84,9 @@ def rows_by_teacher(
     return np.split(order, ends[:-1])
 
 
-def part(records: Records, rows_of: Sequence[NDArray[np.int64]], teachers: Sequence[int]) -> Part:
+def part(
+    records: TeacherRecords, rows_of: Sequence[NDArray[np.int64]], teachers: Sequence[int]
+) -> Part:
     """The records of these teachers."""
     rows = [rows_of[teacher] for teacher in teachers]
     chosen = torch.from_numpy(np.concatenate(rows))
@@ -95,7 +97,7 @@ def part(records: Records, rows_of: Sequence[NDArray[np.int64]], teachers: Seque
 
 def read(
     dataset: Any, classes: int, groups: Sequence[int] | NDArray[np.int64] | None = None
-) -> Records:
+) -> TeacherRecords:
     """The records of ``(inputs, labels)`` or of a map-style data set of such pairs.
 
     One whose label is no class is left out.
@@ -114,7 +116,7 @@ def read(
     known = (given >= 0) & (given < classes)
     if not bool(known.all()):  # as if they were not there: a refusal would tell of one
         rows, given, owners = rows[known.to(rows.device)], given[known], owners[known.numpy()]
-    return Records(rows, given.long(), owners, units)
+    return TeacherRecords(rows, given.long(), owners, units)
 
 
 def as_tensor(name: str, value: Any) -> Tensor:

@@ -28,7 +28,7 @@ MOMENTUM = 0.9
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Schedule:
+class TeacherSchedule:
     """The steps of one teacher: Nesterov's momentum, at a rate that falls linearly to 0.
 
     Of few records, plain steps learn more than Adam's: a linear teacher of 240 images was right on
@@ -51,7 +51,7 @@ class Schedule:
     def steps(self, size: int) -> int:
         """How many steps a teacher with ``size`` records takes.
 
-        >>> Schedule(epochs=2, batch_size=32, lr=1e-3, weight_decay=0.0, seed=0).steps(70)
+        >>> TeacherSchedule(epochs=2, batch_size=32, lr=1e-3, weight_decay=0.0, seed=0).steps(70)
         6
         """
         return self.epochs * -(-size // self.batch_size)
@@ -77,7 +77,7 @@ def seeded(seed: int) -> Iterator[None]:
         yield
 
 
-def made(make_model: Callable[[], Any], schedule: Schedule, teacher: int) -> Any:
+def made(make_model: Callable[[], Any], schedule: TeacherSchedule, teacher: int) -> Any:
     """A teacher's model with its first weights."""
     with seeded(schedule.seed_of(teacher)):
         return make_model()

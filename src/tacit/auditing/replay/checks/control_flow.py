@@ -11,7 +11,7 @@ import torch
 
 from tacit.auditing.replay import plans
 from tacit.auditing.replay.experiments import kept_lots, long_run, one_odd_unit
-from tacit.auditing.replay.forbidden_runs import TASKS
+from tacit.auditing.replay.forbidden.own_model import TASKS
 from tacit.auditing.replay.report import Finding
 from tacit.auditing.replay.trace import Variation
 from tacit.auditing.replay.watch import numbers_in

@@ -1,17 +1,20 @@
 """The gradients of a convolution's kernel: an image correlated with the gradient of its result.
 
-On a GPU nothing is unfolded. Large images: one batched product per kernel offset, reduced at once.
-Small images with many channels: the Gram matrix of the pixels, whose shifted copies add up to the
-Gram matrix of the patches. On a CPU a kernel that is smaller than its images is written out for
-every example from unfolded slices that fit the cache.
+On a GPU nothing is unfolded. Where Triton is installed, fused kernels serve half precision, and
+single precision where TF32 is allowed: see ``fused_convolution``. Otherwise, large images: one
+batched product per kernel offset, reduced at once. Small images with many channels: the Gram matrix
+of the pixels, whose shifted copies add up to the Gram matrix of the patches. On a CPU a kernel that
+is smaller than its images is written out for every example from unfolded slices that fit the cache.
 """
 
 from __future__ import annotations
 
+import functools
+import importlib.util
 import itertools
 import math
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Any, final
 
 import torch
 import torch.nn.functional as F
@@ -30,8 +33,23 @@ from tacit.training.clipping.forms.matrix import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from types import ModuleType
 
     from torch import Tensor
+
+    from tacit.training.clipping.fused_convolution import Sizes
+
+_FOR_KERNELS = (torch.float16, torch.bfloat16, torch.float32)
+
+
+def for_kernels(values: Tensor) -> bool:
+    """Whether ``values`` lie on a CUDA device in a precision that kernels read, with Triton."""
+    return values.is_cuda and values.dtype in _FOR_KERNELS and _with_triton()
+
+
+@functools.cache
+def _with_triton() -> bool:
+    return importlib.util.find_spec("triton") is not None
 
 
 @final
@@ -62,12 +80,19 @@ class Convolution:
         """How the norms are found."""
         if self._keeps:
             return "written out"
+        if self._fused:
+            by_gram = self._sizes.by_gram
+            return "fused Gram matrices of patches" if by_gram else "fused products"
         return "Gram matrix of pixels" if self._by_gram else "a product per kernel offset"
 
     @property
     def temporary(self) -> int:
-        """A padded image and its Gram matrix, or one kernel offset's gradients."""
+        """A padded image and its Gram matrix, one offset's gradients, or packed inputs."""
         padded = math.prod(self._padded_space)
+        if self._fused:
+            inputs = self.image.numel() + self.grad.numel()
+            packed = inputs // 2 if self.grad.dtype == torch.float32 else 0
+            return packed + self.units * math.prod(self.shape) * self._keeps
         if self._keeps:
             return self.units * math.prod(self.shape) + CACHED
         each = padded**2 if self._by_gram else math.prod(self.shape[:2])
@@ -87,7 +112,34 @@ class Convolution:
         )
 
     @property
+    def _settings(self) -> tuple[Any, ...]:
+        sizes = (self.shape, self.stride, self.padding, self.dilation)
+        return *(list(one) for one in sizes), self.groups
+
+    @property
+    def _fusion(self) -> ModuleType:
+        from tacit.training.clipping import fused_convolution  # noqa: PLC0415 - needs Triton
+
+        return fused_convolution
+
+    @property
+    def _sizes(self) -> Sizes:
+        sizes: Sizes = self._fusion.sizes_of(self.image, self.grad, *self._settings)
+        return sizes
+
+    @property
+    def _fused(self) -> bool:
+        """Whether the fused kernels serve these tensors, and with the rounding that is allowed."""
+        if not for_kernels(self.grad):
+            return False
+        rounds = self.grad.dtype != torch.float32 or torch.backends.cudnn.allow_tf32
+        return self._sizes.fit and (rounds or self._sizes.by_entries)
+
+    @property
     def _keeps(self) -> bool:
+        if self._fused:  # the sum then reads less than it would otherwise
+            read = self.grad.element_size() * (self.image[:1].numel() + self.grad[:1].numel())
+            return self._sizes.by_entries or 4 * math.prod(self.shape) <= read
         inputs = self.image[:1].numel() + self.grad[:1].numel()
         return worth_keeping(math.prod(self.shape), inputs, self.grad.device)
 
@@ -102,6 +154,8 @@ class Convolution:
 
     def squared_norms(self) -> Tensor:
         """See ``Form``."""
+        if self._fused:
+            return self._fused_norms()
         if self._keeps:
             self._kept[:] = [self._from_patches()]
             return squared_sum(self._kept[0])
@@ -114,15 +168,23 @@ class Convolution:
 
     def weighted_sum(self, scales: Tensor) -> Tensor:
         """See ``Form``: one ordinary kernel gradient of the weighted output gradients."""
+        total: Tensor
+        if self._kept and self._fused:
+            total = self._fusion.weighted_gradients(self._kept.pop(), scales, list(self.shape))
+            return total
         if self._kept:
             rows = kept(self._kept.pop(), scales).flatten(1)
             return (scales.to(rows.dtype) @ rows).view(self.shape)
+        if self._fused and self.grad.dtype != torch.float32:
+            image = self.image.to(self.grad.dtype)
+            total = self._fusion.weighted_sum(image, self.grad, scales, *self._settings)
+            return total
         wide = accumulator(self.grad.dtype)
         grad = weighed(self.grad.to(wide), scales).flatten(0, 1)
         image = kept(self.image.to(wide), scales).flatten(0, 1)
         dimensions = len(self.stride)
         kernel = image.new_zeros(()).expand(self.shape)
-        total: Tensor = torch.ops.aten.convolution_backward(
+        total = torch.ops.aten.convolution_backward(
             grad, image, kernel, None, self.stride, self.padding, self.dilation,
             False, (0,) * dimensions, self.groups, (False, True, False),
         )[1]  # fmt: skip
@@ -136,6 +198,16 @@ class Convolution:
     def part(self, start: int, stop: int) -> Convolution:
         """See ``Form``."""
         return replace(self, image=self.image[start:stop], grad=self.grad[start:stop])
+
+    def _fused_norms(self) -> Tensor:
+        inputs = self.image.to(self.grad.dtype), self.grad
+        norms: Tensor
+        if self._keeps:
+            norms, written = self._fusion.gradients(*inputs, *self._settings)
+            self._kept[:] = [written]
+        else:
+            norms = self._fusion.squared_norms(*inputs, *self._settings)
+        return norms
 
     def _from_patches(self) -> Tensor:
         """Every unit's gradient, from patches that are unfolded a slice of units at a time."""

@@ -3,10 +3,16 @@
 Gradients are written out (biases, norm layers' weights, whatever has no compact form), sums of
 outer products Σ_t left_t ⊗ right_t (what every matrix product leaves), or rows looked up in a table
 (outer products whose left side is a one-hot vector).
+
+Every form has a plain PyTorch path. On a CUDA device with Triton the kernels of the module
+``kernels`` take its place: ``for_kernels`` says where.
 """
 
 from __future__ import annotations
 
+import functools
+import importlib.util
+import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, final
 
@@ -21,6 +27,11 @@ _FEW_UNITS = 256
 # What one pass of a processor over slices of units should hold, so that it stays in the cache.
 CACHED = 2**20
 _BLOCK = 512
+# How kernels cut Gram matrices, and the least size of a side that they multiply.
+_GRAM_BLOCK, _LEAST_SIDE = 64, 16
+# Products of one weight, of all units, beyond which a library multiplies single precision faster.
+_FEW_PRODUCTS = 2**28
+_FOR_KERNELS = frozenset({torch.bfloat16, torch.float16, torch.float32})
 
 
 class Form(Protocol):
@@ -39,7 +50,10 @@ class Form(Protocol):
         """The most numbers that finding the norms keeps beside the inputs."""
 
     def squared_norms(self) -> Tensor:
-        """The squared L2 norm of each unit's gradient, shape (units,)."""
+        """The squared L2 norm of each unit's gradient, shape (units,).
+
+        Or parts of it that are yet to be added up, shape (pieces, units): see ``added_up``.
+        """
 
     def weighted_sum(self, scales: Tensor) -> Tensor:
         """Σ scales_i·g_i in the weight's shape; a unit of scale 0 adds nothing, not even NaN."""
@@ -51,6 +65,25 @@ class Form(Protocol):
         """The same for the units from ``start`` to ``stop``."""
 
 
+def for_kernels(*tensors: Tensor) -> bool:
+    """Whether the kernels serve: plain tensors of a CUDA device, none traced, in their precision.
+
+    Double precision, complex numbers and other devices keep the plain path.
+    """
+    return (
+        all(
+            type(one) is torch.Tensor and one.is_cuda and one.dtype in _FOR_KERNELS
+            for one in tensors
+        )
+        and _has_triton()
+    )
+
+
+@functools.cache
+def _has_triton() -> bool:
+    return importlib.util.find_spec("triton") is not None
+
+
 def accumulator(dtype: torch.dtype) -> torch.dtype:
     """Sums are kept in at least single precision."""
     return torch.promote_types(dtype, torch.float32)
@@ -58,9 +91,11 @@ def accumulator(dtype: torch.dtype) -> torch.dtype:
 
 def squared_sum(values: Tensor) -> Tensor:
     """Σ v² over all but the first dimension, in at least single precision."""
+    if for_kernels(values):
+        from tacit.training.clipping import kernels  # noqa: PLC0415 - needs Triton
+
+        return kernels.added(kernels.squares(values))
     wide = values.to(accumulator(values.dtype))
-    if wide.is_complex():
-        wide = wide.abs()
     if wide.device.type == "cpu":
         return _squared_lengths(wide.unsqueeze(-1).flatten(1))
     return in_stages(wide.square())
@@ -112,14 +147,27 @@ def gram_total(products: Tensor) -> Tensor:
     return in_stages(products * weights).clamp(min=0)
 
 
+def added_up(norms: Tensor) -> Tensor:
+    """Squared norms of shape (units,), from all of their parts if they come in parts."""
+    return norms if norms.ndim == 1 else norms.sum(0).clamp(min=0)
+
+
 def all_count(scales: Tensor) -> bool:
     """Whether no unit is left out, if that is known without waiting for a device or a compiler."""
     at_hand = type(scales) is torch.Tensor and scales.device.type == "cpu"
     return at_hand and bool((scales > 0).all())
 
 
-def weighed(values: Tensor, scales: Tensor) -> Tensor:
-    """``values`` times their unit's scale; exactly zero where the scale is, whatever the value."""
+def weighed(values: Tensor, scales: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+    """``values`` times their unit's scale; exactly zero where the scale is, whatever the value.
+
+    ``dtype`` is the result's where it is not that of ``values``, and wider.
+    """
+    if for_kernels(values):
+        from tacit.training.clipping import kernels  # noqa: PLC0415 - needs Triton
+
+        return kernels.rows_scaled(values, scales, dtype or values.dtype)
+    values = values if dtype is None else values.to(dtype)
     column = scales.view(-1, *[1] * (values.ndim - 1))
     if all_count(scales):
         return values * column.to(values.dtype)
@@ -130,6 +178,10 @@ def kept(values: Tensor, scales: Tensor) -> Tensor:
     """``values`` of the units whose scale is not zero, and zeros for the others."""
     if all_count(scales):
         return values
+    if for_kernels(values):
+        from tacit.training.clipping import kernels  # noqa: PLC0415 - needs Triton
+
+        return kernels.rows_kept(values, scales)
     return torch.where(scales.view(-1, *[1] * (values.ndim - 1)) > 0, values, 0)
 
 
@@ -151,9 +203,10 @@ def in_parts(units: int, size: int, largest: int = LARGEST_TEMPORARY) -> list[tu
 @final
 @dataclass(frozen=True, slots=True)
 class Dense:
-    """``values[i]`` is unit i's gradient."""
+    """``values[i]`` is unit i's gradient. ``squares`` are its norms, where they are known."""
 
     values: Tensor
+    squares: Tensor | None = None  # (pieces, units): as ``squared_norms`` returns them
 
     @property
     def units(self) -> int:
@@ -172,10 +225,14 @@ class Dense:
 
     def squared_norms(self) -> Tensor:
         """See ``Form``."""
-        return squared_sum(self.values)
+        return squared_sum(self.values) if self.squares is None else self.squares
 
     def weighted_sum(self, scales: Tensor) -> Tensor:
         """See ``Form``."""
+        if for_kernels(self.values):
+            from tacit.training.clipping import kernels  # noqa: PLC0415 - needs Triton
+
+            return kernels.rows_sum(self.values, scales)
         rows = kept(self.values, scales).unsqueeze(-1).flatten(1)
         total = scales.to(accumulator(rows.dtype)) @ rows.to(accumulator(rows.dtype))
         return total.view(self.values.shape[1:])
@@ -186,7 +243,24 @@ class Dense:
 
     def part(self, start: int, stop: int) -> Dense:
         """See ``Form``."""
-        return Dense(self.values[start:stop])
+        squares = None if self.squares is None else self.squares[:, start:stop]
+        return Dense(self.values[start:stop], squares)
+
+
+def summed(grad: Tensor, factor: Tensor | None = None) -> Dense:
+    """Σ_t grad_t·factor_t, or Σ_t grad_t: from (units, terms, size), in single precision at least.
+
+    With kernels the norms come with the sum: one pass gives both.
+    """
+    given = (grad,) if factor is None else (grad, factor)
+    if for_kernels(*given) and (grad.shape[1] > 1 or factor is not None):
+        from tacit.training.clipping import kernels  # noqa: PLC0415 - needs Triton
+
+        return Dense(*kernels.term_sums(grad, factor))
+    wide = accumulator(grad.dtype)
+    if factor is not None:
+        return Dense((grad.to(wide) * factor.to(wide)).sum(1))
+    return Dense(grad[:, 0].to(wide) if grad.shape[1] == 1 else grad.sum(1, dtype=wide))
 
 
 @final
@@ -223,15 +297,19 @@ class Outer:
             return "product of norms"
         if self._keeps:
             return "written out"
+        if self._fused:
+            return "fused Gram matrices" if self._by_gram else "fused product"
         return "Gram matrices" if self._by_gram else "written out in slices"
 
     @property
     def temporary(self) -> int:
-        """Two Gram matrices, or a slice of gradients."""
+        """Two Gram matrices, or a slice of gradients; a number for each piece of a fused kernel."""
         if self._terms == 1:
             return self.units
         if self._keeps:
             return self.units * self._size
+        if self._fused:
+            return self.units * math.ceil(self._work / _GRAM_BLOCK**3)
         size = 2 * self._terms**2 if self._by_gram else self._size
         return min(self.units * size, max(size, LARGEST_TEMPORARY))
 
@@ -241,31 +319,91 @@ class Outer:
         return self._terms > 1 and worth_keeping(self._size, inputs, self.left.device)
 
     @property
+    def _fused(self) -> bool:
+        """Whether kernels find the norms. Many products of single precision are a library's."""
+        if not for_kernels(self.left, self.right) or self.left.dtype != self.right.dtype:
+            return False
+        if self._terms <= 1 or self.left.dtype != torch.float32:
+            return self._terms > 0
+        return self.units * self._work <= _FEW_PRODUCTS
+
+    @property
+    def _work(self) -> int:
+        """The products that a kernel takes for one unit's norm."""
+        return min(self._gram_work, self._product_work)
+
+    @property
+    def _gram_work(self) -> int:
+        """Of Gram matrices in blocks, each pair of blocks once."""
+        blocks = math.ceil(self._terms / _GRAM_BLOCK)
+        block = _GRAM_BLOCK if blocks > 1 else max(_LEAST_SIDE, 1 << (self._terms - 1).bit_length())
+        return blocks * (blocks + 1) // 2 * block**2 * (self.left.shape[2] + self.right.shape[2])
+
+    @property
+    def _product_work(self) -> int:
+        """Of the gradient itself."""
+        left, right = (max(_LEAST_SIDE, side.shape[2]) for side in (self.left, self.right))
+        return self._terms * left * right
+
+    @property
     def _by_gram(self) -> bool:
+        if self._fused:
+            return self._gram_work <= self._product_work
         if self.left.device.type == "cpu":
             return True  # what is not kept costs more products than the Gram form
         return self._terms**2 <= self._size  # what is written then is smaller, too
 
     def squared_norms(self) -> Tensor:
         """See ``Form``. ‖Σ l_t⊗r_t‖² = Σ_{s,t} ⟨l_s, l_t⟩⟨r_s, r_t⟩ (Li et al. 2022, eq. 3)."""
-        if self._terms == 1:
-            return squared_sum(self.left) * squared_sum(self.right)
         if self._keeps:
             self._kept[:] = [matmul(self.left.mT, self.right)]
             return squared_sum(self._kept[0])
+        if self._fused:
+            return self._fused_norms()
+        if self._terms == 1:
+            return squared_sum(self.left) * squared_sum(self.right)
         one = _gram_norms if self._by_gram else _written_norms
         size = 2 * self._terms**2 if self._by_gram else self._size
         parts = [one(self.left[a:b], self.right[a:b]) for a, b in in_parts(self.units, size)]
         return parts[0] if len(parts) == 1 else torch.cat([*parts, self.left.new_zeros(0)])
+
+    @property
+    def _narrow(self) -> bool:
+        """Whether reading a side takes longer than multiplying it: one kernel then reads it once.
+
+        A library's product would need scaled copies of both sides first.
+        """
+        half = self.left.dtype == self.right.dtype and self.left.dtype != torch.float32
+        few = min(self.left.shape[2], self.right.shape[2]) <= _GRAM_BLOCK
+        return half and few and for_kernels(self.left, self.right)
+
+    def _fused_norms(self) -> Tensor:
+        from tacit.training.clipping import kernels  # noqa: PLC0415 - needs Triton
+
+        if self._terms == 1:
+            return kernels.product_of_squares(self.left, self.right)
+        if self._by_gram:
+            return kernels.gram_norms(self.left, self.right)
+        return kernels.product_norms(self.left, self.right)
 
     def weighted_sum(self, scales: Tensor) -> Tensor:
         """See ``Form``."""
         if self._kept:
             rows = kept(self._kept.pop(), scales).flatten(1)
             return self._shaped(scales.to(rows.dtype) @ rows, ())
-        left = weighed(self.left, scales).flatten(0, 1)
-        right = kept(self.right, scales).flatten(0, 1)
-        return self._shaped(matmul(left.mT, right), ())
+        if self._narrow:
+            from tacit.training.clipping import kernels  # noqa: PLC0415 - needs Triton
+
+            return self._shaped(kernels.weighted_product(self.left, self.right, scales), ())
+        left, right = self._scaled_sides(scales)
+        return self._shaped(matmul(left.flatten(0, 1).mT, right.flatten(0, 1)), ())
+
+    def _scaled_sides(self, scales: Tensor) -> tuple[Tensor, Tensor]:
+        if for_kernels(self.left, self.right):
+            from tacit.training.clipping import kernels  # noqa: PLC0415 - needs Triton
+
+            return kernels.sides_scaled(self.left, self.right, scales)
+        return weighed(self.left, scales), kept(self.right, scales)
 
     def dense(self) -> Tensor:
         """See ``Form``."""
@@ -312,14 +450,27 @@ class OneHot:
 
     @property
     def temporary(self) -> int:
-        """One Gram matrix a unit."""
+        """One Gram matrix a unit, or a number for each piece of a fused kernel."""
+        if self._fused:
+            return self.units * math.ceil(self.ids.shape[1] ** 2 / _GRAM_BLOCK**2)
         size = self.ids.shape[1] ** 2
         return min(self.units * size, max(size, LARGEST_TEMPORARY))
+
+    @property
+    def _fused(self) -> bool:
+        if not for_kernels(self.right) or self.ids.shape[1] == 0:
+            return False
+        work = self.units * self.ids.shape[1] ** 2 * self.right.shape[2]
+        return self.right.dtype != torch.float32 or work <= _FEW_PRODUCTS
 
     def squared_norms(self) -> Tensor:
         """See ``Form``: Σ_{s,t} [id_s = id_t]·⟨r_s, r_t⟩."""
         if self.ids.shape[1] == 1:
             return squared_sum(self.right)
+        if self._fused:
+            from tacit.training.clipping import kernels  # noqa: PLC0415 - needs Triton
+
+            return kernels.equal_id_norms(self.ids, self.right)
         parts = [
             _equal_ids_norms(self.ids[a:b], self.right[a:b])
             for a, b in in_parts(self.units, self.ids.shape[1] ** 2)
@@ -329,7 +480,7 @@ class OneHot:
     def weighted_sum(self, scales: Tensor) -> Tensor:
         """See ``Form``."""
         wide = accumulator(self.right.dtype)
-        rows = weighed(self.right.to(wide), scales).flatten(0, 1)
+        rows = weighed(self.right, scales, wide).flatten(0, 1)
         table = torch.zeros(self.shape[0], rows.shape[1], dtype=wide, device=rows.device)
         return table.index_add_(0, self.ids.flatten(), rows).view(self.shape)
 

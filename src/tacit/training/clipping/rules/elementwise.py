@@ -111,6 +111,8 @@ def _shifted_gradients(of: Gradient) -> tuple[Form | None, ...]:
 
 
 def _scaled_gradients(of: Gradient) -> tuple[Form | None, ...]:
+    if of.settings == 1:
+        return reduced(of, of.grad, of.saved[0])
     return reduced(of, wide(of.grad) * of.saved[0] * of.settings)
 
 

@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 
 from tacit.training.clipping.forms import Dense, Form, Outer
+from tacit.training.clipping.forms.matrix import summed
 from tacit.training.clipping.recorder import Gradient, Rule, as_computed, detached, reduced, wide
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def _linear_gradients(of: Gradient) -> tuple[Form | None, ...]:
     weight, bias = of.shapes
     return (
         None if weight is None else Outer(grad, x.to(grad.dtype), weight),
-        None if bias is None else Dense(row_sum(grad)),
+        None if bias is None else summed(grad),
     )
 
 
@@ -67,14 +68,8 @@ def _addmm_gradients(of: Gradient) -> tuple[Form | None, ...]:
     weight, bias = of.shapes
     return (
         None if weight is None else Outer(x.to(grad.dtype), grad, weight),
-        None if bias is None else Dense(row_sum(grad)),
+        None if bias is None else summed(grad),
     )
-
-
-def row_sum(grad: Tensor) -> Tensor:
-    """Σ_t of (units, terms, d), in at least single precision."""
-    wide = grad.dtype if grad.dtype == torch.float64 else torch.float32
-    return grad[:, 0].to(wide) if grad.shape[1] == 1 else grad.sum(1, dtype=wide)
 
 
 # ---- bare products
@@ -149,7 +144,7 @@ def _bilinear(of: Gradient) -> tuple[Form | None, ...]:
     pairs = (first.unsqueeze(-1) * second.unsqueeze(-2)).flatten(2)
     return (
         None if weight is None else Outer(grad, pairs, weight),
-        None if bias is None else Dense(row_sum(grad)),
+        None if bias is None else summed(grad),
     )
 
 

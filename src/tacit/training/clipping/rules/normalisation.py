@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 import torch.nn.functional as F
 
 from tacit.errors import UnsupportedModel
 from tacit.training.clipping.forms import Dense, Form
-from tacit.training.clipping.forms.matrix import CACHED, in_parts
+from tacit.training.clipping.forms.matrix import CACHED, for_kernels, in_parts, summed
 from tacit.training.clipping.recorder import Gradient, Rule, detached, wide
 
 if TYPE_CHECKING:
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from tacit.training.clipping.recorder import Record, Recorder
+
+_WIDEST = 8192  # what is normalised together, if one program of a kernel is to hold it,
+_MOST_CHANNELS = 1024  # or the channels of a group, a few pixels at a time
 
 
 def layer_norm(
@@ -114,16 +117,25 @@ def batch_norm(
     return recorder.use(BATCH_NORM, (weight, bias), saved, eps, result)
 
 
-def _last_dimensions(of: Gradient, normalised: Tensor, shape: tuple[int, ...]) -> list[Form | None]:
-    weighted = wide(of.grad) * normalised
-    forms: list[Form | None] = []
-    for slot, values in zip(of.shapes, (weighted, of.grad), strict=False):
-        if slot is None:
-            forms.append(None)
-            continue
-        terms = of.rows.terms(values.flatten(values.ndim - len(shape)))
-        forms.append(Dense(_sum(terms, 1).unflatten(1, shape)))
-    return forms
+def _last_dimensions(
+    of: Gradient, kind: Literal["layer", "rms"], shape: tuple[int, ...], eps: float
+) -> tuple[Form | None, ...]:
+    """Of a norm of the last dimensions: Σ_t grad_t·x̂_t for its weight, Σ_t grad_t for its bias."""
+    skip = of.grad.ndim - len(shape)
+    x, grad = of.rows.terms(of.saved[0].flatten(skip)), of.rows.terms(of.grad.flatten(skip))
+    if for_kernels(x, grad) and 0 < grad.shape[2] <= _WIDEST:
+        from tacit.training.clipping import kernels  # noqa: PLC0415 - needs Triton
+
+        pairs = kernels.normalised_sums(x, grad, eps, kind)
+        found = [Dense(values.unflatten(1, shape), squares) for values, squares in pairs]
+        each = zip(of.shapes, found, strict=False)
+        return tuple(None if slot is None else form for slot, form in each)
+    normalise = F.layer_norm if kind == "layer" else F.rms_norm
+    weighted = wide(grad) * normalise(wide(x), (x.shape[2],), eps=eps)
+    values = zip(of.shapes, (weighted, grad), strict=False)
+    return tuple(
+        None if slot is None else Dense(_sum(one, 1).unflatten(1, shape)) for slot, one in values
+    )
 
 
 def _sum(values: Tensor, dim: int | tuple[int, ...]) -> Tensor:
@@ -132,14 +144,13 @@ def _sum(values: Tensor, dim: int | tuple[int, ...]) -> Tensor:
 
 def _layer_norm_gradients(of: Gradient) -> tuple[Form | None, ...]:
     shape, eps = of.settings
-    return tuple(_last_dimensions(of, F.layer_norm(wide(of.saved[0]), shape, eps=eps), shape))
+    return _last_dimensions(of, "layer", shape, eps)
 
 
 def _rms_norm_gradients(of: Gradient) -> tuple[Form | None, ...]:
     shape, eps = of.settings
-    x = of.saved[0]
-    small = torch.finfo(x.dtype).eps if eps is None else eps
-    return tuple(_last_dimensions(of, F.rms_norm(wide(x), shape, eps=small), shape))
+    small = torch.finfo(of.saved[0].dtype).eps if eps is None else eps
+    return _last_dimensions(of, "rms", shape, small)
 
 
 def _channels(of: Gradient, weighted: Tensor) -> tuple[Form | None, ...]:
@@ -158,6 +169,8 @@ def _channels(of: Gradient, weighted: Tensor) -> tuple[Form | None, ...]:
 def _group_norm_gradients(of: Gradient) -> tuple[Form | None, ...]:
     groups, eps = of.settings
     x, grad = of.saved[0], of.grad
+    if for_kernels(x, grad) and _kernel_fits(of, x.shape[1] // groups):
+        return _by_kernel(of, groups, eps)
     if x.device.type != "cpu" or of.rows.layout.dim != 0:
         return _channels(of, wide(grad) * F.group_norm(wide(x), groups, eps=eps))
     sums = []
@@ -165,6 +178,35 @@ def _group_norm_gradients(of: Gradient) -> tuple[Form | None, ...]:
         weighted = wide(grad[a:b]) * F.group_norm(wide(x[a:b]), groups, eps=eps)
         sums.append(_sum(weighted.unsqueeze(-1).flatten(2), 2))
     return _channels(of, torch.cat(sums))
+
+
+def _kernel_fits(of: Gradient, each: int) -> bool:
+    """Whether every entry of the first dimension is a row, and a group small enough to be held."""
+    plain = of.rows.layout.dim == 0 and of.grad.shape[0] == of.rows.count
+    return plain and of.grad.ndim >= 2 and of.grad.numel() > 0 and each <= _MOST_CHANNELS
+
+
+def _by_kernel(of: Gradient, groups: int, eps: float) -> tuple[Form | None, ...]:
+    from tacit.training.clipping import kernels  # noqa: PLC0415 - needs Triton
+
+    pairs = kernels.grouped_sums(_pixels(of.saved[0]), _pixels(of.grad), groups, eps)
+    forms: list[Form | None] = []
+    for slot, (values, squares) in zip(of.shapes, pairs, strict=True):
+        if slot is None:
+            forms.append(None)
+        elif of.rows.per_unit == 1:
+            forms.append(Dense(values, squares))
+        else:
+            forms.append(summed(values.unflatten(0, (of.rows.units, of.rows.per_unit))))
+    return tuple(forms)
+
+
+def _pixels(image: Tensor) -> Tensor:
+    """(rows, channels, *space) as (rows, channels, pixels), a view wherever there can be one."""
+    last: Tensor = image.unsqueeze(-1).movedim(1, -1)
+    if not image.is_contiguous() and last.is_contiguous():
+        return last.flatten(1, -2).mT
+    return image.unsqueeze(-1).flatten(2).contiguous()
 
 
 def _batch_norm_gradients(of: Gradient) -> tuple[Form | None, ...]:

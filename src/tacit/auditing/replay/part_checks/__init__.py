@@ -1,0 +1,1 @@
+"""What is tested of the engine's parts by themselves, by component."""

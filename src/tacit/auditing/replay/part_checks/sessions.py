@@ -1,0 +1,206 @@
+"""What a run says of itself, what it keeps, and what it must let pass: dropout and soft labels."""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections import UserDict
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.optim.swa_utils import AveragedModel
+from torch.utils.data import TensorDataset, default_collate
+
+from tacit.auditing.replay.forbidden.small_run import Small, layered, row_loss, rows, tried
+from tacit.auditing.replay.report import Finding
+from tacit.errors import TacitError
+from tacit.training import checkpoint_file
+from tacit.training.fit import Prepared, Schedule, Watch, carry_out
+from tacit.training.plan import Plan
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_WIDTH, _CLASSES = 5, 3
+_Way: TypeAlias = "Callable[[Any, Tensor], Any]"
+
+
+def chance() -> Finding:
+    """Dropout of every kind is let pass, and rows that are mixed beside it are not."""
+    wrong = []
+    for name, (way, held) in _dropouts().items():
+        try:
+            layered(way, **held)()
+        except TacitError as error:
+            wrong.append(f"{name} is refused: {error}"[:200])
+        for kind, mixed in _mixtures(way).items():
+            wrong += tried(f"{name}, {kind}", layered(mixed, **held))
+    return Finding("control flow", "dropout", not wrong, "; ".join(wrong[:4]) or "it is")
+
+
+def _mixtures(way: _Way) -> dict[str, _Way]:
+    """The same of rows that see each other's values, or only how many they are."""
+    return {
+        "without their mean": lambda model, x: way(model, x - x.mean(0)),
+        "divided by their number": lambda model, x: way(model, x) / len(x),
+    }
+
+
+def _dropouts() -> dict[str, tuple[_Way, dict[str, Callable[[], Any]]]]:
+    """Ways to leave numbers out by chance, in a model with one layer of scores."""
+
+    def sequences(model: Any, x: Tensor) -> Any:
+        return model.layer(model.rnn(x.unsqueeze(2))[0].mean(2))
+
+    def attention(model: Any, x: Tensor, *, named: bool) -> Any:
+        heads = x.view(len(x), 1, _WIDTH, 1)
+        attend = functional.scaled_dot_product_attention
+        mixed = (
+            attend(heads, heads, heads, dropout_p=0.3)
+            if named
+            else attend(heads, heads, heads, None, 0.3)
+        )
+        return model.layer(mixed.flatten(1))
+
+    return {
+        "dropout": (lambda m, x: m.layer(functional.dropout(x, 0.5)), {}),
+        "dropout by name": (lambda m, x: m.layer(functional.dropout(input=x, p=0.5)), {}),
+        "attention with dropout": (partial(attention, named=False), {}),
+        "attention with dropout by name": (partial(attention, named=True), {}),
+        "recurrences with dropout": (
+            sequences, {"rnn": lambda: nn.LSTM(1, 3, 2, dropout=0.5, batch_first=True)}),
+    }  # fmt: skip
+
+
+def batches() -> Finding:
+    """Soft labels and batches of other libraries' mappings are trained on as they are."""
+
+    def softly(model: Any, batch: Any) -> Tensor:
+        soft = functional.one_hot(batch[1], _CLASSES) * 0.8 + 0.2 / _CLASSES
+        return functional.cross_entropy(model(batch[0]), soft, reduction="none")
+
+    def mapped(examples: list[Any]) -> UserDict[str, Any]:
+        x, y = default_collate(examples)
+        return UserDict({"x": x, "y": y})
+
+    def by_name(model: Any, batch: Any) -> Tensor:
+        return row_loss(model, (batch["x"], batch["y"]))
+
+    def others(model: Any, batch: Any) -> Tensor:
+        losses = row_loss(model, batch)
+        return torch.where(losses.flip(0) > losses, math.inf * losses, losses)
+
+    taken = {
+        "soft labels": Small(loss=softly).counted(),
+        "mappings": Small(loss=by_name, options={"collate": mapped}).counted(),
+        "losses that others make infinite": Small(loss=others).counted(TacitError),
+    }
+    right = [*taken.values()] == [3, 3, 0]
+    return Finding("control flow", "batches", right, f"steps that are taken: {taken}")
+
+
+def facts() -> Finding:
+    """What a run says of itself: epochs, ε, rules; and nothing that is secret."""
+    wrong, seen = [], []
+    budgeted = Plan.for_budget(epsilon=90.0, delta=1e-3, examples=8, lot_size=8, steps=3, clip=1.0)
+
+    def before(scene: Any) -> None:
+        if scene.dp.spent() != 0.0:
+            wrong.append(f"ε = {scene.dp.spent():.6g} before the first step")
+        report = scene.dp.verify(lambda batch: row_loss(scene.model, batch))
+        secret = f"{report.moved:.4g}"
+        if report.moved > report.limit or secret in repr(report):
+            wrong.append(f"a check says {report!r}")
+
+    def between(scene: Any) -> None:
+        seen.append(scene.lot.epoch)
+
+    Small(plan=budgeted, moment="before the first lot", act=before)()
+    Small(plan=budgeted, moment="between lots", act=between)()
+    if seen != [1.0]:  # the second lot, of all examples
+        wrong.append(f"the second lot begins after {seen} epochs")
+    said: list[str] = []
+    for way in (lambda m, x: torch.maximum(m.layer(x), m.layer.bias),
+                lambda m, x: m.layer(x) + functional.linear(x, m.layer.weight[:1])):  # fmt: skip
+        replace(layered(way), moment="between lots",
+                act=lambda scene: said.append(scene.dp.explain()))()  # fmt: skip
+    slow, overlapping = said[0].rsplit("fallback", 1)[-1], said[1].rsplit("overlap", 1)[-1]
+    if "layer.bias" not in slow or "layer.weight" not in overlapping:
+        wrong.append("weights without a rule, or whose uses overlap, are not named")
+    return Finding("control flow", "facts", not wrong, "; ".join(wrong) or "they are so")
+
+
+def arithmetic() -> Finding:
+    """TF32 is on in a run as was asked, and after it as before; an average is what is released."""
+    wrong = []
+    for asked in (None, True, False):
+        seen = set()
+
+        def loss(model: Any, batch: Any) -> Tensor:
+            fast = torch.get_float32_matmul_precision() == "high"
+            seen.add((fast, torch.backends.cudnn.allow_tf32))  # noqa: B023 - called in this turn
+            return row_loss(model, batch)
+
+        model = nn.Linear(_WIDTH, _CLASSES)
+        average = None if asked is None else AveragedModel(model)
+        before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+        prepared = Prepared(
+            model=model, optimizer=torch.optim.SGD(model.parameters(), 0.1),
+            plan=Small().plan, dataset=TensorDataset(*rows()), loss=loss, tf32=asked,
+            schedule=Schedule(average=average),
+        )  # fmt: skip
+        first = prepared.final
+        carry_out(prepared, delta=1e-3, watch=Watch(progress=False))
+        after = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+        if after != before or (asked is not None and seen != {(asked, asked)}):
+            wrong.append(f"TF32 of {asked} is {seen} in a run, and {after} after it")
+        released = model if average is None else average.module
+        if first is not model or not prepared.released is prepared.final is released:
+            wrong.append("another model than the average is released")
+    return Finding("update", "arithmetic", not wrong, "; ".join(wrong) or "it is")
+
+
+def kept() -> Finding:
+    """What a checkpoint keeps is what is read: tensors, types, a model beside the trained one."""
+    wrong = []
+    state = {"kind": torch.bfloat16, "numbers": [1, 2.5, math.inf], "half": torch.ones(3).half()}
+    with tempfile.TemporaryDirectory(prefix="tacit-parts-") as folder:
+        path, held = Path(folder) / "run", _Held(state)
+        beside, again = nn.Linear(2, 3), nn.Linear(2, 3)
+        Small(options={"state": {"mine": held, "beside": beside}}, moment="between lots",
+              act=lambda scene: scene.dp.save(path))()  # fmt: skip
+        read = _Held({**state, "numbers": [], "half": torch.zeros(3).half()})
+        Small(options={"state": {"mine": read, "beside": again}, "resume": path})()
+        other = {"mine": _Held(state), "beside": nn.Linear(2, 4)}
+        wrong += tried("another model beside it", Small(options={"state": other, "resume": path}))
+        document, tensors = checkpoint_file.read(path)
+    same = checkpoint_file.from_bytes(checkpoint_file.to_bytes(document, tensors), "bytes")
+    if same[0] != document or any(
+        not torch.equal(same[1][name], tensors[name]) for name in tensors
+    ):
+        wrong.append("bytes are read as others")
+    values = read.held
+    alike = values["kind"] is torch.bfloat16 and values["numbers"] == state["numbers"]
+    if not alike or not torch.equal(values["half"], torch.ones(3).half()):
+        wrong.append("a state is read as another one")
+    if not torch.equal(beside.weight, again.weight):
+        wrong.append("a model is read as another one")
+    return Finding("resuming", "kept", not wrong, "; ".join(wrong) or "it is")
+
+
+class _Held:
+    """State of somebody's own."""
+
+    def __init__(self, held: dict[str, Any]) -> None:
+        self.held = held
+
+    def state_dict(self) -> dict[str, Any]:
+        return self.held
+
+    def load_state_dict(self, state_dict: Any, /) -> None:
+        self.held = dict(state_dict)

@@ -1,0 +1,573 @@
+"""Steps recorded once on a GPU and replayed whole, so that it waits for no Python.
+
+A batch from its rows to its clipped sum is one recording; noise and update are another. What is
+recorded reads its inputs where they lay at the time: every replay is fed into the same memory.
+Whatever cannot be recorded runs as it is, and ``dp.explain()`` says why.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import random
+import warnings
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from types import FunctionType, MethodType
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, final
+
+import numpy as np
+import torch
+from torch import nn
+from torch.optim import optimizer as torch_optimizer
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+    from contextlib import AbstractContextManager
+    from types import CellType
+
+    from numpy.typing import NDArray
+    from torch import Tensor
+    from torch.optim import Optimizer
+
+    from tacit.training.batches import Batch
+    from tacit.training.clipping.sums import BatchSums
+    from tacit.training.loaders import OnDevice
+
+Made = TypeVar("Made")
+WARM_UP = 3  # runs before a recording: to see the shapes, to compile, and to look for host reads
+_MOST_RECORDINGS = 8  # of one kind: each holds memory
+_SYNCHRONIZED = "synchronizing CUDA operation"  # torch has no class of error for it
+_DEPTH = 4  # of functions that close over functions
+_SIMPLE = (bool, int, float, complex, str, bytes, type(None))
+
+
+class HostRead(Exception):
+    """The host asked a device for a number, and waited for it."""
+
+
+class Graphs(Protocol):
+    """Records work on a device."""
+
+    def without_host_reads(self) -> AbstractContextManager[None]:
+        """Raises ``HostRead`` where the host reads a number from the device meanwhile."""
+
+    def record(
+        self, work: Callable[[], Made], generators: Sequence[torch.Generator] = ()
+    ) -> tuple[Callable[[], None], Made]:
+        """What repeats ``work``, and its results, which every repetition writes over.
+
+        Recording computes nothing: the first repetition does. ``generators`` are those of which
+        ``work`` draws beside the device's own.
+        """
+
+
+@final
+class CudaGraphs:
+    """Records CUDA graphs, which share one pool of memory: one is replayed at a time."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._pool = torch.cuda.graph_pool_handle()
+
+    @contextmanager
+    def without_host_reads(self) -> Iterator[None]:
+        """See ``Graphs``."""
+        before = torch.cuda.get_sync_debug_mode()
+        try:
+            _forbid_waiting("error")
+            yield
+        except RuntimeError as error:
+            if _SYNCHRONIZED in str(error):
+                raise HostRead from error
+            raise
+        finally:
+            _forbid_waiting(before)
+
+    def record(
+        self, work: Callable[[], Made], generators: Sequence[torch.Generator] = ()
+    ) -> tuple[Callable[[], None], Made]:
+        """See ``Graphs``."""
+        gc.collect()
+        torch.cuda.synchronize(self._device)
+        torch.cuda.empty_cache()  # what lies idle there is needed for the recording's own pool
+        graph = torch.cuda.CUDAGraph()
+        for generator in generators:
+            graph.register_generator_state(generator)
+        with torch.cuda.stream(torch.cuda.Stream(self._device)):
+            graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
+            try:
+                made = work()
+            except BaseException:
+                _abandon(graph)
+                raise
+            graph.capture_end()
+        torch.cuda.synchronize(self._device)
+        return graph.replay, made
+
+
+def _forbid_waiting(mode: int | str) -> None:
+    with warnings.catch_warnings():  # torch calls it a prototype, which it has been for years
+        warnings.simplefilter("ignore")
+        torch.cuda.set_sync_debug_mode(mode)
+
+
+def _abandon(graph: torch.cuda.CUDAGraph) -> None:
+    """Ends a recording that failed; that it did is told by the error which is on its way."""
+    with suppress(RuntimeError):
+        graph.capture_end()
+
+
+# ---- what a recording takes for fixed
+
+
+@final
+class Circumstances:
+    """The plain values that Python code goes by: those of modules, functions and torch's switches.
+
+    A recording holds as long as they stay the same. Only what lies at the surface is seen: the
+    attributes of the model's modules, and the numbers, texts and flags that a function uses by
+    name.
+    """
+
+    def __init__(self, model: nn.Module, function: Callable[..., Any]) -> None:
+        self._modules = [module.__dict__ for module in model.modules()]
+        self._function = function
+        self._seen = self._now()
+
+    def hold(self) -> bool:
+        """Whether all are as they were."""
+        return self._now() == self._seen
+
+    def _now(self) -> list[object]:
+        found: list[object] = [
+            tuple((k, v) for k, v in values.items() if isinstance(v, _SIMPLE))
+            for values in self._modules
+        ]
+        return [*found, *named_values(self._function), switches()]
+
+
+def switches() -> tuple[object, ...]:
+    """What of torch's own state decides how something is computed."""
+    return (
+        torch.get_default_dtype(),
+        torch.is_grad_enabled(),
+        torch.is_autocast_enabled("cuda"),
+        torch.get_autocast_dtype("cuda"),
+        torch.backends.cuda.matmul.allow_tf32,
+        torch.backends.cudnn.allow_tf32,
+        torch.are_deterministic_algorithms_enabled(),
+    )
+
+
+def named_values(function: Callable[..., Any]) -> Iterator[object]:
+    """The numbers, texts and flags that a function's code names: globals, closures, defaults.
+
+    >>> scale = 2.0
+    >>> def loss(x, power=3):
+    ...     return scale * x**power
+    >>> sorted(v for v in named_values(loss) if isinstance(v, (int, float)))
+    [3]
+    """
+    for part in parts_of(function):
+        if isinstance(part, _SIMPLE):
+            yield part
+        code = getattr(part, "__code__", None)
+        if code is not None:
+            known = getattr(part, "__globals__", {})
+            yield tuple(known[n] for n in code.co_names if isinstance(known.get(n, ...), _SIMPLE))
+
+
+def parts_of(function: Any, depth: int = 0) -> Iterator[Any]:
+    """What a callable is made of: its code, what it closes over, a method's object, a partial's.
+
+    Two callables with the same parts do the same, though a loop may make a new one every time.
+    """
+    inner: Iterable[Any] = ()
+    if depth > _DEPTH:
+        yield function
+    elif isinstance(function, functools.partial):
+        inner = (function.func, *function.args, *function.keywords.values())
+    elif isinstance(function, MethodType):
+        yield function.__self__
+        inner = (function.__func__,)
+    elif isinstance(function, FunctionType):
+        yield _Code(function)
+        cells = (_content(cell) for cell in function.__closure__ or ())
+        inner = (*cells, *(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
+    else:
+        yield function
+    for one in inner:
+        yield from parts_of(one, depth + 1)
+
+
+def _content(cell: CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # not yet assigned
+        return None
+
+
+@final
+class _Code:
+    """A function's code with its globals: the same for every function that a loop makes of it."""
+
+    __slots__ = ("__code__", "__globals__")
+
+    def __init__(self, function: Any) -> None:
+        self.__code__, self.__globals__ = function.__code__, function.__globals__
+
+
+def alike(one: Callable[..., Any], other: Callable[..., Any]) -> bool:
+    """Whether two callables are made of the same parts.
+
+    >>> alike(lambda x: x, lambda x: x)
+    False
+    >>> made = [lambda x: x + 1 for _ in range(2)]
+    >>> alike(*made)
+    True
+    """
+    if one is other:
+        return True
+    first, second = list(parts_of(one)), list(parts_of(other))
+    return len(first) == len(second) and all(map(_same, first, second))
+
+
+def _same(one: object, other: object) -> bool:
+    if isinstance(one, _Code) and isinstance(other, _Code):
+        return one.__code__ is other.__code__ and one.__globals__ is other.__globals__
+    if isinstance(one, _SIMPLE) and type(one) is type(other):
+        return bool(one == other)
+    return one is other
+
+
+def hindrance(model: nn.Module) -> str:
+    """Why a model's forward pass cannot be replayed without its Python, or nothing."""
+    hooked = [
+        path or "the model"
+        for path, module in model.named_modules()
+        if module._forward_hooks or module._forward_pre_hooks or module._backward_hooks
+    ]
+    if hooked or nn.modules.module._global_forward_hooks:
+        return f"a hook would not be called ({hooked[0] if hooked else 'of all modules'})"
+    return ""
+
+
+def host_randomness() -> tuple[object, ...]:
+    """The states of the random numbers that a host draws: Python's, NumPy's and torch's."""
+    kind, keys, at, *rest = np.random.get_state()  # noqa: NPY002 - the one that users' code draws of
+    return (
+        random.getstate(), kind, np.asarray(keys).tobytes(), at, *rest,
+        bytes(torch.get_rng_state().numpy()),
+    )  # fmt: skip
+
+
+# ---- batches
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Losses:
+    """The losses of a batch as a function of its data, and who is shown them."""
+
+    of: Callable[[Any], Tensor]
+    seen: Callable[[Tensor], None] | None = None
+
+
+@final
+class Inputs:
+    """What a recording of batches of one shape reads; it is fed before every replay.
+
+    Of a data set on the device it is given the numbers of the rows, else the rows themselves.
+    """
+
+    def __init__(
+        self, batch: Batch, data: Any, device: torch.device, loader: OnDevice | None, shares: bool
+    ) -> None:
+        self._loader = loader
+        self._rows = len(batch.rows) if loader is not None else 0
+        self._whole = loader is not None and loader.is_whole(batch.rows)
+        self._units, self._per_unit = batch.padded_units, batch.per_unit
+        self._numbers = torch.zeros(self._rows + 1, dtype=torch.int64, device=device)
+        self._share = None if shares else torch.zeros(len(batch.weights), device=device)
+        leaves, self._spec = tree_flatten(data)
+        self._leaves = [] if loader is not None else [torch.empty_like(one) for one in leaves]
+
+    def feed(self, batch: Batch, data: Any) -> None:
+        """Takes a batch; its ``data`` are looked at only if the data set is not on the device."""
+        rows = batch.rows if self._rows else batch.rows[:0]
+        self._copy(self._numbers, np.append(rows, len(batch.units)))
+        if self._share is not None:
+            self._copy(self._share, batch.weights)
+        if self._loader is not None:
+            self._loader.check_unchanged()
+        elif self._leaves:
+            torch._foreach_copy_(self._leaves, tree_leaves(data))
+
+    def data(self) -> Any:
+        """The batch's data, as part of the recording."""
+        if self._loader is None:
+            return tree_unflatten(self._leaves, self._spec)
+        if self._whole:
+            return tuple(tensor.detach() for tensor in self._loader.tensors)
+        where = self._numbers[: self._rows]
+        return tuple(tensor.index_select(0, where) for tensor in self._loader.tensors)
+
+    def weights(self, losses: Tensor) -> tuple[Tensor, Tensor]:
+        """Row weights and the mask of real units, as part of the recording."""
+        real = torch.arange(self._units, device=losses.device) < self._numbers[self._rows]
+        if self._share is not None:
+            return self._share.to(losses.dtype), real
+        rows = real.repeat_interleave(self._per_unit) if self._per_unit > 1 else real
+        return rows.to(losses.dtype) / self._per_unit, real
+
+    @staticmethod
+    def _copy(target: Tensor, values: NDArray[Any]) -> None:
+        source = torch.from_numpy(values)
+        if target.is_cuda:  # from page-locked memory the copy waits for nothing
+            source = source.pin_memory()
+        target.copy_(source, non_blocking=True)
+
+
+@final
+@dataclass
+class Recorded:
+    """One recording: what repeats it, and where its results are."""
+
+    replay: Callable[[], None]
+    losses: Tensor
+    sums: BatchSums
+
+
+@final
+@dataclass
+class Shape:
+    """What is known of batches of one shape: how often they ran, and their recording, if any."""
+
+    runs: int = 0
+    inputs: Any = None
+    recorded: Recorded | None = None
+
+
+@final
+class Batches:
+    """The recordings of batches, one for each of their shapes, of one function of losses.
+
+    ``why_not`` says why there are none; once it does, there will be none.
+    """
+
+    def __init__(self, graphs: Graphs, model: nn.Module) -> None:
+        self._graphs, self._model = graphs, model
+        self._function: Callable[..., Any] | None = None
+        self._circumstances: Circumstances | None = None
+        self._shapes: dict[Hashable, Shape] = {}
+        self._changes = 0
+        self.why_not = ""
+
+    def begin(self, function: Callable[..., Any]) -> None:
+        """A lot is about to be computed with this function of losses."""
+        if self.why_not:
+            return
+        known = self._function is not None and alike(self._function, function)
+        if known and self._circumstances is not None and self._circumstances.hold():
+            return
+        self._changes += self._circumstances is not None and bool(self._recordings)
+        if self._changes > _MOST_RECORDINGS:
+            self.give_up("the loss or the model goes by values that change from lot to lot")
+            return
+        self.why_not = hindrance(self._model)
+        self._function, self._shapes = function, {}
+        self._circumstances = Circumstances(self._model, function)
+
+    @property
+    def _recordings(self) -> int:
+        return sum(shape.recorded is not None for shape in self._shapes.values())
+
+    def shape(self, key: Hashable) -> Shape:
+        """What is known of batches of this shape."""
+        return self._shapes.setdefault(key, Shape())
+
+    def without_host_reads(self) -> AbstractContextManager[None]:
+        """See ``Graphs``."""
+        return self._graphs.without_host_reads()
+
+    def record(self, shape: Shape, work: Callable[[], tuple[Tensor, BatchSums]]) -> None:
+        """Records the batches of a shape, or gives up, and says why."""
+        if self._recordings >= _MOST_RECORDINGS:
+            return
+        try:
+            replay, (losses, sums) = self._graphs.record(work)
+        except Exception as error:  # a true one comes again, without a recording
+            self.give_up(f"recording failed: {_first_line(error)}")
+            return
+        shape.recorded = Recorded(replay, losses, sums)
+
+    def give_up(self, reason: str) -> None:
+        """Lets go of all recordings: there will be none."""
+        self.why_not, self._shapes = reason, {}
+
+    def describe(self) -> str:
+        """How batches are computed, in a line."""
+        if self.why_not:
+            return f"Batches are computed anew each time, not replayed: {self.why_not}."
+        if self._recordings:
+            return "Batches are replayed from a recording on the device."
+        return "Batches are to be recorded on the device once a few have run."
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error) or type(error).__name__).splitlines()[0][:160]
+
+
+# ---- updates
+
+
+@final
+@dataclass(frozen=True)
+class Update:
+    """A recorded update, and what it took for fixed."""
+
+    replay: Callable[[], None]
+    settings: object
+    states: Sequence[object]
+    held: list[Tensor] = field(repr=False)  # kept, as the recording writes to their memory
+
+
+@final
+class Updates:
+    """The recordings of noise and update, one for each place where the sums may lie.
+
+    An optimizer's step is recorded only if it is torch's own and, as a step has shown, changes
+    nothing but numbers on the device.
+    """
+
+    def __init__(
+        self, graphs: Graphs, optimizers: Sequence[Optimizer], renew: Callable[[], None]
+    ) -> None:
+        self._graphs, self._optimizers = graphs, tuple(optimizers)
+        self._renew = renew  # goes before each replay, so that its noise is fresh
+        self._recorded: dict[Hashable, Update] = {}
+        self._runs = 0
+        self._changes = 0
+        self._host: list[object] | None = None
+        self.why_not = _foreign(optimizers)
+
+    def recorded(self, sums: Iterable[Tensor]) -> Update | None:
+        """The update for sums that lie where they lay before; None if there is none.
+
+        If the optimizers' settings have changed since, there is none any more.
+        """
+        known = self._recorded.get(_places(sums))
+        if known is None:
+            return None
+        if known.settings == self._settings() and self._same_states(known.states):
+            return known
+        self._recorded, self._runs = {}, 1
+        self._changes += 1
+        if self._changes >= _MOST_RECORDINGS:
+            self.why_not = "the optimizer's settings change from step to step"
+        return None
+
+    def before(self) -> None:
+        """An update is about to run as it is: notes what it must leave alone."""
+        if not self.why_not:
+            self._host = self._host_state()
+
+    def after(self) -> None:
+        """It ran: an optimizer that counts on the host is not recorded."""
+        if self.why_not or self._host is None:
+            return
+        self._runs += 1
+        if self._runs > 1 and self._host != self._host_state():
+            self.why_not = (
+                "the optimizer counts its steps on the host (pass capturable=True or fused=True "
+                "where it has them)"
+            )
+
+    def record(
+        self,
+        sums: Iterable[Tensor],
+        work: Callable[[], None],
+        generators: Sequence[torch.Generator],
+    ) -> bool:
+        """Records and replays an update, if it is time; False if not, and nothing was done."""
+        places = list(sums)
+        full = len(self._recorded) >= _MOST_RECORDINGS
+        if self.why_not or self._runs < WARM_UP or full or not places:
+            return False
+        settings, states = self._settings(), [optimizer.state for optimizer in self._optimizers]
+        held = [*places, *(t for o in self._optimizers for t in _tensors(o.state))]
+        try:
+            replay, _ = self._graphs.record(work, generators)
+        except Exception as error:
+            self.why_not = f"recording failed: {_first_line(error)}"
+            return False
+        update = self._recorded[_places(places)] = Update(replay, settings, states, held)
+        self.replay(update)
+        return True
+
+    def replay(self, update: Update) -> None:
+        """Takes the step: with noise of its own, and what the optimizers do then."""
+        self._renew()
+        update.replay()
+
+    def describe(self) -> str:
+        """How updates are computed, in a line."""
+        if self.why_not:
+            return f"Noise and update are computed anew each time, not replayed: {self.why_not}."
+        if self._recorded:
+            return "Noise and update are replayed from a recording on the device."
+        return "Noise and update are to be recorded on the device once a few steps were taken."
+
+    def _settings(self) -> object:
+        return [
+            [{k: v for k, v in group.items() if k != "params"} for group in o.param_groups]
+            for o in self._optimizers
+        ]
+
+    def _same_states(self, states: Sequence[object]) -> bool:
+        return all(o.state is s for o, s in zip(self._optimizers, states, strict=True))
+
+    def _host_state(self) -> list[object]:
+        """Whatever of the optimizers' state is on the host."""
+        return [
+            value.tolist() if isinstance(value, torch.Tensor) else value
+            for optimizer in self._optimizers
+            for state in optimizer.state.values()
+            for value in state.values()
+            if isinstance(value, _SIMPLE) or (isinstance(value, torch.Tensor) and _host(value))
+        ]
+
+
+def graphs_for(device: torch.device) -> Graphs | None:
+    """What records work on a device; None where nothing does."""
+    return CudaGraphs(device) if device.type == "cuda" else None
+
+
+def _host(tensor: Tensor) -> bool:
+    return tensor.device.type == "cpu"
+
+
+def _tensors(state: Any) -> Iterator[Tensor]:
+    for values in state.values():
+        yield from (one for one in values.values() if isinstance(one, torch.Tensor))
+
+
+def _places(tensors: Iterable[Tensor]) -> Hashable:
+    return tuple([one.data_ptr() for one in tensors])
+
+
+def _foreign(optimizers: Sequence[Optimizer]) -> str:
+    """Why an optimizer's code must run each time, or nothing."""
+    for one in optimizers:
+        name = type(one).__name__
+        if not type(one).__module__.startswith("torch.optim"):
+            return f"{name} is not one of torch's own optimizers, and may count on the host"
+        if type(one) is torch.optim.LBFGS:
+            return f"{name} asks for losses again"
+        if one._optimizer_step_pre_hooks or one._optimizer_step_post_hooks:
+            return f"a hook of {name} would not be called"
+    if torch_optimizer._global_optimizer_post_hooks:
+        return "a hook of all optimizers would not be called"
+    return ""

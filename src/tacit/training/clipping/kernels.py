@@ -1,0 +1,941 @@
+"""Per-unit norms and weighted sums of matrix weights on a CUDA device, in Triton.
+
+What a form needs takes one or two launches and writes no gradient and no Gram matrix. The functions
+take (units, terms, size) tensors of half or single precision whatever their strides, add up in
+single precision, read nothing back to the host and choose their blocks by shapes alone, so that a
+CUDA graph can hold them. A kernel is compiled once for each precision and size of its blocks; no
+layer's sizes are compiled into it. Each sum has a fixed order: no floats are added by atomics.
+
+Squared norms come in parts, (pieces, units), which are yet to be added up: those of all weights at
+once. A unit is read by programs of its own: NaN or infinity in one reaches that unit's norm, and no
+other.
+
+Imported only where Triton is; ``forms.matrix.for_kernels`` decides.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, final
+
+import torch
+import triton
+import triton.language as tl
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_PROGRAMS = 512  # that keep a GPU busy: a few for each of its processors
+
+
+# ---- Gram norms
+
+
+@triton.jit(do_not_specialize=["units", "terms", "pairs"])
+def _gram_kernel(
+    left,
+    right,
+    out,
+    units,
+    terms,
+    pairs,
+    left_size,
+    right_size,
+    left_unit,
+    left_term,
+    right_unit,
+    right_term,
+    slack,
+    EQUAL: tl.constexpr,
+    ONE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    TERMS: tl.constexpr,
+    DEPTH: tl.constexpr,
+):
+    """One pair of blocks of terms of one unit, the first not after the second.
+
+    ``left`` holds ids where ``EQUAL``; ``ONE``: all terms are in one block.
+    """
+    program = tl.program_id(0)
+    unit = program // pairs
+    pair = program % pairs
+    first, second = _places(pair)
+    at = unit.to(tl.int64)
+    rows = first * TERMS + tl.arange(0, TERMS)
+    columns = second * TERMS + tl.arange(0, TERMS)
+    gram = _gram_block(
+        right + at * right_unit, rows, columns, terms, right_size, right_term,
+        ONE, PRECISION, TERMS, DEPTH,
+    )  # fmt: skip
+    if EQUAL:
+        ids = left + at * left_unit
+        own = tl.load(ids + rows.to(tl.int64) * left_term, mask=rows < terms, other=-1)
+        others = tl.load(ids + columns.to(tl.int64) * left_term, mask=columns < terms, other=-1)
+        products = tl.where(own[:, None] == others[None, :], gram, 0.0)
+    else:
+        products = gram * _gram_block(
+            left + at * left_unit, rows, columns, terms, left_size, left_term,
+            ONE, PRECISION, TERMS, DEPTH,
+        )  # fmt: skip
+    diagonal = tl.where(rows[:, None] == columns[None, :], products, 0.0)
+    total = tl.sum(tl.sum(products, 1), 0)
+    if first != second:
+        total = 2.0 * total
+    total += slack * tl.sum(tl.sum(diagonal, 1), 0)
+    if ONE:
+        total = tl.where(total < 0.0, 0.0, total)  # NaN stays
+    tl.store(out + pair.to(tl.int64) * units + unit, total)
+
+
+@triton.jit
+def _places(pair):
+    """(row, column) of the ``pair``-th entry of an upper triangle, column by column."""
+    column = ((tl.sqrt(8.0 * pair.to(tl.float32) + 1.0) - 1.0) * 0.5).to(tl.int32)
+    column = tl.where(column * (column + 1) // 2 > pair, column - 1, column)
+    column = tl.where((column + 1) * (column + 2) // 2 <= pair, column + 1, column)
+    return pair - column * (column + 1) // 2, column
+
+
+@triton.jit
+def _gram_block(
+    base,
+    rows,
+    columns,
+    terms,
+    size,
+    stride,
+    ONE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    TERMS: tl.constexpr,
+    DEPTH: tl.constexpr,
+):
+    total = tl.zeros((TERMS, TERMS), tl.float32)
+    lines = base + rows.to(tl.int64)[:, None] * stride
+    other_lines = base + columns.to(tl.int64)[:, None] * stride
+    for start in range(0, size, DEPTH):
+        at = start + tl.arange(0, DEPTH)
+        inside = (at < size)[None, :]
+        one = tl.load(lines + at[None, :], mask=inside & (rows < terms)[:, None], other=0.0)
+        two = one
+        if not ONE:
+            mask = inside & (columns < terms)[:, None]
+            two = tl.load(other_lines + at[None, :], mask=mask, other=0.0)
+        total = tl.dot(one, tl.trans(two), total, input_precision=PRECISION)
+    return total
+
+
+@triton.jit(do_not_specialize=["units", "ids_terms", "terms", "tiles"])
+def _cross_kernel(
+    ids,
+    table,
+    left,
+    right,
+    out,
+    units,
+    ids_terms,
+    terms,
+    tiles,
+    rows_of_table,
+    size,
+    ids_unit,
+    table_unit,
+    table_term,
+    left_unit,
+    left_term,
+    right_unit,
+    right_term,
+    PRECISION: tl.constexpr,
+    TERMS: tl.constexpr,
+    DEPTH: tl.constexpr,
+):
+    """Σ left_s[id_t]·⟨right_s, table_t⟩ over one block of s and one of t, for one unit."""
+    program = tl.program_id(0)
+    unit = program // tiles
+    tile = program % tiles
+    across = tl.cdiv(ids_terms, TERMS)
+    at = unit.to(tl.int64)
+    s = (tile // across) * TERMS + tl.arange(0, TERMS)
+    t = (tile % across) * TERMS + tl.arange(0, TERMS)
+    gram = tl.zeros((TERMS, TERMS), tl.float32)
+    lines = right + at * right_unit + s.to(tl.int64)[:, None] * right_term
+    other_lines = table + at * table_unit + t.to(tl.int64)[:, None] * table_term
+    for start in range(0, size, DEPTH):
+        place = start + tl.arange(0, DEPTH)
+        inside = (place < size)[None, :]
+        one = tl.load(lines + place[None, :], mask=inside & (s < terms)[:, None], other=0.0)
+        mask = inside & (t < ids_terms)[:, None]
+        two = tl.load(other_lines + place[None, :], mask=mask, other=0.0)
+        gram = tl.dot(one, tl.trans(two), gram, input_precision=PRECISION)
+    row = tl.load(ids + at * ids_unit + t, mask=t < ids_terms, other=0)
+    known = (row >= 0) & (row < rows_of_table) & (t < ids_terms)
+    entries = left + at * left_unit + s.to(tl.int64)[:, None] * left_term + row[None, :]
+    factors = tl.load(entries, mask=(s < terms)[:, None] & known[None, :], other=0.0)
+    products = factors.to(tl.float32) * gram
+    total = tl.sum(tl.sum(products, 1), 0)
+    tl.store(out + tile.to(tl.int64) * units + unit, total)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Blocks:
+    """How a kernel is cut: terms, what is added up at a time, warps, and loads under way."""
+
+    terms: int
+    depth: int
+    warps: int
+    stages: int
+
+
+def _gram_blocks(units: int, terms: int, half: bool) -> _Blocks:
+    """Larger blocks read less, and need enough units to keep the device busy."""
+    size = min(64, max(16, triton.next_power_of_2(terms)))
+    if not half:  # exact products of single precision are unrolled: small blocks compile fast
+        return _Blocks(min(size, 32), 32, 4, 2)
+    large = triton.cdiv(terms, 128)
+    if terms > 256 and units * large * (large + 1) // 2 >= _PROGRAMS // 2:
+        return _Blocks(128, 64, 8, 3)
+    return {
+        16: _Blocks(16, 128, 1, 3),
+        32: _Blocks(32, 128, 2, 3),
+        64: _Blocks(64, 64, 4, 4),
+    }[size]
+
+
+def gram_norms(left: Tensor, right: Tensor) -> Tensor:
+    """‖Σ_t l_t⊗r_t‖² = Σ_{s,t} ⟨l_s,l_t⟩⟨r_s,r_t⟩ for every unit: half of it, counted twice.
+
+    Each product of Gram entries is rounded in single precision; ``terms``·2⁻²⁴ times the diagonal
+    is added for what cancellation may hide: see ``forms.matrix.gram_total``.
+    """
+    left, right = _lines(left), _lines(right)
+    sizes = (left.shape[2], right.shape[2])
+    strides = (left.stride(0), left.stride(1), right.stride(0), right.stride(1))
+    return _gram(left, right, right, sizes, strides, equal=False)
+
+
+def equal_id_norms(ids: Tensor, right: Tensor) -> Tensor:
+    """Σ_{s,t} [id_s = id_t]·⟨r_s,r_t⟩ for every unit, with the same slack."""
+    right = _lines(right)
+    sizes = (1, right.shape[2])
+    strides = (ids.stride(0), ids.stride(1), right.stride(0), right.stride(1))
+    return _gram(ids, right, right, sizes, strides, equal=True)
+
+
+def _gram(
+    left: Tensor,
+    right: Tensor,
+    like: Tensor,
+    sizes: tuple[int, int],
+    strides: tuple[int, int, int, int],
+    *,
+    equal: bool,
+) -> Tensor:
+    units, terms = like.shape[:2]
+    blocks = _gram_blocks(units, terms, _is_half(like))
+    tiles = triton.cdiv(terms, blocks.terms)
+    pairs = tiles * (tiles + 1) // 2
+    parts = _parts(pairs, units, like)
+    if units:
+        with torch.cuda.device_of(like):
+            _gram_kernel[(units * pairs,)](
+                left, right, parts, units, terms, pairs, *sizes, *strides, terms * 2.0**-24,
+                EQUAL=equal, ONE=tiles == 1, PRECISION=_precision(), TERMS=blocks.terms,
+                DEPTH=blocks.depth, num_warps=blocks.warps, num_stages=blocks.stages,
+            )  # fmt: skip
+    return parts
+
+
+def cross_products(ids: Tensor, table: Tensor, left: Tensor, right: Tensor) -> Tensor:
+    """Σ_{s,t} l_s[id_t]·⟨r_s, table_t⟩: what a table's use as table and as product share."""
+    table, left, right, ids = _lines(table), _lines(left), _lines(right), ids.contiguous()
+    units, terms = left.shape[:2]
+    blocks = _gram_blocks(units, max(terms, ids.shape[1]), _is_half(right))
+    tiles = triton.cdiv(terms, blocks.terms) * triton.cdiv(ids.shape[1], blocks.terms)
+    parts = _parts(tiles, units, right)
+    if units:
+        with torch.cuda.device_of(right):
+            _cross_kernel[(units * tiles,)](
+                ids, table, left, right, parts, units, ids.shape[1], terms, tiles,
+                left.shape[2], right.shape[2], ids.stride(0), *table.stride()[:2],
+                *left.stride()[:2], *right.stride()[:2],
+                PRECISION=_precision(), TERMS=blocks.terms, DEPTH=blocks.depth,
+                num_warps=blocks.warps, num_stages=blocks.stages,
+            )  # fmt: skip
+    return parts.sum(0)
+
+
+# ---- norms of products
+
+
+@triton.jit(do_not_specialize=["units", "terms", "tiles"])
+def _product_kernel(
+    left,
+    right,
+    out,
+    units,
+    terms,
+    tiles,
+    left_size,
+    right_size,
+    left_unit,
+    left_term,
+    right_unit,
+    right_term,
+    PRECISION: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    TERMS: tl.constexpr,
+):
+    """The squares of one block of one unit's gradient, added up."""
+    program = tl.program_id(0)
+    unit = program // tiles
+    tile = program % tiles
+    across = tl.cdiv(right_size, COLUMNS)
+    at = unit.to(tl.int64)
+    rows = (tile // across) * ROWS + tl.arange(0, ROWS)
+    columns = (tile % across) * COLUMNS + tl.arange(0, COLUMNS)
+    lefts = left + at * left_unit + rows[None, :]
+    rights = right + at * right_unit + columns[None, :]
+    total = tl.zeros((ROWS, COLUMNS), tl.float32)
+    for start in range(0, terms, TERMS):
+        t = start + tl.arange(0, TERMS)
+        line, inside = t.to(tl.int64)[:, None], (t < terms)[:, None]
+        one = tl.load(
+            lefts + line * left_term, mask=inside & (rows < left_size)[None, :], other=0.0
+        )
+        two = tl.load(
+            rights + line * right_term, mask=inside & (columns < right_size)[None, :], other=0.0
+        )
+        total = tl.dot(tl.trans(one), two, total, input_precision=PRECISION)
+    squares = tl.sum(tl.sum(total * total, 1), 0)
+    tl.store(out + tile.to(tl.int64) * units + unit, squares)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Tiles:
+    """How a product is cut: rows, columns and terms at a time, warps, and loads under way."""
+
+    rows: int
+    columns: int
+    terms: int
+    warps: int
+    stages: int
+
+
+def _product_tiles(terms: int, rows: int, columns: int, half: bool) -> _Tiles:
+    """For ``rows`` ≤ ``columns``."""
+    deep = min(64, max(16, triton.next_power_of_2(terms)))
+    high = max(16, triton.next_power_of_2(rows))
+    wide = max(16, triton.next_power_of_2(columns))
+    if not half:
+        return _Tiles(min(high, 32), min(wide, 64), min(deep, 32), 4, 2)
+    stages = 3 if terms > deep else 2
+    if high >= 128:
+        return _Tiles(128, 128, deep, 8, stages)
+    return _Tiles(high, min(wide, 256 if high <= 32 else 128), deep, 4, stages)
+
+
+def product_norms(left: Tensor, right: Tensor) -> Tensor:
+    """‖Σ_t l_t⊗r_t‖² for every unit: blocks of the product, squared and added up where they are.
+
+    Rounding: each entry of the product is added up in single precision, as a product that is
+    written out would be; squares do not cancel.
+    """
+    if left.shape[2] > right.shape[2]:
+        left, right = right, left
+    left, right = _lines(left), _lines(right)
+    units, terms, rows = left.shape
+    cut = _product_tiles(terms, rows, right.shape[2], _is_half(left))
+    tiles = triton.cdiv(rows, cut.rows) * triton.cdiv(right.shape[2], cut.columns)
+    parts = _parts(tiles, units, left)
+    if units:
+        with torch.cuda.device_of(left):
+            _product_kernel[(units * tiles,)](
+                left, right, parts, units, terms, tiles, rows, right.shape[2],
+                *left.stride()[:2], *right.stride()[:2],
+                PRECISION=_precision(), ROWS=cut.rows, COLUMNS=cut.columns, TERMS=cut.terms,
+                num_warps=cut.warps, num_stages=cut.stages,
+            )  # fmt: skip
+    return parts
+
+
+# ---- squares
+
+
+@triton.jit(do_not_specialize=["units", "pieces"])
+def _squares_kernel(
+    values,
+    others,
+    out,
+    units,
+    length,
+    pieces,
+    other_length,
+    values_unit,
+    others_unit,
+    PAIR: tl.constexpr,
+    BLOCK: tl.constexpr,
+    STEPS: tl.constexpr,
+):
+    program = tl.program_id(0)
+    unit = program // pieces
+    piece = program % pieces
+    at = unit.to(tl.int64)
+    begin = piece * (BLOCK * STEPS)
+    end = tl.minimum(length, begin + BLOCK * STEPS)
+    total = _squared_line(values + at * values_unit, begin, end, length, BLOCK)
+    if PAIR:
+        other_line = others + at * others_unit
+        total *= _squared_line(other_line, 0, other_length, other_length, BLOCK)
+    tl.store(out + piece.to(tl.int64) * units + unit, total)
+
+
+@triton.jit
+def _squared_line(line, begin, end, length, BLOCK: tl.constexpr):
+    total = tl.zeros((BLOCK,), tl.float32)
+    for start in range(begin, end, BLOCK):
+        at = start + tl.arange(0, BLOCK)
+        value = tl.load(line + at, mask=at < length, other=0.0).to(tl.float32)
+        total += value * value
+    return tl.sum(total, 0)
+
+
+_SQUARES_BLOCK = 1024
+_SQUARES_STEPS = 64
+
+
+def squares(values: Tensor) -> Tensor:
+    """Σ v² over all but the first dimension: blocks of 2¹⁶, whose sums are then added up."""
+    units = len(values)
+    lines = values.reshape(units, values[:1].numel())
+    return _squared(lines, lines, pair=False)
+
+
+def product_of_squares(left: Tensor, right: Tensor) -> Tensor:
+    """‖l‖²·‖r‖² for every unit: the squared norm of l ⊗ r, if there is one term."""
+    first, second = left[:, 0], right[:, 0]
+    if max(first.shape[1], second.shape[1]) > _SQUARES_BLOCK * _SQUARES_STEPS:
+        return (added(squares(first)) * added(squares(second))).unsqueeze(0)
+    first, second = (one if one.stride(1) == 1 else one.contiguous() for one in (first, second))
+    return _squared(first, second, pair=True)
+
+
+def _squared(lines: Tensor, others: Tensor, *, pair: bool) -> Tensor:
+    units, length = lines.shape
+    pieces = max(1, triton.cdiv(length, _SQUARES_BLOCK * _SQUARES_STEPS))
+    parts = _parts(pieces, units, lines)
+    if units:
+        with torch.cuda.device_of(lines):
+            _squares_kernel[(units * pieces,)](
+                lines, others, parts, units, length, pieces, others.shape[1],
+                lines.stride(0), others.stride(0),
+                PAIR=pair, BLOCK=_SQUARES_BLOCK, STEPS=_SQUARES_STEPS, num_warps=4,
+            )  # fmt: skip
+    return parts
+
+
+@triton.jit(do_not_specialize=["units", "pieces"])
+def _added_kernel(parts, out, units, pieces, UNITS: tl.constexpr, PIECES: tl.constexpr):
+    unit = tl.program_id(0) * UNITS + tl.arange(0, UNITS)
+    total = tl.zeros((PIECES, UNITS), tl.float32)
+    for start in range(0, pieces, PIECES):
+        piece = start + tl.arange(0, PIECES)
+        mask = (piece < pieces)[:, None] & (unit < units)[None, :]
+        place = piece.to(tl.int64)[:, None] * units + unit[None, :]
+        total += tl.load(parts + place, mask=mask, other=0.0)
+    whole = tl.sum(total, 0)
+    whole = tl.where(whole < 0.0, 0.0, whole)  # NaN stays
+    tl.store(out + unit, whole, mask=unit < units)
+
+
+def added(parts: Tensor) -> Tensor:
+    """Σ of the parts of squared norms, which is not negative."""
+    if len(parts) == 1:
+        return parts[0]
+    pieces, units = parts.shape
+    out = torch.empty(units, dtype=parts.dtype, device=parts.device)
+    if units:
+        with torch.cuda.device_of(parts):
+            _added_kernel[(triton.cdiv(units, 16),)](
+                parts, out, units, pieces, UNITS=16, PIECES=64, num_warps=4
+            )
+    return out
+
+
+# ---- sums over terms
+
+
+@triton.jit(do_not_specialize=["units", "terms", "each", "splits"])
+def _terms_kernel(
+    grad,
+    factor,
+    values,
+    squared,
+    units,
+    terms,
+    each,
+    splits,
+    size,
+    grad_unit,
+    grad_term,
+    factor_unit,
+    factor_term,
+    FACTOR: tl.constexpr,
+    TERMS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+):
+    unit = tl.program_id(0).to(tl.int64)
+    block = tl.program_id(1)
+    split = tl.program_id(2)
+    column = block * COLUMNS + tl.arange(0, COLUMNS)
+    inside = column < size
+    total = tl.zeros((TERMS, COLUMNS), tl.float32)
+    end = tl.minimum(terms, (split + 1) * each)
+    for start in range(split * each, end, TERMS):
+        t = start + tl.arange(0, TERMS)
+        mask = (t < end)[:, None] & inside[None, :]
+        line = t.to(tl.int64)[:, None]
+        entries = grad + unit * grad_unit + line * grad_term + column[None, :]
+        value = tl.load(entries, mask=mask, other=0.0).to(tl.float32)
+        if FACTOR:
+            others = factor + unit * factor_unit + line * factor_term + column[None, :]
+            value *= tl.load(others, mask=mask, other=0.0).to(tl.float32)
+        total += value
+    whole = tl.sum(total, 0)
+    tl.store(values + (unit * splits + split) * size + column, whole, mask=inside)
+    tl.store(squared + block.to(tl.int64) * units + unit, tl.sum(whole * whole, 0))
+
+
+def term_sums(grad: Tensor, factor: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Σ_t grad_t·factor_t (or Σ_t grad_t), shape (units, size), and its squared norms.
+
+    Added up in single precision in at most 64 stretches of terms, whatever their precision.
+    """
+    grad = _lines(grad)
+    other = grad if factor is None else _lines(factor)
+    units, terms, size = grad.shape
+    blocks = triton.cdiv(size, 128)
+    splits = _splits(units * blocks, triton.cdiv(terms, 64))
+    each = triton.cdiv(terms, splits)
+    values = torch.empty(units, splits, size, dtype=torch.float32, device=grad.device)
+    parts = _parts(blocks, units, grad)
+    if units and size:
+        with torch.cuda.device_of(grad):
+            _terms_kernel[(units, blocks, splits)](
+                grad, other, values, parts, units, terms, each, splits, size,
+                *grad.stride()[:2], *other.stride()[:2],
+                FACTOR=factor is not None, TERMS=16, COLUMNS=128, num_warps=4,
+            )  # fmt: skip
+    if splits > 1:
+        return term_sums(values)
+    return values[:, 0], parts
+
+
+@triton.jit(do_not_specialize=["terms", "each", "splits"])
+def _normalised_kernel(
+    x,
+    grad,
+    weights,
+    biases,
+    weight_squares,
+    bias_squares,
+    terms,
+    each,
+    splits,
+    size,
+    epsilon,
+    x_unit,
+    x_term,
+    grad_unit,
+    grad_term,
+    CENTRED: tl.constexpr,
+    TERMS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+):
+    unit = tl.program_id(0).to(tl.int64)
+    split = tl.program_id(1)
+    column = tl.arange(0, COLUMNS)
+    inside = column < size
+    weight = tl.zeros((TERMS, COLUMNS), tl.float32)
+    bias = tl.zeros((TERMS, COLUMNS), tl.float32)
+    end = tl.minimum(terms, (split + 1) * each)
+    for start in range(split * each, end, TERMS):
+        t = start + tl.arange(0, TERMS)
+        mask = (t < end)[:, None] & inside[None, :]
+        line = t.to(tl.int64)[:, None]
+        value = tl.load(x + unit * x_unit + line * x_term + column[None, :], mask=mask, other=0.0)
+        value = value.to(tl.float32)
+        if CENTRED:
+            mean = tl.sum(value, 1) / size
+            value = tl.where(mask, value - mean[:, None], 0.0)
+        variance = tl.sum(value * value, 1) / size
+        normalised = value * (1.0 / tl.sqrt(variance + epsilon))[:, None]
+        entries = grad + unit * grad_unit + line * grad_term + column[None, :]
+        change = tl.load(entries, mask=mask, other=0.0).to(tl.float32)
+        weight += change * normalised
+        bias += change
+    at = (unit * splits + split) * size + column
+    whole = tl.sum(weight, 0)
+    tl.store(weights + at, whole, mask=inside)
+    tl.store(weight_squares + unit, tl.sum(whole * whole, 0))
+    if CENTRED:
+        whole = tl.sum(bias, 0)
+        tl.store(biases + at, whole, mask=inside)
+        tl.store(bias_squares + unit, tl.sum(whole * whole, 0))
+
+
+Sums = tuple["Tensor", "Tensor"]  # (units, size) values, and the parts of their squared norms
+
+
+def normalised_sums(
+    x: Tensor, grad: Tensor, epsilon: float, kind: Literal["layer", "rms"]
+) -> tuple[Sums, Sums]:
+    """Σ_t grad_t·x̂_t and Σ_t grad_t, with x̂ = x normalised as a layer or RMS norm does it.
+
+    Only a layer norm has the second; for an RMS norm it is left as it lay in memory.
+    """
+    x, grad = _lines(x), _lines(grad)
+    units, terms, size = grad.shape
+    wide = triton.next_power_of_2(size)
+    rows = max(1, 4096 // wide)
+    splits = _splits(units, triton.cdiv(terms, 2 * rows))
+    each = triton.cdiv(terms, splits)
+    both = torch.empty(2, units, splits, size, dtype=torch.float32, device=grad.device)
+    squared = torch.empty(2, units, dtype=torch.float32, device=grad.device)
+    if units:
+        with torch.cuda.device_of(grad):
+            _normalised_kernel[(units, splits)](
+                x, grad, both[0], both[1], squared[0], squared[1], terms, each, splits,
+                size, epsilon, *x.stride()[:2], *grad.stride()[:2],
+                CENTRED=kind == "layer", TERMS=rows, COLUMNS=wide,
+                num_warps=8 if wide > 4096 else 4,
+            )  # fmt: skip
+    if splits > 1:
+        values, parts = term_sums(both.flatten(0, 1) if kind == "layer" else both[0])
+        whole = (values[:units], parts[:, :units]), (values[units:], parts[:, units:])
+    else:
+        whole = (both[0, :, 0], squared[:1]), (both[1, :, 0], squared[1:])
+    return whole
+
+
+@triton.jit(do_not_specialize=["rows", "each"])
+def _grouped_kernel(
+    x,
+    grad,
+    weights,
+    biases,
+    weight_squares,
+    bias_squares,
+    rows,
+    space,
+    channels,
+    each,
+    whole,
+    count,
+    epsilon,
+    x_row,
+    x_channel,
+    x_pixel,
+    grad_row,
+    grad_channel,
+    grad_pixel,
+    PIXELS: tl.constexpr,
+    CHANNELS: tl.constexpr,
+    ALONE: tl.constexpr,
+):
+    """A few groups of ``each`` channels of one row, ``whole`` channels in all.
+
+    ``ALONE``: one group, so that its channels need not be told from another's.
+    """
+    row = tl.program_id(0).to(tl.int64)
+    block = tl.program_id(1)
+    lane = tl.arange(0, CHANNELS)
+    channel = block * whole + lane
+    inside = (lane < whole) & (channel < channels)
+    images = x + row * x_row + channel.to(tl.int64)[None, :] * x_channel
+    changes = grad + row * grad_row + channel.to(tl.int64)[None, :] * grad_channel
+    total = tl.zeros((PIXELS, CHANNELS), tl.float32)
+    for start in range(0, space, PIXELS):
+        at = start + tl.arange(0, PIXELS)
+        mask = (at < space)[:, None] & inside[None, :]
+        total += tl.load(images + at[:, None] * x_pixel, mask=mask, other=0.0).to(tl.float32)
+    mean = _by_group(tl.sum(total, 0), lane, each, ALONE) / count
+    rest = tl.zeros((PIXELS, CHANNELS), tl.float32)  # what rounding left of the mean
+    squared = tl.zeros((PIXELS, CHANNELS), tl.float32)
+    weight = tl.zeros((PIXELS, CHANNELS), tl.float32)
+    bias = tl.zeros((PIXELS, CHANNELS), tl.float32)
+    for start in range(0, space, PIXELS):
+        at = start + tl.arange(0, PIXELS)
+        mask = (at < space)[:, None] & inside[None, :]
+        value = tl.load(images + at[:, None] * x_pixel, mask=mask, other=0.0).to(tl.float32)
+        value = tl.where(mask, value - mean[None, :], 0.0)
+        change = tl.load(changes + at[:, None] * grad_pixel, mask=mask, other=0.0).to(tl.float32)
+        rest += value
+        squared += value * value
+        weight += value * change
+        bias += change
+    variance = _by_group(tl.sum(squared, 0), lane, each, ALONE) / count
+    shift = tl.sum(bias, 0)
+    rounded = _by_group(tl.sum(rest, 0), lane, each, ALONE) / count
+    scaled = (tl.sum(weight, 0) - rounded * shift) / tl.sqrt(variance + epsilon)
+    scaled = tl.where(inside, scaled, 0.0)
+    tl.store(weights + row * channels + channel, scaled, mask=inside)
+    tl.store(biases + row * channels + channel, shift, mask=inside)
+    place = block.to(tl.int64) * rows + row
+    tl.store(weight_squares + place, tl.sum(scaled * scaled, 0))
+    tl.store(bias_squares + place, tl.sum(shift * shift, 0))
+
+
+@triton.jit
+def _by_group(values, lane, each, ALONE: tl.constexpr):
+    """For every channel, the sum over the channels of its group."""
+    if ALONE:
+        return tl.sum(values, 0) + tl.zeros_like(values)
+    group = lane // each
+    return tl.sum(tl.where(group[:, None] == group[None, :], values[None, :], 0.0), 1)
+
+
+def grouped_sums(x: Tensor, grad: Tensor, groups: int, epsilon: float) -> tuple[Sums, Sums]:
+    """Σ grad·x̂ and Σ grad over the pixels of every channel, with x̂ as a group norm has it.
+
+    ``x`` and ``grad`` are (rows, channels, pixels) with pixels or channels side by side; what is
+    returned is (rows, channels). Mean and variance are taken in two sweeps, in single precision;
+    what rounding left of the mean is taken off afterwards.
+    """
+    rows, channels, space = x.shape
+    each = channels // groups
+    wide = triton.next_power_of_2(min(channels, max(each, 64 if x.stride(1) == 1 else 16)))
+    together = max(1, wide // each)
+    blocks = triton.cdiv(groups, together)
+    both = torch.empty(2, rows, channels, dtype=torch.float32, device=x.device)
+    squared = torch.empty(2, blocks, rows, dtype=torch.float32, device=x.device)
+    if rows:
+        with torch.cuda.device_of(x):
+            _grouped_kernel[(rows, blocks)](
+                x, grad, both[0], both[1], squared[0], squared[1], rows, space, channels, each,
+                together * each, float(each * space), epsilon, *x.stride(), *grad.stride(),
+                PIXELS=max(1, 2048 // wide), CHANNELS=wide, ALONE=together == 1, num_warps=4,
+            )  # fmt: skip
+    return (both[0], squared[0]), (both[1], squared[1])
+
+
+# ---- weighted sums
+
+
+@triton.jit(do_not_specialize=["blocks"])
+def _scaled_kernel(
+    values,
+    others,
+    scales,
+    out,
+    others_out,
+    blocks,
+    length,
+    other_length,
+    values_unit,
+    others_unit,
+    BLOCK: tl.constexpr,
+):
+    """Blocks of ``values`` times the scale first, then blocks of ``others`` as they are."""
+    unit = tl.program_id(0).to(tl.int64)
+    block = tl.program_id(1)
+    scale = tl.load(scales + unit).to(tl.float32)
+    if block < blocks:
+        at = block * BLOCK + tl.arange(0, BLOCK)
+        read = tl.where(scale > 0, length, 0)
+        value = tl.load(values + unit * values_unit + at, mask=at < read, other=0.0)
+        value = tl.where(at < read, value.to(tl.float32) * scale, 0.0)
+        tl.store(out + unit * length + at, value.to(out.dtype.element_ty), mask=at < length)
+    else:
+        at = (block - blocks) * BLOCK + tl.arange(0, BLOCK)
+        read = tl.where(scale > 0, other_length, 0)
+        value = tl.load(others + unit * others_unit + at, mask=at < read, other=0.0)
+        tl.store(others_out + unit * other_length + at, value, mask=at < other_length)
+
+
+_SCALED_BLOCK = 4096
+
+
+def rows_scaled(values: Tensor, scales: Tensor, dtype: torch.dtype) -> Tensor:
+    """``values`` times their unit's scale, rounded once, to ``dtype``.
+
+    Guarantee:
+        A unit whose scale is not above zero becomes exactly zero: its values are not even read.
+    """
+    return _scaled(values, values[:, :0], scales, dtype)[0]
+
+
+def rows_kept(values: Tensor, scales: Tensor) -> Tensor:
+    """``values`` as they are, but exactly zero for units whose scale is not above zero."""
+    return _scaled(values[:, :0], values, scales, values.dtype)[1]
+
+
+def sides_scaled(left: Tensor, right: Tensor, scales: Tensor) -> tuple[Tensor, Tensor]:
+    """``rows_scaled`` of the left side and ``rows_kept`` of the right side of a product."""
+    return _scaled(left, right, scales, left.dtype)
+
+
+def _scaled(
+    values: Tensor, others: Tensor, scales: Tensor, dtype: torch.dtype
+) -> tuple[Tensor, Tensor]:
+    units, sizes = len(scales), (values[:1].numel(), others[:1].numel())
+    lines, other_lines = values.reshape(units, sizes[0]), others.reshape(units, sizes[1])
+    out = torch.empty(values.shape, dtype=dtype, device=values.device)
+    others_out = torch.empty(others.shape, dtype=others.dtype, device=values.device)
+    blocks, other_blocks = (triton.cdiv(size, _SCALED_BLOCK) for size in sizes)
+    if units and blocks + other_blocks:
+        with torch.cuda.device_of(lines):
+            _scaled_kernel[(units, blocks + other_blocks)](
+                lines, other_lines, scales.contiguous(), out, others_out, blocks, *sizes,
+                lines.stride(0), other_lines.stride(0), BLOCK=_SCALED_BLOCK, num_warps=8,
+            )  # fmt: skip
+    return out, others_out
+
+
+@triton.jit(do_not_specialize=["units", "each"])
+def _rows_sum_kernel(
+    values,
+    scales,
+    out,
+    units,
+    each,
+    length,
+    values_unit,
+    UNITS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+):
+    split = tl.program_id(1)
+    column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
+    inside = column < length
+    total = tl.zeros((UNITS, COLUMNS), tl.float32)
+    end = tl.minimum(units, (split + 1) * each)
+    for start in range(split * each, end, UNITS):
+        unit = start + tl.arange(0, UNITS)
+        scale = tl.load(scales + unit, mask=unit < end, other=0.0).to(tl.float32)
+        scale = tl.where(scale > 0, scale, 0.0)
+        mask = (scale > 0)[:, None] & inside[None, :]
+        entries = values + unit.to(tl.int64)[:, None] * values_unit + column[None, :]
+        total += scale[:, None] * tl.load(entries, mask=mask, other=0.0).to(tl.float32)
+    tl.store(out + split.to(tl.int64) * length + column, tl.sum(total, 0), mask=inside)
+
+
+def rows_sum(values: Tensor, scales: Tensor) -> Tensor:
+    """Σ_i scale_i·values_i, in single precision; a unit of scale 0 is not read."""
+    units, length = len(values), values[:1].numel()
+    lines = values.reshape(units, length)
+    blocks = max(1, triton.cdiv(length, 64))
+    splits = _splits(blocks, triton.cdiv(units, 64))
+    each = triton.cdiv(units, splits)
+    out = torch.empty(splits, length, dtype=torch.float32, device=values.device)
+    if out.numel():
+        with torch.cuda.device_of(lines):
+            _rows_sum_kernel[(blocks, splits)](
+                lines, scales.contiguous(), out, units, each, length, lines.stride(0),
+                UNITS=32, COLUMNS=64, num_warps=4,
+            )  # fmt: skip
+    return (out[0] if splits == 1 else out.sum(0)).view(values.shape[1:])
+
+
+@triton.jit(do_not_specialize=["count", "terms", "each"])
+def _weighted_kernel(
+    left,
+    right,
+    scales,
+    out,
+    count,
+    terms,
+    each,
+    left_size,
+    right_size,
+    left_unit,
+    left_term,
+    right_unit,
+    right_term,
+    out_split,
+    out_row,
+    out_column,
+    PRECISION: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    TERMS: tl.constexpr,
+):
+    """One block of Σ scale·l ⊗ r over one stretch of the ``count`` terms of all units."""
+    split = tl.program_id(1)
+    tile = tl.program_id(0)
+    across = tl.cdiv(right_size, COLUMNS)
+    rows = (tile // across) * ROWS + tl.arange(0, ROWS)
+    columns = (tile % across) * COLUMNS + tl.arange(0, COLUMNS)
+    end = tl.minimum(count, (split + 1) * each)
+    total = tl.zeros((ROWS, COLUMNS), tl.float32)
+    for start in range(split * each, end, TERMS):
+        at = start + tl.arange(0, TERMS)
+        unit, term = (at // terms).to(tl.int64), (at % terms).to(tl.int64)
+        scale = tl.load(scales + unit, mask=at < end, other=0.0).to(tl.float32)
+        scale = tl.where(scale > 0, scale, 0.0)
+        counts = (scale > 0)[:, None]
+        lefts = left + (unit * left_unit + term * left_term)[:, None] + rows[None, :]
+        rights = right + (unit * right_unit + term * right_term)[:, None] + columns[None, :]
+        one = tl.load(lefts, mask=counts & (rows < left_size)[None, :], other=0.0)
+        two = tl.load(rights, mask=counts & (columns < right_size)[None, :], other=0.0)
+        weighted = (one.to(tl.float32) * scale[:, None]).to(one.dtype)
+        total = tl.dot(tl.trans(weighted), two, total, input_precision=PRECISION)
+    place = split.to(tl.int64) * out_split + rows[:, None] * out_row + columns[None, :] * out_column
+    mask = (rows < left_size)[:, None] & (columns < right_size)[None, :]
+    tl.store(out + place, total, mask=mask)
+
+
+def weighted_product(left: Tensor, right: Tensor, scales: Tensor) -> Tensor:
+    """Σ_{i,t} scale_i·l_it ⊗ r_it in single precision, from scaled terms rounded to their own.
+
+    Guarantee:
+        A unit whose scale is not above zero is not read.
+    """
+    turned = left.shape[2] > right.shape[2]
+    first, second = (_lines(one) for one in ((right, left) if turned else (left, right)))
+    units, terms, rows = first.shape
+    columns, count = second.shape[2], units * terms
+    cut = _product_tiles(count, rows, columns, _is_half(first))
+    wide = min(cut.columns, 128)
+    tiles = triton.cdiv(rows, cut.rows) * triton.cdiv(columns, wide)
+    splits = _splits(tiles, triton.cdiv(count, 4 * cut.terms), programs=2 * _PROGRAMS)
+    each = triton.cdiv(triton.cdiv(count, splits), cut.terms) * cut.terms
+    shape = (splits, columns, rows) if turned else (splits, rows, columns)
+    out = torch.empty(shape, dtype=torch.float32, device=first.device)
+    along = out.stride()[:0:-1] if turned else out.stride()[1:]
+    with torch.cuda.device_of(first):
+        _weighted_kernel[(tiles, splits)](
+            first, second, scales.contiguous(), out, count, terms, each, rows, columns,
+            *first.stride()[:2], *second.stride()[:2], out.stride(0), *along,
+            PRECISION=_precision(), ROWS=cut.rows, COLUMNS=wide, TERMS=cut.terms,
+            num_warps=cut.warps, num_stages=cut.stages,
+        )  # fmt: skip
+    return out[0] if splits == 1 else out.sum(0)
+
+
+# ---- what they share
+
+
+def _is_half(values: Tensor) -> bool:
+    return values.dtype in (torch.float16, torch.bfloat16)
+
+
+def _precision() -> Literal["tf32", "ieee"]:
+    """How factors of single precision are multiplied: as the user has PyTorch do it."""
+    return "tf32" if torch.backends.cuda.matmul.allow_tf32 else "ieee"
+
+
+def _lines(values: Tensor) -> Tensor:
+    """The same with entries of the last dimension side by side."""
+    return values if values.stride(-1) == 1 or values.shape[-1] == 1 else values.contiguous()
+
+
+def _parts(pieces: int, units: int, like: Tensor) -> Tensor:
+    """Room for the parts of squared norms: (pieces, units)."""
+    return torch.empty(pieces, units, dtype=torch.float32, device=like.device)
+
+
+def _splits(programs_each: int, most: int, *, programs: int = _PROGRAMS) -> int:
+    """Into how many stretches a sum is cut, so that there are enough programs."""
+    wanted: int = triton.cdiv(programs, max(1, programs_each))
+    return max(1, min(wanted, most))

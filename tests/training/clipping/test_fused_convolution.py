@@ -1,0 +1,264 @@
+"""Fused norms and sums of convolutions are those of looped autograd in double precision."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from tacit.training.clipping.forms import Convolution
+from tacit.training.clipping.forms import convolution as convolutions
+
+pytest.importorskip("triton", reason="Triton is not installed")
+
+from tacit.training.clipping import fused_convolution as fused
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+TF32 = 2**-9
+# Triton's interpreter multiplies bfloat16 wrongly.
+ON_A_GPU = [(torch.bfloat16, True), (torch.bfloat16, False)] if DEVICE == "cuda" else []
+
+
+@dataclass(frozen=True)
+class Case:
+    channels: int
+    results: int
+    space: tuple[int, ...]
+    kernel: tuple[int, ...]
+    rows: int = 1
+    stride: int = 1
+    padding: int = 1
+    dilation: int = 1
+    groups: int = 1
+    units: int = 3
+
+    def form(self, dtype: torch.dtype, *, last: bool = True) -> Convolution:
+        dimensions = len(self.space)
+        generator = torch.Generator().manual_seed(sum(self.space) + self.channels)
+        image = torch.randn(self.units * self.rows, self.channels, *self.space, generator=generator)
+        shape = (self.results, self.channels // self.groups, *self.kernel)
+        out = _convolved(image, torch.zeros(shape), self._settings).shape
+        grad = torch.randn(out, generator=generator)
+        if last and dimensions > 1:
+            layout = torch.channels_last if dimensions == 2 else torch.channels_last_3d
+            image = image.contiguous(memory_format=layout)
+            grad = grad.contiguous(memory_format=layout)
+        inputs = [
+            one.to(DEVICE, dtype).unflatten(0, (self.units, self.rows)) for one in (image, grad)
+        ]
+        return Convolution(*inputs, shape, *self._settings)
+
+    @property
+    def _settings(self) -> tuple[Any, ...]:
+        sizes = (self.stride, self.padding, self.dilation)
+        return *((one,) * len(self.space) for one in sizes), self.groups
+
+
+CASES = {
+    "plain": Case(16, 20, (6, 7), (3, 3)),
+    "few channels": Case(3, 16, (6, 7), (3, 3)),
+    "aligned channels": Case(24, 16, (5, 5), (3, 3)),
+    "many channels, few pixels": Case(36, 20, (2, 3), (3, 3)),
+    "stride": Case(16, 8, (9, 7), (3, 3), stride=2),
+    "dilation": Case(16, 8, (9, 7), (3, 2), dilation=2, padding=2),
+    "one pixel": Case(17, 20, (5, 6), (1, 1), stride=2, padding=0),
+    "rows": Case(16, 8, (4, 5), (3, 3), rows=3),
+    "groups": Case(32, 8, (4, 5), (2, 2), groups=2, rows=2),
+    "groups of few channels": Case(6, 8, (4, 5), (3, 3), groups=2),
+    "depthwise": Case(20, 20, (5, 6), (3, 3), groups=20),
+    "depthwise, aligned": Case(16, 16, (4, 5), (2, 2), groups=16, rows=2),
+    "depthwise, twice": Case(5, 10, (5, 6), (3, 3), groups=5, rows=2, stride=2),
+    "one dimension": Case(16, 5, (75,), (5,), padding=2),
+    "three dimensions": Case(16, 5, (3, 4, 5), (2, 3, 2), stride=2),
+    "several tiles": Case(16, 16, (9, 8), (2, 2), rows=2, padding=0),
+}
+
+
+def _convolved(image: Tensor, kernel: Tensor, settings: tuple[Any, ...]) -> Tensor:
+    functions = {3: F.conv1d, 4: F.conv2d, 5: F.conv3d}
+    return functions[image.ndim](image, kernel, None, *settings)
+
+
+def oracle(form: Convolution) -> Tensor:
+    """Every unit's gradient by autograd in double precision."""
+    settings = (form.stride, form.padding, form.dilation, form.groups)
+    found = []
+    for image, grad in zip(form.image.double(), form.grad.double(), strict=True):
+        kernel = torch.zeros(form.shape, dtype=torch.float64, device=image.device)
+        kernel.requires_grad_()
+        result = _convolved(image, kernel, settings)
+        found += torch.autograd.grad(result, kernel, grad)
+    return torch.stack(found)
+
+
+def squares(gradients: Tensor) -> Tensor:
+    return gradients.flatten(1).square().sum(1)
+
+
+def sizes_and_inputs(form: Convolution) -> tuple[fused.Sizes, fused.Prepared]:
+    sizes = fused.sizes_of(form.image, form.grad, *form._settings)
+    return sizes, fused.prepared(form.image, form.grad, sizes)
+
+
+@pytest.fixture
+def chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forms choose kernels as they would on a GPU."""
+    monkeypatch.setattr(convolutions, "for_kernels", lambda _: True)
+
+
+@pytest.mark.usefixtures("chosen")
+@pytest.mark.parametrize(
+    ("dtype", "last"),
+    [(torch.float16, True), (torch.float16, False), (torch.float32, True), *ON_A_GPU],
+)
+@pytest.mark.parametrize("name", CASES)
+def test_norms_and_sums_are_the_oracles(name: str, dtype: torch.dtype, last: bool):
+    form = CASES[name].form(dtype, last=last)
+    wanted = oracle(form)
+    near = TF32 if dtype == torch.float32 and "depthwise" not in name else 2e-5
+    norms = form.squared_norms().double()
+    torch.testing.assert_close(norms, squares(wanted), rtol=near, atol=0)
+    scales = torch.tensor([0.5, 0.0, 2.0], device=DEVICE)
+    total = torch.einsum("i,i...->...", scales.double(), wanted)
+    assert (form.weighted_sum(scales) - total).norm() <= near * total.norm()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
+@pytest.mark.parametrize("name", ["few channels", "rows", "several tiles"])
+def test_every_way_gives_the_same(name: str, dtype: torch.dtype):
+    form = CASES[name].form(dtype)
+    wanted = oracle(form)
+    near = 2e-5 if dtype == torch.float16 else TF32
+    sizes, of = sizes_and_inputs(form)
+    for found in (
+        fused.launch_products(of, sizes.blocks(), writes=False)[0], fused.launch_grams(of)
+    ):  # fmt: skip
+        norms = fused.launch_norms(found, of).double()
+        torch.testing.assert_close(norms, squares(wanted), rtol=near, atol=0)
+    scales = torch.tensor([0.5, 0.0, 2.0], device=DEVICE)
+    total = torch.einsum("i,i...->...", scales.double(), wanted)
+    own = fused.weighted_sum(form.image, form.grad, scales, *form._settings)
+    assert (own - total).norm() <= near * total.norm()
+
+
+@pytest.mark.usefixtures("chosen")
+@pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")  # NumPy's, by the interpreter
+@pytest.mark.parametrize(
+    ("dtype", "bad"), [(torch.float16, float("nan")), (torch.float32, float("inf"))]
+)
+@pytest.mark.parametrize(
+    "name", ["plain", "few channels", "many channels, few pixels", "depthwise"]
+)
+def test_what_is_not_finite_stays_with_its_unit(name: str, dtype: torch.dtype, bad: float):
+    form = CASES[name].form(dtype)
+    clean = form.squared_norms()
+    scales = torch.tensor([0.5, 0.0, 2.0], device=DEVICE)
+    total = form.weighted_sum(scales)
+    for side in ("image", "grad"):
+        values = getattr(form, side).clone()
+        values[1, 0, 0, 1, 2] = bad
+        spoilt = replace(form, **{side: values})
+        norms = spoilt.squared_norms()
+        assert not norms[1].isfinite()
+        assert torch.equal(norms[[0, 2]], clean[[0, 2]])
+        assert torch.equal(spoilt.weighted_sum(scales), total)
+
+
+@pytest.mark.usefixtures("chosen")
+@pytest.mark.parametrize("many", [128, 2])
+def test_a_units_norm_depends_on_that_unit_alone(many: int, monkeypatch: pytest.MonkeyPatch):
+    """However units are packed."""
+    monkeypatch.setattr(fused, "_MANY_UNITS", many)
+    form = replace(CASES["plain"], units=6).form(torch.float32)
+    exponents = torch.tensor([-30.0, -9.0, 0.0, 3.0, 9.0, 12.0], device=DEVICE)
+    form = replace(form, image=form.image * 10 ** exponents.view(-1, 1, 1, 1, 1))
+    norms = form.squared_norms()
+    torch.testing.assert_close(norms.double(), squares(oracle(form)), rtol=TF32, atol=1e-40)
+    alone = [form.part(at, at + 1).squared_norms() for at in range(6)]
+    assert torch.equal(norms, torch.cat(alone))
+
+
+@pytest.mark.usefixtures("chosen")
+@pytest.mark.parametrize("name", ["plain", "many channels, few pixels"])
+def test_numbers_below_the_range_of_float16_hide_nothing_from_a_norm(name: str):
+    """One pixel is so large that all others vanish beside it, and it meets no gradient."""
+    form = CASES[name].form(torch.float32)
+    image, grad = form.image * 2.0**-45, form.grad.clone()
+    grad[..., :2, :2] = 0.0
+    image[..., 0, 0] = 1.0
+    form = replace(form, image=image, grad=grad)
+    norms = form.squared_norms().double().sqrt()
+    wanted = squares(oracle(form)).sqrt()
+    assert (norms >= wanted * (1 - TF32)).all()
+    assert (norms <= 1e-6).all()
+
+
+@pytest.mark.usefixtures("chosen")
+def test_a_unit_of_zeros_has_no_norm_to_speak_of():
+    form = CASES["plain"].form(torch.float32)
+    grad = form.grad.clone()
+    grad[1] = 0.0
+    assert form.squared_norms()[1] > 1
+    assert replace(form, grad=grad).squared_norms()[1] < 1e-20
+
+
+@pytest.mark.usefixtures("chosen")
+def test_without_tf32_single_precision_goes_the_plain_way(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(convolutions, "worth_keeping", lambda *_: False)
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+    form = CASES["plain"].form(torch.float32)
+    assert form.way == "a product per kernel offset"
+    assert CASES["depthwise"].form(torch.float32).way == "written out"
+    torch.testing.assert_close(
+        form.squared_norms().double(), squares(oracle(form)), rtol=1e-5, atol=0
+    )
+
+
+@pytest.mark.usefixtures("chosen")
+@pytest.mark.parametrize("name", ["plain", "many channels, few pixels", "depthwise"])
+def test_a_program_can_be_traced_with_shapes_alone(name: str):
+    form = CASES[name].form(torch.float16)
+
+    def both(image: Tensor, grad: Tensor, scales: Tensor) -> tuple[Tensor, Tensor]:
+        one = replace(form, image=image, grad=grad)
+        return one.squared_norms(), one.weighted_sum(scales)
+
+    inputs = (form.image, form.grad, torch.ones(3, device=DEVICE))
+    program = make_fx(both, tracing_mode="fake")(*inputs)
+    for found, wanted in zip(program(*inputs), both(*inputs), strict=True):
+        assert torch.equal(found, wanted)
+
+
+def sizes(case: Case) -> fused.Sizes:
+    form = case.form(torch.float16)
+    return fused.sizes_of(form.image, form.grad, *form._settings)
+
+
+def test_the_way_is_chosen_by_the_work():
+    assert sizes(Case(256, 256, (8, 8), (3, 3), units=1)).by_gram
+    assert not sizes(Case(64, 64, (32, 32), (3, 3), units=1)).by_gram
+    assert not sizes(Case(128, 128, (16, 16), (3, 3), units=1)).by_gram
+    assert sizes(CASES["depthwise"]).by_entries
+    assert sizes(CASES["few channels"]).blocks().flat
+    assert sizes(Case(64, 64, (32, 32), (3, 3), units=1)).blocks().taps == 3
+
+
+@pytest.mark.usefixtures("chosen")
+def test_small_kernels_are_written_once_for_norm_and_sum():
+    assert Case(16, 16, (24, 24), (3, 3), units=1).form(torch.float16).way == "written out"
+    assert CASES["plain"].form(torch.float16).way != "written out"
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
+def test_no_units_at_all(dtype: torch.dtype):
+    form = CASES["plain"].form(dtype).part(0, 0)
+    assert fused.squared_norms(form.image, form.grad, *form._settings).shape == (0,)
+    nothing = fused.weighted_sum(
+        form.image, form.grad, torch.zeros(0, device=DEVICE), *form._settings
+    )
+    assert torch.equal(nothing, torch.zeros(form.shape, device=DEVICE))

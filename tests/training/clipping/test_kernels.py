@@ -1,0 +1,397 @@
+"""The kernels of matrix weights against double precision: by Triton's interpreter, or on a GPU."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from tacit.training.clipping import clipped_gradients, recorder, sums
+from tacit.training.clipping.forms import Dense, OneHot, Outer, matrix
+from tacit.training.clipping.rules import normalisation
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import ModuleType
+
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec("triton") is None, reason="Triton is not installed"
+)
+
+ON_GPU = torch.cuda.is_available()
+DEVICE = "cuda" if ON_GPU else "cpu"
+# The interpreter multiplies bfloat16 wrongly.
+KINDS = [torch.float32, torch.float16, *([torch.bfloat16] if ON_GPU else [])]
+SHAPES = [(3, 5, 7, 20), (2, 70, 4, 9), (1, 17, 70, 33)]  # units, terms, two sizes
+ROUNDED = {torch.float32: 1e-6, torch.float16: 2e-3, torch.bfloat16: 2**-7}  # once
+
+kind = pytest.mark.parametrize("kind", KINDS, ids=str)
+shape = pytest.mark.parametrize("shape", SHAPES, ids=str)
+
+
+@pytest.fixture
+def kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+    """The kernels, with TF32 off; forms and rules use them on this device."""
+    before = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = False
+    if not ON_GPU:
+
+        def for_kernels(*tensors: Tensor) -> bool:
+            return all(one.dtype in matrix._FOR_KERNELS for one in tensors)
+
+        for module in (matrix, sums, recorder, normalisation):
+            monkeypatch.setattr(module, "for_kernels", for_kernels)
+        monkeypatch.setattr(matrix, "worth_keeping", lambda *_: False)
+    yield importlib.import_module("tacit.training.clipping.kernels")
+    torch.backends.cuda.matmul.allow_tf32 = before
+
+
+def random(*size: int, kind: torch.dtype = torch.float32) -> Tensor:
+    drawn = torch.randn(*size, generator=torch.Generator().manual_seed(sum(size)))
+    return drawn.to(DEVICE, kind)
+
+
+def written(left: Tensor, right: Tensor) -> Tensor:
+    return left.double().mT @ right.double()
+
+
+def close(found: Tensor, wanted: Tensor, rtol: float = 2e-6) -> None:
+    """Within ``rtol`` of the largest; norms in parts are added up."""
+    if wanted.ndim == 1 and found.ndim == 2:
+        found = matrix.added_up(found)
+    error = (found.double() - wanted.double()).abs().max()
+    assert float(error) <= rtol * float(wanted.abs().max()), float(error)
+
+
+# ---- norms
+
+
+@kind
+@shape
+@pytest.mark.parametrize("way", ["gram_norms", "product_norms"])
+def test_norms_of_sums_of_outer_products(
+    way: str, shape: tuple[int, ...], kind: torch.dtype, kernels: ModuleType
+) -> None:
+    units, terms, p, q = shape
+    left, right = random(units, terms, p, kind=kind), random(units, terms, q, kind=kind)
+    wanted = written(left, right).square().sum((1, 2))
+    close(getattr(kernels, way)(left, right), wanted, 2e-6 + terms * 2.0**-24)
+    close(getattr(kernels, way)(right, left), wanted, 2e-6 + terms * 2.0**-24)
+
+
+@pytest.mark.parametrize("way", ["gram_norms", "product_norms"])
+def test_strides_are_those_of_the_tensors(way: str, kernels: ModuleType) -> None:
+    whole = random(6, 3, 40)
+    left, right = whole.movedim(1, 0)[:, :, 3:12], whole.mT[:3, 6:12]
+    assert not left.is_contiguous()
+    assert right.stride(2) != 1
+    close(getattr(kernels, way)(left, right), written(left, right).square().sum((1, 2)))
+    repeated = left[:1].expand(3, -1, -1)
+    wanted = written(repeated, right).square().sum((1, 2))
+    close(getattr(kernels, way)(repeated, right), wanted)
+
+
+@pytest.mark.parametrize("terms", [20, 70])
+def test_cancellation_hides_nothing(terms: int, kernels: ModuleType) -> None:
+    """Terms that cancel leave a norm that is at least the true one, and far below the terms'."""
+    left, right = random(2, terms, 8), random(2, terms, 8)
+    left[:, 1::2], right[:, 1::2] = left[:, ::2], -right[:, ::2]
+    left[:, 0] *= 1.001
+    found = matrix.added_up(kernels.gram_norms(left, right))
+    wanted = written(left, right).square().sum((1, 2))
+    assert bool((found.double() >= wanted).all())
+    every = (left.double().square().sum(2) * right.double().square().sum(2)).sum(1)
+    assert bool((found - wanted <= 2 * terms * 2.0**-23 * every).all())
+
+
+@kind
+@pytest.mark.parametrize("shape", [(3, 5, 20), (2, 70, 9)], ids=str)
+def test_norms_of_looked_up_rows(
+    shape: tuple[int, ...], kind: torch.dtype, kernels: ModuleType
+) -> None:
+    units, terms, size = shape
+    ids, right = (random(units, terms) * 3).long() + 9, random(units, terms, size, kind=kind)
+    table = OneHot(ids, right.double(), (20, size)).dense()
+    wanted = table.square().sum((1, 2))
+    close(kernels.equal_id_norms(ids, right), wanted, 2e-6 + terms * 2.0**-24)
+
+
+@kind
+@pytest.mark.parametrize("terms", [(5, 4), (70, 3)], ids=str)
+def test_what_a_table_and_a_product_share(
+    terms: tuple[int, int], kind: torch.dtype, kernels: ModuleType
+) -> None:
+    looked_up, multiplied = terms
+    ids = (random(2, looked_up) * 3).long() + 9
+    rows = random(2, looked_up, 7, kind=kind)
+    left, right = random(2, multiplied, 20, kind=kind), random(2, multiplied, 7, kind=kind)
+    table = OneHot(ids, rows.double(), (20, 7)).dense()
+    wanted = (table * written(left, right)).sum((1, 2))
+    close(kernels.cross_products(ids, rows, left, right), wanted)
+
+
+@kind
+def test_squares_and_products_of_squares(kind: torch.dtype, kernels: ModuleType) -> None:
+    values, other = random(3, 1, 1500, kind=kind), random(3, 1, 20, kind=kind)
+    first, second = (one.double().square().sum((1, 2)) for one in (values, other))
+    close(kernels.squares(values), first)
+    close(kernels.product_of_squares(values, other), first * second)
+
+
+def test_long_rows_are_squared_in_pieces(
+    kernels: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kernels, "_SQUARES_STEPS", 1)
+    values = random(2, 1, 3000)
+    wanted = values.double().square().sum((1, 2))
+    close(kernels.squares(values), wanted)
+    close(kernels.product_of_squares(values, values), wanted.square())
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # NumPy's, of the interpreter
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_a_unit_that_is_not_finite_spoils_its_own_norm_alone(
+    bad: float, kernels: ModuleType
+) -> None:
+    left, right = random(3, 70, 4), random(3, 70, 5)  # two blocks of terms
+    ids = torch.zeros(3, 70, dtype=torch.long, device=DEVICE)
+    for way in (
+        kernels.gram_norms,
+        kernels.product_norms,
+        lambda _, r: kernels.equal_id_norms(ids, r),
+        lambda l, r: kernels.product_of_squares(l[:, 69:], r[:, 69:]),
+        lambda _, r: kernels.squares(r),
+        lambda _, r: kernels.term_sums(r)[1],
+        lambda _, r: kernels.normalised_sums(r, r, 1e-5, "layer")[0][1],
+    ):
+        clean = matrix.added_up(way(left, right))
+        spoilt = right.clone()
+        spoilt[1, 69, 2] = bad
+        found = matrix.added_up(way(left, spoilt))
+        assert torch.equal(found[[0, 2]], clean[[0, 2]])
+        assert not bool(found[1].isfinite())
+
+
+# ---- sums over terms
+
+
+@kind
+@shape
+def test_sums_over_terms_and_their_norms(
+    shape: tuple[int, ...], kind: torch.dtype, kernels: ModuleType
+) -> None:
+    units, terms, _, size = shape
+    grad, factor = random(units, terms, size, kind=kind), random(units, terms + 1, size)[:, 1:]
+    for found, wanted in (
+        (kernels.term_sums(grad), grad.double().sum(1)),
+        (kernels.term_sums(grad, factor), (grad.double() * factor.double()).sum(1)),
+    ):
+        close(found[0], wanted)
+        close(found[1], wanted.square().sum(1))
+
+
+@kind
+@shape
+@pytest.mark.parametrize("norm", ["layer", "rms"])
+def test_sums_of_a_norms_weight_and_bias(
+    norm: str, shape: tuple[int, ...], kind: torch.dtype, kernels: ModuleType
+) -> None:
+    units, terms, _, size = shape
+    x, grad = (
+        random(units, terms, size, kind=kind),
+        random(units, terms + 1, size, kind=kind)[:, 1:],
+    )
+    normalise = F.layer_norm if norm == "layer" else F.rms_norm
+    (weight, weight_norms), (bias, bias_norms) = kernels.normalised_sums(x, grad, 1e-3, norm)
+    wanted = (normalise(x.double(), (size,), eps=1e-3) * grad.double()).sum(1)
+    close(weight, wanted)
+    close(weight_norms, wanted.square().sum(1))
+    if norm == "layer":
+        close(bias, grad.double().sum(1))
+        close(bias_norms, grad.double().sum(1).square().sum(1))
+
+
+@kind
+@pytest.mark.parametrize("last", [False, True], ids=["channels first", "channels last"])
+@pytest.mark.parametrize("groups", [1, 2, 3, 6])
+def test_sums_of_a_group_norms_weight_and_bias(
+    groups: int, last: bool, kind: torch.dtype, kernels: ModuleType
+) -> None:
+    x, grad = random(2, 6, 70, kind=kind) + 3, random(3, 6, 70, kind=kind)[1:]
+    if last:
+        x, grad = (one.mT.contiguous().mT for one in (x, grad))
+    (weight, weight_norms), (bias, bias_norms) = kernels.grouped_sums(x, grad, groups, 1e-3)
+    wanted = (F.group_norm(x.double(), groups, eps=1e-3) * grad.double()).sum(2)
+    close(weight, wanted)
+    close(weight_norms, wanted.square().sum(1))
+    close(bias, grad.double().sum(2))
+    close(bias_norms, grad.double().sum(2).square().sum(1))
+
+
+def test_many_channels_are_taken_in_blocks_of_groups(kernels: ModuleType) -> None:
+    x, grad = random(2, 60, 5), random(2, 61, 5)[:, 1:]
+    (weight, norms), _ = kernels.grouped_sums(x, grad, 12, 1e-5)
+    wanted = (F.group_norm(x.double(), 12, eps=1e-5) * grad.double()).sum(2)
+    close(weight, wanted)
+    close(norms, wanted.square().sum(1))
+
+
+# ---- weighted sums
+
+
+def spoilt_scales(units: int) -> Tensor:
+    """The first unit is left out."""
+    scales = random(units).abs() + 0.1
+    scales[0] = 0
+    return scales.double()
+
+
+@kind
+def test_rows_are_scaled_and_rounded_once(kind: torch.dtype, kernels: ModuleType) -> None:
+    values = random(3, 5, 20, kind=kind)
+    scales = spoilt_scales(3)
+    values[0, 2] = float("nan")
+    wide = values.float() * scales.float()[:, None, None]
+    wide[0] = 0
+    assert torch.equal(kernels.rows_scaled(values, scales, torch.float32), wide)
+    assert torch.equal(kernels.rows_scaled(values, scales, kind), wide.to(kind))
+    kept = values.clone()
+    kept[0] = 0
+    assert torch.equal(kernels.rows_kept(values, scales), kept)
+    both = kernels.sides_scaled(values, values[:, 1:, :7], scales)
+    assert torch.equal(both[0], wide.to(kind))
+    assert torch.equal(both[1], kept[:, 1:, :7])
+
+
+@kind
+@pytest.mark.parametrize("units", [3, 130])
+def test_weighted_sums_of_rows(units: int, kind: torch.dtype, kernels: ModuleType) -> None:
+    values, scales = random(units, 2, 70, kind=kind), spoilt_scales(units)
+    wanted = torch.einsum("u,uab->ab", scales, values.double())
+    values[0] = float("inf")
+    close(kernels.rows_sum(values, scales), wanted)
+
+
+@kind
+@pytest.mark.parametrize("shape", [(3, 5, 7, 20), (20, 30, 4, 9)], ids=str)
+def test_weighted_sums_of_outer_products(
+    shape: tuple[int, ...], kind: torch.dtype, kernels: ModuleType
+) -> None:
+    units, terms, p, q = shape
+    left, right = random(units, terms, p, kind=kind), random(units, terms, q, kind=kind)
+    scales = spoilt_scales(units)
+    wanted = torch.einsum("u,uab->ab", scales, written(left, right))
+    left[0], right[0] = float("nan"), float("inf")
+    for found in (
+        kernels.weighted_product(left, right, scales),
+        kernels.weighted_product(right, left, scales).mT,
+    ):
+        close(found, wanted, ROUNDED[kind])
+
+
+# ---- forms and rules
+
+
+FORMS: dict[str, Any] = {
+    "one term": lambda kind: Outer(
+        random(4, 1, 6, kind=kind), random(4, 1, 5, kind=kind), (6, 5)
+    ),
+    "many terms": lambda kind: Outer(
+        random(4, 30, 6, kind=kind), random(4, 30, 5, kind=kind), (6, 5)
+    ),
+    "few terms": lambda kind: Outer(
+        random(4, 2, 90, kind=kind), random(4, 2, 80, kind=kind), (90, 80)
+    ),
+    "turned": lambda kind: Outer(
+        random(4, 30, 6, kind=kind), random(4, 30, 10, kind=kind), (6, 2, 5), (1, 0, 2)
+    ),
+    "table": lambda kind: OneHot(
+        (random(4, 12).abs() * 2).long(), random(4, 12, 5, kind=kind), (12, 5)
+    ),
+    "written": lambda kind: Dense(random(4, 3, 700, kind=kind)),
+    "summed": lambda kind: matrix.summed(random(4, 6, 40, kind=kind)),
+}  # fmt: skip
+
+
+@kind
+@pytest.mark.parametrize("name", FORMS)
+@pytest.mark.usefixtures("kernels")
+def test_forms_are_those_of_the_written_gradients(name: str, kind: torch.dtype) -> None:
+    form = FORMS[name](kind)
+    dense = form.dense().double()
+    close(form.squared_norms(), dense.flatten(1).square().sum(1), 1e-5)
+    scales = torch.tensor([0.5, 0.0, 0.25, 2.0], device=DEVICE)
+    wanted = torch.einsum("i,i...->...", scales.double(), dense)
+    found = form.weighted_sum(scales)
+    assert found.shape == wanted.shape
+    close(found, wanted, 1e-5 if kind == torch.float32 else ROUNDED[kind])
+
+
+@pytest.mark.usefixtures("kernels")
+def test_the_way_with_the_fewest_products_is_taken() -> None:
+    half = torch.float16
+    lora = Outer(random(1, 48, 16, kind=half), random(1, 48, 576, kind=half), (16, 576))
+    wide = Outer(random(1, 256, 768, kind=half), random(1, 256, 3072, kind=half), (768, 3072))
+    long = Outer(random(1, 1024, 768, kind=half), random(1, 1024, 768, kind=half), (768, 768))
+    assert [one.way for one in (lora, wide, long)] == [
+        "fused product", "fused Gram matrices", "fused product",
+    ]  # fmt: skip
+    single = Outer(random(1, 1024, 768), random(1, 1024, 768), (768, 768))
+    assert not single.way.startswith("fused")  # a library multiplies single precision faster
+
+
+class Words(nn.Module):
+    """Tied, reused, normed, scaled and shifted weights."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(11, 8)
+        self.first, self.second = nn.LayerNorm(8), nn.RMSNorm(8)
+        self.map, self.gain = nn.Linear(8, 8), nn.Parameter(torch.ones(8))
+        self.shift = nn.Parameter(torch.zeros(8))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.first(self.table(x.abs().mul(3).long()[..., 0]))
+        x = self.second(x + self.map(self.map(x)) * self.gain + self.shift)
+        return F.linear(x, self.table.weight)
+
+
+class Images(nn.Module):
+    """Convolutions, group norms in both layouts, and a linear layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv1d(4, 6, 3), nn.Conv1d(6, 6, 1)
+        self.norms = nn.ModuleList(nn.GroupNorm(groups, 6) for groups in (2, 3))
+        self.last = nn.Linear(6, 11)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.norms[0](self.first(x.mT))
+        x = self.norms[1](self.second(x).relu().mT.contiguous().mT)
+        return self.last(x.mT)
+
+
+@pytest.mark.parametrize("views", [1, 2])
+@pytest.mark.parametrize("build", [Words, Images])
+@pytest.mark.usefixtures("kernels")
+def test_a_model_is_clipped_as_in_double_precision(build: type[nn.Module], views: int) -> None:
+    torch.manual_seed(0)
+    model = build().to(DEVICE)
+    x = random(6, 5, 4)
+
+    def clipped(net: nn.Module, inputs: Tensor) -> Any:
+        def losses() -> Tensor:
+            return net(inputs).logsumexp(2).square().mean(1)
+
+        named = dict(net.named_parameters())
+        return clipped_gradients(named, losses, rows=6, clip=0.05, views=views)
+
+    found, wanted = clipped(model, x), clipped(model.double(), x.double())
+    close(found.norms, wanted.norms, 1e-5)
+    for name, total in wanted.sums.items():
+        close(found.sums[name], total, 1e-5)

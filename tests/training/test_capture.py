@@ -1,0 +1,528 @@
+"""Recorded steps: the same numbers as those that are computed each time, or no recording.
+
+Recording itself needs a GPU (test_cuda.py). Here work is "recorded" by keeping the function and
+"replayed" by running it again into the same memory, so that whatever reads stale inputs shows.
+"""
+
+from __future__ import annotations
+
+import copy
+import random
+from contextlib import contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+import tacit
+from tacit.training import capture
+from tacit.training.guards import Guard
+from tacit.training.noise import FastNoise
+from tacit.training.styles import AdaptiveQuantile
+
+from . import sessions
+from .sessions import CLIP, cross_entropy, data, drawn, network, plan, session
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from tacit.training.clipping.sums import BatchSums
+
+
+class Again:
+    """Stands in for a device's graphs: a replay runs the work again, into the same memory."""
+
+    def __init__(self) -> None:
+        self.recorded, self.replays, self.reads = 0, 0, False
+
+    def without_host_reads(self) -> Any:
+        return self._read() if self.reads else nullcontext()
+
+    @contextmanager
+    def _read(self) -> Iterator[None]:
+        raise capture.HostRead
+        yield
+
+    def record(
+        self, work: Callable[[], Any], generators: Sequence[torch.Generator] = ()
+    ) -> tuple[Callable[[], None], Any]:
+        del generators
+        self.recorded += 1
+        made = work()
+        done = [
+            True
+        ]  # a graph computes nothing while it is recorded: this update counts as its first
+
+        def replay() -> None:
+            self.replays += 1
+            if made is not None:
+                _over(made, work())
+            elif done:
+                done.clear()
+            else:
+                work()
+
+        return replay, made
+
+
+def _over(old: tuple[Tensor, BatchSums], new: tuple[Tensor, BatchSums]) -> None:
+    old[0].copy_(new[0])
+    old[1].squared_norms.copy_(new[1].squared_norms)
+    old[1].scales.copy_(new[1].scales)
+    for name, value in old[1].sums.items():
+        value.copy_(new[1].sums[name])
+
+
+@pytest.fixture
+def graphs(monkeypatch: pytest.MonkeyPatch) -> Again:
+    stand_in = Again()
+    monkeypatch.setattr(capture, "graphs_for", lambda _: stand_in)
+    monkeypatch.setattr(FastNoise, "generators", property(lambda _: ()))
+    monkeypatch.setattr(Guard, "lags", property(lambda _: True))
+    return stand_in
+
+
+def run(model: nn.Module, losses: Callable[[Any], Tensor], **changed: Any) -> list[Any]:
+    """The lots of a run, and how each changed the weights."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-9)
+    found = []
+    given = {"plan": plan(steps=12), "unsafe_seed": 3, "optimizer": optimizer} | changed
+    with session(model, **given) as dp:
+        for lot in dp.lots():
+            units = drawn(lot)
+            before = {n: p.detach().clone() for n, p in model.named_parameters()}
+            dp.accumulate(lot, losses)
+            dp.step()
+            moved = {n: p.detach() - before[n] for n, p in model.named_parameters()}
+            found.append((units, moved))
+        found.append(dp.explain())
+    return found
+
+
+def agrees(found: list[Any], lot_size: int = 12, lr: float = 1e-9) -> None:
+    for units, moved in found[:-1]:
+        truth = sessions.example_sum(network(), data(), units.tolist(), CLIP)
+        expected = {name: -lr * value / lot_size for name, value in truth.items()}
+        for name, value in expected.items():
+            assert torch.allclose(moved[name], value, rtol=1e-3, atol=lr * 1e-5), name
+
+
+def double() -> nn.Sequential:
+    return network().double()  # steps of 1e-9 are seen
+
+
+def as_double(losses: Callable[[Any], Tensor]) -> Callable[[Any], Tensor]:
+    return lambda batch: losses((batch[0].double(), batch[1]))
+
+
+def test_replayed_steps_are_those_of_the_definition(graphs: Again) -> None:
+    model = double()
+    found = run(model, as_double(cross_entropy(model)))
+    assert len({len(units) for units, _ in found[:-1]}) > 3  # Poisson lots, padded
+    agrees(found)
+    assert graphs.recorded == 2
+    assert graphs.replays > 12
+    assert "Batches are replayed" in found[-1]
+    assert "Noise and update are replayed" in found[-1]
+
+
+@pytest.mark.parametrize("batch", [5, 8])
+def test_lots_of_several_batches(graphs: Again, batch: int) -> None:
+    model = double()
+    performance = tacit.Performance(batch=batch)
+    found = run(model, as_double(cross_entropy(model)), performance=performance)
+    agrees(found)
+    assert graphs.replays > 12
+
+
+def test_a_full_batch(graphs: Again) -> None:
+    model = double()
+    full = plan(steps=8, lot_size=40)
+    agrees(run(model, as_double(cross_entropy(model)), plan=full), lot_size=40)
+    assert graphs.replays > 4
+
+
+def test_without_capture_nothing_is_recorded(graphs: Again) -> None:
+    model = double()
+    found = run(
+        model, as_double(cross_entropy(model)), performance=tacit.Performance(capture=False)
+    )
+    agrees(found)
+    assert graphs.recorded == 0
+    assert "replayed" not in found[-1]
+
+
+def test_a_function_made_anew_for_every_lot_is_the_same_function(graphs: Again) -> None:
+    model = double()
+    with session(model, plan=plan(steps=10)) as dp:
+        for lot in dp.lots():
+            dp.accumulate(
+                lot,
+                lambda b: functional.cross_entropy(model(b[0].double()), b[1], reduction="none"),
+            )
+            dp.step()
+    assert graphs.recorded == 2
+
+
+def test_a_number_that_changes_is_not_replayed_as_it_was(graphs: Again) -> None:
+    model = double()
+    seen = []
+
+    def loss_with(weight: float) -> Callable[[Any], Tensor]:
+        plain = as_double(cross_entropy(model))
+        return lambda batch: weight * plain(batch)
+
+    with session(model, plan=plan(steps=14)) as dp:
+        for lot in dp.lots():
+            weight = 1.0 if lot.step < 8 else 3.0
+            dp.accumulate(
+                lot, loss_with(weight), seen=lambda v, w=weight: seen.append((w, float(v.sum())))
+            )
+            dp.step()
+    assert graphs.recorded >= 3  # a batch, an update, and the batch again
+    light = [value / w for w, value in seen]
+    assert max(light[10:]) < 2.5 * min(light[10:])
+
+
+@pytest.mark.usefixtures("graphs")
+def test_modes_of_the_model_are_seen() -> None:
+    model = nn.Sequential(network(), nn.Dropout(0.9))
+    zeros = []
+
+    def noted(values: Tensor) -> None:
+        zeros.append(float((values - np.log(3)).abs().lt(1e-5).float().mean()))
+
+    with session(model, plan=plan(steps=14)) as dp:
+        for lot in dp.lots():
+            model.train(lot.step < 8)
+            dp.accumulate(lot, cross_entropy(model), seen=noted)
+            dp.step()
+    assert max(zeros) > 0.3
+    assert zeros[-1] == 0.0
+
+
+@pytest.mark.parametrize("why", ["read", "random", "numpy", "hook", "fallback"])
+def test_what_cannot_be_replayed_is_computed_each_time(graphs: Again, why: str) -> None:
+    model = double()
+    plain = as_double(cross_entropy(model))
+    if why == "hook":
+        model[0].register_forward_hook(lambda *_: None)
+    graphs.reads = why == "read"
+
+    def losses(batch: Any) -> Tensor:
+        if why == "random":
+            random.random()
+        if why == "numpy":
+            np.random.rand()  # noqa: NPY002 - what a user's code may do
+        values = plain(batch)
+        if why == "fallback":  # no rule: a weight enters an operation of its own
+            values = values + 0.0 * torch.cdist(batch[0].double(), model[0].weight).sum(1)
+        return values
+
+    found = run(model, losses)
+    agrees(found)
+    reason = {
+        "read": "reads numbers back", "random": "on the host", "numpy": "on the host",
+        "hook": "a hook would not be called", "fallback": "fallback",
+    }[why]  # fmt: skip
+    assert reason in found[-1]
+    assert graphs.recorded == 0
+
+
+def test_an_optimizer_that_counts_on_the_host_is_not_replayed(graphs: Again) -> None:
+    model = double()
+    adam = torch.optim.Adam(model.parameters(), lr=1e-3)
+    with session(model, plan=plan(steps=9), optimizer=adam) as dp:
+        for lot in dp.lots():
+            dp.accumulate(lot, as_double(cross_entropy(model)))
+            dp.step()
+    assert all(int(state["step"]) == 9 for state in adam.state.values())
+    assert "counts its steps on the host" in dp.explain()
+    assert graphs.recorded == 1
+
+
+def test_a_learning_rate_that_changes_is_followed(graphs: Again) -> None:
+    model, rates = double(), []
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-9)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 6, 10.0)
+    with session(model, plan=plan(steps=20, lot_size=40), optimizer=optimizer) as dp:
+        for lot in dp.lots():
+            before = model[0].weight.detach().clone()
+            dp.accumulate(lot, as_double(cross_entropy(model)))
+            dp.step()
+            rates.append(float((model[0].weight.detach() - before).norm()))
+            scheduler.step()
+    sizes = [max(rates[at : at + 6]) / min(rates[at : at + 6]) for at in (0, 6, 12)]
+    assert max(sizes) < 1.01
+    assert rates[6] / rates[5] == pytest.approx(10.0, rel=1e-2)
+    assert graphs.replays > 20
+
+
+@pytest.mark.usefixtures("graphs")
+def test_a_foreign_change_is_noticed_between_replays() -> None:
+    model = double()
+    with pytest.raises(tacit.errors.ProtocolError, match="was changed"), session(model) as dp:
+        for lot in dp.lots():
+            dp.accumulate(lot, as_double(cross_entropy(model)))
+            dp.step()
+            if lot.step == 2:
+                model[0].weight.data.view(-1).numpy()[0] += 1.0
+
+
+def test_a_checked_batch_is_not_replayed(graphs: Again) -> None:
+    model = double()
+    with session(model, plan=plan(steps=10)) as dp:
+        for lot in dp.lots():
+            if lot.step == 7:
+                before = graphs.replays
+                dp.verify()
+            dp.accumulate(lot, as_double(cross_entropy(model)))
+            dp.step()
+            if lot.step == 7:
+                assert dp._verifier.report is not None
+                assert graphs.replays <= before + 3
+
+
+def test_users_as_units(graphs: Again) -> None:
+    groups = np.arange(40) // 3
+    model = network()
+    chosen = plan(
+        examples=14, lot_size=5, steps=10, unit="user", examples_per_user=3, noise_multiplier=1e-7
+    )
+    moves = []
+    for captured in (True, False):
+        model = network()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        with session(
+            model, plan=chosen, groups=groups, unsafe_seed=1, optimizer=optimizer,
+            performance=tacit.Performance(capture=captured),
+        ) as dp:  # fmt: skip
+            for lot in dp.lots():
+                dp.accumulate(lot, cross_entropy(model))
+                dp.step()
+        moves.append(torch.cat([p.detach().flatten() for p in model.parameters()]))
+    assert torch.allclose(moves[0], moves[1], atol=1e-5)
+    assert graphs.replays > 8
+
+
+def test_an_adaptive_clip_moves_as_it_does_without_recordings(graphs: Again) -> None:
+    ends = []
+    for captured in (True, False):
+        model = network()
+        style = AdaptiveQuantile(count_noise=1e-3)
+        with session(
+            model, plan=plan(steps=10, clipping=style, noise_multiplier=1e-3), unsafe_seed=1,
+            performance=tacit.Performance(capture=captured),
+        ) as dp:  # fmt: skip
+            for lot in dp.lots():
+                dp.accumulate(lot, cross_entropy(model))
+                dp.step()
+            ends.append(dp._clip.sensitivity)
+    assert ends[0] == pytest.approx(ends[1], rel=1e-6)
+    assert graphs.recorded == 1
+
+
+# ---- on a GPU
+
+on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+ROWS = 24
+
+
+class Tokens(nn.Module):
+    """Embeddings, attention, norms and linear maps."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.position = nn.Embedding(50, 16), nn.Parameter(torch.randn(12, 16))
+        self.norm, self.qkv, self.out = nn.LayerNorm(16), nn.Linear(16, 48), nn.Linear(16, 5)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        x = self.table(ids) + self.position[: ids.shape[1]]
+        q, k, v = self.qkv(self.norm(x)).chunk(3, -1)
+        x = x + functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        out: Tensor = self.out(x).mean(1)
+        return out
+
+
+def mlp() -> tuple[nn.Module, Tensor]:
+    return nn.Sequential(nn.Linear(6, 32), nn.ReLU(), nn.Linear(32, 5)), torch.randn(ROWS, 6)
+
+
+def images() -> tuple[nn.Module, Tensor]:
+    net = nn.Sequential(
+        nn.Conv2d(3, 8, 3, padding=1), nn.GroupNorm(2, 8), nn.ReLU(),
+        nn.Conv2d(8, 16, 3, stride=2, padding=1), nn.ReLU(), nn.Flatten(),
+        nn.Linear(16 * 16, 5),
+    )  # fmt: skip
+    return net, torch.randn(ROWS, 3, 8, 8)
+
+
+def tokens() -> tuple[nn.Module, Tensor]:
+    return Tokens(), torch.randint(50, (ROWS, 12))
+
+
+def tied() -> tuple[nn.Module, Tensor]:
+    first, second = nn.Linear(6, 6), nn.Linear(6, 6)
+    second.weight = first.weight
+    return nn.Sequential(first, nn.Tanh(), second, nn.Linear(6, 5)), torch.randn(ROWS, 6)
+
+
+class OnGpu:
+    """A run on the GPU beside the truth in double precision on the CPU."""
+
+    def __init__(self, made: tuple[nn.Module, Tensor], **performance: Any) -> None:
+        torch.manual_seed(0)
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+        model, x = made
+        self.model, self.x = model.cuda(), x.cuda()
+        self.y = torch.randint(5, (ROWS,)).cuda()
+        self.performance = tacit.Performance(**performance)
+        self.run_by: Any = self.model
+
+    def losses(self, batch: Any) -> Tensor:
+        return functional.cross_entropy(self.run_by(batch[0]), batch[1], reduction="none")
+
+    def steps(
+        self,
+        optimizer: torch.optim.Optimizer,
+        *,
+        noise: float = 1e-7,
+        lot: int = 10,
+        steps: int = 12,
+    ) -> Iterator[tuple[list[int], dict[str, Tensor]]]:
+        """The units of each lot, and how the parameters moved."""
+        chosen = tacit.Plan(
+            examples=ROWS, lot_size=lot, steps=steps, noise_multiplier=noise, clip=0.5
+        )
+        dataset = torch.utils.data.TensorDataset(self.x, self.y)
+        with tacit.private(
+            self.model, optimizer, chosen, dataset, performance=self.performance
+        ) as dp:
+            for one in dp.lots():
+                units = drawn(one).tolist()
+                before = {n: p.detach().clone() for n, p in self.model.named_parameters()}
+                dp.accumulate(one, self.losses)
+                dp.step()
+                yield units, {n: p.detach() - before[n] for n, p in self.model.named_parameters()}
+            self.explained = dp.explain()
+
+    def truth(self, units: list[int], lot: int) -> dict[str, Tensor]:
+        """-(Σ clipped gradients)/lot at the present weights."""
+        exact = copy.deepcopy(self.model).cpu().double()
+        x, y = self.x.cpu()[units], self.y.cpu()[units]
+        x = x.double() if x.is_floating_point() else x
+        names = [name for name, _ in exact.named_parameters()]
+        total = {name: torch.zeros_like(p) for name, p in exact.named_parameters()}
+        for at in range(len(units)):
+            loss = functional.cross_entropy(exact(x[at : at + 1]), y[at : at + 1])
+            grads = torch.autograd.grad(loss, list(exact.parameters()))
+            size = float(torch.cat([g.flatten() for g in grads]).norm())
+            if np.isfinite(size):
+                for name, grad in zip(names, grads, strict=True):
+                    total[name] += grad * min(1.0, 0.5 / max(size, 1e-30))
+        return {name: -value / lot for name, value in total.items()}
+
+    def check(self, optimizer: torch.optim.Optimizer, lr: float, **changed: Any) -> None:
+        """Every step of a run with tiny updates is that of the definition."""
+        lot = changed.get("lot", 10)
+        for units, moved in self.steps(optimizer, **changed):
+            for name, value in self.truth(units, lot).items():
+                difference = moved[name].cpu().double() / lr - value
+                assert float(difference.abs().max()) < 2e-4, (len(units), name)
+
+
+@on_gpu
+@pytest.mark.parametrize("build", [mlp, images, tokens, tied])
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("batch", ["auto", 8])
+def test_every_replayed_step_is_the_oracles(build: Any, compiled: bool, batch: Any) -> None:
+    case = OnGpu(build(), batch=batch, compile=compiled)
+    if compiled:
+        case.run_by = torch.compile(case.model)
+    case.check(torch.optim.SGD(case.model.parameters(), lr=1e-3), 1e-3)
+    assert "Batches are replayed" in case.explained, case.explained
+    assert "Noise and update are replayed" in case.explained, case.explained
+
+
+@on_gpu
+def test_rows_that_are_no_numbers_and_empty_lots() -> None:
+    made = mlp()
+    made[1][3] = float("nan")
+    case = OnGpu(made)
+    case.check(torch.optim.SGD(case.model.parameters(), lr=1e-3), 1e-3, lot=2, steps=40)
+    assert "Batches are replayed" in case.explained
+
+
+@on_gpu
+def test_noise_is_fresh_in_every_replay() -> None:
+    case = OnGpu((nn.Sequential(nn.Linear(6, 4000), nn.ReLU(), nn.Linear(4000, 5)), mlp()[1]))
+    optimizer = torch.optim.SGD(case.model.parameters(), lr=1.0)
+    moves = [
+        torch.cat([v.flatten() for v in moved.values()]).double()
+        for _, moved in case.steps(optimizer, noise=50.0, steps=16)
+    ]
+    assert "Noise and update are replayed" in case.explained
+    noise = torch.stack(moves)
+    entries = noise.shape[1]
+    assert torch.allclose(noise.std(1).cpu(), torch.tensor(50.0 * 0.5 / 10).double(), rtol=0.03)
+    correlations = torch.corrcoef(noise) - torch.eye(len(moves), device="cuda").double()
+    assert float(correlations.abs().max()) < 6 / entries**0.5
+
+
+@on_gpu
+def test_a_host_read_and_a_foreign_generator_fall_back() -> None:
+    case = OnGpu(mlp())
+    plain = case.losses
+    case.losses = lambda batch: plain(batch) * (1.0 + 0.0 * float(batch[0].sum()))  # type: ignore[method-assign]
+    case.check(torch.optim.SGD(case.model.parameters(), lr=1e-3), 1e-3)
+    assert "reads numbers back" in case.explained
+
+    case = OnGpu(mlp())
+    again, generator = case.losses, torch.Generator(device="cuda").manual_seed(0)
+    case.losses = lambda batch: (
+        again(batch) + 0.0 * torch.rand((), device="cuda", generator=generator)
+    )  # type: ignore[method-assign]
+    case.check(torch.optim.SGD(case.model.parameters(), lr=1e-3), 1e-3)
+    assert "recording failed" in case.explained, case.explained
+    assert torch.rand(3, device="cuda").std() > 0  # the device's own generator still works
+
+
+@on_gpu
+def test_dropout_is_fresh_in_every_replay() -> None:
+    case = OnGpu((nn.Sequential(nn.Linear(6, 512), nn.Dropout(0.5), nn.Linear(512, 5)), mlp()[1]))
+    seen: list[Tensor] = []
+    chosen = tacit.Plan(examples=ROWS, lot_size=ROWS, steps=10, noise_multiplier=1e-7, clip=0.5)
+    dataset = torch.utils.data.TensorDataset(case.x, case.y)
+    optimizer = torch.optim.SGD(case.model.parameters(), lr=1e-9)
+    with tacit.private(case.model, optimizer, chosen, dataset) as dp:
+        for one in dp.lots():
+            dp.accumulate(one, case.losses, seen=lambda values: seen.append(values.clone()))
+            dp.step()
+        assert "Batches are replayed" in dp.explain()
+    assert len({tuple(one.tolist()) for one in seen}) == len(seen)
+
+
+@on_gpu
+def test_adam_on_the_device_and_thousands_of_lots_in_the_same_memory() -> None:
+    case = OnGpu(mlp())
+    optimizer = torch.optim.Adam(case.model.parameters(), lr=1e-4, fused=True)
+    taken = []
+    for at, _ in enumerate(case.steps(optimizer, noise=1.0, steps=2000)):
+        if at in (200, 1999):
+            taken.append(torch.cuda.memory_reserved())
+    assert taken[0] == taken[1]
+    assert all(float(state["step"]) == 2000 for state in optimizer.state.values())
+    assert "Noise and update are replayed" in case.explained
+
+
+@on_gpu
+def test_a_foreign_change_is_refused_while_steps_are_replayed() -> None:
+    case = OnGpu(mlp())
+    optimizer = torch.optim.SGD(case.model.parameters(), lr=1e-3)
+    with pytest.raises(tacit.errors.ProtocolError, match="was changed"):
+        for at, _ in enumerate(case.steps(optimizer)):
+            if at == 9:
+                next(case.model.parameters()).data.add_(1e-3)
