@@ -7,8 +7,8 @@ A step is everything: loading, forward, backward, clipping, noise, optimizer. Th
 a model live in one process and take turns of a few steps, round by round, so that a busy machine
 slows all of them alike; a ratio is the median of the rounds' ratios. On the CPU, where everything
 runs in one thread, its processor time is taken: others' work does not count. The noise is also
-timed alone. It needs torch, NumPy and SciPy; without `cryptography` the CPU's bits are made by NumPy,
-and those of a GPU, with Triton, by the GPU all the same.
+timed alone. It needs torch, NumPy and SciPy; without `cryptography` NumPy makes the CPU's bits, and
+a GPU with Triton its own all the same.
 """
 
 import argparse
