@@ -12,6 +12,7 @@ import functools
 import importlib.util
 import math
 from collections import deque
+from contextlib import nullcontext
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Final, final
@@ -67,8 +68,8 @@ class DeviceNoise:
         places leave open, with probability below 2⁻¹²⁰, becomes ``OPEN`` or, of means, NaN: never a
         number, and a weight that is NaN ends the training. So do means that are drawn without a
         new key. A key's memory is set to 0 on the device once the draw is done, and on the host at
-        the next draw at the latest. Time and power that the device takes may depend on the noise:
-        this is not constant-time code.
+        the first draw after the key has arrived there. Time and power that the device takes may
+        depend on the noise: this is not constant-time code.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -117,9 +118,7 @@ class DeviceNoise:
             if any(sizes[at] for at in members)
         ]
         for kind in kinds:
-            if (kind.of_sum, kind.of_out, means) not in self._checked:
-                self._checked.add((kind.of_sum, kind.of_out, means))
-                self._check(kind.of_sum, kind.of_out, means=means)
+            self._check_once(kind.of_sum, kind.of_out, means=means)
         addresses = [
             (0 if one is None else one.data_ptr(), out.data_ptr())
             for one, out in zip(sums, outs, strict=True)
@@ -129,6 +128,17 @@ class DeviceNoise:
         self._letters.send(_sheet(numbers, addresses), sheet)
         capacity = _capacity(sum(sizes), scale, guard)
         return Draw(kinds, means, self._key, self._table, sheet, capacity)
+
+    def _check_once(self, of_sum: torch.dtype, of_out: torch.dtype, *, means: bool) -> None:
+        types = (of_sum, of_out, means)
+        if types in self._checked:
+            return
+        self._checked.add(types)  # the check draws as well
+        try:
+            self._check(of_sum, of_out, means=means)
+        except BaseException:
+            self._checked.discard(types)
+            raise
 
     def _check(self, of_sum: torch.dtype, of_out: torch.dtype, *, means: bool) -> None:
         """Refuses kernels whose numbers are not the CPU's: whatever compiled them did it wrongly.
@@ -202,6 +212,10 @@ class Draw:
 
     def launch(self) -> None:
         """Runs the kernels and sets the key on the device to 0. Nobody waits."""
+        with torch.cuda.device(self._key.device) if self._key.is_cuda else nullcontext():
+            self._launch()
+
+    def _launch(self) -> None:
         from tacit.randomness import kernels  # noqa: PLC0415 - only where Triton is
 
         self._status.zero_()
