@@ -7,8 +7,8 @@ A step is everything: loading, forward, backward, clipping, noise, optimizer. Th
 a model live in one process and take turns of a few steps, round by round, so that a busy machine
 slows all of them alike; a ratio is the median of the rounds' ratios. On the CPU, where everything
 runs in one thread, its processor time is taken: others' work does not count. The noise is also
-timed alone. It needs torch, NumPy and SciPy; without `cryptography` all bits come from the
-operating system.
+timed alone. It needs torch, NumPy and SciPy; without `cryptography` NumPy makes the CPU's bits, and
+a GPU with Triton its own all the same.
 """
 
 import argparse
@@ -115,7 +115,7 @@ def header(device: str, arguments: argparse.Namespace) -> dict[str, Any]:
         **machine.stamp(),
         "gpu": torch.cuda.get_device_name() if device == "cuda" else None,
         "versions": {"tacit": tacit.__version__, "torch": torch.__version__},
-        "bits": "ChaCha20" if importlib.util.find_spec("cryptography") else "operating system",
+        "bits": "ChaCha20" if importlib.util.find_spec("cryptography") else "ChaCha20 in NumPy",
         "load": os.getloadavg()[0],
         "rounds": arguments.rounds,
     }

@@ -142,6 +142,55 @@ def test_keys_are_forgotten_and_used_once() -> None:
     assert bool(out.isnan().all())
 
 
+class _There:
+    """Memory of a device that reads what is sent only when it is asked to."""
+
+    device = torch.device("cuda")
+
+    def __init__(self) -> None:
+        self.letters: list[Tensor] = []
+
+    def copy_(self, letter: Tensor, *, non_blocking: bool) -> None:
+        assert non_blocking
+        self.letters.append(letter)
+
+
+def test_letters_wait_for_the_device_and_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    arrived, capturing = [], [False]
+
+    class Event:
+        def record(self, _: object) -> None:
+            self.number = len(arrived)
+            arrived.append(False)
+
+        def query(self) -> bool:
+            assert not capturing[0]
+            return arrived[self.number]
+
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda _: None)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: capturing[0])
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: tensor)
+    letters, there = device_noise._Letters(), _There()
+    for number in range(1, 51):  # a host that is far ahead
+        letters.send(np.full(4, number), there)  # type: ignore[arg-type]
+    assert [int(letter[0]) for letter in there.letters] == list(range(1, 51))
+    capturing[0] = True
+    letters.send(np.full(4, 51), there)  # type: ignore[arg-type]
+    capturing[0] = False
+    arrived[:20] = [True] * 20
+    for number in range(52, 72):  # their memory is used again
+        letters.send(np.full(4, number), there)  # type: ignore[arg-type]
+    assert [int(letter[0]) for letter in there.letters[20:51]] == list(range(21, 52))
+    arrived[:] = [True] * len(arrived)
+    letters.send(np.full(4, 99), there)  # type: ignore[arg-type]
+    held = {int(letter[0]) for letter in there.letters}
+    assert held == {0, 51, 99}  # a recording reads its own for ever
+    capturing[0] = True
+    with pytest.raises(RuntimeError, match="drawn once before it is captured"):
+        letters.send(np.full(7, 1), there)  # type: ignore[arg-type]
+
+
 def test_kernels_are_checked_once_for_each_type(monkeypatch: pytest.MonkeyPatch) -> None:
     noise, out = DeviceNoise(_DEVICE), torch.empty(10, device=_DEVICE)
     noise.draw([None], [out], 8.0)
@@ -154,8 +203,10 @@ def test_kernels_that_are_wrong_are_refused(monkeypatch: pytest.MonkeyPatch) -> 
     table = device_noise._table().copy()
     table[1, 0] ^= 1 << 40  # a bit of π: in fixed point alone, angles are wrong by 2^-24
     monkeypatch.setattr(device_noise, "_table", lambda: table)
-    with pytest.raises(BrokenRandomness, match="not the right one"):
-        DeviceNoise(_DEVICE).draw([None], [out], 8.0)
+    noise = DeviceNoise(_DEVICE)
+    for _ in range(2):  # and again
+        with pytest.raises(BrokenRandomness, match="not the right one"):
+            noise.draw([None], [out], 8.0)
 
 
 # ---- means

@@ -12,6 +12,7 @@ import functools
 import importlib.util
 import math
 from collections import deque
+from contextlib import nullcontext
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Final, final
@@ -34,7 +35,7 @@ _PAIRS = 32  # that one program decides in fixed point
 _TERMS = 22  # of the series, and 66 of the logarithm's: they leave out less than 2^-192
 _HEAD = 8  # words of the sheet before the addresses
 _MOST_ENTRIES = 2**34  # a block gives eight, and its number has 32 bits
-_MOST_CAPTURED = 16
+_LETTERS = 16  # of a size that are made at a time, and half as many kept ready
 OPEN: Final = -(2**63)
 """The whole number that stands for one that is not decided."""
 
@@ -67,8 +68,8 @@ class DeviceNoise:
         places leave open, with probability below 2⁻¹²⁰, becomes ``OPEN`` or, of means, NaN: never a
         number, and a weight that is NaN ends the training. So do means that are drawn without a
         new key. A key's memory is set to 0 on the device once the draw is done, and on the host at
-        the next draw at the latest. Time and power that the device takes may depend on the noise:
-        this is not constant-time code.
+        the first draw after the key has arrived there. Time and power that the device takes may
+        depend on the noise: this is not constant-time code.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -78,11 +79,11 @@ class DeviceNoise:
         self._layouts: dict[tuple[int, ...], Tensor] = {}
         self._checked: set[tuple[torch.dtype, torch.dtype, bool]] = set()
         self._letters = _Letters()
-        self._pages = _Pages()
 
     def renew(self, key: bytearray) -> None:
         """Sends the key of the next draw to the device, and sets it to 0 here."""
-        self._letters.send(key, self._key)
+        self._letters.send(np.frombuffer(key, np.int64), self._key)
+        key[:] = bytes(len(key))
 
     def integers_(self, flat: Tensor, scale: float, key: bytearray) -> int:
         """Fills an int64 tensor, one-dimensional and contiguous; how many pairs are left open."""
@@ -117,17 +118,27 @@ class DeviceNoise:
             if any(sizes[at] for at in members)
         ]
         for kind in kinds:
-            if (kind.of_sum, kind.of_out, means) not in self._checked:
-                self._checked.add((kind.of_sum, kind.of_out, means))
-                self._check(kind.of_sum, kind.of_out, means=means)
+            self._check_once(kind.of_sum, kind.of_out, means=means)
         addresses = [
             (0 if one is None else one.data_ptr(), out.data_ptr())
             for one, out in zip(sums, outs, strict=True)
         ]
         numbers = (scale, 0.5 - scale * guard, 1.0 / step, step / lot_size)
-        sheet = self._pages.written(_sheet(numbers, addresses), self._device)
+        sheet = torch.empty(_HEAD + 2 * len(outs), dtype=torch.int64, device=self._device)
+        self._letters.send(_sheet(numbers, addresses), sheet)
         capacity = _capacity(sum(sizes), scale, guard)
-        return Draw(kinds, means, self._key, self._table, sheet, capacity, (*sums, *outs))
+        return Draw(kinds, means, self._key, self._table, sheet, capacity)
+
+    def _check_once(self, of_sum: torch.dtype, of_out: torch.dtype, *, means: bool) -> None:
+        types = (of_sum, of_out, means)
+        if types in self._checked:
+            return
+        self._checked.add(types)  # the check draws as well
+        try:
+            self._check(of_sum, of_out, means=means)
+        except BaseException:
+            self._checked.discard(types)
+            raise
 
     def _check(self, of_sum: torch.dtype, of_out: torch.dtype, *, means: bool) -> None:
         """Refuses kernels whose numbers are not the CPU's: whatever compiled them did it wrongly.
@@ -179,9 +190,9 @@ class _Kind:
 
 @final
 class Draw:
-    """A draw for fixed tensors, which can be captured: a new key goes before every launch.
+    """A draw for tensors that stay where they are. A new key goes before every launch.
 
-    It must be kept as long as a recording of its launch, which reads its sheet.
+    A launch can be captured, with all its memory but the sheet's in the recording's own pool.
     """
 
     def __init__(
@@ -192,21 +203,21 @@ class Draw:
         table: Tensor,
         sheet: Tensor,
         capacity: int,
-        held: tuple[Tensor | None, ...],
     ) -> None:
         device = key.device
         self._kinds, self._means, self._capacity = kinds, means, capacity
         self._key, self._table, self._sheet = key, table, sheet
-        self._held = held  # the kernels know only their addresses
-        self._there = torch.empty(len(sheet), dtype=torch.int64, device=device)
         self._status = torch.empty(2, dtype=torch.int32, device=device)  # listed; left open
         self._listed = torch.empty(capacity, dtype=torch.int64, device=device)
 
     def launch(self) -> None:
         """Runs the kernels and sets the key on the device to 0. Nobody waits."""
+        with torch.cuda.device(self._key.device) if self._key.is_cuda else nullcontext():
+            self._launch()
+
+    def _launch(self) -> None:
         from tacit.randomness import kernels  # noqa: PLC0415 - only where Triton is
 
-        self._there.copy_(self._sheet, non_blocking=True)
         self._status.zero_()
         for kind in self._kinds:
             common: dict[str, Any] = {
@@ -214,7 +225,7 @@ class Draw:
                 "WHOLE": kind.of_sum == torch.int64, "SINGLE": kind.of_out != torch.float64,
                 "LANES": _LANES,
             }  # fmt: skip
-            arguments = (self._key, self._there, kind.rows, self._status, self._listed)
+            arguments = (self._key, self._sheet, kind.rows, self._status, self._listed)
             kernels.draw[(len(kind.rows),)](*arguments, self._capacity, **common, num_warps=_WARPS)
             kernels.decide[(-(-self._capacity // _PAIRS),)](
                 *arguments, self._capacity, self._table, **common, PAIRS=_PAIRS, TERMS=_TERMS,
@@ -273,58 +284,48 @@ def _sheet(numbers: tuple[float, ...], addresses: Sequence[tuple[int, int]]) -> 
 
 @final
 class _Letters:
-    """Keys on their way to the device, in memory that is set to 0 once they have arrived."""
+    """Numbers on their way to the device, in memory that it reads while nobody waits for it.
 
-    def __init__(self) -> None:
-        self._free: list[tuple[Tensor, torch.cuda.Event]] = []
-        self._under_way: deque[tuple[Tensor, torch.cuda.Event]] = deque()
-
-    def send(self, key: bytearray, there: Tensor) -> None:
-        if there.device.type != "cuda":  # the interpreter's
-            there.copy_(torch.frombuffer(key, dtype=torch.int64))
-        else:
-            self._send(key, there)
-        key[:] = bytes(len(key))
-
-    def _send(self, key: bytearray, there: Tensor) -> None:
-        while self._under_way and self._under_way[0][1].query():
-            arrived = self._under_way.popleft()
-            arrived[0].zero_()
-            self._free.append(arrived)
-        if not self._free:
-            empty = torch.zeros(4, dtype=torch.int64).pin_memory()
-            self._free.append((empty, torch.cuda.Event()))
-        letter = self._free.pop()
-        letter[0].copy_(torch.frombuffer(key, dtype=torch.int64))
-        there.copy_(letter[0], non_blocking=True)
-        letter[1].record(torch.cuda.current_stream(there.device))
-        self._under_way.append(letter)
-
-
-@final
-class _Pages:
-    """Memory for sheets that a captured draw reads again at every replay.
-
-    While a draw is captured no such memory can be had, so some is kept ready.
+    Memory of letters that have arrived is set to 0 and used again. A letter that is sent while a
+    draw is captured is read again at every replay, and so it stays. No such memory can be had then,
+    so some is kept ready.
     """
 
     def __init__(self) -> None:
-        self._ready: list[Tensor] = []
+        self._free: dict[int, list[Tensor]] = {}
+        self._under_way: deque[tuple[Tensor, torch.cuda.Event]] = deque()
+        self._kept: list[Tensor] = []
 
-    def written(self, sheet: NDArray[np.int64], device: torch.device) -> Tensor:
-        if device.type != "cuda":
-            return torch.from_numpy(sheet)
-        if not torch.cuda.is_current_stream_capturing():
-            if not any(len(page) == len(sheet) for page in self._ready):
-                pages = torch.empty(_MOST_CAPTURED, len(sheet), dtype=torch.int64).pin_memory()
-                self._ready = list(pages)
-            return torch.from_numpy(sheet)  # small enough to be copied at once
-        fitting = [at for at, page in enumerate(self._ready) if len(page) == len(sheet)]
-        if not fitting:
-            raise RuntimeError("the noise of tensors must be drawn once before it is captured")
-        page = self._ready.pop(fitting[0])
-        page.copy_(torch.from_numpy(sheet))
-        return page
+    def send(self, numbers: NDArray[np.int64], there: Tensor) -> None:
+        if there.device.type != "cuda":  # the interpreter's
+            there.copy_(torch.from_numpy(numbers.copy()))
+            return
+        captured = torch.cuda.is_current_stream_capturing()
+        if not captured:
+            self._take_back()
+        letter = self._taken(len(numbers), captured=captured)
+        letter.numpy()[:] = numbers
+        there.copy_(letter, non_blocking=True)
+        if captured:
+            self._kept.append(letter)
+        else:
+            arrival = torch.cuda.Event()
+            arrival.record(torch.cuda.current_stream(there.device))
+            self._under_way.append((letter, arrival))
+
+    def _take_back(self) -> None:
+        while self._under_way and self._under_way[0][1].query():
+            letter, _ = self._under_way.popleft()
+            letter.zero_()
+            self._free[len(letter)].append(letter)
+
+    def _taken(self, length: int, *, captured: bool) -> Tensor:
+        free = self._free.setdefault(length, [])
+        if len(free) <= _LETTERS // 2 and not captured:
+            free.extend(torch.zeros(_LETTERS, length, dtype=torch.int64).pin_memory())
+        if not free:
+            raise RuntimeError("noise must be drawn once before it is captured")
+        return free.pop()
 
 
 def _to_device(numbers: NDArray[np.int64], device: torch.device) -> Tensor:

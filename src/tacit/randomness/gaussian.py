@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import torch
     from numpy.typing import NDArray
 
-    from tacit.randomness.device_noise import DeviceNoise, Draw
+    from tacit.randomness.device_noise import DeviceNoise
     from tacit.randomness.streams import KeyStream, Stream
 
 
@@ -184,13 +184,12 @@ class RoundedGaussian:
     [-125, -8, -64, 20, -90, 40]
     """
 
-    __slots__ = ("_captured", "_device", "_on_device", "_stream")
+    __slots__ = ("_device", "_on_device", "_stream")
 
     def __init__(self, stream: Stream, device: torch.device) -> None:
         self._stream = stream
         self._device = device
         self._on_device: DeviceNoise | None = None
-        self._captured: list[Draw] = []  # recordings read what these hold
 
     def integers_(self, tensor: torch.Tensor, scale: float) -> None:
         """Fills an int64 tensor with independent round(N(0, scale²)), scale at most 2⁴⁵."""
@@ -216,7 +215,7 @@ class RoundedGaussian:
         """Whether the device has kernels that draw, for all scales but very small or large ones."""
         from tacit.randomness import device_noise  # noqa: PLC0415 - needs torch
 
-        return device_noise.serves(self._device, 1.0)
+        return device_noise.usable(self._device)
 
     def in_one_pass(self, scale: float, types: Iterable[torch.dtype]) -> bool:
         """Whether ``means_`` is there for this scale and tensors of these types."""
@@ -243,17 +242,13 @@ class RoundedGaussian:
 
         noise = self._noise_there()
         draw = noise.draw(sums, outs, scale, step=step, lot_size=lot_size)
-        if self._device.type == "cuda" and torch.cuda.is_current_stream_capturing():
-            self._captured.append(draw)
-        else:
+        if self._device.type != "cuda" or not torch.cuda.is_current_stream_capturing():
             noise.renew(one_time_key(self._stream))
         draw.launch()
 
     def renew(self) -> None:
         """Sends a key of the stream to the device for the next replay of a captured draw."""
-        from tacit.randomness import device_noise  # noqa: PLC0415 - needs torch
-
-        if device_noise.usable(self._device):
+        if self.draws_on_device:
             self._noise_there().renew(one_time_key(self._stream))
 
     def _noise_there(self) -> DeviceNoise:
