@@ -223,6 +223,13 @@ def test_sums_of_a_norms_weight_and_bias(
         close(bias_norms, grad.double().sum(1).square().sum(1))
 
 
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # NumPy's, of the interpreter
+def test_a_norm_without_epsilon_divides_by_nothing_that_is_not_there(kernels: ModuleType) -> None:
+    x, grad = random(2, 5, 7), random(2, 5, 7)
+    (found, _), _ = kernels.normalised_sums(x, grad, 0.0, "rms")
+    close(found, (F.rms_norm(x.double(), (7,), eps=0.0) * grad.double()).sum(1))
+
+
 @kind
 @pytest.mark.parametrize("last", [False, True], ids=["channels first", "channels last"])
 @pytest.mark.parametrize("groups", [1, 2, 3, 6])
