@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, cast, final
 
 import torch
 
@@ -194,20 +194,25 @@ def _sums(
 ) -> dict[str, Tensor]:
     """Σ factor·gradient by parameter."""
     sums: dict[str, Tensor] = {}
-    repairs = [_repairs(one) for one in contributions]
-    finite = norms.isfinite().all() if any(repairs) else None
-    together = _small_sums(contributions, scaling, factors)
+    device = _is_device(factors)  # where launches and copies take longest
+    together = _small_sums(contributions, scaling, factors) if device else {}
+    finite = norms.isfinite().all() if device else None
     for at, one in enumerate(contributions):
         for group in sorted({scaling.group[name] for name in one.origin.names}):
-            total = together.get((at, group))
-            if total is None and isinstance(one.form, Outer) and finite is not None and repairs[at]:
-                total = one.form.repaired_sum(factors[group], finite)
-            if total is None:
+            if (at, group) in together:
+                total = together[at, group]
+            elif finite is not None and _repairs(one):
+                total = cast("Outer", one.form).repaired_sum(factors[group], finite)
+            else:
                 total = one.form.weighted_sum(factors[group])
             for name, value in _to_parameters(parameters, one, total):
                 if scaling.group[name] == group:
                     sums[name] = sums[name] + value if name in sums else value
     return sums
+
+
+def _is_device(tensor: Tensor) -> bool:
+    return tensor.is_cuda
 
 
 def _repairs(one: Contribution) -> bool:

@@ -65,18 +65,15 @@ class Form(Protocol):
         """The same for the units from ``start`` to ``stop``."""
 
 
-def for_kernels(*tensors: Tensor) -> bool:
+def for_kernels(first: Tensor, *others: Tensor) -> bool:
     """Whether the kernels serve: plain tensors of a CUDA device, none traced, in their precision.
 
     Double precision, complex numbers and other devices keep the plain path.
     """
-    return (
-        all(
-            type(one) is torch.Tensor and one.is_cuda and one.dtype in _FOR_KERNELS
-            for one in tensors
-        )
-        and _has_triton()
-    )
+    if not first.is_cuda:
+        return False
+    plain = (type(one) is torch.Tensor and one.dtype in _FOR_KERNELS for one in (first, *others))
+    return all(plain) and _has_triton()
 
 
 @functools.cache
@@ -332,7 +329,7 @@ class Outer:
             return False
         if self._terms <= 1 or self.left.dtype != torch.float32:
             return self._terms > 0
-        if torch.backends.cuda.matmul.allow_tf32 and self._gram_work <= self._product_work:
+        if torch.backends.cuda.matmul.allow_tf32 and self._gram_pays:
             return True
         return self.units * self._work <= _FEW_PRODUCTS
 
@@ -340,6 +337,10 @@ class Outer:
     def _work(self) -> int:
         """The products that a kernel takes for one unit's norm."""
         return min(self._gram_work, self._product_work)
+
+    @property
+    def _gram_pays(self) -> bool:
+        return 4 * self._gram_work <= 3 * self._product_work  # whose blocks are the larger
 
     @property
     def _gram_work(self) -> int:
@@ -357,7 +358,7 @@ class Outer:
     @property
     def _by_gram(self) -> bool:
         if self._fused:
-            return 4 * self._gram_work <= 3 * self._product_work  # whose blocks are the larger
+            return self._gram_pays
         if self.left.device.type == "cpu":
             return True  # what is not kept costs more products than the Gram form
         return self._terms**2 <= self._size  # what is written then is smaller, too
@@ -382,9 +383,10 @@ class Outer:
 
         A library's product would need scaled copies of both sides first.
         """
-        half = self.left.dtype == self.right.dtype and self.left.dtype != torch.float32
+        if not for_kernels(self.left, self.right) or self.left.dtype != self.right.dtype:
+            return False
         few = min(self.left.shape[2], self.right.shape[2]) <= _GRAM_BLOCK
-        return half and few and for_kernels(self.left, self.right)
+        return few and self.left.dtype != torch.float32
 
     def _fused_norms(self) -> Tensor:
         from tacit.training.clipping import kernels  # noqa: PLC0415 - needs Triton
