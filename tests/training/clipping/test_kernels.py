@@ -369,6 +369,20 @@ def test_forms_are_those_of_the_written_gradients(name: str, kind: torch.dtype) 
 
 
 @pytest.mark.usefixtures("kernels")
+def test_a_side_that_lies_askew_is_aligned(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(matrix, "_WORTH_ALIGNING", 64)
+    left, right = random(2, 3, 71, kind=torch.float16), random(2, 3, 85, kind=torch.float16)
+    assert matrix.aligned(left).shape[2] == 72
+    assert matrix.aligned(matrix.aligned(left)).shape[2] == 72
+    form, scales = Outer(left, right, (71, 85)), torch.tensor([0.5, 2.0], device=DEVICE)
+    dense = written(left, right)
+    close(form.squared_norms(), dense.square().sum((1, 2)), 1e-5)
+    wanted = torch.einsum("i,i...->...", scales.double(), dense)
+    for finite in torch.tensor([True, False], device=DEVICE):
+        close(form.repaired_sum(scales, finite), wanted, ROUNDED[torch.float16])
+
+
+@pytest.mark.usefixtures("kernels")
 def test_the_way_with_the_fewest_products_is_taken() -> None:
     half = torch.float16
     lora = Outer(random(1, 48, 16, kind=half), random(1, 48, 576, kind=half), (16, 576))
