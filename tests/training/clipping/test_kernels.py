@@ -188,6 +188,23 @@ def test_a_unit_that_is_not_finite_spoils_its_own_norm_alone(
         assert not bool(found[1].isfinite())
 
 
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # NumPy's, of the interpreter
+@pytest.mark.parametrize("stability", [None, 0.5])
+def test_scales_are_those_of_the_plain_path(
+    stability: float | None, kernels: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    squared = random(2, 300).double().exp()
+    squared[0, 3], squared[1, 4], squared[:, 5] = float("nan"), float("inf"), 0.0
+    bounds, mask = torch.tensor([0.5, 2.0], device=DEVICE), random(300) > -1
+    found = sums.scales_of(squared, bounds, stability=stability, slack=1e-3, mask=mask)
+    monkeypatch.setattr(sums, "_is_device", lambda _: False)
+    wanted = sums.scales_of(squared, bounds, stability=stability, slack=1e-3, mask=mask)
+    assert found.dtype == wanted.dtype
+    torch.testing.assert_close(found, wanted, rtol=1e-7, atol=0)
+    assert torch.equal(kernels.scales(squared, bounds, mask, stability, 1e-3), found)
+    assert not bool(found[:, ~mask | ~squared.isfinite().all(0)].any())
+
+
 # ---- sums over terms
 
 

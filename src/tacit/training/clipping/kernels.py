@@ -500,6 +500,56 @@ def added(parts: Tensor) -> Tensor:
     return out
 
 
+# ---- scales
+
+
+@triton.jit(do_not_specialize=["units", "groups"])
+def _scales_kernel(
+    squared,
+    bounds,
+    mask,
+    out,
+    units,
+    groups,
+    stability,
+    slack,
+    STABLE: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    unit = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    inside = unit < units
+    usable = tl.load(mask + unit, mask=inside, other=0) != 0
+    for group in range(groups):
+        value = tl.load(squared + group * units + unit, mask=inside, other=0.0)
+        usable = usable & (value >= 0) & (value - value == 0)  # ∞ - ∞ is not a number
+    for group in range(groups):
+        value = tl.load(squared + group * units + unit, mask=inside, other=0.0)
+        limit = tl.load(bounds + group).to(value.dtype)
+        norm = tl.sqrt(value)
+        norm += norm * slack
+        if STABLE:
+            factor = limit / (norm + stability)
+        else:
+            factor = limit / tl.maximum(norm, 1e-30)
+            factor = tl.minimum(factor, 1.0)
+        tl.store(out + group * units + unit, tl.where(usable, factor, 0.0), mask=inside)
+
+
+def scales(
+    squared: Tensor, bounds: Tensor, mask: Tensor, stability: float | None, slack: float
+) -> Tensor:
+    """``sums.scales_of`` in one launch, in the precision of the norms."""
+    groups, units = squared.shape
+    out = torch.empty_like(squared, memory_format=torch.contiguous_format)
+    if out.numel():
+        with torch.cuda.device_of(squared):
+            _scales_kernel[(triton.cdiv(units, 128),)](
+                squared.contiguous(), bounds.contiguous(), mask.contiguous(), out, units, groups,
+                stability or 0.0, slack, STABLE=stability is not None, BLOCK=128, num_warps=4,
+            )  # fmt: skip
+    return out
+
+
 # ---- sums over terms
 
 

@@ -75,11 +75,12 @@ def for_kernels(first: Tensor, *others: Tensor) -> bool:
     if not first.is_cuda:
         return False
     plain = (type(one) is torch.Tensor and one.dtype in _FOR_KERNELS for one in (first, *others))
-    return all(plain) and _has_triton()
+    return all(plain) and has_triton()
 
 
 @functools.cache
-def _has_triton() -> bool:
+def has_triton() -> bool:
+    """Whether Triton is installed."""
     return importlib.util.find_spec("triton") is not None
 
 
