@@ -37,8 +37,10 @@ shape = pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.fixture
 def kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     """The kernels, with TF32 off; forms and rules use them on this device."""
-    before = torch.backends.cuda.matmul.allow_tf32
-    torch.backends.cuda.matmul.allow_tf32 = False
+    switches = (torch.backends.cuda.matmul, torch.backends.cudnn)
+    before = [one.allow_tf32 for one in switches]
+    for one in switches:
+        one.allow_tf32 = False
     if not ON_GPU:
 
         def for_kernels(*tensors: Tensor) -> bool:
@@ -47,8 +49,10 @@ def kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
         for module in (matrix, sums, recorder, normalisation):
             monkeypatch.setattr(module, "for_kernels", for_kernels)
         monkeypatch.setattr(matrix, "worth_keeping", lambda *_: False)
+        monkeypatch.setattr(sums, "_is_device", lambda _: True)
     yield importlib.import_module("tacit.training.clipping.kernels")
-    torch.backends.cuda.matmul.allow_tf32 = before
+    for one, was in zip(switches, before, strict=True):
+        one.allow_tf32 = was
 
 
 def random(*size: int, kind: torch.dtype = torch.float32) -> Tensor:
@@ -139,7 +143,7 @@ def test_what_a_table_and_a_product_share(
     left, right = random(2, multiplied, 20, kind=kind), random(2, multiplied, 7, kind=kind)
     table = OneHot(ids, rows.double(), (20, 7)).dense()
     wanted = (table * written(left, right)).sum((1, 2))
-    close(kernels.cross_products(ids, rows, left, right), wanted)
+    close(kernels.cross_products(ids, rows, left, right), wanted, 1e-5)
 
 
 @kind
@@ -184,6 +188,23 @@ def test_a_unit_that_is_not_finite_spoils_its_own_norm_alone(
         assert not bool(found[1].isfinite())
 
 
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # NumPy's, of the interpreter
+@pytest.mark.parametrize("stability", [None, 0.5])
+def test_scales_are_those_of_the_plain_path(
+    stability: float | None, kernels: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    squared = random(2, 300).double().exp()
+    squared[0, 3], squared[1, 4], squared[:, 5] = float("nan"), float("inf"), 0.0
+    bounds, mask = torch.tensor([0.5, 2.0], device=DEVICE), random(300) > -1
+    found = sums.scales_of(squared, bounds, stability=stability, slack=1e-3, mask=mask)
+    monkeypatch.setattr(sums, "_is_device", lambda _: False)
+    wanted = sums.scales_of(squared, bounds, stability=stability, slack=1e-3, mask=mask)
+    assert found.dtype == wanted.dtype
+    torch.testing.assert_close(found, wanted, rtol=1e-7, atol=0)
+    assert torch.equal(kernels.scales(squared, bounds, mask, stability, 1e-3), found)
+    assert not bool(found[:, ~mask | ~squared.isfinite().all(0)].any())
+
+
 # ---- sums over terms
 
 
@@ -221,6 +242,13 @@ def test_sums_of_a_norms_weight_and_bias(
     if norm == "layer":
         close(bias, grad.double().sum(1))
         close(bias_norms, grad.double().sum(1).square().sum(1))
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # NumPy's, of the interpreter
+def test_a_norm_without_epsilon_divides_by_nothing_that_is_not_there(kernels: ModuleType) -> None:
+    x, grad = random(2, 5, 7), random(2, 5, 7)
+    (found, _), _ = kernels.normalised_sums(x, grad, 0.0, "rms")
+    close(found, (F.rms_norm(x.double(), (7,), eps=0.0) * grad.double()).sum(1))
 
 
 @kind
@@ -355,6 +383,20 @@ def test_forms_are_those_of_the_written_gradients(name: str, kind: torch.dtype) 
     for one in found:
         assert one.shape == wanted.shape
         close(one, wanted, 1e-5 if kind == torch.float32 else ROUNDED[kind])
+
+
+@pytest.mark.usefixtures("kernels")
+def test_a_side_that_lies_askew_is_aligned(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(matrix, "_WORTH_ALIGNING", 64)
+    left, right = random(2, 3, 71, kind=torch.float16), random(2, 3, 85, kind=torch.float16)
+    assert matrix.aligned(left).shape[2] == 72
+    assert matrix.aligned(matrix.aligned(left)).shape[2] == 72
+    form, scales = Outer(left, right, (71, 85)), torch.tensor([0.5, 2.0], device=DEVICE)
+    dense = written(left, right)
+    close(form.squared_norms(), dense.square().sum((1, 2)), 1e-5)
+    wanted = torch.einsum("i,i...->...", scales.double(), dense)
+    for finite in torch.tensor([True, False], device=DEVICE):
+        close(form.repaired_sum(scales, finite), wanted, ROUNDED[torch.float16])
 
 
 @pytest.mark.usefixtures("kernels")

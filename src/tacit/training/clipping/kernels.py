@@ -65,7 +65,7 @@ def _gram_kernel(
     rows = first * TERMS + tl.arange(0, TERMS)
     columns = second * TERMS + tl.arange(0, TERMS)
     gram = _gram_block(
-        right + at * right_unit, rows, columns, terms, right_size, right_term,
+        right + at * right_unit, rows, columns, first == second, terms, right_size, right_term,
         ONE, PRECISION, TERMS, DEPTH,
     )  # fmt: skip
     if EQUAL:
@@ -75,7 +75,7 @@ def _gram_kernel(
         products = tl.where(own[:, None] == others[None, :], gram, 0.0)
     else:
         products = gram * _gram_block(
-            left + at * left_unit, rows, columns, terms, left_size, left_term,
+            left + at * left_unit, rows, columns, first == second, terms, left_size, left_term,
             ONE, PRECISION, TERMS, DEPTH,
         )  # fmt: skip
     diagonal = tl.where(rows[:, None] == columns[None, :], products, 0.0)
@@ -102,6 +102,7 @@ def _gram_block(
     base,
     rows,
     columns,
+    same,
     terms,
     size,
     stride,
@@ -110,17 +111,55 @@ def _gram_block(
     TERMS: tl.constexpr,
     DEPTH: tl.constexpr,
 ):
+    """Inner products of ``rows`` and ``columns``, which are read once if they are the ``same``."""
     total = tl.zeros((TERMS, TERMS), tl.float32)
+    if ONE:  # noqa: SIM114 - known when the kernel is compiled; ``same`` is not
+        total = _own_products(base, rows, terms, size, stride, total, PRECISION, DEPTH)
+    elif same:
+        total = _own_products(base, rows, terms, size, stride, total, PRECISION, DEPTH)
+    else:
+        total = _products(
+            base, base, rows, columns, terms, terms, size, stride, stride, total, PRECISION, DEPTH
+        )
+    return total
+
+
+@triton.jit
+def _own_products(
+    base, rows, terms, size, stride, total, PRECISION: tl.constexpr, DEPTH: tl.constexpr
+):
     lines = base + rows.to(tl.int64)[:, None] * stride
-    other_lines = base + columns.to(tl.int64)[:, None] * stride
+    for start in range(0, size, DEPTH):
+        at = start + tl.arange(0, DEPTH)
+        mask = (at < size)[None, :] & (rows < terms)[:, None]
+        one = tl.load(lines + at[None, :], mask=mask, other=0.0)
+        total = tl.dot(one, tl.trans(one), total, input_precision=PRECISION)
+    return total
+
+
+@triton.jit
+def _products(
+    base,
+    other,
+    rows,
+    columns,
+    terms,
+    other_terms,
+    size,
+    stride,
+    other_stride,
+    total,
+    PRECISION: tl.constexpr,
+    DEPTH: tl.constexpr,
+):
+    lines = base + rows.to(tl.int64)[:, None] * stride
+    other_lines = other + columns.to(tl.int64)[:, None] * other_stride
     for start in range(0, size, DEPTH):
         at = start + tl.arange(0, DEPTH)
         inside = (at < size)[None, :]
         one = tl.load(lines + at[None, :], mask=inside & (rows < terms)[:, None], other=0.0)
-        two = one
-        if not ONE:
-            mask = inside & (columns < terms)[:, None]
-            two = tl.load(other_lines + at[None, :], mask=mask, other=0.0)
+        mask = inside & (columns < other_terms)[:, None]
+        two = tl.load(other_lines + at[None, :], mask=mask, other=0.0)
         total = tl.dot(one, tl.trans(two), total, input_precision=PRECISION)
     return total
 
@@ -157,16 +196,10 @@ def _cross_kernel(
     at = unit.to(tl.int64)
     s = (tile // across) * TERMS + tl.arange(0, TERMS)
     t = (tile % across) * TERMS + tl.arange(0, TERMS)
-    gram = tl.zeros((TERMS, TERMS), tl.float32)
-    lines = right + at * right_unit + s.to(tl.int64)[:, None] * right_term
-    other_lines = table + at * table_unit + t.to(tl.int64)[:, None] * table_term
-    for start in range(0, size, DEPTH):
-        place = start + tl.arange(0, DEPTH)
-        inside = (place < size)[None, :]
-        one = tl.load(lines + place[None, :], mask=inside & (s < terms)[:, None], other=0.0)
-        mask = inside & (t < ids_terms)[:, None]
-        two = tl.load(other_lines + place[None, :], mask=mask, other=0.0)
-        gram = tl.dot(one, tl.trans(two), gram, input_precision=PRECISION)
+    gram = _products(
+        right + at * right_unit, table + at * table_unit, s, t, terms, ids_terms, size,
+        right_term, table_term, tl.zeros((TERMS, TERMS), tl.float32), PRECISION, DEPTH,
+    )  # fmt: skip
     row = tl.load(ids + at * ids_unit + t, mask=t < ids_terms, other=0)
     known = (row >= 0) & (row < rows_of_table) & (t < ids_terms)
     entries = left + at * left_unit + s.to(tl.int64)[:, None] * left_term + row[None, :]
@@ -467,6 +500,56 @@ def added(parts: Tensor) -> Tensor:
     return out
 
 
+# ---- scales
+
+
+@triton.jit(do_not_specialize=["units", "groups"])
+def _scales_kernel(
+    squared,
+    bounds,
+    mask,
+    out,
+    units,
+    groups,
+    stability,
+    slack,
+    STABLE: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    unit = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    inside = unit < units
+    usable = tl.load(mask + unit, mask=inside, other=0) != 0
+    for group in range(groups):
+        value = tl.load(squared + group * units + unit, mask=inside, other=0.0)
+        usable = usable & (value >= 0) & (value - value == 0)  # ∞ - ∞ is not a number
+    for group in range(groups):
+        value = tl.load(squared + group * units + unit, mask=inside, other=0.0)
+        limit = tl.load(bounds + group).to(value.dtype)
+        norm = tl.sqrt(value)
+        norm += norm * slack
+        if STABLE:
+            factor = limit / (norm + stability)
+        else:
+            factor = limit / tl.maximum(norm, 1e-30)
+            factor = tl.minimum(factor, 1.0)
+        tl.store(out + group * units + unit, tl.where(usable, factor, 0.0), mask=inside)
+
+
+def scales(
+    squared: Tensor, bounds: Tensor, mask: Tensor, stability: float | None, slack: float
+) -> Tensor:
+    """``sums.scales_of`` in one launch, in the precision of the norms."""
+    groups, units = squared.shape
+    out = torch.empty_like(squared, memory_format=torch.contiguous_format)
+    if out.numel():
+        with torch.cuda.device_of(squared):
+            _scales_kernel[(triton.cdiv(units, 128),)](
+                squared.contiguous(), bounds.contiguous(), mask.contiguous(), out, units, groups,
+                stability or 0.0, slack, STABLE=stability is not None, BLOCK=128, num_warps=4,
+            )  # fmt: skip
+    return out
+
+
 # ---- sums over terms
 
 
@@ -519,7 +602,8 @@ def term_sums(grad: Tensor, factor: Tensor | None = None) -> tuple[Tensor, Tenso
     grad = _lines(grad)
     other = grad if factor is None else _lines(factor)
     units, terms, size = grad.shape
-    blocks = triton.cdiv(size, 128)
+    cut = _term_block(terms)
+    blocks = triton.cdiv(size, cut[1])
     splits = _splits(units * blocks, triton.cdiv(terms, 64))
     each = triton.cdiv(terms, splits)
     values = torch.empty(units, splits, size, dtype=torch.float32, device=grad.device)
@@ -529,16 +613,16 @@ def term_sums(grad: Tensor, factor: Tensor | None = None) -> tuple[Tensor, Tenso
             _terms_kernel[(units, blocks, splits)](
                 grad, other, values, parts, units, terms, each, splits, size,
                 *grad.stride()[:2], *other.stride()[:2],
-                FACTOR=factor is not None, TERMS=_term_block(each), COLUMNS=128, num_warps=4,
+                FACTOR=factor is not None, TERMS=cut[0], COLUMNS=cut[1], num_warps=cut[2],
             )  # fmt: skip
     if splits > 1:
         return term_sums(values)
     return values[:, 0], parts
 
 
-def _term_block(terms: int) -> int:
-    """How many terms are loaded together: the more the better, while they fit into registers."""
-    return min(32, max(4, triton.next_power_of_2(terms)))
+def _term_block(terms: int) -> tuple[int, int, int]:
+    """How many terms and columns are loaded together, and by how many warps."""
+    return min(32, max(4, triton.next_power_of_2(terms))), 128, 4
 
 
 @triton.jit(do_not_specialize=["terms", "each", "splits"])
@@ -574,15 +658,15 @@ def _normalised_kernel(
         mask = (t < end)[:, None] & inside[None, :]
         line = t.to(tl.int64)[:, None]
         value = tl.load(x + unit * x_unit + line * x_term + column[None, :], mask=mask, other=0.0)
+        entries = grad + unit * grad_unit + line * grad_term + column[None, :]
+        change = tl.load(entries, mask=mask, other=0.0).to(tl.float32)
         value = value.to(tl.float32)
         if CENTRED:
             mean = tl.sum(value, 1) / size
             value = tl.where(mask, value - mean[:, None], 0.0)
         variance = tl.sum(value * value, 1) / size
         normalised = value * (1.0 / tl.sqrt(variance + epsilon))[:, None]
-        entries = grad + unit * grad_unit + line * grad_term + column[None, :]
-        change = tl.load(entries, mask=mask, other=0.0).to(tl.float32)
-        weight += change * normalised
+        weight += tl.where(mask, change * normalised, 0.0)  # 0/0 beyond the last term
         bias += change
     at = (unit * splits + split) * size + column
     whole = tl.sum(weight, 0)
@@ -607,7 +691,7 @@ def normalised_sums(
     x, grad = _lines(x), _lines(grad)
     units, terms, size = grad.shape
     wide = triton.next_power_of_2(size)
-    rows = max(1, 4096 // wide)
+    rows, warps = _row_block(wide)
     splits = _splits(units, triton.cdiv(terms, 2 * rows))
     each = triton.cdiv(terms, splits)
     both = torch.empty(2, units, splits, size, dtype=torch.float32, device=grad.device)
@@ -617,8 +701,7 @@ def normalised_sums(
             _normalised_kernel[(units, splits)](
                 x, grad, both[0], both[1], squared[0], squared[1], terms, each, splits,
                 size, epsilon, *x.stride()[:2], *grad.stride()[:2],
-                CENTRED=kind == "layer", TERMS=rows, COLUMNS=wide,
-                num_warps=8 if wide > 4096 else 4,
+                CENTRED=kind == "layer", TERMS=rows, COLUMNS=wide, num_warps=warps,
             )  # fmt: skip
     if splits > 1:
         values, parts = term_sums(both.flatten(0, 1) if kind == "layer" else both[0])
@@ -626,6 +709,11 @@ def normalised_sums(
     else:
         whole = (both[0, :, 0], squared[:1]), (both[1, :, 0], squared[1:])
     return whole
+
+
+def _row_block(size: int) -> tuple[int, int]:
+    """How many rows are normalised together, and by how many warps."""
+    return max(1, 4096 // size), 8 if size > 4096 else 4
 
 
 @triton.jit(do_not_specialize=["rows", "each"])

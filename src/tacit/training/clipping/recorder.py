@@ -401,6 +401,8 @@ def reduced(of: Gradient, grad: Tensor, factor: Tensor | None = None) -> tuple[F
     split = of.rows.split(values)  # (units, entries, *the dimensions but the rows')
     rest = aligned[:dim] + aligned[dim + 1 :]
     spread = [at + 2 for at, size in enumerate(rest) if size == 1 and split.shape[at + 2] != 1]
+    if split.shape[1] == 1 and not spread:  # every row has its own: nothing is added up
+        return (Dense(split.to(kind).reshape(len(split), *shape)),)
     return (Dense(split.sum((1, *spread), dtype=kind).reshape(len(split), *shape)),)
 
 

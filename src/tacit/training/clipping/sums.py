@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, cast, final
 
 import torch
 
@@ -13,6 +13,7 @@ from tacit.training.clipping.forms.matrix import (
     LARGEST_TEMPORARY,
     added_up,
     for_kernels,
+    has_triton,
     in_parts,
     matmul,
     squared_sum,
@@ -78,9 +79,10 @@ def clipped_sums(
         Each unit's part of ``sums`` has an L2 norm of at most √Σ bounds², over all parameters.
     """
     norms = _squared_norms(parameters, contributions, entangled, scaling, mask)
-    norms = norms / scaling.loss_scale**2
+    if scaling.loss_scale != 1:
+        norms = norms / scaling.loss_scale**2
     factors = scales_of(norms, bounds, stability=scaling.stability, slack=scaling.slack, mask=mask)
-    weights = factors / scaling.loss_scale
+    weights = factors if scaling.loss_scale == 1 else factors / scaling.loss_scale
     return BatchSums(norms, factors, _sums(parameters, contributions, scaling, weights, norms))
 
 
@@ -103,22 +105,25 @@ def _squared_norms(
     if entangled:
         for name, squared in _entangled_norms(parameters, contributions, entangled).items():
             found[scaling.group[name]].append(squared)
-    return torch.stack([_added_up(norms, mask) for norms in found])
+    totals = [_added_up(norms, mask) for norms in found]
+    return torch.stack(totals) if len(totals) > 1 else totals[0].unsqueeze(0)
 
 
 def _added_up(norms: Sequence[Tensor], mask: Tensor) -> Tensor:
     """Σ of squared norms, whole or in parts, in double precision; on a device in few launches."""
     total = torch.zeros(mask.shape[0], dtype=torch.float64, device=mask.device)
-    if mask.device.type == "cpu" and all(one.ndim == 1 for one in norms):
+    if not _is_device(mask):
         return sum(norms, start=total)
     alike: dict[Hashable, list[Tensor]] = {}
     for one in norms:
-        alike.setdefault((one.dtype, one.shape), []).append(one)
+        whole = one[0] if one.ndim == 2 and len(one) == 1 else one
+        alike.setdefault((whole.dtype, whole.shape), []).append(whole)
+    sums: list[Tensor] = []
     for same in alike.values():
         stacked = torch.stack(same)
         wholes = stacked if stacked.ndim == 2 else whole_norms(stacked.sum(1))
-        total = total + wholes.sum(0, dtype=torch.float64)
-    return total
+        sums.append(wholes.sum(0, dtype=torch.float64))
+    return sum(sums[1:], start=sums[0]) if sums else total
 
 
 def _entangled_norms(
@@ -194,20 +199,25 @@ def _sums(
 ) -> dict[str, Tensor]:
     """Σ factor·gradient by parameter."""
     sums: dict[str, Tensor] = {}
-    repairs = [_repairs(one) for one in contributions]
-    finite = norms.isfinite().all() if any(repairs) else None
-    together = _small_sums(contributions, scaling, factors)
+    device = _is_device(factors)  # where launches and copies take longest
+    together = _small_sums(contributions, scaling, factors) if device else {}
+    finite = norms.isfinite().all() if device else None
     for at, one in enumerate(contributions):
         for group in sorted({scaling.group[name] for name in one.origin.names}):
-            total = together.get((at, group))
-            if total is None and isinstance(one.form, Outer) and finite is not None and repairs[at]:
-                total = one.form.repaired_sum(factors[group], finite)
-            if total is None:
+            if (at, group) in together:
+                total = together[at, group]
+            elif finite is not None and _repairs(one):
+                total = cast("Outer", one.form).repaired_sum(factors[group], finite)
+            else:
                 total = one.form.weighted_sum(factors[group])
             for name, value in _to_parameters(parameters, one, total):
                 if scaling.group[name] == group:
                     sums[name] = sums[name] + value if name in sums else value
     return sums
+
+
+def _is_device(tensor: Tensor) -> bool:
+    return type(tensor) is torch.Tensor and tensor.is_cuda  # and no compiler's stand-in for one
 
 
 def _repairs(one: Contribution) -> bool:
@@ -386,6 +396,10 @@ def scales_of(
     Guarantee:
         ‖scale·g‖ ≤ C for every unit, as long as the computed norm is within ``slack`` of the true.
     """
+    if _is_device(squared_norms) and has_triton():
+        from tacit.training.clipping import kernels  # noqa: PLC0415 - needs Triton
+
+        return kernels.scales(squared_norms, bounds, mask, stability, slack)
     norms = squared_norms.sqrt() * (1.0 + slack)
     limit = bounds.unsqueeze(1)
     factors = limit / norms.clamp(min=1e-30)

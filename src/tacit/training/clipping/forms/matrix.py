@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, final
 
 import torch
+import torch.nn.functional as F
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -31,6 +32,7 @@ _BLOCK = 512
 _GRAM_BLOCK, _LEAST_SIDE = 64, 16
 # Products of one weight, of all units, beyond which a library multiplies single precision faster.
 _FEW_PRODUCTS = 2**28
+_WORTH_ALIGNING = 1024
 _FOR_KERNELS = frozenset({torch.bfloat16, torch.float16, torch.float32})
 
 
@@ -65,22 +67,20 @@ class Form(Protocol):
         """The same for the units from ``start`` to ``stop``."""
 
 
-def for_kernels(*tensors: Tensor) -> bool:
+def for_kernels(first: Tensor, *others: Tensor) -> bool:
     """Whether the kernels serve: plain tensors of a CUDA device, none traced, in their precision.
 
     Double precision, complex numbers and other devices keep the plain path.
     """
-    return (
-        all(
-            type(one) is torch.Tensor and one.is_cuda and one.dtype in _FOR_KERNELS
-            for one in tensors
-        )
-        and _has_triton()
-    )
+    if not first.is_cuda:
+        return False
+    plain = (type(one) is torch.Tensor and one.dtype in _FOR_KERNELS for one in (first, *others))
+    return all(plain) and has_triton()
 
 
 @functools.cache
-def _has_triton() -> bool:
+def has_triton() -> bool:
+    """Whether Triton is installed."""
     return importlib.util.find_spec("triton") is not None
 
 
@@ -145,6 +145,16 @@ def gram_total(products: Tensor) -> Tensor:
     index = torch.arange(terms, device=products.device)
     weights = torch.where(index[:, None] == index, 1.0 + slack, 1.0)  # one pass when compiled
     return in_stages(products * weights).clamp(min=0)
+
+
+def aligned(side: Tensor) -> Tensor:
+    """A side of products for a GPU: with zeros at the end where its rows lie askew in memory.
+
+    A vocabulary of 50,257 would be read number by number; to copy it takes less time.
+    """
+    if side.shape[-1] < _WORTH_ALIGNING or side.element_size() != 2:
+        return side
+    return F.pad(side, (0, -side.shape[-1] % 8)) if side.stride(-2) % 8 else side
 
 
 def added_up(norms: Tensor) -> Tensor:
@@ -330,7 +340,7 @@ class Outer:
             return False
         if self._terms <= 1 or self.left.dtype != torch.float32:
             return self._terms > 0
-        if torch.backends.cuda.matmul.allow_tf32 and self._gram_work <= self._product_work:
+        if torch.backends.cuda.matmul.allow_tf32 and self._gram_pays:
             return True
         return self.units * self._work <= _FEW_PRODUCTS
 
@@ -338,6 +348,10 @@ class Outer:
     def _work(self) -> int:
         """The products that a kernel takes for one unit's norm."""
         return min(self._gram_work, self._product_work)
+
+    @property
+    def _gram_pays(self) -> bool:
+        return 4 * self._gram_work <= 3 * self._product_work  # whose blocks are the larger
 
     @property
     def _gram_work(self) -> int:
@@ -355,7 +369,7 @@ class Outer:
     @property
     def _by_gram(self) -> bool:
         if self._fused:
-            return 4 * self._gram_work <= 3 * self._product_work  # whose blocks are the larger
+            return self._gram_pays
         if self.left.device.type == "cpu":
             return True  # what is not kept costs more products than the Gram form
         return self._terms**2 <= self._size  # what is written then is smaller, too
@@ -380,18 +394,20 @@ class Outer:
 
         A library's product would need scaled copies of both sides first.
         """
-        half = self.left.dtype == self.right.dtype and self.left.dtype != torch.float32
+        if not for_kernels(self.left, self.right) or self.left.dtype != self.right.dtype:
+            return False
         few = min(self.left.shape[2], self.right.shape[2]) <= _GRAM_BLOCK
-        return half and few and for_kernels(self.left, self.right)
+        return few and self.left.dtype != torch.float32
 
     def _fused_norms(self) -> Tensor:
         from tacit.training.clipping import kernels  # noqa: PLC0415 - needs Triton
 
         if self._terms == 1:
             return kernels.product_of_squares(self.left, self.right)
+        left, right = aligned(self.left), aligned(self.right)
         if self._by_gram:
-            return kernels.gram_norms(self.left, self.right)
-        return kernels.product_norms(self.left, self.right)
+            return kernels.gram_norms(left, right)
+        return kernels.product_norms(left, right)
 
     def weighted_sum(self, scales: Tensor) -> Tensor:
         """See ``Form``."""
@@ -424,7 +440,8 @@ class Outer:
             left = weighed(left, scales)
         else:
             right = weighed(right, scales)
-        product = matmul(left.flatten(0, 1).mT, right.flatten(0, 1))
+        wide = matmul(aligned(left).flatten(0, 1).mT, aligned(right).flatten(0, 1))
+        product = wide[: left.shape[2], : right.shape[2]].contiguous()
         repaired = kernels.repair(product, self.left, self.right, scales, finite)
         return self._shaped(repaired, ())
 
