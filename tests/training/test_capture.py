@@ -1,14 +1,14 @@
 """Recorded steps: the same numbers as those that are computed each time, or no recording.
 
-Recording itself needs a GPU (test_cuda.py). Here work is "recorded" by keeping the function and
-"replayed" by running it again into the same memory, so that whatever reads stale inputs shows.
+Without a GPU a replay runs the work again into the same memory, so that whatever reads stale inputs
+shows; what is said of GPUs at the end needs one.
 """
 
 from __future__ import annotations
 
 import copy
 import random
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,78 +19,66 @@ from torch.nn import functional
 
 import tacit
 from tacit.training import capture, sampling
-from tacit.training.guards import Guard
-from tacit.training.noise import FastNoise
 from tacit.training.styles import AdaptiveQuantile
 
 from . import sessions
 from .sessions import CLIP, cross_entropy, data, drawn, network, plan, session
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from tacit.training.clipping.sums import BatchSums
+    from collections.abc import Callable, Iterator
 
 
-class Again:
-    """Stands in for a device's graphs: a replay runs the work again, into the same memory."""
+class Counted:
+    """Counts what is recorded and replayed."""
 
     def __init__(self) -> None:
         self.recorded, self.replays, self.reads = 0, 0, False
 
-    def without_host_reads(self) -> Any:
-        return self._read() if self.reads else nullcontext()
-
-    @contextmanager
-    def _read(self) -> Iterator[None]:
-        raise capture.HostRead
-        yield
-
-    def record(
-        self, work: Callable[[], Any], generators: Sequence[torch.Generator] = ()
-    ) -> tuple[Callable[[], None], Any]:
-        del generators
+    def counting(self, replay: Callable[[], None]) -> Callable[[], None]:
         self.recorded += 1
-        made = work()
-        done = [
-            True
-        ]  # a graph computes nothing while it is recorded: this update counts as its first
 
-        def replay() -> None:
+        def counted() -> None:
             self.replays += 1
-            if made is not None:
-                _over(made, work())
-            elif done:
-                done.clear()
-            else:
-                work()
+            replay()
 
-        return replay, made
-
-
-def _over(old: tuple[Tensor, BatchSums], new: tuple[Tensor, BatchSums]) -> None:
-    old[0].copy_(new[0])
-    old[1].squared_norms.copy_(new[1].squared_norms)
-    old[1].scales.copy_(new[1].scales)
-    for name, value in old[1].sums.items():
-        value.copy_(new[1].sums[name])
+        return counted
 
 
 @pytest.fixture
-def graphs(monkeypatch: pytest.MonkeyPatch) -> Again:
-    stand_in = Again()
-    monkeypatch.setattr(capture, "graphs_for", lambda _: stand_in)
+def graphs(monkeypatch: pytest.MonkeyPatch) -> Counted:
+    counted = Counted()
+    batch, update = capture.Reruns.record_batch, capture.Reruns.record_update
+
+    def record_batch(self: capture.Reruns, work: Any) -> Any:
+        replay, made = batch(self, work)
+        return counted.counting(replay), made
+
+    def record_update(self: capture.Reruns, work: Any, generators: Any) -> Any:
+        return counted.counting(update(self, work, generators))
+
+    @contextmanager
+    def reads(_: capture.Reruns) -> Iterator[None]:
+        if counted.reads:
+            raise capture.HostRead
+        yield
+
+    monkeypatch.setattr(capture.Reruns, "record_batch", record_batch)
+    monkeypatch.setattr(capture.Reruns, "record_update", record_update)
+    monkeypatch.setattr(capture.Reruns, "without_host_reads", reads)
     monkeypatch.setattr(sampling, "_MOST_LOTS", 1)  # a seed gives the same lots without recordings
-    monkeypatch.setattr(FastNoise, "generators", property(lambda _: ()))
-    monkeypatch.setattr(Guard, "lags", property(lambda _: True))
-    return stand_in
+    return counted
+
+
+RECORDED = tacit.Performance(capture=True)
 
 
 def run(model: nn.Module, losses: Callable[[Any], Tensor], **changed: Any) -> list[Any]:
     """The lots of a run, and how each changed the weights."""
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-9)
     found = []
-    given = {"plan": plan(steps=12), "unsafe_seed": 3, "optimizer": optimizer} | changed
+    given = {
+        "plan": plan(steps=12), "unsafe_seed": 3, "optimizer": optimizer, "performance": RECORDED,
+    } | changed  # fmt: skip
     with session(model, **given) as dp:
         for lot in dp.lots():
             units = drawn(lot)
@@ -119,7 +107,7 @@ def as_double(losses: Callable[[Any], Tensor]) -> Callable[[Any], Tensor]:
     return lambda batch: losses((batch[0].double(), batch[1]))
 
 
-def test_replayed_steps_are_those_of_the_definition(graphs: Again) -> None:
+def test_replayed_steps_are_those_of_the_definition(graphs: Counted) -> None:
     model = double()
     found = run(model, as_double(cross_entropy(model)))
     assert len({len(units) for units, _ in found[:-1]}) > 3  # Poisson lots, padded
@@ -131,22 +119,22 @@ def test_replayed_steps_are_those_of_the_definition(graphs: Again) -> None:
 
 
 @pytest.mark.parametrize("batch", [5, 8])
-def test_lots_of_several_batches(graphs: Again, batch: int) -> None:
+def test_lots_of_several_batches(graphs: Counted, batch: int) -> None:
     model = double()
-    performance = tacit.Performance(batch=batch)
+    performance = tacit.Performance(batch=batch, capture=True)
     found = run(model, as_double(cross_entropy(model)), performance=performance)
     agrees(found)
     assert graphs.replays > 12
 
 
-def test_a_full_batch(graphs: Again) -> None:
+def test_a_full_batch(graphs: Counted) -> None:
     model = double()
     full = plan(steps=8, lot_size=40)
     agrees(run(model, as_double(cross_entropy(model)), plan=full), lot_size=40)
     assert graphs.replays > 4
 
 
-def test_without_capture_nothing_is_recorded(graphs: Again) -> None:
+def test_without_capture_nothing_is_recorded(graphs: Counted) -> None:
     model = double()
     found = run(
         model, as_double(cross_entropy(model)), performance=tacit.Performance(capture=False)
@@ -156,9 +144,9 @@ def test_without_capture_nothing_is_recorded(graphs: Again) -> None:
     assert "replayed" not in found[-1]
 
 
-def test_a_function_made_anew_for_every_lot_is_the_same_function(graphs: Again) -> None:
+def test_a_function_made_anew_for_every_lot_is_the_same_function(graphs: Counted) -> None:
     model = double()
-    with session(model, plan=plan(steps=10)) as dp:
+    with session(model, performance=RECORDED, plan=plan(steps=10)) as dp:
         for lot in dp.lots():
             dp.accumulate(
                 lot,
@@ -168,7 +156,7 @@ def test_a_function_made_anew_for_every_lot_is_the_same_function(graphs: Again) 
     assert graphs.recorded == 2
 
 
-def test_a_number_that_changes_is_not_replayed_as_it_was(graphs: Again) -> None:
+def test_a_number_that_changes_is_not_replayed_as_it_was(graphs: Counted) -> None:
     model = double()
     seen = []
 
@@ -176,7 +164,7 @@ def test_a_number_that_changes_is_not_replayed_as_it_was(graphs: Again) -> None:
         plain = as_double(cross_entropy(model))
         return lambda batch: weight * plain(batch)
 
-    with session(model, plan=plan(steps=14, lot_size=40)) as dp:
+    with session(model, performance=RECORDED, plan=plan(steps=14, lot_size=40)) as dp:
         for lot in dp.lots():
             weight = 1.0 if lot.step < 8 else 3.0
             dp.accumulate(
@@ -196,7 +184,7 @@ def test_modes_of_the_model_are_seen() -> None:
     def noted(values: Tensor) -> None:
         zeros.append(float((values - np.log(3)).abs().lt(1e-5).float().mean()))
 
-    with session(model, plan=plan(steps=14)) as dp:
+    with session(model, performance=RECORDED, plan=plan(steps=14)) as dp:
         for lot in dp.lots():
             model.train(lot.step < 8)
             dp.accumulate(lot, cross_entropy(model), seen=noted)
@@ -205,12 +193,22 @@ def test_modes_of_the_model_are_seen() -> None:
     assert zeros[-1] == 0.0
 
 
-@pytest.mark.parametrize("why", ["read", "random", "numpy", "hook", "fallback"])
-def test_what_cannot_be_replayed_is_computed_each_time(graphs: Again, why: str) -> None:
+def test_a_hook_forbids_a_recording_that_would_not_call_it(
+    graphs: Counted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(capture.Reruns, "runs_python", False)
+    model = double()
+    model[0].register_forward_hook(lambda *_: None)
+    found = run(model, as_double(cross_entropy(model)))
+    agrees(found)
+    assert "a hook would not be called" in found[-1]
+    assert graphs.recorded == 0
+
+
+@pytest.mark.parametrize("why", ["read", "random", "numpy", "fallback"])
+def test_what_cannot_be_replayed_is_computed_each_time(graphs: Counted, why: str) -> None:
     model = double()
     plain = as_double(cross_entropy(model))
-    if why == "hook":
-        model[0].register_forward_hook(lambda *_: None)
     graphs.reads = why == "read"
 
     def losses(batch: Any) -> Tensor:
@@ -227,16 +225,16 @@ def test_what_cannot_be_replayed_is_computed_each_time(graphs: Again, why: str) 
     agrees(found)
     reason = {
         "read": "reads numbers back", "random": "on the host", "numpy": "on the host",
-        "hook": "a hook would not be called", "fallback": "fallback",
+        "fallback": "fallback",
     }[why]  # fmt: skip
     assert reason in found[-1]
     assert graphs.recorded == 0
 
 
-def test_an_optimizer_that_counts_on_the_host_is_not_replayed(graphs: Again) -> None:
+def test_an_optimizer_that_counts_on_the_host_is_not_replayed(graphs: Counted) -> None:
     model = double()
     adam = torch.optim.Adam(model.parameters(), lr=1e-3)
-    with session(model, plan=plan(steps=9), optimizer=adam) as dp:
+    with session(model, performance=RECORDED, plan=plan(steps=9), optimizer=adam) as dp:
         for lot in dp.lots():
             dp.accumulate(lot, as_double(cross_entropy(model)))
             dp.step()
@@ -245,11 +243,13 @@ def test_an_optimizer_that_counts_on_the_host_is_not_replayed(graphs: Again) -> 
     assert graphs.recorded == 1
 
 
-def test_a_learning_rate_that_changes_is_followed(graphs: Again) -> None:
+def test_a_learning_rate_that_changes_is_followed(graphs: Counted) -> None:
     model, rates = double(), []
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-9)
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 6, 10.0)
-    with session(model, plan=plan(steps=20, lot_size=40), optimizer=optimizer) as dp:
+    with session(
+        model, performance=RECORDED, plan=plan(steps=20, lot_size=40), optimizer=optimizer
+    ) as dp:
         for lot in dp.lots():
             before = model[0].weight.detach().clone()
             dp.accumulate(lot, as_double(cross_entropy(model)))
@@ -265,7 +265,10 @@ def test_a_learning_rate_that_changes_is_followed(graphs: Again) -> None:
 @pytest.mark.usefixtures("graphs")
 def test_a_foreign_change_is_noticed_between_replays() -> None:
     model = double()
-    with pytest.raises(tacit.errors.ProtocolError, match="was changed"), session(model) as dp:
+    with (
+        pytest.raises(tacit.errors.ProtocolError, match="was changed"),
+        session(model, performance=RECORDED) as dp,
+    ):
         for lot in dp.lots():
             dp.accumulate(lot, as_double(cross_entropy(model)))
             dp.step()
@@ -273,9 +276,9 @@ def test_a_foreign_change_is_noticed_between_replays() -> None:
                 model[0].weight.data.view(-1).numpy()[0] += 1.0
 
 
-def test_a_checked_batch_is_not_replayed(graphs: Again) -> None:
+def test_a_checked_batch_is_not_replayed(graphs: Counted) -> None:
     model = double()
-    with session(model, plan=plan(steps=10)) as dp:
+    with session(model, performance=RECORDED, plan=plan(steps=10)) as dp:
         for lot in dp.lots():
             if lot.step == 7:
                 before = graphs.replays
@@ -287,7 +290,7 @@ def test_a_checked_batch_is_not_replayed(graphs: Again) -> None:
                 assert graphs.replays <= before + 3
 
 
-def test_users_as_units(graphs: Again) -> None:
+def test_users_as_units(graphs: Counted) -> None:
     groups = np.arange(40) // 3
     model = network()
     chosen = plan(
@@ -309,7 +312,7 @@ def test_users_as_units(graphs: Again) -> None:
     assert graphs.replays > 8
 
 
-def test_an_adaptive_clip_moves_as_it_does_without_recordings(graphs: Again) -> None:
+def test_an_adaptive_clip_moves_as_it_does_without_recordings(graphs: Counted) -> None:
     ends = []
     for captured in (True, False):
         model = network()

@@ -14,7 +14,7 @@ import warnings
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from types import FunctionType, MethodType
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, final
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, final
 
 import numpy as np
 import torch
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from tacit.training.loaders import OnDevice
 
 Made = TypeVar("Made")
+Computed: TypeAlias = "tuple[Tensor, BatchSums]"  # a batch: its losses and its clipped sum
 WARM_UP = 3  # runs before a recording: to see the shapes, to compile, and to look for host reads
 _MOST_RECORDINGS = 8  # of one kind: each holds memory
 _SYNCHRONIZED = "synchronizing CUDA operation"  # torch has no class of error for it
@@ -48,24 +49,33 @@ class HostRead(Exception):
 
 
 class Graphs(Protocol):
-    """Records work on a device."""
+    """Records work on a device; ``runs_python``: replays call whatever Python the work calls."""
+
+    runs_python: bool
 
     def without_host_reads(self) -> AbstractContextManager[None]:
         """Raises ``HostRead`` where the host reads a number from the device meanwhile."""
 
-    def record(
-        self, work: Callable[[], Made], generators: Sequence[torch.Generator] = ()
-    ) -> tuple[Callable[[], None], Made]:
+    def record_batch(self, work: Callable[[], Computed]) -> tuple[Callable[[], None], Computed]:
         """What repeats ``work``, and its results, which every repetition writes over.
 
-        Recording computes nothing: the first repetition does. ``generators`` are those of which
-        ``work`` draws beside the device's own.
+        They are there after the first repetition.
+        """
+
+    def record_update(
+        self, work: Callable[[], None], generators: Sequence[torch.Generator]
+    ) -> Callable[[], None]:
+        """What repeats ``work``, which changes what it reads. Recording it changes nothing.
+
+        ``generators`` are those of which it draws beside the device's own.
         """
 
 
 @final
 class CudaGraphs:
     """Records CUDA graphs, which share one pool of memory: one is replayed at a time."""
+
+    runs_python = False
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -85,10 +95,21 @@ class CudaGraphs:
         finally:
             _forbid_waiting(before)
 
-    def record(
-        self, work: Callable[[], Made], generators: Sequence[torch.Generator] = ()
-    ) -> tuple[Callable[[], None], Made]:
+    def record_batch(self, work: Callable[[], Computed]) -> tuple[Callable[[], None], Computed]:
         """See ``Graphs``."""
+        return self._recorded(work, ())
+
+    def record_update(
+        self, work: Callable[[], None], generators: Sequence[torch.Generator]
+    ) -> Callable[[], None]:
+        """See ``Graphs``."""
+        replay, _ = self._recorded(work, generators)
+        return replay
+
+    def _recorded(
+        self, work: Callable[[], Made], generators: Sequence[torch.Generator]
+    ) -> tuple[Callable[[], None], Made]:
+        """A graph and the results of ``work``; while it is recorded nothing is computed."""
         gc.collect()
         torch.cuda.synchronize(self._device)
         torch.cuda.empty_cache()  # what lies idle there is needed for the recording's own pool
@@ -105,6 +126,44 @@ class CudaGraphs:
             graph.capture_end()
         torch.cuda.synchronize(self._device)
         return graph.replay, made
+
+
+@final
+class Reruns:
+    """What a machine without a GPU has: a replay runs the work again, into the same memory.
+
+    Nothing is gained but that code which is to be recorded on a GPU can be tried, and the engine
+    tested, anywhere.
+    """
+
+    runs_python = True
+
+    @contextmanager
+    def without_host_reads(self) -> Iterator[None]:
+        """See ``Graphs``: here the host reads its own memory."""
+        yield
+
+    def record_batch(self, work: Callable[[], Computed]) -> tuple[Callable[[], None], Computed]:
+        """See ``Graphs``."""
+        made = work()
+
+        def replay() -> None:
+            for old, new in zip(_results(made), _results(work()), strict=True):
+                old.copy_(new)
+
+        return replay, made
+
+    def record_update(
+        self, work: Callable[[], None], generators: Sequence[torch.Generator]
+    ) -> Callable[[], None]:
+        """See ``Graphs``."""
+        del generators
+        return work
+
+
+def _results(made: Computed) -> list[Tensor]:
+    losses, batch = made
+    return [losses, batch.squared_norms, batch.scales, *batch.sums.values()]
 
 
 def _forbid_waiting(mode: int | str) -> None:
@@ -380,7 +439,8 @@ class Batches:
         if self._changes > _MOST_RECORDINGS:
             self.give_up("the loss or the model goes by values that change from lot to lot")
             return
-        self.why_not = hindrance(self._model)
+        if not self._graphs.runs_python:
+            self.why_not = hindrance(self._model)
         self._function, self._shapes = function, {}
         self._circumstances = Circumstances(self._model, function)
 
@@ -396,12 +456,12 @@ class Batches:
         """See ``Graphs``."""
         return self._graphs.without_host_reads()
 
-    def record(self, shape: Shape, work: Callable[[], tuple[Tensor, BatchSums]]) -> None:
+    def record(self, shape: Shape, work: Callable[[], Computed]) -> None:
         """Records the batches of a shape, or gives up, and says why."""
         if self._recordings >= _MOST_RECORDINGS:
             return
         try:
-            replay, (losses, sums) = self._graphs.record(work)
+            replay, (losses, sums) = self._graphs.record_batch(work)
         except Exception as error:  # a true one comes again, without a recording
             self.give_up(f"recording failed: {_first_line(error)}")
             return
@@ -455,7 +515,7 @@ class Updates:
         self._runs = 0
         self._changes = 0
         self._host: list[object] | None = None
-        self.why_not = _foreign(optimizers)
+        self.why_not = _foreign(optimizers, hooks=graphs.runs_python)
 
     def recorded(self, sums: Iterable[Tensor]) -> Update | None:
         """The update for sums that lie where they lay before; None if there is none.
@@ -503,7 +563,7 @@ class Updates:
         settings, states = self._settings(), [optimizer.state for optimizer in self._optimizers]
         held = [*places, *(t for o in self._optimizers for t in _tensors(o.state))]
         try:
-            replay, _ = self._graphs.record(work, generators)
+            replay = self._graphs.record_update(work, generators)
         except Exception as error:
             self.why_not = f"recording failed: {_first_line(error)}"
             return False
@@ -544,11 +604,6 @@ class Updates:
         ]
 
 
-def graphs_for(device: torch.device) -> Graphs | None:
-    """What records work on a device; None where nothing does."""
-    return CudaGraphs(device) if device.type == "cuda" else None
-
-
 def _host(tensor: Tensor) -> bool:
     return tensor.device.type == "cpu"
 
@@ -562,16 +617,17 @@ def _places(tensors: Iterable[Tensor]) -> Hashable:
     return tuple([one.data_ptr() for one in tensors])
 
 
-def _foreign(optimizers: Sequence[Optimizer]) -> str:
-    """Why an optimizer's code must run each time, or nothing."""
+def _foreign(optimizers: Sequence[Optimizer], *, hooks: bool) -> str:
+    """Why an optimizer's code must run each time, or nothing; ``hooks`` may be called as ever."""
     for one in optimizers:
         name = type(one).__name__
         if not type(one).__module__.startswith("torch.optim"):
             return f"{name} is not one of torch's own optimizers, and may count on the host"
         if type(one) is torch.optim.LBFGS:
             return f"{name} asks for losses again"
-        if one._optimizer_step_pre_hooks or one._optimizer_step_post_hooks:
+        own = one._optimizer_step_pre_hooks or one._optimizer_step_post_hooks
+        if own and not hooks:
             return f"a hook of {name} would not be called"
-    if torch_optimizer._global_optimizer_post_hooks:
+    if torch_optimizer._global_optimizer_post_hooks and not hooks:
         return "a hook of all optimizers would not be called"
     return ""

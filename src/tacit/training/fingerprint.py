@@ -69,9 +69,9 @@ class Fingerprint:
         return any(isinstance(part, _Kernel) for part in self._parts)
 
     @property
-    def lags_whole(self) -> bool:
-        """Whether every tensor is read on a device: notes and comparisons may then be recorded."""
-        return all(isinstance(part, _Kernel) for part in self._parts)
+    def is_recordable(self) -> bool:
+        """Whether notes and comparisons are one device's work; a CPU is one, too."""
+        return len(self._parts) <= 1 and all(part.on_one_device for part in self._parts)
 
     def check_places(self) -> None:
         """Notices tensors that lie elsewhere, before a recorded comparison reads their memory."""
@@ -114,6 +114,7 @@ class _Tags:
 
     def __init__(self, tensors: Mapping[str, Tensor], finite: frozenset[str]) -> None:
         self._tensors, self._finite = dict(tensors), finite
+        self.on_one_device = all(one.device.type == "cpu" for one in tensors.values())
         self._key = new_key()
         self._changed: dict[str, None] = {}
         self.note()
@@ -171,6 +172,8 @@ class _Kernel:
     one row to those of the next: two pieces that differ have the same hash only if one random first
     key solves an equation in which it is multiplied by something with at most about 31 factors 2.
     """
+
+    on_one_device = True
 
     def __init__(
         self, tensors: Mapping[str, Tensor], finite: frozenset[str], device: torch.device

@@ -100,9 +100,9 @@ class Guard:
         self._weights.note()
 
     @property
-    def lags(self) -> bool:
-        """Whether all values are read on the device, so that looking may be part of a recording."""
-        return self._weights.lags_whole and self._statistics.lags_whole
+    def is_recordable(self) -> bool:
+        """Whether looking at all values is one device's work, so that a recording may hold it."""
+        return self._weights.is_recordable and self._statistics.is_recordable
 
     # ---- looking
 

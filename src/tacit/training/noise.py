@@ -82,7 +82,7 @@ class Noise(Protocol):
 
     @property
     def generators(self) -> tuple[torch.Generator, ...] | None:
-        """The device's generators that all of it comes from; None if the host has a part in it."""
+        """The device's own generators that it draws of; None if the device waits for the host."""
 
     def renew(self) -> None:
         """Goes before every replay of ``means`` that were recorded."""
@@ -150,7 +150,7 @@ class FastNoise:
     def generators(self) -> tuple[torch.Generator, ...] | None:
         """See ``Noise``."""
         native = self._source.generator
-        return None if native is None else (native,)
+        return () if native is None else (native,)
 
     def renew(self) -> None:
         """See ``Noise``: a generator that a recording knows goes on by itself."""
@@ -216,7 +216,7 @@ class GridNoise:
     @property
     def generators(self) -> tuple[torch.Generator, ...] | None:
         """See ``Noise``: a kernel draws the bits under keys of the host, if there is one."""
-        return () if self._source.draws_on_device else None
+        return None if self._device.type == "cuda" and not self._source.draws_on_device else ()
 
     def renew(self) -> None:
         """See ``Noise``: a key for the next draw, without which there are no numbers."""

@@ -21,7 +21,8 @@ class Performance:
         compile: Whether norms and sums are compiled, and lots padded to few shapes for that. Left
             out, it is done on a GPU.
         capture: Whether whole steps of ``tacit.fit`` and ``dp.accumulate`` are recorded on a GPU
-            and replayed, where that is possible. Left out, it is done.
+            and replayed, where that is possible. Left out, it is done. True on a CPU repeats the
+            work as a recording would, at no gain: to try code that is to run on a GPU.
         precision: The autocast precision of the forward pass inside a lot; ``"single"`` leaves it
             to the user's own ``torch.autocast``.
         workers: Processes that load examples ahead; 0 loads them in this one.

@@ -388,7 +388,7 @@ class Session:
                 f"lot {draw.step} has batches that were not passed to dp.backward(); iterate over "
                 "the whole lot before dp.step()"
             )
-        if self._updates is not None and guard.lags:
+        if self._updates is not None and guard.is_recordable:
             self._recorded_step(self._updates, guard)
             return
         guard.check_before_step()
@@ -647,7 +647,9 @@ def _graphs(plan: Plan, performance: Performance, device: torch.device) -> captu
     """What records whole steps; integers are added up one unit at a time, each by itself."""
     if performance.capture is False or plan.noise == "exact":
         return None
-    return capture.graphs_for(device)
+    if device.type == "cuda":
+        return capture.CudaGraphs(device)
+    return capture.Reruns() if performance.capture else None
 
 
 def _last_step(plan: Plan, stop_after: int | None) -> int:

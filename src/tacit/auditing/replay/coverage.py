@@ -38,6 +38,8 @@ _ALIKE = 1  # runs of a kind that are looked at
 _ELSEWHERE = 15_000  # the same for a run of a kind that was looked at in another setting
 _LOOKS, _BRIEF = 12, 2_000  # steps of such a run that are looked at again, and calls of each
 
+_ON_A_GPU = ("cuda", "for_kernels", "in_one_pass", "_fused", "_is_device")  # in the test of an if
+
 Arcs: TypeAlias = "dict[str, set[tuple[int, int]]]"
 _Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -387,11 +389,13 @@ def _only_at_import(tree: ast.Module) -> frozenset[str]:
 
 def _for_a_gpu(tree: ast.Module) -> set[tuple[int, int]]:
     """The spans of what no machine without a GPU runs."""
+    if any(_imports_kernels(one) for one in tree.body):
+        return {(1, _block(tree.body)[1])}
     found = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.ClassDef) and "torch.cuda." in ast.unparse(node.body[-1]):
             found.add((node.lineno, node.end_lineno or node.lineno))
-        if isinstance(node, ast.If) and "cuda" in ast.unparse(node.test):
+        if isinstance(node, ast.If) and _asks_for_kernels(node.test):
             found.add(_block(node.body))
         if isinstance(node, _Function) and any(
             ast.unparse(one).startswith("triton.jit") for one in node.decorator_list
@@ -407,6 +411,18 @@ def _for_a_gpu(tree: ast.Module) -> set[tuple[int, int]]:
     return found
 
 
+def _asks_for_kernels(test: ast.expr) -> bool:
+    said = ast.unparse(test)
+    return not said.startswith("not ") and any(one in said for one in _ON_A_GPU)
+
+
+def _imports_kernels(statement: ast.stmt) -> bool:
+    """Whether a module begins with kernels, so that nothing of it runs without a GPU."""
+    if not isinstance(statement, ast.Import | ast.ImportFrom):
+        return False
+    return any(word in ast.unparse(statement) for word in ("triton", "_kernels import"))
+
+
 def _asks_a_gpu(statement: ast.stmt) -> bool:
     """Whether a plain statement asks a GPU of its own for something, which there must be then."""
     if isinstance(getattr(statement, "body", None), list):
@@ -418,8 +434,11 @@ def _asks_a_gpu(statement: ast.stmt) -> bool:
 
 
 def _returns_on_a_cpu(statement: ast.stmt) -> bool:
-    asks = isinstance(statement, ast.If) and ast.unparse(statement.test).endswith("type == 'cpu'")
-    return asks and isinstance(statement.body[-1], ast.Return)  # type: ignore[attr-defined]
+    if not isinstance(statement, ast.If) or not isinstance(statement.body[-1], ast.Return):
+        return False
+    test = ast.unparse(statement.test)
+    of_kernels = test.startswith("not ") and any(one in test for one in _ON_A_GPU)
+    return test.endswith("type == 'cpu'") or of_kernels
 
 
 def _blocks(tree: ast.Module) -> Iterator[list[ast.stmt]]:

@@ -86,6 +86,7 @@ def special_settings() -> Mapping[str, Setting]:
         "float16": _in_half("float16", plan),
         "image users": _image_users(plan),
         "own data set": _own_data(plan),
+        "recorded": replace(_dense(plan), performance=Performance(capture=True)),
         "many entries": _of(_large_model, _vectors(), replace(plan, noise="secure")),
     }
     if any(shutil.which(name) for name in _COMPILERS):
@@ -105,7 +106,8 @@ def scope_of(name: str) -> Scope:
     """
     scopes: dict[str, Scope] = {
         "linear": "all", "users": "all", "adaptive": "all", "secure": "all",
-        "convolution": "release", "tied": "release", "views": "release", "per layer": "release",
+        "recorded": "release", "convolution": "release", "tied": "release",
+        "views": "release", "per layer": "release",
         "many entries": "noise", "exact": "noise", "compiled": "quick", "truncated": "lots",
         "image users": "lots", "own data set": "lots",
     }  # fmt: skip

@@ -9,8 +9,6 @@ is smaller than its images is written out for every example from unfolded slices
 
 from __future__ import annotations
 
-import functools
-import importlib.util
 import itertools
 import math
 from dataclasses import dataclass, field, replace
@@ -22,6 +20,7 @@ import torch.nn.functional as F
 from tacit.training.clipping.forms.matrix import (
     CACHED,
     accumulator,
+    for_kernels,
     gram_total,
     in_parts,
     kept,
@@ -38,18 +37,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from tacit.training.clipping.fused_convolution import Sizes
-
-_FOR_KERNELS = (torch.float16, torch.bfloat16, torch.float32)
-
-
-def for_kernels(values: Tensor) -> bool:
-    """Whether ``values`` lie on a CUDA device in a precision that kernels read, with Triton."""
-    return values.is_cuda and values.dtype in _FOR_KERNELS and _with_triton()
-
-
-@functools.cache
-def _with_triton() -> bool:
-    return importlib.util.find_spec("triton") is not None
 
 
 @final
