@@ -1,80 +1,118 @@
-"""Times private training steps on a GPU beside the compiled non-private step, and Poisson lots.
+"""Times private training steps on a GPU beside the ordinary ones of the same process and machine.
 
-    python benchmarks/engine_gpu.py --engines PATH [--out FOLDER] [--seconds N]
+    python benchmarks/engine_gpu.py --engines PATH [--rows NAME …] [--out FOLDER] [--seconds N]
 
-PATH is the folder with `one.py`, the side-by-side benchmark of training engines, whose models and
-timing are used as they are; each run is a process of its own. The record is written after every
-run, so that a limit on the machine's time costs only what was not reached. It needs torch, NumPy
-and tacit alone.
+PATH is the folder of the side-by-side benchmark of engines, whose models are used as they are. Each
+run is a process of its own, and the record is written after every run, so that a limit on the
+machine's time costs only what was not reached; rows that are not run keep what is recorded. It
+needs torch, NumPy and tacit alone. A step is everything: the sample, forward, backward, clipping,
+noise, optimizer, and the looks at the weights.
 """
 
 import argparse
+import contextlib
 import json
-import os
 import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-# What the issue asks for: ratio to the compiled non-private step, milliseconds, GiB.
-ROWS: dict[str, dict[str, Any]] = {
-    "GPT shape, T=256, B=32, bf16": {
-        "run": ["gpt256", "32", "--amp"], "ratio": 1.3, "gib": 8.0,
-        "engines": ["nonprivate-compile", "tacit-compile"],
-    },
-    "GPT shape, T=1024, B=8, bf16": {
-        "run": ["gpt1024", "8", "--amp"], "ratio": 1.45,
-        "engines": ["nonprivate-compile", "tacit-compile"],
-    },
-    "MLP 60-1000-10, B=600, fp32": {
-        "run": ["mlp", "600"], "ms": 0.9,
-        "engines": ["nonprivate-compile", "tacit-compile", "tacit"],
-    },
-    "WRN-16-4, B=1024, TF32": {
-        "run": ["wrn", "1024"], "ratio": 2.5, "gib": 10.0,
-        "engines": ["tacit-compile", "nonprivate-compile"],
-    },
+SETTLING = 8  # steps before the clock starts: shapes are seen, code is compiled, steps recorded
+
+
+@dataclass(frozen=True)
+class Row:
+    """A model, and what is asked of it: ratios to the ordinary step, milliseconds, seconds."""
+
+    says: str
+    model: str
+    batch: int
+    half: bool = False  # autocast in bfloat16
+    channels_last: bool = False
+    compiled: bool = True  # the model, in all engines but those that are "eager"
+    examples: int | None = None  # of which Poisson lots are drawn; all of them if left out
+    ratio: float | None = None
+    of_captured: float | None = None
+    memory: float | None = None
+    ms: float | None = None
+    start: float | None = None  # the first two steps together
+    engines: tuple[str, ...] = ("ordinary", "ordinary captured", "tacit", "tacit secure")
+
+
+ROWS = {
+    "gpt256": Row(
+        "GPT shape, T=256, B=32, bf16", "gpt256", 32, half=True, ratio=1.15, of_captured=1.2,
+        memory=1.05,
+    ),
+    "gpt1024": Row(
+        "GPT shape, T=1024, B=8, bf16", "gpt1024", 8, half=True, ratio=1.25,
+        engines=("ordinary", "ordinary captured", "tacit"),
+    ),
+    "wrn": Row(
+        "WRN-16-4, B=1024, TF32", "wrn", 1024, channels_last=True, ratio=1.4, memory=1.6,
+        engines=("ordinary", "tacit", "tacit secure"),
+    ),
+    "wrn-bf16": Row(
+        "WRN-16-4, B=1024, bf16", "wrn", 1024, half=True, channels_last=True, ratio=1.5, memory=1.6,
+        engines=("ordinary", "tacit"),
+    ),
+    "smollm2": Row(
+        "SmolLM2-135M shape, LoRA 16, 2,048 rows of 48, bf16, nothing compiled", "smollm2", 2048,
+        compiled=False, ratio=1.15, memory=1.05, start=15.0,
+        engines=("ordinary", "tacit", "tacit not captured"),
+    ),
+    "gpt2-large": Row(
+        "GPT-2 large shape, LoRA 16, 64 rows of 256, bf16", "gpt2-large", 64, ratio=1.15,
+        engines=("ordinary", "tacit"),
+    ),
+    "mlp": Row(
+        "MLP 60-1000-10, Poisson lots of 600 of 20,000", "mlp", 600, compiled=False,
+        examples=20_000, ms=0.15, engines=("ordinary", "ordinary captured", "tacit"),
+    ),
 }  # fmt: skip
 
 
 def main() -> None:
     arguments = parse_arguments()
+    if arguments.one:
+        print(json.dumps(measured(ROWS[arguments.one[0]], arguments.one[1], arguments.engines)))
+        return
     end = time.monotonic() + arguments.seconds
-    record: dict[str, Any] = {"machine": machine(), "rows": {}, "poisson": None}
-    save(record, arguments.out)
-    record["poisson"] = poisson(arguments.engines)
-    for name, row in ROWS.items():
-        if arguments.rows and row["run"][0] not in arguments.rows:
-            continue
-        found = record["rows"][name] = {}
-        for engine in row["engines"]:
-            left = end - time.monotonic()
-            if left > 20:
-                found[engine] = run(arguments.engines, engine, row["run"], left)
+    path = arguments.out / "engine_gpu.json"
+    record: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {"rows": {}}
+    for name in arguments.rows or ROWS:
+        found: dict[str, Any] = {"machine": machine()}
+        for engine in ROWS[name].engines:
+            if end - time.monotonic() > 20:
+                found[engine] = run(name, engine, arguments.engines, end - time.monotonic())
+                record["rows"][name] = found
                 save(record, arguments.out)
 
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--engines", type=Path, required=True, help="the folder with one.py")
+    parser.add_argument("--engines", type=Path, required=True, help="the folder with models.py")
     parser.add_argument("--out", type=Path, default=HERE / "results")
-    parser.add_argument("--rows", nargs="*", help="models to run, as one.py names them")
+    parser.add_argument("--rows", nargs="*", choices=list(ROWS))
     parser.add_argument("--seconds", type=float, default=3600.0, help="start nothing after these")
+    parser.add_argument("--one", nargs=2, metavar=("ROW", "ENGINE"), help="in this process")
     return parser.parse_args()
 
 
-def run(engines: Path, engine: str, model: list[str], seconds: float) -> dict[str, Any]:
-    command = [sys.executable, str(engines / "one.py"), engine, *model]
+def run(name: str, engine: str, engines: Path, seconds: float) -> dict[str, Any]:
+    command = [sys.executable, __file__, "--engines", str(engines), "--one", name, engine]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)
     except subprocess.TimeoutExpired:
         return {"error": f"not done after {seconds:.0f} s"}
     lines = done.stdout.strip().splitlines()
     answer: dict[str, Any] = json.loads(lines[-1]) if lines else {"error": done.stderr[-500:]}
-    print(json.dumps(answer), flush=True)
+    print(name, engine, json.dumps(answer), flush=True)
     return answer
 
 
@@ -86,103 +124,176 @@ def machine() -> dict[str, str]:
 
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "none"
     versions = {"torch": torch.__version__, "numpy": numpy.__version__, "tacit": tacit.__version__}
-    typed = " ".join(Path(one).name if one.startswith("/") else one for one in sys.argv)
+    typed = " ".join(Path(one).name if "/" in one else one for one in sys.argv)
     return {"gpu": gpu, "command": typed, **versions}
 
 
-def poisson(engines: Path) -> dict[str, Any]:
-    """Real Poisson lots with a compiled model: how long a step takes, and what is compiled anew."""
-    code = "import sys; sys.path.insert(0, sys.argv[1]); import engine_gpu as e; e.poisson_here()"
-    environment = {**os.environ, "ENGINES": str(engines)}
-    command = [sys.executable, "-c", code, str(HERE)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
-    lines = done.stdout.strip().splitlines()
-    answer: dict[str, Any] = json.loads(lines[-1]) if lines else {"error": done.stderr[-800:]}
-    print(json.dumps(answer), flush=True)
-    return answer
+# ---- one run
 
 
-def poisson_here() -> None:
+def measured(row: Row, engine: str, engines: Path) -> dict[str, Any]:
+    """Times of a step: by itself, and of many that the device is given without waiting."""
     import torch  # noqa: PLC0415
-    from torch._dynamo.utils import counters  # noqa: PLC0415
+
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
+    torch.manual_seed(0)
+    step, explained = (
+        ordinary(row, engine, engines) if "ordinary" in engine else private(row, engine, engines)
+    )
+    first = [timed(step, 1) for _ in range(SETTLING)]
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    few, many = (100, 400) if row.model == "mlp" else (12, 12)
+    alone = [1e3 * timed(step, 1) for _ in range(few)]
+    together = 1e3 * timed(step, many) / many
+    return {
+        "ms": together, "ms_alone": statistics.median(alone), "first_s": first[:3],
+        "reserved_gib": torch.cuda.max_memory_reserved() / 2**30, "explained": explained(),
+    }  # fmt: skip
+
+
+def timed(step: Callable[[], None], count: int) -> float:
+    import torch  # noqa: PLC0415
+
+    torch.cuda.synchronize()
+    start = time.perf_counter()
+    for _ in range(count):
+        step()
+    torch.cuda.synchronize()
+    return time.perf_counter() - start
+
+
+def made(row: Row, engines: Path, rows: int) -> Any:
+    """The model, inputs, labels, optimizer, and losses of a batch."""
+    import torch  # noqa: PLC0415
+
+    sys.path[:0] = [str(engines), str(HERE)]
+    if row.model in ("smollm2", "gpt2-large"):
+        from lora_models import task  # noqa: PLC0415
+    else:
+        from models import task  # type: ignore[import-not-found, no-redef]  # noqa: PLC0415
+    model, x, y, loss = task(row.model, rows, "cuda")
+    if row.channels_last:
+        model = model.to(memory_format=torch.channels_last)
+        x = x.to(memory_format=torch.channels_last)
+    used = torch.compile(model) if row.compiled else model
+
+    def losses(batch: Any) -> Any:
+        half = torch.autocast("cuda", torch.bfloat16, cache_enabled=False)
+        with half if row.half else contextlib.nullcontext():
+            return loss(used(batch[0]), batch[1])
+
+    trained = [p for p in model.parameters() if p.requires_grad]
+    return model, x, y, torch.optim.SGD(trained, 0.1), losses
+
+
+def ordinary(row: Row, engine: str, engines: Path) -> tuple[Callable[[], None], Callable[[], str]]:
+    import torch  # noqa: PLC0415
+
+    _, x, y, optimizer, losses = made(row, engines, row.batch)
+    captured = "captured" in engine
+
+    def step() -> None:
+        losses((x, y)).mean().backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=not captured)
+
+    if not captured:
+        return step, lambda: ""
+    with torch.cuda.stream(torch.cuda.Stream()):
+        for _ in range(4):
+            step()
+    torch.cuda.synchronize()
+    torch.cuda.empty_cache()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        step()
+    return graph.replay, lambda: ""
+
+
+def private(row: Row, engine: str, engines: Path) -> tuple[Callable[[], None], Callable[[], str]]:
     from torch.utils.data import TensorDataset  # noqa: PLC0415
 
     import tacit  # noqa: PLC0415
 
-    sys.path.insert(0, os.environ["ENGINES"])
-    from models import task  # type: ignore[import-not-found]  # noqa: PLC0415
+    examples = row.examples or row.batch
+    model, x, y, optimizer, losses = made(row, engines, examples)
+    plan = tacit.Plan(
+        examples=examples, lot_size=row.batch, steps=10**6, noise_multiplier=1.0, clip=1.0,
+        noise="secure" if "secure" in engine else "fast",
+    )  # fmt: skip
+    performance = tacit.Performance(batch=4096, capture="not captured" not in engine)
+    session = tacit.private(model, optimizer, plan, TensorDataset(x, y), performance=performance)
+    dp = contextlib.ExitStack().enter_context(session)
+    lots = iter(dp.lots())
 
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    model, x, y, losses = task("mlp", 20_000, device)
-    optimizer = torch.optim.SGD(model.parameters(), 0.1)
-    plan = tacit.Plan(examples=20_000, lot_size=600, steps=60, noise_multiplier=1.0, clip=1.0)
-    compiled = torch.compile(model)
-    times, sizes, graphs = [], set(), []
-    performance = tacit.Performance(compile=True)
-    with tacit.private(model, optimizer, plan, TensorDataset(x, y), performance=performance) as dp:
-        for lot in dp.lots():
-            start = time.perf_counter()
-            for inputs, labels in lot:
-                sizes.add(len(inputs))
-                dp.backward(losses(compiled(inputs), labels))
-            dp.step()
-            if device == "cuda":
-                torch.cuda.synchronize()
-            times.append(1e3 * (time.perf_counter() - start))
-            graphs.append(counters["stats"]["unique_graphs"])
-    print(json.dumps({
-        "model": "MLP, Poisson lots of 600 of 20,000", "steps": plan.steps, "shapes": sorted(sizes),
-        "ms": statistics.median(times[20:]), "graphs_after_10": graphs[10],
-        "graphs_at_end": graphs[-1],
-        "longest_after_10_ms": max(times[10:]),
-    }))  # fmt: skip
+    def step() -> None:
+        lot = next(lots)
+        dp.accumulate(lot, losses)
+        dp.step()
+
+    def explained() -> str:
+        lines = dp.explain().splitlines()
+        return " ".join(line for line in lines if "replayed" in line or "recorded" in line)
+
+    return step, explained
+
+
+# ---- the record
 
 
 def save(record: dict[str, Any], folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "engine_gpu.json").write_text(json.dumps(record, indent=1) + "\n")
+    text = json.dumps(record, indent=1, ensure_ascii=False)
+    (folder / "engine_gpu.json").write_text(text + "\n")
     (folder / "engine_gpu.md").write_text(markdown(record))
 
 
 def markdown(record: dict[str, Any]) -> str:
-    about = record["machine"]
+    about = next(iter(record["rows"].values()))["machine"]
     lines = [
-        "# Private steps on a GPU",
-        "",
+        "# Private steps on a GPU", "",
         f"{about['gpu']}, torch {about['torch']}, tacit {about['tacit']}: `{about['command']}`. "
-        "Median of 10 steps after 4; a step is everything: forward, backward, clipping, noise, "
-        "optimizer. The ratio is to the compiled non-private step of the same run.",
-        "",
-        "| model | engine | ms | fastest | GiB | ratio | asked | |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
+        "Milliseconds of a step among many, the device being given one after the other, and of one "
+        "that is waited for; a step is everything: the sample, forward, backward, clipping, noise, "
+        "optimizer, and the looks at the weights. Ratios are to the ordinary step of the same row.",
+        "", "| model | engine | ms | alone | ratio | GiB reserved | first two steps, s | asked | |",
+        "|---|---|---:|---:|---:|---:|---:|---|---|",
+    ]  # fmt: skip
     for name, found in record["rows"].items():
-        base = found.get("nonprivate-compile", {}).get("ms")
-        for engine, answer in found.items():
-            lines.append(row_of(name, engine, answer, base))
-    if record["poisson"] is not None:
-        lines += ["", f"Poisson lots: `{json.dumps(record['poisson'])}`"]
+        lines += [line_of(ROWS[name], engine, found) for engine in found if engine != "machine"]
     return "\n".join(lines) + "\n"
 
 
-def row_of(name: str, engine: str, answer: dict[str, Any], base: float | None) -> str:
+def line_of(row: Row, engine: str, found: dict[str, Any]) -> str:
+    answer, base = found[engine], found.get("ordinary", {})
     if "ms" not in answer:
-        return f"| {name} | {engine} | {answer.get('error', '?')[:80]} | | | | | |"
-    wanted = ROWS[name]
-    ratio = answer["ms"] / base if base else None
-    asked, met = [], []
-    if not engine.startswith("nonprivate"):
-        for key, value, unit in (("ratio", ratio, "×"), ("ms", answer["ms"], " ms"),
-                                 ("gib", answer["mem_gib"], " GiB")):  # fmt: skip
-            if key in wanted and value is not None:
-                asked.append(f"≤ {wanted[key]}{unit}")
-                met.append(value <= wanted[key])
-    verdict = "" if not met else ("met" if all(met) else "not met")
-    shown = f"{ratio:.2f}×" if ratio else ""
+        return f"| {row.says} | {engine} | {answer.get('error', '?')[-80:]} | | | | | | |"
+    start = sum(answer["first_s"][:2])
+    ratio = answer["ms"] / base["ms"] if base.get("ms") else None
+    wishes = [] if "ordinary" in engine else list(asked(row, found, answer, ratio, start))
+    verdict = "" if not wishes else ("met" if all(met for _, met in wishes) else "not met")
     return (
-        f"| {name} | {engine} | {answer['ms']:.2f} | {answer['min_ms']:.2f} | "
-        f"{answer['mem_gib'] or 0:.2f} | {shown} | {', '.join(asked)} | {verdict} |"
+        f"| {row.says} | {engine} | {answer['ms']:.2f} | {answer['ms_alone']:.2f} | "
+        f"{f'{ratio:.2f}×' if ratio else ''} | {answer['reserved_gib']:.2f} | {start:.1f} | "
+        f"{', '.join(wish for wish, _ in wishes)} | {verdict} |"
     )
+
+
+def asked(row: Row, found: Any, answer: Any, ratio: float | None, start: float) -> Any:
+    if row.ratio and ratio:
+        yield f"≤ {row.ratio}×", ratio <= row.ratio
+    captured, base = found.get("ordinary captured", {}), found.get("ordinary", {})
+    if row.of_captured and captured.get("ms"):
+        share = answer["ms"] / captured["ms"]
+        yield f"≤ {row.of_captured}× of captured ({share:.2f}×)", share <= row.of_captured
+    if row.memory and base.get("reserved_gib"):
+        share = answer["reserved_gib"] / base["reserved_gib"]
+        yield f"≤ {row.memory}× memory ({share:.2f}×)", share <= row.memory
+    if row.ms:
+        yield f"≤ {row.ms} ms", answer["ms"] <= row.ms
+    if row.start:
+        yield f"≤ {row.start:g} s", start <= row.start
 
 
 if __name__ == "__main__":
