@@ -18,9 +18,6 @@ class Lora(nn.Module):
         self.base = nn.Linear(inputs, outputs, bias=False).requires_grad_(False)
         self.down = nn.Linear(inputs, RANK, bias=False)
         self.up = nn.Linear(RANK, outputs, bias=False)
-            nn.Linear(inputs, RANK, bias=False),
-            nn.Linear(RANK, outputs, bias=False),
-        )
         nn.init.normal_(self.up.weight, std=0.01)
 
     def forward(self, x: Tensor) -> Tensor:

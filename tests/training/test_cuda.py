@@ -12,7 +12,10 @@ import tacit
 from tacit.training.clipping import clipped_gradients
 from tacit.training.clipping.program import Replayed
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+pytestmark = [
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+    pytest.mark.filterwarnings("ignore"),  # of torch's compiler: that TF32 would be faster
+]
 
 ROWS = 24
 
@@ -77,7 +80,7 @@ def test_every_step_is_the_oracles(build, compiled_model, batch, monkeypatch):
     run = torch.compile(model) if compiled_model else model
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
     plan = tacit.Plan(examples=ROWS, lot_size=ROWS, steps=10, noise_multiplier=1e-7, clip=0.5)
-    data, performance = TensorDataset(x, y), tacit.Performance(batch=batch)
+    data, performance = TensorDataset(x, y), tacit.Performance(batch=batch, compile=True)
     with tacit.private(model, optimizer, plan, data, performance=performance) as dp:
         for lot in dp.lots():
             before = {name: p.detach().clone() for name, p in model.named_parameters()}

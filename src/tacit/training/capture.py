@@ -545,8 +545,7 @@ class Updates:
         self._runs += 1
         if self._runs > 1 and self._host != self._host_state():
             self.why_not = (
-                "the optimizer counts its steps on the host (pass capturable=True or fused=True "
-                "where it has them)"
+                "the optimizer counts its steps on the host (pass capturable=True if it takes it)"
             )
 
     def record(
