@@ -219,6 +219,8 @@ class RoundedGaussian:
 
     def in_one_pass(self, scale: float, types: Iterable[torch.dtype]) -> bool:
         """Whether ``means_`` is there for this scale and tensors of these types."""
+        if self._device.type != "cuda":
+            return False
         from tacit.randomness import device_noise  # noqa: PLC0415 - needs torch
 
         return device_noise.serves(self._device, scale) and device_noise.TYPES.issuperset(types)
@@ -268,7 +270,7 @@ class RoundedGaussian:
         if flat.device.type == "cuda" and torch.cuda.is_current_stream_capturing():
             raise ProtocolError("a recording would draw the same noise in every replay")
         key = one_time_key(self._stream)
-        if device_noise.serves(self._device, scale) and len(flat) > _TILE:
+        if flat.is_cuda and device_noise.serves(self._device, scale) and len(flat) > _TILE:
             if self._noise_there().integers_(flat, scale, bytearray(key)):
                 _decide_open(flat, key, scale)
         else:

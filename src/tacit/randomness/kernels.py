@@ -12,6 +12,12 @@ import triton.language as tl
 
 
 @triton.jit
+def _flipped(word):
+    """All bits of a word the other way round; ``~`` fails in Triton's interpreter of 2026."""
+    return word ^ 0xFFFFFFFFFFFFFFFF
+
+
+@triton.jit
 def _quarter(a, b, c, d):
     """RFC 8439, section 2.1."""
     a += b
@@ -362,9 +368,9 @@ def _ratio(a, b, c):
     r1, r0 = r2 ^ r2, r2 ^ r2
     for _ in tl.static_range(2):
         t2, t1, t0 = _product(h2, h1, h0, r2, r1, r0)
-        t2, t1, t0 = _product(r2, r1, r0, ~t2, ~t1, ~t0)
+        t2, t1, t0 = _product(r2, r1, r0, _flipped(t2), _flipped(t1), _flipped(t0))
         r2, r1, r0 = _twice(t2, t1, t0)
-    a, b, c = ~a, ~b, ~c
+    a, b, c = _flipped(a), _flipped(b), _flipped(c)
     z2, z1, z0 = _product(a >> 1, (b >> 1) | (a << 63), (c >> 1) | (b << 63), r2, r1, r0)
     return _twice(z2, z1, z0)
 
@@ -383,8 +389,8 @@ def _functions(u, d1, d2, d3, d4, x2, x1, x0, table, TERMS: tl.constexpr):
     x2, x1, x0 = _product(x2, x1, x0, c2, c1, c0)
     y2, y1, y0 = _product(x2, x1, x0, x2, x1, x0)
     f2, f1, f0 = z2 ^ z2, z2 ^ z2, z2 ^ z2  # (artanh z - z)/z³ = 1/3 + z²(1/5 + ...
-    g2, g1, g0 = ~f2, ~f1, ~f0  # cos x = 1 - x²/2·(1 - x²/12·(1 - ...
-    s2, s1, s0 = ~f2, ~f1, ~f0  # sin x/x = 1 - x²/6·(1 - x²/20·(1 - ...
+    g2, g1, g0 = _flipped(f2), _flipped(f1), _flipped(f0)  # cos x = 1 - x²/2·(1 - x²/12·(1 - ...
+    s2, s1, s0 = _flipped(f2), _flipped(f1), _flipped(f0)  # sin x/x = 1 - x²/6·(1 - x²/20·(1 - ...
     for k in range(TERMS):
         for part in tl.static_range(3):
             f2, f1, f0 = _product(l2, l1, l0, f2, f1, f0)
@@ -393,11 +399,11 @@ def _functions(u, d1, d2, d3, d4, x2, x1, x0, table, TERMS: tl.constexpr):
         g2, g1, g0 = _product(y2, y1, y0, g2, g1, g0)
         c2, c1, c0 = _constant(table, 2 + 3 * TERMS + k)
         g2, g1, g0 = _product(g2, g1, g0, c2, c1, c0)
-        g2, g1, g0 = ~g2, ~g1, ~g0
+        g2, g1, g0 = _flipped(g2), _flipped(g1), _flipped(g0)
         s2, s1, s0 = _product(y2, y1, y0, s2, s1, s0)
         c2, c1, c0 = _constant(table, 2 + 4 * TERMS + k)
         s2, s1, s0 = _product(s2, s1, s0, c2, c1, c0)
-        s2, s1, s0 = ~s2, ~s1, ~s0
+        s2, s1, s0 = _flipped(s2), _flipped(s1), _flipped(s0)
     f2, f1, f0 = _product(l2, l1, l0, f2, f1, f0)
     f2, f1, f0 = _product(z2, z1, z0, f2, f1, f0)
     f2, f1, f0 = _sum(f2, f1, f0, z2, z1, z0)
@@ -432,7 +438,7 @@ def _decided(f2, f1, f0, g2, g1, g0, scale, sheet):
     d1 = p1 - b1
     d2 = p2 - b2 - (p1 < b1).to(tl.uint64)
     close = ((d2 | d1) == 0) & (p0 < 65536)
-    close = close | (((~d2 | ~d1) == 0) & (~p0 < 65536))
+    close = close | (((_flipped(d2) | _flipped(d1)) == 0) & (_flipped(p0) < 65536))
     return below + tl.where(less, 0, 1), ~close
 
 
@@ -445,7 +451,11 @@ def _numbers(
     eighth = v >> 61
     x2, x1, x0 = (v << 3) | (e1 >> 61), (e1 << 3) | (e2 >> 61), (e2 << 3) | (e3 >> 61)
     back = (eighth & 1) == 1
-    x2, x1, x0 = tl.where(back, ~x2, x2), tl.where(back, ~x1, x1), tl.where(back, ~x0, x0)
+    x2, x1, x0 = (
+        tl.where(back, _flipped(x2), x2),
+        tl.where(back, _flipped(x1), x1),
+        tl.where(back, _flipped(x0), x0),
+    )
     f2, f1, f0, c2, c1, c0, s2, s1, s0, sure = _functions(
         u, d1, d2, d3, d4, x2, x1, x0, table, TERMS
     )

@@ -58,7 +58,7 @@ def two_folders(parent: Path) -> tuple[Path, Path]:
 def shifted(self: Any, rows: Any) -> tuple[torch.Tensor, ...]:
     """The last row of a batch is left to the one before it."""
     where = torch.from_numpy(np.concatenate([rows[:-1], rows[-2:-1]]) if len(rows) > 1 else rows)
-    return tuple(tensor[where] for tensor in self._tensors)
+    return tuple(tensor[where] for tensor in self.tensors)
 
 
 def test_a_loader_of_plain_tensors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
