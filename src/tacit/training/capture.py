@@ -536,14 +536,16 @@ class Updates:
     def before(self) -> None:
         """An update is about to run as it is: notes what it must leave alone."""
         if not self.why_not:
-            self._host = self._host_state()
+            self._host = [] if self._graphs.runs_python else self._host_state()
 
     def after(self) -> None:
         """It ran: an optimizer that counts on the host is not recorded."""
         if self.why_not or self._host is None:
             return
         self._runs += 1
-        if self._runs > 1 and self._host != self._host_state():
+        if self._graphs.runs_python or self._runs == 1:  # the first step makes the state
+            return
+        if self._host != self._host_state():
             self.why_not = (
                 "the optimizer counts its steps on the host (pass capturable=True if it takes it)"
             )

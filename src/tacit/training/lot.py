@@ -395,6 +395,7 @@ class Computation:
             )
             return
         shape.inputs = Inputs(batch, sample, self._device, loader, self._total.same_weights)
+        shape.inputs.feed(batch, sample)  # what is recorded is a batch like others
 
         def work() -> tuple[Tensor, BatchSums]:
             own = shape.inputs.data()

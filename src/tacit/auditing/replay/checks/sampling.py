@@ -260,6 +260,10 @@ def once(experiments: Experiments) -> Finding:
     if plan.unit == "user":
         said = "users' records may come again to fill up a batch; the sums tell if they count"
         return Finding("sampling", "once in a lot", True, said)
+    performance = experiments.lab.setting.performance
+    if performance.capture or performance.compile:
+        said = "records may come again to fill up a batch; the sums tell if they count"
+        return Finding("sampling", "once in a lot", True, said)
     trace = longest_sampled(experiments)
     most, found = plan.views, 0
     for step in trace.steps[1:]:  # an engine may look at its first lot more than once
