@@ -200,7 +200,9 @@ def ordinary(row: Row, engine: str, engines: Path) -> tuple[Callable[[], None], 
 
     if not captured:
         return step, lambda: ""
-    with torch.cuda.stream(torch.cuda.Stream()):
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
         for _ in range(4):
             step()
     torch.cuda.synchronize()
@@ -268,7 +270,8 @@ def markdown(record: dict[str, Any]) -> str:
 def line_of(row: Row, engine: str, found: dict[str, Any]) -> str:
     answer, base = found[engine], found.get("ordinary", {})
     if "ms" not in answer:
-        return f"| {row.says} | {engine} | {answer.get('error', '?')[-80:]} | | | | | | |"
+        said = " ".join(answer.get("error", "?").split())
+        return f"| {row.says} | {engine} | {said[-80:]} | | | | | | |"
     start = sum(answer["first_s"][:2])
     ratio = answer["ms"] / base["ms"] if base.get("ms") else None
     wishes = [] if "ordinary" in engine else list(asked(row, found, answer, ratio, start))
