@@ -76,7 +76,7 @@ def unhooked_step(model: Net) -> None:
     p = model.first.weight
     torch._fused_sgd_(
         [p.data], [torch.ones_like(p)], [], weight_decay=0.0, momentum=0.0, lr=0.1, dampening=0.0,
-        nesterov=False, maximize=False, is_first_step=True,
+        nesterov=False, maximize=False, is_first_step=False,
     )  # fmt: skip
 
 
