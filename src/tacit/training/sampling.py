@@ -89,12 +89,12 @@ class LotSampler:
         plan = self._plan
         if isinstance(plan.sampling, FullBatch):
             return np.arange(plan.examples, dtype=np.int64)
-        drawn = self._drawn()
+        drawn = self._next_sample()
         if isinstance(plan.sampling, TruncatedPoisson) and len(drawn) > plan.sampling.largest:
             return subset(drawn, plan.sampling.largest, self._stream)
         return drawn
 
-    def _drawn(self) -> NDArray[np.int64]:
+    def _next_sample(self) -> NDArray[np.int64]:
         """The next Poisson sample. Those of several lots are one sample of so many times all."""
         records, lots = self._plan.examples, self._at_once
         if lots == 1:

@@ -100,11 +100,11 @@ def norms_kept() -> Iterator[None]:
     known: dict[int, Tensor] = {}
     units: list[int] = []
 
-    def in_use(self: Any, losses: Tensor, batch: Any) -> Any:
+    def in_use(self: Any, losses: Tensor, *given: Any) -> Any:
         nonlocal known, units
         self._norms = known = getattr(self, "_norms", {})
-        units = batch.units.tolist()
-        return clip_batch(self, losses, batch)
+        units = self._batch.units.tolist()
+        return clip_batch(self, losses, *given)
 
     def looked_up(squared_norms: Tensor, *given: Any, **named: Any) -> Tensor:
         used = squared_norms.clone()
