@@ -301,6 +301,92 @@ def test_a_foreign_change_is_noticed_between_replays() -> None:
                 model[0].weight.data.view(-1).numpy()[0] += 1.0
 
 
+def test_public_steps_and_a_second_entry_leave_no_recording_behind(graphs: Counted) -> None:
+    """Weights and fingerprints lie elsewhere afterwards: recordings would read where they lay."""
+    model = double()
+    dp = session(model, performance=RECORDED, plan=plan(steps=24))
+    with dp:
+        for lot in dp.lots():
+            dp.accumulate(lot, as_double(cross_entropy(model)))
+            dp.step()
+            if lot.step == 7:
+                assert graphs.recorded == 2
+                with dp.public(), torch.no_grad():
+                    model[0].weight.data = model[0].weight.data.clone().mul_(1.01)
+            if lot.step == 15:
+                break
+    assert graphs.recorded == 4
+    with dp:
+        for lot in dp.lots():
+            dp.accumulate(lot, as_double(cross_entropy(model)))
+            dp.step()
+    assert graphs.recorded == 6
+    assert dp.statement(1e-3).epsilon > 0
+
+
+def test_batches_of_other_structure_are_other_shapes(graphs: Counted) -> None:
+    model, seen = double(), []
+
+    def turned(rows: list[Any]) -> dict[str, Tensor]:
+        x, y = torch.utils.data.default_collate(rows)
+        first = {"x": x, "y": x + 1.0, "label": y}
+        order = list(first) if len(seen) % 2 else [*reversed(first)]
+        return {name: first[name] for name in order}
+
+    def losses(batch: dict[str, Tensor]) -> Tensor:
+        values = functional.cross_entropy(
+            model(batch["x"].double()), batch["label"], reduction="none"
+        )
+        return values + 0.0 * batch["y"].sum(1).double()
+
+    def noted(values: Tensor) -> None:
+        seen.append(float(values.sum()))
+
+    full = plan(steps=16, lot_size=40)
+    with session(
+        model, performance=RECORDED, plan=full, dataset=Rows(), collate=turned,
+        optimizer=torch.optim.SGD(model.parameters(), lr=1e-12),
+    ) as dp:  # fmt: skip
+        for lot in dp.lots():
+            dp.accumulate(lot, losses, seen=noted)
+            dp.step()
+    assert max(seen) - min(seen) < 1e-6
+    assert graphs.recorded >= 2
+
+
+def test_a_tensor_that_is_put_in_anothers_place_is_seen() -> None:
+    model = double()
+    kept = {"w": torch.ones(3)}
+    model.extra = kept["w"]  # type: ignore[assignment]
+
+    def loss(batch: Any) -> Any:
+        return batch * tensor
+
+    tensor = torch.ones(2)
+    at = capture.Circumstances(model, loss)
+    assert at.hold()
+    tensor = torch.zeros(2)
+    assert not at.hold()
+    at = capture.Circumstances(model, loss)
+    model.extra = torch.ones(3)  # type: ignore[assignment]
+    assert not at.hold()
+
+
+def test_a_failed_recording_tells_no_message(
+    graphs: Counted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(*_: Any) -> Any:
+        raise RuntimeError("size of tensor a (37) of a secret row")
+
+    monkeypatch.setattr(capture.Reruns, "record_batch", failing)
+    model = double()
+    found = run(model, as_double(cross_entropy(model)))
+    agrees(found)
+    assert "recording failed with RuntimeError" in found[-1]
+    assert "37" not in found[-1]
+    assert graphs.replays == 0
+
+
 def test_a_checked_batch_is_not_replayed(graphs: Counted) -> None:
     model = double()
     with session(model, performance=RECORDED, plan=plan(steps=10)) as dp:
@@ -408,7 +494,7 @@ class OnGpu:
         model, x = made
         self.model, self.x = model.cuda(), x.cuda()
         self.y = torch.randint(5, (ROWS,)).cuda()
-        self.performance = tacit.Performance(**performance)
+        self.performance = tacit.Performance(capture=True, **performance)
         self.run_by: Any = self.model
 
     def losses(self, batch: Any) -> Tensor:
@@ -526,7 +612,7 @@ def test_dropout_is_fresh_in_every_replay() -> None:
     chosen = tacit.Plan(examples=ROWS, lot_size=ROWS, steps=10, noise_multiplier=1e-7, clip=0.5)
     dataset = torch.utils.data.TensorDataset(case.x, case.y)
     optimizer = torch.optim.SGD(case.model.parameters(), lr=1e-9)
-    with tacit.private(case.model, optimizer, chosen, dataset) as dp:
+    with tacit.private(case.model, optimizer, chosen, dataset, performance=RECORDED) as dp:
         for one in dp.lots():
             dp.accumulate(one, case.losses, seen=lambda values: seen.append(values.clone()))
             dp.step()

@@ -13,6 +13,7 @@ import random
 import warnings
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from operator import is_
 from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, final
 
@@ -122,6 +123,7 @@ class CudaGraphs:
                 made = work()
             except BaseException:
                 _abandon(graph)
+                self._pool = torch.cuda.graph_pool_handle()
                 raise
             graph.capture_end()
         torch.cuda.synchronize(self._device)
@@ -176,6 +178,8 @@ def _abandon(graph: torch.cuda.CUDAGraph) -> None:
     """Ends a recording that failed; that it did is told by the error which is on its way."""
     with suppress(RuntimeError):
         graph.capture_end()
+    with suppress(RuntimeError):
+        graph.reset()
 
 
 # ---- what a recording takes for fixed
@@ -195,17 +199,21 @@ class Circumstances:
             (module.__dict__, key, value)
             for module in model.modules()
             for key, value in module.__dict__.items()
-            if isinstance(value, _SIMPLE)
+            if isinstance(value, (*_SIMPLE, torch.Tensor))
         ]
         self._function = function
         self._seen = self._others()
+        self._tensors = list(named_tensors(function))
 
     def hold(self) -> bool:
         """Whether all are as they were."""
         for attributes, key, value in self._of_modules:
-            if attributes.get(key) != value:
+            now = attributes.get(key)
+            if now is not value and (isinstance(value, torch.Tensor) or now != value):
                 return False
-        return self._others() == self._seen
+        tensors = list(named_tensors(self._function))
+        same = len(tensors) == len(self._tensors) and all(map(is_, tensors, self._tensors))
+        return same and self._others() == self._seen
 
     def _others(self) -> list[object]:
         return [*named_values(self._function), switches()]
@@ -240,6 +248,17 @@ def named_values(function: Callable[..., Any]) -> Iterator[object]:
         if code is not None:
             known = getattr(part, "__globals__", {})
             yield tuple(known[n] for n in code.co_names if isinstance(known.get(n, ...), _SIMPLE))
+
+
+def named_tensors(function: Callable[..., Any]) -> Iterator[Tensor]:
+    """The tensors that a function's code names; one in a list or dictionary is not seen."""
+    for part in parts_of(function):
+        if isinstance(part, torch.Tensor):
+            yield part
+        if isinstance(part, _Code):
+            known = part.__globals__
+            found = (known.get(name) for name in part.__code__.co_names)
+            yield from (one for one in found if isinstance(one, torch.Tensor))
 
 
 def parts_of(function: Any, depth: int = 0) -> Iterator[Any]:
@@ -401,6 +420,7 @@ class Recorded:
     replay: Callable[[], None]
     losses: Tensor
     sums: BatchSums
+    held: object  # what the recording reads beside its inputs, which must not be given back
 
 
 @final
@@ -432,6 +452,9 @@ class Batches:
         """A lot is about to be computed with this function of losses."""
         if self.why_not:
             return
+        if not self._graphs.runs_python and hindrance(self._model):
+            self.give_up(hindrance(self._model))
+            return
         known = self._function is not None and alike(self._function, function)
         if known and self._circumstances is not None and self._circumstances.hold():
             return
@@ -439,8 +462,6 @@ class Batches:
         if self._changes > _MOST_RECORDINGS:
             self.give_up("the loss or the model goes by values that change from lot to lot")
             return
-        if not self._graphs.runs_python:
-            self.why_not = hindrance(self._model)
         self._function, self._shapes = function, {}
         self._circumstances = Circumstances(self._model, function)
 
@@ -456,16 +477,20 @@ class Batches:
         """See ``Graphs``."""
         return self._graphs.without_host_reads()
 
-    def record(self, shape: Shape, work: Callable[[], Computed]) -> None:
-        """Records the batches of a shape, or gives up, and says why."""
+    def record(self, shape: Shape, work: Callable[[], Computed], held: object) -> None:
+        """Records the batches of a shape, or gives up, and says why; ``held`` is kept with it."""
         if self._recordings >= _MOST_RECORDINGS:
             return
         try:
             replay, (losses, sums) = self._graphs.record_batch(work)
         except Exception as error:  # a true one comes again, without a recording
-            self.give_up(f"recording failed: {_first_line(error)}")
+            self.give_up(_failed(error))
             return
-        shape.recorded = Recorded(replay, losses, sums)
+        shape.recorded = Recorded(replay, losses, sums, (held, self._circumstances))
+
+    def forget(self) -> None:
+        """Lets go of all recordings: weights may lie elsewhere from now on."""
+        self._shapes = {}
 
     def give_up(self, reason: str) -> None:
         """Lets go of all recordings: there will be none."""
@@ -480,8 +505,9 @@ class Batches:
         return "Batches are to be recorded on the device once a few have run."
 
 
-def _first_line(error: BaseException) -> str:
-    return (str(error) or type(error).__name__).splitlines()[0][:160]
+def _failed(error: Exception) -> str:
+    """That a recording failed. Its message may hold sizes and values of private rows."""
+    return f"recording failed with {type(error).__name__}, whose message is secret"
 
 
 # ---- updates
@@ -525,13 +551,18 @@ class Updates:
         known = self._recorded.get(_places(sums))
         if known is None:
             return None
-        if known.settings == self._settings() and self._same_states(known.states):
+        same = known.settings == self._settings() and self._same_states(known.states)
+        if same and not _foreign(self._optimizers, hooks=self._graphs.runs_python):
             return known
         self._recorded, self._runs = {}, 1
         self._changes += 1
         if self._changes >= _MOST_RECORDINGS:
             self.why_not = "the optimizer's settings change from step to step"
         return None
+
+    def forget(self) -> None:
+        """Lets go of all recordings: weights and their fingerprints may lie elsewhere now."""
+        self._recorded = {}
 
     def before(self) -> None:
         """An update is about to run as it is: notes what it must leave alone."""
@@ -566,7 +597,7 @@ class Updates:
         try:
             replay = self._graphs.record_update(work, generators)
         except Exception as error:
-            self.why_not = f"recording failed: {_first_line(error)}"
+            self.why_not = _failed(error)
             return False
         update = self._recorded[_places(places)] = Update(replay, settings, states, held)
         self.replay(update)

@@ -73,6 +73,11 @@ class Fingerprint:
         """Whether notes and comparisons are one device's work; a CPU is one, too."""
         return len(self._parts) <= 1 and all(part.on_one_device for part in self._parts)
 
+    @property
+    def on_the_cpu(self) -> bool:
+        """Whether a tensor is read on the CPU, which no recording of a device repeats."""
+        return any(isinstance(part, _Tags) for part in self._parts)
+
     def check_places(self) -> None:
         """Notices tensors that lie elsewhere, before a recorded comparison reads their memory."""
         for part in self._parts:

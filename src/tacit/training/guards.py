@@ -102,7 +102,9 @@ class Guard:
     @property
     def is_recordable(self) -> bool:
         """Whether looking at all values is one device's work, so that a recording may hold it."""
-        return self._weights.is_recordable and self._statistics.is_recordable
+        weights, others = self._weights, self._statistics
+        together = not (others.on_the_cpu and not weights.on_the_cpu)
+        return weights.is_recordable and others.is_recordable and together
 
     # ---- looking
 
@@ -155,10 +157,6 @@ class Guard:
         """Compares all values on the device, as the first part of an update that is recorded."""
         self._weights.compare()
         self._statistics.compare()
-
-    def note_values(self) -> None:
-        """Notes the weights on the device, as the last part of an update that is recorded."""
-        self._weights.note()
 
     def check_all(self) -> None:
         """Raises if anything was changed by anything but a private step."""

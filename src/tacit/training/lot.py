@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, final
 
 import torch
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_flatten, tree_leaves
 
 from tacit.errors import InvalidArgument, ProtocolError, UnsupportedModel
 from tacit.training.batches import copied
@@ -237,6 +237,11 @@ class Computation:
         """The sums of the current lot so far."""
         return self._total.sums
 
+    def forget_recordings(self) -> None:
+        """Lets go of recordings: weights may lie elsewhere from now on."""
+        if self._recorded is not None:
+            self._recorded.forget()
+
     def explain(self) -> str:
         """Whether batches are replayed from recordings, in a line; nothing where none could be."""
         return "" if self._recorded is None else self._recorded.describe()
@@ -359,7 +364,7 @@ class Computation:
         shape.inputs.feed(batch, data)
         shape.recorded.replay()
         if losses.seen is not None:
-            losses.seen(shape.recorded.losses[: len(batch.units) * batch.per_unit])
+            losses.seen(shape.recorded.losses[: len(batch.units) * batch.per_unit].clone())
         self._count_in(batch, shape.recorded.sums)
         self._tried, self.stays = None, stays
         return True
@@ -378,7 +383,7 @@ class Computation:
             ):
                 self._recorded.give_up("a batch holds something beside tensors of the device")
                 return None
-            kind = shapes(data)
+            kind = (shapes(data), str(tree_flatten(data)[1]))
         return self._recorded.shape((kind, len(batch.rows), batch.per_unit))
 
     def _is_here(self, leaf: object) -> bool:
@@ -409,20 +414,20 @@ class Computation:
                 self.stop()
             return values.detach(), replace(result, borrowed=True)
 
-        self._recorded.record(shape, work)
+        self._recorded.record(shape, work, self._engine.known(self._signature(batch, sample)))
         self._engine.recorder.clear()
 
-    def run(self, data: Any, guard: Guard) -> None:
+    def run(self, data: Any, backward: Callable[[Tensor], None]) -> None:
         """Computes the batch that was yielded last by the function of losses."""
         losses, batch = self._losses, self._batch
         assert losses is not None
         assert batch is not None
         shape = None if self._verifier.watches else self._shape_of(batch, data)
         if shape is not None and shape.runs == WARM_UP - 1:
-            values = self._watched_run(losses, batch, data, guard)
+            values = self._watched_run(losses, batch, data, backward)
         else:
             values = losses.of(data)
-            self.backward(values, guard)
+            backward(values)
         if shape is not None:
             shape.runs += 1
         if losses.seen is not None and not (batch.repeats or self._rehearses):
@@ -432,7 +437,9 @@ class Computation:
     def _rehearses(self) -> bool:
         return self.draw is not None and self.draw.rehearses
 
-    def _watched_run(self, losses: Losses, batch: Batch, data: Any, guard: Guard) -> Tensor:
+    def _watched_run(
+        self, losses: Losses, batch: Batch, data: Any, backward: Callable[[Tensor], None]
+    ) -> Tensor:
         """The last run before a recording: host reads and the host's random numbers forbid one."""
         recorded = self._recorded
         assert recorded is not None
@@ -440,7 +447,7 @@ class Computation:
         try:
             with recorded.without_host_reads():
                 values = losses.of(data)
-                self.backward(values, guard)
+                backward(values)
         except HostRead:
             recorded.give_up("the model or the loss reads numbers back from the device")
             self.stop()
@@ -448,7 +455,7 @@ class Computation:
             self._batch = self._tried = batch
             self._record(batch, kept)
             values = losses.of(kept)
-            self.backward(values, guard)
+            backward(values)
         if host_randomness() != before:
             recorded.give_up("the model or the loss draws random numbers on the host")
         return values

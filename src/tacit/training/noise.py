@@ -53,12 +53,16 @@ _DRAWN = (
     "interval arithmetic decides (on a GPU, fixed point of 192 binary places: what that leaves "
     "open, of all entries one in 2¹²⁰, is no number and ends the training)"
 )
+_CANCELLING = (
+    "a record made so that the terms of its gradient cancel may be left above the clip by "
+    "rounding, in half precision and TF32 many times above"
+)
 ASSUMED = {
     "fast": "floating-point sums and Gaussian noise are taken for real ones, and the numbers of a "
-    "statistical generator for random ones",
+    f"statistical generator for random ones; {_CANCELLING}",
     "secure": "floating-point sums of clipped gradients are taken for real ones: adding up n of "
     "them in float32 may be off by about n²·2⁻²⁴ clips (in TF32 by n²·2⁻¹¹, in bfloat16 by "
-    f"n²·2⁻⁸), which is not covered (noise='exact' covers it); {_DRAWN}",
+    f"n²·2⁻⁸), and {_CANCELLING}, which is not covered (noise='exact' covers it); {_DRAWN}",
     "exact": f"a unit's gradient is computed from its own rows and the parameters alone; {_DRAWN}",
 }
 

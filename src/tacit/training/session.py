@@ -186,7 +186,9 @@ class Session:
         compiled = _compiled(plan, performance)
         self._noise = noise_for(plan.noise, _stream(seed, "noise"), self._device)
         graphs = _graphs(plan, performance, self._device)
-        padded = compiled or graphs is not None
+        # A model that the user compiled, and what is recorded, need few shapes.
+        on_gpu = self._device.type == "cuda" and plan.noise != "exact"
+        padded = compiled or graphs is not None or on_gpu
         self._sampler = LotSampler(plan, _stream(seed, "sampling"), ahead=graphs is not None)
         self._updates: Updates | None = None
         if graphs is not None and self._noise.generators is not None and not self._clip.moves:
@@ -209,6 +211,7 @@ class Session:
             raise ProtocolError("this private context is already entered; make a new one")
         self._check_claimable()
         self._charges.begin(self.plan, self._run.last_step, self.steps_taken)
+        self._forget_recordings()
         self._guard = Guard(self.model, self._parameters, self.optimizers)
         return self
 
@@ -285,6 +288,7 @@ class Session:
         guard = self._entered()
         self._between_lots("dp.public()")
         guard.check_all()
+        self._forget_recordings()
         guard.allow(allowed=True)
         try:
             yield
@@ -292,6 +296,12 @@ class Session:
             guard.allow(allowed=False)
             guard.clear_gradients()
             guard.note_all()
+
+    def _forget_recordings(self) -> None:
+        """Recordings read weights and fingerprints where they lay, which is about to change."""
+        self._computation.forget_recordings()
+        if self._updates is not None:
+            self._updates.forget()
 
     # ---- a step
 
@@ -352,18 +362,18 @@ class Session:
 
         Where memory runs out the batch is done again in halves: nothing of it had been added.
 
-        On a GPU the function is recorded after a few lots, and what the device did is replayed from
-        then on: its Python is no longer run, as it is not under ``torch.compile``. So it should do
+        With ``Performance(capture=True)`` the function is recorded on a GPU after a few lots, and
+        what the device did is replayed from then on: its Python is no longer run. So it should do
         nothing but compute losses; ``seen`` is called with those of each batch (they are secret),
-        save in rehearsals. ``dp.explain()`` says what is replayed, ``Performance(capture=False)``
-        forbids it.
+        save in rehearsals. ``dp.explain()`` says what is replayed.
         """
-        guard, computation = self._entered(), self._computation
+        self._entered()
+        computation = self._computation
         with computation.by_function(Losses(losses, seen)):
             while not lot.is_done:
                 try:
                     for batch in lot:
-                        computation.run(batch, guard)
+                        computation.run(batch, self.backward)
                 except torch.OutOfMemoryError:
                     # Halved as the loop starts again: its traceback no longer holds activations.
                     if not computation.can_shrink:
@@ -645,11 +655,11 @@ def _compiled(plan: Plan, performance: Performance) -> bool:
 
 def _graphs(plan: Plan, performance: Performance, device: torch.device) -> capture.Graphs | None:
     """What records whole steps; integers are added up one unit at a time, each by itself."""
-    if performance.capture is False or plan.noise == "exact":
+    if plan.noise == "exact":
         return None
-    if device.type == "cuda":
-        return capture.CudaGraphs(device)
-    return capture.Reruns() if performance.capture else None
+    if not performance.capture:
+        return None
+    return capture.CudaGraphs(device) if device.type == "cuda" else capture.Reruns()
 
 
 def _last_step(plan: Plan, stop_after: int | None) -> int:

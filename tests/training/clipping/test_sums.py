@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from tacit.training.clipping import clipped_gradients, sums
+from tacit.training.clipping.forms.matrix import gram_total
 
 
 def uses(*names: tuple[str, ...]) -> list[SimpleNamespace]:
@@ -84,3 +85,27 @@ def test_a_weight_times_a_transposed_batch_whose_gradient_is_zero() -> None:
     )
     assert not found.sums["weight"].any()
     assert found.sums["other"].any()
+
+
+def test_a_norm_whose_sums_overflow_to_minus_infinity_is_none() -> None:
+    """Gram entries of both signs: their sum overflows below, though the norm is a positive one."""
+    terms, size = 1024, 2304
+    layer = torch.nn.Linear(size, size, bias=False)
+    large = (3.4e38 / (terms * terms / 128 * size * size)) ** 0.5 * 2**0.25
+    x = torch.full((1, terms, size), large)
+    weights = torch.ones(1, terms, size)
+    weights[:, terms // 2 :] = -2.0
+    found = clipped_gradients(
+        dict(layer.named_parameters()),
+        lambda: (layer(x) * weights).nan_to_num().sum((1, 2)),
+        rows=1,
+        clip=1.0,
+    )
+    assert float(found.sums["weight"].double().norm()) <= 1.0 + 1e-6
+
+
+def test_a_gram_total_of_minus_infinity_is_not_finite() -> None:
+    products = torch.tensor([[[1e38, -3e38], [-3e38, 1e38]], [[1.0, -1.5], [-1.5, 1.0]]])
+    total = gram_total(products)
+    assert not bool(total[0].isfinite())
+    assert 0.0 <= float(total[1]) < 1e-5

@@ -496,7 +496,7 @@ def norms(
         mask = (unit < units)[:, None] & (part < parts)[None, :]
         total += tl.load(where, mask=mask, other=0.0)
     square = tl.sum(total, 1)
-    square = tl.where(square < 0.0, 0.0, square)  # not a number stays what it is
+    square = tl.where(square < 0.0, square - square, square)  # -∞ and no numbers stay none
     if SCALED:
         norm = (tl.sqrt(square) + hidden).to(tl.float64)
         norm = norm / tl.load(image_factors + unit, mask=unit < units, other=1.0).to(tl.float64)

@@ -170,6 +170,10 @@ class Engine:
         """Whether norms and sums of such a batch follow from saved tensors and gradients alone."""
         return signature in self._known
 
+    def known(self, signature: Hashable) -> object:
+        """What is kept of such batches, and read by those that come: a recording must hold it."""
+        return self._known[signature]
+
     def enter(self) -> None:
         """Records from now on: puts the recorder on torch's stack of function modes.
 

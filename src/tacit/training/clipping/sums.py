@@ -334,7 +334,7 @@ def _tied_squared_norms(table: OneHot, product: Outer) -> Tensor:
     own, other = added_up(table.squared_norms()), added_up(product.squared_norms())
     total = own + other + 2 * _tied_products(table, product)
     slack = torch.finfo(total.dtype).eps
-    return total.clamp(min=0) + slack * (own + other)
+    return whole_norms(total) + slack * (own + other)
 
 
 def _tied_products(table: OneHot, product: Outer) -> Tensor:

@@ -141,10 +141,10 @@ def gram_total(products: Tensor) -> Tensor:
     slack = terms * torch.finfo(products.dtype).eps / 2
     if products.device.type == "cpu":
         diagonal = products.diagonal(0, 1, 2).sum(1)
-        return products.sum((1, 2)).clamp(min=0) + slack * diagonal.clamp(min=0)
+        return whole_norms(products.sum((1, 2))) + slack * whole_norms(diagonal)
     index = torch.arange(terms, device=products.device)
     weights = torch.where(index[:, None] == index, 1.0 + slack, 1.0)  # one pass when compiled
-    return in_stages(products * weights).clamp(min=0)
+    return whole_norms(in_stages(products * weights))
 
 
 def aligned(side: Tensor) -> Tensor:
