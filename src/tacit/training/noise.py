@@ -55,7 +55,8 @@ _DRAWN = (
 )
 _CANCELLING = (
     "a record made so that the terms of its gradient cancel may be left above the clip by "
-    "rounding, in half precision and TF32 many times above"
+    "rounding, on a GPU in bfloat16 and TF32 many times above, and wherever a weight is computed "
+    "from parameters (a weight norm, say)"
 )
 ASSUMED = {
     "fast": "floating-point sums and Gaussian noise are taken for real ones, and the numbers of a "

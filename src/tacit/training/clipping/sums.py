@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, cast, final
 
 import torch
@@ -16,6 +16,7 @@ from tacit.training.clipping.forms.matrix import (
     has_triton,
     in_parts,
     matmul,
+    rounding,
     squared_sum,
     whole_norms,
 )
@@ -78,12 +79,30 @@ def clipped_sums(
     Guarantee:
         Each unit's part of ``sums`` has an L2 norm of at most √Σ bounds², over all parameters.
     """
+    contributions = _added_where_written(contributions)
     norms = _squared_norms(parameters, contributions, entangled, scaling, mask)
     if scaling.loss_scale != 1:
         norms = norms / scaling.loss_scale**2
     factors = scales_of(norms, bounds, stability=scaling.stability, slack=scaling.slack, mask=mask)
     weights = factors if scaling.loss_scale == 1 else factors / scaling.loss_scale
     return BatchSums(norms, factors, _sums(parameters, contributions, scaling, weights, norms))
+
+
+def _added_where_written(contributions: Sequence[Contribution]) -> list[Contribution]:
+    """Gradients that several uses of one weight wrote out become one: what is clipped is their sum.
+
+    Scaled one by one, large ones that cancel would be rounded by more than their sum's clip.
+    """
+    found: dict[object, Contribution] = {}
+    for at, one in enumerate(contributions):
+        written = isinstance(one.form, Dense) and one.weight is None
+        key = one.origin if written else at
+        if key in found:
+            values = cast("Dense", found[key].form).values + cast("Dense", one.form).values
+            found[key] = replace(one, form=Dense(values))
+        else:
+            found[key] = one
+    return list(found.values())
 
 
 def _squared_norms(
@@ -140,10 +159,20 @@ def _entangled_norms(
         largest = _LARGEST_ON_GPU if parameters[names[0]].is_cuda else LARGEST_TEMPORARY
         parts: dict[str, list[Tensor]] = {name: [] for name in names}
         for start, stop in in_parts(involved[0].form.units, size, largest):
-            for name, gradient in _pulled_back(parameters, involved, names, start, stop).items():
-                parts[name].append(squared_sum(gradient))
+            for name, pulled in _pulled_back(parameters, involved, names, start, stop).items():
+                parts[name].append(_norms_of_sum(pulled))
         norms |= {name: torch.cat(one) for name, one in parts.items() if one}
     return norms
+
+
+def hidden_squares(forms: Sequence[Form], dtype: torch.dtype | None = None) -> Tensor:
+    """What to add to the squared norm of a sum of forms that are scaled and summed one by one.
+
+    ``dtype`` is that of the sums, where it is narrower than single precision.
+    """
+    bounds = [form.uncancelled() for form in forms]
+    total = sum(bounds[1:], start=bounds[0])
+    return len(forms) * rounding(dtype or total.dtype) * total
 
 
 def _clusters(
@@ -169,8 +198,9 @@ def _pulled_back(
     names: Sequence[str],
     start: int,
     stop: int,
-) -> dict[str, Tensor]:
-    totals: dict[str, Tensor] = {}
+) -> dict[str, list[Tensor]]:
+    """What every use adds to the gradients of the parameters."""
+    found: dict[str, list[Tensor]] = {}
     for one in involved:
         dense = one.form.part(start, stop).dense()
         if one.weight is None:
@@ -186,8 +216,15 @@ def _pulled_back(
             )
         for name, gradient in zip(one.origin.names, pulled, strict=True):
             if gradient is not None and name in names:
-                totals[name] = totals[name] + gradient if name in totals else gradient
-    return totals
+                found.setdefault(name, []).append(gradient)
+    return found
+
+
+def _norms_of_sum(parts: Sequence[Tensor]) -> Tensor:
+    squared = squared_sum(sum(parts[1:], start=parts[0]))
+    if len(parts) == 1:
+        return squared
+    return squared + hidden_squares([Dense(one) for one in parts], parts[0].dtype)
 
 
 def _sums(
@@ -288,13 +325,15 @@ def merged_squared_norms(forms: Sequence[Form]) -> Tensor:
     Whole or in parts, as forms return it.
     """
     merged = _joined(forms)
-    if len(merged) == 1:
+    if len(forms) == 1:
         return merged[0].squared_norms()
+    if len(merged) == 1:
+        return added_up(merged[0].squared_norms()) + hidden_squares(merged)
     if len(merged) == 2:
         table, product = sorted(merged, key=lambda form: not isinstance(form, OneHot))
         if isinstance(table, OneHot) and isinstance(product, Outer) and product.order is None:
             return _tied_squared_norms(table, product)
-    return _written_squared_norms(merged)
+    return _written_squared_norms(merged) + hidden_squares(merged)
 
 
 def _joined(forms: Sequence[Form]) -> list[Form]:

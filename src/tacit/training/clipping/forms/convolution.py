@@ -25,6 +25,7 @@ from tacit.training.clipping.forms.matrix import (
     in_parts,
     kept,
     matmul,
+    rounding,
     squared_sum,
     weighed,
     worth_keeping,
@@ -148,10 +149,15 @@ class Convolution:
             return squared_sum(self._kept[0])
         if self._by_gram:
             return self._gram_norms()
-        total = torch.zeros((), device=self.grad.device)
+        total = rounding(accumulator(self.grad.dtype)) * self.uncancelled()
         for gradients in self._by_offset():
             total = total + squared_sum(gradients)
         return total
+
+    def uncancelled(self) -> Tensor:
+        """See ``Form``: a pixel of the image is in at most one patch for each kernel offset."""
+        offsets = math.prod(self.shape[2:])
+        return offsets * squared_sum(self.image) * squared_sum(self.grad)
 
     def weighted_sum(self, scales: Tensor) -> Tensor:
         """See ``Form``: one ordinary kernel gradient of the weighted output gradients."""

@@ -57,6 +57,12 @@ class Form(Protocol):
         Or parts of it that are yet to be added up, shape (pieces, units): see ``added_up``.
         """
 
+    def uncancelled(self) -> Tensor:
+        """An upper bound of each squared norm that terms which cancel do not lower.
+
+        What a sum rounds is relative to this, not to the norm: see ``rounding``.
+        """
+
     def weighted_sum(self, scales: Tensor) -> Tensor:
         """Σ scales_i·g_i in the weight's shape; a unit of scale 0 adds nothing, not even NaN."""
 
@@ -131,6 +137,17 @@ def matmul(left: Tensor, right: Tensor) -> Tensor:
     return left.float() @ right.float()
 
 
+def rounding(dtype: torch.dtype) -> float:
+    """What a squared norm N² gets for rounding, as a share of ``uncancelled``.
+
+    A norm or a sum of terms is off by E ≤ c·u·√uncancelled, where u is half of ε and c a small
+    number. (N + E)² ≤ (1 + a)·N² + (1 + 1/a)·E² for every a > 0; 1 + a is the square of the margin
+    that norms get anyway (a = 4e-6 in single precision), and the rest is within ε/2·uncancelled for
+    c ≤ 8 (in bfloat16, c ≤ 2).
+    """
+    return torch.finfo(dtype).eps / 2
+
+
 def gram_total(products: Tensor) -> Tensor:
     """Σ_{s,t} of (units, terms, terms) products of Gram entries, with what rounding may have lost.
 
@@ -138,7 +155,7 @@ def gram_total(products: Tensor) -> Tensor:
     to the total, which may be smaller by cancellation.
     """
     terms = products.shape[1]
-    slack = terms * torch.finfo(products.dtype).eps / 2
+    slack = terms * rounding(products.dtype)
     if products.device.type == "cpu":
         diagonal = products.diagonal(0, 1, 2).sum(1)
         return whole_norms(products.sum((1, 2))) + slack * whole_norms(diagonal)
@@ -241,6 +258,10 @@ class Dense:
     def squared_norms(self) -> Tensor:
         """See ``Form``."""
         return squared_sum(self.values) if self.squares is None else self.squares
+
+    def uncancelled(self) -> Tensor:
+        """See ``Form``."""
+        return added_up(self.squared_norms())
 
     def weighted_sum(self, scales: Tensor) -> Tensor:
         """See ``Form``."""
@@ -397,7 +418,7 @@ class Outer:
         if not for_kernels(self.left, self.right) or self.left.dtype != self.right.dtype:
             return False
         few = min(self.left.shape[2], self.right.shape[2]) <= _GRAM_BLOCK
-        return few and self.left.dtype != torch.float32
+        return few and self.left.dtype == torch.bfloat16
 
     def _fused_norms(self) -> Tensor:
         from tacit.training.clipping import kernels  # noqa: PLC0415 - needs Triton
@@ -409,8 +430,13 @@ class Outer:
             return kernels.gram_norms(left, right)
         return kernels.product_norms(left, right)
 
+    def uncancelled(self) -> Tensor:
+        """See ``Form``: (Σ‖l_t‖‖r_t‖)² ≤ terms·Σ‖l_t‖²‖r_t‖²."""
+        squares = [_squared_lengths_of_terms(side) for side in (self.left, self.right)]
+        return self._terms * (squares[0] * squares[1]).sum(1)
+
     def weighted_sum(self, scales: Tensor) -> Tensor:
-        """See ``Form``."""
+        """See ``Form``. Sides are scaled in single precision where no kernel serves."""
         if self._kept:
             rows = kept(self._kept.pop(), scales).flatten(1)
             return self._shaped(scales.to(rows.dtype) @ rows, ())
@@ -418,14 +444,27 @@ class Outer:
             from tacit.training.clipping import kernels  # noqa: PLC0415 - needs Triton
 
             return self._shaped(kernels.weighted_product(self.left, self.right, scales), ())
-        left = weighed(self.left, scales).flatten(0, 1)
-        right = kept(self.right, scales).flatten(0, 1)
+        wide = self._wide
+        left = weighed(self.left, scales, wide).flatten(0, 1)
+        right = kept(self.right, scales).to(wide).flatten(0, 1)
         return self._shaped(matmul(left.mT, right), ())
+
+    @property
+    def _wide(self) -> torch.dtype:
+        """What sides are scaled in."""
+        kind = torch.promote_types(self.left.dtype, self.right.dtype)
+        kernels = for_kernels(self.left, self.right) and not self._is_scarce
+        return kind if kernels else accumulator(kind)
 
     @property
     def repairs(self) -> bool:
         """Whether ``repaired_sum`` serves: it reads and writes less than ``weighted_sum``."""
-        return for_kernels(self.left, self.right) and not self._narrow
+        return for_kernels(self.left, self.right) and not self._narrow and not self._is_scarce
+
+    @property
+    def _is_scarce(self) -> bool:
+        """Whether a side is float16, which has no small numbers for what a scale leaves of it."""
+        return torch.float16 in (self.left.dtype, self.right.dtype)
 
     def repaired_sum(self, scales: Tensor, finite: Tensor) -> Tensor:
         """``weighted_sum`` on a device, given whether all norms are ``finite`` there.
@@ -466,7 +505,15 @@ def _gram_norms(left: Tensor, right: Tensor) -> Tensor:
 
 
 def _written_norms(left: Tensor, right: Tensor) -> Tensor:
-    return squared_sum(matmul(left.mT, right))
+    squares = _squared_lengths_of_terms(left) * _squared_lengths_of_terms(right)
+    hidden = rounding(squares.dtype) * left.shape[1] * squares.sum(1)
+    return squared_sum(matmul(left.mT, right)) + hidden
+
+
+def _squared_lengths_of_terms(side: Tensor) -> Tensor:
+    wide = side.to(accumulator(side.dtype))
+    squares: Tensor = torch.linalg.vector_norm(wide, dim=2).square()
+    return squares
 
 
 @final
@@ -517,6 +564,10 @@ class OneHot:
             for a, b in in_parts(self.units, self.ids.shape[1] ** 2)
         ]
         return parts[0] if len(parts) == 1 else torch.cat([*parts, self.right.new_zeros(0)])
+
+    def uncancelled(self) -> Tensor:
+        """See ``Form``."""
+        return self.ids.shape[1] * _squared_lengths_of_terms(self.right).sum(1)
 
     def weighted_sum(self, scales: Tensor) -> Tensor:
         """See ``Form``."""
