@@ -12,10 +12,14 @@ from torch.utils.data import TensorDataset
 
 from tacit import Plan
 from tacit.auditing.replay import COMPONENTS, Setting, replay
+from tacit.auditing.replay.checklist import Check
 from tacit.auditing.replay.checks import sampling
 from tacit.auditing.replay.experiments import Experiments
 from tacit.auditing.replay.laboratory import Laboratory
+from tacit.auditing.replay.report import Finding
+from tacit.auditing.replay.self_test import _made
 from tacit.auditing.replay.tacit_subject import TACIT
+from tacit.auditing.replay.trace import Trace, Variation
 from tacit.errors import InvalidArgument, UnsupportedModel
 from tacit.training import verification
 from tacit.training.verification import random_state, set_random_state
@@ -279,3 +283,21 @@ def test_a_slow_machine_makes_no_alarm(
     folder = tmp_path_factory.mktemp("runs")
     finding = sampling.once(Experiments(Laboratory(setting(), TACIT, folder), 1))
     assert finding.passed, finding
+
+
+@pytest.mark.parametrize(("resumed", "expected"), [(False, "control flow"), (True, "resuming")])
+def test_a_run_that_ends_when_it_is_resumed_is_blamed_on_resuming(
+    tmp_path_factory: pytest.TempPathFactory, resumed: bool, expected: str
+) -> None:
+    folder = tmp_path_factory.mktemp("runs")
+    experiments = Experiments(Laboratory(setting(), TACIT, folder), 1)
+    resume = folder / "run.ckpt" if resumed else None
+    variation = Variation(plan=experiments.plan, records=experiments.few, resume=resume)
+    nothing = torch.zeros(0)
+    trace = Trace(variation, (), (), nothing, nothing, (), 1, None, ValueError("any"), None)
+
+    def make(_: Experiments) -> Finding:
+        return Finding("update", "any", bool(trace.taken().steps), "it ran")
+
+    finding = _made(Check("any", make), experiments)
+    assert (finding.component, finding.passed) == (expected, False)

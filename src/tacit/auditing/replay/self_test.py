@@ -121,7 +121,9 @@ def _made(check: Check, experiments: Experiments) -> Finding:
     try:
         return check.make(experiments)
     except Ended as ended:
-        component: Component = "ranks" if experiments.ranks > 1 else "control flow"
+        component: Component = "resuming" if ended.resumed else "control flow"
+        if experiments.ranks > 1:
+            component = "ranks"
         return Finding(component, f"runs for {check.name}", False, str(ended))
 
 

@@ -138,7 +138,11 @@ class Trace:
         """
         if len(self.steps) < steps or (self.error is not None and self.outcome is None):
             said = one_line(self.error) if self.error is not None else "no error"
-            raise Ended(f"a run ended after {len(self.steps)} of {steps} steps with {said}")
+            resumed = self.variation.resume is not None
+            kind = "a resumed run" if resumed else "a run"
+            raise Ended(
+                f"{kind} ended after {len(self.steps)} of {steps} steps with {said}", resumed
+            )
         return self
 
     def released(self, step: int = 0) -> Tensor:
@@ -164,7 +168,11 @@ class Trace:
 
 
 class Ended(Exception):
-    """A run ended before what a check wants to see."""
+    """A run ended before what a check wants to see; ``resumed``: it went on with another."""
+
+    def __init__(self, said: str, resumed: bool = False) -> None:
+        super().__init__(said)
+        self.resumed = resumed
 
 
 def one_line(error: Exception) -> str:
