@@ -132,7 +132,7 @@ def _added_up(norms: Sequence[Tensor], mask: Tensor) -> Tensor:
     """Σ of squared norms, whole or in parts, in double precision; on a device in few launches."""
     total = torch.zeros(mask.shape[0], dtype=torch.float64, device=mask.device)
     if not _is_device(mask):
-        return sum(norms, start=total)
+        return sum(map(added_up, norms), start=total)
     alike: dict[Hashable, list[Tensor]] = {}
     for one in norms:
         whole = one[0] if one.ndim == 2 and len(one) == 1 else one

@@ -176,7 +176,9 @@ def aligned(side: Tensor) -> Tensor:
 
 def added_up(norms: Tensor) -> Tensor:
     """Squared norms of shape (units,), from all of their parts if they come in parts."""
-    return norms if norms.ndim == 1 else whole_norms(norms.sum(0))
+    if norms.ndim == 1:
+        return norms
+    return norms[0] if len(norms) == 1 else whole_norms(norms.sum(0))
 
 
 def whole_norms(sums: Tensor) -> Tensor:
@@ -305,12 +307,14 @@ class Outer:
     """Unit i's gradient is Σ_t ``left[i, t]`` ⊗ ``right[i, t]``, reshaped to ``shape``.
 
     ``order`` permutes the axes of ``shape`` into those of the weight, where they differ.
+    ``left_squares`` are the squared lengths of the only term's left side, where they are known.
     """
 
     left: Tensor  # (units, terms, p)
     right: Tensor  # (units, terms, q)
     shape: tuple[int, ...]
     order: tuple[int, ...] | None = None
+    left_squares: Tensor | None = None  # (units,)
     _kept: list[Tensor] = field(default_factory=list, init=False, repr=False, compare=False)
 
     @property
@@ -403,7 +407,8 @@ class Outer:
         if self._fused:
             return self._fused_norms()
         if self._terms == 1:
-            return squared_sum(self.left) * squared_sum(self.right)
+            own = self.left_squares
+            return (squared_sum(self.left) if own is None else own) * squared_sum(self.right)
         one = _gram_norms if self._by_gram else _written_norms
         size = 2 * self._terms**2 if self._by_gram else self._size
         parts = [one(self.left[a:b], self.right[a:b]) for a, b in in_parts(self.units, size)]
@@ -445,9 +450,11 @@ class Outer:
 
             return self._shaped(kernels.weighted_product(self.left, self.right, scales), ())
         wide = self._wide
-        left = weighed(self.left, scales, wide).flatten(0, 1)
-        right = kept(self.right, scales).to(wide).flatten(0, 1)
-        return self._shaped(matmul(left.mT, right), ())
+        if self.left.shape[2] <= self.right.shape[2]:  # the smaller side is the one to copy
+            left, right = weighed(self.left, scales, wide), kept(self.right, scales).to(wide)
+        else:
+            left, right = kept(self.left, scales).to(wide), weighed(self.right, scales, wide)
+        return self._shaped(matmul(left.flatten(0, 1).mT, right.flatten(0, 1)), ())
 
     @property
     def _wide(self) -> torch.dtype:
@@ -490,7 +497,8 @@ class Outer:
 
     def part(self, start: int, stop: int) -> Outer:
         """See ``Form``."""
-        return Outer(self.left[start:stop], self.right[start:stop], self.shape, self.order)
+        known = None if self.left_squares is None else self.left_squares[start:stop]
+        return Outer(self.left[start:stop], self.right[start:stop], self.shape, self.order, known)
 
     def _shaped(self, matrix: Tensor, leading: tuple[int, ...]) -> Tensor:
         shaped = matrix.reshape(*leading, *self.shape)

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 
 from tacit.training.clipping.forms import Dense, Form, Outer
-from tacit.training.clipping.forms.matrix import summed
+from tacit.training.clipping.forms.matrix import for_kernels, squared_sum, summed
 from tacit.training.clipping.recorder import Gradient, Rule, as_computed, detached, reduced, wide
 
 if TYPE_CHECKING:
@@ -57,9 +57,15 @@ def addmm(
 def _linear_gradients(of: Gradient) -> tuple[Form | None, ...]:
     x, grad = of.rows.terms(of.saved[0]), of.rows.terms(of.grad)
     weight, bias = of.shapes
+    if weight is None or bias is None or grad.shape[1] != 1 or for_kernels(grad):
+        return (
+            None if weight is None else Outer(grad, x.to(grad.dtype), weight),
+            None if bias is None else summed(grad),
+        )
+    squares = squared_sum(grad)  # of the bias's gradient, which is the weight's left side
     return (
-        None if weight is None else Outer(grad, x.to(grad.dtype), weight),
-        None if bias is None else summed(grad),
+        Outer(grad, x.to(grad.dtype), weight, left_squares=squares),
+        Dense(wide(grad[:, 0]), squares[None]),
     )
 
 
