@@ -364,12 +364,84 @@ def test_a_tensor_that_is_put_in_anothers_place_is_seen() -> None:
 
     tensor = torch.ones(2)
     at = capture.Circumstances(model, loss)
-    assert at.hold()
+    assert at.hold(loss)
     tensor = torch.zeros(2)
-    assert not at.hold()
+    assert not at.hold(loss)
     at = capture.Circumstances(model, loss)
     model.extra = torch.ones(3)  # type: ignore[assignment]
-    assert not at.hold()
+    assert not at.hold(loss)
+
+
+class Temperature:
+    """A loss that is a method, and goes by its object's numbers."""
+
+    def __init__(self) -> None:
+        self.value = 1.0
+        self.others = {"deep": [torch.ones(2), 0.5]}
+
+    def loss(self, batch: Any) -> Any:
+        return batch / self.value
+
+
+SETTINGS: dict[str, Any] = {"power": 2.0}
+
+
+def powered(batch: Any) -> Any:
+    return batch ** SETTINGS["power"]
+
+
+def test_numbers_of_objects_dictionaries_and_functions_that_are_called_are_seen() -> None:
+    model, own = double(), Temperature()
+    at = capture.Circumstances(model, own.loss)
+    assert at.hold(own.loss)
+    own.value = 2.0
+    assert not at.hold(own.loss)
+    at = capture.Circumstances(model, own.loss)
+    own.others["deep"][0] = torch.ones(2)
+    assert not at.hold(own.loss)
+
+    def calling(batch: Any) -> Any:
+        return powered(batch)
+
+    at = capture.Circumstances(model, calling)
+    assert at.hold(calling)
+    SETTINGS["power"] = 3.0
+    try:
+        assert not at.hold(calling)
+    finally:
+        SETTINGS["power"] = 2.0
+
+
+def test_a_function_of_very_many_parts_is_looked_at_in_no_time() -> None:
+    """A corpus in a closure, an object that holds itself: the search is bounded."""
+    corpus = [{"text": str(at), "ids": list(range(50))} for at in range(10_000)]
+    round_trip: dict[str, Any] = {"corpus": corpus}
+    round_trip["self"] = round_trip
+    parts = list(capture.parts_of(lambda batch: (corpus, round_trip, batch)))
+    assert 100 < len(parts) <= 512
+
+
+def test_a_recording_that_gives_other_sums_is_let_go(
+    graphs: Counted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = capture.Reruns.record_batch
+
+    def stale(self: capture.Reruns, work: Any) -> Any:
+        replay, (losses, sums) = record(self, work)
+
+        def wrong() -> None:
+            replay()
+            for one in sums.sums.values():
+                one.mul_(0.9)
+
+        return wrong, (losses, sums)
+
+    monkeypatch.setattr(capture.Reruns, "record_batch", stale)
+    model = double()
+    found = run(model, as_double(cross_entropy(model)))
+    agrees(found)
+    assert "a replay gave other sums than the loop" in found[-1]
+    assert graphs.recorded >= 1
 
 
 def test_a_failed_recording_tells_no_message(

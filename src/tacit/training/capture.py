@@ -11,10 +11,11 @@ import functools
 import gc
 import random
 import warnings
+from collections import deque
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from operator import is_
-from types import FunctionType, MethodType
+from itertools import islice
+from types import FunctionType, MethodType, ModuleType
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, final
 
 import numpy as np
@@ -41,7 +42,9 @@ Computed: TypeAlias = "tuple[Tensor, BatchSums]"  # a batch: its losses and its 
 WARM_UP = 3  # runs before a recording: to see the shapes, to compile, and to look for host reads
 _MOST_RECORDINGS = 8  # of one kind: each holds memory
 _SYNCHRONIZED = "synchronizing CUDA operation"  # torch has no class of error for it
-_DEPTH = 4  # of functions that close over functions
+# How far into what a function goes by is looked: depth, width of lists and objects, parts in all.
+_DEPTH, _WIDTH, _MOST_PARTS = 4, 64, 512
+_LIBRARIES = frozenset({"torch", "numpy", "functools", "transformers", "peft"})
 _SIMPLE = (bool, int, float, complex, str, bytes, type(None))
 
 
@@ -187,11 +190,10 @@ def _abandon(graph: torch.cuda.CUDAGraph) -> None:
 
 @final
 class Circumstances:
-    """The plain values that Python code goes by: those of modules, functions and torch's switches.
+    """The values that Python code goes by: those of modules, of a function, and torch's switches.
 
-    A recording holds as long as they stay the same. Only what lies at the surface is seen: the
-    attributes of the model's modules, and the numbers, texts and flags that a function uses by
-    name.
+    A recording holds as long as they stay the same. Seen are the attributes of the model's modules,
+    and what ``parts_of`` finds in the function.
     """
 
     def __init__(self, model: nn.Module, function: Callable[..., Any]) -> None:
@@ -201,22 +203,16 @@ class Circumstances:
             for key, value in module.__dict__.items()
             if isinstance(value, (*_SIMPLE, torch.Tensor))
         ]
-        self._function = function
-        self._seen = self._others()
-        self._tensors = list(named_tensors(function))
+        self._parts = list(parts_of(function))
+        self._switches = switches()
 
-    def hold(self) -> bool:
-        """Whether all are as they were."""
+    def hold(self, function: Callable[..., Any]) -> bool:
+        """Whether ``function`` goes by the same values, which are as they were."""
         for attributes, key, value in self._of_modules:
             now = attributes.get(key)
             if now is not value and (isinstance(value, torch.Tensor) or now != value):
                 return False
-        tensors = list(named_tensors(self._function))
-        same = len(tensors) == len(self._tensors) and all(map(is_, tensors, self._tensors))
-        return same and self._others() == self._seen
-
-    def _others(self) -> list[object]:
-        return [*named_values(self._function), switches()]
+        return self._switches == switches() and _all_same(self._parts, list(parts_of(function)))
 
 
 def switches() -> tuple[object, ...]:
@@ -232,56 +228,68 @@ def switches() -> tuple[object, ...]:
     )
 
 
-def named_values(function: Callable[..., Any]) -> Iterator[object]:
-    """The numbers, texts and flags that a function's code names: globals, closures, defaults.
+def parts_of(function: Any) -> Iterator[Any]:
+    """What a callable goes by: code, globals that it names, what it closes over, its object.
 
-    >>> scale = 2.0
-    >>> def loss(x, power=3):
-    ...     return scale * x**power
-    >>> sorted(v for v in named_values(loss) if isinstance(v, (int, float)))
-    [3]
+    Functions, lists, dictionaries and plain objects among them are looked into, to some depth and
+    for the first few hundred parts. Numbers, texts and flags count by value, all else by identity:
+    two callables with the same parts do the same, though a loop may make a new one every time.
+
+    >>> class Options:
+    ...     power = 3
+    >>> options = Options()
+    >>> options.scale = 2.0
+    >>> [part for part in parts_of(lambda x, o=options: o.scale * x) if isinstance(part, float)]
+    [2.0]
     """
-    for part in parts_of(function):
+    todo: deque[tuple[Any, int]] = deque([(function, 0)])
+    seen: set[int] = set()
+    for _ in range(_MOST_PARTS):
+        if not todo:
+            return
+        part, depth = todo.popleft()
         if isinstance(part, _SIMPLE):
             yield part
-        code = getattr(part, "__code__", None)
-        if code is not None:
-            known = getattr(part, "__globals__", {})
-            yield tuple(known[n] for n in code.co_names if isinstance(known.get(n, ...), _SIMPLE))
-
-
-def named_tensors(function: Callable[..., Any]) -> Iterator[Tensor]:
-    """The tensors that a function's code names; one in a list or dictionary is not seen."""
-    for part in parts_of(function):
-        if isinstance(part, torch.Tensor):
+            continue
+        if id(part) in seen:
+            continue
+        seen.add(id(part))
+        if isinstance(part, FunctionType):
+            yield part.__code__
+        elif not isinstance(part, (MethodType, functools.partial)):
             yield part
-        if isinstance(part, _Code):
-            known = part.__globals__
-            found = (known.get(name) for name in part.__code__.co_names)
-            yield from (one for one in found if isinstance(one, torch.Tensor))
+        if depth < _DEPTH:
+            todo.extend((inner, depth + 1) for inner in _inner_parts(part))
 
 
-def parts_of(function: Any, depth: int = 0) -> Iterator[Any]:
-    """What a callable is made of: its code, what it closes over, a method's object, a partial's.
+def _inner_parts(part: Any) -> Iterable[Any]:
+    """What a part is made of. Classes, tensors and modules, torch's and Python's, are whole."""
+    if isinstance(part, functools.partial):
+        return (part.func, *part.args, *part.keywords.values())
+    if isinstance(part, MethodType):
+        return (part.__self__, part.__func__)
+    if isinstance(part, FunctionType):
+        cells = (_content(cell) for cell in part.__closure__ or ())
+        defaults = (*(part.__defaults__ or ()), *(part.__kwdefaults__ or {}).values())
+        return (*cells, *defaults, *_named_globals(part))
+    if isinstance(part, (list, tuple)):
+        return part[:_WIDTH]
+    if isinstance(part, dict):
+        return islice(part.values(), _WIDTH)
+    if isinstance(part, (type, ModuleType, nn.Module, torch.Tensor)):
+        return ()
+    held = getattr(part, "__dict__", None)
+    return islice(held.values(), _WIDTH) if isinstance(held, dict) else ()
 
-    Two callables with the same parts do the same, though a loop may make a new one every time.
-    """
-    inner: Iterable[Any] = ()
-    if depth > _DEPTH:
-        yield function
-    elif isinstance(function, functools.partial):
-        inner = (function.func, *function.args, *function.keywords.values())
-    elif isinstance(function, MethodType):
-        yield function.__self__
-        inner = (function.__func__,)
-    elif isinstance(function, FunctionType):
-        yield _Code(function)
-        cells = (_content(cell) for cell in function.__closure__ or ())
-        inner = (*cells, *(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
-    else:
-        yield function
-    for one in inner:
-        yield from parts_of(one, depth + 1)
+
+def _named_globals(function: FunctionType) -> Iterator[Any]:
+    if function.__module__.partition(".")[0] in _LIBRARIES:
+        return
+    known = function.__globals__
+    for name in function.__code__.co_names:
+        value = known.get(name)
+        if not isinstance(value, (ModuleType, type(None))):
+            yield value
 
 
 def _content(cell: CellType) -> Any:
@@ -289,16 +297,6 @@ def _content(cell: CellType) -> Any:
         return cell.cell_contents
     except ValueError:  # not yet assigned
         return None
-
-
-@final
-class _Code:
-    """A function's code with its globals: the same for every function that a loop makes of it."""
-
-    __slots__ = ("__code__", "__globals__")
-
-    def __init__(self, function: Any) -> None:
-        self.__code__, self.__globals__ = function.__code__, function.__globals__
 
 
 def alike(one: Callable[..., Any], other: Callable[..., Any]) -> bool:
@@ -310,15 +308,14 @@ def alike(one: Callable[..., Any], other: Callable[..., Any]) -> bool:
     >>> alike(*made)
     True
     """
-    if one is other:
-        return True
-    first, second = list(parts_of(one)), list(parts_of(other))
+    return _all_same(list(parts_of(one)), list(parts_of(other)))
+
+
+def _all_same(first: Sequence[Any], second: Sequence[Any]) -> bool:
     return len(first) == len(second) and all(map(_same, first, second))
 
 
 def _same(one: object, other: object) -> bool:
-    if isinstance(one, _Code) and isinstance(other, _Code):
-        return one.__code__ is other.__code__ and one.__globals__ is other.__globals__
     if isinstance(one, _SIMPLE) and type(one) is type(other):
         return bool(one == other)
     return one is other
@@ -442,7 +439,6 @@ class Batches:
 
     def __init__(self, graphs: Graphs, model: nn.Module) -> None:
         self._graphs, self._model = graphs, model
-        self._function: Callable[..., Any] | None = None
         self._circumstances: Circumstances | None = None
         self._shapes: dict[Hashable, Shape] = {}
         self._changes = 0
@@ -455,14 +451,13 @@ class Batches:
         if not self._graphs.runs_python and hindrance(self._model):
             self.give_up(hindrance(self._model))
             return
-        known = self._function is not None and alike(self._function, function)
-        if known and self._circumstances is not None and self._circumstances.hold():
+        if self._circumstances is not None and self._circumstances.hold(function):
             return
         self._changes += self._circumstances is not None and bool(self._recordings)
         if self._changes > _MOST_RECORDINGS:
             self.give_up("the loss or the model goes by values that change from lot to lot")
             return
-        self._function, self._shapes = function, {}
+        self._shapes = {}
         self._circumstances = Circumstances(self._model, function)
 
     @property

@@ -6,6 +6,7 @@ clipped and added up.
 
 from __future__ import annotations
 
+import math
 import sys
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
@@ -23,7 +24,7 @@ from tacit.training.noise import entries_of, rounded_towards_zero
 from tacit.training.verification import random_state, set_random_state
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterator
+    from collections.abc import Callable, Hashable, Iterator, Mapping
 
     import numpy as np
     from numpy.typing import NDArray
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from tacit.training.plan import Plan
     from tacit.training.verification import Verifier
 
+_REPLAY_TOLERANCE = 2**-7  # of a replay's sums beside those that were computed
 _MOST_TRIES = 3  # of a batch of one unit that a loop leaves without backward
 
 
@@ -412,10 +414,29 @@ class Computation:
                 result = self._summed(values, *shape.inputs.weights(values))
             finally:
                 self.stop()
+                self._engine.recorder.clear()
             return values.detach(), replace(result, borrowed=True)
 
+        before = random_state()
+        expected = copied(work()[1].sums)  # first: a recording keeps its memory
+        set_random_state(before)
         self._recorded.record(shape, work, self._engine.known(self._signature(batch, sample)))
-        self._engine.recorder.clear()
+        self._check_recording(shape, expected, before)
+
+    def _check_recording(self, shape: Shape, expected: dict[str, Tensor], before: Any) -> None:
+        """Lets go of recordings unless a replay gives the sums that were computed without it.
+
+        Both draw the same random numbers. Nothing is counted, and nobody is shown any of it.
+        """
+        assert self._recorded is not None
+        if shape.recorded is None:
+            return
+        set_random_state(before)
+        shape.recorded.replay()
+        set_random_state(before)
+        if not _agree(shape.recorded.sums.sums, expected, self._clip.sensitivity):
+            shape.recorded = None
+            self._recorded.give_up("a replay gave other sums than the loop itself")
 
     def run(self, data: Any, backward: Callable[[Tensor], None]) -> None:
         """Computes the batch that was yielded last by the function of losses."""
@@ -577,6 +598,15 @@ class Computation:
         self._total.add(result, last=len(draw.left) == units)
         self._clip.keep(centred)
         draw.drop(units)
+
+
+def _agree(replayed: Mapping[str, Tensor], computed: Mapping[str, Tensor], clip: float) -> bool:
+    """Whether two sums of a batch are the same, but for the order in which a device adds up."""
+    if replayed.keys() != computed.keys():
+        return False
+    apart = sum(float((replayed[n].double() - computed[n]).square().sum()) for n in computed)
+    size = sum(float(one.double().square().sum()) for one in computed.values())
+    return math.sqrt(apart) <= _REPLAY_TOLERANCE * (math.sqrt(size) + clip)
 
 
 # ---- the losses of a batch: no message says how many rows there are, which is how many were drawn
