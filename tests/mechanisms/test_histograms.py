@@ -19,7 +19,7 @@ from tacit.accounting import epsilon as epsilon_of
 from tacit.errors import InvalidArgument
 from tacit.mechanisms import _keys, histogram
 from tacit.mechanisms._keys import named, numbered, tallied
-from tacit.mechanisms.histograms import _between, threshold
+from tacit.mechanisms.histograms import _counted, threshold
 from tacit.randomness import UnsafeSeededStream
 
 from .laws import has_integer_weights
@@ -109,7 +109,7 @@ def test_cells_between_edges_are_numpys(values: list[float]) -> None:
     edges = [-10.0, 0.0, 0.5, 1e6]
     numbers = np.asarray(values, dtype=np.float64)
     expected, _ = np.histogram(numbers[np.isfinite(numbers)], edges)
-    assert _between(numbers, edges)[1].tolist() == expected.tolist()
+    assert _counted(numbers, None, edges)[1].tolist() == expected.tolist()
 
 
 @given(st.lists(st.integers(0, 5), max_size=20), st.integers(0, 9), st.integers(0, 9))
