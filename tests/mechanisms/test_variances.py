@@ -7,7 +7,6 @@ neighbours they must not differ by more than the event says, and for some they d
 
 from __future__ import annotations
 
-import itertools
 import math
 from typing import TYPE_CHECKING, Any
 

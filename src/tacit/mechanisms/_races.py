@@ -210,11 +210,13 @@ class _Heights:
     ) -> None:
         self._words, self._scores, self._weights = words, scores, weights
         self._rate, self._law, self._stream = rate, law, stream
-        self._intervals = interval_arithmetic()
+        self._intervals: Any = None  # until it is needed, which is about never
         self._numbers: dict[int, Expansion] = {}
 
     def largest(self, places: Iterable[int]) -> int:
         """The place of the largest noisy score among ``places``."""
+        if self._intervals is None:
+            self._intervals = interval_arithmetic()
         rivals = [int(place) for place in places]
         best = Fraction(self._scores[rivals].max().item())
         while True:
