@@ -198,7 +198,7 @@ def top_k(
     """The ``k`` candidates of highest score, the best first; the noisy scores stay secret.
 
     By peeling: k choices one after another, each among the candidates that are left. With Gumbel
-    noise this is one shot: noise is added once and the k largest are told, which has the same law
+    noise this is one shot: noise is added once and the k largest are shown, which has the same law
     (Durfee & Rogers 2019). With exponential noise every choice draws noise of its own
     (permute-and-flip): the better one for ε alone and a small ``k``.
 
