@@ -229,8 +229,8 @@ def top_k(
     >>> votes = {"red": 30, "green": 80, "blue": 28, "white": 71}
     >>> released = top_k(votes, 2, sensitivity=1, epsilon=1, monotone=True,
     ...     stream=UnsafeSeededStream(0, "test"))
-    >>> released.value, released.event
-    (['green', 'white'], Repeated(event=Exponential(epsilon=0.5), times=2))
+    >>> released.value, released.event.times, round(released.event.event.epsilon, 9)
+    (['green', 'white'], 2, 0.5)
     """
     terms = agreed("top_k", adjacency, unit, budget, label, stream)
     numbers, names = _scores(scores, candidates)
@@ -272,9 +272,8 @@ def _each(
     if asked.rho is not None:
         return math.sqrt(per_rho * asked.rho / times) * (1.0 - 2.0**-50)
     assert asked.epsilon is not None
-    each = asked.epsilon / times
-    while each * times > asked.epsilon or Fraction(each) * times > Fraction(asked.epsilon):
-        each = math.nextafter(each, 0.0)
+    # Below ε/k by what a sum is rounded up by, so that a budget of just ε holds all of them.
+    each = asked.epsilon / times * (1.0 if times == 1 else 1.0 - 2.0**-50)
     if asked.delta is None or times == 1:
         return each
     return max(each, calibrated(choices, asked, adjacency, guess=each))

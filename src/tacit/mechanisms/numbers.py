@@ -218,6 +218,9 @@ def bounded_laplace(
     return grant.release(like(value)(answer))
 
 
+_LARGEST_SCALE = 1e300  # beyond, its inverse is 0
+
+
 def _bounded_scale(last: int, moved: int, epsilon: float) -> float:
     """The least scale at which noise on 0 … last, drawn again until it stays there, is ε-DP.
 
@@ -234,6 +237,8 @@ def _bounded_scale(last: int, moved: int, epsilon: float) -> float:
         return moved * rate + math.log(around / math.expm1(-(last + 1) * rate))
 
     low, high = moved / epsilon, 2.0 * moved / epsilon * UP
+    if not high < _LARGEST_SCALE:
+        raise InvalidArgument(f"epsilon (or rho) must be larger, got an epsilon of {epsilon!r}")
     for _ in range(60):
         middle = 0.5 * (low + high)
         if loss(middle) + 1e-14 <= epsilon * (1.0 - 1e-12):  # above what float64 rounds
