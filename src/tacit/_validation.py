@@ -82,6 +82,17 @@ def whole(
     return exact
 
 
+def flag(name: str, value: object) -> bool:
+    """Returns ``value`` if it is True or False, and not merely truthy.
+
+    >>> flag("monotone", True)
+    True
+    """
+    if not isinstance(value, bool):
+        raise InvalidArgument(f"{name} must be True or False, got {shown(value)}")
+    return value
+
+
 def unit_of_privacy(value: str) -> str:
     """Returns ``value`` if it is one of those whom a guarantee can protect.
 

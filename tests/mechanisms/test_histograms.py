@@ -19,7 +19,7 @@ from tacit.accounting import epsilon as epsilon_of
 from tacit.errors import InvalidArgument
 from tacit.mechanisms import _keys, histogram
 from tacit.mechanisms._keys import named, numbered, tallied
-from tacit.mechanisms.histograms import _between, threshold
+from tacit.mechanisms.histograms import _counted, threshold
 from tacit.randomness import UnsafeSeededStream
 
 from .laws import has_integer_weights
@@ -109,7 +109,7 @@ def test_cells_between_edges_are_numpys(values: list[float]) -> None:
     edges = [-10.0, 0.0, 0.5, 1e6]
     numbers = np.asarray(values, dtype=np.float64)
     expected, _ = np.histogram(numbers[np.isfinite(numbers)], edges)
-    assert _between(numbers, edges)[1].tolist() == expected.tolist()
+    assert _counted(numbers, None, edges)[1].tolist() == expected.tolist()
 
 
 @given(st.lists(st.integers(0, 5), max_size=20), st.integers(0, 9), st.integers(0, 9))
@@ -180,6 +180,86 @@ def test_the_same_kind_comes_out() -> None:
     assert pd.Interval(0, 2, closed="left") in binned.index
 
 
+_ENTRIES = st.sampled_from(["a", "b", "zz", None, 1, 1.0, True, 2, 0.5, math.nan, 10**400, [1]])
+_ROWS = st.lists(st.tuples(_ENTRIES, _ENTRIES, st.sampled_from([0, 1, 2.5, 9, -1, "3", None])))
+
+
+@given(_ROWS, st.sampled_from(["mapping", "frame", "array", "categories"]))
+@settings(deadline=None, max_examples=60)
+def test_cells_of_several_columns_are_counted_row_by_row(rows: list[Any], kind: str) -> None:
+    """Against a loop over the rows."""
+    cells, edges = {"x": ["a", 1, "b"], "y": 3}, {"z": [0, 1, 3, 9]}
+    expected = np.zeros((3, 3, 3), dtype=np.int64)
+    for x, y, z in rows:
+        first = {"a": 0, 1: 1, "b": 2}.get(x if not isinstance(x, list) else None, -1)
+        second = y if isinstance(y, int | float) and y in (0, 1, 2) else -1
+        number = math.nan if z is None else float(z)
+        third = -1 if not 0 <= number <= 9 else (0 if number < 1 else 1 if number < 3 else 2)
+        if min(first, second, third) >= 0:
+            expected[first, int(second), third] += 1
+    columns: dict[str, Any] = {
+        name: [row[place] for row in rows] for place, name in enumerate("xyz")
+    }
+    values: Any = columns
+    if kind == "frame":
+        values = pd.DataFrame({name: pd.Series(columns[name], dtype=object) for name in "xyz"})
+    if kind == "categories":
+        texts = [x if isinstance(x, str) else None for x in columns["x"]]
+        values = columns | {"x": pd.Series(pd.Categorical(texts, categories=["zz", "b", "a"]))}
+        expected[1] = 0
+    if kind == "array":
+        held = np.empty((len(rows), 3), dtype=object)
+        for place, row in enumerate(rows):
+            for at in range(3):
+                held[place, at] = row[at]
+        values = held
+        cells, edges = {0: cells["x"], 1: 3}, {2: edges["z"]}  # type: ignore[dict-item]
+    found = histogram(values, cells=cells, edges=edges, epsilon=_SURE, stream=_stream()).value
+    if kind == "frame":
+        assert list(found.index.names) == ["x", "y", "z"]
+        found = found.to_numpy().reshape(3, 3, 3)
+    assert np.array_equal(found, expected)
+
+
+def test_several_columns_have_the_noise_and_event_of_one() -> None:
+    nobody = np.zeros((0, 2), dtype=np.int64)
+    for adjacency, apart in (("add-remove", 1), ("replace-one", 2)):
+        released = histogram(
+            nobody,
+            cells={0: 400, 1: 500},
+            epsilon=0.5,
+            adjacency=adjacency,  # type: ignore[arg-type]
+            stream=_stream(),
+        )
+        assert released.value.shape == (400, 500)
+        assert released.event == DiscreteLaplace(2.0 * apart)
+        assert has_integer_weights(released.value.ravel(), 2.0 * apart, 1)
+        assert not has_integer_weights(released.value.ravel(), 2.1 * apart, 1)
+    one = histogram(np.zeros((0, 1)), cells={0: 3}, rho=0.1)
+    assert one.value.shape == (3,)
+    assert isinstance(one.event, DiscreteGaussian)
+
+
+def test_frames_have_an_index_of_levels() -> None:
+    frame = pd.DataFrame({"age": [31.0, None, 70], "blood": ["A", "B", "A"], "n": [1, 2, 3]})
+    found = histogram(
+        frame, cells={"blood": ["A", "B"]}, edges={"age": [0, 50, 120]}, epsilon=_SURE
+    ).value
+    assert found[("A", pd.Interval(0, 50, closed="left"))] == 1
+    assert found.groupby(level="blood").sum().to_dict() == {"A": 2, "B": 0}
+    assert list(histogram(frame, cells={"n": [3, 1]}, epsilon=_SURE).value.index) == [(3,), (1,)]
+
+
+def test_unknown_keys_of_several_columns_are_tuples() -> None:
+    frame = pd.DataFrame(
+        {"b": [1, 2, 1, None] * 300 + [9], "a": ["x", "y", "x", "z"] * 300 + ["once"]}
+    )
+    released = histogram(frame, epsilon=1, delta=1e-9, stream=_stream())
+    assert list(released.value.index) == [(1, "x"), (2, "y")]
+    assert [type(part) for part in released.value.index[0]] == [int, str]
+    assert released.value[(1, "x")] == pytest.approx(600, abs=30)
+
+
 @settings(deadline=None, max_examples=20)
 @given(st.floats(0.05, 5))
 def test_a_cell_that_nobody_is_in_is_released_too(epsilon: float) -> None:
@@ -206,5 +286,17 @@ def test_refusals() -> None:
         histogram(np.ones((2, 2)), cells=3, epsilon=1)
     with pytest.raises(InvalidArgument, match="one number per record, got 2 dimensions"):
         histogram(np.ones((2, 2)), edges=[0, 1], epsilon=1)
+    with pytest.raises(InvalidArgument, match="cells and edges must name different columns"):
+        histogram({"a": [1]}, cells={"a": 3}, edges={"a": [0, 1]}, epsilon=1)
+    with pytest.raises(InvalidArgument, match="cells and edges must name different columns"):
+        histogram({"a": [1]}, cells={"a": 3}, edges=[0, 1], epsilon=1)  # type: ignore[arg-type]
+    with pytest.raises(InvalidArgument, match="must name columns of values, got 'b'"):
+        histogram({"a": [1]}, cells={"b": 3}, epsilon=1)
+    with pytest.raises(InvalidArgument, match="columns of one length"):
+        histogram({"a": [1], "b": [1, 2]}, cells={"a": 3, "b": 3}, epsilon=1)
+    with pytest.raises(InvalidArgument, match=r"at most 2\*\*28 cells, got \(100000, 100000\)"):
+        histogram({"a": [1], "b": [1]}, cells={"a": 10**5, "b": 10**5}, epsilon=1)
+    with pytest.raises(InvalidArgument, match="edges must be two or more increasing"):
+        histogram({"a": [1]}, edges={"a": [1]}, epsilon=1)
     with pytest.raises(InvalidArgument, match=r"values must be an array, a list .* got str"):
         histogram("text", cells=3, epsilon=1)

@@ -14,6 +14,7 @@ from tacit.ledger import Budget, Ledger
 from tacit.mechanisms import (
     Released,
     SparseVector,
+    bounded_laplace,
     covariance,
     discrete_gaussian,
     discrete_laplace,
@@ -27,6 +28,9 @@ from tacit.mechanisms import (
     permute_and_flip,
     quantile,
     randomized_response,
+    standard_deviation,
+    top_k,
+    variance,
 )
 from tacit.mechanisms import sum as private_sum
 from tacit.randomness import SecureStream, UnsafeSeededStream
@@ -43,6 +47,10 @@ _CASES: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "laplace": (lambda **a: laplace(3.0, sensitivity=1, **a), _PURE),
     "gaussian": (lambda **a: gaussian([3.0, 4.0], sensitivity=1, **a), _SMOOTH),
     "classical": (lambda **a: gaussian(3.0, sensitivity=1, calibration="classical", **a), _SMOOTH),
+    "bounded_laplace": (
+        lambda **a: bounded_laplace(0.5, sensitivity=0.1, bounds=(0, 1), **a),
+        _PURE,
+    ),
     "discrete_laplace": (lambda **a: discrete_laplace([3, 4], sensitivity=2, **a), _PURE),
     "discrete_gaussian": (lambda **a: discrete_gaussian(3, **a), _SMOOTH),
     "discrete_gaussians": (lambda **a: discrete_gaussian([3, 4], sensitivity=2, **a), _SMOOTH),
@@ -51,6 +59,12 @@ _CASES: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "permute_and_flip": (lambda **a: permute_and_flip([1, 2], sensitivity=1, **a), _PURE),
     "noisy_max": (lambda **a: noisy_max([1, 2], sensitivity=1, noise="laplace", **a), _PURE),
     "gumbel": (lambda **a: noisy_max([1, 2], sensitivity=1, noise="gumbel", **a), _PURE),
+    "top_k": (lambda **a: top_k([1, 2, 3], 3, sensitivity=1, **a), _PURE),
+    "top_k by peeling": (
+        lambda **a: top_k([1, 2, 3], 3, sensitivity=1, noise="exponential", **a),
+        _PURE,
+    ),
+    "top_k of many": (lambda **a: top_k(range(25), 20, sensitivity=1, **a), _SMOOTH),
     "SparseVector": (lambda **a: SparseVector(3, sensitivity=1, cutoff=3, **a), _PURE),
     "Gaussian SparseVector": (
         lambda **a: SparseVector(3, sensitivity=1, noise="gaussian", length=9, **a),
@@ -58,11 +72,21 @@ _CASES: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     ),
     "histogram": (lambda **a: histogram([0, 1], cells=2, **a), _PURE),
     "Gaussian histogram": (lambda **a: histogram([0, 1], cells=2, **a), _SMOOTH),
+    "crossed histogram": (lambda **a: histogram({"a": [0, 1]}, cells={"a": 2}, **a), _PURE),
     "unknown keys": (lambda **a: histogram(["a", "b"], **a), _SMOOTH),
     "sum": (lambda **a: private_sum(_ROWS, bounds=(-1, [1, 2, 3]), **a), _PURE),
     "Gaussian sum": (lambda **a: private_sum(_ROWS[:, 0], bounds=(0, 1), **a), _SMOOTH),
     "mean": (lambda **a: mean(_ROWS, bounds=(-1, 1), **a), _PURE),
     "Gaussian mean": (lambda **a: mean(_ROWS, bounds=(-1, 1), **a), _SMOOTH),
+    "mean of those present": (
+        lambda **a: mean(_ROWS, bounds=(-1, 1), skip_missing=True, **a),
+        _PURE,
+    ),
+    "variance": (lambda **a: variance(_ROWS, bounds=(-1, 1), **a), _PURE),
+    "standard_deviation": (
+        lambda **a: standard_deviation(_ROWS, bounds=(-1, 1), skip_missing=True, **a),
+        _SMOOTH,
+    ),
     "quantile": (lambda **a: quantile(_ROWS[:, 0], 0.3, bounds=(-3, 3), **a), _PURE),
     "covariance": (lambda **a: covariance(_ROWS, norm=2, **a), _SMOOTH),
     "pca": (lambda **a: pca(_ROWS, 1, **a), _SMOOTH),

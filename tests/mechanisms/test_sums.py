@@ -17,8 +17,8 @@ from tacit.accounting import epsilon as epsilon_of
 from tacit.errors import InvalidArgument
 from tacit.mechanisms import mean
 from tacit.mechanisms import sum as private_sum
+from tacit.mechanisms._columns import Columns, columns_for
 from tacit.mechanisms.release import amount
-from tacit.mechanisms.sums import Columns, columns_for
 from tacit.randomness import UnsafeSeededStream
 
 from .laws import is_gaussian, is_laplace

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import partial
+from itertools import permutations
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,6 +13,7 @@ import numpy as np
 
 from tacit.mechanisms import (
     SparseVector,
+    bounded_laplace,
     covariance,
     discrete_gaussian,
     discrete_laplace,
@@ -26,6 +28,9 @@ from tacit.mechanisms import (
     permute_and_flip,
     quantile,
     randomized_response,
+    standard_deviation,
+    top_k,
+    variance,
 )
 
 if TYPE_CHECKING:
@@ -143,11 +148,31 @@ def _response(inside: bool, draws: int, asked: MechanismCall) -> Drawn:
     return at_once(released, np.array([-1.0, 1.0, 0.0])[released.value])
 
 
+def _bounded_laplace(inside: bool, draws: int, asked: MechanismCall) -> Drawn:
+    def release() -> Released[Any]:
+        return bounded_laplace(
+            0.25 * inside,
+            sensitivity=0.25,
+            bounds=(0, 1),
+            epsilon=asked.epsilon,
+            stream=asked.stream,
+        )
+
+    return one_by_one(release, float, draws)
+
+
 _NUMBERS = (
     Case("laplace", _MOVED, _OUTPUT, _laplace),
     Case("gaussian", _MOVED, _OUTPUT, _gaussian, gaussian=True),
     Case("discrete-laplace", _MOVED, _OUTPUT, _discrete_laplace),
     Case("discrete-gaussian", _MOVED, _OUTPUT, _discrete_gaussian, gaussian=True),
+    Case(
+        "bounded-laplace",
+        "a number at the lower end of its bounds, and a quarter of their width above it",
+        _OUTPUT,
+        _bounded_laplace,
+        SOME,
+    ),
     Case(
         "randomized-response",
         "the answers 1 and 0, of three possible ones",
@@ -187,6 +212,33 @@ def _chosen(
         )
 
     return one_by_one(release, lambda place: float(place == 0), draws)
+
+
+_RANKED = {True: (1.0, 0.0, 1.0), False: (0.0, 1.0, 0.0)}
+
+
+def _top_k(inside: bool, draws: int, asked: MechanismCall) -> Drawn:
+    def release() -> Released[Any]:
+        return top_k(_RANKED[inside], 2, sensitivity=1, epsilon=asked.epsilon, stream=asked.stream)
+
+    rate = 0.25 * asked.epsilon  # half of the ε of each of two choices
+    laws = [peeled(scores, 2, rate) for scores in (_RANKED[True], _RANKED[False])]
+    return one_by_one(
+        release, lambda found: math.log(laws[0][tuple(found)] / laws[1][tuple(found)]), draws
+    )
+
+
+def peeled(scores: tuple[float, ...], k: int, rate: float) -> dict[tuple[int, ...], float]:
+    """The chance of each order of k places, by k exponential mechanisms one after another."""
+    found = {}
+    for order in permutations(range(len(scores)), k):
+        left = [math.exp(rate * score) for score in scores]
+        chance = 1.0
+        for place in order:
+            chance *= left[place] / math.fsum(left)
+            left[place] = 0.0
+        found[order] = chance
+    return found
 
 
 _QUERIES = {True: (0.0, 0.0, 1.0), False: (1.0, 1.0, 0.0)}
@@ -236,6 +288,13 @@ _CHOICES = (
         SOME,
     ),
     Case(
+        "top-k",
+        "the first two of three candidates, of scores (1, 0, 1) and (0, 1, 0)",
+        "the ratio of both orders' probabilities",
+        _top_k,
+        SOME,
+    ),
+    Case(
         "sparse-vector",
         "queries (0, 0, 1) and (1, 1, 0) at the threshold 1, Laplace noise",
         "the ratio of probabilities of which query was the first above, by integration",
@@ -277,6 +336,22 @@ def _replaced(inside: bool, draws: int, asked: MechanismCall) -> Drawn:
     first, second = released.value.reshape(draws, 2).T
     ratios = np.abs(first) - np.abs(first - 1) + np.abs(second - 1) - np.abs(second)
     return at_once(released, ratios)
+
+
+_WIDE = 1000  # cells of the second column
+
+
+def _crossed(inside: bool, draws: int, asked: MechanismCall) -> Drawn:
+    """A cell for every combination of two columns."""
+    high = -(-draws // _WIDE)
+    places = np.arange(high * _WIDE if inside else 0)
+    released = histogram(
+        np.column_stack([places // _WIDE, places % _WIDE]),
+        cells={0: high, 1: _WIDE},
+        epsilon=asked.epsilon,
+        stream=asked.stream,
+    )
+    return at_once(released, released.value.ravel()[:draws])
 
 
 def _keys(inside: bool, draws: int, asked: MechanismCall) -> Drawn:
@@ -321,6 +396,19 @@ def _mean(inside: bool, draws: int, asked: MechanismCall) -> Drawn:
     return one_by_one(release, float, draws)
 
 
+def _spread(
+    measure: Callable[..., Released[Any]], inside: bool, draws: int, asked: MechanismCall
+) -> Drawn:
+    records = [1.0] if inside else []
+
+    def release() -> Released[Any]:
+        return measure(
+            records, bounds=(0, 1), count=1000, epsilon=asked.epsilon, stream=asked.stream
+        )
+
+    return one_by_one(release, float, draws)
+
+
 def _quantile(inside: bool, draws: int, asked: MechanismCall) -> Drawn:
     """A record at 1 beside one at 3 makes 0 worse, 2 better and 3 worse, each by half a record."""
     records = [1.0, 3.0] if inside else [3.0]
@@ -334,6 +422,9 @@ def _quantile(inside: bool, draws: int, asked: MechanismCall) -> Drawn:
     return one_by_one(release, lambda value: float(better[int(value)]), draws)
 
 
+_ONE_AT_THE_END = "a record at the upper bound or none, divided by a public count of 1,000"
+_SPREAD = "the noisy answer; the mean that is released with it does not show in it"
+
 _RECORDS = (
     Case("histogram", _CELL, _COUNT, _histogram),
     Case("histogram-gaussian", _CELL, _COUNT, _gaussian_histogram, gaussian=True),
@@ -342,6 +433,12 @@ _RECORDS = (
         "a record in one cell or in another (replace-one); many pairs of cells at once",
         "the ratio of both counts' probabilities",
         _replaced,
+    ),
+    Case(
+        "histogram-crossed",
+        "a cell of two columns with one record and without; many cells at once",
+        _COUNT,
+        _crossed,
     ),
     Case(
         "histogram-keys",
@@ -359,10 +456,14 @@ _RECORDS = (
     ),
     Case(
         "mean",
-        "a record at the upper bound or none, divided by a public count of 1,000",
+        _ONE_AT_THE_END,
         "the noisy mean, which the ratio of densities grows with",
         _mean,
         SOME,
+    ),
+    Case("variance", _ONE_AT_THE_END, _SPREAD, partial(_spread, variance), SOME),
+    Case(
+        "standard-deviation", _ONE_AT_THE_END, _SPREAD, partial(_spread, standard_deviation), SOME
     ),
     Case(
         "quantile",

@@ -9,10 +9,12 @@ Laplace(scale=2.0, replace_distance=2.0)
 
 | for | mechanisms |
 |---|---|
-| numbers | `laplace`, `gaussian`; whole ones: `discrete_laplace`, `discrete_gaussian` |
+| numbers | `laplace`, `bounded_laplace`, `gaussian` |
+| whole numbers | `discrete_laplace` (also `geometric`), `discrete_gaussian` |
 | answers | `randomized_response` |
-| a choice | `exponential`, `permute_and_flip`, `noisy_max`, `SparseVector` |
-| records | `noisy_sum` (also `sum`), `mean`, `quantile`, `histogram` |
+| a choice | `exponential`, `permute_and_flip`, `noisy_max`, `top_k`, `SparseVector` |
+| records | `noisy_sum` (also `sum`), `mean`, `variance`, `standard_deviation`, `quantile` |
+| counts | `histogram` |
 | rows of records | `covariance`, `pca` |
 
 Each takes public bounds or a sensitivity, and ε (and δ) or ρ; none looks for bounds in the data.
@@ -20,15 +22,23 @@ Each takes public bounds or a sensitivity, and ε (and δ) or ρ; none looks for
 
 from __future__ import annotations
 
-from tacit.mechanisms.choices import exponential, noisy_max, permute_and_flip
+from tacit.mechanisms.choices import exponential, noisy_max, permute_and_flip, top_k
 from tacit.mechanisms.covariances import Components, covariance, pca
 from tacit.mechanisms.histograms import histogram
-from tacit.mechanisms.numbers import discrete_gaussian, discrete_laplace, gaussian, laplace
+from tacit.mechanisms.numbers import (
+    bounded_laplace,
+    discrete_gaussian,
+    discrete_laplace,
+    gaussian,
+    geometric,
+    laplace,
+)
 from tacit.mechanisms.quantiles import quantile
 from tacit.mechanisms.release import Released
 from tacit.mechanisms.responses import randomized_response
 from tacit.mechanisms.sparse_vectors import SparseVector
 from tacit.mechanisms.sums import mean, noisy_sum
+from tacit.mechanisms.variances import standard_deviation, variance
 
 sum = noisy_sum  # noqa: A001 - its first name, which hides a builtin; scripts use it
 
@@ -36,11 +46,13 @@ __all__ = [
     "Components",
     "Released",
     "SparseVector",
+    "bounded_laplace",
     "covariance",
     "discrete_gaussian",
     "discrete_laplace",
     "exponential",
     "gaussian",
+    "geometric",
     "histogram",
     "laplace",
     "mean",
@@ -50,5 +62,8 @@ __all__ = [
     "permute_and_flip",
     "quantile",
     "randomized_response",
+    "standard_deviation",
     "sum",
+    "top_k",
+    "variance",
 ]

@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from tacit.errors import InvalidArgument
-from tacit.mechanisms._records import entries, is_series
+from tacit.mechanisms._records import entries, is_polars_series, is_series
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from datetime import timezone
 
     from numpy.typing import NDArray
 
@@ -33,6 +34,7 @@ _Pairs: TypeAlias = list[tuple[Any, int]]
 _NUMBERS = "iufb"
 _TEXTS = "US"
 _PRIME = np.uint64(0x9E3779B97F4A7C15)  # odd, so that multiplying by it loses nothing
+_EPOCH, _LAST_DAY = date(1970, 1, 1).toordinal(), date.max.toordinal()
 _LIMIT = 2**53  # float64 holds every whole number below it, and no odd one above
 
 
@@ -135,8 +137,45 @@ def _time(record: Any) -> datetime | None:
 def placed(records: Iterable[Any], keys: Sequence[Any]) -> Integers:
     """The place of each record's key among the canonical ``keys``; -1 if it is none of them."""
     place_of = {key: place for place, key in enumerate(keys)}
-    found = [place_of.get(canonical(record), -1) for record in records]
+    found = [
+        place_of.get(record if type(record) is str else canonical(record), -1) for record in records
+    ]
     return np.asarray(found, dtype=np.int64)
+
+
+def places(values: Any, keys: Sequence[Key]) -> Integers:
+    """As ``placed``, for any container of records; ``keys`` are different ones."""
+    given = column(values)
+    if isinstance(given, list):
+        return placed(given, keys)
+    return _number_places(given, keys)
+
+
+def column(values: Any) -> NDArray[Any] | list[Any]:
+    """The records one by one: an array of numbers (NaN where one is missing), or any objects."""
+    if is_polars_series(values):
+        return _of_polars(values)
+    if is_series(values):
+        return _records_of_series(values)
+    given = entries("values", values)
+    if isinstance(given, list):
+        return given
+    if given.ndim != 1:
+        raise InvalidArgument(f"values must be one cell per record, got {given.ndim} dimensions")
+    if given.dtype.kind in _NUMBERS:
+        return _wide(given)
+    return list(given) if given.dtype.kind in "Mm" else given.tolist()
+
+
+def _records_of_series(values: Any) -> NDArray[Any] | list[Any]:
+    dtype = values.dtype
+    if isinstance(dtype, np.dtype):
+        return column(np.asarray(values.to_numpy()))
+    if isinstance(dtype, sys.modules["pandas"].CategoricalDtype):
+        table = [*dtype.categories, None]
+        return [table[code] for code in values.cat.codes.tolist()]
+    found: list[Any] = values.to_numpy(dtype=object).tolist()
+    return found
 
 
 def numbered(values: Any, cells: int) -> Integers:
@@ -162,17 +201,23 @@ def named(values: Any, keys: Sequence[Key]) -> Integers:
 
 def _searched(given: NDArray[Any], keys: Sequence[Key]) -> Integers:
     """By a sorted search: many numbers, few keys, and no table of all numbers."""
-    counts = np.zeros(len(keys), dtype=np.int64)
-    places = [place for place, key in enumerate(keys) if isinstance(key, int | float)]
-    if not places:
-        return counts
-    known = np.asarray([keys[place] for place in places], dtype=np.float64)
+    found = _number_places(given, keys)
+    return np.bincount(found[found >= 0], minlength=len(keys))
+
+
+def _number_places(given: NDArray[Any], keys: Sequence[Key]) -> Integers:
+    """A number beyond 2⁵³ equals no key, and neither does NaN."""
+    found = np.full(len(given), -1, dtype=np.int64)
+    numeric = [place for place, key in enumerate(keys) if isinstance(key, int | float)]
+    if not numeric:
+        return found
+    known = np.asarray([keys[place] for place in numeric], dtype=np.float64)
     order = np.argsort(known)
-    found = _held(given).astype(np.float64)
-    near = order[np.minimum(np.searchsorted(known[order], found), len(known) - 1)]
-    hits = np.bincount(near[known[near] == found], minlength=len(known))
-    counts[places] = hits
-    return counts
+    reals = given.astype(np.float64)
+    near = order[np.minimum(np.searchsorted(known[order], reals), len(known) - 1)]
+    hits = known[near] == reals
+    found[hits] = np.asarray(numeric)[near[hits]]
+    return found
 
 
 def _held(given: NDArray[Any]) -> NDArray[Any]:
@@ -215,6 +260,9 @@ def _given(values: Any) -> NDArray[Any] | _Pairs:
     """The records as an array of one type, or, if they are Python objects, with counts."""
     if is_series(values):
         return _of_series(values)
+    if is_polars_series(values):
+        records = _of_polars(values)
+        return _of_list(records) if isinstance(records, list) else records
     given = entries("values", values)
     if isinstance(given, list):
         return _of_list(given)
@@ -243,6 +291,37 @@ def _of_series(values: Any) -> NDArray[Any] | _Pairs:
         counted = values.value_counts(dropna=True, sort=False)
         return list(zip(counted.index, counted.tolist(), strict=True))
     return _of_list(values.to_numpy(dtype=object).tolist())
+
+
+def _of_polars(values: Any) -> NDArray[Any] | list[Any]:
+    """Of dates the days and ticks behind them: Polars panics at one beyond the year 9999.
+
+    A list or a struct has no key, and need not be looked into.
+    """
+    polars, dtype = sys.modules["polars"], values.dtype
+    if dtype.is_numeric() or dtype == polars.Boolean:
+        return np.asarray(values.cast(polars.Float64).to_numpy())
+    if dtype == polars.Date:
+        return [_day(one) for one in values.to_physical().to_list()]
+    if dtype == polars.Datetime:
+        zone = None if dtype.time_zone is None else UTC
+        ticks = values.to_physical().to_list()
+        return [_tick(one, dtype.time_unit, zone) for one in ticks]
+    if dtype.is_temporal() or dtype.is_nested():
+        return [None] * len(values)
+    found: list[Any] = values.to_list()
+    return found
+
+
+def _day(days: int | None) -> date | None:
+    """From the number of days since the first of January 1970."""
+    ordinal = _EPOCH + (0 if days is None else days)
+    return date.fromordinal(ordinal) if days is not None and 1 <= ordinal <= _LAST_DAY else None
+
+
+def _tick(ticks: int | None, unit: str, zone: timezone | None) -> datetime | None:
+    found = None if ticks is None else _time(np.asarray(ticks).astype(f"datetime64[{unit}]")[()])
+    return None if found is None else found.replace(tzinfo=zone)
 
 
 def _of_list(records: list[Any]) -> _Pairs:

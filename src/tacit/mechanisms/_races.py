@@ -9,14 +9,15 @@ exactly, and no outcome has a probability that floating point made up.
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from functools import cmp_to_key
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, final
 
 import numpy as np
 
 from tacit.randomness.discrete import GUARD, Expansion, interval_arithmetic
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from numpy.typing import NDArray
 
@@ -112,6 +113,54 @@ def winners(
 ) -> NDArray[np.int64]:
     """The winners of that many independent races between the same scores."""
     words = _words(races * len(scores), stream).reshape(races, len(scores))
+    low, high = _ends(words, scores, rate, law, weights)
+    in_reach = high >= low.max(axis=1, keepdims=True)
+    won: NDArray[np.int64] = in_reach.argmax(axis=1)
+    for race in np.flatnonzero(in_reach.sum(axis=1) > 1):
+        rivals = np.flatnonzero(in_reach[race])
+        won[race] = _Heights(words[race], scores, rate, law, stream, weights).largest(rivals)
+    return won
+
+
+def leaders(
+    scores: NDArray[Any], rate: Fraction, law: Law, count: int, stream: Stream
+) -> NDArray[np.int64]:
+    """The places of the ``count`` largest of rate·score + noise, the largest first, in one race.
+
+    Guarantee:
+        As for ``winner``. With Gumbel noise it has the law of ``count`` races one after another,
+        each among those that have not won yet (Durfee & Rogers 2019): the second of
+        them, say, knows nothing of the first one's noise but that it was the largest.
+
+    >>> from tacit.randomness import UnsafeSeededStream
+    >>> scores = np.asarray([1.0, 9.0, 5.0])
+    >>> leaders(scores, Fraction(9), "gumbel", 2, UnsafeSeededStream(0, "race")).tolist()
+    [1, 2]
+    """
+    words = _words(len(scores), stream)
+    low, high = _ends(words, scores, rate, law, None)
+    rivals = np.flatnonzero(high >= np.partition(low, -count)[-count])
+    heights = _Heights(words, scores, rate, law, stream, None)
+
+    def order(one: int, other: int) -> int:
+        """-1 if ``one`` comes first."""
+        if low[one] > high[other]:
+            return -1
+        if low[other] > high[one]:
+            return 1
+        return -1 if heights.largest([one, other]) == one else 1
+
+    return np.asarray(sorted(rivals.tolist(), key=cmp_to_key(order))[:count], dtype=np.int64)
+
+
+def _ends(
+    words: NDArray[np.uint64],
+    scores: NDArray[Any],
+    rate: Fraction,
+    law: Law,
+    weights: NDArray[np.int64] | None,
+) -> tuple[Reals, Reals]:
+    """Below and above each noisy score, measured from the largest score."""
     low, high = _noise_ends(words, law)
     with np.errstate(over="ignore", invalid="ignore"):
         behind = (scores.max() - scores).astype(np.float64) * float(rate)
@@ -123,12 +172,7 @@ def winners(
         )
     low[np.isnan(low)] = -np.inf  # differences that overflow decide nothing
     high[np.isnan(high)] = np.inf
-    in_reach = high >= low.max(axis=1, keepdims=True)
-    won: NDArray[np.int64] = in_reach.argmax(axis=1)
-    for race in np.flatnonzero(in_reach.sum(axis=1) > 1):
-        rivals = np.flatnonzero(in_reach[race])
-        won[race] = _decided(rivals, words[race], scores, rate, law, stream, weights)
-    return won
+    return low, high
 
 
 def _noise_ends(words: NDArray[np.uint64], law: Law) -> tuple[Reals, Reals]:
@@ -151,40 +195,57 @@ def _noise_ends(words: NDArray[np.uint64], law: Law) -> tuple[Reals, Reals]:
     return np.where(negative, -high, low), np.where(negative, -low, high)
 
 
-def _decided(
-    places: NDArray[np.int64],
-    words: NDArray[np.uint64],
-    scores: NDArray[Any],
-    rate: Fraction,
-    law: Law,
-    stream: Stream,
-    weights: NDArray[np.int64] | None,
-) -> int:
-    """The winner among ``places``, by as many digits as that takes."""
-    intervals = interval_arithmetic()
-    bits = 63 if law == "laplace" else 64
-    rivals = [
-        (int(place), Expansion(int(words[place]) >> (64 - bits), bits, stream)) for place in places
-    ]
-    best = Fraction(scores[places].max().item())
+@final
+class _Heights:
+    """Noisy scores by as many digits as it takes to compare them; digits are drawn once."""
 
-    def height(place: int, number: Expansion) -> Any:
-        behind = rate * (best - Fraction(scores[place].item()))
-        total = _noise(number, law, int(words[place]), intervals)
-        total -= intervals.mpf(behind.numerator) / intervals.mpf(behind.denominator)
-        return total if weights is None else total + intervals.log(int(weights[place]))
+    def __init__(
+        self,
+        words: NDArray[np.uint64],
+        scores: NDArray[Any],
+        rate: Fraction,
+        law: Law,
+        stream: Stream,
+        weights: NDArray[np.int64] | None,
+    ) -> None:
+        self._words, self._scores, self._weights = words, scores, weights
+        self._rate, self._law, self._stream = rate, law, stream
+        self._intervals: Any = None  # until it is needed, which is about never
+        self._numbers: dict[int, Expansion] = {}
 
-    while True:
-        intervals.prec = 64 + max(number.bits for _, number in rivals)
-        heights = [height(place, number) for place, number in rivals]
-        lead = heights[0]
-        for one in heights[1:]:
-            lead = one if one.a > lead.a else lead
-        rivals = [rival for rival, one in zip(rivals, heights, strict=True) if not one.b < lead.a]
-        if len(rivals) == 1:
-            return rivals[0][0]
-        for _, number in rivals:
-            number.extend()
+    def largest(self, places: Iterable[int]) -> int:
+        """The place of the largest noisy score among ``places``."""
+        if self._intervals is None:
+            self._intervals = interval_arithmetic()
+        rivals = [int(place) for place in places]
+        best = Fraction(self._scores[rivals].max().item())
+        while True:
+            numbers = [self._number(place) for place in rivals]
+            self._intervals.prec = 64 + max(number.bits for number in numbers)
+            heights = [self._height(place, best) for place in rivals]
+            lead = heights[0]
+            for one in heights[1:]:
+                lead = one if one.a > lead.a else lead
+            rivals = [place for place, one in zip(rivals, heights, strict=True) if one.b >= lead.a]
+            if len(rivals) == 1:
+                return rivals[0]
+            for place in rivals:
+                self._number(place).extend()
+
+    def _number(self, place: int) -> Expansion:
+        if place not in self._numbers:
+            bits = 63 if self._law == "laplace" else 64
+            leading = int(self._words[place]) >> (64 - bits)
+            self._numbers[place] = Expansion(leading, bits, self._stream)
+        return self._numbers[place]
+
+    def _height(self, place: int, best: Fraction) -> Any:
+        behind = self._rate * (best - Fraction(self._scores[place].item()))
+        total = _noise(self._number(place), self._law, int(self._words[place]), self._intervals)
+        total -= self._intervals.mpf(behind.numerator) / self._intervals.mpf(behind.denominator)
+        if self._weights is None:
+            return total
+        return total + self._intervals.log(int(self._weights[place]))
 
 
 def _noise(number: Expansion, law: Law, word: int, intervals: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Scalars, arrays and pandas objects in; the same kind out. Nothing here imports pandas.
+"""Scalars, arrays, pandas and Polars objects in; the same kind out. Nothing here imports either.
 
 *Records* are private one by one: each becomes a number, or a missing one, by a rule that looks at
 nothing but the record, so that no record changes how another is read (``numbers``). A *value* is
@@ -8,12 +8,14 @@ what the caller computed, all of it, and may be refused (``finite``, ``integers`
 from __future__ import annotations
 
 import math
+import operator
 import sys
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 
+from tacit._validation import shown
 from tacit.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -45,6 +47,47 @@ def is_frame(values: object) -> bool:
     """Whether this is a pandas DataFrame."""
     pandas = sys.modules.get("pandas")
     return pandas is not None and isinstance(values, pandas.DataFrame)
+
+
+def is_polars_series(values: object) -> bool:
+    """Whether this is a Polars Series."""
+    polars = sys.modules.get("polars")
+    return polars is not None and isinstance(values, polars.Series)
+
+
+def is_polars_frame(values: object) -> bool:
+    """Whether this is a Polars DataFrame; a LazyFrame holds no records yet."""
+    polars = sys.modules.get("polars")
+    return polars is not None and isinstance(values, polars.DataFrame)
+
+
+def columns_named(name: str, values: Any, names: Iterable[Any]) -> list[Any]:
+    """The columns of these names, of a frame or a mapping, or of these places, of a 2-D array.
+
+    Names and places are public; that a column is not there tells nothing of the records.
+    """
+    if isinstance(values, np.ndarray) and values.ndim == 2:
+        held: dict[Any, Any] = dict(enumerate(values.T))
+    elif is_frame(values):
+        held = {one: values.iloc[:, place] for place, one in enumerate(values.columns)}
+        if len(held) != values.shape[1]:
+            raise InvalidArgument("values must have columns of different names; rename them")
+    elif is_polars_frame(values):
+        held = {one: values.get_column(one) for one in values.columns}
+    elif isinstance(values, Mapping):
+        held = dict(values)
+    else:
+        raise InvalidArgument(
+            f"values must be a DataFrame, a 2-D array or a mapping of columns if {name} names "
+            f"columns, got {type(values).__name__}"
+        )
+    asked = list(names)
+    for one in asked:
+        if one not in held:
+            raise InvalidArgument(f"{name} must name columns of values, got {shown(one)}")
+    if not asked:
+        raise InvalidArgument(f"{name} must name at least one column")
+    return [held[one] for one in asked]
 
 
 def reals(name: str, values: Any) -> Reals:
@@ -142,6 +185,11 @@ def numbers(name: str, values: Any) -> Reals:
         return np.column_stack(columns) if columns else np.empty(values.shape)
     if is_series(values):
         return _of_series(name, values)
+    if is_polars_frame(values):
+        columns = [_of_polars(name, column) for column in values.get_columns()]
+        return np.column_stack(columns) if columns else np.empty(values.shape)
+    if is_polars_series(values):
+        return _of_polars(name, values)
     given = entries(name, values)
     return _of_list(given) if isinstance(given, list) else _of_array(name, given)
 
@@ -171,6 +219,18 @@ def _of_series(name: str, values: Any) -> Reals:
     if dtype.kind not in _TEXTS_AND_OBJECTS:
         raise InvalidArgument(f"{name} must be numbers, got {type(dtype).__name__}")
     return _of_list(values.to_numpy(dtype=object).tolist())
+
+
+def _of_polars(name: str, values: Any) -> Reals:
+    """A column of numbers by Polars' own cast, which looks at one entry; any other as objects."""
+    polars, dtype = sys.modules["polars"], values.dtype
+    if dtype.is_temporal():
+        raise InvalidArgument(f"{name} must be numbers, got {shown(dtype)}")
+    if dtype.is_numeric() or dtype == polars.Boolean:
+        return np.array(values.cast(polars.Float64).to_numpy(), dtype=np.float64)
+    if dtype.is_nested():  # a list is no number, and need not be looked into
+        return np.full(len(values), math.nan)
+    return _of_list(values.to_list())
 
 
 def _of_array(name: str, given: NDArray[Any]) -> Reals:
@@ -231,11 +291,19 @@ def like(values: Any) -> Callable[[NDArray[Any]], Any]:
     return lambda array: array
 
 
-def like_columns(values: Any, dimensions: int) -> Callable[[NDArray[Any]], Any]:
-    """Makes one number a column into what suits records of one or two dimensions."""
+def like_columns(
+    values: Any, dimensions: int, names: Sequence[Any] | None = None
+) -> Callable[[NDArray[Any]], Any]:
+    """Makes one number a column into what suits records of one or two dimensions.
+
+    ``names`` are those of the columns that were chosen; left out, all of a frame were.
+    """
     if is_frame(values):
         series = sys.modules["pandas"].Series
-        return lambda array: series(array, index=values.columns)
+        return lambda array: series(array, index=values.columns if names is None else names)
+    if is_polars_frame(values) or names is not None:
+        keys = values.columns if names is None else names
+        return lambda array: dict(zip(keys, array.tolist(), strict=True))
     if dimensions == 1:
         return lambda array: array.item()
     return lambda array: array
@@ -251,6 +319,19 @@ def interval(name: str, bounds: Sequence[float]) -> tuple[float, float]:
     """The two ends of ``bounds``, finite and in order."""
     (lower,), (upper,) = intervals(name, bounds, 1)
     return float(lower), float(upper)
+
+
+def whole_interval(name: str, bounds: Sequence[int]) -> tuple[int, int]:
+    """The two ends of ``bounds``, whole numbers below 2⁶² and in order."""
+    try:
+        lower, upper = (operator.index(end) for end in bounds)
+    except (TypeError, ValueError):
+        lower, upper = 1, 0
+    if not -MOST <= lower < upper <= MOST:
+        raise InvalidArgument(
+            f"{name} must be two whole numbers, the lower below the upper, got {shown(bounds)}"
+        )
+    return lower, upper
 
 
 def intervals(

@@ -1,26 +1,29 @@
-"""Choosing one of several candidates: the exponential mechanism, permute-and-flip, noisy max."""
+"""Choosing among candidates: the exponential mechanism, permute-and-flip, noisy max, the top k."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal
 
-from tacit._validation import positive
-from tacit.accounting.events import Exponential, NoisyMax
+from tacit._validation import flag, positive, whole
+from tacit.accounting.events import Exponential, NoisyMax, Repeated
 from tacit.errors import InvalidArgument
-from tacit.mechanisms._races import winner
+from tacit.mechanisms._races import leaders, winner
 from tacit.mechanisms._records import finite, is_series
-from tacit.mechanisms.release import agreed, apart, pure_amount, ratio_for
+from tacit.mechanisms.release import agreed, amount, apart, calibrated, pure_amount, ratio_for
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import numpy as np
     from numpy.typing import NDArray
 
-    from tacit.accounting.events import Adjacency
+    from tacit.accounting.events import Adjacency, Event
     from tacit.ledger import Budget
     from tacit.mechanisms._races import Law
-    from tacit.mechanisms.release import Released, ReleaseTerms
+    from tacit.mechanisms.release import Amount, Released, ReleaseTerms
     from tacit.randomness import Stream
 
 
@@ -175,6 +178,107 @@ def noisy_max(
     return _largest(numbers, names, sensitivity, asked, noise, monotone, terms)
 
 
+def top_k(
+    scores: Any,
+    k: int,
+    *,
+    sensitivity: float,
+    epsilon: float | None = None,
+    delta: float | None = None,
+    rho: float | None = None,
+    noise: Literal["gumbel", "exponential"] = "gumbel",
+    monotone: bool = False,
+    candidates: Sequence[Any] | None = None,
+    adjacency: Adjacency | None = None,
+    unit: str | None = None,
+    budget: Budget | None = None,
+    label: str = "",
+    stream: Stream | None = None,
+) -> Released[list[Any]]:
+    """The ``k`` candidates of highest score, the best first; the noisy scores stay secret.
+
+    By peeling: k choices one after another, each among the candidates that are left. With Gumbel
+    noise this is one shot: noise is added once and the k largest are shown, which has the same law
+    (Durfee & Rogers 2019). With exponential noise every choice draws noise of its own
+    (permute-and-flip): the better one for ε alone and a small ``k``.
+
+    Guarantee:
+        As for ``exponential``, for each of the k choices, made adaptively; the order is part of
+        the release. The event is k times ``Exponential``, or k times ``NoisyMax`` with exponential
+        noise, and meets the ε, (ε, δ) or ρ asked for. For ε alone each choice has ε/k. For (ε, δ)
+        or ρ it has more than that if k is large: the choices compose, and those of Gumbel noise,
+        whose range is bounded, compose better (Dong, Durfee & Rogers 2020).
+
+    Args:
+        scores: As in ``exponential``.
+        k: How many; public, and not more than there are candidates.
+        sensitivity: As in ``exponential``.
+        epsilon: The ε asked for, for all k together.
+        delta: The δ asked for with it.
+        rho: The ρ of zCDP asked for, instead.
+        noise: The noise's law.
+        monotone: As in ``exponential``.
+        candidates: As in ``exponential``.
+        adjacency: As in ``laplace``.
+        unit: As in ``laplace``.
+        budget: As in ``laplace``.
+        label: As in ``laplace``.
+        stream: As in ``laplace``.
+
+    >>> from tacit.randomness import UnsafeSeededStream
+    >>> votes = {"red": 30, "green": 80, "blue": 28, "white": 71}
+    >>> released = top_k(votes, 2, sensitivity=1, epsilon=1, monotone=True,
+    ...     stream=UnsafeSeededStream(0, "test"))
+    >>> released.value, released.event.times, round(released.event.event.epsilon, 9)
+    (['green', 'white'], 2, 0.5)
+    """
+    terms = agreed("top_k", adjacency, unit, budget, label, stream)
+    numbers, names = _scores(scores, candidates)
+    times = whole("k", k)
+    if times > len(numbers):
+        raise InvalidArgument(
+            f"k must be at most the number of candidates, {len(numbers)}, got {k!r}"
+        )
+    if noise not in ("gumbel", "exponential"):
+        raise InvalidArgument(f"noise must be 'gumbel' or 'exponential', got {noise!r}")
+    against = _against(monotone, terms.adjacency)
+
+    def choices(each: float) -> Event:
+        if noise == "gumbel":
+            return Repeated(Exponential(each), times)
+        scale = ratio_for(float(against), each)
+        return Repeated(NoisyMax(scale, noise, monotone, apart(terms.adjacency)), times)
+
+    asked = amount(epsilon, delta, rho)
+    each = _each(asked, times, choices, 8.0 if noise == "gumbel" else 2.0, terms.adjacency)
+    rate = _rate(Fraction(each) / (against * Fraction(positive("sensitivity", sensitivity))))
+    grant = terms.charge(choices(each), asked.delta)
+    if noise == "gumbel":
+        found = leaders(numbers, rate, noise, times, grant.stream)
+        return grant.release([names[place] for place in found])
+    left = list(range(len(numbers)))
+    chosen = [left.pop(winner(numbers[left], rate, noise, grant.stream)) for _ in range(times)]
+    return grant.release([names[place] for place in chosen])
+
+
+def _each(
+    asked: Amount,
+    times: int,
+    choices: Callable[[float], Event],
+    per_rho: float,
+    adjacency: Adjacency,
+) -> float:
+    """The largest ε of each of several choices that together meet what was asked."""
+    if asked.rho is not None:
+        return math.sqrt(per_rho * asked.rho / times) * (1.0 - 2.0**-50)
+    assert asked.epsilon is not None
+    # Below ε/k by what a sum is rounded up by, so that a budget of just ε holds all of them.
+    each = asked.epsilon / times * (1.0 if times == 1 else 1.0 - 2.0**-50)
+    if asked.delta is None or times == 1:
+        return each
+    return max(each, calibrated(choices, asked, adjacency, guess=each))
+
+
 def _largest(
     numbers: NDArray[Any],
     names: Sequence[Any],
@@ -193,9 +297,7 @@ def _largest(
 
 def _against(monotone: bool, adjacency: Adjacency) -> int:
     """How far neighbours can move one score against another, in sensitivities."""
-    if not isinstance(monotone, bool):
-        raise InvalidArgument(f"monotone must be True or False, got {monotone!r}")
-    return 1 if monotone and adjacency != "replace-one" else 2
+    return 1 if flag("monotone", monotone) and adjacency != "replace-one" else 2
 
 
 def _rate(rate: Fraction) -> Fraction:

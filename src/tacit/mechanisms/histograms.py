@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,8 +12,15 @@ import numpy as np
 from tacit._validation import whole
 from tacit.accounting.events import ApproxDp, DiscreteGaussian, DiscreteLaplace, Repeated, distance
 from tacit.errors import InvalidArgument
-from tacit.mechanisms._keys import canonical, named, numbered, tallied
-from tacit.mechanisms._records import is_series, numbers, reals
+from tacit.mechanisms._keys import canonical, column, named, numbered, places, tallied
+from tacit.mechanisms._records import (
+    columns_named,
+    is_frame,
+    is_polars_frame,
+    is_series,
+    numbers,
+    reals,
+)
 from tacit.mechanisms.numbers import gaussian_design
 from tacit.mechanisms.release import agreed, amount, ratio_for
 from tacit.randomness import discrete_gaussian, discrete_laplace
@@ -29,12 +37,14 @@ if TYPE_CHECKING:
 
     Integers = NDArray[np.int64]
 
+_MOST_CELLS = 1 << 28  # of several columns together
+
 
 def histogram(
     values: Any,
     *,
-    cells: int | Sequence[Any] | None = None,
-    edges: Sequence[float] | None = None,
+    cells: int | Sequence[Any] | Mapping[Any, int | Sequence[Any]] | None = None,
+    edges: Sequence[float] | Mapping[Any, Sequence[float]] | None = None,
     epsilon: float | None = None,
     delta: float | None = None,
     rho: float | None = None,
@@ -53,23 +63,29 @@ def histogram(
     (Korolova et al. 2009); the others are left out. Counts may be negative; they are unbiased where
     the cells are public.
 
+    Over several columns, ``cells`` and ``edges`` name the columns and the cells of each, and every
+    combination is a cell. Of a DataFrame without either, the keys are tuples of its entries.
+
     Guarantee:
-        Each record lies in one cell at most. Adding or removing one moves one count by 1, replacing
-        one moves two counts by 1. The release is that of ``event``, with what was asked for; the
-        laws of the noise are exact. A record in none of the cells, or missing, is not counted;
-        nothing in the data is refused. Unknown keys come out in a form that no other record has
-        a say in: a whole number below 2⁵³ is an int, whether it was 1, 1.0 or True; other numbers
-        are floats; texts, bytes, dates (date-times in UTC if they have a zone) and tuples of these
-        are Python's own; a record that is nothing of this kind is not counted (larger numbers:
-        give them as texts). They are sorted by kind and value, not in the order of the data. What
-        NumPy or pandas did before is not undone: ``np.asarray([1, "x"])`` makes every record a
-        text, so give the list itself, or an array whose type you named.
+        Each record, or row, lies in one cell at most. Adding or removing one moves one count by 1,
+        replacing one moves two counts by 1. The release is that of ``event``, with what was asked
+        for; the laws of the noise are exact. A record in none of the cells, or missing, is not
+        counted; nothing in the data is refused. Unknown keys come out in a form that no other
+        record has a say in: a whole number below 2⁵³ is an int, whether it was 1, 1.0 or True;
+        other numbers are floats; texts, bytes, dates (date-times in UTC if they have a zone) and
+        tuples of these are Python's own; a record that is nothing of this kind is not counted
+        (larger numbers: give them as texts). They are sorted by kind and value, not in the order of
+        the data. What NumPy or pandas did before is not undone: ``np.asarray([1, "x"])`` makes
+        every record a text, so give the list itself, or an array whose type you named.
 
     Args:
-        values: A 1-D array, list or pandas Series, one cell's name or number per record.
-        cells: All cells, or their number if they are 0, 1, 2, …
+        values: A 1-D array, list, pandas or Polars Series, one cell's name or number per record.
+            Over several columns a DataFrame, a 2-D array or a mapping of columns.
+        cells: All cells, or their number if they are 0, 1, 2, … Over several columns, such cells by
+            the name (of an array, the place) of a column.
         edges: The increasing edges of cells of numbers, one more than there are cells; a cell holds
-            its lower edge, and the last one its upper edge too.
+            its lower edge, and the last one its upper edge too. Over several columns, such edges by
+            the name of a column.
         epsilon: The ε asked for.
         delta: The δ asked for with it.
         rho: The ρ of zCDP asked for, instead.
@@ -80,8 +96,10 @@ def histogram(
         stream: As in ``laplace``.
 
     Returns:
-        The counts in the order of the cells, as an array, or a Series for a Series. Of unknown
-        keys, a dictionary, or a Series for a Series, with an index of objects.
+        The counts in the order of the cells, as an array, or a Series for a pandas Series. Over
+        several columns the array has a dimension for each, those of ``cells`` first and those of
+        ``edges`` next, and the Series of a pandas DataFrame a level of its index. Of unknown keys,
+        a dictionary, or a Series for a pandas object, with an index of objects.
 
     >>> from tacit.randomness import UnsafeSeededStream
     >>> blood = ["A"] * 400 + ["B"] * 90 + ["0"] * 450
@@ -92,23 +110,39 @@ def histogram(
     ...     stream=UnsafeSeededStream(0, "test"))
     >>> released.value, released.event
     ({'0': 450, 'A': 400, 'B': 90}, ApproxDp(epsilon=1.0, delta=1e-06))
+    >>> patients = {"blood": ["A", "B", "A"], "age": [31, 64, 70]}
+    >>> histogram(patients, cells={"blood": ["A", "B"]}, edges={"age": [0, 50, 120]}, epsilon=50,
+    ...     stream=UnsafeSeededStream(0, "test")).value.tolist()
+    [[1, 1], [0, 1]]
     """
     terms = agreed("histogram", adjacency, unit, budget, label, stream)
     asked = amount(epsilon, delta, rho)
-    if cells is not None and edges is not None:
+    if isinstance(cells, Mapping) or isinstance(edges, Mapping):
+        axes, counts = _crossed(values, cells or {}, edges or {})
+    elif cells is not None and edges is not None:
         raise InvalidArgument("give either cells or edges, got both")
-    if cells is None and edges is None:
+    elif cells is None and edges is None:
         return _of_unknown_keys(values, asked, terms)
-    names, counts = _counted(values, cells, edges)
+    else:
+        names, counts = _counted(values, cells, edges)
+        axes = {"": (names, edges is not None)}
     scale, event = _design(asked, terms.adjacency)
     grant = terms.charge(event, asked.delta)
     draw = discrete_laplace if asked.pure else discrete_gaussian
-    noisy = counts + draw(scale, len(counts), grant.stream)
-    if not is_series(values):
-        return grant.release(noisy)
-    if edges is not None:
-        names = sys.modules["pandas"].IntervalIndex.from_breaks(names, closed="left")
-    return grant.release(_labelled(noisy, names))
+    noisy = counts + draw(scale, counts.size, grant.stream).reshape(counts.shape)
+    if is_series(values) or is_frame(values):
+        return grant.release(_labelled(noisy.ravel(), _index(axes, crossed=is_frame(values))))
+    return grant.release(noisy)
+
+
+def _index(axes: Mapping[Any, tuple[Any, bool]], *, crossed: bool) -> Any:
+    """An index of pandas: cells, or, where they lie between edges, intervals."""
+    pandas = sys.modules["pandas"]
+    levels = [
+        pandas.IntervalIndex.from_breaks(names, closed="left") if between else names
+        for names, between in axes.values()
+    ]
+    return pandas.MultiIndex.from_product(levels, names=list(axes)) if crossed else levels[0]
 
 
 def _design(asked: Amount, adjacency: Adjacency) -> tuple[float, Event]:
@@ -139,12 +173,14 @@ def _of_unknown_keys(values: Any, asked: Amount, terms: ReleaseTerms) -> Release
     moved = distance(2.0, terms.adjacency)  # how many keys a record can touch
     scale = ratio_for(moved, asked.epsilon)
     least = threshold(scale, asked.delta / moved)
-    keys, counts = tallied(values)
+    keys, counts = tallied(
+        _tuples(values) if is_frame(values) or is_polars_frame(values) else values
+    )
     grant = terms.charge(ApproxDp(asked.epsilon, asked.delta))
     noisy = counts + discrete_laplace(scale, len(counts), grant.stream)
     kept = np.flatnonzero(noisy >= least)
     names = [keys[place] for place in kept]
-    if is_series(values):
+    if is_series(values) or is_frame(values):
         # One type of index, whatever was found; tuples are labels, not levels.
         index = sys.modules["pandas"].Index(names, dtype=object, tupleize_cols=False)
         return grant.release(_labelled(noisy[kept], index))
@@ -172,31 +208,80 @@ def _counted(
 ) -> tuple[Any, Integers]:
     """The cells (their edges, if those were given), and how many records each holds."""
     if edges is not None:
-        return _between(numbers("values", values), edges)
+        ends = _ends(edges)
+        found = _edge_places(values, ends)
+        return ends, np.bincount(found[found >= 0], minlength=len(ends) - 1)
     assert cells is not None
+    names, keys = _cell_names(cells)
+    if isinstance(names, range):
+        return names, numbered(values, len(names))
+    return names, named(values, keys)
+
+
+def _cell_names(cells: Any) -> tuple[Sequence[Any], list[Any]]:
+    """The cells, and their canonical keys."""
     if isinstance(cells, int | np.integer):
-        number = whole("cells", cells)
-        return range(number), numbered(values, number)
-    names = [] if isinstance(cells, str | bytes) else list(cells)
-    keys = [canonical(name) for name in names]
+        names = range(whole("cells", cells))
+        return names, list(names)
+    listed = [] if isinstance(cells, str | bytes) else list(cells)
+    keys = [canonical(name) for name in listed]
     if not keys or None in keys or len(set(keys)) != len(keys):
         raise InvalidArgument(
             "cells must be one or more different ones, in a list: numbers below 2**53, texts, "
             "bytes, dates, or tuples of them"
         )
-    return names, named(values, [key for key in keys if key is not None])
+    return listed, keys
 
 
-def _between(given: NDArray[np.float64], edges: Sequence[float]) -> tuple[Any, Integers]:
+def _tuples(values: Any) -> list[tuple[Any, ...]]:
+    """The rows of a frame, each by itself."""
+    columns = [column(one) for one in columns_named("values", values, values.columns)]
+    parts = [one if isinstance(one, list) else one.tolist() for one in columns]
+    return list(zip(*parts, strict=True))
+
+
+def _crossed(values: Any, cells: Any, edges: Any) -> tuple[dict[Any, tuple[Any, bool]], Integers]:
+    """The cells of each column, whether they are edges, and how many rows each combination holds.
+
+    A row with an entry in none of its column's cells is not counted.
+    """
+    if not isinstance(cells, Mapping) or not isinstance(edges, Mapping) or set(cells) & set(edges):
+        raise InvalidArgument(
+            "cells and edges must name different columns where either names one: "
+            "cells={'blood': ['A', 'B']}, edges={'age': [0, 50, 120]}"
+        )
+    axes = {name: _cell_names(one) for name, one in cells.items()}
+    axes |= {name: (_ends(one), None) for name, one in edges.items()}
+    shape = tuple(len(names) - (keys is None) for names, keys in axes.values())
+    if math.prod(shape) > _MOST_CELLS:
+        raise InvalidArgument(f"cells and edges must make at most 2**28 cells, got {shape}")
+    place = np.zeros((), dtype=np.int64)
+    held = np.ones((), dtype=np.bool_)
+    for size, given, (names, keys) in zip(
+        shape, columns_named("cells and edges", values, axes), axes.values(), strict=True
+    ):
+        found = _edge_places(given, names) if keys is None else places(given, keys)
+        if place.ndim and len(found) != len(place):
+            raise InvalidArgument("values must have columns of one length")
+        place, held = place * size + found, held & (found >= 0)
+    counts = np.bincount(place[held], minlength=math.prod(shape)).reshape(shape)
+    return {name: (names, keys is None) for name, (names, keys) in axes.items()}, counts
+
+
+def _edge_places(values: Any, ends: NDArray[np.float64]) -> Integers:
+    given = numbers("values", values)
+    if given.ndim != 1:
+        raise InvalidArgument(f"values must be one number per record, got {given.ndim} dimensions")
+    inside = (given >= ends[0]) & (given <= ends[-1])
+    found = np.minimum(np.searchsorted(ends, given, side="right"), len(ends) - 1) - 1
+    return np.where(inside, found, -1)
+
+
+def _ends(edges: Sequence[float]) -> NDArray[np.float64]:
     ends = reals("edges", edges)
     if ends.ndim != 1 or len(ends) < 2 or not np.all(np.diff(ends) > 0.0):
         raise InvalidArgument("edges must be two or more increasing numbers")
-    if given.ndim != 1:
-        raise InvalidArgument(f"values must be one number per record, got {given.ndim} dimensions")
-    inside = given[(given >= ends[0]) & (given <= ends[-1])]
-    cells = len(ends) - 1
-    places = np.minimum(np.searchsorted(ends, inside, side="right") - 1, cells - 1)
-    return ends, np.bincount(places, minlength=cells)
+    return ends
 
 
 def _labelled(counts: Integers, names: Any) -> Any:

@@ -1,14 +1,25 @@
-"""Laplace and Gaussian noise on real numbers."""
+"""Laplace and Gaussian noise on real and on whole numbers."""
 
 from __future__ import annotations
 
 import math
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
+
 from tacit._validation import positive, whole
-from tacit.accounting.events import DiscreteGaussian, Gaussian, ZeroConcentrated
+from tacit.accounting.events import DiscreteGaussian, Gaussian, PureDp, ZeroConcentrated
 from tacit.errors import InvalidArgument
-from tacit.mechanisms._records import clipped, finite, integers, interval, like
+from tacit.mechanisms._races import coins, numbers_below
+from tacit.mechanisms._records import (
+    MOST,
+    clipped,
+    finite,
+    integers,
+    interval,
+    like,
+    whole_interval,
+)
 from tacit.mechanisms.release import (
     UP,
     agreed,
@@ -22,12 +33,11 @@ from tacit.mechanisms.release import (
 )
 from tacit.randomness import discrete_gaussian as gaussian_noise
 from tacit.randomness import discrete_laplace as laplace_noise
-from tacit.randomness import grid_gaussian, grid_laplace
+from tacit.randomness import grid_gaussian, grid_laplace, power_below
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    import numpy as np
     from numpy.typing import NDArray
 
     from tacit.accounting.events import Adjacency, Event
@@ -142,6 +152,123 @@ def gaussian(
     return grant.release(like(value)(noisy))
 
 
+def bounded_laplace(
+    value: Any,
+    *,
+    sensitivity: float,
+    bounds: Sequence[float],
+    epsilon: float | None = None,
+    rho: float | None = None,
+    adjacency: Adjacency | None = None,
+    unit: str | None = None,
+    budget: Budget | None = None,
+    label: str = "",
+    stream: Stream | None = None,
+) -> Released[Any]:
+    """One number plus Laplace noise that leaves it within ``bounds``: drawn again until it does.
+
+    The bounded Laplace mechanism (Holohan, Antonatos, Braghin & Mac Aonghusa 2020). An answer
+    beyond the bounds is never seen, and none piles up at their ends; for an answer that may pile up
+    there, clip what ``laplace`` releases, which needs less noise.
+
+    Guarantee:
+        ε-DP, with no δ: the event is ``PureDp``. Near an end fewer draws are within the bounds, and
+        how many tells about the number: noise of scale Δ/ε, as ``laplace`` has it, would be up to
+        2ε-DP. The scale is the least b with Δ/b + ln(C(Δ)/C(0)) ≤ ε, where C(x) is the chance that
+        noise on a number x above the lower bound stays within the bounds (their main theorem, with
+        δ = 0). It is applied to what is drawn, whole numbers of steps of a grid: there C is
+        log-concave in x, so that no pair of numbers is worse than the lower bound and Δ above it.
+        The value is clipped to the bounds; one that is missing or no number counts as their middle,
+        and nothing is refused but more than one number. The law is exact.
+
+    Args:
+        value: A number.
+        sensitivity: How far neighbours move ``value``, by the adjacency; never more than the width
+            of the bounds.
+        bounds: The public least and largest answer.
+        epsilon: The ε asked for.
+        rho: The ρ of zCDP asked for, instead of ε.
+        adjacency: As in ``laplace``.
+        unit: As in ``laplace``.
+        budget: As in ``laplace``.
+        label: As in ``laplace``.
+        stream: As in ``laplace``.
+
+    >>> from tacit.randomness import UnsafeSeededStream
+    >>> released = bounded_laplace(0.97, sensitivity=0.1, bounds=(0, 1), epsilon=1,
+    ...     stream=UnsafeSeededStream(0, "test"))
+    >>> round(released.value, 3), released.event
+    (0.973, PureDp(epsilon=1.0, adjacency='add-remove'))
+    """
+    terms = agreed("bounded_laplace", adjacency, unit, budget, label, stream)
+    lower, upper = interval("bounds", bounds)
+    number = clipped("value", value, lower, upper)
+    if number.size != 1:
+        raise InvalidArgument(f"value must be one number, got the shape {number.shape}")
+    asked = pure_amount(epsilon, rho).pure_epsilon()
+    width, moved = upper - lower, min(positive("sensitivity", sensitivity), upper - lower)
+    # Rounding moves neighbours by a step further apart, and float64 by half of one at most.
+    step = max(power_below(moved / max(asked, 1.0), 20), power_below(width, 50))
+    last = math.floor(width / step)
+    scale = _bounded_scale(last, min(math.ceil(moved / step) + 2, last), asked)
+    grant = terms.charge(PureDp(asked, terms.adjacency))
+    place = min(round((number.item() - lower) / step), last)
+    drawn = place + _noise_between(scale, -place, last - place, grant.stream)
+    answer = np.full(number.shape, min(upper, lower + drawn * step))
+    return grant.release(like(value)(answer))
+
+
+_LARGEST_SCALE = 1e300  # beyond, its inverse is 0
+
+
+def _bounded_scale(last: int, moved: int, epsilon: float) -> float:
+    """The least scale at which noise on 0 … last, drawn again until it stays there, is ε-DP.
+
+    With r = e^{-1/scale} the weight of all outcomes around x is C(x) = Σ_k r^{abs(k - x)}, which is
+    (1 + r - r^{x+1} - r^{last-x+1})/(1 - r): concave in x, so that C(x + moved)/C(x) is largest at
+    x = 0. As C(moved) ≤ r^{-moved}·C(0), twice the scale of ``laplace`` always suffices.
+    """
+
+    def loss(scale: float) -> float:
+        rate = 1.0 / scale
+        around = math.exp(-rate) * math.expm1((moved - last) * rate) + math.expm1(
+            -(moved + 1) * rate
+        )
+        return moved * rate + math.log(around / math.expm1(-(last + 1) * rate))
+
+    low, high = moved / epsilon, 2.0 * moved / epsilon * UP
+    if not high < _LARGEST_SCALE:
+        raise InvalidArgument(f"epsilon (or rho) must be larger, got an epsilon of {epsilon!r}")
+    for _ in range(60):
+        middle = 0.5 * (low + high)
+        if loss(middle) + 1e-14 <= epsilon * (1.0 - 1e-12):  # above what float64 rounds
+            high = middle
+        else:
+            low = middle
+    return high
+
+
+def _noise_between(scale: float, first: int, last: int, stream: Stream) -> int:
+    """A discrete Laplace number, drawn again until it lies between ``first`` ≤ 0 and ``last`` ≥ 0.
+
+    Where the scale is wide, numbers between the two are drawn, and kept with the law's chance.
+    """
+    if last - first > 2.0 * scale:
+        while True:
+            drawn = laplace_noise(scale, 8, stream)
+            inside = drawn[(drawn >= first) & (drawn <= last)]
+            if len(inside):
+                return int(inside[0])
+    while True:
+        tried = first + int(numbers_below(last - first + 1, 1, stream)[0])
+
+        def chance(intervals: Any, tried: int = tried) -> Any:
+            return intervals.exp(-intervals.mpf(abs(tried)) / intervals.mpf(scale))
+
+        if coins(math.exp(-abs(tried) / scale), chance, 1, stream)[0]:
+            return tried
+
+
 def _gaussian(asked: Amount, calibration: str, adjacency: Adjacency) -> Gaussian:
     if calibration == "analytic":
         return gaussian_event(asked, apart(adjacency), adjacency)
@@ -183,6 +310,7 @@ def discrete_laplace(
     value: Any,
     *,
     sensitivity: int = 1,
+    bounds: Sequence[int] | None = None,
     epsilon: float | None = None,
     rho: float | None = None,
     adjacency: Adjacency | None = None,
@@ -193,7 +321,8 @@ def discrete_laplace(
 ) -> Released[Any]:
     """A whole number, or each of several, plus noise k with P(k) ∝ exp(-abs(k)/scale).
 
-    The geometric mechanism (Ghosh, Roughgarden & Sundararajan 2009).
+    The geometric mechanism (Ghosh, Roughgarden & Sundararajan 2009), also to be had as
+    ``geometric``; with ``bounds`` the truncated one.
 
     Guarantee:
         If neighbours move all numbers together by at most ``sensitivity`` in L1, the release is
@@ -201,12 +330,14 @@ def discrete_laplace(
         that moves, and holds for several that share the move: of two shifted laws the best tests
         are by thresholds, whichever the shift, so that the trade-off of a shift by a + b is that
         of a shift by a followed by one by b; and a test of both at once does no better than one
-        after the other. Values of another than an integer type are refused; those beyond 2⁶² are
+        after the other. Clipping the answer to ``bounds`` looks at nothing else, and leaves the
+        event as it is. Values of another than an integer type are refused; those beyond 2⁶² are
         clipped to it.
 
     Args:
         value: A whole number, an integer array, a pandas Series or DataFrame.
         sensitivity: How far neighbours move ``value``, in L1, by the adjacency.
+        bounds: The public least and largest whole number; values and answers are clipped to them.
         epsilon: The ε asked for.
         rho: The ρ of zCDP asked for, instead of ε.
         adjacency: As in ``laplace``.
@@ -221,11 +352,16 @@ def discrete_laplace(
     """
     terms = agreed("discrete_laplace", adjacency, unit, budget, label, stream)
     numbers, moved = integers("value", value), whole("sensitivity", sensitivity)
+    least, most = (-MOST, MOST) if bounds is None else whole_interval("bounds", bounds)
     asked = pure_amount(epsilon, rho).pure_epsilon()
     event = discrete_laplace_event(asked, moved, terms.adjacency)
     grant = terms.charge(event)
     noise = laplace_noise(event.scale, numbers.size, grant.stream).reshape(numbers.shape)
-    return grant.release(like(value)(numbers + noise))
+    noisy = np.clip(numbers, least, most) + noise
+    return grant.release(like(value)(noisy if bounds is None else np.clip(noisy, least, most)))
+
+
+geometric = discrete_laplace  # its name in the literature
 
 
 def discrete_gaussian(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tacit._validation import positive, probability
+from tacit._validation import flag, positive, probability
 from tacit.accounting.events import Exponential
 from tacit.errors import InvalidArgument
 from tacit.mechanisms._races import numbers_below, winner
@@ -38,6 +38,7 @@ def quantile(
     *,
     bounds: Sequence[float],
     step: float | None = None,
+    skip_missing: bool = False,
     epsilon: float | None = None,
     rho: float | None = None,
     adjacency: Adjacency | None = None,
@@ -55,8 +56,8 @@ def quantile(
         Each record is one number. The release is that of ``event``: its range is bounded by the ε
         asked for. A record moves a score by max(q, 1-q) at most, and by 1 if it is replaced. Scores
         are whole numbers and the choice is exact. A record is read by itself and clipped to the
-        bounds; one that is missing or no number counts as their middle. Nothing in the data is
-        refused.
+        bounds; one that is missing or no number counts as their middle, or, with ``skip_missing``,
+        not at all. Nothing in the data is refused.
 
     Args:
         values: A 1-D array, list or pandas Series.
@@ -65,6 +66,7 @@ def quantile(
         step: The distance between possible answers, counted from the lower bound: 1 for whole
             numbers, say. Left out, it is 2⁻²⁰ of the bounds. Where many records are equal, a step
             that they lie on finds them.
+        skip_missing: Whether a record that is missing or no number is left out.
         epsilon: The ε asked for.
         rho: The ρ of zCDP asked for, instead of ε.
         adjacency: As in ``laplace``.
@@ -83,7 +85,7 @@ def quantile(
     lower, upper = interval("bounds", bounds)
     points = _points(upper - lower, step)
     width = upper - lower if step is None else step * points
-    places = _placed(values, lower, width, points)
+    places = _placed(values, lower, width, points, flag("skip_missing", skip_missing))
     asked = pure_amount(epsilon, rho).pure_epsilon(per_rho=8.0)
     moved = _PARTS if terms.adjacency == "replace-one" else max(share, _PARTS - share)
     grant = terms.charge(Exponential(asked))
@@ -106,11 +108,13 @@ def _points(width: float, step: float | None) -> int:
     return points
 
 
-def _placed(values: Any, lower: float, width: float, points: int) -> Integers:
+def _placed(values: Any, lower: float, width: float, points: int, skip: bool) -> Integers:
     """The sorted places of the records among the points 0 … points, each by itself."""
     found = numbers("values", values)
     if found.ndim != 1:
         raise InvalidArgument(f"values must be one number per record, got {found.ndim} dimensions")
+    if skip:
+        found = found[~np.isnan(found)]
     with np.errstate(over="ignore"):
         along = (found - lower) / width
     along = np.where(np.isnan(along), 0.5, along)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from tacit.randomness.discrete import discrete_gaussian, discrete_laplace, rounded_laplace
 from tacit.randomness.gaussian import GaussianSource, RoundedGaussian, rounded_gaussian
-from tacit.randomness.grid import granularity, grid_gaussian, grid_laplace, on_grid
+from tacit.randomness.grid import granularity, grid_gaussian, grid_laplace, on_grid, power_below
 from tacit.randomness.inclusion import included, subset
 from tacit.randomness.streams import (
     SecureStream,
@@ -41,6 +41,7 @@ __all__ = [
     "grid_laplace",
     "included",
     "on_grid",
+    "power_below",
     "rounded_gaussian",
     "rounded_laplace",
     "subset",

@@ -36,7 +36,7 @@ def granularity(scale: float) -> float:
     >>> granularity(1.0) == 2.0**-20, granularity(1.9) == 2.0**-20
     (True, True)
     """
-    step = _power_below(positive("scale", scale), _FINE)
+    step = power_below(positive("scale", scale), _FINE)
     if step == 0.0:
         raise InvalidArgument(f"scale must be at least 2**-1054, got {scale!r}; change the unit")
     return step
@@ -127,8 +127,8 @@ def _step_and_scale(
 ) -> tuple[float, float]:
     """The step, and the noise's scale in steps once widened for ``spread`` steps of rounding."""
     wanted, moved = positive(name, scale), positive("sensitivity", sensitivity)
-    step = min(granularity(wanted), _power_below(moved * _WIDENING / max(spread, 1.0), 0))
-    step = max(step, _power_below(wanted, _FINEST))
+    step = min(granularity(wanted), power_below(moved * _WIDENING / max(spread, 1.0), 0))
+    step = max(step, power_below(wanted, _FINEST))
     wide = (wanted / step + spread * wanted / moved) * _UP
     if wide > _WIDEST:
         raise InvalidArgument(
@@ -138,6 +138,10 @@ def _step_and_scale(
     return step, wide
 
 
-def _power_below(number: float, bits: int) -> float:
-    """The largest power of two at most number·2^-bits."""
+def power_below(number: float, bits: int) -> float:
+    """The largest power of two at most number·2^-bits.
+
+    >>> power_below(12.0, 1)
+    4.0
+    """
     return math.ldexp(1.0, math.frexp(number)[1] - 1 - bits)
