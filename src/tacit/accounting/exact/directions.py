@@ -24,13 +24,20 @@ from tacit.accounting.exact.contour import (
     lay_within_reach,
     log_chernoff_constant,
 )
+from tacit.accounting.exact.discrete import (
+    DiscreteGaussianProfile,
+    LossTable,
+    discrete_gaussian_profile,
+    table_for_delta,
+    table_for_epsilon,
+)
 from tacit.accounting.exact.enclosure import Interval, TooSlow, invert
 from tacit.accounting.exact.grid import delta_on_grid, epsilon_on_grid, lay_on_grid
 from tacit.accounting.exact.lattice import LatticeLoss, lay_lattice
 from tacit.accounting.exact.mixture import MixturePair
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from tacit.accounting.exact.contour import Aim
     from tacit.accounting.exact.enclosure import Enclosure, Profile, Resolution
@@ -73,6 +80,11 @@ def solve_epsilon(direction: Direction, delta: float, resolution: Resolution) ->
         composition = _composition(direction)
         if _might_be_nothing(composition, room) and _total_variation_bound(direction) <= room:
             return Solved(Interval(0.0, 0.0, method="closed form"))
+        table = _table(direction, lambda losses: table_for_delta(losses, room))
+        if table is not None:
+            ends = invert(table, room, table.guess(room))
+            if _is_tight(ends):
+                return Solved(replace(ends, method="lattice"), table.tilt)
         found = _epsilon_by_transform(composition, room, resolution)
     if found.ends.is_narrow:
         return found
@@ -138,6 +150,9 @@ def solve_delta(direction: Direction, epsilon: float, resolution: Resolution) ->
                 infinite * (1.0 - 1e-15), infinite * (1.0 + 1e-15), method="closed form"
             )
             return Solved(ends)
+        table = _table(direction, lambda losses: table_for_epsilon(losses, epsilon))
+        if table is not None and _is_good(table.enclose(epsilon)):
+            return _with_infinite(table.enclose(epsilon), "lattice", infinite, table.tilt)
         found = _delta_by_transform(_composition(direction), epsilon, resolution)
         if found is not None:
             enclosure, method, at = found
@@ -206,9 +221,27 @@ def _delta_by_transform(
         return None
     for profile, nearer, method in _sums(composition, search, aim, resolution):
         found = profile.enclose(epsilon)
-        if found.errors.below < 0.01 * found.estimate:
+        if _is_good(found):
             return found, method, nearer.tilt
     return None
+
+
+def _is_good(found: Enclosure) -> bool:
+    """Whether δ is known to a percent."""
+    return found.errors.below < 0.01 * found.estimate
+
+
+def _table(
+    direction: Direction, make: Callable[[LatticeComposition], LossTable]
+) -> LossTable | None:
+    """A table of the losses' sums, if they lie on one lattice and it is not too large."""
+    losses = [(pair.loss, n) for pair, n in direction if isinstance(pair.loss, LatticeLoss)]
+    if len(losses) < len(direction) or len({loss.spacing for loss, _ in losses}) > 1:
+        return None
+    try:
+        return make(tuple(losses))
+    except TooSlow:
+        return None
 
 
 def _with_infinite(found: Enclosure, method: str, infinite: float, tilt: float = _TILT) -> Solved:
@@ -272,6 +305,11 @@ def _lay_one(
         return invert(closed, delta, closed.guess(delta)).upper, closed
     if any(pair.loss is None for pair, _ in direction):
         return None
+    table = _table(direction, lambda losses: table_for_delta(losses, delta))
+    if table is not None:
+        ends = invert(table, delta, table.guess(delta))
+        if ends.is_narrow:
+            return ends.upper, table
     composition = _composition(direction)
     search = SaddleSearch(composition)
     try:
@@ -297,11 +335,13 @@ def _first_sum(
 
 def _closed_form(
     direction: Direction,
-) -> GaussianProfile | LaplaceProfile | MixtureProfile | None:
+) -> GaussianProfile | LaplaceProfile | MixtureProfile | DiscreteGaussianProfile | None:
     losses = [(pair.loss, count) for pair, count in direction]
     gaussians = [(loss.mu, n) for loss, n in losses if isinstance(loss, GaussianLoss)]
     if len(gaussians) == len(losses):
         return GaussianProfile(math.sqrt(math.fsum(count * mu * mu for mu, count in gaussians)))
+    if len(losses) == 1 and isinstance(losses[0][0], LatticeLoss) and losses[0][0].gaussian:
+        return discrete_gaussian_profile(*losses[0][0].gaussian, losses[0][1])
     if len(losses) == 1 and losses[0][1] == 1:
         match losses[0][0]:
             case LaplaceLoss(distance):

@@ -327,4 +327,5 @@ def _discrete_gaussian(sigma: float, shift: int) -> LatticeLoss:
         masses=masses,
         log_tail=(log_end, rate, log_end, rate),
         mass_error=256.0 * 2.0**-53 * (1.0 + 450.0),
+        gaussian=(sigma, shift),
     )
