@@ -123,19 +123,31 @@ def _normalise_lattice(event: DiscreteGaussian | DiscreteLaplace) -> None:
         )
 
 
-@dataclass(frozen=True)
+def _repr_of_black_box(box: BlackBox | GaussianMixture) -> str:
+    """The fields, without an adjacency that is not named."""
+    shown = [
+        f"{field.name}={getattr(box, field.name)!r}"
+        for field in fields(box)
+        if field.name != "adjacency" or box.adjacency is not None
+    ]
+    return f"{type(box).__name__}({', '.join(shown)})"
+
+
+@dataclass(frozen=True, repr=False)
 class GaussianMixture:
     """Adds N(0, sigma²) to an answer that a record (or a group) moves by a random public amount.
 
     It moves by ``shifts[j]`` with probability ``weights[j]``, so that the release is
     Σ_j weights[j]·N(shifts[j], sigma²) against N(0, sigma²). Poisson sampling of a Gaussian is the
     case of the shifts 0 and 1; a group of k sampled records has the shifts 0 to k. It describes
-    adding or removing them (or zeroing them out); replacing them is another pair, and refused.
+    adding or removing them (or zeroing them out, unless ``adjacency`` names the one); replacing
+    them is another pair, and refused.
     """
 
     sigma: float
     weights: tuple[float, ...]
     shifts: tuple[float, ...]
+    adjacency: Adjacency | None = None
 
     def __post_init__(self) -> None:
         weights = tuple(probability("weights", weight) for weight in self.weights)
@@ -147,6 +159,14 @@ class GaussianMixture:
         if abs(math.fsum(weights) - 1.0) > 1e-12:
             raise InvalidArgument(f"weights must add up to 1, got {math.fsum(weights)!r}")
         _normalise(self, sigma=positive("sigma", self.sigma), weights=weights, shifts=shifts)
+        if self.adjacency is not None:
+            _normalise(self, adjacency=check_adjacency(self.adjacency))
+
+    def describes(self, adjacency: Adjacency) -> bool:
+        """Whether neighbours under ``adjacency`` are what it is about."""
+        return adjacency != "replace-one" and self.adjacency in (None, adjacency)
+
+    __repr__ = _repr_of_black_box
 
 
 @dataclass(frozen=True)
@@ -192,16 +212,6 @@ class RandomizedResponse:
         """The pure guarantee ε of one answer."""
         assert self.epsilon is not None
         return self.epsilon
-
-
-def _repr_of_black_box(box: BlackBox) -> str:
-    """The fields, without an adjacency that is not named."""
-    shown = [
-        f"{field.name}={getattr(box, field.name)!r}"
-        for field in fields(box)
-        if field.name != "adjacency" or box.adjacency is not None
-    ]
-    return f"{type(box).__name__}({', '.join(shown)})"
 
 
 @dataclass(frozen=True, repr=False)

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from tacit._validation import non_negative, open_probability
+from tacit._validation import non_negative, probability
 from tacit.accounting.accountants import NAMES, Approximation, accountant_named
 from tacit.accounting.accountants.exact import epsilon_interval
 from tacit.accounting.events import Adjacency, Event, check_adjacency, check_event
+from tacit.accounting.exact.enclosure import Interval
 from tacit.errors import UnsupportedEvent
-
-if TYPE_CHECKING:
-    from tacit.accounting.exact.enclosure import Interval
 
 
 def epsilon(
@@ -23,7 +20,7 @@ def epsilon(
 
     Args:
         event: What was released.
-        delta: The total δ, strictly between 0 and 1.
+        delta: The total δ, from 0 to 1. At 0 the answer is the pure ε, or infinite; at 1 it is 0.
         accountant: ``"exact"`` (certified, and the least that is known), ``"rdp"``,
             ``"moments"``, ``"zcdp"``, ``"gdp"``, ``"advanced"`` or ``"basic"``; ``"gdp-clt"`` is no
             bound.
@@ -40,7 +37,9 @@ def epsilon(
     """
     check_event(event)
     asked = accountant_named(accountant)
-    total, neighbours = open_probability("delta", delta), check_adjacency(adjacency)
+    total, neighbours = probability("delta", delta), check_adjacency(adjacency)
+    if total == 1.0:
+        return 0.0
     try:
         return asked.epsilon(event, total, neighbours)
     except ArithmeticError:
@@ -88,8 +87,10 @@ def bounds(event: Event, delta: float, adjacency: Adjacency = "add-remove") -> I
     (True, True, 'contour')
     """
     check_event(event)
-    total = open_probability("delta", delta)
-    return epsilon_interval(event, total, check_adjacency(adjacency))
+    total, neighbours = probability("delta", delta), check_adjacency(adjacency)
+    if total == 1.0:
+        return Interval(0.0, 0.0, method="closed form")
+    return epsilon_interval(event, total, neighbours)
 
 
 @dataclass(frozen=True)

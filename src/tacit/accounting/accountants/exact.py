@@ -31,7 +31,12 @@ from tacit.accounting.events import (
     TruncatedConcentrated,
     ZeroConcentrated,
 )
-from tacit.accounting.exact.certificate import enclose_delta, enclose_epsilon, lay_curve
+from tacit.accounting.exact.certificate import (
+    enclose_delta,
+    enclose_epsilon,
+    largest_losses,
+    lay_curve,
+)
 from tacit.accounting.exact.enclosure import Interval, Resolution, TooSlow
 from tacit.accounting.normal_form import parts
 from tacit.accounting.selection_profile import selection_profile_of
@@ -76,6 +81,8 @@ def epsilon_interval(
     event: Event, delta: float, adjacency: Adjacency, resolution: Resolution = _BOTH_ENDS
 ) -> Interval:
     """Certified ends of ε(δ)."""
+    if delta == 0.0:
+        return _pure_interval(event, adjacency)
 
     def enclose(found: Parts) -> Interval:
         ends = enclose_epsilon(found, delta, adjacency, resolution)
@@ -88,6 +95,36 @@ def epsilon_interval(
         others=_LOOSER,
     )
     return _answer(question, event, adjacency)
+
+
+def _pure_interval(event: Event, adjacency: Adjacency) -> Interval:
+    """Certified ends of the pure ε: the largest loss, and the sum of what single releases promise.
+
+    Losses that actual neighbours attain add up in one of the two directions.
+    """
+    found = parts(event, adjacency)
+    ends = Interval(0.0, math.inf, two_sided=False)
+    refusal = None
+    try:
+        ends = largest_losses(found, adjacency)
+    except ArithmeticError:
+        pass
+    except UnsupportedEvent as reason:
+        refusal = reason
+    others = _others(lambda one: one.epsilon(event, 0.0, adjacency), ("basic",))
+    if refusal is not None and not others:
+        raise refusal
+    upper = min([ends.upper, *(math.nextafter(one, math.inf) for one, _ in others if one > 0.0)])
+    if [count for _, count in found] == [1] and not _is_sampled(found[0][0]):
+        upper = min([upper, *(one for one, _ in others)])  # no sum that could have been rounded
+    claimed = not any(_is_one_of_its_class(part) for part, _ in found)
+    lower = min(ends.lower, upper) if claimed else 0.0
+    two_sided = lower > 0.0 or upper == 0.0
+    return Interval(lower, upper, two_sided=two_sided, method="largest loss")
+
+
+def _is_sampled(event: Event) -> bool:
+    return isinstance(event, PoissonSampled | SampledWithoutReplacement | SampledWithReplacement)
 
 
 def delta_interval(

@@ -106,7 +106,7 @@ def _of_part(part: Event, adjacency: Adjacency) -> Concentrated:
         case DiscreteGaussian(sigma, unit, apart):
             # As the continuous noise (Canonne, Kamath & Steinke 2020, Theorem 4).
             return Concentrated(0.5 * (distance(apart, adjacency) * unit / sigma) ** 2)
-        case GaussianMixture(sigma, _, shifts) if adjacency != "replace-one":
+        case GaussianMixture(sigma, _, shifts) if part.describes(adjacency):
             # Convexity: no worse than the largest shift alone.
             return Concentrated(0.5 * (max(shifts) / sigma) ** 2)
         case Laplace(scale, apart):

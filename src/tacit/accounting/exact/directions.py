@@ -45,6 +45,8 @@ if TYPE_CHECKING:
     from tacit.accounting.exact.pairs import Direction
     from tacit.accounting.exact.transforms import Composition
 
+_COARSE = 0.01  # a step of losses
+_RARE = 1e-20
 _TILT = 2.0  # where to look for a saddle if nothing is known
 
 
@@ -114,7 +116,23 @@ def _total_variation_bound(direction: Direction) -> float:
 
 
 def _composition(direction: Direction) -> Composition:
-    return cast("Composition", tuple((pair.loss, count) for pair, count in direction))
+    return cast("Composition", tuple((pair.loss, count) for pair, count in _telling(direction)))
+
+
+def _telling(direction: Direction) -> Direction:
+    """Without what only fails, and so rarely that what is left to the others is 1 in float64."""
+    if len(direction) == 1:
+        return direction
+    return tuple(
+        (pair, count)
+        for pair, count in direction
+        if not (
+            0.0 < count * pair.infinite < _RARE
+            and isinstance(pair.loss, LatticeLoss)
+            and len(pair.loss.support) == 1
+            and pair.loss.offset == 0.0
+        )
+    )
 
 
 def _epsilon_by_transform(composition: Composition, delta: float, resolution: Resolution) -> Solved:
@@ -203,6 +221,21 @@ def _largest_loss(direction: Direction) -> float:
         count * pair.loss.largest * (1.0 + 1e-12) if pair.loss is not None else math.inf
         for pair, count in direction
     )
+
+
+def largest_loss(direction: Direction) -> tuple[float, float]:
+    """Ends of the supremum of the composed loss: of cells, the largest of their ends."""
+    if infinite_mass(direction) > 0.0:
+        return math.inf, math.inf
+    low = high = 0.0
+    for pair, count in direction:
+        if pair.loss is not None:
+            ends = (pair.loss.largest, pair.loss.largest * (1.0 + 1e-15))
+        else:
+            cells = pair.cells(_COARSE)
+            ends = (float(cells.low.max()), float(cells.high.max()) * (1.0 + 1e-14))
+        low, high = low + count * ends[0], high + count * ends[1]
+    return low, high * (1.0 + 1e-15 * len(direction))
 
 
 def _log_chernoff(search: SaddleSearch, tilt: float, epsilon: float) -> float:
@@ -336,7 +369,7 @@ def _first_sum(
 def _closed_form(
     direction: Direction,
 ) -> GaussianProfile | LaplaceProfile | MixtureProfile | DiscreteGaussianProfile | None:
-    losses = [(pair.loss, count) for pair, count in direction]
+    losses = [(pair.loss, count) for pair, count in _telling(direction)]
     gaussians = [(loss.mu, n) for loss, n in losses if isinstance(loss, GaussianLoss)]
     if len(gaussians) == len(losses):
         return GaussianProfile(math.sqrt(math.fsum(count * mu * mu for mu, count in gaussians)))

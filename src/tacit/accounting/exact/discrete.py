@@ -13,7 +13,7 @@ up to a factor within exp(±τ), τ = 10·Σ_{k<T} exp(-2π²σ²·k/(k+1)) (Kai
 Theorem 9). T releases are then one of σ√T and distance Ts: for σ ≥ 2 to all digits.
 
 **Little noise, any lattice of few losses.** The probabilities of a sum of T losses, tilted by
-exp(tL)/M(t), come out of one discrete Fourier transform. With K(l) = exp(-t(l - ε))·(1 - exp(ε - l))
+exp(tL)/M(t), come out of one discrete Fourier transform. With K(l) = e^{-t(l - ε)}·(1 - e^{ε - l})
 above ε and 0 below, δ(ε) = M(t)^T·exp(-tε)·Σ r_k·K(l_k). An error of the tilted law in the sum of
 its absolute values counts max K-fold, one in the root of the sum of its squares ‖K‖-fold.
 """
@@ -45,7 +45,7 @@ _UNIT = 2.0**-53
 _ENOUGH = 2.0  # σ from which τ of any number of releases is negligible, or charged
 _LARGEST = 3e5  # σ whose sums are of a few million terms
 _FAR = 12.0  # standard deviations: e^-72 lies beyond
-_MOST_MASSES, _MOST_POINTS = 300, 1 << 17
+_MOST_MASSES, _MOST_POINTS, _MOST_WORK = 300, 1 << 17, 6_000_000
 _OUTSIDE = 40.0  # -ln of the tilted mass that is left outside of a table
 _LEAST_TILT, _MOST_TILT = 1e-6, 1e4
 
@@ -133,7 +133,7 @@ class DiscreteGaussianProfile:
 def discrete_gaussian_profile(
     sigma: float, distance: int, count: int
 ) -> DiscreteGaussianProfile | None:
-    """The profile of ``count`` releases; None where their sum is no discrete Gaussian to speak of."""
+    """The profile of ``count`` releases; None where their sum is not near a discrete Gaussian."""
     if count == 1:
         return DiscreteGaussianProfile(sigma, distance)
     if sigma < _ENOUGH or count * distance > 2**52:
@@ -302,7 +302,9 @@ def _lay(composition: LatticeComposition, tilt: float) -> LossTable:
 
 
 def _transform(mass: Floats, support: NDArray[np.intp], size: int) -> tuple[Complexes, float]:
-    """Σ_j mass_j·exp(-2πi·jk/N) for k up to N/2, with roots of unity from a table: no phase errs."""
+    """Σ_j mass_j·exp(-2πi·jk/N) for k up to N/2; roots of unity from a list, so that none errs."""
+    if size * len(mass) > _MOST_WORK:
+        raise TooSlow
     roots = np.exp(-2j * np.pi * np.arange(size) / size)
     turns = np.multiply.outer(np.arange(size // 2 + 1), support % size) % size
     return roots[turns] @ mass, _UNIT * (16.0 + len(mass))

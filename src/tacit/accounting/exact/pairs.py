@@ -130,13 +130,15 @@ def cells_of_most_losses(p: Floats, loss: Floats) -> Cells:
     return join(found, Cells(rest, other, ends, ends))
 
 
-def mixture_cells(pair: MixturePair, step: float) -> Cells:
+def mixture_cells(pair: MixturePair, step: float, start: float = -math.inf) -> Cells:
     """Cells of x between which the loss of a mixture pair changes by at most about ``step``.
 
-    The loss of these pairs is monotone in x: all shifts of one side have one sign.
+    The loss of these pairs is monotone in x: all shifts of one side have one sign. With ``start``
+    it need rise only beyond it, where it is 0, and only those x are cut.
     """
     sigma = pair.sigma
     low = min(0.0, *pair.numerator.shifts, *pair.denominator.shifts) - _FAR * sigma
+    low = max(low, start)
     high = max(0.0, *pair.numerator.shifts, *pair.denominator.shifts) + _FAR * sigma
     # How steep the loss really is: at a low rate far less than shifts over variance.
     pilot = _mixture_loss(pair, np.linspace(low, high, _PILOT + 1))
@@ -144,10 +146,14 @@ def mixture_cells(pair: MixturePair, step: float) -> Cells:
     count = min(max(math.ceil(steepest / step), 400), 400_000)
     edges = np.linspace(low, high, count + 1)
     loss = _mixture_loss(pair, edges)
-    p = _mixture_mass(pair.numerator.weights, pair.numerator.shifts, edges, sigma)
-    q = _mixture_mass(pair.denominator.weights, pair.denominator.shifts, edges, sigma)
+    first = start if low == start else -math.inf
+    p = _mixture_mass(pair.numerator, edges, sigma, first)
+    q = _mixture_mass(pair.denominator, edges, sigma, first)
     low_loss, high_loss = np.minimum(loss[:-1], loss[1:]), np.maximum(loss[:-1], loss[1:])
-    return _close_ends(Cells(p, q, low_loss, high_loss))
+    cells = _close_ends(Cells(p, q, low_loss, high_loss))
+    if low == start:
+        cells.low[0] = 0.0
+    return cells
 
 
 def _mixture_loss(pair: MixturePair, x: Floats) -> Floats:
@@ -162,14 +168,15 @@ def _close_ends(cells: Cells) -> Cells:
     return cells
 
 
-def _mixture_mass(
-    weights: tuple[float, ...], shifts: tuple[float, ...], edges: Floats, sigma: float
-) -> Floats:
-    """The mixture's mass between neighbouring edges, accurate in relative terms on both sides."""
+def _mixture_mass(side: MixtureSide, edges: Floats, sigma: float, first: float) -> Floats:
+    """The mass between neighbouring edges, accurate in relative terms on both sides.
+
+    The outermost edges stand for ``first`` and infinity.
+    """
     total = np.zeros(len(edges) - 1)
-    for weight, shift in zip(weights, shifts, strict=True):
+    for weight, shift in zip(side.weights, side.shifts, strict=True):
         scaled = (edges - shift) / sigma
-        scaled[0], scaled[-1] = -np.inf, np.inf
+        scaled[0], scaled[-1] = (first - shift) / sigma, np.inf
         below, above = np.diff(ndtr(scaled)), -np.diff(ndtr(-scaled))
         total += weight * np.where(scaled[:-1] > 0.0, above, below)
     return total

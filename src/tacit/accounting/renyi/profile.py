@@ -136,7 +136,7 @@ def _of_part(part: Event, adjacency: Adjacency, accountant: str) -> RenyiProfile
             return RenyiProfile(_sparse_vector(part, adjacency))
         case PrivateSelection():
             return RenyiProfile(_selection(part, adjacency, accountant))
-        case GaussianMixture() if adjacency == "replace-one" and max(part.shifts) > 0.0:
+        case GaussianMixture() if not part.describes(adjacency) and max(part.shifts) > 0.0:
             raise UnsupportedEvent(part, accountant, "a mixture is known under add-remove only")
         case _:
             return RenyiProfile(_plain_curve(part, adjacency))
