@@ -52,8 +52,9 @@ def group(event: Event, size: int) -> Event:
     Poisson sampling of one becomes the mixture over how many of the k were drawn, Binomial(k, q)
     (Ganesh 2024). In a sample of fixed size they are hypergeometric, and take the places of others;
     in a truncated one they are bounded so. What is drawn of discrete Gaussian noise is bounded as
-    if all k were drawn together. These hold under add-remove only. Of a black box only (kε, k·e^{(k-1)ε}·δ) is known (Dwork & Roth 2014, Thm 2.2). A
-    sampled black box must hold under add-remove, which one that names no adjacency is taken to do.
+    if all k were drawn together. These hold under add-remove only. Of a black box only
+    (kε, k·e^{(k-1)ε}·δ) is known (Dwork & Roth 2014, Thm 2.2). A sampled black box must hold under
+    add-remove, which one that names no adjacency is taken to do.
 
     Guarantee:
         A bound on the event for ``group(event, k)`` bounds ``event`` for data sets that differ in k
@@ -90,7 +91,9 @@ def _group(event: Event, k: int) -> Event:
         case PrivateSelection(base, runs):
             return PrivateSelection(_group(simplify(base), k), runs)
         case ZeroConcentrated(rho):
-            return replace(event, rho=k * k * rho)  # Bun & Steinke 2016, Proposition 27
+            # Bun & Steinke 2016, Proposition 27.
+            steps = k * math.fsum(1.0 / i for i in range(1, k + 1)) if event.xi > 0.0 else 1.0
+            return replace(event, rho=k * k * rho, xi=steps * event.xi)
         case _ if k == 1:
             return event
         case PoissonSampled(rate, inner) if event.cap is None:

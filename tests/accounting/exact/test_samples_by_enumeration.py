@@ -1,7 +1,7 @@
 """Samplers against every sample of small data sets: what neighbours release, as Gaussian mixtures.
 
-Records are -1, 0 or 1, and a release is the sum of a sample with Gaussian noise. The laws of the sum
-are enumerated, and the hockey-stick divergence of the two mixtures is integrated on a fine grid.
+Records are -1, 0 or 1, and a release is the sum of a sample with Gaussian noise. The laws of the
+sum are enumerated, and the hockey-stick divergence of the two mixtures is computed from them.
 """
 
 from __future__ import annotations

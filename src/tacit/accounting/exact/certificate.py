@@ -10,9 +10,11 @@ from tacit.accounting.black_boxes import concrete, is_direct
 from tacit.accounting.events import (
     BlackBox,
     GaussianMixture,
+    LossDistribution,
     PoissonSampled,
     SampledWithoutReplacement,
     SampledWithReplacement,
+    both_ways,
 )
 from tacit.accounting.exact.directions import (
     Laid,
@@ -24,7 +26,12 @@ from tacit.accounting.exact.directions import (
 )
 from tacit.accounting.exact.enclosure import Interval, Resolution
 from tacit.accounting.exact.mixture import MixtureSide
-from tacit.accounting.exact.pairs import DominatingPair, base_pair, distance_of
+from tacit.accounting.exact.pairs import (
+    DominatingPair,
+    base_pair,
+    distance_of,
+    tabulated_loss,
+)
 from tacit.accounting.exact.sampled_pairs import (
     mixture_part,
     poisson_part,
@@ -37,7 +44,7 @@ from tacit.errors import UnsupportedEvent
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tacit.accounting.events import Adjacency, Event
+    from tacit.accounting.events import Adjacency, Event, Neighbours
     from tacit.accounting.exact.directions import Solved
     from tacit.accounting.exact.pairs import Direction
     from tacit.accounting.normal_form import Parts
@@ -53,6 +60,7 @@ class Decomposition:
     """An event as independent dominating pairs."""
 
     parts: tuple[tuple[DominatingPair, int], ...]
+    way: Neighbours | None = None
 
     @property
     def tight(self) -> bool:
@@ -70,17 +78,21 @@ class Decomposition:
         if all(part.backward is None for part, _ in self.parts):
             return [forward]
         backward = tuple((part.backward or part.forward, count) for part, count in self.parts)
+        if self.way is not None:
+            return [forward if self.way == "remove-only" else backward]
         return [forward, backward]
 
 
-def decompose(parts: Parts, adjacency: Adjacency, *, shown: bool = False) -> Decomposition:
+def decompose(parts: Parts, neighbours: Neighbours, *, shown: bool = False) -> Decomposition:
     """The dominating pairs of an event in its normal form; ``shown`` is as for ``poisson_part``.
 
     Raises:
         UnsupportedEvent: if a part of it has none that tacit knows.
     """
+    adjacency = both_ways(neighbours)
     found = [(_part(part, adjacency, shown=shown), count) for part, count in parts]
-    return Decomposition(tuple((part, count) for part, count in found if part is not None))
+    way = None if neighbours == adjacency else neighbours
+    return Decomposition(tuple((part, count) for part, count in found if part is not None), way)
 
 
 def _part(given: Event, adjacency: Adjacency, *, shown: bool) -> DominatingPair | None:
@@ -99,13 +111,16 @@ def _part(given: Event, adjacency: Adjacency, *, shown: bool) -> DominatingPair 
             if not event.describes(adjacency):
                 raise UnsupportedEvent(event, "exact", "a mixture is known under add-remove only")
             return mixture_part(sigma, MixtureSide(weights, shifts))
+        case LossDistribution():
+            other = None if event.reverse is None else tabulated_loss(event.reverse)
+            return DominatingPair(tabulated_loss(event), other, tight=tight)
         case _:
             pair = base_pair(event, distance_of(event, adjacency))
             return None if pair is None else DominatingPair(pair, tight=tight)
 
 
 def enclose_epsilon(
-    parts: Parts, delta: float, adjacency: Adjacency, resolution: Resolution = _DEFAULT
+    parts: Parts, delta: float, adjacency: Neighbours, resolution: Resolution = _DEFAULT
 ) -> Interval:
     """Certified ends of the smallest ε at which the parts together are (ε, ``delta``)-private.
 
@@ -174,7 +189,7 @@ def _is_smaller(direction: Direction, found: Solved, delta: float) -> bool:
 
 
 def enclose_delta(
-    parts: Parts, epsilon: float, adjacency: Adjacency, resolution: Resolution = _DEFAULT
+    parts: Parts, epsilon: float, adjacency: Neighbours, resolution: Resolution = _DEFAULT
 ) -> Interval:
     """Certified ends of the smallest δ at which the parts together are (``epsilon``, δ)-private.
 
@@ -204,7 +219,7 @@ def _delta(decomposition: Decomposition, epsilon: float, resolution: Resolution)
     return _either_way(replace(largest, lower=lower, upper=upper))
 
 
-def largest_losses(parts: Parts, adjacency: Adjacency) -> Interval:
+def largest_losses(parts: Parts, adjacency: Neighbours) -> Interval:
     """Certified ends of the largest loss of all parts together; the lower one if it is attained.
 
     Raises:
@@ -249,7 +264,7 @@ class LaidCurve:
 
 
 def lay_curve(
-    parts: Parts, adjacency: Adjacency, deltas: Sequence[float], resolution: Resolution
+    parts: Parts, adjacency: Neighbours, deltas: Sequence[float], resolution: Resolution
 ) -> LaidCurve:
     """Lays the curve of the parts together, to be sharp about each of ``deltas``.
 

@@ -32,7 +32,7 @@ from tacit.accounting.exact.discrete import (
     table_for_epsilon,
 )
 from tacit.accounting.exact.enclosure import Interval, TooSlow, invert
-from tacit.accounting.exact.grid import delta_on_grid, epsilon_on_grid, lay_on_grid
+from tacit.accounting.exact.grid import CellsProfile, delta_on_grid, epsilon_on_grid, lay_on_grid
 from tacit.accounting.exact.lattice import LatticeLoss, lay_lattice
 from tacit.accounting.exact.mixture import MixturePair
 
@@ -233,7 +233,8 @@ def largest_loss(direction: Direction) -> tuple[float, float]:
             ends = (pair.loss.largest, pair.loss.largest * (1.0 + 1e-15))
         else:
             cells = pair.cells(_COARSE)
-            ends = (float(cells.low.max()), float(cells.high.max()) * (1.0 + 1e-14))
+            seen = cells.p > 0.0
+            ends = float(cells.low[seen].max()), float(cells.high[seen].max()) * (1.0 + 1e-14)
         low, high = low + count * ends[0], high + count * ends[1]
     return low, high * (1.0 + 1e-15 * len(direction))
 
@@ -366,9 +367,10 @@ def _first_sum(
     return lay_lattice(cast("LatticeComposition", composition), search, aim, resolution)
 
 
-def _closed_form(
-    direction: Direction,
-) -> GaussianProfile | LaplaceProfile | MixtureProfile | DiscreteGaussianProfile | None:
+Closed = GaussianProfile | LaplaceProfile | MixtureProfile | DiscreteGaussianProfile | CellsProfile
+
+
+def _closed_form(direction: Direction) -> Closed | None:
     losses = [(pair.loss, count) for pair, count in _telling(direction)]
     gaussians = [(loss.mu, n) for loss, n in losses if isinstance(loss, GaussianLoss)]
     if len(gaussians) == len(losses):
@@ -381,6 +383,8 @@ def _closed_form(
                 return LaplaceProfile(distance)
             case MixturePair():
                 return MixtureProfile(losses[0][0])
+            case None if len(direction) == 1:
+                return CellsProfile(direction[0][0].cells)
     return None
 
 

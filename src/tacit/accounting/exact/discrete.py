@@ -31,7 +31,7 @@ from scipy.optimize import minimize_scalar
 
 from tacit.accounting import gaussian_profile
 from tacit.accounting.exact.contour import log_chernoff_constant
-from tacit.accounting.exact.enclosure import Enclosure, ErrorTerms, TooSlow
+from tacit.accounting.exact.enclosure import Enclosure, ErrorTerms, TooSlow, solve_convex
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -103,21 +103,9 @@ class DiscreteGaussianProfile:
         return Enclosure(value, errors, value - total)
 
     def guess(self, delta: float) -> float:
-        """About ε(δ): Newton's method in e^ε, in which δ is convex.
-
-        From either side its second point lies below the root, and it rises from there.
-        """
-        epsilon = gaussian_profile.epsilon(self.distance / self.sigma, delta)
-        for _ in range(200):
-            found = self.enclose(epsilon)
-            if not found.slope < 0.0:
-                epsilon *= 0.5
-                continue
-            gap = (found.estimate - delta) / -found.slope
-            before, epsilon = epsilon, max(0.0, epsilon + math.log1p(gap)) if gap > -1.0 else 0.0
-            if abs(epsilon - before) <= 1e-10 * max(1.0, epsilon):
-                break
-        return epsilon
+        """About ε(δ)."""
+        start = gaussian_profile.epsilon(self.distance / self.sigma, delta)
+        return solve_convex(self, delta, start)
 
     def _terms(self, last: float) -> int:
         """How many whole numbers from ``last`` down hold all but about e^-46 of what is below."""

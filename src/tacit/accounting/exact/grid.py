@@ -23,7 +23,14 @@ from scipy.fft import irfft, next_fast_len, rfft
 
 from tacit.accounting.exact.closed_forms import LaplaceLoss
 from tacit.accounting.exact.contour import SaddleSearch, bound_aliases, lay_within_reach
-from tacit.accounting.exact.enclosure import Interval, OutOfRange, invert
+from tacit.accounting.exact.enclosure import (
+    Enclosure,
+    ErrorTerms,
+    Interval,
+    OutOfRange,
+    invert,
+    solve_convex,
+)
 from tacit.accounting.exact.lattice import LatticeLoss, lay_lattice
 from tacit.accounting.exact.pairs import Cells
 
@@ -49,6 +56,7 @@ _FINER = 3.0  # cells are this much finer than the lattice
 _PILOT_STEP = 0.01
 _PILOT_RETREAT = 0.9
 _COMPOSED_POINTS = 1 << 17
+_SINGLE_CELLS = 100_000
 _GRID_TILT = 1e7  # at ε on the largest loss no tilt is the best: a larger one coarsens the lattice
 
 
@@ -180,6 +188,45 @@ def _best_offset(loss: Floats, mass: Floats, spacing: float) -> float:
     below = np.concatenate([[0.0], share])[np.searchsorted(phase, candidates)]
     cost = spacing * below - candidates
     return float(candidates[int(np.argmin(cost))]) - 1e-12 * spacing
+
+
+# ---- one release needs no lattice
+
+
+@dataclass(frozen=True, eq=False)
+class CellsProfile:
+    """δ(ε) = Σ (p - e^ε·q)₊ of one release, over its cells.
+
+    It is exact for cells whose losses all lie above ε, or all below; the one between lies within
+    its own ends.
+    """
+
+    cut: Callable[[float], Cells]
+
+    @cached_property
+    def _cells(self) -> Cells:
+        step = _range(self.cut(_PILOT_STEP)) / _SINGLE_CELLS
+        return self.cut(max(step, 1e-9))
+
+    def enclose(self, epsilon: float) -> Enclosure:
+        """δ(ε) with its errors."""
+        cells = self._cells
+        above = cells.low >= epsilon
+        p, q = cells.p[above], cells.q[above]
+        scale = math.exp(min(epsilon, 700.0))
+        total, other = float(p.sum()), scale * float(q.sum())
+        across = (cells.high > epsilon) & ~above
+        p, q, high = cells.p[across], cells.q[across], cells.high[across]
+        least = float(np.maximum(p - scale * q, 0.0).sum())
+        most = float((p * -np.expm1(epsilon - high)).sum())
+        # The masses of cells are right to _SLACK, and where they say more of P and Q than their
+        # losses do, the larger of the two counts.
+        rounding = _SLACK * (total + other + most) + max(0.0, most - least)
+        return Enclosure(max(0.0, total - other) + least, ErrorTerms(rounding=rounding), -other)
+
+    def guess(self, delta: float) -> float:
+        """About ε(δ)."""
+        return solve_convex(self, delta, 0.0)
 
 
 # ---- a composition on one lattice

@@ -26,6 +26,7 @@ from tacit.accounting.events import (
     DiscreteLaplace,
     Gaussian,
     Laplace,
+    LossDistribution,
     PureDp,
     RandomizedResponse,
     distance,
@@ -283,6 +284,16 @@ def base_pair(event: Event, apart: float) -> PairLoss | None:
 def _lattice_pair(loss: LatticeLoss) -> PairLoss:
     cut = cells_of_losses if loss.log_tail is None else cells_of_most_losses
     return PairLoss(lambda _: cut(loss.masses[loss.support], loss.losses), loss)
+
+
+def tabulated_loss(event: LossDistribution) -> PairLoss:
+    """One direction of a release that is given by the law of its loss."""
+    loss, p = np.asarray(event.losses), np.asarray(event.probabilities)
+    q = p * np.exp(-loss)
+    rest = np.array([event.infinite, 0.0]), np.array([0.0, max(0.0, 1.0 - float(q.sum()))])
+    ends = np.array([np.inf, -np.inf])
+    cells = join(Cells(p, q, loss, loss), Cells(*rest, ends, ends))
+    return PairLoss(lambda _: cells)
 
 
 def black_box(epsilon: float, delta: float) -> PairLoss | None:
