@@ -46,7 +46,9 @@ def both_ways(neighbours: Neighbours) -> Adjacency:
     >>> both_ways("add-only"), both_ways("zero-out")
     ('add-remove', 'zero-out')
     """
-    return "add-remove" if neighbours in ("add-only", "remove-only") else neighbours
+    if neighbours == "add-only" or neighbours == "remove-only":  # noqa: PLR1714 (for mypy)
+        return "add-remove"
+    return neighbours
 
 
 def distance(replace_distance: float, adjacency: Adjacency) -> float:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -38,7 +38,7 @@ Sampler = Callable[[Data], Law]
 
 def truncated(rate: float, cap: int) -> Sampler:
     def law(data: Data) -> Law:
-        found: Counter[float] = Counter()
+        found: dict[float, float] = defaultdict(float)
         for kept in itertools.product((0, 1), repeat=len(data)):
             chance = math.prod(rate if one else 1 - rate for one in kept)
             sample = [x for x, one in zip(data, kept, strict=True) if one]
@@ -56,7 +56,7 @@ def truncated(rate: float, cap: int) -> Sampler:
 def fixed(size: int) -> Sampler:
     def law(data: Data) -> Law:
         subsets = list(itertools.combinations(data, size))
-        found: Counter[float] = Counter()
+        found: dict[float, float] = defaultdict(float)
         for subset in subsets:
             found[sum(subset)] += 1 / len(subsets)
         return dict(found)
@@ -66,7 +66,7 @@ def fixed(size: int) -> Sampler:
 
 def drawn(size: int) -> Sampler:
     def law(data: Data) -> Law:
-        found: Counter[float] = Counter()
+        found: dict[float, float] = defaultdict(float)
         for draws in itertools.product(data, repeat=size):
             found[sum(draws)] += len(data) ** -size
         return dict(found)

@@ -35,6 +35,7 @@ from tacit.accounting.exact.enclosure import Interval, TooSlow, invert
 from tacit.accounting.exact.grid import CellsProfile, delta_on_grid, epsilon_on_grid, lay_on_grid
 from tacit.accounting.exact.lattice import LatticeLoss, lay_lattice
 from tacit.accounting.exact.mixture import MixturePair
+from tacit.accounting.exact.schedule import FEWEST, is_step, schedule_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -80,14 +81,21 @@ def solve_epsilon(direction: Direction, delta: float, resolution: Resolution) ->
     found = Solved(Interval(0.0, math.inf, method="none"))
     if all(pair.loss is not None for pair, _ in direction):
         composition = _composition(direction)
-        if _might_be_nothing(composition, room) and _total_variation_bound(direction) <= room:
+        together = _together(composition)
+        if (
+            _might_be_nothing(together or composition, room)
+            and _total_variation_bound(direction) <= room
+        ):
             return Solved(Interval(0.0, 0.0, method="closed form"))
         table = _table(direction, lambda losses: table_for_delta(losses, room))
         if table is not None:
             ends = invert(table, room, table.guess(room))
             if _is_tight(ends):
                 return Solved(replace(ends, method="lattice"), table.tilt)
-        found = _epsilon_by_transform(composition, room, resolution)
+        if together is not None:
+            found = _epsilon_by_transform(together, room, resolution)
+        if not found.ends.is_narrow:
+            found = _both(found, _epsilon_by_transform(composition, room, resolution))
     if found.ends.is_narrow:
         return found
     return _both(found, Solved(epsilon_on_grid(direction, delta, resolution)))
@@ -116,12 +124,28 @@ def _total_variation_bound(direction: Direction) -> float:
 
 
 def _composition(direction: Direction) -> Composition:
-    return cast("Composition", tuple((pair.loss, count) for pair, count in _telling(direction)))
+    losses = tuple((pair.loss, count) for pair, count in _telling(direction))
+    return cast("Composition", losses)
+
+
+def _together(composition: Composition) -> Composition | None:
+    """The same with many different steps as one; None if they are few."""
+    if len(composition) < FEWEST:
+        return None
+    found: Composition = tuple(
+        (loss, count) for loss, count in composition if not isinstance(loss, MixturePair)
+    )
+    mixtures = [(loss, count) for loss, count in composition if isinstance(loss, MixturePair)]
+    for reverse in (False, True):
+        steps = [(one, count) for one, count in mixtures if is_step(one, reverse=reverse)]
+        if len(steps) == len(mixtures):
+            return (*found, (schedule_of(steps, reverse=reverse), 1))
+    return None
 
 
 def _telling(direction: Direction) -> Direction:
     """Without what only fails, and so rarely that what is left to the others is 1 in float64."""
-    if len(direction) == 1:
+    if len(direction) == 1 or not any(pair.infinite for pair, _ in direction):
         return direction
     return tuple(
         (pair, count)
@@ -171,7 +195,12 @@ def solve_delta(direction: Direction, epsilon: float, resolution: Resolution) ->
         table = _table(direction, lambda losses: table_for_epsilon(losses, epsilon))
         if table is not None and _is_good(table.enclose(epsilon)):
             return _with_infinite(table.enclose(epsilon), "lattice", infinite, table.tilt)
-        found = _delta_by_transform(_composition(direction), epsilon, resolution)
+        composition = _composition(direction)
+        together = _together(composition)
+        found = None
+        if together is not None:
+            found = _delta_by_transform(together, epsilon, resolution)
+        found = found or _delta_by_transform(composition, epsilon, resolution)
         if found is not None:
             enclosure, method, at = found
             return _with_infinite(enclosure, method, infinite, at)
@@ -190,6 +219,7 @@ def certainly_at_most(
         return closed.enclose(epsilon).upper <= room
     if room > 0.0 and all(pair.loss is not None for pair, _ in direction):
         composition = _composition(direction)
+        composition = _together(composition) or composition
         search = SaddleSearch(composition)
         try:
             aim = search.for_epsilon(epsilon, tilt)
@@ -345,6 +375,7 @@ def _lay_one(
         if ends.is_narrow:
             return ends.upper, table
     composition = _composition(direction)
+    composition = _together(composition) or composition
     search = SaddleSearch(composition)
     try:
         aim = search.for_delta(delta)
