@@ -3,9 +3,9 @@
     python benchmarks/accounting_truth.py [a b c ...]
 
 Needs mpmath and NumPy. A privacy profile is a contour integral of the moment-generating function M
-of the privacy loss, δ(ε) = 1/2πi ∫ M(z) e^{-zε} / (z(z+1)) dz over Re z = z₀ for any z₀ > 0. Both it and M
-are taken by the trapezoid rule, which converges exponentially here; halving both steps changes no
-digit that is printed. Mechanisms on a lattice (h2, h3) are plain binomial sums.
+of the privacy loss, δ(ε) = 1/2πi ∫ M(z) e^{-zε} / (z(z+1)) dz over Re z = z₀ for any z₀ > 0. Both
+it and M are taken by the trapezoid rule, which converges exponentially here; halving both steps
+changes no digit that is printed. Mechanisms on a lattice (h2, h3) are plain binomial sums.
 """
 
 import argparse
