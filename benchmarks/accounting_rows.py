@@ -56,7 +56,31 @@ class Calibration:
     steps: int
 
 
-Task = SampledGaussian | LaplaceNoise | RandomizedResponse | ApproximateDp | Calibration
+@dataclass(frozen=True)
+class DiscreteNoise:
+    """Discrete Gaussian noise of `sigma` on a count of sensitivity 1, `count` times."""
+
+    sigma: float
+    count: int
+
+
+@dataclass(frozen=True)
+class Group:
+    """One phase of DP-SGD as `size` records together see it: all are added or removed."""
+
+    phase: Phase
+    size: int
+
+
+Task = (
+    SampledGaussian
+    | LaplaceNoise
+    | RandomizedResponse
+    | ApproximateDp
+    | Calibration
+    | DiscreteNoise
+    | Group
+)
 
 
 @dataclass(frozen=True)
@@ -80,6 +104,9 @@ def _dpsgd(sample_rate: float, noise_multiplier: float, steps: int) -> SampledGa
 _HUNDRED_PHASES = SampledGaussian(
     tuple(Phase(0.005 + 0.0002 * i, 2 + 0.03 * i, 50 + i) for i in range(100))
 )
+
+_TEN_THOUSAND_STEPS = SampledGaussian(tuple(Phase(0.01, 1 + i / 10_000, 1) for i in range(10_000)))
+_GROUP = Group(Phase(0.001, 50.0, 100), 1000)
 
 ROWS: dict[str, Row] = {
     row.name: row
@@ -106,5 +133,8 @@ ROWS: dict[str, Row] = {
         Row("k1", "q=.01 σ=1 T=10³", _dpsgd(0.01, 1.0, 1_000), 1e-12, 3.914298156037470),
         Row("k2", "q=.1 σ=.7 T=10³", _dpsgd(0.1, 0.7, 1_000), 1e-5, 54.02418463454048),
         Row("k3", "q=1 σ=.5 T=10", _dpsgd(1.0, 0.5, 10), 1e-12, 63.81873029091637),
+        Row("n", "discrete σ=.5 T=20", DiscreteNoise(0.5, 20), 1e-9, 91.86232065785317),
+        Row("s", "10⁴ different steps", _TEN_THOUSAND_STEPS, 1e-5, 3.609786678726588),
+        Row("u", "1000 records, q=1e-3 σ=50 T=100", _GROUP, 1e-6, 0.8378652292631161),
     )
 }

@@ -23,6 +23,8 @@ from autodp.transformer_zoo import (
 from accounting_rows import (
     ApproximateDp,
     Calibration,
+    DiscreteNoise,
+    Group,
     LaplaceNoise,
     Phase,
     RandomizedResponse,
@@ -54,6 +56,8 @@ def with_rdp(row: Row) -> float:
             mechanisms, counts = [RandresponseMechanism(p=truth_probability(row.task))], [count]
         case ApproximateDp():
             raise Unsupported("an (ε, δ)-DP mechanism has no RDP")
+        case DiscreteNoise() | Group():
+            raise Unsupported("no mechanism for discrete noise or a group of records")
         case Calibration():
             return calibrate(row.task, row.delta)
     return Composition()(mechanisms, counts).get_approxDP(row.delta)
@@ -110,6 +114,8 @@ def with_fourier(row: Row) -> float:
             return fourier_epsilon([response], [count], row.delta)
         case ApproximateDp():
             raise Unsupported("no characteristic function for an (ε, δ)-DP mechanism")
+        case DiscreteNoise() | Group():
+            raise Unsupported("no mechanism for discrete noise or a group of records")
         case Calibration():
             raise Unsupported("the calibrator works on RDP")
 

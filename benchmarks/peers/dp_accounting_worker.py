@@ -15,6 +15,8 @@ from dp_accounting.rdp import RdpAccountant
 from accounting_rows import (
     ApproximateDp,
     Calibration,
+    DiscreteNoise,
+    Group,
     LaplaceNoise,
     Phase,
     RandomizedResponse,
@@ -68,6 +70,11 @@ def with_pld(row: Row) -> float:
             parameters = common.DifferentialPrivacyParameters(epsilon, delta)
             one = pld.from_privacy_parameters(parameters)
             return one.self_compose(count).get_epsilon_for_delta(row.delta)
+        case DiscreteNoise(sigma, count):
+            one = pld.from_discrete_gaussian_mechanism(sigma)
+            return one.self_compose(count).get_epsilon_for_delta(row.delta)
+        case Group():
+            raise Unsupported("no event for a group of records")
         case Calibration():
             return calibrate(row.task, row.delta, PLDAccountant)
 
@@ -93,6 +100,8 @@ def with_rdp(row: Row) -> float:
             return accountant.compose(response_event(row.task)).get_epsilon(row.delta)
         case ApproximateDp():
             raise Unsupported("no event for an (ε, δ)-DP mechanism")
+        case DiscreteNoise() | Group():
+            raise Unsupported("no event for discrete noise or a group of records")
         case Calibration():
             return calibrate(row.task, row.delta, RdpAccountant)
 

@@ -16,13 +16,15 @@ from prv_accountant.dpsgd import find_noise_multiplier
 from accounting_rows import (
     ApproximateDp,
     Calibration,
+    DiscreteNoise,
+    Group,
     LaplaceNoise,
     Phase,
     RandomizedResponse,
     Row,
     SampledGaussian,
 )
-from accounting_worker import Accountant, serve
+from accounting_worker import Accountant, Unsupported, serve
 
 EPSILON_ERROR = 0.01
 
@@ -59,6 +61,8 @@ def solve(row: Row) -> tuple[float, float, float]:
             return composed([PureDPMechanism(epsilon)], [count], row.delta)
         case ApproximateDp(epsilon, delta, count):
             return composed([ApproximateDPMechanism(epsilon, delta)], [count], row.delta)
+        case DiscreteNoise() | Group():
+            raise Unsupported("no variable for discrete noise or a group of records")
         case Calibration():
             raise TypeError("a calibration has no ε to bracket")
 

@@ -12,6 +12,8 @@ from typing import Any
 from accounting_rows import (
     ApproximateDp,
     Calibration,
+    DiscreteNoise,
+    Group,
     LaplaceNoise,
     Phase,
     RandomizedResponse,
@@ -42,6 +44,10 @@ def event(row: Row) -> accounting.Event:
             return accounting.Repeated(accounting.RandomizedResponse(epsilon=epsilon), count)
         case ApproximateDp(epsilon, delta, count):
             return accounting.Repeated(accounting.ApproxDp(epsilon, delta), count)
+        case DiscreteNoise(sigma, count):
+            return accounting.Repeated(accounting.DiscreteGaussian(sigma), count)
+        case Group(phase, size):
+            return accounting.group(phase_event(phase), size)
         case Calibration():
             raise TypeError("a calibration asks for the event")
 

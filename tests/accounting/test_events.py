@@ -177,7 +177,7 @@ def test_a_mean_is_met_from_below(mean: float, eta: float) -> None:
         (lambda: TruncatedNegativeBinomial(-1.0, 0.1), "eta must be a finite number above -1"),
         (lambda: TruncatedNegativeBinomial(math.nan, 0.1), "eta .* got nan"),
         (lambda: TruncatedNegativeBinomial("1", 0.1), "eta .* got '1'"),
-        (lambda: TruncatedNegativeBinomial(1.0, 1.0), "gamma must lie strictly between 0 and 1"),
+        (lambda: TruncatedNegativeBinomial(1.0, 1.5), "gamma must lie strictly between 0 and 1"),
         (lambda: TruncatedNegativeBinomial.with_mean(1.0), "mean must be above 1, got 1.0"),
         (lambda: PoissonRuns(0.0), "mean must be a positive finite number, got 0.0"),
         (lambda: check_runs(3), "runs must be .* got 3"),

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from tacit.accounting import Gaussian, PoissonSampled
-from tacit.accounting.exact.certificate import enclose_delta
+from tacit.accounting.exact.certificate import decompose
 from tacit.accounting.failures import Failures, truncation_of
 
 
@@ -65,7 +65,6 @@ def test_a_sample_is_cut_with_the_chance_that_its_population_gives() -> None:
 
 @pytest.mark.parametrize("adjacency", ["add-remove", "replace-one", "zero-out"])
 def test_the_population_holds_every_neighbour_and_is_counted_once(adjacency: str) -> None:
-    """So much noise that at ε = 1 nothing but the cut is left in δ."""
     cut = PoissonSampled(0.5, Gaussian(50.0), cap=8, population=10)
-    found = enclose_delta(((cut, 1),), 1.0, adjacency)  # type: ignore[arg-type]
-    assert found.upper == pytest.approx((1 + math.e) * 11 / 2**10, rel=1e-8)
+    found = decompose(((cut, 1),), adjacency)  # type: ignore[arg-type]
+    assert found.failures.charge(1.0) == pytest.approx((1 + math.e) * 11 / 2**10, rel=1e-8)

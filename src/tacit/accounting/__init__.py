@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         classical_gaussian_delta,
         classical_gaussian_sigma,
         noise_multiplier,
+        sample_rate,
     )
     from tacit.accounting.curve import PrivacyCurve, profile
     from tacit.accounting.events import (
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
         Gaussian,
         GaussianMixture,
         Laplace,
+        LossDistribution,
         NoisyMax,
         PoissonRuns,
         PoissonSampled,
@@ -50,6 +52,16 @@ if TYPE_CHECKING:
         ZeroConcentrated,
     )
     from tacit.accounting.exact.enclosure import Interval
+    from tacit.accounting.exchange import (
+        from_dp_accounting,
+        from_laws,
+        from_profile,
+        from_tradeoff,
+        loss_distribution,
+        read_tradeoff,
+        to_dp_accounting,
+        write_tradeoff,
+    )
     from tacit.accounting.group_privacy import group
     from tacit.accounting.questions import Row, bounds, compare, delta, epsilon
     from tacit.accounting.serialization import from_json, to_json
@@ -70,6 +82,7 @@ __all__ = [
     "GaussianMixture",
     "Interval",
     "Laplace",
+    "LossDistribution",
     "NoisyMax",
     "PoissonRuns",
     "PoissonSampled",
@@ -97,11 +110,20 @@ __all__ = [
     "compare",
     "delta",
     "epsilon",
+    "from_dp_accounting",
     "from_json",
+    "from_laws",
+    "from_profile",
+    "from_tradeoff",
     "group",
+    "loss_distribution",
     "noise_multiplier",
     "profile",
+    "read_tradeoff",
+    "sample_rate",
+    "to_dp_accounting",
     "to_json",
+    "write_tradeoff",
 ]
 
 # Submodules are imported when one of their names is first used: asking for an event must not cost

@@ -59,6 +59,7 @@ from tacit.accounting.events import (
     BlackBox,
     Composed,
     Exponential,
+    LossDistribution,
     NoisyMax,
     PoissonSampled,
     PrivateSelection,
@@ -173,7 +174,8 @@ def _twice(box: BlackBox, accountant: str) -> BlackBox:
     """The promise over two steps.
 
     For (ε, δ): P(S) ≤ e^ε·(e^ε·R(S) + δ) + δ. Divergences: Mironov 2017, Proposition 11 with
-    p = (2β-1)/β, that is, D_β(P‖R) ≤ 2β/(2β-1)·D_{2β-1}(P‖Q) + D_{2β}(Q‖R), of which ρα makes 4ρβ;
+    p = (2β-1)/β, that is, D_β(P‖R) ≤ 2β/(2β-1)·D_{2β-1}(P‖Q) + D_{2β}(Q‖R), of which ρα makes 4ρβ,
+    and ξ at most 3ξ;
     in a table D_{2β-1} is read as D_{2β}, which is no smaller.
     """
     match box:
@@ -182,13 +184,16 @@ def _twice(box: BlackBox, accountant: str) -> BlackBox:
         case ApproxDp():
             return replace(box, **_two_steps(Promise(box.epsilon, box.delta))._asdict())
         case ZeroConcentrated(rho):
-            return replace(box, rho=4.0 * rho)
+            return replace(box, rho=4.0 * rho, xi=3.0 * box.xi)
         case TruncatedConcentrated(rho, omega) if omega > 2.0:
             return replace(box, rho=4.0 * rho, omega=0.5 * omega)
         case RenyiCurve() if box.orders[-1] > 2.0:
             known = [(a, d) for a, d in zip(box.orders, box.values, strict=True) if a > 2.0]
             values = tuple((2.0 * a - 1.0) / (a - 1.0) * d * _ROUND_UP for a, d in known)
             return replace(box, orders=tuple(0.5 * a for a, _ in known), values=values)
+        case LossDistribution():
+            reason = f"what two steps of {box.adjacency!r} cost does not follow from its loss"
+            raise UnsupportedEvent(box, accountant, reason)
         case _:
             reason = f"two steps of {box.adjacency!r} need a Rényi order above 2, which it has not"
             raise UnsupportedEvent(box, accountant, reason)

@@ -116,6 +116,39 @@ def noise_multiplier(
     )
 
 
+def sample_rate(
+    epsilon: float,
+    delta: float,
+    noise_multiplier: float,
+    steps: int,
+    accountant: str = "exact",
+    adjacency: Adjacency = "add-remove",
+) -> float:
+    """The largest rate at which ``steps`` Poisson-sampled Gaussian steps meet (ε, δ).
+
+    Guarantee:
+        As for ``calibrate``. It is 1 if everybody may take part in every step.
+
+    >>> round(sample_rate(epsilon=2, delta=1e-5, noise_multiplier=2.1273754, steps=10_000), 6)
+    0.01
+    """
+    noise, times = Gaussian(noise_multiplier), whole("steps", steps)
+    everybody = accountant_named(accountant).epsilon(
+        Repeated(noise, times), open_probability("delta", delta), check_adjacency(adjacency)
+    )
+    if everybody <= positive("epsilon", epsilon):
+        return 1.0
+
+    def at(odds: float) -> Event:
+        return Repeated(PoissonSampled(_rate(odds), noise), times)
+
+    return _rate(calibrate(at, epsilon, delta, accountant, adjacency, guess=0.01))
+
+
+def _rate(odds: float) -> float:
+    return odds / (1.0 + odds)
+
+
 def analytic_gaussian_sigma(epsilon: float, delta: float) -> float:
     """The smallest σ at which one Gaussian of sensitivity 1 is (ε, δ)-private.
 

@@ -9,18 +9,21 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.optimize import minimize_scalar
-from scipy.special import log_ndtr
+from scipy.special import log_ndtr, ndtr, ndtri
 
 from tacit._validation import non_negative, open_probability, probability
 from tacit.accounting import gaussian_profile
-from tacit.accounting.accountants import exact
-from tacit.accounting.events import Adjacency, Event, check_adjacency, check_event
+from tacit.accounting.accountants import exact, gdp
+from tacit.accounting.events import Event, Neighbours, both_ways, check_event, check_neighbours
+from tacit.errors import UnsupportedEvent
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     _Place = tuple[float, float]
 
+_RARE = 1e-3  # a false-positive rate below which power has more digits than error
+_ROUND_UP = 1.0 + 1e-12
 _LONG = 300.0  # a range of ε over which a chord in e^ε says nothing
 
 
@@ -51,11 +54,12 @@ class PrivacyCurve:
     """
 
     event: Event
-    adjacency: Adjacency = "add-remove"
+    adjacency: Neighbours = "add-remove"
 
     def epsilon(self, delta: float) -> float:
-        """The smallest certified ε at this δ."""
-        return exact.epsilon(self.event, open_probability("delta", delta), self.adjacency)
+        """The smallest certified ε at this δ, from 0 to 1."""
+        total = probability("delta", delta)
+        return exact.epsilon(self.event, total, self.adjacency) if total < 1.0 else 0.0
 
     def delta(self, epsilon: float) -> float:
         """The smallest certified δ at this ε ≥ 0."""
@@ -71,7 +75,36 @@ class PrivacyCurve:
         >>> round(PrivacyCurve(Gaussian(1.0)).tradeoff(0.1), 4)
         0.6109
         """
-        return least_error(self.delta, probability("fpr", fpr), self._last_epsilon())
+        level = probability("fpr", fpr)
+        if gaussian_mu(self.event, self.adjacency) is not None or level < _RARE:
+            return max(0.0, 1.0 - self.power(level))
+        return least_error(self.delta, level, self._last_epsilon())
+
+    def power(self, fpr: float) -> float:
+        """The largest true-positive rate of any attack with this false-positive rate.
+
+        It is 1 - f(α), with all its digits where both rates are small: the least of δ(ε) + e^ε·α
+        and 1 - e^{-ε}(1 - δ(ε) - α) that is found. Of Gaussian noise alone it is
+        Φ(Φ⁻¹(α) + μ).
+
+        >>> from tacit.accounting import Gaussian
+        >>> round(PrivacyCurve(Gaussian(1.0)).power(1e-8), 11)
+        1.99405e-06
+        """
+        level = probability("fpr", fpr)
+        mu = gaussian_mu(self.event, self.adjacency)
+        if mu is not None:
+            return min(1.0, float(ndtr(ndtri(level) + mu)) * _ROUND_UP)
+        if level == 0.0:
+            return self.delta(_LONG)
+        last = min(-math.log(level), _LONG) if level < 1.0 else 0.0
+
+        def rate(epsilon: float) -> float:
+            delta = self.delta(epsilon)
+            other = 1.0 - math.exp(-epsilon) * (1.0 - delta - level)
+            return min(1.0, delta + math.exp(epsilon) * level, other)
+
+        return -_maximum(lambda epsilon: -rate(epsilon), last) * _ROUND_UP
 
     def _last_epsilon(self) -> float:
         """An ε past which δ says nothing new, as far as a search is concerned."""
@@ -102,14 +135,18 @@ class PrivacyCurve:
         Between two points of the curve, δ lies below their chord in e^ε, for it is convex there; a
         Gaussian covers it if its own tangent does. Regret is max_ε (δ_μ(ε) - δ(ε))/(1 + e^ε)
         (Gomez et al. 2025), over the points. No Gaussian covers losses that are infinite with a
-        probability above ``smallest_delta``: μ is then infinite.
+        probability above ``smallest_delta``: μ is then infinite. Of Gaussian noise alone μ is
+        known, and holds for every δ.
 
         >>> from tacit.accounting import Gaussian
         >>> fit = PrivacyCurve(Gaussian(2.0)).mu()
-        >>> 0.5 <= fit.mu < 0.502, fit.regret < 1e-3
-        (True, True)
+        >>> round(fit.mu, 12), fit.regret
+        (0.5, 0.0)
         """
         floor = open_probability("smallest_delta", smallest_delta)
+        known = gaussian_mu(self.event, self.adjacency)
+        if known is not None:
+            return GdpFit(known, 0.0, floor)
         last = self.epsilon(floor)
         points = _points(self.delta, last if math.isfinite(last) else self._last_epsilon())
         mu = _covering(points) if math.isfinite(last) else math.inf
@@ -118,6 +155,14 @@ class PrivacyCurve:
             for epsilon, delta in points
         )
         return GdpFit(mu, max(0.0, regret), floor)
+
+
+def gaussian_mu(event: Event, adjacency: Neighbours) -> float | None:
+    """The μ of an event that is exactly μ-GDP; None for any other."""
+    try:
+        return gdp.mu(event, both_ways(adjacency))
+    except UnsupportedEvent:
+        return None
 
 
 def least_error(delta: Callable[[float], float], fpr: float, last: float) -> float:
@@ -195,11 +240,11 @@ def _least_mu(room: Callable[[float], float]) -> float:
     return math.exp(high) * (1.0 + 1e-9)
 
 
-def profile(event: Event, adjacency: Adjacency = "add-remove") -> PrivacyCurve:
+def profile(event: Event, adjacency: Neighbours = "add-remove") -> PrivacyCurve:
     """The privacy curve of ``event``.
 
     >>> from tacit.accounting import Gaussian
     >>> round(profile(Gaussian(1.0)).advantage(), 4)
     0.3829
     """
-    return PrivacyCurve(check_event(event), check_adjacency(adjacency))
+    return PrivacyCurve(check_event(event), check_neighbours(adjacency))

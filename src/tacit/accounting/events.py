@@ -10,14 +10,18 @@ the event's ``replace_distance``: 2 for clipped gradients (from +v to -v), √2 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import Field, dataclass, fields
 from itertools import pairwise
-from typing import Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 from tacit._validation import non_negative, open_probability, positive, probability, whole
 from tacit.errors import InvalidArgument
 
 Adjacency = Literal["add-remove", "replace-one", "zero-out"]
+OneWay = Literal["add-only", "remove-only"]
+"""One direction of add-remove. Remove-only: what the data's own release shows of a record in them,
+against the release without it; add-only: the other way round."""
+Neighbours: TypeAlias = Adjacency | OneWay
 
 
 def check_adjacency(adjacency: str) -> Adjacency:
@@ -26,6 +30,25 @@ def check_adjacency(adjacency: str) -> Adjacency:
         if adjacency == known:
             return known  # type: ignore[no-any-return]
     raise InvalidArgument(f"adjacency must be one of {get_args(Adjacency)}, got {adjacency!r}")
+
+
+def check_neighbours(neighbours: str) -> Neighbours:
+    """Returns ``neighbours`` if they are some that tacit knows."""
+    for known in get_args(OneWay):
+        if neighbours == known:
+            return known  # type: ignore[no-any-return]
+    return check_adjacency(neighbours)
+
+
+def both_ways(neighbours: Neighbours) -> Adjacency:
+    """The adjacency that covers ``neighbours``: add-remove for one of its directions.
+
+    >>> both_ways("add-only"), both_ways("zero-out")
+    ('add-remove', 'zero-out')
+    """
+    if neighbours == "add-only" or neighbours == "remove-only":  # noqa: PLR1714 (for mypy)
+        return "add-remove"
+    return neighbours
 
 
 def distance(replace_distance: float, adjacency: Adjacency) -> float:
@@ -123,19 +146,36 @@ def _normalise_lattice(event: DiscreteGaussian | DiscreteLaplace) -> None:
         )
 
 
-@dataclass(frozen=True)
+def is_left_out(field: Field[Any], value: object) -> bool:
+    """Whether a field of an event is not written: an adjacency not named, or a ξ of 0."""
+    return field.name in ("adjacency", "xi") and bool(value == field.default)
+
+
+def _repr_of_black_box(box: BlackBox | GaussianMixture) -> str:
+    """The fields, without those that came later and hold their default."""
+    shown = [
+        f"{field.name}={getattr(box, field.name)!r}"
+        for field in fields(box)
+        if not is_left_out(field, getattr(box, field.name))
+    ]
+    return f"{type(box).__name__}({', '.join(shown)})"
+
+
+@dataclass(frozen=True, repr=False)
 class GaussianMixture:
     """Adds N(0, sigma²) to an answer that a record (or a group) moves by a random public amount.
 
     It moves by ``shifts[j]`` with probability ``weights[j]``, so that the release is
     Σ_j weights[j]·N(shifts[j], sigma²) against N(0, sigma²). Poisson sampling of a Gaussian is the
     case of the shifts 0 and 1; a group of k sampled records has the shifts 0 to k. It describes
-    adding or removing them (or zeroing them out); replacing them is another pair, and refused.
+    adding or removing them (or zeroing them out, unless ``adjacency`` names the one); replacing
+    them is another pair, and refused.
     """
 
     sigma: float
     weights: tuple[float, ...]
     shifts: tuple[float, ...]
+    adjacency: Adjacency | None = None
 
     def __post_init__(self) -> None:
         weights = tuple(probability("weights", weight) for weight in self.weights)
@@ -147,6 +187,14 @@ class GaussianMixture:
         if abs(math.fsum(weights) - 1.0) > 1e-12:
             raise InvalidArgument(f"weights must add up to 1, got {math.fsum(weights)!r}")
         _normalise(self, sigma=positive("sigma", self.sigma), weights=weights, shifts=shifts)
+        if self.adjacency is not None:
+            _normalise(self, adjacency=check_adjacency(self.adjacency))
+
+    def describes(self, adjacency: Adjacency) -> bool:
+        """Whether neighbours under ``adjacency`` are what it is about."""
+        return adjacency != "replace-one" and self.adjacency in (None, adjacency)
+
+    __repr__ = _repr_of_black_box
 
 
 @dataclass(frozen=True)
@@ -192,16 +240,6 @@ class RandomizedResponse:
         """The pure guarantee ε of one answer."""
         assert self.epsilon is not None
         return self.epsilon
-
-
-def _repr_of_black_box(box: BlackBox) -> str:
-    """The fields, without an adjacency that is not named."""
-    shown = [
-        f"{field.name}={getattr(box, field.name)!r}"
-        for field in fields(box)
-        if field.name != "adjacency" or box.adjacency is not None
-    ]
-    return f"{type(box).__name__}({', '.join(shown)})"
 
 
 @dataclass(frozen=True, repr=False)
@@ -352,16 +390,20 @@ class ApproxDp:
 
 @dataclass(frozen=True, repr=False)
 class ZeroConcentrated:
-    """A ρ-zCDP release: Rényi divergence at most ρα for every order α > 1 (Bun & Steinke 2016).
+    """A (ξ, ρ)-zCDP release: Rényi divergence at most ξ + ρα for every order α > 1.
 
-    ``adjacency`` is as for ``PureDp``.
+    ξ is 0 unless it is given (Bun & Steinke 2016). ``adjacency`` is as for ``PureDp``.
+
+    >>> ZeroConcentrated(0.1), ZeroConcentrated(0.1, xi=0.5)
+    (ZeroConcentrated(rho=0.1), ZeroConcentrated(rho=0.1, xi=0.5))
     """
 
     rho: float
     adjacency: Adjacency | None = None
+    xi: float = 0.0
 
     def __post_init__(self) -> None:
-        _normalise(self, rho=non_negative("rho", self.rho))
+        _normalise(self, rho=non_negative("rho", self.rho), xi=non_negative("xi", self.xi))
         _normalise_black_box(self)
 
     __repr__ = _repr_of_black_box
@@ -414,8 +456,71 @@ class RenyiCurve:
     __repr__ = _repr_of_black_box
 
 
+@dataclass(frozen=True, repr=False)
+class LossDistribution:
+    """A release given by a law of its privacy loss that bounds it (a PLD).
+
+    On neighbours, its profile δ(ε) is nowhere above that of a pair (P, Q) whose loss ln P/Q is
+    ``losses[j]`` with probability ``probabilities[j]`` under P, and infinite with ``infinite``.
+    ``reverse`` is the same for the other direction, None if this law serves for both. ``adjacency``
+    is as for ``PureDp``. ``tacit.accounting.exchange`` makes one of a δ(ε), a trade-off curve, two
+    laws or another library's file.
+
+    >>> LossDistribution((1.0, -1.0), (0.74, 0.26))
+    LossDistribution(2 losses from -1 to 1, infinite=0.0)
+    """
+
+    losses: tuple[float, ...]
+    probabilities: tuple[float, ...]
+    infinite: float = 0.0
+    reverse: LossDistribution | None = None
+    adjacency: Adjacency | None = None
+
+    def __post_init__(self) -> None:
+        losses = tuple(map(float, self.losses))
+        chances = tuple(probability("probabilities", one) for one in self.probabilities)
+        infinite = probability("infinite", self.infinite)
+        if not losses or len(losses) != len(chances):
+            raise InvalidArgument(
+                f"losses and probabilities must be equally many, got {len(losses)} and "
+                f"{len(chances)}"
+            )
+        if not all(map(math.isfinite, losses)):
+            raise InvalidArgument(
+                "losses must be finite; infinite= is the chance of an infinite one"
+            )
+        if abs(math.fsum(chances) + infinite - 1.0) > 1e-9:
+            raise InvalidArgument(
+                "probabilities and infinite must add up to 1, got "
+                f"{math.fsum(chances) + infinite!r}"
+            )
+        under_q = math.fsum(
+            one * math.exp(min(-loss, 700.0)) for one, loss in zip(chances, losses, strict=True)
+        )
+        if under_q > 1.0 + 1e-9:
+            raise InvalidArgument(
+                "probabilities must be those under P: Σ probability·exp(-loss), the mass of Q, "
+                f"is at most 1, got {under_q!r}"
+            )
+        _normalise(self, losses=losses, probabilities=chances, infinite=infinite)
+        _normalise_black_box(self)
+
+    def __repr__(self) -> str:
+        low, high = min(self.losses), max(self.losses)
+        return (
+            f"LossDistribution({len(self.losses)} losses from {low:.6g} to {high:.6g}, "
+            f"infinite={self.infinite!r})"
+        )
+
+
 BlackBox: TypeAlias = (
-    PureDp | ApproxDp | Exponential | ZeroConcentrated | TruncatedConcentrated | RenyiCurve
+    PureDp
+    | ApproxDp
+    | Exponential
+    | ZeroConcentrated
+    | TruncatedConcentrated
+    | RenyiCurve
+    | LossDistribution
 )
 """Events that are a promise and no mechanism: what they hold under is part of the promise."""
 
@@ -501,7 +606,8 @@ class TruncatedNegativeBinomial:
     """P(K = k) ∝ (1-γ)^k · Π_{l<k} (l + η)/(l + 1) for k = 1, 2, … (Papernot & Steinke, Def. 1).
 
     η = 1 is the geometric law and η = 0 the logarithmic one, P(K = k) ∝ (1-γ)^k/k. A smaller η
-    costs less privacy for the same mean, and spreads the number of runs wider.
+    costs less privacy for the same mean, and spreads the number of runs wider. At γ = 1 there is
+    one run, and a selection from it costs what the run does.
 
     >>> TruncatedNegativeBinomial(eta=1, gamma=0.1).mean
     10.0
@@ -518,11 +624,15 @@ class TruncatedNegativeBinomial:
         if isinstance(self.eta, bool | str) or not -1.0 < eta < math.inf:
             raise InvalidArgument(f"eta must be a finite number above -1, got {self.eta!r}")
         object.__setattr__(self, "eta", eta)
-        object.__setattr__(self, "gamma", open_probability("gamma", self.gamma))
+        if self.gamma != 1.0:  # at 1 there is exactly one run
+            open_probability("gamma", self.gamma)
+        object.__setattr__(self, "gamma", float(self.gamma))
 
     @property
     def mean(self) -> float:
         """E[K], by the published formulas, kept from cancelling where η or 1-γ is small."""
+        if self.gamma == 1.0:
+            return 1.0
         log_gamma = math.log(self.gamma)
         scaled = self.eta * log_gamma
         share = 1.0 if scaled == 0.0 else abs(scaled) / -math.expm1(-abs(scaled))
@@ -637,6 +747,7 @@ Event: TypeAlias = (
     | ZeroConcentrated
     | TruncatedConcentrated
     | RenyiCurve
+    | LossDistribution
     | PoissonSampled
     | SampledWithoutReplacement
     | SampledWithReplacement

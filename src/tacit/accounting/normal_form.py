@@ -21,6 +21,7 @@ from tacit.accounting.events import (
     Repeated,
     SampledWithoutReplacement,
     SampledWithReplacement,
+    TruncatedNegativeBinomial,
 )
 from tacit.errors import InvalidArgument
 
@@ -93,6 +94,8 @@ def simplify(event: Event, adjacency: Adjacency = "add-remove") -> Event:
             return SampledWithReplacement(population, size, _merged(simplify(inner, adjacency)))
         case PrivateSelection(base, runs):
             simple = simplify(base, adjacency)
+            if isinstance(runs, TruncatedNegativeBinomial) and runs.gamma == 1.0:
+                return simple
             return event if simple is base else PrivateSelection(simple, runs)
         case _:
             return event

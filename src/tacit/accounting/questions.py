@@ -4,30 +4,36 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from tacit._validation import non_negative, open_probability
+from tacit._validation import non_negative, probability
 from tacit.accounting.accountants import NAMES, Approximation, accountant_named
-from tacit.accounting.accountants.exact import epsilon_interval
-from tacit.accounting.events import Adjacency, Event, check_adjacency, check_event
+from tacit.accounting.accountants.exact import UPPER_END, delta_interval, epsilon_interval
+from tacit.accounting.events import (
+    Adjacency,
+    Event,
+    Neighbours,
+    both_ways,
+    check_event,
+    check_neighbours,
+)
+from tacit.accounting.exact.enclosure import Interval
 from tacit.errors import UnsupportedEvent
-
-if TYPE_CHECKING:
-    from tacit.accounting.exact.enclosure import Interval
 
 
 def epsilon(
-    event: Event, delta: float, accountant: str = "exact", adjacency: Adjacency = "add-remove"
+    event: Event, delta: float, accountant: str = "exact", adjacency: Neighbours = "add-remove"
 ) -> float:
     """The smallest ε that the accountant proves for ``event`` at this total δ.
 
     Args:
         event: What was released.
-        delta: The total δ, strictly between 0 and 1.
+        delta: The total δ, from 0 to 1. At 0 the answer is the pure ε, or infinite; at 1 it is 0.
         accountant: ``"exact"`` (certified, and the least that is known), ``"rdp"``,
             ``"moments"``, ``"zcdp"``, ``"gdp"``, ``"advanced"`` or ``"basic"``; ``"gdp-clt"`` is no
             bound.
-        adjacency: ``"add-remove"``, ``"replace-one"`` or ``"zero-out"``.
+        adjacency: ``"add-remove"``, ``"replace-one"`` or ``"zero-out"``; of the first also
+            ``"add-only"`` or ``"remove-only"``, one of its directions, which the exact accountant
+            tells apart and the others bound by both.
 
     Guarantee:
         The event is (ε, δ)-differentially private under ``adjacency``, except for ``"gdp-clt"``,
@@ -40,15 +46,19 @@ def epsilon(
     """
     check_event(event)
     asked = accountant_named(accountant)
-    total, neighbours = open_probability("delta", delta), check_adjacency(adjacency)
+    total, neighbours = probability("delta", delta), check_neighbours(adjacency)
+    if total == 1.0:
+        return 0.0
     try:
-        return asked.epsilon(event, total, neighbours)
+        if accountant == "exact":
+            return epsilon_interval(event, total, neighbours, UPPER_END).upper
+        return asked.epsilon(event, total, both_ways(neighbours))
     except ArithmeticError:
         raise _out_of_range(event, accountant) from None
 
 
 def delta(
-    event: Event, epsilon: float, accountant: str = "exact", adjacency: Adjacency = "add-remove"
+    event: Event, epsilon: float, accountant: str = "exact", adjacency: Neighbours = "add-remove"
 ) -> float:
     """The smallest δ that the accountant proves for ``event`` at this ε.
 
@@ -61,9 +71,11 @@ def delta(
     """
     check_event(event)
     asked = accountant_named(accountant)
-    loss, neighbours = non_negative("epsilon", epsilon), check_adjacency(adjacency)
+    loss, neighbours = non_negative("epsilon", epsilon), check_neighbours(adjacency)
     try:
-        return asked.delta(event, loss, neighbours)
+        if accountant == "exact":
+            return delta_interval(event, loss, neighbours, UPPER_END).upper
+        return asked.delta(event, loss, both_ways(neighbours))
     except ArithmeticError:
         raise _out_of_range(event, accountant) from None
 
@@ -74,7 +86,7 @@ def _out_of_range(event: Event, accountant: str) -> UnsupportedEvent:
     return UnsupportedEvent(event, accountant, reason)
 
 
-def bounds(event: Event, delta: float, adjacency: Adjacency = "add-remove") -> Interval:
+def bounds(event: Event, delta: float, adjacency: Neighbours = "add-remove") -> Interval:
     """Certified ends of the tight ε at this total δ: lower ≤ truth ≤ upper.
 
     Guarantee:
@@ -88,8 +100,10 @@ def bounds(event: Event, delta: float, adjacency: Adjacency = "add-remove") -> I
     (True, True, 'contour')
     """
     check_event(event)
-    total = open_probability("delta", delta)
-    return epsilon_interval(event, total, check_adjacency(adjacency))
+    total, neighbours = probability("delta", delta), check_neighbours(adjacency)
+    if total == 1.0:
+        return Interval(0.0, 0.0, method="closed form")
+    return epsilon_interval(event, total, neighbours)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import json
 from dataclasses import fields
 from typing import Any, get_args
 
-from tacit.accounting.events import BlackBox, Composed, Event, Runs
+from tacit.accounting.events import Composed, Event, Runs, is_left_out
 from tacit.errors import InvalidArgument
 
 _KINDS: dict[str, type[Event]] = {kind.__name__: kind for kind in get_args(Event)}
@@ -44,9 +44,9 @@ def as_dict(event: Event | Runs) -> dict[str, Any]:
     """``event`` as nested dictionaries, lists and numbers."""
     plain: dict[str, Any] = {"kind": type(event).__name__}
     for field in fields(event):
-        if isinstance(event, BlackBox) and field.name == "adjacency" and event.adjacency is None:
-            continue
-        plain[field.name] = _plain_value(getattr(event, field.name))
+        value = getattr(event, field.name)
+        if not is_left_out(field, value):
+            plain[field.name] = _plain_value(value)
     return plain
 
 
@@ -69,7 +69,7 @@ def from_dict(plain: object) -> Event:
 
 def _fields_of(kind: type[Event] | type[Runs], plain: dict[str, Any]) -> dict[str, Any]:
     names = {field.name for field in fields(kind)}
-    optional = {"adjacency"} if kind in get_args(BlackBox) else set()
+    optional = {field.name for field in fields(kind) if is_left_out(field, field.default)}
     given = {name: _value(value) for name, value in plain.items() if name != "kind"}
     if not names - optional <= set(given) <= names:
         raise InvalidArgument(

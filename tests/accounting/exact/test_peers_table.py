@@ -240,4 +240,4 @@ def test_truncated_poisson_costs_what_the_coupling_costs() -> None:
     assert free.upper < found.upper < 1.05 * free.upper
     assert not found.two_sided
     tight = PoissonSampled(0.01, Gaussian(4.0), cap=90, population=10_000)
-    assert bounds(Repeated(tight, 1000), delta=1e-5).upper == math.inf
+    assert 2.0 * free.upper < bounds(Repeated(tight, 1000), delta=1e-5).upper < math.inf

@@ -30,8 +30,14 @@ from tacit.accounting.events import (
     SampledWithReplacement,
     TruncatedConcentrated,
     ZeroConcentrated,
+    both_ways,
 )
-from tacit.accounting.exact.certificate import enclose_delta, enclose_epsilon, lay_curve
+from tacit.accounting.exact.certificate import (
+    enclose_delta,
+    enclose_epsilon,
+    largest_losses,
+    lay_curve,
+)
 from tacit.accounting.exact.enclosure import Interval, Resolution, TooSlow
 from tacit.accounting.normal_form import parts
 from tacit.accounting.selection_profile import selection_profile_of
@@ -40,7 +46,7 @@ from tacit.errors import UnsupportedEvent
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from tacit.accounting.events import Adjacency, Event
+    from tacit.accounting.events import Adjacency, Event, Neighbours
     from tacit.accounting.exact.certificate import LaidCurve
     from tacit.accounting.normal_form import Parts
     from tacit.accounting.selection_profile import SelectionProfile
@@ -62,45 +68,78 @@ _CURVES = ("rdp", "zcdp")  # to ask these for a δ is no search
 _LOOSER = (*_CURVES, "advanced", "basic")
 
 
-def epsilon(event: Event, delta: float, adjacency: Adjacency) -> float:
+def epsilon(event: Event, delta: float, adjacency: Neighbours) -> float:
     """The certified upper end of ε(δ)."""
     return epsilon_interval(event, delta, adjacency, UPPER_END).upper
 
 
-def delta(event: Event, epsilon: float, adjacency: Adjacency) -> float:
+def delta(event: Event, epsilon: float, adjacency: Neighbours) -> float:
     """The certified upper end of δ(ε)."""
     return delta_interval(event, epsilon, adjacency, UPPER_END).upper
 
 
 def epsilon_interval(
-    event: Event, delta: float, adjacency: Adjacency, resolution: Resolution = _BOTH_ENDS
+    event: Event, delta: float, adjacency: Neighbours, resolution: Resolution = _BOTH_ENDS
 ) -> Interval:
     """Certified ends of ε(δ)."""
+    if delta == 0.0:
+        return _pure_interval(event, adjacency)
 
     def enclose(found: Parts) -> Interval:
         ends = enclose_epsilon(found, delta, adjacency, resolution)
-        return _within_largest_loss(ends, event, adjacency)
+        return _within_largest_loss(ends, event, both_ways(adjacency))
 
     question = _Question(
         enclose,
         by_profile=lambda profile: profile.epsilon(delta),
-        ask=lambda one: one.epsilon(event, delta, adjacency),
+        ask=lambda one: one.epsilon(event, delta, both_ways(adjacency)),
         others=_LOOSER,
     )
-    return _answer(question, event, adjacency)
+    return _answer(question, event, both_ways(adjacency))
+
+
+def _pure_interval(event: Event, neighbours: Neighbours) -> Interval:
+    """Certified ends of the pure ε: the largest loss, and the sum of what single releases promise.
+
+    Losses that actual neighbours attain add up in one of the two directions.
+    """
+    adjacency = both_ways(neighbours)
+    found = parts(event, adjacency)
+    ends = Interval(0.0, math.inf, two_sided=False)
+    refusal = None
+    try:
+        ends = largest_losses(found, neighbours)
+    except ArithmeticError:
+        pass
+    except UnsupportedEvent as reason:
+        refusal = reason
+    others = _others(lambda one: one.epsilon(event, 0.0, adjacency), ("basic",))
+    if refusal is not None and not others:
+        raise refusal
+    upper = min([ends.upper, *(math.nextafter(one, math.inf) for one, _ in others if one > 0.0)])
+    if [count for _, count in found] == [1] and not _is_sampled(found[0][0]):
+        upper = min([upper, *(one for one, _ in others)])  # no sum that could have been rounded
+    claimed = not any(_is_one_of_its_class(part) for part, _ in found)
+    lower = min(ends.lower, upper) if claimed else 0.0
+    two_sided = lower > 0.0 or upper == 0.0
+    return Interval(lower, upper, two_sided=two_sided, method="largest loss")
+
+
+def _is_sampled(event: Event) -> bool:
+    return isinstance(event, PoissonSampled | SampledWithoutReplacement | SampledWithReplacement)
 
 
 def delta_interval(
-    event: Event, epsilon: float, adjacency: Adjacency, resolution: Resolution = _BOTH_ENDS
+    event: Event, epsilon: float, adjacency: Neighbours, resolution: Resolution = _BOTH_ENDS
 ) -> Interval:
     """Certified ends of δ(ε)."""
     question = _Question(
         enclose=lambda found: enclose_delta(found, epsilon, adjacency, resolution),
         by_profile=lambda profile: profile.delta(epsilon),
-        ask=lambda one: one.delta(event, epsilon, adjacency),
+        ask=lambda one: one.delta(event, epsilon, both_ways(adjacency)),
         others=_CURVES,
     )
-    return _answer(question, event, adjacency)
+    return _answer(question, event, both_ways(adjacency))
 
 
 @dataclass(frozen=True)
@@ -142,14 +181,14 @@ def _answer(question: _Question, event: Event, adjacency: Adjacency) -> Interval
     return ends if len(found) > _MANY else _least(ends, question)
 
 
-def sketch(event: Event, adjacency: Adjacency, deltas: Sequence[float]) -> LaidCurve | None:
+def sketch(event: Event, adjacency: Neighbours, deltas: Sequence[float]) -> LaidCurve | None:
     """The whole curve of ``event`` at once, sharp about ``deltas``; None if it has no pair.
 
     Guarantee:
         Its answers are upper bounds as ``epsilon`` and ``delta`` are, a little looser than those.
     """
     try:
-        found = parts(without_vain_sampling(event), adjacency)
+        found = parts(without_vain_sampling(event), both_ways(adjacency))
         return lay_curve(found, adjacency, deltas, _SKETCH)
     except (UnsupportedEvent, ArithmeticError, TooSlow):
         return None
@@ -157,7 +196,7 @@ def sketch(event: Event, adjacency: Adjacency, deltas: Sequence[float]) -> LaidC
 
 def _sole_selection(event: Event, found: Parts) -> PrivateSelection | None:
     """The selection that is all of ``event``, whose normal form is ``found``."""
-    if isinstance(event, PrivateSelection):
+    if isinstance(event, PrivateSelection) and found and isinstance(found[0][0], PrivateSelection):
         return event
     match found:
         case [(PrivateSelection() as selection, 1)]:

@@ -68,7 +68,7 @@ def _mu_of_part(part: Event, adjacency: Adjacency) -> float:
     match part:
         case Gaussian(sigma, apart):
             return distance(apart, adjacency) / sigma
-        case GaussianMixture() if adjacency == "replace-one":
+        case GaussianMixture() if not part.describes(adjacency):
             reason = "a mixture is known under add-remove only"
         case GaussianMixture(sigma, _, shifts) if len(set(shifts)) == 1:
             return shifts[0] / sigma

@@ -53,11 +53,15 @@ if TYPE_CHECKING:
 
 
 class Concentrated(NamedTuple):
-    """(ρ, ω)-tCDP, up to a failure of probability ``mass``; ω is infinite for plain zCDP."""
+    """(ρ, ω)-tCDP, up to a failure of probability ``mass``; ω is infinite for plain zCDP.
+
+    ``xi`` is added to ρα, as in (ξ, ρ)-zCDP.
+    """
 
     rho: float
     omega: float = math.inf
     mass: float = 0.0
+    xi: float = 0.0
 
 
 def epsilon(event: Event, delta: float, adjacency: Adjacency) -> float:
@@ -68,14 +72,14 @@ def epsilon(event: Event, delta: float, adjacency: Adjacency) -> float:
     8.845889
     """
     total = concentrated(event, adjacency)
-    curve = linear(total.rho, below=total.omega)
+    curve = linear(total.rho, below=total.omega, xi=total.xi)
     return Failures(total.mass).epsilon(lambda left: epsilon_of_curve(curve, left), delta)
 
 
 def delta(event: Event, epsilon: float, adjacency: Adjacency) -> float:
     """The smallest total δ that the total ρ proves at ``epsilon``; 1 if it proves none."""
     total = concentrated(event, adjacency)
-    curve = linear(total.rho, below=total.omega)
+    curve = linear(total.rho, below=total.omega, xi=total.xi)
     return Failures(total.mass).delta(lambda at: delta_of_curve(curve, at), epsilon)
 
 
@@ -96,6 +100,7 @@ def concentrated(event: Event, adjacency: Adjacency) -> Concentrated:
         math.fsum(count * one.rho for one, count in found),
         min((one.omega for one, _ in found), default=math.inf),
         -math.expm1(log_kept),
+        math.fsum(count * one.xi for one, count in found),
     )
 
 
@@ -106,7 +111,7 @@ def _of_part(part: Event, adjacency: Adjacency) -> Concentrated:
         case DiscreteGaussian(sigma, unit, apart):
             # As the continuous noise (Canonne, Kamath & Steinke 2020, Theorem 4).
             return Concentrated(0.5 * (distance(apart, adjacency) * unit / sigma) ** 2)
-        case GaussianMixture(sigma, _, shifts) if adjacency != "replace-one":
+        case GaussianMixture(sigma, _, shifts) if part.describes(adjacency):
             # Convexity: no worse than the largest shift alone.
             return Concentrated(0.5 * (max(shifts) / sigma) ** 2)
         case Laplace(scale, apart):
@@ -123,7 +128,7 @@ def _of_part(part: Event, adjacency: Adjacency) -> Concentrated:
             # Bounded range (Cesar & Rogers 2021).
             return Concentrated(loss * loss / 8.0)
         case ZeroConcentrated(rho):
-            return Concentrated(rho)
+            return Concentrated(rho, xi=part.xi)
         case TruncatedConcentrated(rho, omega):
             return Concentrated(rho, omega)
         case SampledWithoutReplacement():
@@ -161,8 +166,10 @@ def _subsampled(part: SampledWithoutReplacement, adjacency: Adjacency) -> Concen
     """The subsampling theorem, or a refusal that names the condition and its value."""
     inner = concentrated(part.event, "replace-one")
     rho, gamma = inner.rho, part.size / part.population
-    if rho == 0.0:
+    if rho == 0.0 and inner.xi == 0.0:
         return inner
+    if inner.xi > 0.0:
+        raise UnsupportedEvent(part, "zcdp", "the subsampling theorem of tCDP needs xi = 0")
     ceiling = math.log(1.0 / gamma)
     needed = 3.0 * rho * (2.0 + math.log2(1.0 / rho))
     conditions = {

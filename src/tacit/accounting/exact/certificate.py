@@ -10,20 +10,28 @@ from tacit.accounting.black_boxes import concrete, is_direct
 from tacit.accounting.events import (
     BlackBox,
     GaussianMixture,
+    LossDistribution,
     PoissonSampled,
     SampledWithoutReplacement,
     SampledWithReplacement,
+    both_ways,
 )
 from tacit.accounting.exact.directions import (
     Laid,
     certainly_at_most,
+    largest_loss,
     lay,
     solve_delta,
     solve_epsilon,
 )
 from tacit.accounting.exact.enclosure import Interval, Resolution
 from tacit.accounting.exact.mixture import MixtureSide
-from tacit.accounting.exact.pairs import DominatingPair, base_pair, distance_of
+from tacit.accounting.exact.pairs import (
+    DominatingPair,
+    base_pair,
+    distance_of,
+    tabulated_loss,
+)
 from tacit.accounting.exact.sampled_pairs import (
     mixture_part,
     poisson_part,
@@ -36,7 +44,7 @@ from tacit.errors import UnsupportedEvent
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tacit.accounting.events import Adjacency, Event
+    from tacit.accounting.events import Adjacency, Event, Neighbours
     from tacit.accounting.exact.directions import Solved
     from tacit.accounting.exact.pairs import Direction
     from tacit.accounting.normal_form import Parts
@@ -52,6 +60,7 @@ class Decomposition:
     """An event as independent dominating pairs."""
 
     parts: tuple[tuple[DominatingPair, int], ...]
+    way: Neighbours | None = None
 
     @property
     def tight(self) -> bool:
@@ -69,42 +78,49 @@ class Decomposition:
         if all(part.backward is None for part, _ in self.parts):
             return [forward]
         backward = tuple((part.backward or part.forward, count) for part, count in self.parts)
+        if self.way is not None:
+            return [forward if self.way == "remove-only" else backward]
         return [forward, backward]
 
 
-def decompose(parts: Parts, adjacency: Adjacency) -> Decomposition:
-    """The dominating pairs of an event in its normal form.
+def decompose(parts: Parts, neighbours: Neighbours, *, shown: bool = False) -> Decomposition:
+    """The dominating pairs of an event in its normal form; ``shown`` is as for ``poisson_part``.
 
     Raises:
         UnsupportedEvent: if a part of it has none that tacit knows.
     """
-    found = [(_part(part, adjacency), count) for part, count in parts]
-    return Decomposition(tuple((part, count) for part, count in found if part is not None))
+    adjacency = both_ways(neighbours)
+    found = [(_part(part, adjacency, shown=shown), count) for part, count in parts]
+    way = None if neighbours == adjacency else neighbours
+    return Decomposition(tuple((part, count) for part, count in found if part is not None), way)
 
 
-def _part(given: Event, adjacency: Adjacency) -> DominatingPair | None:
+def _part(given: Event, adjacency: Adjacency, *, shown: bool) -> DominatingPair | None:
     """The pair of one part; None if it gives nothing away."""
     event = concrete(given, adjacency)
     # Two steps of another adjacency are a bound that no mechanism need attain.
     tight = not isinstance(given, BlackBox) or is_direct(given, adjacency)
     match event:
         case PoissonSampled():
-            return poisson_part(event, adjacency)
+            return poisson_part(event, adjacency, shown=shown)
         case SampledWithoutReplacement():
             return without_replacement_part(event, adjacency)
         case SampledWithReplacement():
             return with_replacement_part(event, adjacency)
         case GaussianMixture(sigma, weights, shifts):
-            if adjacency == "replace-one":
+            if not event.describes(adjacency):
                 raise UnsupportedEvent(event, "exact", "a mixture is known under add-remove only")
             return mixture_part(sigma, MixtureSide(weights, shifts))
+        case LossDistribution():
+            other = None if event.reverse is None else tabulated_loss(event.reverse)
+            return DominatingPair(tabulated_loss(event), other, tight=tight)
         case _:
             pair = base_pair(event, distance_of(event, adjacency))
             return None if pair is None else DominatingPair(pair, tight=tight)
 
 
 def enclose_epsilon(
-    parts: Parts, delta: float, adjacency: Adjacency, resolution: Resolution = _DEFAULT
+    parts: Parts, delta: float, adjacency: Neighbours, resolution: Resolution = _DEFAULT
 ) -> Interval:
     """Certified ends of the smallest ε at which the parts together are (ε, ``delta``)-private.
 
@@ -116,6 +132,23 @@ def enclose_epsilon(
         return Interval(0.0, 0.0, method="closed form")
     if decomposition.failures.truncation == 0.0:
         return _epsilon(decomposition, delta, resolution)
+    coupled = _coupled_epsilon(decomposition, delta, resolution)
+    if not _matters(decomposition.failures.charge(coupled.upper), delta):
+        return coupled
+    shown = decompose(parts, adjacency, shown=True)
+    if shown.failures.truncation > 0.0:  # of some part no other bound is known
+        return coupled
+    return min(coupled, _epsilon(shown, delta, resolution), key=lambda one: one.upper)
+
+
+def _matters(charge: float, delta: float) -> bool:
+    """Whether a truncated sample costs so much δ that another bound is worth its time."""
+    return not charge <= 1e-3 * delta
+
+
+def _coupled_epsilon(
+    decomposition: Decomposition, delta: float, resolution: Resolution
+) -> Interval:
     tried: list[Interval] = []
 
     def solve(room: float) -> float:
@@ -156,7 +189,7 @@ def _is_smaller(direction: Direction, found: Solved, delta: float) -> bool:
 
 
 def enclose_delta(
-    parts: Parts, epsilon: float, adjacency: Adjacency, resolution: Resolution = _DEFAULT
+    parts: Parts, epsilon: float, adjacency: Neighbours, resolution: Resolution = _DEFAULT
 ) -> Interval:
     """Certified ends of the smallest δ at which the parts together are (``epsilon``, δ)-private.
 
@@ -166,6 +199,14 @@ def enclose_delta(
     decomposition = decompose(parts, adjacency)
     if not decomposition.parts:
         return Interval(0.0, 0.0, method="closed form")
+    coupled = _delta(decomposition, epsilon, resolution)
+    if not _matters(decomposition.failures.charge(epsilon), coupled.upper):
+        return coupled
+    shown = decompose(parts, adjacency, shown=True)
+    return min(coupled, _delta(shown, epsilon, resolution), key=lambda one: one.upper)
+
+
+def _delta(decomposition: Decomposition, epsilon: float, resolution: Resolution) -> Interval:
     first, *others = decomposition.directions()
     found = solve_delta(first, epsilon, resolution)
     ends = [found.ends]
@@ -176,6 +217,22 @@ def enclose_delta(
     upper = min(1.0, largest.upper + decomposition.failures.charge(epsilon))
     lower = max(one.lower for one in ends) if decomposition.tight else 0.0
     return _either_way(replace(largest, lower=lower, upper=upper))
+
+
+def largest_losses(parts: Parts, adjacency: Neighbours) -> Interval:
+    """Certified ends of the largest loss of all parts together; the lower one if it is attained.
+
+    Raises:
+        UnsupportedEvent: if a part has no dominating pair that tacit knows.
+    """
+    decomposition = decompose(parts, adjacency)
+    if decomposition.failures.truncation > 0.0:
+        decomposition = decompose(parts, adjacency, shown=True)
+    if decomposition.failures.truncation > 0.0:
+        return Interval(0.0, math.inf, two_sided=False)
+    found = [largest_loss(one) for one in decomposition.directions()]
+    lower = max((low for low, _ in found), default=0.0) if decomposition.tight else 0.0
+    return Interval(lower * (1.0 - 1e-12), max((high for _, high in found), default=0.0))
 
 
 @dataclass(frozen=True, eq=False)
@@ -207,7 +264,7 @@ class LaidCurve:
 
 
 def lay_curve(
-    parts: Parts, adjacency: Adjacency, deltas: Sequence[float], resolution: Resolution
+    parts: Parts, adjacency: Neighbours, deltas: Sequence[float], resolution: Resolution
 ) -> LaidCurve:
     """Lays the curve of the parts together, to be sharp about each of ``deltas``.
 
@@ -220,5 +277,7 @@ def lay_curve(
     decomposition = decompose(parts, adjacency)
     if not decomposition.parts:
         return LaidCurve((), Failures())
+    if _matters(decomposition.failures.charge(1.0), min(deltas)):
+        decomposition = decompose(parts, adjacency, shown=True)
     laid = tuple(lay(one, deltas, resolution) for one in decomposition.directions())
     return LaidCurve(laid, decomposition.failures)

@@ -24,13 +24,21 @@ from tacit.accounting.exact.contour import (
     lay_within_reach,
     log_chernoff_constant,
 )
+from tacit.accounting.exact.discrete import (
+    DiscreteGaussianProfile,
+    LossTable,
+    discrete_gaussian_profile,
+    table_for_delta,
+    table_for_epsilon,
+)
 from tacit.accounting.exact.enclosure import Interval, TooSlow, invert
-from tacit.accounting.exact.grid import delta_on_grid, epsilon_on_grid, lay_on_grid
+from tacit.accounting.exact.grid import CellsProfile, delta_on_grid, epsilon_on_grid, lay_on_grid
 from tacit.accounting.exact.lattice import LatticeLoss, lay_lattice
 from tacit.accounting.exact.mixture import MixturePair
+from tacit.accounting.exact.schedule import FEWEST, is_step, schedule_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from tacit.accounting.exact.contour import Aim
     from tacit.accounting.exact.enclosure import Enclosure, Profile, Resolution
@@ -38,6 +46,8 @@ if TYPE_CHECKING:
     from tacit.accounting.exact.pairs import Direction
     from tacit.accounting.exact.transforms import Composition
 
+_COARSE = 0.01  # a step of losses
+_RARE = 1e-20
 _TILT = 2.0  # where to look for a saddle if nothing is known
 
 
@@ -71,9 +81,21 @@ def solve_epsilon(direction: Direction, delta: float, resolution: Resolution) ->
     found = Solved(Interval(0.0, math.inf, method="none"))
     if all(pair.loss is not None for pair, _ in direction):
         composition = _composition(direction)
-        if _might_be_nothing(composition, room) and _total_variation_bound(direction) <= room:
+        together = _together(composition)
+        if (
+            _might_be_nothing(together or composition, room)
+            and _total_variation_bound(direction) <= room
+        ):
             return Solved(Interval(0.0, 0.0, method="closed form"))
-        found = _epsilon_by_transform(composition, room, resolution)
+        table = _table(direction, lambda losses: table_for_delta(losses, room))
+        if table is not None:
+            ends = invert(table, room, table.guess(room))
+            if _is_tight(ends):
+                return Solved(replace(ends, method="lattice"), table.tilt)
+        if together is not None:
+            found = _epsilon_by_transform(together, room, resolution)
+        if not found.ends.is_narrow:
+            found = _both(found, _epsilon_by_transform(composition, room, resolution))
     if found.ends.is_narrow:
         return found
     return _both(found, Solved(epsilon_on_grid(direction, delta, resolution)))
@@ -102,7 +124,39 @@ def _total_variation_bound(direction: Direction) -> float:
 
 
 def _composition(direction: Direction) -> Composition:
-    return cast("Composition", tuple((pair.loss, count) for pair, count in direction))
+    losses = tuple((pair.loss, count) for pair, count in _telling(direction))
+    return cast("Composition", losses)
+
+
+def _together(composition: Composition) -> Composition | None:
+    """The same with many different steps as one; None if they are few."""
+    if len(composition) < FEWEST:
+        return None
+    found: Composition = tuple(
+        (loss, count) for loss, count in composition if not isinstance(loss, MixturePair)
+    )
+    mixtures = [(loss, count) for loss, count in composition if isinstance(loss, MixturePair)]
+    for reverse in (False, True):
+        steps = [(one, count) for one, count in mixtures if is_step(one, reverse=reverse)]
+        if len(steps) == len(mixtures):
+            return (*found, (schedule_of(steps, reverse=reverse), 1))
+    return None
+
+
+def _telling(direction: Direction) -> Direction:
+    """Without what only fails, and so rarely that what is left to the others is 1 in float64."""
+    if len(direction) == 1 or not any(pair.infinite for pair, _ in direction):
+        return direction
+    return tuple(
+        (pair, count)
+        for pair, count in direction
+        if not (
+            0.0 < count * pair.infinite < _RARE
+            and isinstance(pair.loss, LatticeLoss)
+            and len(pair.loss.support) == 1
+            and pair.loss.offset == 0.0
+        )
+    )
 
 
 def _epsilon_by_transform(composition: Composition, delta: float, resolution: Resolution) -> Solved:
@@ -138,7 +192,15 @@ def solve_delta(direction: Direction, epsilon: float, resolution: Resolution) ->
                 infinite * (1.0 - 1e-15), infinite * (1.0 + 1e-15), method="closed form"
             )
             return Solved(ends)
-        found = _delta_by_transform(_composition(direction), epsilon, resolution)
+        table = _table(direction, lambda losses: table_for_epsilon(losses, epsilon))
+        if table is not None and _is_good(table.enclose(epsilon)):
+            return _with_infinite(table.enclose(epsilon), "lattice", infinite, table.tilt)
+        composition = _composition(direction)
+        together = _together(composition)
+        found = None
+        if together is not None:
+            found = _delta_by_transform(together, epsilon, resolution)
+        found = found or _delta_by_transform(composition, epsilon, resolution)
         if found is not None:
             enclosure, method, at = found
             return _with_infinite(enclosure, method, infinite, at)
@@ -157,6 +219,7 @@ def certainly_at_most(
         return closed.enclose(epsilon).upper <= room
     if room > 0.0 and all(pair.loss is not None for pair, _ in direction):
         composition = _composition(direction)
+        composition = _together(composition) or composition
         search = SaddleSearch(composition)
         try:
             aim = search.for_epsilon(epsilon, tilt)
@@ -190,6 +253,22 @@ def _largest_loss(direction: Direction) -> float:
     )
 
 
+def largest_loss(direction: Direction) -> tuple[float, float]:
+    """Ends of the supremum of the composed loss: of cells, the largest of their ends."""
+    if infinite_mass(direction) > 0.0:
+        return math.inf, math.inf
+    low = high = 0.0
+    for pair, count in direction:
+        if pair.loss is not None:
+            ends = (pair.loss.largest, pair.loss.largest * (1.0 + 1e-15))
+        else:
+            cells = pair.cells(_COARSE)
+            seen = cells.p > 0.0
+            ends = float(cells.low[seen].max()), float(cells.high[seen].max()) * (1.0 + 1e-14)
+        low, high = low + count * ends[0], high + count * ends[1]
+    return low, high * (1.0 + 1e-15 * len(direction))
+
+
 def _log_chernoff(search: SaddleSearch, tilt: float, epsilon: float) -> float:
     """Chernoff's bound on ln δ(ε)."""
     return log_chernoff_constant(tilt) + search.log_mgf_bound(tilt) - tilt * epsilon
@@ -206,9 +285,27 @@ def _delta_by_transform(
         return None
     for profile, nearer, method in _sums(composition, search, aim, resolution):
         found = profile.enclose(epsilon)
-        if found.errors.below < 0.01 * found.estimate:
+        if _is_good(found):
             return found, method, nearer.tilt
     return None
+
+
+def _is_good(found: Enclosure) -> bool:
+    """Whether δ is known to a percent."""
+    return found.errors.below < 0.01 * found.estimate
+
+
+def _table(
+    direction: Direction, make: Callable[[LatticeComposition], LossTable]
+) -> LossTable | None:
+    """A table of the losses' sums, if they lie on one lattice and it is not too large."""
+    losses = [(pair.loss, n) for pair, n in direction if isinstance(pair.loss, LatticeLoss)]
+    if len(losses) < len(direction) or len({loss.spacing for loss, _ in losses}) > 1:
+        return None
+    try:
+        return make(tuple(losses))
+    except TooSlow:
+        return None
 
 
 def _with_infinite(found: Enclosure, method: str, infinite: float, tilt: float = _TILT) -> Solved:
@@ -272,7 +369,13 @@ def _lay_one(
         return invert(closed, delta, closed.guess(delta)).upper, closed
     if any(pair.loss is None for pair, _ in direction):
         return None
+    table = _table(direction, lambda losses: table_for_delta(losses, delta))
+    if table is not None:
+        ends = invert(table, delta, table.guess(delta))
+        if ends.is_narrow:
+            return ends.upper, table
     composition = _composition(direction)
+    composition = _together(composition) or composition
     search = SaddleSearch(composition)
     try:
         aim = search.for_delta(delta)
@@ -295,19 +398,24 @@ def _first_sum(
     return lay_lattice(cast("LatticeComposition", composition), search, aim, resolution)
 
 
-def _closed_form(
-    direction: Direction,
-) -> GaussianProfile | LaplaceProfile | MixtureProfile | None:
-    losses = [(pair.loss, count) for pair, count in direction]
+Closed = GaussianProfile | LaplaceProfile | MixtureProfile | DiscreteGaussianProfile | CellsProfile
+
+
+def _closed_form(direction: Direction) -> Closed | None:
+    losses = [(pair.loss, count) for pair, count in _telling(direction)]
     gaussians = [(loss.mu, n) for loss, n in losses if isinstance(loss, GaussianLoss)]
     if len(gaussians) == len(losses):
         return GaussianProfile(math.sqrt(math.fsum(count * mu * mu for mu, count in gaussians)))
+    if len(losses) == 1 and isinstance(losses[0][0], LatticeLoss) and losses[0][0].gaussian:
+        return discrete_gaussian_profile(*losses[0][0].gaussian, losses[0][1])
     if len(losses) == 1 and losses[0][1] == 1:
         match losses[0][0]:
             case LaplaceLoss(distance):
                 return LaplaceProfile(distance)
             case MixturePair():
                 return MixtureProfile(losses[0][0])
+            case None if len(direction) == 1:
+                return CellsProfile(direction[0][0].cells)
     return None
 
 

@@ -178,6 +178,24 @@ def invert(profile: Profile, delta: float, guess: float) -> Interval:
     return Interval(lower, upper)
 
 
+def solve_convex(profile: Profile, delta: float, start: float) -> float:
+    """About ε(δ) by Newton's method in e^ε, in which every δ is convex, however it bends.
+
+    From either side its second point lies below the root, and it rises from there.
+    """
+    epsilon = start
+    for _ in range(200):
+        found = profile.enclose(epsilon)
+        if not found.slope < 0.0:
+            epsilon *= 0.5
+            continue
+        gap = (found.estimate - delta) / -found.slope
+        before, epsilon = epsilon, max(0.0, epsilon + math.log1p(gap)) if gap > -1.0 else 0.0
+        if abs(epsilon - before) <= 1e-10 * max(1.0, epsilon):
+            break
+    return epsilon
+
+
 def _newton(profile: Profile, delta: float, guess: float) -> float:
     """Solves ln δ(ε) = ln δ from a guess; the answer is only a starting point.
 

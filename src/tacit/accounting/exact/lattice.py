@@ -51,6 +51,7 @@ class LatticeLoss:
             the masses left out fall at least geometrically at that rate, tilted ones included
             while the tilt times the spacing is below it. None if nothing is left out.
         mass_error: A bound on the relative rounding error of the masses.
+        gaussian: (σ, distance) if the loss is that of discrete Gaussian noise.
     """
 
     offset: float
@@ -59,6 +60,7 @@ class LatticeLoss:
     masses: Floats
     log_tail: tuple[float, float, float, float] | None = None
     mass_error: float = _SAFETY
+    gaussian: tuple[float, int] | None = None
 
     @cached_property
     def support(self) -> NDArray[np.intp]:

@@ -26,6 +26,7 @@ from tacit.accounting.events import (
     DiscreteLaplace,
     Gaussian,
     Laplace,
+    LossDistribution,
     PureDp,
     RandomizedResponse,
     distance,
@@ -130,13 +131,15 @@ def cells_of_most_losses(p: Floats, loss: Floats) -> Cells:
     return join(found, Cells(rest, other, ends, ends))
 
 
-def mixture_cells(pair: MixturePair, step: float) -> Cells:
+def mixture_cells(pair: MixturePair, step: float, start: float = -math.inf) -> Cells:
     """Cells of x between which the loss of a mixture pair changes by at most about ``step``.
 
-    The loss of these pairs is monotone in x: all shifts of one side have one sign.
+    The loss of these pairs is monotone in x: all shifts of one side have one sign. With ``start``
+    it need rise only beyond it, where it is 0, and only those x are cut.
     """
     sigma = pair.sigma
     low = min(0.0, *pair.numerator.shifts, *pair.denominator.shifts) - _FAR * sigma
+    low = max(low, start)
     high = max(0.0, *pair.numerator.shifts, *pair.denominator.shifts) + _FAR * sigma
     # How steep the loss really is: at a low rate far less than shifts over variance.
     pilot = _mixture_loss(pair, np.linspace(low, high, _PILOT + 1))
@@ -144,10 +147,14 @@ def mixture_cells(pair: MixturePair, step: float) -> Cells:
     count = min(max(math.ceil(steepest / step), 400), 400_000)
     edges = np.linspace(low, high, count + 1)
     loss = _mixture_loss(pair, edges)
-    p = _mixture_mass(pair.numerator.weights, pair.numerator.shifts, edges, sigma)
-    q = _mixture_mass(pair.denominator.weights, pair.denominator.shifts, edges, sigma)
+    first = start if low == start else -math.inf
+    p = _mixture_mass(pair.numerator, edges, sigma, first)
+    q = _mixture_mass(pair.denominator, edges, sigma, first)
     low_loss, high_loss = np.minimum(loss[:-1], loss[1:]), np.maximum(loss[:-1], loss[1:])
-    return _close_ends(Cells(p, q, low_loss, high_loss))
+    cells = _close_ends(Cells(p, q, low_loss, high_loss))
+    if low == start:
+        cells.low[0] = 0.0
+    return cells
 
 
 def _mixture_loss(pair: MixturePair, x: Floats) -> Floats:
@@ -162,14 +169,15 @@ def _close_ends(cells: Cells) -> Cells:
     return cells
 
 
-def _mixture_mass(
-    weights: tuple[float, ...], shifts: tuple[float, ...], edges: Floats, sigma: float
-) -> Floats:
-    """The mixture's mass between neighbouring edges, accurate in relative terms on both sides."""
+def _mixture_mass(side: MixtureSide, edges: Floats, sigma: float, first: float) -> Floats:
+    """The mass between neighbouring edges, accurate in relative terms on both sides.
+
+    The outermost edges stand for ``first`` and infinity.
+    """
     total = np.zeros(len(edges) - 1)
-    for weight, shift in zip(weights, shifts, strict=True):
+    for weight, shift in zip(side.weights, side.shifts, strict=True):
         scaled = (edges - shift) / sigma
-        scaled[0], scaled[-1] = -np.inf, np.inf
+        scaled[0], scaled[-1] = (first - shift) / sigma, np.inf
         below, above = np.diff(ndtr(scaled)), -np.diff(ndtr(-scaled))
         total += weight * np.where(scaled[:-1] > 0.0, above, below)
     return total
@@ -278,6 +286,16 @@ def _lattice_pair(loss: LatticeLoss) -> PairLoss:
     return PairLoss(lambda _: cut(loss.masses[loss.support], loss.losses), loss)
 
 
+def tabulated_loss(event: LossDistribution) -> PairLoss:
+    """One direction of a release that is given by the law of its loss."""
+    loss, p = np.asarray(event.losses), np.asarray(event.probabilities)
+    q = p * np.exp(-loss)
+    rest = np.array([event.infinite, 0.0]), np.array([0.0, max(0.0, 1.0 - float(q.sum()))])
+    ends = np.array([np.inf, -np.inf])
+    cells = join(Cells(p, q, loss, loss), Cells(*rest, ends, ends))
+    return PairLoss(lambda _: cells)
+
+
 def black_box(epsilon: float, delta: float) -> PairLoss | None:
     """(ε, δ)-DP: with probability δ everything is revealed, else randomised response at ε."""
     if epsilon == 0.0 and delta == 0.0:
@@ -327,4 +345,5 @@ def _discrete_gaussian(sigma: float, shift: int) -> LatticeLoss:
         masses=masses,
         log_tail=(log_end, rate, log_end, rate),
         mass_error=256.0 * 2.0**-53 * (1.0 + 450.0),
+        gaussian=(sigma, shift),
     )

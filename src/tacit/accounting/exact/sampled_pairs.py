@@ -8,26 +8,39 @@
 - A group of k under Poisson sampling: the Binomial(k, q) mixture (Ganesh 2024).
 - Fixed-size sampling, replace-one: for ε ≥ 0 the first pair above with the base at its replace
   distance, for ε < 0 its mirror image (Zhu et al. 2022, Theorem 11; Balle, Barthe & Gaboardi 2018,
-  Theorems 9 and 10). Zero-out is a replacement by a record that adds nothing.
+  Theorems 9 and 10). Zero-out is a replacement by a record that adds nothing; of Gaussian noise
+  more is known (``_zeroed``).
 - Fixed-size sampling, add-remove: a sample with the record differs from one without it by a
-  replacement, so the pair is the first one at rate size/population and the replace distance.
+  replacement, so the pair is the first one at rate size/population and the replace distance. With
+  replacement, given the draws without the record, K ~ Binomial(size, 1/population) of them become
+  the record: a mixture of K replacements (Ganesh 2024), or one with K shown.
 - Black boxes, of which only a promise is known: by what the promise says of the samples with and
   without the record (``tacit.accounting.black_boxes``); where it says nothing of them, as if it
   were shown whether the record was drawn.
 - Truncated Poisson: a coupling with the untruncated one fails with some probability on either data
-  set, which is charged to δ (``tacit.accounting.failures``).
+  set, which is charged to δ (``tacit.accounting.failures``); or as if it were shown whether the
+  others fill the sample, of Gaussian and Laplace noise.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.special import gammaln
+from scipy.special import betainc, gammaln
 
-from tacit.accounting.black_boxes import Promise, concrete, held, is_direct, promise_of, sampled
+from tacit.accounting.black_boxes import (
+    Promise,
+    concrete,
+    held,
+    is_direct,
+    is_opaque,
+    promise_of,
+    sampled,
+)
 from tacit.accounting.events import (
     AboveThreshold,
     Adjacency,
@@ -47,6 +60,7 @@ from tacit.accounting.events import (
     SampledWithoutReplacement,
     SampledWithReplacement,
 )
+from tacit.accounting.exact.grid import composed_cells
 from tacit.accounting.exact.lattice import LatticeLoss
 from tacit.accounting.exact.mixture import MixturePair, MixtureSide
 from tacit.accounting.exact.pairs import (
@@ -61,18 +75,72 @@ from tacit.accounting.exact.pairs import (
     mixture_cells,
 )
 from tacit.accounting.failures import truncation_of
+from tacit.accounting.normal_form import parts_of_simple
 from tacit.errors import UnsupportedEvent
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-def poisson_part(event: PoissonSampled, adjacency: Adjacency) -> DominatingPair | None:
-    """The pair of Poisson sampling, truncated or not; None if it gives nothing away."""
+_MANY_CELLS = 100_000
+
+
+def poisson_part(
+    event: PoissonSampled, adjacency: Adjacency, *, shown: bool = False
+) -> DominatingPair | None:
+    """The pair of Poisson sampling, truncated or not; None if it gives nothing away.
+
+    If ``shown``, a truncated sample is bounded as if it were known whether the others fill it, and
+    by its coupling otherwise.
+    """
+    if shown and event.cap is not None and event.population is not None:
+        return _truncated(event, event.cap, event.population, adjacency)
     part = _uncapped(event.rate, event.event, adjacency)
     if part is None or event.cap is None or event.population is None:
         return part
     return replace(part, tight=False, coupling=truncation_of(event))
+
+
+def _truncated(
+    event: PoissonSampled, cap: int, population: int, adjacency: Adjacency
+) -> DominatingPair | None:
+    """A truncated sample of which it is known whether ``cap`` other records were sampled.
+
+    If fewer were, the record joins them when it is sampled: the pair of untruncated sampling. Else
+    it takes the place of another one, with a probability of at most ``rate``: the pair of
+    fixed-size sampling. How many others are sampled does not depend on the record, and divergences
+    are jointly convex, so that the two may be told apart. The second is the worse one, so that more
+    records than there are cannot lower the bound.
+    """
+    inner, rate = event.event, event.rate
+    if not isinstance(inner, Gaussian | Laplace):
+        return poisson_part(event, adjacency)
+    full = min(1.0, float(betainc(cap, max(population - cap, 1), rate)) * (1.0 + 1e-9))
+    room = _uncapped(rate, inner, adjacency)
+    swapped = base_pair(inner, max(1.0, inner.replace_distance))
+    if room is None or swapped is None:
+        return room
+
+    def joined(side: PairLoss, step: float, *, reverse: bool) -> Cells:
+        if isinstance(inner, Laplace):  # a sample's losses are finer than those of its base
+            step = max(step, inner.replace_distance / inner.scale / _MANY_CELLS)
+        if adjacency == "add-remove":
+            other = swapped.cells(step).sampled(rate)
+            other = other.reversed() if reverse else other
+        else:
+            other = _mirrored(swapped.cells(step), rate)
+        return join(side.cells(step).scaled(1.0 - full), other.scaled(full))
+
+    forward, backward = room.forward, room.backward
+    if backward is None:
+        return DominatingPair(
+            PairLoss(lambda step: joined(forward, step, reverse=False)), tight=False
+        )
+    return DominatingPair(
+        PairLoss(lambda step: joined(forward, step, reverse=False)),
+        PairLoss(lambda step: joined(backward, step, reverse=True)),
+        tight=False,
+    )
 
 
 def _uncapped(rate: float, inner: Event, adjacency: Adjacency) -> DominatingPair | None:
@@ -83,20 +151,43 @@ def _uncapped(rate: float, inner: Event, adjacency: Adjacency) -> DominatingPair
     match inner:
         case Gaussian(sigma):
             return mixture_part(sigma, MixtureSide((1.0 - rate, rate), (0.0, 1.0)))
-        case GaussianMixture(sigma, weights, shifts):
+        case GaussianMixture(sigma, weights, shifts) if inner.describes(adjacency):
             scaled = tuple(rate * weight for weight in weights)
             return mixture_part(sigma, MixtureSide((1.0 - rate, *scaled), (0.0, *shifts)))
         case _:
             base = _single(inner, adjacency)
-            return None if base is None else _sampled_part(base, rate)
+            if base is None:
+                return None
+            tight = not isinstance(inner, Repeated | Composed)
+            return replace(_sampled_part(base, rate), tight=tight)
 
 
 def _single(inner: Event, adjacency: Adjacency) -> PairLoss | None:
     """The pair of what is sampled, when the record is left out (which for zeros is the same)."""
     if isinstance(inner, Repeated | Composed):
-        reason = "sampling a composition is only known for Gaussians"
-        raise UnsupportedEvent(inner, "exact", reason)
+        if adjacency != "add-remove" and is_opaque(inner):
+            reason = "a sampled composition of black boxes is known under add-remove only"
+            raise UnsupportedEvent(inner, "exact", reason)
+        return _product(
+            [
+                (base_pair(concrete(part, "add-remove"), distance_of(part, adjacency)), count)
+                for part, count in parts_of_simple(inner)
+            ]
+        )
     return base_pair(concrete(inner, "add-remove"), distance_of(inner, adjacency))
+
+
+def _product(found: list[tuple[PairLoss | None, int]]) -> PairLoss | None:
+    """The pair of a composition, for a sampler to act on: as cells that raise its profile."""
+    pairs = [(pair, count) for pair, count in found if pair is not None]
+    if not pairs:
+        return None
+
+    @lru_cache(maxsize=4)
+    def cells(step: float) -> Cells:
+        return composed_cells([(pair.cells, count) for pair, count in pairs], step)
+
+    return PairLoss(cells)
 
 
 def _poisson_box(rate: float, box: BlackBox, adjacency: Adjacency) -> DominatingPair | None:
@@ -239,6 +330,8 @@ def _fixed_size(
 ) -> DominatingPair | None:
     """``counts``: how often the record is drawn, given that it is, with probabilities."""
     distance = max(1.0, distance_of(inner, "replace-one"))
+    if adjacency == "zero-out" and counts == {1: 1.0} and isinstance(inner, Gaussian):
+        return _zeroed(inner.sigma, distance, rate)
     if isinstance(inner, BlackBox | NoisyMax | AboveThreshold):
         inner = _largest_promise(event, inner, adjacency)
     bases = [(base_pair(inner, times * distance), weight) for times, weight in counts.items()]
@@ -246,11 +339,10 @@ def _fixed_size(
         return None
     cells = _revealed([(base, weight) for base, weight in bases if base is not None])
     if adjacency == "add-remove":
-        if counts != {1: 1.0}:
-            reason = "sampling with replacement has no pair under add-remove; use replace-one"
-            raise UnsupportedEvent(event, "exact", reason)
         if isinstance(inner, Gaussian):
-            part = mixture_part(inner.sigma / distance, MixtureSide((1.0 - rate, rate), (0.0, 1.0)))
+            weights = (1.0 - rate, *(rate * weight for weight in counts.values()))
+            side = MixtureSide(weights, (0.0, *map(float, counts)))
+            part = mixture_part(inner.sigma / distance, side)
         else:
             part = _sampled_part(PairLoss(cells), rate)
         return replace(part, tight=False)
@@ -272,6 +364,27 @@ def _largest_promise(event: Event, inner: Event, adjacency: Adjacency) -> Event:
 def _revealed(bases: list[tuple[PairLoss, float]]) -> Callable[[float], Cells]:
     """One of the pairs, chosen with its weight; the choice is shown."""
     return lambda step: join(*(base.cells(step).scaled(weight) for base, weight in bases))
+
+
+def _zeroed(sigma: float, distance: float, rate: float) -> DominatingPair:
+    """Gaussian noise on a sample of fixed size in which a record may be zeroed.
+
+    Drawn, the record adds its own contribution (B) or nothing (C), 1 apart; undrawn, another record
+    has its place (A), which may be ``distance`` away from B. The worst three lie on one line, A
+    and C on the same side of B (``tacit.accounting.renyi.sampling``): at 0, distance and
+    distance - 1. Where a zeroed record becomes itself, C is within 1 of both: a smaller loss. So
+    the outputs that B makes likelier bound both directions for ε ≥ 0, and their mirror images do
+    below.
+    """
+    top = MixtureSide((1.0 - rate, rate), (0.0, distance))
+    pair = MixturePair(sigma, top, MixtureSide((1.0 - rate, rate), (0.0, distance - 1.0)))
+
+    def cells(step: float) -> Cells:
+        above = mixture_cells(pair, step, start=distance - 0.5)
+        rest = np.array([max(0.0, 1.0 - float(above.p.sum()) - float(above.q.sum()))])
+        return join(above, above.reversed(), Cells(rest, rest, np.zeros(1), np.zeros(1)))
+
+    return DominatingPair(PairLoss(cells), tight=False)
 
 
 def _mirrored(cells: Cells, rate: float) -> Cells:

@@ -36,11 +36,11 @@ _ROUND_UP = 1.0 + 1e-12
 _CHUNK = 64
 
 
-def linear(rho: float, below: float = math.inf) -> Curve:
-    """The curve ρα for orders under ``below``: zero- or truncated concentrated privacy."""
+def linear(rho: float, below: float = math.inf, xi: float = 0.0) -> Curve:
+    """The curve ξ + ρα for orders under ``below``: zero- or truncated concentrated privacy."""
 
     def curve(orders: Array) -> Array:
-        return np.where(orders < below, rho * orders, np.inf)
+        return np.where(orders < below, xi + rho * orders, np.inf)
 
     return curve
 
@@ -164,6 +164,23 @@ def smallest(*curves: Curve) -> Curve:
     def curve(orders: Array) -> Array:
         result: Array = np.minimum.reduce([one(orders) for one in curves])
         return result
+
+    return curve
+
+
+def rising(bound: Curve) -> Curve:
+    """The least that ``bound`` says at an order or, divergences rising with it, at a larger one.
+
+    Larger orders are tried on a fixed grid, once.
+    """
+    later = 1.0 + np.geomspace(1e-2, 1e5, 141)
+    found: list[Array] = []
+
+    def curve(orders: Array) -> Array:
+        if not found:
+            values = np.where(np.isnan(bound(later)), np.inf, bound(later))
+            found.append(np.append(np.minimum.accumulate(values[::-1])[::-1], np.inf))
+        return np.minimum(bound(orders), found[0][np.searchsorted(later, orders)])
 
     return curve
 

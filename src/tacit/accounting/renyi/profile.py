@@ -19,6 +19,7 @@ from tacit.accounting.events import (
     Gaussian,
     GaussianMixture,
     Laplace,
+    LossDistribution,
     PoissonRuns,
     PoissonSampled,
     PrivateSelection,
@@ -134,9 +135,12 @@ def _of_part(part: Event, adjacency: Adjacency, accountant: str) -> RenyiProfile
             return RenyiProfile(_two_point(loss), mass=failure)
         case AboveThreshold():
             return RenyiProfile(_sparse_vector(part, adjacency))
+        case LossDistribution():
+            reason = "it may have infinite losses; the exact accountant reads it"
+            raise UnsupportedEvent(part, accountant, reason)
         case PrivateSelection():
             return RenyiProfile(_selection(part, adjacency, accountant))
-        case GaussianMixture() if adjacency == "replace-one" and max(part.shifts) > 0.0:
+        case GaussianMixture() if not part.describes(adjacency) and max(part.shifts) > 0.0:
             raise UnsupportedEvent(part, accountant, "a mixture is known under add-remove only")
         case _:
             return RenyiProfile(_plain_curve(part, adjacency))
@@ -167,7 +171,7 @@ def _plain_curve(part: Event, adjacency: Adjacency) -> Curve:
         case Exponential(loss):
             return curves.bounded_range(loss)
         case ZeroConcentrated(rho):
-            return curves.linear(rho)
+            return curves.linear(rho, xi=part.xi)
         case TruncatedConcentrated(rho, omega):
             return curves.linear(rho, below=omega)
         case RenyiCurve():
@@ -312,8 +316,8 @@ def selection(runs: Runs, base: Curve, base_delta: Callable[[float], float]) -> 
     """The curve of a private selection whose base has the curve ``base`` and the δ(ε) given.
 
     Guarantee:
-        Papernot & Steinke 2022, Theorem 2 for truncated negative binomial runs and Theorem 6 for
-        Poisson ones; any upper bounds on the base's curve and δ serve.
+        Papernot & Steinke 2022, Theorem 2 for truncated negative binomial runs, and what
+        ``_poisson`` proves for Poisson ones; any upper bounds on the base's curve and δ serve.
     """
     if isinstance(runs, PoissonRuns):
         return _poisson(runs.mean, base, base_delta)
@@ -321,7 +325,7 @@ def selection(runs: Runs, base: Curve, base_delta: Callable[[float], float]) -> 
 
 
 def _negative_binomial(runs: TruncatedNegativeBinomial, base: Curve) -> Curve:
-    """D(α) + (1+η)·min_λ {(1 - 1/λ)·D(λ) + ln(1/γ)/λ} + ln E[K]/(α-1)."""
+    """D(α) + (1+η)·min_λ {(1 - 1/λ)·D(λ) + ln(1/γ)/λ} + ln E[K]/(α-1), or a later order's."""
     depth = -math.log(runs.gamma)
 
     def second(orders: Array) -> Array:
@@ -333,20 +337,32 @@ def _negative_binomial(runs: TruncatedNegativeBinomial, base: Curve) -> Curve:
     def curve(orders: Array) -> Array:
         return (base(orders) + constant + log_mean / (orders - 1.0)) * _ROUND_UP
 
-    return curve
+    return curves.rising(curve)
 
 
 def _poisson(mean: float, base: Curve, base_delta: Callable[[float], float]) -> Curve:
-    """ln(e^-μ + μ·e^{(α-1)(D(α) + μ·δ(ln(α/(α-1))))})/(α-1).
+    """ln(1 + μ·e^{(α-1)·μ·δ(ln(α/(α-1)))}·(e^{(α-1)·D(α)} - 1))/(α-1).
 
-    The moment of the outcomes with a run is at most the second term by the proof of Theorem 6; the
-    first is the outcome without one, whose probability is the same for all data sets.
+    Order the outcomes y of a run by their score, ties at random. Let U and V be the chances, under
+    P and Q, of a better one, and r = dP/dQ. An outcome is released with density μ·e^{-μU}·dU under
+    P, so that the moment of the outcomes with a run is S = μ·∫ r^{α-1}·φ dU with
+    φ = exp(-μ(αU - (α-1)V)). Since dV = dU/r, dφ = -μ·φ·(α - (α-1)/r) dU, whose integral says that
+    the outcome without a run, e^-μ, is 1 - μ·∫ φ·(α - (α-1)/r) dU. Hence
+
+        e^-μ + S = 1 + μ·∫ φ·(r^{α-1} - α + (α-1)/r) dU ≤ 1 + μ·(max φ)·(e^{(α-1)·D} - 1) ,
+
+    for the bracket is nowhere negative, and its mean under P is the excess moment. Where P has no
+    mass and Q has some, V grows without U, which adds (α-1)·φ dV to both sides. At last
+    V - α/(α-1)·U ≤ δ(ln(α/(α-1))), which bounds φ. It sharpens Theorem 6 of Papernot & Steinke
+    (2022), whose moment is μ·(max φ)·e^{(α-1)·D}.
     """
 
     def curve(orders: Array) -> Array:
         kappa = orders - 1.0
         deltas = np.asarray([base_delta(math.log1p(1.0 / one)) for one in kappa.tolist()])
-        inner = kappa * (base(orders) + mean * deltas)
-        return np.logaddexp(-mean, math.log(mean) + inner) / kappa * _ROUND_UP
+        excess = curves.log_expm1(kappa * base(orders))
+        grown = math.log(mean) + kappa * mean * deltas + excess
+        result: Array = np.logaddexp(0.0, grown) / kappa * _ROUND_UP
+        return result
 
     return curve

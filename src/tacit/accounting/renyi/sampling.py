@@ -164,6 +164,8 @@ def sampled_pair_curve(draw: SampledRate, base: Event) -> Curve | None:
             return linear(0.0)
         case GaussianMixture() if not draw.three_laws and not draw.fixed_size:
             # Elsewhere it is not said which of A, B and C is the mixture: its curve must do.
+            if not base.describes(draw.adjacency):
+                raise UnsupportedEvent(base, "rdp", "it is known under add-remove only")
             pair = GaussianPair(_sampled_mixture(draw.rate, base))
             return of_pair(pair, "either", mixture_bound(base))
         case RandomizedResponse():
@@ -208,7 +210,8 @@ def _sampled_noise(draw: SampledRate, noise: Noise, to: float, origin: float) ->
             if draw.three_laws and draw.fixed_size:
                 shift = to / sigma
                 published = fixed_size_gaussian(draw.rate, shift)
-                return smallest(published, linear(0.5 * shift * shift))
+                by_pair = _gaussian(draw, shift, 0.0, lattice=0.0)
+                return smallest(by_pair, published, linear(0.5 * shift * shift))
             return _gaussian(draw, to / sigma, origin / sigma, lattice=0.0)
         case DiscreteGaussian(sigma, sensitivity):
             unit = sensitivity / sigma

@@ -1,0 +1,76 @@
+"""Many different steps at once, against the same steps one by one and against equal ones."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+
+from tacit.accounting import (
+    Composed,
+    Event,
+    Gaussian,
+    PoissonSampled,
+    Repeated,
+    bounds,
+    calibrate,
+    delta,
+    epsilon,
+)
+from tacit.accounting.exact import directions
+
+
+def schedule(rates: list[float], sigmas: list[float]) -> Event:
+    return Composed(
+        *(PoissonSampled(q, Gaussian(sigma)) for q, sigma in zip(rates, sigmas, strict=True))
+    )
+
+
+@pytest.mark.parametrize(("rate", "sigma", "target"), [(0.01, 1.0, 1e-5), (0.05, 2.0, 1e-6)])
+def test_steps_that_hardly_differ_cost_what_equal_ones_do(
+    rate: float, sigma: float, target: float
+) -> None:
+    count = 300
+    found = bounds(schedule([rate] * count, (sigma + 1e-12 * np.arange(count)).tolist()), target)
+    same = bounds(Repeated(PoissonSampled(rate, Gaussian(sigma)), count), target)
+    assert found.width <= 1e-8 * max(1.0, found.upper)
+    assert found.lower - 1e-9 <= same.upper
+    assert same.lower <= found.upper + 1e-9
+
+
+@pytest.mark.slow
+def test_one_by_one_the_answer_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    random = np.random.default_rng(11)
+    rates = random.uniform(0.002, 0.03, 220).tolist()
+    sigmas = random.uniform(0.9, 3.0, 220).tolist()
+    event = schedule(rates, sigmas)
+    together, there = bounds(event, 1e-6), delta(event, 0.5)
+    monkeypatch.setattr(directions, "_together", lambda _: None)
+    apart = bounds(event, 1e-6)
+    assert max(together.lower, apart.lower) <= min(together.upper, apart.upper)
+    assert together.width < 1e-8
+    assert there == pytest.approx(delta(event, 0.5), rel=1e-6)
+
+
+def test_ten_thousand_different_steps() -> None:
+    sigmas = np.linspace(1.0, 2.0, 10_000, endpoint=False).tolist()
+    event = schedule([0.01] * 10_000, sigmas)
+    start = time.process_time()
+    found = bounds(event, 1e-5)
+    spent = time.process_time() - start
+    assert found.lower <= 3.6097866787 <= found.upper  # one by one: 3.60978667873 ± 5e-12
+    assert found.width <= 1e-8 * found.upper
+    assert spent < 5.0  # 14 s one by one
+
+
+def test_a_schedule_of_noise_and_clip_is_calibrated() -> None:
+    """Noise of one size, and a clip that falls: σ is the noise over the clip of that step."""
+    clips = np.linspace(2.0, 1.0, 210)
+
+    def event(noise: float) -> Event:
+        return schedule([0.02] * len(clips), (noise / clips).tolist())
+
+    noise = calibrate(event, 2.0, 1e-5)
+    assert epsilon(event(noise), 1e-5) <= 2.0
+    assert epsilon(event(0.999 * noise), 1e-5) > 2.0
