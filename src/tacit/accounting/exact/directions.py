@@ -25,6 +25,7 @@ from tacit.accounting.exact.contour import (
     log_chernoff_constant,
 )
 from tacit.accounting.exact.enclosure import Interval, TooSlow, invert
+from tacit.accounting.exact.jumps import epsilon_with_jumps, sampled_step
 from tacit.accounting.exact.grid import delta_on_grid, epsilon_on_grid, lay_on_grid
 from tacit.accounting.exact.lattice import LatticeLoss, lay_lattice
 from tacit.accounting.exact.mixture import MixturePair
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from tacit.accounting.exact.pairs import Direction
     from tacit.accounting.exact.transforms import Composition
 
+_LITTLE_WORK = 1e6  # of a contour for which there is another way
 _TILT = 2.0  # where to look for a saddle if nothing is known
 
 
@@ -106,6 +108,17 @@ def _composition(direction: Direction) -> Composition:
 
 
 def _epsilon_by_transform(composition: Composition, delta: float, resolution: Resolution) -> Solved:
+    step = sampled_step(composition)
+    if step is None:
+        return _epsilon_by_sums(composition, delta, resolution)
+    brief = replace(resolution, most_work=min(resolution.most_work, _LITTLE_WORK))
+    found = _epsilon_by_sums(composition, delta, brief)
+    if not _is_tight(found.ends):
+        found = _both(found, Solved(epsilon_with_jumps(step, delta)))
+    return found
+
+
+def _epsilon_by_sums(composition: Composition, delta: float, resolution: Resolution) -> Solved:
     search = SaddleSearch(composition)
     found = Solved(Interval(0.0, math.inf, method="none"))
     try:
@@ -123,7 +136,7 @@ def _epsilon_by_transform(composition: Composition, delta: float, resolution: Re
 
 def _is_tight(ends: Interval) -> bool:
     """Whether a second computation could hardly narrow them."""
-    return ends.width <= 8e-9 * max(1.0, ends.upper)
+    return math.isfinite(ends.upper) and ends.width <= 8e-9 * max(1.0, ends.upper)
 
 
 def solve_delta(direction: Direction, epsilon: float, resolution: Resolution) -> Solved:
