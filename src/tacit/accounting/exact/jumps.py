@@ -153,7 +153,7 @@ class Scout:
         self._log_mass = step.log_density(self._y).real + math.log(spacing)
         self._mass = np.exp(self._log_mass)
         self._loss = np.log1p(step.odds * np.exp(self._y))
-        places = 0.5 / variance + np.linspace(0.5, 11.0, 22) / sigma
+        places = 0.5 / variance + np.linspace(0.5, 15.0, 28) / sigma
         self.cuts = tuple(
             Cut(
                 math.log1p(step.odds * math.exp(place)),
@@ -212,12 +212,17 @@ class Scout:
         """The cut at which the larger part is smallest, and about ln δ(ε)."""
         ordinary, jumps = self.look(epsilon)
         jumps = np.minimum(jumps, np.log(self.jump_mass + 1e-300))
-        worst = np.maximum(ordinary, jumps)
+        # Bounds on powers of sums that hold many jumps are loose: cut where there are few.
+        worst = np.maximum(ordinary, jumps) + np.minimum(1e3 * self.jump_mass, 30.0)
         least = float(worst.min())
         # Without jumps worth an integral there is one contour less to lay.
         alone = np.flatnonzero((jumps < least + math.log(_NOTHING)) & (ordinary < least + 3.0))
-        index = int(alone[ordinary[alone].argmin()]) if len(alone) else int(worst.argmin())
-        return index, float(np.logaddexp(ordinary[index], jumps[index]))
+        index = int(alone[-1]) if len(alone) else int(worst.argmin())
+        # About what one jump adds by itself.
+        gain = np.exp(self._loss + math.log1p(-self.step.rate)) - math.exp(min(epsilon, 700.0))
+        alone_mass = float((self._mass * np.maximum(gain, 0.0)) @ self._above[:, index])
+        single = math.log(self.step.count * alone_mass + 1e-300)
+        return index, float(np.logaddexp(ordinary[index], single))
 
     def epsilon(self, log_delta: float) -> float:
         """About ε at which δ is that."""
@@ -495,7 +500,7 @@ class Contour:
             self._prepare(cut, saddle, epsilon)
 
     def _prepare(self, cut: Cut | None, saddle: Saddle, epsilon: float) -> None:
-        edges = self._edges(epsilon)
+        edges = self._edges(epsilon, self._rise(cut, saddle))
         lines = [self._cells(edges, _ANGLE + turn) for turn in (0.0, _TURN, -_TURN)]
         middles = np.concatenate([line.middles for line in lines])
         self._curves = self._lay_curves(middles, cut, saddle)
@@ -571,11 +576,20 @@ class Contour:
                     old[bad[better]] = new[better]
         return Sums(*best)
 
-    def _edges(self, epsilon: float) -> Floats:
+    def _rise(self, cut: Cut | None, saddle: Saddle) -> float:
+        """Ln of the bound on the integrand along the curve that has risen everywhere."""
+        rises = np.array([-60.0]), np.array([1.0])
+        span = _span(self._step, cut, saddle, self._part)
+        risen = Curves(self._step, cut, rises, span, self._part)
+        whole, _ = risen.log_sizes(np.array([0.0j]), 0)
+        return self._step.count * max(float(whole[0]), 0.0)
+
+    def _edges(self, epsilon: float, rise: float) -> Floats:
         """The ends of arcs, up to where the curve that has risen everywhere bounds the rest."""
         span = epsilon * self._scale * math.cos(_ANGLE - _TURN)
         near = math.acosh(1.5 + (_DIGITS + 12.0) / span)
-        rise = self._step.count * (0.6 * self._step.variance + 0.2)
+        if not math.isfinite(rise):
+            raise TooSlow
         far = math.acosh(2.0 + (rise + 80.0) / (span * math.cos(_ANGLE + _TURN)))
         near = min(near, far)
         fine, coarse = np.arange(0.0, 1.5, 0.25), np.arange(1.5, near, 0.4)
@@ -826,17 +840,23 @@ def epsilon_with_jumps(step: Step, delta: float) -> Interval:
     scout = Scout(step)
     guess = scout.epsilon(math.log(delta))
     found = Interval(0.0, math.inf, method="jumps")
-    for _ in range(2):
+    for _ in range(5):
         try:
             profile = lay_jumps(scout, guess, delta)
         except TooSlow:
             break
-        ends = invert(profile, delta, guess)
-        lower, upper = max(found.lower, ends.lower), min(found.upper, ends.upper)
-        found = replace(found, lower=lower, upper=upper)
-        if found.width <= 2e-9 * max(1.0, found.upper) or not math.isfinite(found.upper):
+        at = profile.enclose(guess)
+        if not (at.estimate > 2.0 * at.errors.above and at.slope < 0.0):
             break
-        guess = 0.5 * (found.lower + found.upper)
+        excess = math.log(at.estimate / delta)
+        nearer = guess - excess * at.estimate / at.slope
+        if abs(excess) < 1.0:
+            ends = invert(profile, delta, nearer)
+            lower, upper = max(found.lower, ends.lower), min(found.upper, ends.upper)
+            found = replace(found, lower=lower, upper=upper)
+            if found.width <= 2e-9 * max(1.0, found.upper) or abs(excess) < 0.05:
+                break
+        guess = min(max(nearer, guess / 3.0), 3.0 * guess)
     return found
 
 
