@@ -25,8 +25,8 @@ from tacit.accounting.exact.contour import (
     log_chernoff_constant,
 )
 from tacit.accounting.exact.enclosure import Interval, TooSlow, invert
-from tacit.accounting.exact.jumps import epsilon_with_jumps, sampled_step
 from tacit.accounting.exact.grid import delta_on_grid, epsilon_on_grid, lay_on_grid
+from tacit.accounting.exact.jumps import delta_with_jumps, profile_with_jumps, sampled_step
 from tacit.accounting.exact.lattice import LatticeLoss, lay_lattice
 from tacit.accounting.exact.mixture import MixturePair
 
@@ -111,11 +111,9 @@ def _epsilon_by_transform(composition: Composition, delta: float, resolution: Re
     step = sampled_step(composition)
     if step is None:
         return _epsilon_by_sums(composition, delta, resolution)
-    brief = replace(resolution, most_work=min(resolution.most_work, _LITTLE_WORK))
-    found = _epsilon_by_sums(composition, delta, brief)
-    if not _is_tight(found.ends):
-        found = _both(found, Solved(epsilon_with_jumps(step, delta)))
-    return found
+    found = _epsilon_by_sums(composition, delta, _brief(resolution))
+    jumps = None if _is_tight(found.ends) else profile_with_jumps(step, delta)
+    return found if jumps is None else _both(found, Solved(jumps[1]))
 
 
 def _epsilon_by_sums(composition: Composition, delta: float, resolution: Resolution) -> Solved:
@@ -212,6 +210,26 @@ def _delta_by_transform(
     composition: Composition, epsilon: float, resolution: Resolution
 ) -> tuple[Enclosure, str, float] | None:
     """The first sum that is good to a percent, if there is one, its method and its tilt."""
+    step = sampled_step(composition)
+    if step is None:
+        return _delta_by_sums(composition, epsilon, resolution)
+    found = _delta_by_sums(composition, epsilon, _brief(resolution))
+    if found is not None and found[0].errors.below < 1e-8 * found[0].estimate:
+        return found
+    jumps = delta_with_jumps(step, epsilon)
+    if jumps is None or (found is not None and found[0].errors.below < jumps.errors.below):
+        return found
+    return jumps, "jumps", _TILT
+
+
+def _brief(resolution: Resolution) -> Resolution:
+    """For a composition that there is another way for: gives up sooner."""
+    return replace(resolution, most_work=min(resolution.most_work, _LITTLE_WORK))
+
+
+def _delta_by_sums(
+    composition: Composition, epsilon: float, resolution: Resolution
+) -> tuple[Enclosure, str, float] | None:
     search = SaddleSearch(composition)
     try:
         aim = search.for_epsilon(epsilon, _TILT)
@@ -286,6 +304,15 @@ def _lay_one(
     if any(pair.loss is None for pair, _ in direction):
         return None
     composition = _composition(direction)
+    found = _lay_sum(composition, delta, resolution)
+    step = None if found is not None else sampled_step(composition)
+    jumps = None if step is None else profile_with_jumps(step, delta)
+    return found if jumps is None or not jumps[1].is_narrow else (jumps[1].upper, jumps[0])
+
+
+def _lay_sum(
+    composition: Composition, delta: float, resolution: Resolution
+) -> tuple[float, Profile] | None:
     search = SaddleSearch(composition)
     try:
         aim = search.for_delta(delta)
