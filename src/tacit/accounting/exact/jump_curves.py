@@ -17,9 +17,13 @@ import numpy as np
 from scipy.special import erfc, ndtr
 
 if TYPE_CHECKING:
+    from typing import Any
+
+    from numpy.typing import NDArray
+
     from tacit.accounting.exact.transforms import Complexes, Floats
 
-    AnyFloats = Complexes | Floats
+    AnyFloats = NDArray[np.inexact[Any]]
 
 Part = Literal["ordinary", "jumps"]
 """Bᵀ, and Mᵀ - Bᵀ."""
@@ -56,7 +60,7 @@ class Step:
         """The y beyond which the loss grows like y."""
         return -math.log(self.odds)
 
-    def log_density(self, y: Complexes) -> Complexes:
+    def log_density(self, y: AnyFloats) -> AnyFloats:
         """Ln of the density of y for a step that leaves the record out."""
         constant = 0.5 * math.log(self.variance / (2.0 * math.pi))
         return constant - 0.5 * self.variance * (y + 0.5 / self.variance) ** 2
@@ -206,9 +210,11 @@ class Curves:
         """
         loss = self._loss[0][index, 0]
         if abs(loss.imag) < 1e-3 * abs(loss.real):
-            return self._floor * np.exp(np.abs(power) * abs(loss))
-        exponent = np.maximum(power.real * loss.real - power.imag * loss.imag, 0.0)
-        found: Floats = self._floor * np.exp(exponent + self._variance)
+            exponent = np.abs(power) * abs(loss)
+        else:
+            exponent = np.maximum(power.real * loss.real - power.imag * loss.imag, 0.0)
+            exponent = exponent + self._variance
+        found: Floats = self._floor * np.exp(exponent)
         return found
 
     def _missed(self, power: Complexes, index: int) -> list[Floats]:
@@ -275,13 +281,13 @@ def _after(terms: Floats) -> Floats:
 class Sums(NamedTuple):
     """M or B, less 1, and J, with bounds on their errors."""
 
-    deviation: Complexes
-    error: Floats
-    jumps: Complexes | Floats
-    jumps_error: Floats
+    deviation: AnyFloats
+    error: AnyFloats
+    jumps: AnyFloats
+    jumps_error: AnyFloats
 
 
-def log1p(x: Complexes) -> Complexes:
+def log1p(x: AnyFloats) -> Complexes:
     """Ln(1 + x), accurate in relative terms where x is small, which NumPy's is not."""
     square = 2.0 * x.real + x.real**2 + x.imag**2
     found: Complexes = 0.5 * np.log1p(square) + 1j * np.arctan2(x.imag, 1.0 + x.real)

@@ -171,7 +171,7 @@ class Contour:
             return math.inf
         whole, above = self._curves.log_sizes(np.array([0.0j]), 0)
         height = _log_power(self._step, z + 1.0, whole, above, jumps=self._jumps) - epsilon * z.real
-        length = 1.0 / (epsilon * math.cos(line.angle)) / abs(z[0]) ** 2
+        length = 1.0 / (epsilon * math.cos(line.angle)) / float(abs(z[0])) ** 2
         return float(np.exp(height[0])) * length
 
     def _hyperbola(self, t: Floats, angle: float) -> tuple[Complexes, Complexes]:
