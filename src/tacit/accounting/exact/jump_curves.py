@@ -28,13 +28,14 @@ if TYPE_CHECKING:
 Part = Literal["ordinary", "jumps"]
 """Bᵀ, and Mᵀ - Bᵀ."""
 
-DIGITS = 32.0
-"""-ln of the relative error that steps between nodes are chosen for."""
+DIGITS = 37.0
+"""-ln of the relative error that steps between nodes of a curve are chosen for."""
 LIFT = 1.05
 """How far curves rise."""
 _SLANT = 0.85  # how steeply they go on beyond ln 1/q
 _STRIP = 0.35  # half the width of the strips
 _UNIT = 2.0**-53
+_SHARE_ERROR = 2e-13  # relative, of SciPy's complex erfc, twice over
 
 
 @dataclass(frozen=True)
@@ -148,10 +149,11 @@ class Curves:
             rates.insert(0, np.full(loss.shape, 2.0))
         pull = odds / (1.0 + odds) * turn  # λ'(s)
         log_sizes = [log_whole.real + np.log(share) for share in shares]
-        # By part, kind, curve and node; beside the curves, one node stands for two.
+        # By part, kind, curve and node; beside the curves, one node stands for two, and a factor
+        # of 2 covers what the bounds on changes leave out (how y itself bends).
         self._log_sizes = np.split(np.stack(log_sizes), ends, axis=2)
         bend = 0.5 * self.spacing**2 * 1.5 * steep**2
-        swept = np.stack(log_sizes) + np.stack(rates) * self.spacing + math.log(2.0)
+        swept = np.stack(log_sizes) + np.stack(rates) * self.spacing + math.log(4.0)
         self._swept = np.split(swept + bend * variance, ends, axis=2)
         self._fall = np.split((-(variance * y + 0.5) * turn).real, ends, axis=1)
         self._pull = np.split(pull, ends, axis=1)
@@ -188,7 +190,8 @@ class Curves:
         if not self._jumps:
             grown *= self._chi[index]
         sizes = np.abs(grown)
-        error = _UNIT * (sizes * care).sum(axis=1) + missed[0] + self._missed_of_one[index]
+        error = (sizes * (_UNIT * care + _SHARE_ERROR)).sum(axis=1)
+        error += missed[0] + self._missed_of_one[index]
         # What lies beyond the last node, and before the first one.
         ends = np.exp(exponent.real[:, -2:] + self._log_sizes[0][:, index, None, -2:])
         error += _after(ends[0]) + np.minimum(_after(sizes[:, 1::-1]), self._floor + before)
@@ -198,7 +201,8 @@ class Curves:
             nothing = np.zeros(len(power))
             return Sums(deviation, error + self._beyond, nothing, nothing)
         jumps = full * self._rest[index]
-        jumps_error = _UNIT * (np.abs(jumps) * care).sum(axis=1) + missed[1] + _after(ends[1])
+        jumps_error = (np.abs(jumps) * (_UNIT * care + _SHARE_ERROR)).sum(axis=1)
+        jumps_error += missed[1] + _after(ends[1])
         jumps_error += (1.0 + before / self._floor) * np.exp(self._log_sizes[0][1, index, 0])
         return Sums(deviation, error, jumps.sum(axis=1), jumps_error)
 

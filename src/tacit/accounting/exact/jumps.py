@@ -31,7 +31,7 @@ import numpy as np
 
 from tacit.accounting.exact.contour import log_chernoff_constant
 from tacit.accounting.exact.enclosure import Enclosure, ErrorTerms, Interval, TooSlow, invert
-from tacit.accounting.exact.jump_curves import DIGITS, LIFT, Curves, Step, Sums, log1p
+from tacit.accounting.exact.jump_curves import LIFT, Curves, Step, Sums, log1p
 from tacit.accounting.exact.jump_scout import NOTHING, Saddle, Scout
 from tacit.accounting.exact.mixture import MixturePair, MixtureSide
 
@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from tacit.accounting.exact.jump_curves import AnyFloats, Cut, Part
     from tacit.accounting.exact.transforms import Complexes, Composition, Floats
 
+DIGITS = 32.0
+"""-ln of the relative error that the step between nodes of a hyperbola is chosen for."""
 _ANGLE, _TURN = 1.27, 0.26  # α and d: the displaced hyperbolas have the angles α ± d
 _LOW = 8.0  # standard deviations of y below its mean at which curves begin
 _BAND = 0.7  # in ln Im z: nodes this near to each other share a curve
