@@ -61,12 +61,14 @@ def test_two_steps_lie_between_the_ends(rate: float, sigma: float, target: float
 
 
 # ε and δ(ε)/target - 1 of the ends as they once were found, by one contour without any split, in 55
-# digits of mpmath with 320 nodes in z and 1,800 in y.
+# digits of mpmath with 180 to 340 nodes in z and 1,800 in y.
 _REFERENCE = [
     (1e-5, 1.0, 10**4, 1e-10, 0.006977708440020121, 5.8426e-7),
     (1e-5, 1.0, 10**4, 1e-10, 0.006977708953865796, -8.7648e-7),
     (1e-6, 2.0, 10**6, 1e-10, 0.002541041232792877, 2.7082e-7),
     (1e-6, 2.0, 10**6, 1e-10, 0.0025410412797458766, -1.8054e-7),
+    (3e-4, 1.0, 10**4, 1e-7, 0.17581979562433958, 1.6324e-9),
+    (3e-4, 1.0, 10**4, 1e-7, 0.1758197956633664, -2.4487e-9),
 ]
 
 

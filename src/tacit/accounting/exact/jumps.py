@@ -49,6 +49,7 @@ _ANGLE, _TURN = 1.27, 0.26  # α and d: the displaced hyperbolas have the angles
 _LOW = 8.0  # standard deviations of y below its mean at which curves begin
 _BAND = 0.7  # in ln Im z: nodes this near to each other share a curve
 _AHEAD = 0.7  # how much later than for bounds the curves rise on which sums are taken
+_TIGHT = 1e-9  # a width of ε, over max(1, ε), that is narrow enough
 _RETRY = 1e-9  # an error past which other curves are tried
 _LEAST_RATE, _MOST_RATE, _LEAST_SIGMA = 1e-9, 0.3, 0.3
 _UNIT = 2.0**-53
@@ -354,20 +355,25 @@ def _negligible(step: Step, cut: Cut, tilt: float, part: Part) -> Negligible:
 
 
 def lay_jumps(scout: Scout, epsilon: float, delta: float) -> JumpProfile:
-    """The profile, sharp about (ε, δ), by the first cut that serves.
+    """The profile, sharp about (ε, δ), by the first cut that gives all digits, or the best of all.
 
     Raises:
-        TooSlow: if none does.
+        TooSlow: if none gives any.
     """
-    for index in scout.best_cuts(epsilon)[0]:
+    best, least = None, math.inf
+    for index in dict.fromkeys(scout.best_cuts(epsilon)[0]):
         try:
             profile = _split(scout, index, epsilon, delta)
         except TooSlow:
             continue
         found = profile.enclose(epsilon)
-        if found.estimate > 10.0 * found.errors.above:
-            return profile
-    raise TooSlow
+        if found.errors.above < min(least, 0.1 * found.estimate):
+            best, least = profile, found.errors.above
+        if least <= _TIGHT * max(1.0, epsilon) * abs(found.slope):
+            break
+    if best is None:
+        raise TooSlow
+    return best
 
 
 def _split(scout: Scout, index: int, epsilon: float, delta: float) -> JumpProfile:
@@ -422,7 +428,7 @@ def profile_with_jumps(step: Step, delta: float) -> tuple[JumpProfile, Interval]
             ends = replace(invert(profile, delta, max(0.0, nearer)), method="jumps")
             if found is None or ends.width < found[1].width:
                 found = profile, ends
-            if ends.width <= 2e-9 * max(1.0, ends.upper) or abs(excess) < 0.05:
+            if ends.width <= 2.0 * _TIGHT * max(1.0, ends.upper) or abs(excess) < 0.05:
                 break
         guess = min(max(nearer, guess / 3.0), 3.0 * guess)
     return found
