@@ -33,6 +33,7 @@ from tacit.accounting.exact.discrete import (
 )
 from tacit.accounting.exact.enclosure import Interval, TooSlow, invert
 from tacit.accounting.exact.grid import CellsProfile, delta_on_grid, epsilon_on_grid, lay_on_grid
+from tacit.accounting.exact.jumps import delta_with_jumps, profile_with_jumps, sampled_step
 from tacit.accounting.exact.lattice import LatticeLoss, lay_lattice
 from tacit.accounting.exact.mixture import MixturePair
 from tacit.accounting.exact.schedule import FEWEST, is_step, schedule_of
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
 
 _COARSE = 0.01  # a step of losses
 _RARE = 1e-20
+_LITTLE_WORK = 1e6  # of a contour for which there is another way
 _TILT = 2.0  # where to look for a saddle if nothing is known
 
 
@@ -160,6 +162,15 @@ def _telling(direction: Direction) -> Direction:
 
 
 def _epsilon_by_transform(composition: Composition, delta: float, resolution: Resolution) -> Solved:
+    step = sampled_step(composition)
+    if step is None:
+        return _epsilon_by_sums(composition, delta, resolution)
+    found = _epsilon_by_sums(composition, delta, _brief(resolution))
+    jumps = None if _is_tight(found.ends) else profile_with_jumps(step, delta)
+    return found if jumps is None else _both(found, Solved(jumps[1]))
+
+
+def _epsilon_by_sums(composition: Composition, delta: float, resolution: Resolution) -> Solved:
     search = SaddleSearch(composition)
     found = Solved(Interval(0.0, math.inf, method="none"))
     try:
@@ -177,7 +188,7 @@ def _epsilon_by_transform(composition: Composition, delta: float, resolution: Re
 
 def _is_tight(ends: Interval) -> bool:
     """Whether a second computation could hardly narrow them."""
-    return ends.width <= 8e-9 * max(1.0, ends.upper)
+    return math.isfinite(ends.upper) and ends.width <= 8e-9 * max(1.0, ends.upper)
 
 
 def solve_delta(direction: Direction, epsilon: float, resolution: Resolution) -> Solved:
@@ -278,6 +289,26 @@ def _delta_by_transform(
     composition: Composition, epsilon: float, resolution: Resolution
 ) -> tuple[Enclosure, str, float] | None:
     """The first sum that is good to a percent, if there is one, its method and its tilt."""
+    step = sampled_step(composition)
+    if step is None:
+        return _delta_by_sums(composition, epsilon, resolution)
+    found = _delta_by_sums(composition, epsilon, _brief(resolution))
+    if found is not None and found[0].errors.below < 1e-8 * found[0].estimate:
+        return found
+    jumps = delta_with_jumps(step, epsilon)
+    if jumps is None or (found is not None and found[0].errors.below < jumps.errors.below):
+        return found
+    return jumps, "jumps", _TILT
+
+
+def _brief(resolution: Resolution) -> Resolution:
+    """For a composition that there is another way for: gives up sooner."""
+    return replace(resolution, most_work=min(resolution.most_work, _LITTLE_WORK))
+
+
+def _delta_by_sums(
+    composition: Composition, epsilon: float, resolution: Resolution
+) -> tuple[Enclosure, str, float] | None:
     search = SaddleSearch(composition)
     try:
         aim = search.for_epsilon(epsilon, _TILT)
@@ -375,7 +406,15 @@ def _lay_one(
         if ends.is_narrow:
             return ends.upper, table
     composition = _composition(direction)
-    composition = _together(composition) or composition
+    found = _lay_sum(_together(composition) or composition, delta, resolution)
+    step = None if found is not None else sampled_step(composition)
+    jumps = None if step is None else profile_with_jumps(step, delta)
+    return found if jumps is None or not jumps[1].is_narrow else (jumps[1].upper, jumps[0])
+
+
+def _lay_sum(
+    composition: Composition, delta: float, resolution: Resolution
+) -> tuple[float, Profile] | None:
     search = SaddleSearch(composition)
     try:
         aim = search.for_delta(delta)

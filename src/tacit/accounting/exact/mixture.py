@@ -175,9 +175,33 @@ class MixturePair:
 
     def step(self, tilt: float, frequency: float, digits: float) -> float:
         """The distance between nodes at which the rule's error is about exp(-digits)."""
-        distance = math.sqrt(2.0 * digits / self._stiffness(tilt))
-        distance, growth = self._growth(distance, tilt, frequency)
-        return 2.0 * math.pi * distance / (digits + growth)
+        steps = []
+        for stiffness, most in self._choices(tilt):
+            best = min(math.sqrt(2.0 * digits / stiffness), most)
+            distance, growth = self._growth(best, tilt, frequency)
+            steps.append(2.0 * math.pi * distance / (digits + growth))
+        if self._is_reverse:
+            distance = self._still_distance(tilt, frequency, digits)
+            steps.append(2.0 * math.pi * distance / (digits + self._still_growth(distance, tilt)))
+        return max(steps)
+
+    @cached_property
+    def _is_reverse(self) -> bool:
+        """Whether P is plain noise, and Q a mixture of it and of one shift of it."""
+        return math.isfinite(self.largest) and len(self.denominator._moving) == 1
+
+    def _still_distance(self, tilt: float, frequency: float, digits: float) -> float:
+        """About the best distance at which |w₋^(-z)| is at most still^(-tilt), up to the frequency.
+
+        With w₋ = still·(1 + Q·e^(ikθ)), Q > 0, the derivative of Re(-z·ln w₋) by Q has the sign of
+        u·sin kθ - z₀·(cos kθ + Q): it falls from Q = 0 on while tan kθ ≤ z₀/u.
+        """
+        most = math.atan2(tilt, frequency) / self.denominator.reach
+        return self.sigma**2 * min(math.sqrt(2.0 * digits) / self.sigma, 0.999 * most)
+
+    def _still_growth(self, distance: float, tilt: float) -> float:
+        """Ln of the integrand's growth at such a distance, relative to M ≥ 1."""
+        return 0.5 * (distance / self.sigma) ** 2 + tilt * self.largest
 
     def _strips(
         self, step: float, tilt: float, frequency: float
@@ -186,9 +210,14 @@ class MixturePair:
         pull = (self.numerator.reach + self.denominator.reach) / self.sigma**2
         found = []
         for share in (0.0, 0.5, 1.0) if frequency > 0.0 else (0.0,):
-            best = (2.0 * math.pi / step - share * frequency * pull) / self._stiffness(tilt)
-            distance, growth = self._growth(max(best, 0.01 * step), tilt, 0.0)
-            found.append((alias_error(growth, distance, step), pull * distance))
+            for stiffness, most in self._choices(tilt):
+                best = min((2.0 * math.pi / step - share * frequency * pull) / stiffness, most)
+                distance, growth = self._growth(max(best, 0.01 * step), tilt, 0.0)
+                found.append((alias_error(growth, distance, step), pull * distance))
+        if self._is_reverse:
+            digits = 0.5 * (2.0 * math.pi * self.sigma / step) ** 2
+            distance = self._still_distance(tilt, frequency, digits)
+            found.append((alias_error(self._still_growth(distance, tilt), distance, step), 0.0))
         return tuple(found)
 
     def drift(self, tilt: float, *, up: bool) -> float:
@@ -199,7 +228,30 @@ class MixturePair:
         top, bottom = self.numerator.shifts, self.denominator.shifts
         rise = max(0.0, max(top) if up else -min(top))
         fall = max(0.0, -min(bottom) if up else max(bottom))
-        return (tilt + 1.0) * rise + tilt * fall
+        return (tilt + 1.0) * rise + tilt * fall * self._pull
+
+    @cached_property
+    def _pull(self) -> float:
+        """How much of w₋ moves, at most, where its shifts pull towards: beyond 0.
+
+        There (ln w₋)' is the mean of the shifts over σ², each by its share of w₋; the shares of
+        those other than 0 are largest at 0.
+        """
+        if not math.isfinite(self.largest):
+            return 1.0
+        still = math.exp(-self.largest)
+        moved = math.fsum(
+            a * math.exp(-0.5 * (m / self.sigma) ** 2) for a, m in self.denominator._moving
+        )
+        return moved / (still + moved)
+
+    def _choices(self, tilt: float) -> list[tuple[float, float]]:
+        """Stiffnesses to choose a distance by, and the largest distance that each is good for."""
+        choices = [(self._stiffness(tilt), math.inf)]
+        if math.isfinite(self.largest):
+            right_angle = 0.499 * math.pi * self.sigma**2 / self.denominator.reach
+            choices.append((self._stiffness(0.0), right_angle))
+        return choices
 
     def _stiffness(self, tilt: float) -> float:
         """Twice the growth per squared distance from the real line, near it."""
@@ -215,7 +267,16 @@ class MixturePair:
         distance = min(distance, 0.9 * math.pi * variance / self.reach)
         angle = distance / variance
         growth = 0.5 * distance * angle + frequency * (self.numerator.reach + bottom) * angle
-        return distance, growth - tilt * math.log(math.cos(0.5 * bottom * angle))
+        return distance, growth + self.bottom_growth(tilt, angle)
+
+    def bottom_growth(self, tilt: float, angle: float) -> float:
+        """Ln of what |w₋|^(-tilt) grows by at most, relative to M(tilt), at the angle θ.
+
+        Up to a right angle |w₋| is at least the weight of its shift 0, if it has one, and M ≥ 1.
+        """
+        bottom = self.denominator.reach
+        growth = -tilt * math.log(math.cos(0.5 * bottom * angle))
+        return min(growth, tilt * self.largest) if bottom * angle <= 0.5 * math.pi else growth
 
 
 @dataclass(frozen=True)
@@ -336,13 +397,13 @@ class MixtureNodes:
         stays ≤ 1 there while (a + b)·k/σ² ≤ π/2, as |Im L| then grows with the distance. What the
         integrand is at most there, relative to the one on the real line, follows as above.
         """
-        variance, bottom = self.pair.sigma**2, self.pair.denominator.reach
+        variance = self.pair.sigma**2
         strip = min(2.0 * math.pi / self.step, 0.95 * (0.5 * math.pi / self.pair.reach - angle))
         lift = 0.5 * variance * angle**2
         growth = lift + 0.5 * variance * strip**2
-        growth -= tilt * math.log(math.cos(0.5 * bottom * (strip + angle)))
+        growth += self.pair.bottom_growth(tilt, strip + angle)
         alias = alias_error(growth, strip * variance, self.step)
-        beyond = lift - tilt * math.log(math.cos(0.5 * bottom * angle))
+        beyond = lift - tilt * math.log(math.cos(0.5 * self.pair.denominator.reach * angle))
         return alias + math.exp(min(beyond, 700.0)) * truncation
 
 

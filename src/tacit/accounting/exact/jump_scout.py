@@ -1,0 +1,182 @@
+"""A look along the real line, approximate: where to split a law of jumps, and which tilts serve.
+
+See ``jumps``. A poor choice costs speed or width, never validity.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from tacit.accounting.exact.enclosure import TooSlow
+from tacit.accounting.exact.jump_curves import Cut
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tacit.accounting.exact.jump_curves import Step
+    from tacit.accounting.exact.transforms import Floats
+
+NOTHING = 1e-12
+"""Of δ: what may be charged instead of integrated."""
+_RISE = 2.5  # ln of what the integrand may gain between a saddle and the displaced hyperbolas
+_LOW = 8.0  # standard deviations of y below its mean
+
+
+class Saddle(NamedTuple):
+    """The two ends between which a contour crosses the real line, and ln of its height."""
+
+    left: float
+    right: float
+    log_height: float
+
+
+class Scout:
+    """ln B and ln J at real tilts for a ladder of cuts."""
+
+    def __init__(self, step: Step) -> None:
+        self.step = step
+        variance, sigma = step.variance, step.sigma
+        spacing = min(0.12, 0.25 / sigma)
+        low, high = 0.5 / variance - _LOW / sigma, 2.0 * max(step.knee, 1.0) + 9.0 / sigma
+        self._y = np.arange(low, high, spacing)
+        self._log_mass = step.log_density(self._y).real + math.log(spacing)
+        self._mass = np.exp(self._log_mass)
+        self._loss = np.log1p(step.odds * np.exp(self._y))
+        places = 0.5 / variance + np.linspace(0.5, 15.0, 28) / sigma
+        self.cuts = tuple(
+            Cut(
+                math.log1p(step.odds * math.exp(place)),
+                max(24.0, (variance * place + 0.5) ** 2 / 8.0),
+            )
+            for place in places
+        )
+        log_loss = np.log(self._loss)
+        shares = [cut.shares(log_loss - math.log(cut.loss)) for cut in self.cuts]
+        self._below = np.stack([one for one, _ in shares], axis=1)
+        self._above = np.stack([one for _, one in shares], axis=1)
+        self.jump_mass = (
+            step.count
+            * ((self._mass * np.exp(self._loss))[None, :] @ self._above).ravel()
+            * (1.0 - step.rate)
+        )
+        self._most = np.array([0.5 * cut.sharpness / cut.loss for cut in self.cuts])
+        most = 300.0 / step.odds
+        self.ladder = np.geomspace(0.02, most, 12 * math.ceil(math.log10(most / 0.02)))
+        self._ordinary, self._jumps = self._heights(self.ladder, slice(None))
+
+    def _heights(self, tilts: Floats, which: slice | int) -> tuple[Floats, Floats]:
+        """Ln |Bᵀ| and ln |Mᵀ - Bᵀ|, less ln z(z+1); infinite where they are out of range."""
+        count = self.step.count
+        exponent = np.multiply.outer(tilts + 1.0, self._loss)
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            grown = np.where(
+                exponent < 1.0,
+                self._mass * np.expm1(np.minimum(exponent, 1.0)),
+                np.exp(exponent + self._log_mass) - self._mass,
+            )
+            below = self._below[:, which].reshape(len(self._y), -1)
+            above = self._above[:, which].reshape(len(self._y), -1)
+            jumps = (grown + self._mass) @ above
+            ordinary = np.where(grown > 1e250, 1e250, grown) @ below - self._mass @ above
+            ordinary = np.where(ordinary > 1e100, np.inf, ordinary)
+            scale = ((tilts + 1.0) * math.log1p(-self.step.rate))[:, None]
+            kernel = np.log(tilts * (tilts + 1.0))[:, None]
+            log_ordinary = np.log1p(ordinary)
+            first = count * (scale + log_ordinary) - kernel
+            share = count * np.log1p(jumps / (1.0 + ordinary))
+            second = first + np.where(
+                share > 30.0, share, np.log(np.expm1(np.minimum(share, 30.0)))
+            )
+        first = np.where(tilts[:, None] <= self._most[which], first, np.inf)
+        return (
+            np.where(np.isfinite(first), first, np.inf),
+            np.where(np.isfinite(second), second, np.inf),
+        )
+
+    def look(self, epsilon: float) -> tuple[Floats, Floats]:
+        """About ln δ(ε) of the ordinary part and of the jumps, for every cut."""
+        fall = (self.ladder * epsilon)[:, None]
+        return (
+            _saddle_value(self._ordinary - fall, self.ladder),
+            _saddle_value(self._jumps - fall, self.ladder),
+        )
+
+    def best_cuts(self, epsilon: float) -> tuple[list[int], float]:
+        """The cuts at which the larger part is smallest, the best first, and about ln δ(ε)."""
+        ordinary, jumps = self.look(epsilon)
+        jumps = np.minimum(jumps, np.log(self.jump_mass + 1e-300))
+        # Bounds on powers of sums that hold many jumps are loose: cut where there are few.
+        worst = np.maximum(ordinary, jumps) + np.minimum(1e3 * self.jump_mass, 30.0)
+        order = np.argsort(worst)
+        best, least = int(order[0]), float(worst[order[0]])
+        # Without jumps worth an integral there is one contour less to lay.
+        alone = np.flatnonzero((jumps < least + math.log(NOTHING)) & (ordinary < least + 3.0))
+        # About what one jump adds by itself.
+        gain = np.exp(self._loss + math.log1p(-self.step.rate)) - math.exp(min(epsilon, 700.0))
+        single = float((self._mass * np.maximum(gain, 0.0)) @ self._above[:, best])
+        log_single = math.log(self.step.count * single + 1e-300)
+        log_delta = float(np.logaddexp(ordinary[best], log_single))
+        return [*map(int, alone[:2]), *map(int, order[:4])], log_delta
+
+    def epsilon(self, log_delta: float) -> float:
+        """About ε at which δ is that."""
+        low, high = math.log(1e-9), math.log(60.0 + 2.0 / self.step.variance)
+        for _ in range(26):
+            middle = 0.5 * (low + high)
+            above = self.best_cuts(math.exp(middle))[1] > log_delta
+            low, high = (middle, high) if above else (low, middle)
+        return math.exp(low)
+
+    def saddle(self, index: int, epsilon: float, *, jumps: bool) -> Saddle:
+        """Where a contour for one part may cross the real line."""
+
+        def height(tilts: Floats) -> Floats:
+            found: Floats = self._heights(tilts, index)[jumps].ravel() - tilts * epsilon
+            return found
+
+        known = (self._jumps if jumps else self._ordinary)[:, index] - self.ladder * epsilon
+        return _crossing(height, self.ladder, known)
+
+
+def _crossing(height: Callable[[Floats], Floats], tilts: Floats, known: Floats) -> Saddle:
+    """Between which tilts the height, of which ``known`` is a first look, is within _RISE."""
+    for _ in range(2):
+        best = int(known.argmin())
+        tilts = np.geomspace(tilts[max(best - 1, 0)], tilts[min(best + 1, len(tilts) - 1)], 15)
+        known = height(tilts)
+    best = int(known.argmin())
+    low, centre = float(known[best]), float(tilts[best])
+    if not math.isfinite(low):
+        raise TooSlow
+    left = _edge(height, centre, 0.02 * centre, low + _RISE)
+    return Saddle(left, _edge(height, centre, 300.0 * centre, low + _RISE), low)
+
+
+def _edge(height: Callable[[Floats], Floats], near: float, far: float, most: float) -> float:
+    """The last tilt, going from the first to the second, at which the height is below."""
+    for _ in range(3):
+        tilts = np.geomspace(near, far, 15)
+        too_high = height(tilts) > most
+        if not too_high.any():
+            return far
+        first = int(too_high.argmax())
+        if first == 0:
+            return near
+        near, far = float(tilts[first - 1]), float(tilts[first])
+    return near
+
+
+def _saddle_value(height: Floats, tilts: Floats) -> Floats:
+    """The saddle-point approximation of ln of the integral, by columns."""
+    best = np.clip(height.argmin(axis=0), 1, len(tilts) - 2)
+    columns = np.arange(height.shape[1])
+    low = height[best, columns]
+    spacing = math.log(tilts[1] / tilts[0])
+    with np.errstate(invalid="ignore"):
+        bend = (height[best - 1, columns] + height[best + 1, columns] - 2.0 * low) / spacing**2
+    bend = np.where(np.isfinite(bend), np.clip(bend, 0.3, 1e4), 1e2)
+    found: Floats = low + np.log(tilts[best]) - 0.5 * np.log(2.0 * math.pi * bend)
+    return found
