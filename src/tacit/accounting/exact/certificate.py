@@ -11,6 +11,7 @@ from tacit.accounting.events import (
     BlackBox,
     GaussianMixture,
     PoissonSampled,
+    RandomAllocation,
     SampledWithoutReplacement,
     SampledWithReplacement,
 )
@@ -25,6 +26,7 @@ from tacit.accounting.exact.enclosure import Interval, Resolution
 from tacit.accounting.exact.mixture import MixtureSide
 from tacit.accounting.exact.pairs import DominatingPair, base_pair, distance_of
 from tacit.accounting.exact.sampled_pairs import (
+    allocation_part,
     mixture_part,
     poisson_part,
     with_replacement_part,
@@ -94,6 +96,8 @@ def _part(given: Event, adjacency: Adjacency) -> DominatingPair | None:
             return without_replacement_part(event, adjacency)
         case SampledWithReplacement():
             return with_replacement_part(event, adjacency)
+        case RandomAllocation():
+            return allocation_part(event, adjacency)
         case GaussianMixture(sigma, weights, shifts):
             if adjacency == "replace-one":
                 raise UnsupportedEvent(event, "exact", "a mixture is known under add-remove only")
