@@ -105,6 +105,10 @@ def _total_variation_bound(direction: Direction) -> float:
     return total
 
 
+def _is_allocated(composition: Composition) -> bool:
+    return any(isinstance(loss, AllocationLoss) for loss, _ in composition)
+
+
 def _composition(direction: Direction) -> Composition:
     return cast("Composition", tuple((pair.loss, count) for pair, count in direction))
 
@@ -311,7 +315,8 @@ def _first_sum(
     composition: Composition, search: SaddleSearch, aim: Aim, resolution: Resolution
 ) -> Profile:
     """The sharpest sum about ``aim``, or ``TooSlow``."""
-    aim = within_reach(composition, search, aim)
+    if _is_allocated(composition):
+        aim = within_reach(composition, search, aim)
     lattices = [loss for loss, _ in composition if isinstance(loss, LatticeLoss)]
     if len(lattices) < len(composition):
         return lay_contour(composition, search, aim, resolution)
@@ -340,13 +345,13 @@ def _sums(
     composition: Composition, search: SaddleSearch, aim: Aim, resolution: Resolution
 ) -> Iterator[tuple[Profile, Aim, str]]:
     """The sums that can be laid about ``aim``, the sharpest first."""
-    aim = within_reach(composition, search, aim)
+    if _is_allocated(composition):
+        aim = within_reach(composition, search, aim)
     lattices = [loss for loss, _ in composition if isinstance(loss, LatticeLoss)]
     if len(lattices) < len(composition):
-        allocated = any(isinstance(loss, AllocationLoss) for loss, _ in composition)
         for contour, nearer in lay_within_reach(lay_contour, composition, search, aim, resolution):
             yield contour, nearer, "contour"
-            if allocated:  # no other tilt within reach is better
+            if _is_allocated(composition):  # no other tilt within reach is better
                 return
     elif len({loss.spacing for loss in lattices}) == 1:
         together = cast("LatticeComposition", composition)
