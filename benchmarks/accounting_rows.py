@@ -56,7 +56,16 @@ class Calibration:
     steps: int
 
 
-Task = SampledGaussian | LaplaceNoise | RandomizedResponse | ApproximateDp | Calibration
+@dataclass(frozen=True)
+class Allocated:
+    """Epochs of Gaussian steps, in exactly one of which each record takes part, at random."""
+
+    noise_multiplier: float
+    steps: int
+    epochs: int
+
+
+Task = SampledGaussian | LaplaceNoise | RandomizedResponse | ApproximateDp | Calibration | Allocated
 
 
 @dataclass(frozen=True)
@@ -106,5 +115,9 @@ ROWS: dict[str, Row] = {
         Row("k1", "q=.01 σ=1 T=10³", _dpsgd(0.01, 1.0, 1_000), 1e-12, 3.914298156037470),
         Row("k2", "q=.1 σ=.7 T=10³", _dpsgd(0.1, 0.7, 1_000), 1e-5, 54.02418463454048),
         Row("k3", "q=1 σ=.5 T=10", _dpsgd(1.0, 0.5, 10), 1e-12, 63.81873029091637),
+        Row("m1", "allocation σ=1 t=8", Allocated(1.0, 8, 1), 1e-8, 3.718520815414178),
+        Row("m2", "allocation σ=1 t=64", Allocated(1.0, 64, 1), 1e-8, 1.798661788279059),
+        Row("m3", "allocation σ=.65 t=98 E=20", Allocated(0.65, 98, 20), 1e-5, 7.324602675025441),
+        Row("m4", "allocation σ=.6 t=234 E=3", Allocated(0.6, 234, 3), 1e-6, 4.117573089774951),
     )
 }

@@ -16,6 +16,7 @@ from mpmath import erfc, exp, expjpi, findroot, fprod, log, log1p, mp, mpc, mpf,
 
 from accounting_rows import (
     ROWS,
+    Allocated,
     ApproximateDp,
     Calibration,
     LaplaceNoise,
@@ -207,6 +208,8 @@ def truth(row: Row, fine: int) -> mpf:
             return binary_epsilon(mpf(epsilon), count, (mpf(row.delta) - lost) / (1 - lost))
         case Calibration():
             return calibrated_sigma(row.task, row, fine)
+        case Allocated():  # tests/accounting/reference/make_allocation.py derives it
+            return mpf(row.truth)
 
 
 def main() -> None:

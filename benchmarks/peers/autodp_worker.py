@@ -21,6 +21,7 @@ from autodp.transformer_zoo import (
 )
 
 from accounting_rows import (
+    Allocated,
     ApproximateDp,
     Calibration,
     LaplaceNoise,
@@ -54,6 +55,8 @@ def with_rdp(row: Row) -> float:
             mechanisms, counts = [RandresponseMechanism(p=truth_probability(row.task))], [count]
         case ApproximateDp():
             raise Unsupported("an (ε, δ)-DP mechanism has no RDP")
+        case Allocated():
+            raise Unsupported("no accounting of random allocation")
         case Calibration():
             return calibrate(row.task, row.delta)
     return Composition()(mechanisms, counts).get_approxDP(row.delta)
@@ -110,6 +113,8 @@ def with_fourier(row: Row) -> float:
             return fourier_epsilon([response], [count], row.delta)
         case ApproximateDp():
             raise Unsupported("no characteristic function for an (ε, δ)-DP mechanism")
+        case Allocated():
+            raise Unsupported("no accounting of random allocation")
         case Calibration():
             raise Unsupported("the calibrator works on RDP")
 

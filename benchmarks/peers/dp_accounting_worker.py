@@ -13,6 +13,7 @@ from dp_accounting.pld import privacy_loss_distribution as pld
 from dp_accounting.rdp import RdpAccountant
 
 from accounting_rows import (
+    Allocated,
     ApproximateDp,
     Calibration,
     LaplaceNoise,
@@ -68,6 +69,8 @@ def with_pld(row: Row) -> float:
             parameters = common.DifferentialPrivacyParameters(epsilon, delta)
             one = pld.from_privacy_parameters(parameters)
             return one.self_compose(count).get_epsilon_for_delta(row.delta)
+        case Allocated():
+            raise Unsupported("no accounting of random allocation")
         case Calibration():
             return calibrate(row.task, row.delta, PLDAccountant)
 
@@ -93,6 +96,8 @@ def with_rdp(row: Row) -> float:
             return accountant.compose(response_event(row.task)).get_epsilon(row.delta)
         case ApproximateDp():
             raise Unsupported("no event for an (ε, δ)-DP mechanism")
+        case Allocated():
+            raise Unsupported("no accounting of random allocation")
         case Calibration():
             return calibrate(row.task, row.delta, RdpAccountant)
 

@@ -14,6 +14,7 @@ from prv_accountant import (
 from prv_accountant.dpsgd import find_noise_multiplier
 
 from accounting_rows import (
+    Allocated,
     ApproximateDp,
     Calibration,
     LaplaceNoise,
@@ -22,7 +23,7 @@ from accounting_rows import (
     Row,
     SampledGaussian,
 )
-from accounting_worker import Accountant, serve
+from accounting_worker import Accountant, Unsupported, serve
 
 EPSILON_ERROR = 0.01
 
@@ -59,6 +60,8 @@ def solve(row: Row) -> tuple[float, float, float]:
             return composed([PureDPMechanism(epsilon)], [count], row.delta)
         case ApproximateDp(epsilon, delta, count):
             return composed([ApproximateDPMechanism(epsilon, delta)], [count], row.delta)
+        case Allocated():
+            raise Unsupported("no accounting of random allocation")
         case Calibration():
             raise TypeError("a calibration has no ε to bracket")
 

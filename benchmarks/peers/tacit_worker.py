@@ -10,6 +10,7 @@ import sys
 from typing import Any
 
 from accounting_rows import (
+    Allocated,
     ApproximateDp,
     Calibration,
     LaplaceNoise,
@@ -42,6 +43,8 @@ def event(row: Row) -> accounting.Event:
             return accounting.Repeated(accounting.RandomizedResponse(epsilon=epsilon), count)
         case ApproximateDp(epsilon, delta, count):
             return accounting.Repeated(accounting.ApproxDp(epsilon, delta), count)
+        case Allocated(sigma, steps, epochs):
+            return accounting.RandomAllocation(steps, accounting.Gaussian(sigma), epochs)
         case Calibration():
             raise TypeError("a calibration asks for the event")
 
