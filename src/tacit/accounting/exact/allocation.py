@@ -238,19 +238,26 @@ def _line(sigma: float, order: int, eta: float) -> _Line:
     return _Line(shift, weights, np.exp((z + 1j * shift) / sigma - 0.5 / sigma**2))
 
 
-def _power(
-    series: NDArray[Any], exponent: int, size: Callable[[float], float] = float
-) -> NDArray[Any]:
+def _power(series: NDArray[Any], exponent: int) -> NDArray[Any]:
     """The last Taylor coefficient of (1 + Σ_k series[k-1]·x^k)^exponent.
 
-    From f' = exponent·f·g'/g with g the series (Knuth, TAOCP 2, 4.7); with ``size`` = abs every
-    term counts by its size.
+    From f' = exponent·f·g'/g with g the series (Knuth, TAOCP 2, 4.7), or, where that would
+    subtract, by multiplying: of positive series all terms are positive.
     """
-    found = [np.ones_like(series[0])]
-    for k in range(1, len(series) + 1):
+    base = [np.ones_like(series[0]), *series]
+    found, orders = base[:1], range(1, len(base))
+    if exponent < len(series):
+        found = base
+        for _ in range(exponent - 1):
+            found = [
+                np.sum([found[j] * base[k - j] for j in range(k + 1)], axis=0)
+                for k in range(len(base))
+            ]
+        orders = range(0)
+    for k in orders:
         total = np.zeros_like(series[0])
         for j in range(1, k + 1):
-            total += size((exponent * j - (k - j)) / k) * series[j - 1] * found[k - j]
+            total += (exponent * j - (k - j)) / k * base[j] * found[k - j]
         found.append(total)
     last: NDArray[Any] = found[-1]
     return last
@@ -289,7 +296,7 @@ def _on_ray(
     heavy += 1e-2 * np.exp(0.5 * k * (k - 1) / loss.sigma**2 - log_scale)
     factor = math.factorial(order)
     value = factor * _power(series.T, steps) * np.exp(log_power)
-    scale = factor * _power((heavy / modulus[:, None]).T, steps, abs) * np.exp(log_power.real)
+    scale = factor * _power((heavy / modulus[:, None]).T, steps) * np.exp(log_power.real)
     sharp = order * (line.rounding + 4.0 * _UNIT * order)
     return value, sharp * scale + np.abs(value) * np.expm1(np.minimum(flat, 1.0))
 
@@ -319,7 +326,7 @@ def _log_damped(loss: AllocationLoss, order: int, log_damping: Floats) -> Floats
     found: Floats = loss.steps * np.log(sums[:, 0])
     if order:
         series = sums[:, 1:] / sums[:, :1]
-        found += np.log(math.factorial(order) * _power(series.T, loss.steps, abs))
+        found += np.log(math.factorial(order) * _power(series.T, loss.steps))
     return found
 
 
