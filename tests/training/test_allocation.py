@@ -16,7 +16,7 @@ import tacit
 from tacit.accounting import Gaussian, RandomAllocation
 from tacit.accounting.serialization import from_dict
 from tacit.auditing.replay.checks.sampling import allocation_p_values
-from tacit.errors import InvalidArgument
+from tacit.errors import CheckpointError, InvalidArgument
 from tacit.randomness import UnsafeSeededStream, assigned
 from tacit.statement.proof import planned_event
 from tacit.training import Allocation, Poisson
@@ -123,19 +123,32 @@ def test_assigned_draws_words_above_the_last_whole_multiple_again() -> None:
 
 def test_a_running_epoch_goes_on_to_the_bit() -> None:
     plan, stream = plan_of(), UnsafeSeededStream(1, "lots")
-    epoch = RunningEpoch()
+    epoch = RunningEpoch(plan)
     sampler = LotSampler(plan, stream, epoch=epoch)
     first = [sampler.draw() for _ in range(2)]
     saved = epoch.state_dict()
     rest = [sampler.draw() for _ in range(LOTS - 2)]
     assert epoch.is_over
     assert not len(epoch.state_dict()["lots"])  # nothing secret between epochs
-    again = RunningEpoch()
+    again = RunningEpoch(plan)
     again.load_state_dict(saved)
     resumed = LotSampler(plan, UnsafeSeededStream(2, "other"), epoch=again)
     for one in rest:
         assert np.array_equal(resumed.draw(), one)
     assert sorted(np.concatenate([*first, *rest]).tolist()) == list(range(UNITS))
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"count": LOTS + 1}, {"drawn": LOTS}, {"drawn": -1}, {"lots": torch.zeros(3, dtype=torch.int)},
+     {"lots": torch.full((UNITS,), LOTS, dtype=torch.int)}],
+)  # fmt: skip
+def test_an_epoch_of_another_plan_is_refused(changed: dict[str, object]) -> None:
+    plan = plan_of()
+    epoch = RunningEpoch(plan)
+    LotSampler(plan, UnsafeSeededStream(1, "lots"), epoch=epoch).draw()
+    with pytest.raises(CheckpointError, match="not one of its plan's"):
+        RunningEpoch(plan).load_state_dict({**epoch.state_dict(), **changed})
 
 
 # ---- the plan

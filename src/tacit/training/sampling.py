@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, final
 import numpy as np
 
 from tacit._validation import whole
+from tacit.errors import CheckpointError
 from tacit.randomness import assigned, included, subset
 
 if TYPE_CHECKING:
@@ -75,7 +76,8 @@ class RunningEpoch:
     must not come again. Between epochs it holds nothing.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
         self.lost = 0  # steps of the run that were charged and lost before
         self._lots: NDArray[np.int64] | None = None
         self._order: NDArray[np.int64] = np.empty(0, dtype=np.int64)
@@ -119,13 +121,18 @@ class RunningEpoch:
         }
 
     def load_state_dict(self, state_dict: Mapping[str, Any], /) -> None:
-        """Goes on with the epoch of a checkpoint."""
+        """Goes on with the epoch of a checkpoint; one that is not of the plan is refused."""
         lots = state_dict["lots"].numpy().astype(np.int64)
+        count, drawn = int(state_dict["count"]), int(state_dict["drawn"])
+        places = (self._plan.examples, self._plan.steps_per_epoch) if count else (0, 0)
+        fits = (lots.shape, count) == ((places[0],), places[1]) and 0 <= drawn <= max(count - 1, 0)
+        if not fits or (count and not 0 <= lots.min() <= lots.max() < count):
+            raise CheckpointError("the checkpoint's epoch is not one of its plan's")
         self.drop()
         self.lost = int(state_dict["lost"])
-        if state_dict["count"]:
-            self.begin(lots, int(state_dict["count"]))
-            self._next = int(state_dict["drawn"])
+        if count:
+            self.begin(lots, count)
+            self._next = drawn
 
 
 @final
@@ -160,7 +167,7 @@ class LotSampler:
         ``epoch`` is the one to go on with, under ``Allocation``.
         """
         self._plan = plan
-        self._epoch = epoch or RunningEpoch()
+        self._epoch = epoch or RunningEpoch(plan)
         self._rate = plan.sample_rate
         self._stream = stream
         self._at_once = max(1, min(_MOST_LOTS, _MOST_COINS // plan.examples)) if ahead else 1

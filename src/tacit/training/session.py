@@ -171,7 +171,7 @@ class Session:
         self._spoiled: TacitError | None = None  # why nothing can be claimed any more
         self._home = this_process()
         self._still = RLock()  # nobody looks at weights that are being stepped
-        self._epoch = RunningEpoch()
+        self._epoch = RunningEpoch(plan)
         if resume is not None:
             self._resume(resume, stop_after, budget)
         # A resumed run draws other numbers; a seed must not bring the first draws back either.
