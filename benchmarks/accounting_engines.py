@@ -28,6 +28,12 @@ ENGINES: dict[str, Engine] = {
         Engine("opacus-prv", "opacus", "prv", "`PRVAccountant`, defaults (ε error 0.01)"),
         Engine("opacus-rdp", "opacus", "rdp", "`RDPAccountant`, default orders"),
         Engine("opacus-gdp", "opacus", "gdp", "`GaussianAccountant`: an approximation, no bound"),
+        Engine(
+            "pld-accounting",
+            "pld_accounting",
+            "pld",
+            "`gaussian_allocation_epsilon_range`, default accuracy; upper end",
+        ),
         Engine("autodp-rdp", "autodp", "rdp", "RDP composition, `improved_bound_flag=True`"),
         Engine(
             "autodp-fourier", "autodp", "fourier", "analytical Fourier accountant, `ComposeAFA`"

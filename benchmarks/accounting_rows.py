@@ -72,6 +72,15 @@ class Group:
     size: int
 
 
+@dataclass(frozen=True)
+class Allocated:
+    """Epochs of Gaussian steps, in exactly one of which each record takes part, at random."""
+
+    noise_multiplier: float
+    steps: int
+    epochs: int
+
+
 Task = (
     SampledGaussian
     | LaplaceNoise
@@ -80,6 +89,7 @@ Task = (
     | Calibration
     | DiscreteNoise
     | Group
+    | Allocated
 )
 
 
@@ -136,5 +146,9 @@ ROWS: dict[str, Row] = {
         Row("n", "discrete σ=.5 T=20", DiscreteNoise(0.5, 20), 1e-9, 91.86232065785317),
         Row("s", "10⁴ different steps", _TEN_THOUSAND_STEPS, 1e-5, 3.609786678726588),
         Row("u", "1000 records, q=1e-3 σ=50 T=100", _GROUP, 1e-6, 0.8378652292631161),
+        Row("m1", "allocation σ=1 t=8", Allocated(1.0, 8, 1), 1e-8, 3.718520815414178),
+        Row("m2", "allocation σ=1 t=64", Allocated(1.0, 64, 1), 1e-8, 1.798661788279059),
+        Row("m3", "allocation σ=.65 t=98 E=20", Allocated(0.65, 98, 20), 1e-5, 7.324602675025441),
+        Row("m4", "allocation σ=.6 t=234 E=3", Allocated(0.6, 234, 3), 1e-6, 4.117573089774951),
     )
 }

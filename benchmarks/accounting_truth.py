@@ -18,6 +18,7 @@ from mpmath import erfc, exp, expjpi, findroot, fprod, log, log1p, mp, mpc, mpf,
 
 from accounting_rows import (
     ROWS,
+    Allocated,
     ApproximateDp,
     Calibration,
     DiscreteNoise,
@@ -304,6 +305,8 @@ def truth(row: Row, fine: int) -> mpf:
             return discrete_epsilon(mpf(sigma), count, mpf(row.delta))
         case Group(phase, size):
             return mpf(max(float_epsilon(group_losses(phase, size, r), row) for r in (True, False)))
+        case Allocated():  # tests/accounting/reference/make_allocation.py derives it
+            return mpf(row.truth)
 
 
 def main() -> None:

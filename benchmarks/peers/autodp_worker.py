@@ -21,6 +21,7 @@ from autodp.transformer_zoo import (
 )
 
 from accounting_rows import (
+    Allocated,
     ApproximateDp,
     Calibration,
     DiscreteNoise,
@@ -58,6 +59,8 @@ def with_rdp(row: Row) -> float:
             raise Unsupported("an (ε, δ)-DP mechanism has no RDP")
         case DiscreteNoise() | Group():
             raise Unsupported("no mechanism for discrete noise or a group of records")
+        case Allocated():
+            raise Unsupported("no accounting of random allocation")
         case Calibration():
             return calibrate(row.task, row.delta)
     return Composition()(mechanisms, counts).get_approxDP(row.delta)
@@ -116,6 +119,8 @@ def with_fourier(row: Row) -> float:
             raise Unsupported("no characteristic function for an (ε, δ)-DP mechanism")
         case DiscreteNoise() | Group():
             raise Unsupported("no mechanism for discrete noise or a group of records")
+        case Allocated():
+            raise Unsupported("no accounting of random allocation")
         case Calibration():
             raise Unsupported("the calibrator works on RDP")
 

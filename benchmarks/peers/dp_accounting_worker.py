@@ -13,6 +13,7 @@ from dp_accounting.pld import privacy_loss_distribution as pld
 from dp_accounting.rdp import RdpAccountant
 
 from accounting_rows import (
+    Allocated,
     ApproximateDp,
     Calibration,
     DiscreteNoise,
@@ -75,6 +76,8 @@ def with_pld(row: Row) -> float:
             return one.self_compose(count).get_epsilon_for_delta(row.delta)
         case Group():
             raise Unsupported("no event for a group of records")
+        case Allocated():
+            raise Unsupported("no accounting of random allocation")
         case Calibration():
             return calibrate(row.task, row.delta, PLDAccountant)
 
@@ -102,6 +105,8 @@ def with_rdp(row: Row) -> float:
             raise Unsupported("no event for an (ε, δ)-DP mechanism")
         case DiscreteNoise() | Group():
             raise Unsupported("no event for discrete noise or a group of records")
+        case Allocated():
+            raise Unsupported("no accounting of random allocation")
         case Calibration():
             return calibrate(row.task, row.delta, RdpAccountant)
 

@@ -14,6 +14,7 @@ from prv_accountant import (
 from prv_accountant.dpsgd import find_noise_multiplier
 
 from accounting_rows import (
+    Allocated,
     ApproximateDp,
     Calibration,
     DiscreteNoise,
@@ -63,6 +64,8 @@ def solve(row: Row) -> tuple[float, float, float]:
             return composed([ApproximateDPMechanism(epsilon, delta)], [count], row.delta)
         case DiscreteNoise() | Group():
             raise Unsupported("no variable for discrete noise or a group of records")
+        case Allocated():
+            raise Unsupported("no accounting of random allocation")
         case Calibration():
             raise TypeError("a calibration has no ε to bracket")
 

@@ -10,6 +10,7 @@ import sys
 from typing import Any
 
 from accounting_rows import (
+    Allocated,
     ApproximateDp,
     Calibration,
     DiscreteNoise,
@@ -48,6 +49,8 @@ def event(row: Row) -> accounting.Event:
             return accounting.Repeated(accounting.DiscreteGaussian(sigma), count)
         case Group(phase, size):
             return accounting.group(phase_event(phase), size)
+        case Allocated(sigma, steps, epochs):
+            return accounting.RandomAllocation(steps, accounting.Gaussian(sigma), epochs)
         case Calibration():
             raise TypeError("a calibration asks for the event")
 

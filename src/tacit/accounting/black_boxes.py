@@ -64,6 +64,7 @@ from tacit.accounting.events import (
     PoissonSampled,
     PrivateSelection,
     PureDp,
+    RandomAllocation,
     RenyiCurve,
     Repeated,
     SampledWithoutReplacement,
@@ -136,7 +137,13 @@ def _mapped(event: Event, change: Callable[[BlackBox], BlackBox]) -> Event:
         case PrivateSelection(base):
             changed = _mapped(base, change)
             return event if changed is base else replace(event, base=changed)
-        case Repeated() | PoissonSampled() | SampledWithoutReplacement() | SampledWithReplacement():
+        case (
+            Repeated()
+            | PoissonSampled()
+            | SampledWithoutReplacement()
+            | SampledWithReplacement()
+            | RandomAllocation()
+        ):
             changed = _mapped(event.event, change)
             return event if changed is event.event else replace(event, event=changed)
         case _:
@@ -260,6 +267,7 @@ def concrete(event: Event, adjacency: Adjacency, accountant: str = "exact") -> E
             PoissonSampled()
             | SampledWithoutReplacement()
             | SampledWithReplacement()
+            | RandomAllocation()
             | PrivateSelection()
         ):
             return named(event, adjacency)

@@ -596,6 +596,37 @@ def _normalise_draw(event: SampledWithoutReplacement | SampledWithReplacement) -
     )
 
 
+@dataclass(frozen=True)
+class RandomAllocation:
+    """Runs ``event`` ``steps`` times an epoch; each record takes part in exactly one of them.
+
+    Which one is drawn uniformly, for each record and each epoch by itself: an epoch is a pass over
+    all records, in lots of random size ("balls in bins"). With ``visits`` = k a record takes part
+    in k different steps of each epoch, whichever k.
+
+    >>> RandomAllocation(steps=100, event=Gaussian(1), epochs=10).event
+    Gaussian(sigma=1.0, replace_distance=2.0)
+    """
+
+    steps: int
+    event: Event
+    epochs: int = 1
+    visits: int = 1
+
+    def __post_init__(self) -> None:
+        _normalise(
+            self,
+            steps=whole("steps", self.steps),
+            event=check_event(self.event),
+            epochs=whole("epochs", self.epochs),
+            visits=whole("visits", self.visits),
+        )
+        if self.visits > self.steps:
+            raise InvalidArgument(
+                f"visits must be at most steps = {self.steps}, got {self.visits!r}"
+            )
+
+
 # How often a private selection runs its base is a random number, whose law is public. Were it
 # fixed, the best of k runs would cost nearly k times one run, and were it chosen after looking at
 # the runs, nothing would hold (Liu & Talwar 2019). The laws are those of Papernot & Steinke (2022).
@@ -751,6 +782,7 @@ Event: TypeAlias = (
     | PoissonSampled
     | SampledWithoutReplacement
     | SampledWithReplacement
+    | RandomAllocation
     | PrivateSelection
     | Repeated
     | Composed

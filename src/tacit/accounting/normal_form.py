@@ -18,6 +18,7 @@ from tacit.accounting.events import (
     Gaussian,
     PoissonSampled,
     PrivateSelection,
+    RandomAllocation,
     Repeated,
     SampledWithoutReplacement,
     SampledWithReplacement,
@@ -92,6 +93,8 @@ def simplify(event: Event, adjacency: Adjacency = "add-remove") -> Event:
             return SampledWithoutReplacement(population, size, inner)
         case SampledWithReplacement(population, size, inner):
             return SampledWithReplacement(population, size, _merged(simplify(inner, adjacency)))
+        case RandomAllocation():
+            return _simplify_allocation(event, adjacency)
         case PrivateSelection(base, runs):
             simple = simplify(base, adjacency)
             if isinstance(runs, TruncatedNegativeBinomial) and runs.gamma == 1.0:
@@ -114,6 +117,24 @@ def _simplify_poisson(event: PoissonSampled, adjacency: Adjacency) -> Event:
     if isinstance(event.event, PoissonSampled) and event.event.cap is None:
         return PoissonSampled(event.rate * event.event.rate, event.event.event)
     return event if event.cap is None else PoissonSampled(event.rate, event.event)
+
+
+def _simplify_allocation(event: RandomAllocation, adjacency: Adjacency) -> Event:
+    """Epochs one by one; a record that takes part in every step is in no random one.
+
+    Of k visits each is put into a block of ⌊t/k⌋ or ⌈t/k⌉ steps of its own. That is a bound, and
+    nothing less if records do visit so: k different steps, whichever, are one of each block once
+    the steps are shuffled, divergences are jointly convex, and to know the order tells more.
+    """
+    inner = _merged(simplify(event.event, adjacency))
+    size, longer = divmod(event.steps, event.visits)
+    blocks = [(size, event.visits - longer), (size + 1, longer)]
+    found = [
+        Repeated(inner if steps == 1 else RandomAllocation(steps, inner), times * event.epochs)
+        for steps, times in blocks
+        if times
+    ]
+    return found[0] if len(found) == 1 else Composed(*found)
 
 
 def _merged(event: Event) -> Event:

@@ -2,7 +2,7 @@
 
 - Streams of bytes: `SecureStream` (or `fresh_stream`, which takes it where it can), `SystemStream`,
   and `UnsafeSeededStream` for tests.
-- Sampling: `included` (Poisson), `subset`.
+- Sampling: `included` (Poisson), `assigned` (one lot each), `subset`.
 - Noise for gradients: `GaussianSource` (fast, floating point), `RoundedGaussian` (exact, whole
   numbers).
 - Noise for released numbers: `grid_laplace`, `grid_gaussian`; whole-number noise with exact laws:
@@ -16,7 +16,7 @@ from __future__ import annotations
 from tacit.randomness.discrete import discrete_gaussian, discrete_laplace, rounded_laplace
 from tacit.randomness.gaussian import GaussianSource, RoundedGaussian, rounded_gaussian
 from tacit.randomness.grid import granularity, grid_gaussian, grid_laplace, on_grid, power_below
-from tacit.randomness.inclusion import included, subset
+from tacit.randomness.inclusion import assigned, included, subset
 from tacit.randomness.streams import (
     SecureStream,
     Stream,
@@ -33,6 +33,7 @@ __all__ = [
     "Stream",
     "SystemStream",
     "UnsafeSeededStream",
+    "assigned",
     "discrete_gaussian",
     "discrete_laplace",
     "fresh_stream",

@@ -71,5 +71,29 @@ def subset(indices: NDArray[np.int64], size: int, stream: Stream) -> NDArray[np.
             return np.sort(indices[order[:kept]])
 
 
+def assigned(count: int, lots: int, stream: Stream) -> NDArray[np.int64]:
+    """A lot for each of ``count`` records, each of 0 … lots-1 equally likely, independently.
+
+    64 random bits are read as a whole number; where it is not below the largest multiple of
+    ``lots``, it is drawn again, so that no lot is preferred.
+
+    >>> from tacit.randomness.streams import UnsafeSeededStream
+    >>> assigned(8, 3, UnsafeSeededStream(0, "lots")).tolist()
+    [0, 0, 1, 2, 2, 0, 2, 1]
+    """
+    total, parts = whole("count", count, at_least=0), whole("lots", lots)
+    end = (1 << 64) // parts * parts
+    found = np.empty(total, dtype=np.int64)
+    for start in range(0, total, _BLOCK):
+        words = _words(min(_BLOCK, total - start), stream).copy()
+        while end < 1 << 64:
+            (open_ones,) = np.nonzero(words >= np.uint64(end))
+            if not len(open_ones):
+                break
+            words[open_ones] = _words(len(open_ones), stream)
+        found[start : start + len(words)] = words % np.uint64(parts)
+    return found
+
+
 def _words(count: int, stream: Stream) -> NDArray[np.uint64]:
     return np.frombuffer(stream.bytes(8 * count), dtype=np.uint64)

@@ -27,8 +27,11 @@ MOST_PARTS: Final = 256  # different releases of one statement: some seconds of 
 _FEW_PARTS: Final = 20  # of which the whole curve is laid in good time
 _SLOW: Final = 20  # how many others the slowest kind of release counts for
 _SAMPLERS: Final = frozenset(
-    {"PoissonSampled", "SampledWithoutReplacement", "SampledWithReplacement", "PrivateSelection"}
-)
+    {
+        "PoissonSampled", "SampledWithoutReplacement", "SampledWithReplacement",
+        "RandomAllocation", "PrivateSelection",
+    }
+)  # fmt: skip
 LARGEST_EXPONENT: Final = 700.0  # e to more than this is no float
 _SLACK: Final = 1e-6  # relative: what another build of SciPy may find for the same event
 _WIDE: Final = (0.5, 0.1, 0.01)  # further δ about which the curve is to be sharp
@@ -37,7 +40,7 @@ _WIDE: Final = (0.5, 0.1, 0.01)  # further δ about which the curve is to be sha
 _SAMPLED: Final = frozenset({"Gaussian", "PureDp", "ApproxDp", "RandomizedResponse"})
 _QUICK: Final = _SAMPLED | {
     "Laplace", "DiscreteGaussian", "DiscreteLaplace", "GaussianMixture", "PoissonSampled",
-    "Repeated", "Composed",
+    "RandomAllocation", "Repeated", "Composed",
 }  # fmt: skip
 
 

@@ -12,6 +12,7 @@ from tacit.accounting.events import (
     Composed,
     Gaussian,
     PoissonSampled,
+    RandomAllocation,
     Repeated,
     check_adjacency,
 )
@@ -135,12 +136,16 @@ _SAMPLING: Final[Mapping[str, frozenset[str]]] = {
     "Poisson": frozenset(),
     "FullBatch": frozenset(),
     "TruncatedPoisson": frozenset({"largest"}),
+    "Allocation": frozenset(),
 }
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedEvent:
-    """What a plan says of privacy: ``step`` is what each of its ``steps`` releases."""
+    """What a plan says of privacy: ``step`` is what each of its ``steps`` releases.
+
+    Under allocation it is what each epoch releases.
+    """
 
     steps: int
     adjacency: str
@@ -152,9 +157,11 @@ class PlannedEvent:
 
         A composition releases at least what any of its parts does, and repeated ones add up.
         """
-        if event == self.step:
+        if event == self.step and not isinstance(event, RandomAllocation):
             return 1
         match event:
+            case RandomAllocation(steps, inner, epochs):
+                return epochs * steps if RandomAllocation(steps, inner) == self.step else 0
             case Repeated(inner, times):
                 return times * self.covered(inner)
             case Composed(parts):
@@ -237,6 +244,13 @@ def _released(plain: Mapping[str, Any]) -> Event:
     return Composed(total, Gaussian(2.0 * positive("plan's count_noise", style["count_noise"])))
 
 
+def _lots(examples: int, lot: float) -> int:
+    """How many lots an epoch of allocation has: examples/lot, rounded up."""
+    exact = examples / lot
+    nearest = round(exact)
+    return nearest if math.isclose(exact, nearest, rel_tol=1e-12) else math.ceil(exact)
+
+
 def _sampled(plain: Mapping[str, Any], released: Event) -> Event:
     examples = count("plan's examples", plain["examples"], at_least=1)
     lot = positive("plan's lot_size", plain["lot_size"])
@@ -251,6 +265,8 @@ def _sampled(plain: Mapping[str, Any], released: Event) -> Event:
         return released
     if kind == "Poisson":
         return PoissonSampled(rate, released)
+    if kind == "Allocation":
+        return RandomAllocation(_lots(examples, lot), released)
     largest = count("plan's largest", plain["sampling"]["largest"], at_least=1)
     if largest <= lot:
         raise InvalidArgument(f"plan's largest must be above lot_size = {lot!r}, got {largest!r}")

@@ -101,6 +101,13 @@ def mechanism(event: Mapping[str, Any]) -> str:
         case {"kind": "PoissonSampled", "rate": rate, "event": inner}:
             cut = "" if event["cap"] is None else f", cut down to {event['cap']:,} records"
             return f"on a Poisson sample of rate {_number(rate)}{cut}: {mechanism(inner)}"
+        case {"kind": "RandomAllocation", "steps": steps, "event": inner, "epochs": epochs}:
+            visits = event["visits"]
+            lots = "one" if visits == 1 else f"{visits:,}"
+            return (
+                f"{epochs:,} epochs of {steps:,} releases, in {lots} of which each record takes "
+                f"part, at random: {mechanism(inner)}"
+            )
         case _:
             return _generic(event)
 
@@ -140,6 +147,12 @@ def _sampled(event: object) -> Iterator[str]:
             yield (
                 "Poisson: each record is in each sample with probability "
                 f"{_number(rate)}, independently of all others and of all other samples{cut}"
+            )
+        case {"kind": "RandomAllocation", "steps": steps, "visits": visits}:
+            lots = "exactly one" if visits == 1 else f"{visits:,} different ones"
+            yield (
+                f"allocation: each record is in {lots} of the {steps:,} releases of every epoch, "
+                "all equally likely, independently of all others and of all other epochs"
             )
         case {"kind": "SampledWithoutReplacement" | "SampledWithReplacement" as kind}:
             how = "different" if kind == "SampledWithoutReplacement" else "independent"

@@ -13,13 +13,14 @@ if TYPE_CHECKING:
     from tacit.training.plan import Plan
     from tacit.training.progress import EpochRecord
     from tacit.training.replace_batchnorm import Replacement, fix, fixes
-    from tacit.training.sampling import FullBatch, Poisson, TruncatedPoisson
+    from tacit.training.sampling import Allocation, FullBatch, Poisson, TruncatedPoisson
     from tacit.training.session import Session, private
     from tacit.training.styles import AdaptiveQuantile, Automatic, Flat, PerGroup, PerLayer
     from tacit.training.verification import SensitivityCheck
 
 __all__ = [
     "AdaptiveQuantile",
+    "Allocation",
     "Automatic",
     "EpochRecord",
     "Fit",

@@ -91,6 +91,13 @@ class StepCharges:
         self.lost = self._reservation.granted - self._taken  # all that others took meanwhile, too
         return False
 
+    def forgo(self, steps: int) -> None:
+        """Charges ``steps`` that are never taken; they are lost."""
+        for _ in range(steps):
+            if self._lease is None or not self._lease.take():
+                return
+            self.lost += 1
+
     def close(self) -> None:
         """Gives back what was granted and not used; harmless a second time."""
         lease, self._lease = self._lease, None

@@ -12,7 +12,7 @@ from tacit.accounting.serialization import as_dict
 from tacit.errors import CheckpointError
 from tacit.statement import Statement
 from tacit.training.noise import ASSUMED, IN_WORDS
-from tacit.training.sampling import FullBatch, Poisson, TruncatedPoisson
+from tacit.training.sampling import Allocation, FullBatch, Poisson, TruncatedPoisson
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -158,6 +158,12 @@ def _sampling(plan: Plan) -> str:
             return f"FullBatch: every lot is all {plan.examples:,} {plan.unit}s"
         case TruncatedPoisson(largest):
             return f"Truncated{each}; of more than {largest:,} that many are kept, at random"
+        case Allocation():
+            return (
+                f"Allocation: each of {plan.examples:,} {plan.unit}s is in exactly one of the "
+                f"{plan.steps_per_epoch:,} lots of every epoch, each equally likely, independently "
+                "of all others and of all other epochs; lots are not shuffled batches"
+            )
         case Poisson():
             return f"{each}; lots are not shuffled batches"
 

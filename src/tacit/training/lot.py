@@ -21,6 +21,7 @@ from tacit.training.capture import WARM_UP, HostRead, Inputs, host_randomness
 from tacit.training.clipping.engine import Rehearsed
 from tacit.training.loaders import shapes
 from tacit.training.noise import entries_of, rounded_towards_zero
+from tacit.training.sampling import Allocation
 from tacit.training.verification import random_state, set_random_state
 
 if TYPE_CHECKING:
@@ -107,6 +108,8 @@ class Lot:
     def epoch(self) -> float:
         """How many passes over the data the steps before this lot amount to."""
         plan = self._plan
+        if isinstance(plan.sampling, Allocation):
+            return self.step / plan.steps_per_epoch
         return self.step * plan.lot_size / plan.examples
 
     def __iter__(self) -> Iterator[Any]:

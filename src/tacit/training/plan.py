@@ -19,13 +19,14 @@ from tacit.accounting.events import (
     Event,
     Gaussian,
     PoissonSampled,
+    RandomAllocation,
     Repeated,
     check_adjacency,
     check_event,
 )
 from tacit.errors import InvalidArgument, Uncalibratable
 from tacit.statement import rounded_up
-from tacit.training.sampling import FullBatch, Poisson, Sampling, TruncatedPoisson
+from tacit.training.sampling import Allocation, FullBatch, Poisson, Sampling, TruncatedPoisson
 from tacit.training.styles import AdaptiveQuantile, Flat, PerGroup, Style
 
 Unit = Literal["example", "user"]
@@ -58,8 +59,9 @@ class Plan:
         examples_per_user: The public cap on one user's examples; needed with users, and only then.
         views: How many augmented views of an example are averaged before clipping.
         clipping: One of the styles of ``tacit.training.styles``.
-        sampling: ``Poisson()``, ``FullBatch()`` or ``TruncatedPoisson(largest)``. Left out, it is
-            the full batch if ``lot_size`` equals ``examples``, else Poisson.
+        sampling: ``Poisson()``, ``FullBatch()``, ``TruncatedPoisson(largest)`` or ``Allocation()``,
+            for which ``"allocation"`` may be written. Left out, it is the full batch if
+            ``lot_size`` equals ``examples``, else Poisson.
         noise: ``"fast"``: floating-point noise from a statistical generator. ``"secure"``: the sum
             is rounded to a grid and gets integer noise from cryptographic bits, so that no low bit
             of a parameter tells anything. ``"exact"``: each gradient is rounded as well and sums
@@ -105,6 +107,7 @@ class Plan:
         checked["clip"] = _clip(self.clip, self.clipping)
         checked["examples_per_user"] = _examples_per_user(self.examples_per_user, self.unit)
         checked["sampling"] = _sampling(self.sampling, self.lot_size, self.examples)
+        _check_allocation(checked["sampling"], self.adjacency)
         _check_noise(self.noise)
         for name, value in checked.items():
             object.__setattr__(self, name, value)
@@ -125,14 +128,15 @@ class Plan:
         examples_per_user: int | None = None,
         views: int = 1,
         clipping: Style = _FLAT,
-        sampling: Sampling | None = None,
+        sampling: Sampling | Literal["allocation"] | None = None,
         noise: Noise = "fast",
         accountant: str = "exact",
         also: Event | None = None,
     ) -> Plan:
         """The plan with the least noise that keeps within (``epsilon``, ``delta``).
 
-        Give either ``epochs`` (rounded up to whole steps) or ``steps``; the rest is as in ``Plan``.
+        Give either ``epochs`` (rounded up to whole steps, under ``Allocation`` to whole epochs) or
+        ``steps``; the rest is as in ``Plan``.
         ``also`` is what else is released of the same data, such as a private mean: it and the plan
         together keep within the budget.
 
@@ -153,7 +157,7 @@ class Plan:
         draft = cls(
             examples=examples,
             lot_size=lot_size,
-            steps=_steps(steps, epochs, examples, lot_size),
+            steps=_steps(steps, epochs, examples, lot_size, _named(sampling)),
             noise_multiplier=1.0,
             clip=clip,  # type: ignore[arg-type]
             adjacency=adjacency,
@@ -185,11 +189,24 @@ class Plan:
     @property
     def sample_rate(self) -> float:
         """The chance of one record to be in one lot."""
+        if isinstance(self.sampling, Allocation):
+            return 1.0 / self.steps_per_epoch
         return self.lot_size / self.examples
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """How many steps a pass over the data takes, rounded up.
+
+        >>> Plan(examples=10, lot_size=4, steps=5, noise_multiplier=2, clip=1).steps_per_epoch
+        3
+        """
+        return _steps_per_epoch(self.examples, self.lot_size)
 
     @property
     def epochs(self) -> float:
         """How often the plan visits each record on average."""
+        if isinstance(self.sampling, Allocation):
+            return self.steps / self.steps_per_epoch
         return self.steps * self.lot_size / self.examples
 
     @property
@@ -216,12 +233,18 @@ class Plan:
     def event_after(self, steps: int) -> Event:
         """What the first ``steps`` steps release.
 
+        An epoch of ``Allocation`` counts whole once it is begun: its lots hang together, and where
+        to stop within it may depend on what it released. A part of an epoch tells no more.
+
         >>> Plan(examples=9, lot_size=9, steps=5, noise_multiplier=2, clip=1).event_after(3)
         Repeated(event=Gaussian(sigma=2.0, replace_distance=2.0), times=3)
         """
         taken = whole("steps", steps, at_least=0)
         if taken > self.steps:
             raise InvalidArgument(f"steps must be at most the plan's {self.steps}, got {steps!r}")
+        if isinstance(self.sampling, Allocation) and taken:
+            size = self.steps_per_epoch
+            return RandomAllocation(size, _released(self), epochs=-(-taken // size))
         return Repeated(_step(self), taken) if taken else Composed()
 
     def epsilon(self, delta: float, accountant: str = "exact") -> float:
@@ -350,7 +373,10 @@ def _examples_per_user(cap: int | None, unit: str) -> int | None:
     return None if cap is None else whole("examples_per_user", cap)
 
 
-def _sampling(sampling: Sampling | None, lot_size: float, examples: int) -> Sampling:
+def _sampling(
+    sampling: Sampling | Literal["allocation"] | None, lot_size: float, examples: int
+) -> Sampling:
+    sampling = _named(sampling)
     match sampling:
         case None:
             return FullBatch() if lot_size == examples else Poisson()
@@ -364,13 +390,37 @@ def _sampling(sampling: Sampling | None, lot_size: float, examples: int) -> Samp
                 f"sampling.largest must be above lot_size = {lot_size!r}, got {largest!r}; "
                 "about half of all lots would be cut"
             )
-        case Poisson() | FullBatch() | TruncatedPoisson():
+        case Allocation() if lot_size == examples:
+            raise InvalidArgument(
+                f"sampling='allocation' needs lot_size below examples = {examples}, got "
+                f"{lot_size!r}: every lot would be everybody; use FullBatch()"
+            )
+        case Poisson() | FullBatch() | TruncatedPoisson() | Allocation():
             return sampling
         case _:
             raise InvalidArgument(
-                "sampling must be Poisson(), FullBatch() or TruncatedPoisson(largest), "
-                f"got {sampling!r}"
+                "sampling must be Poisson(), FullBatch(), TruncatedPoisson(largest) or "
+                f"'allocation', got {sampling!r}; shuffled batches have no known guarantee"
             )
+
+
+def _named(sampling: Sampling | Literal["allocation"] | None) -> Sampling | None:
+    """``sampling``, or what its name stands for."""
+    return Allocation() if sampling == "allocation" else sampling
+
+
+def _check_allocation(sampling: object, adjacency: Adjacency) -> None:
+    if isinstance(sampling, Allocation) and adjacency == "replace-one":
+        raise InvalidArgument(
+            "adjacency must be 'add-remove' or 'zero-out' with sampling='allocation', got "
+            "'replace-one': no theorem says how much allocation hides then; or use Poisson()"
+        )
+
+
+def _steps_per_epoch(examples: int, lot_size: float) -> int:
+    exact = examples / lot_size
+    nearest = round(exact)
+    return nearest if math.isclose(exact, nearest, rel_tol=1e-12) else math.ceil(exact)
 
 
 def _check_noise(noise: str) -> None:
@@ -378,14 +428,20 @@ def _check_noise(noise: str) -> None:
         raise InvalidArgument(f"noise must be one of {get_args(Noise)}, got {noise!r}")
 
 
-def _step(plan: Plan) -> Event:
-    """What one step releases."""
+def _released(plan: Plan) -> Event:
+    """What one step releases of its lot."""
     released: Event = Gaussian(plan.noise_multiplier)
     if isinstance(plan.clipping, AdaptiveQuantile):
         # The count is released from the same lot as the gradients, so both are sampled together.
         released = Composed(released, Gaussian(plan.clipping.count_multiplier))
+    return released
+
+
+def _step(plan: Plan) -> Event:
+    """What one step releases, if lots are independent of each other."""
+    released = _released(plan)
     match plan.sampling:
-        case FullBatch():
+        case FullBatch() | Allocation():
             return released
         case TruncatedPoisson(largest):
             # Under add-remove the neighbour may have one record more.
@@ -395,7 +451,13 @@ def _step(plan: Plan) -> Event:
             return PoissonSampled(plan.sample_rate, released)
 
 
-def _steps(steps: int | None, epochs: float | None, examples: int, lot_size: float) -> int:
+def _steps(
+    steps: int | None,
+    epochs: float | None,
+    examples: int,
+    lot_size: float,
+    sampling: Sampling | None,
+) -> int:
     """``steps``, or what ``epochs`` amount to, rounded up: a part of a step is not forgotten."""
     if (steps is None) == (epochs is None):
         raise InvalidArgument(
@@ -406,6 +468,8 @@ def _steps(steps: int | None, epochs: float | None, examples: int, lot_size: flo
     assert epochs is not None
     size = _lot_size(lot_size, whole("examples", examples))
     exact = positive("epochs", epochs) * examples / size
+    if isinstance(sampling, Allocation):
+        exact = float(math.ceil(epochs) * _steps_per_epoch(examples, size))
     if exact > 1e15:
         raise InvalidArgument(f"epochs must amount to at most 1e15 steps, got {epochs!r}")
     nearest = round(exact)
@@ -419,6 +483,11 @@ def _sampling_in_words(plan: Plan) -> str:
     match plan.sampling:
         case FullBatch():
             return f"all {people}"
+        case Allocation():
+            return (
+                f"one of {plan.steps_per_epoch:,} lots of an epoch, in exactly one of which each "
+                f"of {people} is, at random"
+            )
         case TruncatedPoisson(largest):
             return f"{each}, cut to {largest} where it is larger"
         case Poisson():
@@ -513,6 +582,8 @@ def _refuse_hopeless(plan: Plan, target: _Target) -> None:
     """Refuses a budget that the gradients' noise does not decide, and says what does."""
     rate = plan.sample_rate
     drawn = -math.expm1(plan.steps * math.log1p(-rate)) if rate < 1.0 else 1.0
+    if isinstance(plan.sampling, Allocation):
+        drawn = min(1.0, plan.epochs)
     if drawn <= target.delta:
         raise Uncalibratable(
             f"delta={target.delta:g} must be below the chance that a record is drawn at all, "

@@ -7,14 +7,17 @@ What it draws is private: which records were drawn, and how many, must stay in m
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias, final
+from typing import TYPE_CHECKING, Any, TypeAlias, final
 
 import numpy as np
 
 from tacit._validation import whole
-from tacit.randomness import included, subset
+from tacit.errors import CheckpointError
+from tacit.randomness import assigned, included, subset
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from numpy.typing import NDArray
 
     from tacit.randomness import Stream
@@ -52,7 +55,84 @@ class TruncatedPoisson:
         object.__setattr__(self, "largest", whole("largest", self.largest))
 
 
-Sampling: TypeAlias = Poisson | FullBatch | TruncatedPoisson
+@final
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """Each record is in exactly one lot of every epoch, drawn at random, afresh for each epoch.
+
+    An epoch has ⌈examples/lot_size⌉ lots, whose sizes are random ("balls in bins"). It is a pass
+    over the data, as shuffling gives, but unlike shuffling it has a guarantee that is known.
+    """
+
+
+Sampling: TypeAlias = Poisson | FullBatch | TruncatedPoisson | Allocation
+
+
+@final
+class RunningEpoch:
+    """Who is in which lot of the epoch that is under way: SECRET until the epoch is over.
+
+    It joins the checkpoint, for an epoch must go on with its own lots: a record that was in one
+    must not come again. Between epochs it holds nothing.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self.lost = 0  # steps of the run that were charged and lost before
+        self._lots: NDArray[np.int64] | None = None
+        self._order: NDArray[np.int64] = np.empty(0, dtype=np.int64)
+        self._ends: list[int] = []
+        self._next = 0
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the next lot is the first of another epoch."""
+        return self._next == len(self._ends)
+
+    def begin(self, lots: NDArray[np.int64], count: int) -> None:
+        """Starts an epoch of ``count`` lots; ``lots`` says which one each record is in."""
+        self._lots, self._next = lots, 0
+        self._order = np.argsort(lots, kind="stable")
+        self._ends = np.cumsum(np.bincount(lots, minlength=count)).tolist()
+
+    def draw(self) -> NDArray[np.int64]:
+        """The records of the epoch's next lot, in increasing order."""
+        start = self._ends[self._next - 1] if self._next else 0
+        drawn = self._order[start : self._ends[self._next]]
+        self._next += 1
+        if self.is_over:
+            self.drop()
+        return drawn
+
+    def drop(self) -> None:
+        """Forgets the epoch; the next lot is the first of another one."""
+        self._lots, self._order, self._ends, self._next = None, self._order[:0], [], 0
+
+    def state_dict(self) -> dict[str, Any]:
+        """The lots of all records, and how many of the lots were drawn."""
+        import torch  # noqa: PLC0415 - a plan is made and read without it
+
+        held = np.empty(0, dtype=np.int64) if self._lots is None else self._lots
+        return {
+            "lots": torch.from_numpy(held.astype(np.int32)),
+            "count": len(self._ends),
+            "drawn": self._next,
+            "lost": self.lost,
+        }
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], /) -> None:
+        """Goes on with the epoch of a checkpoint; one that is not of the plan is refused."""
+        lots = state_dict["lots"].numpy().astype(np.int64)
+        count, drawn = int(state_dict["count"]), int(state_dict["drawn"])
+        places = (self._plan.examples, self._plan.steps_per_epoch) if count else (0, 0)
+        fits = (lots.shape, count) == ((places[0],), places[1]) and 0 <= drawn <= max(count - 1, 0)
+        if not fits or (count and not 0 <= lots.min() <= lots.max() < count):
+            raise CheckpointError("the checkpoint's epoch is not one of its plan's")
+        self.drop()
+        self.lost = int(state_dict["lost"])
+        if count:
+            self.begin(lots, count)
+            self._next = drawn
 
 
 @final
@@ -63,7 +143,8 @@ class LotSampler:
         Lots are independent of each other and of everything but ``stream``, and are distributed as
         the plan's event says: each record is in with probability ``plan.sample_rate`` (to within
         2⁻⁶⁴), independently of the others; or every record is; or, of a Poisson sample above
-        ``largest``, a uniform subset of that size.
+        ``largest``, a uniform subset of that size. Under ``Allocation`` each record is in exactly
+        one lot of every epoch, each equally likely, independently of all other records and epochs.
 
     >>> from tacit.randomness import UnsafeSeededStream
     >>> from tacit.training.plan import Plan
@@ -73,9 +154,20 @@ class LotSampler:
     [[1, 2, 3, 5, 9], [3, 9], [], [1]]
     """
 
-    def __init__(self, plan: Plan, stream: Stream, *, ahead: bool = False) -> None:
-        """With ``ahead``, the coins of several lots are flipped at once, which takes less time."""
+    def __init__(
+        self,
+        plan: Plan,
+        stream: Stream,
+        *,
+        ahead: bool = False,
+        epoch: RunningEpoch | None = None,
+    ) -> None:
+        """With ``ahead``, the coins of several lots are flipped at once, which takes less time.
+
+        ``epoch`` is the one to go on with, under ``Allocation``.
+        """
         self._plan = plan
+        self._epoch = epoch or RunningEpoch(plan)
         self._rate = plan.sample_rate
         self._stream = stream
         self._at_once = max(1, min(_MOST_LOTS, _MOST_COINS // plan.examples)) if ahead else 1
@@ -89,6 +181,11 @@ class LotSampler:
         plan = self._plan
         if isinstance(plan.sampling, FullBatch):
             return np.arange(plan.examples, dtype=np.int64)
+        if isinstance(plan.sampling, Allocation):
+            if self._epoch.is_over:
+                lots = plan.steps_per_epoch
+                self._epoch.begin(assigned(plan.examples, lots, self._stream), lots)
+            return self._epoch.draw()
         drawn = self._next_sample()
         if isinstance(plan.sampling, TruncatedPoisson) and len(drawn) > plan.sampling.largest:
             return subset(drawn, plan.sampling.largest, self._stream)

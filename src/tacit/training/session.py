@@ -25,7 +25,7 @@ from tacit.training.lot import Computation, Draw, Lot
 from tacit.training.noise import ClipState, check_noise, entries_of, noise_for, parameter_groups
 from tacit.training.performance import Performance
 from tacit.training.preflight import check_modules, private_parameters
-from tacit.training.sampling import LotSampler
+from tacit.training.sampling import Allocation, LotSampler, RunningEpoch
 from tacit.training.styles import Automatic
 from tacit.training.verification import CheckSchedule, SensitivityCheck, Verifier
 
@@ -171,6 +171,7 @@ class Session:
         self._spoiled: TacitError | None = None  # why nothing can be claimed any more
         self._home = this_process()
         self._still = RLock()  # nobody looks at weights that are being stepped
+        self._epoch = RunningEpoch(plan)
         if resume is not None:
             self._resume(resume, stop_after, budget)
         # A resumed run draws other numbers; a seed must not bring the first draws back either.
@@ -189,7 +190,9 @@ class Session:
         # A model that the user compiled, and what is recorded, need few shapes.
         on_gpu = self._device.type == "cuda" and plan.noise != "exact"
         padded = compiled or graphs is not None or on_gpu
-        self._sampler = LotSampler(plan, _stream(seed, "sampling"), ahead=graphs is not None)
+        self._sampler = LotSampler(
+            plan, _stream(seed, "sampling"), ahead=graphs is not None, epoch=self._epoch
+        )
         self._updates: Updates | None = None
         if graphs is not None and self._noise.generators is not None and not self._clip.moves:
             self._updates = Updates(graphs, optimizers, self._noise.renew)
@@ -211,6 +214,7 @@ class Session:
             raise ProtocolError("this private context is already entered; make a new one")
         self._check_claimable()
         self._charges.begin(self.plan, self._run.last_step, self.steps_taken)
+        self._leave_broken_epoch()
         self._forget_recordings()
         self._guard = Guard(self.model, self._parameters, self.optimizers)
         return self
@@ -296,6 +300,18 @@ class Session:
             guard.allow(allowed=False)
             guard.clear_gradients()
             guard.note_all()
+
+    def _leave_broken_epoch(self) -> None:
+        """Charges the rest of an epoch of ``Allocation`` of which steps were lost, and leaves it.
+
+        Its lots may have been released already. To release them again, with other noise, is no
+        step of that epoch: the next lot is the first of another one.
+        """
+        if isinstance(self.plan.sampling, Allocation) and self._charges.lost != self._epoch.lost:
+            charged = self.steps_taken + self._charges.lost
+            self._charges.forgo(-charged % self.plan.steps_per_epoch)
+            self._epoch.drop()
+            self._epoch.lost = self._charges.lost
 
     def _forget_recordings(self) -> None:
         """Recordings read weights and fingerprints where they lay, which is about to change."""
@@ -547,6 +563,10 @@ class Session:
         """Writes model, optimizers, ``state``, plan and step count, between lots; no seed.
 
         With a budget it also writes where the charge is, and the newest entry of the ledger.
+
+        Within an epoch of ``Allocation`` it also writes who is in which of its lots. Such a file is
+        SECRET: whoever has it knows what allocation hides. After an epoch's last step it holds
+        nothing of the kind.
         """
         self._between_lots("dp.save()")
         self._check_claimable()
@@ -560,7 +580,10 @@ class Session:
         )
 
     def _own_state(self) -> dict[str, Stateful]:
-        return {"tacit run": self._run, **self._clip.state(), **self._charges.state()}
+        own: dict[str, Stateful] = {"tacit run": self._run}
+        if isinstance(self.plan.sampling, Allocation):
+            own["tacit epoch"] = self._epoch
+        return {**own, **self._clip.state(), **self._charges.state()}
 
     def _resume(self, path: str | os.PathLike[str], stop_after: int | None, budget: object) -> None:
         checkpoint = read(path)

@@ -30,6 +30,7 @@ from tacit.auditing.replay.standard import special_settings
 from tacit.auditing.replay.watch import Recognition, Stranger
 from tacit.errors import UnsupportedModel
 from tacit.ledger import composition
+from tacit.randomness import inclusion as drawing
 from tacit.training import batches, claim, loaders, noise, session, verification
 from tacit.training import sampling as drawn
 from tacit.training.lot import Computation
@@ -115,6 +116,30 @@ def test_lots_that_are_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert asked(sampling.own_rate, "truncated", tmp_path).passed
     monkeypatch.setattr(drawn, "subset", lambda indices, size, _: indices[: size + 3])
     assert not asked(sampling.own_rate, "truncated", tmp_path).passed
+
+
+def test_epochs_of_allocation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    right = asked(sampling.epochs, "allocated", tmp_path)
+    assert right.passed
+
+    def dealt(count: int, lots: int, stream: Any) -> Any:
+        order = np.argsort(np.frombuffer(stream.bytes(8 * count), dtype=np.uint64))
+        found = np.empty(count, dtype=np.int64)
+        found[order] = np.arange(count) % lots
+        return found
+
+    monkeypatch.setattr(drawn, "assigned", dealt)  # a shuffle: all lots have the same size
+    assert not asked(sampling.epochs, "allocated", tmp_path).passed
+
+    assigned, kept = drawing.assigned, []
+
+    def reused(count: int, lots: int, stream: Any) -> Any:
+        if not kept:
+            kept.append(assigned(count, lots, stream))
+        return kept[0]
+
+    monkeypatch.setattr(drawn, "assigned", reused)
+    assert not asked(sampling.epochs, "allocated", tmp_path).passed
 
 
 def test_the_delta_of_a_ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

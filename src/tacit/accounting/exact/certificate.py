@@ -12,6 +12,7 @@ from tacit.accounting.events import (
     GaussianMixture,
     LossDistribution,
     PoissonSampled,
+    RandomAllocation,
     SampledWithoutReplacement,
     SampledWithReplacement,
     both_ways,
@@ -33,6 +34,7 @@ from tacit.accounting.exact.pairs import (
     tabulated_loss,
 )
 from tacit.accounting.exact.sampled_pairs import (
+    allocation_part,
     mixture_part,
     poisson_part,
     with_replacement_part,
@@ -107,6 +109,8 @@ def _part(given: Event, adjacency: Adjacency, *, shown: bool) -> DominatingPair 
             return without_replacement_part(event, adjacency)
         case SampledWithReplacement():
             return with_replacement_part(event, adjacency)
+        case RandomAllocation():
+            return allocation_part(event, adjacency)
         case GaussianMixture(sigma, weights, shifts):
             if not event.describes(adjacency):
                 raise UnsupportedEvent(event, "exact", "a mixture is known under add-remove only")

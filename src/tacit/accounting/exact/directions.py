@@ -11,6 +11,7 @@ from bisect import bisect_left
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple, cast
 
+from tacit.accounting.exact.allocation import AllocationLoss, within_reach
 from tacit.accounting.exact.closed_forms import (
     GaussianLoss,
     GaussianProfile,
@@ -31,7 +32,7 @@ from tacit.accounting.exact.discrete import (
     table_for_delta,
     table_for_epsilon,
 )
-from tacit.accounting.exact.enclosure import Interval, TooSlow, invert
+from tacit.accounting.exact.enclosure import Interval, Resolution, TooSlow, invert
 from tacit.accounting.exact.grid import CellsProfile, delta_on_grid, epsilon_on_grid, lay_on_grid
 from tacit.accounting.exact.jumps import delta_with_jumps, profile_with_jumps, sampled_step
 from tacit.accounting.exact.lattice import LatticeLoss, lay_lattice
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from tacit.accounting.exact.contour import Aim
-    from tacit.accounting.exact.enclosure import Enclosure, Profile, Resolution
+    from tacit.accounting.exact.enclosure import Enclosure, Profile
     from tacit.accounting.exact.lattice import LatticeComposition
     from tacit.accounting.exact.pairs import Direction
     from tacit.accounting.exact.transforms import Composition
@@ -51,6 +52,9 @@ _COARSE = 0.01  # a step of losses
 _RARE = 1e-20
 _LITTLE_WORK = 1e6  # of a contour for which there is another way
 _TILT = 2.0  # where to look for a saddle if nothing is known
+_ROUGH = Resolution(relative_error=1e-4)
+_HALVINGS = 25
+_GENTLE = 2.65  # a tilt that suits most allocations
 
 
 class Solved(NamedTuple):
@@ -125,6 +129,10 @@ def _total_variation_bound(direction: Direction) -> float:
     return total
 
 
+def _is_allocated(composition: Composition) -> bool:
+    return any(isinstance(loss, AllocationLoss) for loss, _ in composition)
+
+
 def _composition(direction: Direction) -> Composition:
     losses = tuple((pair.loss, count) for pair, count in _telling(direction))
     return cast("Composition", losses)
@@ -174,7 +182,7 @@ def _epsilon_by_sums(composition: Composition, delta: float, resolution: Resolut
     search = SaddleSearch(composition)
     found = Solved(Interval(0.0, math.inf, method="none"))
     try:
-        aim = search.for_delta(delta)
+        aim = _sharper(composition, search, search.for_delta(delta), delta)
     except TooSlow:
         return found
     for profile, nearer, method in _sums(composition, search, aim, resolution):
@@ -184,6 +192,26 @@ def _epsilon_by_sums(composition: Composition, delta: float, resolution: Resolut
         if _is_tight(found.ends) or before.ends.is_narrow:
             break
     return found
+
+
+def _sharper(composition: Composition, search: SaddleSearch, aim: Aim, delta: float) -> Aim:
+    """The same aim at a better ε, where the saddle's approximation may be far off.
+
+    That is where one large loss outweighs many small ones, as under allocation it may: it is then
+    far above.
+    """
+    found = [loss for loss, _ in composition if isinstance(loss, AllocationLoss)]
+    if not any(loss.removed for loss in found):
+        return aim
+    tilt = min(_GENTLE, aim.tilt, *(loss.tilts[-1] for loss in found))
+    gentle = replace(aim, point=search.at(tilt, tilt))
+    profile = lay_contour(composition, search, gentle, _ROUGH)
+    low, high = 0.0, max(aim.epsilon, 1e-3)
+    for _ in range(_HALVINGS):  # δ(ε) bends both ways, so that no tangent is of help
+        middle = 0.5 * (low + high)
+        above = profile.enclose(middle).estimate > delta
+        low, high = (middle, high) if above else (low, middle)
+    return replace(aim, epsilon=low)
 
 
 def _is_tight(ends: Interval) -> bool:
@@ -429,6 +457,8 @@ def _first_sum(
     composition: Composition, search: SaddleSearch, aim: Aim, resolution: Resolution
 ) -> Profile:
     """The sharpest sum about ``aim``, or ``TooSlow``."""
+    if _is_allocated(composition):
+        aim = within_reach(composition, search, aim)
     lattices = [loss for loss, _ in composition if isinstance(loss, LatticeLoss)]
     if len(lattices) < len(composition):
         return lay_contour(composition, search, aim, resolution)
@@ -462,10 +492,14 @@ def _sums(
     composition: Composition, search: SaddleSearch, aim: Aim, resolution: Resolution
 ) -> Iterator[tuple[Profile, Aim, str]]:
     """The sums that can be laid about ``aim``, the sharpest first."""
+    if _is_allocated(composition):
+        aim = within_reach(composition, search, aim)
     lattices = [loss for loss, _ in composition if isinstance(loss, LatticeLoss)]
     if len(lattices) < len(composition):
         for contour, nearer in lay_within_reach(lay_contour, composition, search, aim, resolution):
             yield contour, nearer, "contour"
+            if _is_allocated(composition):  # no other tilt within reach is better
+                return
     elif len({loss.spacing for loss in lattices}) == 1:
         together = cast("LatticeComposition", composition)
         for lattice, nearer in lay_within_reach(lay_lattice, together, search, aim, resolution):

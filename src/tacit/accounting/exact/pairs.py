@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tacit.accounting.events import Adjacency, Event
+    from tacit.accounting.exact.allocation import AllocationLoss
     from tacit.accounting.exact.transforms import Floats
 
 
@@ -215,7 +216,7 @@ class PairLoss:
     """
 
     cells: Callable[[float], Cells]
-    loss: GaussianLoss | LaplaceLoss | MixturePair | LatticeLoss | None = None
+    loss: GaussianLoss | LaplaceLoss | MixturePair | LatticeLoss | AllocationLoss | None = None
     infinite: float = 0.0
 
 

@@ -17,6 +17,10 @@
 - Black boxes, of which only a promise is known: by what the promise says of the samples with and
   without the record (``tacit.accounting.black_boxes``); where it says nothing of them, as if it
   were shown whether the record was drawn.
+- Random allocation of Gaussians, add-remove and zero-out: ``allocation``. Where its noise is so
+  small that allocation hides nothing, the Gaussian pair bounds it, for divergences are jointly
+  convex; where steps are more than can be computed with, fewer bound it: the mean of more
+  independent ratios is smaller in convex order.
 - Truncated Poisson: a coupling with the untruncated one fails with some probability on either data
   set, which is charged to δ (``tacit.accounting.failures``); or as if it were shown whether the
   others fill the sample, of Gaussian and Laplace noise.
@@ -55,11 +59,13 @@ from tacit.accounting.events import (
     NoisyMax,
     PoissonSampled,
     PureDp,
+    RandomAllocation,
     RandomizedResponse,
     Repeated,
     SampledWithoutReplacement,
     SampledWithReplacement,
 )
+from tacit.accounting.exact.allocation import LEAST_SIGMA, MOST_SPREAD, AllocationLoss
 from tacit.accounting.exact.grid import composed_cells
 from tacit.accounting.exact.lattice import LatticeLoss
 from tacit.accounting.exact.mixture import MixturePair, MixtureSide
@@ -323,6 +329,36 @@ def with_replacement_part(
     chance = 1.0 / event.population
     rate = -math.expm1(event.size * math.log1p(-chance)) if event.population > 1 else 1.0
     return _fixed_size(event, event.event, rate, _draws(event.size, chance), adjacency)
+
+
+def allocation_part(event: RandomAllocation, adjacency: Adjacency) -> DominatingPair | None:
+    """The pair of one epoch of random allocation, one visit each."""
+    inner = event.event
+    if not isinstance(inner, Gaussian):
+        raise UnsupportedEvent(event, "exact", "allocation is known for Gaussian steps only")
+    if adjacency == "replace-one":
+        reason = "allocation is known where a record is added, removed or zeroed out"
+        raise UnsupportedEvent(event, "exact", reason)
+    if inner.sigma < LEAST_SIGMA:
+        return DominatingPair(_gaussian_pair(inner), tight=False)
+    steps = min(event.steps, max(2, math.floor((MOST_SPREAD / inner.sigma) ** 2)))
+    if inner.sigma * math.sqrt(steps) > MOST_SPREAD:
+        return DominatingPair(_gaussian_pair(inner), tight=False)
+
+    def cells(step: float) -> Cells:  # noqa: ARG001
+        reason = "allocation composes with releases whose loss has a transform only"
+        raise UnsupportedEvent(event, "exact", reason)
+
+    forward, backward = (AllocationLoss(inner.sigma, steps, removed) for removed in (True, False))
+    return DominatingPair(
+        PairLoss(cells, forward), PairLoss(cells, backward), tight=steps == event.steps
+    )
+
+
+def _gaussian_pair(event: Gaussian) -> PairLoss:
+    pair = base_pair(event, 1.0)
+    assert pair is not None  # Gaussian noise always gives something away
+    return pair
 
 
 def _fixed_size(

@@ -24,6 +24,7 @@ from tacit.accounting.events import (
     PoissonSampled,
     PrivateSelection,
     PureDp,
+    RandomAllocation,
     RandomizedResponse,
     RenyiCurve,
     SampledWithoutReplacement,
@@ -130,6 +131,10 @@ def _of_part(part: Event, adjacency: Adjacency, accountant: str) -> RenyiProfile
         case SampledWithReplacement():
             raise UnsupportedEvent(
                 part, accountant, "no Rényi bound is implemented for sampling with replacement"
+            )
+        case RandomAllocation():
+            raise UnsupportedEvent(
+                part, accountant, "no Rényi bound is implemented for random allocation; use 'exact'"
             )
         case ApproxDp(loss, failure):
             return RenyiProfile(_two_point(loss), mass=failure)

@@ -179,6 +179,7 @@ CHECKS = (
     Check("options.forks", options.forks, (charging.every_step, noise.fresh)),
     Check("sampling.rate", sampling.rate),
     Check("sampling.own_rate", sampling.own_rate, (sampling.rate,)),
+    Check("sampling.epochs", sampling.epochs),
     Check("sampling.independence", sampling.independence, (sampling.rate,)),
     Check("lots.once", sampling.once),
     Check("lots.steady", sampling.steady, (sampling.rate,)),
@@ -225,7 +226,7 @@ _MODEL_FREE = (
     charging.statements_of_what_ended, charging.limit_of_several_runs, options.fitting,
     options.loops, options.seeded, control_flow.refusals, resuming.charged, resuming.claimed,
     resuming.in_ledger, resuming.strays, joint_noise.beside_odd_units, joint_noise.apart_from_sum,
-    joint_noise.on_faint_sums, joint_noise.whatever_the_sum, sampling.own_rate,
+    joint_noise.on_faint_sums, joint_noise.whatever_the_sum, sampling.own_rate, sampling.epochs,
 )  # fmt: skip
 _QUICK = (gradients.alone, clipping.by_definition, gradients.cutting, update.normalisation)
 # What a way of computing sums can do wrong; the rest of an engine was seen in other settings.
@@ -239,7 +240,7 @@ _NOISE = (
     noise.repeated, noise.fresh,
 )  # fmt: skip
 # Where records are read or lots are drawn in another way as well; a model has no part in that.
-_LOTS = (*_SUMS, update.own_data, sampling.own_rate)
+_LOTS = (*_SUMS, update.own_data, sampling.own_rate, sampling.epochs)
 RELEASE_CHECKS = tuple(check for check in CHECKS if check.make not in _MODEL_FREE)
 SUM_CHECKS = tuple(check for check in CHECKS if check.make in _SUMS)
 LOT_CHECKS = tuple(check for check in CHECKS if check.make in _LOTS)

@@ -18,7 +18,7 @@ from tacit.auditing.replay.setting import Records, chosen
 from tacit.auditing.replay.tacit_subject import TACIT
 from tacit.auditing.replay.trace import Trace, Variation
 from tacit.auditing.replay.watch import flat
-from tacit.training.sampling import TruncatedPoisson
+from tacit.training.sampling import Allocation, TruncatedPoisson
 from tacit.training.styles import AdaptiveQuantile
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from tacit.training.plan import Plan
 
 _FEW, _MANY = 12, 48  # units: for single sums, and for statistics of sampling
+_EPOCHS, _LOTS_PER_EPOCH = 25, 4  # of allocation
 _NOISE_ENTRIES = 20_000  # so that a σ that is 5 % off stands out: 10 standard deviations
 _LARGE = 50_000  # entries
 _SAMPLED = 12_000  # coin flips
@@ -399,6 +400,19 @@ def at_own_rate(experiments: Experiments) -> Trace | None:
         own = replace(own, sampling=TruncatedPoisson(math.ceil(1.15 * own.lot_size)))
     variation = Variation(plan=own, records=records, scale=0.0, wrapped=True)
     return experiments.once("own rate", variation)
+
+
+def allocated(experiments: Experiments) -> Trace | None:
+    """Epochs of few lots each, under the plan's own allocation; None if it allocates nobody."""
+    plan, records = experiments.plan, experiments.many
+    if not isinstance(plan.sampling, Allocation):
+        return None
+    steps = _EPOCHS * _LOTS_PER_EPOCH
+    own = plans.sampled(plan, records, steps=steps, lot_size=records.count / _LOTS_PER_EPOCH)
+    variation = Variation(
+        plan=replace(own, sampling=Allocation()), records=records, scale=0.0, wrapped=True
+    )
+    return experiments.once("allocated", variation)
 
 
 def moved(experiments: Experiments) -> tuple[Trace, ...]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from scipy import stats
 
-from tacit.training.sampling import FullBatch, TruncatedPoisson
+from tacit.training.sampling import Allocation, FullBatch, TruncatedPoisson
 from tacit.training.styles import AdaptiveQuantile
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def least_together(parts: Sequence[tuple[Plan, int]], delta: float) -> float | N
     >>> abs(one - both) < 1e-6
     True
     """
-    if any(isinstance(plan.sampling, TruncatedPoisson) for plan, _ in parts):
+    if any(isinstance(plan.sampling, TruncatedPoisson | Allocation) for plan, _ in parts):
         return None
     taken: Counter[_Law] = Counter()
     for plan, steps in parts:

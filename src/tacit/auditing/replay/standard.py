@@ -17,7 +17,7 @@ from tacit.auditing.replay import networks
 from tacit.auditing.replay.setting import Setting
 from tacit.training.performance import Performance
 from tacit.training.plan import Plan
-from tacit.training.sampling import TruncatedPoisson
+from tacit.training.sampling import Allocation, TruncatedPoisson
 from tacit.training.styles import AdaptiveQuantile, Automatic, PerGroup, PerLayer
 
 if TYPE_CHECKING:
@@ -81,6 +81,7 @@ def special_settings() -> Mapping[str, Setting]:
         "groups": _dense(replace(plan, clipping=by_group, clip=by_group.clip)),
         "exact": _dense(replace(plan, noise="exact")),
         "truncated": _dense(replace(plan, sampling=TruncatedPoisson(30))),
+        "allocated": _dense(replace(plan, sampling=Allocation())),
         "double": _of(_double_model, _vectors(torch.float64), plan),
         "bfloat16": _in_half("bfloat16", plan),
         "float16": _in_half("float16", plan),
@@ -109,7 +110,7 @@ def scope_of(name: str) -> Scope:
         "recorded": "release", "convolution": "release", "tied": "release",
         "views": "release", "per layer": "release",
         "many entries": "noise", "exact": "noise", "compiled": "quick", "truncated": "lots",
-        "image users": "lots", "own data set": "lots",
+        "allocated": "lots", "image users": "lots", "own data set": "lots",
     }  # fmt: skip
     return scopes.get(name, "sums")
 

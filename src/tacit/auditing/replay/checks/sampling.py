@@ -9,7 +9,7 @@ from scipy import stats
 
 from tacit.auditing.replay import significance
 from tacit.auditing.replay.checks.noise import membership, standardised
-from tacit.auditing.replay.experiments import at_own_rate, faint
+from tacit.auditing.replay.experiments import allocated, at_own_rate, faint
 from tacit.auditing.replay.oracle import is_adaptive
 from tacit.auditing.replay.report import Finding
 from tacit.training.sampling import TruncatedPoisson
@@ -112,6 +112,71 @@ def own_rate(experiments: Experiments) -> Finding:
         f"records that come again p = {twice:.2g} (p = {p_value:.2g} in all)",
         (("found", len(drawn) / units / len(lots)), ("claimed", chance), ("p-value", p_value)),
     )
+
+
+def epochs(experiments: Experiments) -> Finding:
+    """Under allocation each unit is in one lot of every epoch, any of them, by its own draw."""
+    trace = allocated(experiments)
+    if trace is None:
+        return Finding("sampling", "epochs", True, "no unit is allocated to a lot of an epoch")
+    plan = trace.variation.plan
+    lots = plan.steps_per_epoch
+    if trace.error is not None or len(trace.steps) != plan.steps:
+        said = f"of {plan.steps} steps {len(trace.steps)} were taken{_error_of(trace)}"
+        return Finding("control flow", "epochs", False, said)
+    inside = membership(trace)[lots:].reshape(-1, lots, plan.examples)  # the first lot rehearses
+    often = inside.sum(1)
+    if (often != 1).any():
+        said = f"in an epoch a unit is in {often.min()} to {often.max()} lots, not in one"
+        return Finding("sampling", "epochs", False, said)
+    p_values = allocation_p_values(inside.argmax(1), lots)
+    p_value = significance.corrected(list(p_values.values()))
+    return Finding(
+        "sampling",
+        "epochs",
+        p_value > significance.LEVEL,
+        f"each unit is in one lot of each of {len(inside)} epochs; "
+        + ", ".join(f"{name}: p = {one:.2g}" for name, one in p_values.items()),
+        (("p-value", p_value),),
+    )
+
+
+def allocation_p_values(assigned: NDArray[np.int64], lots: int) -> dict[str, float]:
+    """How unusual an allocation is: ``assigned`` has the lot of each unit, a row for each epoch.
+
+    Sizes of lots are multinomial, neither even, as after a shuffle, nor uneven; in the next epochs
+    a unit, and two units together, come as often as chance would have it.
+    """
+    rounds, units = assigned.shape
+    sizes = np.stack([np.bincount(row, minlength=lots) for row in assigned])
+    spread = float(((sizes - units / lots) ** 2).sum()) * lots / units
+    law = stats.chi2((lots - 1) * rounds)
+    each = [
+        significance.counts_p_value(int(count), rounds * units, 1.0 / lots)
+        for count in sizes.sum(0)
+    ]
+    own = [
+        significance.counts_p_value(int((column == lot).sum()), rounds, 1.0 / lots)
+        for column in assigned.T
+        for lot in range(lots)
+    ]
+    again = [
+        significance.counts_p_value(
+            int((assigned[lag:] == assigned[:-lag]).sum()), (rounds - lag) * units, 1.0 / lots
+        )
+        for lag in (1, 2, 3)
+    ]
+    one, other = np.triu_indices(units, 1)
+    together = assigned[:, one] == assigned[:, other]
+    both = int((together[1:] & together[:-1]).sum())
+    pairs = significance.counts_p_value(both, (rounds - 1) * len(one), 1.0 / lots**2)
+    return {
+        "sizes": min(1.0, 2.0 * min(float(law.cdf(spread)), float(law.sf(spread)))),
+        "lots": significance.corrected(each),
+        "units": significance.corrected(own),
+        "again": significance.corrected(again),
+        "pairs": pairs,
+    }
 
 
 def fresh(experiments: Experiments) -> Finding:
