@@ -25,7 +25,8 @@ from tacit.accounting.events import (
 )
 from tacit.errors import InvalidArgument, Uncalibratable
 from tacit.statement import rounded_up
-from tacit.training.sampling import FullBatch, Poisson, Sampling, TruncatedPoisson
+from tacit.training.correlation import Banded, Correlation, completed, course
+from tacit.training.sampling import Cyclic, FullBatch, Poisson, Sampling, TruncatedPoisson
 from tacit.training.styles import AdaptiveQuantile, Flat, PerGroup, Style
 
 Unit = Literal["example", "user"]
@@ -33,7 +34,7 @@ Noise = Literal["fast", "secure", "exact"]
 
 _FLAT = Flat()
 _DEAFENING = 1e9  # a noise multiplier that leaves nothing of the gradients
-_KINDS = {kind.__name__: kind for kind in (*get_args(Style), *get_args(Sampling))}
+_KINDS = {kind.__name__: kind for kind in (*get_args(Style), *get_args(Sampling), *get_args(Correlation))}
 
 
 @final
@@ -58,16 +59,22 @@ class Plan:
         examples_per_user: The public cap on one user's examples; needed with users, and only then.
         views: How many augmented views of an example are averaged before clipping.
         clipping: One of the styles of ``tacit.training.styles``.
-        sampling: ``Poisson()``, ``FullBatch()`` or ``TruncatedPoisson(largest)``. Left out, it is
-            the full batch if ``lot_size`` equals ``examples``, else Poisson.
+        sampling: ``Poisson()``, ``FullBatch()``, ``TruncatedPoisson(largest)`` or, for correlated
+            noise, ``Cyclic()``. Left out, it is the full batch if ``lot_size`` equals ``examples``,
+            else Poisson; ``Cyclic()`` for correlated noise that is not ``Banded``.
         noise: ``"fast"``: floating-point noise from a statistical generator. ``"secure"``: the sum
             is rounded to a grid and gets integer noise from cryptographic bits, so that no low bit
             of a parameter tells anything. ``"exact"``: each gradient is rounded as well and sums
             are integers, so that neither order nor batch size can change a bit; units are then
             computed one by one.
+        correlation: How noise is correlated over the steps (``tacit.training.correlation``); left
+            out, it is independent. σ is then that of one participation of a record. It is kept with
+            its coefficients, which are found here if they are not given.
 
         made_for: The (ε, δ) that ``for_budget`` was given: the δ of its statements unless another
             is given. It takes no part in what a plan releases.
+        tried: Where ``for_budget`` chose the bands: numbers of bands, and the error of the models
+            with each in units of independent noise's. It takes no part in it either.
 
     Guarantee:
         A run that samples, clips and adds noise as above releases no more than ``event``.
@@ -91,7 +98,9 @@ class Plan:
     clipping: Style = _FLAT
     sampling: Sampling = None  # type: ignore[assignment]  # likewise
     noise: Noise = "fast"
+    correlation: Correlation | None = None
     made_for: tuple[float, float] | None = field(default=None, compare=False, repr=False)
+    tried: tuple[tuple[int, float], ...] = field(default=(), compare=False, repr=False)
 
     def __post_init__(self) -> None:
         checked: dict[str, object] = {
@@ -104,10 +113,21 @@ class Plan:
         checked["lot_size"] = _lot_size(self.lot_size, self.examples)
         checked["clip"] = _clip(self.clip, self.clipping)
         checked["examples_per_user"] = _examples_per_user(self.examples_per_user, self.unit)
-        checked["sampling"] = _sampling(self.sampling, self.lot_size, self.examples)
+        checked["sampling"] = _sampling(
+            self.sampling, self.lot_size, self.examples, self.correlation
+        )
         _check_noise(self.noise)
         for name, value in checked.items():
             object.__setattr__(self, name, value)
+        if self.correlation is not None:
+            _check_correlated(self)
+            made = completed(self.correlation, self.steps, self.groups)
+            object.__setattr__(self, "correlation", made)
+        elif isinstance(self.sampling, Cyclic):
+            raise InvalidArgument(
+                "sampling=Cyclic() is for correlated noise, got correlation=None; give one, such "
+                "as tacit.Buffered(), or use Poisson()"
+            )
 
     @classmethod
     def for_budget(
@@ -127,6 +147,7 @@ class Plan:
         clipping: Style = _FLAT,
         sampling: Sampling | None = None,
         noise: Noise = "fast",
+        correlation: Correlation | None = None,
         accountant: str = "exact",
         also: Event | None = None,
     ) -> Plan:
@@ -134,7 +155,9 @@ class Plan:
 
         Give either ``epochs`` (rounded up to whole steps) or ``steps``; the rest is as in ``Plan``.
         ``also`` is what else is released of the same data, such as a private mean: it and the plan
-        together keep within the budget.
+        together keep within the budget. With ``correlation=tacit.Banded()`` the number of bands is
+        that of the least error in the model; where independent noise has it, the plan has no
+        correlation, and ``plan.describe()`` says what was tried.
 
         Guarantee:
             ``plan.epsilon(delta, accountant) <= epsilon``; with ``also``, the same accountant
@@ -163,9 +186,14 @@ class Plan:
             clipping=clipping,
             sampling=sampling,  # type: ignore[arg-type]
             noise=noise,
+            correlation=None if _is_open(correlation) else correlation,
         )
         check_delta(delta, draft.examples, draft.unit)
-        found = _quietest(draft, _Target(epsilon, delta, accountant, also))
+        target = _Target(epsilon, delta, accountant, also)
+        if isinstance(correlation, Banded) and _is_open(correlation):
+            found = _best_bands(draft, correlation, target)
+        else:
+            found = _quietest(draft, target)
         return replace(found, made_for=(epsilon, delta))
 
     def delta_or(self, delta: float | None) -> float:
@@ -186,6 +214,23 @@ class Plan:
     def sample_rate(self) -> float:
         """The chance of one record to be in one lot."""
         return self.lot_size / self.examples
+
+    @property
+    def groups(self) -> int:
+        """How many groups of records take turns, each in its own steps; 1 without groups."""
+        if isinstance(self.sampling, Cyclic):
+            return max(1, round(self.examples / self.lot_size))
+        if isinstance(self.correlation, Banded) and isinstance(self.sampling, Poisson):
+            assert isinstance(self.correlation.bands, int)
+            return self.correlation.bands
+        return 1
+
+    @property
+    def group_rate(self) -> float:
+        """The chance of one record to be in a lot of its group."""
+        if isinstance(self.sampling, Cyclic):
+            return 1.0
+        return min(1.0, self.sample_rate * self.groups)
 
     @property
     def epochs(self) -> float:
@@ -222,6 +267,8 @@ class Plan:
         taken = whole("steps", steps, at_least=0)
         if taken > self.steps:
             raise InvalidArgument(f"steps must be at most the plan's {self.steps}, got {steps!r}")
+        if self.correlation is not None and taken:
+            return _correlated(self, taken)
         return Repeated(_step(self), taken) if taken else Composed()
 
     def epsilon(self, delta: float, accountant: str = "exact") -> float:
@@ -244,6 +291,10 @@ class Plan:
             f"which is then divided by {self.lot_size:g};",
             f"one {self.unit} is protected, under {self.adjacency}.",
         ]
+        if self.correlation is not None:
+            lines.insert(3, f"{_correlation_in_words(self)};")
+        if self.tried:
+            lines.append(_tried_in_words(self))
         if delta is not None:
             spent = rounded_up(self.epsilon(delta))
             lines.append(f"The whole plan is (ε, δ) = ({spent}, {delta})-private.")
@@ -251,13 +302,14 @@ class Plan:
 
     def as_dict(self) -> dict[str, Any]:
         """The plan in JSON's types."""
-        return {name: _plain(getattr(self, name)) for name in _names()}
+        names = [name for name in _names() if name != "correlation" or self.correlation is not None]
+        return {name: _plain(getattr(self, name)) for name in names}
 
     @classmethod
     def from_dict(cls, plain: object) -> Plan:
         """The plan that ``as_dict`` took apart."""
         names = _names()
-        if not isinstance(plain, dict) or set(plain) != set(names):
+        if not isinstance(plain, dict) or set(plain) | {"correlation"} != set(names):
             raise InvalidArgument(f"a plan needs exactly the fields {names}, got {plain!r}")
         given: dict[str, Any] = {name: _value(name, value) for name, value in plain.items()}
         return cls(**given)
@@ -350,10 +402,14 @@ def _examples_per_user(cap: int | None, unit: str) -> int | None:
     return None if cap is None else whole("examples_per_user", cap)
 
 
-def _sampling(sampling: Sampling | None, lot_size: float, examples: int) -> Sampling:
+def _sampling(
+    sampling: Sampling | None, lot_size: float, examples: int, correlation: Correlation | None
+) -> Sampling:
     match sampling:
+        case None if lot_size == examples:
+            return FullBatch()
         case None:
-            return FullBatch() if lot_size == examples else Poisson()
+            return Poisson() if correlation is None or isinstance(correlation, Banded) else Cyclic()
         case FullBatch() if lot_size != examples:
             raise InvalidArgument(
                 f"sampling=FullBatch() needs lot_size = examples = {examples}, "
@@ -364,11 +420,11 @@ def _sampling(sampling: Sampling | None, lot_size: float, examples: int) -> Samp
                 f"sampling.largest must be above lot_size = {lot_size!r}, got {largest!r}; "
                 "about half of all lots would be cut"
             )
-        case Poisson() | FullBatch() | TruncatedPoisson():
+        case Poisson() | FullBatch() | TruncatedPoisson() | Cyclic():
             return sampling
         case _:
             raise InvalidArgument(
-                "sampling must be Poisson(), FullBatch() or TruncatedPoisson(largest), "
+                "sampling must be Poisson(), FullBatch(), TruncatedPoisson(largest) or Cyclic(), "
                 f"got {sampling!r}"
             )
 
@@ -393,6 +449,8 @@ def _step(plan: Plan) -> Event:
             return PoissonSampled(plan.sample_rate, released, cap=largest, population=population)
         case Poisson():
             return PoissonSampled(plan.sample_rate, released)
+        case Cyclic():
+            raise AssertionError("a plan with Cyclic() has correlated noise")
 
 
 def _steps(steps: int | None, epochs: float | None, examples: int, lot_size: float) -> int:
@@ -421,6 +479,13 @@ def _sampling_in_words(plan: Plan) -> str:
             return f"all {people}"
         case TruncatedPoisson(largest):
             return f"{each}, cut to {largest} where it is larger"
+        case Cyclic():
+            return f"one of {plan.groups} groups of {people}, whole and in turn"
+        case Poisson() if plan.groups > 1:
+            return (
+                f"a Poisson sample of {plan.lot_size:g} on average of one of {plan.groups} groups "
+                f"of {people}, in turn (rate {plan.group_rate:.6g} within the group)"
+            )
         case Poisson():
             return f"{each} (rate {plan.sample_rate:.6g})"
 
@@ -448,6 +513,129 @@ def _value(name: str, value: object) -> object:
         raise InvalidArgument(f"{name} must be written as by to_json, got {value!r}")
     made: object = kind(**given)
     return made
+
+
+# ---- correlated noise: what it goes with, and what it releases
+
+
+def _is_open(correlation: Correlation | None) -> bool:
+    return isinstance(correlation, Banded) and correlation.bands == "auto"
+
+
+def _check_correlated(plan: Plan) -> None:
+    """Refuses what no theorem covers, or what is not built."""
+    correlation = plan.correlation
+    if not isinstance(correlation, get_args(Correlation)):
+        raise InvalidArgument(
+            f"correlation must be a value such as tacit.Banded(8), got {correlation!r}"
+        )
+    if _is_open(correlation):
+        raise InvalidArgument(
+            "correlation.bands must be a number, got 'auto'; Plan.for_budget chooses one"
+        )
+    if plan.noise != "fast":
+        raise InvalidArgument(
+            f"noise must be 'fast' with correlated noise, got {plan.noise!r}; on a grid there is "
+            "independent noise only: leave correlation out"
+        )
+    if isinstance(plan.clipping, AdaptiveQuantile):
+        raise InvalidArgument(
+            "clipping must have a fixed clip with correlated noise, got AdaptiveQuantile; take "
+            "another style, or leave correlation out"
+        )
+    if isinstance(plan.sampling, TruncatedPoisson):
+        raise InvalidArgument(
+            "sampling must be Poisson(), Cyclic() or FullBatch() with correlated noise, got "
+            f"{plan.sampling!r}"
+        )
+    if not isinstance(plan.sampling, Poisson):
+        return
+    if not isinstance(correlation, Banded):
+        raise InvalidArgument(
+            f"sampling=Poisson() needs tacit.Banded, got {type(correlation).__name__}, whose steps "
+            "all depend on each other; use sampling=Cyclic(), or leave sampling out"
+        )
+    if plan.groups * plan.lot_size > plan.examples or plan.groups > plan.steps:
+        most = min(int(plan.examples / plan.lot_size), plan.steps)
+        raise InvalidArgument(
+            f"correlation.bands must be at most {most} for lots of {plan.lot_size:g} of "
+            f"{plan.examples} and {plan.steps} steps, got {plan.groups}: every lot comes from one "
+            "of as many groups"
+        )
+
+
+def _correlated(plan: Plan, taken: int) -> Event:
+    """What the first steps release: as often as a record takes part, or all at once.
+
+    With Poisson lots a record takes part in its group's turns only, and what it changes in one is
+    apart from what it changes in the next (2306.08153, Theorem 4). Else it takes part in all turns
+    of its group, for certain, and the whole run is one release: that is charged from the start.
+    """
+    assert plan.correlation is not None
+    if isinstance(plan.sampling, Poisson):
+        turn = PoissonSampled(plan.group_rate, Gaussian(plan.noise_multiplier))
+        # Composed: a step of the plan is less than one of these turns.
+        return Composed(Repeated(turn, -(-taken // plan.groups)))
+    comes_to = course(plan.correlation, plan.steps, plan.groups)
+    return Gaussian(plan.noise_multiplier / comes_to.sensitivity * (1.0 - 2.0**-52))
+
+
+def _correlation_in_words(plan: Plan) -> str:
+    assert plan.correlation is not None
+    own = plan.correlation
+    workload = f"momentum {own.momentum:g} and a {own.schedule} learning rate"
+    match plan.correlation:
+        case Banded(bands=bands):
+            how = f"by a strategy of {bands} bands"
+        case _:
+            how = f"by {type(own).__name__}"
+    return f"the noise is correlated over the steps {how}, found for {workload}"
+
+
+def _tried_in_words(plan: Plan) -> str:
+    tried = "; ".join(f"{bands}: {error:.3g}" for bands, error in plan.tried)
+    if plan.correlation is None:
+        return (
+            "Independent noise is best here: with correlated noise the error in the models, in "
+            f"units of independent noise's, would be, by bands, {tried}."
+        )
+    return f"The error in the models, in units of independent noise's, by bands: {tried}."
+
+
+_BANDS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
+
+
+def _best_bands(draft: Plan, wanted: Banded, target: _Target) -> Plan:
+    """The plan with the number of bands that leads to the least error in the models.
+
+    More bands cancel more noise and gain less from sampling; once more of them were worse twice,
+    none above is tried.
+    """
+    best = _quietest(draft, target)
+    alone = best.noise_multiplier * math.sqrt(_independent_error(wanted, draft.steps))
+    tried: list[tuple[int, float]] = []
+    least, worse = 1.0, 0
+    for bands in _BANDS:
+        if bands * draft.lot_size > draft.examples or bands > draft.steps or worse == 2:
+            break
+        plan = _quietest(replace(draft, correlation=replace(wanted, bands=bands)), target)
+        assert plan.correlation is not None
+        error = math.sqrt(course(plan.correlation, plan.steps, plan.groups).error())
+        tried.append((bands, plan.noise_multiplier * error / alone))
+        worse = 0 if tried[-1][1] < least else worse + 1
+        if not worse:
+            best, least = plan, tried[-1][1]
+    return replace(best, tried=tuple(tried))
+
+
+def _independent_error(workload: Banded, steps: int) -> float:
+    """The mean squared error of the models with independent noise of variance 1."""
+    import numpy as np  # noqa: PLC0415 - only when it is asked
+
+    from tacit.accounting.strategies import Workload, normalised_error  # noqa: PLC0415
+
+    own = Workload(workload.momentum, workload.schedule)
+    return normalised_error([1.0], np.ones(steps), own)
 
 
 # ---- the least noise with which a plan keeps within a budget, or what stands in the way of it
@@ -496,7 +684,8 @@ def _quietest(plan: Plan, target: _Target) -> Plan:
 
     mu = 1.0 / analytic_gaussian_sigma(target.epsilon, target.delta)
     # The central limit's σ (Bu et al. 2020): a starting point, not an answer.
-    guess = 1.0 / math.sqrt(math.log1p((mu / plan.sample_rate) ** 2 / plan.steps))
+    turns = -(-plan.steps // plan.groups)
+    guess = 1.0 / math.sqrt(math.log1p((mu / plan.group_rate) ** 2 / turns))
 
     def event(sigma: float) -> Event:
         return target.event(replace(plan, noise_multiplier=sigma))
@@ -511,8 +700,8 @@ def _quietest(plan: Plan, target: _Target) -> Plan:
 
 def _refuse_hopeless(plan: Plan, target: _Target) -> None:
     """Refuses a budget that the gradients' noise does not decide, and says what does."""
-    rate = plan.sample_rate
-    drawn = -math.expm1(plan.steps * math.log1p(-rate)) if rate < 1.0 else 1.0
+    rate, turns = plan.group_rate, -(-plan.steps // plan.groups)
+    drawn = -math.expm1(turns * math.log1p(-rate)) if rate < 1.0 else 1.0
     if drawn <= target.delta:
         raise Uncalibratable(
             f"delta={target.delta:g} must be below the chance that a record is drawn at all, "

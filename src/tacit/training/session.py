@@ -22,10 +22,17 @@ from tacit.training.clipping.engine import Engine
 from tacit.training.guards import Guard, Seal
 from tacit.training.loaders import check_dataset, make_loader
 from tacit.training.lot import Computation, Draw, Lot
-from tacit.training.noise import ClipState, check_noise, entries_of, noise_for, parameter_groups
+from tacit.training.noise import (
+    ClipState,
+    check_noise,
+    entries_of,
+    memory_of,
+    noise_for,
+    parameter_groups,
+)
 from tacit.training.performance import Performance
 from tacit.training.preflight import check_modules, private_parameters
-from tacit.training.sampling import LotSampler
+from tacit.training.sampling import Groups, LotSampler
 from tacit.training.styles import Automatic
 from tacit.training.verification import CheckSchedule, SensitivityCheck, Verifier
 
@@ -166,6 +173,11 @@ class Session:
         group, shares = parameter_groups(plan, self._parameters)
         self._clip = ClipState(plan, shares, self._device)
         check_noise(plan, entries_of(self._parameters))
+        self._memory = memory_of(plan)  # of correlated noise, which goes on where it was
+        first = None if unsafe_seed is None else (unsafe_seed, 0)
+        self._groups: Groups | None = None  # of records that take turns: the same in a whole run
+        if plan.groups > 1:
+            self._groups = Groups(plan.examples, plan.groups, _stream(first, "groups"))
         self._guard: Guard | None = None
         self._seal: Seal | None = None  # of the weights, while the context is not entered
         self._spoiled: TacitError | None = None  # why nothing can be claimed any more
@@ -184,12 +196,14 @@ class Session:
         )
         units = Units(plan, groups, _stream(seed, "users"))
         compiled = _compiled(plan, performance)
-        self._noise = noise_for(plan.noise, _stream(seed, "noise"), self._device)
+        self._noise = noise_for(plan.noise, _stream(seed, "noise"), self._device, self._memory)
         graphs = _graphs(plan, performance, self._device)
         # A model that the user compiled, and what is recorded, need few shapes.
         on_gpu = self._device.type == "cuda" and plan.noise != "exact"
         padded = compiled or graphs is not None or on_gpu
-        self._sampler = LotSampler(plan, _stream(seed, "sampling"), ahead=graphs is not None)
+        self._sampler = LotSampler(
+            plan, _stream(seed, "sampling"), ahead=graphs is not None, groups=self._groups
+        )
         self._updates: Updates | None = None
         if graphs is not None and self._noise.generators is not None and not self._clip.moves:
             self._updates = Updates(graphs, optimizers, self._noise.renew)
@@ -211,6 +225,11 @@ class Session:
             raise ProtocolError("this private context is already entered; make a new one")
         self._check_claimable()
         self._charges.begin(self.plan, self._run.last_step, self.steps_taken)
+        # Lost steps may have been seen: a group's turn and a column of noise are not used again.
+        position = self.steps_taken + self.steps_lost
+        self._sampler.go_to(position)
+        if self._memory is not None:
+            self._memory.begin(position)
         self._forget_recordings()
         self._guard = Guard(self.model, self._parameters, self.optimizers)
         return self
@@ -546,7 +565,9 @@ class Session:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes model, optimizers, ``state``, plan and step count, between lots; no seed.
 
-        With a budget it also writes where the charge is, and the newest entry of the ledger.
+        With a budget it also writes where the charge is, and the newest entry of the ledger. With
+        correlated noise, before the last step, it also writes what the steps to come need of the
+        noise so far: such a checkpoint is SECRET, as private data are.
         """
         self._between_lots("dp.save()")
         self._check_claimable()
@@ -560,7 +581,12 @@ class Session:
         )
 
     def _own_state(self) -> dict[str, Stateful]:
-        return {"tacit run": self._run, **self._clip.state(), **self._charges.state()}
+        own: dict[str, Stateful] = {"tacit run": self._run}
+        if self._memory is not None:
+            own["tacit noise"] = self._memory
+        if self._groups is not None:
+            own["tacit groups"] = self._groups
+        return {**own, **self._clip.state(), **self._charges.state()}
 
     def _resume(self, path: str | os.PathLike[str], stop_after: int | None, budget: object) -> None:
         checkpoint = read(path)
