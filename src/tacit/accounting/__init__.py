@@ -50,6 +50,13 @@ if TYPE_CHECKING:
         ZeroConcentrated,
     )
     from tacit.accounting.exact.enclosure import Interval
+    from tacit.accounting.factorization import (
+        FixedEpochs,
+        MinimumSeparation,
+        Sensitivity,
+        sensitivity,
+        toeplitz_sensitivity,
+    )
     from tacit.accounting.group_privacy import group
     from tacit.accounting.questions import Row, bounds, compare, delta, epsilon
     from tacit.accounting.serialization import from_json, to_json
@@ -66,10 +73,12 @@ __all__ = [
     "DiscreteLaplace",
     "Event",
     "Exponential",
+    "FixedEpochs",
     "Gaussian",
     "GaussianMixture",
     "Interval",
     "Laplace",
+    "MinimumSeparation",
     "NoisyMax",
     "PoissonRuns",
     "PoissonSampled",
@@ -84,6 +93,7 @@ __all__ = [
     "Row",
     "SampledWithReplacement",
     "SampledWithoutReplacement",
+    "Sensitivity",
     "TruncatedConcentrated",
     "TruncatedNegativeBinomial",
     "Uncalibratable",
@@ -101,7 +111,9 @@ __all__ = [
     "group",
     "noise_multiplier",
     "profile",
+    "sensitivity",
     "to_json",
+    "toeplitz_sensitivity",
 ]
 
 # Submodules are imported when one of their names is first used: asking for an event must not cost

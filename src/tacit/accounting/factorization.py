@@ -7,13 +7,13 @@ released before (Denisov et al. 2022, Theorem 2.1). A record that takes part in 
 CG by Σ_{i∈π} C eᵢ uᵢᵀ with ‖uᵢ‖ ≤ 1, and C's sensitivity is the largest Frobenius norm of that over
 all steps π that the participation allows:
 
-| participation | C | sensitivity² | |
+| participation | C | sensitivity² | theorem |
 |---|---|---|---|
-| any | any | ≤ max_π Σ_{i,j∈π} \\|X_ij\\|, X = CᵀC; equal where X ≥ 0 | Choquette-Choo et al. 2023, Prop. 2 |
-| `FixedEpochs` | Toeplitz, c ≥ 0 | ‖v‖², v_i = Σ_j c_{i-jb} | the first start has all others' rows |
+| any | any | ≤ max_π Σ_{i,j∈π} abs(X_ij), X = CᵀC; equal where X ≥ 0 | 2211.06530, Prop. 2 |
+| `FixedEpochs` | Toeplitz, c ≥ 0 | ‖v‖², v_i = Σ_j c_{i-jb} | a later start has fewer rows |
 | `MinimumSeparation` | banded, ≤ b bands | max_π Σ_{i∈π} X_ii | 2306.08153, Theorem 2 |
 | `MinimumSeparation` | Toeplitz, c₀ ≥ c₁ ≥ … ≥ 0 | the same ‖v‖² | 2405.13763, Theorem 2 |
-| `MinimumSeparation` | any | ≤ two rounds of the programme for banded ones | 2306.08153, section 4 |
+| `MinimumSeparation` | any | ≤ the programme for banded ones, twice | 2306.08153, section 4 |
 
 Where records are dealt into b groups that take turns, and each group is sampled by Poisson's coins,
 a C of at most b bands whose columns have norm 1 is as private as ⌈n/b⌉ steps of DP-SGD at the rate
@@ -102,7 +102,7 @@ def sensitivity(strategy: ArrayLike, participation: Participation) -> Sensitivit
         squares = [float(sizes[part, part].sum()) for part in parts]
         worst = parts[int(np.argmax(squares))]
         exact = bool((products[worst, worst] >= 0.0).all())
-        said = "Choquette-Choo et al. 2023, Proposition 2"
+        said = "2211.06530, Proposition 2"
         return _rounded_up(max(squares), 2 * steps, exact, said)
     apart, most = participation.separation, participation.most
     rows, columns = np.nonzero(matrix)
@@ -144,7 +144,7 @@ def toeplitz_sensitivity(
             sizes = np.maximum.accumulate(sizes[::-1])[::-1]
     else:
         exact = bool((given >= 0.0).all()) or len(given) <= apart
-        said = "fixed epochs: the first start has all others' rows"
+        said = "fixed epochs: a later start has fewer rows"
     total = np.zeros(n)
     for at in range(0, count * apart, apart):
         part = sizes[: n - at]
@@ -200,7 +200,7 @@ def normalised_sensitivity(
         columns = np.arange(n - band)
         moved[columns % apart, columns + band] += sizes[band] / of_column[: n - band]
     exact = min(coefficients) >= 0.0
-    said = "Choquette-Choo et al. 2023, Proposition 2"
+    said = "2211.06530, Proposition 2"
     return _rounded_up(float(np.square(moved).sum(1).max()), n + 3 * bands, exact, said)
 
 
@@ -222,10 +222,8 @@ def inverse_coefficients(coefficients: ArrayLike, steps: int) -> NDArray[np.floa
     return result
 
 
-def buffered_coefficients(
-    scales: ArrayLike, decays: ArrayLike, steps: int
-) -> NDArray[np.float64]:
-    """The coefficients of C where C⁻¹ has 1, Σω_i, Σω_i λ_i, Σω_i λ_i², …
+def buffered_coefficients(scales: ArrayLike, decays: ArrayLike, steps: int) -> NDArray[np.float64]:
+    """The coefficients of a C whose inverse has 1, Σω_i, Σω_i λ_i, Σω_i λ_i² and so on.
 
     >>> buffered_coefficients([-0.5], [0.5], 4).tolist()
     [1.0, 0.5, 0.5, 0.5]
@@ -272,12 +270,12 @@ def inverse_sensitivity(
 
     coefficients = np.asarray(strategy, dtype=np.float64)
     steps = len(coefficients)
-    norm = math.sqrt(math.fsum(float(one) ** 2 for one in coefficients))
-    if not 0.0 < norm < 1e100 or coefficients.min() < 0.0:
+    if not 0.0 <= coefficients.min() <= coefficients.max() < 1e100:
         raise InvalidArgument(
             "correlation must have coefficients after the first that are at most 0 and do not "
-            f"grow over the run, got a strategy of norm {norm:.3g}; leave them out"
+            f"grow over the run, got a strategy with {coefficients.max():.3g}; leave them out"
         )
+    norm = math.sqrt(math.fsum(float(one) ** 2 for one in coefficients))
     slack = 2.0 * steps * (terms + 4) * _UNIT
     whole_run = toeplitz_sensitivity(coefficients, steps, participation).value
     return Participations(norm, whole_run * (1.0 + slack) * (1.0 + 4.0 * _UNIT) / norm)

@@ -101,11 +101,7 @@ class Workload:
         steps, rates = len(carried), self.rates(len(carried))[:, None]
         rows = np.cumsum(rates * np.tril(toeplitz(carried)), axis=0)
         by_entry = rates * np.cumsum((2.0 / steps) * rows[::-1], axis=0)[::-1]
-        # Diagonals become columns: a row longer by one each time the matrix is read as a line.
-        padded = np.zeros((steps, 2 * steps), dtype=rows.dtype)
-        padded[:, steps:] = np.tril(by_entry)[:, ::-1]
-        turned = np.ravel(padded)[steps:].reshape(-1)[: steps * (2 * steps - 1)]
-        along = turned.reshape(steps, 2 * steps - 1).sum(0)[steps - 1 :: -1]
+        along = np.array([np.trace(by_entry, -back) for back in range(steps)])
         return np.square(rows).sum() / steps, along
 
 
@@ -232,7 +228,7 @@ def inverse_banded(
 def buffered(
     steps: int, buffers: int, separation: int, workload: Workload
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Scales ω and decays λ of at most ``buffers`` of C⁻¹'s, whose coefficients are Σ ω_i λ_i^(k-1).
+    """Scales ω and decays λ of at most ``buffers`` buffers of C⁻¹: coefficients Σ ω_i λ_i^(k-1).
 
     Poles of C and of C⁻¹ lie in turn below 1 (2404.16706, section 4): all coefficients of C⁻¹ after
     the first are then negative and C's positive and falling. One more buffer is kept while it

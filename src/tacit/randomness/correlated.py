@@ -16,9 +16,11 @@ from tacit.randomness.gaussian import GaussianSource
 from tacit.randomness.streams import one_time_key
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
+    import numpy as np
     import torch
+    from numpy.typing import NDArray
 
     from tacit.randomness.streams import Stream
 
@@ -273,15 +275,15 @@ class _OfStep:
         return hashlib.shake_256(self._text).digest(count)
 
 
-def strategy_rows(mixing: Mixing, steps: int) -> Sequence[Sequence[float]]:
-    """C as a matrix, by definition, for those who check: noise times it is independent again.
+def strategy(mixing: Mixing, steps: int) -> NDArray[np.float64]:
+    """C as a matrix, by definition, for those who check: C times the noise is independent again.
 
-    >>> strategy_rows(Echo((1.0, -0.5), gain=2.0), 2).tolist()
+    >>> strategy(Echo((1.0, -0.5), gain=2.0), 2).tolist()
     [[0.5, 0.0], [0.25, 0.5]]
     """
-    import numpy as np  # noqa: PLC0415
+    import numpy as np  # noqa: PLC0415 - only for those who check
 
-    matrix = np.zeros((steps, steps))
+    matrix: NDArray[np.float64] = np.zeros((steps, steps))
     if isinstance(mixing, Feedback):
         for at in range(steps):
             column = mixing.coefficients[: steps - at]
@@ -297,5 +299,5 @@ def strategy_rows(mixing: Mixing, steps: int) -> Sequence[Sequence[float]]:
     for at in range(steps):
         part = first[: steps - at]
         inverse[at : at + len(part), at] = mixing.gain * part
-    found: Any = np.linalg.inv(inverse)
-    return np.tril(found)
+    result: NDArray[np.float64] = np.tril(np.linalg.inv(inverse))
+    return result

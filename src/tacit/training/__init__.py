@@ -7,24 +7,30 @@ from typing import TYPE_CHECKING
 from tacit._lazy import lazy
 
 if TYPE_CHECKING:
+    from tacit.training.correlation import Anticorrelated, Banded, Buffered, InverseBanded
     from tacit.training.fit import Fit, Prepared, Schedule
     from tacit.training.lot import Lot
     from tacit.training.performance import Performance
     from tacit.training.plan import Plan
     from tacit.training.progress import EpochRecord
     from tacit.training.replace_batchnorm import Replacement, fix, fixes
-    from tacit.training.sampling import FullBatch, Poisson, TruncatedPoisson
+    from tacit.training.sampling import Cyclic, FullBatch, Poisson, TruncatedPoisson
     from tacit.training.session import Session, private
     from tacit.training.styles import AdaptiveQuantile, Automatic, Flat, PerGroup, PerLayer
     from tacit.training.verification import SensitivityCheck
 
 __all__ = [
     "AdaptiveQuantile",
+    "Anticorrelated",
     "Automatic",
+    "Banded",
+    "Buffered",
+    "Cyclic",
     "EpochRecord",
     "Fit",
     "Flat",
     "FullBatch",
+    "InverseBanded",
     "Lot",
     "PerGroup",
     "PerLayer",

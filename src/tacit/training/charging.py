@@ -264,9 +264,7 @@ class Lease:
         child has none of its parent's steps.
     """
 
-    def __init__(
-        self, reservation: Reservation, size: int | None, *, alone: bool = False
-    ) -> None:
+    def __init__(self, reservation: Reservation, size: int | None, *, alone: bool = False) -> None:
         """If it must be ``alone``, nothing more is granted once another took of the reservation."""
         self._reservation = reservation
         self._expected = reservation.granted if alone else None
@@ -349,8 +347,10 @@ class Lease:
 
     def _granted(self, steps: int) -> int:
         clock, processor = time.perf_counter(), time.thread_time()
-        granted = self._reservation.lease(steps, self._expected)
-        if self._expected is not None:
+        if self._expected is None:
+            granted = self._reservation.lease(steps)
+        else:
+            granted = self._reservation.lease(steps, after=self._expected)
             self._expected += granted
         self._cost = (time.thread_time() - processor, time.perf_counter() - clock)
         self._asked, self._dry = steps, granted < steps

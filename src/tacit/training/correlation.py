@@ -4,12 +4,15 @@ A step's noise stays in the model, so that independent noise adds up like a rand
 is correlated over the steps cancels in part, and protects every single step as before: what is
 released is C⁻¹ of what a Gaussian mechanism with the strategy matrix C would release.
 
-| value | what it is | memory | which lots |
-|---|---|---|---|
-| ``Banded`` | BandMF: C has b bands (2306.08153, 2405.15913) | b - 1 parameters' noise | Poisson within b groups, or whole groups |
-| ``InverseBanded`` | BISR, BandInvMF: C⁻¹ has b bands (2505.12128) | none: replayed | whole groups |
-| ``Buffered`` | BLT: C⁻¹ is a few decaying averages (2404.16706) | one for each buffer | whole groups |
-| ``Anticorrelated`` | λCGD: z_t - λ·z_{t-1} (2601.22334) | none: replayed | whole groups |
+| value | what it is | memory |
+|---|---|---|
+| ``Banded`` | BandMF: C has b bands (2306.08153, 2405.15913) | b - 1 tensors of noise |
+| ``InverseBanded`` | BISR, BandInvMF: C⁻¹ has b bands (2505.12128) | none: replayed |
+| ``Buffered`` | BLT: C⁻¹ is a few decaying averages (2404.16706) | a tensor each |
+| ``Anticorrelated`` | λCGD: z_t - λ·z_{t-1} (2601.22334) | none: replayed |
+
+``Banded`` goes with Poisson lots, from b groups of records that take turns; all of them go with
+``Cyclic()`` lots, whole groups, where nothing is gained by sampling.
 
 Coefficients are those of least error in the model for SGD with a ``momentum`` and a ``schedule`` of
 learning rates, unless they are given; other optimizers profit from the same ones.
@@ -113,11 +116,11 @@ class Buffered:
                 f"scales and decays must be given together, at most {self.buffers} of each, got "
                 f"{self.scales!r} and {self.decays!r}"
             )
-        if scales is not None and decays is not None:
-            if max(scales) > 0.0 or min(decays) <= 0.0 or max(decays) >= 1.0:
-                raise InvalidArgument(
-                    f"scales must be at most 0 and decays between 0 and 1, got {scales} and {decays}"
-                )
+        within = decays is None or 0.0 < min(decays) <= max(decays) < 1.0
+        if not within or max(scales or (0.0,)) > 0.0:
+            raise InvalidArgument(
+                f"scales must be at most 0 and decays between 0 and 1, got {scales}, {decays}"
+            )
         object.__setattr__(self, "scales", scales)
         object.__setattr__(self, "decays", decays)
 

@@ -34,7 +34,9 @@ Noise = Literal["fast", "secure", "exact"]
 
 _FLAT = Flat()
 _DEAFENING = 1e9  # a noise multiplier that leaves nothing of the gradients
-_KINDS = {kind.__name__: kind for kind in (*get_args(Style), *get_args(Sampling), *get_args(Correlation))}
+_KINDS = {
+    kind.__name__: kind for kind in (*get_args(Style), *get_args(Sampling), *get_args(Correlation))
+}
 
 
 @final
@@ -589,7 +591,10 @@ def _correlation_in_words(plan: Plan) -> str:
             how = f"by a strategy of {bands} bands"
         case _:
             how = f"by {type(own).__name__}"
-    return f"the noise is correlated over the steps {how}, found for {workload}"
+    return (
+        f"this noise is mixed with that of earlier steps {how}, whose coefficients are for "
+        f"{workload}"
+    )
 
 
 def _tried_in_words(plan: Plan) -> str:

@@ -155,7 +155,7 @@ class Groups:
     >>> from tacit.randomness import UnsafeSeededStream
     >>> groups = Groups(10, 3, UnsafeSeededStream(0, "groups"))
     >>> [groups.members(at).tolist() for at in range(3)]
-    [[1, 3, 4, 5, 6], [0, 7, 8], [2, 9]]
+    [[1, 3], [0, 2, 4, 6, 7, 8, 9], [5]]
     """
 
     def __init__(self, records: int, count: int, stream: Stream) -> None:
