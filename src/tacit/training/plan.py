@@ -607,7 +607,7 @@ def _tried_in_words(plan: Plan) -> str:
     return f"The error in the models, in units of independent noise's, by bands: {tried}."
 
 
-_BANDS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
+_BANDS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 
 
 def _best_bands(draft: Plan, wanted: Banded, target: _Target) -> Plan:
