@@ -13,7 +13,7 @@ import torch
 from tacit.accounting.factorization import column_norms
 from tacit.errors import CheckpointError, InvalidArgument
 from tacit.randomness import CorrelatedSource, NoiseMemory, UnsafeSeededStream
-from tacit.randomness.correlated import Averages, Echo, Feedback, _OfStep, strategy
+from tacit.randomness.correlated import Averages, Echo, Feedback, _OfStep
 from tacit.randomness.gaussian import GaussianSource
 
 if TYPE_CHECKING:
@@ -30,6 +30,24 @@ MIXINGS: dict[str, Mixing] = {
     "echo": Echo((1.0, -0.5, -0.25, -0.1), 1.3),
     "one echo": Echo((1.0, -0.8), 1.1),
 }
+
+
+def strategy(mixing: Mixing, steps: int) -> Any:
+    """C as a matrix, by definition."""
+    matrix = np.zeros((steps, steps))
+    if isinstance(mixing, Feedback):
+        for at in range(steps):
+            column = np.array(mixing.coefficients[: steps - at])
+            matrix[at : at + len(column), at] = column / np.linalg.norm(column)
+        return matrix
+    if isinstance(mixing, Echo):
+        first = list(mixing.weights)
+    else:
+        pairs = list(zip(mixing.scales, mixing.decays, strict=True))
+        first = [1.0] + [sum(w * d**k for w, d in pairs) for k in range(steps - 1)]
+    for band, one in enumerate(first[:steps]):
+        matrix += mixing.gain * one * np.eye(steps, k=-band)
+    return np.linalg.inv(matrix)
 
 
 def drawn(memory: NoiseMemory, seed: int, steps: int, kind: torch.dtype = torch.float64) -> Any:

@@ -10,12 +10,11 @@ import torch
 from scipy import stats
 
 import tacit
+from tacit.auditing.replay.checks.correlated import strategy_of
 from tacit.errors import CheckpointError
 from tacit.randomness import UnsafeSeededStream
-from tacit.randomness.correlated import strategy
 from tacit.statement import Statement
 from tacit.training import Cyclic, checkpoint
-from tacit.training.noise import mixing_of
 from tacit.training.sampling import Groups
 
 from .sessions import Grads, data, drawn, network, plan, session, sgd
@@ -33,7 +32,7 @@ STEPS, GROUPS = 24, 4
 KINDS = {
     "banded": tacit.Banded(GROUPS),
     "inverse": tacit.InverseBanded(3),
-    "buffered": tacit.Buffered(2, scales=(-0.3, -0.2), decays=(0.9, 0.4)),
+    "buffered": tacit.Buffered(2, scales=(-0.06, -0.2), decays=(0.9, 0.4)),
     "anticorrelated": tacit.Anticorrelated(0.7),
 }
 
@@ -74,10 +73,8 @@ class Watched:
 
 
 def white(noise: Any, made: tacit.Plan, start: int = 0) -> Any:
-    mixing = mixing_of(made)
-    assert mixing is not None
     end = start + len(noise)
-    return strategy(mixing, made.steps)[start:end, start:end] @ noise
+    return strategy_of(made)[start:end, start:end] @ noise
 
 
 def looks_independent(values: Any) -> bool:

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
 _UNIT = 2.0**-53
+_LARGEST = 1.0 + 1e-9  # of a strategy's coefficients, the first being 1
 
 
 @final
@@ -270,10 +271,11 @@ def inverse_sensitivity(
 
     coefficients = np.asarray(strategy, dtype=np.float64)
     steps = len(coefficients)
-    if not 0.0 <= coefficients.min() <= coefficients.max() < 1e100:
+    if not 0.0 <= coefficients.min() <= coefficients.max() <= _LARGEST:
         raise InvalidArgument(
-            "correlation must have coefficients after the first that are at most 0 and do not "
-            f"grow over the run, got a strategy with {coefficients.max():.3g}; leave them out"
+            "correlation must have coefficients after the first that add up to -1 at most, so that "
+            "the strategy's own do not grow over the run, got one whose largest is "
+            f"{coefficients.max():.3g}; leave them out"
         )
     norm = math.sqrt(math.fsum(float(one) ** 2 for one in coefficients))
     slack = 2.0 * steps * (terms + 4) * _UNIT

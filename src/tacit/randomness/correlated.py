@@ -18,9 +18,7 @@ from tacit.randomness.streams import one_time_key
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    import numpy as np
     import torch
-    from numpy.typing import NDArray
 
     from tacit.randomness.streams import Stream
 
@@ -273,31 +271,3 @@ class _OfStep:
     def bytes(self, count: int) -> bytes:
         """The step's first ``count`` bytes."""
         return hashlib.shake_256(self._text).digest(count)
-
-
-def strategy(mixing: Mixing, steps: int) -> NDArray[np.float64]:
-    """C as a matrix, by definition, for those who check: C times the noise is independent again.
-
-    >>> strategy(Echo((1.0, -0.5), gain=2.0), 2).tolist()
-    [[0.5, 0.0], [0.25, 0.5]]
-    """
-    import numpy as np  # noqa: PLC0415 - only for those who check
-
-    matrix: NDArray[np.float64] = np.zeros((steps, steps))
-    if isinstance(mixing, Feedback):
-        for at in range(steps):
-            column = mixing.coefficients[: steps - at]
-            matrix[at : at + len(column), at] = np.array(column) / mixing.norm(at)
-        return matrix
-    if isinstance(mixing, Echo):
-        first = np.array(mixing.weights[:steps])
-    else:
-        powers = np.arange(steps - 1)[:, None]
-        terms = np.array(mixing.scales) * np.array(mixing.decays)[None] ** powers
-        first = np.concatenate([[1.0], terms.sum(1)])[:steps]
-    inverse = np.zeros((steps, steps))
-    for at in range(steps):
-        part = first[: steps - at]
-        inverse[at : at + len(part), at] = mixing.gain * part
-    result: NDArray[np.float64] = np.tril(np.linalg.inv(inverse))
-    return result

@@ -159,7 +159,7 @@ class PlannedEvent:
     """What a plan says of privacy: ``step`` is what each ``each`` of its ``steps`` release.
 
     With independent noise, each one. With correlated noise it is a turn of all groups, or all of
-    the run together, of which an event with less noise covers as much.
+    the run together (``at_once``), of which an event with less noise covers as much.
     """
 
     steps: int
@@ -167,6 +167,7 @@ class PlannedEvent:
     unit: str
     step: Event
     each: int = 1
+    at_once: bool = False
 
     def covered(self, event: Event) -> int:
         """How many of the plan's steps ``event`` covers, alone or beside other releases.
@@ -176,7 +177,7 @@ class PlannedEvent:
         if event == self.step:
             return self.each
         match event, self.step:
-            case Gaussian(sigma, moved), Gaussian(least, same) if self.each > 1 and moved == same:
+            case Gaussian(sigma, moved), Gaussian(least, same) if self.at_once and moved == same:
                 return self.each if sigma <= least * (1.0 + _SLACK) else 0
         match event:
             case Repeated(inner, times):
@@ -207,16 +208,19 @@ def planned_event(plain: Mapping[str, Any]) -> PlannedEvent:
     if plain["noise"] not in _NOISE:
         raise InvalidArgument(f"plan's noise must be one of {_NOISE}, got {shown(plain['noise'])}")
     steps = count("plan's steps", plain["steps"], at_least=1)
+    at_once = False
     if plain.get("correlation") is None:
         each, step = 1, _sampled(plain, _released(plain))
     else:
         each, step = _correlated(plain, steps)
+        at_once = isinstance(step, Gaussian)
     return PlannedEvent(
         steps=steps,
         adjacency=check_adjacency(plain["adjacency"]),
         unit=plain["unit"],
         step=step,
         each=each,
+        at_once=at_once,
     )
 
 

@@ -125,6 +125,7 @@ class Plan:
             _check_correlated(self)
             made = completed(self.correlation, self.steps, self.groups)
             object.__setattr__(self, "correlation", made)
+            course(made, self.steps, self.groups)  # which refuses a strategy that grows
         elif isinstance(self.sampling, Cyclic):
             raise InvalidArgument(
                 "sampling=Cyclic() is for correlated noise, got correlation=None; give one, such "
