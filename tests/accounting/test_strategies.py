@@ -47,7 +47,13 @@ def of_columns(coefficients: tuple[float, ...], steps: int) -> Any:
     return norms[np.minimum(bands, steps - np.arange(steps)) - 1]
 
 
-@pytest.mark.parametrize(("steps", "bands"), JAX_BANDED)
+@pytest.mark.parametrize(
+    ("steps", "bands"),
+    [
+        case if case[0] == 500 or case[1] == 16 else pytest.param(*case, marks=pytest.mark.slow)
+        for case in JAX_BANDED
+    ],
+)
 def test_banded_strategies_are_as_good_as_jax_privacys(steps: int, bands: int) -> None:
     found = banded(steps, bands, PLAIN)
     error = normalised_error(found, of_columns(found, steps), PLAIN)
@@ -65,7 +71,9 @@ def buffered_error(steps: int, epochs: int, most: int = 4) -> float:
     return mean_squared_error(inverse, PLAIN) * found.value**2
 
 
-@pytest.mark.parametrize("epochs", [pytest.param(1, marks=pytest.mark.slow), 5, 20])
+@pytest.mark.parametrize(
+    "epochs", [*(pytest.param(one, marks=pytest.mark.slow) for one in (1, 5)), 20]
+)
 def test_buffered_strategies_are_as_good_as_jax_privacys(epochs: int) -> None:
     assert buffered_error(500, epochs) < 1.0001 * JAX_BUFFERED[500, epochs]
 

@@ -171,7 +171,7 @@ def test_a_strategy_that_grows_is_refused(grows: Correlation) -> None:
 
 def budgeted(**changed: Any) -> tacit.Plan:
     given: dict[str, Any] = {
-        "epsilon": 8.0, "delta": 1e-5, "examples": 20_000, "lot_size": 200, "steps": 400,
+        "epsilon": 8.0, "delta": 1e-5, "examples": 20_000, "lot_size": 200, "steps": 200,
         "clip": 1.0,
     }  # fmt: skip
     return tacit.Plan.for_budget(**given | changed)
@@ -193,8 +193,8 @@ def test_bands_are_chosen_where_they_help() -> None:
     assert made.epsilon(1e-5) <= 8.0
     assert f"{chosen}: {errors[chosen]:.3g}" in made.describe()  # type: ignore[index]
     independent = budgeted()
-    by_hand = made.noise_multiplier * math.sqrt(course(made.correlation, 400, made.groups).error())
-    alone = independent.noise_multiplier * math.sqrt(401 / 2)
+    by_hand = made.noise_multiplier * math.sqrt(course(made.correlation, 200, made.groups).error())
+    alone = independent.noise_multiplier * math.sqrt(201 / 2)
     assert by_hand / alone == pytest.approx(errors[chosen], rel=1e-9)  # type: ignore[index]
 
 

@@ -11,7 +11,7 @@ from scipy import stats
 
 import tacit
 from tacit.auditing.replay.checks.correlated import strategy_of
-from tacit.errors import CheckpointError
+from tacit.errors import CheckpointError, ProtocolError
 from tacit.randomness import UnsafeSeededStream
 from tacit.statement import Statement
 from tacit.training import Cyclic, checkpoint
@@ -239,6 +239,28 @@ def test_two_that_go_on_at_once_do_not_share_turns(budget: Budget, tmp_path: Pat
             other.train(late, 2)
         one.train(first)
     assert (len(one.lots), len(other.lots)) == (2, 2)
+
+
+def test_groups_that_nobody_knows_cannot_go_on(budget: Budget) -> None:
+    """Without a checkpoint the lost steps' groups are not known, and others would have one more."""
+    made, run, lease = correlated(), Watched(), tacit.Performance(lease=1)
+    with run.session(made, budget=budget, performance=lease) as dp:
+        run.train(dp, 2)
+    (held,) = budget.ledger.refresh().of(budget.name)
+    again = Watched().session(made, budget=budget.reservation(held.number), performance=lease)
+    with pytest.raises(ProtocolError, match="no checkpoint says which groups"), again:
+        pass
+
+
+def test_a_run_to_an_earlier_end_keeps_no_noise_after_it(tmp_path: Path) -> None:
+    made, run = correlated(), Watched()
+    with run.session(made, stop_after=5) as dp:
+        run.train(dp)
+        dp.save(tmp_path / "a")
+    assert set(checkpoint.read(tmp_path / "a").state["tacit noise"].values) == {"position"}
+    with Watched().session(made, resume=tmp_path / "a") as dp:
+        assert list(dp.lots()) == []
+        assert dp.steps_taken == 5
 
 
 def test_what_a_checkpoint_must_hold(tmp_path: Path) -> None:

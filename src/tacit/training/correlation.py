@@ -23,9 +23,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Literal, TypeAlias, final
+from typing import TYPE_CHECKING, Literal, TypeAlias, final, get_args
 
 from tacit._validation import probability, whole
+from tacit.accounting.events import Composed, Event, Gaussian, PoissonSampled, Repeated
 from tacit.accounting.factorization import (
     FixedEpochs,
     buffered_coefficients,
@@ -36,12 +37,16 @@ from tacit.accounting.factorization import (
 )
 from tacit.accounting.strategies import Schedule, Workload
 from tacit.errors import InvalidArgument
+from tacit.training.sampling import Poisson, TruncatedPoisson
+from tacit.training.styles import AdaptiveQuantile
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import numpy as np
     from numpy.typing import NDArray
+
+    from tacit.training.plan import Plan
 
 _MOST_BANDS, _MOST_BUFFERS = 1024, 10
 
@@ -281,3 +286,85 @@ def weights(correlation: Correlation) -> Sequence[float]:
     assert isinstance(correlation, InverseBanded)
     assert correlation.coefficients is not None
     return correlation.coefficients
+
+
+# ---- in a plan: what it goes with, and what is released
+
+
+def is_open(correlation: Correlation | None) -> bool:
+    """Whether the number of bands is still to be chosen."""
+    return isinstance(correlation, Banded) and correlation.bands == "auto"
+
+
+def check_correlated(plan: Plan) -> None:
+    """Refuses what no theorem covers, or what is not built."""
+    correlation = plan.correlation
+    if not isinstance(correlation, get_args(Correlation)):
+        raise InvalidArgument(
+            f"correlation must be a value such as tacit.Banded(8), got {correlation!r}"
+        )
+    if is_open(correlation):
+        raise InvalidArgument(
+            "correlation.bands must be a number, got 'auto'; Plan.for_budget chooses one"
+        )
+    if plan.noise != "fast":
+        raise InvalidArgument(
+            f"noise must be 'fast' with correlated noise, got {plan.noise!r}; on a grid there is "
+            "independent noise only: leave correlation out"
+        )
+    if isinstance(plan.clipping, AdaptiveQuantile):
+        raise InvalidArgument(
+            "clipping must have a fixed clip with correlated noise, got AdaptiveQuantile; take "
+            "another style, or leave correlation out"
+        )
+    if isinstance(plan.sampling, TruncatedPoisson):
+        raise InvalidArgument(
+            "sampling must be Poisson(), Cyclic() or FullBatch() with correlated noise, got "
+            f"{plan.sampling!r}"
+        )
+    if not isinstance(plan.sampling, Poisson):
+        return
+    if not isinstance(correlation, Banded):
+        raise InvalidArgument(
+            f"sampling=Poisson() needs tacit.Banded, got {type(correlation).__name__}, whose steps "
+            "all depend on each other; use sampling=Cyclic(), or leave sampling out"
+        )
+    if plan.groups * plan.lot_size > plan.examples or plan.groups > plan.steps:
+        most = min(int(plan.examples / plan.lot_size), plan.steps)
+        raise InvalidArgument(
+            f"correlation.bands must be at most {most} for lots of {plan.lot_size:g} of "
+            f"{plan.examples} and {plan.steps} steps, got {plan.groups}: every lot comes from one "
+            "of as many groups"
+        )
+
+
+def correlated_event(plan: Plan, taken: int) -> Event:
+    """What the first steps release: as often as a record takes part, or all at once.
+
+    With Poisson lots a record takes part in its group's turns only, and what it changes in one is
+    apart from what it changes in the next (2306.08153, Theorem 4). Else it takes part in all turns
+    of its group, for certain, and the whole run is one release: that is charged from the start.
+    """
+    assert plan.correlation is not None
+    if isinstance(plan.sampling, Poisson):
+        turn = PoissonSampled(plan.group_rate, Gaussian(plan.noise_multiplier))
+        # Composed: a step of the plan is less than one of these turns.
+        return Composed(Repeated(turn, -(-taken // plan.groups)))
+    comes_to = course(plan.correlation, plan.steps, plan.groups)
+    return Gaussian(plan.noise_multiplier / comes_to.sensitivity * (1.0 - 2.0**-52))
+
+
+def correlation_in_words(plan: Plan) -> str:
+    """A line of a plan's description."""
+    assert plan.correlation is not None
+    own = plan.correlation
+    workload = f"momentum {own.momentum:g} and a {own.schedule} learning rate"
+    match plan.correlation:
+        case Banded(bands=bands):
+            how = f"by a strategy of {bands} bands"
+        case _:
+            how = f"by {type(own).__name__}"
+    return (
+        f"this noise is mixed with that of earlier steps {how}, whose coefficients are for "
+        f"{workload}"
+    )

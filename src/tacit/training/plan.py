@@ -25,7 +25,16 @@ from tacit.accounting.events import (
 )
 from tacit.errors import InvalidArgument, Uncalibratable
 from tacit.statement import rounded_up
-from tacit.training.correlation import Banded, Correlation, completed, course
+from tacit.training.correlation import (
+    Banded,
+    Correlation,
+    check_correlated,
+    completed,
+    correlated_event,
+    correlation_in_words,
+    course,
+    is_open,
+)
 from tacit.training.sampling import Cyclic, FullBatch, Poisson, Sampling, TruncatedPoisson
 from tacit.training.styles import AdaptiveQuantile, Flat, PerGroup, Style
 
@@ -122,7 +131,7 @@ class Plan:
         for name, value in checked.items():
             object.__setattr__(self, name, value)
         if self.correlation is not None:
-            _check_correlated(self)
+            check_correlated(self)
             made = completed(self.correlation, self.steps, self.groups)
             object.__setattr__(self, "correlation", made)
             course(made, self.steps, self.groups)  # which refuses a strategy that grows
@@ -189,11 +198,11 @@ class Plan:
             clipping=clipping,
             sampling=sampling,  # type: ignore[arg-type]
             noise=noise,
-            correlation=None if _is_open(correlation) else correlation,
+            correlation=None if is_open(correlation) else correlation,
         )
         check_delta(delta, draft.examples, draft.unit)
         target = _Target(epsilon, delta, accountant, also)
-        if isinstance(correlation, Banded) and _is_open(correlation):
+        if isinstance(correlation, Banded) and is_open(correlation):
             found = _best_bands(draft, correlation, target)
         else:
             found = _quietest(draft, target)
@@ -271,7 +280,7 @@ class Plan:
         if taken > self.steps:
             raise InvalidArgument(f"steps must be at most the plan's {self.steps}, got {steps!r}")
         if self.correlation is not None and taken:
-            return _correlated(self, taken)
+            return correlated_event(self, taken)
         return Repeated(_step(self), taken) if taken else Composed()
 
     def epsilon(self, delta: float, accountant: str = "exact") -> float:
@@ -295,7 +304,7 @@ class Plan:
             f"one {self.unit} is protected, under {self.adjacency}.",
         ]
         if self.correlation is not None:
-            lines.insert(3, f"{_correlation_in_words(self)};")
+            lines.insert(3, f"{correlation_in_words(self)};")
         if self.tried:
             lines.append(_tried_in_words(self))
         if delta is not None:
@@ -518,84 +527,7 @@ def _value(name: str, value: object) -> object:
     return made
 
 
-# ---- correlated noise: what it goes with, and what it releases
-
-
-def _is_open(correlation: Correlation | None) -> bool:
-    return isinstance(correlation, Banded) and correlation.bands == "auto"
-
-
-def _check_correlated(plan: Plan) -> None:
-    """Refuses what no theorem covers, or what is not built."""
-    correlation = plan.correlation
-    if not isinstance(correlation, get_args(Correlation)):
-        raise InvalidArgument(
-            f"correlation must be a value such as tacit.Banded(8), got {correlation!r}"
-        )
-    if _is_open(correlation):
-        raise InvalidArgument(
-            "correlation.bands must be a number, got 'auto'; Plan.for_budget chooses one"
-        )
-    if plan.noise != "fast":
-        raise InvalidArgument(
-            f"noise must be 'fast' with correlated noise, got {plan.noise!r}; on a grid there is "
-            "independent noise only: leave correlation out"
-        )
-    if isinstance(plan.clipping, AdaptiveQuantile):
-        raise InvalidArgument(
-            "clipping must have a fixed clip with correlated noise, got AdaptiveQuantile; take "
-            "another style, or leave correlation out"
-        )
-    if isinstance(plan.sampling, TruncatedPoisson):
-        raise InvalidArgument(
-            "sampling must be Poisson(), Cyclic() or FullBatch() with correlated noise, got "
-            f"{plan.sampling!r}"
-        )
-    if not isinstance(plan.sampling, Poisson):
-        return
-    if not isinstance(correlation, Banded):
-        raise InvalidArgument(
-            f"sampling=Poisson() needs tacit.Banded, got {type(correlation).__name__}, whose steps "
-            "all depend on each other; use sampling=Cyclic(), or leave sampling out"
-        )
-    if plan.groups * plan.lot_size > plan.examples or plan.groups > plan.steps:
-        most = min(int(plan.examples / plan.lot_size), plan.steps)
-        raise InvalidArgument(
-            f"correlation.bands must be at most {most} for lots of {plan.lot_size:g} of "
-            f"{plan.examples} and {plan.steps} steps, got {plan.groups}: every lot comes from one "
-            "of as many groups"
-        )
-
-
-def _correlated(plan: Plan, taken: int) -> Event:
-    """What the first steps release: as often as a record takes part, or all at once.
-
-    With Poisson lots a record takes part in its group's turns only, and what it changes in one is
-    apart from what it changes in the next (2306.08153, Theorem 4). Else it takes part in all turns
-    of its group, for certain, and the whole run is one release: that is charged from the start.
-    """
-    assert plan.correlation is not None
-    if isinstance(plan.sampling, Poisson):
-        turn = PoissonSampled(plan.group_rate, Gaussian(plan.noise_multiplier))
-        # Composed: a step of the plan is less than one of these turns.
-        return Composed(Repeated(turn, -(-taken // plan.groups)))
-    comes_to = course(plan.correlation, plan.steps, plan.groups)
-    return Gaussian(plan.noise_multiplier / comes_to.sensitivity * (1.0 - 2.0**-52))
-
-
-def _correlation_in_words(plan: Plan) -> str:
-    assert plan.correlation is not None
-    own = plan.correlation
-    workload = f"momentum {own.momentum:g} and a {own.schedule} learning rate"
-    match plan.correlation:
-        case Banded(bands=bands):
-            how = f"by a strategy of {bands} bands"
-        case _:
-            how = f"by {type(own).__name__}"
-    return (
-        f"this noise is mixed with that of earlier steps {how}, whose coefficients are for "
-        f"{workload}"
-    )
+# ---- correlated noise: how many bands
 
 
 def _tried_in_words(plan: Plan) -> str:

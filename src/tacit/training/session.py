@@ -174,10 +174,8 @@ class Session:
         self._clip = ClipState(plan, shares, self._device)
         check_noise(plan, entries_of(self._parameters))
         self._memory = memory_of(plan)  # of correlated noise, which goes on where it was
-        first = None if unsafe_seed is None else (unsafe_seed, 0)
-        self._groups: Groups | None = None  # of records that take turns: the same in a whole run
-        if plan.groups > 1:
-            self._groups = Groups(plan.examples, plan.groups, _stream(first, "groups"))
+        self._groups = _groups(plan, unsafe_seed)  # the same in a whole run
+        self._same_groups = resume is not None  # as all steps before had
         self._guard: Guard | None = None
         self._seal: Seal | None = None  # of the weights, while the context is not entered
         self._spoiled: TacitError | None = None  # why nothing can be claimed any more
@@ -185,6 +183,8 @@ class Session:
         self._still = RLock()  # nobody looks at weights that are being stepped
         if resume is not None:
             self._resume(resume, stop_after, budget)
+        if self._memory is not None:
+            self._memory.steps = self._run.last_step
         # A resumed run draws other numbers; a seed must not bring the first draws back either.
         seed = None if unsafe_seed is None else (unsafe_seed, self.steps_taken)
         # What is checked follows the clock, by which a seeded run must not differ from another.
@@ -225,14 +225,27 @@ class Session:
             raise ProtocolError("this private context is already entered; make a new one")
         self._check_claimable()
         self._charges.begin(self.plan, self._run.last_step, self.steps_taken)
-        # Lost steps may have been seen: a group's turn and a column of noise are not used again.
-        position = self.steps_taken + self.steps_lost
-        self._sampler.go_to(position)
-        if self._memory is not None:
-            self._memory.begin(position)
+        self._go_behind_lost_steps()
         self._forget_recordings()
         self._guard = Guard(self.model, self._parameters, self.optimizers)
         return self
+
+    def _go_behind_lost_steps(self) -> None:
+        """Lost steps may have been seen: a group's turn and a column of noise are not used again.
+
+        Raises:
+            ProtocolError: if nobody knows which groups took those turns.
+        """
+        position = self.steps_taken + self.steps_lost
+        if self._groups is not None and self.steps_lost and not self._same_groups:
+            raise ProtocolError(
+                f"{self.steps_lost} steps were lost and no checkpoint says which groups of records "
+                "took their turns: a run with groups goes on from a checkpoint; or reserve again"
+            )
+        self._same_groups = True
+        self._sampler.go_to(position)
+        if self._memory is not None:
+            self._memory.begin(position)
 
     def __exit__(
         self,
@@ -605,6 +618,8 @@ class Session:
                 f"stop_after={stop_after} was not fixed before the first step: the checkpoint "
                 f"{path} is of a run to step {last}; leave stop_after out"
             )
+        if self._memory is not None:
+            self._memory.steps = last if isinstance(last, int) else self.plan.steps
         restore(
             checkpoint,
             model=self.model,
@@ -695,6 +710,14 @@ def _last_step(plan: Plan, stop_after: int | None) -> int:
     if last > plan.steps:
         raise InvalidArgument(f"stop_after must be at most {plan.steps} steps, got {stop_after!r}")
     return last
+
+
+def _groups(plan: Plan, seed: int | None) -> Groups | None:
+    """Groups of records that take turns, if the plan has them; dealt before the first step."""
+    if plan.groups == 1:
+        return None
+    stream = _stream(None if seed is None else (seed, 0), "groups")
+    return Groups(plan.examples, plan.groups, stream)
 
 
 def _few(plan: Plan, stream: Stream) -> NDArray[np.int64]:

@@ -41,8 +41,9 @@ def strategy_of(plan: Plan) -> NDArray[np.float64]:
     steps, own = plan.steps, plan.correlation
     match own:
         case Banded(coefficients=tuple(given)):
-            matrix = _toeplitz(given, steps)
-            return matrix / np.linalg.norm(matrix, axis=0)
+            columns = _toeplitz(given, steps)
+            normed: NDArray[np.float64] = columns / np.linalg.norm(columns, axis=0)
+            return normed
         case InverseBanded(coefficients=tuple(given)):
             inverse: Sequence[float] = given
         case Anticorrelated(share=float(share)):
@@ -53,8 +54,7 @@ def strategy_of(plan: Plan) -> NDArray[np.float64]:
         case _:
             return np.eye(steps)
     matrix = np.linalg.inv(_toeplitz(inverse, steps))
-    found: NDArray[np.float64] = matrix / np.linalg.norm(matrix[:, 0])
-    return found
+    return np.asarray(matrix / np.linalg.norm(matrix[:, 0]), dtype=np.float64)
 
 
 def _toeplitz(coefficients: Sequence[float], steps: int) -> NDArray[np.float64]:
