@@ -206,6 +206,14 @@ def test_independent_noise_is_chosen_where_it_is_best() -> None:
     assert made == budgeted(epsilon=0.5, lot_size=4000)
 
 
+def test_nothing_else_is_tried_where_lots_are_too_large() -> None:
+    made = budgeted(correlation=tacit.Banded(), lot_size=15_000)
+    assert made.correlation is None
+    assert made.tried == ((1, 1.0),)
+    with pytest.raises(InvalidArgument, match="a number with sampling"):
+        budgeted(correlation=tacit.Banded(), sampling=Cyclic())
+
+
 def test_the_plan_in_words() -> None:
     said = plan(tacit.Banded(4, momentum=0.9)).describe(1e-3)
     assert "one of 4 groups" in said

@@ -361,7 +361,8 @@ def correlation_in_words(plan: Plan) -> str:
     workload = f"momentum {own.momentum:g} and a {own.schedule} learning rate"
     match plan.correlation:
         case Banded(bands=bands):
-            how = f"by a strategy of {bands} bands"
+            assert isinstance(bands, int)
+            how = f"by a strategy of {bands} bands ({bands - 1} times the parameters are kept)"
         case _:
             how = f"by {type(own).__name__}"
     return (

@@ -185,6 +185,11 @@ class Plan:
         >>> plan.steps, round(plan.noise_multiplier, 7), plan.epsilon(delta=1e-5) <= 2
         (10000, 2.1273754, True)
         """
+        if is_open(correlation) and isinstance(sampling, Cyclic):
+            raise InvalidArgument(
+                "correlation.bands must be a number with sampling=Cyclic(), got 'auto'; or leave "
+                "sampling out"
+            )
         draft = cls(
             examples=examples,
             lot_size=lot_size,
@@ -551,7 +556,7 @@ def _best_bands(draft: Plan, wanted: Banded, target: _Target) -> Plan:
     """
     best = _quietest(draft, target)
     alone = best.noise_multiplier * math.sqrt(_independent_error(wanted, draft.steps))
-    tried: list[tuple[int, float]] = []
+    tried = [(1, 1.0)]
     least, worse = 1.0, 0
     for bands in _BANDS:
         if bands * draft.lot_size > draft.examples or bands > draft.steps or worse == 2:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .mutant import Mutant
 
 
-def _white(steps: int = 60) -> Any:
+def _white(steps: int = 24) -> Any:
     setting = with_plan(settings.correlated(), steps=steps)
     return strategy_of(setting.plan) @ noise(setting).numpy()
 
