@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from tacit.runs.fit import fit
     from tacit.runs.search import search
     from tacit.statement import Statement
+    from tacit.training.correlation import Anticorrelated, Banded, Buffered, InverseBanded
     from tacit.training.fit import Prepared, Schedule
     from tacit.training.performance import Performance
     from tacit.training.plan import Plan
@@ -34,6 +35,10 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "Anticorrelated",
+    "Banded",
+    "Buffered",
+    "InverseBanded",
     "Ledger",
     "Performance",
     "Plan",

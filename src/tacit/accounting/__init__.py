@@ -63,6 +63,13 @@ if TYPE_CHECKING:
         to_dp_accounting,
         write_tradeoff,
     )
+    from tacit.accounting.factorization import (
+        FixedEpochs,
+        MinimumSeparation,
+        Sensitivity,
+        sensitivity,
+        toeplitz_sensitivity,
+    )
     from tacit.accounting.group_privacy import group
     from tacit.accounting.questions import Row, bounds, compare, delta, epsilon
     from tacit.accounting.serialization import from_json, to_json
@@ -79,11 +86,13 @@ __all__ = [
     "DiscreteLaplace",
     "Event",
     "Exponential",
+    "FixedEpochs",
     "Gaussian",
     "GaussianMixture",
     "Interval",
     "Laplace",
     "LossDistribution",
+    "MinimumSeparation",
     "NoisyMax",
     "PoissonRuns",
     "PoissonSampled",
@@ -99,6 +108,7 @@ __all__ = [
     "Row",
     "SampledWithReplacement",
     "SampledWithoutReplacement",
+    "Sensitivity",
     "TruncatedConcentrated",
     "TruncatedNegativeBinomial",
     "Uncalibratable",
@@ -123,8 +133,10 @@ __all__ = [
     "profile",
     "read_tradeoff",
     "sample_rate",
+    "sensitivity",
     "to_dp_accounting",
     "to_json",
+    "toeplitz_sensitivity",
     "write_tradeoff",
 ]
 

@@ -3,8 +3,8 @@
 - Streams of bytes: `SecureStream` (or `fresh_stream`, which takes it where it can), `SystemStream`,
   and `UnsafeSeededStream` for tests.
 - Sampling: `included` (Poisson), `assigned` (one lot each), `subset`.
-- Noise for gradients: `GaussianSource` (fast, floating point), `RoundedGaussian` (exact, whole
-  numbers).
+- Noise for gradients: `GaussianSource` (fast, floating point), `CorrelatedSource` (the same,
+  correlated over steps), `RoundedGaussian` (exact, whole numbers).
 - Noise for released numbers: `grid_laplace`, `grid_gaussian`; whole-number noise with exact laws:
   `discrete_laplace`, `discrete_gaussian`, `rounded_laplace`, `rounded_gaussian`.
 
@@ -13,6 +13,7 @@ Nothing here reads or moves the random state of torch, NumPy or Python.
 
 from __future__ import annotations
 
+from tacit.randomness.correlated import CorrelatedSource, NoiseMemory
 from tacit.randomness.discrete import discrete_gaussian, discrete_laplace, rounded_laplace
 from tacit.randomness.gaussian import GaussianSource, RoundedGaussian, rounded_gaussian
 from tacit.randomness.grid import granularity, grid_gaussian, grid_laplace, on_grid, power_below
@@ -27,7 +28,9 @@ from tacit.randomness.streams import (
 )
 
 __all__ = [
+    "CorrelatedSource",
     "GaussianSource",
+    "NoiseMemory",
     "RoundedGaussian",
     "SecureStream",
     "Stream",

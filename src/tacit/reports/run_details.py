@@ -61,6 +61,7 @@ def _plan(plan: Plan) -> Rows:
         "clipping": plan.clipping,
         "sampling": plan.sampling,
         "noise": plan.noise,
+        "correlation of the noise": plan.correlation,
         "views of an example": plan.views,
         "adjacency": plan.adjacency,
         "unit": plan.unit,
@@ -189,7 +190,7 @@ def _own_plan(summary: RunSummary) -> str | None:
     ):
         return None
     return (
-        f"tacit plan --rate {plan.sample_rate!r} --steps {plan.steps} --sigma "
+        f"tacit plan --rate {plan.group_rate!r} --steps {-(-plan.steps // plan.groups)} --sigma "
         f"{plan.noise_multiplier!r} --delta {statement.delta!r} --adjacency {plan.adjacency}"
     )
 

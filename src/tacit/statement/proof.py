@@ -16,6 +16,13 @@ from tacit.accounting.events import (
     Repeated,
     check_adjacency,
 )
+from tacit.accounting.factorization import (
+    FixedEpochs,
+    buffered_coefficients,
+    inverse_coefficients,
+    inverse_sensitivity,
+    normalised_sensitivity,
+)
 from tacit.errors import InvalidArgument
 from tacit.statement.fields import count
 from tacit.statement.figures import bracket, check_work
@@ -137,20 +144,33 @@ _SAMPLING: Final[Mapping[str, frozenset[str]]] = {
     "FullBatch": frozenset(),
     "TruncatedPoisson": frozenset({"largest"}),
     "Allocation": frozenset(),
+    "Cyclic": frozenset(),
 }
+_WORKLOAD: Final = frozenset({"momentum", "schedule"})
+_CORRELATION: Final[Mapping[str, frozenset[str]]] = {
+    "Banded": _WORKLOAD | {"bands", "coefficients"},
+    "InverseBanded": _WORKLOAD | {"bands", "coefficients"},
+    "Buffered": _WORKLOAD | {"buffers", "scales", "decays"},
+    "Anticorrelated": _WORKLOAD | {"share"},
+}
+_LONGEST_RUN: Final = 1_000_000  # steps of correlated noise that anyone can follow
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedEvent:
-    """What a plan says of privacy: ``step`` is what each of its ``steps`` releases.
+    """What a plan says of privacy: ``step`` is what each ``each`` of its ``steps`` release.
 
-    Under allocation it is what each epoch releases.
+    With independent noise, each one; under allocation, each epoch. With correlated noise it is a
+    turn of all groups, or all of the run together (``at_once``), of which an event with less noise
+    covers as much.
     """
 
     steps: int
     adjacency: str
     unit: str
     step: Event
+    each: int = 1
+    at_once: bool = False
 
     def covered(self, event: Event) -> int:
         """How many of the plan's steps ``event`` covers, alone or beside other releases.
@@ -158,7 +178,10 @@ class PlannedEvent:
         A composition releases at least what any of its parts does, and repeated ones add up.
         """
         if event == self.step and not isinstance(event, RandomAllocation):
-            return 1
+            return self.each
+        match event, self.step:
+            case Gaussian(sigma, moved), Gaussian(least, same) if self.at_once and moved == same:
+                return self.each if sigma <= least * (1.0 + _SLACK) else 0
         match event:
             case RandomAllocation(steps, inner, epochs):
                 return epochs * steps if RandomAllocation(steps, inner) == self.step else 0
@@ -180,7 +203,7 @@ def planned_event(plain: Mapping[str, Any]) -> PlannedEvent:
     ... }).step
     Gaussian(sigma=2.0, replace_distance=2.0)
     """
-    if set(plain) != _FIELDS:
+    if set(plain) - {"correlation"} != _FIELDS:
         raise InvalidArgument(
             f"plan must have exactly the fields {sorted(_FIELDS)}, got {shown(sorted(plain))}"
         )
@@ -189,11 +212,20 @@ def planned_event(plain: Mapping[str, Any]) -> PlannedEvent:
     count("plan's views", plain["views"], at_least=1)
     if plain["noise"] not in _NOISE:
         raise InvalidArgument(f"plan's noise must be one of {_NOISE}, got {shown(plain['noise'])}")
+    steps = count("plan's steps", plain["steps"], at_least=1)
+    at_once = False
+    if plain.get("correlation") is None:
+        each, step = 1, _sampled(plain, _released(plain))
+    else:
+        each, step = _correlated(plain, steps)
+        at_once = isinstance(step, Gaussian)
     return PlannedEvent(
-        steps=count("plan's steps", plain["steps"], at_least=1),
+        steps=steps,
         adjacency=check_adjacency(plain["adjacency"]),
         unit=plain["unit"],
-        step=_sampled(plain, _released(plain)),
+        step=step,
+        each=each,
+        at_once=at_once,
     )
 
 
@@ -255,6 +287,8 @@ def _sampled(plain: Mapping[str, Any], released: Event) -> Event:
     examples = count("plan's examples", plain["examples"], at_least=1)
     lot = positive("plan's lot_size", plain["lot_size"])
     kind = _kind("sampling", plain["sampling"], _SAMPLING)
+    if kind == "Cyclic":
+        raise InvalidArgument("plan's sampling must not be Cyclic without correlated noise")
     if lot > examples or (kind == "FullBatch" and lot != examples):
         raise InvalidArgument(
             f"plan's lot_size must be at most examples = {examples}, and equal to it for a full "
@@ -273,3 +307,62 @@ def _sampled(plain: Mapping[str, Any], released: Event) -> Event:
     # Under add-remove the neighbouring data set may have one record more.
     population = examples + (1 if plain["adjacency"] == "add-remove" else 0)
     return PoissonSampled(rate, released, cap=largest, population=population)
+
+
+# ---- correlated noise
+
+
+def _correlated(plain: Mapping[str, Any], steps: int) -> tuple[int, Event]:
+    """How many steps belong together, and what they release of one record's participation.
+
+    With Poisson lots a banded strategy's groups, one for each band, take turns (2306.08153, Theorem
+    4); else a record takes part in every turn of its group, and the run is one release.
+    """
+    own, sampling = plain["correlation"], _kind("sampling", plain["sampling"], _SAMPLING)
+    kind = _kind("correlation", own, _CORRELATION)
+    sigma = positive("plan's noise_multiplier", plain["noise_multiplier"])
+    examples = count("plan's examples", plain["examples"], at_least=1)
+    lot = positive("plan's lot_size", plain["lot_size"])
+    fixed = plain["clipping"]["kind"] != "AdaptiveQuantile" and plain["noise"] == "fast"
+    if not fixed or sampling == "TruncatedPoisson" or (sampling == "Poisson" and kind != "Banded"):
+        raise InvalidArgument(
+            "plan's correlation must go with fast noise, a fixed clip and lots as Plan allows, got "
+            f"{shown(own)}"
+        )
+    if sampling == "Poisson":
+        bands = count("plan's bands", own["bands"], at_least=2)
+        if lot * bands > examples or len(_numbers(own, "coefficients")) != bands:
+            raise InvalidArgument(f"plan's bands must be as Plan allows, got {bands}")
+        return bands, PoissonSampled(min(1.0, lot / examples * bands), Gaussian(sigma))
+    whole_batch = sampling == "FullBatch" and lot == examples
+    if steps > _LONGEST_RUN or lot > examples or (sampling == "FullBatch") != whole_batch:
+        raise InvalidArgument(f"plan's lots and steps must be as Plan allows, got {lot}, {steps}")
+    groups = 1 if whole_batch else max(1, round(examples / lot))
+    return steps, Gaussian(sigma / _participations(kind, own, steps, FixedEpochs(groups)))
+
+
+def _participations(kind: str, own: Mapping[str, Any], steps: int, apart: FixedEpochs) -> float:
+    """The sensitivity of all of a record's participations, in units of one."""
+    if kind == "Banded":
+        return normalised_sensitivity(_numbers(own, "coefficients"), steps, apart).value
+    if kind == "Buffered":
+        scales, decays = _numbers(own, "scales"), _numbers(own, "decays")
+        if len(scales) != len(decays) or max(scales) > 0.0 or min(decays) <= 0.0:
+            raise InvalidArgument(f"plan's correlation must be as Plan writes it, got {shown(own)}")
+        strategy, terms = buffered_coefficients(scales, decays, steps), 2 * len(scales)
+    else:
+        share = own.get("share", 0.0)
+        inverse = _numbers(own, "coefficients") if kind == "InverseBanded" else [1.0, -share]
+        if inverse[0] != 1.0 or max(inverse[1:]) > 0.0:
+            raise InvalidArgument(f"plan's correlation must be as Plan writes it, got {shown(own)}")
+        strategy, terms = inverse_coefficients(inverse, steps), len(inverse)
+    return inverse_sensitivity(strategy, apart, terms=terms).sensitivity
+
+
+def _numbers(own: Mapping[str, Any], name: str) -> list[float]:
+    """A list of finite numbers, not too long."""
+    given = own[name]
+    right = isinstance(given, list | tuple) and 0 < len(given) <= 1024
+    if not right or not all(type(one) in {int, float} and math.isfinite(one) for one in given):
+        raise InvalidArgument(f"plan's {name} must be finite numbers, got {shown(given)}")
+    return [float(one) for one in given]

@@ -171,7 +171,9 @@ class StepCharges:
         """Takes steps from ``reservation`` from now on."""
         self._reservation = reservation
         self.lost = reservation.granted - self._taken
-        self._lease = Lease(reservation, self._size)
+        # Where groups take turns, or noise goes on, a step is the reservation's next or none.
+        alone = self._plan is not None and self._plan[0].correlation is not None
+        self._lease = Lease(reservation, self._size, alone=alone)
 
     def _check_same(self, plan: Plan, last_step: int) -> None:
         assert self._reservation is not None
@@ -269,8 +271,10 @@ class Lease:
         child has none of its parent's steps.
     """
 
-    def __init__(self, reservation: Reservation, size: int | None) -> None:
+    def __init__(self, reservation: Reservation, size: int | None, *, alone: bool = False) -> None:
+        """If it must be ``alone``, nothing more is granted once another took of the reservation."""
         self._reservation = reservation
+        self._expected = reservation.granted if alone else None
         self._fixed = size is not None
         self.size = 1 if size is None else size
         self._home = os.getpid()
@@ -350,7 +354,11 @@ class Lease:
 
     def _granted(self, steps: int) -> int:
         clock, processor = time.perf_counter(), time.thread_time()
-        granted = self._reservation.lease(steps)
+        if self._expected is None:
+            granted = self._reservation.lease(steps)
+        else:
+            granted = self._reservation.lease(steps, after=self._expected)
+            self._expected += granted
         self._cost = (time.thread_time() - processor, time.perf_counter() - clock)
         self._asked, self._dry = steps, granted < steps
         return granted

@@ -11,8 +11,9 @@ from tacit import __version__
 from tacit.accounting.serialization import as_dict
 from tacit.errors import CheckpointError
 from tacit.statement import Statement
+from tacit.training.correlation import Banded
 from tacit.training.noise import ASSUMED, IN_WORDS
-from tacit.training.sampling import Allocation, FullBatch, Poisson, TruncatedPoisson
+from tacit.training.sampling import Allocation, Cyclic, FullBatch, Poisson, TruncatedPoisson
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,6 +30,10 @@ _ASSUMPTIONS = (
 _UNCOUNTED = (
     "nothing was seen of attempts that crashed or were rewound, whose steps no ledger counted and "
     "ε does not cover"
+)
+_KEPT_NOISE = (
+    "nobody else sees a checkpoint of the unfinished run: it holds noise of its last steps, and so "
+    "takes it off again"
 )
 _SEEDED = "a fixed seed was used for sampling and noise: THIS VOIDS THE GUARANTEE"
 _THREAT_MODEL = (
@@ -119,6 +124,8 @@ def statement(
     """
     event = plan.event_after(run.last_step)
     assumptions: tuple[str, ...] = (*_ASSUMPTIONS, ASSUMED[plan.noise])
+    if plan.correlation is not None:
+        assumptions = (*assumptions, _KEPT_NOISE)
     if ledger is None:
         assumptions = (*assumptions, _UNCOUNTED)
     return Statement(
@@ -133,7 +140,7 @@ def statement(
         steps_lost=lost,
         stopped_early=_early(plan, steps_taken, run.last_step, lost),
         sampling=_sampling(plan),
-        noise=IN_WORDS[plan.noise],
+        noise=_noise(plan),
         assumptions=(*assumptions, _SEEDED) if run.unsafe else assumptions,
         not_promised=_NOT_PROMISED,
         tacit_version=__version__,
@@ -164,8 +171,32 @@ def _sampling(plan: Plan) -> str:
                 f"{plan.steps_per_epoch:,} lots of every epoch, each equally likely, independently "
                 "of all others and of all other epochs; lots are not shuffled batches"
             )
+        case Cyclic():
+            return (
+                f"Cyclic: each of {plan.examples:,} {plan.unit}s was dealt into one of "
+                f"{plan.groups} groups at random, and the groups are the lots, whole and in turn"
+            )
+        case Poisson() if plan.groups > 1:
+            return (
+                f"CyclicPoisson: each of {plan.examples:,} {plan.unit}s was dealt into one of "
+                f"{plan.groups} groups at random; the groups take turns, and each of a group's "
+                f"{plan.unit}s joins its lot by itself, with probability {plan.group_rate:.10g}"
+            )
         case Poisson():
             return f"{each}; lots are not shuffled batches"
+
+
+def _noise(plan: Plan) -> str:
+    """How noise is drawn, and how it is correlated over the steps."""
+    if plan.correlation is None:
+        return IN_WORDS[plan.noise]
+    how = type(plan.correlation).__name__
+    if isinstance(plan.correlation, Banded):
+        how = f"{how}, {plan.correlation.bands} bands"
+    return (
+        f"{IN_WORDS[plan.noise]}; correlated over the steps ({how}, with the coefficients of the "
+        "plan), which takes back some of earlier steps' noise"
+    )
 
 
 def _early(plan: Plan, steps_taken: int, last_step: int, lost: int) -> str | None:

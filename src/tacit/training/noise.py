@@ -15,6 +15,8 @@ import torch
 from tacit._validation import positive
 from tacit.errors import InvalidArgument
 from tacit.randomness import GaussianSource, RoundedGaussian
+from tacit.randomness.correlated import Averages, CorrelatedSource, Echo, Feedback, NoiseMemory
+from tacit.training.correlation import Banded, Buffered, course, weights
 from tacit.training.styles import AdaptiveQuantile, groups_of
 
 if TYPE_CHECKING:
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from tacit.randomness import Stream
+    from tacit.randomness.correlated import Mixing
     from tacit.training.checkpoint import Stateful
     from tacit.training.clipping.sums import BatchSums
     from tacit.training.plan import Plan
@@ -93,8 +96,12 @@ class Noise(Protocol):
         """Goes before every replay of ``means`` that were recorded."""
 
 
-def noise_for(kind: str, stream: Stream, device: torch.device) -> Noise:
-    """The noise that a plan names."""
+def noise_for(
+    kind: str, stream: Stream, device: torch.device, memory: NoiseMemory | None = None
+) -> Noise:
+    """The noise that a plan names; with a ``memory`` it is correlated over the steps."""
+    if memory is not None:
+        return CorrelatedNoise(CorrelatedSource(memory, device, stream), device)
     if kind == "fast":
         return FastNoise(GaussianSource(device, stream), device)
     return GridNoise(RoundedGaussian(stream, device), device, rounds=kind == "secure")
@@ -124,26 +131,7 @@ class FastNoise:
     ) -> dict[str, Tensor]:
         """See ``Noise``."""
         del clip
-        released: dict[str, Tensor] = {}
-        for dtype in (torch.float32, torch.float64):
-            names = [n for n, p in parameters.items() if _kind(p) == dtype]
-            if not names:
-                continue
-            sizes = [parameters[name].numel() for name in names]
-            flat = torch.empty(sum(sizes), dtype=dtype, device=self._device)
-            self._source.normal_(flat, scale / lot_size)
-            parts = list(flat.split(sizes))
-            noises = [part.view(parameters[n].shape) for part, n in zip(parts, names, strict=True)]
-            present = [at for at, name in enumerate(names) if name in sums]
-            if present:
-                torch._foreach_add_(
-                    [noises[at] for at in present],
-                    [sums[names[at]].to(dtype) for at in present],
-                    alpha=1.0 / lot_size,
-                )
-            for name, noise in zip(names, noises, strict=True):
-                released[name] = noise.to(parameters[name].dtype)
-        return released
+        return _noisy_means(self._source, self._device, parameters, sums, scale, lot_size)
 
     def count(self, exact: float, scale: float) -> float:
         """See ``Noise``."""
@@ -159,6 +147,99 @@ class FastNoise:
 
     def renew(self) -> None:
         """See ``Noise``: a generator that a recording knows goes on by itself."""
+
+
+@final
+class CorrelatedNoise:
+    """Floating-point noise that is correlated over the steps, by a plan's ``correlation``.
+
+    Guarantee:
+        What all steps release is post-processing of CG/clip + Z, G their sums and Z independent
+        noise of standard deviation ``scale``/clip on every entry, with C as ``mixing_of`` the plan.
+    """
+
+    def __init__(self, source: CorrelatedSource, device: torch.device) -> None:
+        self._source = source
+        self._device = device
+
+    def means(
+        self,
+        parameters: Mapping[str, Tensor],
+        sums: Mapping[str, Tensor],
+        *,
+        clip: float,
+        scale: float,
+        lot_size: float,
+    ) -> dict[str, Tensor]:
+        """See ``Noise``. Every call is the next step."""
+        del clip
+        released = _noisy_means(self._source, self._device, parameters, sums, scale, lot_size)
+        self._source.advance()
+        return released
+
+    def count(self, exact: float, scale: float) -> float:
+        """See ``Noise``: the plan refuses a clip that moves."""
+        raise AssertionError(f"no count is released with correlated noise, got {exact}, {scale}")
+
+    @property
+    def generators(self) -> tuple[torch.Generator, ...] | None:
+        """See ``Noise``: earlier steps' noise lies elsewhere in every step, and is not recorded."""
+        return None
+
+    def renew(self) -> None:
+        """See ``Noise``: nothing is recorded."""
+
+
+def mixing_of(plan: Plan) -> Mixing | None:
+    """How a plan's noise is made of independent noise; None where it is independent itself."""
+    correlation = plan.correlation
+    if correlation is None:
+        return None
+    comes_to = course(correlation, plan.steps, plan.groups)
+    match correlation:
+        case Banded(coefficients=tuple(own)):
+            return Feedback(own, tuple(comes_to.norms()), plan.steps)
+        case Buffered(scales=tuple(scales), decays=tuple(decays)):
+            return Averages(scales, decays, comes_to.gain)
+        case _:
+            return Echo(tuple(weights(correlation)), comes_to.gain)
+
+
+def memory_of(plan: Plan) -> NoiseMemory | None:
+    """What a run must remember of its noise; None where it is independent."""
+    mixing = mixing_of(plan)
+    return None if mixing is None else NoiseMemory(mixing, plan.steps)
+
+
+def _noisy_means(
+    source: GaussianSource | CorrelatedSource,
+    device: torch.device,
+    parameters: Mapping[str, Tensor],
+    sums: Mapping[str, Tensor],
+    scale: float,
+    lot_size: float,
+) -> dict[str, Tensor]:
+    """(sum + noise) / lot_size, with one draw for all parameters of a precision."""
+    released: dict[str, Tensor] = {}
+    for dtype in (torch.float32, torch.float64):
+        names = [n for n, p in parameters.items() if _kind(p) == dtype]
+        if not names:
+            continue
+        sizes = [parameters[name].numel() for name in names]
+        flat = torch.empty(sum(sizes), dtype=dtype, device=device)
+        source.normal_(flat, scale / lot_size)
+        parts = list(flat.split(sizes))
+        noises = [part.view(parameters[n].shape) for part, n in zip(parts, names, strict=True)]
+        present = [at for at, name in enumerate(names) if name in sums]
+        if present:
+            torch._foreach_add_(
+                [noises[at] for at in present],
+                [sums[names[at]].to(dtype) for at in present],
+                alpha=1.0 / lot_size,
+            )
+        for name, noise in zip(names, noises, strict=True):
+            released[name] = noise.to(parameters[name].dtype)
+    return released
 
 
 @final

@@ -26,7 +26,24 @@ from tacit.accounting.events import (
 )
 from tacit.errors import InvalidArgument, Uncalibratable
 from tacit.statement import rounded_up
-from tacit.training.sampling import Allocation, FullBatch, Poisson, Sampling, TruncatedPoisson
+from tacit.training.correlation import (
+    Banded,
+    Correlation,
+    check_correlated,
+    completed,
+    correlated_event,
+    correlation_in_words,
+    course,
+    is_open,
+)
+from tacit.training.sampling import (
+    Allocation,
+    Cyclic,
+    FullBatch,
+    Poisson,
+    Sampling,
+    TruncatedPoisson,
+)
 from tacit.training.styles import AdaptiveQuantile, Flat, PerGroup, Style
 
 Unit = Literal["example", "user"]
@@ -34,7 +51,9 @@ Noise = Literal["fast", "secure", "exact"]
 
 _FLAT = Flat()
 _DEAFENING = 1e9  # a noise multiplier that leaves nothing of the gradients
-_KINDS = {kind.__name__: kind for kind in (*get_args(Style), *get_args(Sampling))}
+_KINDS = {
+    kind.__name__: kind for kind in (*get_args(Style), *get_args(Sampling), *get_args(Correlation))
+}
 
 
 @final
@@ -59,17 +78,23 @@ class Plan:
         examples_per_user: The public cap on one user's examples; needed with users, and only then.
         views: How many augmented views of an example are averaged before clipping.
         clipping: One of the styles of ``tacit.training.styles``.
-        sampling: ``Poisson()``, ``FullBatch()``, ``TruncatedPoisson(largest)`` or ``Allocation()``,
-            for which ``"allocation"`` may be written. Left out, it is the full batch if
-            ``lot_size`` equals ``examples``, else Poisson.
+        sampling: ``Poisson()``, ``FullBatch()``, ``TruncatedPoisson(largest)``, ``Allocation()``
+            (for which ``"allocation"`` may be written) or, for correlated noise, ``Cyclic()``. Left
+            out, it is the full batch if ``lot_size`` equals ``examples``, else Poisson;
+            ``Cyclic()`` for correlated noise that is not ``Banded``.
         noise: ``"fast"``: floating-point noise from a statistical generator. ``"secure"``: the sum
             is rounded to a grid and gets integer noise from cryptographic bits, so that no low bit
             of a parameter tells anything. ``"exact"``: each gradient is rounded as well and sums
             are integers, so that neither order nor batch size can change a bit; units are then
             computed one by one.
+        correlation: How noise is correlated over the steps (``tacit.training.correlation``); left
+            out, it is independent. σ is then that of one participation of a record. It is kept with
+            its coefficients, which are found here if they are not given.
 
         made_for: The (ε, δ) that ``for_budget`` was given: the δ of its statements unless another
             is given. It takes no part in what a plan releases.
+        tried: Where ``for_budget`` chose the bands: numbers of bands, and the error of the models
+            with each in units of independent noise's. It takes no part in it either.
 
     Guarantee:
         A run that samples, clips and adds noise as above releases no more than ``event``.
@@ -93,7 +118,9 @@ class Plan:
     clipping: Style = _FLAT
     sampling: Sampling = None  # type: ignore[assignment]  # likewise
     noise: Noise = "fast"
+    correlation: Correlation | None = None
     made_for: tuple[float, float] | None = field(default=None, compare=False, repr=False)
+    tried: tuple[tuple[int, float], ...] = field(default=(), compare=False, repr=False)
 
     def __post_init__(self) -> None:
         checked: dict[str, object] = {
@@ -106,11 +133,23 @@ class Plan:
         checked["lot_size"] = _lot_size(self.lot_size, self.examples)
         checked["clip"] = _clip(self.clip, self.clipping)
         checked["examples_per_user"] = _examples_per_user(self.examples_per_user, self.unit)
-        checked["sampling"] = _sampling(self.sampling, self.lot_size, self.examples)
+        checked["sampling"] = _sampling(
+            self.sampling, self.lot_size, self.examples, self.correlation
+        )
         _check_allocation(checked["sampling"], self.adjacency)
         _check_noise(self.noise)
         for name, value in checked.items():
             object.__setattr__(self, name, value)
+        if self.correlation is not None:
+            check_correlated(self)
+            made = completed(self.correlation, self.steps, self.groups)
+            object.__setattr__(self, "correlation", made)
+            course(made, self.steps, self.groups)  # which refuses a strategy that grows
+        elif isinstance(self.sampling, Cyclic):
+            raise InvalidArgument(
+                "sampling=Cyclic() is for correlated noise, got correlation=None; give one, such "
+                "as tacit.Buffered(), or use Poisson()"
+            )
 
     @classmethod
     def for_budget(
@@ -130,6 +169,7 @@ class Plan:
         clipping: Style = _FLAT,
         sampling: Sampling | Literal["allocation"] | None = None,
         noise: Noise = "fast",
+        correlation: Correlation | None = None,
         accountant: str = "exact",
         also: Event | None = None,
     ) -> Plan:
@@ -138,7 +178,9 @@ class Plan:
         Give either ``epochs`` (rounded up to whole steps, under ``Allocation`` to whole epochs) or
         ``steps``; the rest is as in ``Plan``.
         ``also`` is what else is released of the same data, such as a private mean: it and the plan
-        together keep within the budget.
+        together keep within the budget. With ``correlation=tacit.Banded()`` the number of bands is
+        that of the least error in the model; where independent noise has it, the plan has no
+        correlation, and ``plan.describe()`` says what was tried.
 
         Guarantee:
             ``plan.epsilon(delta, accountant) <= epsilon``; with ``also``, the same accountant
@@ -154,6 +196,11 @@ class Plan:
         >>> plan.steps, round(plan.noise_multiplier, 7), plan.epsilon(delta=1e-5) <= 2
         (10000, 2.1273754, True)
         """
+        if is_open(correlation) and isinstance(sampling, Cyclic):
+            raise InvalidArgument(
+                "correlation.bands must be a number with sampling=Cyclic(), got 'auto'; or leave "
+                "sampling out"
+            )
         draft = cls(
             examples=examples,
             lot_size=lot_size,
@@ -167,9 +214,14 @@ class Plan:
             clipping=clipping,
             sampling=sampling,  # type: ignore[arg-type]
             noise=noise,
+            correlation=None if is_open(correlation) else correlation,
         )
         check_delta(delta, draft.examples, draft.unit)
-        found = _quietest(draft, _Target(epsilon, delta, accountant, also))
+        target = _Target(epsilon, delta, accountant, also)
+        if isinstance(correlation, Banded) and is_open(correlation):
+            found = _best_bands(draft, correlation, target)
+        else:
+            found = _quietest(draft, target)
         return replace(found, made_for=(epsilon, delta))
 
     def delta_or(self, delta: float | None) -> float:
@@ -201,6 +253,23 @@ class Plan:
         3
         """
         return _steps_per_epoch(self.examples, self.lot_size)
+
+    @property
+    def groups(self) -> int:
+        """How many groups of records take turns, each in its own steps; 1 without groups."""
+        if isinstance(self.sampling, Cyclic):
+            return max(1, round(self.examples / self.lot_size))
+        if isinstance(self.correlation, Banded) and isinstance(self.sampling, Poisson):
+            assert isinstance(self.correlation.bands, int)
+            return self.correlation.bands
+        return 1
+
+    @property
+    def group_rate(self) -> float:
+        """The chance of one record to be in a lot of its group."""
+        if isinstance(self.sampling, Cyclic):
+            return 1.0
+        return min(1.0, self.sample_rate * self.groups)
 
     @property
     def epochs(self) -> float:
@@ -245,6 +314,8 @@ class Plan:
         if isinstance(self.sampling, Allocation) and taken:
             size = self.steps_per_epoch
             return RandomAllocation(size, _released(self), epochs=-(-taken // size))
+        if self.correlation is not None and taken:
+            return correlated_event(self, taken)
         return Repeated(_step(self), taken) if taken else Composed()
 
     def epsilon(self, delta: float, accountant: str = "exact") -> float:
@@ -267,6 +338,10 @@ class Plan:
             f"which is then divided by {self.lot_size:g};",
             f"one {self.unit} is protected, under {self.adjacency}.",
         ]
+        if self.correlation is not None:
+            lines.insert(3, f"{correlation_in_words(self)};")
+        if self.tried:
+            lines.append(_tried_in_words(self))
         if delta is not None:
             spent = rounded_up(self.epsilon(delta))
             lines.append(f"The whole plan is (ε, δ) = ({spent}, {delta})-private.")
@@ -274,13 +349,14 @@ class Plan:
 
     def as_dict(self) -> dict[str, Any]:
         """The plan in JSON's types."""
-        return {name: _plain(getattr(self, name)) for name in _names()}
+        names = [name for name in _names() if name != "correlation" or self.correlation is not None]
+        return {name: _plain(getattr(self, name)) for name in names}
 
     @classmethod
     def from_dict(cls, plain: object) -> Plan:
         """The plan that ``as_dict`` took apart."""
         names = _names()
-        if not isinstance(plain, dict) or set(plain) != set(names):
+        if not isinstance(plain, dict) or set(plain) | {"correlation"} != set(names):
             raise InvalidArgument(f"a plan needs exactly the fields {names}, got {plain!r}")
         given: dict[str, Any] = {name: _value(name, value) for name, value in plain.items()}
         return cls(**given)
@@ -374,12 +450,17 @@ def _examples_per_user(cap: int | None, unit: str) -> int | None:
 
 
 def _sampling(
-    sampling: Sampling | Literal["allocation"] | None, lot_size: float, examples: int
+    sampling: Sampling | Literal["allocation"] | None,
+    lot_size: float,
+    examples: int,
+    correlation: Correlation | None,
 ) -> Sampling:
     sampling = _named(sampling)
     match sampling:
+        case None if lot_size == examples:
+            return FullBatch()
         case None:
-            return FullBatch() if lot_size == examples else Poisson()
+            return Poisson() if correlation is None or isinstance(correlation, Banded) else Cyclic()
         case FullBatch() if lot_size != examples:
             raise InvalidArgument(
                 f"sampling=FullBatch() needs lot_size = examples = {examples}, "
@@ -395,12 +476,12 @@ def _sampling(
                 f"sampling='allocation' needs lot_size below examples = {examples}, got "
                 f"{lot_size!r}: every lot would be everybody; use FullBatch()"
             )
-        case Poisson() | FullBatch() | TruncatedPoisson() | Allocation():
+        case Poisson() | FullBatch() | TruncatedPoisson() | Allocation() | Cyclic():
             return sampling
         case _:
             raise InvalidArgument(
-                "sampling must be Poisson(), FullBatch(), TruncatedPoisson(largest) or "
-                f"'allocation', got {sampling!r}; shuffled batches have no known guarantee"
+                "sampling must be Poisson(), FullBatch(), TruncatedPoisson(largest), 'allocation' "
+                f"or Cyclic(), got {sampling!r}; shuffled batches have no known guarantee"
             )
 
 
@@ -449,6 +530,8 @@ def _step(plan: Plan) -> Event:
             return PoissonSampled(plan.sample_rate, released, cap=largest, population=population)
         case Poisson():
             return PoissonSampled(plan.sample_rate, released)
+        case Cyclic():
+            raise AssertionError("a plan with Cyclic() has correlated noise")
 
 
 def _steps(
@@ -490,6 +573,13 @@ def _sampling_in_words(plan: Plan) -> str:
             )
         case TruncatedPoisson(largest):
             return f"{each}, cut to {largest} where it is larger"
+        case Cyclic():
+            return f"one of {plan.groups} groups of {people}, whole and in turn"
+        case Poisson() if plan.groups > 1:
+            return (
+                f"a Poisson sample of {plan.lot_size:g} on average of one of {plan.groups} groups "
+                f"of {people}, in turn (rate {plan.group_rate:.6g} within the group)"
+            )
         case Poisson():
             return f"{each} (rate {plan.sample_rate:.6g})"
 
@@ -517,6 +607,55 @@ def _value(name: str, value: object) -> object:
         raise InvalidArgument(f"{name} must be written as by to_json, got {value!r}")
     made: object = kind(**given)
     return made
+
+
+# ---- correlated noise: how many bands
+
+
+def _tried_in_words(plan: Plan) -> str:
+    tried = "; ".join(f"{bands}: {error:.3g}" for bands, error in plan.tried)
+    if plan.correlation is None:
+        return (
+            "Independent noise is best here: with correlated noise the error in the models, in "
+            f"units of independent noise's, would be, by bands, {tried}."
+        )
+    return f"The error in the models, in units of independent noise's, by bands: {tried}."
+
+
+_BANDS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
+
+
+def _best_bands(draft: Plan, wanted: Banded, target: _Target) -> Plan:
+    """The plan with the number of bands that leads to the least error in the models.
+
+    More bands cancel more noise and gain less from sampling; once more of them were worse twice,
+    none above is tried.
+    """
+    best = _quietest(draft, target)
+    alone = best.noise_multiplier * math.sqrt(_independent_error(wanted, draft.steps))
+    tried = [(1, 1.0)]
+    least, worse = 1.0, 0
+    for bands in _BANDS:
+        if bands * draft.lot_size > draft.examples or bands > draft.steps or worse == 2:
+            break
+        plan = _quietest(replace(draft, correlation=replace(wanted, bands=bands)), target)
+        assert plan.correlation is not None
+        error = math.sqrt(course(plan.correlation, plan.steps, plan.groups).error())
+        tried.append((bands, plan.noise_multiplier * error / alone))
+        worse = 0 if tried[-1][1] < least else worse + 1
+        if not worse:
+            best, least = plan, tried[-1][1]
+    return replace(best, tried=tuple(tried))
+
+
+def _independent_error(workload: Banded, steps: int) -> float:
+    """The mean squared error of the models with independent noise of variance 1."""
+    import numpy as np  # noqa: PLC0415 - only when it is asked
+
+    from tacit.accounting.strategies import Workload, normalised_error  # noqa: PLC0415
+
+    own = Workload(workload.momentum, workload.schedule)
+    return normalised_error([1.0], np.ones(steps), own)
 
 
 # ---- the least noise with which a plan keeps within a budget, or what stands in the way of it
@@ -565,7 +704,8 @@ def _quietest(plan: Plan, target: _Target) -> Plan:
 
     mu = 1.0 / analytic_gaussian_sigma(target.epsilon, target.delta)
     # The central limit's σ (Bu et al. 2020): a starting point, not an answer.
-    guess = 1.0 / math.sqrt(math.log1p((mu / plan.sample_rate) ** 2 / plan.steps))
+    turns = -(-plan.steps // plan.groups)
+    guess = 1.0 / math.sqrt(math.log1p((mu / plan.group_rate) ** 2 / turns))
 
     def event(sigma: float) -> Event:
         return target.event(replace(plan, noise_multiplier=sigma))
@@ -580,8 +720,8 @@ def _quietest(plan: Plan, target: _Target) -> Plan:
 
 def _refuse_hopeless(plan: Plan, target: _Target) -> None:
     """Refuses a budget that the gradients' noise does not decide, and says what does."""
-    rate = plan.sample_rate
-    drawn = -math.expm1(plan.steps * math.log1p(-rate)) if rate < 1.0 else 1.0
+    rate, turns = plan.group_rate, -(-plan.steps // plan.groups)
+    drawn = -math.expm1(turns * math.log1p(-rate)) if rate < 1.0 else 1.0
     if isinstance(plan.sampling, Allocation):
         drawn = min(1.0, plan.epochs)
     if drawn <= target.delta:

@@ -14,6 +14,7 @@ import numpy as np
 from tacit._validation import whole
 from tacit.errors import CheckpointError
 from tacit.randomness import assigned, included, subset
+from tacit.randomness.streams import chacha20, one_time_key
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -65,7 +66,17 @@ class Allocation:
     """
 
 
-Sampling: TypeAlias = Poisson | FullBatch | TruncatedPoisson | Allocation
+@final
+@dataclass(frozen=True, slots=True)
+class Cyclic:
+    """Lots are examples/lot_size groups in turn, whole; each record is in one of them throughout.
+
+    Records are dealt into the groups at random, once. It is for correlated noise: nothing is gained
+    in privacy by sampling, and every record comes back at equal distances.
+    """
+
+
+Sampling: TypeAlias = Poisson | FullBatch | TruncatedPoisson | Allocation | Cyclic
 
 
 @final
@@ -145,6 +156,9 @@ class LotSampler:
         2⁻⁶⁴), independently of the others; or every record is; or, of a Poisson sample above
         ``largest``, a uniform subset of that size. Under ``Allocation`` each record is in exactly
         one lot of every epoch, each equally likely, independently of all other records and epochs.
+        Where the plan has ``groups``, records are in them as ``Groups`` dealt them; step t takes
+        the group t modulo their number, whole, or each of its records with that many times the
+        plan's rate.
 
     >>> from tacit.randomness import UnsafeSeededStream
     >>> from tacit.training.plan import Plan
@@ -161,6 +175,7 @@ class LotSampler:
         *,
         ahead: bool = False,
         epoch: RunningEpoch | None = None,
+        groups: Groups | None = None,
     ) -> None:
         """With ``ahead``, the coins of several lots are flipped at once, which takes less time.
 
@@ -168,6 +183,8 @@ class LotSampler:
         """
         self._plan = plan
         self._epoch = epoch or RunningEpoch(plan)
+        self._groups = groups
+        self._position = 0  # of the next lot in the plan, where groups take turns
         self._rate = plan.sample_rate
         self._stream = stream
         self._at_once = max(1, min(_MOST_LOTS, _MOST_COINS // plan.examples)) if ahead else 1
@@ -179,6 +196,8 @@ class LotSampler:
         A record is an example's place in the data set, or a user's among the users.
         """
         plan = self._plan
+        if self._groups is not None:
+            return self._of_group(self._groups)
         if isinstance(plan.sampling, FullBatch):
             return np.arange(plan.examples, dtype=np.int64)
         if isinstance(plan.sampling, Allocation):
@@ -191,6 +210,17 @@ class LotSampler:
             return subset(drawn, plan.sampling.largest, self._stream)
         return drawn
 
+    def go_to(self, position: int) -> None:
+        """The next lot is that of this step of the plan: only then a group's turn is right."""
+        self._position = position
+
+    def _of_group(self, groups: Groups) -> NDArray[np.int64]:
+        members = groups.members(self._position % self._plan.groups)
+        self._position += 1
+        if isinstance(self._plan.sampling, Cyclic):
+            return members
+        return members[included(len(members), self._plan.group_rate, self._stream)]
+
     def _next_sample(self) -> NDArray[np.int64]:
         """The next Poisson sample. Those of several lots are one sample of so many times all."""
         records, lots = self._plan.examples, self._at_once
@@ -202,3 +232,48 @@ class LotSampler:
             parts = np.split(joined, ends)
             self._waiting = [part - at * records for at, part in enumerate(parts)][::-1]
         return self._waiting.pop()
+
+
+# ---- groups that take turns
+
+
+@final
+class Groups:
+    """Which of a plan's groups each record is in: dealt at random, once for a whole run.
+
+    Guarantee:
+        Each record's group is uniform (to within 2⁻⁵⁰) and independent of the others', whatever its
+        place: whether another record is there or not changes nothing of it. A checkpoint keeps the
+        key, so that a resumed run has the same groups. Nothing rests on its being secret.
+
+    >>> from tacit.randomness import UnsafeSeededStream
+    >>> groups = Groups(10, 3, UnsafeSeededStream(0, "groups"))
+    >>> [groups.members(at).tolist() for at in range(3)]
+    [[1, 3], [0, 2, 4, 6, 7, 8, 9], [5]]
+    """
+
+    def __init__(self, records: int, count: int, stream: Stream) -> None:
+        self._records, self._count = records, count
+        self._key = bytes(one_time_key(stream))
+        self._members: list[NDArray[np.int64]] | None = None
+
+    def members(self, group: int) -> NDArray[np.int64]:
+        """The records of a group, in increasing order."""
+        if self._members is None:
+            words = np.frombuffer(chacha20(self._key).stream(8 * self._records), np.uint64)
+            dealt = (words % np.uint64(self._count)).astype(np.int64)
+            order = np.argsort(dealt, kind="stable")
+            ends = np.searchsorted(dealt[order], np.arange(1, self._count))
+            self._members = [one.astype(np.int64) for one in np.split(order, ends)]
+        return self._members[group]
+
+    def state_dict(self) -> dict[str, Any]:
+        """The key, for a checkpoint."""
+        return {"key": self._key.hex()}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], /) -> None:
+        """Takes up the groups of a checkpoint."""
+        key = bytes.fromhex(str(state_dict["key"]))
+        if len(key) != len(self._key):
+            raise CheckpointError("the checkpoint's key of groups is not of 32 bytes")
+        self._key, self._members = key, None

@@ -22,10 +22,17 @@ from tacit.training.clipping.engine import Engine
 from tacit.training.guards import Guard, Seal
 from tacit.training.loaders import check_dataset, make_loader
 from tacit.training.lot import Computation, Draw, Lot
-from tacit.training.noise import ClipState, check_noise, entries_of, noise_for, parameter_groups
+from tacit.training.noise import (
+    ClipState,
+    check_noise,
+    entries_of,
+    memory_of,
+    noise_for,
+    parameter_groups,
+)
 from tacit.training.performance import Performance
 from tacit.training.preflight import check_modules, private_parameters
-from tacit.training.sampling import Allocation, LotSampler, RunningEpoch
+from tacit.training.sampling import Allocation, Groups, LotSampler, RunningEpoch
 from tacit.training.styles import Automatic
 from tacit.training.verification import CheckSchedule, SensitivityCheck, Verifier
 
@@ -166,6 +173,9 @@ class Session:
         group, shares = parameter_groups(plan, self._parameters)
         self._clip = ClipState(plan, shares, self._device)
         check_noise(plan, entries_of(self._parameters))
+        self._memory = memory_of(plan)  # of correlated noise, which goes on where it was
+        self._groups = _groups(plan, unsafe_seed)  # the same in a whole run
+        self._same_groups = resume is not None  # as all steps before had
         self._guard: Guard | None = None
         self._seal: Seal | None = None  # of the weights, while the context is not entered
         self._spoiled: TacitError | None = None  # why nothing can be claimed any more
@@ -174,6 +184,8 @@ class Session:
         self._epoch = RunningEpoch(plan)
         if resume is not None:
             self._resume(resume, stop_after, budget)
+        if self._memory is not None:
+            self._memory.steps = self._run.last_step
         # A resumed run draws other numbers; a seed must not bring the first draws back either.
         seed = None if unsafe_seed is None else (unsafe_seed, self.steps_taken)
         # What is checked follows the clock, by which a seeded run must not differ from another.
@@ -185,13 +197,17 @@ class Session:
         )
         units = Units(plan, groups, _stream(seed, "users"))
         compiled = _compiled(plan, performance)
-        self._noise = noise_for(plan.noise, _stream(seed, "noise"), self._device)
+        self._noise = noise_for(plan.noise, _stream(seed, "noise"), self._device, self._memory)
         graphs = _graphs(plan, performance, self._device)
         # A model that the user compiled, and what is recorded, need few shapes.
         on_gpu = self._device.type == "cuda" and plan.noise != "exact"
         padded = compiled or graphs is not None or on_gpu
         self._sampler = LotSampler(
-            plan, _stream(seed, "sampling"), ahead=graphs is not None, epoch=self._epoch
+            plan,
+            _stream(seed, "sampling"),
+            ahead=graphs is not None,
+            epoch=self._epoch,
+            groups=self._groups,
         )
         self._updates: Updates | None = None
         if graphs is not None and self._noise.generators is not None and not self._clip.moves:
@@ -215,9 +231,27 @@ class Session:
         self._check_claimable()
         self._charges.begin(self.plan, self._run.last_step, self.steps_taken)
         self._leave_broken_epoch()
+        self._go_behind_lost_steps()
         self._forget_recordings()
         self._guard = Guard(self.model, self._parameters, self.optimizers)
         return self
+
+    def _go_behind_lost_steps(self) -> None:
+        """Lost steps may have been seen: a group's turn and a column of noise are not used again.
+
+        Raises:
+            ProtocolError: if nobody knows which groups took those turns.
+        """
+        position = self.steps_taken + self.steps_lost
+        if self._groups is not None and self.steps_lost and not self._same_groups:
+            raise ProtocolError(
+                f"{self.steps_lost} steps were lost and no checkpoint says which groups of records "
+                "took their turns: a run with groups goes on from a checkpoint; or reserve again"
+            )
+        self._same_groups = True
+        self._sampler.go_to(position)
+        if self._memory is not None:
+            self._memory.begin(position)
 
     def __exit__(
         self,
@@ -562,11 +596,11 @@ class Session:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes model, optimizers, ``state``, plan and step count, between lots; no seed.
 
-        With a budget it also writes where the charge is, and the newest entry of the ledger.
-
-        Within an epoch of ``Allocation`` it also writes who is in which of its lots. Such a file is
-        SECRET: whoever has it knows what allocation hides. After an epoch's last step it holds
-        nothing of the kind.
+        With a budget it also writes where the charge is, and the newest entry of the ledger. Within
+        an epoch of ``Allocation`` it also writes who is in which of its lots, and with correlated
+        noise, before the last step, what the steps to come need of the noise so far. Such a file is
+        SECRET, as private data are. After the last step, or an epoch's last step, it holds nothing
+        of the kind.
         """
         self._between_lots("dp.save()")
         self._check_claimable()
@@ -583,6 +617,10 @@ class Session:
         own: dict[str, Stateful] = {"tacit run": self._run}
         if isinstance(self.plan.sampling, Allocation):
             own["tacit epoch"] = self._epoch
+        if self._memory is not None:
+            own["tacit noise"] = self._memory
+        if self._groups is not None:
+            own["tacit groups"] = self._groups
         return {**own, **self._clip.state(), **self._charges.state()}
 
     def _resume(self, path: str | os.PathLike[str], stop_after: int | None, budget: object) -> None:
@@ -602,6 +640,8 @@ class Session:
                 f"stop_after={stop_after} was not fixed before the first step: the checkpoint "
                 f"{path} is of a run to step {last}; leave stop_after out"
             )
+        if self._memory is not None:
+            self._memory.steps = last if isinstance(last, int) else self.plan.steps
         restore(
             checkpoint,
             model=self.model,
@@ -692,6 +732,14 @@ def _last_step(plan: Plan, stop_after: int | None) -> int:
     if last > plan.steps:
         raise InvalidArgument(f"stop_after must be at most {plan.steps} steps, got {stop_after!r}")
     return last
+
+
+def _groups(plan: Plan, seed: int | None) -> Groups | None:
+    """Groups of records that take turns, if the plan has them; dealt before the first step."""
+    if plan.groups == 1:
+        return None
+    stream = _stream(None if seed is None else (seed, 0), "groups")
+    return Groups(plan.examples, plan.groups, stream)
 
 
 def _few(plan: Plan, stream: Stream) -> NDArray[np.int64]:

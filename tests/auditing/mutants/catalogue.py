@@ -5,6 +5,7 @@ from __future__ import annotations
 from . import (
     charging,
     clipping,
+    correlated,
     flow,
     gradients,
     noise,
@@ -26,5 +27,6 @@ MUTANTS = (
     *flow.MUTANTS,
     *resuming.MUTANTS,
     *ranks.MUTANTS,
+    *correlated.MUTANTS,
 )
 BY_NAME = {mutant.name: mutant for mutant in MUTANTS}

@@ -269,3 +269,12 @@ def users_in_no_order() -> Setting:
 def views() -> Setting:
     """Four views of each example."""
     return linear(plan=plan(views=4))
+
+
+def _wide() -> nn.Module:
+    return nn.Sequential(nn.Linear(WIDTH, 200), nn.Tanh(), nn.Linear(200, CLASSES))
+
+
+def correlated() -> Setting:
+    """Noise of three bands, and as many groups that take turns."""
+    return linear(model=seeded(_wide), plan=plan(correlation=tacit.Banded(3)))

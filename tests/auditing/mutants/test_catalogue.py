@@ -11,6 +11,7 @@ from tacit.auditing.replay import COMPONENTS
 from . import (
     test_charging,
     test_clipping,
+    test_correlated,
     test_flow,
     test_gradients,
     test_noise,
@@ -21,8 +22,8 @@ from . import (
 from .catalogue import BY_NAME, MUTANTS
 
 _PROOFS: tuple[Any, ...] = (
-    test_charging, test_clipping, test_flow, test_gradients, test_noise, test_ranks,
-    test_resuming, test_sampling,
+    test_charging, test_clipping, test_correlated, test_flow, test_gradients, test_noise,
+    test_ranks, test_resuming, test_sampling,
 )  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from tacit import Plan, losses
 from tacit.auditing.replay import Setting, replay, standard_settings
 from tacit.auditing.replay.checklist import CHECKS
 from tacit.auditing.replay.self_test import _CHECKS
-from tacit.auditing.replay.standard import scope_of
+from tacit.auditing.replay.standard import scope_of, special_settings
 from tacit.training.styles import Automatic, PerGroup
 
 SETTINGS = standard_settings()
@@ -30,6 +30,15 @@ def test_tacit_passes(name: str) -> None:
     report = replay(SETTINGS[name], seconds=600)
     assert report.passed, report.describe()
     assert report.whole
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["correlated", "replayed", "buffered"])
+def test_tacit_passes_with_correlated_noise(name: str) -> None:
+    report = replay(special_settings()[name], seconds=600)  # whatever scope is asked for
+    assert report.passed, report.describe()
+    assert report.whole
+    assert {"correlated", "groups"} <= {finding.check for finding in report.findings}
 
 
 def test_the_standard_settings_cover_what_a_plan_can_say() -> None:

@@ -174,6 +174,11 @@ def _directions(
             "plan.clipping must have one clip for all steps, got AdaptiveQuantile; audit the plan "
             "with Flat()"
         )
+    if plan.correlation is not None:
+        raise InvalidArgument(
+            "plan.correlation must be None: these canaries are told apart by independent noise, "
+            f"got {type(plan.correlation).__name__}"
+        )
     parameters = private_parameters(model, optimizers)
     if kind == "spread":
         return SpreadDirections(canaries, parameters, plan, seed)

@@ -9,6 +9,7 @@ from tacit.auditing.replay.checks import (
     charging,
     clipping,
     control_flow,
+    correlated,
     gradients,
     joint_noise,
     noise,
@@ -254,4 +255,18 @@ RANK_CHECKS = (
     Check("ranks.noise", ranks.noise),
     Check("ranks.small_lots", ranks.small_lots, (ranks.noise,)),
     Check("ranks.sampling", ranks.sampling, (ranks.lots,)),
+)
+# Where noise is correlated over the steps: other laws than those of independent noise.
+_ALSO = (
+    *_QUICK, clipping.removal, clipping.replacement, clipping.poison, charging.claim,
+    charging.before_release, charging.every_step, charging.crashed, charging.limit,
+    resuming.charged, resuming.goes_on, resuming.claimed, resuming.in_ledger,
+    update.by_optimizer, update.handed_over, control_flow.steps,
+)  # fmt: skip
+CORRELATED_CHECKS = (
+    *(check for check in CHECKS if check.make in _ALSO),
+    Check("correlated.law", correlated.law),
+    Check("correlated.groups", correlated.groups),
+    Check("correlated.groups_resumed", correlated.groups_resumed, (correlated.groups,)),
+    Check("correlated.resumed", correlated.resumed, (correlated.law, resuming.goes_on)),
 )

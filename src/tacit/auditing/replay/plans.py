@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tacit.training.sampling import FullBatch, Poisson
+from tacit.training.sampling import Cyclic, FullBatch, Poisson
 from tacit.training.styles import AdaptiveQuantile, PerGroup
 
 if TYPE_CHECKING:
@@ -20,9 +20,10 @@ _DRIFT = 2.0  # of the logarithm of an adaptive clip in a whole run, at most
 
 
 def sampled(plan: Plan, records: Records, *, steps: int, lot_size: float | None = None) -> Plan:
-    """The plan with Poisson lots and its own noise."""
+    """The plan with Poisson lots and its own noise; whole groups stay whole groups."""
     size = _RATE * records.count if lot_size is None else lot_size
-    return replace(plan, examples=records.count, lot_size=size, steps=steps, sampling=Poisson())
+    sampling = plan.sampling if isinstance(plan.sampling, Cyclic) else Poisson()
+    return replace(plan, examples=records.count, lot_size=size, steps=steps, sampling=sampling)
 
 
 def small_lots(plan: Plan, records: Records, *, steps: int, rate: float) -> Plan:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from scipy import stats
 
-from tacit.training.sampling import Allocation, FullBatch, TruncatedPoisson
+from tacit.training.sampling import Allocation, Cyclic, FullBatch, TruncatedPoisson
 from tacit.training.styles import AdaptiveQuantile
 
 if TYPE_CHECKING:
@@ -64,7 +64,9 @@ def least_together(parts: Sequence[tuple[Plan, int]], delta: float) -> float | N
     >>> abs(one - both) < 1e-6
     True
     """
-    if any(isinstance(plan.sampling, TruncatedPoisson | Allocation) for plan, _ in parts):
+    if any(isinstance(plan.sampling, TruncatedPoisson | Allocation | Cyclic) for plan, _ in parts):
+        return None
+    if any(plan.correlation is not None and plan.groups == 1 for plan, _ in parts):
         return None
     taken: Counter[_Law] = Counter()
     for plan, steps in parts:
@@ -73,21 +75,23 @@ def least_together(parts: Sequence[tuple[Plan, int]], delta: float) -> float | N
 
 
 class _Law(NamedTuple):
-    """All of a plan that decides what one of its steps can tell."""
+    """All of a plan that decides what one of its steps can tell, or a turn of its groups."""
 
     rate: float
     sigma: float
     replaces: bool
+    groups: int
 
 
 def _law(plan: Plan) -> _Law:
-    rate = 1.0 if isinstance(plan.sampling, FullBatch) else plan.sample_rate
-    return _Law(rate, _joint_sigma(plan), plan.adjacency == "replace-one")
+    rate = 1.0 if isinstance(plan.sampling, FullBatch) else plan.group_rate
+    return _Law(rate, _joint_sigma(plan), plan.adjacency == "replace-one", plan.groups)
 
 
 @lru_cache(maxsize=256)
 def _least(parts: tuple[tuple[_Law, int], ...], delta: float) -> float:
-    pairs = [(*_in_bins(law), steps) for law, steps in parts]
+    # Of so many steps some group has at least its share of turns.
+    pairs = [(*_in_bins(law), -(-steps // law.groups)) for law, steps in parts]
     if not pairs:
         return 0.0
     turned = [(without, with_it, steps) for with_it, without, steps in pairs]
@@ -96,7 +100,7 @@ def _least(parts: tuple[tuple[_Law, int], ...], delta: float) -> float:
 
 def _in_bins(law: _Law) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """What one step releases with a unit and without it, in bins."""
-    rate, sigma, replaces = law
+    rate, sigma, replaces, _ = law
     edges = np.linspace(-1.0 - _REACH * sigma, 1.0 + _REACH * sigma, _BINS)
     absent = np.diff(stats.norm.cdf(edges, 0.0, sigma))
     with_it = (1.0 - rate) * absent + rate * np.diff(stats.norm.cdf(edges, 1.0, sigma))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from tacit._validation import positive
 from tacit.auditing.replay.checklist import (
     CHECKS,
+    CORRELATED_CHECKS,
     LOT_CHECKS,
     NOISE_CHECKS,
     QUICK_CHECKS,
@@ -42,10 +43,10 @@ _ACCUSERS = (
     "tacit.training.clipping.rules.fallback",
 )
 Progress: TypeAlias = Callable[[int, int, str], None]
-Scope: TypeAlias = Literal["all", "release", "sums", "lots", "noise", "quick"]
+Scope: TypeAlias = Literal["all", "release", "sums", "lots", "noise", "quick", "correlated"]
 _CHECKS: dict[Scope, tuple[Check, ...]] = {
     "all": CHECKS, "release": RELEASE_CHECKS, "sums": SUM_CHECKS, "lots": LOT_CHECKS,
-    "noise": NOISE_CHECKS, "quick": QUICK_CHECKS,
+    "noise": NOISE_CHECKS, "quick": QUICK_CHECKS, "correlated": CORRELATED_CHECKS,
 }  # fmt: skip
 
 
@@ -76,7 +77,8 @@ def replay(
             the sums. ``"sums"`` leaves out what does not depend on how sums are computed: the laws
             of noise and lots, charging, resuming, and what is published. ``"lots"`` looks at how
             records are read and how often they are drawn as well, ``"noise"`` at noise alone, and
-            ``"quick"`` at the first few sums.
+            ``"quick"`` at the first few sums. ``"correlated"`` is what is claimed of a plan with
+            correlated noise, whose scope is always that.
         tracer: Notes which lines of the engine the runs have executed.
 
     Raises:
@@ -164,6 +166,8 @@ def _fault(lab: Laboratory, error: Exception) -> Finding | None:
 
 def _plan(alone: Experiments, subject: Subject, scope: Scope) -> list[tuple[Check, Experiments]]:
     """Every check with the runs that it looks at."""
+    if alone.plan.correlation is not None:
+        scope = "correlated"
     found = [(check, alone) for check in _CHECKS[scope]]
     for ranks in subject.ranks:
         if ranks > alone.ranks and scope == "all":

@@ -15,9 +15,10 @@ from torch.utils.data import Dataset, TensorDataset
 from tacit import losses
 from tacit.auditing.replay import networks
 from tacit.auditing.replay.setting import Setting
+from tacit.training.correlation import Banded, Buffered, InverseBanded
 from tacit.training.performance import Performance
 from tacit.training.plan import Plan
-from tacit.training.sampling import Allocation, TruncatedPoisson
+from tacit.training.sampling import Allocation, Cyclic, TruncatedPoisson
 from tacit.training.styles import AdaptiveQuantile, Automatic, PerGroup, PerLayer
 
 if TYPE_CHECKING:
@@ -26,11 +27,13 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from tacit.auditing.replay.self_test import Scope
+    from tacit.training.correlation import Correlation
 
 _EXAMPLES, _CLASSES = 96, networks.CLASSES
 _TOKENS, _LENGTH, _WIDTH = networks.TOKENS, networks.LENGTH, 6
 _POPULATION = 20_000  # of which a plan takes a small share: lots are drawn at that rate as well
 _COMPILERS = ("c++", "g++", "clang++")
+_SCALES, _DECAYS = (-0.06, -0.2), (0.9, 0.4)  # of buffers
 _LONG = 600  # tokens: Gram matrices of 48 such rows are cut into slices
 
 
@@ -89,6 +92,9 @@ def special_settings() -> Mapping[str, Setting]:
         "own data set": _own_data(plan),
         "recorded": replace(_dense(plan), performance=Performance(capture=True)),
         "many entries": _of(_large_model, _vectors(), replace(plan, noise="secure")),
+        "correlated": _wide(replace(plan, correlation=Banded(3))),
+        "replayed": _wide(_in_turns(plan, InverseBanded(3))),
+        "buffered": _wide(_in_turns(plan, Buffered(2, scales=_SCALES, decays=_DECAYS))),
     }
     if any(shutil.which(name) for name in _COMPILERS):
         compiled = replace(_dense(plan), performance=Performance(compile=True))
@@ -111,6 +117,7 @@ def scope_of(name: str) -> Scope:
         "views": "release", "per layer": "release",
         "many entries": "noise", "exact": "noise", "compiled": "quick", "truncated": "lots",
         "allocated": "lots", "image users": "lots", "own data set": "lots",
+        "correlated": "correlated", "replayed": "correlated", "buffered": "correlated",
     }  # fmt: skip
     return scopes.get(name, "sums")
 
@@ -217,6 +224,20 @@ def _views(plan: Plan) -> Setting:
 
 
 # ---- what is special
+
+
+def _wide_model() -> nn.Module:
+    return nn.Sequential(nn.Linear(12, 100), nn.Tanh(), nn.Linear(100, _CLASSES))
+
+
+def _wide(plan: Plan) -> Setting:
+    """Enough entries to see the noise of a single step clearly."""
+    return _of(_wide_model, _vectors(), plan)
+
+
+def _in_turns(plan: Plan, correlation: Correlation) -> Plan:
+    """The plan with groups that are lots in turn."""
+    return replace(plan, correlation=correlation, sampling=Cyclic())
 
 
 def _of(model: Callable[[], nn.Module], data: Dataset[Any], plan: Plan) -> Setting:

@@ -39,6 +39,7 @@ _SCOPES: Final[dict[Scope, str]] = {  # what each of them looks at
     "lots": "sums and lots",
     "noise": "noise and the first few sums",
     "quick": "the first few sums",
+    "correlated": "noise over all steps, groups that take turns and charges",
 }
 _SHOWN: Final = 12  # files whose lines are named in the note on what was not executed
 
