@@ -254,7 +254,9 @@ def advice(model: nn.Module) -> str:
     words = _KINDS[kind][2]
     if kind == "class":
         words = f"{_problem(inner.config, None)}(logits, labels)"
-    return f"for {type(inner).__name__}: tacit.losses.of(model, batch), which is tacit.losses.{words}"
+    return (
+        f"for {type(inner).__name__}: tacit.losses.of(model, batch), which is tacit.losses.{words}"
+    )
 
 
 def _unwrapped(model: nn.Module) -> Any:

@@ -144,5 +144,5 @@ CASES = (
     Case("T5", t5),
     Case("T5 with LoRA", lambda: lora(t5(), "q", "v")),
     Case("ViT", vit, pictures, stacked),
-    Case("ViT with LoRA", lambda: lora(vit(), "query", "value"), pictures, stacked),
+    Case("ViT with LoRA", lambda: lora(vit(), "q_proj", "v_proj"), pictures, stacked),
 )

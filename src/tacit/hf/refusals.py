@@ -150,6 +150,8 @@ def check_apart(private: Any, other: Any) -> None:
 
 
 def _shown(value: Any) -> str:
-    return repr(str(getattr(value, "value", value)))[:60] if not isinstance(
-        value, bool | int | float
-    ) else repr(value)
+    return (
+        repr(str(getattr(value, "value", value)))[:60]
+        if not isinstance(value, bool | int | float)
+        else repr(value)
+    )

@@ -43,6 +43,10 @@ if TYPE_CHECKING:
     from tacit.training.plan import Plan
     from tacit.training.session import Session
 
+    _NextTrainer = Any  # whichever comes after it among the bases of a class
+else:
+    _NextTrainer = object
+
 SESSION: Final = "tacit.checkpoint"
 STATEMENT: Final = "statement.json"
 # Functions of the private rows without noise, or of how long they took: never logged.
@@ -54,7 +58,7 @@ SECRET: Final = frozenset(
 )  # fmt: skip
 
 
-class PrivateTraining:
+class PrivateTraining(_NextTrainer):  # type: ignore[misc]
     """Goes before a trainer among the bases of a class, and makes its training private.
 
     Args:

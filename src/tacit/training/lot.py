@@ -631,7 +631,9 @@ def _kind(shape: tuple[int, ...]) -> str:
 
 def _remedy(shape: tuple[int, ...], rows: int, advice: str) -> str:
     if shape == () and advice:
-        return f"model(**batch).loss is an average over the batch; use the loss of each row, {advice}"
+        return (
+            f"model(**batch).loss is an average over the batch; use the loss of each row, {advice}"
+        )
     if shape == ():
         return (
             "use reduction='none', so that every row keeps its own loss (of a Hugging Face model: "

@@ -74,7 +74,7 @@ def first_token_class(model: nn.Module, ids: Tensor) -> Tensor:
 
 def image_class(model: nn.Module, pixels: Tensor) -> Tensor:
     logits = model(pixel_values=pixels).logits
-    labels = torch.arange(len(pixels)) % logits.shape[1]
+    labels = (pixels.flatten(1).sum(1) > 0).long()  # a row's own, whatever rows lie beside it
     return nn.functional.cross_entropy(logits, labels, reduction="none")
 
 
