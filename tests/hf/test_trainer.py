@@ -278,10 +278,12 @@ def test_users_are_units(tmp_path: Path):
     )  # fmt: skip
     trainer = trainer_of(
         tiny.CASES[0], tmp_path, train_dataset=rows, plan=terms,
-        groups=[at % 6 for at in range(ROWS)]
+        groups=[at % 6 for at in range(ROWS)], unit_in_words="one author",
     )  # fmt: skip
     trainer.train()
-    assert trainer.statement(1e-3).unit == "user"
+    claim = trainer.statement(1e-3)
+    assert claim.unit == "user"
+    assert "one user is one author" in claim.assumptions
 
 
 def test_a_loss_of_ones_own_has_a_number_for_each_row(tmp_path: Path):

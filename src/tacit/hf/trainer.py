@@ -21,6 +21,7 @@ from tacit import losses
 from tacit._files import put
 from tacit.errors import CheckpointError, InvalidArgument, ProtocolError
 from tacit.hf import refusals
+from tacit.training.fit import with_unit
 from tacit.training.loaders import check_dataset
 from tacit.training.performance import Performance
 from tacit.training.session import private
@@ -67,6 +68,7 @@ class PrivateTraining(_NextTrainer):  # type: ignore[misc]
         groups: The user of each row, for a plan with ``unit="user"``.
         performance: How lots are computed. Left out, a physical batch has
             ``per_device_train_batch_size`` rows, and workers are those of the data loader.
+        unit_in_words: What one example, or one user, is, for the claim; see ``tacit.data.Corpus``.
         unsafe_seed: Voids the guarantee; for tests only.
         trainer: The trainer's own arguments, by name. ``compute_loss_func(outputs, labels,
             num_items_in_batch)`` must return one loss per row; left out, ``tacit.losses.of`` is
@@ -86,6 +88,7 @@ class PrivateTraining(_NextTrainer):  # type: ignore[misc]
         budget: Budget | Reservation | None = None,
         groups: Sequence[int] | NDArray[np.int64] | None = None,
         performance: Performance | None = None,
+        unit_in_words: str = "",
         unsafe_seed: int | None = None,
         **trainer: Any,
     ) -> None:
@@ -98,6 +101,7 @@ class PrivateTraining(_NextTrainer):  # type: ignore[misc]
         args.ignore_data_skip = True  # lots are drawn afresh, and none is skipped
         self._plan, self._budget, self._groups = plan, budget, groups
         self._performance, self._unsafe_seed = performance, unsafe_seed
+        self._unit_in_words = unit_in_words
         self._dp: Session | None = None
         self._lots: Iterator[Lot] = iter(())
         self._training = ExitStack()
@@ -116,7 +120,7 @@ class PrivateTraining(_NextTrainer):  # type: ignore[misc]
 
     def statement(self, delta: float | None = None) -> Statement:
         """The claim, as ``dp.statement`` makes it; δ may be left out if the plan has one."""
-        return self.session.statement(delta)
+        return with_unit(self.session.statement(delta), self._unit_in_words)
 
     def spent(self, delta: float | None = None) -> float:
         """ε of the steps taken so far."""
