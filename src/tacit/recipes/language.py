@@ -20,7 +20,7 @@ from tacit.models.language import Pretrained, language_model
 from tacit.training import Performance, Prepared, Schedule
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from tacit.data import Examples
     from tacit.runs import Task
@@ -92,6 +92,12 @@ class Rows(Dataset[tuple[Tensor, int]]):
 def prompted(prompt: Prompt, examples: Examples) -> Rows:
     """Every text in its prompt, with its class."""
     return Rows([prompt.tokens(str(text)) for text in examples.inputs], examples.labels.tolist())
+
+
+def token_rows(pretrained: Pretrained, texts: Iterable[str], longest: int) -> Rows:
+    """Texts to be continued, each up to its first ``longest`` tokens."""
+    found = [pretrained.tokenizer(text)["input_ids"][:longest] for text in texts]
+    return Rows(found, [0] * len(found))
 
 
 def left_padded(rows: list[tuple[Tensor, int]]) -> dict[str, Tensor]:

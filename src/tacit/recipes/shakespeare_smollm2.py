@@ -8,9 +8,8 @@ holds ``per_speaker`` at most. ``tacit generate DIR`` lets the result speak. For
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, final
+from typing import TYPE_CHECKING, Literal, final
 
-import numpy as np
 import torch
 
 from tacit import losses
@@ -22,7 +21,7 @@ from tacit.training import Plan, Prepared, Schedule
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from tacit.data import Corpus, Examples
+    from tacit.data import Corpus
     from tacit.runs import Releasing, Task
 
 
@@ -86,8 +85,8 @@ def prepare(task: Task, plan: Plan, release: Releasing) -> Prepared:
         model=model,
         optimizer=optimizer,
         plan=plan,
-        dataset=rows(pretrained.tokenizer, task.data.train, chosen.longest),
-        held_out=rows(pretrained.tokenizer, task.data.test, chosen.longest),
+        dataset=language.token_rows(pretrained, units.texts, chosen.longest),
+        held_out=language.token_rows(pretrained, map(str, task.data.test.inputs), chosen.longest),
         loss=_losses,
         correct=language.token_right,
         collate=language.right_padded,
@@ -102,12 +101,6 @@ def prepare(task: Task, plan: Plan, release: Releasing) -> Prepared:
             "Accuracy is that of the next token.",
         ),
     )
-
-
-def rows(tokenizer: Any, examples: Examples, longest: int) -> language.Rows:
-    """The speeches in tokens, each up to its first ``longest``."""
-    found = [tokenizer(str(text))["input_ids"][:longest] for text in examples.inputs]
-    return language.Rows(found, np.zeros(len(found), np.int64).tolist())
 
 
 def _losses(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
