@@ -25,7 +25,8 @@ tokenizer = AutoTokenizer.from_pretrained(source)
 
 def rows(path: str) -> list:
     """The lines of a file, in tokens."""
-    return [tokenizer(line, truncation=True, max_length=128) for line in Path(path).open()]
+    lines = Path(path).read_text(encoding="utf-8").splitlines()
+    return [tokenizer(line, truncation=True, max_length=128) for line in lines]
 
 
 texts = rows(file)

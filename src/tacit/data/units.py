@@ -78,7 +78,7 @@ class Corpus:
                 f"examples_per_user must be given for authors, and only for them, got "
                 f"{examples_per_user!r} for units that are {self.kind}s"
             )
-        if self.kind == "author":
+        if examples_per_user is not None:
             cap = whole("examples_per_user", examples_per_user)
             return {"examples": self.units, "unit": "user", "examples_per_user": cap}
         return {"examples": self.units, "unit": "example"}

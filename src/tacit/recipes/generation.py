@@ -27,6 +27,8 @@ from tacit.statement import Statement, extended
 if TYPE_CHECKING:
     import os
 
+    from tacit.runs.record import RunRecord
+
 STATEMENT: Final = "statement.json"
 _LARGEST: Final = 16 << 20  # bytes of a statement; a real one has thousands
 
@@ -92,25 +94,26 @@ def generate(
 def _private_model(folder: Path, device: torch.device) -> tuple[Pretrained, Statement]:
     if (folder / "config.json").is_file() and (folder / STATEMENT).is_file():
         found = language_model(folder)
-        found.model.to(device)  # type: ignore[arg-type]
+        found.model.to(device)
         return found, _claim(folder / STATEMENT)
     run = results.load(folder)
-    record = run.record
-    known = record.kind == "recipe" and record.recipe in names()
-    chosen = None
-    if known:
-        default = find(record.recipe).settings(record.epsilon)
-        chosen = settings_of.changed(default, dict(record.winner or record.settings))
+    chosen = _settings(run.record)
     if getattr(chosen, "adapt", "head") == "head":
         raise InvalidArgument(
             f"folder must hold a language model that was trained itself, got {folder} of "
-            f"{record.recipe}; tacit train shakespeare-smollm2 makes one"
+            f"{run.record.recipe}; tacit train shakespeare-smollm2 makes one"
         )
-    pretrained = language.loaded(chosen.model, device)
-    model = language.adapted(pretrained.model, chosen.adapt, chosen.rank)
-    return Pretrained(
-        run.in_model(model).model, pretrained.tokenizer, pretrained.source
-    ), run.statement
+    public = language.loaded(chosen.model, device)
+    model = run.in_model(language.adapted(public.model, chosen.adapt, chosen.rank)).model
+    return Pretrained(model, public.tokenizer, public.source), run.statement
+
+
+def _settings(record: RunRecord) -> Any:
+    """Those of the recipe that was run; None where it was none."""
+    if record.kind != "recipe" or record.recipe not in names():
+        return None
+    default = find(record.recipe).settings(record.epsilon)
+    return settings_of.changed(default, dict(record.winner or record.settings))
 
 
 def _claim(path: Path) -> Statement:

@@ -219,7 +219,7 @@ def width_of(model: nn.Module) -> int:
 def loaded(folder: str | None, device: torch.device) -> Pretrained:
     """The pretrained model on the device."""
     found = language_model(folder)
-    found.model.to(device)  # type: ignore[arg-type]
+    found.model.to(device)
     return found
 
 
