@@ -76,7 +76,13 @@ def apart(one: nn.Module, other: nn.Module) -> float:
     return max(float((a - b).abs().max()) for a, b in pairs if a.is_floating_point())
 
 
-@pytest.mark.parametrize("case", tiny.CASES, ids=str)
+def often(case: tiny.Case) -> Any:
+    """Every model is compared in `make test`, and one of them with adapters; the rest are slow."""
+    quick = "LoRA" not in case.name or case.name.startswith("Llama")
+    return pytest.param(case, id=str(case), marks=() if quick else pytest.mark.slow)
+
+
+@pytest.mark.parametrize("case", [often(case) for case in tiny.CASES])
 def test_it_equals_the_explicit_loop(case: tiny.Case, tmp_path: Path):
     trainer = trainer_of(case, tmp_path, plan=plan(2))
     done = trainer.train()
@@ -250,7 +256,7 @@ def test_the_best_model_by_held_out_data_keeps_its_claim(tmp_path: Path):
 
 @pytest.mark.parametrize("settings", [
     {"gradient_checkpointing": True, "gradient_checkpointing_kwargs": {"use_reentrant": False}},
-    {"dataloader_num_workers": 1},
+    pytest.param({"dataloader_num_workers": 1}, marks=pytest.mark.slow),  # starts a process
 ], ids=["checkpointing", "workers"])  # fmt: skip
 def test_how_it_is_computed_changes_nothing(settings: dict[str, Any], tmp_path: Path):
     case = tiny.CASES[4]

@@ -73,14 +73,21 @@ def trained(name: str, folder: Path, out: Path | None = None, **settings: Any) -
     )  # fmt: skip
 
 
+def slowly(*given: Any) -> Any:
+    """Of whose parts others are tried in `make test`: speeches below, where text is sampled."""
+    return pytest.param(*given, marks=pytest.mark.slow)
+
+
 @pytest.mark.parametrize(
     ("name", "settings", "unit"),
     [
-        ("sms-smollm2", {"layers": 1, "epochs": 20.0, "lr": 2.0}, "one message"),
-        ("sms-smollm2", {"adapt": "full", "lr": 1e-3}, "one message"),
-        ("sst2-smollm2", {"rank": 2, "lr": 1e-2}, "one phrase"),
-        ("shakespeare-smollm2", {"rank": 2}, "one speech"),
-        ("shakespeare-smollm2", {"rank": 2, "unit": "speaker", "lot": 1}, "all speeches of one"),
+        ("sms-smollm2", {"layers": 1, "lr": 2.0}, "one message"),
+        slowly("sms-smollm2", {"adapt": "full", "lr": 1e-3}, "one message"),
+        ("sst2-smollm2", {"rank": 2, "lr": 1e-2, "epochs": 1.0}, "one phrase"),
+        slowly("shakespeare-smollm2", {"rank": 2}, "one speech"),
+        slowly(
+            "shakespeare-smollm2", {"rank": 2, "unit": "speaker", "lot": 1}, "all speeches of one"
+        ),
     ],
     ids=["head", "full", "lora", "speech", "speaker"],
 )
@@ -140,7 +147,7 @@ def test_both_paddings_leave_scores_alone(folder: Path):
 def test_text_is_sampled_of_a_run_with_its_statement(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
-    trained("shakespeare-smollm2", folder, tmp_path / "run", rank=2)
+    trained("shakespeare-smollm2", folder, tmp_path / "run", rank=2, epochs=1.0)
     found = generation.generate(tmp_path / "run", count=3, prompt="w1", tokens=4, seed=1)
     assert len(found.texts) == 3
     assert all(text.startswith("w1") for text in found.texts)
@@ -164,7 +171,7 @@ def test_a_run_without_a_language_model_says_nothing(tmp_path: Path, folder: Pat
     recipes.run("digits", epsilon=3, folder=tmp_path / "digits", settings={"epochs": 1})
     with pytest.raises(InvalidArgument, match="trained itself"):
         generation.generate(tmp_path / "digits")
-    trained("sms-smollm2", folder, tmp_path / "head", layers=1)
+    trained("sms-smollm2", folder, tmp_path / "head", layers=1, epochs=1.0)
     with pytest.raises(InvalidArgument, match="trained itself"):
         generation.generate(tmp_path / "head")
 

@@ -63,6 +63,7 @@ def small(folder: Path) -> language_secret.Settings:
     )  # fmt: skip
 
 
+@pytest.mark.slow  # three trainings
 def test_the_twin_is_asked_and_so_is_the_private_model(folder: Path, tmp_path: Path):
     found = language_secret.run(
         small(folder), data=speeches(24), seed=3, progress=False, folder=tmp_path, device="cpu"

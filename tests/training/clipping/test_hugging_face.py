@@ -180,7 +180,14 @@ def oracle(case: Case, model: nn.Module, data: Tensor) -> Tensor:
     return torch.stack(rows)
 
 
-@pytest.mark.parametrize("rows", [1, 5, LENGTH])  # as many rows as tokens: easily confused
+@pytest.mark.parametrize(
+    "rows",
+    [
+        pytest.param(1, marks=pytest.mark.slow),  # as the others, and seconds together
+        pytest.param(5, marks=pytest.mark.slow),
+        LENGTH,  # as many rows as tokens: easily confused
+    ],
+)
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_norms_and_clipped_sums_are_the_oracles(case: Case, rows: int):
     model, data = made(case), case.data(rows)
