@@ -40,7 +40,7 @@ class Settings:
     lot: int
     clip: float
     lr: float
-    layers: int = 20
+    layers: int = 8
     rank: int = 8
     longest: int = 80
     batch: int = 32
@@ -97,7 +97,7 @@ RECIPE = Recipe(
     outline=outline,
     prepare=prepare,
     tuning=(
-        "the prompt, the layer, lot, epochs, clip and learning rate were set beforehand and not "
-        "compared on these data; nothing is charged for them"
+        "layers, lot, epochs, clip and learning rate were compared on 892 of the training "
+        "messages, held out, at ε = 3; this choice is not charged"
     ),
 )
