@@ -14,7 +14,9 @@ tensor([0.1269, 0.6931])
 
 from __future__ import annotations
 
-from typing import Literal
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import torch
 from torch.nn import functional
@@ -22,13 +24,22 @@ from torch.nn import functional
 from tacit._validation import non_negative, positive, probability
 from tacit.errors import InvalidArgument
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from torch import nn
+
 __all__ = [
+    "advice",
     "bce_with_logits",
     "cross_entropy",
     "huber",
     "l1",
     "mse",
     "nll",
+    "of",
+    "of_outputs",
+    "outputs_of",
     "token_mean",
     "token_sum",
 ]
@@ -172,6 +183,157 @@ def bce_with_logits(
         logits, targets, reduction="none", pos_weight=weight
     )
     return _row_mean(losses)
+
+
+# ---- the losses of Hugging Face's models, by their heads
+
+
+def of(model: nn.Module, batch: Mapping[str, Any]) -> torch.Tensor:
+    """One loss per row of a Hugging Face model: what ``model(**batch).loss`` would average.
+
+    The model is called without its labels, and the loss is computed of its logits by the kind of
+    its head: causal, masked, sequence-to-sequence, classification of a text, an image or a token,
+    and multiple choice. A model that PEFT or ``torch.compile`` wrapped is looked into.
+
+    Args:
+        model: A model of transformers with a head, such as ``LlamaForCausalLM``.
+        batch: What a collator made, with ``labels``; tokens that do not count are -100 there.
+
+    Guarantee:
+        Entry i depends on row i alone if the model treats rows by themselves. A row of several
+        tokens has their mean, whatever the other rows hold.
+    """
+    return of_outputs(model, outputs_of(model, batch), batch["labels"])
+
+
+def outputs_of(model: nn.Module, batch: Mapping[str, Any]) -> Any:
+    """What the model makes of ``batch`` without its labels, which would mix the rows."""
+    if not isinstance(batch, Mapping) or "labels" not in batch:
+        raise InvalidArgument(
+            "batch must be a mapping with 'labels', got "
+            f"{sorted(batch) if isinstance(batch, Mapping) else type(batch).__name__}; for text to "
+            "be continued, DataCollatorForLanguageModeling(tokenizer, mlm=False) makes them"
+        )
+    inputs = {name: value for name, value in batch.items() if name != "labels"}
+    inner = _unwrapped(model)
+    decodes = getattr(getattr(inner, "config", None), "is_encoder_decoder", False)
+    shifts = getattr(inner, "prepare_decoder_input_ids_from_labels", None)
+    if decodes and shifts and not {"decoder_input_ids", "decoder_inputs_embeds"} & {*inputs}:
+        inputs["decoder_input_ids"] = shifts(batch["labels"])
+    return model(**inputs)
+
+
+def of_outputs(model: nn.Module, outputs: Any, labels: torch.Tensor) -> torch.Tensor:
+    """The same, of outputs that the model has made already."""
+    logits = outputs["logits"] if isinstance(outputs, Mapping) else outputs[0]
+    kind = _kind_of(model)
+    if kind == "class":
+        return _class_losses(_unwrapped(model).config, logits, labels)
+    if kind == "causal" and logits.ndim == 3 and labels.shape[-1] != logits.shape[1]:
+        raise InvalidArgument(
+            f"labels must have one entry for each of the {logits.shape[1]} positions that the "
+            f"model scores, got {labels.shape[-1]}: prompt tuning adds positions of its own; use "
+            "LoRA, or compute the loss yourself"
+        )
+    return _KINDS[kind][1](logits, labels)
+
+
+def advice(model: nn.Module) -> str:
+    """The loss to use in place of ``model(**batch).loss``, in words; empty for other models.
+
+    >>> advice(torch.nn.Linear(2, 2))
+    ''
+    """
+    inner = _unwrapped(model)
+    if not hasattr(inner, "config"):
+        return ""
+    try:
+        kind = _kind_of(model)
+    except InvalidArgument:
+        return ""
+    words = _KINDS[kind][2]
+    if kind == "class":
+        words = f"{_problem(inner.config, None)}(logits, labels)"
+    return (
+        f"for {type(inner).__name__}: tacit.losses.of(model, batch), which is tacit.losses.{words}"
+    )
+
+
+def _unwrapped(model: nn.Module) -> Any:
+    """The model itself, inside of what ``torch.compile`` and PEFT put around it."""
+    inner: Any = model._modules.get("_orig_mod") or model
+    while hasattr(inner, "get_base_model"):
+        inner = inner.get_base_model()
+    return inner
+
+
+def _kind_of(model: nn.Module) -> str:
+    inner = _unwrapped(model)
+    name = type(inner).__name__
+    decodes = getattr(getattr(inner, "config", None), "is_encoder_decoder", False)
+    for kind, (heads, _, _) in _KINDS.items():
+        if heads.search(name) and (kind == "seq2seq") == (decodes and kind in _TEXTS):
+            return kind
+    raise InvalidArgument(
+        f"model must have a head whose loss is known (ForCausalLM, ForMaskedLM, "
+        "ForSequenceClassification, ForImageClassification, ForTokenClassification, "
+        f"ForMultipleChoice, ForConditionalGeneration), got {name}; compute one loss per row of "
+        "its outputs, and pass that (PrivateTrainer: compute_loss_func)"
+    )
+
+
+def _next_token(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    return token_mean(logits[:, :-1], labels[:, 1:])
+
+
+def _problem(config: Any, labels: torch.Tensor | None) -> str:
+    """The loss of a classifier, as transformers chooses it."""
+    problem = getattr(config, "problem_type", None)
+    if problem is None:
+        whole = labels is None or not labels.is_floating_point()
+        single = "single_label_classification" if whole else "multi_label_classification"
+        problem = "regression" if config.num_labels == 1 else single
+    return {
+        "regression": "mse",
+        "multi_label_classification": "bce_with_logits",
+    }.get(problem, "cross_entropy")
+
+
+def _class_losses(config: Any, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    match _problem(config, labels):
+        case "mse":
+            return mse(logits, labels.reshape(logits.shape))
+        case "bce_with_logits":
+            return bce_with_logits(logits, labels)
+        case _:
+            return cross_entropy(logits, labels.reshape(-1))
+
+
+_TEXTS: Final = ("causal", "seq2seq")
+_KINDS: Final[Mapping[str, tuple[re.Pattern[str], Callable[..., torch.Tensor], str]]] = {
+    "causal": (
+        re.compile("ForCausalLM$|LMHeadModel$|ForConditionalGeneration$"),
+        _next_token,
+        "token_mean(logits[:, :-1], labels[:, 1:])",
+    ),
+    "seq2seq": (
+        re.compile("ForConditionalGeneration$"),
+        token_mean,
+        "token_mean(logits, labels)",
+    ),
+    "masked": (re.compile("ForMaskedLM$"), token_mean, "token_mean(logits, labels)"),
+    "token": (re.compile("ForTokenClassification$"), token_mean, "token_mean(logits, labels)"),
+    "class": (
+        re.compile("For(Sequence|Image)Classification$"),
+        cross_entropy,
+        "cross_entropy(logits, labels)",
+    ),
+    "choice": (
+        re.compile("ForMultipleChoice$"),
+        cross_entropy,
+        "cross_entropy(logits, labels)",
+    ),
+}
 
 
 def _token_losses(logits: torch.Tensor, labels: torch.Tensor, ignore_index: int) -> torch.Tensor:

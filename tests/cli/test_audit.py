@@ -149,7 +149,9 @@ def test_the_list(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["audit", "--list", "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)
     assert "digits" in printed["recipes"]
-    assert set(printed["experiments"]) == {"mnist-memorised", "shakespeare-secret"}
+    assert set(printed["experiments"]) == {
+        "mnist-memorised", "shakespeare-secret", "language-secret",
+    }  # fmt: skip
     assert "lira" in printed["attacks"]
     assert "gaussian" in printed["mechanisms"]
     assert main(["audit"]) == 0

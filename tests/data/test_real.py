@@ -101,6 +101,20 @@ def test_shakespeare():
     assert len(np.unique(split.train.inputs)) == 65
 
 
+def test_speeches():
+    split = real("speeches")
+    assert (len(split.train), len(split.test)) == SETS["speeches"].examples
+    assert split.train.inputs[0].startswith("First Citizen:\nBefore we proceed any further")
+    labels = np.concatenate([split.train.labels, split.test.labels])
+    assert labels.max() + 1 == len(split.classes)
+    texts = [*split.train.inputs, *split.test.inputs]
+    said = {
+        label: text.partition("\n")[0].rstrip(":")
+        for label, text in zip(labels, texts, strict=True)
+    }
+    assert len(set(said.values())) == len(said)  # a number stands for one name
+
+
 @pytest.mark.parametrize(("name", "seconds"), [("mnist", 1.0), ("fashion", 2.0), ("cifar10", 5.0)])
 def test_loading_is_quick(name, seconds):
     """CPU time of this thread, so that busy neighbours do not count against it."""

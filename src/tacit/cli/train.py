@@ -52,6 +52,7 @@ Examples:
   tacit train --resume --out runs/mnist-scatter
   tacit train digits --epsilon 4 --search search.toml
   tacit train --model mine.py:prepare --out runs/mine
+  tacit train sst2-smollm2 --epsilon 3 --model folder/of/a/model
 """
 
 
@@ -78,7 +79,8 @@ Examples:
 @click.option("--search", metavar="FILE", help="Search settings privately, as this TOML file says.")
 @click.option("--model", metavar="FILE:FUNCTION",
               help="Train your own model and data: a function that returns tacit.Prepared. The "
-              "file is run.")  # fmt: skip
+              "file is run. Beside a recipe of a language model: the folder of another "
+              "one.")  # fmt: skip
 @click.option("--settings", "show", is_flag=True, help="Show the recipe's settings, and end.")
 @click.option("--list", "listed", is_flag=True, help="Show all recipes, and end.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, and nothing else.")
@@ -93,7 +95,7 @@ def train(context: click.Context, /, show: bool, listed: bool, as_json: bool, **
         return
     options = RunOptions.taken(given)
     asked = TrainOptions(options, **given)
-    request = asked.own() if asked.model is not None else asked.of_recipe()
+    request = asked.own() if asked.is_own else asked.of_recipe()
     if show:
         _show_settings(request, as_json)
         return
@@ -152,7 +154,13 @@ class TrainOptions:
     def given(self) -> dict[str, str]:
         """The settings, by name."""
         own = {"epochs": self.epochs, "lot": self.lot, "clip": self.clip, "lr": self.lr}
+        own |= {} if self.is_own else {"model": self.model}
         return given_settings(own, self.sets)
+
+    @property
+    def is_own(self) -> bool:
+        """Whether ``--model`` names a function; beside a recipe it is the recipe's setting."""
+        return self.model is not None and self.recipe is None
 
     def of_recipe(self) -> TrainRequest:
         """A run of a recipe, checked; the first bad option first."""
@@ -227,7 +235,7 @@ class TrainOptions:
         options = self.options
         function_of(self.model or "")
         elsewhere = {
-            "RECIPE": self.recipe, "--epsilon": options.epsilon, "--delta": options.delta,
+            "--epsilon": options.epsilon, "--delta": options.delta,
             "--seed": options.seed, "--data": options.data, "--device": options.device,
             "--search": self.search, "--set": self.given or None,
         }  # fmt: skip

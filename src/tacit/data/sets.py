@@ -33,6 +33,7 @@ SETS: Final = {
         texts.SST2,
         texts.SMS,
         texts.SHAKESPEARE,
+        texts.SPEECHES,
     )
 }
 

@@ -260,6 +260,16 @@ def _cut(text: np.ndarray[tuple[int], np.dtype[np.uint8]], window: int) -> Examp
     return Examples(rows[:, :-1].copy(), rows[:, 1:].astype(np.int64))
 
 
+_SHAKESPEARE: Final = File(
+    name="tinyshakespeare.txt",
+    size=1_115_394,
+    digest="sha256:86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed",
+    urls=(
+        "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt",
+        "https://raw.githubusercontent.com/jcjohnson/torch-rnn/master/data/tiny-shakespeare.txt",
+    ),
+)
+
 SHAKESPEARE: Final = Known(
     name="shakespeare",
     summary="Tiny Shakespeare, text in windows of 128 bytes",
@@ -267,22 +277,37 @@ SHAKESPEARE: Final = Known(
     examples=(7_781, 864),
     classes=CLASSES,
     folders=("text", "shakespeare"),
-    layouts=(
-        FileLayout(
-            files=(
-                File(
-                    name="tinyshakespeare.txt",
-                    size=1_115_394,
-                    digest="sha256:86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed",
-                    urls=(
-                        "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/"
-                        "tinyshakespeare/input.txt",
-                        "https://raw.githubusercontent.com/jcjohnson/torch-rnn/master/data/"
-                        "tiny-shakespeare.txt",
-                    ),
-                ),
-            ),
-            read=read,
-        ),
-    ),
+    layouts=(FileLayout(files=(_SHAKESPEARE,), read=read),),
+)
+
+
+def read_speeches(contents: Iterator[Contents]) -> tuple[Examples, Examples]:
+    """The speeches of a play, each with the number of its speaker in the order of the alphabet.
+
+    A speech begins with its speaker's name and a colon, and ends at an empty line. Those that begin
+    in the first nine tenths of the text are to learn from, the others to test on.
+    """
+    where, data, _ = unpacked(next(contents))
+    try:
+        parts = data.decode("utf-8").split("\n\n")
+    except UnicodeDecodeError as error:
+        raise DataError(f"{where} is not in UTF-8 ({error.reason}); convert it") from None
+    ends = np.cumsum([len(part.encode()) + 2 for part in parts])
+    speeches = [part.strip("\n") for part in parts]
+    speakers = [speech.partition("\n")[0].rstrip(":") for speech in speeches]
+    number = {name: at for at, name in enumerate(sorted({*speakers}))}
+    found = Examples(tuple(speeches), np.array([number[one] for one in speakers], np.int64))
+    cut = int(np.searchsorted(ends, TRAINED * len(data)))
+    rows = range(len(found))
+    return _chosen(found, [*rows[:cut]]), _chosen(found, [*rows[cut:]])
+
+
+SPEECHES: Final = Known(
+    name="speeches",
+    summary="Tiny Shakespeare by speeches, with their speakers",
+    licence="public domain",
+    examples=(6_282, 940),
+    classes=tuple(f"speaker {number}" for number in range(309)),
+    folders=("text", "shakespeare"),
+    layouts=(FileLayout(files=(_SHAKESPEARE,), read=read_speeches),),
 )

@@ -23,6 +23,9 @@ MODULES: Mapping[str, str] = {
     "cifar10-abadi": "cifar10_abadi",
     "cifar10-wrn": "cifar10_wrn",
     "adult-logistic": "adult_logistic",
+    "sms-smollm2": "sms_smollm2",
+    "sst2-smollm2": "sst2_smollm2",
+    "shakespeare-smollm2": "shakespeare_smollm2",
 }
 
 

@@ -15,6 +15,7 @@ import torch
 
 from tacit._validation import whole
 from tacit.errors import InvalidArgument
+from tacit.statement import extended
 from tacit.training.evaluation import accuracy, check_held_out, check_judge, default_loss
 from tacit.training.plan import check_delta
 from tacit.training.preflight import check_place, check_scheduler
@@ -88,6 +89,7 @@ class Prepared:
         performance: What is not privacy: batch sizes, compilation, workers.
         tf32: Whether a GPU multiplies in TF32, which is faster, or in full single precision; left
             out, as PyTorch is set.
+        unit_in_words: What one example, or one user, is, for the claim: ``"one speech of a play"``.
         notes: What a reader of the result should know beside the statement.
     """
 
@@ -103,6 +105,7 @@ class Prepared:
     schedule: Schedule = field(default_factory=Schedule)
     performance: Performance | None = None
     tf32: bool | None = None
+    unit_in_words: str = ""
     notes: tuple[str, ...] = ()
 
     @property
@@ -223,7 +226,15 @@ def carry_out(
                     watch.on_epoch(record)
         if stopped.early and keeping.save is not None:
             dp.save(keeping.save)
-        return Fit(tuple(history), dp.statement(delta), stopped.early)
+        statement = with_unit(dp.statement(delta), prepared.unit_in_words)
+        return Fit(tuple(history), statement, stopped.early)
+
+
+def with_unit(statement: Statement, in_words: str) -> Statement:
+    """The claim, which then also says what its unit is."""
+    if not in_words:
+        return statement
+    return extended(statement, assumptions=f"one {statement.unit} is {in_words}")
 
 
 def _checked(prepared: Prepared, keeping: Keeping) -> _Averaging:

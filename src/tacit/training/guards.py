@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import weakref
+from dataclasses import dataclass
 from operator import is_
 from typing import TYPE_CHECKING, Any, final
 
 from torch import Tensor, nn
-from torch.optim.optimizer import register_optimizer_step_pre_hook
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
 from torch.utils._pytree import tree_leaves
 
 from tacit.errors import Diverged, ProtocolError, UnsupportedModel
 from tacit.training.fingerprint import Fingerprint, new_key, tags
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from torch.optim import Optimizer
 
@@ -34,7 +38,8 @@ class Guard:
         is changed and changed back in between; what the optimizers and their hooks do while
         ``dp.step()`` runs them, which counts as the update; what is done to the optimizers' own
         state and settings, such as a learning rate that follows private data; and data kept where
-        no ``state_dict`` takes it from, such as plain attributes.
+        no ``state_dict`` takes it from, such as plain attributes. A released gradient that somebody
+        else is to step (``expect_step``) must reach each optimizer as it was released, and once.
     """
 
     def __init__(
@@ -48,27 +53,75 @@ class Guard:
         self._optimizers = tuple(optimizers)
         self._key = new_key()
         self._open = False
+        self._awaited: _AwaitedStep | None = None
         self._held = self._holdings()
         self._versions: dict[str, int] = {}
         self._buffers: list[tuple[nn.Module, str, str, Tensor, int]] = []
         self.note_all()
-        # Torch keeps the hook for all optimizers: it must not keep a context that was let go of.
-        before_step = weakref.WeakMethod(self._before_step)
-
-        def hook(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-            del args, kwargs
-            if (still_there := before_step()) is not None:
-                still_there(optimizer)
-
-        self._unhook = weakref.finalize(self, register_optimizer_step_pre_hook(hook).remove)
+        self._unhook = (
+            weakref.finalize(
+                self, register_optimizer_step_pre_hook(_weakly(self._before_step)).remove
+            ),
+            weakref.finalize(
+                self, register_optimizer_step_post_hook(_weakly(self._after_step)).remove
+            ),
+        )
 
     def close(self) -> None:
         """Stops watching optimizers."""
-        self._unhook()
+        for unhook in self._unhook:
+            unhook()
 
     def allow(self, *, allowed: bool) -> None:
         """Whether optimizers may step now."""
         self._open = allowed
+
+    # ---- a step that somebody else takes
+
+    def expect_step(self) -> None:
+        """Lets each optimizer step once, by the gradients that the parameters have now."""
+        gradients = {name: parameter.grad for name, parameter in self._parameters.items()}
+        self._awaited = _AwaitedStep(
+            [*self._optimizers],
+            {name: (one, one._version) for name, one in gradients.items() if one is not None},
+        )
+
+    def _check_awaited(self, optimizer: Optimizer, awaited: _AwaitedStep) -> None:
+        """Raises unless ``optimizer`` is about to step exactly what was released, once."""
+        if optimizer not in awaited.optimizers:
+            raise ProtocolError(
+                f"{type(optimizer).__name__}.step() was called twice for one release; each "
+                "optimizer steps once after dp.release()"
+            )
+        self._check_versions()
+        self._check_values(compare=True, wait=True)
+        for name, parameter in self._stepped.items():
+            released, version = awaited.gradients.get(name, (None, 0))
+            same = parameter.grad is released and (released is None or released._version == version)
+            if not same:
+                raise ProtocolError(
+                    f"the gradient of {name} was changed after dp.release(), and the optimizer "
+                    "would step what got no noise; leave it as it is (no clip_grad_norm_, no "
+                    "loss.backward()) until optimizer.step()"
+                )
+
+    def _after_step(self, optimizer: Optimizer) -> None:
+        """Called after any optimizer in the process stepped: a private step may be complete."""
+        awaited = self._awaited
+        if awaited is None or optimizer not in awaited.optimizers:
+            return
+        awaited.optimizers.remove(optimizer)
+        self.note_step()
+        if not awaited.optimizers:
+            self._awaited = None
+            self.clear_gradients()
+
+    def _check_stepped(self) -> None:
+        if self._awaited is not None:
+            raise ProtocolError(
+                "the lot's gradient was released, and not every optimizer has stepped it; call "
+                "optimizer.step() once after dp.release()"
+            )
 
     # ---- taking things as they are
 
@@ -110,12 +163,8 @@ class Guard:
 
     def check_parameters(self) -> None:
         """Raises if autograd counts a change of a parameter, or a gradient was set."""
-        for name, parameter in self._watched.items():
-            if parameter._version != self._versions[name]:
-                raise ProtocolError(
-                    f"parameter {name} was changed in place inside the private context; only "
-                    "dp.step() may change it (use `with dp.public():` for public updates)"
-                )
+        self._check_stepped()
+        self._check_versions()
         for name, parameter in self._stepped.items():
             if parameter.grad is not None:
                 if bool((parameter.grad != 0).any()):
@@ -125,6 +174,14 @@ class Guard:
                         "which keeps its sums elsewhere (optimizer.zero_grad() clears old ones)"
                     )
                 parameter.grad = None
+
+    def _check_versions(self) -> None:
+        for name, parameter in self._watched.items():
+            if parameter._version != self._versions[name]:
+                raise ProtocolError(
+                    f"parameter {name} was changed in place inside the private context; only "
+                    "dp.step() may change it (use `with dp.public():` for public updates)"
+                )
 
     def clear_gradients(self) -> None:
         """Leaves no gradient that an optimizer would step."""
@@ -234,6 +291,9 @@ class Guard:
         """Called before any optimizer in the process steps."""
         if self._open:
             return
+        if self._awaited is not None and optimizer in self._optimizers:
+            self._check_awaited(optimizer, self._awaited)
+            return
         if optimizer in self._optimizers:
             raise ProtocolError(
                 f"{type(optimizer).__name__}.step() was called inside the private context; call "
@@ -246,6 +306,27 @@ class Guard:
                     f"not given would change parameter {self._own[id(parameter)]} inside the "
                     "private context; call dp.step(), or use `with dp.public():` on public data"
                 )
+
+
+@final
+@dataclass(slots=True)
+class _AwaitedStep:
+    """Who has not stepped yet, and by what: each gradient with its version."""
+
+    optimizers: list[Optimizer]
+    gradients: dict[str, tuple[Tensor, int]]
+
+
+def _weakly(method: Callable[[Optimizer], None]) -> Callable[[Optimizer, Any, Any], None]:
+    """A hook that torch may keep for all optimizers: it keeps no context that was let go of."""
+    still = weakref.WeakMethod(method)
+
+    def hook(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        del args, kwargs
+        if (there := still()) is not None:
+            there(optimizer)
+
+    return hook
 
 
 def _places(model: nn.Module) -> Iterator[tuple[nn.Module, str, str, dict[str, Any]]]:

@@ -203,10 +203,12 @@ class Computation:
         precision: Precision,
         device: torch.device,
         recorded: Batches | None = None,
+        advice: str = "",
     ) -> None:
         self._plan, self._engine, self._verifier, self._clip = plan, engine, verifier, clip
         self._cutter, self._precision, self._device = cutter, precision, device
         self._recorded = recorded
+        self._advice = advice  # which loss the model has, for whoever passes another
         self._losses: Losses | None = None  # as a function, while a lot is computed by one
         self._total = Accumulator(same_weights=plan.unit == "example")
         self._leave: ExitStack | None = None  # what the current forward pass has entered
@@ -412,7 +414,7 @@ class Computation:
             self._record(batch, own)
             try:
                 values = losses.of(own)
-                _check_losses(values, len(batch.rows))
+                _check_losses(values, len(batch.rows), self._advice)
                 self._engine.stop()
                 result = self._summed(values, *shape.inputs.weights(values))
             finally:
@@ -545,7 +547,7 @@ class Computation:
             raise ProtocolError(
                 "dp.backward() belongs into `for batch in lot`, once for each batch"
             )
-        _check_losses(losses, len(batch.rows))
+        _check_losses(losses, len(batch.rows), self._advice)
         if self._verifier.watches:
             _check_graph(losses)
         self._engine.stop()
@@ -615,7 +617,7 @@ def _agree(replayed: Mapping[str, Tensor], computed: Mapping[str, Tensor], clip:
 # ---- the losses of a batch: no message says how many rows there are, which is how many were drawn
 
 
-def _check_losses(losses: Tensor, rows: int) -> None:
+def _check_losses(losses: Tensor, rows: int, advice: str) -> None:
     """Refuses losses of any shape but (rows,), and losses that lead to no parameter."""
     if not isinstance(losses, torch.Tensor):
         raise InvalidArgument(
@@ -625,7 +627,7 @@ def _check_losses(losses: Tensor, rows: int) -> None:
     if shape != (rows,):
         raise InvalidArgument(
             f"losses must be a vector with one number per row, got {_kind(shape)}: "
-            f"{_remedy(shape, rows)}"
+            f"{_remedy(shape, rows, advice)}"
         )
     if not losses.is_floating_point():
         raise InvalidArgument(f"losses must be real numbers, got {losses.dtype}")
@@ -660,12 +662,15 @@ def _kind(shape: tuple[int, ...]) -> str:
     return f"a tensor of {len(shape)} dimensions" if len(shape) > 1 else "one of another length"
 
 
-def _remedy(shape: tuple[int, ...], rows: int) -> str:
+def _remedy(shape: tuple[int, ...], rows: int, advice: str) -> str:
+    if shape == () and advice:
+        return (
+            f"model(**batch).loss is an average over the batch; use the loss of each row, {advice}"
+        )
     if shape == ():
         return (
-            "use reduction='none', so that every row keeps its own loss; the loss that a Hugging "
-            "Face model returns is an average over the batch: leave labels out of model(**batch) "
-            "and pass its logits and the labels to tacit.losses.token_mean or .cross_entropy"
+            "use reduction='none', so that every row keeps its own loss (of a Hugging Face model: "
+            "tacit.losses.of(model, batch))"
         )
     if shape == (rows, 1):
         return "use losses.squeeze(1)"

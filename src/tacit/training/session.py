@@ -13,6 +13,7 @@ from torch import nn
 
 from tacit._validation import open_probability, whole
 from tacit.errors import InvalidArgument, LedgerError, ProtocolError, TacitError
+from tacit.losses import advice
 from tacit.randomness import UnsafeSeededStream, fresh_stream, subset, this_process
 from tacit.training import capture, charging, claim, preflight
 from tacit.training.batches import WATCHED_UNITS, Cutter, Units
@@ -221,6 +222,7 @@ class Session:
             performance.precision,
             self._device,
             None if graphs is None else Batches(graphs, model),
+            advice(model),
         )
 
     # ---- the context
@@ -436,28 +438,68 @@ class Session:
             The step is counted before its noise is drawn. The noise is fresh, and covers every
             entry of every private parameter, whether or not the lot touched it.
         """
+        guard = self._at_the_end_of_a_lot("dp.step()")
+        if self._updates is not None and guard.is_recordable:
+            self._recorded_step(self._updates, guard)
+            return
+        means = self._released(guard)
+        with self._still:
+            self._update(means, guard)
+
+    def release(self) -> None:
+        """Adds the noise and leaves the mean gradient in ``.grad``, for others to step.
+
+        In place of ``dp.step()`` where a trainer calls ``optimizer.step()`` itself. What ``.grad``
+        holds is private and may be looked at; each optimizer must step it once, as it is, before
+        the next lot.
+
+        Guarantee:
+            As for ``step``. An optimizer that would step another gradient, or this one twice, is
+            refused.
+
+        >>> import tacit, torch
+        >>> data = torch.utils.data.TensorDataset(torch.randn(9, 3))
+        >>> model = torch.nn.Linear(3, 1)
+        >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        >>> plan = tacit.Plan(examples=9, lot_size=9, steps=1, noise_multiplier=2.0, clip=1.0)
+        >>> with tacit.private(model, optimizer, plan, data) as dp:
+        ...     for lot in dp.lots():
+        ...         for (x,) in lot:
+        ...             dp.backward(model(x).square().squeeze(1))
+        ...         dp.release()
+        ...         optimizer.step()
+        >>> dp.steps_taken
+        1
+        """
+        guard = self._at_the_end_of_a_lot("dp.release()")
+        means = self._released(guard)
+        for name, parameter in self._parameters.items():
+            parameter.grad = means[name]
+        guard.expect_step()
+
+    def _at_the_end_of_a_lot(self, what: str) -> Guard:
         guard, draw = self._entered(), self._computation.draw
         if draw is None:
             raise ProtocolError(
-                "dp.step() without a lot: each lot of dp.lots() is stepped once, and none after "
+                f"{what} without a lot: each lot of dp.lots() is stepped once, and none after "
                 "the plan is spent"
             )
         self._computation.stop()
         if not draw.is_done:
             raise ProtocolError(
                 f"lot {draw.step} has batches that were not passed to dp.backward(); iterate over "
-                "the whole lot before dp.step()"
+                f"the whole lot before {what}"
             )
-        if self._updates is not None and guard.is_recordable:
-            self._recorded_step(self._updates, guard)
-            return
+        return guard
+
+    def _released(self, guard: Guard) -> dict[str, Tensor]:
+        """The lot's mean gradient with its noise; the step is counted first."""
         guard.check_before_step()
         sums = self._computation.finished()
         self._steps_taken += 1
         means = self._means(sums)
         self._clip.end(self._noise)
-        with self._still:
-            self._update(means, guard)
+        return means
 
     def _recorded_step(self, updates: Updates, guard: Guard) -> None:
         """Replays noise and update; runs them, and in time records them, where there is no replay.

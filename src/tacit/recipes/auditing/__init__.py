@@ -2,7 +2,7 @@
 
 >>> from tacit.recipes import auditing
 >>> auditing.names()
-('mnist-memorised', 'shakespeare-secret')
+('mnist-memorised', 'shakespeare-secret', 'language-secret')
 """
 
 from __future__ import annotations

@@ -65,6 +65,7 @@ class Experiment:
 MODULES: Final[Mapping[str, str]] = {
     "mnist-memorised": "mnist_memorised",
     "shakespeare-secret": "shakespeare_secret",
+    "language-secret": "language_secret",
 }
 
 

@@ -47,7 +47,7 @@ from tacit.training.fit import carry_out as carry_out_plan
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
     from torch import Tensor, nn
@@ -277,24 +277,55 @@ def run(
         folder: Where to keep each finished training's result; a second call goes on from there.
     """
     chosen = Settings() if settings is None else settings
-    plain = json.loads(json.dumps(asdict(chosen)))
-    kept = _kept(folder, plain, seed)
-    number = _seed(seed) if kept is None else kept.seed
     split = data if isinstance(data, Split) else sets.load("shakespeare", _folder(data))
-    trial, say = trial_of(chosen, split, number), _narrator(progress)
+
+    def begun(number: int) -> Trainings:
+        trial = trial_of(chosen, split, number)
+        return Trainings(
+            len(trial.rows), trial.formats[0].max_exposure, situations(chosen),
+            partial(carry_out, trial, progress=progress),
+        )  # fmt: skip
+
+    return carried_out(
+        begun, json.loads(json.dumps(asdict(chosen))), KEPT, seed=seed, folder=folder,
+        progress=progress,
+    )  # fmt: skip
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Trainings:
+    """What is to be trained: on how many units, how often a secret stands in one, with which ε."""
+
+    units: int
+    max_exposure: float
+    situations: Sequence[tuple[int, float | None]]
+    carry_out: Callable[[int, float | None], Situation]
+
+
+def carried_out(
+    begun: Callable[[int], Trainings],
+    settings: dict[str, Any],
+    kept_as: str,
+    *,
+    seed: int | None,
+    folder: str | os.PathLike[str] | None,
+    progress: bool | None,
+) -> SecretResult:
+    """One training after the other; with a folder, a second call goes on where the first ended."""
+    kept = _kept(folder, kept_as, settings, seed)
+    number = _seed(seed) if kept is None else kept.seed
+    work, say = begun(number), _narrator(progress)
     result = kept or SecretResult(
-        settings=plain,
-        seed=number,
-        units=len(trial.rows),
-        max_exposure=trial.formats[0].max_exposure,
+        settings=settings, seed=number, units=work.units, max_exposure=work.max_exposure,
         situations=(),
-    )
-    for times, epsilon in situations(chosen)[len(result.situations) :]:
+    )  # fmt: skip
+    for times, epsilon in work.situations[len(result.situations) :]:
         say(f"training: {named(times, epsilon)}")
-        done = carry_out(trial, times, epsilon, progress=progress)
+        done = work.carry_out(times, epsilon)
         say(done.describe())
         result = replace(result, situations=(*result.situations, done))
-        _keep(folder, result)
+        _keep(folder, kept_as, result)
     return result
 
 
@@ -308,13 +339,13 @@ def audit(conditions: Conditions) -> Audited:
     )  # fmt: skip
 
 
-def audited(result: SecretResult) -> Audited:
-    """The experiment's result with its verdict: does any guarantee not hold?"""
+def audited(result: SecretResult, subject: str = "shakespeare-secret") -> Audited:
+    """An experiment's result with its verdict: does any guarantee not hold?"""
     verdict = _verdict(result)
     chance = random_exposure(0.5)
     return Audited(
         kind="experiment",
-        subject="shakespeare-secret",
+        subject=subject,
         words=_words(result, verdict),
         contradicted=verdict.contradicted,
         verdict=verdict,
@@ -387,10 +418,10 @@ def _folder(data: str | os.PathLike[str] | None) -> Path | None:
 
 
 def _kept(
-    folder: str | os.PathLike[str] | None, settings: dict[str, Any], seed: int | None
+    folder: str | os.PathLike[str] | None, name: str, settings: dict[str, Any], seed: int | None
 ) -> SecretResult | None:
     """What an earlier call with the same settings came to before it was stopped."""
-    if folder is None or not (path := Path(folder) / KEPT).is_file():
+    if folder is None or not (path := Path(folder) / name).is_file():
         return None
     try:
         found = SecretResult.from_dict(read_json(path))
@@ -403,10 +434,10 @@ def _kept(
     return found
 
 
-def _keep(folder: str | os.PathLike[str] | None, result: SecretResult) -> None:
+def _keep(folder: str | os.PathLike[str] | None, name: str, result: SecretResult) -> None:
     if folder is None:
         return
-    path = Path(folder) / KEPT
+    path = Path(folder) / name
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         put(path, json.dumps(result.as_dict(), allow_nan=False).encode(), mode=OWNER_ONLY)

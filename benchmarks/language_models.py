@@ -1,0 +1,278 @@
+"""A pretrained language model, fine-tuned with and without privacy: accuracy, perplexity, memory.
+
+    python benchmarks/language_models.py classify --recipe sst2-smollm2 --set adapt=lora \
+        --epsilon 1 3 8 --seeds 5 --out ROWS.json
+    python benchmarks/language_models.py classify --recipe sst2-smollm2 --validation 5000 \
+        --grid lr=5e-4,1e-3 lot=1024,2048 --epsilon 3 --seeds 1
+    python benchmarks/language_models.py causal --epsilon 8 --seeds 5 --out ROWS.json
+    python benchmarks/language_models.py memory --out ROWS.json
+    python benchmarks/language_models.py secret --seeds 3 --out ROWS.json
+
+Beside each private figure: the zero-shot model (the floor) and the same network trained without
+privacy (the ceiling), by the same recipe's rows, prompt and number of epochs. With --validation a
+recipe learns without the last N training rows and is judged on them: for choosing settings without
+the test set. --rows N takes the first N rows only, to try the script on a small machine.
+"""
+
+import argparse
+import itertools
+import json
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import machine
+import tacit.recipes
+from tacit import losses
+from tacit.data import Examples, Split, load
+from tacit.models.devices import device_named
+from tacit.recipes import language
+from tacit.recipes.auditing import language_secret
+from tacit.runs import settings as settings_of
+from tacit.runs.recipe import Task, free
+from tacit.training import Performance, Plan, Prepared
+from tacit.training.evaluation import accuracy
+from tacit.training.fit import Watch, carry_out
+
+Row = dict[str, Any]
+
+
+def main() -> None:
+    arguments = parse_arguments()
+    device = device_named(arguments.device)
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+    rows = []
+    for row in PARTS[arguments.part](arguments, device):
+        rows.append(row)
+        print(json.dumps(row))
+        if arguments.out:
+            content = {"stamp": machine.stamp(), "part": arguments.part, "rows": rows}
+            arguments.out.write_text(json.dumps(content, indent=1) + "\n")
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("part", choices=PARTS)
+    parser.add_argument("--recipe", default="sst2-smollm2")
+    parser.add_argument("--epsilon", nargs="+", type=float, default=[3.0])
+    parser.add_argument("--delta", type=float, default=1e-5)
+    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE")
+    parser.add_argument("--grid", nargs="*", default=[], metavar="NAME=V,W")
+    parser.add_argument("--validation", type=int, default=0, metavar="N")
+    parser.add_argument("--rows", type=int, metavar="N")
+    parser.add_argument("--data", type=Path)
+    parser.add_argument("--model")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--plain-lr", type=float, default=2e-5, help="of the ceiling")
+    parser.add_argument("--plain-epochs", type=float, default=2.0)
+    parser.add_argument("--plain-batch", type=int, default=32)
+    parser.add_argument("--without-ceiling", action="store_true")
+    parser.add_argument("--tokens", type=int, default=512, help="of a row, for memory")
+    parser.add_argument("--out", type=Path)
+    return parser.parse_args()
+
+
+# ---- the task
+
+
+def split_of(arguments: argparse.Namespace, name: str) -> Split:
+    found = load(name, arguments.data)
+    train, test = found.train, found.test
+    if arguments.validation:
+        train, test = (
+            part(train, slice(None, -arguments.validation)),
+            part(train, slice(-arguments.validation, None)),
+        )
+    if arguments.rows:
+        train, test = (part(one, slice(arguments.rows)) for one in (train, test))
+    return replace(found, train=train, test=test)
+
+
+def part(examples: Examples, where: slice) -> Examples:
+    return Examples(tuple(map(str, examples.inputs[where])), examples.labels[where])
+
+
+def grid(arguments: argparse.Namespace) -> Iterator[dict[str, str]]:
+    given = dict(one.split("=", 1) for one in arguments.set)
+    if arguments.model:
+        given["model"] = arguments.model
+    names = [one.partition("=")[0] for one in arguments.grid]
+    values = [one.partition("=")[2].split(",") for one in arguments.grid]
+    for chosen in itertools.product(*values):
+        yield {**given, **dict(zip(names, chosen, strict=True))}
+
+
+def tasks(arguments: argparse.Namespace, name: str, device: torch.device) -> Iterator[Task]:
+    recipe, data = tacit.recipes.find(name), split_of(arguments, tacit.recipes.find(name).data)
+    for given, epsilon in itertools.product(grid(arguments), arguments.epsilon):
+        for seed in range(arguments.seeds):
+            yield Task(
+                settings=settings_of.changed(recipe.settings(epsilon), given),
+                data=data,
+                epsilon=epsilon,
+                delta=arguments.delta,
+                device=device,
+                seed=seed,
+            )
+
+
+def prepared_by(name: str, task: Task) -> Prepared:
+    recipe = tacit.recipes.find(name)
+    assert recipe.outline is not None
+    assert recipe.prepare is not None
+    torch.manual_seed(task.seed or 0)
+    return recipe.prepare(task, recipe.outline(task).plan, free)
+
+
+# ---- parts
+
+
+def classify(arguments: argparse.Namespace, device: torch.device) -> Iterator[Row]:
+    yield from compared(arguments, arguments.recipe, device, right)
+
+
+def causal(arguments: argparse.Namespace, device: torch.device) -> Iterator[Row]:
+    yield from compared(arguments, "shakespeare-smollm2", device, perplexity)
+
+
+def compared(
+    arguments: argparse.Namespace, name: str, device: torch.device, judge: Any
+) -> Iterator[Row]:
+    """The floor and the ceiling once for every setting, then the private runs."""
+    known: set[str] = set()
+    for task in tasks(arguments, name, device):
+        shown = {**settings_of.as_dict(task.settings), "seed": task.seed}
+        shown.pop("model")
+        prepared = prepared_by(name, task)
+        if str(shown) not in known:
+            known.add(str(shown))
+            yield {"kind": "zero-shot", **shown, **judge(prepared)}
+            if not arguments.without_ceiling:
+                start = time.perf_counter()
+                plainly(prepared, arguments, device)
+                took = time.perf_counter() - start
+                yield {"kind": "not private", **shown, **judge(prepared), "seconds": round(took, 1)}
+                prepared = prepared_by(name, task)
+        start = time.perf_counter()
+        done = carry_out(prepared, delta=task.delta, watch=Watch(progress=None))
+        took = time.perf_counter() - start
+        yield {
+            "kind": "private",
+            "epsilon": done.statement.epsilon,
+            **shown,
+            **judge(prepared),
+            "seconds": round(took, 1),
+        }
+
+
+def right(prepared: Prepared) -> Row:
+    assert prepared.held_out is not None
+    found = accuracy(
+        prepared.final, prepared.held_out, correct=prepared.correct, collate=prepared.collate
+    )
+    return {"accuracy": round(100 * found, 2)}
+
+
+@torch.no_grad()
+def perplexity(prepared: Prepared) -> Row:
+    """The exponential of the mean loss of a held-out token, whatever speech it is in."""
+    model, rows, nats, tokens = prepared.final.eval(), prepared.held_out, 0.0, 0
+    device = next(model.parameters()).device
+    for begin in range(0, len(rows), 16):  # type: ignore[arg-type]
+        last = min(begin + 16, len(rows))  # type: ignore[arg-type]
+        batch = language.right_padded([rows[at] for at in range(begin, last)])  # type: ignore[index]
+        batch = {name: one.to(device) for name, one in batch.items()}
+        logits = model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits
+        nats += float(losses.token_sum(logits[:, :-1], batch["labels"][:, 1:]).sum())
+        tokens += int((batch["labels"][:, 1:] != -100).sum())
+    return {"perplexity": round(math.exp(nats / tokens), 3), **right(prepared)}
+
+
+def plainly(prepared: Prepared, arguments: argparse.Namespace, device: torch.device) -> None:
+    """The same network, rows and loss without privacy: shuffled batches, AdamW, one rate's fall."""
+    model, rows = prepared.model.train(), prepared.dataset
+    optimizer = torch.optim.AdamW(language.trainable(model), lr=arguments.plain_lr)
+    steps = max(1, round(arguments.plain_epochs * len(rows) / arguments.plain_batch))  # type: ignore[arg-type]
+    schedule = language.rising_and_falling(optimizer, steps)
+    loader = torch.utils.data.DataLoader(
+        rows, arguments.plain_batch, shuffle=True, collate_fn=prepared.collate
+    )
+    batches = itertools.chain.from_iterable(itertools.repeat(loader))
+    for batch in itertools.islice(batches, steps):
+        here = {name: one.to(device) for name, one in batch.items()}
+        with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+            assert prepared.loss is not None
+            found = prepared.loss(model, here)
+        optimizer.zero_grad()
+        found.mean().backward()
+        optimizer.step()
+        schedule.step()
+
+
+def memory(arguments: argparse.Namespace, device: torch.device) -> Iterator[Row]:
+    """Peak memory of LoRA steps on 32 rows: ordinary ones and private ones; on a GPU."""
+    rows, width = 32, arguments.tokens
+    ids = torch.randint(5, 50, (rows, width), device=device)
+    data = [{"input_ids": one, "labels": one} for one in ids]
+    for kind in ("not private", "private"):
+        model = language.adapted(language.loaded(arguments.model, device).model, "lora", 16).train()
+        optimizer = torch.optim.AdamW(language.trainable(model), lr=1e-4)
+        if device.type == "cuda":
+            torch.cuda.empty_cache()
+            torch.cuda.reset_peak_memory_stats()
+        if kind == "private":
+            plan = Plan(examples=rows, lot_size=rows, steps=3, noise_multiplier=1.0, clip=1.0)
+            with tacit.private(
+                model,
+                optimizer,
+                plan,
+                data,  # type: ignore[arg-type]
+                performance=Performance(batch=rows, precision="bfloat16"),
+            ) as dp:
+                for lot in dp.lots():
+                    for batch in lot:
+                        dp.backward(losses.of(model, batch))
+                    dp.step()
+        else:
+            for _ in range(3):
+                with torch.autocast(device.type, torch.bfloat16):
+                    found = losses.of(model, {"input_ids": ids, "labels": ids})
+                optimizer.zero_grad()
+                found.mean().backward()
+                optimizer.step()
+        peak = torch.cuda.max_memory_allocated() if device.type == "cuda" else None
+        yield {"kind": kind, "rows": rows, "tokens": width, "peak_bytes": peak}
+        del model, optimizer
+
+
+def secret(arguments: argparse.Namespace, device: torch.device) -> Iterator[Row]:
+    """The audit, once for every seed."""
+    given = {key: value for one in grid(arguments) for key, value in one.items()}
+    chosen = replace(language_secret.Settings(), **{k: number(v) for k, v in given.items()})
+    for seed in range(arguments.seeds):
+        found = language_secret.run(
+            chosen, data=split_of(arguments, "speeches"), seed=seed, device=str(device)
+        )
+        print(found.describe())
+        yield {"kind": "secret", "seed": seed, **found.as_dict()}
+
+
+def number(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+PARTS = {"classify": classify, "causal": causal, "memory": memory, "secret": secret}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,123 @@
+"""Units of text: what of a corpus belongs together, and is protected as one.
+
+A guarantee protects units. Whether a unit is a document, everything that one author wrote, or a
+window of a long text is a choice that nobody can read off the numbers: it is made here, in public,
+and said in the claim (``unit_in_words`` of ``tacit.Prepared`` and ``tacit.hf.PrivateTrainer``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, final
+
+import numpy as np
+
+from tacit._validation import whole
+from tacit.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterable, Sequence
+
+    from numpy.typing import NDArray
+
+
+_WORDS = {
+    "document": "one document of the corpus, whoever wrote it: an author of several is not "
+    "protected as a whole",
+    "author": "everything that one author contributed to the corpus",
+    "window": "one window of the text: what fills several windows is not protected as a whole",
+}
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Corpus:
+    """Texts, and the unit that each belongs to.
+
+    Args:
+        texts: The texts, one row each.
+        groups: The unit of every text, as ``tacit.private(groups=...)`` takes them.
+        kind: What a unit is.
+    """
+
+    texts: tuple[str, ...]
+    groups: NDArray[np.int64]
+    kind: Literal["document", "author", "window"]
+
+    def __post_init__(self) -> None:
+        if not self.texts or len(self.texts) != len(self.groups):
+            raise InvalidArgument(
+                "texts must be one or more, each with its unit, got "
+                f"{len(self.texts)} texts and {len(self.groups)} units"
+            )
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    @property
+    def units(self) -> int:
+        """How many units there are; the plan's ``examples``. It is public."""
+        return len(np.unique(self.groups))
+
+    @property
+    def unit_in_words(self) -> str:
+        """What a unit is, for the claim."""
+        return _WORDS[self.kind]
+
+    def plan_terms(self, *, examples_per_user: int | None = None) -> dict[str, Any]:
+        """What a plan must say of these units: ``Plan.for_budget(..., **corpus.plan_terms())``.
+
+        ``examples_per_user`` is needed for authors, and only for them: the public cap on the texts
+        that one of them adds to a lot. It must not be read off the texts.
+
+        >>> by_document(["to be", "or not"]).plan_terms()
+        {'examples': 2, 'unit': 'example'}
+        """
+        if (examples_per_user is not None) != (self.kind == "author"):
+            raise InvalidArgument(
+                f"examples_per_user must be given for authors, and only for them, got "
+                f"{examples_per_user!r} for units that are {self.kind}s"
+            )
+        if examples_per_user is not None:
+            cap = whole("examples_per_user", examples_per_user)
+            return {"examples": self.units, "unit": "user", "examples_per_user": cap}
+        return {"examples": self.units, "unit": "example"}
+
+
+def by_document(texts: Iterable[str]) -> Corpus:
+    """Every text is a unit by itself.
+
+    >>> by_document(["to be", "or not"]).units
+    2
+    """
+    found = tuple(texts)
+    return Corpus(found, np.arange(len(found), dtype=np.int64), "document")
+
+
+def by_author(texts: Sequence[str], authors: Sequence[Hashable]) -> Corpus:
+    """All texts of an author are one unit, however many there are.
+
+    Guarantee:
+        Two texts have the same unit if and only if their authors are equal.
+
+    >>> by_author(["to be", "or not", "away"], ["Ann", "Ben", "Ann"]).groups.tolist()
+    [0, 1, 0]
+    """
+    if len(texts) != len(authors):
+        raise InvalidArgument(
+            f"authors must name the author of every text, got {len(authors)} for {len(texts)}"
+        )
+    numbers: dict[Hashable, int] = {}
+    groups = [numbers.setdefault(author, len(numbers)) for author in authors]
+    return Corpus(tuple(texts), np.array(groups, np.int64), "author")
+
+
+def by_window(text: str, length: int) -> Corpus:
+    """A long text in windows of ``length`` characters; none is in two, and the last is shorter.
+
+    >>> by_window("to be or not", 5).texts
+    ('to be', ' or n', 'ot')
+    """
+    size = whole("length", length)
+    found = tuple(text[begin : begin + size] for begin in range(0, len(text), size))
+    return Corpus(found, np.arange(len(found), dtype=np.int64), "window")

@@ -1,0 +1,329 @@
+"""``transformers.Trainer`` that trains by a plan.
+
+The trainer's own loop runs: its epochs, callbacks, schedules, evaluation and checkpoints. One item
+of its loader is a whole lot. ``training_step`` computes it in physical batches and leaves the mean
+gradient, with its noise, in ``.grad``; everything that the trainer does from there on (looking at
+the gradient's norm, stepping the optimizer, logging) sees private numbers only.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import os
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, final
+
+import torch
+
+from tacit import losses
+from tacit._files import put
+from tacit.errors import CheckpointError, InvalidArgument, ProtocolError
+from tacit.hf import refusals
+from tacit.training.fit import with_unit
+from tacit.training.loaders import check_dataset
+from tacit.training.performance import Performance
+from tacit.training.session import private
+
+try:
+    from transformers import Trainer
+except ImportError as error:
+    raise ImportError("tacit.hf needs transformers: pip install 'tacit[hf]'") from error
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+    from torch import Tensor, nn
+
+    from tacit.ledger import Budget, Reservation
+    from tacit.statement import Statement
+    from tacit.training.lot import Lot
+    from tacit.training.plan import Plan
+    from tacit.training.session import Session
+
+    _NextTrainer = Any  # whichever comes after it among the bases of a class
+else:
+    _NextTrainer = object
+
+SESSION: Final = "tacit.checkpoint"
+STATEMENT: Final = "statement.json"
+# Functions of the private rows without noise, or of how long they took: never logged.
+SECRET: Final = frozenset(
+    {
+        "loss", "train_loss", "total_flos", "train_runtime", "train_samples_per_second",
+        "train_steps_per_second", "train_tokens_per_second", "num_input_tokens_seen",
+    }
+)  # fmt: skip
+
+
+class PrivateTraining(_NextTrainer):  # type: ignore[misc]
+    """Goes before a trainer among the bases of a class, and makes its training private.
+
+    Args:
+        plan: What is sampled, clipped, noised and charged; the trainer's steps are the plan's.
+        budget: A budget of a ledger, charged as by ``tacit.private``.
+        groups: The user of each row, for a plan with ``unit="user"``.
+        performance: How lots are computed. Left out, a physical batch has
+            ``per_device_train_batch_size`` rows, and workers are those of the data loader.
+        unit_in_words: What one example, or one user, is, for the claim; see ``tacit.data.Corpus``.
+        unsafe_seed: Voids the guarantee; for tests only.
+        trainer: The trainer's own arguments, by name. ``compute_loss_func(outputs, labels,
+            num_items_in_batch)`` must return one loss per row; left out, ``tacit.losses.of`` is
+            used. ``num_items_in_batch`` is always None: it depends on other rows.
+
+    Guarantee:
+        What leaves through the weights, checkpoints, logs and metrics of training is the plan's
+        event, as for ``tacit.private``; the training loss, token counts and times are in none of
+        them. ``eval_dataset`` must be public or held out: what is measured there is published. What
+        a callback or a subclass does with private rows by itself is not covered.
+    """
+
+    def __init__(
+        self,
+        *,
+        plan: Plan,
+        budget: Budget | Reservation | None = None,
+        groups: Sequence[int] | NDArray[np.int64] | None = None,
+        performance: Performance | None = None,
+        unit_in_words: str = "",
+        unsafe_seed: int | None = None,
+        **trainer: Any,
+    ) -> None:
+        refusals.check_trainer(trainer)
+        refusals.check_settings(trainer["args"])
+        refusals.check_steps(trainer["args"], plan)
+        refusals.check_apart(trainer["train_dataset"], trainer.get("eval_dataset"))
+        args = copy.copy(trainer.pop("args"))
+        args.max_steps = plan.steps
+        args.ignore_data_skip = True  # lots are drawn afresh, and none is skipped
+        self._plan, self._budget, self._groups = plan, budget, groups
+        self._performance, self._unsafe_seed = performance, unsafe_seed
+        self._unit_in_words = unit_in_words
+        self._dp: Session | None = None
+        self._lots: Iterator[Lot] = iter(())
+        self._training = ExitStack()
+        super().__init__(args=args, **trainer)
+        refusals.check_settings(self.args)  # as the trainer completed them
+        check_dataset(self.train_dataset, plan.examples, counts_users=plan.unit == "user")
+
+    # ---- what may be claimed
+
+    @property
+    def session(self) -> Session:
+        """The private session, once training has begun."""
+        if self._dp is None:
+            raise ProtocolError("nothing was trained yet; call trainer.train() first")
+        return self._dp
+
+    def statement(self, delta: float | None = None) -> Statement:
+        """The claim, as ``dp.statement`` makes it; δ may be left out if the plan has one."""
+        return with_unit(self.session.statement(delta), self._unit_in_words)
+
+    def spent(self, delta: float | None = None) -> float:
+        """ε of the steps taken so far."""
+        return self.session.spent(delta)
+
+    # ---- the beginning and the end
+
+    def _inner_training_loop(self, *given: Any, **named: Any) -> Any:
+        if self._dp is not None:
+            raise ProtocolError(
+                "trainer.train() was called twice: the plan is spent by the first; make a new "
+                "trainer with a plan and a budget of its own (resume_from_checkpoint goes on)"
+            )
+        with ExitStack() as self._training:
+            done = super()._inner_training_loop(*given, **named)
+        return done._replace(training_loss=math.nan, metrics=_public(done.metrics))
+
+    def _prepare_for_training(self, max_steps: int, train_dataloader: Any, resume: Any) -> Any:
+        """The model and the optimizer are what they will be: the private session begins."""
+        model, loader = super()._prepare_for_training(max_steps, train_dataloader, resume)
+        optimizer = self.optimizer
+        while type(optimizer).__module__.partition(".")[0] == "accelerate":
+            optimizer = optimizer.optimizer  # steps the inner one, whose step the guard sees
+        self._dp = self._training.enter_context(
+            private(
+                model, optimizer, self._plan, loader.dataset, self._budget, groups=self._groups,
+                resume=_session_file(resume), performance=self._performance or self._defaults(),
+                collate=loader.collate, unsafe_seed=self._unsafe_seed,
+            )
+        )  # fmt: skip
+        self._lots = self._dp.lots()
+        return model, loader
+
+    def _defaults(self) -> Performance:
+        args = self.args
+        return Performance(
+            batch=args.per_device_train_batch_size,
+            workers=args.dataloader_num_workers,
+            pin_memory=args.dataloader_pin_memory and args.device.type == "cuda",
+        )
+
+    # ---- a lot
+
+    def get_train_dataloader(self) -> LotLoader:
+        """One item is one lot; accelerate never sees it, and so repeats no row."""
+        dataset, collate = self.train_dataset, self.data_collator
+        if hasattr(dataset, "column_names"):
+            dataset = self._remove_unused_columns(dataset, description="Training")
+        else:
+            collate = self._get_collator_with_removed_columns(collate, description="Training")
+        return LotLoader(self, dataset, collate, max(1, round(1.0 / self._plan.sample_rate)))
+
+    def lots_until(self, steps: int) -> Iterator[Lot]:
+        """The lots up to this number of steps of the plan; fewer if the plan ends before."""
+        while self.session.steps_taken < steps and (lot := next(self._lots, None)) is not None:
+            yield lot
+
+    def get_batch_samples(self, epoch_iterator: Any, num_batches: int, device: Any) -> Any:
+        """The next lot; its tokens are not counted."""
+        del num_batches, device
+        lot = next(epoch_iterator, None)
+        return ([] if lot is None else [lot]), None
+
+    def training_step(
+        self, model: nn.Module, inputs: Lot, num_items_in_batch: object = None
+    ) -> Tensor:
+        """Clips and adds up a lot, and leaves its mean with noise in ``.grad``.
+
+        What it returns is no loss, for that is secret: always 0.
+        """
+        del num_items_in_batch
+        model.train()
+        self.session.accumulate(inputs, lambda batch: self.row_losses(model, batch))
+        self.session.release()
+        return torch.zeros((), device=self.args.device)
+
+    def row_losses(self, model: nn.Module, batch: Any) -> Tensor:
+        """One loss per row of a physical batch: to be overridden by a trainer with its own."""
+        if self.compute_loss_func is None:
+            return losses.of(model, batch)
+        found: Tensor = self.compute_loss_func(
+            losses.outputs_of(model, batch), batch.get("labels"), num_items_in_batch=None
+        )
+        return found
+
+    def _get_grad_norm(self, model: nn.Module, grad_norm: Any = None) -> Any:
+        """The norm of the private gradient; it is looked at and not touched."""
+        del grad_norm
+        gradients = [p.grad for p in model.parameters() if p.grad is not None]
+        return torch.nn.utils.get_total_norm(gradients)
+
+    def floating_point_ops(self, inputs: object) -> int:
+        """0: how much was computed tells how large the lot was."""
+        del inputs
+        return 0
+
+    # ---- what is written
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """Logs what is public, and ε so far in the place of the training loss."""
+        trains = bool({"loss", "train_loss"} & {*logs})
+        kept = _public(logs)
+        if trains and self._dp is not None and self._plan.made_for is not None:
+            kept["epsilon"] = self._dp.spent()
+        logs.clear()  # the caller's own dictionary is what callbacks see
+        logs.update(kept)
+        super().log(logs, start_time)
+
+    def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
+        super()._save_optimizer_and_scheduler(output_dir)
+        self.session.save(os.path.join(output_dir, SESSION))
+
+    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
+        """Saves the model, and beside it what may be claimed of it, if the plan has a δ."""
+        super().save_model(output_dir, _internal_call)
+        if self._dp is not None and self._plan.made_for is not None:
+            place = Path(output_dir or self.args.output_dir) / STATEMENT
+            put(place, f"{self.statement().to_json()}\n".encode())
+
+    def _load_best_model(self) -> None:
+        """The best by held-out data is one of the models that the plan has released already."""
+        with self.session.public():
+            super()._load_best_model()
+
+    # ---- what is measured
+
+    def get_eval_dataloader(self, eval_dataset: Any = None) -> Any:
+        """As the trainer's; refuses the private rows."""
+        refusals.check_apart(self.train_dataset, _named(self.eval_dataset, eval_dataset))
+        return super().get_eval_dataloader(eval_dataset)
+
+    def get_test_dataloader(self, test_dataset: Any) -> Any:
+        """As the trainer's; refuses the private rows."""
+        refusals.check_apart(self.train_dataset, test_dataset)
+        return super().get_test_dataloader(test_dataset)
+
+    def hyperparameter_search(self, *given: Any, **named: Any) -> Any:
+        """Refused: every trial would spend the plan, and the choice itself tells of the data."""
+        del given, named
+        raise InvalidArgument(
+            "hyperparameter_search cannot be private: every trial spends, and so does the choice; "
+            "use tacit.search, which charges for all of it"
+        )
+
+
+@final
+class PrivateTrainer(PrivateTraining, Trainer):  # type: ignore[misc]  # transformers has no types
+    """``transformers.Trainer`` that trains by a plan.
+
+    Its arguments are the trainer's and those of ``PrivateTraining``:
+
+        trainer = PrivateTrainer(
+            model=model, args=TrainingArguments("out", max_grad_norm=0.0),
+            train_dataset=texts, data_collator=collator, plan=plan,
+        )
+        trainer.train()
+        trainer.statement(delta=1e-5)
+
+    Guarantee:
+        As for ``PrivateTraining``.
+    """
+
+
+@final
+class LotLoader:
+    """What the trainer takes for its data loader: an epoch is as many lots as cover the data once.
+
+    It is handed to nobody but the trainer: accelerate would repeat rows to make lots even.
+    """
+
+    def __init__(
+        self, trainer: PrivateTraining, dataset: Any, collate: Any, lots_an_epoch: int
+    ) -> None:
+        self._trainer, self.dataset, self.collate = trainer, dataset, collate
+        self._length = lots_an_epoch
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __iter__(self) -> Iterator[Lot]:
+        taken = self._trainer.session.steps_taken
+        return self._trainer.lots_until(taken - taken % self._length + self._length)
+
+
+def _public(logs: dict[str, float]) -> dict[str, float]:
+    return {name: value for name, value in logs.items() if name not in SECRET}
+
+
+def _named(known: Any, wanted: Any) -> Any:
+    """An evaluation data set, which may be given by its name among several."""
+    if isinstance(wanted, str):
+        return known[wanted]
+    return known if wanted is None else wanted
+
+
+def _session_file(folder: Any) -> str | None:
+    """Where a checkpoint of the trainer keeps the private session."""
+    if folder is None:
+        return None
+    path = os.path.join(folder, SESSION)
+    if not os.path.isfile(path):
+        raise CheckpointError(
+            f"{folder} holds no {SESSION}, so that nobody knows what was spent; resume from a "
+            "checkpoint of PrivateTrainer that was saved with save_only_model=False"
+        )
+    return path

@@ -1,0 +1,289 @@
+"""Parts that the recipes of pretrained language models share: prompts, rows, adapters, scores.
+
+A text is classified by continuing a prompt: the label whose token the model finds likelier is its
+class. Without training that is the zero-shot model, and what is trained is the same network.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, Literal, final
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.utils.data import Dataset
+
+from tacit.errors import InvalidArgument
+from tacit.models.language import Pretrained, language_model
+from tacit.training import Performance, Prepared, Schedule
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from tacit.data import Examples
+    from tacit.runs import Task
+    from tacit.training import Plan
+
+Adapt = Literal["head", "lora", "full"]
+LORA_MODULES = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+PUBLIC = (
+    "The weights that training began with are public: {source}. What they had learned of the same "
+    "texts before is not covered."
+)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Prompt:
+    """A text between fixed words, and the word that follows for each class."""
+
+    pretrained: Pretrained
+    before: str
+    after: str
+    answers: tuple[str, ...]
+    longest: int  # tokens of a text; the rest of it is left out
+
+    def tokens(self, text: str) -> list[int]:
+        """The whole prompt; a text that is too long loses its end."""
+        middle = self._encoded(f" {text}")[: self.longest]
+        return [*self._known[0], *middle, *self._known[1]]
+
+    @cached_property
+    def _known(self) -> tuple[list[int], list[int]]:
+        return self._encoded(self.before), self._encoded(self.after)
+
+    @cached_property
+    def labels(self) -> tuple[int, ...]:
+        """The token of each class."""
+        found = [self._encoded(answer) for answer in self.answers]
+        for answer, tokens in zip(self.answers, found, strict=True):
+            if len(tokens) != 1:
+                raise InvalidArgument(
+                    f"model must have one token for {answer!r}, got {len(tokens)}; take another "
+                    "model or a recipe of your own"
+                )
+        return tuple(tokens[0] for tokens in found)
+
+    def _encoded(self, text: str) -> list[int]:
+        found: list[int] = self.pretrained.tokenizer(text, add_special_tokens=False)["input_ids"]
+        return found
+
+
+# ---- rows
+
+
+@final
+class Rows(Dataset[tuple[Tensor, int]]):
+    """Token numbers, and a class or the tokens themselves."""
+
+    def __init__(self, tokens: Sequence[Sequence[int]], classes: Sequence[int]) -> None:
+        self._tokens = [torch.tensor(one, dtype=torch.int32) for one in tokens]
+        self._classes = [int(one) for one in classes]
+
+    def __len__(self) -> int:
+        return len(self._tokens)
+
+    def __getitem__(self, row: int) -> tuple[Tensor, int]:
+        return self._tokens[row], self._classes[row]
+
+
+def prompted(prompt: Prompt, examples: Examples) -> Rows:
+    """Every text in its prompt, with its class."""
+    return Rows([prompt.tokens(str(text)) for text in examples.inputs], examples.labels.tolist())
+
+
+def token_rows(pretrained: Pretrained, texts: Iterable[str], longest: int) -> Rows:
+    """Texts to be continued, each up to its first ``longest`` tokens."""
+    found = [pretrained.tokenizer(text)["input_ids"][:longest] for text in texts]
+    return Rows(found, [0] * len(found))
+
+
+def left_padded(rows: list[tuple[Tensor, int]]) -> dict[str, Tensor]:
+    """Rows that end together, so that the last position is every prompt's last token."""
+    width = _width(rows)
+    ids, mask = torch.zeros(2, len(rows), width, dtype=torch.int64)
+    for at, (tokens, _) in enumerate(rows):
+        ids[at, width - len(tokens) :] = tokens
+        mask[at, width - len(tokens) :] = 1
+    return {"input_ids": ids, "attention_mask": mask,
+            "classes": torch.tensor([one for _, one in rows])}  # fmt: skip
+
+
+def right_padded(rows: list[tuple[Tensor, int]]) -> dict[str, Tensor]:
+    """Texts to be continued: labels are the tokens, and -100 beyond a text's end."""
+    width = _width(rows)
+    ids, mask = torch.zeros(2, len(rows), width, dtype=torch.int64)
+    for at, (tokens, _) in enumerate(rows):
+        ids[at, : len(tokens)] = tokens
+        mask[at, : len(tokens)] = 1
+    return {"input_ids": ids, "attention_mask": mask, "labels": ids.masked_fill(mask == 0, -100)}
+
+
+def _width(rows: list[tuple[Tensor, int]]) -> int:
+    """The longest row's length, rounded up: there are few shapes for a GPU to meet."""
+    return max(8, -(-max(len(tokens) for tokens, _ in rows) // 8) * 8)
+
+
+# ---- scores
+
+
+def class_scores(prompt: Prompt, model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
+    """What the model thinks of each class's token after each prompt; shape (rows, classes)."""
+    logits = model(
+        input_ids=batch["input_ids"], attention_mask=batch["attention_mask"], logits_to_keep=1
+    ).logits[:, -1]
+    return torch.stack([logits[:, token] for token in prompt.labels], dim=1)
+
+
+def class_losses(prompt: Prompt, model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
+    """The cross entropy of each row."""
+    return functional.cross_entropy(
+        class_scores(prompt, model, batch).float(), batch["classes"], reduction="none"
+    )
+
+
+def class_right(prompt: Prompt, model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
+    """Where the likelier token is that of the row's class."""
+    return class_scores(prompt, model, batch).argmax(1) == batch["classes"]
+
+
+def token_right(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
+    """Which of the tokens that count the model would have guessed."""
+    logits = model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits
+    labels = batch["labels"][:, 1:]
+    found: Tensor = logits[:, :-1].argmax(2) == labels
+    return found[labels != -100]
+
+
+# ---- what is trained
+
+
+def adapted(model: nn.Module, adapt: Adapt, rank: int) -> nn.Module:
+    """The model with what is to be trained: adapters of low rank on every projection, or all."""
+    if adapt == "full":
+        return model
+    try:
+        import peft  # noqa: PLC0415 - an extra
+    except ImportError:
+        raise InvalidArgument("adapt=lora needs PEFT: pip install 'tacit[hf]'") from None
+    config = peft.LoraConfig(
+        r=rank, lora_alpha=2 * rank, lora_dropout=0.0, target_modules=LORA_MODULES
+    )
+    found: nn.Module = peft.get_peft_model(model, config)
+    return found
+
+
+def classifier(
+    prompt: Prompt,
+    task: Task,
+    plan: Plan,
+    *,
+    adapt: Adapt,
+    rank: int,
+    lr: float,
+    batch: int,
+    unit: str,
+) -> Prepared:
+    """The network itself, trained to continue each prompt with its class."""
+    model = adapted(prompt.pretrained.model, adapt, rank)
+    optimizer = torch.optim.AdamW(trainable(model), lr=lr, weight_decay=0.0)
+    return Prepared(
+        model=model,
+        optimizer=optimizer,
+        plan=plan,
+        dataset=prompted(prompt, task.data.train),
+        held_out=prompted(prompt, task.data.test),
+        loss=partial(class_losses, prompt),
+        correct=partial(class_right, prompt),
+        collate=left_padded,
+        schedule=Schedule(scheduler=rising_and_falling(optimizer, plan.steps)),
+        performance=performance(batch, task.device),
+        unit_in_words=unit,
+        notes=(PUBLIC.format(source=prompt.pretrained.source),),
+    )
+
+
+def performance(batch: int, device: torch.device) -> Performance:
+    """In bfloat16 on a GPU."""
+    return Performance(batch=batch, precision="bfloat16" if device.type == "cuda" else "single")
+
+
+def width_of(model: nn.Module) -> int:
+    """How many numbers a model has for each token."""
+    config: Any = model.config
+    return int(config.hidden_size)
+
+
+def loaded(folder: str | None, device: torch.device) -> Pretrained:
+    """The pretrained model on the device."""
+    found = language_model(folder)
+    found.model.to(device)
+    return found
+
+
+def trainable(model: nn.Module) -> list[nn.Parameter]:
+    """The parameters that are trained."""
+    return [parameter for parameter in model.parameters() if parameter.requires_grad]
+
+
+def rising_and_falling(
+    optimizer: torch.optim.Optimizer, steps: int, rising: float = 0.05
+) -> torch.optim.lr_scheduler.LRScheduler:
+    """A rate that rises over the first steps and falls linearly to 0."""
+    first = max(1.0, rising * steps)
+    return torch.optim.lr_scheduler.LambdaLR(
+        optimizer,
+        lambda step: min(1.0, (step + 1) / first) * max(0.0, (steps - step) / steps),
+    )
+
+
+# ---- a frozen network's view of a text
+
+
+def shallow(model: nn.Module, layers: int) -> nn.Module:
+    """The model's first layers, frozen, in bfloat16: half of a network tells spam as well."""
+    inner: Any = model.get_submodule("model")
+    if not 1 <= layers <= len(inner.layers):
+        raise InvalidArgument(
+            f"layers must be 1 to {len(inner.layers)} for this model, got {layers!r}"
+        )
+    inner.layers = inner.layers[:layers]
+    inner.norm = nn.Identity()
+    return model.requires_grad_(False).eval().to(torch.bfloat16)
+
+
+@final
+class Features(Dataset[tuple[Tensor, Tensor]]):
+    """What the first layers of a frozen model make of each prompt, of norm 1; computed once.
+
+    A text is looked at when it is first asked for, and by itself: its features depend on no other
+    row. They are measured from those of the prompt without a text, which are public.
+    """
+
+    def __init__(self, prompt: Prompt, examples: Examples) -> None:
+        self._prompt = prompt
+        self._texts, self._labels = examples.inputs, torch.as_tensor(examples.labels)
+        self._known: dict[int, Tensor] = {}
+
+    def __len__(self) -> int:
+        return len(self._texts)
+
+    def __getitem__(self, row: int) -> tuple[Tensor, Tensor]:
+        if row not in self._known:
+            found = self._seen(str(self._texts[row])) - self._empty
+            self._known[row] = functional.normalize(found, dim=0)
+        return self._known[row], self._labels[row]
+
+    @cached_property
+    def _empty(self) -> Tensor:
+        return self._seen("")
+
+    @torch.no_grad()
+    def _seen(self, text: str) -> Tensor:
+        model = self._prompt.pretrained.model
+        inner: Any = model.get_submodule("model")
+        ids = torch.tensor([self._prompt.tokens(text)], device=next(model.parameters()).device)
+        found: Tensor = inner(ids).last_hidden_state[0, -1].float()
+        return found

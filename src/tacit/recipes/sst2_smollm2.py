@@ -1,0 +1,77 @@
+"""``tacit train sst2-smollm2 --epsilon 3``: is a sentence about a film kind? For a GPU.
+
+SmolLM2-135M continues "Review: … Sentiment:", and the likelier of two words is its answer. Adapters
+of low rank on every projection are trained (``--adapt lora``), or all weights (``--adapt full``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, final
+
+from tacit.recipes import language
+from tacit.runs import Recipe
+
+if TYPE_CHECKING:
+    from tacit.runs import Outline, Releasing, Task
+    from tacit.training import Plan, Prepared
+
+BEFORE, AFTER = "Review:", "\nSentiment:"
+ANSWERS = (" negative", " positive")
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What may be set.
+
+    ``adapt``: ``lora`` of ``rank``, or ``full``. ``longest`` is how many tokens of a sentence are
+    read, ``batch`` how many rows fit into memory, ``model`` a folder of another model.
+    """
+
+    adapt: Literal["lora", "full"] = "lora"
+    epochs: float = 4.0
+    lot: int = 1024
+    clip: float = 1.0
+    lr: float
+    rank: int = 16
+    longest: int = 64
+    batch: int = 256
+    model: str | None = None
+
+
+def settings(epsilon: float) -> Settings:
+    """Of the literature on private fine-tuning: large lots, Adam, few epochs; to be searched."""
+    return Settings(lr=1e-3 if epsilon >= 1 else 5e-4)
+
+
+def outline(task: Task) -> Outline:
+    """Poisson lots."""
+    chosen = task.settings
+    return task.plan(lot=chosen.lot, epochs=chosen.epochs, clip=chosen.clip)
+
+
+def prepare(task: Task, plan: Plan, release: Releasing) -> Prepared:
+    """The network, with adapters or whole."""
+    del release  # nothing is released before training
+    chosen: Settings = task.settings
+    pretrained = language.loaded(chosen.model, task.device)
+    prompt = language.Prompt(pretrained, BEFORE, AFTER, ANSWERS, chosen.longest)
+    return language.classifier(
+        prompt, task, plan, adapt=chosen.adapt, rank=chosen.rank, lr=chosen.lr,
+        batch=chosen.batch, unit="one phrase of a review",
+    )  # fmt: skip
+
+
+RECIPE = Recipe(
+    name="sst2-smollm2",
+    summary="sentiment by a pretrained language model with private adapters, or whole: for a GPU",
+    data="sst2",
+    settings=settings,
+    outline=outline,
+    prepare=prepare,
+    tuning=(
+        "lot, epochs, clip, rank and learning rate are usual ones for private fine-tuning and were "
+        "not compared on these data; nothing is charged for them"
+    ),
+)

@@ -1,0 +1,105 @@
+"""The loss of each row beside the loss that the model itself has for that row alone."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+
+import tacit
+from tacit import losses
+from tacit.errors import InvalidArgument
+
+from . import tiny
+
+if TYPE_CHECKING:
+    from torch import nn
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # the libraries' own
+
+
+def tagged(count: int) -> list[dict[str, Any]]:
+    rows = tiny.texts(count)
+    return [{**row, "labels": [one % tiny.CLASSES for one in row["labels"]]} for row in rows]
+
+
+def chosen(rows: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
+    """Two answers a row, of which the first is right or the second."""
+    batch = tiny.padded(rows)
+    both = {
+        name: torch.stack([value, value.flip(1)], 1)
+        for name, value in batch.items()
+        if name != "labels"
+    }
+    return {**both, "labels": torch.tensor([row["labels"] % 2 for row in rows])}
+
+
+def with_real_labels(rows: list[dict[str, Any]], width: int) -> dict[str, torch.Tensor]:
+    batch = tiny.padded([{**row, "labels": 0} for row in rows])
+    draw = torch.Generator().manual_seed(0)
+    shape = (len(rows), width) if width > 1 else (len(rows),)
+    return {**batch, "labels": torch.rand(shape, generator=draw)}
+
+
+def masked(rows: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
+    batch = tiny.padded(rows)
+    labels = batch["labels"].clone()
+    labels[:, ::2] = -100
+    return {**batch, "labels": labels}
+
+
+OTHERS = (
+    tiny.Case("masked", lambda: tiny.bert("BertForMaskedLM"), collate=masked),
+    tiny.Case("tokens", lambda: tiny.bert("BertForTokenClassification"), tagged),
+    tiny.Case("choice", lambda: tiny.bert("BertForMultipleChoice"), tiny.labelled, chosen),
+    tiny.Case("regression", lambda: tiny.bert(num_labels=1), tiny.labelled,
+              functools.partial(with_real_labels, width=1)),
+    tiny.Case("several classes", lambda: tiny.bert(problem_type="multi_label_classification"),
+              tiny.labelled, functools.partial(with_real_labels, width=tiny.CLASSES)),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("case", [*tiny.CASES[::2], *OTHERS, tiny.CASES[5]], ids=str)
+def test_each_row_has_the_loss_that_the_model_has_for_it_alone(case: tiny.Case):
+    model = case.made().eval()
+    batch = case.collate(case.rows(5))
+    found = losses.of(model, batch)
+    assert found.shape == (5,)
+    with torch.no_grad():
+        alone = [
+            model(**{name: value[at : at + 1] for name, value in batch.items()}).loss
+            for at in range(5)
+        ]
+    torch.testing.assert_close(found.detach(), torch.stack(alone), rtol=1e-5, atol=1e-6)
+    assert f"for {type(losses._unwrapped(model)).__name__}: tacit.losses.of" in losses.advice(model)
+
+
+def test_the_models_own_loss_is_refused_with_the_one_to_use():
+    model = tiny.llama()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    plan = tacit.Plan(examples=4, lot_size=4, steps=1, noise_multiplier=1.0, clip=1.0)
+
+    def loop(model: nn.Module) -> None:
+        with tacit.private(model, optimizer, plan, tiny.texts(4), collate=tiny.padded) as dp:
+            for lot in dp.lots():
+                for batch in lot:
+                    dp.backward(model(**batch).loss)
+
+    with pytest.raises(InvalidArgument, match=r"LlamaForCausalLM: tacit\.losses\.of\(model, batch\)"
+                       r", which is tacit\.losses\.token_mean\(logits\[:, :-1\]"):  # fmt: skip
+        loop(model)
+
+
+def test_what_has_no_known_loss_is_refused():
+    base = tiny.transformers.BertModel(tiny.bert().config)
+    with pytest.raises(InvalidArgument, match="got BertModel; compute one loss per row"):
+        losses.of_outputs(base, {"logits": torch.zeros(1, 2)}, torch.zeros(1))
+    assert losses.advice(base) == ""
+    with pytest.raises(InvalidArgument, match="with 'labels', got"):
+        losses.of(tiny.gpt2(), {"input_ids": torch.ones(1, 2)})
+    with pytest.raises(InvalidArgument, match="got list"):
+        losses.of(tiny.gpt2(), [1])  # type: ignore[arg-type]
+    with pytest.raises(InvalidArgument, match="prompt tuning"):
+        losses.of_outputs(tiny.gpt2(), {"logits": torch.zeros(1, 5, 7)}, torch.zeros(1, 3))

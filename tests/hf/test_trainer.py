@@ -1,0 +1,433 @@
+"""PrivateTrainer beside the explicit loop, what it writes, resumes, refuses, and hides."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+
+import tacit
+from tacit import losses
+from tacit.errors import CheckpointError, InvalidArgument, ProtocolError
+
+from . import tiny
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from torch import nn
+
+from transformers import TrainerCallback, TrainingArguments
+
+from tacit.hf import PrivateTrainer
+from tacit.hf.refusals import SETTINGS
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # the libraries' own
+ROWS, SEED = 24, 5
+
+
+def plan(steps: int = 4, **changed: Any) -> tacit.Plan:
+    terms = {"lot_size": 8, "noise_multiplier": 0.5, "clip": 0.1, **changed}
+    return tacit.Plan(examples=ROWS, steps=steps, **terms)
+
+
+def arguments(folder: Path, **changed: Any) -> TrainingArguments:
+    given = {
+        "max_grad_norm": 0.0, "report_to": "none", "save_strategy": "no", "disable_tqdm": True,
+        "use_cpu": True, "learning_rate": 0.05, "optim": "adamw_torch", "logging_steps": 1,
+        "per_device_train_batch_size": 4, **changed,
+    }  # fmt: skip
+    return TrainingArguments(output_dir=str(folder), **given)
+
+
+def trainer_of(case: tiny.Case, folder: Path, **changed: Any) -> Any:
+    settings = changed.pop("settings", {})
+    given: dict[str, Any] = {
+        "model": case.made(), "args": arguments(folder, **settings), "plan": plan(),
+        "train_dataset": case.rows(ROWS), "data_collator": case.collate, "unsafe_seed": SEED,
+        **changed,
+    }  # fmt: skip
+    return PrivateTrainer(**given)
+
+
+def by_hand(case: tiny.Case, steps: int = 4) -> nn.Module:
+    """The same training as an explicit loop: AdamW with the trainer's default schedule."""
+    model = case.made().train()
+    trainable = [p for p in model.parameters() if p.requires_grad]
+    optimizer = torch.optim.AdamW(trainable, lr=0.05, weight_decay=0.0)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1.0 - step / steps)
+    with tacit.private(
+        model, optimizer, plan(steps), case.rows(ROWS), collate=case.collate, unsafe_seed=SEED,
+        performance=tacit.Performance(batch=4),
+    ) as dp:  # fmt: skip
+        for lot in dp.lots():
+            for batch in lot:
+                dp.backward(losses.of(model, batch))
+            dp.step()
+            schedule.step()
+    return model
+
+
+def apart(one: nn.Module, other: nn.Module) -> float:
+    pairs = zip(one.state_dict().values(), other.state_dict().values(), strict=True)
+    return max(float((a - b).abs().max()) for a, b in pairs if a.is_floating_point())
+
+
+def often(case: tiny.Case) -> Any:
+    """Every model is compared in `make test`, and one of them with adapters; the rest are slow."""
+    quick = "LoRA" not in case.name or case.name.startswith("Llama")
+    return pytest.param(case, id=str(case), marks=() if quick else pytest.mark.slow)
+
+
+@pytest.mark.parametrize("case", [often(case) for case in tiny.CASES])
+def test_it_equals_the_explicit_loop(case: tiny.Case, tmp_path: Path):
+    trainer = trainer_of(case, tmp_path, plan=plan(2))
+    done = trainer.train()
+    assert done.global_step == 2
+    assert apart(trainer.model, by_hand(case, 2)) <= 1e-6
+    assert apart(trainer.model, case.made()) > 1e-3
+
+
+def test_lots_and_noise_of_another_seed_lead_elsewhere(tmp_path: Path):
+    """The comparison above can fail."""
+    case = tiny.CASES[0]
+    trainer = trainer_of(case, tmp_path, unsafe_seed=SEED + 1)
+    trainer.train()
+    assert apart(trainer.model, by_hand(case)) > 1e-3
+
+
+# ---- what is logged and written
+
+
+SECRETS = ("loss", "runtime", "per_second", "flos", "tokens_seen")
+
+
+def test_nothing_secret_is_logged_or_written(tmp_path: Path):
+    case = tiny.CASES[0]
+    trainer = trainer_of(
+        case, tmp_path, eval_dataset=tiny.texts(6, seed=9),
+        plan=tacit.Plan.for_budget(
+            epsilon=3, delta=1e-3, examples=ROWS, lot_size=8, steps=4, clip=0.1
+        ),
+        settings={"save_strategy": "steps", "save_steps": 2, "eval_strategy": "epoch"},
+    )  # fmt: skip
+    done = trainer.train()
+    assert math.isnan(done.training_loss)
+    history = trainer.state.log_history
+    steps = [one for one in history if "learning_rate" in one]
+    assert [one["step"] for one in steps] == [1, 2, 3, 4]
+    assert steps[-1]["epsilon"] == pytest.approx(trainer.spent(1e-3))
+    assert any("eval_loss" in one for one in history)
+    for one in (*history, done.metrics):
+        assert not [key for key in one if "eval" not in key and any(s in key for s in SECRETS)]
+    state = json.loads((tmp_path / "checkpoint-4" / "trainer_state.json").read_text())
+    assert state["log_history"] == history[: len(state["log_history"])]
+    assert state["total_flos"] == 0
+    claim = tacit.Statement.from_json((tmp_path / "checkpoint-4/statement.json").read_text())
+    assert claim.epsilon <= 3
+
+
+class Onlooker(TrainerCallback):
+    """Notes what a callback sees."""
+
+    def __init__(self) -> None:
+        self.norms: list[float] = []
+        self.events: list[str] = []
+
+    def on_pre_optimizer_step(self, _args: Any, _state: Any, _control: Any, **seen: Any) -> None:
+        gradients = [p.grad for p in seen["model"].parameters()]
+        assert all(one is not None for one in gradients)
+        self.norms.append(float(torch.nn.utils.get_total_norm(gradients)))
+
+    def on_step_end(self, _args: Any, state: Any, _control: Any, **_seen: Any) -> None:
+        self.events.append(f"step {state.global_step}")
+
+    def on_epoch_end(self, _args: Any, state: Any, _control: Any, **_seen: Any) -> None:
+        self.events.append(f"epoch {state.epoch:g}")
+
+
+def test_callbacks_see_private_gradients_and_the_plans_epochs(tmp_path: Path):
+    onlooker = Onlooker()
+    noisy = plan(noise_multiplier=1000.0, clip=1.0, lot_size=8)
+    trainer = trainer_of(tiny.CASES[0], tmp_path, callbacks=[onlooker], plan=noisy)
+    trainer.train()
+    assert onlooker.events == ["step 1", "step 2", "step 3", "epoch 1", "step 4", "epoch 1.33333"]
+    entries = sum(p.numel() for p in trainer.model.parameters())
+    expected = 1000.0 / 8 * math.sqrt(entries)  # noise and nothing else: no row shows
+    assert onlooker.norms == pytest.approx([expected] * 4, rel=0.1)
+    logged = [one["grad_norm"] for one in trainer.state.log_history if "grad_norm" in one]
+    assert logged == pytest.approx(onlooker.norms)
+
+
+def test_no_row_is_repeated_to_make_lots_even(tmp_path: Path):
+    """Accelerate's even_batches would; the loader is never given to it."""
+    seen: list[int] = []
+    rows = [{**row, "number": at} for at, row in enumerate(tiny.texts(ROWS))]
+
+    def collate(batch: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
+        seen.extend(row["number"] for row in batch)
+        return tiny.padded(batch)
+
+    trainer = trainer_of(
+        tiny.CASES[0], tmp_path, train_dataset=rows, data_collator=collate, plan=plan(1),
+        settings={"remove_unused_columns": False},
+    )  # fmt: skip
+    assert len(trainer.get_train_dataloader()) == 3
+    trainer.train()
+    with tacit.private(
+        (other := tiny.CASES[0].made()), torch.optim.SGD(other.parameters(), lr=0.1), plan(1),
+        rows, collate=collate, unsafe_seed=SEED, performance=tacit.Performance(batch=4),
+    ) as dp:  # fmt: skip
+        by_trainer, seen = seen, []
+        for lot in dp.lots():
+            for batch in lot:
+                dp.backward(losses.of(other, batch))
+            dp.step()
+    assert by_trainer == seen
+
+
+# ---- stopping and going on
+
+
+def test_a_resumed_run_counts_on_and_takes_the_rest_of_the_plan(tmp_path: Path):
+    case, ledger = tiny.CASES[5], tacit.Ledger(f"sqlite:///{tmp_path}/budget.db")
+    terms = tacit.Plan.for_budget(
+        epsilon=3, delta=1e-3, examples=ROWS, lot_size=8, steps=6, clip=0.1
+    )
+    budget = ledger.open("texts", epsilon=4, delta=1e-3)
+    saves = {"save_strategy": "steps", "save_steps": 2}
+
+    class Crash(TrainerCallback):
+        def on_step_end(self, _args: Any, state: Any, _control: Any, **_seen: Any) -> None:
+            if state.global_step == 5:
+                raise RuntimeError("crash")
+
+    first = trainer_of(
+        case, tmp_path / "run", plan=terms, budget=budget, unsafe_seed=None, settings=saves,
+        callbacks=[Crash()], performance=tacit.Performance(batch=4, lease=1),
+    )  # fmt: skip
+    with pytest.raises(RuntimeError, match="crash"):
+        first.train()
+    again = trainer_of(
+        case, tmp_path / "run", plan=terms, budget=budget, unsafe_seed=None, settings=saves
+    )
+    done = again.train(resume_from_checkpoint=True)
+    assert again.session.steps_lost == 1  # step 5, of which nothing is left
+    assert done.global_step == again.session.steps_taken == 5  # 4 in the checkpoint, and one more
+    assert again.statement().steps_lost == 1
+    assert again.spent() == pytest.approx(3.0, rel=1e-6)  # the lost step counts
+
+
+def test_a_checkpoint_without_its_session_is_refused(tmp_path: Path):
+    case = tiny.CASES[0]
+    settings = {"save_strategy": "steps", "save_steps": 2, "save_only_model": True}
+    trainer_of(case, tmp_path, settings=settings).train()
+    with pytest.raises(CheckpointError, match="nobody knows what was spent"):
+        trainer_of(case, tmp_path).train(resume_from_checkpoint=True)
+
+
+def test_a_plan_is_spent_once(tmp_path: Path):
+    trainer = trainer_of(tiny.CASES[0], tmp_path)
+    with pytest.raises(ProtocolError, match=r"trainer\.train\(\) first"):
+        trainer.statement(1e-3)
+    trainer.train()
+    with pytest.raises(ProtocolError, match="twice"):
+        trainer.train()
+
+
+def test_the_best_model_by_held_out_data_keeps_its_claim(tmp_path: Path):
+    trainer = trainer_of(
+        tiny.CASES[1], tmp_path, eval_dataset=tiny.texts(6, seed=9), unsafe_seed=None,
+        settings={"save_strategy": "steps", "save_steps": 1, "eval_strategy": "steps",
+                  "eval_steps": 1, "load_best_model_at_end": True, "learning_rate": 1.0,
+                  "metric_for_best_model": "eval_loss"},
+    )  # fmt: skip
+    trainer.train()
+    assert trainer.state.best_model_checkpoint is not None
+    assert trainer.evaluate()["eval_loss"] == pytest.approx(trainer.state.best_metric, rel=1e-5)
+    assert trainer.statement(1e-3).steps_taken == 4
+
+
+# ---- ways to compute
+
+
+@pytest.mark.parametrize("settings", [
+    {"gradient_checkpointing": True, "gradient_checkpointing_kwargs": {"use_reentrant": False}},
+    pytest.param({"dataloader_num_workers": 1}, marks=pytest.mark.slow),  # starts a process
+], ids=["checkpointing", "workers"])  # fmt: skip
+def test_how_it_is_computed_changes_nothing(settings: dict[str, Any], tmp_path: Path):
+    case = tiny.CASES[4]
+    trainer = trainer_of(case, tmp_path, settings=settings)
+    trainer.train()
+    assert apart(trainer.model, by_hand(case)) <= 1e-5
+
+
+def test_bfloat16_is_close(tmp_path: Path):
+    case = tiny.CASES[4]
+    trainer = trainer_of(
+        case, tmp_path, settings={"bf16": True}, plan=plan(noise_multiplier=1e-3),
+        optimizers=(None, None),
+    )  # fmt: skip
+    trainer.train()
+    assert trainer.session.steps_taken == 4
+    assert all(p.dtype == torch.float32 for p in trainer.model.parameters())
+
+
+def test_users_are_units(tmp_path: Path):
+    rows = tiny.texts(ROWS)
+    terms = tacit.Plan(
+        examples=6, lot_size=3, steps=2, noise_multiplier=1.0, clip=1.0, unit="user",
+        examples_per_user=4,
+    )  # fmt: skip
+    trainer = trainer_of(
+        tiny.CASES[0], tmp_path, train_dataset=rows, plan=terms,
+        groups=[at % 6 for at in range(ROWS)], unit_in_words="one author",
+    )  # fmt: skip
+    trainer.train()
+    claim = trainer.statement(1e-3)
+    assert claim.unit == "user"
+    assert "one user is one author" in claim.assumptions
+
+
+def test_a_loss_of_ones_own_has_a_number_for_each_row(tmp_path: Path):
+    def each(outputs: Any, labels: torch.Tensor, num_items_in_batch: Any = None) -> torch.Tensor:
+        assert num_items_in_batch is None
+        return losses.token_mean(outputs.logits[:, :-1], labels[:, 1:])
+
+    case = tiny.CASES[0]
+    trainer = trainer_of(case, tmp_path, compute_loss_func=each)
+    trainer.train()
+    assert apart(trainer.model, by_hand(case)) <= 1e-6
+
+    def mean(outputs: Any, labels: torch.Tensor, num_items_in_batch: Any = None) -> torch.Tensor:
+        return each(outputs, labels, num_items_in_batch).mean()
+
+    with pytest.raises(InvalidArgument, match="a single number"):
+        trainer_of(case, tmp_path, compute_loss_func=mean).train()
+
+
+def test_with_deafening_noise_accuracy_is_chance(tmp_path: Path):
+    """And without, the same training learns: what the rows say comes in by the gradients only."""
+    case = tiny.CASES[2]
+
+    def right(multiplier: float) -> float:
+        trainer = trainer_of(
+            case, tmp_path, plan=plan(30, noise_multiplier=multiplier, clip=1.0, lot_size=24),
+            settings={"learning_rate": 0.02, "logging_strategy": "no",
+                      "per_device_train_batch_size": 24},
+        )  # fmt: skip
+        trainer.train()
+        batch = tiny.padded(case.rows(ROWS))
+        with torch.no_grad():
+            scores = trainer.model.eval()(
+                input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]
+            ).logits
+        return float((scores.argmax(1) == batch["labels"]).float().mean())
+
+    assert right(1000.0) <= 0.6  # 3 classes: 1/3, and 0.6 is 2.8 standard deviations above
+    assert right(1e-3) >= 0.9
+
+
+# ---- what is refused
+
+
+WRONG: dict[str, list[Any]] = {
+    "max_grad_norm": [1.0],
+    "gradient_accumulation_steps": [2],
+    "auto_find_batch_size": [True],
+    "train_sampling_strategy": ["group_by_length", "sequential"],
+    "dataloader_drop_last": [True],
+    "accelerator_config": [{"split_batches": True}, {"dispatch_batches": True}],
+    "label_smoothing_factor": [0.1],
+    "neftune_noise_alpha": [5.0],
+    "torch_compile": [True],
+    "include_num_input_tokens_seen": ["all", "non_padding"],
+    "skip_memory_metrics": [False],
+    "debug": ["underflow_overflow"],
+    "optim": ["lomo", "galore_adamw_layerwise", "schedule_free_adamw"],
+    "lr_scheduler_type": ["reduce_lr_on_plateau", "greedy"],
+    "gradient_checkpointing_kwargs": [{"use_reentrant": True}, {"offload": True}],
+}
+# These cannot be set on this machine, or belong to TRL: the value is put there afterwards.
+PATCHED: dict[str, Any] = {
+    "use_liger_kernel": True, "fp16": True, "fsdp": "full_shard", "deepspeed": "zero3.json",
+    "parallelism_config": object(), "packing": True, "padding_free": True, "loss_type": "dft",
+    "activation_offloading": True,
+}  # fmt: skip
+
+
+def test_every_refused_setting_is_tried():
+    tried = {*WRONG, *PATCHED}
+    assert {one.name for one in SETTINGS} <= tried
+
+
+@pytest.mark.parametrize("name", [*WRONG, *PATCHED])
+def test_a_setting_that_cannot_be_private_is_refused_by_name(name: str, tmp_path: Path):
+    for value in WRONG.get(name, [PATCHED.get(name)]):
+        settings = {name: value} if name in WRONG else {}
+        settings |= {"eval_strategy": "epoch"} if name == "lr_scheduler_type" else {}
+        with pytest.raises(InvalidArgument, match=f"{name}=.*cannot be private") as refused:
+            args = arguments(tmp_path, **settings)
+            if name in PATCHED:
+                setattr(args, name, value)
+            trainer_of(tiny.CASES[0], tmp_path, args=args)
+        assert "\n" not in str(refused.value)
+
+
+def test_steps_and_epochs_are_the_plans(tmp_path: Path):
+    case = tiny.CASES[0]
+    for settings in ({"max_steps": 7}, {"num_train_epochs": 5}):
+        with pytest.raises(InvalidArgument, match="plan"):
+            trainer_of(case, tmp_path, settings=settings)
+    trainer_of(case, tmp_path, settings={"max_steps": 4})
+    trainer_of(case, tmp_path, settings={"num_train_epochs": 4 / 3})
+
+
+def test_private_rows_are_never_measured_on(tmp_path: Path):
+    rows = tiny.texts(ROWS)
+    case = tiny.CASES[0]
+    for given in (rows, {"mine": rows}, torch.utils.data.Subset(rows, [0, 1])):
+        with pytest.raises(InvalidArgument, match="private data"):
+            trainer_of(case, tmp_path, train_dataset=rows, eval_dataset=given)
+    trainer = trainer_of(case, tmp_path, train_dataset=rows, eval_dataset=tiny.texts(3, seed=1))
+    for measure in (trainer.evaluate, trainer.predict):
+        with pytest.raises(InvalidArgument, match="private data"):
+            measure(rows)
+
+
+def test_what_trains_or_chooses_outside_of_the_plan_is_refused(tmp_path: Path):
+    case = tiny.CASES[0]
+    with pytest.raises(InvalidArgument, match="model_init"):
+        trainer_of(case, tmp_path, model=None, model_init=case.made)
+    with pytest.raises(InvalidArgument, match="train_dataset"):
+        trainer_of(case, tmp_path, train_dataset=None)
+    with pytest.raises(InvalidArgument, match="args must be given"):
+        trainer_of(case, tmp_path, args=None)
+    with pytest.raises(InvalidArgument, match="examples=24"):
+        trainer_of(case, tmp_path, train_dataset=tiny.texts(5))
+    with pytest.raises(InvalidArgument, match=r"tacit\.search"):
+        trainer_of(case, tmp_path).hyperparameter_search()
+
+
+@pytest.mark.parametrize("act", ["clip", "backward", "weights", "again"])
+def test_what_a_callback_does_to_a_released_gradient_is_noticed(act: str, tmp_path: Path):
+    class Meddler(TrainerCallback):
+        def on_pre_optimizer_step(
+            self, _args: Any, _state: Any, _control: Any, **seen: Any
+        ) -> None:
+            model = seen["model"]
+            if act == "clip":
+                torch.nn.utils.clip_grad_norm_(model.parameters(), 1e-3)
+            elif act == "backward":
+                model(input_ids=torch.ones(1, 3, dtype=torch.int64)).logits.sum().backward()
+            elif act == "weights":
+                next(model.parameters()).data.add_(1.0)
+            else:
+                seen["optimizer"].step()
+
+    trainer = trainer_of(tiny.CASES[0], tmp_path, callbacks=[Meddler()])
+    with pytest.raises(ProtocolError):
+        trainer.train()
