@@ -157,11 +157,12 @@ def _tuning(summary: RunSummary) -> str:
 
 def _mechanisms(summary: RunSummary) -> str:
     statement = summary.statement
-    versions = ", ".join(f"{name} {one}" for name, one in sorted(statement.versions.items()))
+    named = [f"{name} {one}" for name, one in sorted(statement.versions.items())]
+    versions = ", ".join(named) or "other versions are not stated"
     return " ".join(
         (
             f"{words.mechanism(statement.event)}.",
-            f"Library: tacit {statement.tacit_version} ({versions or 'other versions not stated'}).",
+            f"Library: tacit {statement.tacit_version} ({versions}).",
             f"Sampling, as carried out: {statement.sampling}.",
             f"Sampling, as accounted for: {words.assumed_sampling(statement.event)}.",
             f"Noise: {statement.noise}.",

@@ -7,6 +7,7 @@ calibration, one call of each accountant and ``PLACES`` points of the curve: abo
 from __future__ import annotations
 
 import math
+import time
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Final, final
 from urllib.parse import urlencode
@@ -27,10 +28,10 @@ if TYPE_CHECKING:
     from tacit.training.plan import Plan
 
 PLACES: Final = 14  # points of the curve at which δ is computed
+PATIENCE: Final = 0.2  # seconds after which those that there are must do
 RATES: Final = (0.001, 0.01, 0.1)  # of false alarms, in words
 SAMPLINGS: Final = {
     "poisson": "Poisson: everybody by their own coin",
-    "truncated": "Poisson, with a largest lot",
     "full": "everybody in every step",
 }
 UNITS: Final = {"example": "one example", "user": "one user, with all of theirs"}
@@ -50,7 +51,7 @@ ACCOUNTANTS: Final = {
     "basic": "ε and δ added up",
 }
 _LONGEST: Final = 200
-_LARGEST_LOT: Final = 1e9
+MOST_STEPS: Final = 1e7
 
 
 @final
@@ -163,18 +164,21 @@ def plan_of(form: PlanForm) -> Plan:
         "sampling": sampling,
     }  # fmt: skip
     delta, epochs = _real("delta", form.delta), _real("epochs", form.epochs)
+    steps = _steps(epochs * shape["examples"] / lot)
     if form.by == "epsilon":
-        epsilon = _within("epsilon", form.epsilon, 1e-3, 1e3)
+        epsilon = _within("epsilon", form.epsilon, 0.01, 100.0)
         return Plan.for_budget(epsilon=epsilon, delta=delta, epochs=epochs, **shape)
     check_delta(delta, shape["examples"], form.unit)
-    sigma = _within("sigma", form.sigma, 1e-2, 1e6)
-    return Plan(noise_multiplier=sigma, steps=_steps(epochs * shape["examples"] / lot), **shape)
+    sigma = _within("sigma", form.sigma, 0.1, 1e4)
+    return Plan(noise_multiplier=sigma, steps=steps, **shape)
 
 
 def _steps(exact: float) -> int:
-    """Whole steps, rounded up as ``Plan.for_budget`` does."""
-    if exact > 1e12:
-        raise InvalidArgument(f"epochs must amount to at most 1e12 steps, got {exact:.3g}")
+    """Whole steps, rounded up as ``Plan.for_budget`` does; as many as are answered soon."""
+    if exact > MOST_STEPS:
+        raise InvalidArgument(
+            f"epochs must amount to at most {MOST_STEPS:g} steps, got {exact:.3g}"
+        )
     close = math.isclose(exact, round(exact), rel_tol=1e-12) and round(exact) > 0
     return round(exact) if close else math.ceil(exact)
 
@@ -214,13 +218,21 @@ def answer(form: PlanForm, state: BudgetState | None = None) -> PlanAnswer:
 
 
 def _points(plan: Plan, epsilon: float, delta: float) -> list[Point]:
-    """Pairs (ε, δ), each of them guaranteed; closer together where ε is small."""
+    """Pairs (ε, δ), each of them guaranteed; closer together where ε is small.
+
+    Where a point takes long there are fewer: what follows from those there are is still a bound.
+    """
     from tacit.accounting import profile  # noqa: PLC0415 - SciPy comes with it
 
     curve = profile(plan.event, adjacency=plan.adjacency)
-    last = min(1.15 * epsilon, 700.0)
-    places = [last * (place / (PLACES - 1)) ** 1.3 for place in range(PLACES)]
-    return sorted([*((one, curve.delta(one)) for one in places), (epsilon, delta)])
+    last, until = min(1.15 * epsilon, 700.0), time.monotonic() + PATIENCE
+    found = [(epsilon, delta)]
+    for place in (0, 13, 6, 3, 9, 1, 11, 5, 8, 2, 12, 4, 10, 7):  # the coarse ones first
+        if len(found) > 3 and time.monotonic() > until:
+            break
+        loss = last * (place / (PLACES - 1)) ** 1.3
+        found.append((loss, curve.delta(loss)))
+    return sorted(found)
 
 
 def _limit(points: list[Point], rate: float) -> float:
@@ -336,8 +348,6 @@ def _python(form: PlanForm, plan: Plan) -> str:
         given.append(f"adjacency={plan.adjacency!r}")
     if plan.unit == "user":
         given.append(f"unit='user', examples_per_user={plan.examples_per_user}")
-    if form.sampling == "truncated":
-        given.append(f"sampling=tacit.training.sampling.TruncatedPoisson({plan.sampling.largest})")  # type: ignore[union-attr]
     if form.by == "epsilon":
         start = [f"epsilon={_text('epsilon', form)}", f"delta={_text('delta', form)}"]
         return f"plan = tacit.Plan.for_budget({', '.join([*start, *given])})"
@@ -381,7 +391,7 @@ def _text(name: str, form: PlanForm) -> str:
 
 
 def _sampling(form: PlanForm) -> tuple[Any, float]:
-    from tacit.training.sampling import FullBatch, Poisson, TruncatedPoisson  # noqa: PLC0415
+    from tacit.training.sampling import FullBatch, Poisson  # noqa: PLC0415
 
     for name, choices in (("sampling", SAMPLINGS), ("unit", UNITS), ("adjacency", ADJACENCIES),
                           ("by", ("epsilon", "sigma"))):  # fmt: skip
@@ -390,8 +400,6 @@ def _sampling(form: PlanForm) -> tuple[Any, float]:
     if form.sampling == "full":
         return FullBatch(), _count("examples", form.examples)
     lot = _real("lot", form.lot)
-    if form.sampling == "truncated" and 0 < lot <= _LARGEST_LOT:
-        return TruncatedPoisson(math.ceil(lot + 10.0 * math.sqrt(lot))), lot
     return Poisson(), lot
 
 

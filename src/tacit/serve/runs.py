@@ -103,7 +103,7 @@ class RunShelf:
             raise CheckpointError("there is no such run")
         if not (place / RECORD).is_file():
             raise CheckpointError("there is no such run")
-        for entry in os.scandir(place):
+        for entry in _entries(place):
             if entry.is_symlink():
                 raise CheckpointError(f"{entry.name!a} in this run is a link, and is not followed")
         return place
@@ -201,7 +201,7 @@ def history(place: Path) -> list[dict[str, Any]]:
 def _folders(root: Path, depth: int) -> Iterator[Path]:
     try:
         inner = sorted(
-            (one for one in os.scandir(root) if one.is_dir(follow_symlinks=False)),
+            (one for one in _entries(root) if one.is_dir(follow_symlinks=False)),
             key=lambda one: one.name,
         )
     except OSError:
@@ -215,9 +215,14 @@ def _folders(root: Path, depth: int) -> Iterator[Path]:
             yield from _folders(place, depth - 1)
 
 
+def _entries(place: Path) -> list[os.DirEntry[str]]:
+    with os.scandir(place) as found:
+        return list(found)
+
+
 def _signature(place: Path) -> tuple[object, ...]:
     found = []
-    for entry in sorted(os.scandir(place), key=lambda one: one.name):
+    for entry in sorted(_entries(place), key=lambda one: one.name):
         about = entry.stat(follow_symlinks=False)
         found.append((entry.name, about.st_mtime_ns, about.st_size, about.st_ino))
     return tuple(found)
