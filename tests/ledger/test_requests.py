@@ -1,4 +1,4 @@
-"""Requests and approvals: entries of the chain, decided once by another key, drawn on by one run."""
+"""Requests and approvals: entries of the chain, decided once by another key, drawn on once."""
 
 from __future__ import annotations
 

@@ -172,8 +172,7 @@ class AskedRun:
 
         with Ledger(url_of(ledger), create=False) as opened:
             known = found(opened.books, number)
-        asked = (known.detail or {}).get("asked")
-        plain = asked if isinstance(asked, dict) else {}
+        plain = known.asked or {}
         numbers = {name: float(value) for name, value in plain.items() if _is_number(value)}
         return cls(
             known.budget,

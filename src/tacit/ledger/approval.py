@@ -51,13 +51,15 @@ def ask(
     reason: str,
     label: str = "",
     detail: dict[str, Any] | None = None,
+    asked: dict[str, Any] | None = None,
 ) -> RequestState:
     """Files a request for ``what``; nothing is charged.
 
     Arguments are as in ``Budget.reserve``; ``by`` is who asks, and ``reason`` what it is for.
+    ``asked`` is anything in JSON's types to keep with the request, such as the run's settings.
     """
     count, name, kept = check_steps(steps, what.event), check_label(label), check_detail(detail)
-    why = check_reason(reason)
+    why, words = check_reason(reason), check_detail(asked)
     if by.role == "viewer":
         raise InvalidArgument(f"a viewer cannot ask for anything, got {by.name!a}")
     ledger.budget(budget)
@@ -66,7 +68,8 @@ def ask(
         state = books.budgets[budget]
         body = {
             "event": plain_event(state, what), "steps": count, "label": name, "detail": kept,
-            "unit": state.unit, "adjacency": state.adjacency, "by": by.as_plain(), "reason": why,
+            "asked": words, "unit": state.unit, "adjacency": state.adjacency,
+            "by": by.as_plain(), "reason": why,
         }  # fmt: skip
         return [Draft(budget, "request", body)]
 
@@ -127,11 +130,8 @@ def draw(ledger: Ledger, number: int, *, run: str) -> Reservation:
             return []
         held = None if known.reservation is None else books.reservations[known.reservation]
         if known.standing != "approved" or held is None or held.ended:
-            ended = "its reservation was ended" if held is not None and held.ended else ""
-            raise InvalidArgument(
-                f"request {number} cannot be drawn on: "
-                f"{ended or _STANDINGS[known.standing]}; file another one"
-            )
+            why = _STANDINGS[known.standing] or "its reservation was ended"
+            raise InvalidArgument(f"request {number} cannot be drawn on: {why}; file another one")
         return [Draft(known.budget, "draw", {"request": number, "run": label})]
 
     ledger.append(decide)
@@ -166,7 +166,7 @@ _STANDINGS = {
     "pending": "nobody has approved it yet",
     "refused": "it was refused",
     "drawn": "another run has drawn on it",
-    "approved": "it is approved",
+    "approved": "",
 }
 
 

@@ -81,7 +81,8 @@ class Decision:
 class RequestState:
     """Where one request stands; ``number`` is that of the entry that made it.
 
-    ``reservation`` is what an approval charged, and ``run`` the label of the run that drew on it.
+    ``detail`` is kept with the reservation that an approval makes, and ``asked``, the settings that
+    were asked for, with the request alone. ``run`` is the label of the run that drew on it.
     """
 
     number: int
@@ -91,6 +92,7 @@ class RequestState:
     steps: int
     label: str
     detail: dict[str, Any] | None = field(hash=False)
+    asked: dict[str, Any] | None = field(hash=False)
     by: Person
     reason: str
     decision: Decision | None = None
@@ -111,7 +113,7 @@ def take_request(books: Books, entry: Entry, data: dict[str, Any]) -> None:
     """Enters a request: it charges nothing."""
     state = books.budgets.get(entry.budget)
     terms = ("unit", "adjacency")
-    check_fields(data, "event", "steps", "label", "detail", "by", "reason", *terms)
+    check_fields(data, "event", "steps", "label", "detail", "asked", "by", "reason", *terms)
     if state is None:
         raise ValueError("there is no such budget")
     for name in terms:
@@ -126,6 +128,7 @@ def take_request(books: Books, entry: Entry, data: dict[str, Any]) -> None:
         steps=steps_of(data, data["event"]),
         label=text(data, "label"),
         detail=detail(data),
+        asked=detail({"detail": data["asked"]}),
         by=_person(data["by"], "engineer", "officer"),
         reason=text(data, "reason"),
     )

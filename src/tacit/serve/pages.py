@@ -134,7 +134,7 @@ class Pages:
             view.ledger, chosen.budget, Release(plan.event, plan.adjacency, plan.unit),
             steps=plan.steps, by=session.person, reason=form.get("reason", ""),
             label=form.get("label", "").strip()[:200],
-            detail={"plan": plan.as_dict(), "last_step": plan.steps, "asked": asked},
+            detail={"plan": plan.as_dict(), "last_step": plan.steps}, asked=asked,
         )  # fmt: skip
         return RedirectResponse(f"/requests/{made.number}", 303)
 
@@ -159,8 +159,7 @@ class Pages:
 
     def _command(self, found: RequestState) -> str:
         """The line that carries an approved request out; no text of the request is in it."""
-        asked = (found.detail or {}).get("asked")
-        recipe = asked.get("recipe") if isinstance(asked, dict) else ""
+        recipe = (found.asked or {}).get("recipe")
         name = recipe if recipe in planning.recipes() else "RECIPE"
         place = shlex.quote(self.console.address)
         return f"tacit train {name} --ledger {place} --request {found.number}"
@@ -333,8 +332,8 @@ def _plan_rows(found: RequestState) -> list[tuple[str, str]]:
         plan = Plan.from_dict((found.detail or {}).get("plan"))
     except (TacitError, ValueError, TypeError, ArithmeticError):
         return rows
-    asked = (found.detail or {}).get("asked")
-    if isinstance(asked, dict) and isinstance(asked.get("epsilon"), int | float):
+    asked = found.asked or {}
+    if isinstance(asked.get("epsilon"), int | float):
         delta = asked.get("delta")
         at = f" at δ = {compact(delta)}" if isinstance(delta, int | float) else ""
         rows.insert(0, ("asked for", f"ε = {at_most(float(asked['epsilon']))}{at}"))
