@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tacit.accounting import Gaussian, Repeated
+from tacit.accounting import Gaussian, PureDp, Repeated
 from tacit.errors import BudgetExceeded, InvalidArgument, TamperedLedger
 from tacit.ledger import Ledger, Person, Release, approve, ask, draw, refuse, undraw
 from tacit.ledger.entries import Draft, Entry, canonical, hashed
@@ -228,3 +228,35 @@ def test_a_person_has_a_name_a_role_and_a_key() -> None:
                 ("Ada", "boss", "a" * 32), ("Ada", "officer", "a" * 31)):  # fmt: skip
         with pytest.raises(InvalidArgument):
             Person(*bad)
+
+
+def test_eight_writers_at_once_lose_nothing_and_overspend_nothing(place: Place) -> None:
+    """Each files two requests and approves whatever it finds; the budget holds five of sixteen."""
+    ledger = opened(place, epsilon=1.0, delta=1e-4)
+    what = Release(PureDp(0.19))
+    ledgers = [place.ledger(timeout=60.0) for _ in range(8)]
+    refused: list[str] = []
+
+    def go(own: Ledger, at: int) -> None:
+        engineer = Person(f"engineer {at}", "engineer", f"{at:032x}")
+        officer = Person(f"officer {at}", "officer", f"{at + 100:032x}")
+        for _ in range(2):
+            ask(own, "data", what, by=engineer, reason="a count")
+            for known in list(own.refresh().requests.values()):
+                if known.standing == "pending":
+                    try:
+                        approve(own, known.number, by=officer, reason="yes")
+                    except (InvalidArgument, BudgetExceeded) as error:
+                        refused.append(type(error).__name__)
+
+    threads = [threading.Thread(target=go, args=(own, at)) for at, own in enumerate(ledgers)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    books = ledger.refresh()
+    standings = [known.standing for known in books.requests.values()]
+    assert (len(standings), standings.count("approved")) == (16, 5)
+    assert books.budgets["data"].totals.charges == 5
+    assert ledger.verify().ok
+    assert "BudgetExceeded" in refused

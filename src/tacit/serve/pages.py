@@ -49,6 +49,7 @@ class Pages:
 
     console: Console
     _seen: dict[str, tuple[float, dict[str, Any]]] = field(default_factory=dict)
+    _drawn: dict[str, tuple[object, dict[str, str]]] = field(default_factory=dict)
     _watchers: int = 0
 
     def routes(self) -> list[Route]:
@@ -283,13 +284,22 @@ class Pages:
         from tacit.reports import run_sections  # noqa: PLC0415
         from tacit.reports.run_content import page  # noqa: PLC0415
 
-        summary = self._shelf().summary(request.path_params["name"])
-        drawings = _drawings(summary)
+        name = request.path_params["name"]
+        summary = self._shelf().summary(name)
+        drawings = self._drawings(name, summary)
         content = run_sections.report(summary, drawn=bool(drawings))
         del session
         # The report holds its style, and nothing that could run.
         policy = {"content-security-policy": "default-src 'none'; style-src 'unsafe-inline'"}
         return HTMLResponse(page(content, drawings), headers=policy)
+
+    def _drawings(self, name: str, summary: RunSummary) -> dict[str, str]:
+        """The report's drawings, which follow from what was just proved; drawn once for it."""
+        same = (summary.statement.to_json(), summary.files.history, summary.files.audit)
+        kept = self._drawn.get(name)
+        if kept is None or kept[0] != same:
+            kept = self._drawn[name] = (same, _drawings(summary))
+        return kept[1]
 
     def statement(self, request: Request, session: Session) -> Response:
         """The statement, proved again, as JSON."""

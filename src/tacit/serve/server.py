@@ -160,6 +160,7 @@ def _bound(setting: Setting) -> socket.socket:
     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         made.bind((setting.host, setting.port))
+        made.listen(128)  # before a link is printed: whoever is quick waits, and is not refused
     except (OSError, OverflowError) as error:
         made.close()
         reason = getattr(error, "strerror", None) or error
