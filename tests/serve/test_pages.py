@@ -144,7 +144,7 @@ def test_no_page_has_a_loss_or_a_time(site: Site, kept: Callable[..., Path]) -> 
     (place / "private" / "losses").write_text("loss 0.12345")
     (place / "checkpoint.safetensors").write_bytes(b"loss 0.12345")
     browser = site.browser("officer")
-    for target in ("/runs", "/runs/run", "/runs/run/report", "/runs/run/events", "/plan"):
+    for target in ("/runs", "/runs/run", "/runs/run/report", "/runs/run/events"):
         found = browser.get(target).text
         assert "0.12345" not in found
         assert not re.search(r"\d ?(ms|s|seconds|minutes)\b", found)
@@ -179,3 +179,23 @@ def test_keys_sign_in(site: Site, tmp_path: Path) -> None:
     assert browser.post("/sign-in", {"key": "guess"}).status == 403
     assert browser.post("/sign-in", {"key": secret}).status == 303
     assert "Ada" in browser.get("/plan?by=sigma").text
+
+
+def test_what_an_audit_found_stays_on_the_machine(
+    site: Site, kept: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from types import SimpleNamespace  # noqa: PLC0415
+
+    from tacit.reports import run_folder  # noqa: PLC0415
+
+    kept()
+    verdict = SimpleNamespace(contradicted=False, describe=lambda: "ε is at least 0.777.")
+    monkeypatch.setattr(run_folder, "_audit", lambda *_: SimpleNamespace(verdict=verdict))
+    engineer, viewer = site.browser("engineer"), site.browser("viewer")
+    assert "0.777" in engineer.get("/runs/run").text
+    assert "0.777" not in viewer.get("/runs/run").text
+    for end in ("report", "model-card.md", "registry.yaml", "statement.json"):
+        assert "0.777" not in viewer.get(f"/runs/run/{end}").text
+    assert "not published" in engineer.get("/runs/run/registry.yaml").text
+    site.console.here = False  # behind a name, or on another address
+    assert "0.777" not in engineer.get("/runs/run").text

@@ -173,10 +173,11 @@ def _mechanisms(summary: RunSummary) -> str:
 
 
 def _audit(summary: RunSummary) -> str:
-    audit = summary.files.audit
-    found = "It was not audited." if audit is None or audit.verdict is None else (
-        f"Audited: {audit.verdict.describe()}"
-    )  # fmt: skip
+    found = (
+        "It was not audited."
+        if summary.files.audit is None
+        else "It was audited; the figures are computed from private records, and are not published."
+    )
     return (
         f"Made by tacit from a statement that proves its ε when it is read. {found} "
         f"Configuration: SHA-256 {summary.files.record.configuration}."

@@ -54,9 +54,11 @@ MOST_FIELDS: Final = 100
 class Console:
     """What the pages are made from; ``ledger`` and ``shelf`` are None where none was named.
 
-    ``address`` is the ledger's as a command line takes it, and ``secure`` whether browsers must
-    send the cookie by TLS only. ``unsound`` is what the last check of the whole ledger found, and
-    ``warm`` says whether runs were read once, which takes a while the first time.
+    ``here`` says that only this machine is answered: what an audit found is secret, and is shown to
+    engineers and officers there and nowhere else. ``address`` is the ledger's as a command line
+    takes it, and ``secure`` whether browsers must send the cookie by TLS only. ``unsound`` is what
+    the last check of the whole ledger found, and ``warm`` says whether runs were read once, which
+    takes a while the first time.
     """
 
     access: Access
@@ -66,6 +68,7 @@ class Console:
     address: str = ""
     secure: bool = False
     with_keys: bool = False
+    here: bool = True
     cookie: str = "tacit"
     unsound: tuple[str, ...] = ()
     warm: bool = False

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final, final
 
@@ -212,8 +212,13 @@ class Pages:
             "run.html", session, here="runs", name=name, record=record, progress=found,
             summary=summary, problem=problem, at_most=at_most, attack=_attack(summary),
             data=_series([(name, found["epochs"])]), hurry=session.may("engineer"),
+            secrets=self._sees_secrets(session),
             resume=f"tacit train --resume --out {shlex.quote(name.rpartition('/')[2])}",
         )  # fmt: skip
+
+    def _sees_secrets(self, session: Session) -> bool:
+        """Whether what an audit found may be shown: it was computed from private records."""
+        return self.console.here and session.may("engineer")
 
     def compare(self, request: Request, session: Session) -> Response:
         """Two runs side by side."""
@@ -286,9 +291,10 @@ class Pages:
 
         name = request.path_params["name"]
         summary = self._shelf().summary(name)
+        if not self._sees_secrets(session):
+            summary = replace(summary, files=replace(summary.files, audit=None))
         drawings = self._drawings(name, summary)
         content = run_sections.report(summary, drawn=bool(drawings))
-        del session
         # The report holds its style, and nothing that could run.
         policy = {"content-security-policy": "default-src 'none'; style-src 'unsafe-inline'"}
         return HTMLResponse(page(content, drawings), headers=policy)

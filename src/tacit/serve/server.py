@@ -105,7 +105,7 @@ def prepared(setting: Setting) -> Served:
     console = Console(
         access, frozenset(origins), ledger, shelf, address=setting.address,
         secure=setting.certificate is not None, with_keys=bool(setting.keys),
-        cookie=f"tacit-{port}",
+        cookie=f"tacit-{port}", here=setting.host in LOOPBACK and not setting.names,
     )  # fmt: skip
     links: list[tuple[str, str]] = []
     if not setting.keys:
