@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from tacit.training.plan import Plan
 
 PLACES: Final = 14  # points of the curve at which δ is computed
-PATIENCE: Final = 0.2  # seconds after which those that there are must do
+PATIENCE: Final = 0.1  # seconds of computing after which those that there are must do
 RATES: Final = (0.001, 0.01, 0.1)  # of false alarms, in words
 SAMPLINGS: Final = {
-    "poisson": "Poisson: everybody by their own coin",
+    "poisson": "Poisson: by independent coins",
     "full": "everybody in every step",
 }
 UNITS: Final = {"example": "one example", "user": "one user, with all of theirs"}
@@ -225,10 +225,10 @@ def _points(plan: Plan, epsilon: float, delta: float) -> list[Point]:
     from tacit.accounting import profile  # noqa: PLC0415 - SciPy comes with it
 
     curve = profile(plan.event, adjacency=plan.adjacency)
-    last, until = min(1.15 * epsilon, 700.0), time.monotonic() + PATIENCE
+    last, until = min(1.15 * epsilon, 700.0), time.thread_time() + PATIENCE
     found = [(epsilon, delta)]
     for place in (0, 13, 6, 3, 9, 1, 11, 5, 8, 2, 12, 4, 10, 7):  # the coarse ones first
-        if len(found) > 3 and time.monotonic() > until:
+        if len(found) > 3 and time.thread_time() > until:
             break
         loss = last * (place / (PLACES - 1)) ** 1.3
         found.append((loss, curve.delta(loss)))
