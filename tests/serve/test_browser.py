@@ -208,7 +208,6 @@ def approved_by_another(browser: Chrome, console: Console, number: str) -> None:
     fill(browser, reason="within the plan for this year")
     browser.execute_script("document.querySelector('form.card button').click()")
     wait(lambda: "Approved" in text(browser, "main"))
-    check(browser, DARK)
 
 
 def started_and_watched(browser: Chrome, console: Console, number: str) -> None:
@@ -231,7 +230,7 @@ def verified_and_handed_on(browser: Chrome, console: Console, number: str) -> No
     wait(lambda: "verified just now" in text(browser, "main"))
     assert "the ledger holds this entry" in text(browser, "main")
     assert "loss" not in text(browser, "main")
-    check(browser)
+    check(browser, DARK)
     check_traffic(browser, console.origin)
     exports = {"report": "attack", "statement.json": '"epsilon"', "registry.yaml": "tier: 3",
                "model-card.md": "differential_privacy"}  # fmt: skip

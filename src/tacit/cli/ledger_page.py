@@ -66,11 +66,11 @@ def budgets_page(
         yield Text.assemble(("Unfinished: ", "bold"), _pending(pending))
     if unfinished:
         yield Text("tacit ledger close BUDGET NUMBER ends one; a run may still go on with it")
-    for one in requests:
+    for asked in requests:
         yield Text.assemble(
             ("Request ", "bold"),
-            f"{one.number} to {shown_name(one.budget)}, {printable(one.label) or 'no name'}: "
-            f"{one.standing}, asked by {printable(one.by.name)} on {one.at[:10]}",
+            f"{asked.number} to {shown_name(asked.budget)}, {printable(asked.label) or 'no name'}: "
+            f"{asked.standing}, asked by {printable(asked.by.name)} on {asked.at[:10]}",
         )
 
 
