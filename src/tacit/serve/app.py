@@ -148,7 +148,7 @@ class Console:
         """A template as a page."""
         found = self._environment.get_template(template).render(
             session=session, version=__version__, with_keys=self.with_keys,
-            alerts=self.alerts() if session is not None else (), **given,
+            alerts=() if session is None or planning.cold() else self.alerts(), **given,
         )  # fmt: skip
         return HTMLResponse(found, status)
 
@@ -258,7 +258,8 @@ class Console:
         form = PlanForm.read(request.query_params)
         return self.page(
             "plan.html", session, here="plan", form=form, budgets=self._budget_names(),
-            recipes=planning.recipes(), choices=planning, **self._answered(form),
+            recipes=planning.recipes(), choices=planning, later=planning.cold(),
+            **({} if planning.cold() else self._answered(form)),
         )  # fmt: skip
 
     def answer(self, request: Request, session: Session) -> Response:
@@ -288,7 +289,9 @@ class Console:
 
     def _budget_names(self) -> list[str]:
         try:
-            return [] if self.ledger is None else list(self.ledger.books().budgets)
+            if self.ledger is None or planning.cold():  # names only: no charge is relied upon
+                return [] if self.ledger is None else list(self.ledger.ledger.books.budgets)
+            return list(self.ledger.books().budgets)
         except TacitError:
             return []
 

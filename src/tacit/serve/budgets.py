@@ -5,6 +5,7 @@ Everything is computed again from the entries of the ledger, whose chain is chec
 
 from __future__ import annotations
 
+import copy
 import math
 import threading
 from dataclasses import dataclass, field, replace
@@ -71,9 +72,14 @@ class LedgerView:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def books(self) -> Books:
-        """The newest books; every charge was computed again."""
-        self.ledger.budgets()
-        return self.ledger.books
+        """The newest books, every charge computed again; a copy, as others write meanwhile."""
+        with self._lock:
+            self.ledger.budgets()
+            live = self.ledger.books
+            found = copy.copy(live)
+            found.budgets, found.reservations = dict(live.budgets), dict(live.reservations)
+            found.requests, found.hashes = dict(live.requests), list(live.hashes)
+        return found
 
     def entries(self) -> tuple[Entry, ...]:
         """All entries, the chain checked from the first to the last."""

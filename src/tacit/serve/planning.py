@@ -7,6 +7,7 @@ calibration, one call of each accountant and ``PLACES`` points of the curve: abo
 from __future__ import annotations
 
 import math
+import sys
 import time
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Final, final
@@ -443,6 +444,11 @@ def preset(recipe: str, form: PlanForm) -> PlanForm:
     if own.get("lot") == own.get("examples"):
         own["sampling"] = "full"
     return replace(form, recipe=recipe, **own)
+
+
+def cold() -> bool:
+    """Whether the first answer has to wait for SciPy."""
+    return "scipy.optimize" not in sys.modules
 
 
 REFUSED: Final = (TacitError, ArithmeticError, ValueError, TypeError, MemoryError)

@@ -134,7 +134,11 @@ def serve(served: Served, setting: Setting, ready: Callable[[], None] = lambda: 
 
 def _look_ahead(console: Console, setting: Setting) -> None:
     """Reads what takes a while before somebody asks; then checks the whole ledger now and then."""
-    time.sleep(1.5)  # the first page comes first
+    from tacit.serve import planning  # noqa: PLC0415
+
+    time.sleep(0.5)  # the first page comes first
+    planning.answer(planning.PlanForm())
+    time.sleep(1.0)
     if console.shelf is not None:
         with contextlib.suppress(TacitError, OSError, ValueError):
             console.shelf.rows()
