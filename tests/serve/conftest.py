@@ -84,6 +84,12 @@ def site(tmp_path: Path) -> Iterator[Site]:
     made.ledger.close()
 
 
+@pytest.fixture(autouse=True)
+def _undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reports without drawings, which take longest: they are tested where they are drawn."""
+    monkeypatch.setattr("tacit.serve.pages._drawings", lambda _: {})
+
+
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """A site for tests after which it is as it was."""
