@@ -151,3 +151,38 @@ def test_the_command_takes_all_of_it_from_the_request(
     record = json.loads((tmp_path / "run" / "run.json").read_text())
     assert record["plan"] == plan.as_dict()
     assert (record["epsilon"], record["settings"]["epochs"]) == (2.0, 12.0)
+
+
+def test_a_model_of_ones_own_draws_on_a_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(OWN)
+    from tacit.training.plan import Plan  # noqa: PLC0415
+
+    plan = Plan.for_budget(epsilon=3, delta=1e-4, examples=200, lot_size=20, epochs=1, clip=1.0)
+    with Ledger("sqlite:///budget.db") as ledger:
+        ledger.open("small", 8.0, 1e-3)
+        made = approved(ledger, plan)
+    line = ["train", "--model", "mine.py:prepare", "--ledger", "budget.db", "--out", "run"]
+    assert main([*line, "--request", str(made.number), "--json"]) == 0
+    with Ledger("sqlite:///budget.db") as ledger:
+        assert ledger.books.requests[made.number].standing == "drawn"
+        assert ledger.books.budgets["small"].totals.charges == 1
+    capsys.readouterr()
+
+
+OWN = """
+import torch, tacit
+
+def prepare():
+    x = torch.randn(200, 4, generator=torch.Generator().manual_seed(0))
+    data = torch.utils.data.TensorDataset(x, (x[:, 0] > 0).long())
+    model = torch.nn.Linear(4, 2)
+    plan = tacit.Plan.for_budget(
+        epsilon=3, delta=1e-4, examples=200, lot_size=20, epochs=1, clip=1.0
+    )
+    return tacit.Prepared(
+        model=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1), plan=plan, dataset=data
+    )
+"""

@@ -200,12 +200,12 @@ class TrainOptions:
             request=self.request,
         )
 
-    def _asked(self, number: int, recipe: Recipe) -> AskedRun:
+    def _asked(self, number: int, recipe: Recipe | None = None) -> AskedRun:
         """What request ``number`` asks for, if a run of the recipe can draw on it."""
         options = self.options
         if options.ledger is None:
             raise Refusal(f"--request {number} needs --ledger; name the ledger that holds it")
-        if recipe.outline is None or self.search is not None:
+        if self.search is not None or (recipe is not None and recipe.outline is None):
             raise Refusal(f"--request {number} is for one run by a plan, and this is none")
         asked = AskedRun.read(options.ledger, number)
         if options.budget not in (None, asked.budget):
@@ -263,7 +263,7 @@ class TrainOptions:
         elsewhere = {
             "RECIPE": self.recipe, "--epsilon": options.epsilon, "--delta": options.delta,
             "--seed": options.seed, "--data": options.data, "--device": options.device,
-            "--search": self.search, "--set": self.given or None, "--request": self.request,
+            "--search": self.search, "--set": self.given or None,
         }  # fmt: skip
         for option, value in elsewhere.items():
             if value is not None:
@@ -271,13 +271,16 @@ class TrainOptions:
         known = options.read_record() if options.resume else None
         if known is not None:
             options.check_same(known, {})
+        asked = None if self.request is None or known else self._asked(self.request)
+        name = options.budget if asked is None else asked.budget
         return TrainRequest(
             out=_folder(options),
             resume=options.resume,
             finished=known is not None and known.finished,
             ledger=options.ledger if known is None else options.ledger_of(known),
-            budget=_name_of(known) or options.budget or Path(self.model or "").stem,
+            budget=_name_of(known) or name or Path(self.model or "").stem,
             model=self.model,
+            request=self.request if known is None else request_of(known),
         )
 
     def _search(self, settings: Any) -> Search | None:

@@ -13,7 +13,7 @@ from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Any, Final, final
 
 from tacit._numbers import at_least, at_most, per_hundred
-from tacit.errors import InvalidArgument, LedgerError, TacitError
+from tacit.errors import InvalidArgument, TacitError
 from tacit.ledger import composition as rules
 from tacit.ledger.replay import Totals
 from tacit.reports.ledger_summary import BudgetAccount, account
@@ -55,7 +55,6 @@ class BudgetFigures:
     spent: str
     reserved: str
     free: str
-    share: float
     picture: Markup
     odds: str
     meaning: str
@@ -117,7 +116,6 @@ def figures(state: BudgetState, reservations: Sequence[ReservationState]) -> Bud
         spent=at_most(begun.epsilon, 4),
         reserved=at_most(reserved, 4),
         free=at_least(left.epsilon, 4),
-        share=total.share,
         picture=bar(said, shares),
         odds=_odds(total.epsilon, total.delta),
         meaning=left.meaning,
@@ -243,12 +241,6 @@ def age(at: str) -> str:
     return "today" if days <= 0 else "yesterday" if days == 1 else f"{days} days ago"
 
 
-def trouble(error: TacitError) -> Alert:
-    """What an error of the ledger means to somebody who looks at a page."""
-    kind = "The ledger cannot be trusted" if "trusted" in str(error) else "The ledger fails"
-    return Alert("alarm", f"{kind}: {error}")
-
-
 def pending(books: Books, budget: str | None = None) -> list[RequestState]:
     """The requests that nobody has decided, newest first."""
     found = [
@@ -256,6 +248,3 @@ def pending(books: Books, budget: str | None = None) -> list[RequestState]:
         if one.standing == "pending" and budget in (None, one.budget)
     ]  # fmt: skip
     return found[::-1]
-
-
-UNREADABLE: Final = (LedgerError, OSError)

@@ -53,12 +53,6 @@ class RunRow:
     steps: int = 0
     planned: int = 0
     problem: str = ""
-    label: str = ""
-
-    @property
-    def share(self) -> float:
-        """How much of its plan is done."""
-        return min(1.0, self.steps / self.planned) if self.planned else 0.0
 
 
 @final
@@ -260,9 +254,8 @@ def _row(name: str, place: Path, alive: str) -> RunRow:
     try:
         record = _record(place)
         title = f"{record.recipe} on {record.data['name']}"
-        label = f"run {record.run}"
         if record.finished:
-            return _finished(name, place, record, title, label)
+            return _finished(name, place, record, title)
         epochs = history(place)
     except (TacitError, OSError, ValueError, LookupError, TypeError, ArithmeticError) as error:
         return RunRow(name, "unreadable", problem=_line(error))
@@ -270,11 +263,11 @@ def _row(name: str, place: Path, alive: str) -> RunRow:
     last = epochs[-1] if epochs else nothing
     return RunRow(
         name, alive, title, str(last["shown"]), at_most(record.delta), last["accuracy"],
-        last["steps"], _planned(record), label=label,
+        last["steps"], _planned(record),
     )  # fmt: skip
 
 
-def _finished(name: str, place: Path, record: RunRecord, title: str, label: str) -> RunRow:
+def _finished(name: str, place: Path, record: RunRecord, title: str) -> RunRow:
     """A finished run whose statement proves itself; what does not is no run to be shown."""
     from tacit.statement import Statement  # noqa: PLC0415
 
@@ -286,7 +279,7 @@ def _finished(name: str, place: Path, record: RunRecord, title: str, label: str)
     taken = statement.steps_taken or planned
     return RunRow(
         name, "finished", title, at_most(statement.epsilon, 4), at_most(statement.delta),
-        record.test_accuracy, taken, planned, label=label,
+        record.test_accuracy, taken, planned,
     )  # fmt: skip
 
 

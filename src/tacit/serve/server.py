@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, final
 from tacit.errors import InvalidArgument, TacitError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from starlette.types import ASGIApp
@@ -117,7 +117,7 @@ def prepared(setting: Setting) -> Served:
                   tuple(links) or (("sign in", f"{origins[0]}/sign-in"),))  # fmt: skip
 
 
-def serve(served: Served, setting: Setting, ready: Callable[[], None] = lambda: None) -> None:
+def serve(served: Served, setting: Setting) -> None:
     """Answers until the process is interrupted."""
     import uvicorn  # noqa: PLC0415
 
@@ -128,7 +128,6 @@ def serve(served: Served, setting: Setting, ready: Callable[[], None] = lambda: 
         ssl_certfile=certificate, ssl_keyfile=key, h11_max_incomplete_event_size=64 << 10,
     )  # fmt: skip
     threading.Thread(target=_look_ahead, args=(served.console, setting), daemon=True).start()
-    ready()
     uvicorn.Server(config).run(sockets=[served.socket])
 
 
