@@ -711,3 +711,19 @@ def test_real_processes_tell_the_status_and_leave_no_traceback(path):
     rewrite(path, entries_of(path)[:-1])
     assert status("verify --ledger budget.db") == 1
     assert status("list --ledger budget.db") == 2
+
+
+def test_list_names_requests(capsys, path):
+    from tacit.ledger import Person, Release, ask  # noqa: PLC0415
+
+    with Ledger(f"sqlite:///{path}") as ledger:
+        name = ledger.budgets()[0].name
+        made = ask(
+            ledger, name, Release(Gaussian(50.0)), by=Person("Ada", "engineer", "a" * 32),
+            reason="a count", label="a [bold]count",
+        )  # fmt: skip
+    (found,) = told_json(capsys, "list", "--ledger", str(path))["requests"]
+    assert (found["number"], found["standing"], found["by"]) == (made.number, "pending", "Ada")
+    assert f"Request {made.number} to {name}, a [bold]count: pending" in told(
+        capsys, "list", "--ledger", str(path)
+    ).replace("\n", " ")

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tacit.accounting import Gaussian, PoissonSampled, PureDp, Repeated
-from tacit.ledger import Ledger, Release
+from tacit.ledger import Ledger, Person, Release, approve, ask
 from tacit.reports.ledger_summary import (
     BUDGET_STATES,
     RESERVATION_STATES,
@@ -103,9 +103,14 @@ def test_a_word_for_every_state_of_a_reservation(ledger):
     made[5].end()
     fixed = ledger.open("fixed", 4.0, 1e-5, composition="declared")
     fixed.declare([RUN])
+    ada, bo = Person("Ada", "engineer", "a" * 32), Person("Bo", "officer", "b" * 32)
+    asked = ask(ledger, "data", RUN, steps=100, by=ada, reason="a model")
+    approve(ledger, asked.number, by=bo, reason="fine")
     words = [one.standing for one in account(ledger.history("data")).reservations]
     words += [one.standing for one in account(ledger.history("fixed")).reservations]
-    assert words == ["reserved", "unfinished", "stopped", "granted", "ended", "void", "declared"]
+    assert words == [
+        "reserved", "unfinished", "stopped", "granted", "ended", "void", "approved", "declared",
+    ]  # fmt: skip
     assert set(words) == set(RESERVATION_STATES)
 
 

@@ -221,16 +221,28 @@ def close(name: str, number: int, where: LedgerPlace, as_json: bool) -> None:
 @ledger.command("list")
 @_common
 def list_(where: LedgerPlace, as_json: bool) -> None:
-    """All budgets: their limits, what is spent and left, and which reservations are unfinished."""
+    """All budgets: their limits, what is left, unfinished reservations and requests."""
     from tacit.cli import ledger_page
     from tacit.reports.ledger_summary import summarise, unfinished
 
     with _opened(where) as opened:
         budgets = [summarise(state) for state in opened.budgets()]
         pending = unfinished(opened.books)
+        requests = [one for one in opened.books.requests.values() if one.standing != "refused"]
         heading = _heading(opened)
-    page = ledger_page.budgets_page(heading, budgets, pending)
+    page = ledger_page.budgets_page(heading, budgets, pending, requests)
     plain = {
+        "requests": [
+            {
+                "number": one.number,
+                "budget": one.budget,
+                "label": one.label,
+                "by": one.by.name,
+                "standing": one.standing,
+                "reservation": one.reservation,
+            }
+            for one in requests
+        ],
         "budgets": [one.as_dict() for one in budgets],
         "unfinished": [one.as_dict() | {"budget": one.state.budget} for one in pending],
     }

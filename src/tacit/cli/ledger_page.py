@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from tacit.ledger import BudgetState, Entry, Verification
+    from tacit.ledger import BudgetState, Entry, RequestState, Verification
     from tacit.reports.ledger_summary import BudgetAccount, BudgetSummary, ReservationSummary
 
 NEIGHBOURS = {
@@ -42,8 +42,9 @@ def budgets_page(
     heading: Mapping[str, str],
     budgets: Sequence[BudgetSummary],
     unfinished: Sequence[ReservationSummary],
+    requests: Sequence[RequestState] = (),
 ) -> Iterator[RenderableType]:
-    """All budgets, a line each, what the figures mean, and what is unfinished."""
+    """All budgets, a line each, what the figures mean, what is unfinished and what is asked for."""
     yield _title(heading, f"{len(budgets)} budget{'' if len(budgets) == 1 else 's'}")
     if not budgets:
         return
@@ -65,6 +66,12 @@ def budgets_page(
         yield Text.assemble(("Unfinished: ", "bold"), _pending(pending))
     if unfinished:
         yield Text("tacit ledger close BUDGET NUMBER ends one; a run may still go on with it")
+    for asked in requests:
+        yield Text.assemble(
+            ("Request ", "bold"),
+            f"{asked.number} to {shown_name(asked.budget)}, {printable(asked.label) or 'no name'}: "
+            f"{asked.standing}, asked by {printable(asked.by.name)} on {asked.at[:10]}",
+        )
 
 
 def _pending(one: ReservationSummary) -> str:

@@ -21,7 +21,9 @@ CLOSED_PIPE = 141  # 128 + SIGPIPE, as for a program that the signal ends
 
 
 # Each is a module of ``tacit.cli`` that holds a command of the same name.
-COMMANDS: Final = ("audit", "data", "generate", "ledger", "plan", "report", "train", "transfer")
+COMMANDS: Final = (
+    "audit", "data", "generate", "ledger", "plan", "report", "serve", "train", "transfer",
+)  # fmt: skip
 
 
 @final

@@ -57,6 +57,7 @@ EPSILON: Final = OptionType("EPS", _epsilon_of, "give what may be given away in 
 DELTA_TYPE: Final = OptionType(
     "D", options.open_probability, "give a number well below 1/N, as 1e-5"
 )
+REQUEST: Final = OptionType("N", options.whole, "give the number of an approved request, as 12")
 SEED: Final = OptionType("N", _seed_of, "or leave it out")
 DATA: Final = OptionType("DIR", _folder_of, "tacit data get NAME --data makes one")
 FOLDER: Final = click.Path(path_type=Path)
@@ -147,6 +148,58 @@ class RunOptions:
     def ledger_of(self, known: RunRecord) -> str | None:
         """The ledger that the run is charged to."""
         return self.ledger or (None if known.budget is None else known.budget["ledger"])
+
+
+# ---- an approved request
+
+
+@final
+@dataclass(frozen=True)
+class AskedRun:
+    """What a request of a ledger asks for; who wrote the ledger wrote all of it."""
+
+    budget: str
+    epsilon: float | None
+    delta: float | None
+    given: Mapping[str, str]
+
+    @classmethod
+    def read(cls, ledger: str, number: int) -> AskedRun:
+        """The request with this number."""
+        from tacit.cli.ledger import url_of
+        from tacit.ledger import Ledger
+        from tacit.ledger.approval import request_of as found
+
+        with Ledger(url_of(ledger), create=False) as opened:
+            known = found(opened.books, number)
+        plain = known.asked or {}
+        numbers = {name: float(value) for name, value in plain.items() if _is_number(value)}
+        return cls(
+            known.budget,
+            numbers.get("epsilon"),
+            numbers.get("delta"),
+            {
+                name: f"{numbers[name]:.17g}"
+                for name in ("lot", "epochs", "clip")
+                if name in numbers
+            },
+        )
+
+    def settings(self, default: Any) -> dict[str, str]:
+        """Those of its settings that a recipe has."""
+        from tacit.runs.settings import names
+
+        return {name: value for name, value in self.given.items() if name in names(default)}
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and type(value) is not bool and abs(value) <= 1e30
+
+
+def request_of(known: RunRecord) -> int | None:
+    """The request that a run draws on."""
+    found = (known.budget or {}).get("request")
+    return int(found) if found is not None and found.isdecimal() else None
 
 
 # ---- settings: ``--lot 500``, ``--set lot=500``, ``--head cnn``

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, final
 
@@ -18,13 +18,16 @@ from tacit.cli.run_options import (
     DEVICE,
     EPSILON,
     FOLDER,
+    REQUEST,
     SEED,
+    AskedRun,
     RunOptions,
     TakesSettings,
     check_device,
     free_folder,
     given_settings,
     known_settings,
+    request_of,
     settings_again,
 )
 from tacit.cli.streams import complain, say
@@ -38,7 +41,7 @@ if TYPE_CHECKING:
 DEFAULT_EPSILON: Final = 3.0
 OPTIONS: Final = (
     "epsilon", "delta", "epochs", "lot", "clip", "lr", "set", "out", "resume", "ledger", "budget",
-    "device", "seed", "data", "search", "model", "settings", "list", "json", "help",
+    "request", "device", "seed", "data", "search", "model", "settings", "list", "json", "help",
 )  # fmt: skip
 EPILOG = """\b
 Every setting of a recipe is an option, too: --head cnn is --set head=cnn.
@@ -49,6 +52,7 @@ Examples:
   tacit train digits --epsilon 3 --out runs/digits
   tacit train mnist-scatter --epsilon 2 --settings
   tacit train mnist-scatter --epsilon 2 --head cnn --ledger budget.db --budget mnist
+  tacit train digits --ledger budget.db --request 12
   tacit train --resume --out runs/mnist-scatter
   tacit train digits --epsilon 4 --search search.toml
   tacit train --model mine.py:prepare --out runs/mine
@@ -71,6 +75,8 @@ Examples:
 @click.option("--resume", is_flag=True, help="Go on with the run that --out holds.")
 @click.option("--ledger", metavar="URL", help="Charge the run to a budget of this ledger.")
 @click.option("--budget", metavar="NAME", help="The budget's name. [default: the data's name]")
+@click.option("--request", metavar="N", type=REQUEST,
+              help="Draw on this approved request: its budget and its plan.")  # fmt: skip
 @click.option("--device", metavar="NAME", help="auto, cpu, cuda or cuda:N. [default: auto]")
 @click.option("--seed", metavar="N", type=SEED,
               help="For the first weights; never for sampling or noise.")  # fmt: skip
@@ -125,6 +131,7 @@ class TrainRequest:
     data: Path | None = None
     search: Search | None = None
     model: str | None = None
+    request: int | None = None
 
     @property
     def name(self) -> str:
@@ -149,6 +156,7 @@ class TrainOptions:
     sets: tuple[str, ...] = ()
     search: str | None = None
     model: str | None = None
+    request: int | None = None
 
     @property
     def given(self) -> dict[str, str]:
@@ -173,9 +181,16 @@ class TrainOptions:
         if self.recipe is None:
             raise Refusal("RECIPE is missing; tacit train --list shows them")
         recipe = find(self.recipe)
+        asked = None if self.request is None else self._asked(self.request, recipe)
+        if asked is not None:
+            options = replace(
+                options, epsilon=options.epsilon or asked.epsilon,
+                delta=options.delta or asked.delta, budget=asked.budget,
+            )  # fmt: skip
         epsilon = DEFAULT_EPSILON if options.epsilon is None else options.epsilon
         default = recipe.settings(epsilon)
-        settings = changed(default, known_settings(recipe.name, default, self.given, OPTIONS))
+        given = known_settings(recipe.name, default, self.given, OPTIONS)
+        settings = changed(default, {**(asked.settings(default) if asked else {}), **given})
         return TrainRequest(
             out=options.out or free_folder(recipe.name),
             resume=False,
@@ -190,7 +205,23 @@ class TrainOptions:
             device=options.device or DEVICE,
             data=options.data,
             search=self._search(settings),
+            request=self.request,
         )
+
+    def _asked(self, number: int, recipe: Recipe | None = None) -> AskedRun:
+        """What request ``number`` asks for, if a run of the recipe can draw on it."""
+        options = self.options
+        if options.ledger is None:
+            raise Refusal(f"--request {number} needs --ledger; name the ledger that holds it")
+        if self.search is not None or (recipe is not None and recipe.outline is None):
+            raise Refusal(f"--request {number} is for one run by a plan, and this is none")
+        asked = AskedRun.read(options.ledger, number)
+        if options.budget not in (None, asked.budget):
+            raise Refusal(
+                f"--budget {options.budget} contradicts request {number}, which is for "
+                f"{asked.budget!a}; leave it out"
+            )
+        return asked
 
     def _resumed(self) -> TrainRequest:
         """The run that ``--out`` holds; options that are given again must say the same."""
@@ -203,6 +234,8 @@ class TrainOptions:
             raise Refusal(
                 f"the run in {options.out} is of no recipe: {known.how_to_go_on(_folder(options))}"
             )
+        if self.request not in (None, request_of(known)):
+            raise Refusal(f"--request {self.request} is not that of the run; leave it out")
         recipe = find(known.recipe)
         settings = changed(recipe.settings(known.epsilon), dict(known.settings))
         again = settings_again(recipe.name, settings, self.given, OPTIONS)
@@ -226,6 +259,7 @@ class TrainOptions:
             device=options.device or known.device,
             data=options.data_of(known),
             search=search,
+            request=request_of(known),
         )
 
     def own(self) -> TrainRequest:
@@ -245,13 +279,16 @@ class TrainOptions:
         known = options.read_record() if options.resume else None
         if known is not None:
             options.check_same(known, {})
+        asked = None if self.request is None or known else self._asked(self.request)
+        name = options.budget if asked is None else asked.budget
         return TrainRequest(
             out=_folder(options),
             resume=options.resume,
             finished=known is not None and known.finished,
             ledger=options.ledger if known is None else options.ledger_of(known),
-            budget=_name_of(known) or options.budget or Path(self.model or "").stem,
+            budget=_name_of(known) or name or Path(self.model or "").stem,
             model=self.model,
+            request=self.request if known is None else request_of(known),
         )
 
     def _search(self, settings: Any) -> Search | None:
@@ -343,7 +380,7 @@ def _place(
     )
     return Place(
         folder=request.out, resume=request.resume, opening=opening, stop=stop, progress=progress,
-        command=runs.command_line(), looked_in=request.data,
+        command=runs.command_line(), looked_in=request.data, request=request.request,
     )  # fmt: skip
 
 

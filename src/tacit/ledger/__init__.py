@@ -24,11 +24,13 @@ from typing import TYPE_CHECKING
 from tacit._lazy import lazy
 
 if TYPE_CHECKING:
+    from tacit.ledger.approval import approve, ask, draw, refuse, undraw
     from tacit.ledger.budget import Budget, Chargeable, Release
     from tacit.ledger.composition import Spending
     from tacit.ledger.entries import Entry, Head
     from tacit.ledger.ledger import Ledger
     from tacit.ledger.replay import BudgetState, ReservationState
+    from tacit.ledger.requests import Decision, Person, RequestState
     from tacit.ledger.reservation import Reservation
     from tacit.ledger.verification import Verification, verify
 
@@ -36,14 +38,22 @@ __all__ = [
     "Budget",
     "BudgetState",
     "Chargeable",
+    "Decision",
     "Entry",
     "Head",
     "Ledger",
+    "Person",
     "Release",
+    "RequestState",
     "Reservation",
     "ReservationState",
     "Spending",
     "Verification",
+    "approve",
+    "ask",
+    "draw",
+    "refuse",
+    "undraw",
     "verify",
 ]
 

@@ -20,16 +20,15 @@ from tacit.accounting.events import Repeated, check_adjacency, check_event
 from tacit.errors import BudgetExceeded, InvalidArgument
 from tacit.ledger import composition as rules
 from tacit.ledger.entries import LONGEST_BODY, Draft, canonical
-from tacit.ledger.replay import (
+from tacit.ledger.fields import (
     LARGEST_EPSILON,
     LONGEST_NAME,
     LONGEST_TEXT,
     MOST_EVENTS,
     MOST_STEPS,
-    charge_as_plain,
     events_in,
-    same_event,
 )
+from tacit.ledger.replay import charge_as_plain, same_event
 from tacit.ledger.reservation import Reservation
 
 if TYPE_CHECKING:
@@ -158,7 +157,7 @@ class Budget:
         """
         state = self._checked()
         for what in whats:
-            _plain_event(state, what)  # refuses another unit or adjacency
+            plain_event(state, what)  # refuses another unit or adjacency
         if not rules.hold_all(state, [what.event for what in whats]):
             raise self._exceeded(self._ledger.books, f"{len(whats)} releases together")
 
@@ -207,7 +206,7 @@ class Budget:
         Raises:
             BudgetExceeded: if it does not fit; nothing is written then.
         """
-        count = _steps(steps, what.event)
+        count = check_steps(steps, what.event)
         return self._reserve(what, count, label, detail, granted=0)
 
     def charge(
@@ -250,7 +249,7 @@ class Budget:
         *,
         granted: int,
     ) -> Reservation:
-        text, kept = _label(label), _detail(detail)
+        text, kept = check_label(label), check_detail(detail)
 
         def decide(books: Books) -> list[Draft]:
             return [self._admitted(books, what, steps, text, kept, granted=granted)]
@@ -271,7 +270,7 @@ class Budget:
     ) -> Draft:
         """The entry that grants the reservation, or ``BudgetExceeded``."""
         state = books.budgets[self.name]
-        event = _plain_event(state, what)
+        event = plain_event(state, what)
         body = {"steps": steps, "granted": granted, "label": label, "detail": detail}
         if state.composition == "declared" and (state.declared or state.begun):
             return Draft(self.name, "claim", {"reservation": self._claim(books, event), **body})
@@ -280,11 +279,24 @@ class Budget:
             raise self._exceeded(books, repr(what.event))
         return Draft(self.name, "reserve", _reserve_body(state, event, charge, body))
 
+    def approved(
+        self,
+        books: Books,
+        what: Chargeable,
+        steps: int,
+        label: str,
+        detail: dict[str, Any] | None,
+    ) -> list[Draft]:
+        """The entry that charges a request which is about to be approved, or ``BudgetExceeded``."""
+        if books.budgets[self.name].composition == "declared":
+            return self._declared(books, [what], label)
+        return [self._admitted(books, what, steps, label, detail, granted=0)]
+
     def _claim(self, books: Books, event: dict[str, Any]) -> int:
         """The declared and still unused reservation of ``event``."""
         for known in books.of(self.name):
             unused = known.declared and not known.taken and not known.ended
-            if unused and same_event(known.event, event):
+            if unused and known.request is None and same_event(known.event, event):
                 return known.number
         raise BudgetExceeded(
             f"the budget {self.name!r} is 'declared' and has no unused declaration of this event; "
@@ -306,11 +318,11 @@ class Budget:
                 "one that takes run after run: tacit ledger open NAME --epsilon E --delta D"
                 f"{self._way_on(books)}"
             )
-        plain = [_plain_event(state, what) for what in whats]
+        plain = [plain_event(state, what) for what in whats]
         charges = rules.composed_charges(state, [what.event for what in whats])
         if charges is None:
             raise self._exceeded(books, f"{len(whats)} declared plans")
-        text = _label(label)
+        text = check_label(label)
         return [
             Draft(self.name, "declare", _reserve_body(state, event, charge, _unstarted(what, text)))
             for what, event, charge in zip(whats, plain, charges, strict=True)
@@ -463,7 +475,8 @@ def _amendment(
     return Draft(state.name, "amend", {"epsilon": limit, "delta": failure, "reason": reason})
 
 
-def _plain_event(state: BudgetState, what: Chargeable) -> dict[str, Any]:
+def plain_event(state: BudgetState, what: Chargeable) -> dict[str, Any]:
+    """``what.event`` in JSON's types, if the budget's unit and neighbours are its own."""
     from tacit.accounting.serialization import as_dict  # noqa: PLC0415
 
     for name, asked, own in (
@@ -489,7 +502,8 @@ def _unstarted(what: Chargeable, label: str) -> dict[str, Any]:
     return {"steps": steps, "granted": 0, "label": label, "detail": None}
 
 
-def _steps(steps: int, event: Event) -> int:
+def check_steps(steps: int, event: Event) -> int:
+    """Returns ``steps`` if the event pays for as many."""
     count = whole("steps", steps)
     if count > MOST_STEPS:
         raise InvalidArgument(f"steps must be at most 2**53, got {steps!r}")
@@ -508,7 +522,8 @@ def _reserve_body(
     return {"event": event, "charge": charge_as_plain(charge), **terms, **body}
 
 
-def _label(label: str) -> str:
+def check_label(label: str) -> str:
+    """Returns ``label`` if it is one line of text."""
     if not isinstance(label, str) or len(label) > LONGEST_TEXT or not label.isprintable():
         raise InvalidArgument(
             f"label must be one line of up to {LONGEST_TEXT} characters, got {_short(repr(label))}"
@@ -516,7 +531,8 @@ def _label(label: str) -> str:
     return label
 
 
-def _detail(detail: dict[str, Any] | None) -> dict[str, Any] | None:
+def check_detail(detail: dict[str, Any] | None) -> dict[str, Any] | None:
+    """A copy of ``detail`` if it is in JSON's types, and not too large."""
     if detail is None:
         return None
     try:

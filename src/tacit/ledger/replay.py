@@ -23,6 +23,21 @@ from tacit._validation import UNITS
 from tacit.accounting.events import check_adjacency
 from tacit.errors import LedgerError, TamperedLedger
 from tacit.ledger.entries import Head, canonical
+from tacit.ledger.fields import (
+    ID,
+    LONGEST_NAME,
+    check_event,
+    check_fields,
+    detail,
+    limits,
+    number,
+    one_of,
+    orders_of,
+    steps_of,
+    text,
+    whole,
+)
+from tacit.ledger.requests import TAKERS, RequestState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -31,15 +46,7 @@ if TYPE_CHECKING:
     from tacit.ledger.entries import Entry
 
 COMPOSITIONS = ("basic", "renyi", "declared")
-LARGEST_EPSILON = 1e6  # of a limit; more protects nobody
-LONGEST_NAME = 200
-LONGEST_TEXT = 1000
-MOST_STEPS = 2**53
-MOST_EVENTS = 2048  # of which one reservation's event may be made: each is computed again
-_MOST_ORDERS = 10_000
-_LARGEST = 1e300  # of any number; a divergence that has no finite bound is this
 _TIME = re.compile(r"\d{4}-\d\d-\d\d(T\d\d:\d\d:\d\d(\.\d{6})?\+00:00)?", re.ASCII)
-_ID = re.compile(r"[0-9a-f]{32}")
 _ZERO = Fraction(0)
 _UNREADABLE = (
     ValueError,
@@ -123,6 +130,7 @@ class ReservationState:
     ended: bool = False
     leases: dict[str, int] = field(default_factory=dict, hash=False)
     used: bool = False
+    request: int | None = None
 
     @property
     def left(self) -> int:
@@ -174,6 +182,7 @@ class Books:
         self.hashes: list[str] = []
         self.budgets: dict[str, BudgetState] = {}
         self.reservations: dict[int, ReservationState] = {}
+        self.requests: dict[int, RequestState] = {}
         self.adopted: list[int] = []
         self.day = ""  # of the newest entry
         self.sealed = False  # every entry must carry a seal from now on
@@ -233,49 +242,49 @@ def replay(entries: Iterable[Entry]) -> Books:
 
 
 def _take_ledger(books: Books, entry: Entry, data: dict[str, Any]) -> None:
-    _fields(data, "id", "format")
+    check_fields(data, "id", "format")
     if entry.number != 1 or entry.budget:
         raise ValueError("only the first entry begins a ledger")
-    if data["format"] != 1 or not (isinstance(data["id"], str) and _ID.fullmatch(data["id"])):
+    if data["format"] != 1 or not (isinstance(data["id"], str) and ID.fullmatch(data["id"])):
         raise ValueError("its id or format is not valid")
     books.ledger_id = data["id"]
 
 
 def _take_adopt(books: Books, entry: Entry, data: dict[str, Any]) -> None:
-    _fields(data, "reason", "anchored")
+    check_fields(data, "reason", "anchored")
     if entry.budget:
         raise ValueError("a ledger is adopted, not a budget")
-    _text(data, "reason", lines=True)
-    _text(data, "anchored")
+    text(data, "reason", lines=True)
+    text(data, "anchored")
     books.adopted.append(entry.number)
 
 
 def _take_open(books: Books, entry: Entry, data: dict[str, Any]) -> None:
-    _fields(data, "epsilon", "delta", "unit", "adjacency", "composition", "orders")
+    check_fields(data, "epsilon", "delta", "unit", "adjacency", "composition", "orders")
     name = entry.budget
     if not (name.strip() and len(name) <= LONGEST_NAME and name.isprintable()):
         raise ValueError(f"{name[:LONGEST_NAME]!r} is no name of a budget")
     if name in books.budgets:
         raise ValueError(f"the budget {name!r} is open already")
-    composition = _one_of(data, "composition", COMPOSITIONS)
-    epsilon, delta = _limits(data, composition)
+    composition = one_of(data, "composition", COMPOSITIONS)
+    epsilon, delta = limits(data, composition)
     books.budgets[name] = BudgetState(
         name=name,
         epsilon=epsilon,
         delta=delta,
-        unit=_one_of(data, "unit", UNITS),
+        unit=one_of(data, "unit", UNITS),
         adjacency=check_adjacency(data["adjacency"]),
         composition=composition,
-        orders=_orders(data, composition),
+        orders=orders_of(data, composition),
         opened=entry.at,
     )
 
 
 def _take_amend(books: Books, entry: Entry, data: dict[str, Any]) -> None:
-    _fields(data, "epsilon", "delta", "reason")
+    check_fields(data, "epsilon", "delta", "reason")
     state = _budget(books, entry)
-    epsilon, delta = _limits(data, state.composition)
-    _text(data, "reason", lines=True)
+    epsilon, delta = limits(data, state.composition)
+    text(data, "reason", lines=True)
     books.budgets[entry.budget] = _held(
         replace(state, epsilon=epsilon, delta=delta, amended=state.amended + 1)
     )
@@ -284,15 +293,15 @@ def _take_amend(books: Books, entry: Entry, data: dict[str, Any]) -> None:
 def _take_reserve(books: Books, entry: Entry, data: dict[str, Any]) -> None:
     state = _budget(books, entry)
     terms = () if _early(entry) else ("unit", "adjacency")
-    _fields(data, "event", "charge", "steps", "granted", "label", "detail", *terms)
+    check_fields(data, "event", "charge", "steps", "granted", "label", "detail", *terms)
     for name in terms:
         if data[name] != getattr(state, name):
             raise ValueError(f"its {name} is {data[name]!r}, the budget's another")
     declared = entry.kind == "declare"
     _check_turn(state, declared)
-    _check_event(data["event"])
-    steps = _steps(data, data["event"])
-    granted = _whole(data, "granted", 0, 0 if declared else steps)
+    check_event(data["event"])
+    steps = steps_of(data, data["event"])
+    granted = whole(data, "granted", 0, 0 if declared else steps)
     made = ReservationState(
         number=entry.number,
         budget=entry.budget,
@@ -301,8 +310,8 @@ def _take_reserve(books: Books, entry: Entry, data: dict[str, Any]) -> None:
         charge=_charge(data["charge"], state),
         steps=steps,
         granted=granted,
-        label=_text(data, "label"),
-        detail=_detail(data),
+        label=text(data, "label"),
+        detail=detail(data),
         declared=declared,
         taken=not declared,
         leases=_at_once(entry, granted),
@@ -331,18 +340,18 @@ def _check_turn(state: BudgetState, declared: bool) -> None:
 
 
 def _take_claim(books: Books, entry: Entry, data: dict[str, Any]) -> None:
-    _fields(data, "reservation", "steps", "granted", "label", "detail")
+    check_fields(data, "reservation", "steps", "granted", "label", "detail")
     known = _reservation(books, entry, data)
-    if not known.declared or known.taken:
+    if not known.declared or known.taken or known.request is not None:
         raise ValueError(f"entry {known.number} is no unused declaration")
-    steps = _steps(data, known.event)
-    granted = _whole(data, "granted", 0, steps)
+    steps = steps_of(data, known.event)
+    granted = whole(data, "granted", 0, steps)
     taken = replace(
         known,
         taken=True,
         steps=steps,
-        label=_text(data, "label") or known.label,
-        detail=_detail(data),
+        label=text(data, "label") or known.label,
+        detail=detail(data),
         leases=_at_once(entry, granted),
         used=granted > 0 and not _early(entry),
     )
@@ -360,24 +369,26 @@ def _at_once(entry: Entry, granted: int) -> dict[str, int]:
 
 
 def _take_lease(books: Books, entry: Entry, data: dict[str, Any]) -> None:
-    _fields(data, "reservation", "steps", *(() if _early(entry) else ("holder",)))
+    check_fields(data, "reservation", "steps", *(() if _early(entry) else ("holder",)))
     holder = data.get("holder", "")
-    if not (_early(entry) or (isinstance(holder, str) and _ID.fullmatch(holder))):
+    if not (_early(entry) or (isinstance(holder, str) and ID.fullmatch(holder))):
         raise ValueError("its holder is not valid")
     known = _reservation(books, entry, data)
+    if known.request is not None and not known.taken:
+        raise ValueError("no run has drawn on its request")
     if known.leases.get(holder) == 0 and holder:
         raise ValueError("its holder has given back already")
-    steps = _whole(data, "steps", 1, known.steps - known.granted)
+    steps = whole(data, "steps", 1, known.steps - known.granted)
     leases = known.leases | {holder: known.leases.get(holder, 0) + steps}
     leased = replace(known, taken=True, leases=leases, used=known.used or bool(holder))
     _regrant(books, leased, known.granted + steps)
 
 
 def _take_give_back(books: Books, entry: Entry, data: dict[str, Any]) -> None:
-    _fields(data, "reservation", "steps", *(() if _early(entry) else ("proof",)))
+    check_fields(data, "reservation", "steps", *(() if _early(entry) else ("proof",)))
     known = _reservation(books, entry, data)
-    holder = "" if _early(entry) else holder_of(_text(data, "proof"))
-    steps = _whole(data, "steps", 1, known.leases.get(holder, 0))
+    holder = "" if _early(entry) else holder_of(text(data, "proof"))
+    steps = whole(data, "steps", 1, known.leases.get(holder, 0))
     # A holder has shown its proof now, and anybody could: it gives back once.
     left = 0 if holder else known.leases[holder] - steps
     returned = replace(known, leases=known.leases | {holder: left})
@@ -390,7 +401,7 @@ def holder_of(proof: str) -> str:
 
 
 def _take_end(books: Books, entry: Entry, data: dict[str, Any]) -> None:
-    _fields(data, "reservation")
+    check_fields(data, "reservation")
     known = _reservation(books, entry, data)
     ended = replace(known, ended=True, taken=True)
     books.reservations[known.number] = ended
@@ -412,7 +423,7 @@ def _budget(books: Books, entry: Entry) -> BudgetState:
 
 
 def _reservation(books: Books, entry: Entry, data: dict[str, Any]) -> ReservationState:
-    number = _whole(data, "reservation", 1, entry.number - 1)
+    number = whole(data, "reservation", 1, entry.number - 1)
     known = books.reservations.get(number)
     if known is None or known.budget != entry.budget or known.ended:
         raise ValueError(f"entry {number} is no open reservation of {entry.budget!r}")
@@ -443,106 +454,20 @@ def _held(state: BudgetState) -> BudgetState:
     return state
 
 
-# ---- fields: of one type, and in range
-
-
-def _fields(data: dict[str, Any], *names: str) -> None:
-    if set(data) != set(names):
-        raise ValueError(f"its fields are {sorted(data)[:20]}, not {sorted(names)}")
-
-
-def _whole(data: dict[str, Any], name: str, least: int, most: int) -> int:
-    value = data[name]
-    if type(value) is not int or not least <= value <= min(most, MOST_STEPS):
-        raise ValueError(f"{name} is not a whole number from {least} to {most}")
-    return value
-
-
-def _number(data: dict[str, Any], name: str, most: float = _LARGEST) -> float:
-    value = data[name]
-    if type(value) not in (int, float) or not 0 <= value <= most:
-        raise ValueError(f"{name} is not a number from 0 to {most:g}")
-    return float(value)
-
-
-def _text(data: dict[str, Any], name: str, *, lines: bool = False) -> str:
-    value = data[name]
-    if not isinstance(value, str) or len(value) > (100 if lines else 1) * LONGEST_TEXT:
-        raise ValueError(f"{name} is no text of at most {LONGEST_TEXT} characters")
-    # Reasons could once have several lines.
-    shown = "".join(value.split()) if lines else value
-    if not all(letter.isprintable() or letter == " " for letter in shown):
-        raise ValueError(f"{name} has characters that cannot be shown")
-    return value
-
-
-def _one_of(data: dict[str, Any], name: str, values: tuple[str, ...]) -> str:
-    if data[name] not in values:
-        raise ValueError(f"{name} is not one of {values}")
-    return str(data[name])
-
-
-def _detail(data: dict[str, Any]) -> dict[str, Any] | None:
-    if not isinstance(data["detail"], dict | None):
-        raise TypeError("detail is no object")
-    return data["detail"]
-
-
-def _limits(data: dict[str, Any], composition: str) -> tuple[float, float]:
-    epsilon, delta = _number(data, "epsilon", LARGEST_EPSILON), _number(data, "delta", 1.0)
-    if epsilon == 0.0 or delta == 1.0 or (delta == 0.0 and composition != "basic"):
-        raise ValueError("its limits are not valid")
-    return epsilon, delta
-
-
-def _orders(data: dict[str, Any], composition: str) -> tuple[float, ...]:
-    orders = data["orders"]
-    if not isinstance(orders, list) or len(orders) > _MOST_ORDERS:
-        raise TypeError("orders is no list")
-    found = tuple(_number({"orders": one}, "orders") for one in orders)
-    rising = all(one < other for one, other in zip((1.0, *found), found, strict=False))
-    if bool(found) != (composition == "renyi") or not rising:
-        raise ValueError("its orders are not those of a Rényi filter")
-    return found
-
-
-def _steps(data: dict[str, Any], event: dict[str, Any]) -> int:
-    """As many as the event pays for: a repeated one says how many that is."""
-    times = _whole(event, "times", 0, MOST_STEPS) if event["kind"] == "Repeated" else MOST_STEPS
-    return _whole(data, "steps", 1, times)
-
-
-def _check_event(event: object) -> None:
-    if not isinstance(event, dict) or not isinstance(event.get("kind"), str):
-        raise TypeError("its event is not valid")
-    if events_in(event) > MOST_EVENTS:
-        raise ValueError(f"its event is made of more than {MOST_EVENTS}")
-
-
-def events_in(event: object) -> int:
-    """How many events an event is made of, itself included."""
-    count, rest = 0, [event]
-    while rest:
-        one = rest.pop()
-        if isinstance(one, dict):
-            count += 1
-            rest.extend(one.values())
-        elif isinstance(one, list):
-            rest.extend(one)
-    return count
+# ---- charges
 
 
 def _charge(plain: dict[str, Any], state: BudgetState) -> ReservationCost:
     renyi = state.composition == "renyi"
     more = ("divergences", "failures", "truncation") if renyi else ()
-    _fields(plain, "epsilon", "delta", *more)
+    check_fields(plain, "epsilon", "delta", *more)
     endless = plain["epsilon"] is None and state.composition != "basic"
     charge = ReservationCost(
-        math.inf if endless else _number(plain, "epsilon"),
-        _number(plain, "delta", 1.0),
-        tuple(_number({"divergence": one}, "divergence") for one in plain.get("divergences", ())),
-        _number(plain, "failures") if renyi else 0.0,
-        _number(plain, "truncation") if renyi else 0.0,
+        math.inf if endless else number(plain, "epsilon"),
+        number(plain, "delta", 1.0),
+        tuple(number({"divergence": one}, "divergence") for one in plain.get("divergences", ())),
+        number(plain, "failures") if renyi else 0.0,
+        number(plain, "truncation") if renyi else 0.0,
     )
     if len(charge.divergences) != len(state.orders):
         raise ValueError("its charge has not one divergence for each order")
@@ -584,4 +509,5 @@ _TAKERS = {
     "lease": _take_lease,
     "give-back": _take_give_back,
     "end": _take_end,
+    **TAKERS,
 }

@@ -83,6 +83,11 @@ class Reservation:
 
         def decide(books: Books) -> list[Draft]:
             known = books.reservations[self.number]
+            if known.request is not None and not known.taken:
+                raise InvalidArgument(
+                    f"reservation {self.number} is held for request {known.request}; draw on it "
+                    f"with: tacit train RECIPE --request {known.request}"
+                )
             expected = before is None or known.granted == before
             granted = min(asked, known.left) if expected else 0
             if not granted:

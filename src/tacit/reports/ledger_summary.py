@@ -33,6 +33,7 @@ BUDGET_STATES: Final = {
 }
 RESERVATION_STATES: Final = {
     "declared": "fixed before the first release, not yet begun",
+    "approved": "charged for a request, which no run has drawn on yet",
     "reserved": "charged, no step granted yet",
     "unfinished": "steps were granted, and it is running or has crashed",
     "stopped": "left cleanly, and can be gone on with",
@@ -218,12 +219,16 @@ def _progress(state: ReservationState, latest: str) -> str:
         return "stopped"
     if state.granted:
         return "unfinished"
-    return "reserved" if state.taken else "declared"
+    if state.taken:
+        return "reserved"
+    return "declared" if state.request is None else "approved"
 
 
 def _reservation_of(entry: Entry) -> int | None:
     if entry.kind in ("reserve", "declare"):
         return entry.number
+    if entry.kind in ("request", "approve", "refuse", "draw", "undraw"):
+        return None  # of a request; what an approval charged has its own entry
     found = entry.data.get("reservation")
     return None if found is None else int(found)
 

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, final
 
 from tacit._validation import printable
+from tacit.accounting.serialization import as_dict
 from tacit.errors import InvalidArgument, LedgerError
 from tacit.statement import Charge
 from tacit.training.charging import detail_of
+from tacit.training.plan import Plan
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from tacit.accounting.events import Event
-    from tacit.ledger import Budget, Release, Reservation
-    from tacit.training.plan import Plan
+    from tacit.ledger import Budget, Release, RequestState, Reservation
+    from tacit.runs.recipe import Outline
 
 
 @final
@@ -23,14 +26,18 @@ class RunAccount:
     """The budget of one run, which the ledger knows by ``label``; or none.
 
     ``opening`` gives the budget. It is called when the budget is first needed, so that a run which
-    is refused before that has not even made a ledger.
+    is refused before that has not even made a ledger. With ``request``, the run draws on what was
+    approved under that number, and reserves nothing by itself.
 
     Guarantee:
         ``reserve`` charges a run once, over all its crashes and resumptions.
     """
 
-    def __init__(self, opening: Callable[[], Budget] | None, label: str) -> None:
+    def __init__(
+        self, opening: Callable[[], Budget] | None, label: str, request: int | None = None
+    ) -> None:
         self._opening = opening
+        self._request = request
         self._budget: Budget | None = None
         self.label = label
         self.reservation: Reservation | None = None
@@ -45,17 +52,38 @@ class RunAccount:
 
     @property
     def place(self) -> dict[str, str] | None:
-        """The ledger's address, without a password, and the budget's name."""
+        """The ledger's address, without a password, the budget's name, and the request."""
         budget = self.budget
-        return None if budget is None else {"ledger": budget.ledger.location, "name": budget.name}
+        if budget is None:
+            return None
+        request = {} if self._request is None else {"request": str(self._request)}
+        return {"ledger": budget.ledger.location, "name": budget.name, **request}
+
+    def plan_for(self, outline: Outline) -> Plan:
+        """The plan to go by: the outline's, or the one that was approved if it is the same.
+
+        Raises:
+            InvalidArgument: if another plan was approved, or the run releases more than its plan.
+        """
+        if self._request is None:
+            return outline.plan
+        budget = self.budget
+        assert budget is not None  # a request is in a ledger
+        from tacit.ledger.approval import request_of  # noqa: PLC0415 - only with a ledger
+
+        known = request_of(budget.ledger.refresh(), self._request)
+        return _approved(known, budget.name, outline)
 
     def reserve(self, plan: Plan, also: Sequence[Event]) -> None:
         """Charges the plan, and declares what else is released where the budget wants that."""
         budget = self.budget
         if budget is None:
             return
-        from tacit.ledger import Release  # noqa: PLC0415 - only those who keep a ledger
+        from tacit.ledger import Release, draw  # noqa: PLC0415 - only those who keep a ledger
 
+        if self._request is not None:
+            self.reservation = draw(budget.ledger, self._request, run=self.label)
+            return
         self.reservation = self._found(budget, plan)
         if self.reservation is not None:
             return
@@ -87,8 +115,18 @@ class RunAccount:
         if any(one.granted for one in held):
             return
         with suppress(LedgerError):  # what is not given up stays charged, which is safe
+            if self._request is not None:
+                self._put_back(self._request)
+                return
             for one in held:
                 one.end()
+
+    def _put_back(self, request: int) -> None:
+        """What was approved stays approved: the next run may draw on it."""
+        from tacit.ledger import undraw  # noqa: PLC0415 - only those who keep a ledger
+
+        if self.reservation is not None and self._budget is not None:
+            undraw(self._budget.ledger, request)
 
     def describe(self) -> str | None:
         """Where the run is charged, for a statement; None without a budget."""
@@ -127,6 +165,31 @@ class RunAccount:
                     )
                 return budget.reservation(known.number)
         return None
+
+
+def _approved(known: RequestState, budget: str, outline: Outline) -> Plan:
+    """The plan of a request, if the run is by that plan up to the last digits of its noise."""
+    if outline.also:
+        raise InvalidArgument(
+            f"request {known.number} covers a plan, and this run also releases something before it "
+            "trains; charge it to a budget without a request"
+        )
+    asked = Plan.from_dict((known.detail or {}).get("plan"))
+    own = outline.plan
+    close = abs(asked.noise_multiplier / own.noise_multiplier - 1.0) < 1e-9
+    same = replace(own, noise_multiplier=asked.noise_multiplier) if close else own
+    for one in fields(Plan):
+        mine, theirs = getattr(same, one.name), getattr(asked, one.name)
+        if one.compare and mine != theirs:
+            raise InvalidArgument(
+                f"{one.name} must be {theirs!r} as request {known.number} has it, got {mine!r}; "
+                "run it as it was approved, or file another request"
+            )
+    if as_dict(same.event) != known.event or known.budget != budget:
+        raise InvalidArgument(
+            f"request {known.number} is for another budget or event than its plan; file another"
+        )
+    return replace(same, made_for=own.made_for)
 
 
 def _releases(budget: Budget, events: Sequence[Event]) -> list[Release]:

@@ -7,6 +7,7 @@ plan is given the job itself: it declares what it will release, releases it, and
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, final
 
 from tacit.errors import BudgetExceeded, InvalidArgument, ProtocolError
@@ -167,7 +168,7 @@ class Job:
         """The plan to go by. With a budget, all that the outline has is charged by now."""
         if self._plan is not None or self._released:
             raise ProtocolError("a plan comes once, before anything is released")
-        found = self._kept.same_plan(outline.plan)
+        found = self._kept.same_plan(self._account.plan_for(outline))
         self._begin()  # first: a charge must find its run again
         self._account.reserve(found, outline.also)
         self._plan, self._due = found, list(outline.also)
@@ -299,7 +300,7 @@ class Job:
                 prepared, delta=self.delta, budget=self._account.reservation,
                 keeping=Keeping(save=self._kept.checkpoint, resume=self._kept.checkpoint_before(),
                                 state={"history": history}, note=history.append),
-                watch=Watch(progress=self.progress, on_epoch=self._around.on_epoch,
+                watch=Watch(progress=self.progress, on_epoch=partial(self._saw, history),
                             stop=self._stop),
                 also=claims.together(self._released),
             )  # fmt: skip
@@ -382,6 +383,12 @@ class Job:
             accuracy=None if right is None else float(right),
             notes=tuple(notes),
         )
+
+    def _saw(self, history: History, record: EpochRecord) -> None:
+        """An epoch is saved: whoever watches the folder may see it, in public numbers."""
+        self._kept.show(history.records)
+        if self._around.on_epoch is not None:
+            self._around.on_epoch(record)
 
     # ---- beginning and stopping
 

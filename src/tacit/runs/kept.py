@@ -5,6 +5,7 @@ No pickle: arrays and tensors go into safetensors files, the rest into their JSO
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from dataclasses import asdict, fields, replace
@@ -17,14 +18,14 @@ from tacit._validation import non_negative, whole
 from tacit.accounting.serialization import as_dict, from_dict
 from tacit.errors import CheckpointError, InvalidArgument, TacitError
 from tacit.mechanisms import Components
-from tacit.runs.folder import CHECKPOINT, JOURNAL, LOCK, RECORD
+from tacit.runs.folder import CHECKPOINT, HISTORY, JOURNAL, LOCK, RECORD
 from tacit.training import checkpoint_file
 from tacit.training.checkpoint_file import Packer, unpack
 from tacit.training.plan import Plan
 from tacit.training.progress import EpochRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from tacit.accounting.events import Event
@@ -108,6 +109,11 @@ class Kept:
             self._record.write(self.folder)
             self._begun = True
 
+    def show(self, records: Sequence[EpochRecord]) -> None:
+        """Writes the epochs so far for whoever watches; the end writes them again."""
+        if self.folder is not None:
+            self.folder.write(HISTORY, history_bytes(records))
+
     def choose(self, winner: Mapping[str, Any], plan: Mapping[str, Any] | None) -> None:
         """Notes what a search chose; it is written with the results."""
         self._record = replace(self.record, winner=winner, plan=plan)
@@ -186,6 +192,20 @@ class History:
     def load_state_dict(self, state_dict: Mapping[str, Any], /) -> None:
         """Takes up the epochs of a checkpoint."""
         self.records = list(epochs(state_dict["records"]))
+
+
+def history_bytes(records: Sequence[EpochRecord]) -> bytes:
+    """Held-out metrics only: neither losses nor times, which depend on the private data."""
+    lines = [
+        {
+            "epoch": one.epoch,
+            "steps": one.steps,
+            "held_out_accuracy": one.held_out_accuracy,
+            "epsilon": one.epsilon,
+        }
+        for one in records
+    ]
+    return "".join(f"{json.dumps(line, allow_nan=False)}\n" for line in lines).encode()
 
 
 def epochs(plain: Any) -> tuple[EpochRecord, ...]:

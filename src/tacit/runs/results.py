@@ -17,7 +17,7 @@ from tacit._validation import printable
 from tacit.errors import CheckpointError, InvalidArgument, TacitError
 from tacit.runs import record as records
 from tacit.runs.folder import CHECKPOINT, HISTORY, JOURNAL, LOCK, MODEL, RECORD, STATEMENT, Folder
-from tacit.runs.kept import epochs
+from tacit.runs.kept import epochs, history_bytes
 from tacit.statement import Statement, extended
 from tacit.training import checkpoint_file
 
@@ -65,7 +65,7 @@ def write(folder: Folder, record: RunRecord, trained: Trained) -> Trained:
     """
     tensors = _tensors(trained.model)
     released = {MODEL: _model_bytes(tensors, record), **trained.files}
-    folder.write(HISTORY, _history_bytes(trained))
+    folder.write(HISTORY, history_bytes(trained.history))
     for name, content in released.items():
         folder.write(name, content)
     statement = _statement(trained.statement, tensors, released)
@@ -114,20 +114,6 @@ def non_finite(tensors: Mapping[str, torch.Tensor]) -> Iterator[str]:
             f"a model of no use: {len(bad)} of its {len(tensors)} tensors hold NaN or infinity, "
             f"{printable(bad[0])[:80]!r} for one"
         )
-
-
-def _history_bytes(trained: Trained) -> bytes:
-    """Held-out metrics only: neither losses nor times, which depend on the private data."""
-    lines = [
-        {
-            "epoch": one.epoch,
-            "steps": one.steps,
-            "held_out_accuracy": one.held_out_accuracy,
-            "epsilon": one.epsilon,
-        }
-        for one in trained.history
-    ]
-    return "".join(f"{json.dumps(line, allow_nan=False)}\n" for line in lines).encode()
 
 
 def _model_bytes(tensors: dict[str, torch.Tensor], record: RunRecord) -> bytes:

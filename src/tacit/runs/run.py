@@ -43,6 +43,7 @@ class Place:
         on_epoch: As in ``tacit.fit``.
         command: The command line that started the run, to be kept with it.
         looked_in: Where the data were looked for first.
+        request: The number of the approved request that the run draws on.
     """
 
     folder: Path | None = None
@@ -53,6 +54,7 @@ class Place:
     on_epoch: Callable[[EpochRecord], None] | None = None
     command: tuple[str, ...] = ()
     looked_in: Path | None = None
+    request: int | None = None
 
 
 def carried_out(recipe: Recipe, task: Task, place: Place) -> Trained:
@@ -88,12 +90,13 @@ def kept_run(
     A reservation is given up if the run fails before anything was taken of it.
     """
     if place.folder is None or record is None:
-        account = RunAccount(place.opening, f"{title}, run {secrets.token_hex(8)}")
+        label = f"{title}, run {secrets.token_hex(8)}"
+        account = RunAccount(place.opening, label, place.request)
         return _unless_it_fails(train, _around(Kept(), account, place))
     folder = Folder(place.folder)
     record = _opened(folder, record, resume=place.resume)
     kept = Kept((folder, record), resumed=place.resume)
-    account = RunAccount(place.opening, f"{title}, run {record.run}")
+    account = RunAccount(place.opening, f"{title}, run {record.run}", place.request)
     try:
         if place.resume:
             _check_budget(account, record.budget)

@@ -1,0 +1,91 @@
+"""``tacit serve``: the console in a browser."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tacit.cli.ledger import VARIABLE, url_of
+from tacit.cli.options import OptionType, Refusal
+from tacit.cli.runs import PASSWORD
+from tacit.cli.streams import say
+
+EPILOG = """\b
+Examples:
+  tacit serve
+  tacit serve --ledger budget.db --runs runs
+  tacit serve --keys keys.json --add-key ada:engineer
+  tacit serve --ledger postgresql://me@host/budgets --keys keys.json
+  tacit serve --host 192.0.2.7 --keys keys.json --certificate cert.pem key.pem
+"""
+
+
+def _port_of(option: str, text: str, remedy: str) -> int:
+    if not (text.isascii() and text.isdigit() and int(text) <= 65535):
+        raise Refusal(f"{option} must be a number from 0 to 65535, got {text}; {remedy}")
+    return int(text)
+
+
+@click.command(epilog=EPILOG)
+@click.option("--ledger", "address", metavar="URL", envvar=VARIABLE, show_envvar=True,
+              help="The ledger whose budgets are shown.")  # fmt: skip
+@click.option("--anchor", metavar="FILE", help="The ledger's anchor file, if not in its place.")
+@click.option("--key", metavar="FILE", envvar="TACIT_LEDGER_KEY", show_envvar=True,
+              help="The file with the key that seals the ledger, if one does.")  # fmt: skip
+@click.option("--runs", metavar="DIR", type=click.Path(path_type=Path),
+              help="The folder of runs. [default: runs, if there is one]")  # fmt: skip
+@click.option("--port", metavar="N", default="8765", show_default=True,
+              type=OptionType("number", _port_of, "0 is a free one"), help="The port.")  # fmt: skip
+@click.option("--host", metavar="ADDRESS", default="127.0.0.1", show_default=True,
+              help="The address to bind to; another one needs keys and TLS.")  # fmt: skip
+@click.option("--name", "names", metavar="HOST", multiple=True,
+              help="What else the server is called by those who open it.")  # fmt: skip
+@click.option("--keys", metavar="FILE", type=click.Path(path_type=Path),
+              help="Who may sign in, in place of this machine's links.")  # fmt: skip
+@click.option("--add-key", metavar="NAME:ROLE", help="Make a key, show it once, and end.")
+@click.option("--certificate", metavar="CERT KEY", nargs=2, type=click.Path(path_type=Path),
+              help="A TLS certificate and its key, in PEM.")  # fmt: skip
+def serve(
+    address: str | None,
+    runs: Path | None,
+    keys: Path | None,
+    add_key: str | None,
+    **given: Any,
+) -> None:
+    """Shows the planner, the budgets and the runs in a browser, on this machine.
+
+    Prints a link for each role; each works once. Ctrl-C ends it, and nothing is lost.
+    """
+    if add_key is not None:
+        _add_key(keys, add_key)
+        return
+    if find_spec("starlette") is None or find_spec("uvicorn") is None:
+        raise Refusal("tacit serve needs Starlette and uvicorn; pip install 'tacit[ui]'")
+    from tacit.serve.access import read_keys
+    from tacit.serve.server import Setting, prepared
+    from tacit.serve.server import serve as run
+
+    setting = Setting(
+        ledger=None if not address else url_of(address),
+        address=PASSWORD.sub(r"\1:***@", address or ""),
+        runs=runs or (Path("runs") if Path("runs").is_dir() else None),
+        keys=() if keys is None else read_keys(keys),
+        **given,
+    )
+    served = prepared(setting)
+    for role, link in served.links:
+        say(f"{role:>8}: {link}")
+    run(served, setting)
+
+
+def _add_key(keys: Path | None, wanted: str) -> None:
+    from tacit.serve.access import add_key
+
+    name, mark, role = wanted.rpartition(":")
+    if keys is None or not mark:
+        raise Refusal("--add-key needs --keys FILE and NAME:ROLE, as --add-key ada:engineer")
+    secret = add_key(keys, name, role)
+    say(f"The key of {name} ({role}) is shown this once: {secret}")

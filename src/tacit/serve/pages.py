@@ -1,0 +1,423 @@
+"""Pages about budgets, requests and runs: what each shows, and what its forms write."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import time
+from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Final, final
+
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import (
+    HTMLResponse,
+    PlainTextResponse,
+    RedirectResponse,
+    Response,
+    StreamingResponse,
+)
+from starlette.routing import Route
+
+from tacit._numbers import at_most, compact
+from tacit.errors import InvalidArgument, TacitError
+from tacit.serve import planning
+from tacit.serve.app import as_event, pause
+from tacit.serve.planning import PlanForm
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from markupsafe import Markup
+    from starlette.requests import Request
+
+    from tacit.ledger import RequestState
+    from tacit.reports.run_summary import RunSummary
+    from tacit.serve.access import Session
+    from tacit.serve.app import Console, Form
+    from tacit.serve.budgets import LedgerView
+    from tacit.serve.runs import RunShelf
+
+_BEAT: Final = 1.0  # seconds between two looks at a live run, however many watch it
+_MOST_WATCHERS: Final = 500
+
+
+@final
+@dataclass(slots=True)
+class Pages:
+    """The pages of one console."""
+
+    console: Console
+    _seen: dict[str, tuple[float, dict[str, Any]]] = field(default_factory=dict)
+    _drawn: dict[str, tuple[object, dict[str, str]]] = field(default_factory=dict)
+    _watchers: int = 0
+
+    def routes(self) -> list[Route]:
+        """Where they are, and which role each needs."""
+        get, post = self.console.get, self.console.post
+        runs = "/runs/{name:path}"
+        return [
+            Route("/budgets", get("viewer", self.budgets)),
+            Route("/budgets/{name:path}", get("viewer", self.budget)),
+            Route("/requests", post("engineer", self.file), methods=["POST"]),
+            Route("/requests/{number:int}", get("viewer", self.request)),
+            Route("/requests/{number:int}/{verdict}", post("officer", self.decide),
+                  methods=["POST"]),
+            Route("/runs", get("viewer", self.runs)),
+            Route("/compare", get("viewer", self.compare)),
+            Route(f"{runs}/events", self.events),
+            Route(f"{runs}/report", get("viewer", self.report)),
+            Route(f"{runs}/statement.json", get("viewer", self.statement)),
+            Route(f"{runs}/model-card.md", get("viewer", self.model_card)),
+            Route(f"{runs}/registry.yaml", get("viewer", self.registry)),
+            Route(runs, get("viewer", self.run)),
+        ]  # fmt: skip
+
+    # ---- budgets and requests
+
+    def budgets(self, request: Request, session: Session) -> Response:
+        """All budgets, and what is asked of them."""
+        from tacit.serve import budgets  # noqa: PLC0415 - SQLAlchemy comes with it
+
+        del request
+        view = self.console.ledger
+        if view is None:
+            return self.console.page("empty_ledger.html", session, here="budgets")
+        books = view.books()
+        found = [(one, budgets.figures(one, books.of(one.name))) for one in books.budgets.values()]
+        return self.console.page(
+            "budgets.html", session, here="budgets", budgets=found, pending=budgets.pending(books),
+            requests=list(books.requests.values())[::-1][: budgets.ROWS], age=budgets.age,
+            ledger=view.ledger, address=self.console.address,
+        )  # fmt: skip
+
+    def budget(self, request: Request, session: Session) -> Response:
+        """One budget: how it was used up, by what, and what would be left."""
+        from tacit.serve import budgets  # noqa: PLC0415
+
+        view = self._ledger()
+        books, name = view.books(), request.path_params["name"]
+        state = books.budgets.get(name)
+        if state is None:
+            return self.console.say(404, "There is no such budget.", session)
+        account = view.account(name)
+        chosen = [int(one) for one in request.query_params.getlist("grant") if one.isdecimal()]
+        releases = account.reservations[::-1]
+        pages = max(1, -(-len(releases) // budgets.ROWS))
+        at = _page(request, pages)
+        rows = releases[(at - 1) * budgets.ROWS : at * budgets.ROWS]
+        return self.console.page(
+            "budget.html", session, here="budgets", state=state, page=at, pages=pages,
+            figures=budgets.figures(state, books.of(name)), rows=rows, count=len(releases),
+            hashes=books.hashes, requests=books.requests, pending=budgets.pending(books, name),
+            unfinished=[one for one in releases if one.state.left and one.standing != "void"][:20],
+            chosen=chosen, room=budgets.what_if(books, state, chosen), age=budgets.age,
+            burn=budgets.burn_down(account), at_most=at_most, head=view.ledger.head,
+            close=lambda one: self._close(name, one.state.number),
+        )  # fmt: skip
+
+    def _close(self, name: str, number: int) -> str:
+        place = shlex.quote(self.console.address)
+        return f"tacit ledger close {shlex.quote(name)} {number} --ledger {place}"
+
+    def file(self, request: Request, session: Session, form: Form) -> Response:
+        """Files a request for the plan of the form: one entry of the ledger."""
+        from tacit.ledger import Release, ask  # noqa: PLC0415
+
+        del request
+        chosen = PlanForm.read(form)
+        view, plan = self._ledger(), planning.plan_of(chosen)
+        if chosen.budget not in view.books().budgets:
+            raise InvalidArgument("choose the budget that the run is to be charged to")
+        recipe = chosen.recipe if chosen.recipe in planning.recipes() else ""
+        asked = {**chosen.asked(plan), "recipe": recipe}
+        made = ask(
+            view.ledger, chosen.budget, Release(plan.event, plan.adjacency, plan.unit),
+            steps=plan.steps, by=session.person, reason=form.get("reason", ""),
+            label=form.get("label", "").strip()[:200],
+            detail={"plan": plan.as_dict(), "last_step": plan.steps}, asked=asked,
+        )  # fmt: skip
+        return RedirectResponse(f"/requests/{made.number}", 303)
+
+    def request(self, request: Request, session: Session) -> Response:
+        """One request: who asks for what, who decided, and how to run it."""
+        from tacit.serve import budgets  # noqa: PLC0415
+
+        view, number = self._ledger(), request.path_params["number"]
+        books = view.books()
+        found = books.requests.get(number)
+        if found is None:
+            return self.console.say(404, "There is no such request.", session)
+        state = books.budgets[found.budget]
+        reservation = books.reservations.get(found.reservation or 0)
+        return self.console.page(
+            "request.html", session, here="budgets", asked=found, state=state, age=budgets.age,
+            plan=_plan_rows(found),
+            room=budgets.what_if(books, state, [number]), reservation=reservation,
+            command=self._command(found), hash=books.hashes[number - 1],
+            own=found.by.key == session.person.key,
+        )  # fmt: skip
+
+    def _command(self, found: RequestState) -> str:
+        """The line that carries an approved request out; no text of the request is in it."""
+        recipe = (found.asked or {}).get("recipe")
+        name = recipe if recipe in planning.recipes() else "RECIPE"
+        place = shlex.quote(self.console.address)
+        return f"tacit train {name} --ledger {place} --request {found.number}"
+
+    def decide(self, request: Request, session: Session, form: Form) -> Response:
+        """Approves or refuses a request: entries of the ledger."""
+        from tacit.ledger import approve, refuse  # noqa: PLC0415
+
+        number, verdict = request.path_params["number"], request.path_params["verdict"]
+        if verdict not in ("approve", "refuse"):
+            return self.console.say(404, "There is no such form.", session)
+        act = approve if verdict == "approve" else refuse
+        act(self._ledger().ledger, number, by=session.person, reason=form.get("reason", ""))
+        return RedirectResponse(f"/requests/{number}", 303)
+
+    def _ledger(self) -> LedgerView:
+        if self.console.ledger is None:
+            raise InvalidArgument("no ledger was named; start the server with --ledger")
+        return self.console.ledger
+
+    # ---- runs
+
+    def runs(self, request: Request, session: Session) -> Response:
+        """All runs, newest first."""
+        from tacit.serve import runs  # noqa: PLC0415
+
+        shelf = self.console.shelf
+        if shelf is None:
+            return self.console.page("empty_runs.html", session, here="runs")
+        names = shelf.names()
+        pages = max(1, -(-len(names) // 50))
+        at = _page(request, pages)
+        rows = [shelf.row(name) for name in names[(at - 1) * 50 : at * 50]]
+        return self.console.page("runs.html", session, here="runs", rows=rows, count=len(names),
+                                 page=at, pages=pages, states=runs.STATES)  # fmt: skip
+
+    def run(self, request: Request, session: Session) -> Response:
+        """One run: live, or finished with its statement proved again."""
+        shelf, name = self._shelf(), request.path_params["name"]
+        found = shelf.progress(name)
+        record = shelf.record(name)
+        summary, problem = None, ""
+        if record.finished:
+            try:
+                summary = shelf.summary(name)
+            except (TacitError, OSError, ValueError) as error:
+                problem = self.console.shown(error)
+        return self.console.page(
+            "run.html", session, here="runs", name=name, record=record, progress=found,
+            summary=summary, problem=problem, at_most=at_most, attack=_attack(summary),
+            data=_series([(name, found["epochs"])]), hurry=session.may("engineer"),
+            secrets=self._sees_secrets(session),
+            resume=f"tacit train --resume --out {shlex.quote(name.rpartition('/')[2])}",
+        )  # fmt: skip
+
+    def _sees_secrets(self, session: Session) -> bool:
+        """Whether what an audit found may be shown: it was computed from private records."""
+        return self.console.here and session.may("engineer")
+
+    def compare(self, request: Request, session: Session) -> Response:
+        """Two runs side by side."""
+        shelf = self._shelf()
+        names = [one for one in request.query_params.getlist("run") if one][:2]
+        if len(names) != 2:
+            raise InvalidArgument("choose two runs to compare")
+        columns = []
+        for name in names:
+            record, progress = shelf.record(name), shelf.progress(name)
+            summary = shelf.summary(name) if record.finished else None
+            columns.append((name, record, progress, summary))
+        rows = _compared(columns)
+        data = _series([(name, progress["epochs"]) for name, _, progress, _ in columns])
+        return self.console.page("compare.html", session, here="runs", names=names, rows=rows,
+                                 data=data)  # fmt: skip
+
+    async def events(self, request: Request) -> Response:
+        """A live run as server-sent events, until it or the session ends."""
+        console, name = self.console, request.path_params["name"]
+        if console.session(request) is None:
+            return PlainTextResponse("Sign in first.\n", 401)
+        if console.shelf is None or self._watchers >= _MOST_WATCHERS:
+            return PlainTextResponse("Nothing can be watched now.\n", 503)
+        await run_in_threadpool(console.shelf.path, name)
+        return StreamingResponse(self._watched(request, name), media_type="text/event-stream")
+
+    async def _watched(self, request: Request, name: str) -> AsyncIterator[str]:
+        self._watchers += 1
+        said, quiet = "", 0
+        try:
+            while (session := self.console.session(request)) is not None:
+                found = await self._looked(name)
+                if not session.may("engineer"):
+                    found = {**found, "minutes_left": None}
+                text = as_event(found)
+                if text != said or quiet >= 15:
+                    yield text
+                    said, quiet = text, 0
+                if found["state"] not in ("live", "unknown"):
+                    return
+                quiet += 1
+                await pause(_BEAT)
+        except TacitError:
+            return
+        finally:
+            self._watchers -= 1
+
+    async def _looked(self, name: str) -> dict[str, Any]:
+        """The run's progress; one look serves all who watch."""
+        at, found = self._seen.get(name, (-1e9, {}))
+        if found and time.monotonic() - at < 0.9 * _BEAT:
+            return found
+        self._seen[name] = (time.monotonic(), found)  # the others go by what was seen before
+        found = await run_in_threadpool(self._shelf().progress, name)
+        self._seen[name] = (time.monotonic(), found)
+        return found
+
+    def _shelf(self) -> RunShelf:
+        if self.console.shelf is None:
+            raise InvalidArgument("no folder of runs was named; start the server with --runs")
+        return self.console.shelf
+
+    # ---- what is handed on
+
+    def report(self, request: Request, session: Session) -> Response:
+        """The report as a page by itself, ready to be printed."""
+        from tacit.reports import run_sections  # noqa: PLC0415
+        from tacit.reports.run_content import page  # noqa: PLC0415
+
+        name = request.path_params["name"]
+        summary = self._shelf().summary(name)
+        if not self._sees_secrets(session):
+            summary = replace(summary, files=replace(summary.files, audit=None))
+        drawings = self._drawings(name, summary)
+        content = run_sections.report(summary, drawn=bool(drawings))
+        # The report holds its style, and nothing that could run.
+        policy = {"content-security-policy": "default-src 'none'; style-src 'unsafe-inline'"}
+        return HTMLResponse(page(content, drawings), headers=policy)
+
+    def _drawings(self, name: str, summary: RunSummary) -> dict[str, str]:
+        """The report's drawings, which follow from what was just proved; drawn once for it."""
+        same = (summary.statement.to_json(), summary.files.history, summary.files.audit)
+        kept = self._drawn.get(name)
+        if kept is None or kept[0] != same:
+            kept = self._drawn[name] = (same, _drawings(summary))
+        return kept[1]
+
+    def statement(self, request: Request, session: Session) -> Response:
+        """The statement, proved again, as JSON."""
+        del session
+        name = request.path_params["name"]
+        files = self._shelf().files(name)
+        plain = json.dumps(json.loads(files.statement.to_json()), indent=2, ensure_ascii=False)
+        return _attached(f"{plain}\n", "application/json", name, "statement.json")
+
+    def model_card(self, request: Request, session: Session) -> Response:
+        """The model card."""
+        from tacit.reports.model_card import model_card  # noqa: PLC0415
+
+        del session
+        name = request.path_params["name"]
+        text = model_card(self._shelf().summary(name))
+        return _attached(text, "text/markdown", name, "model-card.md")
+
+    def registry(self, request: Request, session: Session) -> Response:
+        """The record for the registry of deployments."""
+        from tacit.reports.registry import registry_record  # noqa: PLC0415
+
+        name = request.path_params["name"]
+        text = registry_record(self._shelf().summary(name), author=session.person.name)
+        return _attached(text, "application/yaml", name, "registry.yaml")
+
+
+def _page(request: Request, pages: int) -> int:
+    text = request.query_params.get("page", "1")
+    return min(pages, max(1, int(text))) if text.isascii() and text.isdigit() else 1
+
+
+def _plan_rows(found: RequestState) -> list[tuple[str, str]]:
+    """The plan of a request in words; of its event alone if the plan is not one."""
+    from tacit.statement import words  # noqa: PLC0415
+    from tacit.training.plan import Plan  # noqa: PLC0415
+
+    rows = [("mechanism", words.mechanism(found.event)), ("steps", f"{found.steps:,}")]
+    try:
+        plan = Plan.from_dict((found.detail or {}).get("plan"))
+    except (TacitError, ValueError, TypeError, ArithmeticError):
+        return rows
+    asked = found.asked or {}
+    if isinstance(asked.get("epsilon"), int | float):
+        delta = asked.get("delta")
+        at = f" at δ = {compact(delta)}" if isinstance(delta, int | float) else ""
+        rows.insert(0, ("asked for", f"ε = {at_most(float(asked['epsilon']))}{at}"))
+    return [
+        *rows,
+        ("examples" if plan.unit == "example" else "users", f"{plan.examples:,}"),
+        ("lot", f"{plan.lot_size:g}"),
+        ("epochs", compact(plan.epochs)),
+        ("noise multiplier σ", compact(plan.noise_multiplier)),
+        ("clip", compact(plan.clip)),
+        ("neighbours", plan.adjacency),
+    ]
+
+
+def _series(runs: list[tuple[str, list[dict[str, Any]]]]) -> dict[str, Any]:
+    """Held-out accuracy by steps, for a drawing."""
+    steps = sorted({one["steps"] for _, epochs in runs for one in epochs})
+    lines = []
+    for name, epochs in runs:
+        right = {one["steps"]: one["accuracy"] for one in epochs}
+        shown = [None if right.get(at) is None else round(100 * right[at], 3) for at in steps]
+        lines.append({"name": name, "values": shown})
+    return {"steps": steps, "lines": lines}
+
+
+def _drawings(summary: RunSummary) -> dict[str, str]:
+    if find_spec("matplotlib") is None:
+        return {}
+    from tacit.reports.run_figure import drawings  # noqa: PLC0415 - matplotlib
+
+    return drawings(summary)
+
+
+def _attack(summary: RunSummary | None) -> Markup | None:
+    """What no attack on a finished run exceeds, as the planner draws it."""
+    if summary is None or not summary.curve:
+        return None
+    return planning.attack_picture(list(summary.curve))
+
+
+def _compared(columns: list[tuple[str, Any, Any, Any]]) -> list[tuple[str, list[str]]]:
+    """The facts of several runs, one row each."""
+    facts: dict[str, list[str]] = {}
+    for _, record, progress, summary in columns:
+        own = {
+            "recipe": record.recipe,
+            "data": record.data["name"],
+            "state": progress["state"],
+            "ε, at most": at_most(summary.statement.epsilon) if summary else "not yet",
+            "δ": compact(record.delta),
+            "held-out accuracy": "–" if record.test_accuracy is None
+            else f"{100 * record.test_accuracy:.2f} %",
+            "steps": f"{progress['steps']:,} of {progress['planned']:,}",
+            **{f"plan: {name}": _short(value) for name, value in (record.plan or {}).items()},
+            **{f"setting: {name}": _short(value) for name, value in record.settings.items()},
+            "configuration": record.configuration[:16],
+        }  # fmt: skip
+        for name in [*facts, *(one for one in own if one not in facts)]:
+            facts.setdefault(name, []).append(own.get(name, "–"))
+    return list(facts.items())
+
+
+def _short(value: object) -> str:
+    text = compact(value) if isinstance(value, float) else str(value)
+    return text if len(text) <= 60 else f"{text[:60]}…"
+
+
+def _attached(text: str, kind: str, run: str, name: str) -> Response:
+    plain = "".join(one if one.isalnum() and one.isascii() else "-" for one in run)
+    headers = {"content-disposition": f'attachment; filename="{plain}-{name}"'}
+    return Response(text, media_type=f"{kind}; charset=utf-8", headers=headers)

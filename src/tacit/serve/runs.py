@@ -1,0 +1,287 @@
+"""Runs for a page: those in one folder, live, finished or left; read as anybody's.
+
+Only folders below ``--runs`` are looked at, no link is followed, and nothing that is read is run.
+A live run is known by the lock that it holds; its epochs come in public numbers.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, final
+
+from tacit import _files
+from tacit._numbers import at_most
+from tacit.errors import CheckpointError, TacitError
+from tacit.runs.folder import HISTORY, LOCK, RECORD, STATEMENT, Folder
+from tacit.serve.budgets import Alert
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tacit.reports.run_folder import RunFiles
+    from tacit.reports.run_summary import RunSummary
+    from tacit.runs.record import RunRecord
+
+DEEPEST: Final = 2  # folders below --runs that are looked into
+MOST: Final = 5000  # folders
+_LARGEST: Final = 1 << 20  # bytes of a history while a run goes
+STATES: Final = {
+    "live": "a process has it",
+    "finished": "it came to its end",
+    "stopped": "no process has it: it was stopped or has crashed",
+    "unknown": "this system does not tell whether a process has it",
+    "unreadable": "its files are not those of a run",
+}
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class RunRow:
+    """One run in a list."""
+
+    name: str
+    state: str
+    title: str = ""
+    epsilon: str = "–"
+    delta: str = "–"
+    accuracy: float | None = None
+    steps: int = 0
+    planned: int = 0
+    problem: str = ""
+
+
+@final
+@dataclass(slots=True)
+class RunShelf:
+    """The runs below ``root``; what was read is kept until a file of the run changes."""
+
+    root: Path
+    _rows: dict[str, tuple[object, RunRow]] = field(default_factory=dict)
+    _seen: dict[str, tuple[float, int]] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def names(self) -> list[str]:
+        """The runs, newest first, each by its path below the root."""
+        found: list[tuple[float, str]] = []
+        for folder in _folders(self.root, DEEPEST):
+            record = folder / RECORD
+            try:
+                there = record.lstat()
+            except OSError:
+                continue
+            found.append((there.st_mtime, folder.relative_to(self.root).as_posix()))
+            if len(found) >= MOST:
+                break
+        return [name for _, name in sorted(found, reverse=True)]
+
+    def path(self, name: str) -> Path:
+        """The folder of a run.
+
+        Guarantee: it lies below the root, and neither it nor a file in it is a link.
+
+        Raises:
+            CheckpointError: if there is no such run.
+        """
+        parts = name.split("/")
+        plain = 0 < len(parts) <= DEEPEST and all(
+            one not in ("", ".", "..") and "\\" not in one and "\0" not in one for one in parts
+        )
+        place = self.root.joinpath(*parts) if plain else self.root
+        steps = [self.root.joinpath(*parts[: at + 1]) for at in range(len(parts))] if plain else []
+        if not plain or any(one.is_symlink() or not one.is_dir() for one in steps):
+            raise CheckpointError("there is no such run")
+        if not (place / RECORD).is_file():
+            raise CheckpointError("there is no such run")
+        for entry in _entries(place):
+            if entry.is_symlink():
+                raise CheckpointError(f"{entry.name!a} in this run is a link, and is not followed")
+        return place
+
+    def row(self, name: str) -> RunRow:
+        """One run for a list; whatever is wrong with it is in the row."""
+        try:
+            place = self.path(name)
+            signature = (_signature(place), _alive(place))
+        except (TacitError, OSError, ValueError) as error:
+            return RunRow(name, "unreadable", problem=_line(error))
+        with self._lock:
+            kept = self._rows.get(name)
+        if kept is not None and kept[0] == signature:
+            return kept[1]
+        made = _row(name, place, signature[1])
+        with self._lock:
+            self._rows[name] = (signature, made)
+        return made
+
+    def rows(self) -> list[RunRow]:
+        """All runs, newest first."""
+        return [self.row(name) for name in self.names()]
+
+    def files(self, name: str) -> RunFiles:
+        """A finished run with its statement proved again; anything false is refused."""
+        from tacit.reports import run_folder  # noqa: PLC0415 - PyTorch comes with it
+
+        return run_folder.read(self.path(name))
+
+    def summary(self, name: str) -> RunSummary:
+        """The same with every figure computed again."""
+        from tacit.reports import run_summary  # noqa: PLC0415
+
+        return run_summary.summarise(self.files(name))
+
+    def record(self, name: str) -> RunRecord:
+        """What a run is."""
+        return _record(self.path(name))
+
+    def progress(self, name: str) -> dict[str, Any]:
+        """A run as it goes, for whoever watches: epochs in public numbers, and no losses."""
+        place = self.path(name)
+        record, alive = _record(place), _alive(place)
+        epochs = history(place)
+        planned = _planned(record)
+        steps = epochs[-1]["steps"] if epochs else 0
+        state = "finished" if record.finished else alive
+        return {
+            "state": state,
+            "planned": planned,
+            "steps": steps,
+            "epochs": epochs,
+            "minutes_left": self._left(name, steps, planned) if state == "live" else None,
+        }
+
+    def _left(self, name: str, steps: int, planned: int) -> int | None:
+        """Minutes, rounded up; from when epochs appeared, which is noted nowhere else."""
+        now = time.monotonic()
+        first, done = self._seen.setdefault(name, (now, steps))
+        if steps <= done or now <= first:
+            return None
+        return math.ceil((planned - steps) * (now - first) / (steps - done) / 60.0)
+
+
+def alerts(rows: list[RunRow]) -> Iterator[Alert]:
+    """Runs that nobody carries on, and those that do not prove what they claim."""
+    for row in rows:
+        if row.state == "stopped":
+            yield Alert("warning", f"The run {row.name} has no heartbeat: {STATES['stopped']}.",
+                        f"/runs/{row.name}")  # fmt: skip
+        if row.state == "unreadable":
+            yield Alert("alarm", f"The run {row.name} does not prove itself: {row.problem}",
+                        f"/runs/{row.name}")  # fmt: skip
+
+
+def history(place: Path) -> list[dict[str, Any]]:
+    """The epochs that a run has shown so far; none if there are none yet."""
+    from tacit.runs.kept import epochs  # noqa: PLC0415 - PyTorch comes with it
+
+    try:
+        text = _files.read(place / HISTORY, most=_LARGEST).decode()
+        plain = [_files.parse_json(line) for line in text.splitlines()]
+        return [
+            {"epoch": one.epoch, "steps": one.steps, "accuracy": one.held_out_accuracy,
+             "epsilon": one.epsilon, "shown": at_most(one.epsilon, 4)}
+            for one in epochs(plain)
+        ]  # fmt: skip
+    except FileNotFoundError:
+        return []
+    except (OSError, ValueError, TacitError) as error:
+        raise CheckpointError(f"{HISTORY} is refused: {_line(error)}") from None
+
+
+def _folders(root: Path, depth: int) -> Iterator[Path]:
+    try:
+        inner = sorted(
+            (one for one in _entries(root) if one.is_dir(follow_symlinks=False)),
+            key=lambda one: one.name,
+        )
+    except OSError:
+        return
+    for one in inner:
+        if one.name.startswith("."):
+            continue
+        place = Path(one.path)
+        yield place
+        if depth > 1 and not (place / RECORD).exists():
+            yield from _folders(place, depth - 1)
+
+
+def _entries(place: Path) -> list[os.DirEntry[str]]:
+    with os.scandir(place) as found:
+        return list(found)
+
+
+def _signature(place: Path) -> tuple[object, ...]:
+    found = []
+    for entry in sorted(_entries(place), key=lambda one: one.name):
+        about = entry.stat(follow_symlinks=False)
+        found.append((entry.name, about.st_mtime_ns, about.st_size, about.st_ino))
+    return tuple(found)
+
+
+def _alive(place: Path) -> str:
+    """Whether a process holds the folder's lock; asked without taking it."""
+    try:
+        inode = (place / LOCK).lstat().st_ino
+    except OSError:
+        return "stopped"
+    try:
+        locks = Path("/proc/locks").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return "unknown"
+    held = any(
+        line.split()[1:2] == ["FLOCK"] and line.split()[5].rpartition(":")[2] == str(inode)
+        for line in locks.splitlines() if len(line.split()) > 5
+    )  # fmt: skip
+    return "live" if held else "stopped"
+
+
+def _record(place: Path) -> RunRecord:
+    from tacit.runs import record  # noqa: PLC0415 - PyTorch comes with it
+
+    return record.read(Folder(place))
+
+
+def _planned(record: RunRecord) -> int:
+    steps = (record.plan or {}).get("steps")
+    return steps if type(steps) is int and 0 < steps <= 10**15 else 0
+
+
+def _row(name: str, place: Path, alive: str) -> RunRow:
+    try:
+        record = _record(place)
+        title = f"{record.recipe} on {record.data['name']}"
+        if record.finished:
+            return _finished(name, place, record, title)
+        epochs = history(place)
+    except (TacitError, OSError, ValueError, LookupError, TypeError, ArithmeticError) as error:
+        return RunRow(name, "unreadable", problem=_line(error))
+    nothing: dict[str, Any] = {"steps": 0, "accuracy": None, "shown": "0"}
+    last = epochs[-1] if epochs else nothing
+    return RunRow(
+        name, alive, title, str(last["shown"]), at_most(record.delta), last["accuracy"],
+        last["steps"], _planned(record),
+    )  # fmt: skip
+
+
+def _finished(name: str, place: Path, record: RunRecord, title: str) -> RunRow:
+    """A finished run whose statement proves itself; what does not is no run to be shown."""
+    from tacit.statement import Statement  # noqa: PLC0415
+
+    text = _files.read(place / STATEMENT).decode()
+    statement = Statement.from_json(text)
+    if statement.configuration != record.configuration:
+        raise CheckpointError(f"{RECORD} and {STATEMENT} are of different runs")
+    planned = _planned(record)
+    taken = statement.steps_taken or planned
+    return RunRow(
+        name, "finished", title, at_most(statement.epsilon, 4), at_most(statement.delta),
+        record.test_accuracy, taken, planned,
+    )  # fmt: skip
+
+
+def _line(error: BaseException) -> str:
+    return " ".join(str(error).split())[:300]

@@ -1,0 +1,201 @@
+"""Budgets, requests and runs as pages show them; what is secret on none of them."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tacit.accounting import Gaussian, PureDp
+from tacit.ledger import approve, draw
+from tacit.ledger import composition as rules
+from tacit.serve.budgets import alerts, figures, granted
+
+from .conftest import PEOPLE, PLAN
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from .conftest import Site
+
+
+def test_spent_reserved_and_free_add_up(site: Site) -> None:
+    budget = site.ledger.budget("small")
+    budget.charge(PureDp(1.0), label="a count")
+    asked = site.asked(epsilon="2")
+    approve(site.ledger, asked.number, by=PEOPLE["officer"], reason="ok")
+    state = site.ledger.refresh().budgets["small"]
+    found = figures(state, site.ledger.books.of("small"))
+    assert (found.allowed, found.spent) == ("8", "1")
+    total = rules.spent(state).epsilon
+    assert float(found.reserved) == pytest.approx(total - 1.0, rel=1e-3)
+    assert float(found.free) == pytest.approx(8.0 - total, rel=1e-3)
+    draw(site.ledger, asked.number, run="run").lease(1)
+    state = site.ledger.refresh().budgets["small"]
+    assert figures(state, site.ledger.books.of("small")).reserved == "0"
+
+
+@pytest.mark.parametrize("composition", ["basic", "renyi", "declared"])
+def test_what_if_is_what_then_happens(site: Site, composition: str) -> None:
+    site.ledger.open("other", 3.0, 1e-5, composition=composition)
+    events = [Gaussian(9.0), Gaussian(8.0), Gaussian(7.0)]
+    state = site.ledger.refresh().budgets["other"]
+    room = granted(state, events)
+    budget = site.ledger.budget("other")
+    if composition == "declared":
+        from tacit.ledger import Release  # noqa: PLC0415
+
+        budget.declare([Release(one) for one in events])
+    else:
+        for one in events:
+            budget.charge(one)
+    after = rules.spent(site.ledger.refresh().budgets["other"]).share
+    assert room.fits
+    assert room.after == pytest.approx(after, rel=1e-9)
+    assert not granted(state, [Gaussian(0.2)]).fits
+
+
+def test_alerts_at_80_and_95_per_cent(site: Site) -> None:
+    budget = site.ledger.budget("small")
+    levels = []
+    for size in (6.0, 0.5, 1.2):
+        budget.charge(PureDp(size))
+        levels.append([one.level for one in alerts(site.ledger.refresh())])
+    assert levels == [[], ["warning"], ["alarm"]]
+    assert "96 % of the budget" in site.browser("viewer").get("/plan").text
+
+
+def test_every_release_has_its_place_in_the_chain(site: Site) -> None:
+    budget = site.ledger.budget("small")
+    for at in range(60):
+        budget.charge(PureDp(0.01), label=f"count {at}")
+    browser = site.browser("viewer")
+    first, second = browser.get("/budgets/small"), browser.get("/budgets/small?page=2")
+    assert "count 59" in first.text
+    assert "count 59" not in second.text
+    assert "count 0" in second.text
+    newest = site.ledger.history("small")[-1]
+    assert newest.hash[:12] in first.text
+
+
+def test_an_unfinished_reservation_says_how_to_end_it(site: Site) -> None:
+    asked = site.asked()
+    approve(site.ledger, asked.number, by=PEOPLE["officer"], reason="ok")
+    held = draw(site.ledger, asked.number, run="run 1")
+    held.lease(3)
+    page = site.browser("viewer").get("/budgets/small").text
+    assert f"tacit ledger close small {held.number} --ledger budget.db" in page
+    assert "3 of 10" in page
+
+
+def test_a_request_is_filed_approved_and_shown_with_its_line(site: Site) -> None:
+    asked = site.asked(recipe="digits")
+    officer = site.browser("officer")
+    assert "would be left" in officer.get(f"/requests/{asked.number}").text
+    assert officer.post(f"/requests/{asked.number}/approve", {"reason": "fine"}).status == 303
+    page = officer.get(f"/requests/{asked.number}").text
+    assert f"tacit train digits --ledger budget.db --request {asked.number}" in page
+    assert "fine" in page
+    other = site.asked()
+    assert officer.post(f"/requests/{other.number}/refuse", {"reason": "enough"}).status == 303
+    assert "Refused" in officer.get(f"/requests/{other.number}").text
+    assert asked.by == PEOPLE["engineer"]
+
+
+def test_a_live_run_is_known_by_its_lock(site: Site, kept: Callable[..., Path]) -> None:
+    place = kept(finished=False, test_accuracy=None)
+    (place / "statement.json").unlink()
+    browser = site.browser("engineer")
+    (place / ".lock").touch()
+    assert "no heartbeat" in browser.get("/runs").text
+    with (place / ".lock").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        site.console._alerts = (-1e9, ())
+        found = browser.get("/runs")
+        assert 'class="state live"' in found.text
+        assert "no heartbeat" not in found.text
+        event = browser.get("/runs/run/events").text
+        shown = json.loads(re.findall(r"data: (.*)", event)[0])
+        assert shown["state"] == "live"
+        assert shown["epochs"][-1]["steps"] == 10
+        assert set(shown["epochs"][0]) == {"epoch", "steps", "accuracy", "epsilon", "shown"}
+
+
+def test_a_finished_run_is_verified_and_compared(site: Site, kept: Callable[..., Path]) -> None:
+    kept("a/one")
+    kept("two")
+    browser = site.browser("viewer")
+    page = browser.get("/runs/a/one").text
+    assert "verified just now" in page
+    assert page.count('class="state proved"') >= 2
+    both = browser.get("/compare?run=a/one&run=two").text
+    assert "side by side" in both
+    assert browser.get("/compare?run=two").status == 400
+    assert "To be filled in" in browser.get("/runs/two/registry.yaml").text
+
+
+def test_no_page_has_a_loss_or_a_time(site: Site, kept: Callable[..., Path]) -> None:
+    place = kept()
+    (place / "private").mkdir()
+    (place / "private" / "losses").write_text("loss 0.12345")
+    (place / "checkpoint.safetensors").write_bytes(b"loss 0.12345")
+    browser = site.browser("officer")
+    for target in ("/runs", "/runs/run", "/runs/run/report", "/runs/run/events"):
+        found = browser.get(target).text
+        assert "0.12345" not in found
+        assert not re.search(r"\d ?(ms|s|seconds|minutes)\b", found)
+
+
+def test_an_auditors_link_only_looks(site: Site) -> None:
+    found = site.browser("officer").post("/links", {})
+    token = re.search(r"token=([\w-]+)", found.text)
+    assert token is not None
+    auditor = site.stranger().enter(token[1])
+    assert auditor.get("/budgets").status == 200
+    assert auditor.post("/requests", PLAN).status == 403
+
+
+def test_empty_places_say_what_to_do_first(site: Site) -> None:
+    site.console.ledger = site.console.shelf = None
+    browser = site.browser("viewer")
+    assert "tacit ledger open" in browser.get("/budgets").text
+    assert "tacit train digits" in browser.get("/runs").text
+    assert browser.get("/budgets/small").status == 400
+
+
+def test_keys_sign_in(site: Site, tmp_path: Path) -> None:
+    from tacit.serve.access import add_key, read_keys  # noqa: PLC0415
+
+    secret = add_key(tmp_path / "keys.json", "Ada", "engineer")
+    assert secret not in (tmp_path / "keys.json").read_text()
+    assert (tmp_path / "keys.json").stat().st_mode & 0o077 == 0
+    site.console.access.keys = read_keys(tmp_path / "keys.json")
+    site.console.with_keys = True
+    browser = site.stranger()
+    assert browser.post("/sign-in", {"key": "guess"}).status == 403
+    assert browser.post("/sign-in", {"key": secret}).status == 303
+    assert "Ada" in browser.get("/plan?by=sigma").text
+
+
+def test_what_an_audit_found_stays_on_the_machine(
+    site: Site, kept: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from types import SimpleNamespace  # noqa: PLC0415
+
+    from tacit.reports import run_folder  # noqa: PLC0415
+
+    kept()
+    verdict = SimpleNamespace(contradicted=False, describe=lambda: "ε is at least 0.777.")
+    monkeypatch.setattr(run_folder, "_audit", lambda *_: SimpleNamespace(verdict=verdict))
+    engineer, viewer = site.browser("engineer"), site.browser("viewer")
+    assert "0.777" in engineer.get("/runs/run").text
+    assert "0.777" not in viewer.get("/runs/run").text
+    for end in ("report", "model-card.md", "registry.yaml", "statement.json"):
+        assert "0.777" not in viewer.get(f"/runs/run/{end}").text
+    assert "not published" in engineer.get("/runs/run/registry.yaml").text
+    site.console.here = False  # behind a name, or on another address
+    assert "0.777" not in engineer.get("/runs/run").text
