@@ -1,10 +1,10 @@
 """Random streams, and what is drawn from them: who is sampled, and noise of every kind.
 
 - Streams of bytes: `SecureStream` (or `fresh_stream`, which takes it where it can), `SystemStream`,
-  and `UnsafeSeededStream` for tests.
+  `SharedStream` of several processes, `KeyedStream` of places, and `UnsafeSeededStream` for tests.
 - Sampling: `included` (Poisson), `subset`.
 - Noise for gradients: `GaussianSource` (fast, floating point), `RoundedGaussian` (exact, whole
-  numbers).
+  numbers); a `Share` of a draw where several processes draw together.
 - Noise for released numbers: `grid_laplace`, `grid_gaussian`; whole-number noise with exact laws:
   `discrete_laplace`, `discrete_gaussian`, `rounded_laplace`, `rounded_gaussian`.
 
@@ -14,11 +14,13 @@ Nothing here reads or moves the random state of torch, NumPy or Python.
 from __future__ import annotations
 
 from tacit.randomness.discrete import discrete_gaussian, discrete_laplace, rounded_laplace
-from tacit.randomness.gaussian import GaussianSource, RoundedGaussian, rounded_gaussian
+from tacit.randomness.gaussian import GaussianSource, RoundedGaussian, Share, rounded_gaussian
 from tacit.randomness.grid import granularity, grid_gaussian, grid_laplace, on_grid
 from tacit.randomness.inclusion import included, subset
 from tacit.randomness.streams import (
+    KeyedStream,
     SecureStream,
+    SharedStream,
     Stream,
     SystemStream,
     UnsafeSeededStream,
@@ -28,8 +30,11 @@ from tacit.randomness.streams import (
 
 __all__ = [
     "GaussianSource",
+    "KeyedStream",
     "RoundedGaussian",
     "SecureStream",
+    "Share",
+    "SharedStream",
     "Stream",
     "SystemStream",
     "UnsafeSeededStream",

@@ -30,6 +30,11 @@ _UNCOUNTED = (
     "nothing was seen of attempts that crashed or were rewound, whose steps no ledger counted and "
     "ε does not cover"
 )
+_TOGETHER = (
+    "{ranks} processes trained together: all hold the same data set in the same order (of which "
+    "hashes were compared before the first step), and nobody listens to what they send each other, "
+    "which are sums without noise and the key of sampling and noise"
+)
 _SEEDED = "a fixed seed was used for sampling and noise: THIS VOIDS THE GUARANTEE"
 _THREAT_MODEL = (
     "the claim holds against whoever sees the result of every single step, and so against whoever "
@@ -110,6 +115,7 @@ def statement(
     lost: int,
     ledger: str | None,
     charge: Charge | None = None,
+    ranks: int = 1,
 ) -> Statement:
     """The claim for a run that took ``steps_taken`` steps and was to end at ``run.last_step``.
 
@@ -119,6 +125,8 @@ def statement(
     """
     event = plan.event_after(run.last_step)
     assumptions: tuple[str, ...] = (*_ASSUMPTIONS, ASSUMED[plan.noise])
+    if ranks > 1:
+        assumptions = (*assumptions, _TOGETHER.format(ranks=ranks))
     if ledger is None:
         assumptions = (*assumptions, _UNCOUNTED)
     return Statement(

@@ -224,6 +224,7 @@ class Computation:
         self._batch = self._tried = None
         self._finite, self.repeats, self.stays = [], False, True
         self._clip.begin()
+        self._cutter.begin()
 
     def stop(self) -> None:
         """Ends the current forward pass, if there is one."""

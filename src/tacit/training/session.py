@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from contextlib import contextmanager, suppress
+from dataclasses import replace
+from functools import partial
 from threading import RLock
 from traceback import walk_tb
 from typing import TYPE_CHECKING, Any, NoReturn, final
@@ -13,12 +15,15 @@ from torch import nn
 
 from tacit._validation import open_probability, whole
 from tacit.errors import InvalidArgument, LedgerError, ProtocolError, TacitError
-from tacit.randomness import UnsafeSeededStream, fresh_stream, subset, this_process
+from tacit.randomness import fresh_stream, subset, this_process
 from tacit.training import capture, charging, claim, preflight
 from tacit.training.batches import WATCHED_UNITS, Cutter, Units
 from tacit.training.capture import Batches, Losses, Updates
 from tacit.training.checkpoint import read, restore, write
 from tacit.training.clipping.engine import Engine
+from tacit.training.distributed import agreement
+from tacit.training.distributed.shares import Shares, Wrapper
+from tacit.training.distributed.world import World, joined
 from tacit.training.guards import Guard, Seal
 from tacit.training.loaders import check_dataset, make_loader
 from tacit.training.lot import Computation, Draw, Lot
@@ -143,11 +148,40 @@ class Session:
         stop_after: int | None,
         unsafe_seed: int | None,
     ) -> None:
+        world = joined(_device_of(model), performance.patience)
+        try:
+            inner = preflight.unwrapped(model)
+            self._wrapper = None if inner is model else Wrapper(model)
+            self._prepare(
+                world, inner, optimizers, plan, dataset, budget,
+                groups=groups, state=state, resume=resume, performance=performance,
+                collate=collate, stop_after=stop_after, unsafe_seed=unsafe_seed,
+            )  # fmt: skip
+        except BaseException as error:
+            world.failed(error)
+            raise
+
+    def _prepare(
+        self,
+        world: World,
+        model: nn.Module,
+        optimizers: tuple[Optimizer, ...],
+        plan: Plan,
+        dataset: Dataset[Any],
+        budget: Budget | Reservation | None,
+        *,
+        groups: Sequence[int] | NDArray[np.int64] | None,
+        state: dict[str, Stateful],
+        resume: str | os.PathLike[str] | None,
+        performance: Performance,
+        collate: Collate | None,
+        stop_after: int | None,
+        unsafe_seed: int | None,
+    ) -> None:
+        self.world = world
         _check_data(dataset, groups, plan)
-        preflight.check_launch()
         preflight.check_optimizers(optimizers)
         preflight.check_states(state)
-        preflight.check_one_process(model)
         check_modules(model)
         self.plan, self.model, self.optimizers = plan, model, optimizers
         self._steps_taken = 0
@@ -157,7 +191,7 @@ class Session:
                 "it; leave out the seed or the budget"
             )
         lease = None if performance.lease == "auto" else performance.lease
-        self._charges = charging.StepCharges(budget, lease)
+        self._charges = charging.charges_of(world, budget, lease)
         self._run = claim.Run(_last_step(plan, stop_after), unsafe=unsafe_seed is not None)
         self._parameters = private_parameters(model, optimizers)
         preflight.check_device(self._parameters)
@@ -173,25 +207,35 @@ class Session:
         self._still = RLock()  # nobody looks at weights that are being stepped
         if resume is not None:
             self._resume(resume, stop_after, budget)
+        if not world.is_alone:
+            agreement.check(world, agreement.facts(
+                plan, dataset, groups, self._parameters, optimizers, performance,
+                last_step=self._run.last_step, steps_taken=self.steps_taken, seed=unsafe_seed,
+            ))  # fmt: skip
         # A resumed run draws other numbers; a seed must not bring the first draws back either.
         seed = None if unsafe_seed is None else (unsafe_seed, self.steps_taken)
+        streams = world.streams(seed)
         # What is checked follows the clock, by which a seeded run must not differ from another.
-        again = CheckSchedule(_stream(None, "verification")) if seed is None else None
-        self._verifier = Verifier(model, self._parameters, again)
-        self._rehearsing: NDArray[np.int64] | None = _few(plan, _stream(seed, "rehearsal"))
+        again = CheckSchedule(fresh_stream("verification")) if seed is None else None
+        self._verifier = Verifier(model, self._parameters, again, world.size)
+        self._rehearsing: NDArray[np.int64] | None = _few(plan, streams("rehearsal"))
         loader = make_loader(
             dataset, self._device, collate, performance.workers, performance.pin_memory
         )
-        units = Units(plan, groups, _stream(seed, "users"))
+        units = Units(plan, groups, streams("users"))
         compiled = _compiled(plan, performance)
-        self._noise = noise_for(plan.noise, _stream(seed, "noise"), self._device)
+        self._noise = noise_for(plan.noise, streams("noise"), self._device)
+        self._shares: Shares | None = None
+        if not world.is_alone:
+            self._shares = Shares(world, self._parameters, whole_numbers=plan.noise == "exact")
         graphs = _graphs(plan, performance, self._device)
         # A model that the user compiled, and what is recorded, need few shapes.
         on_gpu = self._device.type == "cuda" and plan.noise != "exact"
         padded = compiled or graphs is not None or on_gpu
-        self._sampler = LotSampler(plan, _stream(seed, "sampling"), ahead=graphs is not None)
+        self._sampler = LotSampler(plan, streams("sampling"), ahead=graphs is not None)
         self._updates: Updates | None = None
-        if graphs is not None and self._noise.generators is not None and not self._clip.moves:
+        recorded = self._noise.generators is not None and not self._clip.moves and world.is_alone
+        if graphs is not None and recorded:
             self._updates = Updates(graphs, optimizers, self._noise.renew)
         self._computation = Computation(
             plan,
@@ -210,10 +254,27 @@ class Session:
         if self._guard is not None:
             raise ProtocolError("this private context is already entered; make a new one")
         self._check_claimable()
-        self._charges.begin(self.plan, self._run.last_step, self.steps_taken)
+        try:
+            self._charges.begin(self.plan, self._run.last_step, self.steps_taken)
+            self._start_alike()
+        except BaseException as error:
+            self.world.failed(error)
+            raise
         self._forget_recordings()
+        if self._wrapper is not None:
+            self._wrapper.enter()
         self._guard = Guard(self.model, self._parameters, self.optimizers)
         return self
+
+    def _start_alike(self) -> None:
+        """Replicas start from the weights and buffers of rank 0."""
+        if self.world.is_alone:
+            return
+        outside = {n: p for n, p in self._parameters.items() if n.startswith("(outside")}
+        tensors = {**dict(self.model.named_parameters()), **dict(self.model.named_buffers())}
+        self.world.broadcast_({**tensors, **outside})
+        if self._seal is not None:
+            self._seal = Seal(self.model, self._parameters)
 
     def __exit__(
         self,
@@ -221,9 +282,13 @@ class Session:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if error is not None and self._home == this_process():
+            self.world.failed(error)
         guard, unfinished = self._guard, self._computation.draw
         self._guard = None
         self._computation.leave()
+        if self._wrapper is not None:
+            self._wrapper.leave()
         if self._home != this_process():  # neither the ledger nor the weights are the child's
             if kind is None:
                 self._check_process()
@@ -325,7 +390,7 @@ class Session:
                 lot = self._lot(self._rehearsing, self._first_sample)
             elif self._charges.take():
                 self._verifier.count_lot()
-                lot = self._lot(self._sampler.draw())
+                lot = self._lot(self._sampled())
             else:
                 return
             draw = self._computation.draw
@@ -340,7 +405,12 @@ class Session:
             raise LedgerError(
                 "no step of the run's reservation is left: another process went on with it"
             )
-        return self._sampler.draw()
+        return self._sampled()
+
+    def _sampled(self) -> NDArray[np.int64]:
+        """A sample, or this process's part of it."""
+        drawn = self._sampler.draw()
+        return drawn if self.world.is_alone else self.world.share(drawn)
 
     def backward(self, losses: Tensor) -> None:
         """Takes one loss per row of the current batch; clips and adds up their gradients.
@@ -403,6 +473,9 @@ class Session:
             return
         guard.check_before_step()
         sums = self._computation.finished()
+        if not self.world.is_alone:
+            counts = self.world.all_say(f"the end of lot {draw.step}", self._clip.centred)
+            self._clip.count_all(counts)
         self._steps_taken += 1
         means = self._means(sums)
         self._clip.end(self._noise)
@@ -436,13 +509,16 @@ class Session:
                 updates.after()
 
     def _means(self, sums: dict[str, Tensor]) -> dict[str, Tensor]:
-        return self._noise.means(
+        release = partial(
+            self._noise.means,
             self._parameters,
-            sums,
             clip=self._clip.sensitivity,
             scale=self._clip.noise_scale,
             lot_size=self.plan.lot_size,
         )
+        if self._shares is None:
+            return release(sums)
+        return self._shares.means(sums, partial(release, stretches=self._shares.stretches))
 
     def _update(self, means: dict[str, Tensor], guard: Guard) -> None:
         for name, parameter in self._parameters.items():
@@ -500,6 +576,7 @@ class Session:
             lost=self.steps_lost,
             ledger=self._charges.describe(),
             charge=self._charges.charge(),
+            ranks=self.world.size,
         )
 
     def explain(self) -> str:
@@ -515,7 +592,8 @@ class Session:
             rules = seen.describe(self.plan.unit)
         updates = "" if self._updates is None else self._updates.describe()
         replayed = "\n".join(way for way in (self._computation.explain(), updates) if way)
-        return "\n\n".join(part for part in (self.plan.describe(), rules, replayed) if part)
+        world = "" if self.world.is_alone else f"World: {self.world.describe()}."
+        return "\n\n".join(part for part in (self.plan.describe(), world, rules, replayed) if part)
 
     def verify(self, losses: Callable[[Any], Tensor] | None = None) -> SensitivityCheck | None:
         """Replaces one example and checks that only its own, bounded, contribution changes.
@@ -546,18 +624,19 @@ class Session:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes model, optimizers, ``state``, plan and step count, between lots; no seed.
 
-        With a budget it also writes where the charge is, and the newest entry of the ledger.
+        With a budget it also writes where the charge is, and the newest entry of the ledger. Of
+        several processes all call it, and rank 0 writes.
         """
         self._between_lots("dp.save()")
         self._check_claimable()
-        write(
+        self.world.said(f"dp.save() after {self.steps_taken} steps", lambda: write(
             path,
             model=self.model,
             optimizers=self.optimizers,
             state={**self._state, **self._own_state()},
             plan_json=self.plan.to_json(),
             steps_taken=self.steps_taken,
-        )
+        ))  # fmt: skip
 
     def _own_state(self) -> dict[str, Stateful]:
         return {"tacit run": self._run, **self._clip.state(), **self._charges.state()}
@@ -569,8 +648,12 @@ class Session:
                 f"the checkpoint {path} belongs to another plan; resume with the plan it was "
                 "started with"
             )
-        held = checkpoint.state.get(charging.STATE)
-        charging.check_resumable(None if held is None else held.values, budget, path)
+        if self.world.leads:
+            held = checkpoint.state.get(charging.STATE)
+            charging.check_resumable(None if held is None else held.values, budget, path)
+        else:  # the ledger is rank 0's
+            others = {n: one for n, one in checkpoint.state.items() if n != charging.STATE}
+            checkpoint = replace(checkpoint, state=others)
         run = checkpoint.state.get("tacit run")
         last = None if run is None else run.values.get("last_step")
         claim.check_steps(checkpoint.steps_taken, last, self.plan, path)
@@ -608,6 +691,11 @@ class Session:
         draw = self._computation.draw
         if draw is not None:
             raise ProtocolError(f"{what} comes between lots; lot {draw.step} waits for dp.step()")
+
+
+def _device_of(model: nn.Module) -> torch.device:
+    parameter = next(model.parameters(), None)
+    return torch.device("cpu") if parameter is None else parameter.device
 
 
 def _check_data(
@@ -675,10 +763,3 @@ def _few(plan: Plan, stream: Stream) -> NDArray[np.int64]:
     """A few units of the data set, chosen at random whatever they are."""
     everybody = np.arange(plan.examples, dtype=np.int64)
     return subset(everybody, min(plan.examples, WATCHED_UNITS), stream)
-
-
-def _stream(seed: tuple[int, int] | None, purpose: str) -> Stream:
-    if seed is None:
-        return fresh_stream(purpose)
-    number, steps = seed
-    return UnsafeSeededStream(number, f"{purpose} from step {steps}" if steps else purpose)
