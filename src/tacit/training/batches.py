@@ -52,6 +52,7 @@ class Batch:
     padded_units: int  # with padding
     replaced: tuple[int, ...] = ()  # in a repetition for verification: units that are others now
     only: int | None = None  # in such a repetition: the one unit that counts, where it does
+    is_company: bool = False  # none counts: other ranks compute a batch meanwhile
 
     def rows_of(self, unit: int) -> slice:
         """Where the rows of one of the units are."""
@@ -84,8 +85,8 @@ class Batch:
 
     @property
     def repeats(self) -> bool:
-        """Whether this is a repetition of a batch, which adds nothing to the sums."""
-        return bool(self.replaced) or self.only is not None
+        """Whether this is a repetition of a batch, which adds nothing to the sums, or company."""
+        return bool(self.replaced) or self.only is not None or self.is_company
 
     @property
     def kept_rows(self) -> NDArray[np.int64]:
@@ -316,6 +317,13 @@ class Cutter:
         width = self._width(left)
         parts = [left[at : at + size] for at in range(0, len(left), size)]
         return [self._made(part, self.sizer.padded_to(len(part), width)) for part in parts]
+
+    def company(self) -> Batch:
+        """A batch of the first unit's rows that counts nothing, whoever was drawn."""
+        chosen = self._units.rows(np.zeros(1, dtype=np.int64), widest=self._padded)
+        nobody = np.empty(0, dtype=np.int64)
+        weights = np.zeros_like(chosen.weights)
+        return Batch(nobody, chosen.rows, weights, chosen.per_unit, 1, is_company=True)
 
     def loaded(self, batches: Sequence[Batch]) -> Iterator[Any]:
         """The data of each batch, in order."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from threading import RLock
 from traceback import walk_tb
 from typing import TYPE_CHECKING, Any, NoReturn, final
@@ -16,12 +17,13 @@ from torch import nn
 from tacit._validation import open_probability, whole
 from tacit.errors import InvalidArgument, LedgerError, ProtocolError, TacitError
 from tacit.randomness import fresh_stream, subset, this_process
-from tacit.training import capture, charging, claim, preflight
+from tacit.training import capture, charging, checkpoint_file, claim, preflight
 from tacit.training.batches import WATCHED_UNITS, Cutter, Units
 from tacit.training.capture import Batches, Losses, Updates
-from tacit.training.checkpoint import read, restore, write
+from tacit.training.checkpoint import packed, read, restore
 from tacit.training.clipping.engine import Engine
 from tacit.training.distributed import agreement
+from tacit.training.distributed.sharded import Sharded, at_rest, check_placements, is_sharded
 from tacit.training.distributed.shares import Shares, Wrapper
 from tacit.training.distributed.world import World, joined
 from tacit.training.guards import Guard, Seal
@@ -178,35 +180,31 @@ class Session:
         stop_after: int | None,
         unsafe_seed: int | None,
     ) -> None:
-        self.world = world
-        _check_data(dataset, groups, plan)
-        preflight.check_optimizers(optimizers)
-        preflight.check_states(state)
-        check_modules(model)
-        self.plan, self.model, self.optimizers = plan, model, optimizers
-        self._steps_taken = 0
-        if budget is not None and unsafe_seed is not None:
-            raise InvalidArgument(
-                f"unsafe_seed={unsafe_seed!r} voids the guarantee, so nothing can be charged for "
-                "it; leave out the seed or the budget"
-            )
-        lease = None if performance.lease == "auto" else performance.lease
-        self._charges = charging.charges_of(world, budget, lease)
-        self._run = claim.Run(_last_step(plan, stop_after), unsafe=unsafe_seed is not None)
-        self._parameters = private_parameters(model, optimizers)
-        preflight.check_device(self._parameters)
+        self.world, self.plan, self.model, self.optimizers = world, plan, model, optimizers
         self._state = state
-        self._device = next(iter(self._parameters.values())).device
+        self._steps_taken = 0
+        with world.checking("the first checks"):
+            _check_data(dataset, groups, plan)
+            self._parameters = _checked(world, model, optimizers, state)
+            _check_seed(budget, unsafe_seed)
+            check_noise(plan, entries_of(self._parameters))
+            last_step = _last_step(plan, stop_after)
+            lease = None if performance.lease == "auto" else performance.lease
+            self._charges = charging.charges_of(world, budget, lease)
+        self._run = claim.Run(last_step, unsafe=unsafe_seed is not None)
+        self._sharded, self._shares = _spread(world, model, self._parameters, plan)
+        at_home = next(iter(self._parameters.values())).device
+        self._device = at_home if self._sharded is None else self._sharded.device
         group, shares = parameter_groups(plan, self._parameters)
         self._clip = ClipState(plan, shares, self._device)
-        check_noise(plan, entries_of(self._parameters))
         self._guard: Guard | None = None
         self._seal: Seal | None = None  # of the weights, while the context is not entered
         self._spoiled: TacitError | None = None  # why nothing can be claimed any more
         self._home = this_process()
         self._still = RLock()  # nobody looks at weights that are being stepped
         if resume is not None:
-            self._resume(resume, stop_after, budget)
+            with world.checking("the checkpoint"):
+                self._resume(resume, stop_after, budget)
         if not world.is_alone:
             agreement.check(world, agreement.facts(
                 plan, dataset, groups, self._parameters, optimizers, performance,
@@ -224,29 +222,34 @@ class Session:
         )
         units = Units(plan, groups, streams("users"))
         compiled = _compiled(plan, performance)
-        self._noise = noise_for(plan.noise, streams("noise"), self._device)
-        self._shares: Shares | None = None
-        if not world.is_alone:
-            self._shares = Shares(world, self._parameters, whole_numbers=plan.noise == "exact")
-        graphs = _graphs(plan, performance, self._device)
+        self._noise = noise_for(plan.noise, streams("noise"), at_home)
+        graphs = _graphs(plan, performance, self._device) if self._sharded is None else None
         # A model that the user compiled, and what is recorded, need few shapes.
         on_gpu = self._device.type == "cuda" and plan.noise != "exact"
         padded = compiled or graphs is not None or on_gpu
         self._sampler = LotSampler(plan, streams("sampling"), ahead=graphs is not None)
         self._updates: Updates | None = None
-        recorded = self._noise.generators is not None and not self._clip.moves and world.is_alone
+        recorded = (
+            self._noise.generators is not None and not self._clip.moves and self._shares is None
+        )
         if graphs is not None and recorded:
             self._updates = Updates(graphs, optimizers, self._noise.renew)
         self._computation = Computation(
             plan,
-            _engine(plan, model, self._parameters, group, few_shapes=padded, compiled=compiled),
+            _engine(plan, model, self._computed(), group, few_shapes=padded, compiled=compiled),
             self._verifier,
             self._clip,
             Cutter(plan, units, loader, performance, self._device, padded=padded),
             performance.precision,
             self._device,
             None if graphs is None else Batches(graphs, model),
+            self._sharded,
         )
+
+    def _computed(self) -> dict[str, nn.Parameter]:
+        """The parameters as the model computes with them: whole, where they are in pieces."""
+        gathered = {} if self._sharded is None else self._sharded.gathered
+        return {name: gathered.get(name, p) for name, p in self._parameters.items()}
 
     # ---- the context
 
@@ -270,9 +273,12 @@ class Session:
         """Replicas start from the weights and buffers of rank 0."""
         if self.world.is_alone:
             return
-        outside = {n: p for n, p in self._parameters.items() if n.startswith("(outside")}
+        at_rest(self.model)
         tensors = {**dict(self.model.named_parameters()), **dict(self.model.named_buffers())}
-        self.world.broadcast_({**tensors, **outside})
+        tensors |= self._parameters
+        self.world.broadcast_({n: one for n, one in tensors.items() if not is_sharded(one)})
+        if self._sharded is not None:
+            self._sharded.start_alike()
         if self._seal is not None:
             self._seal = Seal(self.model, self._parameters)
 
@@ -518,7 +524,13 @@ class Session:
         )
         if self._shares is None:
             return release(sums)
-        return self._shares.means(sums, partial(release, stretches=self._shares.stretches))
+        stretches, totals = dict(self._shares.stretches), self._shares.totals(sums)
+        if self._sharded is not None:
+            stretches |= self._sharded.stretches
+            totals |= self._sharded.totals()
+        own = release(totals, stretches=stretches)
+        means = self._shares.means(own)
+        return means if self._sharded is None else means | self._sharded.gradients(own)
 
     def _update(self, means: dict[str, Tensor], guard: Guard) -> None:
         for name, parameter in self._parameters.items():
@@ -592,8 +604,14 @@ class Session:
             rules = seen.describe(self.plan.unit)
         updates = "" if self._updates is None else self._updates.describe()
         replayed = "\n".join(way for way in (self._computation.explain(), updates) if way)
-        world = "" if self.world.is_alone else f"World: {self.world.describe()}."
+        world = self._world_in_words()
         return "\n\n".join(part for part in (self.plan.describe(), world, rules, replayed) if part)
+
+    def _world_in_words(self) -> str:
+        if self._shares is None:
+            return ""
+        spread = "replicas" if self._sharded is None else self._sharded.describe()
+        return f"World: {self.world.describe()}; {spread}."
 
     def verify(self, losses: Callable[[Any], Tensor] | None = None) -> SensitivityCheck | None:
         """Replaces one example and checks that only its own, bounded, contribution changes.
@@ -629,14 +647,19 @@ class Session:
         """
         self._between_lots("dp.save()")
         self._check_claimable()
-        self.world.said(f"dp.save() after {self.steps_taken} steps", lambda: write(
-            path,
+        pack = partial(
+            packed,
             model=self.model,
             optimizers=self.optimizers,
             state={**self._state, **self._own_state()},
             plan_json=self.plan.to_json(),
             steps_taken=self.steps_taken,
-        ))  # fmt: skip
+        )
+        gathered = None if self._sharded is None else pack()  # by all ranks
+        self.world.said(
+            f"dp.save() after {self.steps_taken} steps",
+            lambda: checkpoint_file.write(Path(path), *(gathered or pack())),
+        )
 
     def _own_state(self) -> dict[str, Stateful]:
         return {"tacit run": self._run, **self._clip.state(), **self._charges.state()}
@@ -691,6 +714,41 @@ class Session:
         draw = self._computation.draw
         if draw is not None:
             raise ProtocolError(f"{what} comes between lots; lot {draw.step} waits for dp.step()")
+
+
+def _checked(
+    world: World, model: nn.Module, optimizers: Sequence[Optimizer], state: Mapping[str, Stateful]
+) -> dict[str, nn.Parameter]:
+    """The private parameters, of a model and optimizers that can be trained."""
+    preflight.check_optimizers(optimizers)
+    preflight.check_states(state)
+    check_modules(model)
+    at_rest(model)
+    parameters = private_parameters(model, optimizers)
+    preflight.check_device(parameters)
+    check_placements(world, model, parameters)
+    return parameters
+
+
+def _check_seed(budget: object, unsafe_seed: int | None) -> None:
+    if budget is not None and unsafe_seed is not None:
+        raise InvalidArgument(
+            f"unsafe_seed={unsafe_seed!r} voids the guarantee, so nothing can be charged for "
+            "it; leave out the seed or the budget"
+        )
+
+
+def _spread(
+    world: World, model: nn.Module, parameters: Mapping[str, nn.Parameter], plan: Plan
+) -> tuple[Sharded | None, Shares | None]:
+    """Who holds and who releases which entries; None where one process does it all."""
+    exact, sharded = plan.noise == "exact", None
+    if any(map(is_sharded, parameters.values())):
+        sharded = Sharded(world, model, parameters, whole_numbers=exact)
+    if world.is_alone and sharded is None:
+        return None, None
+    plain = {n: p for n, p in parameters.items() if not is_sharded(p)}
+    return sharded, Shares(world, plain, whole_numbers=exact)
 
 
 def _device_of(model: nn.Module) -> torch.device:

@@ -48,7 +48,7 @@ class Run:
     loss: Callable[[nn.Module, Any], Tensor] = by_class
     plan: Mapping[str, Any] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
-    prepare: Callable[[nn.Module], nn.Module] = lambda model: model
+    prepare: Callable[[nn.Module], nn.Module] | None = None  # in every rank; all start alike then
 
     def plan_of(self) -> tacit.Plan:
         given: dict[str, Any] = {
@@ -58,8 +58,11 @@ class Run:
 
     def __call__(self, rank: int) -> Tensor:
         """Trains, and gives the weights as one vector."""
-        torch.manual_seed(5 if rank == 0 else 50 + rank)  # rank 0's first weights are everybody's
-        model = self.prepare(self.model())
+        alike = rank == 0 or self.prepare is not None
+        torch.manual_seed(5 if alike else 50 + rank)  # rank 0's first weights are everybody's
+        model = self.model()
+        if self.prepare is not None:
+            model = self.prepare(model)
         optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=0.05)
         options = {"unsafe_seed": SEED, **self.options}
         with tacit.private(model, optimizer, self.plan_of(), self.data(), **options) as dp:

@@ -65,15 +65,13 @@ class Shares:
         """The entries that this process releases."""
         return self._stretches
 
-    def means(
-        self,
-        sums: Mapping[str, Tensor],
-        release: Callable[[Mapping[str, Tensor]], dict[str, Tensor]],
-    ) -> dict[str, Tensor]:
-        """The means of all entries; ``release`` makes those of this process's from its sums."""
+    def totals(self, sums: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The sums over all processes of the entries that this one releases."""
         with self._world.waiting("the sum over ranks"):
-            totals = {name: one for row in self._rows for name, one in self._total(row, sums)}
-        own = release(totals)
+            return {name: one for row in self._rows for name, one in self._total(row, sums)}
+
+    def means(self, own: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The means of all entries, from those of every process."""
         with self._world.waiting("the means of all ranks"):
             return {name: one for row in self._rows for name, one in self._everybody(row, own)}
 
@@ -83,8 +81,10 @@ class Shares:
         for name, (start, stop) in row.starts.items():
             if name in sums:
                 flat[start:stop] = sums[name].reshape(-1)
-        piece = torch.empty(row.piece, dtype=row.dtype, device=device)
-        reduce_scattered(piece, flat, self._world.group_for(device))
+        piece = flat
+        if not self._world.is_alone:
+            piece = torch.empty(row.piece, dtype=row.dtype, device=device)
+            reduce_scattered(piece, flat, self._world.group_for(device))
         before = self._world.rank * row.piece
         found = []
         for name, (start, _) in row.starts.items():
@@ -101,8 +101,10 @@ class Shares:
         for name, (start, _) in row.starts.items():
             first, last = self._stretches[name]
             piece[start + first - before : start + last - before] = own[name]
-        flat = torch.empty(row.piece * self._world.size, dtype=dtype, device=device)
-        all_gathered(flat, piece, self._world.group_for(device))
+        flat = piece
+        if not self._world.is_alone:
+            flat = torch.empty(row.piece * self._world.size, dtype=dtype, device=device)
+            all_gathered(flat, piece, self._world.group_for(device))
         return [
             (name, _like(self._parameters[name], flat[start:stop]))
             for name, (start, stop) in row.starts.items()

@@ -146,14 +146,30 @@ class World:
 
     # ---- failures
 
+    @contextmanager
+    def checking(self, what: str) -> Iterator[None]:
+        """Checks that every process makes by itself: if one fails, all do, and know why."""
+        if self.is_alone:
+            yield
+            return
+        own: BaseException | None = None
+        try:
+            yield
+        except Exception as error:
+            own = error
+        heard = self.all_say(what, None if own is None else _in_words(own))
+        if own is not None:
+            raise own
+        if any(heard):
+            said = {rank: text for rank, text in enumerate(heard) if text}
+            raise self._lost(what, said)
+
     def failed(self, error: BaseException) -> None:
         """Lets the others know that this process takes no further part, and why."""
         if self.is_alone:
             return
-        kind = type(error).__name__
-        text = f"{kind}: {error}" if isinstance(error, TacitError) else kind
         with suppress(Exception):  # the store may be gone with the process that kept it
-            _store().set(f"tacit/{self._prefix}/{self.rank}", text[:2000])
+            _store().set(f"tacit/{self._prefix}/{self.rank}", _in_words(error))
         self._close()
 
     @contextmanager
@@ -162,15 +178,17 @@ class World:
         try:
             yield
         except RuntimeError as error:
-            raise self._lost(what) from error
+            raise self._lost(what, self._left_words()) from error
 
-    def _lost(self, what: str) -> LostRank:
-        others = [rank for rank in range(self.size) if rank != self.rank]
-        said: dict[int, str] = {}
+    def _left_words(self) -> dict[int, str]:
+        """What other processes left when they failed, by rank."""
+        keys = {r: f"tacit/{self._prefix}/{r}" for r in range(self.size) if r != self.rank}
         with suppress(Exception):
             store = _store()
-            keys = {rank: f"tacit/{self._prefix}/{rank}" for rank in others}
-            said = {r: store.get(k).decode() for r, k in keys.items() if store.check([k])}
+            return {r: store.get(k).decode() for r, k in keys.items() if store.check([k])}
+        return {}
+
+    def _lost(self, what: str, said: Mapping[int, str]) -> LostRank:
         first = {r: text for r, text in said.items() if not text.startswith(LostRank.__name__)}
         found = "; ".join(f"rank {r} ended with {text}" for r, text in (first or said).items())
         return LostRank(
@@ -222,6 +240,12 @@ class World:
         return self._group if device.type == "cpu" else distributed.group.WORLD
 
 
+def _in_words(error: BaseException) -> str:
+    """Why a process fails, for the others. A foreign error's text may hold private data."""
+    kind = type(error).__name__
+    return (f"{kind}: {error}" if isinstance(error, TacitError) else kind)[:2000]
+
+
 def _again(kind: str, text: str) -> TacitError:
     """The error of another process."""
     known = getattr(errors, kind, TacitError)
@@ -268,8 +292,15 @@ def joined(device: torch.device, patience: float) -> World:
     size = distributed.get_world_size()
     if size == 1:
         return World(0, 1)
-    group = distributed.new_group(backend="gloo", timeout=timedelta(seconds=patience))
-    return World(distributed.get_rank(), size, group)
+    rank = distributed.get_rank()
+    try:
+        group = distributed.new_group(backend="gloo", timeout=timedelta(seconds=patience))
+    except RuntimeError as error:
+        raise LostRank(
+            f"rank {rank} of {size} stops at the start: not all ranks have come, or one has ended; "
+            "see what the others say. Nothing was charged"
+        ) from error
+    return World(rank, size, group)
 
 
 def launched(environment: Mapping[str, str]) -> bool:
