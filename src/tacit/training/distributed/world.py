@@ -322,6 +322,13 @@ def launched(environment: Mapping[str, str]) -> bool:
     return True
 
 
+def leads() -> bool:
+    """Whether this process is the one that writes, among those that were started together."""
+    if distributed.is_available() and distributed.is_initialized():
+        return distributed.get_rank() == 0
+    return not launched(os.environ) or os.environ["RANK"] == "0"
+
+
 def _initialise(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.set_device(device)
