@@ -28,6 +28,13 @@ if TYPE_CHECKING:
     from tacit.training import Session
 
 
+# Torch warns of what a user could do with a layer's result; nobody does it here.
+pytestmark = pytest.mark.filterwarnings("ignore:FSDP2-wrapped module")
+
+
+_HOLDERS = (nn.ModuleList, nn.ModuleDict, nn.ParameterList)  # which compute nothing by themselves
+
+
 def mesh_of(ranks: int, copies: int = 1) -> Any:
     if not distributed.is_initialized():
         distributed.init_process_group("gloo")
@@ -47,7 +54,7 @@ def in_pieces(
     if not root_only:
         for child in model.children():
             own = {id(p) for p in child.parameters()}
-            if own and not own & tied and not isinstance(child, nn.ModuleList | nn.ParameterList):
+            if own and not own & tied and not isinstance(child, _HOLDERS):
                 fully_shard(child, mesh=mesh, **options)
     fully_shard(model, mesh=mesh, **options)
     return model

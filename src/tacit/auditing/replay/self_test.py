@@ -42,10 +42,10 @@ _ACCUSERS = (
     "tacit.training.clipping.rules.fallback",
 )
 Progress: TypeAlias = Callable[[int, int, str], None]
-Scope: TypeAlias = Literal["all", "release", "sums", "lots", "noise", "quick"]
+Scope: TypeAlias = Literal["all", "release", "sums", "lots", "noise", "quick", "ranks"]
 _CHECKS: dict[Scope, tuple[Check, ...]] = {
     "all": CHECKS, "release": RELEASE_CHECKS, "sums": SUM_CHECKS, "lots": LOT_CHECKS,
-    "noise": NOISE_CHECKS, "quick": QUICK_CHECKS,
+    "noise": NOISE_CHECKS, "quick": QUICK_CHECKS, "ranks": (),
 }  # fmt: skip
 
 
@@ -75,8 +75,8 @@ def replay(
             several runs on a ledger, refusals, the plan's own small rate, and whether noise follows
             the sums. ``"sums"`` leaves out what does not depend on how sums are computed: the laws
             of noise and lots, charging, resuming, and what is published. ``"lots"`` looks at how
-            records are read and how often they are drawn as well, ``"noise"`` at noise alone, and
-            ``"quick"`` at the first few sums.
+            records are read and how often they are drawn as well, ``"noise"`` at noise alone,
+            ``"quick"`` at the first few sums, and ``"ranks"`` at several processes alone.
         tracer: Notes which lines of the engine the runs have executed.
 
     Raises:
@@ -164,7 +164,7 @@ def _plan(alone: Experiments, subject: Subject, scope: Scope) -> list[tuple[Chec
     """Every check with the runs that it looks at."""
     found = [(check, alone) for check in _CHECKS[scope]]
     for ranks in subject.ranks:
-        if ranks > alone.ranks and scope == "all":
+        if ranks > alone.ranks and scope in ("all", "ranks"):
             together = Experiments(alone.lab, ranks)
             found.extend((check, together) for check in RANK_CHECKS)
     return found

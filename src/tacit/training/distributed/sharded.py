@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, final
 
 import torch
 from torch import distributed, nn
+from torch.utils._pytree import tree_leaves
 
 from tacit.errors import UnsupportedModel
 from tacit.training.distributed.shares import reduce_scattered
@@ -252,12 +253,19 @@ class Sharded:
         def resume(*_: Any) -> None:
             recorder.enabled = self._paused.pop()
 
+        def stay(module: Any, _: Any, result: Any) -> None:
+            """A table of positions is seen as a view of its weight, which must not go then."""
+            found = (one for one in tree_leaves(result) if isinstance(one, torch.Tensor))
+            if any(_storage(one) in self._storages for one in found):
+                module.set_reshard_after_forward(False, recurse=False)
+
         handles = []
         self._paused = []
         for module in self._modules:
             handles += [
                 module.register_forward_pre_hook(pause, prepend=True),
                 module.register_forward_pre_hook(resume),
+                module.register_forward_hook(stay, prepend=True),
                 module.register_forward_hook(pause, prepend=True),
                 module.register_forward_hook(resume),
             ]
