@@ -97,7 +97,7 @@ def test_a_run_of_ones_own_is_kept_once_and_goes_on(tmp_path: Path) -> None:
 
 def test_searches_have_one_process(tmp_path: Path) -> None:
     search = tmp_path / "search.toml"
-    search.write_text("[settings]\nlr = [0.1, 0.2]\n")
+    search.write_text('runs = 4\nscore = "held-out"\n[candidates]\nlr = [30.0, 60.0]\n')
     found = together(2, train(tmp_path / "run", "--search", str(search)))
     assert all(status == 2 for status, *_ in found), found
     assert all("a search has one process" in said for *_, said in found), found

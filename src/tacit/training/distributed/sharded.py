@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tacit.training.distributed.world import World
     from tacit.training.noise import Stretches
 
-_BUCKET = 1 << 23  # entries of sums that are sent at a time
+_BUCKET = 1 << 20  # entries of sums that are sent at a time, and are in memory twice meanwhile
 
 
 def is_sharded(tensor: object) -> bool:
@@ -144,8 +144,11 @@ class Sharded:
         """A new lot."""
         self._totals = {}
 
-    def add(self, sums: Mapping[str, Tensor]) -> None:
-        """Adds up the sums of all ranks, each into the piece of its rank. All ranks call it."""
+    def add(self, sums: dict[str, Tensor]) -> None:
+        """Adds up the sums of all ranks, each into the piece of its rank. All ranks call it.
+
+        Whole sums are let go of as they are sent.
+        """
         bucket: list[str] = []
         for name in self._pieces:
             room = self._pieces[name].room * self._ranks.size()
@@ -163,13 +166,13 @@ class Sharded:
         ranks: int = self._ranks.size()
         return sum(self._pieces[name].room for name in names) * ranks
 
-    def _send(self, names: Sequence[str], sums: Mapping[str, Tensor]) -> None:
+    def _send(self, names: Sequence[str], sums: dict[str, Tensor]) -> None:
         ranks, dtype = self._ranks.size(), self._dtypes[names[0]]
         rooms = [self._pieces[name].room for name in names]
         flat = torch.zeros(ranks, sum(rooms), dtype=dtype, device=self.device)
         for name, part in zip(names, flat.split(rooms, dim=1), strict=True):
             if name in sums:
-                _spread(sums[name].to(dtype).reshape(-1), part)
+                _spread(sums.pop(name).to(dtype).reshape(-1), part)
         total = torch.empty(sum(rooms), dtype=dtype, device=self.device)
         with self._world.waiting("the sum over ranks"):
             reduce_scattered(total, flat.view(-1), self._ranks)
@@ -178,7 +181,10 @@ class Sharded:
         for name, part in zip(names, total.split(rooms), strict=True):
             piece = self._pieces[name]
             own = part[: (piece.stop - piece.start) * piece.size]
-            self._totals[name] = self._totals[name] + own if name in self._totals else own.clone()
+            if name in self._totals:
+                self._totals[name] += own
+            else:
+                self._totals[name] = own.clone()
 
     # ---- a step
 
@@ -219,7 +225,7 @@ class Sharded:
 
     # ---- passes
 
-    def meet(self, *, batch: bool, sums: Mapping[str, Tensor]) -> bool:
+    def meet(self, *, batch: bool, sums: dict[str, Tensor]) -> bool:
         """Before every pass: whether any rank has a batch. Sums that any has are added up."""
         heard = self._world.all_say("a batch", [batch, bool(sums)])
         if any(some for _, some in heard):
