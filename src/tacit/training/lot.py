@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from tacit.training.batches import Batch, Cutter
     from tacit.training.capture import Batches, Losses, Shape
     from tacit.training.clipping.engine import Engine
-    from tacit.training.clipping.sums import BatchSums
+    from tacit.training.clipping.sums import BatchSums, Sink
     from tacit.training.distributed.sharded import Sharded
     from tacit.training.guards import Guard
     from tacit.training.noise import ClipState
@@ -564,11 +564,13 @@ class Computation:
         self._engine.stop()
         guard.check_buffers()
         guard.check_parameters()
+        given = self._total.on_device(batch, losses)
         if self._sharded is None:
-            result = self._summed(losses, *self._total.on_device(batch, losses))
+            result = self._summed(losses, *given)
         else:
-            with self._sharded.finishing(self._engine.needs_weights):
-                result = self._summed(losses, *self._total.on_device(batch, losses))
+            streams = self._counts_at_once(batch)
+            with self._sharded.finishing(self._engine.needs_weights, streams=streams) as sink:
+                result = self._summed(losses, *given, sink)
         if batch.is_company:
             self._batch = self._tried = None
             return
@@ -581,12 +583,19 @@ class Computation:
         if not batch.repeats:
             self._cutter.sizer.after(len(batch.rows))
 
-    def _summed(self, losses: Tensor, weights: Tensor, real: Tensor) -> BatchSums:
+    def _counts_at_once(self, batch: Batch) -> bool:
+        """Whether the sums of a batch count as they are: no check, rounding or compiler waits."""
+        waits = batch.is_company or self._verifier.watches or self._rehearses
+        return not (waits or self._plan.noise == "exact" or self._engine.compiles)
+
+    def _summed(
+        self, losses: Tensor, weights: Tensor, real: Tensor, sink: Sink | None = None
+    ) -> BatchSums:
         """The batch's clipped sum. Autocast is for the forward pass: it would round the sums."""
         kind = losses.device.type
         casting = torch.is_autocast_enabled(kind)
         with torch.autocast(kind, enabled=False) if casting else nullcontext():
-            return self._engine.finish(losses, weights, self._clip.bounds, real)
+            return self._engine.finish(losses, weights, self._clip.bounds, real, sink)
 
     def _verify(self, batch: Batch, losses: Tensor, result: BatchSums) -> None:
         """A watched batch counts once its repetition has agreed with it."""

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from tacit.training.clipping.recorder import Use
+    from tacit.training.clipping.sums import Sink
 
 # Half precision underflows on small gradients; a power of two changes no digit.
 _HALF_LOSS_SCALE = 1024.0
@@ -147,6 +148,11 @@ class Engine:
         self._entered = False
 
     @property
+    def compiles(self) -> bool:
+        """Whether norms and sums are compiled."""
+        return self._compiled
+
+    @property
     def groups(self) -> int:
         """How many groups of parameters have a bound of their own."""
         return max(self._group.values(), default=0) + 1
@@ -190,11 +196,19 @@ class Engine:
             self._entered = False
             self.recorder.__exit__(None, None, None)
 
-    def finish(self, losses: Tensor, weights: Tensor, bounds: Tensor, mask: Tensor) -> BatchSums:
+    def finish(
+        self,
+        losses: Tensor,
+        weights: Tensor,
+        bounds: Tensor,
+        mask: Tensor,
+        sink: Sink | None = None,
+    ) -> BatchSums:
         """One backward pass; then norms, scales and clipped sums.
 
         ``weights`` multiplies the rows' losses (a view's share of its example, zero for padding),
-        ``mask`` says which units are real, ``bounds`` holds the clip of each group.
+        ``mask`` says which units are real, ``bounds`` holds the clip of each group. Sums go to
+        ``sink`` as they are complete, if there is one; compiled code has none.
         """
         recorder = self.recorder
         recorder.enabled = False
@@ -216,7 +230,7 @@ class Engine:
             result = program(saved, grads, bounds, mask)
         else:
             with torch.no_grad():
-                result = self._summed(structure, scaling, saved, grads, bounds, mask)
+                result = self._summed(structure, scaling, saved, grads, bounds, mask, sink)
         recorder.clear()
         return result
 
@@ -354,10 +368,11 @@ class Engine:
         grads: Sequence[Tensor | None],
         bounds: Tensor,
         mask: Tensor,
+        sink: Sink | None = None,
     ) -> BatchSums:
         contributions = self.contributions(structure, saved, grads)
         return clipped_sums(
-            self.parameters, contributions, structure.entangled, scaling, bounds, mask
+            self.parameters, contributions, structure.entangled, scaling, bounds, mask, sink
         )
 
     def contributions(

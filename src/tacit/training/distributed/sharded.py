@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+    from tacit.training.clipping.sums import Sink
     from tacit.training.distributed.world import World
     from tacit.training.noise import Stretches
 
@@ -111,6 +112,7 @@ class Sharded:
         self.device = _compute_device(mesh)
         self._ranks, self._replicas = _groups(mesh)
         self._totals: dict[str, Tensor] = {}
+        self._buckets = self._cut()
         self.gathered = dict(self._gathered_by_name(model))
         self._storages = {_storage(one) for one in self.gathered.values()}
         self._paused: list[bool] = []
@@ -149,18 +151,19 @@ class Sharded:
 
         Whole sums are let go of as they are sent.
         """
-        bucket: list[str] = []
-        for name in self._pieces:
-            room = self._pieces[name].room * self._ranks.size()
-            if bucket and room + self._room(bucket) > _BUCKET:
-                self._send(bucket, sums)
-                bucket = []
-            if bucket and self._dtypes[bucket[0]] != self._dtypes[name]:
-                self._send(bucket, sums)
-                bucket = []
-            bucket.append(name)
-        if bucket:
+        for bucket in self._buckets:
             self._send(bucket, sums)
+
+    def _cut(self) -> list[list[str]]:
+        """The parameters in the order and the company in which their sums are sent."""
+        buckets: list[list[str]] = []
+        for name in self._pieces:
+            fits = buckets and self._dtypes[buckets[-1][0]] == self._dtypes[name]
+            if fits and self._room([*buckets[-1], name]) <= _BUCKET:
+                buckets[-1].append(name)
+            else:
+                buckets.append([name])
+        return buckets
 
     def _room(self, names: Sequence[str]) -> int:
         ranks: int = self._ranks.size()
@@ -233,20 +236,38 @@ class Sharded:
         return any(batch for batch, _ in heard)
 
     @contextmanager
-    def finishing(self, needs_weights: Callable[[set[int]], bool]) -> Iterator[None]:
-        """Around a backward pass: keeps all weights gathered, if any rank needs them for longer."""
-        if not self._world.any("a backward pass", needs_weights(self._storages)):
-            yield
-            return
+    def finishing(
+        self, needs_weights: Callable[[set[int]], bool], *, streams: bool
+    ) -> Iterator[Sink | None]:
+        """Around a backward pass: keeps all weights gathered, if any rank needs them for longer.
+
+        A rank whose batch counts at once ``streams`` its sums into the pieces: they go to the sink
+        that it is given, parameter by parameter. The others add nothing meanwhile.
+        """
+        wishes = self._world.all_say("a backward pass", [needs_weights(self._storages), streams])
+        gathered = any(needs for needs, _ in wishes)
+        if gathered:
+            self._keep_gathered()
+        try:
+            sending = _Sending(self._buckets, self._send) if streams else None
+            yield sending
+            if sending is not None:
+                sending.end()
+            elif any(sends for _, sends in wishes):
+                self.add({})
+        finally:
+            if gathered:
+                self._let_go()
+
+    def _keep_gathered(self) -> None:
         for module in self._modules:
             module.set_reshard_after_backward(False, recurse=False)
             module.unshard()
-        try:
-            yield
-        finally:
-            for module in self._modules:
-                module.set_reshard_after_backward(True, recurse=False)
-                module.reshard()
+
+    def _let_go(self) -> None:
+        for module in self._modules:
+            module.set_reshard_after_backward(True, recurse=False)
+            module.reshard()
 
     @contextmanager
     def unrecorded(self, recorder: Any) -> Iterator[None]:
@@ -280,6 +301,31 @@ class Sharded:
         finally:
             for handle in handles:
                 handle.remove()
+
+
+@final
+class _Sending:
+    """Sends sums, one bucket after the other, as soon as all of a bucket are there."""
+
+    def __init__(
+        self,
+        buckets: Sequence[Sequence[str]],
+        send: Callable[[Sequence[str], dict[str, Tensor]], None],
+    ) -> None:
+        self._left, self._send = list(buckets), send
+        self.names = frozenset(name for bucket in buckets for name in bucket)
+        self._ready: dict[str, Tensor] = {}
+
+    def take(self, name: str, total: Tensor) -> None:
+        """The sum of one parameter is complete."""
+        self._ready[name] = total
+        while self._left and all(one in self._ready for one in self._left[0]):
+            self._send(self._left.pop(0), self._ready)
+
+    def end(self) -> None:
+        """No sum is to come any more: what no loss has reached is 0."""
+        for bucket in self._left:
+            self._send(bucket, self._ready)
 
 
 def _spread(values: Tensor, part: Tensor) -> None:
