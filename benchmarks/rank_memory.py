@@ -26,6 +26,8 @@ WIDTH, BLOCKS, ROWS, CLASSES = 1024, 8, 32, 10
 
 
 class Blocks(nn.Module):
+    """Linear layers with tanh between them, and a head."""
+
     def __init__(self) -> None:
         super().__init__()
         self.blocks = nn.ModuleList(

@@ -121,6 +121,29 @@ def test_kernels_draw_from_a_place_on() -> None:
     assert torch.equal(found, known[first:])
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_shares_on_a_device_agree_and_never_repeat() -> None:
+    device, of = torch.device("cuda"), (1 << 21) + 1000
+    drawn = []
+    for share in (Share(of, ((0, of),)), Share(of, ((77, 1 << 20), (of - 999, of)))):
+        source = GaussianSource(device, UnsafeSeededStream(0, "device"))
+        parts = []
+        for _ in range(2):
+            part, single = torch.empty(share.count, device=device), torch.empty(1, device=device)
+            source.normal_(part, share=share)
+            source.normal_(single)  # a count, between two draws
+            parts += [part.cpu(), single.cpu()]
+        drawn.append(parts)
+    (first, count, second, other), few = drawn
+    for whole, part in ((first, few[0]), (second, few[2])):
+        assert torch.equal(part, torch.cat([whole[77 : 1 << 20], whole[of - 999 :]]))
+    assert torch.equal(count, few[1])
+    everything = torch.cat([first, count, second, other]).numpy()
+    assert len(np.unique(everything)) > 0.9 * len(everything)
+    assert not np.isin(count.numpy(), second[:4].numpy()).any()
+    assert not torch.equal(first[: 1 << 20], first[1 << 20 : 1 << 21])
+
+
 def test_work_follows_the_share() -> None:
     """A quarter of a draw takes about a quarter of the time, not all of it."""
 

@@ -156,6 +156,9 @@ class GaussianSource:
         import torch  # noqa: PLC0415
 
         assert self._native is not None
+        # Whole draws in between have used counts as well: none may come again.
+        used = -(-self._native.get_offset() // _DEVICE_COUNTS)
+        self._tiles = max(self._tiles, used)
         tile = torch.empty(_DEVICE_TILE, dtype=flat.dtype, device=flat.device)
         at = 0
         for start, stop in share.stretches:

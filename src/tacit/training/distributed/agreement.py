@@ -160,7 +160,7 @@ def _leaf(leaves: Sequence[bytes], at: int) -> bytes:
     return leaves[at] if at < len(leaves) else b""
 
 
-def _content(leaf: Any) -> tuple[bytes, ...]:
+def _content(leaf: Any) -> tuple[bytes | memoryview, ...]:
     if isinstance(leaf, torch.Tensor):
         return _tensor(leaf)
     if isinstance(leaf, (bool, int, float, str, bytes, type(None))):
@@ -171,12 +171,10 @@ def _content(leaf: Any) -> tuple[bytes, ...]:
     return (type(leaf).__qualname__.encode(),)
 
 
-def _tensor(tensor: Tensor) -> tuple[bytes, ...]:
+def _tensor(tensor: Tensor) -> tuple[bytes | memoryview, ...]:
     plain = tensor.detach().cpu().contiguous()
-    return (
-        f"{plain.dtype} {tuple(plain.shape)}".encode(),
-        plain.view(-1).view(torch.uint8).numpy().tobytes(),
-    )
+    content = memoryview(plain.view(-1).view(torch.uint8).numpy())  # no copy: it may be large
+    return f"{plain.dtype} {tuple(plain.shape)}".encode(), content
 
 
 def _raw(array: NDArray[Any]) -> bytes:
@@ -185,7 +183,7 @@ def _raw(array: NDArray[Any]) -> bytes:
     return np.ascontiguousarray(array).tobytes()
 
 
-def _hash(*parts: bytes) -> str:
+def _hash(*parts: bytes | memoryview) -> str:
     found = hashlib.sha256()
     for part in parts:
         found.update(len(part).to_bytes(8, "little"))
