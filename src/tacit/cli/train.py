@@ -134,7 +134,7 @@ def _by_ray(workers: int, out: Path) -> None:
         from ray.train import ScalingConfig
         from ray.train.torch import TorchConfig, TorchTrainer
     except ImportError:
-        raise Refusal("--ray needs Ray: pip install 'tacit[cluster]'") from None
+        raise Refusal("--ray needs Ray Train: pip install 'ray[train]'") from None
     import torch
 
     gpu = torch.cuda.is_available()

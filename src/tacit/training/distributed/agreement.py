@@ -173,7 +173,7 @@ def _content(leaf: Any) -> tuple[bytes | memoryview, ...]:
 
 def _tensor(tensor: Tensor) -> tuple[bytes | memoryview, ...]:
     plain = tensor.detach().cpu().contiguous()
-    content = memoryview(plain.view(-1).view(torch.uint8).numpy())  # no copy: it may be large
+    content = plain.view(-1).view(torch.uint8).numpy().data  # no copy: it may be large
     return f"{plain.dtype} {tuple(plain.shape)}".encode(), content
 
 
