@@ -60,6 +60,10 @@ class Diverged(TacitError, ArithmeticError):
     """Training left a weight that is no finite number; nothing more is charged."""
 
 
+class LostRank(TacitError, RuntimeError):
+    """Another process of the same training ended, hangs, or went another way."""
+
+
 class WorkerDied(TacitError, RuntimeError):
     """A process that did part of the work was killed, or could not start."""
 

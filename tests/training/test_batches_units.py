@@ -63,7 +63,10 @@ def test_no_user_has_more_rows_than_the_cap() -> None:
         got = one.rows(np.array([0]), widest=False)
         assert len(got.rows) == len(set(got.rows.tolist())) == 2
         assert got.weights.tolist() == [0.5, 0.5]
+        again = one.rows(np.array([1, 0]), widest=False)  # in the same lot, in another batch
+        assert again.rows[-2:].tolist() == got.rows.tolist()
         seen.add(tuple(sorted(got.rows.tolist())))
+        one.renew()
     assert len(seen) == 6  # every pair of the four
 
 

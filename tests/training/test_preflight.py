@@ -72,12 +72,12 @@ def step(dp: Session, losses: Callable[[Any], Tensor]) -> None:
 
 
 def test_one_of_several_launched_processes_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """torchrun without a process group: both would train, and each claim the plan's ε."""
+    """Processes that cannot find each other: both would train, and each claim the plan's ε."""
     for name, value in (("RANK", "1"), ("LOCAL_RANK", "1"), ("WORLD_SIZE", "2")):
         monkeypatch.setenv(name, value)
     with pytest.raises(UnsupportedModel, match="WORLD_SIZE=2") as refused:
         session()
-    assert "start one process with python" in one_line(refused)
+    assert "or one process with python" in one_line(refused)
     monkeypatch.setenv("WORLD_SIZE", "1")
     session()
     monkeypatch.setenv("WORLD_SIZE", "2")

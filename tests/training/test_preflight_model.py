@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from tacit.errors import InvalidArgument, UnsupportedModel
-from tacit.training.preflight import check_modules, check_one_process, private_parameters
+from tacit.training.preflight import check_modules, private_parameters, unwrapped
 
 from .sessions import network, sgd
 
@@ -24,15 +24,11 @@ def test_every_kind_of_batch_norm_is_refused_by_name(module: nn.Module) -> None:
     check_modules(model.eval())
 
 
-def test_several_devices_or_processes_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_several_devices_of_one_process_are_refused() -> None:
     model = nn.Linear(2, 2)
-    check_one_process(model)
-    with pytest.raises(UnsupportedModel, match="DataParallel splits lots"):
-        check_one_process(nn.DataParallel(model))
-    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
-    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 4)
-    with pytest.raises(UnsupportedModel, match="one of 4 processes"):
-        check_one_process(model)
+    assert unwrapped(model) is model
+    with pytest.raises(UnsupportedModel, match="DataParallel splits batches"):
+        unwrapped(nn.DataParallel(model))
 
 
 def test_instance_norm_is_refused_only_with_running_statistics() -> None:

@@ -100,6 +100,9 @@ _SHADOWS = OptionType("N", _whole_or_none, "give how many models, as 16")
               "model: a function of a Python file that returns model and data.")  # fmt: skip
 @click.option("--quick", is_flag=True, help="For the engine: all checks in one setting, few in "
               "the others.")  # fmt: skip
+@click.option("--ranks", metavar="N", type=_number("give how many processes, as 2"),
+              help="For the engine: test N processes that train together, and only "
+              "that.")  # fmt: skip
 @click.option("--draws", metavar="N", type=_number("give how many draws on each side, as 1e6"),
               help="For a mechanism: number of draws on each of the two "
               "inputs.")  # fmt: skip
@@ -240,9 +243,13 @@ def _of_recipe(request: AuditRequest, command: Sequence[str], progress: bool | N
 
 def _of_engine(request: AuditRequest, command: Sequence[str], progress: bool | None) -> Audited:
     """The self-test, on a user's model or on the standard ones."""
-    from tacit.recipes.auditing.engine import audit_engine, audit_standard
+    from tacit.recipes.auditing.engine import audit_engine, audit_ranks, audit_standard
 
-    if request.model is None:
+    if request.ranks is not None:
+        if request.model is not None or request.quick:
+            raise Refusal("--ranks has settings of its own; leave out --model and --quick")
+        found = audit_ranks(request.ranks, progress=_checks(progress))
+    elif request.model is None:
         processes = request.workers or min(2, os.cpu_count() or 1)
         found = audit_standard(quick=request.quick, processes=processes, progress=_checks(progress))
     else:

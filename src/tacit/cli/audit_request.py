@@ -30,7 +30,7 @@ _MODELS: Final = {"attacks", "shadows", "views", "device", "data", "seed", "work
 _OPTIONS: Final[Mapping[Kind, set[str]]] = {
     "run": {*_MODELS, "records", "model"},
     "recipe": {*_MODELS, "one_run", "canaries", "epsilon", "delta", "sets"},
-    "engine": {"model", "quick", "workers", "out"},
+    "engine": {"model", "quick", "ranks", "workers", "out"},
     "mechanism": {"epsilon", "delta", "draws", "out"},
     "experiment": {"data", "seed", "workers", "out"},
 }
@@ -61,6 +61,7 @@ class AuditRequest:
     settings: Mapping[str, str]
     model: str | None
     quick: bool
+    ranks: int | None
     draws: int | None
     device: str | None
     data: Path | None

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, final
@@ -34,6 +36,8 @@ from tacit.cli.streams import complain, say
 from tacit.errors import TacitError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tacit.data import Split
     from tacit.runs import Interruption, Recipe, Search
     from tacit.runs.run import Place
@@ -41,7 +45,8 @@ if TYPE_CHECKING:
 DEFAULT_EPSILON: Final = 3.0
 OPTIONS: Final = (
     "epsilon", "delta", "epochs", "lot", "clip", "lr", "set", "out", "resume", "ledger", "budget",
-    "request", "device", "seed", "data", "search", "model", "settings", "list", "json", "help",
+    "request", "device", "seed", "data", "search", "model", "ray", "settings", "list", "json",
+    "help",
 )  # fmt: skip
 EPILOG = """\b
 Every setting of a recipe is an option, too: --head cnn is --set head=cnn.
@@ -87,14 +92,20 @@ Examples:
               help="Train your own model and data: a function that returns tacit.Prepared. The "
               "file is run. Beside a recipe of a language model: the folder of another "
               "one.")  # fmt: skip
+@click.option("--ray", metavar="N", type=click.IntRange(1),
+              help="Train with N processes on a Ray cluster (Ray Train).")  # fmt: skip
 @click.option("--settings", "show", is_flag=True, help="Show the recipe's settings, and end.")
 @click.option("--list", "listed", is_flag=True, help="Show all recipes, and end.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, and nothing else.")
 @click.pass_context
-def train(context: click.Context, /, show: bool, listed: bool, as_json: bool, **given: Any) -> None:
+def train(
+    context: click.Context, /, show: bool, listed: bool, as_json: bool, ray: int | None,
+    **given: Any,
+) -> None:  # fmt: skip
     """Trains a model by RECIPE so that all that is released of the data keeps within (EPS, D).
 
     Writes the model, its history, its statement and its report. Ctrl-C saves; --resume goes on.
+    Under torchrun its processes train together, and rank 0 writes.
     """
     if listed or (given["recipe"] is None and given["model"] is None and not given["resume"]):
         _list(as_json)
@@ -107,9 +118,67 @@ def train(context: click.Context, /, show: bool, listed: bool, as_json: bool, **
         return
     if request.finished:
         runs.clear(request.out)
+    elif ray is not None:
+        _by_ray(ray, request.out.absolute())
+        return
     elif not _run(request, as_json):
         context.exit(runs.STOPPED)
-    runs.conclude(request.out, as_json)
+    if _leads():
+        runs.conclude(request.out, as_json)
+
+
+def _leads() -> bool:
+    """Whether this process writes and speaks: of torchrun's, rank 0 does."""
+    from tacit.training.distributed.world import leads
+
+    return leads()
+
+
+# ---- on a cluster
+
+
+def _by_ray(workers: int, out: Path) -> None:
+    """Runs this very command in processes of Ray Train, which find each other as torchrun's do."""
+    try:
+        from ray.train import ScalingConfig
+        from ray.train.torch import TorchConfig, TorchTrainer
+    except ImportError:
+        raise Refusal("--ray needs Ray Train: pip install 'ray[train]'") from None
+    import torch
+
+    gpu = torch.cuda.is_available()
+    TorchTrainer(
+        _as_rank,
+        train_loop_config={"arguments": _without_ray(sys.argv[1:], out), "folder": os.getcwd()},
+        scaling_config=ScalingConfig(num_workers=workers, use_gpu=gpu),
+        torch_config=TorchConfig(backend="cpu:gloo,cuda:nccl" if gpu else "gloo"),
+    ).fit()
+
+
+def _as_rank(config: dict[str, Any]) -> None:
+    """One of Ray's processes: the command, where it was given."""
+    from tacit.cli.program import run
+
+    os.chdir(config["folder"])
+    status = run(config["arguments"])
+    if status:
+        raise RuntimeError(f"tacit train ended with status {status}")
+
+
+def _without_ray(arguments: Sequence[str], out: Path) -> list[str]:
+    """The command line of a rank: without ``--ray``, and with its folder.
+
+    >>> _without_ray(["train", "digits", "--ray", "4", "--lr=0.1"], Path("/runs/a"))
+    ['train', 'digits', '--lr=0.1', '--out', '/runs/a']
+    """
+    kept: list[str] = []
+    skip = False
+    for one in arguments:
+        named = one in {"--ray", "--out"}
+        if not (skip or named or one.startswith(("--ray=", "--out="))):
+            kept.append(one)
+        skip = named
+    return [*kept, "--out", str(out)]
 
 
 @final
@@ -321,7 +390,7 @@ def _run(request: TrainRequest, as_json: bool) -> bool:
 
     with stoppable() as stop:
         try:
-            if not request.resume:
+            if not request.resume and _leads():
                 Folder(request.out).check_new()
             progress = not as_json or None
             if request.recipe is None:
@@ -329,7 +398,8 @@ def _run(request: TrainRequest, as_json: bool) -> bool:
             else:
                 _carry_out(request.recipe, request, stop, progress)
         except (Interrupted, KeyboardInterrupt) as error:
-            runs.say_how_to_go_on("train", request.out, error)
+            if _leads():
+                runs.say_how_to_go_on("train", request.out, error)
             return False
         except TacitError:
             raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -34,7 +35,10 @@ def device_named(name: str | torch.device) -> torch.device:
         raise InvalidArgument(f"device must be auto, cpu, cuda or cuda:N, got {text!r}")
     there = torch.cuda.is_available()
     if text == "auto":
-        return torch.device("cuda" if there else "cpu")
+        text = "cuda" if there else "cpu"
+    rank = os.environ.get("LOCAL_RANK", "")
+    if text == "cuda" and rank.isdecimal():  # torchrun's processes have a GPU each
+        text = f"cuda:{rank}"
     found = torch.device(text)
     if found.type == "cuda" and (found.index or 0) >= (torch.cuda.device_count() if there else 0):
         raise InvalidArgument(f"device {text} is not there: PyTorch sees {_seen(there)}; take cpu")

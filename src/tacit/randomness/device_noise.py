@@ -15,6 +15,7 @@ from collections import deque
 from contextlib import nullcontext
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final, final
 
 import numpy as np
@@ -85,9 +86,12 @@ class DeviceNoise:
         self._letters.send(np.frombuffer(key, np.int64), self._key)
         key[:] = bytes(len(key))
 
-    def integers_(self, flat: Tensor, scale: float, key: bytearray) -> int:
-        """Fills an int64 tensor, one-dimensional and contiguous; how many pairs are left open."""
-        draw = self.draw([None], [flat], scale, means=False)
+    def integers_(self, flat: Tensor, scale: float, key: bytearray, first: int = 0) -> int:
+        """Fills an int64 tensor, one-dimensional and contiguous; how many pairs are left open.
+
+        ``first`` is the place of its first number among those of the key.
+        """
+        draw = self.draw([None], [flat], scale, means=False, starts=[first])
         self.renew(key)
         draw.launch()
         return draw.left_open()
@@ -102,18 +106,21 @@ class DeviceNoise:
         lot_size: float = 1.0,
         means: bool = True,
         guard: float = GUARD,
+        starts: Sequence[int] | None = None,
     ) -> Draw:
         """A draw of (sum in steps + noise)·(step/lot_size) for these tensors, all contiguous.
 
         Sums are rounded to steps, except those in int64, which are whole numbers of steps. If they
-        are not ``means``, the results are the whole numbers of the noise alone, in int64. The first
-        time that tensors have certain types, the kernels for them are checked.
+        are not ``means``, the results are the whole numbers of the noise alone, in int64. A
+        tensor's numbers begin at its place among the key's in ``starts``, or where those of the one
+        before end. The first time that tensors have certain types, their kernels are checked.
         """
         sizes = [out.numel() for out in outs]
-        assert sum(sizes) <= _MOST_ENTRIES
+        firsts = [*accumulate(sizes, initial=0)][:-1] if starts is None else list(starts)
+        assert max(map(sum, zip(firsts, sizes, strict=True)), default=0) <= _MOST_ENTRIES
         assert all(one is None or one.is_contiguous() for one in (*sums, *outs))
         kinds = [
-            _Kind(self._rows(sizes, members), of_sum, of_out)
+            _Kind(self._rows(sizes, firsts, members), of_sum, of_out)
             for (of_sum, of_out), members in _kinds(sums, outs).items()
             if any(sizes[at] for at in members)
         ]
@@ -164,18 +171,18 @@ class DeviceNoise:
                     "use another version of Triton, or noise='fast'"
                 )
 
-    def _rows(self, sizes: Sequence[int], members: Sequence[int]) -> Tensor:
+    def _rows(self, sizes: Sequence[int], firsts: Sequence[int], members: Sequence[int]) -> Tensor:
         """The table of the tensors ``members``: the tensor, a first block, its first entry and end.
 
         A run of blocks that holds two tensors' entries is drawn for each of them, the same numbers
         both times.
         """
-        found = self._layouts.get((_LANES, *sizes, -1, *members))
+        layout = (_LANES, *sizes, -1, *firsts, -1, *members)
+        found = self._layouts.get(layout)
         if found is None:
-            ends = np.cumsum(sizes)
-            rows = [_rows_of(at, ends[at] - sizes[at], ends[at]) for at in members if sizes[at]]
+            rows = [_rows_of(at, firsts[at], firsts[at] + sizes[at]) for at in members if sizes[at]]
             found = _to_device(np.concatenate(rows), self._device)
-            self._layouts[(_LANES, *sizes, -1, *members)] = found
+            self._layouts[layout] = found
         return found
 
 

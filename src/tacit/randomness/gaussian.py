@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn, final
 
 import numpy as np
@@ -11,7 +12,7 @@ import numpy as np
 from tacit._validation import positive, whole
 from tacit.errors import InvalidArgument, ProtocolError
 from tacit.randomness.discrete import GUARD, Expansion, interval_arithmetic, whole_parts
-from tacit.randomness.streams import chacha20, one_time_key
+from tacit.randomness.streams import KeyedStream, chacha20, one_time_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -20,10 +21,51 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tacit.randomness.device_noise import DeviceNoise
-    from tacit.randomness.streams import KeyStream, Stream
+    from tacit.randomness.streams import Stream
 
 
 _BLOCK = 1 << 18
+_DEVICE_TILE = 1 << 20  # numbers that a device draws together where each must be found by its place
+_DEVICE_COUNTS = 1 << 13  # of its generator that a tile may take, whatever the device: a fourth is
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Share:
+    """Which numbers of a draw of ``of`` are wanted: stretches in order, from a place to another.
+
+    The numbers of a draw have places. Whoever shares a source's stream with others, and draws what
+    they draw, finds the same number at a place, whatever shares all of them ask for.
+
+    >>> Share(10, ((2, 5), (8, 10))).count
+    5
+    """
+
+    of: int
+    stretches: tuple[tuple[int, int], ...]
+
+    @property
+    def count(self) -> int:
+        """How many numbers that is."""
+        return sum(stop - start for start, stop in self.stretches)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all of the draw is wanted."""
+        return self.count == self.of
+
+
+def _shared(count: int, share: Share | None) -> Share:
+    """The share that fills ``count`` numbers; left out, it is the whole draw."""
+    if share is None:
+        return Share(count, ((0, count),) if count else ())
+    ends = [end for stretch in share.stretches for end in stretch]
+    if ends != sorted(ends) or share.count != count or not 0 <= max(ends, default=0) <= share.of:
+        raise InvalidArgument(
+            f"share must have as many places of its draw as the tensor has entries, {count}, one "
+            f"after the other, got {share!r}"
+        )
+    return share
 
 
 @final
@@ -34,6 +76,10 @@ class GaussianSource:
     device's own counter-based generator under a seed of 64 bits; key and seed are taken from
     ``stream``, used once, and never shown. ``torch.manual_seed`` has no effect on either. A source
     cannot be copied or pickled, nor used in a forked process: its noise would be drawn twice.
+
+    A draw may be a share of a longer one. On the CPU its numbers are those at the same places of
+    the whole. Elsewhere shares are drawn in tiles, each with counts of the generator to itself: all
+    shares of a draw agree with each other, but not with a whole one.
 
     Guarantee:
         No number is used twice. The numbers are floating-point ones from a statistical generator:
@@ -48,16 +94,16 @@ class GaussianSource:
     True
     """
 
-    __slots__ = ("_device", "_home", "_host", "_native")
+    __slots__ = ("_device", "_home", "_host", "_native", "_tiles")
 
     def __init__(self, device: torch.device, stream: Stream) -> None:
         self._device = device
         self._home = os.getpid()
-        self._host: np.random.Philox | None = None
+        self._host: _Words | None = None
         self._native: torch.Generator | None = None
+        self._tiles = 0  # of a device's generator that were used up by draws of shares
         if device.type == "cpu":
-            key = int.from_bytes(stream.bytes(16), "little")
-            self._host = np.random.Philox(key=key)
+            self._host = _Words(int.from_bytes(stream.bytes(16), "little"))
         else:
             import torch  # noqa: PLC0415 - randomness is there for those who have no torch
 
@@ -69,8 +115,13 @@ class GaussianSource:
         """The device's own generator that the numbers come from; None on the CPU."""
         return self._native
 
-    def normal_(self, tensor: torch.Tensor, scale: float = 1.0) -> None:
-        """Fills a float32 or float64 tensor with independent N(0, scale²) numbers."""
+    def normal_(
+        self, tensor: torch.Tensor, scale: float = 1.0, *, share: Share | None = None
+    ) -> None:
+        """Fills a float32 or float64 tensor with independent N(0, scale²) numbers.
+
+        With ``share`` they are some of a draw of more.
+        """
         import torch  # noqa: PLC0415
 
         if os.getpid() != self._home:
@@ -85,17 +136,41 @@ class GaussianSource:
         if tensor.device.type != self._device.type:
             raise InvalidArgument(f"tensor must be on {self._device}, got one on {tensor.device}")
         target = tensor.detach()
-        if self._host is None:
+        if self._host is None and share is None:
             target.normal_(0.0, scale, generator=self._native)
             return
-        if target.is_contiguous():
-            _fill(self._host, target.view(-1))
+        part = _shared(target.numel(), share)
+        plain = target.is_contiguous()
+        flat = target.view(-1) if plain else target.new_empty(target.numel())
+        if self._host is None:
+            self._tiled(flat, part)
         else:
-            values = torch.empty(target.numel(), dtype=target.dtype)
-            _fill(self._host, values)
-            target.copy_(values.view(target.shape))
+            _fill(self._host, flat, part)
+        if not plain:
+            target.copy_(flat.view(target.shape))
         if scale != 1.0:
             target.mul_(scale)
+
+    def _tiled(self, flat: torch.Tensor, share: Share) -> None:
+        """The numbers of a device at the places of a share, from tiles that are drawn whole."""
+        import torch  # noqa: PLC0415
+
+        assert self._native is not None
+        # Whole draws in between have used counts as well: none may come again.
+        used = -(-self._native.get_offset() // _DEVICE_COUNTS)
+        self._tiles = max(self._tiles, used)
+        tile = torch.empty(_DEVICE_TILE, dtype=flat.dtype, device=flat.device)
+        at = 0
+        for start, stop in share.stretches:
+            for number in range(start // _DEVICE_TILE, -(-stop // _DEVICE_TILE)):
+                first = number * _DEVICE_TILE
+                self._native.set_offset((self._tiles + number) * _DEVICE_COUNTS)
+                tile.normal_(generator=self._native)
+                wanted = tile[max(start - first, 0) : stop - first]
+                flat[at : at + len(wanted)] = wanted
+                at += len(wanted)
+        self._tiles += -(-share.of // _DEVICE_TILE)
+        self._native.set_offset(self._tiles * _DEVICE_COUNTS)
 
     def __repr__(self) -> str:
         return f"GaussianSource({self._device})"
@@ -107,17 +182,94 @@ class GaussianSource:
         )
 
 
-def _fill(bits: np.random.Philox, flat: torch.Tensor) -> None:
-    """Single precision by blocks that fit the cache; double precision by NumPy's own ziggurat."""
-    if flat.element_size() == 8:
-        np.random.Generator(bits).standard_normal(out=flat.numpy())
-        return
-    for start in range(0, len(flat), _BLOCK):
-        block = flat[start : start + _BLOCK]
-        half = (len(block) + 1) // 2
-        first, second = _box_muller(bits.random_raw(half))
-        block[:half] = first
-        block[half:] = second[: len(block) - half]
+@final
+class _Words:
+    """The words of Philox under one key by their number, and how many are used up."""
+
+    __slots__ = ("_bits", "_key", "_next", "used")
+
+    def __init__(self, key: int) -> None:
+        self._key = key
+        self._bits = np.random.Philox(key=key)
+        self._next = 0  # the number of the word that the generator gives next
+        self.used = 0
+
+    def at(self, first: int, count: int) -> NDArray[np.uint64]:
+        """``count`` words from the number ``first`` on; a count of the generator gives four."""
+        skipped = 0
+        if first != self._next:
+            self._bits = np.random.Philox(key=self._key, counter=first // 4)
+            skipped = first % 4
+        self._next = first + count
+        words: NDArray[np.uint64] = self._bits.random_raw(skipped + count)
+        return words[skipped:]
+
+
+def _fill(words: _Words, flat: torch.Tensor, share: Share) -> None:
+    """Fills ``flat`` with a share of a draw, by blocks that fit the cache."""
+    double = flat.element_size() == 8
+    at = 0
+    for start, stop in share.stretches:
+        for first in range(start - start % _BLOCK, stop, _BLOCK):
+            size = min(_BLOCK, share.of - first)
+            wanted = range(max(start, first) - first, min(stop - first, size))
+            before = words.used + (first if double else first // 2)
+            _fill_block(words, flat[at : at + len(wanted)], before, size, wanted)
+            at += len(wanted)
+    words.used += _words_of(share.of, double=double)
+
+
+def _words_of(count: int, *, double: bool) -> int:
+    """How many words a draw of ``count`` numbers takes: one a pair, in double precision two."""
+    pairs = (count + 1) // 2
+    return 2 * pairs if double else pairs
+
+
+def _fill_block(words: _Words, out: torch.Tensor, before: int, size: int, wanted: range) -> None:
+    """The numbers ``wanted`` of a block of ``size``: cosines of its pairs first, then their sines.
+
+    ``before`` is the number of the block's first word. In double precision a pair has two: those of
+    all radii come first.
+    """
+    half = (size + 1) // 2
+    at = 0
+    for sine, part in (
+        (False, range(wanted.start, min(wanted.stop, half))),
+        (True, range(max(wanted.start, half) - half, wanted.stop - half)),
+    ):
+        if not len(part):
+            continue
+        if at == 0 and len(wanted) == size and not sine:  # both of all pairs, computed once
+            first, second = _pairs(words, before, half, range(half), out)
+            out[:half], out[half:] = first, second[: size - half]
+            return
+        both = _pairs(words, before, half, part, out)
+        out[at : at + len(part)] = both[sine]
+        at += len(part)
+
+
+def _pairs(
+    words: _Words, before: int, half: int, part: range, like: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    if like.element_size() != 8:
+        return _box_muller(words.at(before + part.start, len(part)))
+    radii = words.at(before + part.start, len(part))
+    return _box_muller_double(radii, words.at(before + half + part.start, len(part)))
+
+
+def _box_muller_double(
+    radii: NDArray[np.uint64], turns: NDArray[np.uint64]
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Two normal numbers of two words: 53 bits for the radius, which reaches 8.6 σ."""
+    import torch  # noqa: PLC0415
+
+    uniform, turn = (
+        torch.from_numpy((one >> np.uint64(11)).astype(np.float64)).add_(0.5).mul_(2.0**-53)
+        for one in (radii, turns)
+    )
+    radius = uniform.clamp_(max=1.0 - 2.0**-53).log_().mul_(-2.0).sqrt_()
+    angle = turn.mul_(2.0 * math.pi)
+    return angle.cos().mul_(radius), angle.sin_().mul_(radius)
 
 
 def _box_muller(words: NDArray[np.uint64]) -> tuple[torch.Tensor, torch.Tensor]:
@@ -141,7 +293,8 @@ def _box_muller(words: NDArray[np.uint64]) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 _LARGEST_SCALE = 2.0**45
-_TILE = 256  # numbers whose words are made together: of 32 blocks of ChaCha20, four pairs each
+_BLOCKS = 32  # of ChaCha20, four pairs each, whose numbers lie together:
+_TILE = 8 * _BLOCKS
 _TILES_ON_CPU = 1 << 8  # at a time: what they need fits the cache
 _TILES_ELSEWHERE = 1 << 15
 _EDGE = 2.0**-18
@@ -191,8 +344,11 @@ class RoundedGaussian:
         self._device = device
         self._on_device: DeviceNoise | None = None
 
-    def integers_(self, tensor: torch.Tensor, scale: float) -> None:
-        """Fills an int64 tensor with independent round(N(0, scale²)), scale at most 2⁴⁵."""
+    def integers_(self, tensor: torch.Tensor, scale: float, *, share: Share | None = None) -> None:
+        """Fills an int64 tensor with independent round(N(0, scale²)), scale at most 2⁴⁵.
+
+        With ``share`` they are some of a draw of more: those at the same places of the whole.
+        """
         import torch  # noqa: PLC0415 - randomness is there for those who have no torch
 
         if tensor.dtype != torch.int64:
@@ -203,11 +359,12 @@ class RoundedGaussian:
             raise InvalidArgument(
                 f"scale must be at most 2**45, got {scale!r}; take a coarser grid"
             )
+        part = _shared(tensor.numel(), share)
         if tensor.is_contiguous():
-            self._fill(tensor.view(-1), float(scale))
+            self._fill(tensor.view(-1), float(scale), part)
         else:
             numbers = torch.empty(tensor.numel(), dtype=torch.int64, device=tensor.device)
-            self._fill(numbers, float(scale))
+            self._fill(numbers, float(scale), part)
             tensor.copy_(numbers.view(tensor.shape))
 
     @property
@@ -233,17 +390,19 @@ class RoundedGaussian:
         scale: float,
         step: float,
         lot_size: float,
+        starts: Sequence[int] | None = None,
     ) -> None:
         """Writes (sum + noise)·(step/lot_size), with one pass over memory and no wait.
 
         Sums in int64 are whole numbers of steps, others are rounded to them. The noise is that of
-        ``integers_`` for all tensors after one another. It can be captured in a CUDA graph: then
-        ``renew`` goes before every replay, and without it the means are no numbers.
+        ``integers_`` for all tensors after one another, or from the places ``starts`` of the draw
+        on. It can be captured in a CUDA graph: then ``renew`` goes before every replay, and without
+        it the means are no numbers.
         """
         import torch  # noqa: PLC0415
 
         noise = self._noise_there()
-        draw = noise.draw(sums, outs, scale, step=step, lot_size=lot_size)
+        draw = noise.draw(sums, outs, scale, step=step, lot_size=lot_size, starts=starts)
         if self._device.type != "cuda" or not torch.cuda.is_current_stream_capturing():
             noise.renew(one_time_key(self._stream))
         draw.launch()
@@ -260,21 +419,25 @@ class RoundedGaussian:
             self._on_device = DeviceNoise(self._device)
         return self._on_device
 
-    def _fill(self, flat: torch.Tensor, scale: float) -> None:
+    def _fill(self, flat: torch.Tensor, scale: float, share: Share) -> None:
         import torch  # noqa: PLC0415
 
         from tacit.randomness import device_noise  # noqa: PLC0415
 
-        if not len(flat):
+        if not share.of:
             return
         if flat.device.type == "cuda" and torch.cuda.is_current_stream_capturing():
             raise ProtocolError("a recording would draw the same noise in every replay")
-        key = one_time_key(self._stream)
-        if flat.is_cuda and device_noise.serves(self._device, scale) and len(flat) > _TILE:
-            if self._noise_there().integers_(flat, scale, bytearray(key)):
-                _decide_open(flat, key, scale)
-        else:
-            fill_tiles(flat, key, scale)
+        key = one_time_key(self._stream)  # also where nothing of the draw is wanted
+        there = flat.is_cuda and device_noise.serves(self._device, scale) and len(flat) > _TILE
+        at = 0
+        for start, stop in share.stretches:
+            part = flat[at : at + stop - start]
+            at += len(part)
+            if not there:
+                fill_tiles(part, key, scale, start)
+            elif self._noise_there().integers_(part, scale, bytearray(key), start):
+                _decide_open(part, key, scale, start)
         key[:] = bytes(len(key))
 
     def __repr__(self) -> str:
@@ -287,20 +450,27 @@ class RoundedGaussian:
         )
 
 
-def fill_tiles(flat: torch.Tensor, key: bytes | bytearray, scale: float) -> None:
-    """Fills ``flat`` with the numbers of a key, from words that are made on the CPU."""
+def fill_tiles(flat: torch.Tensor, key: bytes | bytearray, scale: float, first: int = 0) -> None:
+    """Fills ``flat`` with the numbers of a key from the place ``first`` on.
+
+    Their words are made on the CPU.
+    """
     import torch  # noqa: PLC0415
 
     most = _TILES_ON_CPU if flat.device.type == "cpu" else _TILES_ELSEWHERE
-    bits = chacha20(key)
-    for start in range(0, len(flat), most * _TILE):
-        part = flat[start : start + most * _TILE]
-        tiles = -(-len(part) // _TILE)
+    before = first % _TILE  # numbers of the first tile that are not wanted
+    bits = chacha20(key, block=(first - before) // _TILE * _BLOCKS)
+    for start in range(-before, len(flat), most * _TILE):
+        part = flat[max(start, 0) : start + most * _TILE]
+        skipped = max(-start, 0)
+        tiles = -(-(skipped + len(part)) // _TILE)
         drawn = bytearray(bits.stream(8 * _TILE * tiles))
-        blocks = torch.frombuffer(drawn, dtype=torch.int64).to(flat.device).view(tiles, 32, 8)
+        blocks = torch.frombuffer(drawn, dtype=torch.int64).to(flat.device).view(tiles, _BLOCKS, 8)
         words = blocks.transpose(1, 2).contiguous()
-        numbers = rounded_tiles(words, scale, key, first=start // 2, wanted=len(part)).view(-1)
-        part.copy_(numbers[: len(part)])
+        numbers = rounded_tiles(
+            words, scale, key, first=(first + start) // 2, wanted=skipped + len(part)
+        ).view(-1)
+        part.copy_(numbers[skipped : skipped + len(part)])
 
 
 def rounded_tiles(
@@ -338,14 +508,14 @@ def rounded_tiles(
     return result
 
 
-def _decide_open(flat: torch.Tensor, key: bytearray, scale: float) -> None:
+def _decide_open(flat: torch.Tensor, key: bytearray, scale: float, first: int = 0) -> None:
     """Decides by interval arithmetic what a device has left open: it happens about never."""
     from tacit.randomness.device_noise import OPEN  # noqa: PLC0415
 
     for place in (flat == OPEN).nonzero().flatten().tolist():
-        tile, within = divmod(place, _TILE)
-        which, block = divmod(within, 32)
-        pair = 128 * tile + 4 * block + which % 4
+        tile, within = divmod(first + place, _TILE)
+        which, block = divmod(within, _BLOCKS)
+        pair = _TILE // 2 * tile + 4 * block + which % 4
         words = np.frombuffer(chacha20(key, block=pair // 4).stream(64), np.int64)
         u, v = words[which % 4 :: 4].tolist()
         flat[place] = _decided(u, v, pair, key, scale, interval_arithmetic())[which // 4]
@@ -354,25 +524,9 @@ def _decide_open(flat: torch.Tensor, key: bytearray, scale: float) -> None:
 def _decided(
     u: int, v: int, pair: int, key: bytes | bytearray, scale: float, intervals: Any
 ) -> list[int]:
-    digits = _Digits(chacha20(key, pair.to_bytes(8, "little") + b"\x01\x00\x00\x00"))
+    digits = KeyedStream(key, pair.to_bytes(8, "little") + b"\x01\x00\x00\x00")
     first, second = Expansion(u & _LOW_63, 63, digits), Expansion(v + (1 << 63), 64, digits)
     return _rounded_pair(first, second, scale, intervals)
-
-
-@final
-class _Digits:
-    """The further digits of a pair, as a stream."""
-
-    __slots__ = ("_bits", "_block")
-
-    def __init__(self, bits: KeyStream) -> None:
-        self._bits, self._block = bits, b""
-
-    def bytes(self, count: int) -> bytes:
-        while len(self._block) < count:
-            self._block += self._bits.stream(64)
-        drawn, self._block = self._block[:count], self._block[count:]
-        return drawn
 
 
 def rounded_gaussian(scale: float, size: int, stream: Stream) -> NDArray[np.int64]:

@@ -184,6 +184,54 @@ def fresh_stream(purpose: str) -> Stream:
     return stream
 
 
+@final
+class SharedStream:
+    """ChaCha20 under a key that several processes share: those who ask alike are given the same.
+
+    It is for what must be one decision of all processes of a run. They ask for the same counts of
+    bytes in the same order.
+
+    Guarantee:
+        To whoever has not the key, as `SecureStream`. Every request replaces the key by other
+        output of the same key, so that a later look at the memory tells no past bytes. Streams of
+        one key with different purposes are independent. A forked child is refused: its parent draws
+        the same bytes.
+
+    >>> one, other = (SharedStream(bytes(range(32)), "lots") for _ in range(2))
+    >>> one.bytes(4) == other.bytes(4), one.bytes(4) == one.bytes(4)
+    (True, False)
+    """
+
+    __slots__ = ("_home", "_key", "_purpose")
+
+    def __init__(self, key: bytes, purpose: str) -> None:
+        if len(key) != _KEY:
+            raise InvalidArgument(f"key must be {_KEY} bytes, got {len(key)}")
+        check_varied(key[: _KEY // 2], key[_KEY // 2 :])
+        self._purpose = purpose
+        self._home = _FORKS.process()
+        self._key = bytearray(hashlib.sha256(key + purpose.encode()).digest())
+
+    def bytes(self, count: int) -> bytes:
+        """The next ``count`` bytes: the key stream from its second block on."""
+        if self._home != _FORKS.process():
+            raise BrokenRandomness(
+                "a forked process cannot go on with its parent's shared stream, whose bytes the "
+                "parent draws as well; start the run in the process that trains"
+            )
+        stream = chacha20(self._key)
+        self._key[:] = stream.stream(_BLOCK)[:_KEY]
+        return stream.stream(count)
+
+    def __repr__(self) -> str:
+        return f"SharedStream({self._purpose!r})"
+
+    def __reduce__(self) -> NoReturn:
+        raise InvalidArgument(
+            "a SharedStream cannot be copied or pickled: its bytes would be drawn twice"
+        )
+
+
 def _has_cryptography() -> bool:
     return importlib.util.find_spec("cryptography") is not None
 
@@ -287,6 +335,32 @@ def chacha20(key: bytes | bytearray, nonce: bytes = bytes(12), block: int = 0) -
     """
     kind = _ChaCha20 if _has_cryptography() else _PlainChaCha20
     return kind(key, nonce, block)
+
+
+@final
+class KeyedStream:
+    """The key stream under one key and nonce, in requests of any length.
+
+    Whoever has the key finds the numbers of a place, by which the nonce is chosen, without those of
+    any other.
+
+    >>> stream = KeyedStream(bytes(32), bytes(12))
+    >>> stream.bytes(1).hex(), stream.bytes(3).hex()
+    ('76', 'b8e0ad')
+    """
+
+    __slots__ = ("_bits", "_left")
+
+    def __init__(self, key: bytes | bytearray, nonce: bytes) -> None:
+        self._bits, self._left = chacha20(key, nonce), b""
+
+    def bytes(self, count: int) -> bytes:
+        """The next ``count`` bytes."""
+        missing = count - len(self._left)
+        if missing > 0:
+            self._left += self._bits.stream(_BLOCK * -(-missing // _BLOCK))
+        drawn, self._left = self._left[:count], self._left[count:]
+        return drawn
 
 
 @final

@@ -161,7 +161,9 @@ def fit_in_folder(prepared: Prepared, place: Place, *, delta: float | None = Non
         job = Job(terms, around)
         return job.fit(replace(prepared, plan=job.reserve(Outline(plan))))
 
-    return kept_run(f"fit of {name}", _record(prepared, terms, place), place, train)
+    device = next((p.device for p in prepared.model.parameters()), torch.device("cpu"))
+    record = _record(prepared, terms, place)
+    return kept_run(f"fit of {name}", record, place, train, device=device)
 
 
 def _record(prepared: Prepared, terms: RunTerms, place: Place) -> RunRecord:

@@ -6,22 +6,24 @@ plan is given the job itself: it declares what it will release, releases it, and
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, final
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar, final
 
 from tacit.errors import BudgetExceeded, InvalidArgument, ProtocolError
 from tacit.runs import claims
 from tacit.runs.account import RunAccount
 from tacit.runs.interruption import Interrupted, Interruption
-from tacit.runs.kept import History, Kept, check_name
+from tacit.runs.kept import History, Kept, check_name, shared_release
 from tacit.runs.results import Trained
 from tacit.statement import extended
+from tacit.training.distributed.sharded import is_sharded, whole
 from tacit.training.evaluation import accuracy as accuracy_of
 from tacit.training.fit import Keeping, Watch, carry_out
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     import torch
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from tacit.mechanisms import Released
     from tacit.runs.recipe import Outline, Task
     from tacit.statement import DataDependent, Statement
+    from tacit.training.distributed.world import World
     from tacit.training.fit import Prepared
     from tacit.training.plan import Plan
     from tacit.training.progress import EpochRecord
@@ -112,6 +115,11 @@ class Job:
         return self._task
 
     @property
+    def world(self) -> World:
+        """The processes that carry the run out together."""
+        return self._kept.world
+
+    @property
     def settings(self) -> Any:
         """The recipe's settings."""
         return self.task.settings
@@ -188,17 +196,24 @@ class Job:
         check_name(name)
         if name in self._released:
             raise ProtocolError(f"{name!r} is released already; each release has its own name")
+        world = self._kept.world
         kept = self._kept.released(name)
-        if kept is None:
-            with self._stop.deferred():
+        if world.any(f"whether {name} was released", kept is not None):
+            value, event = shared_release(world, name, lambda: kept or _missing(name))
+            self._take_due(name, event)
+        else:
+
+            def release() -> tuple[Any, Event]:
                 result = self._run_mechanism(name, mechanism)
                 self._take_due(name, result.event)
                 self._kept.keep_released(name, result, what)
+                return result.value, result.event
+
+            with self._stop.deferred():
+                value, event = shared_release(world, name, release)
+                if not world.leads:
+                    self._take_due(name, event)
             self._stop_if_asked()
-            value, event = result.value, result.event
-        else:
-            value, event = kept
-            self._take_due(name, event)
         self._released[name] = (what, event)
         return value
 
@@ -295,10 +310,11 @@ class Job:
         self._stop_if_asked()
         self._begin()
         history = History()
+        save, resume = self._kept.checkpoints()
         with self._stop.deferred():
             done = carry_out(
                 prepared, delta=self.delta, budget=self._account.reservation,
-                keeping=Keeping(save=self._kept.checkpoint, resume=self._kept.checkpoint_before(),
+                keeping=Keeping(save=save, resume=resume,
                                 state={"history": history}, note=history.append),
                 watch=Watch(progress=self.progress, on_epoch=partial(self._saw, history),
                             stop=self._stop),
@@ -377,7 +393,7 @@ class Job:
                 f"{self.epsilon:g}: it released more than it planned"
             )
         return Trained(
-            model=model,
+            model=_in_one_piece(model),
             history=tuple(records),
             statement=whole,
             accuracy=None if right is None else float(right),
@@ -396,12 +412,24 @@ class Job:
         self._kept.begin(self._account.place)
 
     def _stop_if_asked(self) -> None:
-        if self._stop():
+        if self._kept.world.any("whether to stop", self._stop()):
             raise Interrupted("stopped before training began", resumable=self._kept.resumable)
 
     def _interrupted(self, statement: Statement) -> Interrupted:
         where = f"stopped after step {statement.steps_taken:,} of {statement.steps_planned:,}"
         return Interrupted(where, resumable=self._kept.resumable)
+
+
+def _missing(name: str) -> NoReturn:
+    raise ProtocolError(f"rank 0 has not {name}, which another rank has; its folder is the run's")
+
+
+def _in_one_piece(model: nn.Module | Mapping[str, Any]) -> nn.Module | Mapping[str, Any]:
+    """The model, or its tensors if they are spread over processes; all of them gather."""
+    if isinstance(model, Mapping) or not any(map(is_sharded, model.parameters())):
+        return model
+    gathered: Mapping[str, Any] = whole(dict(model.state_dict()))
+    return gathered
 
 
 def _accuracy(

@@ -5,10 +5,12 @@ No pickle: arrays and tensors go into safetensors files, the rest into their JSO
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import re
 from dataclasses import asdict, fields, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
@@ -21,12 +23,12 @@ from tacit.mechanisms import Components
 from tacit.runs.folder import CHECKPOINT, HISTORY, JOURNAL, LOCK, RECORD
 from tacit.training import checkpoint_file
 from tacit.training.checkpoint_file import Packer, unpack
+from tacit.training.distributed.world import World
 from tacit.training.plan import Plan
 from tacit.training.progress import EpochRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Callable, Mapping, Sequence
 
     from tacit.accounting.events import Event
     from tacit.mechanisms import Released
@@ -50,11 +52,20 @@ def check_name(name: str) -> str:
 class Kept:
     """What one run keeps in its folder, which is made when first needed; without one, nothing.
 
+    Of several processes rank 0 has the folder, and the others hear from it what it holds.
+
     Guarantee:
         A value that ``keep_released`` kept is found by ``released`` after any crash.
     """
 
-    def __init__(self, place: tuple[Folder, RunRecord] | None = None, *, resumed: bool = False):
+    def __init__(
+        self,
+        place: tuple[Folder, RunRecord] | None = None,
+        *,
+        resumed: bool = False,
+        world: World | None = None,
+    ) -> None:
+        self.world = world or World(0, 1)
         self.folder: Folder | None = None if place is None else place[0]
         self._record: RunRecord | None = None if place is None else place[1]
         self.resumed = resumed
@@ -86,6 +97,16 @@ class Kept:
         path = self.checkpoint
         there = self.resumed and path is not None and os.path.lexists(path)  # no file is refused
         return path if there else None
+
+    def checkpoints(self) -> tuple[Path | None, Path | None]:
+        """Where the checkpoint goes, and the one to go on from; all processes ask together."""
+
+        def say() -> list[str | None]:
+            paths = (self.checkpoint, self.checkpoint_before())
+            return [None if path is None else str(path) for path in paths]
+
+        save, before = self.world.said("the checkpoint's place", say)
+        return (None if save is None else Path(save)), (None if before is None else Path(before))
 
     def secret(self, name: str) -> Path | None:
         """A place for what the run needs to go on and nobody else may see, until it ends."""
@@ -120,6 +141,12 @@ class Kept:
 
     def same_plan(self, plan: Plan) -> Plan:
         """The plan that the run began with: another machine's arithmetic may differ in a digit."""
+        if self.world.is_alone:
+            return self._same_plan(plan)
+        said = self.world.said("the plan", lambda: self._same_plan(plan).to_json())
+        return Plan.from_json(said)
+
+    def _same_plan(self, plan: Plan) -> Plan:
         if self.folder is None:
             return plan
         before = self.record.plan
@@ -225,6 +252,28 @@ def epochs(plain: Any) -> tuple[EpochRecord, ...]:
 
 
 # ---- released values
+
+
+def shared_release(
+    world: World, name: str, release: Callable[[], tuple[Any, Event]]
+) -> tuple[Any, Event]:
+    """What rank 0 releases, for all processes: none of them asks the data a second time."""
+    if world.is_alone:
+        return release()
+    own: list[tuple[Any, Event]] = []
+
+    def say() -> str:
+        own.append(release())
+        value, event = own[0]
+        packer = Packer()
+        document = {"event": as_dict(event), "value": packer.pack(_taken_apart(value), "value")}
+        return base64.b64encode(checkpoint_file.to_bytes(document, packer.tensors)).decode()
+
+    said = world.said(f"the release of {name}", say)
+    if own:
+        return own[0]
+    document, tensors = checkpoint_file.from_bytes(base64.b64decode(said), "rank 0's release")
+    return _put_together(unpack(document["value"], tensors)), from_dict(document["event"])
 
 
 def write_released(path: Path, released: Released[Any], what: str) -> None:

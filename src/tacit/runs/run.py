@@ -17,6 +17,8 @@ from tacit.runs.folder import RECORD, Folder
 from tacit.runs.interruption import Interrupted, Interruption
 from tacit.runs.job import Job, RunTerms, Surroundings
 from tacit.runs.kept import Kept
+from tacit.training.distributed.world import joined
+from tacit.training.performance import Performance
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from tacit.runs.recipe import Recipe, Task
     from tacit.runs.record import RunRecord
     from tacit.runs.results import Trained
+    from tacit.training.distributed.world import World
     from tacit.training.progress import EpochRecord
 
 
@@ -69,12 +72,16 @@ def carried_out(recipe: Recipe, task: Task, place: Place) -> Trained:
         with seeded(task.seed):
             return trained(recipe, task, Job(terms, around, task))
 
-    return kept_run(f"recipe {recipe.name}", record, place, train)
+    return kept_run(f"recipe {recipe.name}", record, place, train, device=task.device)
 
 
 def trained(recipe: Recipe, task: Task, job: Job) -> Trained:
     """The recipe's result: by its plan, or as it releases by itself."""
     if recipe.train is not None:
+        if not job.world.is_alone:
+            raise InvalidArgument(
+                f"recipe {recipe.name} trains by itself, in one process; start it without torchrun"
+            )
         return recipe.train(job)
     assert recipe.outline is not None
     assert recipe.prepare is not None
@@ -83,19 +90,41 @@ def trained(recipe: Recipe, task: Task, job: Job) -> Trained:
 
 
 def kept_run(
-    title: str, record: RunRecord | None, place: Place, train: Callable[[Surroundings], Trained]
+    title: str,
+    record: RunRecord | None,
+    place: Place,
+    train: Callable[[Surroundings], Trained],
+    *,
+    device: torch.device,
 ) -> Trained:
     """What ``train`` gives, written to the folder if there is one; nothing is left of nothing.
 
-    A reservation is given up if the run fails before anything was taken of it.
+    A reservation is given up if the run fails before anything was taken of it. Of several processes
+    that train together, rank 0 keeps and charges.
     """
-    if place.folder is None or record is None:
-        label = f"{title}, run {secrets.token_hex(8)}"
-        account = RunAccount(place.opening, label, place.request)
-        return _unless_it_fails(train, _around(Kept(), account, place))
+    world = joined(device, Performance().patience)
+    try:
+        return _kept_run(title, record, place, train, world)
+    except BaseException as error:
+        world.failed(error)
+        raise
+
+
+def _kept_run(
+    title: str,
+    record: RunRecord | None,
+    place: Place,
+    train: Callable[[Surroundings], Trained],
+    world: World,
+) -> Trained:
+    if place.folder is None or record is None or not world.leads:
+        opening, request = (place.opening, place.request) if world.leads else (None, None)
+        account = RunAccount(opening, f"{title}, run {secrets.token_hex(8)}", request)
+        kept = Kept(resumed=place.resume, world=world)
+        return _unless_it_fails(train, _around(kept, account, place))
     folder = Folder(place.folder)
     record = _opened(folder, record, resume=place.resume)
-    kept = Kept((folder, record), resumed=place.resume)
+    kept = Kept((folder, record), resumed=place.resume, world=world)
     account = RunAccount(place.opening, f"{title}, run {record.run}", place.request)
     try:
         if place.resume:
@@ -110,8 +139,9 @@ def kept_run(
 
 
 def _around(kept: Kept, account: RunAccount, place: Place) -> Surroundings:
+    progress = place.progress if kept.world.leads else False
     return Surroundings(
-        kept=kept, account=account, stop=place.stop, progress=place.progress,
+        kept=kept, account=account, stop=place.stop, progress=progress,
         on_epoch=place.on_epoch,
     )  # fmt: skip
 

@@ -10,6 +10,7 @@ more.
 
 from __future__ import annotations
 
+import os
 import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
@@ -35,11 +36,11 @@ from tacit.runs.run import kept_run, seeded, trained
 from tacit.runs.settings import as_dict, changed, check_names, names
 from tacit.selection import PrivateScore, PublicScore, private_search
 from tacit.statement import Statement, extended, rounded_up
+from tacit.training.distributed.world import launched
 from tacit.training.evaluation import accuracy
 from tacit.training.plan import check_delta
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
@@ -299,7 +300,12 @@ def searched(recipe: Recipe, task: Task, search: Search, place: Place) -> Traine
         kept.choose(as_dict(settings), found.model.statement.plan)
         return _winner(found, search, kept.record)
 
-    return kept_run(f"recipe {recipe.name}", record, place, train)
+    if launched(os.environ):
+        raise InvalidArgument(
+            "a search has one process, whose candidates are trained one after the other; start it "
+            "without torchrun"
+        )
+    return kept_run(f"recipe {recipe.name}", record, place, train, device=task.device)
 
 
 def _winner(found: Winner, search: Search, record: RunRecord) -> Trained:

@@ -15,7 +15,8 @@ import torch
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map_only, tree_unflatten
 
 from tacit.errors import InvalidArgument
-from tacit.randomness import subset
+from tacit.randomness import KeyedStream, subset
+from tacit.randomness.streams import one_time_key
 from tacit.training.loaders import OnDevice, shapes
 from tacit.training.sampling import FullBatch
 
@@ -51,6 +52,7 @@ class Batch:
     padded_units: int  # with padding
     replaced: tuple[int, ...] = ()  # in a repetition for verification: units that are others now
     only: int | None = None  # in such a repetition: the one unit that counts, where it does
+    is_company: bool = False  # none counts: other ranks compute a batch meanwhile
 
     def rows_of(self, unit: int) -> slice:
         """Where the rows of one of the units are."""
@@ -83,8 +85,8 @@ class Batch:
 
     @property
     def repeats(self) -> bool:
-        """Whether this is a repetition of a batch, which adds nothing to the sums."""
-        return bool(self.replaced) or self.only is not None
+        """Whether this is a repetition of a batch, which adds nothing to the sums, or company."""
+        return bool(self.replaced) or self.only is not None or self.is_company
 
     @property
     def kept_rows(self) -> NDArray[np.int64]:
@@ -125,6 +127,18 @@ class Units:
         self._stream = stream
         self._members = None if groups is None else _members(groups, plan)
         self._counts = np.array([len(one) for one in self._members or ()], dtype=np.int64)
+        self._key = bytearray()
+        self.renew()
+
+    def renew(self) -> None:
+        """A new lot: other examples of large users are chosen in it.
+
+        The choice follows from a key of the lot and the user, so that it is the same in whichever
+        batch, and on whichever rank, the user comes.
+        """
+        cap = self._plan.examples_per_user
+        if cap is not None and self._counts.max(initial=0) > cap:
+            self._key = one_time_key(self._stream)
 
     def width(self, units: NDArray[np.int64], *, widest: bool) -> int:
         """How many rows each of these units takes in a batch of them."""
@@ -143,7 +157,7 @@ class Units:
             return RowsOfUnits(np.repeat(units, views), share, views)
         cap = self._plan.examples_per_user
         assert cap is not None
-        chosen = [self._chosen(self._members[unit], cap) for unit in units]
+        chosen = [self._chosen(int(unit), self._members[unit], cap) for unit in units]
         width = cap if widest else max((len(one) for one in chosen), default=1)
         rows = np.empty((len(units), width, views), dtype=np.int64)
         weights = np.zeros((len(units), width, views), dtype=np.float32)
@@ -153,8 +167,10 @@ class Units:
             weights[at, : len(members)] = 1.0 / (len(members) * views)
         return RowsOfUnits(rows.ravel(), weights.ravel(), width * views)
 
-    def _chosen(self, members: NDArray[np.int64], cap: int) -> NDArray[np.int64]:
-        return members if len(members) <= cap else subset(members, cap, self._stream)
+    def _chosen(self, user: int, members: NDArray[np.int64], cap: int) -> NDArray[np.int64]:
+        if len(members) <= cap:
+            return members
+        return subset(members, cap, KeyedStream(self._key, user.to_bytes(12, "little")))
 
 
 def _members(groups: Sequence[int] | NDArray[np.int64], plan: Plan) -> list[NDArray[np.int64]]:
@@ -278,6 +294,10 @@ class Cutter:
         self._examples = plan.examples
         self._padded = padded
 
+    def begin(self) -> None:
+        """A new lot."""
+        self._units.renew()
+
     @property
     def on_device(self) -> OnDevice | None:
         """The data set, if it lies where the model is."""
@@ -297,6 +317,13 @@ class Cutter:
         width = self._width(left)
         parts = [left[at : at + size] for at in range(0, len(left), size)]
         return [self._made(part, self.sizer.padded_to(len(part), width)) for part in parts]
+
+    def company(self) -> Batch:
+        """A batch of the first unit's rows that counts nothing, whoever was drawn."""
+        chosen = self._units.rows(np.zeros(1, dtype=np.int64), widest=self._padded)
+        nobody = np.empty(0, dtype=np.int64)
+        weights = np.zeros_like(chosen.weights)
+        return Batch(nobody, chosen.rows, weights, chosen.per_unit, 1, is_company=True)
 
     def loaded(self, batches: Sequence[Batch]) -> Iterator[Any]:
         """The data of each batch, in order."""

@@ -7,6 +7,7 @@ import math
 import os
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, final
 
 from tacit._validation import printable
@@ -14,12 +15,13 @@ from tacit.errors import CheckpointError, InvalidArgument, LedgerError, Tampered
 from tacit.statement import Charge, rounded_up
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from concurrent.futures import Future
 
     from tacit.ledger import Budget, Reservation
     from tacit.ledger.budget import Chargeable
     from tacit.training.checkpoint import Stateful
+    from tacit.training.distributed.world import World
     from tacit.training.plan import Plan
 
 STATE = "tacit ledger"
@@ -182,6 +184,99 @@ class StepCharges:
                 f"budget must hold a reservation of this plan, got {self._reservation!r}, which is "
                 "of another one or of another stop_after"
             )
+
+
+@final
+class FollowedCharges:
+    """What several processes may still do: rank 0 charges, and the others wait for its word.
+
+    Guarantee:
+        ``take`` returns True on any rank only if the step is in the ledger, synced. Whatever the
+        ledger refuses, all ranks refuse.
+    """
+
+    def __init__(self, world: World, own: StepCharges, given: bool) -> None:
+        self._world, self._own = world, own
+        self._given = given
+        self._known: dict[str, Any] = {"lost": 0, "more": True, "in": None, "charge": None}
+        self._sent = ""  # what the others know of the ledger
+
+    def begin(self, plan: Plan, last_step: int, steps_taken: int) -> None:
+        """See ``StepCharges``."""
+        budgets = self._world.all_say("whether there is a budget", self._given)
+        if any(budgets) and not budgets[0]:
+            raise InvalidArgument(
+                "budget must be given on rank 0, which charges for all ranks, got None there"
+            )
+        self._heard("the budget", lambda: self._own.begin(plan, last_step, steps_taken))
+
+    @property
+    def has_more(self) -> bool:
+        """See ``StepCharges``."""
+        return bool(self._known["more"])
+
+    @property
+    def lost(self) -> int:
+        """See ``StepCharges``."""
+        return int(self._known["lost"])
+
+    def take(self) -> bool:
+        """See ``StepCharges``. Every rank calls it, for every lot."""
+        return bool(self._heard("a new lot", self._own.take))
+
+    def forgo(self, steps: int) -> None:
+        """See ``StepCharges``. Every rank calls it, with the same number."""
+        self._heard("the rest of an epoch", lambda: self._own.forgo(steps))
+
+    def close(self) -> None:
+        """See ``StepCharges``: waits for nobody, for ranks leave as they come."""
+        self._own.close()
+        if self._world.leads:
+            self._known = self._facts()
+
+    def state(self) -> dict[str, Stateful]:
+        """See ``StepCharges``: only rank 0 writes it, and only rank 0 reads it."""
+        return self._own.state() if self._world.leads else {}
+
+    def describe(self) -> str | None:
+        """See ``StepCharges``; other ranks know it as of the last charge."""
+        said: str | None = self._known["in"]
+        return said
+
+    def charge(self) -> Charge | None:
+        """See ``StepCharges``; other ranks know it as of the last charge."""
+        parts = self._known["charge"]
+        return None if parts is None else Charge(**parts)
+
+    def _heard(self, what: str, act: Callable[[], Any]) -> Any:
+        def say() -> list[Any]:
+            result = act()
+            facts = json.dumps(self._facts())
+            news, self._sent = (None if facts == self._sent else facts), facts
+            return [result, news]
+
+        result, news = self._world.said(what, say)
+        if news is not None:
+            self._known = json.loads(news)
+        return result
+
+    def _facts(self) -> dict[str, Any]:
+        own = self._own
+        charge = own.charge()
+        return {
+            "lost": own.lost, "more": own.has_more, "in": own.describe(),
+            "charge": None if charge is None else asdict(charge),
+        }  # fmt: skip
+
+
+def charges_of(
+    world: World, budget: Budget | Reservation | None, lease: int | None
+) -> StepCharges | FollowedCharges:
+    """The charges of a run, of one process or of several."""
+    if world.is_alone:
+        return StepCharges(budget, lease)
+    own = StepCharges(budget if world.leads else None, lease)
+    return FollowedCharges(world, own, budget is not None)
 
 
 def _release(plan: Plan, last_step: int) -> Chargeable:

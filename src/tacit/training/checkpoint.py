@@ -24,6 +24,8 @@ from tacit._validation import whole
 from tacit.errors import CheckpointError
 from tacit.training import checkpoint_file
 from tacit.training.checkpoint_file import Packer, one_line, unpack
+from tacit.training.distributed.sharded import spread_model, spread_optimizer
+from tacit.training.distributed.sharded import whole as whole_state
 
 if TYPE_CHECKING:
     import os
@@ -84,6 +86,25 @@ def write(
     moved into place in one operation; when this returns, the checkpoint survives a crash of the
     machine.
     """
+    checkpoint_file.write(Path(path), *packed(
+        model=model, optimizers=optimizers, state=state, plan_json=plan_json,
+        steps_taken=steps_taken,
+    ))  # fmt: skip
+
+
+def packed(
+    *,
+    model: nn.Module,
+    optimizers: Sequence[torch.optim.Optimizer],
+    state: Mapping[str, Stateful],
+    plan_json: str,
+    steps_taken: int,
+) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
+    """What ``write`` writes: a document and its tensors.
+
+    Where parameters are spread over ranks, all ranks call it: tensors are gathered whole, one after
+    the other, so that the file is one that any number of ranks reads.
+    """
     packer = Packer()
     document = {
         "tacit": __version__,
@@ -104,7 +125,7 @@ def write(
             for name, item in state.items()
         },
     }
-    checkpoint_file.write(Path(path), document, packer.tensors)
+    return document, packer.tensors
 
 
 def read(path: str | os.PathLike[str]) -> Checkpoint:
@@ -144,9 +165,11 @@ def restore(
         _check_finite(f"the model's {name!r}", checkpoint.model.get(name))
     _check_optimizers(checkpoint.optimizers, optimizers)
     _check_state(checkpoint.state, state)
-    targets: list[tuple[str, Stateful, Mapping[str, Any]]] = [("model", model, checkpoint.model)]
+    weights = spread_model(checkpoint.model, model)
+    targets: list[tuple[str, Stateful, Mapping[str, Any]]] = [("model", model, weights)]
     for index, optimizer in enumerate(optimizers):
-        targets.append((f"optimizer {index}", optimizer, checkpoint.optimizers[index].values))
+        values = spread_optimizer(checkpoint.optimizers[index].values, optimizer)
+        targets.append((f"optimizer {index}", optimizer, values))
     for name, item in state.items():
         targets.append((f"state {name!r}", item, checkpoint.state[name].values))
     _load_all(targets)
@@ -171,9 +194,9 @@ def _load_all(targets: Sequence[tuple[str, Stateful, Mapping[str, Any]]]) -> Non
 
 
 def _pack(packer: Packer, item: Stateful, path: str) -> Any:
-    values = item.state_dict()
+    values = whole_state(dict(item.state_dict()))
     # A plain dictionary, whatever mapping it came in: torch's is an OrderedDict with extras.
-    return packer.pack(dict(values), path)
+    return packer.pack(values, path)
 
 
 def _uncompiled(model: nn.Module) -> nn.Module:

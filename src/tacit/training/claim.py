@@ -35,6 +35,11 @@ _KEPT_NOISE = (
     "nobody else sees a checkpoint of the unfinished run: it holds noise of its last steps, and so "
     "takes it off again"
 )
+_TOGETHER = (
+    "{ranks} processes trained together: all hold the same data set in the same order (of which "
+    "hashes were compared before the first step), and nobody listens to what they send each other, "
+    "which are sums without noise and the key of sampling and noise"
+)
 _SEEDED = "a fixed seed was used for sampling and noise: THIS VOIDS THE GUARANTEE"
 _THREAT_MODEL = (
     "the claim holds against whoever sees the result of every single step, and so against whoever "
@@ -115,6 +120,7 @@ def statement(
     lost: int,
     ledger: str | None,
     charge: Charge | None = None,
+    ranks: int = 1,
 ) -> Statement:
     """The claim for a run that took ``steps_taken`` steps and was to end at ``run.last_step``.
 
@@ -126,6 +132,8 @@ def statement(
     assumptions: tuple[str, ...] = (*_ASSUMPTIONS, ASSUMED[plan.noise])
     if plan.correlation is not None:
         assumptions = (*assumptions, _KEPT_NOISE)
+    if ranks > 1:
+        assumptions = (*assumptions, _TOGETHER.format(ranks=ranks))
     if ledger is None:
         assumptions = (*assumptions, _UNCOUNTED)
     return Statement(

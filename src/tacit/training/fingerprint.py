@@ -20,6 +20,7 @@ import numpy as np
 import torch
 
 from tacit.training.clipping.structure import is_packed
+from tacit.training.distributed.sharded import local
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -56,6 +57,7 @@ class Fingerprint:
 
     def __init__(self, tensors: Mapping[str, Tensor], *, finite: frozenset[str] = frozenset()):
         """Fingerprints ``tensors``; those named in ``finite`` must hold finite numbers."""
+        tensors = {name: local(tensor) for name, tensor in tensors.items()}
         on_device = {n: t for n, t in tensors.items() if _for_kernel(t)}
         others = {n: t for n, t in tensors.items() if n not in on_device}
         self._parts: list[_Tags | _Kernel] = [_Tags(others, finite)] if others else []

@@ -210,7 +210,8 @@ def carry_out(
         history: list[EpochRecord] = []
         spent = _spending(dp, delta, also)
         stopped = _Stopping(dp, watch.stop)
-        with display(watch.progress, steps=plan.steps, taken=dp.steps_taken, delta=delta) as shown:
+        progress = watch.progress if dp.world.leads else False
+        with display(progress, steps=plan.steps, taken=dp.steps_taken, delta=delta) as shown:
             for epoch in _epochs(dp, prepared, averaging, shown, spent, stopped):
                 record = EpochRecord(
                     epoch=epoch, steps=dp.steps_taken, epsilon=spent(),
@@ -291,7 +292,8 @@ class _Stopping:
     def now(self) -> bool:
         """Asks; after the last step there is nothing to stop."""
         left = self._dp.steps_taken < self._dp.plan.steps
-        self.early = left and self._stop is not None and self._stop()
+        if left and self._stop is not None:
+            self.early = self._dp.world.any("whether to stop", self._stop())
         return self.early
 
 

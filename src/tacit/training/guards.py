@@ -15,6 +15,7 @@ from torch.optim.optimizer import (
 from torch.utils._pytree import tree_leaves
 
 from tacit.errors import Diverged, ProtocolError, UnsupportedModel
+from tacit.training.distributed.sharded import at_rest, local, sharding_modules
 from tacit.training.fingerprint import Fingerprint, new_key, tags
 
 if TYPE_CHECKING:
@@ -127,6 +128,8 @@ class Guard:
 
     def note_all(self) -> None:
         """Takes parameters, buffers, modules and optimizers as they are for right."""
+        at_rest(self._model)
+        self._in_pieces = sharding_modules(self._model)
         self._places = list(_places(self._model))
         self._keepers = keepers(self._model)
         self._extra = extra_state(self._keepers, self._key)
@@ -261,6 +264,8 @@ class Guard:
             )
 
     def _check_places(self) -> None:
+        for sharding in self._in_pieces:
+            sharding.reshard()  # a module that is computed holds other parameters meanwhile
         for module, path, kind, before in self._places:
             now = getattr(module, kind)
             if len(now) == len(before) and all(map(is_, now.values(), before.values())):
@@ -393,6 +398,7 @@ class Seal:
         return tags(self._values(), self._key) | {"the extra state of a module": extra}
 
     def _values(self) -> dict[str, Tensor]:
+        at_rest(self._model)
         kept = {f"parameter {n}": p for n, p in self._model.named_parameters()}
         buffers = {
             f"buffer {path}.{name}" if path else f"buffer {name}": buffer
@@ -400,4 +406,4 @@ class Seal:
             for name, buffer in module._buffers.items()
             if buffer is not None and name not in module._non_persistent_buffers_set
         }
-        return {**kept, **self._outside, **buffers}
+        return {name: local(one) for name, one in {**kept, **self._outside, **buffers}.items()}

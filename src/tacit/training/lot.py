@@ -35,7 +35,8 @@ if TYPE_CHECKING:
     from tacit.training.batches import Batch, Cutter
     from tacit.training.capture import Batches, Losses, Shape
     from tacit.training.clipping.engine import Engine
-    from tacit.training.clipping.sums import BatchSums
+    from tacit.training.clipping.sums import BatchSums, Sink
+    from tacit.training.distributed.sharded import Sharded
     from tacit.training.guards import Guard
     from tacit.training.noise import ClipState
     from tacit.training.performance import Precision
@@ -62,6 +63,7 @@ class Draw:
     ) -> None:
         self.step = step
         self.left = units
+        self.awaits = False  # other ranks go on with batches, and need this one's company
         self._sample = sample
 
     @property
@@ -72,7 +74,7 @@ class Draw:
     @property
     def is_done(self) -> bool:
         """Whether every unit of the lot has been added."""
-        return len(self.left) == 0 and not self.rehearses
+        return len(self.left) == 0 and not self.rehearses and not self.awaits
 
     def sample(self) -> None:
         """Samples the lot, after the rehearsal."""
@@ -148,6 +150,12 @@ class Accumulator:
         """Starts a new lot."""
         self.sums = {}
 
+    def taken(self, names: frozenset[str]) -> dict[str, Tensor]:
+        """The sums of these parameters, which are handed over."""
+        found = {name: value for name, value in self.sums.items() if name in names}
+        self.sums = {name: value for name, value in self.sums.items() if name not in names}
+        return found
+
     def add(self, result: BatchSums, *, last: bool) -> None:
         """Adds a batch to the sums of its lot, all of it or nothing; ``last``: no other follows."""
         new = {name: value for name, value in result.sums.items() if name not in self.sums}
@@ -204,10 +212,11 @@ class Computation:
         device: torch.device,
         recorded: Batches | None = None,
         advice: str = "",
+        sharded: Sharded | None = None,
     ) -> None:
         self._plan, self._engine, self._verifier, self._clip = plan, engine, verifier, clip
         self._cutter, self._precision, self._device = cutter, precision, device
-        self._recorded = recorded
+        self._recorded, self._sharded = recorded, sharded
         self._advice = advice  # which loss the model has, for whoever passes another
         self._losses: Losses | None = None  # as a function, while a lot is computed by one
         self._total = Accumulator(same_weights=plan.unit == "example")
@@ -231,6 +240,10 @@ class Computation:
         self._batch = self._tried = None
         self._finite, self.repeats, self.stays = [], False, True
         self._clip.begin()
+        self._cutter.begin()
+        if self._sharded is not None:
+            self._sharded.begin()
+            draw.awaits = True
 
     def stop(self) -> None:
         """Ends the current forward pass, if there is one."""
@@ -270,7 +283,8 @@ class Computation:
     @property
     def can_shrink(self) -> bool:
         """Whether the batch that was left, out of memory, can be done again in halves."""
-        return self._tried is not None and len(self._tried.units) > 1
+        several = self._tried is not None and len(self._tried.units) > 1
+        return several and self._sharded is None  # other ranks are in the middle of the pass
 
     # ---- its batches
 
@@ -339,6 +353,25 @@ class Computation:
                     self._tried = None
                 if cutter.size(draw.left, watched=verifier.watches) != size:
                     break  # what is left is cut again
+        if self._sharded is not None:
+            yield from self._keeping_company(draw)
+
+    def _keeping_company(self, draw: Draw) -> Iterator[Any]:
+        """Goes through the passes that other ranks still have, with a batch that counts nothing.
+
+        Weights are gathered from all ranks in every pass.
+        """
+        while self._met(batch=False):
+            company = self._cutter.company()
+            self._tried = company
+            yield from self._one(draw, company, next(self._cutter.loaded([company])))
+            self._tried = None
+        draw.awaits = draw.rehearses
+
+    def _met(self, *, batch: bool) -> bool:
+        """Meets the other ranks before a pass; the sums that are there are added up into pieces."""
+        assert self._sharded is not None
+        return self._sharded.meet(batch=batch, sums=self._total.taken(self._sharded.names))
 
     # ---- recordings of batches, where the losses are known as a function
 
@@ -491,6 +524,8 @@ class Computation:
         if draw is not self.draw:
             raise ProtocolError(f"lot {draw.step} is over; iterate over the current lot")
         self._cutter.sizer.before()
+        if self._sharded is not None and not batch.is_company:
+            self._met(batch=True)
         self._batch, self.repeats = batch, batch.repeats
         self._record(batch, data)
         try:
@@ -506,6 +541,8 @@ class Computation:
         signature = None if watched else self._signature(batch, data)
         may_run_compiled = self._engine.begin(rows, batch.per_unit, signature)
         self._leave = ExitStack()
+        if self._sharded is not None:
+            self._leave.enter_context(self._sharded.unrecorded(self._engine.recorder))
         if not may_run_compiled and "torch._dynamo" in sys.modules:
             # Compiled code needs its taps beforehand: a first batch of its shape shows them.
             self._leave.enter_context(torch.compiler.set_stance("force_eager"))
@@ -553,7 +590,16 @@ class Computation:
         self._engine.stop()
         guard.check_buffers()
         guard.check_parameters()
-        result = self._summed(losses, *self._total.on_device(batch, losses))
+        given = self._total.on_device(batch, losses)
+        if self._sharded is None:
+            result = self._summed(losses, *given)
+        else:
+            streams = self._counts_at_once(batch)
+            with self._sharded.finishing(self._engine.needs_weights, streams=streams) as sink:
+                result = self._summed(losses, *given, sink)
+        if batch.is_company:
+            self._batch = self._tried = None
+            return
         if self._verifier.watches:
             self._verify(batch, losses, result)
         else:
@@ -563,12 +609,19 @@ class Computation:
         if not batch.repeats:
             self._cutter.sizer.after(len(batch.rows))
 
-    def _summed(self, losses: Tensor, weights: Tensor, real: Tensor) -> BatchSums:
+    def _counts_at_once(self, batch: Batch) -> bool:
+        """Whether the sums of a batch count as they are: no check, rounding or compiler waits."""
+        waits = batch.is_company or self._verifier.watches or self._rehearses
+        return not (waits or self._plan.noise == "exact" or self._engine.compiles)
+
+    def _summed(
+        self, losses: Tensor, weights: Tensor, real: Tensor, sink: Sink | None = None
+    ) -> BatchSums:
         """The batch's clipped sum. Autocast is for the forward pass: it would round the sums."""
         kind = losses.device.type
         casting = torch.is_autocast_enabled(kind)
         with torch.autocast(kind, enabled=False) if casting else nullcontext():
-            return self._engine.finish(losses, weights, self._clip.bounds, real)
+            return self._engine.finish(losses, weights, self._clip.bounds, real, sink)
 
     def _verify(self, batch: Batch, losses: Tensor, result: BatchSums) -> None:
         """A watched batch counts once its repetition has agreed with it."""

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol, final
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, final
 
 import torch
 
 from tacit._validation import positive
 from tacit.errors import InvalidArgument
-from tacit.randomness import GaussianSource, RoundedGaussian
+from tacit.randomness import GaussianSource, RoundedGaussian, Share
 from tacit.randomness.correlated import Averages, CorrelatedSource, Echo, Feedback, NoiseMemory
 from tacit.training.correlation import Banded, Buffered, course, weights
 from tacit.training.styles import AdaptiveQuantile, groups_of
@@ -71,8 +72,16 @@ ASSUMED = {
 }
 
 
+Stretches: TypeAlias = "Mapping[str, tuple[int, int]]"
+"""Of every parameter, the entries that a process releases: from a place to another, row by row."""
+
+
 class Noise(Protocol):
-    """Releases sums and counts, each with fresh noise."""
+    """Releases sums and counts, each with fresh noise.
+
+    Processes that share a stream release together: each what ``stretches`` name, and the noise at
+    an entry is the same whoever draws it.
+    """
 
     def means(
         self,
@@ -82,8 +91,12 @@ class Noise(Protocol):
         clip: float,
         scale: float,
         lot_size: float,
+        stretches: Stretches | None = None,
     ) -> dict[str, Tensor]:
-        """(sum + N(0, scale²)) / lot_size for every parameter, in its own precision."""
+        """(sum + N(0, scale²)) / lot_size for every parameter, in its own precision.
+
+        With ``stretches``, sums and results are those of the entries that they name, as vectors.
+        """
 
     def count(self, exact: float, scale: float) -> float:
         """A whole number of halves plus N(0, scale²)."""
@@ -128,10 +141,13 @@ class FastNoise:
         clip: float,
         scale: float,
         lot_size: float,
+        stretches: Stretches | None = None,
     ) -> dict[str, Tensor]:
         """See ``Noise``."""
         del clip
-        return _noisy_means(self._source, self._device, parameters, sums, scale, lot_size)
+        return _noisy_means(
+            self._source, self._device, parameters, sums, scale, lot_size, stretches
+        )
 
     def count(self, exact: float, scale: float) -> float:
         """See ``Noise``."""
@@ -170,9 +186,11 @@ class CorrelatedNoise:
         clip: float,
         scale: float,
         lot_size: float,
+        stretches: Stretches | None = None,
     ) -> dict[str, Tensor]:
-        """See ``Noise``. Every call is the next step."""
+        """See ``Noise``. Every call is the next step; one process draws it all."""
         del clip
+        assert stretches is None
         released = _noisy_means(self._source, self._device, parameters, sums, scale, lot_size)
         self._source.advance()
         return released
@@ -218,6 +236,7 @@ def _noisy_means(
     sums: Mapping[str, Tensor],
     scale: float,
     lot_size: float,
+    stretches: Stretches | None = None,
 ) -> dict[str, Tensor]:
     """(sum + noise) / lot_size, with one draw for all parameters of a precision."""
     released: dict[str, Tensor] = {}
@@ -225,11 +244,12 @@ def _noisy_means(
         names = [n for n, p in parameters.items() if _kind(p) == dtype]
         if not names:
             continue
-        sizes = [parameters[name].numel() for name in names]
-        flat = torch.empty(sum(sizes), dtype=dtype, device=device)
-        source.normal_(flat, scale / lot_size)
-        parts = list(flat.split(sizes))
-        noises = [part.view(parameters[n].shape) for part, n in zip(parts, names, strict=True)]
+        alike = {name: parameters[name] for name in names}
+        if stretches is None:
+            noises = _drawn(source, device, alike, dtype, scale / lot_size)
+        else:
+            assert isinstance(source, GaussianSource)
+            noises = _drawn_share(source, device, alike, dtype, scale / lot_size, stretches)
         present = [at for at, name in enumerate(names) if name in sums]
         if present:
             torch._foreach_add_(
@@ -240,6 +260,37 @@ def _noisy_means(
         for name, noise in zip(names, noises, strict=True):
             released[name] = noise.to(parameters[name].dtype)
     return released
+
+
+def _drawn(
+    source: GaussianSource | CorrelatedSource,
+    device: torch.device,
+    parameters: Mapping[str, Tensor],
+    dtype: torch.dtype,
+    scale: float,
+) -> list[Tensor]:
+    """Noise for the parameters after one another."""
+    sizes = [p.numel() for p in parameters.values()]
+    flat = torch.empty(sum(sizes), dtype=dtype, device=device)
+    source.normal_(flat, scale)
+    parts = zip(flat.split(sizes), parameters.values(), strict=True)
+    return [part.view(p.shape) for part, p in parts]
+
+
+def _drawn_share(
+    source: GaussianSource,
+    device: torch.device,
+    parameters: Mapping[str, Tensor],
+    dtype: torch.dtype,
+    scale: float,
+    stretches: Stretches,
+) -> list[Tensor]:
+    """Noise for the entries that ``stretches`` name, the same whoever draws it."""
+    share = share_of(parameters, stretches)
+    flat = torch.empty(share.count, dtype=dtype, device=device)
+    source.normal_(flat, scale, share=share)
+    places = (stretches[name] for name in parameters)
+    return list(flat.split([stop - start for start, stop in places]))
 
 
 @final
@@ -268,26 +319,35 @@ class GridNoise:
         clip: float,
         scale: float,
         lot_size: float,
+        stretches: Stretches | None = None,
     ) -> dict[str, Tensor]:
         """See ``Noise``. Sums that are not rounded here are whole numbers of steps, in int64."""
         assert self._rounds or all(value.dtype == torch.int64 for value in sums.values())
         entries = entries_of(parameters)
         step = grid_step(clip, entries)
         wide = noise_in_steps(scale, clip, entries, rounded=self._rounds)
+        shapes = {name: parameter.shape for name, parameter in parameters.items()}
+        if stretches is not None:
+            shapes = {n: torch.Size([stretches[n][1] - stretches[n][0]]) for n in parameters}
         types = {one.dtype for one in (*parameters.values(), *sums.values())}
         if self._source.in_one_pass(wide, types):
-            released = _empty(parameters, self._device)
+            released = _empty(parameters, shapes, self._device)
             there = [sums[name].contiguous() if name in sums else None for name in parameters]
+            starts = None if stretches is None else _starts(parameters, stretches)
             self._source.means_(
-                list(released.values()), there, scale=wide, step=step, lot_size=lot_size
-            )
+                list(released.values()), there, scale=wide, step=step, lot_size=lot_size,
+                starts=starts,
+            )  # fmt: skip
             return released
-        flat = torch.empty(entries, dtype=torch.int64, device=self._device)
-        self._source.integers_(flat, wide)
-        parts = flat.split([parameter.numel() for parameter in parameters.values()])
+        sizes = [shape.numel() for shape in shapes.values()]
+        flat = torch.empty(sum(sizes), dtype=torch.int64, device=self._device)
+        if stretches is None:
+            self._source.integers_(flat, wide)
+        else:
+            self._source.integers_(flat, wide, share=share_of(parameters, stretches))
         released = {}
-        for (name, parameter), noise in zip(parameters.items(), parts, strict=True):
-            total = noise.view(parameter.shape)
+        for (name, parameter), noise in zip(parameters.items(), flat.split(sizes), strict=True):
+            total = noise.view(shapes[name])
             if name in sums:
                 total.add_(to_steps(sums[name], step) if self._rounds else sums[name])
             released[name] = total.double().mul_(step / lot_size).to(parameter.dtype)
@@ -320,15 +380,40 @@ def entries_of(parameters: Mapping[str, Tensor]) -> int:
     return sum(parameter.numel() for parameter in parameters.values())
 
 
-def _empty(parameters: Mapping[str, Tensor], device: torch.device) -> dict[str, Tensor]:
+def share_of(parameters: Mapping[str, Tensor], stretches: Stretches) -> Share:
+    """Which numbers of a draw for the parameters after one another are those of ``stretches``.
+
+    >>> weights = {"a": torch.zeros(2, 3), "b": torch.zeros(4), "c": torch.zeros(3)}
+    >>> share_of(weights, {"a": (2, 6), "b": (0, 4), "c": (1, 2)})
+    Share(of=13, stretches=((2, 10), (11, 12)))
+    """
+    found: list[tuple[int, int]] = []
+    for start, name in zip(_starts(parameters, stretches), parameters, strict=True):
+        end = start + stretches[name][1] - stretches[name][0]
+        if found and found[-1][1] == start:
+            found[-1] = (found[-1][0], end)
+        elif end > start:
+            found.append((start, end))
+    return Share(entries_of(parameters), tuple(found))
+
+
+def _starts(parameters: Mapping[str, Tensor], stretches: Stretches) -> list[int]:
+    """Where each parameter's stretch begins among the entries of all of them."""
+    before = accumulate((one.numel() for one in parameters.values()), initial=0)
+    return [start + stretches[name][0] for start, name in zip(before, parameters, strict=False)]
+
+
+def _empty(
+    parameters: Mapping[str, Tensor], shapes: Mapping[str, torch.Size], device: torch.device
+) -> dict[str, Tensor]:
     """Room for a number for every entry, in one piece of memory a precision."""
     kinds = {parameter.dtype for parameter in parameters.values()}
-    sizes = {d: [p.numel() for p in parameters.values() if p.dtype == d] for d in kinds}
+    sizes = {d: [shapes[n].numel() for n, p in parameters.items() if p.dtype == d] for d in kinds}
     parts = {
         d: iter(torch.empty(sum(each), dtype=d, device=device).split(each))
         for d, each in sizes.items()
     }
-    return {name: next(parts[p.dtype]).view(p.shape) for name, p in parameters.items()}
+    return {name: next(parts[p.dtype]).view(shapes[name]) for name, p in parameters.items()}
 
 
 def _kind(parameter: Tensor) -> torch.dtype:
@@ -471,11 +556,20 @@ class ClipState:
         """Takes what ``counted`` returned for the lot's count."""
         self._centred = centred
 
+    @property
+    def centred(self) -> float:
+        """The lot's count so far: a whole number of halves."""
+        return 0.0 if self._centred is None else float(self._centred)
+
+    def count_all(self, counts: Sequence[float]) -> None:
+        """Takes the counts of all processes for the lot's."""
+        self._centred = torch.tensor(math.fsum(counts), dtype=torch.float64)
+
     def end(self, noise: Noise) -> None:
         """Releases the noisy count, if the style needs it, and moves the clip."""
         if self._style is None:
             return
-        exact = 0.0 if self._centred is None else float(self._centred)
+        exact = self.centred
         noisy = noise.count(exact, self._style.count_noise)
         self._clip = self._style.next_clip(self._clip, noisy, self._plan.lot_size)
         torch.mul(self._shares, self._clip, out=self.bounds)

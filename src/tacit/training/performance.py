@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, final
 
-from tacit._validation import whole
+from tacit._validation import positive, whole
 from tacit.errors import InvalidArgument
 
 Precision = Literal["single", "bfloat16", "float16"]
@@ -29,6 +29,7 @@ class Performance:
         pin_memory: Whether batches pass through page-locked memory on their way to a GPU.
         lease: How many steps are charged to a budget in advance, which is what a crash can cost;
             ``"auto"``: as few as keep the writing at 1 % of the time, and at most 5 % of the plan.
+        patience: Seconds that one of several processes waits for the others before it gives up.
 
     >>> Performance(batch=256).batch
     256
@@ -41,6 +42,7 @@ class Performance:
     workers: int = 0
     pin_memory: bool = False
     lease: int | Literal["auto"] = "auto"
+    patience: float = 1800.0
 
     def __post_init__(self) -> None:
         if self.batch != "auto":
@@ -52,3 +54,4 @@ class Performance:
         object.__setattr__(self, "workers", whole("workers", self.workers, at_least=0))
         if self.lease != "auto":
             object.__setattr__(self, "lease", whole("lease", self.lease))
+        object.__setattr__(self, "patience", positive("patience", self.patience))

@@ -5,7 +5,6 @@ What needs the loop itself is rehearsed: see ``tacit.training.lot`` and ``verifi
 
 from __future__ import annotations
 
-import os
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +16,7 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 from tacit.errors import InvalidArgument, UnsupportedModel
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Mapping, Sequence
 
     from torch import Tensor
@@ -84,20 +84,14 @@ def _check_parameters(parameters: Mapping[str, nn.Parameter]) -> None:
             )
 
 
-def check_one_process(model: nn.Module) -> None:
-    """Refuses several processes: each would draw its own lots and its own noise, unaccounted."""
-    if isinstance(model, nn.parallel.DistributedDataParallel | nn.DataParallel):
+def unwrapped(model: nn.Module) -> nn.Module:
+    """The module that ``DistributedDataParallel`` wraps; what splits lots by itself is refused."""
+    if isinstance(model, nn.DataParallel):
         raise UnsupportedModel(
-            f"{type(model).__name__} splits lots over devices, which the plan does not account "
-            "for; pass the module itself, on one device"
+            "DataParallel splits batches over devices by threads, past the recorder; pass the "
+            "module itself, and start a process for each device with torchrun"
         )
-    if torch.distributed.is_available() and torch.distributed.is_initialized():
-        world = torch.distributed.get_world_size()
-        if world > 1:
-            raise UnsupportedModel(
-                f"this is one of {world} processes of torch.distributed, and a plan covers one; "
-                "train in one process"
-            )
+    return model.module if isinstance(model, nn.parallel.DistributedDataParallel) else model
 
 
 def check_modules(model: nn.Module) -> None:
@@ -119,16 +113,6 @@ def check_modules(model: nn.Module) -> None:
                 f"{name} keeps running statistics of private data; set track_running_stats=False "
                 "or use model = tacit.training.fix(model)"
             )
-
-
-def check_launch(environment: Mapping[str, str] = os.environ) -> None:
-    """Refuses one of several processes that torchrun started: each would train by itself."""
-    world = environment.get("WORLD_SIZE", "1")
-    if "RANK" in environment and world.isdecimal() and int(world) > 1:
-        raise UnsupportedModel(
-            f"this is one of WORLD_SIZE={world} processes, as torchrun starts them: each would "
-            "train and spend by itself, and a plan covers one; start one process with python"
-        )
 
 
 def check_optimizers(optimizers: Sequence[object]) -> None:

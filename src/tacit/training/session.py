@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from contextlib import contextmanager, suppress
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from threading import RLock
 from traceback import walk_tb
 from typing import TYPE_CHECKING, Any, NoReturn, final
@@ -14,12 +17,16 @@ from torch import nn
 from tacit._validation import open_probability, whole
 from tacit.errors import InvalidArgument, LedgerError, ProtocolError, TacitError
 from tacit.losses import advice
-from tacit.randomness import UnsafeSeededStream, fresh_stream, subset, this_process
-from tacit.training import capture, charging, claim, preflight
+from tacit.randomness import fresh_stream, subset, this_process
+from tacit.training import capture, charging, checkpoint_file, claim, preflight
 from tacit.training.batches import WATCHED_UNITS, Cutter, Units
 from tacit.training.capture import Batches, Losses, Updates
-from tacit.training.checkpoint import read, restore, write
+from tacit.training.checkpoint import packed, read, restore
 from tacit.training.clipping.engine import Engine
+from tacit.training.distributed import agreement
+from tacit.training.distributed.sharded import Sharded, at_rest, check_placements, is_sharded
+from tacit.training.distributed.shares import Shares, Wrapper
+from tacit.training.distributed.world import World, joined
 from tacit.training.guards import Guard, Seal
 from tacit.training.loaders import check_dataset, make_loader
 from tacit.training.lot import Computation, Draw, Lot
@@ -151,71 +158,98 @@ class Session:
         stop_after: int | None,
         unsafe_seed: int | None,
     ) -> None:
-        _check_data(dataset, groups, plan)
-        preflight.check_launch()
-        preflight.check_optimizers(optimizers)
-        preflight.check_states(state)
-        preflight.check_one_process(model)
-        check_modules(model)
-        self.plan, self.model, self.optimizers = plan, model, optimizers
-        self._steps_taken = 0
-        if budget is not None and unsafe_seed is not None:
-            raise InvalidArgument(
-                f"unsafe_seed={unsafe_seed!r} voids the guarantee, so nothing can be charged for "
-                "it; leave out the seed or the budget"
-            )
-        lease = None if performance.lease == "auto" else performance.lease
-        self._charges = charging.StepCharges(budget, lease)
-        self._run = claim.Run(_last_step(plan, stop_after), unsafe=unsafe_seed is not None)
-        self._parameters = private_parameters(model, optimizers)
-        preflight.check_device(self._parameters)
+        world = joined(_device_of(model), performance.patience)
+        try:
+            inner = preflight.unwrapped(model)
+            self._wrapper = None if inner is model else Wrapper(model)
+            self._prepare(
+                world, inner, optimizers, plan, dataset, budget,
+                groups=groups, state=state, resume=resume, performance=performance,
+                collate=collate, stop_after=stop_after, unsafe_seed=unsafe_seed,
+            )  # fmt: skip
+        except BaseException as error:
+            world.failed(error)
+            raise
+
+    def _prepare(
+        self,
+        world: World,
+        model: nn.Module,
+        optimizers: tuple[Optimizer, ...],
+        plan: Plan,
+        dataset: Dataset[Any],
+        budget: Budget | Reservation | None,
+        *,
+        groups: Sequence[int] | NDArray[np.int64] | None,
+        state: dict[str, Stateful],
+        resume: str | os.PathLike[str] | None,
+        performance: Performance,
+        collate: Collate | None,
+        stop_after: int | None,
+        unsafe_seed: int | None,
+    ) -> None:
+        self.world, self.plan, self.model, self.optimizers = world, plan, model, optimizers
         self._state = state
-        self._device = next(iter(self._parameters.values())).device
+        self._steps_taken = 0
+        with world.checking("the first checks"):
+            _check_data(dataset, groups, plan)
+            self._parameters = _checked(world, model, optimizers, state)
+            _check_seed(budget, unsafe_seed)
+            check_noise(plan, entries_of(self._parameters))
+            _check_alone(world, plan)
+            last_step = _last_step(plan, stop_after)
+            lease = None if performance.lease == "auto" else performance.lease
+            self._charges = charging.charges_of(world, budget, lease)
+        self._run = claim.Run(last_step, unsafe=unsafe_seed is not None)
+        self._sharded, self._shares = _spread(world, model, self._parameters, plan)
+        at_home = next(iter(self._parameters.values())).device
+        self._device = at_home if self._sharded is None else self._sharded.device
         group, shares = parameter_groups(plan, self._parameters)
         self._clip = ClipState(plan, shares, self._device)
-        check_noise(plan, entries_of(self._parameters))
-        self._memory = memory_of(plan)  # of correlated noise, which goes on where it was
-        self._groups = _groups(plan, unsafe_seed)  # the same in a whole run
-        self._same_groups = resume is not None  # as all steps before had
-        self._guard: Guard | None = None
-        self._seal: Seal | None = None  # of the weights, while the context is not entered
-        self._spoiled: TacitError | None = None  # why nothing can be claimed any more
-        self._home = this_process()
-        self._still = RLock()  # nobody looks at weights that are being stepped
-        self._epoch = RunningEpoch(plan)
+        self._begin_course(_groups(world, plan, unsafe_seed), resumed=resume is not None)
         if resume is not None:
-            self._resume(resume, stop_after, budget)
+            with world.checking("the checkpoint"):
+                self._resume(resume, stop_after, budget)
         if self._memory is not None:
             self._memory.steps = self._run.last_step
+        if not world.is_alone:
+            agreement.check(world, agreement.facts(
+                plan, dataset, groups, self._parameters, optimizers, performance,
+                last_step=self._run.last_step, steps_taken=self.steps_taken, seed=unsafe_seed,
+            ))  # fmt: skip
         # A resumed run draws other numbers; a seed must not bring the first draws back either.
         seed = None if unsafe_seed is None else (unsafe_seed, self.steps_taken)
+        streams = world.streams(seed)
         # What is checked follows the clock, by which a seeded run must not differ from another.
-        again = CheckSchedule(_stream(None, "verification")) if seed is None else None
-        self._verifier = Verifier(model, self._parameters, again)
-        self._rehearsing: NDArray[np.int64] | None = _few(plan, _stream(seed, "rehearsal"))
+        again = CheckSchedule(fresh_stream("verification")) if seed is None else None
+        self._verifier = Verifier(model, self._parameters, again, world.size)
+        self._rehearsing: NDArray[np.int64] | None = _few(plan, streams("rehearsal"))
         loader = make_loader(
             dataset, self._device, collate, performance.workers, performance.pin_memory
         )
-        units = Units(plan, groups, _stream(seed, "users"))
+        units = Units(plan, groups, streams("users"))
         compiled = _compiled(plan, performance)
-        self._noise = noise_for(plan.noise, _stream(seed, "noise"), self._device, self._memory)
-        graphs = _graphs(plan, performance, self._device)
+        self._noise = noise_for(plan.noise, streams("noise"), at_home, self._memory)
+        graphs = _graphs(plan, performance, self._device) if self._sharded is None else None
         # A model that the user compiled, and what is recorded, need few shapes.
         on_gpu = self._device.type == "cuda" and plan.noise != "exact"
         padded = compiled or graphs is not None or on_gpu
         self._sampler = LotSampler(
             plan,
-            _stream(seed, "sampling"),
+            streams("sampling"),
             ahead=graphs is not None,
             epoch=self._epoch,
             groups=self._groups,
         )
         self._updates: Updates | None = None
-        if graphs is not None and self._noise.generators is not None and not self._clip.moves:
+        recorded = (
+            self._noise.generators is not None and not self._clip.moves and self._shares is None
+        )
+        if graphs is not None and recorded:
             self._updates = Updates(graphs, optimizers, self._noise.renew)
         self._computation = Computation(
             plan,
-            _engine(plan, model, self._parameters, group, few_shapes=padded, compiled=compiled),
+            _engine(plan, model, self._computed(), group, few_shapes=padded, compiled=compiled),
             self._verifier,
             self._clip,
             Cutter(plan, units, loader, performance, self._device, padded=padded),
@@ -223,7 +257,25 @@ class Session:
             self._device,
             None if graphs is None else Batches(graphs, model),
             advice(model),
+            self._sharded,
         )
+
+    def _begin_course(self, groups: Groups | None, *, resumed: bool) -> None:
+        """What goes on from step to step, beside the weights."""
+        self._memory = memory_of(self.plan)  # of correlated noise, which goes on where it was
+        self._groups = groups  # the same in a whole run
+        self._same_groups = resumed  # as all steps before had
+        self._epoch = RunningEpoch(self.plan)
+        self._guard: Guard | None = None
+        self._seal: Seal | None = None  # of the weights, while the context is not entered
+        self._spoiled: TacitError | None = None  # why nothing can be claimed any more
+        self._home = this_process()
+        self._still = RLock()  # nobody looks at weights that are being stepped
+
+    def _computed(self) -> dict[str, nn.Parameter]:
+        """The parameters as the model computes with them: whole, where they are in pieces."""
+        gathered = {} if self._sharded is None else self._sharded.gathered
+        return {name: gathered.get(name, p) for name, p in self._parameters.items()}
 
     # ---- the context
 
@@ -231,10 +283,17 @@ class Session:
         if self._guard is not None:
             raise ProtocolError("this private context is already entered; make a new one")
         self._check_claimable()
-        self._charges.begin(self.plan, self._run.last_step, self.steps_taken)
-        self._leave_broken_epoch()
-        self._go_behind_lost_steps()
+        try:
+            self._charges.begin(self.plan, self._run.last_step, self.steps_taken)
+            self._leave_broken_epoch()
+            self._go_behind_lost_steps()
+            self._start_alike()
+        except BaseException as error:
+            self.world.failed(error)
+            raise
         self._forget_recordings()
+        if self._wrapper is not None:
+            self._wrapper.enter()
         self._guard = Guard(self.model, self._parameters, self.optimizers)
         return self
 
@@ -255,15 +314,32 @@ class Session:
         if self._memory is not None:
             self._memory.begin(position)
 
+    def _start_alike(self) -> None:
+        """Replicas start from the weights and buffers of rank 0."""
+        if self.world.is_alone:
+            return
+        at_rest(self.model)
+        tensors = {**dict(self.model.named_parameters()), **dict(self.model.named_buffers())}
+        tensors |= self._parameters
+        self.world.broadcast_({n: one for n, one in tensors.items() if not is_sharded(one)})
+        if self._sharded is not None:
+            self._sharded.start_alike()
+        if self._seal is not None:
+            self._seal = Seal(self.model, self._parameters)
+
     def __exit__(
         self,
         kind: type[BaseException] | None,
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if error is not None and self._home == this_process():
+            self.world.failed(error)
         guard, unfinished = self._guard, self._computation.draw
         self._guard = None
         self._computation.leave()
+        if self._wrapper is not None:
+            self._wrapper.leave()
         if self._home != this_process():  # neither the ledger nor the weights are the child's
             if kind is None:
                 self._check_process()
@@ -377,7 +453,7 @@ class Session:
                 lot = self._lot(self._rehearsing, self._first_sample)
             elif self._charges.take():
                 self._verifier.count_lot()
-                lot = self._lot(self._sampler.draw())
+                lot = self._lot(self._sampled())
             else:
                 return
             draw = self._computation.draw
@@ -392,7 +468,12 @@ class Session:
             raise LedgerError(
                 "no step of the run's reservation is left: another process went on with it"
             )
-        return self._sampler.draw()
+        return self._sampled()
+
+    def _sampled(self) -> NDArray[np.int64]:
+        """A sample, or this process's part of it."""
+        drawn = self._sampler.draw()
+        return drawn if self.world.is_alone else self.world.share(drawn)
 
     def backward(self, losses: Tensor) -> None:
         """Takes one loss per row of the current batch; clips and adds up their gradients.
@@ -471,6 +552,11 @@ class Session:
         >>> dp.steps_taken
         1
         """
+        if not self.world.is_alone:
+            raise ProtocolError(
+                f"dp.release() is for one process, and this is one of {self.world.size}; use "
+                "dp.step(), or start one process"
+            )
         guard = self._at_the_end_of_a_lot("dp.release()")
         means = self._released(guard)
         for name, parameter in self._parameters.items():
@@ -495,7 +581,12 @@ class Session:
     def _released(self, guard: Guard) -> dict[str, Tensor]:
         """The lot's mean gradient with its noise; the step is counted first."""
         guard.check_before_step()
+        draw = self._computation.draw
+        assert draw is not None
         sums = self._computation.finished()
+        if not self.world.is_alone:
+            counts = self.world.all_say(f"the end of lot {draw.step}", self._clip.centred)
+            self._clip.count_all(counts)
         self._steps_taken += 1
         means = self._means(sums)
         self._clip.end(self._noise)
@@ -528,13 +619,22 @@ class Session:
                 updates.after()
 
     def _means(self, sums: dict[str, Tensor]) -> dict[str, Tensor]:
-        return self._noise.means(
+        release = partial(
+            self._noise.means,
             self._parameters,
-            sums,
             clip=self._clip.sensitivity,
             scale=self._clip.noise_scale,
             lot_size=self.plan.lot_size,
         )
+        if self._shares is None:
+            return release(sums)
+        stretches, totals = dict(self._shares.stretches), self._shares.totals(sums)
+        if self._sharded is not None:
+            stretches |= self._sharded.stretches
+            totals |= self._sharded.totals()
+        own = release(totals, stretches=stretches)
+        means = self._shares.means(own)
+        return means if self._sharded is None else means | self._sharded.gradients(own)
 
     def _update(self, means: dict[str, Tensor], guard: Guard) -> None:
         for name, parameter in self._parameters.items():
@@ -592,6 +692,7 @@ class Session:
             lost=self.steps_lost,
             ledger=self._charges.describe(),
             charge=self._charges.charge(),
+            ranks=self.world.size,
         )
 
     def explain(self) -> str:
@@ -607,7 +708,14 @@ class Session:
             rules = seen.describe(self.plan.unit)
         updates = "" if self._updates is None else self._updates.describe()
         replayed = "\n".join(way for way in (self._computation.explain(), updates) if way)
-        return "\n\n".join(part for part in (self.plan.describe(), rules, replayed) if part)
+        world = self._world_in_words()
+        return "\n\n".join(part for part in (self.plan.describe(), world, rules, replayed) if part)
+
+    def _world_in_words(self) -> str:
+        if self._shares is None:
+            return ""
+        spread = "replicas" if self._sharded is None else self._sharded.describe()
+        return f"World: {self.world.describe()}; {spread}."
 
     def verify(self, losses: Callable[[Any], Tensor] | None = None) -> SensitivityCheck | None:
         """Replaces one example and checks that only its own, bounded, contribution changes.
@@ -638,21 +746,28 @@ class Session:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes model, optimizers, ``state``, plan and step count, between lots; no seed.
 
-        With a budget it also writes where the charge is, and the newest entry of the ledger. Within
-        an epoch of ``Allocation`` it also writes who is in which of its lots, and with correlated
-        noise, before the last step, what the steps to come need of the noise so far. Such a file is
-        SECRET, as private data are. After the last step, or an epoch's last step, it holds nothing
-        of the kind.
+        With a budget it also writes where the charge is, and the newest entry of the ledger. Of
+        several processes all call it, and rank 0 writes.
+
+        Within an epoch of ``Allocation`` it also writes who is in which of its lots, and with
+        correlated noise, before the last step, what the steps to come need of the noise so far.
+        Such a file is SECRET, as private data are. After the last step, or an epoch's last step, it
+        holds nothing of the kind.
         """
         self._between_lots("dp.save()")
         self._check_claimable()
-        write(
-            path,
+        pack = partial(
+            packed,
             model=self.model,
             optimizers=self.optimizers,
             state={**self._state, **self._own_state()},
             plan_json=self.plan.to_json(),
             steps_taken=self.steps_taken,
+        )
+        gathered = None if self._sharded is None else pack()  # by all ranks
+        self.world.said(
+            f"dp.save() after {self.steps_taken} steps",
+            lambda: checkpoint_file.write(Path(path), *(gathered or pack())),
         )
 
     def _own_state(self) -> dict[str, Stateful]:
@@ -672,8 +787,12 @@ class Session:
                 f"the checkpoint {path} belongs to another plan; resume with the plan it was "
                 "started with"
             )
-        held = checkpoint.state.get(charging.STATE)
-        charging.check_resumable(None if held is None else held.values, budget, path)
+        if self.world.leads:
+            held = checkpoint.state.get(charging.STATE)
+            charging.check_resumable(None if held is None else held.values, budget, path)
+        else:  # the ledger is rank 0's
+            others = {n: one for n, one in checkpoint.state.items() if n != charging.STATE}
+            checkpoint = replace(checkpoint, state=others)
         run = checkpoint.state.get("tacit run")
         last = None if run is None else run.values.get("last_step")
         claim.check_steps(checkpoint.steps_taken, last, self.plan, path)
@@ -713,6 +832,46 @@ class Session:
         draw = self._computation.draw
         if draw is not None:
             raise ProtocolError(f"{what} comes between lots; lot {draw.step} waits for dp.step()")
+
+
+def _checked(
+    world: World, model: nn.Module, optimizers: Sequence[Optimizer], state: Mapping[str, Stateful]
+) -> dict[str, nn.Parameter]:
+    """The private parameters, of a model and optimizers that can be trained."""
+    preflight.check_optimizers(optimizers)
+    preflight.check_states(state)
+    check_modules(model)
+    at_rest(model)
+    parameters = private_parameters(model, optimizers)
+    preflight.check_device(parameters)
+    check_placements(world, model, parameters)
+    return parameters
+
+
+def _check_seed(budget: object, unsafe_seed: int | None) -> None:
+    if budget is not None and unsafe_seed is not None:
+        raise InvalidArgument(
+            f"unsafe_seed={unsafe_seed!r} voids the guarantee, so nothing can be charged for "
+            "it; leave out the seed or the budget"
+        )
+
+
+def _spread(
+    world: World, model: nn.Module, parameters: Mapping[str, nn.Parameter], plan: Plan
+) -> tuple[Sharded | None, Shares | None]:
+    """Who holds and who releases which entries; None where one process does it all."""
+    exact, sharded = plan.noise == "exact", None
+    if any(map(is_sharded, parameters.values())):
+        sharded = Sharded(world, model, parameters, whole_numbers=exact)
+    if world.is_alone and sharded is None:
+        return None, None
+    plain = {n: p for n, p in parameters.items() if not is_sharded(p)}
+    return sharded, Shares(world, plain, whole_numbers=exact)
+
+
+def _device_of(model: nn.Module) -> torch.device:
+    parameter = next(model.parameters(), None)
+    return torch.device("cpu") if parameter is None else parameter.device
 
 
 def _check_data(
@@ -776,22 +935,23 @@ def _last_step(plan: Plan, stop_after: int | None) -> int:
     return last
 
 
-def _groups(plan: Plan, seed: int | None) -> Groups | None:
+def _check_alone(world: World, plan: Plan) -> None:
+    if plan.correlation is not None and not world.is_alone:
+        raise InvalidArgument(
+            f"correlation must be left out with several processes (these are {world.size}): each "
+            "would keep the noise of the last steps by itself; or start one process"
+        )
+
+
+def _groups(world: World, plan: Plan, seed: int | None) -> Groups | None:
     """Groups of records that take turns, if the plan has them; dealt before the first step."""
     if plan.groups == 1:
         return None
-    stream = _stream(None if seed is None else (seed, 0), "groups")
-    return Groups(plan.examples, plan.groups, stream)
+    streams = world.streams(None if seed is None else (seed, 0))
+    return Groups(plan.examples, plan.groups, streams("groups"))
 
 
 def _few(plan: Plan, stream: Stream) -> NDArray[np.int64]:
     """A few units of the data set, chosen at random whatever they are."""
     everybody = np.arange(plan.examples, dtype=np.int64)
     return subset(everybody, min(plan.examples, WATCHED_UNITS), stream)
-
-
-def _stream(seed: tuple[int, int] | None, purpose: str) -> Stream:
-    if seed is None:
-        return fresh_stream(purpose)
-    number, steps = seed
-    return UnsafeSeededStream(number, f"{purpose} from step {steps}" if steps else purpose)

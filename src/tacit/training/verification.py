@@ -83,11 +83,13 @@ class SensitivityCheck:
     units: int
     moved: float
     limit: float
+    ranks: int = 1  # processes that train together, each of which checks by itself
 
     def __repr__(self) -> str:
+        together = "" if self.ranks == 1 else f"ranks={self.ranks}, "
         return (
-            f"SensitivityCheck(units={self.units}, limit={self.limit:g}, moved=<secret: computed "
-            "from private data without noise>)"
+            f"SensitivityCheck(units={self.units}, limit={self.limit:g}, {together}moved=<secret: "
+            "computed from private data without noise>)"
         )
 
 
@@ -143,9 +145,14 @@ class Verifier:
     """Watches the first batch, some at random and any that is asked for, and repeats them."""
 
     def __init__(
-        self, model: nn.Module, parameters: Mapping[str, Tensor], schedule: CheckSchedule | None
+        self,
+        model: nn.Module,
+        parameters: Mapping[str, Tensor],
+        schedule: CheckSchedule | None,
+        ranks: int = 1,
     ) -> None:
         self._model = model
+        self._ranks = ranks
         self._parameters = parameters
         self._schedule = schedule
         self._armed = True
@@ -283,7 +290,7 @@ class Verifier:
             )
         self._prints = self._prints[:1]
         if self._pending is None:
-            self._pending = SensitivityCheck(len(batch.units), moved, limit)
+            self._pending = SensitivityCheck(len(batch.units), moved, limit, self._ranks)
 
     def passed(self) -> tuple[Batch, BatchSums]:
         """Ends the check; returns the first pass, which may count now."""

@@ -34,6 +34,7 @@ from tacit.training import (
 from tacit.training import fit as fitting
 from tacit.training.clipping import recorder
 from tacit.training.clipping.forms import convolution, matrix
+from tacit.training.distributed import world
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -65,7 +66,7 @@ def test_part_that_raises_is_a_fault_of_the_engine(monkeypatch):
         (session.Session, "_check_process", "a run in a forked child"),
         (session.preflight, "check_optimizers", "a wrapped optimizer"),
         (session, "check_dataset", "more examples than planned"),
-        (session.preflight, "check_launch", "one of several processes"),
+        (world, "launched", "one of several processes"),
     ],
 )
 def test_run_that_is_not_refused_is_told(monkeypatch, where, name, attempt):

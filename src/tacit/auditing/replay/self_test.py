@@ -43,10 +43,12 @@ _ACCUSERS = (
     "tacit.training.clipping.rules.fallback",
 )
 Progress: TypeAlias = Callable[[int, int, str], None]
-Scope: TypeAlias = Literal["all", "release", "sums", "lots", "noise", "quick", "correlated"]
+Scope: TypeAlias = Literal[
+    "all", "release", "sums", "lots", "noise", "quick", "correlated", "ranks"
+]
 _CHECKS: dict[Scope, tuple[Check, ...]] = {
     "all": CHECKS, "release": RELEASE_CHECKS, "sums": SUM_CHECKS, "lots": LOT_CHECKS,
-    "noise": NOISE_CHECKS, "quick": QUICK_CHECKS, "correlated": CORRELATED_CHECKS,
+    "noise": NOISE_CHECKS, "quick": QUICK_CHECKS, "correlated": CORRELATED_CHECKS, "ranks": (),
 }  # fmt: skip
 
 
@@ -76,9 +78,10 @@ def replay(
             several runs on a ledger, refusals, the plan's own small rate, and whether noise follows
             the sums. ``"sums"`` leaves out what does not depend on how sums are computed: the laws
             of noise and lots, charging, resuming, and what is published. ``"lots"`` looks at how
-            records are read and how often they are drawn as well, ``"noise"`` at noise alone, and
-            ``"quick"`` at the first few sums. ``"correlated"`` is what is claimed of a plan with
-            correlated noise, whose scope is always that.
+            records are read and how often they are drawn as well, ``"noise"`` at noise alone,
+            ``"quick"`` at the first few sums, and ``"ranks"`` at several processes alone.
+            ``"correlated"`` is what is claimed of a plan with correlated noise, whose scope is
+            always that.
         tracer: Notes which lines of the engine the runs have executed.
 
     Raises:
@@ -170,7 +173,7 @@ def _plan(alone: Experiments, subject: Subject, scope: Scope) -> list[tuple[Chec
         scope = "correlated"
     found = [(check, alone) for check in _CHECKS[scope]]
     for ranks in subject.ranks:
-        if ranks > alone.ranks and scope == "all":
+        if ranks > alone.ranks and scope in ("all", "ranks"):
             together = Experiments(alone.lab, ranks)
             found.extend((check, together) for check in RANK_CHECKS)
     return found

@@ -7,6 +7,7 @@ from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, final
 
+from tacit._validation import whole
 from tacit.auditing.replay import Finding, Report, replay, standard_settings
 from tacit.recipes.auditing.audit_file import Audited
 
@@ -24,6 +25,7 @@ SECONDS: Final = 120.0
 NO_PROOF: Final = "No finding is no proof: a bug that shows in no observed number is not found."
 PARTS: Final = "parts"
 _QUICK: Final = ("linear",)  # the settings in which a quick test makes all checks
+_ON_RANKS: Final = ("linear", "adaptive", "users", "secure")  # where ranks might do otherwise
 _SLOW: Final = (  # those that it leaves out
     "compiled", "long texts", "float16", "bfloat16", "recurrences", "attentions",
 )  # fmt: skip
@@ -108,6 +110,36 @@ def audit_standard(
         "quick": quick,
     }
     return done.audited(about, private=False, notes=notes)
+
+
+def audit_ranks(
+    ranks: int, *, seconds: float = SECONDS, progress: Progress | None = None
+) -> Audited:
+    """Runs the self-test over real processes that train together, in a few of tacit's settings.
+
+    Args:
+        ranks: How many processes there are.
+        seconds: For one setting; no further check of it is begun after so long.
+        progress: Called with the setting, how many checks are done, of how many, and the next.
+
+    Guarantee:
+        A correct engine is accused with probability 1e-5 at most in each setting.
+    """
+    from tacit.auditing.replay.coverage import Tracer  # noqa: PLC0415 - PyTorch only when asked
+    from tacit.auditing.replay.rank_subject import TacitRanks  # noqa: PLC0415
+
+    subject = TacitRanks(whole("ranks", ranks, at_least=2))
+    known, done = standard_settings(), _Done()
+    for name in _ON_RANKS:
+        tracer = Tracer()
+        report = replay(
+            known[name], subject=subject, scope="ranks", seconds=seconds,
+            progress=_told(progress, name), tracer=tracer,
+        )  # fmt: skip
+        done.add(name, report, tracer.seen)
+    note = f"Looked at: {ranks} processes that train together, in {_all(_ON_RANKS)}; nothing else."
+    about = {"settings": list(_ON_RANKS), "seconds": seconds, "ranks": ranks}
+    return done.audited(about, private=False, notes=[note])
 
 
 # ---- the work

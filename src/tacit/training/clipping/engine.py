@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from tacit.training.clipping.recorder import Use
+    from tacit.training.clipping.sums import Sink
 
 # Half precision underflows on small gradients; a power of two changes no digit.
 _HALF_LOSS_SCALE = 1024.0
@@ -147,6 +148,11 @@ class Engine:
         self._entered = False
 
     @property
+    def compiles(self) -> bool:
+        """Whether norms and sums are compiled."""
+        return self._compiled
+
+    @property
     def groups(self) -> int:
         """How many groups of parameters have a bound of their own."""
         return max(self._group.values(), default=0) + 1
@@ -190,11 +196,19 @@ class Engine:
             self._entered = False
             self.recorder.__exit__(None, None, None)
 
-    def finish(self, losses: Tensor, weights: Tensor, bounds: Tensor, mask: Tensor) -> BatchSums:
+    def finish(
+        self,
+        losses: Tensor,
+        weights: Tensor,
+        bounds: Tensor,
+        mask: Tensor,
+        sink: Sink | None = None,
+    ) -> BatchSums:
         """One backward pass; then norms, scales and clipped sums.
 
         ``weights`` multiplies the rows' losses (a view's share of its example, zero for padding),
-        ``mask`` says which units are real, ``bounds`` holds the clip of each group.
+        ``mask`` says which units are real, ``bounds`` holds the clip of each group. Sums go to
+        ``sink`` as they are complete, if there is one; compiled code has none.
         """
         recorder = self.recorder
         recorder.enabled = False
@@ -216,7 +230,7 @@ class Engine:
             result = program(saved, grads, bounds, mask)
         else:
             with torch.no_grad():
-                result = self._summed(structure, scaling, saved, grads, bounds, mask)
+                result = self._summed(structure, scaling, saved, grads, bounds, mask, sink)
         recorder.clear()
         return result
 
@@ -265,12 +279,7 @@ class Engine:
     def _analysed(self, losses: Tensor, weights: Tensor) -> Structure:
         """The structure of what was just recorded; layouts are probed where they are not known."""
         uses = tuple(self.recorder.uses)
-        origins = tuple(
-            tuple(None if w is None else self._origin(w) for w in use.weights) for use in uses
-        )
-        key = tuple(
-            (use.rule.name, from_, len(use.shape)) for use, from_ in zip(uses, origins, strict=True)
-        )
+        origins, key = self._kind(uses)
         if key not in self._entangled:
             self._entangled[key] = self._entangled_names(origins)
         places = self._layouts.get(key)
@@ -288,6 +297,35 @@ class Engine:
                 self._known.clear()
             self._known[self._signature] = (structure, self.recorder.taps)
         return structure
+
+    def _kind(
+        self, uses: Sequence[Use]
+    ) -> tuple[tuple[tuple[Origin | None, ...], ...], tuple[Hashable, ...]]:
+        """Where the weights of these uses come from, and what batches that are used alike share."""
+        origins = tuple(
+            tuple(None if w is None else self._origin(w) for w in use.weights) for use in uses
+        )
+        key = tuple(
+            (use.rule.name, from_, len(use.shape)) for use, from_ in zip(uses, origins, strict=True)
+        )
+        return origins, key
+
+    def needs_weights(self, storages: set[int]) -> bool:
+        """Whether ``finish`` does more than one backward pass, or reads weights after it.
+
+        ``storages`` are those of weights that may be gone by then.
+        """
+        recorder = self.recorder
+        if any(one.untyped_storage()._cdata in storages for one in recorder.saved):
+            return True
+        if not recorder.uses:  # as an earlier batch of these shapes, which was neither
+            return False
+        origins, key = self._kind(recorder.uses)
+        places = self._layouts.get(key)
+        probed = self._rows.count <= 1 or (places is not None and None not in places)
+        expressed = any(one is not None and one.expression for each in origins for one in each)
+        slow = any(use.rule.name == "fallback" for use in recorder.uses)
+        return not probed or slow or expressed or bool(self._entangled.get(key, True))
 
     def _refuse_unseen_uses(self, losses: Tensor) -> None:
         """Recorded uses are detached from their weights; a loss that reaches one was not seen."""
@@ -330,10 +368,11 @@ class Engine:
         grads: Sequence[Tensor | None],
         bounds: Tensor,
         mask: Tensor,
+        sink: Sink | None = None,
     ) -> BatchSums:
         contributions = self.contributions(structure, saved, grads)
         return clipped_sums(
-            self.parameters, contributions, structure.entangled, scaling, bounds, mask
+            self.parameters, contributions, structure.entangled, scaling, bounds, mask, sink
         )
 
     def contributions(

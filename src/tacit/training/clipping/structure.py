@@ -98,7 +98,8 @@ def _entries(view: View, parameter: Tensor) -> Tensor:
 
 
 def _view(weight: Tensor, parameter: Tensor) -> View | None:
-    same = weight.untyped_storage().data_ptr() == parameter.untyped_storage().data_ptr()
+    # The storage itself, not its address: weights that FSDP has let go of have none.
+    same = weight.untyped_storage()._cdata == parameter.untyped_storage()._cdata
     if not same or weight.dtype != parameter.dtype or not is_packed(parameter):
         return None
     offset = int(weight.storage_offset()) - int(parameter.storage_offset())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, cast, final
+from typing import TYPE_CHECKING, Protocol, cast, final
 
 import torch
 
@@ -66,6 +66,15 @@ class BatchSums:
     borrowed: bool = False  # whether the next batch may write over all this
 
 
+class Sink(Protocol):
+    """Takes the sums of some parameters as they are complete, so that nobody keeps them."""
+
+    names: frozenset[str]
+
+    def take(self, name: str, total: Tensor) -> None:
+        """Takes the sum of a parameter."""
+
+
 def clipped_sums(
     parameters: Mapping[str, Tensor],
     contributions: Sequence[Contribution],
@@ -73,8 +82,11 @@ def clipped_sums(
     scaling: Scaling,
     bounds: Tensor,
     mask: Tensor,
+    sink: Sink | None = None,
 ) -> BatchSums:
     """Norms, scales and sums of one batch. ``entangled`` parameters are written out in slices.
+
+    With ``sink``, the sums that it names go there as soon as they are complete, and are not kept.
 
     Guarantee:
         Each unit's part of ``sums`` has an L2 norm of at most √Σ bounds², over all parameters.
@@ -85,7 +97,8 @@ def clipped_sums(
         norms = norms / scaling.loss_scale**2
     factors = scales_of(norms, bounds, stability=scaling.stability, slack=scaling.slack, mask=mask)
     weights = factors if scaling.loss_scale == 1 else factors / scaling.loss_scale
-    return BatchSums(norms, factors, _sums(parameters, contributions, scaling, weights, norms))
+    sums = _sums(parameters, contributions, scaling, weights, norms, sink)
+    return BatchSums(norms, factors, sums)
 
 
 def _added_where_written(contributions: Sequence[Contribution]) -> list[Contribution]:
@@ -233,9 +246,11 @@ def _sums(
     scaling: Scaling,
     factors: Tensor,
     norms: Tensor,
+    sink: Sink | None,
 ) -> dict[str, Tensor]:
     """Σ factor·gradient by parameter."""
     sums: dict[str, Tensor] = {}
+    last = {name: at for at, one in enumerate(contributions) for name in one.origin.names}
     device = _is_device(factors)  # where launches and copies take longest
     together = _small_sums(contributions, scaling, factors) if device else {}
     finite = norms.isfinite().all() if device else None
@@ -250,6 +265,10 @@ def _sums(
             for name, value in _to_parameters(parameters, one, total):
                 if scaling.group[name] == group:
                     sums[name] = sums[name] + value if name in sums else value
+        if sink is not None:
+            for name in (n for n in one.origin.names if last[n] == at and n in sink.names):
+                if name in sums:
+                    sink.take(name, sums.pop(name))
     return sums
 
 

@@ -1,0 +1,451 @@
+"""Parameters that FSDP2 (``fully_shard``) holds in pieces, one a rank.
+
+FSDP gathers a layer's weights before it is computed and lets them go afterwards; that stays as it
+is. It has no gradient to average, since tacit computes none of a weight: the clipped sums of a
+batch are added up straight into the pieces, where noise is drawn and the optimizer steps.
+
+While a layer's weights are gathered, all ranks must be there. So ranks go through a lot together:
+one that has no further batch keeps company with one that counts for nothing.
+"""
+
+from __future__ import annotations
+
+import sys
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, final
+
+import torch
+from torch import distributed, nn
+from torch.utils._pytree import tree_leaves
+
+from tacit.errors import UnsupportedModel
+from tacit.training.distributed.shares import reduce_scattered
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from torch import Tensor
+
+    from tacit.training.clipping.sums import Sink
+    from tacit.training.distributed.world import World
+    from tacit.training.noise import Stretches
+
+_BUCKET = 1 << 20  # entries of sums that are sent at a time, and are in memory twice meanwhile
+
+
+def is_sharded(tensor: object) -> bool:
+    """Whether a tensor is one of those that are spread over ranks."""
+    kind = sys.modules.get("torch.distributed.tensor")  # nobody has one who has not imported it
+    return kind is not None and isinstance(tensor, kind.DTensor)
+
+
+def local(tensor: Tensor) -> Tensor:
+    """The piece of a tensor that this rank holds; a plain one is its own."""
+    if not is_sharded(tensor):
+        return tensor
+    piece: Tensor = tensor.detach().to_local()  # type: ignore[attr-defined]
+    return piece
+
+
+def at_rest(model: nn.Module) -> None:
+    """Lets go of gathered weights: the modules hold their pieces, as between two batches."""
+    for module in sharding_modules(model):
+        module.reshard()
+
+
+def sharding_modules(model: nn.Module) -> list[Any]:
+    """The modules of a model that ``fully_shard`` was called with."""
+    fsdp = sys.modules.get("torch.distributed.fsdp")
+    if fsdp is None:
+        return []
+    return [module for module in model.modules() if isinstance(module, fsdp.FSDPModule)]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """What this rank holds of a parameter: whole entries of its first dimension."""
+
+    parameter: Any
+    rows: int  # of every rank, the last ones' filled up
+    size: int  # entries of such a row
+    start: int
+    stop: int
+
+    @property
+    def room(self) -> int:
+        """The entries of a rank's piece, filled up."""
+        return self.rows * self.size
+
+    @property
+    def stretch(self) -> tuple[int, int]:
+        """Which entries of the parameter are in it."""
+        return self.start * self.size, self.stop * self.size
+
+
+@final
+class Sharded:
+    """The private parameters of a model that are in pieces, and their sums.
+
+    Guarantee:
+        Every entry of a parameter has its sum over all ranks in exactly one piece (or in a copy of
+        it on each replica of a hybrid mesh, where all copies draw the same noise).
+    """
+
+    def __init__(
+        self,
+        world: World,
+        model: nn.Module,
+        parameters: Mapping[str, Tensor],
+        *,
+        whole_numbers: bool,
+    ) -> None:
+        self._world = world
+        self._modules = sharding_modules(model)
+        self._pieces = {n: _piece(n, p) for n, p in parameters.items() if is_sharded(p)}
+        self._dtypes = {
+            n: torch.int64 if whole_numbers else _wide(one.parameter.dtype)
+            for n, one in self._pieces.items()
+        }
+        mesh = next(iter(self._pieces.values())).parameter.device_mesh
+        self.device = _compute_device(mesh)
+        self._ranks, self._replicas = _groups(mesh)
+        self._totals: dict[str, Tensor] = {}
+        self._buckets = self._cut()
+        self.gathered = dict(self._gathered_by_name(model))
+        self._storages = {_storage(one) for one in self.gathered.values()}
+        self._paused: list[bool] = []
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The parameters that are in pieces."""
+        return frozenset(self._pieces)
+
+    def describe(self) -> str:
+        """How parameters are spread, in a line."""
+        copies = "" if self._replicas is None else f", in {self._replicas.size()} copies"
+        return f"parameters in {self._ranks.size()} pieces (FSDP2){copies}"
+
+    def _gathered_by_name(self, model: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
+        """The objects that stand for each parameter while it is gathered; they stay the same."""
+        at_rest(model)
+        resting = {id(p): name for name, p in model.named_parameters()}
+        for module in self._modules:
+            before = _own_places(module)
+            module.unshard()
+            for owner, key, parameter in before:
+                now = owner._parameters[key]
+                if now is not None and now is not parameter and id(parameter) in resting:
+                    yield resting[id(parameter)], now
+            module.reshard()
+
+    # ---- a lot
+
+    def begin(self) -> None:
+        """A new lot."""
+        self._totals = {}
+
+    def add(self, sums: dict[str, Tensor]) -> None:
+        """Adds up the sums of all ranks, each into the piece of its rank. All ranks call it.
+
+        Whole sums are let go of as they are sent.
+        """
+        for bucket in self._buckets:
+            self._send(bucket, sums)
+
+    def _cut(self) -> list[list[str]]:
+        """The parameters in the order and the company in which their sums are sent."""
+        buckets: list[list[str]] = []
+        for name in self._pieces:
+            fits = buckets and self._dtypes[buckets[-1][0]] == self._dtypes[name]
+            if fits and self._room([*buckets[-1], name]) <= _BUCKET:
+                buckets[-1].append(name)
+            else:
+                buckets.append([name])
+        return buckets
+
+    def _room(self, names: Sequence[str]) -> int:
+        ranks: int = self._ranks.size()
+        return sum(self._pieces[name].room for name in names) * ranks
+
+    def _send(self, names: Sequence[str], sums: dict[str, Tensor]) -> None:
+        ranks, dtype = self._ranks.size(), self._dtypes[names[0]]
+        rooms = [self._pieces[name].room for name in names]
+        flat = torch.zeros(ranks, sum(rooms), dtype=dtype, device=self.device)
+        for name, part in zip(names, flat.split(rooms, dim=1), strict=True):
+            if name in sums:
+                _spread(sums.pop(name).to(dtype).reshape(-1), part)
+        total = torch.empty(sum(rooms), dtype=dtype, device=self.device)
+        with self._world.waiting("the sum over ranks"):
+            reduce_scattered(total, flat.view(-1), self._ranks)
+            if self._replicas is not None:
+                distributed.all_reduce(total, group=self._replicas)
+        for name, part in zip(names, total.split(rooms), strict=True):
+            piece = self._pieces[name]
+            own = part[: (piece.stop - piece.start) * piece.size]
+            if name in self._totals:
+                self._totals[name] += own
+            else:
+                self._totals[name] = own.clone()
+
+    # ---- a step
+
+    @property
+    def stretches(self) -> Stretches:
+        """The entries that this rank releases."""
+        return {name: piece.stretch for name, piece in self._pieces.items()}
+
+    def totals(self) -> dict[str, Tensor]:
+        """The sums of the lot in this rank's pieces, where the parameters are."""
+        return {
+            name: total.to(local(self._pieces[name].parameter).device)
+            for name, total in self._totals.items()
+        }
+
+    def gradients(self, own: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Means of this rank's entries as gradients that an optimizer steps by."""
+        from torch.distributed.tensor import DTensor  # noqa: PLC0415 - only where it is used
+
+        found: dict[str, Tensor] = {}
+        for name, piece in self._pieces.items():
+            parameter = piece.parameter
+            found[name] = DTensor.from_local(
+                own[name].view(local(parameter).shape), parameter.device_mesh,
+                parameter.placements, run_check=False, shape=parameter.shape,
+                stride=parameter.stride(),
+            )  # fmt: skip
+        return found
+
+    def start_alike(self) -> None:
+        """Copies of a hybrid mesh start from the pieces of the first."""
+        if self._replicas is None:
+            return
+        first = distributed.get_global_rank(self._replicas, 0)
+        with self._world.waiting("the first weights"), torch.no_grad():
+            for piece in self._pieces.values():
+                distributed.broadcast(local(piece.parameter), first, group=self._replicas)
+
+    # ---- passes
+
+    def meet(self, *, batch: bool, sums: dict[str, Tensor]) -> bool:
+        """Before every pass: whether any rank has a batch. Sums that any has are added up."""
+        heard = self._world.all_say("a batch", [batch, bool(sums)])
+        if any(some for _, some in heard):
+            self.add(sums)
+        return any(batch for batch, _ in heard)
+
+    @contextmanager
+    def finishing(
+        self, needs_weights: Callable[[set[int]], bool], *, streams: bool
+    ) -> Iterator[Sink | None]:
+        """Around a backward pass: keeps all weights gathered, if any rank needs them for longer.
+
+        A rank whose batch counts at once ``streams`` its sums into the pieces: they go to the sink
+        that it is given, parameter by parameter. The others add nothing meanwhile.
+        """
+        wishes = self._world.all_say("a backward pass", [needs_weights(self._storages), streams])
+        gathered = any(needs for needs, _ in wishes)
+        if gathered:
+            self._keep_gathered()
+        try:
+            sending = _Sending(self._buckets, self._send) if streams else None
+            yield sending
+            if sending is not None:
+                sending.end()
+            elif any(sends for _, sends in wishes):
+                self.add({})
+        finally:
+            if gathered:
+                self._let_go()
+
+    def _keep_gathered(self) -> None:
+        for module in self._modules:
+            module.set_reshard_after_backward(False, recurse=False)
+            module.unshard()
+
+    def _let_go(self) -> None:
+        for module in self._modules:
+            module.set_reshard_after_backward(True, recurse=False)
+            module.reshard()
+
+    @contextmanager
+    def unrecorded(self, recorder: Any) -> Iterator[None]:
+        """Keeps the recorder out of what FSDP does before and after a module is computed."""
+
+        def pause(*_: Any) -> None:
+            self._paused.append(recorder.enabled)
+            recorder.enabled = False
+
+        def resume(*_: Any) -> None:
+            recorder.enabled = self._paused.pop()
+
+        def stay(module: Any, _: Any, result: Any) -> None:
+            """A table of positions is seen as a view of its weight, which must not go then."""
+            found = (one for one in tree_leaves(result) if isinstance(one, torch.Tensor))
+            if any(_storage(one) in self._storages for one in found):
+                module.set_reshard_after_forward(False, recurse=False)
+
+        handles = []
+        self._paused = []
+        for module in self._modules:
+            handles += [
+                module.register_forward_pre_hook(pause, prepend=True),
+                module.register_forward_pre_hook(resume),
+                module.register_forward_hook(stay, prepend=True),
+                module.register_forward_hook(pause, prepend=True),
+                module.register_forward_hook(resume),
+            ]
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+
+
+@final
+class _Sending:
+    """Sends sums, one bucket after the other, as soon as all of a bucket are there."""
+
+    def __init__(
+        self,
+        buckets: Sequence[Sequence[str]],
+        send: Callable[[Sequence[str], dict[str, Tensor]], None],
+    ) -> None:
+        self._left, self._send = list(buckets), send
+        self.names = frozenset(name for bucket in buckets for name in bucket)
+        self._ready: dict[str, Tensor] = {}
+
+    def take(self, name: str, total: Tensor) -> None:
+        """The sum of one parameter is complete."""
+        self._ready[name] = total
+        while self._left and all(one in self._ready for one in self._left[0]):
+            self._send(self._left.pop(0), self._ready)
+
+    def end(self) -> None:
+        """No sum is to come any more: what no loss has reached is 0."""
+        for bucket in self._left:
+            self._send(bucket, self._ready)
+
+
+def _spread(values: Tensor, part: Tensor) -> None:
+    """Writes a parameter's entries into the pieces of all ranks, one after the other."""
+    room = part.shape[1]
+    for rank in range(-(-len(values) // room) if room else 0):
+        own = values[rank * room : (rank + 1) * room]
+        part[rank, : len(own)] = own
+
+
+def _wide(dtype: torch.dtype) -> torch.dtype:
+    return torch.float64 if dtype == torch.float64 else torch.float32
+
+
+def _storage(tensor: Tensor) -> int:
+    return int(tensor.untyped_storage()._cdata)
+
+
+def _own_places(module: nn.Module) -> list[tuple[nn.Module, str, Tensor]]:
+    return [
+        (owner, key, parameter)
+        for owner in module.modules()
+        for key, parameter in owner._parameters.items()
+        if parameter is not None
+    ]
+
+
+def _piece(name: str, parameter: Any) -> _Piece:
+    """Where this rank's piece of a parameter lies: FSDP cuts the first dimension into chunks."""
+    mesh = parameter.device_mesh
+    size = parameter.numel() // parameter.shape[0] if parameter.shape[0] else 0
+    ranks, rank = mesh.size(-1), mesh.get_local_rank(mesh.ndim - 1)
+    rows = -(-parameter.shape[0] // ranks)
+    start = min(rank * rows, parameter.shape[0])
+    stop = min(start + rows, parameter.shape[0])
+    if local(parameter).shape[0] != stop - start:
+        raise UnsupportedModel(
+            f"parameter {name} is cut otherwise than fully_shard does it; shard it with "
+            "torch.distributed.fsdp.fully_shard"
+        )
+    return _Piece(parameter, rows, size, start, stop)
+
+
+def check_placements(world: World, model: nn.Module, parameters: Mapping[str, Tensor]) -> None:
+    """Refuses parameters that are spread in another way than FSDP2's, by the name of that way."""
+    at_rest(model)
+    spread = {**dict(model.named_parameters()), **parameters}
+    for name, parameter in spread.items():
+        if is_sharded(parameter):
+            _check_placement(world, name, parameter, sharded=bool(sharding_modules(model)))
+
+
+def _check_placement(world: World, name: str, parameter: Any, *, sharded: bool) -> None:
+    from torch.distributed.tensor import Replicate, Shard  # noqa: PLC0415 - only where it is used
+
+    mesh, placements = parameter.device_mesh, tuple(parameter.placements)
+    plain = placements in ((Shard(0),), (Replicate(), Shard(0)))
+    plain = plain and all(type(one) in (Shard, Replicate) for one in placements)
+    if not (sharded and plain):
+        raise UnsupportedModel(
+            f"parameter {name} is spread over ranks as {placements}, which is tensor parallelism "
+            "or a mixture with it, and not supported: norms would need entries of other ranks; use "
+            "fully_shard on its first dimension, with a mesh of one or two dimensions"
+        )
+    if mesh.size() != max(world.size, 1):
+        raise UnsupportedModel(
+            f"parameter {name} is spread over {mesh.size()} of {world.size} ranks; a mesh of some "
+            "ranks only, as pipeline parallelism has it, is not supported: use one of all ranks"
+        )
+
+
+def _groups(mesh: Any) -> tuple[Any, Any]:
+    """The group that shares a parameter out, and that of the copies of one piece, if any."""
+    if mesh.ndim == 1:
+        return mesh.get_group(0), None
+    return mesh.get_group(1), mesh.get_group(0)
+
+
+def _compute_device(mesh: Any) -> torch.device:
+    if mesh.device_type == "cuda":
+        return torch.device("cuda", torch.cuda.current_device())
+    return torch.device(mesh.device_type)
+
+
+# ---- states, whole and in pieces
+
+
+def whole(value: Any) -> Any:
+    """A state with every spread tensor gathered, on the CPU; all ranks call it alike."""
+    if is_sharded(value):
+        return value.full_tensor().cpu()
+    if isinstance(value, dict):
+        return {key: whole(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(whole(one) for one in value)
+    return value
+
+
+def spread_model(values: Mapping[str, Any], model: nn.Module) -> dict[str, Any]:
+    """A model's whole state, in pieces where the model's own is."""
+    here = model.state_dict()
+    return {name: _alike(value, here.get(name)) for name, value in values.items()}
+
+
+def spread_optimizer(values: Mapping[str, Any], optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+    """An optimizer's whole state, in pieces where its parameters are."""
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    state = {
+        at: {key: _alike(one, parameters[at]) for key, one in each.items()}
+        for at, each in values["state"].items()
+    }
+    return {**values, "state": state}
+
+
+def _alike(value: Any, like: Any) -> Any:
+    """``value`` in pieces like a tensor of the same shape; anything else as it is."""
+    if not is_sharded(like) or not isinstance(value, torch.Tensor) or value.shape != like.shape:
+        return value
+    from torch.distributed.tensor import distribute_tensor  # noqa: PLC0415
+
+    there = value.to(like.device_mesh.device_type)
+    cut = distribute_tensor(there, like.device_mesh, like.placements, src_data_rank=None)
+    return cut if local(like).device.type == local(cut).device.type else cut.to(local(like).device)
