@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from tacit.accounting.exact.transforms import Composition
 
 _LEAST_RATE, _MOST_RATE, _LEAST_SIGMA = 1e-9, 0.3, 0.3  # what jumps are looked for in
+_ROUGH = 1e-9  # a relative error of δ from which ends good to a percent are good enough
 _LITTLE_WORK = 1e6  # of a contour for which there is another way
 _TILT = 2.0  # where to look for a saddle if nothing is known
 
@@ -114,7 +115,8 @@ def _epsilon_by_transform(composition: Composition, delta: float, resolution: Re
     if step is None:
         return _epsilon_by_sums(composition, delta, resolution)
     found = _epsilon_by_sums(composition, delta, _brief(resolution))
-    jumps = None if _is_tight(found.ends) else profile_with_jumps(Step(*step), delta)
+    enough = found.ends.is_narrow if resolution.relative_error > _ROUGH else _is_tight(found.ends)
+    jumps = None if enough else profile_with_jumps(Step(*step), delta)
     return found if jumps is None else _both(found, Solved(jumps[1]))
 
 
@@ -229,7 +231,8 @@ def _delta_by_transform(
     if step is None:
         return _delta_by_sums(composition, epsilon, resolution)
     found = _delta_by_sums(composition, epsilon, _brief(resolution))
-    if found is not None and found[0].errors.below < 1e-8 * found[0].estimate:
+    most = max(1e-8, 10.0 * resolution.relative_error)
+    if found is not None and found[0].errors.below < most * found[0].estimate:
         return found
     jumps = delta_with_jumps(Step(*step), epsilon)
     if jumps is None or (found is not None and found[0].errors.below < jumps.errors.below):
