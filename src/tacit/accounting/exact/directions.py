@@ -25,6 +25,7 @@ from tacit.accounting.exact.contour import (
     lay_within_reach,
     log_chernoff_constant,
 )
+<<<<<<< HEAD
 from tacit.accounting.exact.discrete import (
     DiscreteGaussianProfile,
     LossTable,
@@ -38,6 +39,14 @@ from tacit.accounting.exact.jumps import delta_with_jumps, profile_with_jumps, s
 from tacit.accounting.exact.lattice import LatticeLoss, lay_lattice
 from tacit.accounting.exact.mixture import MixturePair
 from tacit.accounting.exact.schedule import FEWEST, is_step, schedule_of
+=======
+from tacit.accounting.exact.enclosure import Interval, TooSlow, invert
+from tacit.accounting.exact.grid import delta_on_grid, epsilon_on_grid, lay_on_grid
+from tacit.accounting.exact.jump_curves import Step
+from tacit.accounting.exact.jumps import delta_with_jumps, profile_with_jumps
+from tacit.accounting.exact.lattice import LatticeLoss, lay_lattice
+from tacit.accounting.exact.mixture import MixturePair, MixtureSide
+>>>>>>> h-rare
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -48,8 +57,13 @@ if TYPE_CHECKING:
     from tacit.accounting.exact.pairs import Direction
     from tacit.accounting.exact.transforms import Composition
 
+<<<<<<< HEAD
 _COARSE = 0.01  # a step of losses
 _RARE = 1e-20
+=======
+_LEAST_RATE, _MOST_RATE, _LEAST_SIGMA = 1e-9, 0.3, 0.3  # what jumps are looked for in
+_ROUGH = 1e-9  # a relative error of δ from which ends good to a percent are good enough
+>>>>>>> h-rare
 _LITTLE_WORK = 1e6  # of a contour for which there is another way
 _TILT = 2.0  # where to look for a saddle if nothing is known
 _ROUGH = Resolution(relative_error=1e-4)
@@ -170,12 +184,26 @@ def _telling(direction: Direction) -> Direction:
 
 
 def _epsilon_by_transform(composition: Composition, delta: float, resolution: Resolution) -> Solved:
-    step = sampled_step(composition)
+    step = _sampled_step(composition)
     if step is None:
         return _epsilon_by_sums(composition, delta, resolution)
     found = _epsilon_by_sums(composition, delta, _brief(resolution))
-    jumps = None if _is_tight(found.ends) else profile_with_jumps(step, delta)
+    enough = found.ends.is_narrow if resolution.relative_error > _ROUGH else _is_tight(found.ends)
+    jumps = None if enough else profile_with_jumps(Step(*step), delta)
     return found if jumps is None else _both(found, Solved(jumps[1]))
+
+
+def _sampled_step(composition: Composition) -> tuple[float, float, int] | None:
+    """The rate, σ and count of one sampled Gaussian against plain noise, if it is only that."""
+    if len(composition) != 1:
+        return None
+    pair, count = composition[0]
+    if not isinstance(pair, MixturePair) or pair.denominator != MixtureSide():
+        return None
+    weights, shifts = pair.numerator.weights, pair.numerator.shifts
+    if len(weights) != 2 or shifts != (0.0, 1.0) or not _LEAST_RATE <= weights[1] <= _MOST_RATE:
+        return None
+    return (weights[1], pair.sigma, count) if pair.sigma >= _LEAST_SIGMA else None
 
 
 def _epsilon_by_sums(composition: Composition, delta: float, resolution: Resolution) -> Solved:
@@ -317,13 +345,14 @@ def _delta_by_transform(
     composition: Composition, epsilon: float, resolution: Resolution
 ) -> tuple[Enclosure, str, float] | None:
     """The first sum that is good to a percent, if there is one, its method and its tilt."""
-    step = sampled_step(composition)
+    step = _sampled_step(composition)
     if step is None:
         return _delta_by_sums(composition, epsilon, resolution)
     found = _delta_by_sums(composition, epsilon, _brief(resolution))
-    if found is not None and found[0].errors.below < 1e-8 * found[0].estimate:
+    most = max(1e-8, 10.0 * resolution.relative_error)
+    if found is not None and found[0].errors.below < most * found[0].estimate:
         return found
-    jumps = delta_with_jumps(step, epsilon)
+    jumps = delta_with_jumps(Step(*step), epsilon)
     if jumps is None or (found is not None and found[0].errors.below < jumps.errors.below):
         return found
     return jumps, "jumps", _TILT
@@ -434,9 +463,15 @@ def _lay_one(
         if ends.is_narrow:
             return ends.upper, table
     composition = _composition(direction)
+<<<<<<< HEAD
     found = _lay_sum(_together(composition) or composition, delta, resolution)
     step = None if found is not None else sampled_step(composition)
     jumps = None if step is None else profile_with_jumps(step, delta)
+=======
+    found = _lay_sum(composition, delta, resolution)
+    step = None if found is not None else _sampled_step(composition)
+    jumps = None if step is None else profile_with_jumps(Step(*step), delta)
+>>>>>>> h-rare
     return found if jumps is None or not jumps[1].is_narrow else (jumps[1].upper, jumps[0])
 
 

@@ -31,17 +31,16 @@ import numpy as np
 
 from tacit.accounting.exact.contour import log_chernoff_constant
 from tacit.accounting.exact.enclosure import Enclosure, ErrorTerms, Interval, TooSlow, invert
-from tacit.accounting.exact.jump_curves import LIFT, Curves, Step, Sums, log1p
+from tacit.accounting.exact.jump_curves import LIFT, Curves, Sums, log1p
 from tacit.accounting.exact.jump_scout import NOTHING, Saddle, Scout
-from tacit.accounting.exact.mixture import MixturePair, MixtureSide
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from numpy.typing import NDArray
 
-    from tacit.accounting.exact.jump_curves import AnyFloats, Cut, Part
-    from tacit.accounting.exact.transforms import Complexes, Composition, Floats
+    from tacit.accounting.exact.jump_curves import AnyFloats, Cut, Part, Step
+    from tacit.accounting.exact.transforms import Complexes, Floats
 
 DIGITS = 32.0
 """-ln of the relative error that the step between nodes of a hyperbola is chosen for."""
@@ -50,8 +49,8 @@ _LOW = 8.0  # standard deviations of y below its mean at which curves begin
 _BAND = 0.7  # in ln Im z: nodes this near to each other share a curve
 _AHEAD = 0.7  # how much later than for bounds the curves rise on which sums are taken
 _TIGHT = 1e-9  # a width of ε, over max(1, ε), that is narrow enough
+_MANY = 1_000_000  # steps
 _RETRY = 1e-9  # an error past which other curves are tried
-_LEAST_RATE, _MOST_RATE, _LEAST_SIGMA = 1e-9, 0.3, 0.3
 _UNIT = 2.0**-53
 
 
@@ -362,6 +361,8 @@ def lay_jumps(scout: Scout, epsilon: float, delta: float) -> JumpProfile:
     """
     best, least = None, math.inf
     for index in dict.fromkeys(scout.best_cuts(epsilon)[0]):
+        if best is not None and scout.step.count > _MANY:
+            break  # rounding is what leaves digits out
         try:
             profile = _split(scout, index, epsilon, delta)
         except TooSlow:
@@ -394,19 +395,6 @@ def _split(scout: Scout, index: int, epsilon: float, delta: float) -> JumpProfil
         if at.errors.above > max(at.estimate, delta):
             raise TooSlow
     return JumpProfile(tuple(parts))
-
-
-def sampled_step(composition: Composition) -> Step | None:
-    """The composition as repetitions of one sampled Gaussian against plain noise, if it is that."""
-    if len(composition) != 1:
-        return None
-    pair, count = composition[0]
-    if not isinstance(pair, MixturePair) or pair.denominator != MixtureSide():
-        return None
-    weights, shifts = pair.numerator.weights, pair.numerator.shifts
-    if len(weights) != 2 or shifts != (0.0, 1.0) or not _LEAST_RATE <= weights[1] <= _MOST_RATE:
-        return None
-    return Step(weights[1], pair.sigma, count) if pair.sigma >= _LEAST_SIGMA else None
 
 
 def profile_with_jumps(step: Step, delta: float) -> tuple[JumpProfile, Interval] | None:
