@@ -251,7 +251,7 @@ def test_truncation_is_charged(adjacency: Any) -> None:
     assert math.isfinite(costs[0])
     assert costs[0] > costs[1] > costs[2] >= of(None)
     assert costs[0] > of(None) * (1 + 1e-6)
-    assert of(610) == math.inf
+    assert costs[0] < of(610) < math.inf
 
 
 def test_truncation_counts_the_record_that_a_neighbour_may_have_more() -> None:
@@ -264,10 +264,10 @@ def test_truncation_counts_the_record_that_a_neighbour_may_have_more() -> None:
 
 def test_a_budget_that_truncation_eats_names_a_cap_that_works() -> None:
     with pytest.raises(Uncalibratable, match=r"raise sampling.largest to \d+ or more") as no:
-        _budget(sampling=TruncatedPoisson(650))
+        _budget(sampling=TruncatedPoisson(650), accountant="rdp")
     roomy = int(str(no.value).split("largest to ")[1].split()[0])
     assert 700 < roomy < 900
-    assert _budget(sampling=TruncatedPoisson(roomy)).epsilon(1e-5) <= 2.0
+    assert _budget(sampling=TruncatedPoisson(roomy), accountant="rdp").epsilon(1e-5) <= 2.0
 
 
 # ---- budgets

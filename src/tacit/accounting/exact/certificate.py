@@ -147,7 +147,7 @@ def enclose_epsilon(
 
 def _matters(charge: float, delta: float) -> bool:
     """Whether a truncated sample costs so much δ that another bound is worth its time."""
-    return not charge <= 1e-3 * delta
+    return not charge <= 0.1 * delta
 
 
 def _coupled_epsilon(
