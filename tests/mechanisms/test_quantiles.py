@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -123,3 +124,15 @@ def test_refusals() -> None:
         quantile([1.0], 0.5, bounds=(0, 1), step=2, epsilon=1)
     with pytest.raises(InvalidArgument, match="one number per record"):
         quantile(np.ones((1, 1)), 0.5, bounds=(0, 1), epsilon=1)
+
+
+def test_missing_records_are_skipped_and_nothing_else() -> None:
+    values: list[Any] = [0, 0, 0, 1, None, math.nan, "x", [9], math.inf, -math.inf, "1"]
+    kept = _placed(values, 0.0, 4.0, 4, skip=True)
+    assert kept.tolist() == [0, 0, 0, 0, 1, 1, 4]
+    assert _placed(values, 0.0, 4.0, 4).tolist() == [0, 0, 0, 0, 1, 1, 2, 2, 2, 2, 4]
+    for skip, middle in ((True, 0.0), (False, 5.0)):
+        found = quantile(
+            [0.0] * 300 + [None] * 1000, 0.5, bounds=(0, 10), step=1, skip_missing=skip, epsilon=5
+        ).value
+        assert found == middle

@@ -72,16 +72,11 @@ _CASES: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     ),
     "histogram": (lambda **a: histogram([0, 1], cells=2, **a), _PURE),
     "Gaussian histogram": (lambda **a: histogram([0, 1], cells=2, **a), _SMOOTH),
-    "crossed histogram": (lambda **a: histogram({"a": [0, 1]}, cells={"a": 2}, **a), _PURE),
     "unknown keys": (lambda **a: histogram(["a", "b"], **a), _SMOOTH),
     "sum": (lambda **a: private_sum(_ROWS, bounds=(-1, [1, 2, 3]), **a), _PURE),
     "Gaussian sum": (lambda **a: private_sum(_ROWS[:, 0], bounds=(0, 1), **a), _SMOOTH),
     "mean": (lambda **a: mean(_ROWS, bounds=(-1, 1), **a), _PURE),
     "Gaussian mean": (lambda **a: mean(_ROWS, bounds=(-1, 1), **a), _SMOOTH),
-    "mean of those present": (
-        lambda **a: mean(_ROWS, bounds=(-1, 1), skip_missing=True, **a),
-        _PURE,
-    ),
     "variance": (lambda **a: variance(_ROWS, bounds=(-1, 1), **a), _PURE),
     "standard_deviation": (
         lambda **a: standard_deviation(_ROWS, bounds=(-1, 1), skip_missing=True, **a),

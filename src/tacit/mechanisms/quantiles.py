@@ -108,7 +108,7 @@ def _points(width: float, step: float | None) -> int:
     return points
 
 
-def _placed(values: Any, lower: float, width: float, points: int, skip: bool) -> Integers:
+def _placed(values: Any, lower: float, width: float, points: int, skip: bool = False) -> Integers:
     """The sorted places of the records among the points 0 … points, each by itself."""
     found = numbers("values", values)
     if found.ndim != 1:

@@ -25,7 +25,6 @@ from tacit.accounting.exact.contour import (
     lay_within_reach,
     log_chernoff_constant,
 )
-<<<<<<< HEAD
 from tacit.accounting.exact.discrete import (
     DiscreteGaussianProfile,
     LossTable,
@@ -35,18 +34,11 @@ from tacit.accounting.exact.discrete import (
 )
 from tacit.accounting.exact.enclosure import Interval, Resolution, TooSlow, invert
 from tacit.accounting.exact.grid import CellsProfile, delta_on_grid, epsilon_on_grid, lay_on_grid
-from tacit.accounting.exact.jumps import delta_with_jumps, profile_with_jumps, sampled_step
-from tacit.accounting.exact.lattice import LatticeLoss, lay_lattice
-from tacit.accounting.exact.mixture import MixturePair
-from tacit.accounting.exact.schedule import FEWEST, is_step, schedule_of
-=======
-from tacit.accounting.exact.enclosure import Interval, TooSlow, invert
-from tacit.accounting.exact.grid import delta_on_grid, epsilon_on_grid, lay_on_grid
 from tacit.accounting.exact.jump_curves import Step
 from tacit.accounting.exact.jumps import delta_with_jumps, profile_with_jumps
 from tacit.accounting.exact.lattice import LatticeLoss, lay_lattice
 from tacit.accounting.exact.mixture import MixturePair, MixtureSide
->>>>>>> h-rare
+from tacit.accounting.exact.schedule import FEWEST, is_step, schedule_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -57,16 +49,13 @@ if TYPE_CHECKING:
     from tacit.accounting.exact.pairs import Direction
     from tacit.accounting.exact.transforms import Composition
 
-<<<<<<< HEAD
 _COARSE = 0.01  # a step of losses
 _RARE = 1e-20
-=======
 _LEAST_RATE, _MOST_RATE, _LEAST_SIGMA = 1e-9, 0.3, 0.3  # what jumps are looked for in
 _ROUGH = 1e-9  # a relative error of δ from which ends good to a percent are good enough
->>>>>>> h-rare
 _LITTLE_WORK = 1e6  # of a contour for which there is another way
 _TILT = 2.0  # where to look for a saddle if nothing is known
-_ROUGH = Resolution(relative_error=1e-4)
+_SKETCH = Resolution(relative_error=1e-4)
 _HALVINGS = 25
 _GENTLE = 2.65  # a tilt that suits most allocations
 
@@ -233,7 +222,7 @@ def _sharper(composition: Composition, search: SaddleSearch, aim: Aim, delta: fl
         return aim
     tilt = min(_GENTLE, aim.tilt, *(loss.tilts[-1] for loss in found))
     gentle = replace(aim, point=search.at(tilt, tilt))
-    profile = lay_contour(composition, search, gentle, _ROUGH)
+    profile = lay_contour(composition, search, gentle, _SKETCH)
     low, high = 0.0, max(aim.epsilon, 1e-3)
     for _ in range(_HALVINGS):  # δ(ε) bends both ways, so that no tangent is of help
         middle = 0.5 * (low + high)
@@ -463,15 +452,8 @@ def _lay_one(
         if ends.is_narrow:
             return ends.upper, table
     composition = _composition(direction)
-<<<<<<< HEAD
     found = _lay_sum(_together(composition) or composition, delta, resolution)
-    step = None if found is not None else sampled_step(composition)
-    jumps = None if step is None else profile_with_jumps(step, delta)
-=======
-    found = _lay_sum(composition, delta, resolution)
     step = None if found is not None else _sampled_step(composition)
-    jumps = None if step is None else profile_with_jumps(Step(*step), delta)
->>>>>>> h-rare
     return found if jumps is None or not jumps[1].is_narrow else (jumps[1].upper, jumps[0])
 
 
