@@ -454,6 +454,7 @@ def _lay_one(
     composition = _composition(direction)
     found = _lay_sum(_together(composition) or composition, delta, resolution)
     step = None if found is not None else _sampled_step(composition)
+    jumps = None if step is None else profile_with_jumps(Step(*step), delta)
     return found if jumps is None or not jumps[1].is_narrow else (jumps[1].upper, jumps[0])
 
 
