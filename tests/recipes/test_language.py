@@ -83,7 +83,7 @@ def slowly(*given: Any) -> Any:
     [
         ("sms-smollm2", {"layers": 1, "lr": 2.0}, "one message"),
         slowly("sms-smollm2", {"adapt": "full", "lr": 1e-3}, "one message"),
-        ("sst2-smollm2", {"rank": 2, "lr": 1e-2, "epochs": 1.0}, "one phrase"),
+        slowly("sst2-smollm2", {"rank": 2, "lr": 1e-2, "epochs": 1.0}, "one phrase"),
         slowly("shakespeare-smollm2", {"rank": 2}, "one speech"),
         slowly(
             "shakespeare-smollm2", {"rank": 2, "unit": "speaker", "lot": 1}, "all speeches of one"
@@ -167,6 +167,7 @@ def test_text_is_sampled_of_a_run_with_its_statement(
     assert "(ε, δ) =" in capsys.readouterr().err
 
 
+@pytest.mark.slow  # two runs
 def test_a_run_without_a_language_model_says_nothing(tmp_path: Path, folder: Path):
     recipes.run("digits", epsilon=3, folder=tmp_path / "digits", settings={"epochs": 1})
     with pytest.raises(InvalidArgument, match="trained itself"):

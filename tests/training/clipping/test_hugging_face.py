@@ -210,6 +210,7 @@ def test_norms_and_clipped_sums_are_the_oracles(case: Case, rows: int):
         assert "fallback" not in used
 
 
+@pytest.mark.slow  # tests/hf compares steps of the same models with those of a trainer
 @pytest.mark.parametrize("name", ["GPT-2 with LoRA", "BERT", "GPT-2", "Llama", "ViT", "T5"])
 def test_a_private_step_trains_the_trainable_parameters_alone(name: str):
     case = next(one for one in CASES if one.name == name)
