@@ -31,6 +31,8 @@ from tacit.errors import InvalidArgument
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from tacit.accounting import Adjacency, Event
+
 _REFERENCE = json.loads((Path(__file__).parents[1] / "reference/allocation.json").read_text())
 _SETTINGS: list[dict[str, Any]] = _REFERENCE["settings"]
 
@@ -110,7 +112,7 @@ def delta_by_fourier(sigma: float, steps: int, epochs: int, losses: float) -> fl
     top = 0.5 / sigma**2 + 7.6 / sigma - math.log(steps)
     first = math.floor((-0.5 / sigma**2 - 9.0 * spread) / grid)
     last = math.ceil(max(top, math.log(1.0 + 14.0 * spread) + 12.0 * spread) / grid)
-    nodes = grid * np.arange(first, last + 1)
+    nodes = (grid * np.arange(first, last + 1)).astype(np.float64)
     masses = np.maximum(density(sigma, steps, nodes), 0.0) * grid
     assert masses.sum() == pytest.approx(1.0, abs=1e-10)
     size = 1 << math.ceil(math.log2(epochs * len(nodes)))
@@ -242,11 +244,12 @@ def test_visits_are_bounded_by_blocks() -> None:
 
 
 def test_what_has_no_theorem_is_bounded_without_allocation() -> None:
-    for event, looser, adjacency in (
+    cases: tuple[tuple[Event, Event, Adjacency], ...] = (
         (RandomAllocation(10, Laplace(2.0), 3), Repeated(Laplace(2.0), 3), "add-remove"),
         (RandomAllocation(10, Gaussian(2.0), 3), Repeated(Gaussian(2.0), 3), "replace-one"),
         (RandomAllocation(10, Gaussian(0.1)), Gaussian(0.1), "add-remove"),
-    ):
+    )
+    for event, looser, adjacency in cases:
         found = bounds(event, 1e-5, adjacency)
         assert not found.two_sided
         assert found.upper == pytest.approx(epsilon(looser, 1e-5, adjacency=adjacency))

@@ -131,7 +131,8 @@ def test_epochs_of_allocation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(drawn, "assigned", dealt)  # a shuffle: all lots have the same size
     assert not asked(sampling.epochs, "allocated", tmp_path).passed
 
-    assigned, kept = drawing.assigned, []
+    assigned = drawing.assigned
+    kept: list[Any] = []
 
     def reused(count: int, lots: int, stream: Any) -> Any:
         if not kept:

@@ -234,7 +234,9 @@ def _line(sigma: float, order: int, eta: float) -> _Line:
     step = 2.0 * math.pi * shift / (42.0 + 2.0 * shift * shift)
     z = step * np.arange(math.floor(-_FAR / step), math.ceil((_FAR + order / sigma) / step) + 1)
     size = step / math.sqrt(2.0 * math.pi)
-    weights = size * np.exp(-0.5 * z * z + 0.5 * shift * shift - 1j * (shift * z))
+    exponents = np.asarray(-0.5 * z * z + 0.5 * shift * shift - 1j * (shift * z), np.complex128)
+    weights: NDArray[np.complex128] = np.exp(exponents)
+    weights *= size
     return _Line(shift, weights, np.exp((z + 1j * shift) / sigma - 0.5 / sigma**2))
 
 

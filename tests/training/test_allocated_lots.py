@@ -117,8 +117,8 @@ def test_assigned_draws_words_above_the_last_whole_multiple_again() -> None:
             given, self.words = self.words[: count // 8], self.words[count // 8 :]
             return np.array(given, dtype=np.uint64).tobytes()
 
-    assert assigned(2, 3, Words()).tolist() == [2, 1]  # type: ignore[arg-type]
-    assert assigned(0, 3, Words()).tolist() == []  # type: ignore[arg-type]
+    assert assigned(2, 3, Words()).tolist() == [2, 1]
+    assert assigned(0, 3, Words()).tolist() == []
 
 
 def test_a_running_epoch_goes_on_to_the_bit() -> None:
@@ -155,9 +155,8 @@ def test_an_epoch_of_another_plan_is_refused(changed: dict[str, object]) -> None
 
 
 def test_the_plan_counts_whole_epochs() -> None:
-    plan = tacit.Plan(
-        examples=1000, lot_size=64, steps=40, noise_multiplier=0.9, clip=1.0, sampling="allocation"
-    )
+    given = {"examples": 1000, "lot_size": 64, "steps": 40, "noise_multiplier": 0.9, "clip": 1.0}
+    plan = tacit.Plan(**given, sampling="allocation")  # type: ignore[arg-type]
     assert plan.sampling == Allocation()
     assert (plan.steps_per_epoch, plan.sample_rate, plan.epochs) == (16, 1 / 16, 2.5)
     for steps, epochs in ((1, 1), (16, 1), (17, 2), (32, 2), (40, 3)):
@@ -278,7 +277,7 @@ def test_users_are_allocated_with_all_of_theirs() -> None:
     groups = [at // 2 for at in range(UNITS)]
     plan = tacit.Plan(
         examples=UNITS // 2, lot_size=UNITS // 2 / LOTS, steps=LOTS, noise_multiplier=1.0,
-        clip=1.0, unit="user", examples_per_user=2, sampling="allocation",
+        clip=1.0, unit="user", examples_per_user=2, sampling=Allocation(),
     )  # fmt: skip
     _, seen = run(plan, groups=groups)
     assert sorted(one for lot in seen for one in lot) == list(range(UNITS))
