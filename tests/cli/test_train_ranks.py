@@ -51,6 +51,7 @@ def test_two_ranks_train_a_recipe_as_one(tmp_path: Path) -> None:
     assert (out / "report.html").exists()
 
 
+@pytest.mark.slow
 def test_a_run_of_ones_own_is_kept_once_and_goes_on(tmp_path: Path) -> None:
     """Killed after its second epoch on two ranks, and resumed on three."""
     out = tmp_path / "run"

@@ -24,7 +24,7 @@ from tacit._validation import whole
 from tacit.errors import CheckpointError
 from tacit.training import checkpoint_file
 from tacit.training.checkpoint_file import Packer, one_line, unpack
-from tacit.training.distributed.sharded import spread_model, spread_optimizer
+from tacit.training.distributed.sharded import is_sharded, spread_model, spread_optimizer
 from tacit.training.distributed.sharded import whole as whole_state
 
 if TYPE_CHECKING:
@@ -106,22 +106,26 @@ def packed(
     the other, so that the file is one that any number of ranks reads.
     """
     packer = Packer()
+    gather = any(map(is_sharded, model.parameters()))
     document = {
         "tacit": __version__,
         "torch": str(torch.__version__),
         "steps_taken": whole("steps_taken", steps_taken, at_least=0),
         "plan": plan_json,
-        "model": _pack(packer, _uncompiled(model), "model"),
+        "model": _pack(packer, _uncompiled(model), "model", gather),
         "optimizers": [
             {
                 "kind": type(optimizer).__name__,
                 "shapes": _shapes(optimizer),
-                "values": _pack(packer, optimizer, f"optimizers.{index}"),
+                "values": _pack(packer, optimizer, f"optimizers.{index}", gather),
             }
             for index, optimizer in enumerate(optimizers)
         ],
         "state": {
-            name: {"kind": type(item).__name__, "values": _pack(packer, item, f"state.{name}")}
+            name: {
+                "kind": type(item).__name__,
+                "values": _pack(packer, item, f"state.{name}", gather),
+            }
             for name, item in state.items()
         },
     }
@@ -193,8 +197,10 @@ def _load_all(targets: Sequence[tuple[str, Stateful, Mapping[str, Any]]]) -> Non
             ) from error
 
 
-def _pack(packer: Packer, item: Stateful, path: str) -> Any:
-    values = whole_state(dict(item.state_dict()))
+def _pack(packer: Packer, item: Stateful, path: str, gather: bool) -> Any:
+    values = dict(item.state_dict())
+    if gather:
+        values = whole_state(values)
     # A plain dictionary, whatever mapping it came in: torch's is an OrderedDict with extras.
     return packer.pack(values, path)
 

@@ -11,8 +11,8 @@ from unittest.mock import patch
 from tacit.ledger import replay
 from tacit.ledger.entries import Draft
 from tacit.randomness import UnsafeSeededStream
-from tacit.training import session
 from tacit.training.charging import StepCharges
+from tacit.training.distributed.world import World
 from tacit.training.noise import ClipState
 from tacit.training.session import Session
 
@@ -48,13 +48,12 @@ def _seed_in_checkpoint() -> Iterator[None]:
         save(self, path)
         seeds[Path(path).resolve()] = self._seed
 
-    def stream(seed: object, purpose: str) -> UnsafeSeededStream:
-        del seed
-        return UnsafeSeededStream(current, purpose)
+    def streams(*_: object) -> Any:
+        return lambda purpose: UnsafeSeededStream(current, purpose)
 
     with (
         patch.multiple(Session, __init__=made, save=saved, _resume=resumed),
-        patch.object(session, "_stream", stream),
+        patch.object(World, "streams", streams),
     ):
         yield
 

@@ -9,7 +9,7 @@ from unittest.mock import patch
 import torch
 
 from tacit.randomness import GaussianSource, UnsafeSeededStream
-from tacit.training import session
+from tacit.training.distributed.world import World
 from tacit.training.noise import FastNoise
 from tacit.training.sampling import LotSampler
 
@@ -55,7 +55,7 @@ def _one_draw_for_all() -> Any:
 
 def _fixed_seed() -> Any:
     """As after torch.manual_seed(0): every run draws the same."""
-    return patch.object(session, "_stream", lambda _, purpose: UnsafeSeededStream(0, purpose))
+    return patch.object(World, "streams", lambda *_: lambda purpose: UnsafeSeededStream(0, purpose))
 
 
 @contextmanager

@@ -150,7 +150,10 @@ def survive(folder: Path, size: int, kill: dict[str, Any], after: int) -> bool:
 
 @pytest.mark.parametrize(
     ("name", "rank", "when", "nth", "after"),
-    [("take", 0, "after", 3, 1), ("reduce_scattered", 1, "before", 2, 3)],
+    [
+        ("take", 0, "after", 3, 1),
+        pytest.param("reduce_scattered", 1, "before", 2, 3, marks=pytest.mark.slow),
+    ],
 )
 def test_a_killed_rank_leaves_nothing_uncharged(
     tmp_path: Path, name: str, rank: int, when: str, nth: int, after: int

@@ -280,6 +280,7 @@ def test_a_mesh_of_some_ranks_is_refused() -> None:
         assert "pipeline parallelism" in said
 
 
+@pytest.mark.slow
 def test_evaluation_between_lots_and_public_steps() -> None:
     def work(_: int) -> tuple[Tensor, int]:
         torch.manual_seed(0)

@@ -68,24 +68,30 @@ class Drawn(Dataset[Any]):
         return x, self._labels[at]
 
 
+DISAGREEMENTS: list[tuple[str, Callable[[int], object]]] = [
+    ("the plan", lambda rank: started(plan={"clip": 1.0 + rank})),
+    ("the data set", lambda rank: started(
+        data=Subset(rows(), np.roll(np.arange(EXAMPLES), rank).tolist()))),
+    ("the data set", lambda rank: started(
+        data=TensorDataset(rows().tensors[0] + rank * 1e-3, rows().tensors[1]))),
+    ("the data set", lambda rank: started(data=Drawn(rows().tensors[1].roll(rank)))),
+    ("groups", lambda rank: started(
+        plan={"unit": "user", "examples": 12, "lot_size": 4, "examples_per_user": 4},
+        groups=np.roll(np.arange(EXAMPLES) % 12, rank))),
+    ("the parameters", lambda rank: started(model=torch.nn.Linear(5, 3, bias=rank == 0))),
+    ("the optimizers", lambda rank: started(lr=0.1 + rank)),
+    ("stop_after", lambda rank: started(stop_after=2 + rank)),
+    ("unsafe_seed", lambda rank: started(unsafe_seed=rank)),
+]  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("what", "start"),
     [
-        ("the plan", lambda rank: started(plan={"clip": 1.0 + rank})),
-        ("the data set", lambda rank: started(
-            data=Subset(rows(), np.roll(np.arange(EXAMPLES), rank).tolist()))),
-        ("the data set", lambda rank: started(
-            data=TensorDataset(rows().tensors[0] + rank * 1e-3, rows().tensors[1]))),
-        ("the data set", lambda rank: started(data=Drawn(rows().tensors[1].roll(rank)))),
-        ("groups", lambda rank: started(
-            plan={"unit": "user", "examples": 12, "lot_size": 4, "examples_per_user": 4},
-            groups=np.roll(np.arange(EXAMPLES) % 12, rank))),
-        ("the parameters", lambda rank: started(model=torch.nn.Linear(5, 3, bias=rank == 0))),
-        ("the optimizers", lambda rank: started(lr=0.1 + rank)),
-        ("stop_after", lambda rank: started(stop_after=2 + rank)),
-        ("unsafe_seed", lambda rank: started(unsafe_seed=rank)),
+        pytest.param(*one, marks=pytest.mark.slow if at > 1 else ())
+        for at, one in enumerate(DISAGREEMENTS)
     ],
-)  # fmt: skip
+)
 def test_disagreement_is_refused_everywhere(what: str, start: Callable[[int], object]) -> None:
     texts = lines(together(2, start, expect=TacitError))
     assert texts[0] == texts[1]

@@ -418,8 +418,9 @@ def whole(value: Any) -> Any:
     if is_sharded(value):
         return value.full_tensor().cpu()
     if isinstance(value, dict):
-        return {key: whole(one) for key, one in value.items()}
-    if isinstance(value, list | tuple):
+        found = {key: whole(one) for key, one in value.items()}
+        return value if all(found[key] is value[key] for key in found) else found
+    if type(value) in (list, tuple):
         return type(value)(whole(one) for one in value)
     return value
 
