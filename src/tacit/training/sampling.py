@@ -121,11 +121,9 @@ class RunningEpoch:
 
     def state_dict(self) -> dict[str, Any]:
         """The lots of all records, and how many of the lots were drawn."""
-        import torch  # noqa: PLC0415 - a plan is made and read without it
-
         held = np.empty(0, dtype=np.int64) if self._lots is None else self._lots
         return {
-            "lots": torch.from_numpy(held.astype(np.int32)),
+            "lots": held.astype(np.int32),
             "count": len(self._ends),
             "drawn": self._next,
             "lost": self.lost,
@@ -133,7 +131,7 @@ class RunningEpoch:
 
     def load_state_dict(self, state_dict: Mapping[str, Any], /) -> None:
         """Goes on with the epoch of a checkpoint; one that is not of the plan is refused."""
-        lots = state_dict["lots"].numpy().astype(np.int64)
+        lots = np.asarray(state_dict["lots"]).astype(np.int64)
         count, drawn = int(state_dict["count"]), int(state_dict["drawn"])
         places = (self._plan.examples, self._plan.steps_per_epoch) if count else (0, 0)
         fits = (lots.shape, count) == ((places[0],), places[1]) and 0 <= drawn <= max(count - 1, 0)
