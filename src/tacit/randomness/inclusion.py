@@ -79,7 +79,7 @@ def assigned(count: int, lots: int, stream: Stream) -> NDArray[np.int64]:
 
     >>> from tacit.randomness.streams import UnsafeSeededStream
     >>> assigned(8, 3, UnsafeSeededStream(0, "lots")).tolist()
-    [0, 0, 1, 2, 2, 0, 2, 1]
+    [2, 1, 1, 2, 0, 2, 2, 1]
     """
     total, parts = whole("count", count, at_least=0), whole("lots", lots)
     end = (1 << 64) // parts * parts

@@ -40,7 +40,7 @@ def _whole_batch(*, mean: bool) -> Callable[[], Any]:
     """Nobody is clipped by themselves: the batch is, its sum or its mean."""
 
     def clip(*given: Any) -> BatchSums:
-        *most, bounds, mask = given
+        *most, bounds, mask, _ = given
         found = _CLIP(*most, torch.full_like(bounds, 1e12), mask)
         count = float(mask.sum()) if mean else 1.0
         factor = (bounds.norm() / (_norm(found.sums) / count).clamp(min=1e-30)).clamp(max=1.0)
@@ -77,8 +77,9 @@ def _not_a_number() -> Any:
         factors = torch.where(norms > limit, limit / norms, 1.0)
         return torch.where(mask, factors, 0.0)
 
-    def weighed(values: Tensor, scales: Tensor) -> Tensor:
-        return values * scales.view(-1, *[1] * (values.ndim - 1)).to(values.dtype)
+    def weighed(values: Tensor, scales: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+        wide = values if dtype is None else values.to(dtype)
+        return wide * scales.view(-1, *[1] * (values.ndim - 1)).to(wide.dtype)
 
     return together(
         unwatched(),
@@ -92,7 +93,7 @@ def _median_of_the_lot() -> Any:
     """The bound is the median norm of the current batch, and the noise goes by it."""
 
     def clip(*given: Any) -> BatchSums:
-        *most, bounds, mask = given
+        *most, bounds, mask, _ = given
         norms = _CLIP(*most, bounds, mask).squared_norms.sum(0).sqrt()
         if mask.any():
             bounds.mul_(norms[mask].median().clamp(min=1e-12) / bounds.norm())

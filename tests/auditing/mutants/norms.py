@@ -10,6 +10,7 @@ import torch
 
 from tacit.training.clipping import sums
 from tacit.training.clipping.forms import Convolution, Dense, OneHot
+from tacit.training.clipping.rules import linear
 
 from . import settings
 from .mutant import FORMS, Mutant, together, unwatched
@@ -58,6 +59,7 @@ def _norms_in_half() -> Any:
             patch.object(import_module(f"{FORMS}.{form}"), "squared_sum", squared)
             for form in modules
         ),
+        patch.object(linear, "squared_sum", squared),
     )
 
 

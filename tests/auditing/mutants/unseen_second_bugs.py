@@ -48,12 +48,12 @@ def first_epoch_again() -> Any:
     """The lots of an epoch are kept in a list, and the list is gone through again and again."""
 
     def draw(self: Any) -> NDArray[np.int64]:
-        self._epoch = getattr(self, "_epoch", [])
+        self._kept = getattr(self, "_kept", [])
         self._drawn = getattr(self, "_drawn", -1) + 1
         lots = max(1, round(1.0 / self._plan.sample_rate))
         if self._drawn < lots:
-            self._epoch.append(healthy(self))
-        return self._epoch[self._drawn % lots]
+            self._kept.append(healthy(self))
+        return self._kept[self._drawn % lots]
 
     healthy = LotSampler.draw
     return patch.object(LotSampler, "draw", draw)

@@ -70,7 +70,7 @@ def error_feedback() -> Iterator[None]:
         return clip_batch(self, *given)
 
     def noting(*given: Any) -> Any:
-        *most, bounds, mask = given
+        *most, bounds, mask, _ = given
         found = clip(*most, bounds, mask)
         whole = clip(*most, torch.full_like(bounds, 1e12), mask)
         for name, value in whole.sums.items():

@@ -91,8 +91,8 @@ def plans() -> Attempts:
         "a plan that is no JSON": lambda: Plan.from_json("{"),
         "more steps than planned": lambda: plan.event_after(31),
         "steps below none": lambda: plan.event_after(-1),
-        "no δ": lambda: plan.epsilon(0.0),
-        "a δ of one": lambda: plan.epsilon(1.0),
+        "a δ below 0": lambda: plan.epsilon(-1e-9),
+        "a δ above one": lambda: plan.epsilon(1.5),
         "epochs beside steps": lambda: _bought(epochs=2.0, steps=3),
         "neither epochs nor steps": _bought,
         "epochs without end": lambda: _bought(epochs=1e300),
@@ -100,7 +100,7 @@ def plans() -> Attempts:
         "an accountant that proves nothing": lambda: _bought(steps=30, accountant="gdp-clt"),
         "a δ above every chance": lambda: _bought(steps=1, lot_size=1e-6, delta=1e-2),
         "a budget that cut lots exceed": lambda: _bought(
-            steps=30, delta=1e-9, sampling=TruncatedPoisson(41)
+            steps=30, delta=1e-9, sampling=TruncatedPoisson(41), accountant="rdp"
         ),
         "a budget that the count exceeds": lambda: _bought(
             steps=30, clipping=AdaptiveQuantile(count_noise=0.1)
