@@ -27,6 +27,7 @@ def two_workers() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("two_workers")
+@pytest.mark.slow
 def test_pieces_come_back_with_their_numbers_and_are_taken_when_there_is_room(
     tmp_path: Path,
 ) -> None:

@@ -646,6 +646,7 @@ def test_a_search_releases_its_winner(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "journal" not in json.dumps(told)
 
 
+@pytest.mark.slow
 def test_a_search_that_was_stopped_goes_on(tmp_path: Path, here: Here) -> None:
     file, out = tmp_path / "search.toml", tmp_path / "run"
     file.write_text("runs = 3\n[candidates]\nlr = [130.0, 120.0]\n")

@@ -120,6 +120,7 @@ def test_attack_with_the_real_solver_stays_below_pure_epsilon():
     assert math.log(without / present) > 0.7  # so that the attack is one
 
 
+@pytest.mark.slow
 def test_attack_with_the_real_solver_stays_below_delta():
     # At the threshold where the privacy loss of a Gaussian passes ε.
     without, present = attacked(delta=0.05, epsilon=0.5, shift=0.9)

@@ -77,8 +77,8 @@ def apart(one: nn.Module, other: nn.Module) -> float:
 
 
 def often(case: tiny.Case) -> Any:
-    """Every model is compared in `make test`, and one of them with adapters; the rest are slow."""
-    quick = "LoRA" not in case.name or case.name.startswith("Llama")
+    """Three are compared in `make test`, one of them with adapters; the rest are slow."""
+    quick = case.name in ("GPT-2", "BERT") or case.name.startswith("Llama")
     return pytest.param(case, id=str(case), marks=() if quick else pytest.mark.slow)
 
 

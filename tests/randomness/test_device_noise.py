@@ -198,6 +198,7 @@ def test_kernels_are_checked_once_for_each_type(monkeypatch: pytest.MonkeyPatch)
     noise.draw([None], [out.double().float()], 9.0)
 
 
+@pytest.mark.slow
 def test_kernels_that_are_wrong_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     out = torch.empty(10, device=_DEVICE)
     table = device_noise._table().copy()

@@ -144,6 +144,7 @@ def test_both_paddings_leave_scores_alone(folder: Path):
     assert right.numel() == sum(len(tokens) - 1 for tokens, _ in rows)
 
 
+@pytest.mark.slow
 def test_text_is_sampled_of_a_run_with_its_statement(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):

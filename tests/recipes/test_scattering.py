@@ -56,6 +56,7 @@ def test_the_mean_that_is_kept_has_the_noise_that_is_charged() -> None:
     assert 0.5 < float(off.std()) / (20.0 / 400) < 1.6  # of 60 numbers
 
 
+@pytest.mark.slow
 def test_a_cnn_costs_its_plan_alone() -> None:
     data = pictures(channels=3, size=10, train=80, test=20)
     given = {"head": "cnn", "synthetic": 20, "epochs": 2, "lot": 20, "lr": 8.0}

@@ -319,6 +319,7 @@ def rows(examples: Examples) -> TensorDataset:
     return TensorDataset(torch.as_tensor(examples.inputs), torch.as_tensor(examples.labels))
 
 
+@pytest.mark.slow
 def test_settings_of_ones_own_model_are_searched_privately(tmp_path: Path) -> None:
     ready = own_data.prepare()
     parts = [Examples(one.x.numpy(), one.y.numpy()) for one in (ready.dataset, ready.held_out)]

@@ -53,7 +53,13 @@ def test_enough_settings_are_recorded() -> None:
     assert len(_SETTINGS) >= 30
 
 
-@pytest.mark.parametrize("setting", _SETTINGS, ids=name_of)
+_OFTEN = [
+    pytest.param(one, marks=() if at % 4 == 0 else pytest.mark.slow, id=name_of(one))
+    for at, one in enumerate(_SETTINGS)
+]
+
+
+@pytest.mark.parametrize("setting", _OFTEN)
 def test_the_reference_lies_within(setting: dict[str, Any]) -> None:
     found = bounds(event_of(setting), delta=setting["delta"])
     assert found.two_sided or setting["epsilon"] == "0"

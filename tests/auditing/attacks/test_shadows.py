@@ -102,6 +102,7 @@ def test_two_processes_train_what_is_trained_here(trainings: Any, tmp_path: Path
         np.testing.assert_array_equal(mine, expected)
 
 
+@pytest.mark.slow
 def test_a_killed_process_and_going_on(trainings: Any, tmp_path: Path) -> None:
     folder, notes = tmp_path / "shadows", tmp_path / "notes"
     notes.mkdir()

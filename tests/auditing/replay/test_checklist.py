@@ -112,6 +112,7 @@ def test_the_plans_own_small_rate(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert not asked(sampling.own_rate, "linear", tmp_path).passed
 
 
+@pytest.mark.slow
 def test_lots_that_are_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert asked(sampling.own_rate, "truncated", tmp_path).passed
     monkeypatch.setattr(drawn, "subset", lambda indices, size, _: indices[: size + 3])
@@ -277,6 +278,7 @@ def test_users_whose_rows_lie_apart(
     assert not asked(clipping.by_definition, name, tmp_path).passed
 
 
+@pytest.mark.slow
 def test_sums_of_the_step_before_in_float16(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -48,6 +48,7 @@ def random_photographs(count: int) -> np.ndarray:
     return np.random.default_rng(0).integers(0, 256, (count, 3, 32, 32), dtype=np.uint8)
 
 
+@pytest.mark.slow
 def test_what_stands_beside_the_middle_counts_less_in_centred_hog() -> None:
     images = random_photographs(60)
     sides, middle = images.copy(), images.copy()

@@ -114,7 +114,12 @@ def chosen(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("chosen")
 @pytest.mark.parametrize(
     ("dtype", "last"),
-    [(torch.float16, True), (torch.float16, False), (torch.float32, True), *ON_A_GPU],
+    [
+        (torch.float16, True),
+        pytest.param(torch.float16, False, marks=pytest.mark.slow),
+        pytest.param(torch.float32, True, marks=pytest.mark.slow),
+        *ON_A_GPU,
+    ],
 )
 @pytest.mark.parametrize("name", CASES)
 def test_norms_and_sums_are_the_oracles(name: str, dtype: torch.dtype, last: bool):
@@ -128,7 +133,9 @@ def test_norms_and_sums_are_the_oracles(name: str, dtype: torch.dtype, last: boo
     assert (form.weighted_sum(scales) - total).norm() <= near * total.norm()
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
+@pytest.mark.parametrize(
+    "dtype", [torch.float16, pytest.param(torch.float32, marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize("name", ["few channels", "rows", "several tiles"])
 def test_every_way_gives_the_same(name: str, dtype: torch.dtype):
     form = CASES[name].form(dtype)
@@ -152,7 +159,13 @@ def test_every_way_gives_the_same(name: str, dtype: torch.dtype):
     ("dtype", "bad"), [(torch.float16, float("nan")), (torch.float32, float("inf"))]
 )
 @pytest.mark.parametrize(
-    "name", ["plain", "few channels", "many channels, few pixels", "depthwise"]
+    "name",
+    [
+        "few channels",
+        "depthwise",
+        pytest.param("plain", marks=pytest.mark.slow),
+        pytest.param("many channels, few pixels", marks=pytest.mark.slow),
+    ],
 )
 def test_what_is_not_finite_stays_with_its_unit(name: str, dtype: torch.dtype, bad: float):
     form = CASES[name].form(dtype)
