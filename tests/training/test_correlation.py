@@ -115,6 +115,8 @@ def test_a_plan_for_another_number_of_groups_does_not_cover_the_event() -> None:
             "AdaptiveQuantile",
         ),
         ({"correlation": tacit.Banded(4), "sampling": TruncatedPoisson(40)}, "TruncatedPoisson"),
+        ({"correlation": tacit.Banded(4), "sampling": "allocation"}, "Allocation"),
+        ({"correlation": tacit.Buffered(), "sampling": "allocation"}, "Allocation"),
         ({"correlation": None, "sampling": Cyclic()}, "correlated"),
     ],
 )
@@ -220,3 +222,9 @@ def test_the_plan_in_words() -> None:
     assert "a strategy of 4 bands" in said
     assert "momentum 0.9" in said
     assert "whole and in turn" in plan(KINDS["buffered"]).describe()
+
+
+def test_a_statement_of_both_allocation_and_correlation_proves_nothing() -> None:
+    forged = plan(tacit.Banded(4)).as_dict() | {"sampling": {"kind": "Allocation"}}
+    with pytest.raises(InvalidArgument):
+        tacit.Plan.from_json(json.dumps(forged))

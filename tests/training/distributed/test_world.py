@@ -263,6 +263,62 @@ def test_a_budget_that_rank_0_lacks_is_refused(tmp_path: Path) -> None:
     assert all("budget must be given on rank 0" in text for text in texts)
 
 
+@pytest.mark.parametrize("kind", [tacit.Banded(2), tacit.Anticorrelated(0.5)])
+def test_correlated_noise_is_refused_on_several_ranks(kind: Any) -> None:
+    """Each would keep noise of its own, and deal groups of its own."""
+    texts = lines(together(2, lambda _: started(plan={"correlation": kind}), expect=TacitError))
+    assert all("correlation must be left out with several processes" in text for text in texts)
+
+
+def test_releases_that_others_step_are_refused_on_several_ranks() -> None:
+    """``dp.release()`` would leave each rank the sum of its own rows."""
+
+    def work(rank: int) -> None:
+        del rank
+        with started() as dp:
+            for lot in dp.lots():
+                for batch in lot:
+                    dp.backward(by_class(dp.model, batch))
+                dp.release()
+
+    texts = lines(together(2, work, expect=TacitError))
+    assert any("dp.release() is for one process" in text for text in texts)
+
+
+def test_an_epoch_that_ranks_broke_off_is_paid_for_and_left(tmp_path: Path) -> None:
+    """Allocation: its lots may have been seen, so that the rest of it is charged as lost."""
+    given: dict[str, Any] = {"steps": 6, "sampling": "allocation", "lot_size": EXAMPLES / 3}
+
+    def budget_of(rank: int) -> Any:
+        if rank:
+            return None
+        ledger = tacit.Ledger(f"sqlite:///{tmp_path}/budget.db", anchor=tmp_path / "anchor")
+        return ledger.open("data", epsilon=1000, delta=1e-3)
+
+    def begun(rank: int) -> int:
+        one_by_one = tacit.Performance(lease=1)
+        dp = started(plan=given, budget=budget_of(rank), performance=one_by_one)
+        with dp:
+            for lot in dp.lots():
+                for batch in lot:
+                    dp.backward(by_class(dp.model, batch))
+                dp.step()
+                if lot.step == 0:
+                    dp.save(tmp_path / "checkpoint")
+                if lot.step == 1:
+                    break  # this step is charged and released, and in no checkpoint
+        return dp.steps_taken
+
+    def ended(rank: int) -> tuple[int, int]:
+        path = tmp_path / "checkpoint"
+        dp = started(plan=given, budget=budget_of(rank), resume=path)
+        trained(dp)
+        return dp.steps_taken, dp.steps_lost
+
+    assert together(2, begun) == [2, 2]
+    assert together(2, ended) == [(4, 2), (4, 2)]
+
+
 # ---- checkpoints
 
 
