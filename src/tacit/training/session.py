@@ -202,9 +202,9 @@ class Session:
             self._charges = charging.charges_of(world, budget, lease)
         self._run = claim.Run(last_step, unsafe=unsafe_seed is not None)
         self._sharded, self._shares = _spread(world, model, self._parameters, plan)
-        at_home = next(iter(self._parameters.values())).device
-        self._device = at_home if self._sharded is None else self._sharded.device
-        group, shares = parameter_groups(plan, self._parameters)
+        self._home_device = next(iter(self._parameters.values())).device
+        self._device = self._home_device if self._sharded is None else self._sharded.device
+        self._group, shares = parameter_groups(plan, self._parameters)
         self._clip = ClipState(plan, shares, self._device)
         self._begin_course(_groups(world, plan, unsafe_seed), resumed=resume is not None)
         if resume is not None:
@@ -217,19 +217,31 @@ class Session:
                 plan, dataset, groups, self._parameters, optimizers, performance,
                 last_step=self._run.last_step, steps_taken=self.steps_taken, seed=unsafe_seed,
             ))  # fmt: skip
+        self._prepare_lots(dataset, groups, performance, collate, unsafe_seed)
+
+    def _prepare_lots(
+        self,
+        dataset: Dataset[Any],
+        groups: Sequence[int] | NDArray[np.int64] | None,
+        performance: Performance,
+        collate: Collate | None,
+        unsafe_seed: int | None,
+    ) -> None:
+        """Samples, batches, noise and what computes them, once all processes agree."""
+        plan, model = self.plan, self.model
         # A resumed run draws other numbers; a seed must not bring the first draws back either.
         seed = None if unsafe_seed is None else (unsafe_seed, self.steps_taken)
-        streams = world.streams(seed)
+        streams = self.world.streams(seed)
         # What is checked follows the clock, by which a seeded run must not differ from another.
         again = CheckSchedule(fresh_stream("verification")) if seed is None else None
-        self._verifier = Verifier(model, self._parameters, again, world.size)
+        self._verifier = Verifier(model, self._parameters, again, self.world.size)
         self._rehearsing: NDArray[np.int64] | None = _few(plan, streams("rehearsal"))
         loader = make_loader(
             dataset, self._device, collate, performance.workers, performance.pin_memory
         )
         units = Units(plan, groups, streams("users"))
         compiled = _compiled(plan, performance)
-        self._noise = noise_for(plan.noise, streams("noise"), at_home, self._memory)
+        self._noise = noise_for(plan.noise, streams("noise"), self._home_device, self._memory)
         graphs = _graphs(plan, performance, self._device) if self._sharded is None else None
         # A model that the user compiled, and what is recorded, need few shapes.
         on_gpu = self._device.type == "cuda" and plan.noise != "exact"
@@ -246,10 +258,12 @@ class Session:
             self._noise.generators is not None and not self._clip.moves and self._shares is None
         )
         if graphs is not None and recorded:
-            self._updates = Updates(graphs, optimizers, self._noise.renew)
+            self._updates = Updates(graphs, self.optimizers, self._noise.renew)
         self._computation = Computation(
             plan,
-            _engine(plan, model, self._computed(), group, few_shapes=padded, compiled=compiled),
+            _engine(
+                plan, model, self._computed(), self._group, few_shapes=padded, compiled=compiled
+            ),
             self._verifier,
             self._clip,
             Cutter(plan, units, loader, performance, self._device, padded=padded),
