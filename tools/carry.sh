@@ -13,5 +13,6 @@ rm -rf .carry
     typing_extensions
 find .carry -name __pycache__ -type d -prune -exec rm -rf {} +
 exclude=$(git rev-parse --git-path info/exclude)
+mkdir -p "$(dirname "$exclude")"
 grep -qx '\.carry/' "$exclude" || echo '.carry/' >>"$exclude"
 du -sh .carry

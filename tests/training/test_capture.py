@@ -268,6 +268,17 @@ def test_an_optimizer_that_counts_on_the_host_is_not_replayed(
     assert graphs.recorded == 1
 
 
+def test_a_sessions_own_hooks_do_not_keep_updates_from_being_replayed(
+    graphs: Counted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(capture.Reruns, "runs_python", False)
+    model = double()
+    found = run(model, as_double(cross_entropy(model)))
+    agrees(found)
+    assert "Noise and update are replayed" in found[-1]
+    assert graphs.recorded == 2
+
+
 def test_a_learning_rate_that_changes_is_followed(graphs: Counted) -> None:
     model, rates = double(), []
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-9)
@@ -410,6 +421,47 @@ def test_numbers_of_objects_dictionaries_and_functions_that_are_called_are_seen(
         assert not at.hold(calling)
     finally:
         SETTINGS["power"] = 2.0
+
+
+LATER: Any = None
+
+
+def places_of_change() -> Iterator[tuple[str, Callable[[Any], Any], Callable[[], object]]]:
+    """Functions, each with something that changes what the very same object does."""
+    own, listed, named = Temperature(), [1.0], {"a": 1.0}
+
+    def with_default(batch: Any, power: float = 2.0) -> Any:
+        return batch**power
+
+    def later(batch: Any) -> Any:
+        return batch if LATER is None else LATER
+
+    def other(batch: Any, power: float = 2.0) -> Any:
+        return batch + power
+
+    yield "object", lambda b: b * own.value, lambda: setattr(own, "value", 3.0)
+    yield "attribute", lambda b: b * len(vars(own)), lambda: setattr(own, "new", 3.0)
+    yield "list", lambda b: b * listed[0], lambda: listed.__setitem__(0, 2.0)
+    yield "longer list", lambda b: b * len(listed), lambda: listed.append(2.0)
+    yield "dictionary", lambda b: b * len(named), lambda: named.update(b=1.0)
+    yield "default", with_default, lambda: setattr(with_default, "__defaults__", (3.0,))
+    yield "code", with_default, lambda: setattr(with_default, "__code__", other.__code__)
+    yield "global", later, lambda: globals().update(LATER=1.0)
+
+
+def test_what_changes_under_one_function_is_seen() -> None:
+    model = double()
+    for name, function, change in places_of_change():
+        at = capture.Circumstances(model, function)
+        assert at.hold(function), name
+        change()
+        assert not at.hold(function), name
+    function = Temperature().loss
+    at = capture.Circumstances(model, function)
+    globals()["UNRELATED"] = 1
+    assert at.hold(function)
+    model[0].register_forward_hook(lambda *_: None)
+    assert not at.hold(function)
 
 
 def test_a_function_of_very_many_parts_is_looked_at_in_no_time() -> None:

@@ -15,8 +15,8 @@ from collections import deque
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import islice
-from types import FunctionType, MethodType, ModuleType
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, final
+from types import CellType, FunctionType, MethodType, ModuleType
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar, final
 
 import numpy as np
 import torch
@@ -27,7 +27,6 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
     from contextlib import AbstractContextManager
-    from types import CellType
 
     from numpy.typing import NDArray
     from torch import Tensor
@@ -46,6 +45,7 @@ _SYNCHRONIZED = "synchronizing CUDA operation"  # torch has no class of error fo
 _DEPTH, _WIDTH, _MOST_PARTS = 4, 64, 512
 _LIBRARIES = frozenset({"torch", "numpy", "functools", "transformers", "peft"})
 _SIMPLE = (bool, int, float, complex, str, bytes, type(None))
+_GLOBAL_HOOKS = nn.modules.module._global_forward_hooks  # torch's own registry, of all modules
 
 
 class HostRead(Exception):
@@ -192,27 +192,39 @@ def _abandon(graph: torch.cuda.CUDAGraph) -> None:
 class Circumstances:
     """The values that Python code goes by: those of modules, of a function, and torch's switches.
 
-    A recording holds as long as they stay the same. Seen are the attributes of the model's modules,
-    and what ``parts_of`` finds in the function.
+    A recording holds as long as they stay the same. Seen are the attributes and hooks of the
+    model's modules, and what ``parts_of`` finds in the function.
     """
 
     def __init__(self, model: nn.Module, function: Callable[..., Any]) -> None:
-        self._of_modules = [
+        self._function = function
+        walked = list(_walk(function))
+        self._parts = [place.part for place in walked]
+        self._places = [
             (module.__dict__, key, value)
             for module in model.modules()
             for key, value in module.__dict__.items()
             if isinstance(value, (*_SIMPLE, torch.Tensor))
         ]
-        self._parts = list(parts_of(function))
+        for part, holder, key in walked:
+            if holder is not None:
+                self._places.append((holder, key, part))
+            if isinstance(holder, FunctionType) and key == "__code__":
+                self._places.append((holder, "__defaults__", holder.__defaults__))
+        sized = [_holder(part) for part in self._parts]
+        sized += [hooks for module in model.modules() for hooks in _hooks(module)]
+        self._sizes = [(one, len(one)) for one in (*sized, _GLOBAL_HOOKS) if one is not None]
         self._switches = switches()
 
     def hold(self, function: Callable[..., Any]) -> bool:
         """Whether ``function`` goes by the same values, which are as they were."""
-        for attributes, key, value in self._of_modules:
-            now = attributes.get(key)
-            if now is not value and (isinstance(value, torch.Tensor) or now != value):
+        for holder, key, value in self._places:
+            now = holder.get(key) if type(holder) is dict else _held(holder, key)
+            if now is not value and not _same(value, now):
                 return False
-        return self._switches == switches() and _all_same(self._parts, list(parts_of(function)))
+        if any(len(one) != size for one, size in self._sizes) or self._switches != switches():
+            return False
+        return function is self._function or _all_same(self._parts, list(parts_of(function)))
 
 
 def switches() -> tuple[object, ...]:
@@ -242,61 +254,98 @@ def parts_of(function: Any) -> Iterator[Any]:
     >>> [part for part in parts_of(lambda x, o=options: o.scale * x) if isinstance(part, float)]
     [2.0]
     """
-    todo: deque[tuple[Any, int]] = deque([(function, 0)])
+    return (place.part for place in _walk(function))
+
+
+@final
+class _Place(NamedTuple):
+    """A part, and where it is held so that another could take its place; nowhere if it could not.
+
+    ``part`` is what counts: of a function, its code.
+    """
+
+    part: Any
+    holder: Any = None
+    key: Any = None
+
+
+def _walk(function: Any) -> Iterator[_Place]:
+    """What ``parts_of`` returns, and where each part is held."""
+    todo: deque[tuple[_Place, int]] = deque([(_Place(function), 0)])
     seen: set[int] = set()
     for _ in range(_MOST_PARTS):
         if not todo:
             return
-        part, depth = todo.popleft()
+        place, depth = todo.popleft()
+        part = place.part
         if isinstance(part, _SIMPLE):
-            yield part
+            yield place
             continue
         if id(part) in seen:
             continue
         seen.add(id(part))
         if isinstance(part, FunctionType):
-            yield part.__code__
+            yield _Place(part.__code__, part, "__code__")
         elif not isinstance(part, (MethodType, functools.partial)):
-            yield part
+            yield place
         if depth < _DEPTH:
             todo.extend((inner, depth + 1) for inner in _inner_parts(part))
 
 
-def _inner_parts(part: Any) -> Iterable[Any]:
+def _inner_parts(part: Any) -> Iterable[_Place]:
     """What a part is made of. Classes, tensors and modules, torch's and Python's, are whole."""
     if isinstance(part, functools.partial):
-        return (part.func, *part.args, *part.keywords.values())
+        fixed = (_Place(one) for one in (part.func, *part.args))
+        return (*fixed, *_entries(part.keywords))
     if isinstance(part, MethodType):
-        return (part.__self__, part.__func__)
+        return (_Place(part.__self__), _Place(part.__func__))
     if isinstance(part, FunctionType):
-        cells = (_content(cell) for cell in part.__closure__ or ())
-        defaults = (*(part.__defaults__ or ()), *(part.__kwdefaults__ or {}).values())
-        return (*cells, *defaults, *_named_globals(part))
-    if isinstance(part, (list, tuple)):
-        return part[:_WIDTH]
-    if isinstance(part, dict):
-        return islice(part.values(), _WIDTH)
-    if isinstance(part, (type, ModuleType, nn.Module, torch.Tensor)):
-        return ()
+        cells = (_Place(_held(cell, None), cell) for cell in part.__closure__ or ())
+        defaults = (_Place(one) for one in part.__defaults__ or ())
+        return (*cells, *defaults, *_entries(part.__kwdefaults__ or {}), *_named_globals(part))
+    if isinstance(part, list):
+        return (_Place(one, part, at) for at, one in enumerate(part[:_WIDTH]))
+    if isinstance(part, tuple):
+        return (_Place(one) for one in part[:_WIDTH])
+    held = _holder(part)
+    return _entries(held) if isinstance(held, dict) else ()
+
+
+def _holder(part: Any) -> list[Any] | dict[Any, Any] | None:
+    """Where the parts of a list, a dictionary or a plain object are held; None of all else."""
+    if isinstance(part, (list, dict)):
+        return part
+    if isinstance(part, (*_SIMPLE, type, ModuleType, FunctionType, nn.Module, torch.Tensor)):
+        return None
     held = getattr(part, "__dict__", None)
-    return islice(held.values(), _WIDTH) if isinstance(held, dict) else ()
+    return held if isinstance(held, dict) else None
 
 
-def _named_globals(function: FunctionType) -> Iterator[Any]:
+def _entries(held: dict[Any, Any]) -> Iterator[_Place]:
+    return (_Place(value, held, key) for key, value in islice(held.items(), _WIDTH))
+
+
+def _named_globals(function: FunctionType) -> Iterator[_Place]:
     if function.__module__.partition(".")[0] in _LIBRARIES:
         return
     known = function.__globals__
     for name in function.__code__.co_names:
-        value = known.get(name)
-        if not isinstance(value, (ModuleType, type(None))):
-            yield value
+        if name in known and not isinstance(known[name], ModuleType):
+            yield _Place(known[name], known, name)
 
 
-def _content(cell: CellType) -> Any:
-    try:
-        return cell.cell_contents
-    except ValueError:  # not yet assigned
-        return None
+def _held(holder: Any, key: Any) -> Any:
+    """What lies at a place now."""
+    if isinstance(holder, CellType):
+        try:
+            return holder.cell_contents
+        except ValueError:  # not yet assigned
+            return None
+    if isinstance(holder, FunctionType):
+        return getattr(holder, key)
+    if isinstance(holder, list):
+        return holder[key] if key < len(holder) else None
+    return holder.get(key)  # of a subclass of dict
 
 
 def alike(one: Callable[..., Any], other: Callable[..., Any]) -> bool:
@@ -323,14 +372,14 @@ def _same(one: object, other: object) -> bool:
 
 def hindrance(model: nn.Module) -> str:
     """Why a model's forward pass cannot be replayed without its Python, or nothing."""
-    hooked = [
-        path or "the model"
-        for path, module in model.named_modules()
-        if module._forward_hooks or module._forward_pre_hooks or module._backward_hooks
-    ]
-    if hooked or nn.modules.module._global_forward_hooks:
+    hooked = [path or "the model" for path, module in model.named_modules() if any(_hooks(module))]
+    if hooked or _GLOBAL_HOOKS:
         return f"a hook would not be called ({hooked[0] if hooked else 'of all modules'})"
     return ""
+
+
+def _hooks(module: nn.Module) -> Iterable[dict[int, Any]]:
+    return module._forward_hooks, module._forward_pre_hooks, module._backward_hooks
 
 
 def host_randomness() -> tuple[object, ...]:
@@ -448,10 +497,10 @@ class Batches:
         """A lot is about to be computed with this function of losses."""
         if self.why_not:
             return
+        if self._circumstances is not None and self._circumstances.hold(function):
+            return
         if not self._graphs.runs_python and hindrance(self._model):
             self.give_up(hindrance(self._model))
-            return
-        if self._circumstances is not None and self._circumstances.hold(function):
             return
         self._changes += self._circumstances is not None and bool(self._recordings)
         if self._changes > _MOST_RECORDINGS:

@@ -59,14 +59,8 @@ class Guard:
         self._versions: dict[str, int] = {}
         self._buffers: list[tuple[nn.Module, str, str, Tensor, int]] = []
         self.note_all()
-        self._unhook = (
-            weakref.finalize(
-                self, register_optimizer_step_pre_hook(_weakly(self._before_step)).remove
-            ),
-            weakref.finalize(
-                self, register_optimizer_step_post_hook(_weakly(self._after_step)).remove
-            ),
-        )
+        before = register_optimizer_step_pre_hook(_weakly(self._before_step))
+        self._unhook = [weakref.finalize(self, before.remove)]
 
     def close(self) -> None:
         """Stops watching optimizers."""
@@ -81,6 +75,9 @@ class Guard:
 
     def expect_step(self) -> None:
         """Lets each optimizer step once, by the gradients that the parameters have now."""
+        if len(self._unhook) == 1:  # only now: with such a hook no step is replayed
+            after = register_optimizer_step_post_hook(_weakly(self._after_step))
+            self._unhook.append(weakref.finalize(self, after.remove))
         gradients = {name: parameter.grad for name, parameter in self._parameters.items()}
         self._awaited = _AwaitedStep(
             [*self._optimizers],

@@ -186,20 +186,20 @@ class Recorder(TorchFunctionMode):
         at = self.count
         self.count = at + 1
         if torch.compiler.is_compiling():
-            return result + self._given(at, result)
+            return _laid_alike(result + self._given(at, result))
         self.ran_eagerly = True
         latest = self.saved[len(self.saved) - len(saved) :]
         self._versions.extend((one, one._version) for one in latest)
         if not self.uses:
             if self._is_expected(at, rule, weights, settings, result):
-                return result.add_(self.given[at])
+                return _laid_alike(result.add_(self.given[at]))
             # It went another way than the batch whose taps were kept: note everything from here.
             self.uses, self.taps = list(self.expected[:at]), list(self.given[:at])
         tap = result.new_zeros(()).expand(result.shape).requires_grad_()
         self.taps.append(tap)
         slots = tuple(w if self.is_weight(w) else None for w in weights)
         self.uses.append(Use(rule, slots, len(saved), settings, tuple(result.shape), result.dtype))
-        return result.add_(tap)
+        return _laid_alike(result.add_(tap))
 
     def _is_expected(
         self, at: int, rule: Rule, weights: tuple[Tensor | None, ...], settings: Any, result: Tensor
@@ -337,6 +337,44 @@ class Recorder(TorchFunctionMode):
             if isinstance(one, Tensor) and one.requires_grad and not self.is_weight(one):
                 self.derived.append(one)
         return result
+
+
+@final
+class _ChannelsLast(torch.autograd.Function):
+    """Leaves its input as it is and lays its gradient with the channels last."""
+
+    @staticmethod
+    def forward(value: Tensor) -> Tensor:
+        return value.view_as(value)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        pass
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Tensor:  # noqa: ARG004 - torch passes it
+        (gradient,) = gradients
+        laid: Tensor = gradient.contiguous(memory_format=torch.channels_last)
+        return laid
+
+
+def _laid_alike(result: Tensor) -> Tensor:
+    """``result``, with a gradient that is laid as it is: rule and backward pass share one copy.
+
+    Normalisations over groups give gradients with the channels first. A convolution whose channels
+    come last would copy them for itself.
+    """
+    if not channels_last(result):
+        return result
+    laid: Tensor = _ChannelsLast.apply(result)  # type: ignore[no-untyped-call]
+    return laid
+
+
+def channels_last(value: Tensor) -> bool:
+    """Whether an image, or the weight of its convolution, has its channels last in memory."""
+    if value.ndim != 4 or value.shape[1] == 1:
+        return False
+    return value.stride(1) == 1 and value.stride(3) >= value.shape[1]
 
 
 LABELLED = frozenset({functional.cross_entropy, functional.nll_loss})

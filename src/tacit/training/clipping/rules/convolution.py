@@ -8,7 +8,13 @@ import torch
 import torch.nn.functional as F
 
 from tacit.training.clipping.forms import Convolution, Dense, Form
-from tacit.training.clipping.recorder import Gradient, Rule, as_computed, detached
+from tacit.training.clipping.recorder import (
+    Gradient,
+    Rule,
+    as_computed,
+    channels_last,
+    detached,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,6 +41,8 @@ def _record(function: Callable[..., Tensor], dimensions: int) -> Record:
             return NotImplemented
         steps, spread = _sizes(stride, dimensions), _sizes(dilation, dimensions)
         x, pads = _padded(as_computed(input), padding, tuple(weight.shape[2:]), spread)
+        if channels_last(weight):  # as the convolution would lay it, for itself alone
+            x = x.contiguous(memory_format=torch.channels_last)
         result = function(x, weight.detach(), detached(bias), steps, pads, spread, groups)
         settings = (steps, pads, spread, groups)
         return recorder.use(CONVOLUTION, (weight, bias), (x,), settings, result)
