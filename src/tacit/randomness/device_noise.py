@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _LANES = 128  # blocks of ChaCha20 that a program makes, each of eight numbers
+_FLOAT_LANES = 256  # of a program of floating-point noise, each of eight numbers
 _WARPS = 4
 _PAIRS = 32  # that one program decides in fixed point
 _TERMS = 22  # of the series, and 66 of the logarithm's: they leave out less than 2^-192
@@ -43,6 +44,8 @@ OPEN: Final = -(2**63)
 
 TYPES: Final = frozenset({torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.int64})
 """What the kernels read and write."""
+SINGLE: Final = TYPES - {torch.float64, torch.int64}
+"""What kernels in single precision do."""
 
 
 def usable(device: torch.device) -> bool:
@@ -77,7 +80,7 @@ class DeviceNoise:
         self._device = device
         self._table = _to_device(_table(), device)
         self._key = torch.zeros(4, dtype=torch.int64, device=device)
-        self._layouts: dict[tuple[int, ...], Tensor] = {}
+        self._layouts = _Layouts(device, _LANES)
         self._checked: set[tuple[torch.dtype, torch.dtype, bool]] = set()
         self._letters = _Letters()
 
@@ -120,7 +123,7 @@ class DeviceNoise:
         assert max(map(sum, zip(firsts, sizes, strict=True)), default=0) <= _MOST_ENTRIES
         assert all(one is None or one.is_contiguous() for one in (*sums, *outs))
         kinds = [
-            _Kind(self._rows(sizes, firsts, members), of_sum, of_out)
+            _Kind(self._layouts.rows(sizes, firsts, members), of_sum, of_out)
             for (of_sum, of_out), members in _kinds(sums, outs).items()
             if any(sizes[at] for at in members)
         ]
@@ -170,20 +173,6 @@ class DeviceNoise:
                     "the noise that Triton's kernels draw on this device is not the right one; "
                     "use another version of Triton, or noise='fast'"
                 )
-
-    def _rows(self, sizes: Sequence[int], firsts: Sequence[int], members: Sequence[int]) -> Tensor:
-        """The table of the tensors ``members``: the tensor, a first block, its first entry and end.
-
-        A run of blocks that holds two tensors' entries is drawn for each of them, the same numbers
-        both times.
-        """
-        layout = (_LANES, *sizes, -1, *firsts, -1, *members)
-        found = self._layouts.get(layout)
-        if found is None:
-            rows = [_rows_of(at, firsts[at], firsts[at] + sizes[at]) for at in members if sizes[at]]
-            found = _to_device(np.concatenate(rows), self._device)
-            self._layouts[layout] = found
-        return found
 
 
 @dataclass(frozen=True)
@@ -246,9 +235,77 @@ class Draw:
         return int(self._status[1])
 
 
-def _rows_of(tensor: int, start: int, end: int) -> NDArray[np.int64]:
+@final
+class _Layouts:
+    """Tables of what each program draws, for tensors of certain sizes. They stay on the device."""
+
+    def __init__(self, device: torch.device, lanes: int) -> None:
+        self._device, self._lanes = device, lanes
+        self._known: dict[tuple[int, ...], Tensor] = {}
+
+    def rows(self, sizes: Sequence[int], firsts: Sequence[int], members: Sequence[int]) -> Tensor:
+        """The table of the tensors ``members``: the tensor, a first block, its first entry and end.
+
+        A run of blocks that holds two tensors' entries is drawn for each of them, the same numbers
+        both times.
+        """
+        layout = (*sizes, -1, *firsts, -1, *members)
+        found = self._known.get(layout)
+        if found is None:
+            rows = [
+                _rows_of(at, firsts[at], firsts[at] + sizes[at], self._lanes)
+                for at in members
+                if sizes[at]
+            ]
+            found = _to_device(np.concatenate(rows), self._device)
+            self._known[layout] = found
+        return found
+
+
+@final
+class FloatNoise:
+    """Floating-point noise and means in one pass over memory, a seed of 64 bits a draw.
+
+    Seeds come from ``generator``, on the device itself, so that a draw that is captured has another
+    at every replay. Numbers are those of Philox-4x32-10 (Salmon et al. 2011), in single precision.
+    """
+
+    def __init__(self, device: torch.device, generator: torch.Generator) -> None:
+        self._device, self._generator = device, generator
+        self._layouts, self._letters = _Layouts(device, _FLOAT_LANES), _Letters()
+
+    def means_(
+        self, sums: Sequence[Tensor | None], outs: Sequence[Tensor], scale: float, lot_size: float
+    ) -> None:
+        """Fills ``outs`` with (sum + N(0, scale²)) / lot_size; all tensors are contiguous.
+
+        No number is drawn in less than single precision, whatever it is rounded to afterwards.
+        """
+        from tacit.randomness import kernels  # noqa: PLC0415 - only where Triton is
+
+        sizes = [out.numel() for out in outs]
+        firsts = [*accumulate(sizes, initial=0)][:-1]
+        addresses = [
+            (0 if one is None else one.data_ptr(), out.data_ptr())
+            for one, out in zip(sums, outs, strict=True)
+        ]
+        sheet = torch.empty(_HEAD + 2 * len(outs), dtype=torch.int64, device=self._device)
+        self._letters.send(_sheet((scale / lot_size, 0.0, 0.0, 1.0 / lot_size), addresses), sheet)
+        seed = torch.empty(1, dtype=torch.int64, device=self._device)
+        seed.random_(generator=self._generator)
+        with torch.cuda.device(self._device) if self._device.type == "cuda" else nullcontext():
+            for (of_sum, of_out), members in _kinds(sums, outs).items():
+                if any(sizes[at] for at in members):
+                    rows = self._layouts.rows(sizes, firsts, members)
+                    kernels.add_normal[(len(rows),)](
+                        seed, sheet, rows, SUM=_types()[of_sum], OUT=_types()[of_out],
+                        LANES=_FLOAT_LANES, num_warps=_WARPS,
+                    )  # fmt: skip
+
+
+def _rows_of(tensor: int, start: int, end: int, lanes: int) -> NDArray[np.int64]:
     """A row for every run of blocks that has an entry of the tensor."""
-    first = np.arange(start // (8 * _LANES), -(-end // (8 * _LANES))) * _LANES
+    first = np.arange(start // (8 * lanes), -(-end // (8 * lanes))) * lanes
     same = np.full((3, len(first)), [[tensor], [start], [end]])
     return np.stack([same[0], first, same[1], same[2]], axis=1)
 

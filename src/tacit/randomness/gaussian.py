@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import torch
     from numpy.typing import NDArray
 
-    from tacit.randomness.device_noise import DeviceNoise
+    from tacit.randomness.device_noise import DeviceNoise, FloatNoise
     from tacit.randomness.streams import Stream
 
 
@@ -94,7 +94,7 @@ class GaussianSource:
     True
     """
 
-    __slots__ = ("_device", "_home", "_host", "_native", "_tiles")
+    __slots__ = ("_device", "_fused", "_home", "_host", "_native", "_tiles")
 
     def __init__(self, device: torch.device, stream: Stream) -> None:
         self._device = device
@@ -109,6 +109,7 @@ class GaussianSource:
 
             seed = int.from_bytes(stream.bytes(8), "little")
             self._native = torch.Generator(device=device).manual_seed(seed)
+        self._fused: FloatNoise | None = None
 
     @property
     def generator(self) -> torch.Generator | None:
@@ -124,11 +125,7 @@ class GaussianSource:
         """
         import torch  # noqa: PLC0415
 
-        if os.getpid() != self._home:
-            raise ProtocolError(
-                "a forked process cannot go on with its parent's noise, which the parent draws as "
-                "well; start the run in the process that trains"
-            )
+        self._check_process()
         if tensor.dtype not in {torch.float32, torch.float64}:
             raise InvalidArgument(
                 f"tensor must be float32 or float64, got {tensor.dtype}; noise is never rounded"
@@ -150,6 +147,41 @@ class GaussianSource:
             target.copy_(flat.view(target.shape))
         if scale != 1.0:
             target.mul_(scale)
+
+    def _check_process(self) -> None:
+        if os.getpid() != self._home:
+            raise ProtocolError(
+                "a forked process cannot go on with its parent's noise, which the parent draws as "
+                "well; start the run in the process that trains"
+            )
+
+    def serves(self, tensors: Sequence[torch.Tensor]) -> bool:
+        """Whether ``means_`` draws for tensors of these types, on this device."""
+        from tacit.randomness import device_noise  # noqa: PLC0415 - it needs torch
+
+        return device_noise.usable(self._device) and all(
+            one.dtype in device_noise.SINGLE for one in tensors
+        )
+
+    def means_(
+        self,
+        sums: Sequence[torch.Tensor | None],
+        outs: Sequence[torch.Tensor],
+        scale: float,
+        lot_size: float,
+    ) -> None:
+        """Fills ``outs`` with (sum + N(0, scale²)) / lot_size, in one pass over a GPU's memory.
+
+        All tensors are contiguous. Their numbers come from a seed that the device's generator draws
+        for each call.
+        """
+        from tacit.randomness.device_noise import FloatNoise  # noqa: PLC0415 - it needs torch
+
+        self._check_process()
+        if self._fused is None:
+            assert self._native is not None
+            self._fused = FloatNoise(self._device, self._native)
+        self._fused.means_(sums, outs, scale, lot_size)
 
     def _tiled(self, flat: torch.Tensor, share: Share) -> None:
         """The numbers of a device at the places of a share, from tiles that are drawn whole."""

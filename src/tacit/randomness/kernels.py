@@ -279,6 +279,44 @@ def draw(
           capacity, out, sums, summed, per_step, factor, OUT, MEANS, WHOLE, SINGLE)  # fmt: skip
 
 
+# ---- in single precision, from a statistical generator
+
+
+@triton.jit
+def _normals(one, other):
+    """Two independent normal numbers from two words of 32 bits (Box & Muller 1958)."""
+    uniform = (one.to(tl.float32) + 0.5) * 2.3283064365386963e-10  # 2^-32; above 0, at most 1
+    size = tl.sqrt(-2.0 * tl.log(uniform))
+    angle = other.to(tl.float32) * 1.4629180792671596e-09  # 2π·2^-32
+    return size * tl.cos(angle), size * tl.sin(angle)
+
+
+@triton.jit
+def _add_normal(normal, out, sums, at, start, end, summed, scale, factor, OUT: tl.constexpr):
+    mask = (at >= start) & (at < end)
+    here = at - start
+    value = tl.load(sums + here, mask=mask & (here < summed), other=0.0).to(tl.float32)
+    tl.store(out + here, (value * factor + normal * scale).to(OUT), mask=mask)
+
+
+@triton.jit
+def add_normal(seed, sheet, rows, SUM: tl.constexpr, OUT: tl.constexpr, LANES: tl.constexpr):
+    """sum·factor + scale·N(0, 1), each lane eight numbers from two counts of Philox-4x32."""
+    sums, summed, out, first, start, end = _places(sheet, rows, tl.program_id(0), SUM, OUT)
+    lane = tl.arange(0, LANES)
+    key = tl.load(seed)
+    scale = tl.load(sheet).to(tl.float64, bitcast=True).to(tl.float32)
+    factor = tl.load(sheet + 3).to(tl.float64, bitcast=True).to(tl.float32)
+    at = 8 * first + lane
+    for half in tl.static_range(2):
+        a, b, c, d = tl.randint4x(key, 2 * (first + lane) + half)
+        for pair in tl.static_range(2):
+            one, other = _normals(a, b) if pair == 0 else _normals(c, d)
+            place = at + (4 * half + 2 * pair) * LANES
+            _add_normal(one, out, sums, place, start, end, summed, scale, factor, OUT)
+            _add_normal(other, out, sums, place + LANES, start, end, summed, scale, factor, OUT)
+
+
 # ---- in fixed point of 192 binary places, three words of 64: the doubtful
 #
 # A number in [0, 1) is the words a, b, c with the value a·2^-64 + b·2^-128 + c·2^-192. Whatever is

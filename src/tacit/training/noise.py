@@ -145,9 +145,17 @@ class FastNoise:
     ) -> dict[str, Tensor]:
         """See ``Noise``."""
         del clip
-        return _noisy_means(
-            self._source, self._device, parameters, sums, scale, lot_size, stretches
-        )
+        if stretches is not None or not self._source.serves([*parameters.values(), *sums.values()]):
+            return _noisy_means(
+                self._source, self._device, parameters, sums, scale, lot_size, stretches
+            )
+        means = {
+            name: torch.empty(p.shape, dtype=p.dtype, device=self._device)
+            for name, p in parameters.items()
+        }
+        added = [sums[name].contiguous() if name in sums else None for name in parameters]
+        self._source.means_(added, list(means.values()), scale, lot_size)
+        return means
 
     def count(self, exact: float, scale: float) -> float:
         """See ``Noise``."""

@@ -21,8 +21,8 @@ class Performance:
         compile: Whether norms and sums are compiled, and lots padded to few shapes for that. Left
             out, it is done on a GPU.
         capture: Whether whole steps of ``tacit.fit`` and ``dp.accumulate`` are recorded on a GPU
-            and replayed, where that is possible. On a CPU the work is repeated as a recording
-            would be, at no gain: to try code that is to run on a GPU.
+            and replayed, where that is possible. Left out, it is done on a GPU. On a CPU the work
+            is repeated as a recording would be, at no gain: to try code that is to run on a GPU.
         precision: The autocast precision of the forward pass inside a lot; ``"single"`` leaves it
             to the user's own ``torch.autocast``.
         workers: Processes that load examples ahead; 0 loads them in this one.
@@ -37,7 +37,7 @@ class Performance:
 
     batch: int | Literal["auto"] = "auto"
     compile: bool | None = None
-    capture: bool = False
+    capture: bool | None = None
     precision: Precision = "single"
     workers: int = 0
     pin_memory: bool = False

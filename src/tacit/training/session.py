@@ -509,9 +509,9 @@ class Session:
 
         Where memory runs out the batch is done again in halves: nothing of it had been added.
 
-        With ``Performance(capture=True)`` the function is recorded on a GPU after a few lots, and
-        what the device did is replayed from then on: its Python is no longer run. So it should do
-        nothing but compute losses; ``seen`` is called with those of each batch (they are secret),
+        On a GPU the function is recorded after a few lots, and what the device did is replayed from
+        then on: its Python is no longer run. So it should do nothing but compute losses (or pass
+        ``Performance(capture=False)``); ``seen`` is called with those of each batch (they are secret),
         save in rehearsals. ``dp.explain()`` says what is replayed.
         """
         self._entered()
@@ -935,9 +935,10 @@ def _graphs(plan: Plan, performance: Performance, device: torch.device) -> captu
     """What records whole steps; integers are added up one unit at a time, each by itself."""
     if plan.noise == "exact":
         return None
-    if not performance.capture:
+    on_gpu = device.type == "cuda"
+    if not (on_gpu if performance.capture is None else performance.capture):
         return None
-    return capture.CudaGraphs(device) if device.type == "cuda" else capture.Reruns()
+    return capture.CudaGraphs(device) if on_gpu else capture.Reruns()
 
 
 def _last_step(plan: Plan, stop_after: int | None) -> int:

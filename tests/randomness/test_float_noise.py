@@ -1,0 +1,119 @@
+"""Floating-point noise of a GPU's kernel: Philox as defined, every entry once, fresh seeds."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from tacit.randomness import GaussianSource, UnsafeSeededStream, device_noise
+from tacit.randomness.device_noise import FloatNoise
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+pytest.importorskip("triton", reason="needs Triton")
+
+_DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+_LANES = device_noise._FLOAT_LANES
+
+
+def philox(seed: int, counts: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Philox-4x32-10 of Salmon et al. 2011, section 3.3, for counters of 64 bits."""
+    low = np.uint64(0xFFFFFFFF)
+    a, b = counts & low, counts >> np.uint64(32)
+    c, d = np.zeros_like(a), np.zeros_like(a)
+    k0, k1 = np.uint64(seed & 0xFFFFFFFF), np.uint64(seed >> 32)
+    for _ in range(10):
+        one, two = a * np.uint64(0xD2511F53), c * np.uint64(0xCD9E8D57)
+        a, b, c, d = (
+            (two >> np.uint64(32)) ^ b ^ k0, two & low, (one >> np.uint64(32)) ^ d ^ k1, one & low,
+        )  # fmt: skip
+        k0, k1 = (k0 + np.uint64(0x9E3779B9)) & low, (k1 + np.uint64(0xBB67AE85)) & low
+    return np.stack([a, b, c, d])
+
+
+def test_the_oracle_knows_the_published_vector() -> None:
+    """The first of the known answers that come with Random123: all zeros."""
+    words = philox(0, np.zeros(1, np.uint64))[:, 0]
+    assert [hex(int(word)) for word in words] == [
+        "0x6627e8d5", "0xe169c58d", "0xbc57ac4c", "0x9b00dbd8",
+    ]  # fmt: skip
+
+
+def expected(seed: int, entries: int) -> NDArray[np.float64]:
+    """The normal numbers of a seed, in float64, entry by entry."""
+    at = np.arange(entries)
+    run, place = np.divmod(at, 8 * _LANES)
+    which, lane = np.divmod(place, _LANES)
+    block = (run * _LANES + lane).astype(np.uint64)
+    words = philox(seed, np.uint64(2) * block + (which // 4).astype(np.uint64))
+    pair = (which % 4) // 2
+    first, second = (words[2 * pair + one, at].astype(float) for one in (0, 1))
+    size = np.sqrt(-2.0 * np.log((first + 0.5) / 2.0**32))
+    angle = 2.0 * np.pi * second / 2.0**32
+    return np.asarray(size * np.where(which % 2 == 0, np.cos(angle), np.sin(angle)))
+
+
+def drawn(sums: list[Tensor | None], outs: list[Tensor], scale: float, lot: float) -> int:
+    """Draws, and returns the seed, which is the generator's first number."""
+    generators = [torch.Generator(_DEVICE).manual_seed(5) for _ in range(2)]
+    FloatNoise(_DEVICE, generators[0]).means_(sums, outs, scale, lot)
+    return int(torch.empty(1, dtype=torch.int64, device=_DEVICE).random_(generator=generators[1]))
+
+
+@pytest.mark.parametrize("sizes", [(1,), (3, 700, 5), (8 * _LANES, 8 * _LANES + 1, 2)])
+def test_every_entry_has_its_own_number_of_the_seed(sizes: tuple[int, ...]) -> None:
+    outs = [torch.empty(size, device=_DEVICE) for size in sizes]
+    sums = [
+        None if at == 1 else torch.arange(float(n), device=_DEVICE) for at, n in enumerate(sizes)
+    ]
+    seed = drawn(list(sums), outs, 3.0, 4.0)
+    found = torch.cat(outs).cpu().double().numpy()
+    of_sums = np.concatenate(
+        [
+            np.zeros(n) if one is None else one.cpu().numpy()
+            for one, n in zip(sums, sizes, strict=True)
+        ]
+    )
+    wanted = (of_sums + 3.0 * expected(seed, sum(sizes))) / 4.0
+    assert np.abs(found - wanted).max() < 1e-5 * max(1.0, np.abs(wanted).max())
+
+
+def test_other_types_are_rounded_after_the_noise() -> None:
+    kinds = [torch.float16, torch.float32]
+    outs = [torch.empty(40, dtype=kind, device=_DEVICE) for kind in kinds]
+    sums: list[Tensor | None] = [torch.full((40,), 2.0, device=_DEVICE) for _ in kinds]
+    seed = drawn(sums, outs, 1.0, 1.0)
+    wanted = torch.from_numpy(2.0 + expected(seed, 80))
+    assert torch.allclose(outs[0].cpu().double(), wanted[:40], rtol=2**-11, atol=1e-6)
+    assert torch.allclose(outs[1].cpu().double(), wanted[40:], rtol=1e-5, atol=1e-6)
+
+
+def test_the_law_and_that_another_is_refused() -> None:
+    out = torch.empty(60_000, device=_DEVICE)
+    drawn([None], [out], 2.0, 1.0)
+    values = out.cpu().double().numpy()
+    assert stats.kstest(values, "norm", (0.0, 2.0)).pvalue > 1e-4
+    assert stats.kstest(values, "norm", (0.0, 2.06)).pvalue < 1e-4
+    for apart in (1, _LANES, 4 * _LANES):  # neighbours, of one pair, of two counts
+        assert abs(np.corrcoef(values[:-apart], values[apart:])[0, 1]) < 5 / np.sqrt(len(values))
+
+
+def test_two_draws_of_a_source_share_no_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device_noise, "usable", lambda _: True)
+    source = GaussianSource(_DEVICE, UnsafeSeededStream(0, "noise"))
+    if source.generator is None:  # the CPU's has none: the interpreter draws seeds of another
+        source._native = torch.Generator().manual_seed(1)
+    one, other = torch.empty(3_000, device=_DEVICE), torch.empty(3_000, device=_DEVICE)
+    assert source.serves([one])
+    assert not source.serves([one.double()])
+    source.means_([None], [one], 1.0, 1.0)
+    source.means_([None], [other], 1.0, 1.0)
+    both = torch.cat([one, other])
+    assert len(both.unique()) > 5_990
+    assert abs(float(torch.corrcoef(torch.stack([one, other]))[0, 1])) < 0.1
