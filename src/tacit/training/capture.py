@@ -200,7 +200,7 @@ class Circumstances:
         self._function = function
         walked = list(_walk(function))
         self._parts = [place.part for place in walked]
-        self._places = [
+        self._places: list[tuple[Any, Any, Any]] = [
             (module.__dict__, key, value)
             for module in model.modules()
             for key, value in module.__dict__.items()

@@ -511,8 +511,8 @@ class Session:
 
         On a GPU the function is recorded after a few lots, and what the device did is replayed from
         then on: its Python is no longer run. So it should do nothing but compute losses (or pass
-        ``Performance(capture=False)``); ``seen`` is called with those of each batch (they are secret),
-        save in rehearsals. ``dp.explain()`` says what is replayed.
+        ``Performance(capture=False)``); ``seen`` is called with those of each batch, which are
+        secret, save in rehearsals. ``dp.explain()`` says what is replayed.
         """
         self._entered()
         computation = self._computation
