@@ -58,9 +58,9 @@ _DRAWN = (
     "open, of all entries one in 2¹²⁰, is no number and ends the training)"
 )
 _CANCELLING = (
-    "a record made so that the terms of its gradient cancel may be left above the clip by "
-    "rounding, on a GPU in bfloat16 and TF32 many times above, and wherever a weight is computed "
-    "from parameters (a weight norm, say)"
+    "a record made so that the terms of its gradient cancel to less than a millionth may be left "
+    "above the clip by rounding in a convolution on a GPU, and a record whose terms cancel wherever "
+    "a weight is computed from parameters (a weight norm, say)"
 )
 ASSUMED = {
     "fast": "floating-point sums and Gaussian noise are taken for real ones, and the numbers of a "

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import nn
+from torch import Tensor, nn
 
+from tacit.training.clipping import sums
 from tacit.training.clipping.engine import clipped_gradients
+from tacit.training.clipping.forms import matrix
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from torch import Tensor
 
     Record = tuple[dict[str, nn.Parameter], Callable[[], Tensor]]
 
@@ -142,3 +142,57 @@ def test_half_precision_gradients_below_its_smallest_numbers_are_not_rounded_up(
             clip=clip,
         )
         assert float(found.sums["weight"].double().norm()) <= clip * (1 + 1e-6)
+
+
+# ---- a GPU's coarse products: their arithmetic, done here
+
+
+def cancelling(terms: int, large: float) -> tuple[Tensor, Tensor]:
+    """Two sides of a gradient of norm 3 whose terms take each other back, but for a little."""
+    left, right = torch.randn(terms, 24), torch.randn(terms, 16)
+    half = terms // 2
+    left[half:], right[half:] = left[:half] * (1 + 1 / large), -right[:half]
+    return left * (3.0 / float((left.mT @ right).norm())), right
+
+
+def tf32(values: Tensor) -> Tensor:
+    """Cut off after ten binary places, as the tensor cores may read single precision."""
+    return (values.float().view(torch.int32) & ~0x1FFF).view(torch.float32)
+
+
+def released(left: Tensor, right: Tensor, kind: torch.dtype, raised: tuple[float, float]) -> float:
+    """The norm of a unit's part of the sum at clip 1, by products of scaled copies."""
+    seen = tf32 if kind == torch.float32 else Tensor.bfloat16
+    norm = float((seen(left).double().mT @ seen(right).double()).square().sum())
+    every = float((left.double().square().sum(1) * right.double().square().sum(1)).sum())
+    margin = sums.margin([kind], torch.device("cpu")) if kind != torch.float32 else 2.0**-9
+    bound = (raised[0] * norm + raised[1] * every) ** 0.5 * (1 + margin)
+    scale = 1.0 / max(1.0, bound)
+    return float((seen(left * scale).double().mT @ seen(right).double()).norm())
+
+
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float32], ids=["bfloat16", "TF32"])
+def test_what_coarse_products_of_scaled_copies_round_is_covered(
+    kind: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(matrix, "rounds_coarsely", lambda *_, **__: True)
+    torch.manual_seed(1)
+    covered, bare = [], []
+    for terms in (2, 8, 64, 256):
+        for large in (1.0, 1e1, 1e2, 1e3, 1e4):
+            for _ in range(4):
+                left, right = (one.to(kind).float() for one in cancelling(terms, large))
+                raised = matrix.cover(terms, left.to(kind))
+                covered.append(released(left, right, kind, raised))
+                bare.append(released(left, right, kind, (1.0, 0.0)))
+    assert max(covered) <= 1 + 1e-6
+    assert max(bare) > 1.2  # so these records do find it where it is not covered
+
+
+@pytest.mark.parametrize(("terms", "cost"), [(1, 0.006), (48, 0.04), (256, 0.08)])
+def test_the_cover_costs_little_where_nothing_cancels(
+    terms: int, cost: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of terms at right angles to each other N² is the sum of squares."""
+    monkeypatch.setattr(matrix, "rounds_coarsely", lambda *_, **__: True)
+    assert sum(matrix.cover(terms, torch.zeros(1, dtype=torch.bfloat16))) ** 0.5 <= 1 + cost

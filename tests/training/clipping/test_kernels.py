@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 import torch
@@ -75,6 +75,42 @@ def close(found: Tensor, wanted: Tensor, rtol: float = 2e-6) -> None:
 # ---- norms
 
 
+def fine(terms: int) -> tuple[float, float]:
+    """What ``cover`` is in single precision."""
+    return 1.0, terms * 2.0**-24
+
+
+def norms(kernels: ModuleType, way: str, left: Tensor, right: Tensor) -> Tensor:
+    if way == "gram_norms":
+        found: Tensor = kernels.gram_norms(left, right, fine(left.shape[1]))
+        return found
+    return cast("Tensor", kernels.product_norms(left, right))
+
+
+def test_norms_are_raised_as_they_are_asked_to_be(kernels: ModuleType) -> None:
+    left, right = random(3, 70, 9), random(3, 70, 4)  # two blocks of terms
+    plain = written(left, right).square().sum((1, 2))
+    every = (left.double().square().sum(2) * right.double().square().sum(2)).sum(1)
+    close(kernels.gram_norms(left, right, (1.5, 0.25)), 1.5 * plain + 0.25 * every, 1e-5)
+
+
+@pytest.mark.parametrize("kind", KINDS[1:], ids=str)
+def test_scaled_terms_that_cancel_leave_little_behind(
+    kind: torch.dtype, kernels: ModuleType
+) -> None:
+    """What rounding to the terms' own precision leaves is multiplied as well."""
+    left, right = random(2, 64, 16, kind=kind), random(2, 64, 24, kind=kind)
+    left[:, 1::2], right[:, 1::2] = left[:, ::2], -right[:, ::2]
+    left[:, 2] *= 1.25
+    scales = torch.tensor([0.7, 0.013], device=DEVICE)
+    wanted = torch.einsum("i,itp,itq->pq", scales.double(), left.double(), right.double())
+    found = kernels.weighted_product(left, right, scales).double()
+    every = (
+        scales[:, None].double() * left.double().norm(dim=2) * right.double().norm(dim=2)
+    ).sum()
+    assert float((found - wanted).norm()) <= 2.0**-19 * float(every)
+
+
 @kind
 @shape
 @pytest.mark.parametrize("way", ["gram_norms", "product_norms"])
@@ -84,8 +120,8 @@ def test_norms_of_sums_of_outer_products(
     units, terms, p, q = shape
     left, right = random(units, terms, p, kind=kind), random(units, terms, q, kind=kind)
     wanted = written(left, right).square().sum((1, 2))
-    close(getattr(kernels, way)(left, right), wanted, 2e-6 + terms * 2.0**-24)
-    close(getattr(kernels, way)(right, left), wanted, 2e-6 + terms * 2.0**-24)
+    close(norms(kernels, way, left, right), wanted, 2e-6 + terms * 2.0**-24)
+    close(norms(kernels, way, right, left), wanted, 2e-6 + terms * 2.0**-24)
 
 
 @pytest.mark.parametrize("way", ["gram_norms", "product_norms"])
@@ -94,10 +130,10 @@ def test_strides_are_those_of_the_tensors(way: str, kernels: ModuleType) -> None
     left, right = whole.movedim(1, 0)[:, :, 3:12], whole.mT[:3, 6:12]
     assert not left.is_contiguous()
     assert right.stride(2) != 1
-    close(getattr(kernels, way)(left, right), written(left, right).square().sum((1, 2)))
+    close(norms(kernels, way, left, right), written(left, right).square().sum((1, 2)))
     repeated = left[:1].expand(3, -1, -1)
     wanted = written(repeated, right).square().sum((1, 2))
-    close(getattr(kernels, way)(repeated, right), wanted)
+    close(norms(kernels, way, repeated, right), wanted)
 
 
 @pytest.mark.parametrize("terms", [20, 70])
@@ -106,7 +142,7 @@ def test_cancellation_hides_nothing(terms: int, kernels: ModuleType) -> None:
     left, right = random(2, terms, 8), random(2, terms, 8)
     left[:, 1::2], right[:, 1::2] = left[:, ::2], -right[:, ::2]
     left[:, 0] *= 1.001
-    found = matrix.added_up(kernels.gram_norms(left, right))
+    found = matrix.added_up(norms(kernels, "gram_norms", left, right))
     wanted = written(left, right).square().sum((1, 2))
     assert bool((found.double() >= wanted).all())
     every = (left.double().square().sum(2) * right.double().square().sum(2)).sum(1)
@@ -129,7 +165,7 @@ def test_norms_of_looked_up_rows(
     ids, right = (random(units, terms) * 3).long() + 9, random(units, terms, size, kind=kind)
     table = OneHot(ids, right.double(), (20, size)).dense()
     wanted = table.square().sum((1, 2))
-    close(kernels.equal_id_norms(ids, right), wanted, 2e-6 + terms * 2.0**-24)
+    close(kernels.equal_id_norms(ids, right, fine(terms)), wanted, 2e-6 + terms * 2.0**-24)
 
 
 @kind
@@ -172,9 +208,9 @@ def test_a_unit_that_is_not_finite_spoils_its_own_norm_alone(
     left, right = random(3, 70, 4), random(3, 70, 5)  # two blocks of terms
     ids = torch.zeros(3, 70, dtype=torch.long, device=DEVICE)
     for way in (
-        kernels.gram_norms,
+        lambda l, r: kernels.gram_norms(l, r, fine(70)),
         kernels.product_norms,
-        lambda _, r: kernels.equal_id_norms(ids, r),
+        lambda _, r: kernels.equal_id_norms(ids, r, fine(70)),
         lambda l, r: kernels.product_of_squares(l[:, 69:], r[:, 69:]),
         lambda _, r: kernels.squares(r),
         lambda _, r: kernels.term_sums(r)[1],

@@ -46,7 +46,8 @@ def _gram_kernel(
     left_term,
     right_unit,
     right_term,
-    slack,
+    grow,
+    share,
     EQUAL: tl.constexpr,
     ONE: tl.constexpr,
     PRECISION: tl.constexpr,
@@ -82,7 +83,7 @@ def _gram_kernel(
     total = tl.sum(tl.sum(products, 1), 0)
     if first != second:
         total = 2.0 * total
-    total += slack * tl.sum(tl.sum(diagonal, 1), 0)
+    total = grow * total + share * tl.sum(tl.sum(diagonal, 1), 0)
     if ONE:
         total = tl.where(total < 0.0, total - total, total)  # -∞ becomes NaN, which stays
     tl.store(out + pair.to(tl.int64) * units + unit, total)
@@ -237,24 +238,24 @@ def _gram_blocks(units: int, terms: int, half: bool) -> _Blocks:
     }[size]
 
 
-def gram_norms(left: Tensor, right: Tensor) -> Tensor:
+def gram_norms(left: Tensor, right: Tensor, raised: tuple[float, float]) -> Tensor:
     """‖Σ_t l_t⊗r_t‖² = Σ_{s,t} ⟨l_s,l_t⟩⟨r_s,r_t⟩ for every unit: half of it, counted twice.
 
-    Each product of Gram entries is rounded in single precision; ``terms``·2⁻²⁴ times the diagonal
-    is added for what cancellation may hide: see ``forms.matrix.gram_total``.
+    ``raised`` for what cancellation may hide: times its first number, and with the second times the
+    diagonal (see ``forms.matrix.cover``).
     """
     left, right = _lines(left), _lines(right)
     sizes = (left.shape[2], right.shape[2])
     strides = (left.stride(0), left.stride(1), right.stride(0), right.stride(1))
-    return _gram(left, right, right, sizes, strides, equal=False)
+    return _gram(left, right, right, sizes, strides, raised, equal=False)
 
 
-def equal_id_norms(ids: Tensor, right: Tensor) -> Tensor:
-    """Σ_{s,t} [id_s = id_t]·⟨r_s,r_t⟩ for every unit, with the same slack."""
+def equal_id_norms(ids: Tensor, right: Tensor, raised: tuple[float, float]) -> Tensor:
+    """Σ_{s,t} [id_s = id_t]·⟨r_s,r_t⟩ for every unit, ``raised`` alike."""
     right = _lines(right)
     sizes = (1, right.shape[2])
     strides = (ids.stride(0), ids.stride(1), right.stride(0), right.stride(1))
-    return _gram(ids, right, right, sizes, strides, equal=True)
+    return _gram(ids, right, right, sizes, strides, raised, equal=True)
 
 
 def _gram(
@@ -263,6 +264,7 @@ def _gram(
     like: Tensor,
     sizes: tuple[int, int],
     strides: tuple[int, int, int, int],
+    raised: tuple[float, float],
     *,
     equal: bool,
 ) -> Tensor:
@@ -274,7 +276,7 @@ def _gram(
     if units:
         with torch.cuda.device_of(like):
             _gram_kernel[(units * pairs,)](
-                left, right, parts, units, terms, pairs, *sizes, *strides, terms * 2.0**-24,
+                left, right, parts, units, terms, pairs, *sizes, *strides, *raised,
                 EQUAL=equal, ONE=tiles == 1, PRECISION=_precision(), TERMS=blocks.terms,
                 DEPTH=blocks.depth, num_warps=blocks.warps, num_stages=blocks.stages,
             )  # fmt: skip
@@ -933,6 +935,7 @@ def _weighted_kernel(
     out_row,
     out_column,
     PRECISION: tl.constexpr,
+    FINE: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
     TERMS: tl.constexpr,
@@ -942,7 +945,7 @@ def _weighted_kernel(
     _weighted_block(
         left, right, scales, out + split.to(tl.int64) * out_split, tl.program_id(0), split * each,
         tl.minimum(count, (split + 1) * each), terms, left_size, right_size, left_unit, left_term,
-        right_unit, right_term, out_row, out_column, PRECISION, ROWS, COLUMNS, TERMS,
+        right_unit, right_term, out_row, out_column, PRECISION, FINE, ROWS, COLUMNS, TERMS,
     )  # fmt: skip
 
 
@@ -963,6 +966,7 @@ def _repair_kernel(
     right_unit,
     right_term,
     PRECISION: tl.constexpr,
+    FINE: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
     TERMS: tl.constexpr,
@@ -973,7 +977,7 @@ def _repair_kernel(
             _weighted_block(
                 left, right, scales, out, tile, 0, count, terms, left_size, right_size,
                 left_unit, left_term, right_unit, right_term, right_size, 1,
-                PRECISION, ROWS, COLUMNS, TERMS,
+                PRECISION, FINE, ROWS, COLUMNS, TERMS,
             )  # fmt: skip
 
 
@@ -996,6 +1000,7 @@ def _weighted_block(
     out_row,
     out_column,
     PRECISION: tl.constexpr,
+    FINE: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
     TERMS: tl.constexpr,
@@ -1014,15 +1019,19 @@ def _weighted_block(
         rights = right + (unit * right_unit + term * right_term)[:, None] + columns[None, :]
         one = tl.load(lefts, mask=counts & (rows < left_size)[None, :], other=0.0)
         two = tl.load(rights, mask=counts & (columns < right_size)[None, :], other=0.0)
-        weighted = (one.to(tl.float32) * scale[:, None]).to(one.dtype)
-        total = tl.dot(tl.trans(weighted), two, total, input_precision=PRECISION)
+        weighted = one.to(tl.float32) * scale[:, None]
+        most = weighted.to(one.dtype)
+        total = tl.dot(tl.trans(most), two, total, input_precision=PRECISION)
+        if FINE:  # what rounding left of it, which cancellation would show
+            rest = (weighted - most.to(tl.float32)).to(one.dtype)
+            total = tl.dot(tl.trans(rest), two, total, input_precision=PRECISION)
     place = rows.to(tl.int64)[:, None] * out_row + columns[None, :] * out_column
     mask = (rows < left_size)[:, None] & (columns < right_size)[None, :]
     tl.store(out + place, total, mask=mask)
 
 
 def weighted_product(left: Tensor, right: Tensor, scales: Tensor) -> Tensor:
-    """Σ_{i,t} scale_i·l_it ⊗ r_it in single precision, from scaled terms rounded to their own.
+    """Σ_{i,t} scale_i·l_it ⊗ r_it in single precision, from scaled terms in two parts of their own.
 
     For a weight with few rows or columns, where reading takes longer than multiplying: it reads
     both sides once, where a library's product would need scaled copies of them first.
@@ -1045,8 +1054,8 @@ def weighted_product(left: Tensor, right: Tensor, scales: Tensor) -> Tensor:
         _weighted_kernel[(tiles, splits)](
             first, second, scales.contiguous(), out, count, terms, each, rows, columns,
             *first.stride()[:2], *second.stride()[:2], out.stride(0), *along,
-            PRECISION=_precision(), ROWS=cut.rows, COLUMNS=cut.columns, TERMS=cut.terms,
-            num_warps=cut.warps, num_stages=cut.stages,
+            PRECISION=_precision(), FINE=_is_half(first), ROWS=cut.rows, COLUMNS=cut.columns,
+            TERMS=cut.terms, num_warps=cut.warps, num_stages=cut.stages,
         )  # fmt: skip
     return out[0] if splits == 1 else out.sum(0)
 
@@ -1075,8 +1084,8 @@ def repair(product: Tensor, left: Tensor, right: Tensor, scales: Tensor, finite:
         _repair_kernel[(min(tiles, _PROGRAMS),)](
             left, right, scales.contiguous(), finite, product, units * terms, terms, tiles,
             rows, right.shape[2], *left.stride()[:2], *right.stride()[:2],
-            PRECISION=_precision(), ROWS=cut.rows, COLUMNS=cut.columns, TERMS=cut.terms,
-            num_warps=cut.warps, num_stages=cut.stages,
+            PRECISION=_precision(), FINE=_is_half(left), ROWS=cut.rows, COLUMNS=cut.columns,
+            TERMS=cut.terms, num_warps=cut.warps, num_stages=cut.stages,
         )  # fmt: skip
     return product
 

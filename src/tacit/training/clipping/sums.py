@@ -12,6 +12,7 @@ from tacit.training.clipping.forms import Dense, Form, OneHot, Outer
 from tacit.training.clipping.forms.matrix import (
     LARGEST_TEMPORARY,
     added_up,
+    coarse_share,
     for_kernels,
     has_triton,
     in_parts,
@@ -178,14 +179,17 @@ def _entangled_norms(
     return norms
 
 
-def hidden_squares(forms: Sequence[Form], dtype: torch.dtype | None = None) -> Tensor:
+def hidden_squares(
+    forms: Sequence[Form], dtype: torch.dtype | None = None, coarse: float = 0.0
+) -> Tensor:
     """What to add to the squared norm of a sum of forms that are scaled and summed one by one.
 
-    ``dtype`` is that of the sums, where it is narrower than single precision.
+    ``dtype`` is that of the sums, where it is narrower than single precision; ``coarse`` the
+    largest ``coarse_share`` of the forms, where their norms do not hold it.
     """
     bounds = [form.uncancelled() for form in forms]
     total = sum(bounds[1:], start=bounds[0])
-    return len(forms) * rounding(dtype or total.dtype) * total
+    return len(forms) * max(coarse, rounding(dtype or total.dtype)) * total
 
 
 def _clusters(
@@ -352,7 +356,9 @@ def merged_squared_norms(forms: Sequence[Form]) -> Tensor:
         table, product = sorted(merged, key=lambda form: not isinstance(form, OneHot))
         if isinstance(table, OneHot) and isinstance(product, Outer) and product.order is None:
             return _tied_squared_norms(table, product)
-    return _written_squared_norms(merged) + hidden_squares(merged)
+    shares = (coarse_share(one.left) for one in merged if isinstance(one, Outer))
+    coarse = max(shares, default=0.0)
+    return _written_squared_norms(merged) + hidden_squares(merged, coarse=coarse)
 
 
 def _joined(forms: Sequence[Form]) -> list[Form]:
@@ -392,7 +398,7 @@ def _tied_squared_norms(table: OneHot, product: Outer) -> Tensor:
     own, other = added_up(table.squared_norms()), added_up(product.squared_norms())
     total = own + other + 2 * _tied_products(table, product)
     slack = torch.finfo(total.dtype).eps
-    return whole_norms(total) + slack * (own + other)
+    return product.grow * whole_norms(total) + slack * (own + other)
 
 
 def _tied_products(table: OneHot, product: Outer) -> Tensor:

@@ -20,12 +20,12 @@ import torch.nn.functional as F
 from tacit.training.clipping.forms.matrix import (
     CACHED,
     accumulator,
+    cover,
     for_kernels,
     gram_total,
     in_parts,
     kept,
     matmul,
-    rounding,
     squared_sum,
     weighed,
     worth_keeping,
@@ -149,9 +149,10 @@ class Convolution:
             return squared_sum(self._kept[0])
         if self._by_gram:
             return self._gram_norms()
-        total = rounding(accumulator(self.grad.dtype)) * self.uncancelled()
+        grow, share = cover(1, self.grad, convolved=True)
+        total = share * self.uncancelled()
         for gradients in self._by_offset():
-            total = total + squared_sum(gradients)
+            total = total + grow * squared_sum(gradients)
         return total
 
     def uncancelled(self) -> Tensor:
@@ -278,4 +279,5 @@ class Convolution:
             )
             patches = patches + pixels[(slice(None), *index, *index)]
         count = math.prod(out)
-        return gram_total((patches * grads).view(self.units, count, count))
+        raised = cover(count, self.grad, convolved=True)
+        return gram_total((patches * grads).view(self.units, count, count), raised)

@@ -33,6 +33,7 @@ _GRAM_BLOCK, _LEAST_SIDE = 64, 16
 # Products of one weight, of all units, beyond which a library multiplies single precision faster.
 _FEW_PRODUCTS = 2**28
 _WORTH_ALIGNING = 1024
+_COARSE = 2.0**-8  # what half precision and TF32 may round a term of a sum by: see ``cover``
 _FOR_KERNELS = frozenset({torch.bfloat16, torch.float16, torch.float32})
 
 
@@ -148,19 +149,58 @@ def rounding(dtype: torch.dtype) -> float:
     return torch.finfo(dtype).eps / 2
 
 
-def gram_total(products: Tensor) -> Tensor:
-    """Σ_{s,t} of (units, terms, terms) products of Gram entries, with what rounding may have lost.
+def rounds_coarsely(side: Tensor, *, convolved: bool) -> bool:
+    """Whether a GPU rounds what it multiplies, scaled, to 8 bits (bfloat16), or to 11 (TF32)."""
+    if not side.is_cuda or side.element_size() == 2:
+        return side.is_cuda
+    backends = torch.backends
+    tf32 = backends.cuda.matmul.allow_tf32 or (convolved and backends.cudnn.allow_tf32)
+    return side.dtype == torch.float32 and tf32
+
+
+def cover(terms: int, side: Tensor, *, convolved: bool = False) -> tuple[float, float]:
+    """What a squared norm N² is raised to, as two factors: of N², and of Σ_t‖l_t‖²‖r_t‖².
+
+    A part of the sum is off by E ≤ u·Σ‖l_t‖‖r_t‖ ≤ u·√(terms·Σ‖l_t‖²‖r_t‖²). Sides are scaled and
+    multiplied in their own precision on a GPU: then u = 2⁻⁸, which is the rounding of one side to
+    bfloat16, or four of 2⁻¹⁰, of both sides to TF32 for the norm and for the sum. By
+    (N + E)² ≤ (1 + a)·N² + (1 + 1/a)·E², least for a = u·√terms where N² is the sum of squares.
+    Half of the margin that norms get anyway is part of a, and the rest is left for single
+    precision. Elsewhere u is that of ``rounding``.
+    """
+    fine = terms * rounding(accumulator(side.dtype))
+    if not rounds_coarsely(side, convolved=convolved):
+        return 1.0, fine
+    known = _half_margin(side.dtype)
+    spread = max(known, _COARSE * math.sqrt(terms))
+    return (1.0 + spread) / (1.0 + known), fine + _COARSE**2 * terms * (1.0 + 1.0 / spread)
+
+
+def coarse_share(side: Tensor) -> float:
+    """What ``rounding`` is for sums of which ``side`` is scaled and multiplied on a GPU."""
+    fine = rounding(accumulator(side.dtype))
+    if not rounds_coarsely(side, convolved=False):
+        return fine
+    return fine + _COARSE**2 * (1.0 + 1.0 / _half_margin(side.dtype))
+
+
+def _half_margin(dtype: torch.dtype) -> float:
+    """Of squared norms: half of what ``sums.margin`` gives norms where products are coarse."""
+    return (1.0 + (2.0**-8 if dtype == torch.bfloat16 else 2.0**-10)) ** 2 - 1.0
+
+
+def gram_total(products: Tensor, raised: tuple[float, float]) -> Tensor:
+    """Σ_{s,t} of (units, terms, terms) products of Gram entries, ``raised`` as ``cover`` says.
 
     Rounding is relative to Σ|⟨l_s,l_t⟩⟨r_s,r_t⟩| ≤ (Σ‖l_t‖‖r_t‖)² ≤ terms·(the diagonal's sum), not
     to the total, which may be smaller by cancellation.
     """
-    terms = products.shape[1]
-    slack = terms * rounding(products.dtype)
+    grow, share = raised
     if products.device.type == "cpu":
         diagonal = products.diagonal(0, 1, 2).sum(1)
-        return whole_norms(products.sum((1, 2))) + slack * whole_norms(diagonal)
-    index = torch.arange(terms, device=products.device)
-    weights = torch.where(index[:, None] == index, 1.0 + slack, 1.0)  # one pass when compiled
+        return grow * whole_norms(products.sum((1, 2))) + share * whole_norms(diagonal)
+    index = torch.arange(products.shape[1], device=products.device)
+    weights = torch.where(index[:, None] == index, grow + share, grow)  # one pass when compiled
     return whole_norms(in_stages(products * weights))
 
 
@@ -410,8 +450,9 @@ class Outer:
             own = self.left_squares
             return (squared_sum(self.left) if own is None else own) * squared_sum(self.right)
         one = _gram_norms if self._by_gram else _written_norms
-        size = 2 * self._terms**2 if self._by_gram else self._size
-        parts = [one(self.left[a:b], self.right[a:b]) for a, b in in_parts(self.units, size)]
+        size, raised = 2 * self._terms**2 if self._by_gram else self._size, self._cover
+        slices = in_parts(self.units, size)
+        parts = [one(self.left[a:b], self.right[a:b], raised) for a, b in slices]
         return parts[0] if len(parts) == 1 else torch.cat([*parts, self.left.new_zeros(0)])
 
     @property
@@ -431,9 +472,27 @@ class Outer:
         if self._terms == 1:
             return kernels.product_of_squares(self.left, self.right)
         left, right = aligned(self.left), aligned(self.right)
+        raised = self._cover
         if self._by_gram:
-            return kernels.gram_norms(left, right)
-        return kernels.product_norms(left, right)
+            return kernels.gram_norms(left, right, raised)
+        norms = kernels.product_norms(left, right)
+        if raised[0] == 1.0:
+            return norms
+        flat = (side.flatten(0, 1).unsqueeze(1) for side in (self.left, self.right))
+        squares = added_up(kernels.product_of_squares(*flat)).view(self.units, -1).sum(1)
+        return torch.cat([raised[0] * norms, raised[1] * squares.unsqueeze(0)])
+
+    @property
+    def _cover(self) -> tuple[float, float]:
+        """What the sum may be off by: a kernel that reads narrow sides scales them finely."""
+        if self._narrow:
+            return 1.0, self._terms * rounding(torch.float32)
+        return cover(self._terms, self.left)
+
+    @property
+    def grow(self) -> float:
+        """The factor that ``squared_norms`` holds for what the sum may be off by."""
+        return self._cover[0] if self._terms > 1 else 1.0
 
     def uncancelled(self) -> Tensor:
         """See ``Form``: (Σ‖l_t‖‖r_t‖)² ≤ terms·Σ‖l_t‖²‖r_t‖²."""
@@ -508,14 +567,13 @@ class Outer:
         return shaped.permute(*range(skip), *(axis + skip for axis in self.order))
 
 
-def _gram_norms(left: Tensor, right: Tensor) -> Tensor:
-    return gram_total(matmul(left, left.mT) * matmul(right, right.mT))
+def _gram_norms(left: Tensor, right: Tensor, raised: tuple[float, float]) -> Tensor:
+    return gram_total(matmul(left, left.mT) * matmul(right, right.mT), raised)
 
 
-def _written_norms(left: Tensor, right: Tensor) -> Tensor:
+def _written_norms(left: Tensor, right: Tensor, raised: tuple[float, float]) -> Tensor:
     squares = _squared_lengths_of_terms(left) * _squared_lengths_of_terms(right)
-    hidden = rounding(squares.dtype) * left.shape[1] * squares.sum(1)
-    return squared_sum(matmul(left.mT, right)) + hidden
+    return raised[0] * squared_sum(matmul(left.mT, right)) + raised[1] * squares.sum(1)
 
 
 def _squared_lengths_of_terms(side: Tensor) -> Tensor:
@@ -566,12 +624,20 @@ class OneHot:
         if self._fused:
             from tacit.training.clipping import kernels  # noqa: PLC0415 - needs Triton
 
-            return kernels.equal_id_norms(self.ids, self.right)
+            return kernels.equal_id_norms(self.ids, self.right, self._cover)
         parts = [
-            _equal_ids_norms(self.ids[a:b], self.right[a:b])
+            _equal_ids_norms(self.ids[a:b], self.right[a:b], self._cover)
             for a, b in in_parts(self.units, self.ids.shape[1] ** 2)
         ]
         return parts[0] if len(parts) == 1 else torch.cat([*parts, self.right.new_zeros(0)])
+
+    @property
+    def _cover(self) -> tuple[float, float]:
+        """Rows are scaled and added up in single precision: only TF32 rounds, in the norm."""
+        terms = self.ids.shape[1]
+        if self.right.element_size() == 2:
+            return 1.0, terms * rounding(torch.float32)
+        return cover(terms, self.right)
 
     def uncancelled(self) -> Tensor:
         """See ``Form``."""
@@ -597,6 +663,6 @@ class OneHot:
         return OneHot(self.ids[start:stop], self.right[start:stop], self.shape)
 
 
-def _equal_ids_norms(ids: Tensor, right: Tensor) -> Tensor:
+def _equal_ids_norms(ids: Tensor, right: Tensor, raised: tuple[float, float]) -> Tensor:
     equal = ids[:, :, None] == ids[:, None, :]
-    return gram_total(torch.where(equal, matmul(right, right.mT), 0))
+    return gram_total(torch.where(equal, matmul(right, right.mT), 0), raised)
