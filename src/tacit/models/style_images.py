@@ -272,4 +272,5 @@ def _doubled(maps: Tensor) -> Tensor:
 
 def _pooled(noise: Tensor, size: int) -> Tensor:
     """The noise at a smaller size, as strong as before."""
-    return functional.avg_pool2d(noise, noise.shape[-1] // size) * (noise.shape[-1] / size) ** 0.5
+    times = noise.shape[-1] // size
+    return functional.avg_pool2d(noise, times) * math.sqrt(times)

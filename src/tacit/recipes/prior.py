@@ -20,6 +20,7 @@ import math
 import time
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, final
 
@@ -30,6 +31,8 @@ from torch.nn import functional
 
 from tacit import __version__, _files, models
 from tacit._validation import positive, whole
+from tacit.data.sets import cache as cache_folder
+from tacit.data.sets import places
 from tacit.errors import CheckpointError, InvalidArgument
 from tacit.models.devices import device_named
 from tacit.models.style_images import style_images
@@ -48,6 +51,8 @@ FALLING: Final = 0.4  # of all steps, at the end, in which it falls to 0
 LOOK: Final = 10  # steps after which the clock is looked at
 SHOWN: Final = 10.0  # seconds between reports
 KEPT: Final = 60.0  # seconds between checkpoints
+FOLDER: Final = "prior"  # of the data's folders
+_REMEDY: Final = "make it with: tacit prior build --device cuda"
 _WEIGHTS, _MOMENTUM = "weights", "momentum"
 _KEY: Final = "prior"  # of the file's metadata: one, so that its bytes are always the same
 
@@ -194,13 +199,18 @@ def views(images: Tensor, settings: PriorSettings, random: torch.Generator) -> T
 
 def _colour(brightness: Tensor, colourful: Tensor, turn: Tensor) -> Tensor:
     """Maps of colours, (rows, 3, 3): turned around grey, then more or less far from it."""
-    device = turn.device
-    grey = torch.full((3, 3), 1.0 / 3.0, device=device)  # the projection on grey
-    cross = torch.tensor([[0.0, -1, 1], [1, 0, -1], [-1, 1, 0]], device=device) / 3.0**0.5
-    flat = torch.eye(3, device=device) - grey
+    grey, flat, cross = _axes(turn.device)
     cos, sin = turn.cos()[:, None, None], turn.sin()[:, None, None]
     turned = cos * flat + sin * cross
     return brightness[:, None, None] * (grey + colourful[:, None, None] * turned)
+
+
+@cache
+def _axes(device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+    """The projections on grey and on what is not, and a quarter turn around grey."""
+    grey = torch.full((3, 3), 1.0 / 3.0)
+    cross = torch.tensor([[0.0, -1, 1], [1, 0, -1], [-1, 1, 0]]) / 3.0**0.5
+    return grey.to(device), (torch.eye(3) - grey).to(device), cross.to(device)
 
 
 def loss_of(one: Tensor, other: Tensor) -> Tensor:
@@ -208,15 +218,16 @@ def loss_of(one: Tensor, other: Tensor) -> Tensor:
 
     E‖x − y‖² + ½ Σ log E exp(−2‖x − x′‖²), the latter over the pairs of different images.
     """
-    aligned: Tensor = (one - other).square().sum(1).mean()
+    aligned = (one - other).square().sum(1).mean()
     return aligned + 0.5 * (_uniformity(one) + _uniformity(other))
 
 
 def _uniformity(rows: Tensor) -> Tensor:
-    squares = (2.0 - 2.0 * rows @ rows.T).clamp(min=0.0)
+    squares: Tensor = (2.0 - 2.0 * rows @ rows.T).clamp(min=0.0)
     own = torch.eye(len(rows), dtype=torch.bool, device=rows.device)
     apart = (-2.0 * squares).masked_fill(own, -math.inf)
-    return torch.logsumexp(apart.flatten(), 0) - math.log(len(rows) * (len(rows) - 1))
+    total: Tensor = apart.flatten().logsumexp(0) - math.log(len(rows) * (len(rows) - 1))
+    return total
 
 
 # ---- training
@@ -326,14 +337,13 @@ class _Course:
     def _batches(self) -> Iterator[Tensor]:
         """Which images the steps that are left see: in each pass all of them, in another order."""
         chosen = self.settings
-        order, shuffled = np.empty(0, dtype=np.int64), -1
+        order, shuffled = torch.empty(0), -1
         for step in range(self.step, chosen.steps):
             turn, at = divmod(step, chosen.steps_a_pass)
             if turn != shuffled:
-                order = np.random.default_rng((chosen.seed, turn)).permutation(chosen.images)
-                shuffled = turn
-            rows = torch.from_numpy(order[at * chosen.batch : (at + 1) * chosen.batch])
-            yield rows.to(self.device)
+                drawn = np.random.default_rng((chosen.seed, turn)).permutation(chosen.images)
+                order, shuffled = torch.from_numpy(drawn).to(self.device), turn
+            yield order[at * chosen.batch : (at + 1) * chosen.batch]
 
     def _take(self, images: Tensor) -> Tensor:
         """One step; its loss stays on the device."""
@@ -492,6 +502,29 @@ def read(path: str | os.PathLike[str]) -> Prior:
     digest = hashlib.sha256(_files.read(place, most=_files.LARGEST_PART)).hexdigest()
     weights = {name: one.float() for name, one in tensors.items()}
     return Prior(settings, weights, digest)
+
+
+def found(named: str = "") -> Prior:
+    """The prior in the file that was named, or else in ``$TACIT_DATA`` or the cache."""
+    if named:
+        if not Path(named).is_file():
+            raise InvalidArgument(
+                f"prior must be a file that is there, got {named!r}; {_REMEDY}, or set prior=none"
+            )
+        return read(named)
+    looked = [place / FOLDER / FILE for place in places(None)]
+    for path in looked:
+        if path.is_file():
+            return read(path)
+    raise InvalidArgument(
+        f"the prior is in none of {', '.join(str(path) for path in looked)}; {_REMEDY}, or name "
+        "its file with prior=FILE"
+    )
+
+
+def home() -> Path:
+    """Where a prior is built unless said otherwise, and found again: in the cache."""
+    return cache_folder() / FOLDER
 
 
 def _body(network: nn.Module) -> dict[str, Tensor]:

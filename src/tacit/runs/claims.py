@@ -81,7 +81,7 @@ def plain(
 def whole_run(
     statement: Statement,
     *,
-    preprocessing: tuple[tuple[str, Event], ...],
+    preprocessing: tuple[tuple[str, Event | None], ...],
     tuning: str,
     configuration: str | None,
 ) -> Statement:

@@ -323,7 +323,10 @@ class Job:
         if done.stopped:
             raise self._interrupted(done.statement)
         right = _accuracy(prepared, history.records, done.statement)
-        return self._trained(prepared.final, history.records, done.statement, right, prepared.notes)
+        return self._trained(
+            prepared.final, history.records, done.statement, right, prepared.notes,
+            public=prepared.public,
+        )  # fmt: skip
 
     def conclude(
         self,
@@ -380,10 +383,13 @@ class Job:
         statement: Statement,
         right: float | None,
         notes: Sequence[str],
+        *,
+        public: Sequence[str] = (),
     ) -> Trained:
+        released = tuple(self._released.values()) if self._plan is not None else ()
         whole = claims.whole_run(
             statement,
-            preprocessing=tuple(self._released.values()) if self._plan is not None else (),
+            preprocessing=(*((what, None) for what in public), *released),
             tuning=self._terms.tuning,
             configuration=self._kept.configuration,
         )
