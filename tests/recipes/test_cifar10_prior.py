@@ -1,4 +1,4 @@
-"""A prior's recipe: what is charged, what the statement says, and a rehearsal of the whole of it."""
+"""A prior's recipe: what is charged, what the statement says, and a rehearsal of all of it."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ import torch
 from torch import nn
 from torch.utils.data import TensorDataset
 
-from tacit import losses, models
+from tacit import models
 from tacit.errors import InvalidArgument
 from tacit.mechanisms.release import agreed
 from tacit.recipes import parts, prior
@@ -144,7 +144,7 @@ def prepare(task: Task, plan: Plan, release: Releasing) -> Prepared:
         optimizer=torch.optim.SGD(trained.parameters(), lr=chosen.lr),
         plan=plan,
         dataset=parts.images(task.data.train, task.device),
-        loss=_loss(model, _view(chosen, task.device), compiled=on_gpu),
+        loss=parts.loss_of(_view(chosen, task.device), torch.compile(model) if on_gpu else None),
         correct=_correct_on_both_sides if chosen.flip else None,
         held_out=parts.images(task.data.test, task.device),
         schedule=Schedule(average=parts.moving_average(model, chosen.decay)),
@@ -184,22 +184,6 @@ def _view(chosen: Settings, device: torch.device) -> Callable[[Tensor], Tensor]:
         return moved.contiguous(memory_format=torch.channels_last) if on_gpu else moved
 
     return view
-
-
-def _loss(
-    model: nn.Module, view: Callable[[Tensor], Tensor], *, compiled: bool
-) -> Callable[[nn.Module, Any], Tensor]:
-    """The cross entropy of a random view of each row, by the compiled model on a GPU."""
-    if not compiled:
-        return parts.loss_of(view)
-    forward: Any = torch.compile(model)
-
-    def loss(given: nn.Module, batch: Any) -> Tensor:
-        del given  # is the model, uncompiled
-        x, y = batch
-        return losses.cross_entropy(forward(view(x)), y)
-
-    return loss
 
 
 def _correct_on_both_sides(model: nn.Module, batch: Any) -> Tensor:
