@@ -99,7 +99,8 @@ class PriorSettings:
     def __post_init__(self) -> None:
         for name in ("images", "size", "view", "features"):
             whole(name, getattr(self, name))
-        whole("seed", self.seed, at_least=0)
+        if whole("seed", self.seed, at_least=0) >= 1 << 31:
+            raise InvalidArgument(f"seed must be below 2^31, got {self.seed}")
         positive("passes", self.passes)
         if whole("batch", self.batch, at_least=2) > self.images:
             raise InvalidArgument(
@@ -260,16 +261,32 @@ def build(
     began, chosen, place = time.monotonic(), settings or PriorSettings(), device_named(device)
     folder = Path(out)
     ends = math.inf if seconds is None else began + positive("seconds", seconds)
-    with _files.held(folder):
-        if (folder / FILE).exists():
-            raise InvalidArgument(f"{folder} holds a finished prior; name another folder")
-        compiled = place.type == "cuda" if compiled is None else compiled
-        course = _Course(chosen, place, compiled=compiled)
-        course.restore(folder)
-        images = style_images(chosen.images, size=chosen.size, seed=chosen.seed, device=place)
-        with _repeatable():
-            course.run(images, folder, ends, report or (lambda _: None))
-        return _finish(folder, course) if course.step == chosen.steps else None
+    try:
+        with _files.held(folder):
+            return _built(folder, chosen, place, ends, compiled, report or (lambda _: None))
+    except OSError as error:
+        raise CheckpointError(
+            f"the prior cannot be kept in {folder}: {error.strerror or error}"
+        ) from None
+
+
+def _built(
+    folder: Path,
+    chosen: PriorSettings,
+    place: torch.device,
+    ends: float,
+    compiled: bool | None,
+    report: Callable[[Progress], None],
+) -> Path | None:
+    if (folder / FILE).exists():
+        raise InvalidArgument(f"{folder} holds a finished prior; name another folder")
+    on_gpu = place.type == "cuda"
+    course = _Course(chosen, place, compiled=on_gpu if compiled is None else compiled)
+    course.restore(folder)
+    images = style_images(chosen.images, size=chosen.size, seed=chosen.seed, device=place)
+    with _repeatable():
+        course.run(images, folder, ends, report)
+    return _finish(folder, course) if course.step == chosen.steps else None
 
 
 @contextmanager
