@@ -35,7 +35,7 @@ from tacit.data.sets import cache as cache_folder
 from tacit.data.sets import places
 from tacit.errors import CheckpointError, InvalidArgument
 from tacit.models.devices import device_named
-from tacit.models.style_images import style_images
+from tacit.models.style_networks import style_images
 from tacit.training import checkpoint_file
 
 if TYPE_CHECKING:

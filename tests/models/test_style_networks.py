@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from tacit.errors import InvalidArgument
-from tacit.models import style_images as module
-from tacit.models.style_images import style_images
+from tacit.models import style_networks as module
+from tacit.models.style_networks import style_images
 
 
 def test_a_seed_makes_the_same_images_however_many_are_asked_for() -> None:
