@@ -102,7 +102,9 @@ def test_the_whole_recipe_in_small_and_in_pieces(file: Path, tmp_path: Path) -> 
     assert 7.9 < done.statement.epsilon <= 8.0
     what = [one.what for one in done.statement.preprocessing]
     assert any(prior.read(file).sha256 in text and "public" in text for text in what)
-    assert any("last layer" in text for text in what)
+    assert [one.charged for one in done.statement.preprocessing] == [False, True]
+    assert "last layer" in what[1]
+    assert any("took as public" in text for text in done.statement.assumptions)
     assert done.accuracy is not None
     assert isinstance(recipes.load(tmp_path / "run", data=data).model, torch.nn.Module)
 

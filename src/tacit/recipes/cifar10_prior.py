@@ -45,9 +45,8 @@ if TYPE_CHECKING:
 
 NONE: Final = "none"  # as the setting ``prior``: random weights
 PUBLIC: Final = (
-    "the weights that training began with are public (a file with the SHA-256 {sha256}): its "
-    "settings say that it was learned from synthetic images alone, and the claim assumes that "
-    "nothing of the private data went into it"
+    "the weights that training began with, which are public: a prior learned from synthetic images "
+    "alone, as its file says (SHA-256 {sha256})"
 )
 _STEPS: Final = {0.5: 600, 1.0: 875, 2.0: 1125, 3.0: 1593, 4.0: 1687, 8.0: 2468}  # of both phases
 _PROBE: Final = 98  # of them, 8 passes in lots of 4,096 over 50,000: the last layer alone

@@ -386,10 +386,10 @@ class Job:
         *,
         public: Sequence[str] = (),
     ) -> Trained:
-        released = tuple(self._released.values()) if self._plan is not None else ()
         whole = claims.whole_run(
             statement,
-            preprocessing=(*((what, None) for what in public), *released),
+            public=tuple(public),
+            preprocessing=tuple(self._released.values()) if self._plan is not None else (),
             tuning=self._terms.tuning,
             configuration=self._kept.configuration,
         )

@@ -92,7 +92,7 @@ class Prepared:
         unit_in_words: What one example, or one user, is, for the claim: ``"one speech of a play"``.
         notes: What a reader of the result should know beside the statement.
         public: What went into the run and is the same whatever the private data are, such as the
-            weights it began with; the statement lists it, at no cost.
+            weights it began with. The statement lists it at no cost, and that as an assumption.
     """
 
     model: nn.Module
