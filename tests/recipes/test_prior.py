@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -135,6 +135,27 @@ def test_a_file_of_another_kind_or_shape_is_refused(tmp_path: Path) -> None:
     )
     with pytest.raises(CheckpointError, match="its weights have other shapes"):
         prior.read(tmp_path / "wide.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("depth", 10**9 + 6), ("width", 10**9), ("jitter", 1.5), ("lr", math.nan), ("images", 1),
+     ("batch", 33), ("passes", 0), ("seed", 1 << 40), ("depth", 11)],
+)  # fmt: skip
+def test_a_setting_that_makes_no_prior_is_refused_in_a_file_too(
+    tmp_path: Path, name: str, value: float
+) -> None:
+    from safetensors.torch import save  # noqa: PLC0415
+
+    if (name, value) != ("depth", 11):  # which the network refuses
+        with pytest.raises(InvalidArgument, match=name):
+            replace(TINY, **{name: value})
+    if math.isfinite(value):
+        plain = json.dumps({**asdict(TINY), name: value})
+        path = tmp_path / "hostile.safetensors"
+        path.write_bytes(save({"a": torch.zeros(1)}, metadata={"prior": plain}))
+        with pytest.raises(CheckpointError, match="is no prior of tacit's"):
+            prior.read(path)
 
 
 def test_the_command_says_how_far_it_is_and_what_it_made(

@@ -30,7 +30,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from tacit import __version__, _files, models
-from tacit._validation import positive, whole
+from tacit._validation import positive, probability, whole
 from tacit.data.sets import cache as cache_folder
 from tacit.data.sets import places
 from tacit.errors import CheckpointError, InvalidArgument
@@ -53,6 +53,7 @@ SHOWN: Final = 10.0  # seconds between reports
 KEPT: Final = 60.0  # seconds between checkpoints
 FOLDER: Final = "prior"  # of the data's folders
 _REMEDY: Final = "make it with: tacit prior build --device cuda"
+_MOST: Final = {"depth": 100, "width": 32, "features": 4096}  # whoever sends a file chooses them
 _WEIGHTS, _MOMENTUM = "weights", "momentum"
 _KEY: Final = "prior"  # of the file's metadata: one, so that its bytes are always the same
 
@@ -97,11 +98,16 @@ class PriorSettings:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("images", "size", "view", "features"):
-            whole(name, getattr(self, name))
-        if whole("seed", self.seed, at_least=0) >= 1 << 31:
-            raise InvalidArgument(f"seed must be below 2^31, got {self.seed}")
-        positive("passes", self.passes)
+        for name, least in (("images", 2), ("size", 8), ("view", 8), ("seed", 0), ("features", 1),
+                            ("depth", 10), ("width", 1)):  # fmt: skip
+            if whole(name, getattr(self, name), at_least=least) > (
+                most := _MOST.get(name, 1 << 31)
+            ):
+                raise InvalidArgument(f"{name} must be at most {most}, got {getattr(self, name)}")
+        for name in ("passes", "lr", "smallest"):
+            positive(name, getattr(self, name))
+        for name in ("momentum", "decay", "smallest", "jitter", "grey"):
+            probability(name, getattr(self, name))
         if whole("batch", self.batch, at_least=2) > self.images:
             raise InvalidArgument(
                 f"batch must be at most the {self.images:,} images, got {self.batch:,}"
@@ -509,7 +515,8 @@ def read(path: str | os.PathLike[str]) -> Prior:
     try:
         plain = _files.parse_json(metadata[_KEY])
         settings = PriorSettings(**plain)
-        wanted = {name: one.shape for name, one in _body(settings.network()).items()}
+        with torch.device("meta"):  # shapes, and no memory
+            wanted = {name: one.shape for name, one in _body(settings.network()).items()}
     except (KeyError, TypeError, ValueError) as error:
         raise CheckpointError(
             f"{place} is no prior of tacit's: {checkpoint_file.one_line(error)}"
