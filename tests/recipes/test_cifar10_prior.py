@@ -87,7 +87,7 @@ def test_both_phases_are_calibrated_together_and_have_about_the_same_noise() -> 
 
 def test_the_whole_recipe_in_small_and_in_pieces(file: Path, tmp_path: Path) -> None:
     """Stopped in the second phase and resumed: the first is neither learned nor charged again."""
-    data = pictures(channels=3, size=16, train=60, test=20)
+    data = pictures(channels=3, size=8, train=60, test=20)
     given: dict[str, Any] = {
         "epsilon": 8, "settings": {**SMALL, "prior": str(file)}, "data": data,
         "folder": tmp_path / "run", "progress": False,

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 TINY = prior.PriorSettings(
-    images=32, size=16, view=16, depth=10, width=1, features=8, passes=6, batch=16
+    images=16, size=16, view=8, depth=10, width=1, features=8, passes=6, batch=8
 )
 
 
@@ -172,7 +172,7 @@ def test_the_command_says_how_far_it_is_and_what_it_made(
     assert "step 2 of 2, loss " in said.err
     assert main(["prior", "show", str(tmp_path / "p" / prior.FILE), "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)
-    assert (shown["sha256"], shown["settings"]["images"]) == (digest, 32)
+    assert (shown["sha256"], shown["settings"]["images"]) == (digest, 16)
     assert main(command) == 2
     assert "holds a finished prior" in capsys.readouterr().err
     assert main([*command, "--set=passes"]) == 2
