@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+import tacit
 from tacit import recipes
 from tacit.accounting import Composed, epsilon
 from tacit.errors import InvalidArgument
@@ -88,9 +89,11 @@ def test_both_phases_are_calibrated_together_and_have_about_the_same_noise() -> 
 def test_the_whole_recipe_in_small_and_in_pieces(file: Path, tmp_path: Path) -> None:
     """Stopped in the second phase and resumed: the first is neither learned nor charged again."""
     data = pictures(channels=3, size=8, train=60, test=20)
+    ledger = tacit.Ledger(f"sqlite:///{tmp_path}/budget.db")
+    budget = ledger.open("pictures", epsilon=8, delta=1e-5, composition="declared")
     given: dict[str, Any] = {
         "epsilon": 8, "settings": {**SMALL, "prior": str(file)}, "data": data,
-        "folder": tmp_path / "run", "progress": False,
+        "folder": tmp_path / "run", "progress": False, "budget": budget,
     }  # fmt: skip
     asked: list[int] = []
     with pytest.raises(recipes.Interrupted, match="stopped after step 1 of 3"):
@@ -98,6 +101,12 @@ def test_the_whole_recipe_in_small_and_in_pieces(file: Path, tmp_path: Path) -> 
     kept = (tmp_path / "run" / "released-probe.safetensors").read_bytes()
     done = recipes.run("cifar10-prior", **given, resume=True)
     assert (tmp_path / "run" / "released-probe.safetensors").read_bytes() == kept
+    entries = ledger.history("pictures")
+    probes = [at for at, one in enumerate(entries) if "probe" in str(one.data.get("label"))]
+    steps = [at for at, one in enumerate(entries) if one.kind == "lease"]
+    assert len(probes) == 1
+    assert max(at for at, one in enumerate(entries) if one.kind == "declare") < probes[0] < steps[0]
+    assert budget.spent().epsilon == pytest.approx(done.statement.epsilon, rel=1e-6)
     assert done.statement.steps_taken == 3
     assert 7.9 < done.statement.epsilon <= 8.0
     what = [one.what for one in done.statement.preprocessing]
