@@ -28,13 +28,15 @@ import recipes
 import tacit.recipes
 
 RESULTS = Path(__file__).resolve().parent / "results"
+STOPPED = re.compile(r"stopped after step ([\d,]+) of")
 EPOCH = re.compile(r"epoch (\d+)  step (\d+)  held-out ([\d.]+)%  ε ([\d.]+)")
 
 
 def main() -> None:
     arguments = parse_arguments()
     pieces = json.loads(arguments.out.read_text())["pieces"] if arguments.out.exists() else []
-    pieces.append(piece(arguments))
+    before = sum(one["steps"] for one in pieces) if arguments.folder is not None else 0
+    pieces.append(piece(arguments, before))
     text = json.dumps({"pieces": pieces}, indent=1, ensure_ascii=False) + "\n"
     arguments.out.write_text(text)
     report = markdown(pieces)
@@ -59,8 +61,8 @@ def parse_arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def piece(arguments: argparse.Namespace) -> dict[str, Any]:
-    """One piece, as far as it came."""
+def piece(arguments: argparse.Namespace, before: int) -> dict[str, Any]:
+    """One piece, as far as it came; the pieces before it took ``before`` steps."""
     changes = recipes.choices(arguments.set, [])[0]
     settings = recipes.settings_of(
         tacit.recipes.find(arguments.recipe).settings(arguments.epsilon), changes
@@ -92,13 +94,25 @@ def piece(arguments: argparse.Namespace) -> dict[str, Any]:
         "settings": settings,
         "device": recipes.device(arguments.device),
         "ended": ended,
-        "steps": len(moments) - (statement is None),  # it is asked once before the first
+        "steps": taken(ended, statement) - before,
         "epochs": curve(seen.getvalue()),
         "statement": statement,
         "versions": recipes.versions(),
         **speed(moments, settings),
         **machine.stamp(),
     }
+
+
+def taken(ended: str, statement: dict[str, Any] | None) -> int:
+    """Steps of the run so far.
+
+    >>> taken("stopped after step 1,024 of 3,477; go on with --resume", None)
+    1024
+    """
+    if statement is not None:
+        return int(statement["steps_taken"])
+    found = STOPPED.search(ended)
+    return 0 if found is None else int(found[1].replace(",", ""))
 
 
 class Seen(io.StringIO):

@@ -22,7 +22,7 @@ CLOSED_PIPE = 141  # 128 + SIGPIPE, as for a program that the signal ends
 
 # Each is a module of ``tacit.cli`` that holds a command of the same name.
 COMMANDS: Final = (
-    "audit", "data", "generate", "ledger", "plan", "report", "serve", "train", "transfer",
+    "audit", "data", "generate", "ledger", "plan", "prior", "report", "serve", "train", "transfer",
 )  # fmt: skip
 
 

@@ -12,6 +12,7 @@ from tacit.models.networks import (
     wide_resnet,
 )
 from tacit.models.scattering import Scattering2d
+from tacit.models.style_networks import style_images
 from tacit.models.synthetic import synthetic_images
 from tacit.models.whitening import Whitening
 
@@ -25,6 +26,7 @@ __all__ = [
     "batched",
     "scatter_cnn",
     "scatter_linear",
+    "style_images",
     "synthetic_images",
     "tempered_cnn",
     "wide_resnet",

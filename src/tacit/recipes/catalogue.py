@@ -22,6 +22,8 @@ MODULES: Mapping[str, str] = {
     "cifar10-scatter": "cifar10_scatter",
     "cifar10-abadi": "cifar10_abadi",
     "cifar10-wrn": "cifar10_wrn",
+    "cifar10-prior": "cifar10_prior",
+    "svhn-prior": "svhn_prior",
     "adult-logistic": "adult_logistic",
     "sms-smollm2": "sms_smollm2",
     "sst2-smollm2": "sst2_smollm2",

@@ -78,10 +78,10 @@ def prepare(task: Task, plan: Plan, release: Releasing) -> Prepared:
         optimizer=torch.optim.SGD(model.parameters(), lr=chosen.lr),
         plan=plan,
         dataset=parts.images(task.data.train, task.device),
-        loss=parts.loss_of(view),
+        loss=parts.loss_of(view, torch.compile(model) if on_gpu else None),
         held_out=parts.images(task.data.test, task.device),
         schedule=Schedule(average=parts.moving_average(model, chosen.decay)),
-        performance=Performance(batch=chosen.batch) if on_gpu else None,
+        performance=Performance(batch=chosen.batch, capture=True) if on_gpu else None,
         tf32=True,
     )
 

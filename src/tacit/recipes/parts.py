@@ -50,12 +50,17 @@ def crops(images: Tensor, size: int, *, pad: int = 0, flip: bool = False) -> Ten
     return padded[which, channel, rows[:, None, :, None], columns[:, None, None, :]]
 
 
-def loss_of(view: Callable[[Tensor], Tensor]) -> Callable[[nn.Module, Any], Tensor]:
-    """The cross entropy of a random view of each row; a plan's ``views`` repeats rows for it."""
+def loss_of(
+    view: Callable[[Tensor], Tensor], compiled: Callable[[Tensor], Tensor] | None = None
+) -> Callable[[nn.Module, Any], Tensor]:
+    """The cross entropy of a random view of each row; a plan's ``views`` repeats rows for it.
+
+    ``compiled`` is the model that is trained, compiled: it then runs in the model's place.
+    """
 
     def loss(model: nn.Module, batch: Any) -> Tensor:
         x, y = batch
-        return losses.cross_entropy(model(view(x)), y)
+        return losses.cross_entropy((compiled or model)(view(x)), y)
 
     return loss
 

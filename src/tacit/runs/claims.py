@@ -32,6 +32,7 @@ _NOT_PROMISED = (
     "anything about held-out examples, on which accuracy may have been measured",
     "that nothing can be inferred about a person from what the data say about everybody",
 )
+_PUBLIC = "nothing of the private data went into what the run took as public, such as first weights"
 _RELEASES = ("the final model", "its accuracy on held-out data")
 
 
@@ -81,15 +82,20 @@ def plain(
 def whole_run(
     statement: Statement,
     *,
+    public: tuple[str, ...] = (),
     preprocessing: tuple[tuple[str, Event], ...],
     tuning: str,
     configuration: str | None,
 ) -> Statement:
-    """``statement`` with what was released before training, and what a reader must know."""
+    """``statement`` with what was released before training, and what a reader must know.
+
+    ``public`` is what went into the run and is the same whatever the private data are.
+    """
     return extended(
         statement,
         releases=() if statement.releases else _RELEASES,
-        preprocessing=preprocessing,
+        preprocessing=(*((what, None) for what in public), *preprocessing),
+        assumptions=(_PUBLIC,) if public else (),
         tuning=tuning,
         versions=versions(),
         configuration=configuration,

@@ -323,7 +323,10 @@ class Job:
         if done.stopped:
             raise self._interrupted(done.statement)
         right = _accuracy(prepared, history.records, done.statement)
-        return self._trained(prepared.final, history.records, done.statement, right, prepared.notes)
+        return self._trained(
+            prepared.final, history.records, done.statement, right, prepared.notes,
+            public=prepared.public,
+        )  # fmt: skip
 
     def conclude(
         self,
@@ -380,9 +383,12 @@ class Job:
         statement: Statement,
         right: float | None,
         notes: Sequence[str],
+        *,
+        public: Sequence[str] = (),
     ) -> Trained:
         whole = claims.whole_run(
             statement,
+            public=tuple(public),
             preprocessing=tuple(self._released.values()) if self._plan is not None else (),
             tuning=self._terms.tuning,
             configuration=self._kept.configuration,

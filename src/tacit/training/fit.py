@@ -91,6 +91,8 @@ class Prepared:
             out, as PyTorch is set.
         unit_in_words: What one example, or one user, is, for the claim: ``"one speech of a play"``.
         notes: What a reader of the result should know beside the statement.
+        public: What went into the run and is the same whatever the private data are, such as the
+            weights it began with. The statement lists it at no cost, and that as an assumption.
     """
 
     model: nn.Module
@@ -107,6 +109,7 @@ class Prepared:
     tf32: bool | None = None
     unit_in_words: str = ""
     notes: tuple[str, ...] = ()
+    public: tuple[str, ...] = ()
 
     @property
     def released(self) -> nn.Module:
