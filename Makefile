@@ -13,6 +13,11 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 INSTALL := $(PIP) install --quiet --constraint constraints.txt
 EDITABLE := $(INSTALL) --no-build-isolation --editable
 
+# Workers and the processes that tests start import the same files: compiled ones are kept. What
+# passed leaves no temporary files, which may be in memory.
+PYTEST = PYTHONDONTWRITEBYTECODE= TMPDIR=$$(sh tools/scratch.sh) \
+	$(BIN)/python -m pytest -o tmp_path_retention_policy=failed
+
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: demo test test-slow lint format bench bench-engine docs constraints install-locked clean help
@@ -22,10 +27,10 @@ demo: $(VENV)/.installed  ## the main job, end to end and offline: a private mod
 	$(BIN)/tacit train digits --epsilon 3 --out runs/demo
 
 test: lint  ## lint, types, rooms, doctests and tests
-	$(BIN)/python -m pytest -n $(WORKERS)
+	$(PYTEST) -n $(WORKERS)
 
 test-slow: $(VENV)/.installed-dev  ## the long proofs
-	$(BIN)/python -m pytest -n $(WORKERS) -m slow
+	$(PYTEST) -n $(WORKERS) -m slow
 
 lint: $(VENV)/.installed-dev  ## style, format, types and the order of the rooms
 	$(BIN)/ruff check .
