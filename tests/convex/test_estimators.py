@@ -276,8 +276,18 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("kind", "method"),
+    [
+        *((LogisticRegression, method) for method in METHODS),
+        *(
+            pytest.param(kind, method, marks=pytest.mark.slow if method != METHODS[0] else ())
+            for kind in KINDS
+            if kind is not LogisticRegression
+            for method in METHODS
+        ),
+    ],
+)
 def test_nothing_follows_from_how_many_examples_there_are_if_a_bound_is_declared(
     kind, method, monkeypatch
 ):

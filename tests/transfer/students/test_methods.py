@@ -41,7 +41,7 @@ def test_a_seed_repeats_the_run_and_leaves_torchs_own_generator_alone(
 
     def trained(seed: int | None) -> np.ndarray:
         student = train_student(
-            images, some(truth, 20), classes=2, method=method, epochs=1, seed=seed
+            images, some(truth, 20), classes=2, method=method, epochs=3, seed=seed
         )
         return student.probabilities(images)
 
