@@ -15,7 +15,6 @@ from tacit.training import capture, charging, claim, preflight
 from tacit.training.batches import WATCHED_UNITS, Cutter, Units
 from tacit.training.capture import Batches, Updates
 from tacit.training.clipping.engine import Engine
-from tacit.training.course import Course
 from tacit.training.distributed import agreement
 from tacit.training.distributed.sharded import Sharded, at_rest, check_placements, is_sharded
 from tacit.training.distributed.shares import Shares
@@ -29,6 +28,7 @@ from tacit.training.noise import (
     noise_for,
     parameter_groups,
 )
+from tacit.training.run_state import RunState
 from tacit.training.sampling import Groups, LotSampler, RunningEpoch
 from tacit.training.styles import Automatic
 from tacit.training.verification import CheckSchedule, Verifier
@@ -101,11 +101,11 @@ class Weights:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Parts:
+class SessionParts:
     """Everything that a session works with."""
 
     weights: Weights
-    course: Course
+    run_state: RunState
     verifier: Verifier
     rehearsing: NDArray[np.int64]
     noise: Noise
@@ -114,7 +114,7 @@ class Parts:
     computation: Computation
 
 
-def assembled(world: World, setup: Setup) -> Parts:
+def assembled(world: World, setup: Setup) -> SessionParts:
     """Checks what was given, takes up the checkpoint, and builds what computes lots."""
     plan, seed = setup.plan, setup.unsafe_seed
     with world.checking("the first checks"):
@@ -122,7 +122,7 @@ def assembled(world: World, setup: Setup) -> Parts:
     sharded, shares = _spread(world, setup.model, parameters, plan)
     group, bounds = parameter_groups(plan, parameters)
     weights = Weights(parameters, group, sharded, shares)
-    course = Course(
+    run_state = RunState(
         plan,
         claim.Run(last_step, unsafe=seed is not None),
         charges,
@@ -134,7 +134,7 @@ def assembled(world: World, setup: Setup) -> Parts:
     )
     if setup.resume is not None:
         with world.checking("the checkpoint"):
-            course.resume(
+            run_state.resume(
                 setup.resume,
                 model=setup.model,
                 optimizers=setup.optimizers,
@@ -143,14 +143,14 @@ def assembled(world: World, setup: Setup) -> Parts:
                 budget=setup.budget,
                 leads=world.leads,
             )
-    if course.memory is not None:
-        course.memory.steps = course.run.last_step
+    if run_state.memory is not None:
+        run_state.memory.steps = run_state.run.last_step
     if not world.is_alone:
         agreement.check(world, agreement.facts(
             plan, setup.dataset, setup.groups, parameters, setup.optimizers, setup.performance,
-            last_step=course.run.last_step, steps_taken=course.steps_taken, seed=seed,
+            last_step=run_state.run.last_step, steps_taken=run_state.steps_taken, seed=seed,
         ))  # fmt: skip
-    return _built(world, setup, weights, course)
+    return _built(world, setup, weights, run_state)
 
 
 # ---- checks
@@ -243,32 +243,34 @@ def _groups(world: World, plan: Plan, seed: int | None) -> Groups | None:
 # ---- what computes lots
 
 
-def _built(world: World, setup: Setup, weights: Weights, course: Course) -> Parts:
+def _built(world: World, setup: Setup, weights: Weights, run_state: RunState) -> SessionParts:
     """Samples, batches, noise and what computes them, once all processes agree."""
     plan, performance, device = setup.plan, setup.performance, weights.device
     # A resumed run draws other numbers; a seed must not bring the first draws back either.
-    seed = None if setup.unsafe_seed is None else (setup.unsafe_seed, course.steps_taken)
+    seed = None if setup.unsafe_seed is None else (setup.unsafe_seed, run_state.steps_taken)
     streams = world.streams(seed)
     # What is checked follows the clock, by which a seeded run must not differ from another.
     again = CheckSchedule(fresh_stream("verification")) if seed is None else None
     verifier = Verifier(setup.model, weights.parameters, again, world.size)
     rehearsing = _few(plan, streams("rehearsal"))
     cutting = Units(plan, setup.groups, streams("users"))
-    noise = noise_for(plan.noise, streams("noise"), weights.home, course.memory)
+    noise = noise_for(plan.noise, streams("noise"), weights.home, run_state.memory)
     graphs = _graphs(plan, performance, device) if weights.sharded is None else None
     sampler = LotSampler(
         plan,
         streams("sampling"),
         ahead=graphs is not None,
-        epoch=course.epoch,
-        groups=course.groups,
+        epoch=run_state.epoch,
+        groups=run_state.groups,
     )
     updates = None
-    recorded = noise.generators is not None and not course.clip.moves and weights.shares is None
+    recorded = noise.generators is not None and not run_state.clip.moves and weights.shares is None
     if graphs is not None and recorded:
         updates = Updates(graphs, setup.optimizers, noise.renew)
-    computation = _computation(setup, weights, course.clip, verifier, cutting, graphs)
-    return Parts(weights, course, verifier, rehearsing, noise, sampler, updates, computation)
+    computation = _computation(setup, weights, run_state.clip, verifier, cutting, graphs)
+    return SessionParts(
+        weights, run_state, verifier, rehearsing, noise, sampler, updates, computation
+    )
 
 
 def _computation(

@@ -412,8 +412,8 @@ class Seal:
 
 
 @final
-class Watch:
-    """Over the weights of one session: by a guard inside its context, by a seal outside.
+class Custody:
+    """Watches the weights of one session: by a guard inside its context, by a seal outside.
 
     Guarantee:
         ``check`` lets pass only weights that private steps led to, or ``dp.public()``, within what

@@ -22,7 +22,7 @@ from tacit.training.checkpoint import packed
 from tacit.training.distributed.sharded import at_rest, is_sharded
 from tacit.training.distributed.shares import Wrapper
 from tacit.training.distributed.world import World, joined
-from tacit.training.guards import Guard, Watch
+from tacit.training.guards import Custody, Guard
 from tacit.training.lot import Draw, Lot
 from tacit.training.performance import Performance
 
@@ -140,22 +140,22 @@ class Session:
         self.world, self.plan, self._state = world, setup.plan, setup.state
         self.model, self.optimizers = setup.model, setup.optimizers
         parts = assembled(world, setup)
-        self._weights, self._course = parts.weights, parts.course
+        self._weights, self._run_state = parts.weights, parts.run_state
         self._parameters = parts.weights.parameters
-        self._charges, self._clip = parts.course.charges, parts.course.clip
+        self._charges, self._clip = parts.run_state.charges, parts.run_state.clip
         self._verifier, self._noise, self._sampler = parts.verifier, parts.noise, parts.sampler
         self._updates, self._computation = parts.updates, parts.computation
         self._rehearsing: NDArray[np.int64] | None = parts.rehearsing  # until the first lot
-        self._watch = Watch(self.model, self._parameters, self.optimizers)
+        self._custody = Custody(self.model, self._parameters, self.optimizers)
         if setup.resume is not None:
-            self._watch.seal()
+            self._custody.seal()
 
     # ---- the context
 
     def __enter__(self) -> Session:
-        self._watch.check_enterable()
+        self._custody.check_enterable()
         try:
-            self._sampler.go_to(self._course.begin())
+            self._sampler.go_to(self._run_state.begin())
             self._start_alike()
         except BaseException as error:
             self.world.failed(error)
@@ -163,7 +163,7 @@ class Session:
         self._forget_recordings()
         if self._wrapper is not None:
             self._wrapper.enter()
-        self._watch.enter()
+        self._custody.enter()
         return self
 
     def _start_alike(self) -> None:
@@ -176,7 +176,7 @@ class Session:
         self.world.broadcast_({n: one for n, one in tensors.items() if not is_sharded(one)})
         if self._weights.sharded is not None:
             self._weights.sharded.start_alike()
-        self._watch.seal_again()
+        self._custody.seal_again()
 
     def __exit__(
         self,
@@ -184,17 +184,17 @@ class Session:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        at_home = self._watch.is_at_home
+        at_home = self._custody.is_at_home
         if error is not None and at_home:
             self.world.failed(error)
         unfinished = self._computation.draw
         self._computation.leave()
         if self._wrapper is not None:
             self._wrapper.leave()
-        self._watch.leave()
+        self._custody.leave()
         if not at_home:  # neither the ledger nor the weights are the child's
             if kind is None:
-                self._watch.check_process()
+                self._custody.check_process()
             return
         if kind is not None:
             with suppress(LedgerError):  # what is not given back stays charged; ``error`` matters
@@ -208,7 +208,7 @@ class Session:
         self._charges.close()
         if unfinished is not None:
             raise ProtocolError(f"lot {unfinished.step} was left without dp.step()")
-        self._watch.check()
+        self._custody.check()
 
     def __reduce__(self) -> NoReturn:
         raise ProtocolError(
@@ -222,7 +222,7 @@ class Session:
 
         What is computed here from private data is not protected.
         """
-        guard = self._watch.inside()
+        guard = self._custody.inside()
         self._between_lots("dp.public()")
         guard.check_all()
         self._forget_recordings()
@@ -253,8 +253,8 @@ class Session:
             With a budget, the step is in the ledger before its lot is sampled. What a crashed or
             rewound run was granted counts: the lots end that many steps early.
         """
-        while self.steps_taken < self._course.run.last_step:
-            self._watch.inside().check_before_lot()
+        while self.steps_taken < self._run_state.run.last_step:
+            self._custody.inside().check_before_lot()
             if self._verifier.watches:
                 preflight.check_modules(self.model)
             self._between_lots("a new lot")
@@ -290,7 +290,7 @@ class Session:
         Guarantee:
             No unit adds more than the plan's clip to the sum, whatever its loss is.
         """
-        guard = self._watch.inside()
+        guard = self._custody.inside()
         self._computation.backward(losses, guard)
 
     def accumulate(
@@ -309,7 +309,7 @@ class Session:
         nothing but compute losses; ``seen`` is called with those of each batch (they are secret),
         save in rehearsals. ``dp.explain()`` says what is replayed.
         """
-        self._watch.inside()
+        self._custody.inside()
         computation = self._computation
         with computation.by_function(Losses(losses, seen)):
             while not lot.is_done:
@@ -333,7 +333,7 @@ class Session:
             self._recorded_step(self._updates, guard)
             return
         means = self._released(guard)
-        with self._watch.still:
+        with self._custody.still:
             self._update(means, guard)
 
     def release(self) -> None:
@@ -373,7 +373,7 @@ class Session:
         guard.expect_step()
 
     def _at_the_end_of_a_lot(self, what: str) -> Guard:
-        guard, draw = self._watch.inside(), self._computation.draw
+        guard, draw = self._custody.inside(), self._computation.draw
         if draw is None:
             raise ProtocolError(
                 f"{what} without a lot: each lot of dp.lots() is stepped once, and none after "
@@ -396,7 +396,7 @@ class Session:
         if not self.world.is_alone:
             counts = self.world.all_say(f"the end of lot {draw.step}", self._clip.centred)
             self._clip.count_all(counts)
-        self._course.steps_taken += 1
+        self._run_state.steps_taken += 1
         means = self._means(sums)
         self._clip.end(self._noise)
         return means
@@ -410,13 +410,13 @@ class Session:
         known = updates.recorded(sums.values())
         guard.check_before_step(compare=known is None)
         self._computation.finished()
-        self._course.steps_taken += 1
+        self._run_state.steps_taken += 1
 
         def work() -> None:
             guard.compare_values()
             self._update(self._means(sums), guard)
 
-        with self._watch.still:
+        with self._custody.still:
             if known is not None:
                 updates.replay(known)
             elif not (
@@ -464,7 +464,7 @@ class Session:
     @property
     def steps_taken(self) -> int:
         """Steps of the plan that led to the weights, each with its own noise."""
-        return self._course.steps_taken
+        return self._run_state.steps_taken
 
     @property
     def steps_lost(self) -> int:
@@ -493,12 +493,12 @@ class Session:
             It is refused if the weights are not those that private steps led to, or if they are not
             finite numbers.
         """
-        self._watch.check()
+        self._custody.check()
         return claim.statement(
             self.plan,
             self.plan.delta_or(delta),
             self.steps_taken,
-            self._course.run,
+            self._run_state.run,
             lost=self.steps_lost,
             ledger=self._charges.describe(),
             charge=self._charges.charge(),
@@ -539,7 +539,7 @@ class Session:
         if losses is None:
             self._verifier.arm()
             return self._verifier.report
-        self._watch.inside()
+        self._custody.inside()
         self._between_lots("dp.verify(losses)")
         self._verifier.arm()
         count = min(self.plan.examples, 8)
@@ -565,12 +565,12 @@ class Session:
         holds nothing of the kind.
         """
         self._between_lots("dp.save()")
-        self._watch.check()
+        self._custody.check()
         pack = partial(
             packed,
             model=self.model,
             optimizers=self.optimizers,
-            state={**self._state, **self._course.state()},
+            state={**self._state, **self._run_state.state()},
             plan_json=self.plan.to_json(),
             steps_taken=self.steps_taken,
         )

@@ -12,9 +12,9 @@ from tacit.ledger import replay
 from tacit.ledger.entries import Draft
 from tacit.randomness import UnsafeSeededStream
 from tacit.training.charging import StepCharges
-from tacit.training.course import Course
 from tacit.training.distributed.world import World
 from tacit.training.noise import ClipState
+from tacit.training.run_state import RunState
 from tacit.training.session import Session
 
 from . import settings
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 @contextmanager
 def _seed_in_checkpoint() -> Iterator[None]:
     """A run has a secret seed, which goes into its checkpoint: resumed, it starts from it again."""
-    make, save, resume = Session.__init__, Session.save, Course.resume
+    make, save, resume = Session.__init__, Session.save, RunState.resume
     seeds: dict[Path, int] = {}
     current = 0
 
@@ -40,7 +40,7 @@ def _seed_in_checkpoint() -> Iterator[None]:
         make(self, *given, **named)
         self._seed = current
 
-    def resumed(self: Course, path: Any, **given: Any) -> None:
+    def resumed(self: RunState, path: Any, **given: Any) -> None:
         nonlocal current
         resume(self, path, **given)
         current = seeds.get(Path(path).resolve(), current)
@@ -54,7 +54,7 @@ def _seed_in_checkpoint() -> Iterator[None]:
 
     with (
         patch.multiple(Session, __init__=made, save=saved),
-        patch.object(Course, "resume", resumed),
+        patch.object(RunState, "resume", resumed),
         patch.object(World, "streams", streams),
     ):
         yield
@@ -63,12 +63,12 @@ def _seed_in_checkpoint() -> Iterator[None]:
 def _steps_forgotten() -> Any:
     """A resumed run takes the whole plan once more."""
 
-    def resumed(self: Course, *given: Any, **named: Any) -> None:
+    def resumed(self: RunState, *given: Any, **named: Any) -> None:
         resume(self, *given, **named)
         self.steps_taken = 0
 
-    resume = Course.resume
-    return patch.object(Course, "resume", resumed)
+    resume = RunState.resume
+    return patch.object(RunState, "resume", resumed)
 
 
 @contextmanager

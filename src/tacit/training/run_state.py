@@ -1,4 +1,4 @@
-"""The course of a run: what goes on from step to step beside the weights, over checkpoints too."""
+"""The state of a run: what goes on from step to step beside the weights, over checkpoints too."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _RUN, _EPOCH, _NOISE, _GROUPS = "tacit run", "tacit epoch", "tacit noise", "taci
 
 @final
 @dataclass(slots=True)
-class Course:
+class RunState:
     """Where a run is, and what its next step depends on beside the weights.
 
     Guarantee:
