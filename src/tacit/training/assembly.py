@@ -18,6 +18,7 @@ from tacit.training.clipping.engine import Engine
 from tacit.training.distributed import agreement
 from tacit.training.distributed.sharded import Sharded, at_rest, check_placements, is_sharded
 from tacit.training.distributed.shares import Shares
+from tacit.training.guards import Custody
 from tacit.training.loaders import check_dataset, make_loader
 from tacit.training.lot import Computation
 from tacit.training.noise import (
@@ -105,6 +106,7 @@ class SessionParts:
     """Everything that a session works with."""
 
     weights: Weights
+    custody: Custody
     run_state: RunState
     verifier: Verifier
     rehearsing: NDArray[np.int64]
@@ -122,6 +124,7 @@ def assembled(world: World, setup: Setup) -> SessionParts:
     sharded, shares = _spread(world, setup.model, parameters, plan)
     group, bounds = parameter_groups(plan, parameters)
     weights = Weights(parameters, group, sharded, shares)
+    custody = Custody(setup.model, parameters, setup.optimizers)
     run_state = RunState(
         plan,
         claim.Run(last_step, unsafe=seed is not None),
@@ -143,6 +146,7 @@ def assembled(world: World, setup: Setup) -> SessionParts:
                 budget=setup.budget,
                 leads=world.leads,
             )
+            custody.seal()  # before anything else can have changed what the checkpoint held
     if run_state.memory is not None:
         run_state.memory.steps = run_state.run.last_step
     if not world.is_alone:
@@ -150,7 +154,7 @@ def assembled(world: World, setup: Setup) -> SessionParts:
             plan, setup.dataset, setup.groups, parameters, setup.optimizers, setup.performance,
             last_step=run_state.run.last_step, steps_taken=run_state.steps_taken, seed=seed,
         ))  # fmt: skip
-    return _built(world, setup, weights, run_state)
+    return _built(world, setup, weights, custody, run_state)
 
 
 # ---- checks
@@ -243,7 +247,9 @@ def _groups(world: World, plan: Plan, seed: int | None) -> Groups | None:
 # ---- what computes lots
 
 
-def _built(world: World, setup: Setup, weights: Weights, run_state: RunState) -> SessionParts:
+def _built(
+    world: World, setup: Setup, weights: Weights, custody: Custody, run_state: RunState
+) -> SessionParts:
     """Samples, batches, noise and what computes them, once all processes agree."""
     plan, performance, device = setup.plan, setup.performance, weights.device
     # A resumed run draws other numbers; a seed must not bring the first draws back either.
@@ -269,7 +275,7 @@ def _built(world: World, setup: Setup, weights: Weights, run_state: RunState) ->
         updates = Updates(graphs, setup.optimizers, noise.renew)
     computation = _computation(setup, weights, run_state.clip, verifier, cutting, graphs)
     return SessionParts(
-        weights, run_state, verifier, rehearsing, noise, sampler, updates, computation
+        weights, custody, run_state, verifier, rehearsing, noise, sampler, updates, computation
     )
 
 

@@ -22,7 +22,6 @@ from tacit.training.checkpoint import packed
 from tacit.training.distributed.sharded import at_rest, is_sharded
 from tacit.training.distributed.shares import Wrapper
 from tacit.training.distributed.world import World, joined
-from tacit.training.guards import Custody, Guard
 from tacit.training.lot import Draw, Lot
 from tacit.training.performance import Performance
 
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
     from tacit.ledger import Budget, Reservation
     from tacit.statement import Statement
     from tacit.training.checkpoint import Stateful
+    from tacit.training.guards import Guard
     from tacit.training.loaders import Collate
     from tacit.training.plan import Plan
     from tacit.training.verification import SensitivityCheck
@@ -140,15 +140,12 @@ class Session:
         self.world, self.plan, self._state = world, setup.plan, setup.state
         self.model, self.optimizers = setup.model, setup.optimizers
         parts = assembled(world, setup)
-        self._weights, self._run_state = parts.weights, parts.run_state
-        self._parameters = parts.weights.parameters
+        self._custody, self._run_state = parts.custody, parts.run_state
+        self._weights, self._parameters = parts.weights, parts.weights.parameters
         self._charges, self._clip = parts.run_state.charges, parts.run_state.clip
         self._verifier, self._noise, self._sampler = parts.verifier, parts.noise, parts.sampler
         self._updates, self._computation = parts.updates, parts.computation
         self._rehearsing: NDArray[np.int64] | None = parts.rehearsing  # until the first lot
-        self._custody = Custody(self.model, self._parameters, self.optimizers)
-        if setup.resume is not None:
-            self._custody.seal()
 
     # ---- the context
 
