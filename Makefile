@@ -13,24 +13,37 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 INSTALL := $(PIP) install --quiet --constraint constraints.txt
 EDITABLE := $(INSTALL) --no-build-isolation --editable
 
+TYPES = $(BIN)/mypy --num-workers $(WORKERS)
+
+# Workers and the processes that tests start import the same files: compiled ones are kept. What
+# passed leaves no temporary files, which may be in memory.
+PYTEST = PYTHONDONTWRITEBYTECODE= TMPDIR=$$(sh tools/scratch.sh) \
+	$(BIN)/python -m pytest -o tmp_path_retention_policy=failed
+
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: demo test test-slow lint format bench bench-engine docs constraints install-locked clean help
+.PHONY: demo test test-slow lint style format bench bench-engine docs constraints install-locked clean help
 
 demo: $(VENV)/.installed  ## the main job, end to end and offline: a private model and its report
 	@rm -rf runs/demo  # a run is never written over by the command itself
 	$(BIN)/tacit train digits --epsilon 3 --out runs/demo
 
-test: lint  ## lint, types, rooms, doctests and tests
-	$(BIN)/python -m pytest -n $(WORKERS)
+# Types are checked beside the tests, when a core has nothing else to do; what was found is shown last.
+test: style  ## style, types, rooms, doctests and tests
+	@mkdir -p build
+	@nice -n 19 $(TYPES) >build/types.txt 2>&1 & types=$$!; \
+	echo '$(PYTEST) -n $(WORKERS)'; $(PYTEST) -n $(WORKERS); tests=$$?; \
+	wait $$types; types=$$?; cat build/types.txt; exit $$((tests + types))
 
 test-slow: $(VENV)/.installed-dev  ## the long proofs
-	$(BIN)/python -m pytest -n $(WORKERS) -m slow
+	$(PYTEST) -n $(WORKERS) -m slow
 
-lint: $(VENV)/.installed-dev  ## style, format, types and the order of the rooms
+lint: style  ## style, format, types and the order of the rooms
+	$(TYPES)
+
+style: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy --num-workers $(WORKERS)
 	$(BIN)/lint-imports
 
 format: $(VENV)/.installed-dev  ## put the code into its form

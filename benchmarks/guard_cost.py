@@ -105,7 +105,7 @@ def timed(step: Callable[[], None], model: Any, dp: Any) -> dict[str, Any]:
         looking = seconds(step)
         with blind():
             pairs.append((looking, seconds(step)))
-        dp._guard.note_step()
+        dp._custody.inside().note_step()
     found = {
         "weights": sum(p.numel() for p in model.parameters()),
         "ms": 1e3 * statistics.median(one for one, _ in pairs),

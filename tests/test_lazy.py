@@ -12,10 +12,11 @@ import tacit.training
 from tacit._lazy import lazily, lazy
 
 LOOK = """
-import sys, tacit.auditing.canaries as canaries, tacit.auditing.secrets
+import sys, tacit.auditing.canaries, tacit.auditing.secrets, tacit.ledger as ledger
+assert not {"torch", "sqlalchemy"} & {*sys.modules}
+ledger.Ledger
+assert "sqlalchemy" in sys.modules and "Ledger" in vars(ledger)
 assert "torch" not in sys.modules
-canaries.white_box
-assert "torch" in sys.modules and "white_box" in vars(canaries)
 """
 
 

@@ -111,7 +111,7 @@ KNOWN = [
     ("a tenth more noise", SESSION, "scale=self._clip.noise_scale",
      "scale=1.1 * self._clip.noise_scale", ["noise: fast"], "harmless"),
     ("a tighter clip", CLIPPING, "* (1.0 + slack)", "* (1.5 + slack)", ["sum: dense"], "harmless"),
-    ("an error", SESSION, "guard.check_before_step()\n        sums", "sums.none()\n        sums",
+    ("an error", SESSION, "guard.check_before_step()\n        draw", "draw.none()\n        draw",
      ["sum: dense"], "harmless"),
 ]  # fmt: skip
 

@@ -58,7 +58,7 @@ def test_right_mechanisms_that_draw_at_once(name: str, epsilon: float) -> None:
 
 @pytest.mark.parametrize("name", ONE_BY_ONE)
 def test_right_mechanisms_that_draw_one_by_one(name: str) -> None:
-    audit = audited(name, 200, 2.0)
+    audit = audited(name, 100, 2.0)
     assert not audit.contradicted
     assert audit.verdict.claimed == pytest.approx(2.0, rel=0.03)
 
@@ -90,11 +90,13 @@ def quieter(monkeypatch: pytest.MonkeyPatch, place: Any, name: str) -> None:
         ("discrete-laplace", numbers, "laplace_noise", 50_000),
         ("discrete-gaussian", numbers, "gaussian_noise", 50_000),
         ("histogram", histograms, "discrete_laplace", 50_000),
-        ("histogram-gaussian", histograms, "discrete_gaussian", 50_000),
+        pytest.param(
+            "histogram-gaussian", histograms, "discrete_gaussian", 50_000, marks=pytest.mark.slow
+        ),
         ("histogram-replaced", histograms, "discrete_laplace", 50_000),
         ("histogram-keys", histograms, "discrete_laplace", 50_000),
         ("sum", _columns, "rounded_laplace", 2000),
-        ("mean", _columns, "rounded_laplace", 2000),
+        pytest.param("mean", _columns, "rounded_laplace", 2000, marks=pytest.mark.slow),
         pytest.param("pca", covariances, "rounded_gaussian", 1200, marks=pytest.mark.slow),
     ],
 )

@@ -21,11 +21,9 @@ if TYPE_CHECKING:
 QUICK = (
     "batch norm",
     "clip ignored",
-    "per-layer bound taken as global",
     "ghost norm of an embedding",
     "NaN example",
     "no noise on a buffer",
-    "noise of a mean",
     "wrong delta",
     "whole steps beyond the clip",
     "statement that cannot be checked",

@@ -444,9 +444,9 @@ def mean_in(told: list[str]) -> str:
 @pytest.mark.parametrize(
     ("number", "fresh"),
     [
-        (signal.SIGINT, False),
-        (signal.SIGTERM, False),
-        (signal.SIGHUP, False),
+        (signal.SIGTERM, False),  # SIGINT: below, at any moment
+        pytest.param(signal.SIGINT, False, marks=pytest.mark.slow),
+        pytest.param(signal.SIGHUP, False, marks=pytest.mark.slow),
         pytest.param(signal.SIGTERM, True, marks=pytest.mark.slow),
     ],
 )
@@ -471,7 +471,16 @@ def test_a_signal_saves_and_resuming_goes_on(
     judge(out)
 
 
-@pytest.mark.parametrize("stage", ["preprocessing", "releasing", "mean", "epoch 1", "epoch 9"])
+@pytest.mark.parametrize(
+    "stage",
+    [
+        "preprocessing",
+        "releasing",
+        pytest.param("mean", marks=pytest.mark.slow),
+        pytest.param("epoch 1", marks=pytest.mark.slow),
+        "epoch 9",
+    ],
+)
 def test_ctrl_c_at_any_moment_loses_and_repeats_nothing(
     tmp_path: Path, here: Here, stage: str
 ) -> None:

@@ -112,8 +112,16 @@ METHODS = ["auto", "output", "objective", "amp", "noisy-gd", "noisy-sgd"]
 
 
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("kind", [LogisticRegression, HuberSvm])
-@pytest.mark.parametrize("classes", [pytest.param(2, marks=pytest.mark.slow), 4])
+@pytest.mark.parametrize(
+    ("kind", "classes"),
+    [
+        (LogisticRegression, 4),
+        *(
+            pytest.param(kind, classes, marks=pytest.mark.slow)
+            for kind, classes in [(LogisticRegression, 2), (HuberSvm, 2), (HuberSvm, 4)]
+        ),
+    ],
+)
 def test_every_method_learns_to_classify(method, kind, classes):
     rows, labels, norm = blobs(classes)
     model = kind(4.0, data_norm=norm, method=method, classes=range(classes)).fit(rows, labels)
@@ -268,8 +276,18 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("kind", "method"),
+    [
+        *((LogisticRegression, method) for method in METHODS),
+        *(
+            pytest.param(kind, method, marks=pytest.mark.slow if method != METHODS[0] else ())
+            for kind in KINDS
+            if kind is not LogisticRegression
+            for method in METHODS
+        ),
+    ],
+)
 def test_nothing_follows_from_how_many_examples_there_are_if_a_bound_is_declared(
     kind, method, monkeypatch
 ):

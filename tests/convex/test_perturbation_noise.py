@@ -27,7 +27,7 @@ def test_gaussian_vector_is_on_its_grid():
     assert np.all(drawn / step == np.rint(drawn / step))
 
 
-@pytest.mark.parametrize("size", [1, 2, 30, 8000])
+@pytest.mark.parametrize("size", [1, 2, 30, pytest.param(8000, marks=pytest.mark.slow)])
 def test_gamma_vector_has_gamma_length_and_any_direction(size):
     stream = UnsafeSeededStream(3, "noise")
     drawn = np.array([gamma_vector(2.5, size, stream) for _ in range(2000)])

@@ -17,7 +17,7 @@ BLOCK = 3
 
 # Newer Pythons warn of threads that a forked child does not have; ours uses none.
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-@pytest.mark.parametrize("kills", [15, pytest.param(400, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kills", [8, pytest.param(400, marks=pytest.mark.slow)])
 def test_killed_process_leaves_too_much_charged_at_most_by_a_lease(place, kills):
     rng = random.Random(5)
     with place.ledger() as ledger:

@@ -382,7 +382,7 @@ def costs_are_covered(entries: list[Entry]) -> None:
 
 
 @given(data=st.data())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_mutated_ledger_is_refused_or_still_true(template, tmp_path_factory, data):
     folder = tmp_path_factory.mktemp("fuzz")
     shutil.copytree(template[0], folder, dirs_exist_ok=True)

@@ -89,7 +89,7 @@ def race(place: Place, rounds: int) -> None:
 
 
 def test_racing_processes_never_exceed_a_budget_together(place):
-    race(place, rounds=16)
+    race(place, rounds=8)
 
 
 @pytest.mark.slow

@@ -117,7 +117,13 @@ def _open(ledger: Ledger, asked: dict[str, Any], adjacency: Any = "add-remove") 
 
 
 @every
-@pytest.mark.parametrize("adjacency", _ADJACENCIES)
+@pytest.mark.parametrize(
+    "adjacency",
+    [
+        pytest.param(one, marks=pytest.mark.slow if one == "zero-out" else ())
+        for one in _ADJACENCIES
+    ],
+)
 def test_a_budget_of_just_what_was_asked_holds_it_once(
     ledger: Ledger, call: Callable[..., Any], asked: dict[str, Any], adjacency: Any
 ) -> None:

@@ -104,7 +104,7 @@ def test_the_chance_of_above(
 
     event = made().event
     monkeypatch.setattr(sparse_vectors, "_event", lambda *_: event)  # calibrating takes longest
-    runs = 20_000
+    runs = 8_000
     found = np.asarray([made().above(3.0 + gap) for _ in range(runs)], dtype=np.int64)
     scales = 2.0 * event.threshold_scale, 2.0 * event.query_scale
     expected = chance(gap, *scales)

@@ -84,7 +84,7 @@ def test_doubtful_numbers_are_too() -> None:
 
 
 @pytest.mark.usefixtures("_unchecked")
-@pytest.mark.parametrize("scale", [1.0, 2.0**24 / 7])
+@pytest.mark.parametrize("scale", [pytest.param(1.0, marks=pytest.mark.slow), 2.0**24 / 7])
 def test_fixed_point_alone_gives_the_same(scale: float) -> None:
     assert torch.equal(_there(500, scale, 1.0 / scale), _on_cpu(500, scale))
 

@@ -104,7 +104,15 @@ def _corners() -> NDArray[np.int64]:
     return np.ascontiguousarray(np.vstack([pairs[:1], digits[:4], pairs[1:], digits[4:]]))
 
 
-@pytest.mark.parametrize("scale", [1.0, 777.7, 2.0**25 / 3, 2.0**33])
+@pytest.mark.parametrize(
+    "scale",
+    [
+        777.7,
+        2.0**33,
+        pytest.param(1.0, marks=pytest.mark.slow),
+        pytest.param(2.0**25 / 3, marks=pytest.mark.slow),
+    ],
+)
 def test_fixed_point_decides_as_interval_arithmetic_does(scale: float) -> None:
     words = _corners()
     count = words.shape[1]

@@ -63,7 +63,7 @@ def test_without_a_claim_there_is_no_limit(plain: dict[str, Any], tmp_path: Path
     assert "allows" not in (tmp_path / "a.svg").read_text()
 
 
-@pytest.mark.parametrize("evil", [r"$\frac{$ $", r"$\undefined$", "_hidden", "a\x1b[2J", "<b>"])
+@pytest.mark.parametrize("evil", [r"$\frac{$ $ _<b>", "_hidden", "a\x1b[2J <b> $\\undefined$"])
 def test_a_name_is_letters_and_no_formula(plain: dict[str, Any], tmp_path: Path, evil: str) -> None:
     attacks = [one | {"name": evil} for one in plain["attacks"]]
     draw_file(plain | {"attacks": attacks}, tmp_path / "a.svg")

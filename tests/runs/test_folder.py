@@ -117,7 +117,7 @@ def raced(folder: Path) -> list[str]:
 
 @pytest.mark.skipif(os.name != "posix", reason="processes are forked, which is POSIX's")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the fork, in newer Pythons
-@pytest.mark.parametrize("rounds", [3, pytest.param(100, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("rounds", [1, pytest.param(100, marks=pytest.mark.slow)])
 def test_of_runs_that_start_at_once_one_lives_and_can_be_resumed(
     rounds: int, tmp_path: Path
 ) -> None:

@@ -67,14 +67,14 @@ def test_noisy_accuracy_is_the_count_with_noise_of_its_scale() -> None:
     score = noisy_accuracy(np.zeros((1000, 1)), labels, epsilon=0.5)
     assert epsilon(score.event, 1e-12) == pytest.approx(0.5, rel=1e-9)
     assert epsilon(score.event, 1e-12, adjacency="replace-one") == pytest.approx(0.5, rel=1e-9)
-    found = np.array([apply_score(score, Constant())[1] for _ in range(1800)])
+    found = np.array([apply_score(score, Constant())[1] for _ in range(900)])
     counts = found * 1000
     assert np.allclose(counts, np.round(counts), atol=1e-6)
     noise = counts - 700
     # Discrete Laplace of scale 2: E|X| = 2q/(1-q²) with q = e^-½, and its deviation is below 2.
     due = 2 * math.exp(-0.5) / (1 - math.exp(-1.0))
-    assert abs(np.mean(np.abs(noise)) - due) < 4 * 2.1 / math.sqrt(1800)
-    assert abs(np.mean(noise)) < 4 * 2.9 / math.sqrt(1800)
+    assert abs(np.mean(np.abs(noise)) - due) < 4 * 2.1 / math.sqrt(900)
+    assert abs(np.mean(noise)) < 4 * 2.9 / math.sqrt(900)
 
 
 def test_no_label_changes_how_others_are_compared() -> None:

@@ -64,7 +64,7 @@ def test_the_best_of_a_random_number_of_runs_wins() -> None:
     runs = TruncatedNegativeBinomial(1.0, 0.25)
     seen: Counter[Any] = Counter()
     counts = []
-    for _ in range(300):
+    for _ in range(150):
         calls: list[Any] = []
         found = private_search(
             lambda candidate, _, calls=calls: calls.append(candidate) or candidate,
@@ -79,9 +79,9 @@ def test_the_best_of_a_random_number_of_runs_wins() -> None:
         seen[found.candidate] += 1
         counts.append(len(calls))
     none = (0.25 * (2 / 3)) / (1 - 0.75 * (2 / 3))
-    share = seen[3] / 300
-    assert abs(share - (1 - none)) < 4 * math.sqrt(none * (1 - none) / 300)
-    assert abs(np.mean(counts) - 4.0) < 4 * math.sqrt(12.0 / 300)
+    share = seen[3] / 150
+    assert abs(share - (1 - none)) < 4 * math.sqrt(none * (1 - none) / 150)
+    assert abs(np.mean(counts) - 4.0) < 4 * math.sqrt(12.0 / 150)
 
 
 def test_every_run_is_told_what_it_may_release() -> None:

@@ -131,16 +131,23 @@ def statistic(drawn: np.ndarray, law: np.ndarray) -> float:
 
 
 @pytest.mark.parametrize("runs", LAWS)
-def test_the_law(runs: TruncatedNegativeBinomial | PoissonRuns) -> None:
+@pytest.mark.parametrize(
+    "near",
+    [
+        pytest.param(1.0, marks=pytest.mark.slow),
+        2.0,  # a law twice as far away takes a quarter of the draws to tell
+    ],
+)
+def test_the_law(runs: TruncatedNegativeBinomial | PoissonRuns, near: float) -> None:
     stream = UnsafeSeededStream(3, "runs")
-    draws = 1500 if isinstance(runs, PoissonRuns) else 6000  # as many as tell the near law
+    draws = round((1500 if isinstance(runs, PoissonRuns) else 6000) / near**2)
     drawn = np.array([draw_runs(runs, stream) for _ in range(draws)])
     assert statistic(drawn, chances(runs, 60)) > 1e-4
     if isinstance(runs, PoissonRuns):
-        near: TruncatedNegativeBinomial | PoissonRuns = PoissonRuns(runs.mean * 1.15)
+        other: TruncatedNegativeBinomial | PoissonRuns = PoissonRuns(runs.mean * (1 + 0.15 * near))
     else:
-        near = TruncatedNegativeBinomial(runs.eta + 0.15, runs.gamma * 1.3)
-    assert statistic(drawn, chances(near, 60)) < 1e-6
+        other = TruncatedNegativeBinomial(runs.eta + 0.15 * near, runs.gamma * (1 + 0.3 * near))
+    assert statistic(drawn, chances(other, 60)) < 1e-6
 
 
 class _Then:

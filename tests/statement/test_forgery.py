@@ -435,7 +435,7 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     return found
 
 
-@settings(max_examples=250, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_no_change_of_the_tree_is_a_forged_proof(data: st.DataObject) -> None:
     """Whatever is read is as good as made by hand: proved again, and covering its own steps."""

@@ -42,10 +42,10 @@ def databases(server: Server, folder: Path) -> Iterator[tuple[str, Path]]:
 
 
 def test_killed_at_any_moment_nothing_is_uncounted(ring: Arena, tmp_path: Path) -> None:
-    figures = campaign(ring, files(tmp_path), tmp_path, SETTINGS[:4], kills=20, seed=1)
-    assert figures.kills >= 20, figures
+    figures = campaign(ring, files(tmp_path), tmp_path, SETTINGS[:4], kills=10, seed=1)
+    assert figures.kills >= 10, figures
     assert figures.most_share <= 1.0, figures
-    assert len(figures.places) >= 10, figures
+    assert len(figures.places) >= 6, figures
     assert 0 < figures.lost < figures.granted, figures
 
 

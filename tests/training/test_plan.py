@@ -240,7 +240,14 @@ def test_a_budget_pays_for_the_count() -> None:
 # ---- truncation
 
 
-@pytest.mark.parametrize("adjacency", ["add-remove", "replace-one", "zero-out"])
+@pytest.mark.parametrize(
+    "adjacency",
+    [
+        pytest.param("add-remove", marks=pytest.mark.slow),
+        "replace-one",
+        pytest.param("zero-out", marks=pytest.mark.slow),
+    ],
+)
 def test_truncation_is_charged(adjacency: Any) -> None:
     def of(largest: int | None) -> float:
         sampling = Poisson() if largest is None else TruncatedPoisson(largest)
@@ -286,7 +293,10 @@ def test_a_budget_that_truncation_eats_names_a_cap_that_works() -> None:
         {"adjacency": "replace-one"},
         {"adjacency": "zero-out"},
         {"sampling": TruncatedPoisson(800)},
-        {"sampling": TruncatedPoisson(760), "clipping": AdaptiveQuantile(count_noise=30.0)},
+        pytest.param(
+            {"sampling": TruncatedPoisson(760), "clipping": AdaptiveQuantile(count_noise=30.0)},
+            marks=pytest.mark.slow,
+        ),
         {"clip": None, "clipping": PerGroup({"a": 1.0, "b": 2.0})},
         {"unit": "user", "examples_per_user": 10},
         {"accountant": "rdp"},

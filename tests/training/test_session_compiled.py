@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
@@ -13,20 +13,36 @@ from tacit.training.performance import Performance
 from . import sessions
 from .sessions import CLIP, Grads, cross_entropy, data, drawn, network, plan, session, sgd
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 pytestmark = [
     # torch's own, when it loads its compiler
     pytest.mark.filterwarnings("ignore:.*torch.jit.script.*:DeprecationWarning"),
-    pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs the compiler g++"),
+]
+BY_A_COMPILER = [
+    pytest.mark.slow,
+    pytest.mark.skipif(shutil.which("g++") is None, reason="inductor needs the compiler g++"),
 ]
 
 
-@pytest.fixture(scope="module")
-def compiled_run() -> Any:
-    """A compiled model, compiled norms, and ten Poisson lots of different sizes."""
+@pytest.fixture(scope="module", params=["aot_eager", pytest.param("inductor", marks=BY_A_COMPILER)])
+def compiled_run(request: pytest.FixtureRequest) -> Iterator[Any]:
+    """A compiled model, compiled norms, and ten Poisson lots of different sizes.
+
+    The graphs are the same whatever is made of them; inductor has g++ compile them, for 20 seconds.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param != "inductor":
+            patch.setattr("torch._inductor.compile", lambda graph, _: graph)
+        yield run_by(request.param)
+
+
+def run_by(backend: str) -> tuple[list[list[int]], list[Any], list[int]]:
     torch._dynamo.reset()
     torch._dynamo.utils.counters.clear()
     model = network()
-    fast = torch.compile(model)
+    fast = torch.compile(model, backend=backend)
     optimizer = sgd(model, lr=1e-12)
     grads = Grads(model, optimizer)
     lots, graphs = [], []

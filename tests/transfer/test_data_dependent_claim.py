@@ -165,7 +165,9 @@ def test_the_bound_fails_as_rarely_as_is_said_where_it_fails_most():
         assert 0.5 * failure < fails <= failure
 
 
-@pytest.mark.parametrize(("smoothness", "delta"), [(0.1, 0.2), (0.4, 0.02)])
+@pytest.mark.parametrize(
+    ("smoothness", "delta"), [pytest.param(0.1, 0.2, marks=pytest.mark.slow), (0.4, 0.02)]
+)
 def test_the_claim_holds_for_every_pair_of_neighbours(smoothness, delta):
     """P(S) ≤ ∫_S e^ε dQ + δ, with ε read off the outcome: the worst S, over answers and told."""
     aggregator, order, tau = GNMax(sigma=1.5), 4.0, 2.0

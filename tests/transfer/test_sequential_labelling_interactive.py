@@ -90,7 +90,7 @@ def test_a_check_alone_costs_a_gaussian_of_sensitivity_one_and_no_less():
 
 def test_outcomes_have_their_law():
     """Thousands of equal queries, against the law above."""
-    counts, scores, runs = np.array([6, 3, 1]), np.array([0.3, 0.65, 0.05]), 2000
+    counts, scores, runs = np.array([6, 3, 1]), np.array([0.3, 0.65, 0.05]), 1000
     setting = InteractiveGNMax(threshold=2.5, screening_sigma=2.0, sigma=3.0, confidence=0.6)
     told, taught = label_interactively(
         Votes(np.tile(counts, (runs, 1))),

@@ -39,7 +39,7 @@ def registry_record(summary: RunSummary, *, author: str, today: str | None = Non
 
 def record_of(summary: RunSummary, *, author: str, today: str) -> dict[str, Any]:
     """The same in JSON's types."""
-    record, statement = summary.files.record, summary.statement
+    record = summary.files.record
     name = f"{record.recipe} on {record.data['name']}"
     return {
         "url_slug": re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")[:80] or "model",
@@ -60,43 +60,9 @@ def record_of(summary: RunSummary, *, author: str, today: str) -> dict[str, Any]
                 "data_domain": _domain(summary),
                 "unprotected_quantities": _unprotected(summary),
             },
-            "privacy_loss": {
-                "privacy_unit": f"one {statement.unit}",
-                "privacy_unit_details": (
-                    f"Two data sets are neighbours if {words.neighbours(statement)}."
-                ),
-                "privacy_parameters": {
-                    "epsilon": float(at_most(statement.epsilon)),
-                    "delta": statement.delta,
-                },
-                "privacy_parameters_details": _parameters(summary),
-            },
-            "deployment_model": {
-                "model_name": "Central",
-                "model_name_details": (
-                    "The training data are read by the training process alone; "
-                    f"{statement.threat_model or 'who sees what is not stated'}."
-                ),
-                "actors": OPEN,
-                "release_type": "One release",
-                "release_type_details": (
-                    " ".join(f"{one}." for one in statement.releases) or "Not stated."
-                ),
-                "data_source_type": "Static",
-                "data_source_type_details": f"{record.data['train']:,} training examples.",
-                "access_type": "Non-interactive",
-                "access_type_details": "The model is published; nobody queries the data.",
-            },
-            "accounting": {
-                "post_processing": (
-                    "Whatever is computed from the released model and its history costs nothing."
-                ),
-                "composition": (
-                    f"{words.mechanism(statement.event)}; the accountant "
-                    f"{statement.accountant!r} of tacit composes all of it, with a certified "
-                    f"bracket of numerical error. {_charge(summary)}"
-                ),
-            },
+            "privacy_loss": _privacy_loss(summary),
+            "deployment_model": _deployment_model(summary),
+            "accounting": _accounting(summary),
             "implementation": {
                 "preprocessing_and_hyperparameter_tuning": _tuning(summary),
                 "mechanisms": _mechanisms(summary),
@@ -107,7 +73,51 @@ def record_of(summary: RunSummary, *, author: str, today: str) -> dict[str, Any]
                 "registry_authors": [one_line(author)],
             },
         },
-    }  # fmt: skip
+    }
+
+
+def _privacy_loss(summary: RunSummary) -> dict[str, Any]:
+    statement = summary.statement
+    return {
+        "privacy_unit": f"one {statement.unit}",
+        "privacy_unit_details": f"Two data sets are neighbours if {words.neighbours(statement)}.",
+        "privacy_parameters": {
+            "epsilon": float(at_most(statement.epsilon)),
+            "delta": statement.delta,
+        },
+        "privacy_parameters_details": _parameters(summary),
+    }
+
+
+def _deployment_model(summary: RunSummary) -> dict[str, str]:
+    statement = summary.statement
+    return {
+        "model_name": "Central",
+        "model_name_details": (
+            "The training data are read by the training process alone; "
+            f"{statement.threat_model or 'who sees what is not stated'}."
+        ),
+        "actors": OPEN,
+        "release_type": "One release",
+        "release_type_details": " ".join(f"{one}." for one in statement.releases) or "Not stated.",
+        "data_source_type": "Static",
+        "data_source_type_details": f"{summary.files.record.data['train']:,} training examples.",
+        "access_type": "Non-interactive",
+        "access_type_details": "The model is published; nobody queries the data.",
+    }
+
+
+def _accounting(summary: RunSummary) -> dict[str, str]:
+    statement = summary.statement
+    return {
+        "post_processing": (
+            "Whatever is computed from the released model and its history costs nothing."
+        ),
+        "composition": (
+            f"{words.mechanism(statement.event)}; the accountant {statement.accountant!r} of tacit "
+            f"composes all of it, with a certified bracket of numerical error. {_charge(summary)}"
+        ),
+    }
 
 
 def _domain(summary: RunSummary) -> str:

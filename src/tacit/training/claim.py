@@ -90,8 +90,8 @@ class Run:
         self.unsafe = self.unsafe or state_dict["unsafe"]
 
 
-def check_steps(taken: int, last: object, plan: Plan, path: object) -> None:
-    """Refuses a checkpoint whose steps cannot be those of a run of ``plan``."""
+def check_steps(taken: int, last: object, plan: Plan, path: object) -> int:
+    """``last``, the last step; refuses a checkpoint whose steps are those of no run of ``plan``."""
     if type(last) is not int or not 1 <= last <= plan.steps:
         raise CheckpointError(
             f"the checkpoint {path} is of no run of this plan: its last step is {last!r:.40}, and "
@@ -102,6 +102,7 @@ def check_steps(taken: int, last: object, plan: Plan, path: object) -> None:
             f"the checkpoint {path} is of no run of this plan: it says that {taken} of {last} "
             "steps were taken"
         )
+    return last
 
 
 def epsilon(plan: Plan, steps: int, delta: float) -> float:

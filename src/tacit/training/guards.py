@@ -5,6 +5,7 @@ from __future__ import annotations
 import weakref
 from dataclasses import dataclass
 from operator import is_
+from threading import RLock
 from typing import TYPE_CHECKING, Any, final
 
 from torch import Tensor, nn
@@ -14,7 +15,8 @@ from torch.optim.optimizer import (
 )
 from torch.utils._pytree import tree_leaves
 
-from tacit.errors import Diverged, ProtocolError, UnsupportedModel
+from tacit.errors import Diverged, ProtocolError, TacitError, UnsupportedModel
+from tacit.randomness import this_process
 from tacit.training.distributed.sharded import at_rest, local, sharding_modules
 from tacit.training.fingerprint import Fingerprint, new_key, tags
 
@@ -404,3 +406,97 @@ class Seal:
             if buffer is not None and name not in module._non_persistent_buffers_set
         }
         return {name: local(one) for name, one in {**kept, **self._outside, **buffers}.items()}
+
+
+@final
+class Custody:
+    """Watches the weights of one session: by a guard inside its context, by a seal outside.
+
+    Guarantee:
+        ``check`` lets pass only weights that private steps led to, or ``dp.public()``, within what
+        a ``Guard`` notices, and only in the process that made the session.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        parameters: Mapping[str, nn.Parameter],
+        optimizers: Sequence[Optimizer],
+    ) -> None:
+        self._model, self._parameters, self._optimizers = model, parameters, optimizers
+        self._guard: Guard | None = None
+        self._seal: Seal | None = None
+        self._spoiled: TacitError | None = None  # why nothing can be claimed any more
+        self._home = this_process()
+        self.still = RLock()  # nobody looks at weights that are being stepped
+
+    @property
+    def is_at_home(self) -> bool:
+        """Whether this is the process that made the session."""
+        return self._home == this_process()
+
+    def check_process(self) -> None:
+        """Refuses a forked child."""
+        if not self.is_at_home:
+            raise ProtocolError(
+                "a private session belongs to the process that made it: a forked child would "
+                "release its lots a second time, uncharged; train in one process"
+            )
+
+    def check(self) -> None:
+        """Raises unless the weights are those that private steps led to, in this process."""
+        self.check_process()
+        if self._spoiled is not None:
+            raise self._spoiled
+        if self._guard is not None:
+            with self.still:
+                self._guard.check_all()
+                self._guard.check_finite(wait=True)
+        elif self._seal is not None:
+            self._seal.check()
+
+    # ---- the context
+
+    def check_enterable(self) -> None:
+        """Refuses a second entry, and weights that are not the session's any more."""
+        if self._guard is not None:
+            raise ProtocolError("this private context is already entered; make a new one")
+        self.check()
+
+    def enter(self) -> None:
+        """From now on the weights may change by private steps alone."""
+        self._guard = Guard(self._model, self._parameters, self._optimizers)
+
+    def inside(self) -> Guard:
+        """The guard of the context that is entered, in this process."""
+        if self._guard is None:
+            raise ProtocolError("use the session inside `with tacit.private(...) as dp:`")
+        self.check_process()
+        return self._guard
+
+    def leave(self) -> None:
+        """Ends the guard's watch: what it finds last spoils the claim, whatever ended the context.
+
+        A forked child has nothing to say about the weights.
+        """
+        guard, self._guard = self._guard, None
+        if guard is None or not self.is_at_home:
+            return
+        guard.close()
+        try:
+            guard.check_all()
+            guard.check_finite(wait=True)
+        except TacitError as error:
+            self._spoiled = error
+        self.seal()
+
+    # ---- outside of it
+
+    def seal(self) -> None:
+        """From now on the weights may not change, until the context is entered."""
+        self._seal = Seal(self._model, self._parameters)
+
+    def seal_again(self) -> None:
+        """Takes the weights as they are now, if they were sealed before."""
+        if self._seal is not None:
+            self.seal()

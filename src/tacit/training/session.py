@@ -6,7 +6,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from threading import RLock
 from traceback import walk_tb
 from typing import TYPE_CHECKING, Any, NoReturn, final
 
@@ -14,35 +13,17 @@ import numpy as np
 import torch
 from torch import nn
 
-from tacit._validation import open_probability, whole
-from tacit.errors import InvalidArgument, LedgerError, ProtocolError, TacitError
-from tacit.losses import advice
-from tacit.randomness import fresh_stream, subset, this_process
-from tacit.training import capture, charging, checkpoint_file, claim, preflight
-from tacit.training.batches import WATCHED_UNITS, Cutter, Units
-from tacit.training.capture import Batches, Losses, Updates
-from tacit.training.checkpoint import packed, read, restore
-from tacit.training.clipping.engine import Engine
-from tacit.training.distributed import agreement
-from tacit.training.distributed.sharded import Sharded, at_rest, check_placements, is_sharded
-from tacit.training.distributed.shares import Shares, Wrapper
+from tacit._validation import open_probability
+from tacit.errors import LedgerError, ProtocolError
+from tacit.training import checkpoint_file, claim, preflight
+from tacit.training.assembly import Setup, assembled
+from tacit.training.capture import Losses, Updates
+from tacit.training.checkpoint import packed
+from tacit.training.distributed.sharded import at_rest, is_sharded
+from tacit.training.distributed.shares import Wrapper
 from tacit.training.distributed.world import World, joined
-from tacit.training.guards import Guard, Seal
-from tacit.training.loaders import check_dataset, make_loader
-from tacit.training.lot import Computation, Draw, Lot
-from tacit.training.noise import (
-    ClipState,
-    check_noise,
-    entries_of,
-    memory_of,
-    noise_for,
-    parameter_groups,
-)
+from tacit.training.lot import Draw, Lot
 from tacit.training.performance import Performance
-from tacit.training.preflight import check_modules, private_parameters
-from tacit.training.sampling import Allocation, Groups, LotSampler, RunningEpoch
-from tacit.training.styles import Automatic
-from tacit.training.verification import CheckSchedule, SensitivityCheck, Verifier
 
 if TYPE_CHECKING:
     import os
@@ -55,11 +36,12 @@ if TYPE_CHECKING:
     from torch.utils.data import Dataset
 
     from tacit.ledger import Budget, Reservation
-    from tacit.randomness import Stream
     from tacit.statement import Statement
     from tacit.training.checkpoint import Stateful
+    from tacit.training.guards import Guard
     from tacit.training.loaders import Collate
     from tacit.training.plan import Plan
+    from tacit.training.verification import SensitivityCheck
 
 
 def private(
@@ -120,18 +102,20 @@ def private(
     """
     optimizers = (optimizer,) if isinstance(optimizer, torch.optim.Optimizer) else tuple(optimizer)
     return Session(
-        model,
-        optimizers,
-        plan,
-        dataset,
-        budget,
-        groups=groups,
-        state=dict(state or {}),
-        resume=resume,
-        performance=performance or Performance(),
-        collate=collate,
-        stop_after=stop_after,
-        unsafe_seed=unsafe_seed,
+        Setup(
+            model,
+            optimizers,
+            plan,
+            dataset,
+            budget,
+            groups=groups,
+            state=dict(state or {}),
+            resume=resume,
+            performance=performance or Performance(),
+            collate=collate,
+            stop_after=stop_after,
+            unsafe_seed=unsafe_seed,
+        )
     )
 
 
@@ -142,165 +126,33 @@ class Session:
     The order is enforced: a lot, its batches with one ``backward`` each, one ``step``, and again.
     """
 
-    def __init__(
-        self,
-        model: nn.Module,
-        optimizers: tuple[Optimizer, ...],
-        plan: Plan,
-        dataset: Dataset[Any],
-        budget: Budget | Reservation | None,
-        *,
-        groups: Sequence[int] | NDArray[np.int64] | None,
-        state: dict[str, Stateful],
-        resume: str | os.PathLike[str] | None,
-        performance: Performance,
-        collate: Collate | None,
-        stop_after: int | None,
-        unsafe_seed: int | None,
-    ) -> None:
-        world = joined(_device_of(model), performance.patience)
+    def __init__(self, setup: Setup) -> None:
+        world = joined(_device_of(setup.model), setup.performance.patience)
         try:
-            inner = preflight.unwrapped(model)
-            self._wrapper = None if inner is model else Wrapper(model)
-            self._prepare(
-                world, inner, optimizers, plan, dataset, budget,
-                groups=groups, state=state, resume=resume, performance=performance,
-                collate=collate, stop_after=stop_after, unsafe_seed=unsafe_seed,
-            )  # fmt: skip
+            inner = preflight.unwrapped(setup.model)
+            self._wrapper = None if inner is setup.model else Wrapper(setup.model)
+            self._prepare(world, replace(setup, model=inner))
         except BaseException as error:
             world.failed(error)
             raise
 
-    def _prepare(
-        self,
-        world: World,
-        model: nn.Module,
-        optimizers: tuple[Optimizer, ...],
-        plan: Plan,
-        dataset: Dataset[Any],
-        budget: Budget | Reservation | None,
-        *,
-        groups: Sequence[int] | NDArray[np.int64] | None,
-        state: dict[str, Stateful],
-        resume: str | os.PathLike[str] | None,
-        performance: Performance,
-        collate: Collate | None,
-        stop_after: int | None,
-        unsafe_seed: int | None,
-    ) -> None:
-        self.world, self.plan, self.model, self.optimizers = world, plan, model, optimizers
-        self._state = state
-        self._steps_taken = 0
-        with world.checking("the first checks"):
-            _check_data(dataset, groups, plan)
-            self._parameters = _checked(world, model, optimizers, state)
-            _check_seed(budget, unsafe_seed)
-            check_noise(plan, entries_of(self._parameters))
-            _check_alone(world, plan)
-            last_step = _last_step(plan, stop_after)
-            lease = None if performance.lease == "auto" else performance.lease
-            self._charges = charging.charges_of(world, budget, lease)
-        self._run = claim.Run(last_step, unsafe=unsafe_seed is not None)
-        self._sharded, self._shares = _spread(world, model, self._parameters, plan)
-        self._home_device = next(iter(self._parameters.values())).device
-        self._device = self._home_device if self._sharded is None else self._sharded.device
-        self._group, shares = parameter_groups(plan, self._parameters)
-        self._clip = ClipState(plan, shares, self._device)
-        self._begin_course(_groups(world, plan, unsafe_seed), resumed=resume is not None)
-        if resume is not None:
-            with world.checking("the checkpoint"):
-                self._resume(resume, stop_after, budget)
-        if self._memory is not None:
-            self._memory.steps = self._run.last_step
-        if not world.is_alone:
-            agreement.check(world, agreement.facts(
-                plan, dataset, groups, self._parameters, optimizers, performance,
-                last_step=self._run.last_step, steps_taken=self.steps_taken, seed=unsafe_seed,
-            ))  # fmt: skip
-        self._prepare_lots(dataset, groups, performance, collate, unsafe_seed)
-
-    def _prepare_lots(
-        self,
-        dataset: Dataset[Any],
-        groups: Sequence[int] | NDArray[np.int64] | None,
-        performance: Performance,
-        collate: Collate | None,
-        unsafe_seed: int | None,
-    ) -> None:
-        """Samples, batches, noise and what computes them, once all processes agree."""
-        plan, model = self.plan, self.model
-        # A resumed run draws other numbers; a seed must not bring the first draws back either.
-        seed = None if unsafe_seed is None else (unsafe_seed, self.steps_taken)
-        streams = self.world.streams(seed)
-        # What is checked follows the clock, by which a seeded run must not differ from another.
-        again = CheckSchedule(fresh_stream("verification")) if seed is None else None
-        self._verifier = Verifier(model, self._parameters, again, self.world.size)
-        self._rehearsing: NDArray[np.int64] | None = _few(plan, streams("rehearsal"))
-        loader = make_loader(
-            dataset, self._device, collate, performance.workers, performance.pin_memory
-        )
-        units = Units(plan, groups, streams("users"))
-        compiled = _compiled(plan, performance)
-        self._noise = noise_for(plan.noise, streams("noise"), self._home_device, self._memory)
-        graphs = _graphs(plan, performance, self._device) if self._sharded is None else None
-        # A model that the user compiled, and what is recorded, need few shapes.
-        on_gpu = self._device.type == "cuda" and plan.noise != "exact"
-        padded = compiled or graphs is not None or on_gpu
-        self._sampler = LotSampler(
-            plan,
-            streams("sampling"),
-            ahead=graphs is not None,
-            epoch=self._epoch,
-            groups=self._groups,
-        )
-        self._updates: Updates | None = None
-        recorded = (
-            self._noise.generators is not None and not self._clip.moves and self._shares is None
-        )
-        if graphs is not None and recorded:
-            self._updates = Updates(graphs, self.optimizers, self._noise.renew)
-        self._computation = Computation(
-            plan,
-            _engine(
-                plan, model, self._computed(), self._group, few_shapes=padded, compiled=compiled
-            ),
-            self._verifier,
-            self._clip,
-            Cutter(plan, units, loader, performance, self._device, padded=padded),
-            performance.precision,
-            self._device,
-            None if graphs is None else Batches(graphs, model),
-            advice(model),
-            self._sharded,
-        )
-
-    def _begin_course(self, groups: Groups | None, *, resumed: bool) -> None:
-        """What goes on from step to step, beside the weights."""
-        self._memory = memory_of(self.plan)  # of correlated noise, which goes on where it was
-        self._groups = groups  # the same in a whole run
-        self._same_groups = resumed  # as all steps before had
-        self._epoch = RunningEpoch(self.plan)
-        self._guard: Guard | None = None
-        self._seal: Seal | None = None  # of the weights, while the context is not entered
-        self._spoiled: TacitError | None = None  # why nothing can be claimed any more
-        self._home = this_process()
-        self._still = RLock()  # nobody looks at weights that are being stepped
-
-    def _computed(self) -> dict[str, nn.Parameter]:
-        """The parameters as the model computes with them: whole, where they are in pieces."""
-        gathered = {} if self._sharded is None else self._sharded.gathered
-        return {name: gathered.get(name, p) for name, p in self._parameters.items()}
+    def _prepare(self, world: World, setup: Setup) -> None:
+        self.world, self.plan, self._state = world, setup.plan, setup.state
+        self.model, self.optimizers = setup.model, setup.optimizers
+        parts = assembled(world, setup)
+        self._custody, self._run_state = parts.custody, parts.run_state
+        self._weights, self._parameters = parts.weights, parts.weights.parameters
+        self._charges, self._clip = parts.run_state.charges, parts.run_state.clip
+        self._verifier, self._noise, self._sampler = parts.verifier, parts.noise, parts.sampler
+        self._updates, self._computation = parts.updates, parts.computation
+        self._rehearsing: NDArray[np.int64] | None = parts.rehearsing  # until the first lot
 
     # ---- the context
 
     def __enter__(self) -> Session:
-        if self._guard is not None:
-            raise ProtocolError("this private context is already entered; make a new one")
-        self._check_claimable()
+        self._custody.check_enterable()
         try:
-            self._charges.begin(self.plan, self._run.last_step, self.steps_taken)
-            self._leave_broken_epoch()
-            self._go_behind_lost_steps()
+            self._sampler.go_to(self._run_state.begin())
             self._start_alike()
         except BaseException as error:
             self.world.failed(error)
@@ -308,25 +160,8 @@ class Session:
         self._forget_recordings()
         if self._wrapper is not None:
             self._wrapper.enter()
-        self._guard = Guard(self.model, self._parameters, self.optimizers)
+        self._custody.enter()
         return self
-
-    def _go_behind_lost_steps(self) -> None:
-        """Lost steps may have been seen: a group's turn and a column of noise are not used again.
-
-        Raises:
-            ProtocolError: if nobody knows which groups took those turns.
-        """
-        position = self.steps_taken + self.steps_lost
-        if self._groups is not None and self.steps_lost and not self._same_groups:
-            raise ProtocolError(
-                f"{self.steps_lost} steps were lost and no checkpoint says which groups of records "
-                "took their turns: a run with groups goes on from a checkpoint; or reserve again"
-            )
-        self._same_groups = True
-        self._sampler.go_to(position)
-        if self._memory is not None:
-            self._memory.begin(position)
 
     def _start_alike(self) -> None:
         """Replicas start from the weights and buffers of rank 0."""
@@ -336,10 +171,9 @@ class Session:
         tensors = {**dict(self.model.named_parameters()), **dict(self.model.named_buffers())}
         tensors |= self._parameters
         self.world.broadcast_({n: one for n, one in tensors.items() if not is_sharded(one)})
-        if self._sharded is not None:
-            self._sharded.start_alike()
-        if self._seal is not None:
-            self._seal = Seal(self.model, self._parameters)
+        if self._weights.sharded is not None:
+            self._weights.sharded.start_alike()
+        self._custody.seal_again()
 
     def __exit__(
         self,
@@ -347,19 +181,18 @@ class Session:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if error is not None and self._home == this_process():
+        at_home = self._custody.is_at_home
+        if error is not None and at_home:
             self.world.failed(error)
-        guard, unfinished = self._guard, self._computation.draw
-        self._guard = None
+        unfinished = self._computation.draw
         self._computation.leave()
         if self._wrapper is not None:
             self._wrapper.leave()
-        if self._home != this_process():  # neither the ledger nor the weights are the child's
+        self._custody.leave()
+        if not at_home:  # neither the ledger nor the weights are the child's
             if kind is None:
-                self._check_process()
+                self._custody.check_process()
             return
-        if guard is not None:
-            self._close(guard)
         if kind is not None:
             with suppress(LedgerError):  # what is not given back stays charged; ``error`` matters
                 self._charges.close()
@@ -372,36 +205,7 @@ class Session:
         self._charges.close()
         if unfinished is not None:
             raise ProtocolError(f"lot {unfinished.step} was left without dp.step()")
-        self._check_claimable()
-
-    def _close(self, guard: Guard) -> None:
-        """Ends the watch; what it finds last spoils the claim, whatever else ended the context."""
-        guard.close()
-        try:
-            guard.check_all()
-            guard.check_finite(wait=True)
-        except TacitError as error:
-            self._spoiled = error
-        self._seal = Seal(self.model, self._parameters)
-
-    def _check_claimable(self) -> None:
-        """Raises unless the weights are those that private steps led to, in this process."""
-        self._check_process()
-        if self._spoiled is not None:
-            raise self._spoiled
-        if self._guard is not None:
-            with self._still:
-                self._guard.check_all()
-                self._guard.check_finite(wait=True)
-        elif self._seal is not None:
-            self._seal.check()
-
-    def _check_process(self) -> None:
-        if self._home != this_process():
-            raise ProtocolError(
-                "a private session belongs to the process that made it: a forked child would "
-                "release its lots a second time, uncharged; train in one process"
-            )
+        self._custody.check()
 
     def __reduce__(self) -> NoReturn:
         raise ProtocolError(
@@ -415,7 +219,7 @@ class Session:
 
         What is computed here from private data is not protected.
         """
-        guard = self._entered()
+        guard = self._custody.inside()
         self._between_lots("dp.public()")
         guard.check_all()
         self._forget_recordings()
@@ -426,18 +230,6 @@ class Session:
             guard.allow(allowed=False)
             guard.clear_gradients()
             guard.note_all()
-
-    def _leave_broken_epoch(self) -> None:
-        """Charges the rest of an epoch of ``Allocation`` of which steps were lost, and leaves it.
-
-        Its lots may have been released already. To release them again, with other noise, is no
-        step of that epoch: the next lot is the first of another one.
-        """
-        if isinstance(self.plan.sampling, Allocation) and self._charges.lost != self._epoch.lost:
-            charged = self.steps_taken + self._charges.lost
-            self._charges.forgo(-charged % self.plan.steps_per_epoch)
-            self._epoch.drop()
-            self._epoch.lost = self._charges.lost
 
     def _forget_recordings(self) -> None:
         """Recordings read weights and fingerprints where they lay, which is about to change."""
@@ -458,10 +250,10 @@ class Session:
             With a budget, the step is in the ledger before its lot is sampled. What a crashed or
             rewound run was granted counts: the lots end that many steps early.
         """
-        while self.steps_taken < self._run.last_step:
-            self._entered().check_before_lot()
+        while self.steps_taken < self._run_state.run.last_step:
+            self._custody.inside().check_before_lot()
             if self._verifier.watches:
-                check_modules(self.model)
+                preflight.check_modules(self.model)
             self._between_lots("a new lot")
             if self._verifier.watches and self._rehearsing is not None and self._charges.has_more:
                 lot = self._lot(self._rehearsing, self._first_sample)
@@ -495,7 +287,7 @@ class Session:
         Guarantee:
             No unit adds more than the plan's clip to the sum, whatever its loss is.
         """
-        guard = self._entered()
+        guard = self._custody.inside()
         self._computation.backward(losses, guard)
 
     def accumulate(
@@ -514,7 +306,7 @@ class Session:
         ``Performance(capture=False)``); ``seen`` is called with those of each batch, which are
         secret, save in rehearsals. ``dp.explain()`` says what is replayed.
         """
-        self._entered()
+        self._custody.inside()
         computation = self._computation
         with computation.by_function(Losses(losses, seen)):
             while not lot.is_done:
@@ -538,7 +330,7 @@ class Session:
             self._recorded_step(self._updates, guard)
             return
         means = self._released(guard)
-        with self._still:
+        with self._custody.still:
             self._update(means, guard)
 
     def release(self) -> None:
@@ -578,7 +370,7 @@ class Session:
         guard.expect_step()
 
     def _at_the_end_of_a_lot(self, what: str) -> Guard:
-        guard, draw = self._entered(), self._computation.draw
+        guard, draw = self._custody.inside(), self._computation.draw
         if draw is None:
             raise ProtocolError(
                 f"{what} without a lot: each lot of dp.lots() is stepped once, and none after "
@@ -601,7 +393,7 @@ class Session:
         if not self.world.is_alone:
             counts = self.world.all_say(f"the end of lot {draw.step}", self._clip.centred)
             self._clip.count_all(counts)
-        self._steps_taken += 1
+        self._run_state.steps_taken += 1
         means = self._means(sums)
         self._clip.end(self._noise)
         return means
@@ -615,13 +407,13 @@ class Session:
         known = updates.recorded(sums.values())
         guard.check_before_step(compare=known is None)
         self._computation.finished()
-        self._steps_taken += 1
+        self._run_state.steps_taken += 1
 
         def work() -> None:
             guard.compare_values()
             self._update(self._means(sums), guard)
 
-        with self._still:
+        with self._custody.still:
             if known is not None:
                 updates.replay(known)
             elif not (
@@ -640,15 +432,16 @@ class Session:
             scale=self._clip.noise_scale,
             lot_size=self.plan.lot_size,
         )
-        if self._shares is None:
+        sharded, shares = self._weights.sharded, self._weights.shares
+        if shares is None:
             return release(sums)
-        stretches, totals = dict(self._shares.stretches), self._shares.totals(sums)
-        if self._sharded is not None:
-            stretches |= self._sharded.stretches
-            totals |= self._sharded.totals()
+        stretches, totals = dict(shares.stretches), shares.totals(sums)
+        if sharded is not None:
+            stretches |= sharded.stretches
+            totals |= sharded.totals()
         own = release(totals, stretches=stretches)
-        means = self._shares.means(own)
-        return means if self._sharded is None else means | self._sharded.gradients(own)
+        means = shares.means(own)
+        return means if sharded is None else means | sharded.gradients(own)
 
     def _update(self, means: dict[str, Tensor], guard: Guard) -> None:
         for name, parameter in self._parameters.items():
@@ -668,7 +461,7 @@ class Session:
     @property
     def steps_taken(self) -> int:
         """Steps of the plan that led to the weights, each with its own noise."""
-        return self._steps_taken
+        return self._run_state.steps_taken
 
     @property
     def steps_lost(self) -> int:
@@ -697,12 +490,12 @@ class Session:
             It is refused if the weights are not those that private steps led to, or if they are not
             finite numbers.
         """
-        self._check_claimable()
+        self._custody.check()
         return claim.statement(
             self.plan,
             self.plan.delta_or(delta),
             self.steps_taken,
-            self._run,
+            self._run_state.run,
             lost=self.steps_lost,
             ledger=self._charges.describe(),
             charge=self._charges.charge(),
@@ -726,9 +519,9 @@ class Session:
         return "\n\n".join(part for part in (self.plan.describe(), world, rules, replayed) if part)
 
     def _world_in_words(self) -> str:
-        if self._shares is None:
+        if self._weights.shares is None:
             return ""
-        spread = "replicas" if self._sharded is None else self._sharded.describe()
+        spread = "replicas" if self._weights.sharded is None else self._weights.sharded.describe()
         return f"World: {self.world.describe()}; {spread}."
 
     def verify(self, losses: Callable[[Any], Tensor] | None = None) -> SensitivityCheck | None:
@@ -743,7 +536,7 @@ class Session:
         if losses is None:
             self._verifier.arm()
             return self._verifier.report
-        self._entered()
+        self._custody.inside()
         self._between_lots("dp.verify(losses)")
         self._verifier.arm()
         count = min(self.plan.examples, 8)
@@ -769,62 +562,20 @@ class Session:
         holds nothing of the kind.
         """
         self._between_lots("dp.save()")
-        self._check_claimable()
+        self._custody.check()
         pack = partial(
             packed,
             model=self.model,
             optimizers=self.optimizers,
-            state={**self._state, **self._own_state()},
+            state={**self._state, **self._run_state.state()},
             plan_json=self.plan.to_json(),
             steps_taken=self.steps_taken,
         )
-        gathered = None if self._sharded is None else pack()  # by all ranks
+        gathered = None if self._weights.sharded is None else pack()  # by all ranks
         self.world.said(
             f"dp.save() after {self.steps_taken} steps",
             lambda: checkpoint_file.write(Path(path), *(gathered or pack())),
         )
-
-    def _own_state(self) -> dict[str, Stateful]:
-        own: dict[str, Stateful] = {"tacit run": self._run}
-        if isinstance(self.plan.sampling, Allocation):
-            own["tacit epoch"] = self._epoch
-        if self._memory is not None:
-            own["tacit noise"] = self._memory
-        if self._groups is not None:
-            own["tacit groups"] = self._groups
-        return {**own, **self._clip.state(), **self._charges.state()}
-
-    def _resume(self, path: str | os.PathLike[str], stop_after: int | None, budget: object) -> None:
-        checkpoint = read(path)
-        if checkpoint.plan_json != self.plan.to_json():
-            raise InvalidArgument(
-                f"the checkpoint {path} belongs to another plan; resume with the plan it was "
-                "started with"
-            )
-        if self.world.leads:
-            held = checkpoint.state.get(charging.STATE)
-            charging.check_resumable(None if held is None else held.values, budget, path)
-        else:  # the ledger is rank 0's
-            others = {n: one for n, one in checkpoint.state.items() if n != charging.STATE}
-            checkpoint = replace(checkpoint, state=others)
-        run = checkpoint.state.get("tacit run")
-        last = None if run is None else run.values.get("last_step")
-        claim.check_steps(checkpoint.steps_taken, last, self.plan, path)
-        if stop_after is not None and last is not None and last != stop_after:
-            raise InvalidArgument(
-                f"stop_after={stop_after} was not fixed before the first step: the checkpoint "
-                f"{path} is of a run to step {last}; leave stop_after out"
-            )
-        if self._memory is not None:
-            self._memory.steps = last if isinstance(last, int) else self.plan.steps
-        restore(
-            checkpoint,
-            model=self.model,
-            optimizers=self.optimizers,
-            state={**self._state, **self._own_state()},
-        )
-        self._steps_taken = checkpoint.steps_taken
-        self._seal = Seal(self.model, self._parameters)
 
     # ---- order
 
@@ -836,66 +587,15 @@ class Session:
         self._computation.begin(draw)
         return Lot(draw, self.plan, self._computation)
 
-    def _entered(self) -> Guard:
-        if self._guard is None:
-            raise ProtocolError("use the session inside `with tacit.private(...) as dp:`")
-        self._check_process()
-        return self._guard
-
     def _between_lots(self, what: str) -> None:
         draw = self._computation.draw
         if draw is not None:
             raise ProtocolError(f"{what} comes between lots; lot {draw.step} waits for dp.step()")
 
 
-def _checked(
-    world: World, model: nn.Module, optimizers: Sequence[Optimizer], state: Mapping[str, Stateful]
-) -> dict[str, nn.Parameter]:
-    """The private parameters, of a model and optimizers that can be trained."""
-    preflight.check_optimizers(optimizers)
-    preflight.check_states(state)
-    check_modules(model)
-    at_rest(model)
-    parameters = private_parameters(model, optimizers)
-    preflight.check_device(parameters)
-    check_placements(world, model, parameters)
-    return parameters
-
-
-def _check_seed(budget: object, unsafe_seed: int | None) -> None:
-    if budget is not None and unsafe_seed is not None:
-        raise InvalidArgument(
-            f"unsafe_seed={unsafe_seed!r} voids the guarantee, so nothing can be charged for "
-            "it; leave out the seed or the budget"
-        )
-
-
-def _spread(
-    world: World, model: nn.Module, parameters: Mapping[str, nn.Parameter], plan: Plan
-) -> tuple[Sharded | None, Shares | None]:
-    """Who holds and who releases which entries; None where one process does it all."""
-    exact, sharded = plan.noise == "exact", None
-    if any(map(is_sharded, parameters.values())):
-        sharded = Sharded(world, model, parameters, whole_numbers=exact)
-    if world.is_alone and sharded is None:
-        return None, None
-    plain = {n: p for n, p in parameters.items() if not is_sharded(p)}
-    return sharded, Shares(world, plain, whole_numbers=exact)
-
-
 def _device_of(model: nn.Module) -> torch.device:
     parameter = next(model.parameters(), None)
     return torch.device("cpu") if parameter is None else parameter.device
-
-
-def _check_data(
-    dataset: Dataset[Any], groups: Sequence[int] | NDArray[np.int64] | None, plan: Plan
-) -> None:
-    check_dataset(dataset, plan.examples, counts_users=plan.unit == "user")
-    if plan.unit == "user" and (groups is None or len(groups) != len(dataset)):  # type: ignore[arg-type]
-        raise InvalidArgument(
-            "groups must name the user of every example: the plan's unit is a user"
-        )
 
 
 def _is_of_grad_scaler(error: BaseException | None) -> bool:
@@ -904,69 +604,3 @@ def _is_of_grad_scaler(error: BaseException | None) -> bool:
         return False
     frames = [frame.f_globals.get("__name__") for frame, _ in walk_tb(error.__traceback__)]
     return frames[-1:] == ["torch.amp.grad_scaler"]
-
-
-def _engine(
-    plan: Plan,
-    model: nn.Module,
-    parameters: Mapping[str, nn.Parameter],
-    group: Mapping[str, int],
-    *,
-    few_shapes: bool,
-    compiled: bool,
-) -> Engine:
-    return Engine(
-        parameters,
-        group,
-        stability=plan.clipping.stability if isinstance(plan.clipping, Automatic) else None,
-        constants=[buffer for buffer in model.buffers() if buffer is not None],
-        few_shapes=few_shapes,
-        compiled=compiled,
-    )
-
-
-def _compiled(plan: Plan, performance: Performance) -> bool:
-    if plan.noise == "exact":
-        return False  # compiled code rounds in another way than the first, uncompiled unit
-    return bool(performance.compile)
-
-
-def _graphs(plan: Plan, performance: Performance, device: torch.device) -> capture.Graphs | None:
-    """What records whole steps; integers are added up one unit at a time, each by itself."""
-    if plan.noise == "exact":
-        return None
-    on_gpu = device.type == "cuda"
-    if not (on_gpu if performance.capture is None else performance.capture):
-        return None
-    return capture.CudaGraphs(device) if on_gpu else capture.Reruns()
-
-
-def _last_step(plan: Plan, stop_after: int | None) -> int:
-    if stop_after is None:
-        return plan.steps
-    last = whole("stop_after", stop_after)
-    if last > plan.steps:
-        raise InvalidArgument(f"stop_after must be at most {plan.steps} steps, got {stop_after!r}")
-    return last
-
-
-def _check_alone(world: World, plan: Plan) -> None:
-    if plan.correlation is not None and not world.is_alone:
-        raise InvalidArgument(
-            f"correlation must be left out with several processes (these are {world.size}): each "
-            "would keep the noise of the last steps by itself; or start one process"
-        )
-
-
-def _groups(world: World, plan: Plan, seed: int | None) -> Groups | None:
-    """Groups of records that take turns, if the plan has them; dealt before the first step."""
-    if plan.groups == 1:
-        return None
-    streams = world.streams(None if seed is None else (seed, 0))
-    return Groups(plan.examples, plan.groups, streams("groups"))
-
-
-def _few(plan: Plan, stream: Stream) -> NDArray[np.int64]:
-    """A few units of the data set, chosen at random whatever they are."""
-    everybody = np.arange(plan.examples, dtype=np.int64)
-    return subset(everybody, min(plan.examples, WATCHED_UNITS), stream)

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
-from tacit.training import session
+from tacit.training import preflight, session
 from tacit.training.clipping import engine
 from tacit.training.clipping.structure import Layout
 from tacit.training.lot import Computation
@@ -31,7 +31,7 @@ def _mixing_let_through() -> Iterator[None]:
 
     with (
         unwatched(),
-        patch.object(session, "check_modules", lambda _: None),
+        patch.object(preflight, "check_modules", lambda _: None),
         patch.object(engine, "layouts", layouts),
     ):
         yield

@@ -10,7 +10,7 @@ from unittest.mock import patch
 import torch
 
 from tacit.randomness import GaussianSource
-from tacit.training import session
+from tacit.training import assembly, session
 from tacit.training.guards import Guard
 from tacit.training.lot import Computation
 from tacit.training.noise import ClipState, FastNoise
@@ -162,7 +162,7 @@ def _grid_forgotten() -> Any:
         del kind, memory
         return FastNoise(GaussianSource(device, stream), device)
 
-    return patch.object(session, "noise_for", noise_for)
+    return patch.object(assembly, "noise_for", noise_for)
 
 
 def _half_precision() -> Any:

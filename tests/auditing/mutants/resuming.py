@@ -14,6 +14,7 @@ from tacit.randomness import UnsafeSeededStream
 from tacit.training.charging import StepCharges
 from tacit.training.distributed.world import World
 from tacit.training.noise import ClipState
+from tacit.training.run_state import RunState
 from tacit.training.session import Session
 
 from . import settings
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 @contextmanager
 def _seed_in_checkpoint() -> Iterator[None]:
     """A run has a secret seed, which goes into its checkpoint: resumed, it starts from it again."""
-    make, save, resume = Session.__init__, Session.save, Session._resume
+    make, save, resume = Session.__init__, Session.save, RunState.resume
     seeds: dict[Path, int] = {}
     current = 0
 
@@ -39,9 +40,9 @@ def _seed_in_checkpoint() -> Iterator[None]:
         make(self, *given, **named)
         self._seed = current
 
-    def resumed(self: Any, path: Any, *given: Any) -> None:
+    def resumed(self: RunState, path: Any, **given: Any) -> None:
         nonlocal current
-        resume(self, path, *given)
+        resume(self, path, **given)
         current = seeds.get(Path(path).resolve(), current)
 
     def saved(self: Any, path: Any) -> None:
@@ -52,7 +53,8 @@ def _seed_in_checkpoint() -> Iterator[None]:
         return lambda purpose: UnsafeSeededStream(current, purpose)
 
     with (
-        patch.multiple(Session, __init__=made, save=saved, _resume=resumed),
+        patch.multiple(Session, __init__=made, save=saved),
+        patch.object(RunState, "resume", resumed),
         patch.object(World, "streams", streams),
     ):
         yield
@@ -61,12 +63,12 @@ def _seed_in_checkpoint() -> Iterator[None]:
 def _steps_forgotten() -> Any:
     """A resumed run takes the whole plan once more."""
 
-    def resumed(self: Session, *given: Any) -> None:
-        resume(self, *given)
-        self._steps_taken = 0
+    def resumed(self: RunState, *given: Any, **named: Any) -> None:
+        resume(self, *given, **named)
+        self.steps_taken = 0
 
-    resume = Session._resume
-    return patch.object(Session, "_resume", resumed)
+    resume = RunState.resume
+    return patch.object(RunState, "resume", resumed)
 
 
 @contextmanager

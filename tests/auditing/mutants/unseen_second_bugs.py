@@ -218,11 +218,11 @@ def best_restored() -> Iterator[None]:
             self._best = (sum(losses) / len(losses), kept)
 
     def left(self: Any, kind: Any, *given: Any) -> None:
-        if kind is None and self._guard is not None and hasattr(self, "_best"):
+        if kind is None and self._custody.is_at_home and hasattr(self, "_best"):
             with torch.no_grad():
                 for name, parameter in self._parameters.items():
                     parameter.copy_(self._best[1][name])
-            self._guard.note_step()
+            self._custody.inside().note_step()
         leave(self, kind, *given)
 
     with patch.multiple(Session, backward=noting, _update=updated, __exit__=left):

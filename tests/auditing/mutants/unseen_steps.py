@@ -122,16 +122,16 @@ def one_reservation_a_plan() -> Iterator[None]:
 @contextmanager
 def only_since_resumed() -> Iterator[None]:
     """The steps that a statement counts start again where a run is resumed."""
-    resume, state, epsilon = Session._resume, Session.statement, claim.epsilon
+    prepare, state, epsilon = Session._prepare, Session.statement, claim.epsilon
     before = 0
 
-    def resumed(self: Any, *given: Any) -> None:
-        resume(self, *given)
-        self._before = self.steps_taken
+    def prepared(self: Any, *given: Any) -> None:
+        prepare(self, *given)
+        self._before = self.steps_taken  # of the checkpoint
 
     def stated(self: Any, delta: float) -> Any:
         nonlocal before
-        before = getattr(self, "_before", 0)
+        before = self._before
         try:
             return state(self, delta)
         finally:
@@ -141,7 +141,7 @@ def only_since_resumed() -> Iterator[None]:
         return epsilon(plan, max(1, steps - before), delta)
 
     with (
-        patch.multiple(Session, _resume=resumed, statement=stated),
+        patch.multiple(Session, _prepare=prepared, statement=stated),
         patch.object(claim, "epsilon", counted),
         patch.object(statements, "check_claim", lambda _: None),  # it would refuse to say so
     ):

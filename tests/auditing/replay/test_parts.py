@@ -22,6 +22,7 @@ from tacit.errors import TacitError
 from tacit.ledger import composition
 from tacit.statement import claim as written
 from tacit.training import (
+    assembly,
     charging,
     checkpoint,
     checkpoint_file,
@@ -63,9 +64,9 @@ def test_part_that_raises_is_a_fault_of_the_engine(monkeypatch):
         (guards.Guard, "check_before_step", "one entry of a gradient by hand, before a step"),
         (guards.Guard, "_before_step", "a step of the optimizer's own, between lots"),
         (guards.Seal, "check", "a buffer changed in place, after the run"),
-        (session.Session, "_check_process", "a run in a forked child"),
-        (session.preflight, "check_optimizers", "a wrapped optimizer"),
-        (session, "check_dataset", "more examples than planned"),
+        (guards.Custody, "check_process", "a run in a forked child"),
+        (assembly.preflight, "check_optimizers", "a wrapped optimizer"),
+        (assembly, "check_dataset", "more examples than planned"),
         (world, "launched", "one of several processes"),
     ],
 )
@@ -147,7 +148,7 @@ def _as_it_is(**_: object) -> Iterator[None]:
         (sessions.kept, checkpoint_file, "_DTYPES", {"bfloat16": torch.float16}),
         (random_numbers.counts, noise.GridNoise, "count", lambda *given: given[1]),
         (random_numbers.ties, random_numbers, "subset", lambda places, kept, _: places[:kept]),
-        (refusals.forked_runs, session.Session, "_check_process", _quietly),
+        (refusals.forked_runs, guards.Custody, "check_process", _quietly),
     ],
     ids=lambda one: getattr(one, "__name__", "") if callable(one) else "",
 )  # fmt: skip

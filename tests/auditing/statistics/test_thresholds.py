@@ -85,7 +85,13 @@ def test_without_a_difference_it_is_counting(others: int, hits: int, trials: int
 
 
 @pytest.mark.parametrize(
-    ("rank", "hits"), [(333, 500_700), (333, 501_400), (5, 9_000), (500_000, 1_000_000)]
+    ("rank", "hits"),
+    [
+        pytest.param(333, 500_700, marks=pytest.mark.slow),
+        (333, 501_400),
+        (5, 9_000),
+        pytest.param(500_000, 1_000_000, marks=pytest.mark.slow),
+    ],
 )
 def test_a_million_trials_against_few_or_many(rank: int, hits: int) -> None:
     """The integral by a plain sum over 200,001 places instead of a Gauss rule."""

@@ -46,7 +46,8 @@ def test_defaults_cost_what_is_said_of_them(method: str, dataset: str) -> None:
     ("method", "given"),
     [
         ("pate", {}), ("pate", {"data_dependent": "true"}), ("pate", {"aggregator": "gaussian"}),
-        ("pate", {"aggregator": "laplace"}), ("pate", {"aggregator": "interactive"}),
+        pytest.param("pate", {"aggregator": "laplace"}, marks=pytest.mark.slow),
+        ("pate", {"aggregator": "interactive"}),
         ("pate", {"aggregator": "sparse-vector"}), ("pate", {"asked": "active"}), ("knn", {}),
         ("knn", {"screened": "false"}), ("knn", {"samples": "two"}), ("rknn", {}),
         ("rknn", {"noise": "gaussian"}), ("rknn", {"k": "3"}), ("rknn", {"rounds": "2"}),

@@ -201,7 +201,7 @@ def test_long_rows_are_squared_in_pieces(
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # NumPy's, of the interpreter
-@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+@pytest.mark.parametrize("bad", [float("inf"), pytest.param(float("nan"), marks=pytest.mark.slow)])
 def test_a_unit_that_is_not_finite_spoils_its_own_norm_alone(
     bad: float, kernels: ModuleType
 ) -> None:

@@ -61,8 +61,9 @@ def weights(found: Teachers) -> Mapping[str, torch.Tensor]:
 
 @pytest.mark.parametrize(
     ("make", "how"),
-    [(mlp, "loop"), (mlp, "batched"), (mlp, "gemm"), (noisy_mlp, "auto"), (forest, "auto")],
-)
+    [(mlp, "loop"), (mlp, "batched"), (mlp, "gemm"), (noisy_mlp, "auto"),
+     pytest.param(forest, "auto", marks=pytest.mark.slow)],
+)  # fmt: skip
 def test_one_record_changes_one_teacher_and_the_others_not_by_a_bit(make: Any, how: str) -> None:
     """Regression: after a shuffle and a split, to leave a record out changes many teachers.
 
