@@ -59,7 +59,7 @@ _DRAWN = (
 )
 _CANCELLING = (
     "a record made so that the terms of its gradient cancel to less than a millionth may be left "
-    "above the clip by rounding in a convolution on a GPU, and a record whose terms cancel wherever "
+    "above the clip by rounding in a convolution on a GPU, and one whose terms cancel wherever "
     "a weight is computed from parameters (a weight norm, say)"
 )
 ASSUMED = {
