@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import re
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
@@ -199,3 +200,44 @@ def test_what_an_audit_found_stays_on_the_machine(
     assert "not published" in engineer.get("/runs/run/registry.yaml").text
     site.console.here = False  # behind a name, or on another address
     assert "0.777" not in engineer.get("/runs/run").text
+
+
+def test_nobody_waits_for_the_first_check_of_a_ledger(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While charges are computed again no page shows one, and no form is carried out."""
+    view, held = site.console.ledger, threading.Event()
+    assert view is not None
+    view.patience = 0.01
+    whole = site.ledger.budgets
+    monkeypatch.setattr(site.ledger, "budgets", lambda: (held.wait(10.0), whole())[1])
+    engineer = site.browser("engineer")
+    for target in ("/budgets", "/budgets/small", "/requests/3"):
+        found = engineer.get(target)
+        assert (found.status, found.header("refresh")) == (503, "1")
+        assert "being computed again" in found.text
+    assert 'value="small"' in engineer.get("/plan?by=sigma").text  # a name is no figure
+    found = engineer.post("/requests", PLAN)
+    assert (found.status, found.header("refresh")) == (503, None)
+    assert "Nothing was done" in found.text
+    held.set()
+    assert view._reader is not None
+    view._reader.join()
+    assert engineer.get("/budgets/small").status == 200
+    assert engineer.post("/requests", PLAN).status == 303
+
+
+def test_a_list_of_runs_comes_with_what_was_read(
+    site: Site, kept: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept("one")
+    kept("two")
+    monkeypatch.setattr("tacit.serve.pages._PATIENCE", -1.0)
+    site.console.warm = False
+    browser = site.browser("viewer")
+    found = browser.get("/runs")
+    assert (found.text.count("state unread"), found.header("refresh")) == (2, "1")
+    assert site.console.shelf is not None
+    site.console.shelf.rows()
+    found = browser.get("/runs")
+    assert (found.text.count("state finished"), found.header("refresh")) == (2, None)

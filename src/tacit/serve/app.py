@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 Form = Mapping[str, str]
 Get = Callable[["Request", "Session"], Response]
 Post = Callable[["Request", "Session", Form], Response]
+Refuse = Callable[["Request", Exception], Awaitable[Response]]
 
 TYPES: Final = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 _STALE: Final = 5.0  # seconds for which alerts are not looked for again
@@ -100,11 +101,15 @@ class Console:
             Route("/plan/answer", self.get("viewer", self.answer)),
             Route("/plan/recipe", self.get("viewer", self.recipe)),
         ]
-        refusals = {
+        refusals: dict[Any, Refuse] = {
             404: partial(self._refused, 404), 405: partial(self._refused, 405),
             TacitError: partial(self._refused, 400), ClientDisconnect: partial(self._refused, 413),
             Exception: partial(self._refused, 500),
         }  # fmt: skip
+        if self.ledger is not None:
+            from tacit.serve.budgets import StillReading  # noqa: PLC0415 - SQLAlchemy
+
+            refusals[StillReading] = self._wait
         # A handler's own error is answered by one line: what it says may be secret.
         app = Starlette(routes=[*own, *routes], exception_handlers=refusals)
         return Protected(app, self.origins)
@@ -166,6 +171,15 @@ class Console:
                  500: "This page failed; the terminal of the server says how."}  # fmt: skip
         return self.say(status, texts[status], session)
 
+    async def _wait(self, request: Request, error: Exception) -> Response:
+        """A page that comes again by itself; a form is to be sent again by whoever sent it."""
+        session, text = self.session(request), self.shown(error)
+        if request.method != "GET":
+            return self.say(503, f"Nothing was done: {text}. Send the form again.", session)
+        answer = self.say(503, f"{text}. The page comes by itself.", session)
+        answer.headers["refresh"] = "1"
+        return answer
+
     def shown(self, error: BaseException) -> str:
         """An error in one line, without the machine's own paths."""
         line = printable(" ".join(str(error).split()))
@@ -189,6 +203,8 @@ class Console:
         if self.ledger is not None:
             try:
                 found += budgets.alerts(self.ledger.books())
+            except budgets.StillReading as error:
+                found.append(budgets.Alert("warning", f"{self.shown(error)}; its alerts follow."))
             except TacitError as error:
                 found.append(budgets.Alert("alarm", self.shown(error)))
         if self.shelf is not None and self.warm:
@@ -288,12 +304,19 @@ class Console:
             return {"answer": None, "problem": self.shown(error)}
 
     def _budget_names(self) -> list[str]:
+        """Names only: while charges are computed again, none is relied upon."""
+        if self.ledger is None:
+            return []
+        from tacit.serve.budgets import StillReading  # noqa: PLC0415 - SQLAlchemy
+
         try:
-            if self.ledger is None or planning.cold():  # names only: no charge is relied upon
-                return [] if self.ledger is None else list(self.ledger.ledger.books.budgets)
-            return list(self.ledger.books().budgets)
+            if not planning.cold():
+                self.ledger.books()
+        except StillReading:
+            pass
         except TacitError:
             return []
+        return list(self.ledger.ledger.books.budgets)
 
 
 @cache

@@ -5,6 +5,7 @@ Everything is computed again from the entries of the ledger, whose chain is chec
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import math
 import threading
@@ -61,17 +62,50 @@ class BudgetFigures:
 
 
 @final
+class StillReading(TacitError):
+    """The charges of a ledger are being computed again, which takes a while the first time."""
+
+
+@final
 @dataclass(slots=True)
 class LedgerView:
-    """A ledger as pages see it: read again for every page, and summed up again if it has grown."""
+    """A ledger as pages see it: read again for every page, and summed up again if it has grown.
+
+    The first time every charge is computed again, some milliseconds each: a thread does it, and
+    whoever asks meanwhile is refused in one line rather than kept waiting.
+    """
 
     ledger: Ledger
+    patience: float = 0.1  # seconds
     _entries: tuple[Entry, ...] = ()
     _accounts: dict[str, BudgetAccount] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
+    _reader: threading.Thread | None = None
+
+    def read(self) -> None:
+        """Begins to read the ledger, and waits a little for the end of it.
+
+        Raises:
+            StillReading: if it has not ended.
+        """
+        with self._lock:
+            if self._reader is None:
+                self._reader = threading.Thread(target=self._checked, daemon=True)
+                self._reader.start()
+        self._reader.join(self.patience)
+        if self._reader.is_alive():
+            raise StillReading(
+                "every charge of the ledger is being computed again; this takes a moment after the "
+                "server was started"
+            )
+
+    def _checked(self) -> None:
+        with contextlib.suppress(TacitError):  # who asks next is given the reason
+            self.ledger.budgets()
 
     def books(self) -> Books:
         """The newest books, every charge computed again; a copy, as others write meanwhile."""
+        self.read()
         with self._lock:
             self.ledger.budgets()
             live = self.ledger.books

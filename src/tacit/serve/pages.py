@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 _BEAT: Final = 1.0  # seconds between two looks at a live run, however many watch it
 _MOST_WATCHERS: Final = 500
+_PATIENCE: Final = 0.1  # seconds of reading after which a list comes with what was read
 
 
 @final
@@ -179,6 +180,7 @@ class Pages:
     def _ledger(self) -> LedgerView:
         if self.console.ledger is None:
             raise InvalidArgument("no ledger was named; start the server with --ledger")
+        self.console.ledger.read()
         return self.console.ledger
 
     # ---- runs
@@ -193,9 +195,14 @@ class Pages:
         names = shelf.names()
         pages = max(1, -(-len(names) // 50))
         at = _page(request, pages)
-        rows = [shelf.row(name) for name in names[(at - 1) * 50 : at * 50]]
-        return self.console.page("runs.html", session, here="runs", rows=rows, count=len(names),
-                                 page=at, pages=pages, states=runs.STATES)  # fmt: skip
+        rows = shelf.rows_within(names[(at - 1) * 50 : at * 50], _PATIENCE)
+        answer = self.console.page(
+            "runs.html", session, here="runs", rows=rows, count=len(names), page=at, pages=pages,
+            states=runs.STATES,
+        )  # fmt: skip
+        if any(row.state == "unread" for row in rows):
+            answer.headers["refresh"] = "1"
+        return answer
 
     def run(self, request: Request, session: Session) -> Response:
         """One run: live, or finished with its statement proved again."""
@@ -413,7 +420,11 @@ def _compared(columns: list[tuple[str, Any, Any, Any]]) -> list[tuple[str, list[
 
 
 def _short(value: object) -> str:
-    text = compact(value) if isinstance(value, float) else str(value)
+    if isinstance(value, dict):  # of a plan: a kind, and what belongs to it
+        own = {name: one for name, one in value.items() if name != "kind"}
+        said = "".join(f", {name} {_short(one)}" for name, one in own.items())
+        return f"{value.get('kind', '')}{said}".lstrip(", ")[:60]
+    text = "–" if value is None else compact(value) if isinstance(value, float) else str(value)
     return text if len(text) <= 60 else f"{text[:60]}…"
 
 

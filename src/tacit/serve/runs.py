@@ -36,6 +36,7 @@ STATES: Final = {
     "stopped": "no process has it: it was stopped or has crashed",
     "unknown": "this system does not tell whether a process has it",
     "unreadable": "its files are not those of a run",
+    "unread": "it is being read: the page comes again by itself",
 }
 
 
@@ -121,6 +122,14 @@ class RunShelf:
     def rows(self) -> list[RunRow]:
         """All runs, newest first."""
         return [self.row(name) for name in self.names()]
+
+    def rows_within(self, names: list[str], seconds: float) -> list[RunRow]:
+        """Some runs; what cannot be read in that time is in the list as unread."""
+        until, found = time.monotonic() + seconds, []
+        for name in names:
+            late = time.monotonic() > until and name not in self._rows
+            found.append(RunRow(name, "unread") if late else self.row(name))
+        return found
 
     def files(self, name: str) -> RunFiles:
         """A finished run with its statement proved again; anything false is refused."""

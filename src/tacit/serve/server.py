@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import socket
 import threading
 import time
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final, final
 
 from tacit.errors import InvalidArgument, TacitError
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
     from tacit.serve.app import Console
 
 LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
-_AGAIN: Final = 600.0  # seconds between two checks of the whole ledger
+_AGAIN: Final = 600.0  # seconds between two checks of the whole ledger, which take 1 % at most
 
 
 @final
@@ -137,14 +139,20 @@ def _look_ahead(console: Console, setting: Setting) -> None:
 
     time.sleep(0.5)  # the first page comes first
     planning.answer(planning.PlanForm())
+    if console.ledger is not None:
+        with contextlib.suppress(TacitError):
+            console.ledger.read()
     time.sleep(1.0)
     if console.shelf is not None:
         with contextlib.suppress(TacitError, OSError, ValueError):
             console.shelf.rows()
         console.warm = True
+    if find_spec("matplotlib") is not None:
+        importlib.import_module("tacit.reports.run_figure")
     while setting.ledger is not None:
+        start = time.monotonic()
         console.unsound = _problems(setting)
-        time.sleep(_AGAIN)
+        time.sleep(max(_AGAIN, 100.0 * (time.monotonic() - start)))
 
 
 def _problems(setting: Setting) -> tuple[str, ...]:
