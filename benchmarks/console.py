@@ -272,29 +272,30 @@ def _drain(viewer: http.client.HTTPResponse, stop: threading.Event) -> None:
 
 
 def markdown(record: dict[str, Any]) -> str:
-    starts = record["start"]
+    starts, seen, where = record["start"], record["viewers"], record["machine"]
+    columns = ("first, ms", "processor", "then, ms", "longest", "processor", "longest", "kB")
     lines = [
         "# The console",
         "",
-        f"`{record['command']}`, {record['date']}, commit {record['commit']}, "
-        f"{record['machine']['cpu']}, {record['machine']['cores']} cores, load {record['load']:.2f} "
-        f"at the start; {record['database']}, {RELEASES:,} releases, {RUNS} runs.",
+        f"`{record['command']}`, {record['date']}, commit {record['commit']}, {where['cpu']}, "
+        f"{where['cores']} cores, load {record['load']:.2f} at the start; {record['database']}, "
+        f"{RELEASES:,} releases, {RUNS} runs.",
         "",
         f"From the command to the first page: {_of(starts, 'wall_ms')} ms "
         f"({_of(starts, 'cpu_ms')} ms of a processor); required {START:.0f}. Reading ahead took "
         f"{record['settled_cpu_s']:.1f} s of a processor, start and all.",
         "",
-        "| page | first, ms | of it processor | then, ms | longest | of it processor | longest | kB |",
+        f"| page | {' | '.join(columns)} |",
         "|---|--:|--:|--:|--:|--:|--:|--:|",
         *(_row(page, found) for page, found in record["pages"].items()),
         _row("**a move of the planner**", record["move"]),
         "",
         f"Required: {PAGE:.0f} ms a page, {MOVE:.0f} ms a move.",
         "",
-        f"{record['viewers']['viewers']} viewers of a run that adds an epoch a second: the server takes "
-        f"{record['viewers']['watched_percent']:.2f} % of a core ({record['viewers']['idle_percent']:.2f} % "
-        f"without viewers); required {SHARE:.0f} %. The training process does nothing for them.",
-    ]  # fmt: skip
+        f"{seen['viewers']} viewers of a run that adds an epoch a second: the server takes "
+        f"{seen['watched_percent']:.2f} % of a core ({seen['idle_percent']:.2f} % without "
+        f"viewers); required {SHARE:.0f} %. The training process does nothing for them.",
+    ]
     return "\n".join(lines)
 
 

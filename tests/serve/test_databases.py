@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import threading
 from typing import TYPE_CHECKING
+from urllib.parse import urlencode, urlsplit
 
 import pytest
 
 from tacit.accounting import PureDp
-from tacit.ledger import draw
 from tacit.ledger import composition as rules
+from tacit.ledger import draw
+from tacit.serve.server import Setting, prepared
 
 from ..ledger.conftest import place, postgresql, server, sqlite
+from .calling import Browser
 from .conftest import PLAN, Site, site_at
 
 if TYPE_CHECKING:
@@ -56,7 +59,7 @@ def test_a_request_goes_its_way_through_two_consoles(consoles: Callable[[], Site
     for shown in ("by the first", one.ledger.refresh().hashes[held.number - 1][:12], "3 of 10"):
         assert shown in page
     assert "by the first" in viewer.get("/budgets").text
-    assert "the budget small" in viewer.get("/plan?budget=small&examples=300&delta=1e-5").text
+    assert "the budget small" in viewer.get(f"/plan?{urlencode(PLAN)}").text
     refused = one.asked(label="another")
     assert officer.post(f"/requests/{refused.number}/refuse", {"reason": "no"}).status == 303
     assert "Refused" in viewer.get(f"/requests/{refused.number}").text
@@ -107,3 +110,24 @@ def test_eight_write_at_once_and_nothing_is_lost_or_granted_twice(
     )
     assert rules.spent(books.budgets["tight"]).epsilon <= 1.0
     assert sites[1].ledger.verify().ok
+
+
+def test_no_page_has_the_password_of_a_server(postgresql: Place) -> None:
+    postgresql.ledger().open("small", 8.0, 1e-4)
+    url = f"{postgresql.url}?password=hunter2"
+    served = prepared(Setting(ledger=url, address=url, anchor=str(postgresql.anchor), port=0))
+    try:
+        link = dict(served.links)["engineer"]
+        host = urlsplit(link).netloc
+        browser = Browser(served.app, headers={"host": host})
+        browser.enter(link.rpartition("token=")[2])
+        filed = browser.post("/requests", PLAN, origin=f"http://{host}")
+        for page in ("/budgets", "/budgets/small", filed.header("location") or "", "/plan"):
+            found = browser.get(page)
+            assert found.status == 200
+            assert "hunter2" not in found.text
+        assert "tacit@127.0.0.1" in browser.get("/budgets").text
+    finally:
+        served.socket.close()
+        assert served.console.ledger is not None
+        served.console.ledger.ledger.close()

@@ -108,7 +108,7 @@ def test_a_recipe_gives_its_own_numbers() -> None:
 @pytest.mark.parametrize(
     "changes",
     [{"epochs": "1e12"}, {"examples": "0"}, {"lot": "x"}, {"delta": "1"}, {"delta": "1e-2"},
-     {"epsilon": "1e5"}, {"sigma": "0", "by": "sigma"}, {"lot": "1e9"}],
+     {"delta": "1e-300"}, {"epsilon": "1e5"}, {"sigma": "0", "by": "sigma"}, {"lot": "1e9"}],
 )  # fmt: skip
 def test_nonsense_is_refused_at_once(changes: dict[str, str]) -> None:
     start = time.process_time()

@@ -10,7 +10,6 @@ import click
 
 from tacit.cli.ledger import VARIABLE, url_of
 from tacit.cli.options import OptionType, Refusal
-from tacit.cli.runs import PASSWORD
 from tacit.cli.streams import say
 
 EPILOG = """\b
@@ -70,7 +69,7 @@ def serve(
 
     setting = Setting(
         ledger=None if not address else url_of(address),
-        address=PASSWORD.sub(r"\1:***@", address or ""),
+        address=address or "",
         runs=runs or (Path("runs") if Path("runs").is_dir() else None),
         keys=() if keys is None else read_keys(keys),
         **given,

@@ -7,11 +7,12 @@ functions that run in threads, for the ledger and the accountants take their tim
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hmac
 import json
 import threading
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache, partial
 from importlib import resources
@@ -47,6 +48,7 @@ Refuse = Callable[["Request", Exception], Awaitable[Response]]
 
 TYPES: Final = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 _STALE: Final = 5.0  # seconds for which alerts are not looked for again
+_PATIENCE: Final = 3.0  # seconds after which somebody is refused who waits to compute a plan
 MOST_FIELDS: Final = 100
 
 
@@ -74,6 +76,9 @@ class Console:
     unsound: tuple[str, ...] = ()
     warm: bool = False
     _alerts: tuple[float, tuple[Alert, ...]] = (-1e9, ())
+    _planners: threading.BoundedSemaphore = field(
+        default_factory=lambda: threading.BoundedSemaphore(2)
+    )
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _environment: Environment = field(init=False)
     _static: dict[str, bytes] = field(init=False)
@@ -299,9 +304,20 @@ class Console:
             state = None
             if self.ledger is not None and form.budget:
                 state = self.ledger.books().budgets.get(form.budget)
-            return {"answer": planning.answer(form, state), "problem": ""}
+            with self.computing():
+                return {"answer": planning.answer(form, state), "problem": ""}
         except planning.REFUSED as error:
             return {"answer": None, "problem": self.shown(error)}
+
+    @contextlib.contextmanager
+    def computing(self) -> Iterator[None]:
+        """A place among the few who compute a plan at a time, so that other pages stay quick."""
+        if not self._planners.acquire(timeout=_PATIENCE):
+            raise InvalidArgument("the planner is busy with others' plans; try it again soon")
+        try:
+            yield
+        finally:
+            self._planners.release()
 
     def _budget_names(self) -> list[str]:
         """Names only: while charges are computed again, none is relied upon."""
@@ -342,9 +358,9 @@ async def read_form(request: Request) -> Form:
     return dict(pairs)
 
 
-def as_event(data: Mapping[str, Any], kind: str = "message") -> str:
+def as_event(data: Mapping[str, Any]) -> bytes:
     """One server-sent event."""
-    return f"event: {kind}\ndata: {json.dumps(data, allow_nan=False)}\n\n"
+    return f"event: message\ndata: {json.dumps(data, allow_nan=False)}\n\n".encode()
 
 
 async def pause(seconds: float) -> None:

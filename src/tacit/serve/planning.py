@@ -57,6 +57,7 @@ ACCOUNTANTS: Final = {
 }
 _LONGEST: Final = 200
 MOST_STEPS: Final = 1e7
+DELTAS: Final = (1e-15, 0.5)  # smaller ones mean nothing to anybody, and take minutes
 
 
 @final
@@ -168,7 +169,8 @@ def plan_of(form: PlanForm) -> Plan:
         "examples_per_user": _count("per_user", form.per_user) if form.unit == "user" else None,
         "sampling": sampling,
     }  # fmt: skip
-    delta, epochs = _real("delta", form.delta), _real("epochs", form.epochs)
+    delta = _within("delta", form.delta, *DELTAS)
+    epochs = _real("epochs", form.epochs)
     steps = _steps(epochs * shape["examples"] / lot)
     if form.by == "epsilon":
         epsilon = _within("epsilon", form.epsilon, 0.01, 100.0)
@@ -239,9 +241,7 @@ def _accounted(event: Event, delta: float, adjacency: Adjacency) -> _Accounted:
 # ---- the curve, and what no attack exceeds
 
 
-def _points(
-    event: Event, adjacency: Adjacency, epsilon: float, delta: float
-) -> tuple[Point, ...]:
+def _points(event: Event, adjacency: Adjacency, epsilon: float, delta: float) -> tuple[Point, ...]:
     """Pairs (ε, δ), each of them guaranteed, where they bound attacks best.
 
     At α false alarms the best pair has e^ε for the slope of the trade-off there; that of the

@@ -6,6 +6,7 @@ A live run is known by the lock that it holds; its epochs come in public numbers
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 import threading
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 DEEPEST: Final = 2  # folders below --runs that are looked into
 MOST: Final = 5000  # folders
+MOST_FILES: Final = 10_000  # in the folder of a run, which has a dozen
 _LARGEST: Final = 1 << 20  # bytes of a history while a run goes
 STATES: Final = {
     "live": "a process has it",
@@ -75,7 +77,10 @@ class RunShelf:
                 there = record.lstat()
             except OSError:
                 continue
-            found.append((there.st_mtime, folder.relative_to(self.root).as_posix()))
+            name = folder.relative_to(self.root).as_posix()
+            # A name that is no text cannot be in an address: its row says that there is no run.
+            plain = name.encode("utf-8", "backslashreplace").decode()
+            found.append((there.st_mtime, plain))
             if len(found) >= MOST:
                 break
         return [name for _, name in sorted(found, reverse=True)]
@@ -203,10 +208,12 @@ def history(place: Path) -> list[dict[str, Any]]:
 
 def _folders(root: Path, depth: int) -> Iterator[Path]:
     try:
-        inner = sorted(
-            (one for one in _entries(root) if one.is_dir(follow_symlinks=False)),
-            key=lambda one: one.name,
-        )
+        with os.scandir(root) as found:
+            some = itertools.islice(found, 10 * MOST)
+            inner = sorted(
+                (one for one in some if one.is_dir(follow_symlinks=False)),
+                key=lambda one: one.name,
+            )
     except OSError:
         return
     for one in inner:
@@ -219,8 +226,12 @@ def _folders(root: Path, depth: int) -> Iterator[Path]:
 
 
 def _entries(place: Path) -> list[os.DirEntry[str]]:
+    """The files of a run; a folder that would take long to look at is none."""
     with os.scandir(place) as found:
-        return list(found)
+        listed = list(itertools.islice(found, MOST_FILES + 1))
+    if len(listed) > MOST_FILES:
+        raise CheckpointError(f"it holds more than {MOST_FILES} files, which no run does")
+    return listed
 
 
 def _signature(place: Path) -> tuple[object, ...]:

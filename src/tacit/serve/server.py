@@ -33,7 +33,7 @@ class Setting:
 
     Args:
         ledger: The ledger's URL.
-        address: The same as a command line takes it, without a password.
+        address: The same as a command line takes it.
         anchor: Its anchor file, if not in the usual place.
         key: The file with the key that seals it.
         runs: The folder of runs.
@@ -100,12 +100,16 @@ def prepared(setting: Setting) -> Served:
         ledger = LedgerView(
             Ledger(setting.ledger, anchor=setting.anchor, key=setting.key, create=False)
         )
+    # Whatever follows the ? of a URL may be a password; the ledger's own name for it has none.
+    address = setting.address
+    if ledger is not None and "://" in address:
+        address = ledger.ledger.location.replace("postgresql+psycopg:", "postgresql:")
     bound = _bound(setting)
     port = bound.getsockname()[1]
     origins = _origins(setting, port)
     access = Access(setting.keys)
     console = Console(
-        access, frozenset(origins), ledger, shelf, address=setting.address,
+        access, frozenset(origins), ledger, shelf, address=address,
         secure=setting.certificate is not None, with_keys=bool(setting.keys),
         cookie=f"tacit-{port}", here=setting.host in LOOPBACK and not setting.names,
     )  # fmt: skip
