@@ -14,7 +14,7 @@ from urllib.parse import quote
 import pytest
 
 from .calling import ORIGIN, Browser, call
-from .conftest import PLAN
+from .conftest import PEOPLE, PLAN
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -54,8 +54,6 @@ def test_a_forged_cookie_is_nobodys(shared: Site, cookie: str) -> None:
 
 
 def test_a_token_works_once(shared: Site) -> None:
-    from .conftest import PEOPLE  # noqa: PLC0415
-
     token = shared.console.access.link(PEOPLE["officer"])
     assert shared.stranger().get(f"/enter?token={token}").status == 303
     assert shared.stranger().get(f"/enter?token={token}").status == 403
@@ -69,8 +67,6 @@ def test_a_forged_token_opens_nothing(shared: Site, token: str) -> None:
 
 
 def test_the_cookie_is_out_of_reach_of_scripts_and_other_sites(shared: Site) -> None:
-    from .conftest import PEOPLE  # noqa: PLC0415
-
     token = shared.console.access.link(PEOPLE["viewer"])
     given = shared.stranger().get(f"/enter?token={token}").header("set-cookie") or ""
     assert "HttpOnly" in given
@@ -455,8 +451,6 @@ def test_a_request_that_claims_less_than_its_event_is_found_out(site: Site) -> N
     from tacit.accounting import Gaussian, Repeated  # noqa: PLC0415
     from tacit.ledger import Release, ask  # noqa: PLC0415
 
-    from .conftest import PEOPLE  # noqa: PLC0415
-
     small = Plan.for_budget(epsilon=0.1, delta=1e-6, examples=1000, lot_size=10, epochs=1, clip=1.0)
     honest = site.asked(epsilon="3")
     asked = ask(
@@ -528,3 +522,32 @@ def test_plans_that_take_long_hold_up_no_other_page(
         assert browser.get("/budgets").status == 200
         assert written(site) == before
     assert "planner is busy" not in browser.get("/plan/answer?by=sigma").text
+
+
+def test_nobody_signs_others_out_by_signing_in(
+    shared: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tacit.serve.access._MOST", 60)
+    officer = shared.browser("officer")
+    first = shared.browser("viewer")
+    for _ in range(100):
+        shared.console.access.enter(shared.console.access.link(PEOPLE["viewer"]))
+    assert officer.get("/sign-in").status == 200
+    assert officer.get("/none").text.count("Sign out") == 1
+    assert first.get("/budgets").status == 303  # one's own oldest session makes room
+
+
+def test_nobody_keeps_others_from_watching(
+    site: Site, kept: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tacit.serve.pages import Pages  # noqa: PLC0415
+
+    kept()
+    monkeypatch.setattr("tacit.serve.pages._MOST_WATCHERS", 10)
+    pages = Pages(site.console)
+    pages._watchers[PEOPLE["viewer"]] = 2
+    app = site.console.app(pages.routes())
+    viewer, officer = site.browser("viewer"), site.browser("officer")
+    assert Browser(app, cookie=viewer.cookie).get("/runs/run/events").status == 503
+    assert Browser(app, cookie=officer.cookie).get("/runs/run/events").status == 200
+    assert pages._watchers.total() == 2  # who has left does not count

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import time
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final, final
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from markupsafe import Markup
     from starlette.requests import Request
 
-    from tacit.ledger import BudgetState, RequestState
+    from tacit.ledger import BudgetState, Person, RequestState
     from tacit.reports.run_summary import RunSummary
     from tacit.serve.access import Session
     from tacit.serve.app import Console, Form
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from tacit.training.plan import Plan
 
 _BEAT: Final = 1.0  # seconds between two looks at a live run, however many watch it
-_MOST_WATCHERS: Final = 500
+_MOST_WATCHERS: Final = 500  # of them 100 by one person
 _MOST_DRAWN: Final = 100  # reports whose drawings are kept
 _PATIENCE: Final = 0.1  # seconds of reading after which a list comes with what was read
 
@@ -69,7 +70,7 @@ class Pages:
     console: Console
     _seen: dict[str, _Look] = field(default_factory=dict)
     _drawn: dict[str, tuple[object, dict[str, str]]] = field(default_factory=dict)
-    _watchers: int = 0
+    _watchers: Counter[Person] = field(default_factory=Counter)
 
     def routes(self) -> list[Route]:
         """Where they are, and which role each needs."""
@@ -267,15 +268,19 @@ class Pages:
     async def events(self, request: Request) -> Response:
         """A live run as server-sent events, until it or the session ends."""
         console, name = self.console, request.path_params["name"]
-        if console.session(request) is None:
+        session = console.session(request)
+        if session is None:
             return PlainTextResponse("Sign in first.\n", 401)
-        if console.shelf is None or self._watchers >= _MOST_WATCHERS:
+        person, most = session.person, _MOST_WATCHERS
+        full = self._watchers.total() >= most or self._watchers[person] >= most // 5
+        if console.shelf is None or full:
             return PlainTextResponse("Nothing can be watched now.\n", 503)
         await run_in_threadpool(console.shelf.path, name)
-        return StreamingResponse(self._watched(request, name), media_type="text/event-stream")
+        watched = self._watched(request, name, person)
+        return StreamingResponse(watched, media_type="text/event-stream")
 
-    async def _watched(self, request: Request, name: str) -> AsyncIterator[bytes]:
-        self._watchers += 1
+    async def _watched(self, request: Request, name: str, by: Person) -> AsyncIterator[bytes]:
+        self._watchers[by] += 1
         said, quiet = b"", 0
         try:
             while (session := self.console.session(request)) is not None:
@@ -291,7 +296,7 @@ class Pages:
         except TacitError:
             return
         finally:
-            self._watchers -= 1
+            self._watchers[by] -= 1
 
     async def _looked(self, name: str) -> _Look:
         """The run's progress; one look, and one text of it, serves all who watch."""
