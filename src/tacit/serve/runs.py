@@ -95,8 +95,10 @@ class RunShelf:
         """
         parts = name.split("/")
         plain = 0 < len(parts) <= DEEPEST and all(
-            one not in ("", ".", "..") and "\\" not in one and "\0" not in one for one in parts
-        )
+            one not in ("", ".", "..")
+            and "\\" not in one and "\0" not in one and len(one.encode("utf-8", "replace")) < 256
+            for one in parts
+        )  # fmt: skip
         place = self.root.joinpath(*parts) if plain else self.root
         steps = [self.root.joinpath(*parts[: at + 1]) for at in range(len(parts))] if plain else []
         if not plain or any(one.is_symlink() or not one.is_dir() for one in steps):
