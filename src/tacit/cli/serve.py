@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -77,6 +78,7 @@ def serve(
     served = prepared(setting)
     for role, link in served.links:
         say(f"{role:>8}: {link}")
+    sys.stdout.flush()  # a pipe has the links at once, too
     run(served, setting)
 
 
