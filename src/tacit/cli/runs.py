@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from tacit.ledger import Budget
 
 STOPPED: Final = 130
-_PASSWORD: Final = re.compile(r"(://[^:/@]*:)[^/]*(?=@)|(://[^?\s]*\?)\S*")
+_PASSWORD: Final = re.compile(r"(://[^:/@]*):[^/]*@")
+_QUERY: Final = re.compile(r"(://[^?\s]*\?)\S*")
 
 
 def command_line() -> tuple[str, ...]:
@@ -32,8 +33,7 @@ def without_password(address: str) -> str:
     >>> without_password("postgresql://me:secret@host/db?password=secret")
     'postgresql://me:***@host/db?***'
     """
-    # One after the other: a password may hold a question mark.
-    return _PASSWORD.sub(r"\1\2***", _PASSWORD.sub(r"\1\2***", address))
+    return _QUERY.sub(r"\1***", _PASSWORD.sub(r"\1:***@", address))
 
 
 def opening(
