@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tacit.accounting import Gaussian, PureDp
+from tacit.errors import TamperedLedger
 from tacit.ledger import approve, draw
 from tacit.ledger import composition as rules
 from tacit.serve.budgets import alerts, figures, granted
@@ -298,3 +299,23 @@ def test_a_statement_that_was_signed_leaves_with_its_signature(
     assert exported.verify_signature(key.public_key())
     place.write_text(signed.to_json().replace("Clinic of Example", "Somebody else"))
     assert "the signature does not fit" in browser.get("/runs/run").text
+
+
+def test_a_ledger_that_cannot_be_trusted_is_not_computed_again_for_every_page(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    browser, looked = site.browser("viewer"), []
+
+    def tampered() -> None:
+        looked.append(1)
+        raise TamperedLedger("entry 900 charges less than its event costs")
+
+    monkeypatch.setattr(site.ledger, "budgets", tampered)
+    for target in ("/budgets", "/budgets/small", "/budgets"):
+        found = browser.get(target)
+        assert found.status == 400
+        assert "entry 900 charges less" in found.text
+    assert len(looked) == 1
+    monkeypatch.setattr("tacit.serve.budgets._AGAIN", 0.0)
+    browser.get("/budgets")
+    assert len(looked) > 1
