@@ -258,8 +258,9 @@ def verified_and_handed_on(browser: Chrome, console: Console, number: str) -> No
 
 
 @pytest.fixture
-def full(tmp_path: Path, finished: Path) -> Iterator[Console]:
+def full(tmp_path: Path, finished: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Console]:
     """A console with a page of every kind: requests and runs in each of their states."""
+    monkeypatch.undo()  # reports have their drawings here
     ada, bo = Person("Ada", "engineer", "a" * 32), Person("Bo", "officer", "b" * 32)
     with Ledger(f"sqlite:///{tmp_path}/budget.db") as ledger:
         budget = ledger.open("digits", 8.0, 1e-4)

@@ -34,6 +34,12 @@ _VARIABLES: Final = {
     THIRD: "--third",
     FOURTH: "--fourth",
 }
+_WORDS: Final = {
+    "accuracy": "Accuracy on held-out data against the privacy spent",
+    "curve": "The privacy curve: δ against ε",
+    "attack": "What no attack can exceed",
+    "audit": "What attacks found, beside what none can exceed",
+}
 _SIZE: Final = (7.2, 3.6)
 # Room for the longest words of an axis. A layout that measures them draws everything twice, and a
 # page with a report is to come at once.
@@ -78,7 +84,8 @@ def _embedded(text: str, name: str) -> str:
     body = text[text.index("<svg") :].strip()
     body = re.sub(r"<metadata>.*?</metadata>", "", body, flags=re.DOTALL)
     body = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", body, count=1)
-    body = re.sub(r'(<svg[^>]*?) width="[^"]*"', r'\1 role="img"', body, count=1)
+    said = rf'\1 role="img" aria-label="{_WORDS[name]}"'
+    body = re.sub(r'(<svg[^>]*?) width="[^"]*"', said, body, count=1)
     body = re.sub(r'\bid="([^"]+)"', rf'id="{name}-\1"', body)
     body = re.sub(r'href="#([^"]+)"', rf'href="#{name}-\1"', body)
     body = re.sub(r"url\(#([^)]+)\)", rf"url(#{name}-\1)", body)
