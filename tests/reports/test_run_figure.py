@@ -32,6 +32,7 @@ def test_all_three_are_well_formed(drawn):
         assert {"width", "height"} & set(root.keys()) == set()
         assert root.get("viewBox")
         assert root.get("role") == "img"
+        assert root.get("aria-label")
         assert not re.search(r"<!DOCTYPE|<\?xml|<metadata|http-equiv|<script|<image", text)
 
 

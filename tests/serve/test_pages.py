@@ -5,11 +5,13 @@ from __future__ import annotations
 import fcntl
 import json
 import re
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tacit.accounting import Gaussian, PureDp
+from tacit.errors import TamperedLedger
 from tacit.ledger import approve, draw
 from tacit.ledger import composition as rules
 from tacit.serve.budgets import alerts, figures, granted
@@ -199,3 +201,121 @@ def test_what_an_audit_found_stays_on_the_machine(
     assert "not published" in engineer.get("/runs/run/registry.yaml").text
     site.console.here = False  # behind a name, or on another address
     assert "0.777" not in engineer.get("/runs/run").text
+
+
+def test_nobody_waits_for_the_first_check_of_a_ledger(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While charges are computed again no page shows one, and no form is carried out."""
+    view, held = site.console.ledger, threading.Event()
+    assert view is not None
+    view.patience = 0.01
+    whole = site.ledger.budgets
+    monkeypatch.setattr(site.ledger, "budgets", lambda: (held.wait(10.0), whole())[1])
+    engineer = site.browser("engineer")
+    for target in ("/budgets", "/budgets/small", "/requests/3"):
+        found = engineer.get(target)
+        assert (found.status, found.header("refresh")) == (503, "1")
+        assert "being computed again" in found.text
+    assert 'value="small"' in engineer.get("/plan?by=sigma").text  # a name is no figure
+    found = engineer.post("/requests", PLAN)
+    assert (found.status, found.header("refresh")) == (503, None)
+    assert "Nothing was done" in found.text
+    held.set()
+    assert view._reader is not None
+    view._reader.join()
+    assert engineer.get("/budgets/small").status == 200
+    assert engineer.post("/requests", PLAN).status == 303
+
+
+def test_a_list_of_runs_comes_with_what_was_read(
+    site: Site, kept: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept("one")
+    kept("two")
+    monkeypatch.setattr("tacit.serve.pages._PATIENCE", -1.0)
+    site.console.warm = False
+    browser = site.browser("viewer")
+    found = browser.get("/runs")
+    assert (found.text.count("state unread"), found.header("refresh")) == (2, "1")
+    assert site.console.shelf is not None
+    site.console.shelf.rows()
+    found = browser.get("/runs")
+    assert (found.text.count("state finished"), found.header("refresh")) == (2, None)
+
+
+def test_what_if_adds_up_the_requests_that_were_chosen(site: Site) -> None:
+    one, two, three = (site.asked(epsilon="3.3", label=f"run {at}").number for at in range(3))
+    site.ledger.open("other", 8.0, 1e-4)
+    foreign = site.asked(budget="other", epsilon="0.1").number
+    browser = site.browser("viewer")
+
+    def said(*numbers: int) -> str:
+        page = browser.get("/budgets/small?" + "&".join(f"grant={at}" for at in numbers)).text
+        found = re.search(r'role="status">(.*?)</p>', page)
+        return "" if found is None else found[1]
+
+    left = [float(re.findall(r"ε = ([\d.]+) of 8 would", said(*some))[0])
+            for some in ((one,), (one, two), (one, two, foreign))]  # fmt: skip
+    assert 8.0 > left[0] > left[1] + 2.0 > 2.0
+    assert left[2] == left[1]  # another budget's request is none of this one's
+    assert "does not fit" in said(one, two, three)
+    assert said() == ""
+
+
+def test_alerts_stand_on_every_page(site: Site, kept: Callable[..., Path]) -> None:
+    """A broken chain, a run that nobody carries on, a statement that does not prove itself."""
+    kept("left", finished=False)
+    forged = kept("forged") / "statement.json"
+    forged.write_text(json.dumps({**json.loads(forged.read_text()), "epsilon": 0.5}))
+    site.console.unsound = ("entry 3 was changed",)
+    site.ledger.budget("small").charge(PureDp(7.7))
+    browser = site.browser("viewer")
+    for target in ("/plan?by=sigma", "/budgets", "/budgets/small", "/runs", "/runs/left", "/none"):
+        page = browser.get(target).text
+        shown = page[page.index('<aside class="alerts"') : page.index("</aside>")]
+        for alert in ("The ledger is not sound: entry 3 was changed", "96 % of the budget",
+                      "The run left has no heartbeat", "run forged does not prove"):  # fmt: skip
+            assert alert in shown, (target, alert)
+        assert 'href="/runs/forged"' in shown
+
+
+def test_a_statement_that_was_signed_leaves_with_its_signature(
+    site: Site, kept: Callable[..., Path]
+) -> None:
+    """The console has no key that signs: ``tacit report --sign`` does, where the key is."""
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import (  # noqa: PLC0415
+        Ed25519PrivateKey,
+    )
+
+    from tacit.statement import Statement  # noqa: PLC0415
+
+    place, key = kept() / "statement.json", Ed25519PrivateKey.generate()
+    signed = Statement.from_json(place.read_text()).signed(key, by="Clinic of Example")
+    place.write_text(signed.to_json())
+    browser = site.browser("viewer")
+    assert "Clinic of Example" in browser.get("/runs/run").text
+    exported = Statement.from_json(browser.get("/runs/run/statement.json").text)
+    assert exported.verify_signature(key.public_key())
+    place.write_text(signed.to_json().replace("Clinic of Example", "Somebody else"))
+    assert "the signature does not fit" in browser.get("/runs/run").text
+
+
+def test_a_ledger_that_cannot_be_trusted_is_not_computed_again_for_every_page(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    browser, looked = site.browser("viewer"), []
+
+    def tampered() -> None:
+        looked.append(1)
+        raise TamperedLedger("entry 900 charges less than its event costs")
+
+    monkeypatch.setattr(site.ledger, "budgets", tampered)
+    for target in ("/budgets", "/budgets/small", "/budgets"):
+        found = browser.get(target)
+        assert found.status == 400
+        assert "entry 900 charges less" in found.text
+    assert len(looked) == 1
+    monkeypatch.setattr("tacit.serve.budgets._AGAIN", 0.0)
+    browser.get("/budgets")
+    assert len(looked) > 1

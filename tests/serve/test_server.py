@@ -31,7 +31,7 @@ class Served:
         self.process = subprocess.Popen(
             [sys.executable, "-m", "tacit", "serve", "--ledger", "budget.db", "--port", "0"],
             cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
-            env={**os.environ, "PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": "1"},
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
         )  # fmt: skip
         assert self.process.stdout is not None
         lines = [self.process.stdout.readline() for _ in range(3)]

@@ -18,12 +18,22 @@ if TYPE_CHECKING:
     from tacit.ledger import Budget
 
 STOPPED: Final = 130
-PASSWORD: Final = re.compile(r"(://[^:/@]*):[^/]*@")
+_PASSWORD: Final = re.compile(r"(://[^:/@]*):[^/]*@")
+_QUERY: Final = re.compile(r"(://[^?\s]*\?)\S*")
 
 
 def command_line() -> tuple[str, ...]:
     """The command line, to be kept with the run: without the password of a ledger."""
-    return tuple(PASSWORD.sub(r"\1:***@", one) for one in ("tacit", *sys.argv[1:]))
+    return tuple(map(without_password, ("tacit", *sys.argv[1:])))
+
+
+def without_password(address: str) -> str:
+    """An argument without the password of a ledger's URL, nor what follows its question mark.
+
+    >>> without_password("postgresql://me:secret@host/db?password=secret")
+    'postgresql://me:***@host/db?***'
+    """
+    return _QUERY.sub(r"\1***", _PASSWORD.sub(r"\1:***@", address))
 
 
 def opening(

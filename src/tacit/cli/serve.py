@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,6 @@ import click
 
 from tacit.cli.ledger import VARIABLE, url_of
 from tacit.cli.options import OptionType, Refusal
-from tacit.cli.runs import PASSWORD
 from tacit.cli.streams import say
 
 EPILOG = """\b
@@ -70,7 +70,7 @@ def serve(
 
     setting = Setting(
         ledger=None if not address else url_of(address),
-        address=PASSWORD.sub(r"\1:***@", address or ""),
+        address=address or "",
         runs=runs or (Path("runs") if Path("runs").is_dir() else None),
         keys=() if keys is None else read_keys(keys),
         **given,
@@ -78,6 +78,7 @@ def serve(
     served = prepared(setting)
     for role, link in served.links:
         say(f"{role:>8}: {link}")
+    sys.stdout.flush()  # a pipe has the links at once, too
     run(served, setting)
 
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 Value = TypeVar("Value")
 LIFETIME: Final = 12 * 3600.0  # seconds of a session, and of a link that nobody used
 _MOST: Final = 1000  # sessions and links at a time; the oldest are forgotten
+_MOST_EACH: Final = 20  # sessions of one person, so that nobody signs others out
 _PREFIX: Final = "tacit-key-"
 
 
@@ -112,6 +113,9 @@ class Access:
         name = secrets.token_urlsafe(32)
         session = Session(person, secrets.token_urlsafe(32), _now() + LIFETIME)
         with self._lock:
+            own = [digest for digest, one in self._sessions.items() if one.person == person]
+            for digest in own[: len(own) + 1 - _MOST_EACH]:
+                del self._sessions[digest]
             _keep(self._sessions, _digest(name), session)
         return name
 

@@ -7,11 +7,12 @@ functions that run in threads, for the ledger and the accountants take their tim
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hmac
 import json
 import threading
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache, partial
 from importlib import resources
@@ -43,9 +44,11 @@ if TYPE_CHECKING:
 Form = Mapping[str, str]
 Get = Callable[["Request", "Session"], Response]
 Post = Callable[["Request", "Session", Form], Response]
+Refuse = Callable[["Request", Exception], Awaitable[Response]]
 
 TYPES: Final = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 _STALE: Final = 5.0  # seconds for which alerts are not looked for again
+_PATIENCE: Final = 3.0  # seconds after which somebody is refused who waits to compute a plan
 MOST_FIELDS: Final = 100
 
 
@@ -73,6 +76,9 @@ class Console:
     unsound: tuple[str, ...] = ()
     warm: bool = False
     _alerts: tuple[float, tuple[Alert, ...]] = (-1e9, ())
+    _planners: threading.BoundedSemaphore = field(
+        default_factory=lambda: threading.BoundedSemaphore(2)
+    )
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _environment: Environment = field(init=False)
     _static: dict[str, bytes] = field(init=False)
@@ -100,11 +106,15 @@ class Console:
             Route("/plan/answer", self.get("viewer", self.answer)),
             Route("/plan/recipe", self.get("viewer", self.recipe)),
         ]
-        refusals = {
+        refusals: dict[Any, Refuse] = {
             404: partial(self._refused, 404), 405: partial(self._refused, 405),
             TacitError: partial(self._refused, 400), ClientDisconnect: partial(self._refused, 413),
             Exception: partial(self._refused, 500),
         }  # fmt: skip
+        if self.ledger is not None:
+            from tacit.serve.budgets import StillReading  # noqa: PLC0415 - SQLAlchemy
+
+            refusals[StillReading] = self._wait
         # A handler's own error is answered by one line: what it says may be secret.
         app = Starlette(routes=[*own, *routes], exception_handlers=refusals)
         return Protected(app, self.origins)
@@ -166,6 +176,15 @@ class Console:
                  500: "This page failed; the terminal of the server says how."}  # fmt: skip
         return self.say(status, texts[status], session)
 
+    async def _wait(self, request: Request, error: Exception) -> Response:
+        """A page that comes again by itself; a form is to be sent again by whoever sent it."""
+        session, text = self.session(request), self.shown(error)
+        if request.method != "GET":
+            return self.say(503, f"Nothing was done: {text}. Send the form again.", session)
+        answer = self.say(503, f"{text}. The page comes by itself.", session)
+        answer.headers["refresh"] = "1"
+        return answer
+
     def shown(self, error: BaseException) -> str:
         """An error in one line, without the machine's own paths."""
         line = printable(" ".join(str(error).split()))
@@ -189,6 +208,8 @@ class Console:
         if self.ledger is not None:
             try:
                 found += budgets.alerts(self.ledger.books())
+            except budgets.StillReading as error:
+                found.append(budgets.Alert("warning", f"{self.shown(error)}; its alerts follow."))
             except TacitError as error:
                 found.append(budgets.Alert("alarm", self.shown(error)))
         if self.shelf is not None and self.warm:
@@ -283,17 +304,35 @@ class Console:
             state = None
             if self.ledger is not None and form.budget:
                 state = self.ledger.books().budgets.get(form.budget)
-            return {"answer": planning.answer(form, state), "problem": ""}
+            with self.computing():
+                return {"answer": planning.answer(form, state), "problem": ""}
         except planning.REFUSED as error:
             return {"answer": None, "problem": self.shown(error)}
 
-    def _budget_names(self) -> list[str]:
+    @contextlib.contextmanager
+    def computing(self) -> Iterator[None]:
+        """A place among the few who compute a plan at a time, so that other pages stay quick."""
+        if not self._planners.acquire(timeout=_PATIENCE):
+            raise InvalidArgument("the planner is busy with others' plans; try it again soon")
         try:
-            if self.ledger is None or planning.cold():  # names only: no charge is relied upon
-                return [] if self.ledger is None else list(self.ledger.ledger.books.budgets)
-            return list(self.ledger.books().budgets)
+            yield
+        finally:
+            self._planners.release()
+
+    def _budget_names(self) -> list[str]:
+        """Names only: while charges are computed again, none is relied upon."""
+        if self.ledger is None:
+            return []
+        from tacit.serve.budgets import StillReading  # noqa: PLC0415 - SQLAlchemy
+
+        try:
+            if not planning.cold():
+                self.ledger.books()
+        except StillReading:
+            pass
         except TacitError:
             return []
+        return list(self.ledger.ledger.books.budgets)
 
 
 @cache
@@ -319,9 +358,9 @@ async def read_form(request: Request) -> Form:
     return dict(pairs)
 
 
-def as_event(data: Mapping[str, Any], kind: str = "message") -> str:
+def as_event(data: Mapping[str, Any]) -> bytes:
     """One server-sent event."""
-    return f"event: {kind}\ndata: {json.dumps(data, allow_nan=False)}\n\n"
+    return f"event: message\ndata: {json.dumps(data, allow_nan=False)}\n\n".encode()
 
 
 async def pause(seconds: float) -> None:

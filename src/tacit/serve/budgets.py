@@ -5,15 +5,17 @@ Everything is computed again from the entries of the ledger, whose chain is chec
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import math
 import threading
+import time
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Any, Final, final
 
 from tacit._numbers import at_least, at_most, per_hundred
-from tacit.errors import InvalidArgument, TacitError
+from tacit.errors import InvalidArgument, TacitError, TamperedLedger
 from tacit.ledger import composition as rules
 from tacit.ledger.replay import Totals
 from tacit.reports.ledger_summary import BudgetAccount, account
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 
 LEVELS: Final = ((0.95, "alarm"), (0.80, "warning"))
 ROWS: Final = 50  # releases on one page
+_AGAIN: Final = 30.0  # seconds after which a ledger that cannot be trusted is looked at again
 _POINTS: Final = 240  # of a burn-down that is drawn
 
 
@@ -61,19 +64,64 @@ class BudgetFigures:
 
 
 @final
+class StillReading(TacitError):
+    """The charges of a ledger are being computed again, which takes a while the first time."""
+
+
+@final
 @dataclass(slots=True)
 class LedgerView:
-    """A ledger as pages see it: read again for every page, and summed up again if it has grown."""
+    """A ledger as pages see it: read again for every page, and summed up again if it has grown.
+
+    The first time every charge is computed again, some milliseconds each: a thread does it, and
+    whoever asks meanwhile is refused in one line rather than kept waiting.
+    """
 
     ledger: Ledger
+    patience: float = 0.1  # seconds
     _entries: tuple[Entry, ...] = ()
     _accounts: dict[str, BudgetAccount] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
+    _reader: threading.Thread | None = None
+    _tampered: tuple[float, str] = (-1e9, "")
+
+    def read(self) -> None:
+        """Begins to read the ledger, and waits a little for the end of it.
+
+        Raises:
+            StillReading: if it has not ended.
+        """
+        with self._lock:
+            if self._reader is None:
+                self._reader = threading.Thread(target=self._checked, daemon=True)
+                self._reader.start()
+        self._reader.join(self.patience)
+        if self._reader.is_alive():
+            raise StillReading(
+                "every charge of the ledger is being computed again; this takes a moment after the "
+                "server was started"
+            )
+
+    def _checked(self) -> None:
+        with contextlib.suppress(TacitError):  # who asks next is given the reason
+            self._refreshed()
+
+    def _refreshed(self) -> None:
+        """Reads what is new and computes it again; one that cannot be trusted, not at once."""
+        at, why = self._tampered
+        if time.monotonic() - at < _AGAIN:
+            raise TamperedLedger(why)
+        try:
+            self.ledger.budgets()
+        except TamperedLedger as error:
+            self._tampered = (time.monotonic(), str(error))
+            raise
 
     def books(self) -> Books:
         """The newest books, every charge computed again; a copy, as others write meanwhile."""
+        self.read()
         with self._lock:
-            self.ledger.budgets()
+            self._refreshed()
             live = self.ledger.books
             found = copy.copy(live)
             found.budgets, found.reservations = dict(live.budgets), dict(live.reservations)

@@ -45,9 +45,14 @@ class Line:
 
 
 def graph(
-    title: str, across: Axis, up: Axis, lines: Sequence[Line], marks: Sequence[Point] = ()
+    title: str,
+    across: Axis,
+    up: Axis,
+    lines: Sequence[Line],
+    marks: Sequence[Point] = (),
+    dots: Sequence[Point] = (),
 ) -> Markup:
-    """Lines over two axes; ``title`` says in words what they show."""
+    """Lines over two axes, dots on them, and marks; ``title`` says in words what they show."""
     parts = [
         Markup('<svg class="graph" viewBox="0 0 {} {}" role="img" aria-label="{}">').format(
             WIDTH, HEIGHT, title
@@ -66,12 +71,13 @@ def graph(
     for line in lines:
         path = " ".join(f"{_x(across, x):.1f},{_y(up, y):.1f}" for x, y in line.points)
         parts.append(Markup('<polyline class="{}" points="{}"/>').format(line.kind, path))
-    for x, y in marks:
-        parts.append(
-            Markup('<circle class="mark" cx="{:.1f}" cy="{:.1f}" r="4"/>').format(
-                _x(across, x), _y(up, y)
+    for kind, size, points in (("dot", 2.5, dots), ("mark", 4, marks)):
+        parts += [
+            Markup('<circle class="{}" cx="{:.1f}" cy="{:.1f}" r="{}"/>').format(
+                kind, _x(across, x), _y(up, y), size
             )
-        )
+            for x, y in points
+        ]
     return Markup("").join([*parts, Markup("</svg>")])
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import time
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final, final
@@ -31,15 +32,34 @@ if TYPE_CHECKING:
     from markupsafe import Markup
     from starlette.requests import Request
 
-    from tacit.ledger import RequestState
+    from tacit.ledger import BudgetState, Person, RequestState
     from tacit.reports.run_summary import RunSummary
     from tacit.serve.access import Session
     from tacit.serve.app import Console, Form
     from tacit.serve.budgets import LedgerView
     from tacit.serve.runs import RunShelf
+    from tacit.training.plan import Plan
 
 _BEAT: Final = 1.0  # seconds between two looks at a live run, however many watch it
-_MOST_WATCHERS: Final = 500
+_MOST_WATCHERS: Final = 500  # of them 100 by one person
+_MOST_DRAWN: Final = 100  # reports whose drawings are kept
+_PATIENCE: Final = 0.1  # seconds of reading after which a list comes with what was read
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """A live run as it was at some time, as the events that engineers and others are sent."""
+
+    at: float
+    event: bytes
+    public: bytes
+    goes_on: bool
+
+
+def _look(found: dict[str, Any]) -> _Look:
+    public = as_event({**found, "minutes_left": None})
+    return _Look(time.monotonic(), as_event(found), public, found["state"] in ("live", "unknown"))
 
 
 @final
@@ -48,9 +68,9 @@ class Pages:
     """The pages of one console."""
 
     console: Console
-    _seen: dict[str, tuple[float, dict[str, Any]]] = field(default_factory=dict)
+    _seen: dict[str, _Look] = field(default_factory=dict)
     _drawn: dict[str, tuple[object, dict[str, str]]] = field(default_factory=dict)
-    _watchers: int = 0
+    _watchers: Counter[Person] = field(default_factory=Counter)
 
     def routes(self) -> list[Route]:
         """Where they are, and which role each needs."""
@@ -88,7 +108,7 @@ class Pages:
         return self.console.page(
             "budgets.html", session, here="budgets", budgets=found, pending=budgets.pending(books),
             requests=list(books.requests.values())[::-1][: budgets.ROWS], age=budgets.age,
-            ledger=view.ledger, address=self.console.address,
+            ledger=view.ledger, address=shlex.quote(self.console.address),
         )  # fmt: skip
 
     def budget(self, request: Request, session: Session) -> Response:
@@ -126,7 +146,9 @@ class Pages:
 
         del request
         chosen = PlanForm.read(form)
-        view, plan = self._ledger(), planning.plan_of(chosen)
+        view = self._ledger()
+        with self.console.computing():
+            plan = planning.plan_of(chosen)
         if chosen.budget not in view.books().budgets:
             raise InvalidArgument("choose the budget that the run is to be charged to")
         recipe = chosen.recipe if chosen.recipe in planning.recipes() else ""
@@ -152,7 +174,7 @@ class Pages:
         reservation = books.reservations.get(found.reservation or 0)
         return self.console.page(
             "request.html", session, here="budgets", asked=found, state=state, age=budgets.age,
-            plan=_plan_rows(found),
+            plan=_plan_rows(found, state), problem=_mismatch(found),
             room=budgets.what_if(books, state, [number]), reservation=reservation,
             command=self._command(found), hash=books.hashes[number - 1],
             own=found.by.key == session.person.key,
@@ -179,6 +201,7 @@ class Pages:
     def _ledger(self) -> LedgerView:
         if self.console.ledger is None:
             raise InvalidArgument("no ledger was named; start the server with --ledger")
+        self.console.ledger.read()
         return self.console.ledger
 
     # ---- runs
@@ -193,9 +216,14 @@ class Pages:
         names = shelf.names()
         pages = max(1, -(-len(names) // 50))
         at = _page(request, pages)
-        rows = [shelf.row(name) for name in names[(at - 1) * 50 : at * 50]]
-        return self.console.page("runs.html", session, here="runs", rows=rows, count=len(names),
-                                 page=at, pages=pages, states=runs.STATES)  # fmt: skip
+        rows = shelf.rows_within(names[(at - 1) * 50 : at * 50], _PATIENCE)
+        answer = self.console.page(
+            "runs.html", session, here="runs", rows=rows, count=len(names), page=at, pages=pages,
+            states=runs.STATES,
+        )  # fmt: skip
+        if any(row.state == "unread" for row in rows):
+            answer.headers["refresh"] = "1"
+        return answer
 
     def run(self, request: Request, session: Session) -> Response:
         """One run: live, or finished with its statement proved again."""
@@ -213,7 +241,8 @@ class Pages:
             summary=summary, problem=problem, at_most=at_most, attack=_attack(summary),
             data=_series([(name, found["epochs"])]), hurry=session.may("engineer"),
             secrets=self._sees_secrets(session),
-            resume=f"tacit train --resume --out {shlex.quote(name.rpartition('/')[2])}",
+            resume=f"tacit train --resume --out {_argument(name)}",
+            audit=f"tacit audit {_argument(name)}",
         )  # fmt: skip
 
     def _sees_secrets(self, session: Session) -> bool:
@@ -239,42 +268,47 @@ class Pages:
     async def events(self, request: Request) -> Response:
         """A live run as server-sent events, until it or the session ends."""
         console, name = self.console, request.path_params["name"]
-        if console.session(request) is None:
+        session = console.session(request)
+        if session is None:
             return PlainTextResponse("Sign in first.\n", 401)
-        if console.shelf is None or self._watchers >= _MOST_WATCHERS:
+        person, most = session.person, _MOST_WATCHERS
+        full = self._watchers.total() >= most or self._watchers[person] >= most // 5
+        if console.shelf is None or full:
             return PlainTextResponse("Nothing can be watched now.\n", 503)
         await run_in_threadpool(console.shelf.path, name)
-        return StreamingResponse(self._watched(request, name), media_type="text/event-stream")
+        watched = self._watched(request, name, person)
+        return StreamingResponse(watched, media_type="text/event-stream")
 
-    async def _watched(self, request: Request, name: str) -> AsyncIterator[str]:
-        self._watchers += 1
-        said, quiet = "", 0
+    async def _watched(self, request: Request, name: str, by: Person) -> AsyncIterator[bytes]:
+        self._watchers[by] += 1
+        said, quiet = b"", 0
         try:
             while (session := self.console.session(request)) is not None:
                 found = await self._looked(name)
-                if not session.may("engineer"):
-                    found = {**found, "minutes_left": None}
-                text = as_event(found)
-                if text != said or quiet >= 15:
-                    yield text
-                    said, quiet = text, 0
-                if found["state"] not in ("live", "unknown"):
+                event = found.event if session.may("engineer") else found.public
+                if event is not said or quiet >= 15:
+                    yield event
+                    said, quiet = event, 0
+                if not found.goes_on:
                     return
                 quiet += 1
                 await pause(_BEAT)
         except TacitError:
             return
         finally:
-            self._watchers -= 1
+            self._watchers[by] -= 1
 
-    async def _looked(self, name: str) -> dict[str, Any]:
-        """The run's progress; one look serves all who watch."""
-        at, found = self._seen.get(name, (-1e9, {}))
-        if found and time.monotonic() - at < 0.9 * _BEAT:
-            return found
-        self._seen[name] = (time.monotonic(), found)  # the others go by what was seen before
-        found = await run_in_threadpool(self._shelf().progress, name)
-        self._seen[name] = (time.monotonic(), found)
+    async def _looked(self, name: str) -> _Look:
+        """The run's progress; one look, and one text of it, serves all who watch."""
+        kept = self._seen.get(name)
+        if kept is not None and time.monotonic() - kept.at < 0.9 * _BEAT:
+            return kept
+        if kept is not None:  # the others go by what was seen before
+            self._seen[name] = replace(kept, at=time.monotonic())
+        found = _look(await run_in_threadpool(self._shelf().progress, name))
+        if kept is not None and (kept.event, kept.public) == (found.event, found.public):
+            found = replace(kept, at=found.at)  # the same bytes: nobody is sent them again
+        self._seen[name] = found
         return found
 
     def _shelf(self) -> RunShelf:
@@ -296,7 +330,10 @@ class Pages:
         drawings = self._drawings(name, summary)
         content = run_sections.report(summary, drawn=bool(drawings))
         # The report holds its style, and nothing that could run.
-        policy = {"content-security-policy": "default-src 'none'; style-src 'unsafe-inline'"}
+        policy = {
+            "content-security-policy": "default-src 'none'; style-src 'unsafe-inline'; "
+            "frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
+        }
         return HTMLResponse(page(content, drawings), headers=policy)
 
     def _drawings(self, name: str, summary: RunSummary) -> dict[str, str]:
@@ -304,6 +341,8 @@ class Pages:
         same = (summary.statement.to_json(), summary.files.history, summary.files.audit)
         kept = self._drawn.get(name)
         if kept is None or kept[0] != same:
+            if len(self._drawn) >= _MOST_DRAWN:
+                self._drawn.clear()
             kept = self._drawn[name] = (same, _drawings(summary))
         return kept[1]
 
@@ -338,21 +377,44 @@ def _page(request: Request, pages: int) -> int:
     return min(pages, max(1, int(text))) if text.isascii() and text.isdigit() else 1
 
 
-def _plan_rows(found: RequestState) -> list[tuple[str, str]]:
-    """The plan of a request in words; of its event alone if the plan is not one."""
-    from tacit.statement import words  # noqa: PLC0415
-    from tacit.training.plan import Plan  # noqa: PLC0415
+def _argument(name: str) -> str:
+    """The folder of a run as a command line takes it, whatever it is called."""
+    last = name.rpartition("/")[2]
+    return shlex.quote(f"./{last}" if last.startswith("-") else last)
 
-    rows = [("mechanism", words.mechanism(found.event)), ("steps", f"{found.steps:,}")]
+
+def _planned(found: RequestState) -> Plan | None:
+    """The plan that a request names, if it does."""
+    from tacit.training.plan import Plan  # noqa: PLC0415 - SciPy comes with it
+
     try:
-        plan = Plan.from_dict((found.detail or {}).get("plan"))
+        return Plan.from_dict((found.detail or {}).get("plan"))
     except (TacitError, ValueError, TypeError, ArithmeticError):
+        return None
+
+
+def _mismatch(found: RequestState) -> str:
+    """Why the words of a request are not to be believed: only its event is what is charged."""
+    from tacit.accounting.serialization import from_dict  # noqa: PLC0415
+
+    plan = _planned(found)
+    if plan is None or plan.event == from_dict(found.event):
+        return ""
+    return "What it says is not the plan of its event. Go by the event alone, which is charged."
+
+
+def _plan_rows(found: RequestState, state: BudgetState) -> list[tuple[str, str]]:
+    """What a request asks for: ε computed from its event, and its plan if that is the event's."""
+    from tacit.statement import words  # noqa: PLC0415
+
+    rows = [
+        ("it may give away", _cost(found, state)),
+        ("mechanism", words.mechanism(found.event)),
+        ("steps", f"{found.steps:,}"),
+    ]
+    plan = _planned(found)
+    if plan is None or _mismatch(found):
         return rows
-    asked = found.asked or {}
-    if isinstance(asked.get("epsilon"), int | float):
-        delta = asked.get("delta")
-        at = f" at δ = {compact(delta)}" if isinstance(delta, int | float) else ""
-        rows.insert(0, ("asked for", f"ε = {at_most(float(asked['epsilon']))}{at}"))
     return [
         *rows,
         ("examples" if plan.unit == "example" else "users", f"{plan.examples:,}"),
@@ -362,6 +424,20 @@ def _plan_rows(found: RequestState) -> list[tuple[str, str]]:
         ("clip", compact(plan.clip)),
         ("neighbours", plan.adjacency),
     ]
+
+
+def _cost(found: RequestState, state: BudgetState) -> str:
+    """The certified ε of a request's event, at the δ that it names or the budget's."""
+    from tacit.accounting import epsilon  # noqa: PLC0415 - SciPy comes with it
+    from tacit.accounting.serialization import from_dict  # noqa: PLC0415
+
+    named = (found.asked or {}).get("delta")
+    delta = named if isinstance(named, float) and 0.0 < named < 1.0 else state.delta
+    try:
+        spent = epsilon(from_dict(found.event), delta, adjacency=state.adjacency)
+    except (TacitError, ValueError, TypeError, ArithmeticError):
+        return "no ε is certified for it"
+    return f"ε = {at_most(spent)} at δ = {compact(delta)}"
 
 
 def _series(runs: list[tuple[str, list[dict[str, Any]]]]) -> dict[str, Any]:
@@ -413,7 +489,11 @@ def _compared(columns: list[tuple[str, Any, Any, Any]]) -> list[tuple[str, list[
 
 
 def _short(value: object) -> str:
-    text = compact(value) if isinstance(value, float) else str(value)
+    if isinstance(value, dict):  # of a plan: a kind, and what belongs to it
+        own = {name: one for name, one in value.items() if name != "kind"}
+        said = "".join(f", {name} {_short(one)}" for name, one in own.items())
+        return f"{value.get('kind', '')}{said}".lstrip(", ")[:60]
+    text = "–" if value is None else compact(value) if isinstance(value, float) else str(value)
     return text if len(text) <= 60 else f"{text[:60]}…"
 
 

@@ -75,7 +75,9 @@ class Protected:
             if site not in ("same-origin", "none"):
                 return 403, "This form was sent by another page."
             return _too_large(given)
-        if site == "cross-site" and given.get("sec-fetch-mode", "navigate") != "navigate":
+        # Another port of this machine is the same site, with the same cookies.
+        loaded = given.get("sec-fetch-mode", "navigate") != "navigate"
+        if loaded and site in ("cross-site", "same-site"):
             return 403, "Only this server's own pages load this."
         return None
 

@@ -6,6 +6,7 @@ A live run is known by the lock that it holds; its epochs come in public numbers
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 import threading
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 DEEPEST: Final = 2  # folders below --runs that are looked into
 MOST: Final = 5000  # folders
+MOST_FILES: Final = 10_000  # in the folder of a run, which has a dozen
 _LARGEST: Final = 1 << 20  # bytes of a history while a run goes
 STATES: Final = {
     "live": "a process has it",
@@ -36,6 +38,7 @@ STATES: Final = {
     "stopped": "no process has it: it was stopped or has crashed",
     "unknown": "this system does not tell whether a process has it",
     "unreadable": "its files are not those of a run",
+    "unread": "it is being read: the page comes again by itself",
 }
 
 
@@ -74,7 +77,10 @@ class RunShelf:
                 there = record.lstat()
             except OSError:
                 continue
-            found.append((there.st_mtime, folder.relative_to(self.root).as_posix()))
+            name = folder.relative_to(self.root).as_posix()
+            # A name that is no text cannot be in an address: its row says that there is no run.
+            plain = name.encode("utf-8", "backslashreplace").decode()
+            found.append((there.st_mtime, plain))
             if len(found) >= MOST:
                 break
         return [name for _, name in sorted(found, reverse=True)]
@@ -89,8 +95,10 @@ class RunShelf:
         """
         parts = name.split("/")
         plain = 0 < len(parts) <= DEEPEST and all(
-            one not in ("", ".", "..") and "\\" not in one and "\0" not in one for one in parts
-        )
+            one not in ("", ".", "..")
+            and "\\" not in one and "\0" not in one and len(one.encode("utf-8", "replace")) < 256
+            for one in parts
+        )  # fmt: skip
         place = self.root.joinpath(*parts) if plain else self.root
         steps = [self.root.joinpath(*parts[: at + 1]) for at in range(len(parts))] if plain else []
         if not plain or any(one.is_symlink() or not one.is_dir() for one in steps):
@@ -121,6 +129,14 @@ class RunShelf:
     def rows(self) -> list[RunRow]:
         """All runs, newest first."""
         return [self.row(name) for name in self.names()]
+
+    def rows_within(self, names: list[str], seconds: float) -> list[RunRow]:
+        """Some runs; what cannot be read in that time is in the list as unread."""
+        until, found = time.monotonic() + seconds, []
+        for name in names:
+            late = time.monotonic() > until and name not in self._rows
+            found.append(RunRow(name, "unread") if late else self.row(name))
+        return found
 
     def files(self, name: str) -> RunFiles:
         """A finished run with its statement proved again; anything false is refused."""
@@ -194,10 +210,12 @@ def history(place: Path) -> list[dict[str, Any]]:
 
 def _folders(root: Path, depth: int) -> Iterator[Path]:
     try:
-        inner = sorted(
-            (one for one in _entries(root) if one.is_dir(follow_symlinks=False)),
-            key=lambda one: one.name,
-        )
+        with os.scandir(root) as found:
+            some = itertools.islice(found, 10 * MOST)
+            inner = sorted(
+                (one for one in some if one.is_dir(follow_symlinks=False)),
+                key=lambda one: one.name,
+            )
     except OSError:
         return
     for one in inner:
@@ -210,8 +228,12 @@ def _folders(root: Path, depth: int) -> Iterator[Path]:
 
 
 def _entries(place: Path) -> list[os.DirEntry[str]]:
+    """The files of a run; a folder that would take long to look at is none."""
     with os.scandir(place) as found:
-        return list(found)
+        listed = list(itertools.islice(found, MOST_FILES + 1))
+    if len(listed) > MOST_FILES:
+        raise CheckpointError(f"it holds more than {MOST_FILES} files, which no run does")
+    return listed
 
 
 def _signature(place: Path) -> tuple[object, ...]:

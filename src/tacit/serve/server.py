@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import socket
 import threading
 import time
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final, final
 
 from tacit.errors import InvalidArgument, TacitError
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
     from tacit.serve.app import Console
 
 LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
-_AGAIN: Final = 600.0  # seconds between two checks of the whole ledger
+_AGAIN: Final = 600.0  # seconds between two checks of the whole ledger, which take 1 % at most
 
 
 @final
@@ -31,7 +33,7 @@ class Setting:
 
     Args:
         ledger: The ledger's URL.
-        address: The same as a command line takes it, without a password.
+        address: The same as a command line takes it.
         anchor: Its anchor file, if not in the usual place.
         key: The file with the key that seals it.
         runs: The folder of runs.
@@ -98,12 +100,16 @@ def prepared(setting: Setting) -> Served:
         ledger = LedgerView(
             Ledger(setting.ledger, anchor=setting.anchor, key=setting.key, create=False)
         )
+    # Whatever follows the ? of a URL may be a password; the ledger's own name for it has none.
+    address = setting.address
+    if ledger is not None and "://" in address:
+        address = ledger.ledger.location.replace("postgresql+psycopg:", "postgresql:")
     bound = _bound(setting)
     port = bound.getsockname()[1]
     origins = _origins(setting, port)
     access = Access(setting.keys)
     console = Console(
-        access, frozenset(origins), ledger, shelf, address=setting.address,
+        access, frozenset(origins), ledger, shelf, address=address,
         secure=setting.certificate is not None, with_keys=bool(setting.keys),
         cookie=f"tacit-{port}", here=setting.host in LOOPBACK and not setting.names,
     )  # fmt: skip
@@ -137,14 +143,20 @@ def _look_ahead(console: Console, setting: Setting) -> None:
 
     time.sleep(0.5)  # the first page comes first
     planning.answer(planning.PlanForm())
+    if console.ledger is not None:
+        with contextlib.suppress(TacitError):
+            console.ledger.read()
     time.sleep(1.0)
     if console.shelf is not None:
         with contextlib.suppress(TacitError, OSError, ValueError):
             console.shelf.rows()
         console.warm = True
+    if find_spec("matplotlib") is not None:
+        importlib.import_module("tacit.reports.run_figure")
     while setting.ledger is not None:
+        start = time.monotonic()
         console.unsound = _problems(setting)
-        time.sleep(_AGAIN)
+        time.sleep(max(_AGAIN, 100.0 * (time.monotonic() - start)))
 
 
 def _problems(setting: Setting) -> tuple[str, ...]:

@@ -81,7 +81,7 @@ function draw(place) {
     const day = (at) => new Date(1000 * at).toISOString().slice(0, 10);
     const days = (_, splits) => splits.map((at, i) =>
       i && day(at) === day(splits[i - 1]) ? "" : day(at));
-    options.axes = [axis("", {space: 90, values: days}), axis("% left", {size: 56})];
+    options.axes = [axis(null, {space: 90, values: days}), axis("% left", {size: 56})];
     options.scales = {y: {range: [0, 100]}};
     options.series = [{label: "day", value: (_, at) => at === null ? "" : day(at)}, {label: "% left", stroke: colour("--accent"), width: 2,
       fill: colour("--soft"), paths: uPlot.paths.stepped({align: 1})}];
@@ -91,14 +91,19 @@ function draw(place) {
   } else {
     const looks = ["--accent", "--second"];
     options.scales = {x: {time: false}};
-    options.axes = [axis("steps"), axis("% right", {size: 56})];
+    const whole = [1, 2, 5].flatMap((one) => [...Array(9).keys()].map((power) => one * 10 ** power));
+    options.axes = [axis("steps", {incrs: whole.sort((a, b) => a - b)}), axis("% right", {size: 56})];
     options.series = [{label: "steps"}].concat(data.lines.map((line, at) => ({
       label: line.name, stroke: colour(looks[at % 2]), width: 2, spanGaps: true,
       points: {show: data.steps.length < 40}})));
     series = [data.steps].concat(data.lines.map((line) => line.values));
   }
   if (drawn[place.id]) drawn[place.id].destroy();
-  drawn[place.id] = new uPlot(options, series, place);
+  const made = drawn[place.id] = new uPlot(options, series, place);
+  // The legend says where the lines end, unless somebody points elsewhere.
+  const rest = () => made.setLegend({idx: series[0].length ? series[0].length - 1 : null});
+  setTimeout(rest);  // after its own first look at where the pointer is
+  made.over.addEventListener("mouseleave", () => setTimeout(rest));
 }
 
 function drawings() {
