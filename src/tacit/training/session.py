@@ -37,6 +37,7 @@ from tacit.training.noise import (
     memory_of,
     noise_for,
     parameter_groups,
+    rounding_cost,
 )
 from tacit.training.performance import Performance
 from tacit.training.preflight import check_modules, private_parameters
@@ -196,7 +197,6 @@ class Session:
             self._parameters = _checked(world, model, optimizers, state)
             _check_seed(budget, unsafe_seed)
             check_noise(plan, entries_of(self._parameters))
-            _check_alone(world, plan)
             last_step = _last_step(plan, stop_after)
             lease = None if performance.lease == "auto" else performance.lease
             self._charges = charging.charges_of(world, budget, lease)
@@ -241,7 +241,9 @@ class Session:
         )
         units = Units(plan, groups, streams("users"))
         compiled = _compiled(plan, performance)
-        self._noise = noise_for(plan.noise, streams("noise"), self._home_device, self._memory)
+        self._noise = noise_for(
+            plan.noise, streams("noise"), self._home_device, self._memory, rounding_cost(plan)
+        )
         graphs = _graphs(plan, performance, self._device) if self._sharded is None else None
         # A model that the user compiled, and what is recorded, need few shapes.
         on_gpu = self._device.type == "cuda" and plan.noise != "exact"
@@ -277,6 +279,8 @@ class Session:
     def _begin_course(self, groups: Groups | None, *, resumed: bool) -> None:
         """What goes on from step to step, beside the weights."""
         self._memory = memory_of(self.plan)  # of correlated noise, which goes on where it was
+        if self._memory is not None:
+            self._memory.gather = self.world.gathered
         self._groups = groups  # the same in a whole run
         self._same_groups = resumed  # as all steps before had
         self._epoch = RunningEpoch(self.plan)
@@ -778,7 +782,8 @@ class Session:
             plan_json=self.plan.to_json(),
             steps_taken=self.steps_taken,
         )
-        gathered = None if self._sharded is None else pack()  # by all ranks
+        spread = self._memory is not None and self._memory.is_spread
+        gathered = pack() if spread or self._sharded is not None else None  # by all ranks
         self.world.said(
             f"dp.save() after {self.steps_taken} steps",
             lambda: checkpoint_file.write(Path(path), *(gathered or pack())),
@@ -947,14 +952,6 @@ def _last_step(plan: Plan, stop_after: int | None) -> int:
     if last > plan.steps:
         raise InvalidArgument(f"stop_after must be at most {plan.steps} steps, got {stop_after!r}")
     return last
-
-
-def _check_alone(world: World, plan: Plan) -> None:
-    if plan.correlation is not None and not world.is_alone:
-        raise InvalidArgument(
-            f"correlation must be left out with several processes (these are {world.size}): each "
-            "would keep the noise of the last steps by itself; or start one process"
-        )
 
 
 def _groups(world: World, plan: Plan, seed: int | None) -> Groups | None:

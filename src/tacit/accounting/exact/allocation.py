@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from tacit.accounting.exact.transforms import Complexes, Composition, Floats
 
 _UNIT = 4.0 * 2.0**-53  # a rounding, with a safety factor
-_DIGITS = 37.0  # -ln of what each part of the integral may leave out, relative to the moment
+_DIGITS = 37.0  # the most that are asked for
 _LINE = 1.2  # the largest Im z: the weights there are exp(a²/2) times as large
 _FAR = 9.2  # standard deviations; Φ(-9.2) is 2e-20
 _FARTHER, _BEYOND = 25.0, 4e-138  # the same where tails are bounded; Φ(-25)
@@ -98,6 +98,11 @@ class AllocationLoss:
         return math.log1p(min(math.expm1(min(self.sigma**-2, 50.0)) / self.steps, 1e6))
 
     @property
+    def is_skewed(self) -> bool:
+        """Whether one step may outweigh the others, so that the loss is far from normal."""
+        return self.sigma < _LITTLE
+
+    @property
     def tilts(self) -> tuple[float, ...]:
         """Tilts at which the transform keeps its digits if the record is removed."""
         return tuple(n - 1.35 for n in range(2, _order_of(self.sigma) + 1))
@@ -135,11 +140,12 @@ class AllocationLoss:
         self,
         tilt: float,
         frequency: float,
-        digits: float,  # noqa: ARG002
+        digits: float,
         resolution: Resolution,  # noqa: ARG002
     ) -> TiltedAllocation:
         """The transform on Re z = tilt, good for frequencies up to ``frequency``."""
-        return TiltedAllocation(self, tilt, frequency)
+        # Removed, the tilt is not the best one, and the sum far larger than what it tells.
+        return TiltedAllocation(self, tilt, frequency, _DIGITS if self.removed else digits)
 
 
 def within_reach(composition: Composition, search: SaddleSearch, aim: Aim) -> Aim:
@@ -333,11 +339,9 @@ def _remainder(u: Complexes, degree: int) -> Complexes:
 
 
 def _log1p_less(q: Complexes) -> Complexes:
-    """ln(1 + q) - q, with all its digits; NumPy's ln(1 + q) has those of 1 + q only."""
-    x, y = q.real, q.imag
-    found = np.asarray(0.5 * np.log1p(np.maximum(2.0 * x + x * x + y * y, -1.0)) + 0j, complex)
-    found += 1j * np.arctan2(y, 1.0 + x)
-    found -= q
+    """ln(1 + q) - q, where q is small with all its digits: those of 1 + q would not do."""
+    found = np.log(np.maximum(np.hypot(1.0 + q.real, q.imag), 1e-300)) - q
+    found += 1j * np.arctan2(q.imag, 1.0 + q.real)
     near = np.abs(q) < 0.1
     series: Complexes = np.zeros(int(near.sum()), complex)
     for k in range(18, 1, -1):
@@ -462,6 +466,7 @@ class _Ray:
         eta: η.
         reach: The largest frequency.
         log_rough: About ln of the moment at frequency 0, the unit of moments.
+        digits: -ln of what each part of the integral may leave out, relative to the moment.
     """
 
     loss: AllocationLoss
@@ -470,11 +475,14 @@ class _Ray:
     eta: float
     reach: float
     log_rough: float
+    digits: float
 
     @cached_property
     def _ratio(self) -> int:
         """How many steps in y are one step of ln X."""
-        beyond = max(math.sqrt(2.0 * _DIGITS + 20.0) / self.loss.spread, _DIGITS / 3.0 + 4.0)
+        beyond = max(
+            math.sqrt(2.0 * self.digits + 20.0) / self.loss.spread, self.digits / 3.0 + 4.0
+        )
         _, widest = _spacing(self.loss.sigma, self.order, self.eta)
         return math.ceil(widest / self.loss.sigma * (self.reach + beyond) / (2.0 * math.pi))
 
@@ -496,7 +504,7 @@ class _Ray:
         known = log_moments(self.loss.sigma, self.loss.steps)[self.order :]
         k = np.arange(min(_MOST_TERMS, len(known)))
         log_sizes = np.maximum(known[: len(k)] - gammaln(k + 1) - self._log_unit, -700.0)
-        starts = (-_DIGITS - log_sizes + np.log(self.zeta + k)) / (self.zeta + k)
+        starts = (-self.digits - log_sizes + np.log(self.zeta + k)) / (self.zeta + k)
         # Where terms do not fall they only cancel; far below, F_n is not needed at all.
         starts[1:] = np.minimum(starts[1:], log_sizes[0] - log_sizes[1])
         best = int(np.argmax(starts))
@@ -520,7 +528,7 @@ class _Ray:
             bound = np.minimum(bound, np.where(place >= 0, lifted, math.inf))
         cells = bound[:-1] + zeta * y[1:] + np.log(np.diff(y)) - self._log_unit
         beyond = np.logaddexp.accumulate(cells[::-1])[::-1]
-        (enough,) = np.nonzero(beyond <= -_DIGITS)
+        (enough,) = np.nonzero(beyond <= -self.digits)
         if not len(enough):
             raise TooSlow
         return float(y[enough[0]]), math.exp(beyond[enough[0]])
@@ -631,6 +639,7 @@ class TiltedAllocation:
     loss: AllocationLoss
     tilt: float
     reach: float
+    digits: float = _DIGITS
 
     @property
     def size(self) -> int:
@@ -651,7 +660,8 @@ class TiltedAllocation:
         while end < self.reach:
             middle, end = _band(zeta, end, self.reach)
             eta = 0.0 if self.loss.removed else math.atan2(zeta, middle)
-            ray = _Ray(self.loss, order, zeta, eta, min(end, self.reach), self._log_rough)
+            digits = min(_DIGITS, self.digits + 3.0)
+            ray = _Ray(self.loss, order, zeta, eta, min(end, self.reach), self._log_rough, digits)
             if self.loss.removed:
                 return ((math.inf, replace(ray, reach=self.reach)),)
             found.append((end, ray))
