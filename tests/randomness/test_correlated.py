@@ -226,35 +226,37 @@ def whole_rows(
     return np.stack(rows)
 
 
-def unmixed(mixing: Mixing, released: Any, sums: Any) -> Any:
-    """The independent whole numbers that a release stands for with these sums: by definition."""
-    steps = len(released)
-    noise, found = released - sums, np.zeros_like(released, dtype=object)
-    for t in range(steps):
+def earlier_steps(mixing: Mixing, step: int, noise: Any, fresh: Any) -> Any:
+    """What the steps before add to a step, as real numbers: by definition."""
+    total = np.zeros(noise.shape[1])
+    for at in range(step):
+        back = step - at
         if isinstance(mixing, Feedback):
-            earlier = sum(
-                (
-                    -mixing.coefficients[k] * mixing.norm(t) / mixing.norm(t - k) * noise[t - k]
-                    for k in range(1, min(t, len(mixing.coefficients) - 1) + 1)
-                ),
-                np.zeros(noise.shape[1]),
-            )
+            if back < len(mixing.coefficients):
+                ratio = mixing.norm(step) / mixing.norm(at)
+                total -= mixing.coefficients[back] * ratio * noise[at]
         elif isinstance(mixing, Echo):
-            earlier = sum(
-                (mixing.weights[k] * found[t - k].astype(float) for k in range(1, min(t, len(mixing.weights) - 1) + 1)),
-                np.zeros(noise.shape[1]),
-            )
+            total += mixing.weights[back] * fresh[at] if back < len(mixing.weights) else 0.0
         else:
-            earlier = sum(
-                (
-                    w * d ** (t - 1 - j) * found[j].astype(float)
-                    for w, d in zip(mixing.scales, mixing.decays, strict=True)
-                    for j in range(t)
-                ),
-                np.zeros(noise.shape[1]),
-            )
-        found[t] = noise[t] - np.round(earlier).astype(np.int64)
-    return found.astype(np.int64)
+            for weight, decay in zip(mixing.scales, mixing.decays, strict=True):
+                total += weight * decay ** (back - 1) * fresh[at]
+    return total
+
+
+def unmixed(mixing: Mixing, released: Any, sums: Any) -> Any:
+    """The independent whole numbers that a release stands for with these sums."""
+    noise, found = released - sums, np.zeros_like(released)
+    for step in range(len(released)):
+        added = np.round(earlier_steps(mixing, step, noise, found)).astype(np.int64)
+        found[step] = noise[step] - added
+    return found
+
+
+def gains(mixing: Mixing) -> Any:
+    """How wide the independent numbers of each step are."""
+    if isinstance(mixing, Feedback):
+        return np.array([[mixing.norm(step)] for step in range(STEPS)])
+    return np.full((STEPS, 1), mixing.gain)
 
 
 @pytest.mark.parametrize("name", MIXINGS)
@@ -262,12 +264,10 @@ def test_whole_numbers_are_the_dense_inverse_but_for_their_rounding(name: str) -
     mixing = MIXINGS[name]
     found = whole_rows(NoiseMemory(mixing, STEPS), 5, STEPS)
     fresh = unmixed(mixing, found, np.zeros_like(found))
-    unit = np.array([mixing.norm(t) for t in range(STEPS)]) if isinstance(mixing, Feedback) else None
-    gain = unit[:, None] if unit is not None else mixing.gain  # type: ignore[union-attr]
-    exact = np.linalg.solve(strategy(mixing, STEPS), fresh / gain)
+    exact = np.linalg.solve(strategy(mixing, STEPS), fresh / gains(mixing))
     assert np.abs(found - exact).max() <= 0.5 * STEPS
     assert np.abs(found).max() > 1e5
-    scores = fresh / gain / 1e6
+    scores = fresh / gains(mixing) / 1e6
     assert 0.7 < np.sqrt(np.square(scores).mean()) < 1.3
 
 
@@ -286,8 +286,7 @@ def test_other_sums_shift_the_independent_noise_by_what_the_theorem_says(name: s
         released = sums + noise
         shift = unmixed(mixing, released, sums) - unmixed(mixing, released, sums + moved)
         if isinstance(mixing, Feedback):
-            norms = np.array([mixing.norm(t) for t in range(STEPS)])[:, None]
-            rest = shift - norms * (strategy(mixing, STEPS) @ moved)
+            rest = shift - gains(mixing) * (strategy(mixing, STEPS) @ moved)
             quiet = [t for t in range(STEPS) if not moved[max(0, t - 3) : t].any()]
             assert not np.abs(rest[quiet]).max(initial=0.0) > 1e-6
         else:
@@ -295,6 +294,10 @@ def test_other_sums_shift_the_independent_noise_by_what_the_theorem_says(name: s
         worst = max(worst, np.abs(rest).max())
         assert np.abs(rest).max() <= 1.0 + 1e-6
     assert worst > 0.5  # the bound is no idle one
+
+
+def places_of(share: Share) -> Any:
+    return np.concatenate([np.arange(start, stop) for start, stop in share.stretches])
 
 
 @pytest.mark.parametrize("name", MIXINGS)
@@ -309,20 +312,17 @@ def test_whole_numbers_resume_to_the_bit_and_in_shares(name: str) -> None:
     expected = whole_rows(once, 2, 3)
     rows = {rank: whole_rows(spread[rank], 2, 3, share=share) for rank, share in parts.items()}
     for rank, share in parts.items():
-        places = np.concatenate([np.arange(a, b) for a, b in share.stretches])
-        assert (rows[rank] == expected[:, places]).all()
+        assert (rows[rank] == expected[:, places_of(share)]).all()
 
     def put_together(piece: torch.Tensor, share: Share) -> torch.Tensor:
         """As processes do: every part, by its places."""
         found = torch.zeros(share.of, dtype=piece.dtype)
-        name, at = str(piece.dtype).removeprefix("torch."), None
-        for other, own in parts.items():
-            held = spread[other]._tensors[name]
-            at = at if at is not None else next(
-                k for k, one in enumerate(spread[0]._tensors[name]) if one is piece
-            )
-            places = np.concatenate([np.arange(a, b) for a, b in own.stretches])
-            found[places] = held[at]
+        held = {
+            n: one._tensors[str(piece.dtype).removeprefix("torch.")] for n, one in spread.items()
+        }
+        at = next(k for k, one in enumerate(held[0]) if one is piece)
+        for rank, own in parts.items():
+            found[places_of(own)] = held[rank][at]
         return found
 
     kept = not isinstance(mixing, Echo)

@@ -311,17 +311,17 @@ class CorrelatedIntegers:
     """Whole numbers that are correlated over steps, on one device: ``integers_`` once a step.
 
     What is independent is drawn as whole numbers Z, by `RoundedGaussian`; what earlier steps add to
-    it is computed in float64 and rounded, so that a step's noise is Z_t + m_t with a whole m_t that
-    depends on the steps before alone.
+    it is computed in float64 and rounded: a step's noise is Z_t + m_t, and m_t depends on the
+    steps before alone.
 
     Guarantee:
-        With whole sums G, let y_t = G_t + Z_t + m_t be released. Whoever has y and G finds Z, one
-        step after the other, and for other sums G + D he finds Z less D mixed as C mixes it, but for
-        roundings: less C(D + r) for a `Feedback`'s rows r of the noise, less what `Rounding` says
-        of it for the others, with numbers r of at most 1 + 2·``error``(s) each. So y is a Gaussian
-        mechanism's output, rounded, whose sensitivity grows by that much; the shift of a step
-        depends on the steps before, as an adaptive mechanism's may. That Z or a mean of them is
-        beyond 64 standard deviations is left out: it has a probability below 1e-800.
+        Let y_t = G_t + Z_t + m_t be released of whole sums G. Whoever has y and G finds Z, one step
+        after the other; for the same y and sums G + D he finds Z - E. With a `Feedback`, E_t is
+        D_t + Σ_k a_tk·D_{t-k} + r_t, as C mixes D, and r_t is 0 where D was 0 in the bands before;
+        otherwise E = T(D + r), where T undoes the mixing. Two roundings make r: no entry is above 1
+        but for float64's error, as long as what is mixed is within 64 standard deviations, which
+        fails with a probability below 1e-800. E_t depends on y before t alone: so y is, rounded,
+        an adaptive Gaussian mechanism's output, whose sums lie E apart.
 
     >>> import torch
     >>> from tacit.randomness.streams import UnsafeSeededStream

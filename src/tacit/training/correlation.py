@@ -273,12 +273,12 @@ def course(correlation: Correlation, steps: int, groups: int) -> Course:
 class Rounding:
     """What it costs that every step's noise is rounded to whole numbers (`CorrelatedIntegers`).
 
-    For the same release, sums that differ by D stand for independent noise that differs by E. Of a
-    ``Banded`` strategy E_t is D mixed as C mixes it plus r_t, where r_t is 0 unless the record took
-    part in the last steps; of others E is C(D + r). No entry of r is above 1 + 2·error, where the
-    error is that of float64: ``inexact`` times the noise's scale, as long as nothing lies beyond 64
-    standard deviations. Hence, by the norms of C's inverse and of C, E is at most as if every
-    participation moved the sum by ``excess``·√entries more.
+    There, sums that differ by D stand for independent noise that differs by E. Of a ``Banded``
+    strategy, a participation is followed by at most bands - 1 steps with an r_t: together they add
+    √(bands - 1) times the size of one r_t to a norm of 1. Of others E = T(D + r), and the norm of T
+    is at most the sum of its coefficients: times √steps that is what r adds to the sensitivity of
+    the whole run. So E is no larger than if every participation moved the sum by
+    ``excess``·√entries steps of the grid more.
 
     Attributes:
         spill: How far roundings of one entry add up, relative to a participation's sensitivity.
@@ -310,10 +310,11 @@ def rounding_of(comes_to: Course) -> Rounding:
         assert correlation.decays is not None
         pairs = zip(correlation.scales, correlation.decays, strict=True)
         # An average of decay λ is at most 1/√(1-λ²) as wide; its own error lasts 1/(1-λ) steps.
-        inexact = unit * gain * math.fsum(
+        lasting = math.fsum(
             -w / math.sqrt(1.0 - d * d) * (2.0 / (1.0 - d) + len(correlation.scales) + 2)
             for w, d in pairs
         )
+        inexact = unit * gain * lasting
     else:
         own = weights(correlation)
         inexact = unit * gain * (len(own) + 2) * math.fsum(map(abs, own[1:]))

@@ -452,9 +452,7 @@ def _whole_noise(
     return {name: part.view(shape) for part, (name, shape) in parts}
 
 
-def _shapes(
-    parameters: Mapping[str, Tensor], stretches: Stretches | None
-) -> dict[str, torch.Size]:
+def _shapes(parameters: Mapping[str, Tensor], stretches: Stretches | None) -> dict[str, torch.Size]:
     if stretches is None:
         return {name: parameter.shape for name, parameter in parameters.items()}
     return {name: torch.Size([stretches[name][1] - stretches[name][0]]) for name in parameters}
@@ -575,7 +573,7 @@ def finer_grid(
 
     >>> finer, wide = finer_grid(3.0, 1.0, 4, Rounding(2.0, 1e-12, 1.5), rounded=False)
     >>> finer, 1.0 < wide / (3.0 * 2 ** (12 + finer)) <= 1.0005
-    (1, True)
+    (2, True)
     """
     root, most = math.sqrt(entries), _LARGEST_NOISE / _UP / cost.peak
     for finer in range(_MOST_HALVINGS):
