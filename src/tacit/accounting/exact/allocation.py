@@ -374,7 +374,8 @@ def _on_ray(
     bent = _log1p_less(q)
     modulus = np.abs(1.0 + q)
     log_power = steps * (bent + known + g + (0.0 if degree else w)) + log_factor
-    flat = line.rounding * steps * (row.table(np.abs(rest)) @ line.sizes) / modulus
+    size = np.ascontiguousarray(row.table(np.abs(rest))) @ line.sizes
+    flat = line.rounding * steps * size / modulus
     flat += _UNIT * steps * (np.abs(bent) + np.abs(known) + np.abs(g) / modulus)
     flat += _UNIT * (4.0 + radii)
     if order == 0:
@@ -385,7 +386,8 @@ def _on_ray(
     log_scale = gammaln(k + 1) + k * math.log(steps)
     powers = np.exp(np.multiply.outer(line.log_x, k) - log_scale)
     series = line.sums(row.table(turned), powers * line.weights[:, None]) / (1.0 + q)[:, None]
-    heavy = row.table(np.abs(turned)) @ (np.abs(powers) * line.sizes[:, None])
+    sizes_of_powers = np.abs(powers) * line.sizes[:, None]
+    heavy = np.ascontiguousarray(row.table(np.abs(turned))) @ sizes_of_powers
     # What the nodes leave out is measured by the coefficient at s = 0.
     heavy += 1e-2 * np.exp(0.5 * k * (k - 1) / loss.sigma**2 - log_scale)
     factor = math.factorial(order)
