@@ -158,7 +158,7 @@ def _after_momentum() -> Iterator[None]:
 def _grid_forgotten() -> Any:
     """noise="secure" is floating-point noise after all, whose low bits tell what it covers."""
 
-    def noise_for(kind: str, stream: Any, device: torch.device, memory: Any) -> FastNoise:
+    def noise_for(kind: str, stream: Any, device: torch.device, *_: Any) -> FastNoise:
         del kind, memory
         return FastNoise(GaussianSource(device, stream), device)
 
