@@ -159,7 +159,7 @@ def _grid_forgotten() -> Any:
     """noise="secure" is floating-point noise after all, whose low bits tell what it covers."""
 
     def noise_for(kind: str, stream: Any, device: torch.device, *_: Any) -> FastNoise:
-        del kind, memory
+        del kind
         return FastNoise(GaussianSource(device, stream), device)
 
     return patch.object(session, "noise_for", noise_for)
