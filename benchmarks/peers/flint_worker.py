@@ -28,10 +28,10 @@ from flint import arb, ctx, fmpz_poly
 
 BITS = 136
 UNIT = 1 << BITS
-SAMPLES = 400_000
+SAMPLES = 200_000
 WAYS = (0.4, 0.5, 0.1)  # how often one epoch is tilted, all are, none is
 CAREFUL = 5_000  # cells whose means are made to meet their points closely
-FINE, FINER = 1e-4, 1e-5  # between logarithms of S, for the upper and the lower bound
+FINE, FINER = 1e-4, 2e-5  # between logarithms of S, for the upper and the lower bound
 LOW, HIGH = -12.0, 30.0  # logarithms that are kept
 
 ctx.prec = BITS + 80
