@@ -278,7 +278,10 @@ class Rounding:
     √(bands - 1) times the size of one r_t to a norm of 1. Of others E = T(D + r), and the norm of T
     is at most the sum of its coefficients: times √steps that is what r adds to the sensitivity of
     the whole run. So E is no larger than if every participation moved the sum by
-    ``excess``·√entries steps of the grid more.
+    ``excess``·√entries steps of the grid more. E_t depends on what was released before; a shift
+    that does is worth no more than a fixed one as long. Filled up to that length, its logarithm of
+    the likelihood ratio is a martingale with normal steps whose variances add up to a constant, so
+    that it is normal, with or without the record's coin.
 
     Attributes:
         spill: How far roundings of one entry add up, relative to a participation's sensitivity.

@@ -14,6 +14,8 @@ import pytest
 from tacit.accounting import Gaussian, RandomAllocation, bounds, delta
 
 _RECORD = Path(__file__).parents[3] / "benchmarks/results/allocation_truth.json"
+if not _RECORD.is_file():
+    pytest.skip("the benchmarks are in the repository only", allow_module_level=True)
 _ROWS: list[dict[str, Any]] = json.loads(_RECORD.read_text())["rows"]
 
 
