@@ -340,7 +340,7 @@ def _remainder(u: Complexes, degree: int) -> Complexes:
 
 def _log1p_less(q: Complexes) -> Complexes:
     """ln(1 + q) - q, where q is small with all its digits: those of 1 + q would not do."""
-    found = np.log(np.maximum(np.hypot(1.0 + q.real, q.imag), 1e-300)) - q
+    found: Complexes = np.log(np.maximum(np.hypot(1.0 + q.real, q.imag), 1e-300)) - q
     found += 1j * np.arctan2(q.imag, 1.0 + q.real)
     near = np.abs(q) < 0.1
     series: Complexes = np.zeros(int(near.sum()), complex)
