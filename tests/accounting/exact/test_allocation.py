@@ -8,6 +8,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import mpmath
 import numpy as np
 import pytest
 
@@ -25,7 +26,15 @@ from tacit.accounting import (
     from_json,
     to_json,
 )
-from tacit.accounting.exact.allocation import AllocationLoss, TiltedAllocation, log_moments
+from tacit.accounting.exact.allocation import (
+    AllocationLoss,
+    TiltedAllocation,
+    _line,
+    _log1p_less,
+    _remainder,
+    _spacing,
+    log_moments,
+)
 from tacit.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -236,6 +245,36 @@ def test_negative_orders_meet_an_integral_over_the_real_line(
     log_power = steps * np.log(np.exp(-np.outer(np.exp(y) / steps, x)) @ weight)
     total = np.exp(log_power + tilt * y - math.lgamma(tilt)).sum() * (y[1] - y[0])
     assert found == pytest.approx(math.log(total), abs=1e-10)
+
+
+def test_kernels_keep_their_digits() -> None:
+    """What exp(-u) and ln(1 + q) have beyond their first terms, against 80 digits."""
+    random = np.random.default_rng(0)
+    u = 10.0 ** random.uniform(-9, 2.5, 150) * np.exp(1j * math.pi * (random.random(150) - 0.5))
+    q = 10.0 ** random.uniform(-9, 0.5, 150) * np.exp(2j * math.pi * random.random(150))
+    found, sizes = _log1p_less(q)
+    with mpmath.workdps(80):
+        for degree in (0, 1, 2):
+            for at, value in zip(u.tolist(), _remainder(u, degree).tolist(), strict=True):
+                z = mpmath.mpc(at)
+                less = sum((-z) ** k / mpmath.factorial(k) for k in range(degree + 1))
+                exact = mpmath.exp(-z) - less
+                assert abs(exact - value) <= 40 * 2.0**-53 * abs(exact)
+        for at, value, size in zip(q.tolist(), found.tolist(), sizes.tolist(), strict=True):
+            exact = mpmath.log(1 + mpmath.mpc(at)) - at
+            assert abs(exact - value) <= 4 * 2.0**-53 * size
+
+
+@pytest.mark.parametrize("sigma", [0.15, 0.3, 0.6, 1.0, 5.0])
+@pytest.mark.parametrize("order", [0, 4])
+def test_the_nodes_reach_far_enough_for_two_moments(sigma: float, order: int) -> None:
+    """A record that is added has no power of S, and yet E[X] and E[X²] are taken for known."""
+    _, widest = _spacing(sigma, order, 0.7)
+    line = _line(sigma, order, 0.7, widest / sigma)
+    for power in (0, 1, 2):
+        total = (line.weights * np.exp(power * line.log_x)).sum()
+        expected = math.exp(0.5 * power * (power - 1) / sigma**2)
+        assert abs(total / expected - 1.0) < 1e-13
 
 
 # ---- what holds of it

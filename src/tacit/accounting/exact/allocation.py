@@ -330,24 +330,32 @@ def _remainder(u: Complexes, degree: int) -> Complexes:
     if degree == 0:
         return found
     found += u if degree == 1 else u - 0.5 * u * u
-    near = np.abs(u) < 0.5
+    near = np.abs(u) < 1.0
     series: Complexes = np.zeros(int(near.sum()), complex)
-    for k in range(16, degree, -1):
+    for k in range(21, degree, -1):
         series = (series + (-1.0) ** k / math.factorial(k)) * u[near]
     found[near] = series * u[near] ** degree
     return found
 
 
-def _log1p_less(q: Complexes) -> Complexes:
-    """ln(1 + q) - q, where q is small with all its digits: those of 1 + q would not do."""
-    found: Complexes = np.log(np.maximum(np.hypot(1.0 + q.real, q.imag), 1e-300)) - q
-    found += 1j * np.arctan2(q.imag, 1.0 + q.real)
-    near = np.abs(q) < 0.1
+def _log1p_less(q: Complexes) -> tuple[Complexes, Floats]:
+    """ln(1 + q) - q, and what its error is relative to: itself where q is small, else q.
+
+    The digits of 1 + q would not do.
+    """
+    x, y, size = q.real, q.imag, np.abs(q)
+    log_modulus = np.where(
+        size < 0.5,
+        0.5 * np.log1p(np.maximum(2.0 * x + x * x + y * y, -0.75)),
+        np.log(np.maximum(np.hypot(1.0 + x, y), 1e-300)),
+    )
+    found: Complexes = log_modulus + 1j * np.arctan2(y, 1.0 + x) - q
+    near = size < 0.1
     series: Complexes = np.zeros(int(near.sum()), complex)
     for k in range(18, 1, -1):
         series = (series - (-1.0) ** k / k) * q[near]
     found[near] = series * q[near]
-    return found
+    return found, np.where(near, np.abs(found), size + np.abs(log_modulus))
 
 
 def _on_ray(
@@ -371,12 +379,12 @@ def _on_ray(
     g = line.sums(row.table(rest), line.weights[:, None])[:, 0]
     known = 0.5 * math.exp(loss.sigma**-2) * w * w if degree == 2 else np.zeros_like(w)
     q = g + known - (w if degree else 0.0)
-    bent = _log1p_less(q)
+    bent, bending = _log1p_less(q)
     modulus = np.abs(1.0 + q)
     log_power = steps * (bent + known + g + (0.0 if degree else w)) + log_factor
     size = np.ascontiguousarray(row.table(np.abs(rest))) @ line.sizes
     flat = line.rounding * steps * size / modulus
-    flat += _UNIT * steps * (np.abs(bent) + np.abs(known) + np.abs(g) / modulus)
+    flat += _UNIT * steps * (bending + np.abs(known) + np.abs(g) / modulus)
     flat += _UNIT * (4.0 + radii)
     if order == 0:
         value = np.exp(log_power)
