@@ -447,7 +447,10 @@ def _whole_noise(
     """One draw of whole numbers for all parameters."""
     sizes = [shape.numel() for shape in shapes.values()]
     flat = torch.empty(sum(sizes), dtype=torch.int64, device=device)
-    source.integers_(flat, wide, share=share)
+    if share is None:
+        source.integers_(flat, wide)
+    else:
+        source.integers_(flat, wide, share=share)
     parts = zip(flat.split(sizes), shapes.items(), strict=True)
     return {name: part.view(shape) for part, (name, shape) in parts}
 
