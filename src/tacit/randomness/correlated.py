@@ -202,6 +202,14 @@ def _part(whole: torch.Tensor, share: Share) -> torch.Tensor:
     return torch.cat(parts) if parts else whole[:0].clone()
 
 
+def _fill(source: GaussianSource, tensor: torch.Tensor, share: Share | None) -> None:
+    """Independent numbers: a draw of its own, or a share of one."""
+    if share is None:
+        source.normal_(tensor)
+    else:
+        source.normal_(tensor, share=share)
+
+
 @final
 class CorrelatedSource:
     """Noise that is correlated over steps, on one device: ``normal_`` once a step for each type.
@@ -253,7 +261,7 @@ class CorrelatedSource:
     def _feed_back(self, tensor: torch.Tensor, mixing: Feedback, share: Share | None) -> None:
         assert self._fresh is not None
         held = self._memory.tensors(tensor, share, tensor.dtype)  # the newest first
-        self._fresh.normal_(tensor, share=share)
+        _fill(self._fresh, tensor, share)
         for weight, earlier in zip(mixing.coefficients[1:], held, strict=True):
             tensor.sub_(earlier, alpha=weight)
         if held:
@@ -264,7 +272,7 @@ class CorrelatedSource:
     def _average(self, tensor: torch.Tensor, mixing: Averages, share: Share | None) -> None:
         assert self._fresh is not None
         held = self._memory.tensors(tensor, share, tensor.dtype)
-        self._fresh.normal_(tensor, share=share)
+        _fill(self._fresh, tensor, share)
         drawn = tensor.clone()
         for scale, decay, average in zip(mixing.scales, mixing.decays, held, strict=True):
             tensor.add_(average, alpha=scale)
@@ -285,15 +293,16 @@ class CorrelatedSource:
     def _draw(self, tensor: torch.Tensor, step: int, share: Share | None) -> bool:
         """The numbers of a step, the same whenever they are drawn; False if it had none.
 
-        They are always drawn as a share, so that a device gives the same ones to any number of
-        processes.
+        A device draws them as a share also where that is all of them, so that it gives the same
+        ones to any number of processes; a CPU does so by itself.
         """
         key = self._memory.key(step)
         if key is None:
             return False
-        share = share or Share(tensor.numel(), ((0, tensor.numel()),))
+        if share is None and self._device.type != "cpu":
+            share = Share(tensor.numel(), ((0, tensor.numel()),))
         source = GaussianSource(self._device, _OfStep(key, step, str(tensor.dtype)))
-        source.normal_(tensor, share=share)
+        _fill(source, tensor, share)
         return True
 
     def __repr__(self) -> str:
