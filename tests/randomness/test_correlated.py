@@ -12,7 +12,13 @@ import torch
 
 from tacit.accounting.factorization import column_norms
 from tacit.errors import CheckpointError, InvalidArgument
-from tacit.randomness import CorrelatedSource, NoiseMemory, UnsafeSeededStream
+from tacit.randomness import (
+    CorrelatedIntegers,
+    CorrelatedSource,
+    NoiseMemory,
+    Share,
+    UnsafeSeededStream,
+)
 from tacit.randomness.correlated import Averages, Echo, Feedback, _OfStep
 from tacit.randomness.gaussian import GaussianSource
 
@@ -201,3 +207,127 @@ def test_a_source_cannot_be_copied(work: Callable[[Any], Any]) -> None:
     memory = NoiseMemory(MIXINGS["echo"], STEPS)
     with pytest.raises(InvalidArgument, match="drawn twice"):
         work(CorrelatedSource(memory, CPU, UnsafeSeededStream(2, "noise")))
+
+
+# ---- whole numbers
+
+
+def whole_rows(
+    memory: NoiseMemory, seed: int, steps: int, scale: float = 1e6, share: Share | None = None
+) -> Any:
+    """The whole-number noise of the next steps."""
+    source = CorrelatedIntegers(memory, CPU, UnsafeSeededStream(seed, "noise"))
+    rows = []
+    for _ in range(steps):
+        row = torch.empty(ENTRIES if share is None else share.count, dtype=torch.int64)
+        source.integers_(row, scale, share=share)
+        source.advance()
+        rows.append(row.numpy().copy())
+    return np.stack(rows)
+
+
+def earlier_steps(mixing: Mixing, step: int, noise: Any, fresh: Any) -> Any:
+    """What the steps before add to a step, as real numbers: by definition."""
+    total = np.zeros(noise.shape[1])
+    for at in range(step):
+        back = step - at
+        if isinstance(mixing, Feedback):
+            if back < len(mixing.coefficients):
+                ratio = mixing.norm(step) / mixing.norm(at)
+                total -= mixing.coefficients[back] * ratio * noise[at]
+        elif isinstance(mixing, Echo):
+            total += mixing.weights[back] * fresh[at] if back < len(mixing.weights) else 0.0
+        else:
+            for weight, decay in zip(mixing.scales, mixing.decays, strict=True):
+                total += weight * decay ** (back - 1) * fresh[at]
+    return total
+
+
+def unmixed(mixing: Mixing, released: Any, sums: Any) -> Any:
+    """The independent whole numbers that a release stands for with these sums."""
+    noise, found = released - sums, np.zeros_like(released)
+    for step in range(len(released)):
+        added = np.round(earlier_steps(mixing, step, noise, found)).astype(np.int64)
+        found[step] = noise[step] - added
+    return found
+
+
+def gains(mixing: Mixing) -> Any:
+    """How wide the independent numbers of each step are."""
+    if isinstance(mixing, Feedback):
+        return np.array([[mixing.norm(step)] for step in range(STEPS)])
+    return np.full((STEPS, 1), mixing.gain)
+
+
+@pytest.mark.parametrize("name", MIXINGS)
+def test_whole_numbers_are_the_dense_inverse_but_for_their_rounding(name: str) -> None:
+    mixing = MIXINGS[name]
+    found = whole_rows(NoiseMemory(mixing, STEPS), 5, STEPS)
+    fresh = unmixed(mixing, found, np.zeros_like(found))
+    exact = np.linalg.solve(strategy(mixing, STEPS), fresh / gains(mixing))
+    assert np.abs(found - exact).max() <= 0.5 * STEPS
+    assert np.abs(found).max() > 1e5
+    scores = fresh / gains(mixing) / 1e6
+    assert 0.7 < np.sqrt(np.square(scores).mean()) < 1.3
+
+
+@pytest.mark.parametrize("name", MIXINGS)
+def test_other_sums_shift_the_independent_noise_by_what_the_theorem_says(name: str) -> None:
+    """Two sums, one release: the whole numbers behind it differ by C(D + r), no more."""
+    mixing, random = MIXINGS[name], np.random.default_rng(3)
+    noise = whole_rows(NoiseMemory(mixing, STEPS), 7, STEPS)
+    inverse = np.linalg.inv(strategy(mixing, STEPS))
+    worst = 0.0
+    for _ in range(200):
+        sums = random.integers(-900, 900, (STEPS, ENTRIES))
+        moved = np.zeros_like(sums)
+        turns = random.integers(STEPS) + np.arange(0, STEPS, 5)
+        moved[turns[turns < STEPS]] = random.integers(-900, 900, ENTRIES)
+        released = sums + noise
+        shift = unmixed(mixing, released, sums) - unmixed(mixing, released, sums + moved)
+        if isinstance(mixing, Feedback):
+            rest = shift - gains(mixing) * (strategy(mixing, STEPS) @ moved)
+            quiet = [t for t in range(STEPS) if not moved[max(0, t - 3) : t].any()]
+            assert not np.abs(rest[quiet]).max(initial=0.0) > 1e-6
+        else:
+            rest = inverse @ shift / mixing.gain - moved
+        worst = max(worst, np.abs(rest).max())
+        assert np.abs(rest).max() <= 1.0 + 1e-6
+    assert worst > 0.5  # the bound is no idle one
+
+
+def places_of(share: Share) -> Any:
+    return np.concatenate([np.arange(start, stop) for start, stop in share.stretches])
+
+
+@pytest.mark.parametrize("name", MIXINGS)
+def test_whole_numbers_resume_to_the_bit_and_in_shares(name: str) -> None:
+    """A file between two parts, read by two processes each of which has a share of the draw."""
+    mixing = MIXINGS[name]
+    memory = NoiseMemory(mixing, STEPS)
+    whole_rows(memory, 1, 5)
+    parts = {0: Share(ENTRIES, ((0, 2), (5, 6))), 1: Share(ENTRIES, ((2, 5), (6, 7)))}
+    spread = {rank: through_a_file(memory, mixing) for rank in parts}
+    once = through_a_file(memory, mixing)
+    expected = whole_rows(once, 2, 3)
+    rows = {rank: whole_rows(spread[rank], 2, 3, share=share) for rank, share in parts.items()}
+    for rank, share in parts.items():
+        assert (rows[rank] == expected[:, places_of(share)]).all()
+
+    def put_together(piece: torch.Tensor, share: Share) -> torch.Tensor:
+        """As processes do: every part, by its places."""
+        found = torch.zeros(share.of, dtype=piece.dtype)
+        held = {
+            n: one._tensors[str(piece.dtype).removeprefix("torch.")] for n, one in spread.items()
+        }
+        at = next(k for k, one in enumerate(held[0]) if one is piece)
+        for rank, own in parts.items():
+            found[places_of(own)] = held[rank][at]
+        return found
+
+    kept = not isinstance(mixing, Echo)
+    assert spread[0].is_spread == kept
+    for one in spread.values():
+        one.gather = put_together
+    again = through_a_file(spread[0], mixing)
+    assert (whole_rows(again, 3, 4) == whole_rows(once, 3, 4)).all()

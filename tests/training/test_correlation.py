@@ -108,8 +108,6 @@ def test_a_plan_for_another_number_of_groups_does_not_cover_the_event() -> None:
         ({"correlation": tacit.Banded()}, "for_budget"),
         ({"correlation": "banded"}, "tacit.Banded"),
         ({"correlation": tacit.Buffered(), "sampling": Poisson()}, "Cyclic"),
-        ({"correlation": tacit.Banded(4), "noise": "secure"}, "fast"),
-        ({"correlation": tacit.Banded(4), "noise": "exact"}, "fast"),
         (
             {"correlation": tacit.Banded(4), "clipping": AdaptiveQuantile(count_noise=3.0)},
             "AdaptiveQuantile",

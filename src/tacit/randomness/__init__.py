@@ -4,8 +4,8 @@
   `SharedStream` of several processes, `KeyedStream` of places, and `UnsafeSeededStream` for tests.
 - Sampling: `included` (Poisson), `assigned` (one lot each), `subset`.
 - Noise for gradients: `GaussianSource` (fast, floating point), `CorrelatedSource` (the same,
-  correlated over steps), `RoundedGaussian` (exact, whole numbers); a `Share` of a draw where
-  several processes draw together.
+  correlated over steps), `RoundedGaussian` (exact, whole numbers), `CorrelatedIntegers` (whole
+  numbers, correlated); a `Share` of a draw where several processes draw together.
 - Noise for released numbers: `grid_laplace`, `grid_gaussian`; whole-number noise with exact laws:
   `discrete_laplace`, `discrete_gaussian`, `rounded_laplace`, `rounded_gaussian`.
 
@@ -14,7 +14,7 @@ Nothing here reads or moves the random state of torch, NumPy or Python.
 
 from __future__ import annotations
 
-from tacit.randomness.correlated import CorrelatedSource, NoiseMemory
+from tacit.randomness.correlated import CorrelatedIntegers, CorrelatedSource, NoiseMemory
 from tacit.randomness.discrete import discrete_gaussian, discrete_laplace, rounded_laplace
 from tacit.randomness.gaussian import GaussianSource, RoundedGaussian, Share, rounded_gaussian
 from tacit.randomness.grid import granularity, grid_gaussian, grid_laplace, on_grid, power_below
@@ -31,6 +31,7 @@ from tacit.randomness.streams import (
 )
 
 __all__ = [
+    "CorrelatedIntegers",
     "CorrelatedSource",
     "GaussianSource",
     "KeyedStream",

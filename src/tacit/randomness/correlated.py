@@ -2,7 +2,9 @@
 
 A step's noise is a fixed combination of independent noise: of this step's and of earlier ones'. A
 `Feedback` and `Averages` keep what they need of the steps before, a few tensors; an `Echo` keeps
-nothing, and draws the last steps' noise once more from their keys.
+nothing, and draws the last steps' noise once more from their keys. The numbers are floating-point
+ones (`CorrelatedSource`) or whole ones (`CorrelatedIntegers`), and where several processes draw
+together, each keeps what belongs to its share.
 """
 
 from __future__ import annotations
@@ -12,11 +14,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, final
 
 from tacit.errors import CheckpointError, InvalidArgument
-from tacit.randomness.gaussian import GaussianSource
+from tacit.randomness.gaussian import GaussianSource, RoundedGaussian, Share
 from tacit.randomness.streams import one_time_key
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     import torch
 
@@ -80,12 +82,16 @@ class NoiseMemory:
     """What must be known of a run's noise to go on with it; SECRET, for it takes noise away again.
 
     ``position`` is the next step. A checkpoint of an unfinished run holds the memory, to the bit;
-    after the last step there is none.
+    after the last step there is none. Of a draw that several processes share each keeps its part;
+    what a checkpoint holds is whole, as ``gather`` puts it together, and every process takes its
+    part of that, however many there are then.
     """
 
     def __init__(self, mixing: Mixing, steps: int) -> None:
         self.mixing, self.steps, self.position = mixing, steps, 0
+        self.gather: Callable[[torch.Tensor, Share], torch.Tensor] | None = None
         self._tensors: dict[str, list[torch.Tensor]] = {}
+        self._shares: dict[str, Share] = {}  # of which draw the tensors are
         self._keys: list[tuple[int, bytes]] = []  # the first step of each, in order
 
     def begin(self, position: int) -> None:
@@ -97,21 +103,28 @@ class NoiseMemory:
             larger sensitivity.
         """
         if position != self.position:
-            self._tensors, self._keys, self.position = {}, [], position
+            self._tensors, self._shares, self._keys, self.position = {}, {}, [], position
 
-    def tensors(self, like: torch.Tensor) -> list[torch.Tensor]:
-        """The tensors that are kept for tensors of this type; zeros at first."""
+    def tensors(
+        self, like: torch.Tensor, share: Share | None, kind: torch.dtype
+    ) -> list[torch.Tensor]:
+        """The tensors of a ``kind`` that are kept for such a part of a draw; zeros at first."""
         import torch  # noqa: PLC0415 - randomness is there for those who have no torch
 
         assert not isinstance(self.mixing, Echo)
-        name = str(like.dtype).removeprefix("torch.")
+        share = share or Share(like.numel(), ((0, like.numel()),))
+        name = str(kind).removeprefix("torch.")
         if name not in self._tensors:
-            self._tensors[name] = [torch.zeros_like(like) for _ in range(self.mixing.kept)]
+            zeros = [torch.zeros_like(like, dtype=kind) for _ in range(self.mixing.kept)]
+            self._tensors[name] = zeros
         held = self._tensors[name]
+        if name not in self._shares and not share.is_whole:
+            held[:] = [_part(one, share) for one in held]
+        self._shares[name] = share
         if any(one.shape != like.shape for one in held):
             raise CheckpointError(
                 f"the checkpoint's noise is for {held[0].numel()} entries of type {name}, and the "
-                f"model has {like.numel()}: it is of another run"
+                f"model has {share.of}: it is of another run"
             )
         if held and held[0].device != like.device:
             held[:] = [one.to(like.device) for one in held]
@@ -131,8 +144,17 @@ class NoiseMemory:
         """A step is done."""
         self.position += 1
 
+    @property
+    def is_spread(self) -> bool:
+        """Whether several processes must put together what a checkpoint holds."""
+        parts = any(not share.is_whole for share in self._shares.values())
+        return parts and self.position < self.steps
+
     def state_dict(self) -> dict[str, Any]:
-        """What the steps to come need; nothing but the position after the last one."""
+        """What the steps to come need; nothing but the position after the last one.
+
+        All processes ask for it where the memory ``is_spread``.
+        """
         state: dict[str, Any] = {"position": self.position}
         if self.position >= self.steps:
             return state
@@ -143,8 +165,15 @@ class NoiseMemory:
             needed = zip(self._keys, ends, strict=True) if self._keys else ()
             state["keys"] = [[start, key.hex()] for (start, key), end in needed if end > reach]
         else:
-            state["tensors"] = {name: list(held) for name, held in self._tensors.items()}
+            state["tensors"] = {name: self._whole(name) for name in self._tensors}
         return state
+
+    def _whole(self, name: str) -> list[torch.Tensor]:
+        held, share = self._tensors[name], self._shares.get(name)
+        if share is None or share.is_whole:
+            return list(held)
+        assert self.gather is not None
+        return [self.gather(one, share) for one in held]
 
     def load_state_dict(self, state_dict: Mapping[str, Any], /) -> None:
         """Takes up what a checkpoint held."""
@@ -160,7 +189,25 @@ class NoiseMemory:
         missing = 0 < position < self.steps and not (keys or held)
         if wrong or missing:
             raise CheckpointError("the checkpoint does not hold the noise of its last steps")
-        self.position, self._keys, self._tensors = position, keys, held
+        self.position, self._keys, self._tensors, self._shares = position, keys, held, {}
+
+
+def _part(whole: torch.Tensor, share: Share) -> torch.Tensor:
+    """The places of a draw that are in a share; a tensor that is no whole draw stays as it is."""
+    import torch  # noqa: PLC0415
+
+    if whole.numel() != share.of:
+        return whole
+    parts = [whole[start:stop] for start, stop in share.stretches]
+    return torch.cat(parts) if parts else whole[:0].clone()
+
+
+def _fill(source: GaussianSource, tensor: torch.Tensor, share: Share | None) -> None:
+    """Independent numbers: a draw of its own, or a share of one."""
+    if share is None:
+        source.normal_(tensor)
+    else:
+        source.normal_(tensor, share=share)
 
 
 @final
@@ -194,25 +241,27 @@ class CorrelatedSource:
         else:
             self._fresh = GaussianSource(device, stream)
 
-    def normal_(self, tensor: torch.Tensor, scale: float = 1.0) -> None:
-        """Fills a flat tensor with the step's noise, times ``scale``."""
+    def normal_(
+        self, tensor: torch.Tensor, scale: float = 1.0, *, share: Share | None = None
+    ) -> None:
+        """Fills a flat tensor with the step's noise, times ``scale``; or with a share of it."""
         match self._memory.mixing:
             case Feedback() as mixing:
-                self._feed_back(tensor, mixing)
+                self._feed_back(tensor, mixing, share)
             case Averages() as mixing:
-                self._average(tensor, mixing)
+                self._average(tensor, mixing, share)
             case Echo() as mixing:
-                self._echo(tensor, mixing)
+                self._echo(tensor, mixing, share)
         tensor.mul_(scale)
 
     def advance(self) -> None:
         """The step is done: for each type its numbers were drawn."""
         self._memory.advance()
 
-    def _feed_back(self, tensor: torch.Tensor, mixing: Feedback) -> None:
+    def _feed_back(self, tensor: torch.Tensor, mixing: Feedback, share: Share | None) -> None:
         assert self._fresh is not None
-        held = self._memory.tensors(tensor)  # the newest first
-        self._fresh.normal_(tensor)
+        held = self._memory.tensors(tensor, share, tensor.dtype)  # the newest first
+        _fill(self._fresh, tensor, share)
         for weight, earlier in zip(mixing.coefficients[1:], held, strict=True):
             tensor.sub_(earlier, alpha=weight)
         if held:
@@ -220,33 +269,40 @@ class CorrelatedSource:
             held.insert(0, oldest.copy_(tensor))
         tensor.mul_(mixing.norm(self._memory.position))
 
-    def _average(self, tensor: torch.Tensor, mixing: Averages) -> None:
+    def _average(self, tensor: torch.Tensor, mixing: Averages, share: Share | None) -> None:
         assert self._fresh is not None
-        held = self._memory.tensors(tensor)
-        self._fresh.normal_(tensor)
+        held = self._memory.tensors(tensor, share, tensor.dtype)
+        _fill(self._fresh, tensor, share)
         drawn = tensor.clone()
         for scale, decay, average in zip(mixing.scales, mixing.decays, held, strict=True):
             tensor.add_(average, alpha=scale)
             average.mul_(decay).add_(drawn)
         tensor.mul_(mixing.gain)
 
-    def _echo(self, tensor: torch.Tensor, mixing: Echo) -> None:
+    def _echo(self, tensor: torch.Tensor, mixing: Echo, share: Share | None) -> None:
         step = self._memory.position
         if self._memory.key(step) != self._key:
             self._memory.add_key(self._key)
-        self._draw(tensor, step)
+        self._draw(tensor, step, share)
         earlier = tensor.clone()
         for back, weight in enumerate(mixing.weights[1:], 1):
-            if weight and step >= back and self._draw(earlier, step - back):
+            if weight and step >= back and self._draw(earlier, step - back, share):
                 tensor.add_(earlier, alpha=weight)
         tensor.mul_(mixing.gain)
 
-    def _draw(self, tensor: torch.Tensor, step: int) -> bool:
-        """The numbers of a step, the same whenever they are drawn; False if it had none."""
+    def _draw(self, tensor: torch.Tensor, step: int, share: Share | None) -> bool:
+        """The numbers of a step, the same whenever they are drawn; False if it had none.
+
+        A device draws them as a share also where that is all of them, so that it gives the same
+        ones to any number of processes; a CPU does so by itself.
+        """
         key = self._memory.key(step)
         if key is None:
             return False
-        GaussianSource(self._device, _OfStep(key, step, str(tensor.dtype))).normal_(tensor)
+        if share is None and self._device.type != "cpu":
+            share = Share(tensor.numel(), ((0, tensor.numel()),))
+        source = GaussianSource(self._device, _OfStep(key, step, str(tensor.dtype)))
+        _fill(source, tensor, share)
         return True
 
     def __repr__(self) -> str:
@@ -256,6 +312,125 @@ class CorrelatedSource:
         raise InvalidArgument(
             "a CorrelatedSource cannot be copied or pickled: its noise would be drawn twice; "
             "make a new one from a stream"
+        )
+
+
+@final
+class CorrelatedIntegers:
+    """Whole numbers that are correlated over steps, on one device: ``integers_`` once a step.
+
+    What is independent is drawn as whole numbers Z, by `RoundedGaussian`; what earlier steps add to
+    it is computed in float64 and rounded: a step's noise is Z_t + m_t, and m_t depends on the
+    steps before alone.
+
+    Guarantee:
+        Let y_t = G_t + Z_t + m_t be released of whole sums G. Whoever has y and G finds Z, one step
+        after the other; for the same y and sums G + D he finds Z - E. With a `Feedback`, E_t is
+        D_t + Σ_k a_tk·D_{t-k} + r_t, as C mixes D, and r_t is 0 where D was 0 in the bands before;
+        otherwise E = T(D + r), where T undoes the mixing. Two roundings make r: no entry is above 1
+        but for float64's error, as long as what is mixed is within 64 standard deviations, which
+        fails with a probability below 1e-800. E_t depends on y before t alone: so y is, rounded,
+        an adaptive Gaussian mechanism's output, whose sums lie E apart.
+
+    >>> import torch
+    >>> from tacit.randomness.streams import UnsafeSeededStream
+    >>> memory = NoiseMemory(Echo((1.0, -0.5), gain=1.0), steps=3)
+    >>> source = CorrelatedIntegers(memory, torch.device("cpu"), UnsafeSeededStream(0, "noise"))
+    >>> noise = torch.empty(2, dtype=torch.int64)
+    >>> source.integers_(noise, 100.0)
+    >>> source.advance()
+    >>> memory.position
+    1
+    """
+
+    def __init__(self, memory: NoiseMemory, device: torch.device, stream: Stream) -> None:
+        self._memory = memory
+        self._device = device
+        self._fresh: RoundedGaussian | None = None
+        self._key = b""
+        if isinstance(memory.mixing, Echo):
+            self._key = bytes(one_time_key(stream))
+        else:
+            self._fresh = RoundedGaussian(stream, device)
+
+    def integers_(self, tensor: torch.Tensor, scale: float, *, share: Share | None = None) -> None:
+        """Fills a flat int64 tensor with the step's noise, of ``scale`` times the strategy's."""
+        match self._memory.mixing:
+            case Feedback() as mixing:
+                self._feed_back(tensor, scale, mixing, share)
+            case Averages() as mixing:
+                self._average(tensor, scale, mixing, share)
+            case Echo() as mixing:
+                self._echo(tensor, scale, mixing, share)
+
+    def advance(self) -> None:
+        """The step is done."""
+        self._memory.advance()
+
+    def _feed_back(
+        self, tensor: torch.Tensor, scale: float, mixing: Feedback, share: Share | None
+    ) -> None:
+        import torch  # noqa: PLC0415
+
+        assert self._fresh is not None
+        held = self._memory.tensors(tensor, share, torch.int64)  # what was added, the newest first
+        step = self._memory.position
+        norm = mixing.norm(step)
+        self._fresh.integers_(tensor, scale * norm, share=share)
+        if not held:
+            return
+        mixed = torch.zeros_like(tensor, dtype=torch.float64)
+        for back, (weight, earlier) in enumerate(
+            zip(mixing.coefficients[1:], held, strict=True), 1
+        ):
+            mixed.add_(earlier.double(), alpha=weight * norm / mixing.norm(step - back))
+        tensor.sub_(mixed.round_().to(torch.int64))
+        oldest = held.pop()
+        held.insert(0, oldest.copy_(tensor))
+
+    def _average(
+        self, tensor: torch.Tensor, scale: float, mixing: Averages, share: Share | None
+    ) -> None:
+        import torch  # noqa: PLC0415
+
+        assert self._fresh is not None
+        held = self._memory.tensors(tensor, share, torch.float64)
+        self._fresh.integers_(tensor, scale * mixing.gain, share=share)
+        drawn, mixed = tensor.double(), torch.zeros_like(tensor, dtype=torch.float64)
+        for weight, decay, average in zip(mixing.scales, mixing.decays, held, strict=True):
+            mixed.add_(average, alpha=weight)
+            average.mul_(decay).add_(drawn)
+        tensor.add_(mixed.round_().to(torch.int64))
+
+    def _echo(self, tensor: torch.Tensor, scale: float, mixing: Echo, share: Share | None) -> None:
+        import torch  # noqa: PLC0415
+
+        step = self._memory.position
+        if self._memory.key(step) != self._key:
+            self._memory.add_key(self._key)
+        earlier, mixed = torch.empty_like(tensor), torch.zeros_like(tensor, dtype=torch.float64)
+        for back, weight in enumerate(mixing.weights[1:], 1):
+            if step >= back and self._draw(earlier, step - back, scale * mixing.gain, share):
+                mixed.add_(earlier.double(), alpha=weight)
+        self._draw(tensor, step, scale * mixing.gain, share)
+        tensor.add_(mixed.round_().to(torch.int64))
+
+    def _draw(self, tensor: torch.Tensor, step: int, scale: float, share: Share | None) -> bool:
+        """The whole numbers of a step, the same whenever they are drawn; False if it had none."""
+        key = self._memory.key(step)
+        if key is None:
+            return False
+        source = RoundedGaussian(_OfStep(key, step, str(tensor.dtype)), self._device)
+        source.integers_(tensor, scale, share=share)
+        return True
+
+    def __repr__(self) -> str:
+        return f"CorrelatedIntegers({self._device})"
+
+    def __reduce__(self) -> NoReturn:
+        raise InvalidArgument(
+            "CorrelatedIntegers cannot be copied or pickled: their noise would be drawn twice; "
+            "make new ones from a stream"
         )
 
 

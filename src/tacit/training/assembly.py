@@ -28,6 +28,7 @@ from tacit.training.noise import (
     memory_of,
     noise_for,
     parameter_groups,
+    rounding_cost,
 )
 from tacit.training.run_state import RunState
 from tacit.training.sampling import Groups, LotSampler, RunningEpoch
@@ -125,13 +126,16 @@ def assembled(world: World, setup: Setup) -> SessionParts:
     group, bounds = parameter_groups(plan, parameters)
     weights = Weights(parameters, group, sharded, shares)
     custody = Custody(setup.model, parameters, setup.optimizers)
+    memory = memory_of(plan)
+    if memory is not None:
+        memory.gather = world.gathered
     run_state = RunState(
         plan,
         claim.Run(last_step, unsafe=seed is not None),
         charges,
         ClipState(plan, bounds, weights.device),
         RunningEpoch(plan),
-        memory_of(plan),
+        memory,
         _groups(world, plan, seed),
         resumed=setup.resume is not None,
     )
@@ -147,8 +151,8 @@ def assembled(world: World, setup: Setup) -> SessionParts:
                 leads=world.leads,
             )
             custody.seal()  # before anything else can have changed what the checkpoint held
-    if run_state.memory is not None:
-        run_state.memory.steps = run_state.run.last_step
+    if memory is not None:
+        memory.steps = run_state.run.last_step
     if not world.is_alone:
         agreement.check(world, agreement.facts(
             plan, setup.dataset, setup.groups, parameters, setup.optimizers, setup.performance,
@@ -173,7 +177,6 @@ def _checked(
             "it; leave out the seed or the budget"
         )
     check_noise(plan, entries_of(parameters))
-    _check_alone(world, plan)
     last_step = _last_step(plan, setup.stop_after)
     lease = None if setup.performance.lease == "auto" else setup.performance.lease
     return parameters, charging.charges_of(world, budget, lease), last_step
@@ -201,14 +204,6 @@ def _checked_parameters(
     preflight.check_device(parameters)
     check_placements(world, model, parameters)
     return parameters
-
-
-def _check_alone(world: World, plan: Plan) -> None:
-    if plan.correlation is not None and not world.is_alone:
-        raise InvalidArgument(
-            f"correlation must be left out with several processes (these are {world.size}): each "
-            "would keep the noise of the last steps by itself; or start one process"
-        )
 
 
 def _last_step(plan: Plan, stop_after: int | None) -> int:
@@ -260,7 +255,9 @@ def _built(
     verifier = Verifier(setup.model, weights.parameters, again, world.size)
     rehearsing = _few(plan, streams("rehearsal"))
     cutting = Units(plan, setup.groups, streams("users"))
-    noise = noise_for(plan.noise, streams("noise"), weights.home, run_state.memory)
+    noise = noise_for(
+        plan.noise, streams("noise"), weights.home, run_state.memory, rounding_cost(plan)
+    )
     graphs = _graphs(plan, performance, device) if weights.sharded is None else None
     sampler = LotSampler(
         plan,

@@ -208,13 +208,16 @@ class Course:
 
     A step's noise is ``gain`` times the strategy's inverse applied to the noise so far, or, for
     ``Banded``, that times the norm of its column. ``sensitivity`` is that of all participations of
-    a record together, in units of one participation, and an upper bound.
+    a record together, in units of one participation, and an upper bound. ``reach`` is the sum of
+    the strategy's coefficients before they are divided by ``gain``, or, for ``Banded``, the norm of
+    those of its inverse.
     """
 
     correlation: Correlation
     steps: int
     gain: float
     sensitivity: float
+    reach: float
 
     def norms(self) -> list[float]:
         """For ``Banded``, the norms of columns of 1, 2, … bands."""
@@ -250,7 +253,8 @@ def course(correlation: Correlation, steps: int, groups: int) -> Course:
     match correlation:
         case Banded(coefficients=tuple(own)):
             found = normalised_sensitivity(own, steps, apart)
-            return Course(correlation, steps, 1.0, found.value)
+            inverse = inverse_coefficients(own, steps)
+            return Course(correlation, steps, 1.0, found.value, math.hypot(*inverse.tolist()))
         case Buffered(scales=tuple(scales), decays=tuple(decays)):
             strategy, terms = buffered_coefficients(scales, decays, steps), 2 * len(scales)
         case InverseBanded(coefficients=tuple(own)):
@@ -260,7 +264,65 @@ def course(correlation: Correlation, steps: int, groups: int) -> Course:
         case _:
             raise InvalidArgument(f"correlation must have its coefficients, got {correlation!r}")
     comes_to = inverse_sensitivity(strategy, apart, terms=terms)
-    return Course(correlation, steps, comes_to.norm, comes_to.sensitivity)
+    reach = math.fsum(strategy.tolist())
+    return Course(correlation, steps, comes_to.norm, comes_to.sensitivity, reach)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Rounding:
+    """What it costs that every step's noise is rounded to whole numbers (`CorrelatedIntegers`).
+
+    There, sums that differ by D stand for independent noise that differs by E. Of a ``Banded``
+    strategy, a participation is followed by at most bands - 1 steps with an r_t: together they add
+    √(bands - 1) times the size of one r_t to a norm of 1. Of others E = T(D + r), and the norm of T
+    is at most the sum of its coefficients: times √steps that is what r adds to the sensitivity of
+    the whole run. So E is no larger than if every participation moved the sum by
+    ``excess``·√entries steps of the grid more. E_t depends on what was released before; a shift
+    that does is worth no more than a fixed one as long. Filled up to that length, its logarithm of
+    the likelihood ratio is a martingale with normal steps whose variances add up to a constant, so
+    that it is normal, with or without the record's coin.
+
+    Attributes:
+        spill: How far roundings of one entry add up, relative to a participation's sensitivity.
+        inexact: The error of float64 in units of the noise's scale.
+        peak: The largest scale that is drawn, in the same units.
+    """
+
+    spill: float
+    inexact: float
+    peak: float
+
+    def excess(self, scale: float) -> float:
+        """How many steps of the grid, times √entries, a participation's sensitivity grows by."""
+        return self.spill * (1.0 + 2.0 * self.inexact * scale)
+
+
+def rounding_of(comes_to: Course) -> Rounding:
+    """What rounding costs over a course."""
+    unit = 2.0**-53 * 128.0  # float64's, times 64 standard deviations and what roundings add
+    correlation, gain = comes_to.correlation, comes_to.gain
+    if isinstance(correlation, Banded):
+        assert correlation.coefficients is not None
+        bands, norm = len(correlation.coefficients), max(comes_to.norms())
+        weight = math.fsum(map(abs, correlation.coefficients[1:]))
+        inexact = unit * (bands + 2) * weight * norm * comes_to.reach
+        return Rounding(math.sqrt(bands - 1), inexact, norm)
+    if isinstance(correlation, Buffered):
+        assert correlation.scales is not None
+        assert correlation.decays is not None
+        pairs = zip(correlation.scales, correlation.decays, strict=True)
+        # An average of decay λ is at most 1/√(1-λ²) as wide; its own error lasts 1/(1-λ) steps.
+        lasting = math.fsum(
+            -w / math.sqrt(1.0 - d * d) * (2.0 / (1.0 - d) + len(correlation.scales) + 2)
+            for w, d in pairs
+        )
+        inexact = unit * gain * lasting
+    else:
+        own = weights(correlation)
+        inexact = unit * gain * (len(own) + 2) * math.fsum(map(abs, own[1:]))
+    spill = comes_to.reach * math.sqrt(comes_to.steps) / (gain * comes_to.sensitivity)
+    return Rounding(spill * (1.0 + 1e-9), inexact, gain)
 
 
 def mixed(correlation: Correlation, steps: int) -> NDArray[np.float64]:
@@ -307,15 +369,11 @@ def check_correlated(plan: Plan) -> None:
         raise InvalidArgument(
             "correlation.bands must be a number, got 'auto'; Plan.for_budget chooses one"
         )
-    if plan.noise != "fast":
-        raise InvalidArgument(
-            f"noise must be 'fast' with correlated noise, got {plan.noise!r}; on a grid there is "
-            "independent noise only: leave correlation out"
-        )
     if isinstance(plan.clipping, AdaptiveQuantile):
         raise InvalidArgument(
-            "clipping must have a fixed clip with correlated noise, got AdaptiveQuantile; take "
-            "another style, or leave correlation out"
+            "clipping must have a fixed clip with correlated noise, got AdaptiveQuantile, whose "
+            "noise would change from step to step and no longer take back what was added before; "
+            "take another style, or leave correlation out"
         )
     if isinstance(plan.sampling, TruncatedPoisson | Allocation):
         raise InvalidArgument(

@@ -16,8 +16,15 @@ import torch
 from tacit._validation import positive
 from tacit.errors import InvalidArgument
 from tacit.randomness import GaussianSource, RoundedGaussian, Share
-from tacit.randomness.correlated import Averages, CorrelatedSource, Echo, Feedback, NoiseMemory
-from tacit.training.correlation import Banded, Buffered, course, weights
+from tacit.randomness.correlated import (
+    Averages,
+    CorrelatedIntegers,
+    CorrelatedSource,
+    Echo,
+    Feedback,
+    NoiseMemory,
+)
+from tacit.training.correlation import Banded, Buffered, Rounding, course, rounding_of, weights
 from tacit.training.styles import AdaptiveQuantile, groups_of
 
 if TYPE_CHECKING:
@@ -35,6 +42,7 @@ _FINE = 2.0**-11  # of the clip: what rounding every entry to the grid moves a s
 _SMALLEST_STEP = 2.0**-1000
 _MOST_STEPS = 2.0**62  # of a sum: noise on top of it still fits 64 bits
 _LARGEST_NOISE = 2.0**45  # in steps: what RoundedGaussian takes
+_MOST_HALVINGS = 34  # of a grid's step, for correlated noise
 _UP = 1.0 + 2.0**-49  # makes up for the roundings of a few float64 operations
 # Relative, of a norm added up in double precision. It is 0 as long as the sum of whole squares
 # stays below 2^53, and half of 2^-53 for each of up to 2^33 entries beyond, in whatever order.
@@ -45,11 +53,12 @@ IN_WORDS = {
     "fast": "fast: floating-point Gaussian noise from a statistical generator, keyed once by the "
     "operating system",
     "secure": "secure: the sum rounded to a grid, plus a Gaussian rounded to the grid, exactly, "
-    "from cryptographic bits; widened by at most 0.05 % for the rounding, and at no distance from "
-    "the ideal that would have to be charged to δ",
+    "from cryptographic bits; widened by at most 0.05 % for the rounding (correlated noise by 0.1 "
+    "%), and at no distance from the ideal that would have to be charged to δ",
     "exact": "exact: each gradient rounded towards zero onto a grid and added up in integers, plus "
-    "a Gaussian rounded to the grid, exactly, from cryptographic bits; at no distance from the "
-    "ideal that would have to be charged to δ",
+    "a Gaussian rounded to the grid, exactly, from cryptographic bits (correlated noise is widened "
+    "by at most 0.05 % for its own rounding); at no distance from the ideal that would have to be "
+    "charged to δ",
 }
 _DRAWN = (
     "the bits of the cryptographic generator cannot be told from random ones, and float64 "
@@ -110,14 +119,26 @@ class Noise(Protocol):
 
 
 def noise_for(
-    kind: str, stream: Stream, device: torch.device, memory: NoiseMemory | None = None
+    kind: str,
+    stream: Stream,
+    device: torch.device,
+    memory: NoiseMemory | None = None,
+    cost: Rounding | None = None,
 ) -> Noise:
-    """The noise that a plan names; with a ``memory`` it is correlated over the steps."""
-    if memory is not None:
-        return CorrelatedNoise(CorrelatedSource(memory, device, stream), device)
+    """The noise that a plan names; with a ``memory`` it is correlated over the steps.
+
+    ``cost`` is what rounding it costs then, where the noise is on a grid.
+    """
+    rounds = kind == "secure"
+    if memory is None:
+        if kind == "fast":
+            return FastNoise(GaussianSource(device, stream), device)
+        return GridNoise(RoundedGaussian(stream, device), device, rounds=rounds)
     if kind == "fast":
-        return FastNoise(GaussianSource(device, stream), device)
-    return GridNoise(RoundedGaussian(stream, device), device, rounds=kind == "secure")
+        return CorrelatedNoise(CorrelatedSource(memory, device, stream), device)
+    assert cost is not None
+    source = CorrelatedIntegers(memory, device, stream)
+    return CorrelatedGridNoise(source, cost, device, rounds=rounds)
 
 
 @final
@@ -196,10 +217,11 @@ class CorrelatedNoise:
         lot_size: float,
         stretches: Stretches | None = None,
     ) -> dict[str, Tensor]:
-        """See ``Noise``. Every call is the next step; one process draws it all."""
+        """See ``Noise``. Every call is the next step."""
         del clip
-        assert stretches is None
-        released = _noisy_means(self._source, self._device, parameters, sums, scale, lot_size)
+        released = _noisy_means(
+            self._source, self._device, parameters, sums, scale, lot_size, stretches
+        )
         self._source.advance()
         return released
 
@@ -256,7 +278,6 @@ def _noisy_means(
         if stretches is None:
             noises = _drawn(source, device, alike, dtype, scale / lot_size)
         else:
-            assert isinstance(source, GaussianSource)
             noises = _drawn_share(source, device, alike, dtype, scale / lot_size, stretches)
         present = [at for at, name in enumerate(names) if name in sums]
         if present:
@@ -286,7 +307,7 @@ def _drawn(
 
 
 def _drawn_share(
-    source: GaussianSource,
+    source: GaussianSource | CorrelatedSource,
     device: torch.device,
     parameters: Mapping[str, Tensor],
     dtype: torch.dtype,
@@ -334,9 +355,7 @@ class GridNoise:
         entries = entries_of(parameters)
         step = grid_step(clip, entries)
         wide = noise_in_steps(scale, clip, entries, rounded=self._rounds)
-        shapes = {name: parameter.shape for name, parameter in parameters.items()}
-        if stretches is not None:
-            shapes = {n: torch.Size([stretches[n][1] - stretches[n][0]]) for n in parameters}
+        shapes = _shapes(parameters, stretches)
         types = {one.dtype for one in (*parameters.values(), *sums.values())}
         if self._source.in_one_pass(wide, types):
             released = _empty(parameters, shapes, self._device)
@@ -347,18 +366,12 @@ class GridNoise:
                 starts=starts,
             )  # fmt: skip
             return released
-        sizes = [shape.numel() for shape in shapes.values()]
-        flat = torch.empty(sum(sizes), dtype=torch.int64, device=self._device)
-        if stretches is None:
-            self._source.integers_(flat, wide)
-        else:
-            self._source.integers_(flat, wide, share=share_of(parameters, stretches))
+        share = None if stretches is None else share_of(parameters, stretches)
         released = {}
-        for (name, parameter), noise in zip(parameters.items(), flat.split(sizes), strict=True):
-            total = noise.view(shapes[name])
+        for name, noise in _whole_noise(self._source, self._device, shapes, wide, share).items():
             if name in sums:
-                total.add_(to_steps(sums[name], step) if self._rounds else sums[name])
-            released[name] = total.double().mul_(step / lot_size).to(parameter.dtype)
+                noise.add_(to_steps(sums[name], step) if self._rounds else sums[name])
+            released[name] = noise.double().mul_(step / lot_size).to(parameters[name].dtype)
         return released
 
     def count(self, exact: float, scale: float) -> float:
@@ -377,10 +390,101 @@ class GridNoise:
         self._source.renew()
 
 
+@final
+class CorrelatedGridNoise:
+    """Integer noise that is correlated over the steps, on sums in whole steps of a grid.
+
+    Guarantee:
+        As `GridNoise`, of a Gaussian mechanism that releases CG/clip + Z over all steps: sums,
+        noise and what earlier steps add to it are whole numbers of a step, and the noise is widened
+        by what rounding the latter may add to the sensitivity (`Rounding`), 0.05 % at most.
+    """
+
+    def __init__(
+        self, source: CorrelatedIntegers, cost: Rounding, device: torch.device, *, rounds: bool
+    ) -> None:
+        self._source = source
+        self._cost = cost
+        self._device = device
+        self._rounds = rounds
+
+    def means(
+        self,
+        parameters: Mapping[str, Tensor],
+        sums: Mapping[str, Tensor],
+        *,
+        clip: float,
+        scale: float,
+        lot_size: float,
+        stretches: Stretches | None = None,
+    ) -> dict[str, Tensor]:
+        """See ``Noise``. Every call is the next step. Its grid is finer than that of whole sums."""
+        entries = entries_of(parameters)
+        finer, wide = finer_grid(scale, clip, entries, self._cost, rounded=self._rounds)
+        step = math.ldexp(grid_step(clip, entries), -finer)
+        share = None if stretches is None else share_of(parameters, stretches)
+        shapes, released = _shapes(parameters, stretches), {}
+        for name, noise in _whole_noise(self._source, self._device, shapes, wide, share).items():
+            if name in sums:
+                own = sums[name]
+                noise.add_(to_steps(own, step) if self._rounds else own << finer)
+            released[name] = noise.double().mul_(step / lot_size).to(parameters[name].dtype)
+        self._source.advance()
+        return released
+
+    def count(self, exact: float, scale: float) -> float:
+        """See ``Noise``: the plan refuses a clip that moves."""
+        raise AssertionError(f"no count is released with correlated noise, got {exact}, {scale}")
+
+    @property
+    def generators(self) -> tuple[torch.Generator, ...] | None:
+        """See ``Noise``: earlier steps' noise lies elsewhere in every step, and is not recorded."""
+        return None
+
+    def renew(self) -> None:
+        """See ``Noise``: nothing is recorded."""
+
+
+def _whole_noise(
+    source: RoundedGaussian | CorrelatedIntegers,
+    device: torch.device,
+    shapes: Mapping[str, torch.Size],
+    wide: float,
+    share: Share | None,
+) -> dict[str, Tensor]:
+    """One draw of whole numbers for all parameters."""
+    sizes = [shape.numel() for shape in shapes.values()]
+    flat = torch.empty(sum(sizes), dtype=torch.int64, device=device)
+    if share is None:
+        source.integers_(flat, wide)
+    else:
+        source.integers_(flat, wide, share=share)
+    parts = zip(flat.split(sizes), shapes.items(), strict=True)
+    return {name: part.view(shape) for part, (name, shape) in parts}
+
+
+def _shapes(parameters: Mapping[str, Tensor], stretches: Stretches | None) -> dict[str, torch.Size]:
+    if stretches is None:
+        return {name: parameter.shape for name, parameter in parameters.items()}
+    return {name: torch.Size([stretches[name][1] - stretches[name][0]]) for name in parameters}
+
+
 def check_noise(plan: Plan, entries: int) -> None:
     """Refuses, before anything is charged, noise that is too wide for its grid."""
-    if plan.noise != "fast":
-        noise_in_steps(plan.noise_scale, plan.clip, entries, rounded=plan.noise == "secure")
+    if plan.noise == "fast":
+        return
+    rounded, cost = plan.noise == "secure", rounding_cost(plan)
+    if cost is None:
+        noise_in_steps(plan.noise_scale, plan.clip, entries, rounded=rounded)
+    else:
+        finer_grid(plan.noise_scale, plan.clip, entries, cost, rounded=rounded)
+
+
+def rounding_cost(plan: Plan) -> Rounding | None:
+    """What rounding a plan's correlated noise costs; None where it is independent."""
+    if plan.correlation is None:
+        return None
+    return rounding_of(course(plan.correlation, plan.steps, plan.groups))
 
 
 def entries_of(parameters: Mapping[str, Tensor]) -> int:
@@ -467,6 +571,34 @@ def noise_in_steps(scale: float, clip: float, entries: int, *, rounded: bool) ->
             f"on a grid of {entries} entries, got {scale / clip:.6g}; or use noise='fast'"
         )
     return wide * _UP
+
+
+def finer_grid(
+    scale: float, clip: float, entries: int, cost: Rounding, *, rounded: bool
+) -> tuple[int, float]:
+    """For correlated noise: how many halvings of the grid's step it needs, and its width in those.
+
+    Guarantee:
+        As `noise_in_steps`, and neighbours come to lie ``cost.excess``·√entries farther apart,
+        which is 2⁻¹¹ of the clip at most.
+
+    >>> finer, wide = finer_grid(3.0, 1.0, 4, Rounding(2.0, 1e-12, 1.5), rounded=False)
+    >>> finer, 1.0 < wide / (3.0 * 2 ** (12 + finer)) <= 1.0005
+    (2, True)
+    """
+    root, most = math.sqrt(entries), _LARGEST_NOISE / _UP / cost.peak
+    for finer in range(_MOST_HALVINGS):
+        step = math.ldexp(grid_step(clip, entries), -finer)
+        about = scale / step
+        excess = cost.excess(2.0 * about)
+        if not 2.0 * about < most:
+            break
+        if excess * root * step <= _FINE * clip:
+            return finer, (about + root * (scale / clip) * (rounded + excess)) * _UP
+    raise InvalidArgument(
+        f"correlation must leave less to rounding for noise on a grid of {entries} entries and "
+        f"noise_multiplier={scale / clip:.6g}; take fewer bands or buffers, or noise='fast'"
+    )
 
 
 def to_steps(values: Tensor, step: float) -> Tensor:

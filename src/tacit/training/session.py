@@ -571,7 +571,9 @@ class Session:
             plan_json=self.plan.to_json(),
             steps_taken=self.steps_taken,
         )
-        gathered = None if self._weights.sharded is None else pack()  # by all ranks
+        memory = self._run_state.memory
+        spread = memory is not None and memory.is_spread
+        gathered = pack() if spread or self._weights.sharded is not None else None  # by all ranks
         self.world.said(
             f"dp.save() after {self.steps_taken} steps",
             lambda: checkpoint_file.write(Path(path), *(gathered or pack())),

@@ -158,8 +158,8 @@ def _after_momentum() -> Iterator[None]:
 def _grid_forgotten() -> Any:
     """noise="secure" is floating-point noise after all, whose low bits tell what it covers."""
 
-    def noise_for(kind: str, stream: Any, device: torch.device, memory: Any) -> FastNoise:
-        del kind, memory
+    def noise_for(kind: str, stream: Any, device: torch.device, *_: Any) -> FastNoise:
+        del kind
         return FastNoise(GaussianSource(device, stream), device)
 
     return patch.object(assembly, "noise_for", noise_for)

@@ -263,13 +263,6 @@ def test_a_budget_that_rank_0_lacks_is_refused(tmp_path: Path) -> None:
     assert all("budget must be given on rank 0" in text for text in texts)
 
 
-@pytest.mark.parametrize("kind", [tacit.Banded(2), tacit.Anticorrelated(0.5)])
-def test_correlated_noise_is_refused_on_several_ranks(kind: Any) -> None:
-    """Each would keep noise of its own, and deal groups of its own."""
-    texts = lines(together(2, lambda _: started(plan={"correlation": kind}), expect=TacitError))
-    assert all("correlation must be left out with several processes" in text for text in texts)
-
-
 def test_releases_that_others_step_are_refused_on_several_ranks() -> None:
     """``dp.release()`` would leave each rank the sum of its own rows."""
 

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from tacit.accounting.exact.transforms import Complexes, Composition, Floats
 
 _UNIT = 4.0 * 2.0**-53  # a rounding, with a safety factor
-_DIGITS = 37.0  # -ln of what each part of the integral may leave out, relative to the moment
+_DIGITS = 37.0  # the most that are asked for
 _LINE = 1.2  # the largest Im z: the weights there are exp(a²/2) times as large
 _FAR = 9.2  # standard deviations; Φ(-9.2) is 2e-20
 _FARTHER, _BEYOND = 25.0, 4e-138  # the same where tails are bounded; Φ(-25)
@@ -66,9 +66,12 @@ _MOST_LOG = 300.0  # of a moment of X
 _CANCELLED = 3.0  # ln of what an integral along a ray may cancel
 _MOST_TERMS = 13  # of a Taylor polynomial, its remainder included
 _MOST_NODES = 150_000  # in y
-_CHUNK = 4_000  # nodes in y at a time, to spare memory
+_ROOM = 500_000  # nodes in y times those in z, at a time, to spare memory
+_STEP_DIGITS = 2.0**30  # so that a step in y times the number of any node is exact
+_LITTLE = 1.2  # σ from which X varies little
 _BLOCK = 64  # terms of one inner product over y: rounding grows with their number
 _SHORT = 16  # the same over z
+_FREQUENCIES = 256  # at a time, to spare memory
 LEAST_SIGMA = 0.15
 """Noise so small that allocation hides next to nothing."""
 MOST_SPREAD = 1000.0
@@ -93,6 +96,11 @@ class AllocationLoss:
     def rough_variance(self) -> float:
         """About the variance of the loss: ln E[S²]."""
         return math.log1p(min(math.expm1(min(self.sigma**-2, 50.0)) / self.steps, 1e6))
+
+    @property
+    def is_skewed(self) -> bool:
+        """Whether one step may outweigh the others, so that the loss is far from normal."""
+        return self.sigma < _LITTLE
 
     @property
     def tilts(self) -> tuple[float, ...]:
@@ -132,11 +140,12 @@ class AllocationLoss:
         self,
         tilt: float,
         frequency: float,
-        digits: float,  # noqa: ARG002
+        digits: float,
         resolution: Resolution,  # noqa: ARG002
     ) -> TiltedAllocation:
         """The transform on Re z = tilt, good for frequencies up to ``frequency``."""
-        return TiltedAllocation(self, tilt, frequency)
+        # Removed, the tilt is not the best one, and the sum far larger than what it tells.
+        return TiltedAllocation(self, tilt, frequency, _DIGITS if self.removed else digits)
 
 
 def within_reach(composition: Composition, search: SaddleSearch, aim: Aim) -> Aim:
@@ -200,11 +209,16 @@ def _moment_error(steps: int, order: int = _MOST_MOMENTS) -> float:
 
 @dataclass(frozen=True, eq=False)
 class _Line:
-    """The trapezoid rule over Im z = a: ``weights`` at the values ``x`` of X."""
+    """The trapezoid rule over Im z = a: ``weights`` at values of X, which are ``ratio``-fold.
 
-    shift: float
+    ln |X| is ``unit``·j - 1/2σ² at node j, the first being ``first``; arg X is ``turn``.
+    """
+
+    first: int
+    unit: float
+    turn: float
     weights: NDArray[np.complex128]
-    x: NDArray[np.complex128]
+    log_x: NDArray[np.complex128]
 
     @cached_property
     def sizes(self) -> Floats:
@@ -214,30 +228,39 @@ class _Line:
     @property
     def rounding(self) -> float:
         """Of one sum over the nodes, relative to the sum of its terms' sizes."""
-        return _UNIT * (_SHORT + len(self.x) / _SHORT + 8.0)
+        return _UNIT * (_SHORT + len(self.weights) / _SHORT + 8.0)
 
     def sums(self, values: Complexes, weights: Complexes) -> Complexes:
         """Sums over the nodes, a column of weights each, in short inner products."""
-        at = range(0, len(self.x), _SHORT)
-        parts = [values[:, k : k + _SHORT] @ weights[k : k + _SHORT] for k in at]
-        found: Complexes = np.sum(parts, axis=0)
-        return found
+        total = np.zeros((len(values), weights.shape[1]), complex)
+        for k in range(0, len(weights), _SHORT):
+            total += np.ascontiguousarray(values[:, k : k + _SHORT]) @ weights[k : k + _SHORT]
+        return total
+
+
+def _spacing(sigma: float, order: int, eta: float) -> tuple[float, float]:
+    """Im z = a, and the distance of nodes at which the rule's error is below exp(-42).
+
+    That is relative to E[X^k] for k ≤ ``order``. Both edges of its strip, Im z = 0 and 2a, are
+    lines on which Re sX ≥ 0.
+    """
+    shift = min(0.5 * (math.pi - eta) * sigma, _LINE, math.sqrt(2.0 / max(order, 1)))
+    return shift, 2.0 * math.pi * shift / (42.0 + 2.0 * shift * shift)
 
 
 @lru_cache(maxsize=16)
-def _line(sigma: float, order: int, eta: float) -> _Line:
-    """Nodes at which the rule's error is below exp(-42), relative to E[X^k] for k ≤ ``order``.
-
-    Both edges of its strip, Im z = 0 and 2a, are lines on which Re sX ≥ 0.
-    """
-    shift = min(0.5 * (math.pi - eta) * sigma, _LINE, math.sqrt(2.0 / max(order, 1)))
-    step = 2.0 * math.pi * shift / (42.0 + 2.0 * shift * shift)
-    z = step * np.arange(math.floor(-_FAR / step), math.ceil((_FAR + order / sigma) / step) + 1)
-    size = step / math.sqrt(2.0 * math.pi)
+def _line(sigma: float, order: int, eta: float, unit: float) -> _Line:
+    """Nodes that are ``unit`` apart in ln X. They reach far enough for E[X²] too: see `_on_ray`."""
+    shift, widest = _spacing(sigma, order, eta)
+    step = sigma * unit
+    assert step <= widest * (1.0 + 1e-9)
+    first = math.floor(-_FAR / step)
+    z = step * np.arange(first, math.ceil((_FAR + max(order, 2) / sigma) / step) + 1)
     exponents = np.asarray(-0.5 * z * z + 0.5 * shift * shift - 1j * (shift * z), np.complex128)
     weights: NDArray[np.complex128] = np.exp(exponents)
-    weights *= size
-    return _Line(shift, weights, np.exp((z + 1j * shift) / sigma - 0.5 / sigma**2))
+    weights *= step / math.sqrt(2.0 * math.pi)
+    log_x = np.asarray((z + 1j * shift) / sigma - 0.5 / sigma**2, np.complex128)
+    return _Line(first, unit, shift / sigma, weights, log_x)
 
 
 def _power(series: NDArray[Any], exponent: int) -> NDArray[Any]:
@@ -265,35 +288,114 @@ def _power(series: NDArray[Any], exponent: int) -> NDArray[Any]:
     return last
 
 
+@dataclass(frozen=True, eq=False)
+class _Row:
+    """Nodes in y, ``first`` to ``last`` times ``step``, a whole part of a line's unit.
+
+    Then |s|·X/t at node i of y and node j of the line depends on i + ``ratio``·j alone: what is
+    computed of it is computed once for all nodes with the same sum.
+    """
+
+    line: _Line
+    step: float
+    ratio: int
+    first: int
+    last: int
+
+    @property
+    def y(self) -> Floats:
+        """The nodes."""
+        return self.step * np.arange(self.first, self.last + 1)
+
+    def sizes(self, log_factor: float) -> Floats:
+        """|s|·|X| times a factor, in the order of i + ratio·j."""
+        start = self.first + self.ratio * self.line.first
+        stop = self.last + self.ratio * (self.line.first + len(self.line.weights) - 1)
+        found: Floats = np.exp(self.step * np.arange(start, stop + 1) + log_factor)
+        return found
+
+    def table(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Values in that order as a table over the nodes of y and of the line."""
+        shape = (self.last - self.first + 1, len(self.line.weights))
+        (stride,) = values.strides
+        return np.lib.stride_tricks.as_strided(values, shape, (stride, self.ratio * stride))
+
+
+def _remainder(u: Complexes, degree: int) -> Complexes:
+    """exp(-u) less its Taylor polynomial of a ``degree`` up to 2, with all its digits; Re u ≥ 0."""
+    half = np.sin(0.5 * u.imag)
+    less = np.expm1(-u.real)
+    found = np.asarray(less * np.cos(u.imag) - 2.0 * half * half + 0j, complex)
+    found -= 1j * np.sin(u.imag) * (1.0 + less)
+    if degree == 0:
+        return found
+    found += u if degree == 1 else u - 0.5 * u * u
+    near = np.abs(u) < 1.0
+    series: Complexes = np.zeros(int(near.sum()), complex)
+    for k in range(21, degree, -1):
+        series = (series + (-1.0) ** k / math.factorial(k)) * u[near]
+    found[near] = series * u[near] ** degree
+    return found
+
+
+def _log1p_less(q: Complexes) -> tuple[Complexes, Floats]:
+    """ln(1 + q) - q, and what its error is relative to: itself where q is small, else q.
+
+    The digits of 1 + q would not do.
+    """
+    x, y, size = q.real, q.imag, np.abs(q)
+    log_modulus = np.where(
+        size < 0.5,
+        0.5 * np.log1p(np.maximum(2.0 * x + x * x + y * y, -0.75)),
+        np.log(np.maximum(np.hypot(1.0 + x, y), 1e-300)),
+    )
+    found: Complexes = log_modulus + 1j * np.arctan2(y, 1.0 + x) - q
+    near = size < 0.1
+    series: Complexes = np.zeros(int(near.sum()), complex)
+    for k in range(18, 1, -1):
+        series = (series - (-1.0) ** k / k) * q[near]
+    found[near] = series * q[near]
+    return found, np.where(near, np.abs(found), size + np.abs(log_modulus))
+
+
 def _on_ray(
-    loss: AllocationLoss, order: int, eta: float, radii: Floats, log_factor: Complexes
+    loss: AllocationLoss, order: int, eta: float, row: _Row, log_factor: Complexes
 ) -> tuple[Complexes, Floats]:
     """exp(log_factor)·F_n(s)·exp(s), n the ``order``, at s = radius·e^{-iθ}; a bound on its error.
 
-    Where |s| ≤ t, T_0 = exp(-s/t)·(1 + D) with D = E[e^v - 1 - v], v = -(s/t)·(X - 1), for
-    E[X] = 1: it keeps the digits that a large t asks of it. Beyond, T_0 = 1 + E[exp(-sX/t) - 1].
+    Either all |s| ≤ t or none is. Where they are, T_0 = 1 - w + (w²·E[X²]/2 +) g for w = s/t, where
+    g is the integral of what exp(-wX) has beyond the Taylor polynomial of degree 1 (or, where X
+    varies little, 2); for E[X] = 1, and E[X²] is known. Then ln T_0 + w is a sum of terms of the
+    size of w², and keeps the digits that a large t asks of it. Beyond, T_0 = 1 + E[exp(-wX) - 1].
     """
-    steps, line = loss.steps, _line(loss.sigma, order, eta)
-    ray = -complex(math.sin(eta), -math.cos(eta)) / steps
-    centre = (radii <= steps).astype(float)
-    exponent = np.multiply.outer(radii, ray * line.x) - (radii * ray * centre)[:, None]
-    turned = np.expm1(exponent)
-    exponent *= centre[:, None]
-    exponent -= turned  # now the curvature, with its sign turned
-    d = -line.sums(exponent, line.weights[:, None])[:, 0]
-    modulus = np.abs(1.0 + d)
-    flat = line.rounding * steps * (np.abs(exponent) @ line.sizes) / modulus
+    steps, line, radii = loss.steps, row.line, np.exp(row.y)
+    near = row.step * row.last <= math.log(steps)
+    degree = (2 if loss.sigma >= _LITTLE else 1) if near else 0
+    ray = complex(math.sin(eta), -math.cos(eta))
+    w = radii * (ray / steps)
+    sizes = row.sizes(-math.log(steps) - 0.5 / loss.sigma**2)
+    u = sizes * (ray * complex(math.cos(line.turn), math.sin(line.turn)))
+    rest = _remainder(u, degree)
+    g = line.sums(row.table(rest), line.weights[:, None])[:, 0]
+    known = 0.5 * math.exp(loss.sigma**-2) * w * w if degree == 2 else np.zeros_like(w)
+    q = g + known - (w if degree else 0.0)
+    bent, bending = _log1p_less(q)
+    modulus = np.abs(1.0 + q)
+    log_power = steps * (bent + known + g + (0.0 if degree else w)) + log_factor
+    size = np.ascontiguousarray(row.table(np.abs(rest))) @ line.sizes
+    flat = line.rounding * steps * size / modulus
+    flat += _UNIT * steps * (bending + np.abs(known) + np.abs(g) / modulus)
     flat += _UNIT * (4.0 + radii)
-    log_power = steps * (np.log1p(d) - (1.0 - centre) * radii * ray) + log_factor
     if order == 0:
         value = np.exp(log_power)
         return value, np.abs(value) * np.expm1(np.minimum(flat, 1.0))
-    turned += 1.0
+    turned = rest + 1.0 if degree == 0 else _remainder(u, 0) + 1.0
     k = np.arange(1, order + 1)
     log_scale = gammaln(k + 1) + k * math.log(steps)
-    powers = np.exp(np.multiply.outer(np.log(line.x), k) - log_scale)
-    series = line.sums(turned, powers * line.weights[:, None]) / (1.0 + d)[:, None]
-    heavy = np.abs(turned) @ (np.abs(powers) * line.sizes[:, None])
+    powers = np.exp(np.multiply.outer(line.log_x, k) - log_scale)
+    series = line.sums(row.table(turned), powers * line.weights[:, None]) / (1.0 + q)[:, None]
+    sizes_of_powers = np.abs(powers) * line.sizes[:, None]
+    heavy = np.ascontiguousarray(row.table(np.abs(turned))) @ sizes_of_powers
     # What the nodes leave out is measured by the coefficient at s = 0.
     heavy += 1e-2 * np.exp(0.5 * k * (k - 1) / loss.sigma**2 - log_scale)
     factor = math.factorial(order)
@@ -374,6 +476,7 @@ class _Ray:
         eta: η.
         reach: The largest frequency.
         log_rough: About ln of the moment at frequency 0, the unit of moments.
+        digits: -ln of what each part of the integral may leave out, relative to the moment.
     """
 
     loss: AllocationLoss
@@ -382,12 +485,23 @@ class _Ray:
     eta: float
     reach: float
     log_rough: float
+    digits: float
 
-    @property
+    @cached_property
+    def _ratio(self) -> int:
+        """How many steps in y are one step of ln X."""
+        beyond = max(
+            math.sqrt(2.0 * self.digits + 20.0) / self.loss.spread, self.digits / 3.0 + 4.0
+        )
+        _, widest = _spacing(self.loss.sigma, self.order, self.eta)
+        return math.ceil(widest / self.loss.sigma * (self.reach + beyond) / (2.0 * math.pi))
+
+    @cached_property
     def step(self) -> float:
-        """The distance between nodes in y."""
-        beyond = max(math.sqrt(2.0 * _DIGITS + 20.0) / self.loss.spread, _DIGITS / 3.0 + 4.0)
-        return 2.0 * math.pi / (self.reach + beyond)
+        """The distance between nodes in y: of few binary digits, so that no node is rounded."""
+        _, widest = _spacing(self.loss.sigma, self.order, self.eta)
+        fraction, exponent = math.frexp(widest / self.loss.sigma / self._ratio)
+        return math.ldexp(math.floor(fraction * _STEP_DIGITS) / _STEP_DIGITS, exponent)
 
     @cached_property
     def _log_unit(self) -> float:
@@ -400,7 +514,7 @@ class _Ray:
         known = log_moments(self.loss.sigma, self.loss.steps)[self.order :]
         k = np.arange(min(_MOST_TERMS, len(known)))
         log_sizes = np.maximum(known[: len(k)] - gammaln(k + 1) - self._log_unit, -700.0)
-        starts = (-_DIGITS - log_sizes + np.log(self.zeta + k)) / (self.zeta + k)
+        starts = (-self.digits - log_sizes + np.log(self.zeta + k)) / (self.zeta + k)
         # Where terms do not fall they only cancel; far below, F_n is not needed at all.
         starts[1:] = np.minimum(starts[1:], log_sizes[0] - log_sizes[1])
         best = int(np.argmax(starts))
@@ -424,7 +538,7 @@ class _Ray:
             bound = np.minimum(bound, np.where(place >= 0, lifted, math.inf))
         cells = bound[:-1] + zeta * y[1:] + np.log(np.diff(y)) - self._log_unit
         beyond = np.logaddexp.accumulate(cells[::-1])[::-1]
-        (enough,) = np.nonzero(beyond <= -_DIGITS)
+        (enough,) = np.nonzero(beyond <= -self.digits)
         if not len(enough):
             raise TooSlow
         return float(y[enough[0]]), math.exp(beyond[enough[0]])
@@ -437,12 +551,11 @@ class _Ray:
             raise TooSlow
         y = self.step * np.arange(start, max(stop, start) + 1)
         ray, values = complex(math.sin(self.eta), -math.cos(self.eta)), []
-        for at in range(0, len(y), _CHUNK):
-            some = y[at : at + _CHUNK]
-            radii = np.exp(some)
+        for row in self._rows(start, max(stop, start)):
+            some = row.y
             log_weight = self.zeta * some + math.log(self.step) - self._log_unit
-            log_factor = log_weight - ray * radii
-            found, off = _on_ray(self.loss, self.order, self.eta, radii, log_factor)
+            log_factor = log_weight - ray * np.exp(some)
+            found, off = _on_ray(self.loss, self.order, self.eta, row, log_factor)
             values.append(found)
             error += float(off.sum())
         terms, sizes = len(log_sizes) - 1, np.exp(log_sizes)
@@ -454,6 +567,19 @@ class _Ray:
         largest = replace(nodes, polynomial=sizes[:terms]).below(np.array([self.zeta + 0j]))
         own = _moment_error(self.loss.steps, self.order + terms) + 16.0 * _UNIT
         return replace(nodes, error=error + abs(largest[0]) * own)
+
+    def _rows(self, start: int, stop: int) -> list[_Row]:
+        """The nodes from one to another, some at a time; none has |s| on both sides of t."""
+        line = _line(self.loss.sigma, self.order, self.eta, self._ratio * self.step)
+        turning = math.floor(math.log(self.loss.steps) / self.step)
+        most = max(64, _ROOM // len(line.weights))
+        ends = {stop, *range(start + most - 1, stop, most)}
+        ends |= {turning} if start <= turning < stop else set()
+        rows, first = [], start
+        for last in sorted(ends):
+            rows.append(_Row(line, self.step, self._ratio, first, last))
+            first = last + 1
+        return rows
 
     def moments(self, frequencies: Floats) -> Complexes:
         """The moments at equally spaced frequencies."""
@@ -495,21 +621,21 @@ class _Ray:
 
 
 def _turned_sum(values: Complexes, y: Floats, frequencies: Floats) -> Complexes:
-    """Σ_j values_j·exp(-iu·y_j) at equally spaced u, in short inner products.
+    """Σ_j values_j·exp(-iu·y_j) at equally spaced y, in short inner products.
 
-    A product of some √n rows each does for n rows of exponentials.
+    Within a block y has the same distances from the block's first node.
     """
-    count = len(frequencies)
-    fine = math.ceil(math.sqrt(count))
     blocks = math.ceil(len(y) / _BLOCK)
-    padded, places = np.zeros(blocks * _BLOCK, complex), np.zeros(blocks * _BLOCK)
-    padded[: len(y)], places[: len(y)] = values, y
-    rows = places.reshape(blocks, 1, _BLOCK)
-    ahead = (frequencies[:fine] - frequencies[0])[:, None]
-    low = np.exp(-1j * ahead * rows) * padded.reshape(blocks, 1, _BLOCK)
-    high = np.exp(-1j * frequencies[::fine, None] * rows)
-    table = np.matmul(high, low.transpose(0, 2, 1)).sum(axis=0)
-    found: Complexes = table.ravel()[:count]
+    padded = np.zeros(blocks * _BLOCK, complex)
+    padded[: len(y)] = values
+    table, starts = padded.reshape(blocks, _BLOCK), y[::_BLOCK]
+    within = (y[1] - y[0] if len(y) > 1 else 0.0) * np.arange(_BLOCK)
+    found: Complexes = np.empty(len(frequencies), complex)
+    for at in range(0, len(frequencies), _FREQUENCIES):
+        some = frequencies[at : at + _FREQUENCIES]
+        inner = table @ np.exp(-1j * np.multiply.outer(within, some))
+        inner *= np.exp(-1j * np.multiply.outer(starts, some))
+        found[at : at + _FREQUENCIES] = inner.sum(axis=0)
     return found
 
 
@@ -523,6 +649,7 @@ class TiltedAllocation:
     loss: AllocationLoss
     tilt: float
     reach: float
+    digits: float = _DIGITS
 
     @property
     def size(self) -> int:
@@ -543,7 +670,8 @@ class TiltedAllocation:
         while end < self.reach:
             middle, end = _band(zeta, end, self.reach)
             eta = 0.0 if self.loss.removed else math.atan2(zeta, middle)
-            ray = _Ray(self.loss, order, zeta, eta, min(end, self.reach), self._log_rough)
+            digits = min(_DIGITS, self.digits + 3.0)
+            ray = _Ray(self.loss, order, zeta, eta, min(end, self.reach), self._log_rough, digits)
             if self.loss.removed:
                 return ((math.inf, replace(ray, reach=self.reach)),)
             found.append((end, ray))

@@ -218,7 +218,7 @@ def _sharper(composition: Composition, search: SaddleSearch, aim: Aim, delta: fl
     far above.
     """
     found = [loss for loss, _ in composition if isinstance(loss, AllocationLoss)]
-    if not any(loss.removed for loss in found):
+    if not any(loss.removed and loss.is_skewed for loss in found):
         return aim
     tilt = min(_GENTLE, aim.tilt, *(loss.tilts[-1] for loss in found))
     gentle = replace(aim, point=search.at(tilt, tilt))

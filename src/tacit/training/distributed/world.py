@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-    from tacit.randomness import Stream
+    from tacit.randomness import Share, Stream
 
 _INLINE = 504  # bytes of a message that go with its length
 _ADDRESS = ("MASTER_ADDR", "MASTER_PORT")
@@ -234,6 +234,27 @@ class World:
         with self.waiting("the first weights"), torch.no_grad():
             for tensor in tensors.values():
                 distributed.broadcast(tensor.detach(), 0, group=self.group_for(tensor.device))
+
+    def gathered(self, piece: Tensor, share: Share) -> Tensor:
+        """The whole of what every process has a share of, on the leading one's CPU; all call it.
+
+        The others are given nothing.
+        """
+        if self.is_alone:
+            return piece
+        places = self.all_say("a share of the noise", share.stretches)
+        own = torch.zeros(max(sum(b - a for a, b in each) for each in places), dtype=piece.dtype)
+        own[: len(piece)] = piece.cpu()
+        parts = [torch.zeros_like(own) for _ in places] if self.leads else None
+        with self.waiting("the noise of all ranks"):
+            distributed.gather(own, parts, 0, group=self._group)
+        found = torch.zeros(share.of if self.leads else 0, dtype=piece.dtype)
+        for part, stretches in zip(parts or [], places, strict=False):
+            at = 0
+            for start, stop in stretches:
+                found[start:stop] = part[at : at + stop - start]
+                at += stop - start
+        return found
 
     def group_for(self, device: torch.device) -> Any:
         """The group by which tensors of a device go: the run's own, or torch's for a device."""
