@@ -68,6 +68,7 @@ class Contour:
         self._spacing = 2.0 * math.pi * _TURN / DIGITS
         with np.errstate(all="ignore"):
             self._prepare(cut, saddle, epsilon)
+        del self._curves  # megabytes, and of no further use
 
     def _prepare(self, cut: Cut, saddle: Saddle, epsilon: float) -> None:
         edges = self._edges(epsilon)
