@@ -440,10 +440,10 @@ def _split(scout: Scout, index: int, epsilon: float, delta: float) -> JumpProfil
 def profile_with_jumps(step: Step, delta: float) -> tuple[JumpProfile, Interval] | None:
     """The profile about δ and certified ends of ε(δ), if there is a contour."""
     scout = Scout(step)
-    guess = scout.epsilon(math.log(delta))
+    start = guess = scout.epsilon(math.log(delta))
     found: tuple[JumpProfile, Interval] | None = None
     sides: dict[bool, tuple[float, float]] = {}
-    for _ in range(6):
+    for _ in range(8):
         try:
             profile = lay_jumps(scout, guess, delta)
         except TooSlow:
@@ -462,11 +462,14 @@ def profile_with_jumps(step: Step, delta: float) -> tuple[JumpProfile, Interval]
             if ends.width <= 2.0 * _TIGHT * max(1.0, ends.upper) or abs(excess) < 0.05:
                 break
         sides[excess > 0.0] = guess, excess
-        guess = min(max(nearer, guess / 3.0), 3.0 * guess) if nearer > 0.0 else 0.02 * delta
         if len(sides) == 2:
             (low, above), (high, below) = sides[True], sides[False]
-            if not low < guess < high:
-                guess = low + (high - low) * above / (above - below)
+            share = above / (above - below)
+            guess = nearer if low < nearer < high else low ** (1.0 - share) * high**share
+        elif nearer > 0.0 or guess > 0.1 * start:
+            guess = min(max(nearer, guess / 4.0), 3.0 * guess)
+        else:
+            guess = 0.02 * delta
     return found
 
 
