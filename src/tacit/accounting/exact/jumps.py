@@ -455,8 +455,8 @@ def profile_with_jumps(step: Step, delta: float) -> tuple[JumpProfile, Interval]
             break
         excess = math.log(at.estimate / delta)
         nearer = guess - excess * at.estimate / at.slope
-        if abs(excess) < 1.0:
-            ends = replace(invert(profile, delta, max(0.0, nearer)), method="jumps")
+        if abs(excess) < 1.0 and nearer > 0.0:
+            ends = replace(invert(profile, delta, nearer), method="jumps")
             if found is None or ends.width < found[1].width:
                 found = profile, ends
             if ends.width <= 2.0 * _TIGHT * max(1.0, ends.upper) or abs(excess) < 0.05:
@@ -469,7 +469,7 @@ def profile_with_jumps(step: Step, delta: float) -> tuple[JumpProfile, Interval]
         elif nearer > 0.0 or guess > 0.1 * start:
             guess = min(max(nearer, guess / 4.0), 3.0 * guess)
         else:
-            guess = 0.02 * delta
+            guess = 1e-3 * delta
     return found
 
 
