@@ -18,6 +18,7 @@ from tacit.accounting.events import (
     Repeated,
     check_adjacency,
 )
+from tacit.accounting.exact.jumps import rough_sigma
 from tacit.errors import InvalidArgument, Uncalibratable
 
 if TYPE_CHECKING:
@@ -27,7 +28,9 @@ if TYPE_CHECKING:
 
 _TOLERANCE = 1e-11  # relative, in the parameter or in ε
 _ON_GRID = 1e-7  # the same where the accountant's own lattice leaves no more digits
+_BY_JUMPS = 1e-8  # the same where it takes tens of milliseconds, for as many digits
 _ROUGHLY = 1e-4  # the same for a first search
+_RARELY = 0.05  # steps·rate², below which the central limit's guess is far off
 _LEAST_STEP = 1e-11
 _MOST_ROUNDS, _FEW_ROUNDS = 100, 5
 
@@ -63,20 +66,31 @@ def calibrate(
         found = float(asked.epsilon(make_event(math.exp(log_x)), delta, adjacency))
         return Probe(log_x, _log(found) - goal, _TOLERANCE)
 
-    def sharp(log_x: float) -> Probe:
-        found = exact.epsilon_interval(
-            make_event(math.exp(log_x)), delta, adjacency, exact.UPPER_END
-        )
-        tolerance = _ON_GRID if found.on_grid else _TOLERANCE
-        return Probe(log_x, _log(found.upper) - goal, tolerance, dear=found.on_grid)
-
     def rough(log_x: float) -> Probe:
         found = exact.epsilon_interval(make_event(math.exp(log_x)), delta, adjacency, exact.ROUGH)
         return Probe(log_x, _log(found.upper) - goal, _ROUGHLY)
 
     if accountant == "exact":
+        sharp = _by_certificate(make_event, epsilon, delta, adjacency)
         return math.exp(least_private(sharp, start, rough))
     return math.exp(least_private(plain, start))
+
+
+def _by_certificate(
+    make_event: Callable[[float], Event], epsilon: float, delta: float, adjacency: Adjacency
+) -> Measure:
+    """What the exact accountant proves of a parameter."""
+    goal = math.log(epsilon)
+
+    def measure(log_x: float) -> Probe:
+        event = make_event(math.exp(log_x))
+        found = exact.epsilon_interval(event, delta, adjacency, exact.UPPER_END)
+        tolerance = _ON_GRID if found.on_grid else _TOLERANCE
+        if found.method == "jumps":
+            tolerance = _BY_JUMPS
+        return Probe(log_x, _log(found.upper) - goal, tolerance, dear=found.on_grid)
+
+    return measure
 
 
 def _log(epsilon: float) -> float:
@@ -104,16 +118,19 @@ def noise_multiplier(
         raise InvalidArgument("sample_rate must be above 0: nothing is released at 0")
     times = whole("steps", steps)
     mu = 1.0 / analytic_gaussian_sigma(epsilon, delta)
+
+    def make_event(sigma: float) -> Event:
+        return Repeated(PoissonSampled(rate, Gaussian(sigma)), times)
+
+    close = None
+    if accountant == "exact" and times * rate**2 < _RARELY and times > 1:
+        close = rough_sigma(rate, times, epsilon, delta)
+    if close is not None:
+        sharp = _by_certificate(make_event, epsilon, delta, check_adjacency(adjacency))
+        return math.exp(least_private(sharp, math.log(close)))
     # The central limit's σ (Bu et al. 2020): a starting point, not an answer.
     guess = 1.0 / math.sqrt(math.log1p((mu / rate) ** 2 / times))
-    return calibrate(
-        lambda sigma: Repeated(PoissonSampled(rate, Gaussian(sigma)), times),
-        epsilon,
-        delta,
-        accountant,
-        adjacency,
-        guess,
-    )
+    return calibrate(make_event, epsilon, delta, accountant, adjacency, guess)
 
 
 def sample_rate(

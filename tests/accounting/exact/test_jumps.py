@@ -135,6 +135,17 @@ def test_every_cut_and_every_coarseness_encloses_the_same(
     assert seen > 0
 
 
+def test_a_run_that_needs_no_epsilon_is_known_as_such() -> None:
+    """δ(0) of two steps is below this δ, though the sum of two single ones is not."""
+    with mp.workdps(20):
+        truth = float(_two_steps(1e-4, 1.0, 0.0))
+        single = float(_one_step(mp.mpf(1e-4), mp.mpf(1), mp.mpf(0)))
+    assert 1.05 * truth < 2.0 * single
+    found = bounds(_run(1e-4, 1.0, 2), 1.05 * truth)
+    assert (found.lower, found.upper, found.method) == (0.0, 0.0, "jumps")
+    assert bounds(_run(1e-4, 1.0, 2), 0.95 * truth).lower > 0.0
+
+
 @pytest.mark.slow
 def test_calibration_is_not_wasteful() -> None:
     """The noise once was 1.134 here; a millionth less than the noise found is too little."""

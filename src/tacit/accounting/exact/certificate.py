@@ -26,7 +26,7 @@ from tacit.accounting.exact.directions import (
     solve_epsilon,
 )
 from tacit.accounting.exact.enclosure import Interval, Resolution
-from tacit.accounting.exact.mixture import MixtureSide
+from tacit.accounting.exact.mixture import MixturePair, MixtureSide
 from tacit.accounting.exact.pairs import (
     DominatingPair,
     base_pair,
@@ -171,6 +171,8 @@ def _epsilon(decomposition: Decomposition, delta: float, resolution: Resolution)
     found = solve_epsilon(first, delta, resolution)
     ends = found.ends
     for other in others:
+        if ends.upper == 0.0 and _mirrored(first, other):
+            continue  # δ(0) is the total variation distance, which is the same both ways
         if _is_smaller(other, found, delta):
             continue
         rival = solve_epsilon(other, delta, resolution).ends
@@ -183,6 +185,17 @@ def _epsilon(decomposition: Decomposition, delta: float, resolution: Resolution)
 def _either_way(ends: Interval) -> Interval:
     """Both ends, if the lower one is one: 0 says nothing, except of something that is 0."""
     return replace(ends, two_sided=ends.lower > 0.0 or ends.upper == 0.0)
+
+
+def _mirrored(one: Direction, other: Direction) -> bool:
+    """Whether both are the same Gaussian mixtures, the other way round."""
+    return all(
+        isinstance(a.loss, MixturePair)
+        and isinstance(b.loss, MixturePair)
+        and a.loss.sigma == b.loss.sigma
+        and (a.loss.numerator, a.loss.denominator) == (b.loss.denominator, b.loss.numerator)
+        for (a, _), (b, _) in zip(one, other, strict=True)
+    )
 
 
 def _is_smaller(direction: Direction, found: Solved, delta: float) -> bool:

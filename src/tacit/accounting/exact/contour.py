@@ -376,7 +376,7 @@ def lay_within_reach(
     Close to the tilt at which ln M explodes the copies that the trapezoid rule folds in are far
     off, and the period long; farther from it the sum loses digits, but not validity.
     """
-    for factor in _RETREATS:
+    for factor in _RETREATS if resolution.other_tilts else _RETREATS[:1]:
         try:
             nearer = aim if factor == 1.0 else search.retreat(aim, factor)
             laid = lay(composition, search, nearer, resolution)

@@ -178,8 +178,14 @@ def _epsilon_by_transform(composition: Composition, delta: float, resolution: Re
         return _epsilon_by_sums(composition, delta, resolution)
     found = _epsilon_by_sums(composition, delta, _brief(resolution))
     enough = found.ends.is_narrow if resolution.relative_error > _ROUGH else _is_tight(found.ends)
-    jumps = None if enough else profile_with_jumps(Step(*step), delta)
-    return found if jumps is None else _both(found, Solved(jumps[1]))
+    if enough:
+        return found
+    jumps = profile_with_jumps(Step(*step), delta)
+    if jumps is not None:
+        found = _both(found, Solved(jumps[1]))
+    if found.ends.is_narrow:
+        return found
+    return _both(found, _epsilon_by_sums(composition, delta, resolution))
 
 
 def _sampled_step(composition: Composition) -> tuple[float, float, int] | None:
@@ -342,14 +348,17 @@ def _delta_by_transform(
     if found is not None and found[0].errors.below < most * found[0].estimate:
         return found
     jumps = delta_with_jumps(Step(*step), epsilon)
-    if jumps is None or (found is not None and found[0].errors.below < jumps.errors.below):
+    if jumps is None:
+        return found or _delta_by_sums(composition, epsilon, resolution)
+    if found is not None and found[0].errors.below < jumps.errors.below:
         return found
     return jumps, "jumps", _TILT
 
 
 def _brief(resolution: Resolution) -> Resolution:
     """For a composition that there is another way for: gives up sooner."""
-    return replace(resolution, most_work=min(resolution.most_work, _LITTLE_WORK))
+    most = min(resolution.most_work, _LITTLE_WORK)
+    return replace(resolution, most_work=most, other_tilts=False)
 
 
 def _delta_by_sums(

@@ -9,8 +9,14 @@ a sum over the x below a bound, which is cut where the rest is negligible.
 
 **Many of them.** The losses of T releases add up to (Ts² - 2s·ΣX_i)/2σ², a function of the noises'
 sum alone. For σ ≥ ½ that sum has the law of a discrete Gaussian of variance Tσ², each probability
-up to a factor within exp(±τ), τ = 10·Σ_{k<T} exp(-2π²σ²·k/(k+1)) (Kairouz, Liu & Steinke 2021,
-Theorem 9). T releases are then one of σ√T and distance Ts: for σ ≥ 2 to all digits.
+up to a factor within exp(±τ), τ = 10·Σ_{k<T} exp(-2π²σ²·k/(k+1)) (Kairouz, Liu & Steinke 2021).
+Proof: complete the square for two of variances a² and b². P(X + Y = n) is proportional to
+exp(-n²/2(a² + b²))·Σ_x exp(-(x - c)²/2v²), with 1/v² = 1/a² + 1/b² and a c that depends on n. By
+Poisson summation that sum is v√2π·(1 ± e) whatever c, e = 2Σ_{j ≥ 1} exp(-2π²v²j²), which is at
+most 2.01·exp(-2π²v²) for v² ≥ ⅛, so that two such sums differ by a factor within
+exp(±5·exp(-2π²v²)). One release more than k has v² = σ²·k/(k+1), and such factors pass through a
+convolution unchanged: they add up to half of τ. T releases are then one of σ√T and distance Ts: for
+σ ≥ 2 to all digits.
 
 **Little noise, any lattice of few losses.** The probabilities of a sum of T losses, tilted by
 exp(tL)/M(t), come out of one discrete Fourier transform. With K(l) = e^{-t(l - ε)}·(1 - e^{ε - l})

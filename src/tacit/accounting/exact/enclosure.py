@@ -79,6 +79,8 @@ class Resolution:
     """Nodes in x times nodes in u past which the contour gives up."""
     lattice_nodes: int = 2**16
     """Points, about, of the lattice onto which cells are moved: more narrow the bracket."""
+    other_tilts: bool = True
+    """Whether to try other tilts where the best takes too many nodes."""
     lower_end: bool = True
     """Whether the lower end is asked for too, where it takes a sum of its own."""
 

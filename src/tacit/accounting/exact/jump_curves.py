@@ -1,9 +1,28 @@
 """The curves along which a step's moment-generating function is integrated, and its two parts.
 
-See ``jumps``, which this serves. Along a curve y(s) that rises where e^{zλ} turns fast, the
-integrand is analytic in a strip, so that the trapezoid rule converges geometrically; what it misses
-is bounded by ∫|integrand| along the strip's two sides (Trefethen & Weideman 2014, Theorem 5.1), for
-which each node stands for the cell around it, with a bound on how the integrand changes in there.
+See ``jumps``, which this serves. Along a curve y(s) that rises where e^{pλ} turns fast (p = z + 1),
+the integrand g is analytic in a strip. Everything that separates ∫g from its sum over the nodes is
+bounded here; no constant is taken on trust.
+
+**Between the nodes.** Around n nodes of step h lies the rectangle a ≤ Re s ≤ b, |Im s| ≤ d, whose
+sides a and b pass half a step before the first and after the last. The residues of
+g(s)/(1 - e^{-2πis/h}) say that h·Σg - ∫ₐᵇg is at most
+
+    ∫ (|g(s + id)| + |g(s - id)|)/(e^{2πd/h} - 1) ds
+        + ∫_{|v| ≤ d} (|g(a + iv)| + |g(b + iv)|)/(1 + e^{2π|v|/h}) dv
+
+(Trefethen & Weideman 2014, Theorem 5.1, has the first term, for a line without ends).
+
+**Along the sides** |g| is bounded cell by cell. In a cell of half-width H about s₀, |y''| ≤ C gives
+|y - y₀ - y₀'·(s - s₀)| ≤ C·H²/2 and |y - y₀| ≤ ρ = H·(|y₀'| + C·H). There |w| ≤ |w₀|·e^ρ and
+|1 + w| ≥ |1 + w₀| - |w₀|·(e^ρ - 1) for w = q/(1-q)·e^y, which bounds λ' = w/(1+w) and
+λ'' = w/(1+w)². Taylor's remainder does the rest; ln of the Gaussian density is a square.
+
+**Beyond the rectangle** the path may be chosen: to the left it goes on level, to the right along a
+ray, of y or of λ, on which ln|g| is bounded by a line. Between path and real axis e^λ - 1 has no
+zeros and the Gaussian falls, since no path is steeper than 1 in the end.
+
+All these bounds are sums of exponentials of convex functions of p, or rise with such.
 """
 
 from __future__ import annotations
@@ -24,18 +43,34 @@ if TYPE_CHECKING:
     from tacit.accounting.exact.transforms import Complexes, Floats
 
     AnyFloats = NDArray[np.inexact[Any]]
+    Indices = NDArray[np.int64]
 
 Part = Literal["ordinary", "jumps"]
 """Bᵀ, and Mᵀ - Bᵀ."""
 
-DIGITS = 37.0
+DIGITS = 31.0
 """-ln of the relative error that steps between nodes of a curve are chosen for."""
 LIFT = 1.05
 """How far curves rise."""
 _SLANT = 0.85  # how steeply they go on beyond ln 1/q
 _STRIP = 0.35  # half the width of the strips
+_CURVATURE = 0.8
+"""C, no less than |y''| in the strips.
+
+For |Im x| ≤ 0.35 the logistic function f has, with c = cosh Re x and k = cos Im x ≥ 0.939,
+|f'| = 1/2(c + k) ≤ 0.258 and |f''| = √(c - k)/2(c + k)^(3/2) ≤ 0.0963/k; |f| rises with Re x, and
+|f·f'| ≤ 0.155. With b = f(s - a), l = LIFT + slant·ln(1 + e^(s - knee)), a ≤ knee and most ≤ 1,
+
+    |y''| = most·|l''·b + 2l'·b' + l·b''| ≤ 0.85·0.258 + 2·0.85·0.155 + 0.28 < 0.77 ,
+
+for |ln(1 + e^x)| ≤ ln(1 + e^Re x) + 0.35, so that |l·b''| is largest, 0.278, near Re s = a + 1.6.
+"""
+_NODES = 3  # that a cell stands for
+_FADED = 75.0  # -ln |exp(-mη²/2)| from which χ is 0 or 1
+_FLAT = 0.7  # an angle at which Gaussians still fall
 _UNIT = 2.0**-53
-_SHARE_ERROR = 2e-13  # relative, of SciPy's complex erfc, twice over
+_ERFC_ERROR = 2e-13  # of SciPy's complex erfc(x), over |exp(-x²)|: Faddeeva says 1e-13
+_ROUND_UP = 1.0 + 1e-6  # covers the rounding of sums of positive terms
 
 
 @dataclass(frozen=True)
@@ -61,6 +96,10 @@ class Step:
         """The y beyond which the loss grows like y."""
         return -math.log(self.odds)
 
+    def place(self, loss: float) -> float:
+        """The y of a loss, above the least one."""
+        return self.knee + (math.log(math.expm1(loss)) if loss < 30.0 else loss)
+
     def log_density(self, y: AnyFloats) -> AnyFloats:
         """Ln of the density of y for a step that leaves the record out."""
         constant = 0.5 * math.log(self.variance / (2.0 * math.pi))
@@ -73,16 +112,27 @@ class Cut:
 
     χ falls from 1 to 0 within about 1/√m, beyond it like exp(-m·λ/loss), faster than e^{zλ} grows
     for z < m/loss; 1 - χ falls like λᵐ below. (The incomplete gamma function's main term.)
+
+    For |Im Δ| < π it is analytic: (e^Δ - 1 - Δ)/Δ² = ∫(1 - t)·e^{tΔ} dt over (0, 1) has the sign of
+    Im Δ in its imaginary part, so that its root is one function. Re η ≥ 0 exactly where
+    Re Δ ≥ ln(v/sin v), v = |Im Δ|: on the line between, η² is real and negative. There |χ| is at
+    most |exp(-mη²/2)|/2, and on the other side |1 - χ| is (|erfc(x)| ≤ |exp(-x²)| for Re x ≥ 0).
     """
 
     loss: float
     sharpness: float
 
-    def shares(self, distance: AnyFloats) -> tuple[AnyFloats, AnyFloats]:
-        """χ and 1 - χ at Δ, each accurate in relative terms."""
-        above, below = distance.real > self.fade, distance.real < -1.0 - 110.0 / self.sharpness
-        between = ~(above | below)
-        chi, rest = below.astype(distance.dtype), above.astype(distance.dtype)
+    def shares(self, loss: AnyFloats) -> tuple[AnyFloats, AnyFloats, Floats]:
+        """χ and 1 - χ, and a bound on the error of either.
+
+        ln λ is taken to be off by 2⁻⁵³ of 80, at most. What is next to 0 or to 1 is set to it.
+        """
+        distance = np.log(loss / self.loss)
+        excess = self.log_excess(loss)
+        above = distance.real > _bent(np.abs(distance.imag))
+        chi, rest = (~above).astype(loss.dtype), above.astype(loss.dtype)
+        error = 0.5 * np.exp(np.minimum(excess, 600.0))
+        between = excess > -_FADED
         inner = distance[between]
         small = np.abs(inner) < 0.4
         near = np.where(small, inner, 0.1)
@@ -90,22 +140,64 @@ class Cut:
         for k in range(15, 1, -1):
             series = series * near + 1.0 / math.factorial(k)
         full = np.where(small, 1.0, inner)
-        half = np.where(small, series, (np.expm1(full) - full) / full**2)
-        place = math.sqrt(self.sharpness) * inner * np.sqrt(half)
+        slope = np.expm1(inner)
+        root = np.sqrt(np.where(small, series, (slope - full) / full**2))
+        place = math.sqrt(self.sharpness) * inner * root
+        # dχ = √(m/2π)·e^{-mη²/2}·η'·dΔ, and η·η' = e^Δ - 1.
+        moved = np.abs(slope) / np.maximum(np.abs(inner * root), 1e-9)
+        care = 16.0 + 4.0 * np.abs(place) ** 2 + 160.0 * math.sqrt(self.sharpness) * moved
+        error[between] *= 2.0 * (_ERFC_ERROR + _UNIT * care)
         chi[between], rest[between] = 0.5 * erfc(place), 0.5 * erfc(-place)
-        return chi, rest
+        return chi, rest, error
+
+    def log_excess(self, loss: AnyFloats) -> Floats:
+        """Ln |exp(-mη²/2)|."""
+        ratio = loss / self.loss
+        found: Floats = -self.sharpness * (ratio.real - 1.0 - np.log(np.abs(ratio)))
+        return found
+
+    def bounds(self, loss: AnyFloats, pull: AnyFloats, bend: Floats) -> tuple[Floats, Floats]:
+        """Bounds on |χ| and |1 - χ| in cells where λ moves by ± ``pull``, and ``bend`` off that."""
+        moved = np.abs(pull) + bend
+        part = np.minimum(moved / np.abs(loss), 1.0)
+        turned = -np.log1p(-part)
+        distance = np.log(loss / self.loss)
+        steep = 1.0 / self.loss - 1.0 / loss
+        high = np.abs((steep * pull).real) + np.abs(steep) * bend + 0.5 * (part / (1.0 - part)) ** 2
+        tail = 0.5 * np.exp(self.log_excess(loss) + self.sharpness * high)
+        tail = np.where(part < 1.0, tail, np.inf)
+        angle = np.abs(distance.imag)
+        above = distance.real - turned >= _bent(angle + turned)
+        below = distance.real + turned <= _bent(np.maximum(angle - turned, 0.0))
+        return np.where(above, tail, 1.0 + tail), np.where(below, tail, 1.0 + tail)
 
     @cached_property
     def fade(self) -> float:
-        """The Δ beyond which χ·e^{zλ} is nothing, for z ≤ sharpness/2·loss."""
+        """The Δ beyond which χ·e^{zλ} is nothing, for z ≤ sharpness/2·loss and any curve."""
         distance = 0.1
-        while self.sharpness * (0.5 * math.expm1(distance) - distance) < 90.0:
+        while self.sharpness * (0.25 * math.expm1(distance) - distance - 1.0) < 45.0:
             distance += 0.05
         return distance
 
 
+def _bent(angle: AnyFloats) -> Floats:
+    """ln(v/sin v), infinite from π on."""
+    inside = np.clip(angle.real, 1e-6, 3.14)
+    found: Floats = np.where(angle.real < 3.14, np.log(inside / np.sin(inside)), np.inf)
+    return found
+
+
+class Places(NamedTuple):
+    """Points of all curves: y, dy/ds, w = q/(1-q)·e^y and λ = ln(1 + w)."""
+
+    y: Complexes
+    turn: Complexes
+    odds: Complexes
+    loss: Complexes
+
+
 class Curves:
-    """Curves y(s) = s + iβ(s), one per start of their rise, and the two beside each, s ± i·strip.
+    """Curves y(s) = s + iβ(s), one per start of their rise, with all that bounds need.
 
     β rises like e^(s - start) to about ``LIFT``, and beyond the knee along a slant, as λ(y) does.
     """
@@ -118,145 +210,285 @@ class Curves:
         span: tuple[float, float],
         part: Part,
     ) -> None:
-        variance = self._variance = step.variance
+        self._step, self._cut, self._rises, self._jumps = step, cut, rises, part == "jumps"
         self.strip = min(_STRIP, 3.5 / math.sqrt(cut.sharpness))
-        digits = DIGITS + 0.5 * variance * self.strip**2
+        digits = DIGITS + 0.5 * step.variance * self.strip**2
         self.spacing = 2.0 * math.pi * self.strip / digits
-        first, last = math.floor(span[0] / self.spacing), math.ceil(span[1] / self.spacing)
-        nodes = self.spacing * np.arange(first, last + 1)
-        s = np.concatenate([nodes, nodes[::2] + 1j * self.strip, nodes[::2] - 1j * self.strip])
-        ends = [len(nodes), len(nodes) + len(nodes[::2])]
-        y, turn = _rising(s, step, *rises)
-        odds = step.odds * np.exp(y)
-        loss = log1p(odds)
-        for angles in np.split(loss.imag, ends, axis=1):
-            angles[:] = np.unwrap(angles)
-        log_weight = step.log_density(y) + math.log(self.spacing)
-        log_whole = log_weight + np.log(turn)
-        # Bounds on sizes that have no zeros, and on how fast ln of them changes along s.
-        steep = np.abs(turn)
-        distance = np.log(loss) - math.log(cut.loss)
-        chi, rest = cut.shares(distance)
-        blunt = 1.5 * math.sqrt(cut.sharpness)
-        near = np.abs(np.expm1(np.minimum(distance.real, cut.fade) + 1j * distance.imag))
-        edge = 1.2 * steep * (cut.sharpness * near + blunt)
-        side = -distance.real if part == "jumps" else distance.real
-        low, high = (rest, chi) if part == "jumps" else (chi, rest)
-        shares = [np.where(side > 0.3, np.abs(low), 1.0 + np.abs(high))]
-        rates = [2.0 + np.where(side > 0.0, edge, blunt)]
-        if part == "jumps":
-            shares.insert(0, np.ones(loss.shape))
-            rates.insert(0, np.full(loss.shape, 2.0))
-        pull = odds / (1.0 + odds) * turn  # λ'(s)
-        log_sizes = [log_whole.real + np.log(share) for share in shares]
-        # By part, kind, curve and node; beside the curves, one node stands for two, and a factor
-        # of 2 covers what the bounds on changes leave out (how y itself bends).
-        self._log_sizes = np.split(np.stack(log_sizes), ends, axis=2)
-        bend = 0.5 * self.spacing**2 * 1.5 * steep**2
-        swept = np.stack(log_sizes) + np.stack(rates) * self.spacing + math.log(4.0)
-        self._swept = np.split(swept + bend * variance, ends, axis=2)
-        self._fall = np.split((-(variance * y + 0.5) * turn).real, ends, axis=1)
-        self._pull = np.split(pull, ends, axis=1)
-        self._bend = np.split(bend * np.abs(odds / (1.0 + odds) ** 2), ends, axis=1)
-        self._loss = np.split(loss, ends, axis=1)
-        self._jumps = part == "jumps"
-        self._log_whole = log_whole[:, : ends[0]]
-        self._chi, self._rest = chi[:, : ends[0]], rest[:, : ends[0]]
-        self._care = 60.0 + len(nodes) + 2.0 * np.abs(self._log_whole.real)
-        self._missed_of_one = (
-            sum(
-                np.exp(sizes[0] + self.spacing * np.abs(fall)).sum(axis=1)
-                for sizes, fall in zip(self._swept[1:], self._fall[1:], strict=True)
-            )
-            / self._folds
-        )
-        self._floor = float(ndtr((first * self.spacing + 0.5 / variance) * step.sigma))
-        self._beyond = float(ndtr(-(last * self.spacing + 0.5 / variance) * step.sigma))
+        count = _NODES * math.ceil((span[1] - span[0]) / (_NODES * self.spacing))
+        nodes = span[0] + self.spacing * np.arange(count)
+        self._lay_nodes(nodes)
+        self._lay_cells(nodes)
+        ends = np.array([nodes[0], nodes[-1]]) + 0.5 * self.spacing * np.array([-1.0, 1.0])
+        places = self._places(ends.astype(np.complex128))
+        self._lay_left(float(ends[0]), places)
+        self._lay_right(float(ends[1]), places)
 
-    @property
-    def _folds(self) -> float:
-        return math.expm1(2.0 * math.pi * self.strip / self.spacing)
+    def _places(self, s: Complexes) -> Places:
+        y, turn = _rising(s, self._step, *self._rises)
+        odds = np.asarray(self._step.odds * np.exp(y), dtype=np.complex128)
+        small = np.abs(odds) < 1.0
+        over = np.where(small, odds, 1.0 / odds)
+        loss = log1p(over) + np.where(small, 0.0, y - self._step.knee)
+        return Places(y, turn, odds, loss)
+
+    # ---- on the nodes
+
+    def _lay_nodes(self, nodes: Floats) -> None:
+        y, turn, _, loss = self._places(nodes.astype(np.complex128))
+        self._loss, self._log_whole = loss, self._step.log_density(y) + np.log(turn)
+        self._log_whole += math.log(self.spacing)
+        self._whole = np.exp(self._log_whole)
+        self._chi, self._rest, blur = self._cut.shares(loss)
+        mass = np.abs(self._whole)
+        # Of a term: its sum and its exponents. y is off by 2⁻⁵³ of itself, and e^y by as much.
+        care = _UNIT * (96.0 + 4.0 * np.abs(self._log_whole) + 8.0 * np.abs(y))
+        shift = _UNIT * np.abs(loss) * (8.0 + 2.0 * np.abs(y))
+        share = np.ones(mass.shape) if self._jumps else np.abs(self._chi)
+        self._mass, self._jump_share = mass, np.abs(self._rest)
+        self._care, self._shift = share * care, share * shift
+        self._jump_care, self._jump_shift = self._jump_share * care + blur, self._jump_share * shift
+        if not self._jumps:
+            self._care += blur
+        self._rest_error = (mass * self._jump_care).sum(axis=1)
+        # Above their own rounding: of exponents by their size.
+        self._size_share = self._jump_share + blur
+        self._log_sizes = np.log(mass * (share if self._jumps else share + blur))
+        self._log_sizes += 1e-15 * np.abs(self._log_whole)
+        self._node_lines = np.stack([loss.real, -loss.imag, 1e-15 * np.abs(loss)], axis=1)
 
     def sums(self, power: Complexes, index: int) -> Sums:
-        """Of e^{power·λ}: B, or M and J, along one curve, with bounds on errors."""
-        loss, log_whole = self._loss[0][index], self._log_whole[index]
+        """Of e^{pλ}: B, or M and J, along one curve, with bounds on the rounding."""
+        loss, whole = self._loss[index], self._whole[index]
+        most = float(np.abs(power).max())
+        # Where |pλ| < 1 digits would cancel.
+        large = np.abs(loss) * most >= 1.0
+        start = int(large.argmax()) if large.any() else len(loss)
         exponent = np.multiply.outer(power, loss)
-        full = np.exp(exponent + log_whole)
-        small = np.abs(exponent) < 1.0
-        grown = np.where(small, np.expm1(np.where(small, exponent, 0.0)), 0.0) * np.exp(log_whole)
-        grown = np.where(small, grown, full - np.exp(log_whole))
-        care = self._care[index] + 4.0 * np.abs(exponent)
-        missed, before = self._missed(power, index), self._before(power, index)
+        grown = np.empty_like(exponent)
+        grown[:, :start] = np.expm1(exponent[:, :start]) * whole[:start]
+        late = np.exp(exponent[:, start:] + self._log_whole[index, start:])
+        grown[:, start:] = late - whole[start:]
+        sizes, far = np.abs(grown), np.abs(power)
+        beyond = self._mass[index, start:]
+        error = sizes @ self._care[index]
+        error += far * ((sizes[:, start:] + beyond) @ self._shift[index, start:])
+        error += float(beyond @ self._care[index, start:])
         if not self._jumps:
-            grown *= self._chi[index]
-        sizes = np.abs(grown)
-        error = (sizes * (_UNIT * care + _SHARE_ERROR)).sum(axis=1)
-        error += missed[0] + self._missed_of_one[index]
-        # What lies beyond the last node, and before the first one.
-        ends = np.exp(exponent.real[:, -2:] + self._log_sizes[0][:, index, None, -2:])
-        error += _after(ends[0]) + np.minimum(_after(sizes[:, 1::-1]), self._floor + before)
-        deviation = grown.sum(axis=1)
-        if not self._jumps:
-            deviation -= (np.exp(log_whole) * self._rest[index]).sum()
+            error += float(self._rest_error[index])
+            deviation = (grown * self._chi[index]).sum(axis=1)
+            deviation -= (whole * self._rest[index]).sum()
             nothing = np.zeros(len(power))
-            return Sums(deviation, error + self._beyond, nothing, nothing)
-        jumps = full * self._rest[index]
-        jumps_error = (np.abs(jumps) * (_UNIT * care + _SHARE_ERROR)).sum(axis=1)
-        jumps_error += missed[1] + _after(ends[1])
-        jumps_error += (1.0 + before / self._floor) * np.exp(self._log_sizes[0][1, index, 0])
-        return Sums(deviation, error, jumps.sum(axis=1), jumps_error)
+            return Sums(deviation, error, nothing, nothing)
+        deviation = grown.sum(axis=1)
+        grown[:, start:] = late
+        grown[:, :start] += whole[:start]
+        sizes = np.abs(grown)
+        jumps_error = sizes @ self._jump_care[index] + far * (sizes @ self._jump_shift[index])
+        return Sums(deviation, error, (grown * self._rest[index]).sum(axis=1), jumps_error)
 
-    def _before(self, power: Complexes, index: int) -> Floats:
-        """A bound on the integral before the first node, where next to no mass lies.
+    # ---- between the nodes
 
-        There |e^{(z+1)λ}| is at most its value at the node or, where the curve has begun to rise,
-        e^{σ²}: it rises before |zλ| comes to σ².
+    def _lay_cells(self, nodes: Floats) -> None:
+        """Cells along the sides of the rectangle: many on the long ones, 4 on each short one."""
+        h, d = self.spacing, self.strip
+        middles = nodes[::_NODES] + 0.5 * (_NODES - 1) * h
+        up = 0.25j * d * np.array([-3.0, -1.0, 1.0, 3.0])
+        ends = [nodes[0] - 0.5 * h + up, nodes[-1] + 0.5 * h + up]
+        s = np.concatenate([middles + 1j * d, middles - 1j * d, *ends])
+        sizes = [2 * len(middles), 8]
+        halves = np.repeat([0.5 * _NODES * h, 0.25 * d], sizes)
+        ways = np.repeat([1.0 + 0.0j, 1.0j], sizes)
+        folds = math.expm1(2.0 * math.pi * d / h)
+        # ∫ 1/(1 + e^{2πv/h}) dv from 0 on, and from d/2 on.
+        near, far = h * math.log(2.0) / (2.0 * math.pi), h * math.exp(-math.pi * d / h) / math.tau
+        short = np.tile([far, near, near, far], 2)
+        weights = np.concatenate([np.full(sizes[0], _NODES * h / folds), short])
+        y, turn, odds, loss = self._places(s)
+        variance, steep = self._step.variance, np.abs(turn)
+        reach = halves * (steep + halves * _CURVATURE)
+        grown = np.abs(odds) * np.exp(reach)
+        gap = np.maximum(np.abs(1.0 + odds) - np.abs(odds) * np.expm1(reach), 0.0)
+        curl = 0.5 * halves**2 * _CURVATURE
+        rate, down = odds / (1.0 + odds), variance * y + 0.5
+        pull, bend = (
+            halves * rate * turn * ways,
+            np.abs(rate) * curl + 0.5 * reach**2 * grown / gap**2,
+        )
+        chi, rest = self._cut.bounds(loss, pull, bend)
+        self._cell_fall = -(halves * down * turn * ways).real
+        level = self._step.log_density(y).real + np.abs(down) * curl + 0.5 * variance * reach**2
+        level += np.log((steep + halves * _CURVATURE) * weights)
+        self._cell_one = np.exp(level + np.abs(self._cell_fall))
+        moved = np.abs(pull) + bend
+        self._cell_most = np.abs(loss) + moved
+        self._cell_level = level if self._jumps else level + np.log(chi)
+        self._cell_rest = rest
+        of_small = math.e * self._cell_one * self._cell_most
+        self._cell_small = of_small if self._jumps else of_small * chi
+        self._cell_lines = np.stack([loss.real, -loss.imag, bend], axis=1)
+        self._cell_slopes = np.stack([pull.real, -pull.imag, self._cell_fall], axis=1)
+        # Im ln(1 + x) is Im x but for |x|²/2(1 - |x|).
+        part, across = (moved / np.abs(loss))[0], np.abs((pull[0] / loss[0]).imag)
+        turned = across + (bend / np.abs(loss))[0] + 0.5 * part**2 / np.maximum(1.0 - part, 0.0)
+        angles = np.append(np.angle(loss[0]) - turned, np.angle(self._loss[0]))
+        self._least_angle = float(angles.min())
+
+    def _missed(self, power: Complexes, curves: Indices) -> Missed:
+        """What the nodes of a curve may miss between them, at each p of a triangle.
+
+        Of e^{pλ} - 1 where |pλ| < 1, no more than e·|pλ|.
         """
-        loss = self._loss[0][index, 0]
-        if abs(loss.imag) < 1e-3 * abs(loss.real):
-            exponent = np.abs(power) * abs(loss)
-        else:
-            exponent = np.maximum(power.real * loss.real - power.imag * loss.imag, 0.0)
-            exponent = exponent + self._variance
-        found: Floats = self._floor * np.exp(exponent)
+        size = np.abs(power)
+        terms = np.stack([power.real, power.imag, size], axis=2) @ self._cell_lines[curves]
+        ones = np.ones(power.shape)
+        terms += np.abs(
+            np.stack([power.real, power.imag, ones], axis=2) @ self._cell_slopes[curves]
+        )
+        terms += self._cell_level[curves][:, None, :]
+        np.exp(terms, out=terms)
+        most, one, rest = size.max(axis=1)[:, None], self._cell_one[curves], self._cell_rest[curves]
+        small = self._cell_most[curves] * most < 1.0
+        of_small = most * self._cell_small[curves]
+        if not self._jumps:
+            of_small += one * rest
+        fixed = np.where(small, of_small, one).sum(axis=1)
+        kinds = np.stack([np.ones(small.shape), ~small, rest if self._jumps else small], axis=2)
+        sums = (terms @ kinds) * _ROUND_UP
+        return Missed(sums[..., 0], sums[..., 1], fixed * _ROUND_UP, sums[..., 2])
+
+    # ---- beyond the nodes
+
+    def _lay_left(self, first: float, places: Places) -> None:
+        """On the level path to the left |λ| ≤ |w|/(1 - |w|), and arg λ ≥ arg w - arg(1 + w)."""
+        step, cut = self._step, self._cut
+        height, w = places.y[:, 0].imag, np.abs(places.odds[:, 0])
+        self._left_loss = w / (1.0 - np.minimum(w, 1.0))
+        self._left_angle = np.maximum(height - np.arcsin(np.minimum(w, 1.0)), 0.0)
+        grown = np.exp(0.5 * step.variance * height**2) * _ROUND_UP
+        self._left_mass = float(ndtr((first + 0.5 / step.variance) * step.sigma)) * grown
+        # ∫|w| times the density: e^y moves the mean by 1/σ².
+        moved = float(ndtr((first - 0.5 / step.variance) * step.sigma))
+        self._left_mean = moved * step.odds * grown / (1.0 - np.minimum(w, 1.0))
+        ratio = self._left_loss / cut.loss
+        log_rest = cut.sharpness * (np.log(ratio) + 1.0 + ratio)
+        self._left_rest = np.where(ratio < 1.0, 0.5 * np.exp(log_rest), np.inf)
+        self._least_angle = min(self._least_angle, float(self._left_angle[0]))
+
+    def _left(self, power: Complexes, curves: Indices) -> Floats:
+        """A bound on ∫|e^{pλ}| times the density, on the left."""
+        turned = (power * np.exp(1j * self._left_angle[curves])).real
+        found: Floats = self._left_mass[curves] * np.exp(
+            self._left_loss[curves] * np.maximum(turned, 0.0)
+        )
         return found
 
-    def _missed(self, power: Complexes, index: int) -> list[Floats]:
-        """What the nodes of a curve may miss between them, at each z: of |B|, or of |M| and |J|."""
-        total: list[Floats] = [np.zeros(len(power)) for _ in self._swept[0]]
-        for side in (1, 2):
-            loss = self._loss[side][index]
-            exponent = np.multiply.outer(power.real, loss.real)
-            exponent -= np.multiply.outer(power.imag, loss.imag)
-            pull = self._pull[side][index]
-            slope = np.multiply.outer(power.real, pull.real)
-            slope -= np.multiply.outer(power.imag, pull.imag)
-            slope += self._fall[side][index]
-            exponent += self.spacing * np.abs(slope)
-            exponent += np.multiply.outer(np.abs(power), self._bend[side][index])
-            for kind in range(len(total)):
-                total[kind] += np.exp(exponent + self._swept[side][kind, index]).sum(axis=1)
-        return [found / self._folds for found in total]
+    def _lay_right(self, last: float, places: Places) -> None:
+        """The ray to the right: its start and direction, and how fast the integrand falls there."""
+        step = self._step
+        y, _, odds, loss = (one[:, 1] for one in places)
+        # ∫ of the density alone: down to the real axis, and along it.
+        tail = float(ndtr(-(last + 0.5 / step.variance) * step.sigma))
+        density = np.exp(step.log_density(y).real)
+        self._beyond = (np.abs(y.imag) * density + tail) * _ROUND_UP
+        self._right_loss, self._right_way = loss, np.minimum(np.angle(loss), _FLAT)
+        if self._jumps:
+            self._lay_right_of_jumps(y, odds, loss)
+        else:
+            self._lay_right_of_chi(loss)
+        slack = math.asin(min(float(self._right_slack[0]), 1.0))
+        self._least_angle = min(self._least_angle, float(self._right_way[0]) - slack)
+
+    def _lay_right_of_jumps(self, y: Complexes, odds: Complexes, loss: Complexes) -> None:
+        """y(τ) = y + τe^{iν}: λ' is 1 but for r = 1/(|w| - 1), and the bound on |χ| falls."""
+        step, cut, way, size = self._step, self._cut, self._right_way, np.abs(loss)
+        r = np.where(np.abs(odds) > 1.5, 1.0 / np.maximum(np.abs(odds) - 1.0, 0.5), np.inf)
+        shifted = (y + 0.5 / step.variance) * np.exp(1j * way)
+        self._right_origin, self._right_slack = 0.0, r
+        self._right_fall = step.variance * shifted.real
+        self._right_level = step.log_density(y).real
+        falls = np.cos(way) - r >= (1.0 + r) * cut.loss / size
+        turned = np.angle(loss) + np.arcsin(np.minimum(r, 1.0))
+        falls &= np.log(size / cut.loss) >= _bent(turned)
+        share = 1.0 + 0.5 * np.exp(cut.log_excess(loss))
+        self._right_share = np.where(falls, share, np.inf)
+
+    def _lay_right_of_chi(self, loss: Complexes) -> None:
+        """λ(τ) = λ + τe^{iν}: |χ·e^{pλ}| ≤ |λ/l|^m·|exp(m + (p - m/l)λ)|/2, and |dy/dλ| falls.
+
+        Im y ≤ Im λ + π/2, and Re y ≥ ln(e^{Re λ} - 1) + knee, which grows no slower than Re λ.
+        """
+        step, cut, way, size = self._step, self._cut, self._right_way, np.abs(loss)
+        up = loss.imag + 0.5 * math.pi
+        right = step.knee + np.log(np.expm1(loss.real)) + 0.5 / step.variance
+        self._right_origin, self._right_slack = cut.sharpness / cut.loss, np.zeros(len(loss))
+        fall = step.variance * (right * np.cos(way) - up * np.sin(way))
+        self._right_fall = fall - cut.sharpness / size
+        level = 0.5 * math.log(step.variance / (8.0 * math.pi)) - np.log(-np.expm1(-loss.real))
+        level += cut.sharpness * (1.0 + np.log(size / cut.loss))
+        level += 0.5 * step.variance * (up**2 - right**2)
+        fine = (loss.real > 0.0) & (right >= 0.0)
+        fine &= np.log(size / cut.loss) >= _bent(np.angle(loss))
+        self._right_level = np.where(fine, level, np.inf)
+
+    def _right(self, power: Complexes, curves: Indices) -> Floats:
+        """A bound on ∫|χe^{pλ}|, or ∫|e^{pλ}|, times the density, on the right."""
+        shifted = power - self._right_origin
+        slope = (shifted * np.exp(1j * self._right_way[curves])).real - self._right_fall[curves]
+        slope += np.abs(shifted) * self._right_slack[curves]
+        level = (shifted * self._right_loss[curves]).real + self._right_level[curves]
+        found: Floats = np.where(slope < 0.0, np.exp(level) / -slope, np.inf)
+        return found
+
+    # ---- all together
 
     def least_angle(self) -> float:
-        """The least angle of a loss along the curve that has risen everywhere."""
-        return float(np.angle(self._loss[0][0]).min())
+        """The least angle of a loss wherever the bounds of the first curve were taken."""
+        return self._least_angle
 
-    def log_sizes(self, power: Complexes, index: int) -> tuple[Floats, Floats]:
-        """Ln of bounds on |B|, or on |M| + |J| and |J|, over the least loss's, along one curve."""
-        loss = self._loss[0][index]
-        exponent = np.multiply.outer(power.real, loss.real)
-        exponent -= np.multiply.outer(power.imag, loss.imag)
-        before = self._before(power, index)
-        found = []
-        for kind, missed in enumerate(self._missed(power, index)):
-            terms = np.exp(exponent + self._log_sizes[0][kind, index])
-            found.append(terms.sum(axis=1) * (1.0 + 1e-12) + missed + _after(terms))
-        whole = found[0] + before
+    def log_sizes(self, power: Complexes, curves: Indices) -> Sizes:
+        """Ln of bounds on |B|, or on |M| + |J| and |J|, at each of the triangles' corners p.
+
+        With them, what sums along a triangle's curve leave out, at most, anywhere in it.
+        """
+        size = np.abs(power)
+        terms = np.stack([power.real, power.imag, size], axis=2) @ self._node_lines[curves]
+        terms += self._log_sizes[curves][:, None, :]
+        np.exp(terms, out=terms)
+        missed = self._missed(power, curves)
+        each = curves[:, None]
+        left, right = self._left(power, each), self._right(power, each)
+        rest = self._left_rest[curves]
+        whole = terms.sum(axis=2) * (1.0 + 1e-12) + missed.whole
+        whole += left * (1.0 + rest)[:, None] + right
+        # |e^x - 1| ≤ |x|·exp(Re x), if that is above 0.
+        off = size.max(axis=1) * self._left_mean[curves] / self._left_mass[curves]
+        off = off * left.max(axis=1) * (1.0 + rest) + (missed.of_large + right).max(axis=1)
+        off += missed.fixed + self._beyond[curves]
         if not self._jumps:
-            return np.log(whole), np.zeros(len(power))
-        above = found[1] + before * np.exp(self._log_sizes[0][1, index, 0])
-        return np.log(whole + above), np.log(above)
+            off += self._left_mass[curves] * rest
+            nothing = np.zeros(power.shape)
+            return Sizes(np.log(whole), nothing, off, nothing[:, 0])
+        off_jumps = missed.of_jumps + right * self._right_share[each] + left * rest[:, None]
+        above = (terms @ self._size_share[curves][:, :, None])[..., 0] * _ROUND_UP + off_jumps
+        return Sizes(np.log(whole + above), np.log(above), off, off_jumps.max(axis=1))
+
+
+class Missed(NamedTuple):
+    """Of e^{pλ}, of it where |pλ| is not small, of the rest of e^{pλ} - 1, and of J."""
+
+    whole: Floats
+    of_large: Floats
+    fixed: Floats
+    of_jumps: Floats
+
+
+class Sizes(NamedTuple):
+    """Ln of bounds on a part and on J by corners, and by triangles on what sums leave out."""
+
+    log_whole: Floats
+    log_jumps: Floats
+    missed: Floats
+    jumps_missed: Floats
 
 
 def _rising(s: Complexes, step: Step, starts: Floats, tops: Floats) -> tuple[Complexes, Complexes]:
@@ -275,15 +507,8 @@ def _rising(s: Complexes, step: Step, starts: Floats, tops: Floats) -> tuple[Com
     return s + 1j * most * lift * begun, turn
 
 
-def _after(terms: Floats) -> Floats:
-    """A bound on what follows the last of terms that fall ever faster."""
-    ratio = terms[:, -1] / np.maximum(terms[:, -2], 1e-300)
-    found: Floats = np.where(ratio < 0.95, terms[:, -1] / np.maximum(1.0 - ratio, 0.05), np.inf)
-    return found
-
-
 class Sums(NamedTuple):
-    """M or B, less 1, and J, with bounds on their errors."""
+    """M or B, less 1, and J, with bounds on the errors of rounding."""
 
     deviation: AnyFloats
     error: AnyFloats

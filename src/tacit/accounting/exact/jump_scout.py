@@ -9,6 +9,7 @@ import math
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from scipy.special import erfc
 
 from tacit.accounting.exact.enclosure import TooSlow
 from tacit.accounting.exact.jump_curves import Cut
@@ -49,14 +50,11 @@ class Scout:
         self.cuts = tuple(
             Cut(
                 math.log1p(step.odds * math.exp(place)),
-                max(24.0, (variance * place + 0.5) ** 2 / 8.0),
+                max(24.0, (variance * place + 0.5) ** 2 / 20.0),
             )
             for place in places
         )
-        log_loss = np.log(self._loss)
-        shares = [cut.shares(log_loss - math.log(cut.loss)) for cut in self.cuts]
-        self._below = np.stack([one for one, _ in shares], axis=1)
-        self._above = np.stack([one for _, one in shares], axis=1)
+        self._below, self._above = self._shares()
         self.jump_mass = (
             step.count
             * ((self._mass * np.exp(self._loss))[None, :] @ self._above).ravel()
@@ -66,6 +64,16 @@ class Scout:
         most = 300.0 / step.odds
         self.ladder = np.geomspace(0.02, most, 12 * math.ceil(math.log10(most / 0.02)))
         self._ordinary, self._jumps = self._heights(self.ladder, slice(None))
+
+    def _shares(self) -> tuple[Floats, Floats]:
+        """About χ and 1 - χ of every cut."""
+        distance = np.subtract.outer(
+            np.log(self._loss), np.log(np.array([cut.loss for cut in self.cuts]))
+        )
+        distance = np.clip(distance, -50.0, 50.0)
+        sharpness = np.array([cut.sharpness for cut in self.cuts])
+        place = np.copysign(np.sqrt(sharpness * (np.expm1(distance) - distance)), distance)
+        return 0.5 * erfc(place), 0.5 * erfc(-place)
 
     def _heights(self, tilts: Floats, which: slice | int) -> tuple[Floats, Floats]:
         """Ln |Bᵀ| and ln |Mᵀ - Bᵀ|, less ln z(z+1); infinite where they are out of range."""
@@ -124,7 +132,9 @@ class Scout:
     def epsilon(self, log_delta: float) -> float:
         """About ε at which δ is that."""
         low, high = math.log(1e-9), math.log(60.0 + 2.0 / self.step.variance)
-        for _ in range(26):
+        if self.best_cuts(math.exp(low))[1] < log_delta:  # as it may seem where ε is next to none
+            return self.step.rate * math.sqrt(self.step.count)
+        for _ in range(14):
             middle = 0.5 * (low + high)
             above = self.best_cuts(math.exp(middle))[1] > log_delta
             low, high = (middle, high) if above else (low, middle)

@@ -15,10 +15,12 @@ nodes serve losses of every size (Weideman & Trefethen 2007, for contours that b
 Likewise the integrals over y run along curves y(s) = s + iβ(s) that rise where e^{zλ} turns fast.
 
 Errors: for g analytic in |Im t| ≤ d the trapezoid rule of step h is off by at most
-(N₊ + N₋)/(e^{2πd/h} - 1), with N± = ∫|g(t ± id)|dt (Trefethen & Weideman 2014, Theorem 5.1). Along
-a fixed curve, ln ∫|w(s)|·e^{Re((z+1)λ(s))}ds is a convex function of (Re z, Im z), and so is ln of
-the bound on the integrand that follows from it: on a triangle it is largest at a corner. N± is
-bounded by such triangles around arcs of the hyperbola.
+(N₊ + N₋)/(e^{2πd/h} - 1), with N± = ∫|g(t ± id)|dt (Trefethen & Weideman 2014, Theorem 5.1). |B|
+and |J| are bounded by sums of exponentials of convex functions of (Re z, Im z) (see
+``jump_curves``), so that ln of the bound on the integrand is convex, and largest at a corner of any
+triangle. An arc of a hyperbola lies in the triangle of its chord and its two tangents, which bounds
+N±; the same triangles bound what the sums for B and J leave out at the nodes. |Mᵀ - Bᵀ| is at most
+T·|J|·max(|M|, |B|)ᵀ⁻¹. To the right of the last arc the integrand falls like e^{-zε}.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ import numpy as np
 
 from tacit.accounting.exact.contour import log_chernoff_constant
 from tacit.accounting.exact.enclosure import Enclosure, ErrorTerms, Interval, TooSlow, invert
-from tacit.accounting.exact.jump_curves import LIFT, Curves, Sums, log1p
+from tacit.accounting.exact.jump_curves import LIFT, Curves, Step, Sums, log1p
 from tacit.accounting.exact.jump_scout import NOTHING, Saddle, Scout
 
 if TYPE_CHECKING:
@@ -39,18 +41,19 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tacit.accounting.exact.jump_curves import AnyFloats, Cut, Part, Step
+    from tacit.accounting.exact.jump_curves import AnyFloats, Cut, Part
     from tacit.accounting.exact.transforms import Complexes, Floats
 
-DIGITS = 32.0
+DIGITS = 28.0
 """-ln of the relative error that the step between nodes of a hyperbola is chosen for."""
 _ANGLE, _TURN = 1.27, 0.26  # α and d: the displaced hyperbolas have the angles α ± d
-_LOW = 8.0  # standard deviations of y below its mean at which curves begin
-_BAND = 0.7  # in ln Im z: nodes this near to each other share a curve
-_AHEAD = 0.7  # how much later than for bounds the curves rise on which sums are taken
-_TIGHT = 1e-9  # a width of ε, over max(1, ε), that is narrow enough
+_LOW, _HIGH = 8.0, 8.5  # standard deviations of y from where its mass is, at which curves end
+_BAND = 0.8  # in ln Im z: nodes this near to each other share a curve,
+_WIDE = 2.0  # nearer ones where σ is above this
+_TIGHT = 3e-9  # a width of ε, over max(1, ε), that is narrow enough
 _MANY = 1_000_000  # steps
-_RETRY = 1e-9  # an error past which other curves are tried
+_ENOUGH = 1e-12  # what sums may leave out
+_LEAST_SIGMA, _MOST_SIGMA = 0.3, 10.0  # that a run of rare samples is searched between
 _UNIT = 2.0**-53
 
 
@@ -59,31 +62,40 @@ class Contour:
 
     def __init__(self, step: Step, cut: Cut, saddle: Saddle, epsilon: float, part: Part) -> None:
         self._step, self._part, self._jumps = step, part, part == "jumps"
+        self._band = _BAND * min(1.0, _WIDE / step.sigma)
         self._scale = (saddle.right - saddle.left) / (2.0 * math.sin(_ANGLE) * math.sin(_TURN))
         self._centre = saddle.right - self._scale * math.cos(_ANGLE - _TURN)
         self._spacing = 2.0 * math.pi * _TURN / DIGITS
         with np.errstate(all="ignore"):
             self._prepare(cut, saddle, epsilon)
+        del self._curves  # megabytes, and of no further use
 
     def _prepare(self, cut: Cut, saddle: Saddle, epsilon: float) -> None:
-        edges = self._edges(epsilon, self._rise(cut, saddle))
+        edges = self._edges(epsilon)
         lines = [self._cells(edges, _ANGLE + turn) for turn in (0.0, _TURN, -_TURN)]
         middles = np.concatenate([line.middles for line in lines])
         self._curves = self._lay_curves(middles, cut, saddle)
-        bounds = self._bounds(np.concatenate([line.corners for line in lines]), middles, epsilon)
-        self._lines = list(zip(lines, np.split(bounds, len(lines)), strict=True))
+        corners = np.concatenate([line.corners for line in lines])
+        found = self._bounds(corners, self._curve_of(self._starts(middles)), epsilon)
+        self._lines = list(zip(lines, np.split(found.heights, len(lines)), strict=True))
+        self._log_rests = [self._log_rest(line) for line in lines]
         self._last = self._last_edge(epsilon)
         t = np.arange(0.0, edges[self._last], self._spacing)
+        cell = np.searchsorted(edges, t, side="right") - 1
         z, turn = self._hyperbola(t, _ANGLE)
         self._z = z
-        self._lay(z, turn, self._sums(z))
+        near = self._near(found.first(self._last), lines[0].corners)
+        sums = Sums(*_by_curve(self._curves.sums, z + 1.0, near.curves[cell]))
+        error = sums.error + near.missed[cell]
+        jumps_error = sums.jumps_error + near.jumps_missed[cell]
+        self._lay(z, turn, sums._replace(error=error, jumps_error=jumps_error))
 
     def _lay_curves(self, middles: Complexes, cut: Cut, saddle: Saddle) -> Curves:
         """Curves for every size of Im z; the first one has risen everywhere."""
         starts = self._starts(middles)
-        count = math.ceil((starts.max() + _AHEAD - starts.min()) / _BAND) + 1
-        self._bands = starts.min() + _BAND * np.arange(count)
-        index = np.clip(np.round((starts - self._bands[0]) / _BAND).astype(int), 0, count - 1)
+        count = math.ceil((starts.max() - starts.min()) / self._band) + 1
+        self._bands = starts.min() + self._band * np.arange(count)
+        index = np.clip(np.round((starts - self._bands[0]) / self._band).astype(int), 0, count - 1)
         tops = np.ones(count)
         steepest = 1.2 * middles.imag / middles.real
         if not self._jumps:
@@ -97,65 +109,60 @@ class Contour:
         )
 
     def _curve_of(self, starts: Floats) -> NDArray[np.int64]:
-        index = np.round((starts - self._bands[0]) / _BAND).astype(np.int64)
+        index = np.round((starts - self._bands[0]) / self._band).astype(np.int64)
         found: NDArray[np.int64] = 1 + np.clip(index, 0, len(self._bands) - 1)
         return found
 
-    def _bounds(self, corners: Complexes, middles: Complexes, epsilon: float) -> Floats:
-        """Ln of bounds on the integrand but for e^{-zε}/(z(z+1)), by the best curve of each."""
-        index = self._curve_of(self._starts(middles))
-        best = self._log_bounds(corners, index)
+    def _bounds(self, corners: Complexes, curves: NDArray[np.int64], epsilon: float) -> Bounds:
+        """Of the integrand but for e^{-zε}/(z(z+1)), by the best curve for each triangle."""
+        best = self._bounds_along(corners, curves)
         for shift in (1, -1, 2, -2, 3):
-            height = (best - epsilon * corners.real).max(axis=1)
-            bad = np.flatnonzero(~(height <= height[0] + 4.0))
-            other = index[bad] + shift
-            bad, other = bad[other < len(self._bands) + 1], other[other < len(self._bands) + 1]
-            bad, other = bad[other > 0], other[other > 0]
+            height = (best.heights - epsilon * corners.real).max(axis=1)
+            other = curves + shift
+            there = (other > 0) & (other <= len(self._bands))
+            bad = np.flatnonzero(~(height <= height[0] + 4.0) & there)
             if len(bad):
-                found = self._log_bounds(corners[bad], other)
-                better = (found - epsilon * corners[bad].real).max(axis=1) < height[bad]
-                best[bad[better]] = found[better]
-        return best
-
-    def _log_bounds(self, corners: Complexes, index: NDArray[np.int64]) -> Floats:
-        power = corners.ravel() + 1.0
-        whole, above = _by_curve(self._curves.log_sizes, power, np.repeat(index, 3))
-        return _log_power(self._step, power, whole, above, jumps=self._jumps).reshape(-1, 3)
-
-    def _sums(self, z: Complexes) -> Sums:
-        index = self._curve_of(self._starts(z) + _AHEAD)
-        power = z + 1.0
-        best = [*_by_curve(self._curves.sums, power, index)]
-        for shift in (1, -1, 2, -2, 3):
-            scale = self._step.count * best[1]
-            bad = np.flatnonzero(~(scale <= _RETRY))
-            other = index[bad] + shift
-            bad = bad[(other > 0) & (other <= len(self._bands))]
-            if len(bad):
-                found = _by_curve(self._curves.sums, power[bad], index[bad] + shift)
-                better = found[1] + found[3] < best[1][bad] + best[3][bad]
+                found = self._bounds_along(corners[bad], other[bad])
+                better = (found.heights - epsilon * corners[bad].real).max(axis=1) < height[bad]
                 for old, new in zip(best, found, strict=True):
                     old[bad[better]] = new[better]
-        return Sums(*best)
+        return best
 
-    def _rise(self, cut: Cut, saddle: Saddle) -> float:
-        """Ln of the bound on the integrand along the curve that has risen everywhere."""
-        rises = np.array([-60.0]), np.array([1.0])
-        span = _span(self._step, cut, saddle, self._part)
-        risen = Curves(self._step, cut, rises, span, self._part)
-        whole, _ = risen.log_sizes(np.array([0.0j]), 0)
-        return self._step.count * max(float(whole[0]), 0.0)
+    def _near(self, found: Bounds, corners: Complexes) -> Bounds:
+        """Bounds along the curves on which sums leave least out, for the arcs that have nodes."""
+        curves = found.curves.copy()
+        for shift in (1, -1, 2, -2, 3):
+            off = found.jumps_missed / found.jumps_sizes if self._jumps else found.missed
+            other = curves + shift
+            there = (other > 0) & (other <= len(self._bands))
+            most = _ENOUGH if self._jumps else _ENOUGH / self._step.count
+            bad = np.flatnonzero(~(off <= most) & there)
+            if len(bad):
+                tried = self._bounds_along(corners[bad], other[bad])
+                missed = tried.jumps_missed if self._jumps else tried.missed
+                better = missed < (found.jumps_missed if self._jumps else found.missed)[bad]
+                for old, new in zip(found, tried, strict=True):
+                    old[bad[better]] = new[better]
+        return found
 
-    def _edges(self, epsilon: float, rise: float) -> Floats:
+    def _bounds_along(self, corners: Complexes, curves: NDArray[np.int64]) -> Bounds:
+        power = corners + 1.0
+        whole, above, missed, jumps_missed = self._curves.log_sizes(power, curves)
+        heights = _log_power(self._step, power, whole, above, jumps=self._jumps)
+        sizes = np.exp(above.max(axis=1))
+        return Bounds(heights, curves.copy(), missed, jumps_missed, sizes)
+
+    def _edges(self, epsilon: float) -> Floats:
         """The ends of arcs, up to where the curve that has risen everywhere bounds the rest."""
+        rise = self._step.count * (0.5 * self._step.variance * LIFT**2 + 0.1)
         span = epsilon * self._scale * math.cos(_ANGLE - _TURN)
         near = math.acosh(1.5 + (DIGITS + 12.0) / span)
-        if not math.isfinite(rise):
-            raise TooSlow
         far = math.acosh(2.0 + (rise + 80.0) / (span * math.cos(_ANGLE + _TURN)))
         near = min(near, far)
-        fine, coarse = np.arange(0.0, 1.5, 0.25), np.arange(1.5, near, 0.4)
-        return np.concatenate([fine, coarse, np.arange(max(near, 1.5), far + 0.5, 0.5)])
+        edges, lengths = [0.0], ((1.5, 0.25), (near, 0.4), (near + 2.0, 0.5), (math.inf, 1.0))
+        while edges[-1] < far:
+            edges.append(edges[-1] + next(length for end, length in lengths if edges[-1] < end))
+        return np.array(edges)
 
     def _last_edge(self, epsilon: float) -> int:
         """The first edge beyond which the integrand adds nothing."""
@@ -165,16 +172,20 @@ class Contour:
         small = np.flatnonzero(rest < math.exp(-DIGITS - 6.0))
         return int(small[0]) if len(small) else len(line.share)
 
-    def _rest(self, epsilon: float, line: Cells) -> float:
-        """A bound on ∫|f dz| beyond the last arc of a line."""
-        z = line.corners[-1:, 1]
-        angle = min(float(np.angle(z + 1.0)[0]), line.angle) - 1e-9
-        if self._curves.least_angle() + angle < 0.5 * math.pi:
+    def _log_rest(self, line: Cells) -> float:
+        """Ln of a bound on ∫|f dz| beyond the last arc of a line, but for e^{-zε}/ε.
+
+        From there on z goes in directions of no less than the line's angle, so that e^{pλ} falls if
+        λ has the complement of that angle, which the curve that has risen everywhere sees to.
+        """
+        if self._curves.least_angle() + line.angle < 0.5 * math.pi + 1e-9:
             return math.inf
-        whole, above = self._curves.log_sizes(np.array([0.0j]), 0)
-        height = _log_power(self._step, z + 1.0, whole, above, jumps=self._jumps) - epsilon * z.real
-        length = 1.0 / (epsilon * math.cos(line.angle)) / float(abs(z[0])) ** 2
-        return float(np.exp(height[0])) * length
+        z = line.corners[-1:, 1:2]
+        found = self._bounds_along(z, np.zeros(1, dtype=np.int64))
+        # |dz|/dRe z = √(1 + (sin α/sinh t)²)/cos α, and sinh t = Im z/(r·sin α).
+        steep = math.hypot(1.0, self._scale * math.sin(line.angle) ** 2 / float(z.imag[0, 0]))
+        size = float(abs(z[0, 0])) ** 2 * math.cos(line.angle)
+        return float(found.heights[0, 0]) + math.log(steep / size)
 
     def _hyperbola(self, t: Floats, angle: float) -> tuple[Complexes, Complexes]:
         place = t + 1j * angle
@@ -215,11 +226,15 @@ class Contour:
         weight[0] *= 0.5
         size = np.abs(one)
         base = count * (z.real + 1.0) * least + np.log(np.abs(weight))
+        # Of ln(1 - q) and of ln(1 + x), which loses what 1 + 2·Re x + |x|² does.
+        off = np.abs(found.deviation)
+        care = np.abs(z + 1.0) * abs(least) + (2.0 * off + off**2) / size**2
         with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
             if self._jumps:
                 share = -np.expm1(count * log1p(-found.jumps / one))
                 log_term = log_power + np.log(share)
                 jump = np.abs(found.jumps)
+                care += jump / size
                 most = size + jump + found.error + found.jumps_error
                 powers = np.exp(base + (count - 1) * np.log(most))
                 error = powers * count * found.jumps_error
@@ -231,7 +246,7 @@ class Contour:
                 )
         self._log_terms = log_term + np.log(weight)
         work = np.abs(self._log_terms)
-        error += 8.0 * _UNIT * (work + len(z)) * np.exp(self._log_terms.real)
+        error += 8.0 * _UNIT * (work + len(z) + count * care) * np.exp(self._log_terms.real)
         self._errors = np.where(np.isnan(error), np.inf, error)
 
     def enclose(self, epsilon: float) -> Enclosure:
@@ -248,11 +263,12 @@ class Contour:
         rounding = float((self._errors * fall).sum())
         rounding += 8.0 * _UNIT * epsilon * float((np.abs(z) * np.abs(terms)).sum())
         swept = []
-        for line, bound in self._lines:
+        for (line, bound), log_rest in zip(self._lines, self._log_rests, strict=True):
             height = (bound - epsilon * line.corners.real).max(axis=1)
             arcs = line.share * np.exp(height)
             begin = self._last if line is self._lines[0][0] else 0
-            swept.append(float(arcs[begin:].sum()) + self._rest(epsilon, line))
+            rest = math.exp(min(log_rest - epsilon * line.corners[-1, 1].real, 700.0)) / epsilon
+            swept.append(float(arcs[begin:].sum()) + rest)
         folds = math.expm1(2.0 * math.pi * _TURN / self._spacing)
         errors = ErrorTerms(
             rounding=rounding,
@@ -263,13 +279,13 @@ class Contour:
 
 
 def _span(step: Step, cut: Cut, saddle: Saddle, part: Part) -> tuple[float, float]:
-    """Where curves begin and end."""
-    low = -0.5 / step.variance - _LOW / step.sigma
+    """Where curves begin and end: where the Gaussian has faded, or χ, but beyond the cut."""
+    low = 0.5 / step.variance - _LOW / step.sigma
+    far = max((saddle.right + 0.5) / step.variance, 0.5 / step.variance) + _HIGH / step.sigma
+    far = max(far, step.place(2.0 * cut.loss))
     if part == "ordinary":
-        last = cut.loss * math.exp(cut.fade)
-        return low, step.knee + (math.log(math.expm1(last)) if last < 30.0 else last)
-    far = (saddle.right + 0.5) / step.variance
-    return low, max(far, 0.5 / step.variance) + 10.0 / step.sigma
+        return low, min(far, step.place(cut.loss * math.exp(cut.fade)))
+    return low, max(far, step.knee + 3.0)
 
 
 def _log_power(
@@ -294,6 +310,26 @@ def _by_curve(
     back = np.empty_like(order)
     back[order] = np.arange(len(order))
     return tuple(np.concatenate(columns)[back] for columns in zip(*found, strict=True))
+
+
+class Bounds(NamedTuple):
+    """By triangles: ln of bounds at the corners, their curves, and what sums there leave out."""
+
+    heights: Floats
+    curves: NDArray[np.int64]
+    missed: Floats
+    jumps_missed: Floats
+    jumps_sizes: Floats
+
+    def first(self, count: int) -> Bounds:
+        """Those of the first triangles, as copies."""
+        return Bounds(
+            self.heights[:count].copy(),
+            self.curves[:count].copy(),
+            self.missed[:count].copy(),
+            self.jumps_missed[:count].copy(),
+            self.jumps_sizes[:count].copy(),
+        )
 
 
 class Cells(NamedTuple):
@@ -347,10 +383,11 @@ def _negligible(step: Step, cut: Cut, tilt: float, part: Part) -> Negligible:
     with np.errstate(all="ignore"):
         curves = Curves(step, cut, rises, _span(step, cut, place, part), part)
         power = np.array([tilt + 1.0 + 0.0j])
-        sizes = curves.log_sizes(power, 0)
-        log_most = float(_log_power(step, power, *sizes, jumps=part == "jumps")[0])
+        sizes = curves.log_sizes(power[:, None], np.zeros(1, dtype=np.int64))
+        whole, above = sizes.log_whole[0], sizes.log_jumps[0]
+        log_most = float(_log_power(step, power, whole, above, jumps=part == "jumps")[0])
     constant = log_chernoff_constant(tilt) if tilt > 0.0 else 0.0
-    return Negligible(tilt, (log_most + constant) * (1.0 + 1e-12) + 1e-9)
+    return Negligible(tilt, log_most + constant + 1e-9 * (1.0 + abs(log_most)))
 
 
 def lay_jumps(scout: Scout, epsilon: float, delta: float) -> JumpProfile:
@@ -370,6 +407,9 @@ def lay_jumps(scout: Scout, epsilon: float, delta: float) -> JumpProfile:
         found = profile.enclose(epsilon)
         if found.errors.above < min(least, 0.1 * found.estimate):
             best, least = profile, found.errors.above
+        # Far from δ it only says which way to go.
+        if best is not None and not 0.1 < found.estimate / delta < 10.0:
+            break
         if least <= _TIGHT * max(1.0, epsilon) * abs(found.slope):
             break
     if best is None:
@@ -400,32 +440,61 @@ def _split(scout: Scout, index: int, epsilon: float, delta: float) -> JumpProfil
 def profile_with_jumps(step: Step, delta: float) -> tuple[JumpProfile, Interval] | None:
     """The profile about δ and certified ends of ε(δ), if there is a contour."""
     scout = Scout(step)
-    guess = scout.epsilon(math.log(delta))
+    start = guess = scout.epsilon(math.log(delta))
     found: tuple[JumpProfile, Interval] | None = None
-    for _ in range(5):
+    sides: dict[bool, tuple[float, float]] = {}
+    for _ in range(8):
         try:
             profile = lay_jumps(scout, guess, delta)
         except TooSlow:
             break
         at = profile.enclose(guess)
+        if at.upper + math.expm1(guess) <= delta:  # δ(ε) falls no faster than -e^ε
+            return profile, Interval(0.0, 0.0, method="jumps")
         if not at.slope < 0.0:
             break
         excess = math.log(at.estimate / delta)
         nearer = guess - excess * at.estimate / at.slope
-        if abs(excess) < 1.0:
-            ends = replace(invert(profile, delta, max(0.0, nearer)), method="jumps")
+        if abs(excess) < 1.0 and nearer > 0.0:
+            ends = replace(invert(profile, delta, nearer), method="jumps")
             if found is None or ends.width < found[1].width:
                 found = profile, ends
             if ends.width <= 2.0 * _TIGHT * max(1.0, ends.upper) or abs(excess) < 0.05:
                 break
-        guess = min(max(nearer, guess / 3.0), 3.0 * guess)
+        sides[excess > 0.0] = guess, excess
+        if len(sides) == 2:
+            (low, above), (high, below) = sides[True], sides[False]
+            share = above / (above - below)
+            guess = nearer if low < nearer < high else low ** (1.0 - share) * high**share
+        elif nearer > 0.0 or guess > 0.1 * start:
+            guess = min(max(nearer, guess / 4.0), 3.0 * guess)
+        else:
+            guess = 1e-3 * delta
     return found
+
+
+def rough_sigma(rate: float, count: int, epsilon: float, delta: float) -> float | None:
+    """About the σ at which a run is (ε, δ)-private, to start a search from, if it is moderate."""
+    low, high, goal = math.log(_LEAST_SIGMA), math.log(_MOST_SIGMA), math.log(delta)
+    for _ in range(12):
+        middle = 0.5 * (low + high)
+        scout = Scout(Step(rate, math.exp(middle), count))
+        above = scout.best_cuts(epsilon)[1] > goal
+        low, high = (middle, high) if above else (low, middle)
+    return math.exp(high) if 1.01 * _LEAST_SIGMA < math.exp(high) < 0.99 * _MOST_SIGMA else None
 
 
 def delta_with_jumps(step: Step, epsilon: float) -> Enclosure | None:
     """δ(ε) with its errors, if there is a contour."""
     scout = Scout(step)
-    try:
-        return lay_jumps(scout, epsilon, math.exp(scout.best_cuts(epsilon)[1])).enclose(epsilon)
-    except TooSlow:
-        return None
+    delta = math.exp(scout.best_cuts(epsilon)[1])
+    found = None
+    for _ in range(2):
+        try:
+            found = lay_jumps(scout, epsilon, delta).enclose(epsilon)
+        except TooSlow:
+            break
+        if 0.1 < found.estimate / delta < 10.0:
+            break
+        delta = found.estimate  # about which to be sharp
+    return found
