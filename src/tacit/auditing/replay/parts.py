@@ -15,9 +15,12 @@ from tacit.auditing.replay.part_checks import (
     layers,
     ledger_rules,
     random_numbers,
+    ranks,
     refusals,
     sessions,
     statements,
+    strategies,
+    ways,
 )
 from tacit.auditing.replay.report import Finding, Report
 from tacit.auditing.replay.tacit_subject import Screen
@@ -88,6 +91,11 @@ PARTS: dict[Part, Component] = {
     layers.accuracies: "control flow",
     sessions.chance: "control flow", sessions.batches: "control flow",
     sessions.facts: "control flow", sessions.arithmetic: "update", sessions.kept: "resuming",
+    strategies.mixtures: "noise", strategies.lost: "noise",
+    strategies.sensitivities: "charging", strategies.bands: "charging",
+    ways.epochs: "sampling", ways.released: "update", ways.recorded: "control flow",
+    ways.unrecorded: "control flow",
+    ranks.replicas: "ranks", ranks.pieces: "ranks", ranks.charged: "ranks", ranks.refused: "ranks",
     shown: "control flow", refusals.forbidden_runs: "control flow",
     refusals.forked_runs: "control flow",
     refusals.forbidden_values: "control flow", refusals.forbidden_statements: "control flow",

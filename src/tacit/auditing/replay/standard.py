@@ -113,8 +113,7 @@ def scope_of(name: str) -> Scope:
     """
     scopes: dict[str, Scope] = {
         "linear": "all", "users": "all", "adaptive": "all", "secure": "all",
-        "recorded": "release", "convolution": "release", "tied": "release",
-        "views": "release", "per layer": "release",
+        "convolution": "release", "per layer": "noise", "views": "lots", "recorded": "lots",
         "many entries": "noise", "exact": "noise", "compiled": "quick", "truncated": "lots",
         "allocated": "lots", "image users": "lots", "own data set": "lots",
         "correlated": "correlated", "replayed": "correlated", "buffered": "correlated",
