@@ -75,7 +75,8 @@ def shown() -> Finding:
 
 
 PARTS: dict[Part, Component] = {
-    random_numbers.bits: "noise", random_numbers.inclusion: "sampling",
+    random_numbers.bits: "noise", random_numbers.key_streams: "noise",
+    random_numbers.inclusion: "sampling",
     random_numbers.choices: "sampling", random_numbers.gaussian: "noise",
     random_numbers.whole_numbers: "noise", random_numbers.grids: "noise",
     random_numbers.edge_draws: "noise", random_numbers.counts: "noise",

@@ -308,6 +308,8 @@ def _double_model() -> nn.Module:
 
 def _in_half(precision: Literal["bfloat16", "float16"], plan: Plan) -> Setting:
     setting = _of(networks.Attentions, _sequences(), plan)
+    if precision == "float16":  # what is special of it, that numbers overflow, shows in any layer
+        setting = _of(_convolution_model, _images(), plan)
     return replace(setting, performance=Performance(precision=precision))
 
 
@@ -317,4 +319,4 @@ def _image_users(plan: Plan) -> Setting:
     user_plan = replace(
         plan, examples=400, lot_size=10, unit="user", examples_per_user=2, adjacency="replace-one"
     )
-    return replace(_of(networks.Channels, _images(), user_plan), groups=owners)
+    return replace(_of(_convolution_model, _images(), user_plan), groups=owners)

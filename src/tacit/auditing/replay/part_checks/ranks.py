@@ -150,7 +150,7 @@ class _Run:
 
     def made(self) -> Plan:
         """The plan: lots of which a process sometimes has no record."""
-        return small_plan(**{"examples": _ROWS, "lot_size": 9, "steps": 4, **self.plan})
+        return small_plan(**{"examples": _ROWS, "lot_size": 9, "steps": 3, **self.plan})
 
     def __call__(self, rank: int, **options: Any) -> Tensor:
         """Trains, and gives the weights as one vector, the same on every rank."""
