@@ -84,7 +84,8 @@ class Variation:
         return (
             type(plan.sampling), type(plan.clipping), plan.noise_multiplier < 1e-3, plan.steps > 1,
             plan.lot_size < 1.0, self.scale == 0.0, bool(odd), self.batch, self.lease, self.own,
-            self.wrapped, self.rehearsed, self.limit == AMPLE, self.ranks, *(one is None for one in there),
+            self.wrapped, self.rehearsed, self.limit == AMPLE, self.ranks,
+            *(one is None for one in there),
         )  # fmt: skip
 
 

@@ -198,7 +198,7 @@ def bands() -> Finding:
         assert plan.correlation is not None
         found = course(plan.correlation, plan.steps, plan.groups).error()
         own = workload_of(plan.correlation)
-        dense = own.applied(np.linalg.inv(strategy_of(plan)))
+        dense = own.applied(np.asarray(np.linalg.inv(strategy_of(plan)), dtype=np.float64))
         if not math.isclose(found, np.square(dense).sum() / plan.steps, rel_tol=1e-6):
             wrong.append(f"{plan.correlation}: an error of {found:.6g}")
     return Finding("charging", "bands", not wrong, "; ".join(wrong[:4]) or "they are")

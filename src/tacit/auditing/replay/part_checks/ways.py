@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 import tempfile
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
@@ -30,7 +30,8 @@ from tacit.training.session import private
 from tacit.training.styles import AdaptiveQuantile
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
+    from contextlib import AbstractContextManager
 
     from tacit.training.plan import Plan
     from tacit.training.session import Session
@@ -200,7 +201,7 @@ class _Way:
         optimizer, given = self.optimizer(model), {"examples": 24, "lot_size": 8, "steps": _STEPS}
         pace = Performance(capture=capture, workers=0, batch=self.batch)  # type: ignore[arg-type]
         dp = private(
-            model, optimizer, small_plan(**(given | self.plan)), self.data(), unsafe_seed=3,
+            model, optimizer, small_plan(**{**given, **self.plan}), self.data(), unsafe_seed=3,
             performance=pace, **self.options,
         )  # fmt: skip
         with dp:
@@ -283,11 +284,9 @@ def _apart(name: str, way: _Way, expected: tuple[str, ...]) -> list[str]:
     return found + [f"{name}: {one!r} is not said" for one in expected if one not in said[0]]
 
 
-@contextmanager
-def _reading(_: Reruns) -> Iterator[None]:
+def _reading(_: Reruns) -> AbstractContextManager[None]:
     """As where a loss asks a device for a number."""
     raise HostRead
-    yield
 
 
 def _wrong_batch(record: Any) -> Callable[[Reruns, Any], Any]:
@@ -313,7 +312,7 @@ def unrecorded() -> Finding:
         raise RuntimeError("raised by the self-test")
 
     def hooked(model: nn.Module) -> Any:
-        model[0].register_forward_hook(lambda *_: None)  # type: ignore[index, operator]
+        model[0].register_forward_hook(lambda *_: None)  # type: ignore[index]
         return _momentum(model)
 
     def by_hooks(model: nn.Module) -> Any:
