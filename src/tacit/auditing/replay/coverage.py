@@ -418,8 +418,7 @@ def _for_a_gpu(tree: ast.Module) -> set[tuple[int, int]]:
 
 
 def _asks_for_kernels(test: ast.expr) -> bool:
-    said = ast.unparse(test)
-    return not said.startswith("not ") and any(one in said for one in _ON_A_GPU)
+    return not _is_a_cpu(test) and any(one in ast.unparse(test) for one in _ON_A_GPU)
 
 
 def _imports_kernels(statement: ast.stmt) -> bool:
