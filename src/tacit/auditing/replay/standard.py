@@ -113,7 +113,8 @@ def scope_of(name: str) -> Scope:
     """
     scopes: dict[str, Scope] = {
         "linear": "all", "users": "all", "adaptive": "all", "secure": "all",
-        "convolution": "release", "per layer": "noise", "views": "lots", "recorded": "lots",
+        "convolution": "release", "tied": "release", "views": "release", "per layer": "release",
+        "recorded": "lots",
         "many entries": "noise", "exact": "noise", "compiled": "quick", "truncated": "lots",
         "allocated": "lots", "image users": "lots", "own data set": "lots",
         "correlated": "correlated", "replayed": "correlated", "buffered": "correlated",
