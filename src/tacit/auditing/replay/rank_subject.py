@@ -82,11 +82,11 @@ def _quick(task: Task) -> Outcome:
     return TACIT.train(replace(task, performance=replace(task.performance, patience=_SECONDS)))
 
 
-def join(rank: int, size: int, port: int) -> None:
+def join(rank: int, size: int, port: int, patience: float = _SECONDS) -> None:
     """Makes this process one of ``size`` that find each other at a port of this machine."""
     distributed.init_process_group(
         "gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=size,
-        timeout=timedelta(seconds=_SECONDS),
+        timeout=timedelta(seconds=patience),
     )  # fmt: skip
 
 

@@ -25,7 +25,7 @@ from tacit.training.plan import Plan
 from tacit.training.session import Session, private
 
 ROWS, WIDTH, CLASSES, DELTA = 8, 5, 3, 1e-3
-_LONGEST = 60  # seconds of a child
+_LONGEST = 240  # seconds of a child that hangs
 Attempts: TypeAlias = Mapping[str, Callable[[], object]]
 
 

