@@ -206,11 +206,12 @@ def _as_it_is(**_: object) -> Iterator[None]:
         (ranks.charged, charging.FollowedCharges, "forgo", _quietly),
         slow(strategies.mixtures, correlated.Feedback, "norm", lambda self, _: self.norms[-1]),
         slow(strategies.bands, plan, "_independent_error", lambda _, steps: float(steps)),
-        slow(ways.recorded, capture.Inputs, "_copy", _only_once),
+        slow(ways.recorded, capture.Inputs, "_copy", staticmethod(_only_once)),
         slow(ways.unrecorded, lot, "_agree", lambda *_: True),
         slow(ranks.replicas, shares.Shares, "totals", lambda self, sums: {
             name: sums[name].flatten()[slice(*at)] for name, at in self.stretches.items()}),
-        slow(ranks.pieces, sharded.Sharded, "add", _quietly),
+        slow(ranks.pieces, sharded._Piece, "stretch", property(
+            lambda self: (0, (self.stop - self.start) * self.size))),
         slow(ranks.refused, agreement, "check", _quietly),
     ],
     ids=lambda one: getattr(one, "__name__", "") if callable(one) else "",
