@@ -260,6 +260,13 @@ def test_a_resumed_epoch_goes_on_with_its_own_lots(tmp_path: Path) -> None:
     assert len(before) + len(after) == plan.steps
 
 
+def test_a_run_is_kept_at_the_end_of_an_epoch(tmp_path: Path) -> None:
+    plan, path = plan_of(epochs=2), tmp_path / "run.safetensors"
+    run(plan, stop=LOTS, save=path)
+    _, after = run(plan, resume=path)
+    assert sorted(one for lot in after for one in lot) == list(range(UNITS))
+
+
 def test_an_epoch_of_which_steps_were_lost_is_left_and_paid_for(tmp_path: Path) -> None:
     plan, path = plan_of(epochs=3), tmp_path / "run.safetensors"
     budget = tacit.Ledger(f"sqlite:///{tmp_path}/budget.db").open("x", epsilon=50, delta=1e-5)

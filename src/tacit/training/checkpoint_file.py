@@ -374,7 +374,9 @@ def _as_list(content: object) -> list[object]:
 
 def _as_tensor(array: NDArray[Any], path: str) -> torch.Tensor:
     try:
-        return torch.from_numpy(np.array(array, order="C"))
+        made = torch.from_numpy(np.array(array, order="C"))
+        # NumPy's empty array comes with a stride that no view in bytes can have.
+        return made if made.numel() else torch.empty(made.shape, dtype=made.dtype)
     except TypeError:
         raise CheckpointError(
             f"{path} is an array of {str(array.dtype)[:60]}, which a checkpoint cannot hold: only "

@@ -6,6 +6,7 @@ from . import (
     charging,
     clipping,
     correlated,
+    course,
     flow,
     gradients,
     noise,
@@ -28,5 +29,6 @@ MUTANTS = (
     *resuming.MUTANTS,
     *ranks.MUTANTS,
     *correlated.MUTANTS,
+    *course.MUTANTS,
 )
 BY_NAME = {mutant.name: mutant for mutant in MUTANTS}

@@ -12,6 +12,7 @@ from . import (
     test_charging,
     test_clipping,
     test_correlated,
+    test_course,
     test_flow,
     test_gradients,
     test_noise,
@@ -22,8 +23,8 @@ from . import (
 from .catalogue import BY_NAME, MUTANTS
 
 _PROOFS: tuple[Any, ...] = (
-    test_charging, test_clipping, test_correlated, test_flow, test_gradients, test_noise,
-    test_ranks, test_resuming, test_sampling,
+    test_charging, test_clipping, test_correlated, test_course, test_flow, test_gradients,
+    test_noise, test_ranks, test_resuming, test_sampling,
 )  # fmt: skip
 
 

@@ -6,6 +6,7 @@ import textwrap
 from pathlib import Path
 
 from tacit.auditing.replay.coverage import Goal, Seen, Tracer, coverage, goals_of
+from tacit.randomness import device_noise
 from tacit.training import styles
 
 SOURCE = '''
@@ -46,6 +47,48 @@ def test_a_kernel_is_for_a_gpu_alone() -> None:
     path = Path(styles.__file__).with_name("kernels.py")
     assert not goals_of(path, gpu=False)
     assert len(goals_of(path, gpu=True)) > 20
+
+
+DEVICES = """
+    class Noise:
+        def __init__(self, device):
+            if device.type == "cpu":
+                self.words = 1
+            else:
+                self.generator = 2
+
+        def serves(self):
+            if self.device.type != "cuda":
+                return False
+            return self.scale < 3
+
+        def repaired(self):
+            from tacit.training.clipping import kernels
+
+            return kernels.repair(self)
+
+        def plain(self):
+            return _fewer(self)
+
+
+    def _fewer(noise):
+        return noise
+"""
+
+
+def test_what_only_a_device_runs_is_counted_apart(tmp_path: Path) -> None:
+    path = tmp_path / "devices.py"
+    path.write_text(textwrap.dedent(DEVICES))
+    lines = [goal.first for goal in goals_of(path, gpu=False) if goal.into is None]
+    assert lines == [4, 5, 10, 11, 20, 24]
+    more = {goal.first for goal in goals_of(path, gpu=True)} - set(lines)
+    assert more == {7, 12, 17}
+
+
+def test_noise_of_a_device_is_for_a_gpu_alone() -> None:
+    path = Path(device_noise.__file__)
+    assert not goals_of(path, gpu=False)
+    assert len(goals_of(path, gpu=True)) > 100
 
 
 def test_a_statement_over_several_lines_is_met_by_any_of_them() -> None:

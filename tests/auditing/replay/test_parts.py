@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,34 +15,57 @@ from tacit.auditing.replay.part_checks import (
     layers,
     ledger_rules,
     random_numbers,
+    ranks,
     refusals,
     sessions,
     statements,
+    strategies,
+    ways,
 )
 from tacit.errors import TacitError
 from tacit.ledger import composition
+from tacit.randomness import correlated, streams
 from tacit.statement import claim as written
 from tacit.training import (
     assembly,
+    capture,
     charging,
     checkpoint,
     checkpoint_file,
     claim,
+    correlation,
     guards,
+    lot,
     noise,
+    plan,
+    sampling,
     session,
     verification,
 )
 from tacit.training import fit as fitting
 from tacit.training.clipping import recorder
 from tacit.training.clipping.forms import convolution, matrix
-from tacit.training.distributed import world
+from tacit.training.distributed import agreement, sharded, shares, world
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-@pytest.mark.parametrize("part", parts.PARTS, ids=lambda part: part.__name__.strip("_"))
+# What they look at has tests of its own in ``make test``: of refusals, recordings, ranks and noise.
+_LONG = (
+    refusals.forbidden_runs, ranks.replicas, ranks.pieces, ranks.refused, ways.recorded,
+    ways.unrecorded, strategies.mixtures, strategies.bands,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        pytest.param(part, marks=(pytest.mark.slow,) if part in _LONG else ())
+        for part in parts.PARTS
+    ],
+    ids=lambda part: part.__name__.strip("_"),
+)
 def test_right_engine_passes(part):
     found = part()
     assert found.passed, found.evidence
@@ -117,6 +141,31 @@ def _quietly(*_: object, **__: object) -> None:
     pass
 
 
+def slow(*given: object) -> object:
+    return pytest.param(*given, marks=pytest.mark.slow)
+
+
+def _as_if_once(*given):
+    """What all turns of a record come to is what one does."""
+    return replace(correlation.course(*given), sensitivity=1.0)
+
+
+def _everybody_first(self, lots, count):
+    """All records are in the first lot of an epoch, and the last one once more in the next."""
+    self._lots, self._next = lots, 0
+    self._order = np.append(np.arange(len(lots)), len(lots) - 1)
+    self._ends = [len(lots), *[len(lots) + 1] * (count - 1)]
+
+
+_copied = capture.Inputs._copy
+
+
+def _only_once(where, values):
+    """What a recording reads is not renewed."""
+    if not where.any():
+        _copied(where, values)
+
+
 def _refusing(*_: object, **__: object) -> None:
     raise TacitError("refused, as it should not be")
 
@@ -149,6 +198,22 @@ def _as_it_is(**_: object) -> Iterator[None]:
         (random_numbers.counts, noise.GridNoise, "count", lambda *given: given[1]),
         (random_numbers.ties, random_numbers, "subset", lambda places, kept, _: places[:kept]),
         (refusals.forked_runs, guards.Custody, "check_process", _quietly),
+        (random_numbers.key_streams, streams, "_mixed", lambda *given: given[::2]),
+        (strategies.lost, correlated.NoiseMemory, "begin", lambda self, at: setattr(
+            self, "position", at)),
+        (strategies.sensitivities, strategies, "course", _as_if_once),
+        (ways.released, guards.Guard, "_check_awaited", _quietly),
+        (ways.epochs, sampling.RunningEpoch, "begin", _everybody_first),
+        (ranks.charged, charging.FollowedCharges, "forgo", _quietly),
+        slow(strategies.mixtures, correlated.Feedback, "norm", lambda self, _: self.norms[-1]),
+        slow(strategies.bands, plan, "_independent_error", lambda _, steps: float(steps)),
+        slow(ways.recorded, capture.Inputs, "_copy", staticmethod(_only_once)),
+        slow(ways.unrecorded, lot, "_agree", lambda *_: True),
+        slow(ranks.replicas, shares.Shares, "totals", lambda self, sums: {
+            name: sums[name].flatten()[slice(*at)] for name, at in self.stretches.items()}),
+        slow(ranks.pieces, sharded._Piece, "stretch", property(
+            lambda self: (0, (self.stop - self.start) * self.size))),
+        slow(ranks.refused, agreement, "check", _quietly),
     ],
     ids=lambda one: getattr(one, "__name__", "") if callable(one) else "",
 )  # fmt: skip

@@ -58,7 +58,7 @@ def test_every_check_is_made_by_default_in_settings_that_differ() -> None:
 def test_a_report_says_where_not_all_checks_were_made() -> None:
     said = engine._where(engine._jobs(quick=False, seconds=1.0))
     assert "all checks in adaptive, secure, linear, users;" in said
-    assert "noise follows the sums, in convolution, tied, views, per layer, recorded;" in said
+    assert "noise follows the sums, in convolution, tied, views, per layer;" in said
     for job in (jobs := engine._jobs(quick=True, seconds=1.0)):
         assert job.scope == ("all" if job.name == "linear" else "quick")
     assert engine._where(jobs).startswith("What was looked at: all checks in linear; the first few")

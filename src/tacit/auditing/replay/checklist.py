@@ -265,7 +265,8 @@ _ALSO = (
 )  # fmt: skip
 CORRELATED_CHECKS = (
     *(check for check in CHECKS if check.make in _ALSO),
-    Check("correlated.law", correlated.law),
+    Check("correlated.exactly", correlated.exactly),
+    Check("correlated.law", correlated.law, (correlated.exactly,)),
     Check("correlated.groups", correlated.groups),
     Check("correlated.groups_resumed", correlated.groups_resumed, (correlated.groups,)),
     Check("correlated.resumed", correlated.resumed, (correlated.law, resuming.goes_on)),

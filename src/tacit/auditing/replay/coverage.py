@@ -5,8 +5,8 @@ rooms that a release rests on. What refuses is no goal: a block that ends in ``r
 function that only such blocks call. Nothing is released there. Nor is a rule that declines
 (``return NotImplemented``): what takes its place is a goal; nor what runs when a module is
 imported, which is before anything is looked at. Where there is no GPU, neither is
-what only a GPU can run: a block that asks for CUDA, what follows a return of the CPU's or a
-question to a GPU, and a kernel, which is compiled for it.
+what only a GPU can run: a block that asks for CUDA, what follows a return of the CPU's, a
+question to a GPU or an import of kernels, and a kernel, which is compiled for it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,10 @@ _ALIKE = 1  # runs of a kind that are looked at
 _ELSEWHERE = 15_000  # the same for a run of a kind that was looked at in another setting
 _LOOKS, _BRIEF = 12, 2_000  # steps of such a run that are looked at again, and calls of each
 
-_ON_A_GPU = ("cuda", "for_kernels", "in_one_pass", "_fused", "_is_device")  # in the test of an if
+# In the test of an if.
+_ON_A_GPU = ("cuda", "for_kernels", "in_one_pass", "_fused", "_is_device", "_host is None")
+_KERNELS = ("kernels", "DeviceNoise")  # what is imported where a GPU is
+_DEVICE_FILES = frozenset({"device_noise.py"})  # which are asked on a CPU only whether they serve
 
 Arcs: TypeAlias = "dict[str, set[tuple[int, int]]]"
 _Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
@@ -279,7 +282,8 @@ def goals_of(path: Path, gpu: bool | None = None) -> tuple[Goal, ...]:
     """All goals of a file, in order; those for a ``gpu`` as well, if there is one."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     there = torch.cuda.is_available() if gpu is None else gpu
-    refusals = _apart(tree, set() if there else _for_a_gpu(tree))
+    device = {(1, _block(tree.body)[1])} if path.name in _DEVICE_FILES else _for_a_gpu(tree)
+    refusals = _apart(tree, set() if there else device)
     makers = _only_at_import(tree)
     found = [
         goal
@@ -397,6 +401,8 @@ def _for_a_gpu(tree: ast.Module) -> set[tuple[int, int]]:
             found.add((node.lineno, node.end_lineno or node.lineno))
         if isinstance(node, ast.If) and _asks_for_kernels(node.test):
             found.add(_block(node.body))
+        if isinstance(node, ast.If) and node.orelse and _is_a_cpu(node.test):
+            found.add(_block(node.orelse))
         if isinstance(node, _Function) and any(
             ast.unparse(one).startswith("triton.jit") for one in node.decorator_list
         ):
@@ -405,15 +411,14 @@ def _for_a_gpu(tree: ast.Module) -> set[tuple[int, int]]:
         for at, one in enumerate(body[:-1]):
             if _returns_on_a_cpu(one):
                 found.add(_block(body[at + 1 :]))
-        first = next((at for at, one in enumerate(body) if _asks_a_gpu(one)), None)
+        first = next((at for at, one in enumerate(body) if _needs_a_gpu(one)), None)
         if first is not None:
             found.add(_block(body[first:]))
     return found
 
 
 def _asks_for_kernels(test: ast.expr) -> bool:
-    said = ast.unparse(test)
-    return not said.startswith("not ") and any(one in said for one in _ON_A_GPU)
+    return not _is_a_cpu(test) and any(one in ast.unparse(test) for one in _ON_A_GPU)
 
 
 def _imports_kernels(statement: ast.stmt) -> bool:
@@ -423,10 +428,13 @@ def _imports_kernels(statement: ast.stmt) -> bool:
     return any(word in ast.unparse(statement) for word in ("triton", "_kernels import"))
 
 
-def _asks_a_gpu(statement: ast.stmt) -> bool:
-    """Whether a plain statement asks a GPU of its own for something, which there must be then."""
+def _needs_a_gpu(statement: ast.stmt) -> bool:
+    """Whether a plain statement imports kernels, or asks a GPU of its own for something."""
     if isinstance(getattr(statement, "body", None), list):
         return False
+    if isinstance(statement, ast.ImportFrom):
+        names = {one.name for one in statement.names} | {(statement.module or "").split(".")[-1]}
+        return not names.isdisjoint(_KERNELS)
     return any(
         isinstance(one, ast.Call) and ast.unparse(one.func).startswith("torch.cuda.") and one.args
         for one in ast.walk(statement)
@@ -436,9 +444,13 @@ def _asks_a_gpu(statement: ast.stmt) -> bool:
 def _returns_on_a_cpu(statement: ast.stmt) -> bool:
     if not isinstance(statement, ast.If) or not isinstance(statement.body[-1], ast.Return):
         return False
-    test = ast.unparse(statement.test)
-    of_kernels = test.startswith("not ") and any(one in test for one in _ON_A_GPU)
-    return test.endswith("type == 'cpu'") or of_kernels
+    return _is_a_cpu(statement.test)
+
+
+def _is_a_cpu(test: ast.expr) -> bool:
+    said = ast.unparse(test)
+    of_kernels = said.startswith("not ") and any(one in said for one in _ON_A_GPU)
+    return said.endswith(("type == 'cpu'", "type != 'cuda'")) or of_kernels
 
 
 def _blocks(tree: ast.Module) -> Iterator[list[ast.stmt]]:

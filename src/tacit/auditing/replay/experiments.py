@@ -27,11 +27,13 @@ if TYPE_CHECKING:
     from tacit.auditing.replay.laboratory import Laboratory, Train
     from tacit.training.plan import Plan
 
+_FIRST = "as it is"  # the sum that is computed first
 _FEW, _MANY = 12, 48  # units: for single sums, and for statistics of sampling
 _EPOCHS, _LOTS_PER_EPOCH = 25, 4  # of allocation
 _NOISE_ENTRIES = 20_000  # so that a σ that is 5 % off stands out: 10 standard deviations
 _LARGE = 50_000  # entries
 _SAMPLED = 12_000  # coin flips
+_TURNS = 40  # of each group, where groups take turns
 _MOST_STEPS, _FEWEST_STEPS, _MOST_IDLE_STEPS = 300, 60, 2_000
 _COUNTS = 700  # of an adaptive clip: a noise that is 15 % off stands out
 _PARTS = 16, 6  # steps of a run that is broken off: all, and those before
@@ -84,19 +86,21 @@ class Experiments:
         batch: int | None = None,
         clip: float = 1.0,
     ) -> Trace:
-        """One step over all of a few units, at the first weights and without noise."""
-        data = self.few if records is None else records
+        """One step over all of a few units, at the first weights and without noise.
 
+        The first of them is rehearsed, as all runs of several steps are.
+        """
+        data = self.few if records is None else records
         variation = Variation(
             plan=plans.whole(self.plan, data, clip=clip), records=data, scale=scale,
-            factors=factors or {}, batch=batch,
+            factors=factors or {}, batch=batch, rehearsed=name == _FIRST,
         )  # fmt: skip
         return self.once(f"sum {name}", variation)
 
     @cached_property
     def shares(self) -> list[float]:
         """The norms of the units' gradients, in units of their bounds; at scale 1."""
-        trace = self.sum_of("as it is")
+        trace = self.sum_of(_FIRST)
         gradients = self.oracle.of_step(trace).values()
         found = [largest_share(self.lab, self.plan, gradient) for gradient in gradients]
         return [share for share in found if share > 0.0] or [1.0]
@@ -166,6 +170,8 @@ class Experiments:
         if self.lab.entries > _LARGE:  # every step has much of it, and takes its time
             return _FEWEST_STEPS
         sampled = _SAMPLED / self.many.count if self._lots else 0.0
+        if self.plan.correlation is not None:  # a record's own group has but few of the steps
+            sampled = _TURNS * self.plan.groups
         needed = max(_NOISE_ENTRIES / self.lab.entries, sampled)
         return int(min(max(needed, _FEWEST_STEPS), _MOST_STEPS))
 
@@ -182,7 +188,7 @@ class Experiments:
     def noise_run(self, name: str, *, steps: int) -> Trace:
         """Steps of noise alone. With an adaptive clip, which then only falls, all are in a lot."""
         adaptive = is_adaptive(self.plan)
-        records = self.few if adaptive else self.many
+        records = self.few if adaptive or not self._lots else self.many
         make_plan = plans.known_clip if adaptive else plans.sampled
         plan = make_plan(self.plan, records, steps=steps)
         return self.once(name, Variation(plan=plan, records=records, scale=0.0, still=False))
@@ -543,7 +549,7 @@ def constant_sums(experiments: Experiments, level: float) -> tuple[Trace, Trace]
 def _scale(experiments: Experiments, plan: Plan, level: float) -> float:
     """The factor on losses that brings the sum of everybody nearest to ``level`` deviations."""
     most = 0.3 * experiments.loose if is_adaptive(plan) else experiments.tight
-    trace = experiments.sum_of("as it is")
+    trace = experiments.sum_of(_FIRST)
     gradients = experiments.oracle.of_step(trace).values()
 
     def off(scale: float) -> float:

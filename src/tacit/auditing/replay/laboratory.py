@@ -29,6 +29,7 @@ from tacit.auditing.replay.watch import (
     printed,
     rarely_checked,
     seeded,
+    unrehearsed,
 )
 from tacit.errors import InvalidArgument
 
@@ -132,7 +133,8 @@ class Laboratory:
         ``train`` is a way to run it other than the subject's. Global seeds are always the same:
         what must be random must not depend on them.
         """
-        with seeded(1), rarely_checked():
+        rehearsals = nullcontext() if variation.rehearsed else unrehearsed()
+        with seeded(1), rarely_checked(), rehearsals:
             return self._run(variation, train or self.subject.train)
 
     def _run(self, variation: Variation, train: Train) -> Trace:

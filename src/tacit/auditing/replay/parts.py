@@ -15,9 +15,12 @@ from tacit.auditing.replay.part_checks import (
     layers,
     ledger_rules,
     random_numbers,
+    ranks,
     refusals,
     sessions,
     statements,
+    strategies,
+    ways,
 )
 from tacit.auditing.replay.report import Finding, Report
 from tacit.auditing.replay.tacit_subject import Screen
@@ -72,7 +75,8 @@ def shown() -> Finding:
 
 
 PARTS: dict[Part, Component] = {
-    random_numbers.bits: "noise", random_numbers.inclusion: "sampling",
+    random_numbers.bits: "noise", random_numbers.key_streams: "noise",
+    random_numbers.inclusion: "sampling",
     random_numbers.choices: "sampling", random_numbers.gaussian: "noise",
     random_numbers.whole_numbers: "noise", random_numbers.grids: "noise",
     random_numbers.edge_draws: "noise", random_numbers.counts: "noise",
@@ -88,6 +92,11 @@ PARTS: dict[Part, Component] = {
     layers.accuracies: "control flow",
     sessions.chance: "control flow", sessions.batches: "control flow",
     sessions.facts: "control flow", sessions.arithmetic: "update", sessions.kept: "resuming",
+    strategies.mixtures: "noise", strategies.lost: "noise",
+    strategies.sensitivities: "charging", strategies.bands: "charging",
+    ways.epochs: "sampling", ways.released: "update", ways.recorded: "control flow",
+    ways.unrecorded: "control flow",
+    ranks.replicas: "ranks", ranks.pieces: "ranks", ranks.charged: "ranks", ranks.refused: "ranks",
     shown: "control flow", refusals.forbidden_runs: "control flow",
     refusals.forked_runs: "control flow",
     refusals.forbidden_values: "control flow", refusals.forbidden_statements: "control flow",

@@ -59,7 +59,7 @@ class TacitRanks:
         """See ``Subject``."""
         if task.ranks == 1:
             return TACIT.train(task)
-        port, pipes = _free_port(), []
+        port, pipes = free_port(), []
         others: list[int] = []
         for rank in range(1, task.ranks):
             reading, writing = os.pipe()
@@ -67,10 +67,10 @@ class TacitRanks:
             os.close(writing)
             pipes.append(reading)
         try:
-            _join(0, task.ranks, port)
+            join(0, task.ranks, port)
             return _quick(task)
         finally:
-            _leave()
+            leave()
             seen = [_received(pipe) for pipe in pipes]
             for pid in others:
                 os.waitpid(pid, 0)
@@ -82,19 +82,22 @@ def _quick(task: Task) -> Outcome:
     return TACIT.train(replace(task, performance=replace(task.performance, patience=_SECONDS)))
 
 
-def _join(rank: int, size: int, port: int) -> None:
+def join(rank: int, size: int, port: int, patience: float = _SECONDS) -> None:
+    """Makes this process one of ``size`` that find each other at a port of this machine."""
     distributed.init_process_group(
         "gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=size,
-        timeout=timedelta(seconds=_SECONDS),
+        timeout=timedelta(seconds=patience),
     )  # fmt: skip
 
 
-def _leave() -> None:
+def leave() -> None:
+    """Leaves them again."""
     with suppress(Exception):  # whatever state a failed run has left it in
         distributed.destroy_process_group()
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port that nobody uses."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         return int(free.getsockname()[1])
@@ -115,9 +118,9 @@ def _forked(rank: int, task: Task, port: int, writing: int) -> int:
         os.dup2(nowhere.fileno(), 2)
         sys.stdout = sys.stderr = nowhere
         with suppress(Exception):  # rank 0 fails as well, and its error is what counts
-            _join(rank, task.ranks, port)
+            join(rank, task.ranks, port)
             _quick(replace(task, budget=None, save=None))
-        _leave()
+        leave()
         with os.fdopen(writing, "wb") as pipe:
             pipe.write(_packed(_watch_of(task)))
     os._exit(0)

@@ -113,8 +113,8 @@ def scope_of(name: str) -> Scope:
     """
     scopes: dict[str, Scope] = {
         "linear": "all", "users": "all", "adaptive": "all", "secure": "all",
-        "recorded": "release", "convolution": "release", "tied": "release",
-        "views": "release", "per layer": "release",
+        "convolution": "release", "tied": "release", "views": "release", "per layer": "release",
+        "recorded": "lots",
         "many entries": "noise", "exact": "noise", "compiled": "quick", "truncated": "lots",
         "allocated": "lots", "image users": "lots", "own data set": "lots",
         "correlated": "correlated", "replayed": "correlated", "buffered": "correlated",
@@ -309,6 +309,8 @@ def _double_model() -> nn.Module:
 
 def _in_half(precision: Literal["bfloat16", "float16"], plan: Plan) -> Setting:
     setting = _of(networks.Attentions, _sequences(), plan)
+    if precision == "float16":  # what is special of it, that numbers overflow, shows in any layer
+        setting = _of(_convolution_model, _images(), plan)
     return replace(setting, performance=Performance(precision=precision))
 
 
@@ -318,4 +320,4 @@ def _image_users(plan: Plan) -> Setting:
     user_plan = replace(
         plan, examples=400, lot_size=10, unit="user", examples_per_user=2, adjacency="replace-one"
     )
-    return replace(_of(networks.Channels, _images(), user_plan), groups=owners)
+    return replace(_of(_convolution_model, _images(), user_plan), groups=owners)

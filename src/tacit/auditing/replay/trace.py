@@ -44,6 +44,7 @@ class Variation:
         full_above: The number of rows beyond which a batch is too large for the memory.
         own: Whether the engine is given the user's own data set as it is, and its workers.
         wrapped: Whether the data set is wrapped in any case.
+        rehearsed: Whether tacit rehearses its loop, as it does before every first lot.
         cut: Whether it may end before its plan does, for yet another reason.
         save, resume, stop_at, ranks: As in ``Task``.
     """
@@ -62,6 +63,7 @@ class Variation:
     full_above: int | None = None
     own: bool = False
     wrapped: bool = False
+    rehearsed: bool = True
     cut: bool = False
     save: Path | None = None
     resume: Path | None = None
@@ -82,7 +84,8 @@ class Variation:
         return (
             type(plan.sampling), type(plan.clipping), plan.noise_multiplier < 1e-3, plan.steps > 1,
             plan.lot_size < 1.0, self.scale == 0.0, bool(odd), self.batch, self.lease, self.own,
-            self.wrapped, self.limit == AMPLE, self.ranks, *(one is None for one in there),
+            self.wrapped, self.rehearsed, self.limit == AMPLE, self.ranks,
+            *(one is None for one in there),
         )  # fmt: skip
 
 

@@ -378,6 +378,17 @@ def rarely_checked() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def unrehearsed() -> Iterator[None]:
+    """Runs of tacit neither rehearse nor check a batch: they begin with their first lot.
+
+    A rehearsal takes longer than a step, and shows the same again in every run of a setting. What
+    it refuses is seen in those that do rehearse; what it would hide shows in those that do not.
+    """
+    with patch.object(verification.Verifier, "watches", new=False):
+        yield
+
+
 # ---- what a run prints: the numbers in it, by the words that stand before them
 
 

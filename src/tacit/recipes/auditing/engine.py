@@ -100,8 +100,9 @@ def audit_standard(
             progress(job.name, count, len(jobs), "")
     if quick:
         notes.append(
-            f"Left out, as it was to be quick: the settings {_all(_SLOW)}; and the laws of random "
-            "numbers and the ledger's rules by themselves."
+            f"Left out, as it was to be quick: the settings {_all(_SLOW)}; and the parts that need "
+            "no setting: the laws of random numbers, correlated noise, epochs and recordings by "
+            "themselves, the ledger's rules, refusals, and two processes that train together."
         )
     about = {
         "settings": [job.name for job in jobs],

@@ -6,15 +6,18 @@ all steps it must give independent noise of the claimed size again.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tacit.auditing.replay import significance
+from tacit.auditing.replay import plans, significance
 from tacit.auditing.replay.checks.noise import columns_of, membership
 from tacit.auditing.replay.report import Finding
+from tacit.auditing.replay.tacit_subject import seeded_run
+from tacit.auditing.replay.trace import Variation
 from tacit.training.correlation import Anticorrelated, Banded, Buffered, InverseBanded
-from tacit.training.sampling import Cyclic
+from tacit.training.sampling import Cyclic, Poisson
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,8 +27,10 @@ if TYPE_CHECKING:
     from tacit.auditing.replay.experiments import Experiments
     from tacit.auditing.replay.trace import Trace
     from tacit.training.plan import Plan
+    from tacit.training.sampling import Sampling
 
 _LAGS = (1, 2, 3, 4)
+_SEEDED_STEPS, _ROUNDING = 12, 2e-5  # of noise of size 1 in single precision, at every step
 _FEWEST_TURNS = 8
 
 
@@ -71,6 +76,45 @@ def _independent(*parts: Trace) -> NDArray[np.float64]:
     matrix = strategy_of(plan)[: len(rows), : len(rows)]
     result: NDArray[np.float64] = matrix @ np.stack(rows) / plan.noise_scale
     return result
+
+
+def uncorrelated(plan: Plan) -> Plan:
+    """A plan whose noise is the independent noise behind that of ``plan``, under the same seed.
+
+    What replays its last steps draws from another place than what does not: it takes back a share
+    of nothing.
+    """
+    if isinstance(plan.correlation, InverseBanded | Anticorrelated):
+        return replace(plan, correlation=Anticorrelated(0.0))
+    return replace(plan, correlation=None, sampling=_plain(plan))
+
+
+def _plain(plan: Plan) -> Sampling:
+    return Poisson() if isinstance(plan.sampling, Cyclic) else plan.sampling
+
+
+def exactly(experiments: Experiments) -> Finding:
+    """With a seed the strategy times the noise is the independent noise, to the last step."""
+    if not experiments.is_tacit:
+        return Finding("noise", "strategy", True, "a seed means something to tacit only")
+    plan = plans.sampled(experiments.plan, experiments.many, steps=_SEEDED_STEPS)
+    own, plain = (
+        experiments.once(
+            name, Variation(plan=one, records=experiments.many, scale=0.0), seeded_run
+        ).taken(_SEEDED_STEPS)
+        for name, one in (("seeded noise", plan), ("seeded, uncorrelated", uncorrelated(plan)))
+    )
+    drawn = np.stack([plain.released(at).numpy() for at in range(_SEEDED_STEPS)]) / plan.noise_scale
+    off = np.abs(_independent(own) - drawn).max(1)
+    worst, limit = int(off.argmax()), _ROUNDING * _SEEDED_STEPS
+    return Finding(
+        "noise",
+        "strategy",
+        bool(off.max() <= limit),
+        f"with a seed the strategy times the noise is {off.max():.2g} from the independent noise "
+        f"of the same seed, in step {worst + 1} of {_SEEDED_STEPS} (rounding explains {limit:.2g})",
+        (("off", float(off.max())),),
+    )
 
 
 def law(experiments: Experiments) -> Finding:

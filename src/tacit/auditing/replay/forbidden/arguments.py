@@ -40,10 +40,11 @@ from tacit.randomness import (
     subset,
 )
 from tacit.training.clipping import clipped_gradients
+from tacit.training.correlation import Anticorrelated, Banded, Buffered, InverseBanded
 from tacit.training.performance import Performance
 from tacit.training.plan import Plan
 from tacit.training.replace_batchnorm import fix
-from tacit.training.sampling import FullBatch, TruncatedPoisson
+from tacit.training.sampling import Allocation, Cyclic, FullBatch, Poisson, TruncatedPoisson
 from tacit.training.styles import AdaptiveQuantile, Automatic, PerGroup
 
 if TYPE_CHECKING:
@@ -107,6 +108,46 @@ def plans() -> Attempts:
         ),
         "a budget that is spent elsewhere": lambda: _bought(steps=30, also=Gaussian(0.5)),
     }
+
+
+def correlations() -> Attempts:
+    """Correlated noise of wrong numbers, and where no theorem covers it or nothing is built."""
+    values: dict[str, Callable[[], object]] = {
+        "bands below two": lambda: Banded(1), "bands without end": lambda: Banded(2_000),
+        "half a band": lambda: InverseBanded(2.5),  # type: ignore[arg-type]
+        "bands that do not begin with 1": lambda: Banded(2, coefficients=(0.5, 0.5)),
+        "fewer bands than said": lambda: Banded(3, coefficients=(1.0, 0.5)),
+        "bands of no numbers": lambda: Banded(2, coefficients=("a", "b")),  # type: ignore[arg-type]
+        "bands that are a number": lambda: Banded(2, coefficients=1.0),  # type: ignore[arg-type]
+        "a band without end": lambda: Banded(2, coefficients=(1.0, math.inf)),
+        "an inverse band above 0": lambda: InverseBanded(2, coefficients=(1.0, 0.5)),
+        "too many buffers": lambda: Buffered(11), "no buffers": lambda: Buffered(0),
+        "scales without decays": lambda: Buffered(2, scales=(-0.1, -0.2)),
+        "more buffers than said": lambda: Buffered(1, scales=(-0.1,) * 2, decays=(0.5,) * 2),
+        "a buffer that stays": lambda: Buffered(1, scales=(-0.1,), decays=(1.0,)),
+        "a buffer that adds": lambda: Buffered(1, scales=(0.1,), decays=(0.5,)),
+        "a share of all": lambda: Anticorrelated(1.0),
+        "a share of no number": lambda: Anticorrelated(math.nan),
+        "a momentum of 1": lambda: Banded(2, momentum=1.0),
+        "an unknown schedule": lambda: Banded(2, schedule="warm"),  # type: ignore[arg-type]
+    }  # fmt: skip
+    adaptive = AdaptiveQuantile(count_noise=3.0)
+    plans: list[dict[str, Any]] = [
+        {"correlation": "banded"},
+        {"correlation": Banded()},
+        {"sampling": Cyclic()},
+        {"correlation": Banded(2), "noise": "secure"},
+        {"correlation": Banded(31)},
+        {"correlation": Banded(2), "noise": "exact"},
+        {"correlation": Banded(11)},
+        {"correlation": Banded(2), "clipping": adaptive},
+        {"correlation": InverseBanded(2), "sampling": Poisson()},
+        {"correlation": Banded(2), "sampling": TruncatedPoisson(60)},
+        {"correlation": Banded(2), "sampling": Allocation()},
+        {"correlation": Buffered(2), "sampling": Poisson()},
+        {"correlation": InverseBanded(2, coefficients=(1.0, -1.5)), "sampling": Cyclic()},
+    ]
+    return values | {f"a plan with {one}": partial(honest_plan, **one) for one in plans}
 
 
 def _bought(**changed: Any) -> Plan:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
+import warnings
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -23,6 +25,7 @@ from tacit.training.plan import Plan
 from tacit.training.session import Session, private
 
 ROWS, WIDTH, CLASSES, DELTA = 8, 5, 3, 1e-3
+_LONGEST = 240  # seconds of a child that hangs
 Attempts: TypeAlias = Mapping[str, Callable[[], object]]
 
 
@@ -39,11 +42,22 @@ def tried(name: str, attempt: Callable[[], object]) -> list[str]:
 
 def in_child(work: Callable[[], bytes]) -> bytes:
     """What ``work`` returns in a forked child; what is executed there counts as well."""
+    return forked(work)()
+
+
+def forked(work: Callable[[], bytes]) -> Callable[[], bytes]:
+    """Starts ``work`` in a forked child; what is returned waits for it, and for what it returns.
+
+    A child that fails or hangs returns nothing.
+    """
     traced = getattr(sys.gettrace(), "__self__", None)
     tracer = traced if isinstance(traced, Tracer) else Tracer()
     reading, writing = os.pipe()
-    child = os.fork()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of threads that a child has not
+        child = os.fork()
     if child == 0:
+        signal.alarm(_LONGEST)
         try:
             said = work().hex()
             steps = {path: sorted(seen) for path, seen in tracer.arcs.items()}
@@ -52,13 +66,17 @@ def in_child(work: Callable[[], bytes]) -> bytes:
         finally:
             os._exit(0)
     os.close(writing)
-    with os.fdopen(reading) as pipe:
-        written = pipe.read()
-    os.waitpid(child, 0)
-    said, steps = json.loads(written) if written else ("", {})
-    for path, seen in steps.items():
-        tracer.arcs.setdefault(path, set()).update((before, after) for before, after in seen)
-    return bytes.fromhex(said)
+
+    def returned() -> bytes:
+        with os.fdopen(reading) as pipe:
+            written = pipe.read()
+        os.waitpid(child, 0)
+        said, steps = json.loads(written) if written else ("", {})
+        for path, seen in steps.items():
+            tracer.arcs.setdefault(path, set()).update((before, after) for before, after in seen)
+        return bytes.fromhex(said)
+
+    return returned
 
 
 class Model(nn.Module):

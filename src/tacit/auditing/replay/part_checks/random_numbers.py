@@ -30,6 +30,8 @@ from tacit.randomness import (
     subset,
 )
 from tacit.randomness.gaussian import rounded_tiles
+from tacit.randomness.inclusion import assigned
+from tacit.randomness.streams import SharedStream, _PlainChaCha20, chacha20
 from tacit.training.noise import noise_for
 
 if TYPE_CHECKING:
@@ -73,6 +75,31 @@ def bits() -> Finding:
     words.append(one.bytes(16))
     found["what comes again"] = 1.0 if len(set(words)) == len(words) else 0.0
     return _judged("noise", "bits", found)
+
+
+# RFC 8439, 2.3.2: the block of number 1 under this key and nonce.
+_RFC_KEY, _RFC_NONCE = bytes(range(32)), bytes.fromhex("000000090000004a00000000")
+_RFC_BLOCK = bytes.fromhex(
+    "10f1e7e4d13b5915500fdd1fa32071c4c7d1f4c733c068030422aa9ac3d46c4e"
+    "d2826446079faa0914c2d705d98b02a2b5129cd1de164eb9cbd083e8a2503c4e"
+)
+
+
+def key_streams() -> Finding:
+    """ChaCha20 is the standard's, by the library and without it; a shared key has many streams."""
+    wrong = []
+    for make in (chacha20, _PlainChaCha20):
+        if make(_RFC_KEY, _RFC_NONCE, 1).stream(64) != _RFC_BLOCK:
+            wrong.append(f"{make.__name__} is not the standard's")
+    plain, fast = _PlainChaCha20(_RFC_KEY, _RFC_NONCE, 3), chacha20(_RFC_KEY, _RFC_NONCE, 3)
+    if [plain.stream(n) for n in (64, 6_400)] != [fast.stream(n) for n in (64, 6_400)]:
+        wrong.append("the two ways differ in a later block")
+    key = os.urandom(32)
+    streams = [SharedStream(key, "noise"), SharedStream(key, "noise"), SharedStream(key, "lots")]
+    one, same, other = ([stream.bytes(32) for _ in range(3)] for stream in streams)
+    if one != same or len({*one, *other}) < 6 or key.hex() in repr(streams):
+        wrong.append("a shared key gives other streams, or the same ones twice, or is shown")
+    return Finding("noise", "key streams", not wrong, "; ".join(wrong) or "they are")
 
 
 def inclusion() -> Finding:
@@ -301,7 +328,9 @@ def ties() -> Finding:
             lambda: RoundedGaussian(stream, device),
         )
     ]
+    dealt = assigned(_DRAWS, 3, _Set(b"\xff", None))  # of which no word of ones may count
     found = {
+        "lots that are dealt again": _fit(np.bincount(dealt, minlength=3), np.full(3, _DRAWS / 3)),
         "ties": 1.0 if first < 3 and {len(one) for one in drawn} == {7} else 0.0,
         "what is shown": 1.0 if all(len(one) == 1 for one in shown) else 0.0,
     }

@@ -50,6 +50,7 @@ def forbidden_values() -> Finding:
     """Arguments out of range and copied noise are refused."""
     attempts = {
         **arguments.plans(), **arguments.styles(), **arguments.noise(), **arguments.models(),
+        **arguments.correlations(),
     }  # fmt: skip
     return _finding("forbidden values", let_pass(attempts))
 
