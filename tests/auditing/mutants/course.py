@@ -13,8 +13,8 @@ from tacit.randomness import CorrelatedSource, NoiseMemory
 from tacit.training import noise
 from tacit.training.distributed.shares import Shares
 from tacit.training.distributed.world import World
+from tacit.training.run_state import RunState
 from tacit.training.sampling import RunningEpoch
-from tacit.training.session import Session
 
 from . import settings
 from .mutant import Mutant
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 def _epoch_goes_on() -> Any:
     """An epoch of which a step was lost goes on: that lot's records are in two lots of it."""
-    return patch.object(Session, "_leave_broken_epoch", lambda _: None)
+    return patch.object(RunState, "_leave_broken_epoch", lambda _: None)
 
 
 def _epoch_dealt_again() -> Any:
@@ -65,8 +65,8 @@ def _replayed_one_later() -> Any:
     """Of the last steps' noise, each is taken for the one after it: a step takes its own back."""
     draw = CorrelatedSource._draw
 
-    def drawn(self: CorrelatedSource, tensor: Tensor, step: int) -> bool:
-        return draw(self, tensor, min(step + 1, self._memory.position))
+    def drawn(self: CorrelatedSource, tensor: Tensor, step: int, share: Any) -> bool:
+        return draw(self, tensor, min(step + 1, self._memory.position), share)
 
     return patch.object(CorrelatedSource, "_draw", drawn)
 
