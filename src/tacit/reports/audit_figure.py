@@ -61,7 +61,10 @@ def draw_roc(
     )  # fmt: skip
     if most:
         false, true = zip(*most, strict=True)
-        axes.plot(false, true, color=INK, linewidth=1.6, linestyle=(0, (1, 1.2)), label=label)
+        axes.plot(
+            false, true, drawstyle="steps-pre", color=INK, linewidth=1.6, linestyle=(0, (1, 1.2)),
+            label=label,
+        )  # fmt: skip
     several = len({attack.model for attack in attacks}) > 1
     for place, attack in enumerate(attacks):
         name = _letters(f"{attack.name}: {attack.model}" if several else attack.name)

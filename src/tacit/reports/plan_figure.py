@@ -181,13 +181,13 @@ def _top(group: Sequence[float], gap: float) -> float:
 
 
 def _draw_curve(axes: Axes, summary: PlanSummary) -> None:
-    """δ against ε: every pair on or above the line is guaranteed."""
+    """δ against ε: every pair on or above the line is guaranteed, also between its points."""
     setting = summary.setting
     curve = profile(setting.event(), adjacency=setting.adjacency)
     deltas = np.geomspace(min(1e-12, 1e-2 * setting.delta), 1e-1, POINTS_OF_CURVE)
     epsilons = np.array([curve.epsilon(float(delta)) for delta in deltas])
-    axes.fill_between(epsilons, deltas, deltas[-1], color=WASH, alpha=0.6, linewidth=0)
-    axes.plot(epsilons, deltas, color=COLOURS["exact"], linewidth=2.6)
+    axes.fill_between(epsilons, deltas, deltas[-1], step="pre", color=WASH, alpha=0.6, linewidth=0)
+    axes.plot(epsilons, deltas, drawstyle="steps-pre", color=COLOURS["exact"], linewidth=2.6)
     axes.set_yscale("log")
     axes.set_xlim(0, max(1e-9, *epsilons[np.isfinite(epsilons)]))
     axes.set_ylim(deltas[0], deltas[-1])
@@ -199,11 +199,11 @@ def _draw_curve(axes: Axes, summary: PlanSummary) -> None:
 
 
 def _draw_attacker(axes: Axes, setting: AccountedRun) -> None:
-    """The largest true positive rate of any test at each false positive rate."""
+    """The largest true positive rate of any test at each false positive rate, or more."""
     false = np.geomspace(SMALLEST_RATE, 1.0, 200)
     true = _most_found(setting, false)
-    axes.fill_between(false, false, true, color=WASH, alpha=0.8, linewidth=0)
-    axes.plot(false, true, color=COLOURS["exact"], linewidth=2.6)
+    axes.fill_between(false, false, true, step="pre", color=WASH, alpha=0.8, linewidth=0)
+    axes.plot(false, true, drawstyle="steps-pre", color=COLOURS["exact"], linewidth=2.6)
     axes.plot(false, false, color=FAINT, linewidth=1.2, linestyle=(0, (4, 3)))
     axes.set_xscale("log")
     axes.set_yscale("log")

@@ -130,12 +130,15 @@ def _published(axes: Axes, summary: RunSummary) -> None:
 
 
 def draw_curve(axes: Axes, summary: RunSummary) -> None:
-    """δ against ε: every pair on or above the line is guaranteed."""
+    """δ against ε: every pair on or above the line is guaranteed.
+
+    Between two points the line stays at the δ of the smaller ε: a chord would lie below the curve.
+    """
     points = [(loss, delta) for loss, delta in summary.curve if delta > 0.0]
     losses, deltas = zip(*points, strict=True)
     top = max(1.0, *deltas)
-    axes.fill_between(losses, deltas, top, color=SOFT, linewidth=0)
-    axes.plot(losses, deltas, color=ACCENT, linewidth=2.2)
+    axes.fill_between(losses, deltas, top, step="post", color=SOFT, linewidth=0)
+    axes.plot(losses, deltas, drawstyle="steps-post", color=ACCENT, linewidth=2.2)
     statement = summary.statement
     upper = summary.figures.upper
     axes.plot(upper, statement.delta, "o", color=ACCENT, markersize=8, markeredgecolor=PAPER)
@@ -155,10 +158,13 @@ def draw_curve(axes: Axes, summary: RunSummary) -> None:
 
 
 def draw_attack(axes: Axes, summary: RunSummary) -> None:
-    """The largest true positive rate of any attack at each false positive rate."""
+    """The largest true positive rate of any attack at each false positive rate, or more.
+
+    Between two points the line is at the rate of the larger one: a chord would lie below the curve.
+    """
     false, true = zip(*summary.attack, strict=True)
-    axes.fill_between(false, false, true, color=SOFT, linewidth=0)
-    axes.plot(false, true, color=ACCENT, linewidth=2.2)
+    axes.fill_between(false, false, true, step="pre", color=SOFT, linewidth=0)
+    axes.plot(false, true, drawstyle="steps-pre", color=ACCENT, linewidth=2.2)
     axes.plot(false, false, color=FAINT, linewidth=1.2, linestyle=(0, (4, 3)))
     for rate, most in summary.figures.attack:
         axes.plot(rate, most, "o", color=ACCENT, markersize=7, markeredgecolor=PAPER)
