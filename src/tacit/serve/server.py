@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import socket
 import threading
 import time
@@ -152,7 +151,7 @@ def _look_ahead(console: Console, setting: Setting) -> None:
             console.shelf.rows()
         console.warm = True
     if find_spec("matplotlib") is not None:
-        importlib.import_module("tacit.reports.run_figure")
+        import tacit.reports.run_figure  # noqa: F401, PLC0415 - so that no reader waits for it
     while setting.ledger is not None:
         start = time.monotonic()
         console.unsound = _problems(setting)
