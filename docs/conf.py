@@ -21,6 +21,7 @@ myst_heading_anchors = 3
 suppress_warnings = ["ref.python"]  # two rooms have a Trained; signatures name it without its room
 
 CODE = re.compile(r"(``.*?``)")
+RECORD = re.compile(r"\[([^\]]+)\]\((\.\./(?:benchmarks|examples)/[^)#]+\.md)\)")
 
 
 def _keep_bars(app, what, name, obj, options, lines):  # noqa: ARG001 (Sphinx calls it so)
@@ -32,6 +33,12 @@ def _keep_bars(app, what, name, obj, options, lines):  # noqa: ARG001 (Sphinx ca
             lines[place] = "".join(parts)
 
 
+def _link_records(app, docname, source):  # noqa: ARG001 (Sphinx calls it so)
+    """A link to a record, which is no page of these docs, becomes one to the file itself."""
+    source[0] = RECORD.sub(r"{download}`\1 <\2>`", source[0])
+
+
 def setup(app):
     """Called by Sphinx."""
+    app.connect("source-read", _link_records)
     app.connect("autodoc-process-docstring", _keep_bars)

@@ -55,3 +55,23 @@ def test_the_stamp_keeps_names_and_drops_folders(
 )
 def test_only_absolute_paths_are_shortened(machine: Any, text: str, kept: str) -> None:
     assert machine.portable(text) == kept
+
+
+def test_the_page_of_results_is_what_the_records_say(
+    machine: Any,
+) -> None:
+    del machine  # puts the benchmarks on the path
+    page = importlib.import_module("results_page")
+    written = page.PAGE.read_text(encoding="utf-8")
+    assert len(page.PLACE.findall(written)) >= 12
+    assert page.filled(written) == written, "python benchmarks/results_page.py"
+    changed = written.replace("| tacit | 83.07", "| tacit | 93.07")
+    assert changed != written
+    assert page.filled(changed) == written
+
+
+def test_a_column_that_no_record_has_is_refused(machine: Any) -> None:
+    del machine
+    page = importlib.import_module("results_page")
+    with pytest.raises(LookupError, match="no column 'speed'"):
+        page.excerpt("recipes", "table 1: recipe · speed")
