@@ -1,9 +1,9 @@
-"""Brings the tables of docs/results.md up to date with the records in results/.
+"""Brings the tables of docs/results.md and docs/choosing.md up to date with the records.
 
-    python benchmarks/results_page.py            # writes the page
-    python benchmarks/results_page.py --check    # exits with 1 if it is not up to date
+    python benchmarks/results_page.py            # writes the pages
+    python benchmarks/results_page.py --check    # exits with 1 if one is not up to date
 
-The page says itself what goes where. Between these two lines stands the second table of a record,
+A page says itself what goes where. Between these two lines stands the second table of a record,
 with three of its columns:
 
     <!-- benchmarks/results/recipes.md: table 2: recipe · ε · ours: begin -->
@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 
 RESULTS = Path(__file__).parent / "results"
-PAGE = Path(__file__).parents[1] / "docs" / "results.md"
+PAGES = [Path(__file__).parents[1] / "docs" / f"{name}.md" for name in ("results", "choosing")]
 PLACE = re.compile(
     r"^(<!-- benchmarks/results/(?P<record>\w+)\.md: (?P<what>[^\n]+?): begin -->\n)"
     r".*?"
@@ -60,14 +60,18 @@ def filled(page: str) -> str:
 
 
 def main() -> int:
-    written = PAGE.read_text(encoding="utf-8")
-    wanted = filled(written)
-    if "--check" not in sys.argv[1:]:
-        PAGE.write_text(wanted, encoding="utf-8")
-        return 0
-    if wanted != written:
-        print("docs/results.md is not up to date: python benchmarks/results_page.py")
-    return int(wanted != written)
+    stale = [
+        page
+        for page in PAGES
+        if filled(page.read_text(encoding="utf-8")) != page.read_text(encoding="utf-8")
+    ]
+    if "--check" in sys.argv[1:]:
+        for page in stale:
+            print(f"docs/{page.name} is not up to date: python benchmarks/results_page.py")
+        return int(bool(stale))
+    for page in stale:
+        page.write_text(filled(page.read_text(encoding="utf-8")), encoding="utf-8")
+    return 0
 
 
 if __name__ == "__main__":
