@@ -61,6 +61,14 @@ def installs(given: list[str]) -> None:
     assert package["scripts"]["tacit"] == "tacit.cli:main"
 
 
+def test_extras_that_pages_name_are_the_packages():
+    package = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
+    texts = " ".join(page.read_text(encoding="utf-8") for page in pages)
+    named = {extra for many in re.findall(r"tacit\[([\w,]+)\]", texts) for extra in many.split(",")}
+    assert {"hf", "plots", "ui"} <= named <= set(package["optional-dependencies"])
+
+
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
