@@ -66,7 +66,7 @@ def test_extras_that_pages_name_are_the_packages():
     pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
     texts = " ".join(page.read_text(encoding="utf-8") for page in pages)
     named = {extra for many in re.findall(r"tacit\[([\w,]+)\]", texts) for extra in many.split(",")}
-    assert {"hf", "plots", "ui"} <= named <= set(package["optional-dependencies"])
+    assert {"hf", "plots", "sklearn", "ui"} <= named <= set(package["optional-dependencies"])
 
 
 @pytest.fixture
