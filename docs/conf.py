@@ -21,6 +21,8 @@ myst_heading_anchors = 3
 suppress_warnings = ["ref.python"]  # two rooms have a Trained; signatures name it without its room
 
 CODE = re.compile(r"(``.*?``)")
+ALIAS = re.compile(r"TypeAliasForwardRef\('(\w+)'\)")
+RECORD = re.compile(r"\[([^\]]+)\]\((\.\./(?:benchmarks|examples)/[^)#]+\.md)\)")
 
 
 def _keep_bars(app, what, name, obj, options, lines):  # noqa: ARG001 (Sphinx calls it so)
@@ -32,6 +34,19 @@ def _keep_bars(app, what, name, obj, options, lines):  # noqa: ARG001 (Sphinx ca
             lines[place] = "".join(parts)
 
 
+def _link_records(app, docname, source):  # noqa: ARG001 (Sphinx calls it so)
+    """A link to a record, which is no page of these docs, becomes one to the file itself."""
+    source[0] = RECORD.sub(r"{download}`\1 <\2>`", source[0])
+
+
+def _name_aliases(app, what, name, obj, options, signature, returned):  # noqa: ARG001
+    """An alias of types is shown by its name, which autodoc wraps when annotations are texts."""
+    plain = [text and ALIAS.sub(r"\1", text) for text in (signature, returned)]
+    return plain[0], plain[1]
+
+
 def setup(app):
     """Called by Sphinx."""
+    app.connect("source-read", _link_records)
+    app.connect("autodoc-process-signature", _name_aliases)
     app.connect("autodoc-process-docstring", _keep_bars)

@@ -1,9 +1,12 @@
-"""Every Python block of the README and of the guide runs as it stands, and says what it says."""
+"""Every Python block of the guide runs as it stands, and says what it says; no link is dead.
+
+README and quick start are walked through in ``test_walk``.
+"""
 
 from __future__ import annotations
 
 import re
-import shlex
+import runpy
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +14,10 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted(path.name for path in (ROOT / "docs").glob("*.md"))
+WALKED = "quickstart.md"  # by test_walk, with its commands
+LINKED = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "benchmarks").glob("*.md")]
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+FENCED = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 TEST = re.compile(r"`([\w/]+\.py)`: `(test_\w+)`")
 SHOWN = re.compile(r"^(?P<code>[^#\n]+?)\s+#\s+(?P<value>-?\d[\d.]*)…?$")
@@ -22,7 +29,7 @@ def blocks(page: Path, language: str) -> list[str]:
 
 def check(code: str, names: dict[str, object]) -> None:
     """Runs a block; a line that ends in a comment with a number must come to that number."""
-    exec(compile(code, "README", "exec"), names)
+    exec(compile(code, "a page", "exec"), names)
     for line in code.splitlines():
         if match := SHOWN.match(line):
             digits = len(match["value"].partition(".")[2])
@@ -30,16 +37,44 @@ def check(code: str, names: dict[str, object]) -> None:
             assert value == pytest.approx(float(match["value"]), abs=10.0**-digits), line
 
 
-def test_readme_has_three_short_examples():
-    training, accounting, releases = blocks(ROOT / "README.md", "python")
-    assert len(training.strip().splitlines()) <= 18
-    assert len(accounting.strip().splitlines()) <= 12
-    assert len(releases.strip().splitlines()) <= 6
+def test_the_readme_is_short_and_begins_with_ten_lines():
+    text = (ROOT / "README.md").read_text()
+    assert len(text.splitlines()) <= 120
+    (example,) = blocks(ROOT / "README.md", "python")
+    assert len([line for line in example.splitlines() if line]) == 10
+    assert text.index("pip install tacit") < text.index("```python")
 
 
-def test_readme_runs():
-    for code in blocks(ROOT / "README.md", "python"):
-        check(code, {})
+def test_no_link_is_dead():
+    """Files that are linked are there, and so is the heading that a link names."""
+    dead = []
+    for page in LINKED:
+        for target in LINK.findall(FENCED.sub("", page.read_text(encoding="utf-8"))):
+            path, _, heading = target.partition("#")
+            file = (page.parent / path).resolve() if path else page
+            if "://" in target or target.startswith("mailto:"):
+                continue
+            if not file.exists() or (heading and heading not in anchors(file)):
+                dead.append(f"{page.relative_to(ROOT)}: {target}")
+    assert dead == []
+
+
+def anchors(page: Path) -> set[str]:
+    """As GitHub and MyST name headings: small letters, dashes for spaces, no punctuation."""
+    heads = re.findall(r"^#+ (.+)$", FENCED.sub("", page.read_text(encoding="utf-8")), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", head.lower()).strip().replace(" ", "-") for head in heads}
+
+
+def test_every_page_is_in_the_index():
+    listed = re.findall(r"^(\w+)$", (ROOT / "docs" / "index.md").read_text(), re.MULTILINE)
+    assert sorted(f"{name}.md" for name in listed) == [page for page in PAGES if page != "index.md"]
+
+
+def test_the_pictures_of_the_words_are_as_drawn(tmp_path):
+    runpy.run_path(str(ROOT / "tools" / "pictures.py"))["main"](tmp_path)
+    drawn = {path.name: path.read_text() for path in tmp_path.glob("*.svg")}
+    assert len(drawn) == 4
+    assert drawn == {name: (ROOT / "docs" / "figures" / name).read_text() for name in drawn}
 
 
 def timed(page: str) -> Any:
@@ -47,7 +82,7 @@ def timed(page: str) -> Any:
     return pytest.param(page, marks=pytest.mark.slow) if page == "auditing.md" else page
 
 
-@pytest.mark.parametrize("page", [timed(page) for page in PAGES])
+@pytest.mark.parametrize("page", [timed(page) for page in PAGES if page != WALKED])
 def test_guide_runs(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}  # a page's blocks build on one another
@@ -66,18 +101,3 @@ def test_the_tests_that_the_pages_name_exist():
         source = ROOT / "tests" / path
         assert source.exists(), path
         assert f"def {name}(" in source.read_text(), f"{path}: {name}"
-
-
-def test_the_commands_of_the_readme_exist(capsys):
-    from tacit.cli import main  # noqa: PLC0415
-
-    lines = [line for code in blocks(ROOT / "README.md", "bash") for line in code.splitlines()]
-    for line in lines:
-        program, *arguments = shlex.split(line, comments=True) or [""]
-        if program == "tacit":
-            assert main(arguments) == 0, line
-    targets = {line.split()[1] for line in lines if line.startswith("make ")}
-    rules = (ROOT / "Makefile").read_text()
-    assert {"demo", "test"} <= targets
-    assert all(re.search(rf"^{target}:", rules, re.MULTILINE) for target in targets)
-    assert capsys.readouterr().err == ""

@@ -55,3 +55,22 @@ def test_the_stamp_keeps_names_and_drops_folders(
 )
 def test_only_absolute_paths_are_shortened(machine: Any, text: str, kept: str) -> None:
     assert machine.portable(text) == kept
+
+
+def test_tables_on_pages_are_what_the_records_say(machine: Any) -> None:
+    del machine  # puts the benchmarks on the path
+    made = importlib.import_module("results_page")
+    written = {page.name: page.read_text(encoding="utf-8") for page in made.PAGES}
+    for name, text in written.items():
+        assert made.PLACE.search(text)
+        assert made.filled(text) == text, f"{name}: python benchmarks/results_page.py"
+    stale = written["results.md"].replace("| tacit | 83.07", "| tacit | 93.07")
+    assert stale != written["results.md"]
+    assert made.filled(stale) == written["results.md"]
+
+
+def test_a_column_that_no_record_has_is_refused(machine: Any) -> None:
+    del machine
+    page = importlib.import_module("results_page")
+    with pytest.raises(LookupError, match="no column 'speed'"):
+        page.excerpt("recipes", "table 1: recipe · speed")
