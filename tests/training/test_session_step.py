@@ -120,9 +120,12 @@ def test_full_batch_plans_use_every_example() -> None:
 def test_a_lot_knows_its_step_and_epoch_and_rows() -> None:
     model = network()
     with session(model, performance=Performance(batch=5)) as dp:
-        for number, lot in enumerate(dp.lots()):
+        lots = dp.lots()
+        assert len(lots) == 4
+        for number, lot in enumerate(lots):
             assert lot.step == number
-            assert lot.epoch == pytest.approx(number * 12 / EXAMPLES)
+            assert lot.epoch == number * 12 // EXAMPLES
+            assert isinstance(lot.epoch, int)
             left = len(drawn(lot))
             for x, y in lot:
                 assert len(x) == len(y) <= 5
@@ -131,6 +134,7 @@ def test_a_lot_knows_its_step_and_epoch_and_rows() -> None:
                 assert left - len(lot._draw.left) in (counted, counted + len(x))
             assert lot.is_done
             dp.step()
+            assert len(lots) == 3 - number
         assert dp.steps_taken == 4
 
 

@@ -166,9 +166,13 @@ def plan(plot: str | None, as_json: bool, **given: Any) -> None:
     Each of T steps draws a Poisson sample of the examples, adds up their clipped gradients and
     adds Gaussian noise of S times the clip.
     """
+    from tacit.cli.runs import shows_progress
+    from tacit.training.progress import waiting
+
     request = read(Options(**given))
     picture = None if plot is None else picture_file("--plot", plot)
-    summary = _summary(request)
+    with waiting(shows_progress(as_json), "asking the accountants"):
+        summary = _summary(request)
     if picture is not None:
         _draw(summary, picture)
     if as_json:

@@ -65,8 +65,12 @@ def report(
     key = None if signed_by is None else _read("--signed-by", signed_by)
     if sign is not None:
         _sign(folder, sign, name or "")
-    summary = _checked(folder, _url(ledger), key)
-    path = _write(summary)
+    from tacit.cli.runs import shows_progress
+    from tacit.training.progress import waiting
+
+    with waiting(shows_progress(as_json), "proving the statement again and drawing"):
+        summary = _checked(folder, _url(ledger), key)
+        path = _write(summary)
     if as_json:
         say(json.dumps(summary.report_as_dict() | {"report": str(path)}, indent=2, allow_nan=False))
         return

@@ -385,6 +385,7 @@ def _name_of(known: Any) -> str | None:
 
 def _run(request: TrainRequest, as_json: bool) -> bool:
     """Carries the run out; False if it was stopped."""
+    runs.load_engine(runs.shows_progress(as_json))
     from tacit.runs import Interrupted, stoppable
     from tacit.runs.folder import Folder
 
@@ -392,7 +393,7 @@ def _run(request: TrainRequest, as_json: bool) -> bool:
         try:
             if not request.resume and _leads():
                 Folder(request.out).check_new()
-            progress = not as_json or None
+            progress = runs.shows_progress(as_json)
             if request.recipe is None:
                 _carry_out_own(request, stop, progress)
             else:

@@ -29,7 +29,7 @@ from tacit.training.distributed.shares import Shares, Wrapper
 from tacit.training.distributed.world import World, joined
 from tacit.training.guards import Guard, Seal
 from tacit.training.loaders import check_dataset, make_loader
-from tacit.training.lot import Computation, Draw, Lot
+from tacit.training.lot import Computation, Draw, Lot, Lots
 from tacit.training.noise import (
     ClipState,
     check_noise,
@@ -447,8 +447,10 @@ class Session:
 
     # ---- a step
 
-    def lots(self) -> Iterator[Lot]:
+    def lots(self) -> Lots:
         """The lots that are left of the plan, each a fresh sample; ends when the plan is spent.
+
+        ``len(dp.lots())`` is how many are left.
 
         The first one begins with a rehearsal: the loop is run on a few records of the data set,
         and on repetitions of them, of which nothing is kept (``lot.is_rehearsal``). An error in the
@@ -458,6 +460,13 @@ class Session:
             With a budget, the step is in the ledger before its lot is sampled. What a crashed or
             rewound run was granted counts: the lots end that many steps early.
         """
+        return Lots(self._drawn(), self._left)
+
+    def _left(self) -> int:
+        """How many lots are still to come."""
+        return max(0, self._run.last_step - self.steps_taken - self.steps_lost)
+
+    def _drawn(self) -> Iterator[Lot]:
         while self.steps_taken < self._run.last_step:
             self._entered().check_before_lot()
             if self._verifier.watches:
