@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import sys
 import threading
 from contextlib import contextmanager
 from pathlib import Path
@@ -65,10 +66,9 @@ def report(
     key = None if signed_by is None else _read("--signed-by", signed_by)
     if sign is not None:
         _sign(folder, sign, name or "")
-    from tacit.cli.runs import shows_progress
     from tacit.training.progress import waiting
 
-    with waiting(shows_progress(as_json), "proving the statement again and drawing"):
+    with waiting(sys.stderr.isatty(), "proving the statement again and drawing"):
         summary = _checked(folder, _url(ledger), key)
         path = _write(summary)
     if as_json:
