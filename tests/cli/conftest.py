@@ -1,4 +1,4 @@
-"""Reports without drawings, which take longer than the runs that they are about; no status lines."""
+"""Reports without drawings, which take longer than the runs they are about; no status lines."""
 
 from __future__ import annotations
 

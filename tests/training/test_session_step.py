@@ -12,6 +12,7 @@ from torch.nn import functional
 from torch.utils.data import TensorDataset
 
 import tacit
+from tacit.errors import InvalidArgument
 from tacit.training import AdaptiveQuantile, Automatic, PerGroup, PerLayer
 from tacit.training.performance import Performance
 
@@ -115,6 +116,15 @@ def test_full_batch_plans_use_every_example() -> None:
     assert units == list(range(EXAMPLES))
     truth = example_sum(network(), data(), units, CLIP)
     assert sessions.close(got, {name: value / EXAMPLES for name, value in truth.items()})
+
+
+def test_nothing_is_claimed_at_a_delta_that_allows_to_publish_somebody() -> None:
+    with session(network()) as dp:
+        pass
+    assert dp.statement(0.99 / EXAMPLES).delta == 0.99 / EXAMPLES
+    for delta in (1.0 / EXAMPLES, 0.5):
+        with pytest.raises(InvalidArgument, match=f"delta must be below 1/{EXAMPLES}"):
+            dp.statement(delta)
 
 
 def test_a_lot_knows_its_step_and_epoch_and_rows() -> None:

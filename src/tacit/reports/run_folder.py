@@ -211,7 +211,7 @@ def _history(path: Path, plan: Plan | None) -> Iterator[Epoch]:
 
 def _epoch(plain: Any, plan: Plan | None) -> Epoch:
     if not isinstance(plain, dict) or set(plain) - {"metrics"} != _COLUMNS:
-        raise ValueError(f"it must have {sorted(_COLUMNS)}, and may have metrics")
+        raise ValueError(f"it must have exactly {sorted(_COLUMNS)}, or also metrics")
     for name in ("epoch", "steps"):
         if type(plain[name]) is not int or plain[name] < 0:
             raise ValueError(f"{name} must be a whole number, got {plain[name]!r}")

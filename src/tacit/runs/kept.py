@@ -246,7 +246,7 @@ def epochs(plain: Any) -> tuple[EpochRecord, ...]:
         raise CheckpointError("its history is no list of epochs")
     for one in plain:
         if not isinstance(one, dict) or set(one) - {"metrics"} != names:
-            raise CheckpointError(f"an epoch must have {sorted(names)}, and may have metrics")
+            raise CheckpointError(f"an epoch must have exactly {sorted(names)}, or also metrics")
         whole("epoch", one["epoch"], at_least=0)
         whole("steps", one["steps"], at_least=0)
         for name in names - {"epoch", "steps"}:

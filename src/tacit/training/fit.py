@@ -132,13 +132,15 @@ class Prepared:
 
     def accuracy(self, model: nn.Module) -> float | None:
         """The share of held-out rows that ``model`` gets right, if that can be said of them."""
-        held_out = self.held_out
-        if held_out is None:
+        if self.held_out is None or not self.judges(model):
             return None
-        default = self.metrics and self.correct is None
-        if default and not scores_classes(model, held_out, self.collate):
-            return None
-        return accuracy(model, held_out, correct=self.correct, collate=self.collate)
+        return accuracy(model, self.held_out, correct=self.correct, collate=self.collate)
+
+    def judges(self, model: nn.Module) -> bool:
+        """Whether held-out rows are right or wrong; beside metrics, they need not be."""
+        if self.held_out is None or self.correct is not None or not self.metrics:
+            return self.held_out is not None
+        return scores_classes(model, self.held_out, self.collate)
 
 
 @final

@@ -39,6 +39,7 @@ from tacit.training.noise import (
     parameter_groups,
 )
 from tacit.training.performance import Performance
+from tacit.training.plan import Plan, check_delta
 from tacit.training.preflight import check_modules, private_parameters
 from tacit.training.sampling import Allocation, Groups, LotSampler, RunningEpoch
 from tacit.training.styles import Automatic
@@ -59,7 +60,6 @@ if TYPE_CHECKING:
     from tacit.statement import Statement
     from tacit.training.checkpoint import Stateful
     from tacit.training.loaders import Collate
-    from tacit.training.plan import Plan
 
 
 def private(
@@ -704,12 +704,12 @@ class Session:
 
         Guarantee:
             It is refused if the weights are not those that private steps led to, or if they are not
-            finite numbers.
+            finite numbers; and at a δ under which somebody's record may be published (1/n or more).
         """
         self._check_claimable()
         return claim.statement(
             self.plan,
-            self.plan.delta_or(delta),
+            check_delta(self.plan.delta_or(delta), self.plan.examples, self.plan.unit),
             self.steps_taken,
             self._run,
             lost=self.steps_lost,
