@@ -6,6 +6,7 @@ import json
 import re
 import shlex
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -74,6 +75,10 @@ def load_engine(progress: bool) -> None:
     """Imports PyTorch, which takes seconds on a cold machine."""
     from tacit.training.progress import waiting
 
+    if find_spec("torch") is None:
+        raise Refusal(
+            "this command computes with PyTorch, which is not installed: pip install torch"
+        )
     with waiting(progress, "loading PyTorch"):
         import torch  # noqa: F401
 

@@ -111,6 +111,7 @@ def train(
         _list(as_json)
         return
     options = RunOptions.taken(given)
+    runs.load_engine(runs.shows_progress(as_json))
     asked = TrainOptions(options, **given)
     request = asked.own() if asked.is_own else asked.of_recipe()
     if show:
@@ -385,7 +386,6 @@ def _name_of(known: Any) -> str | None:
 
 def _run(request: TrainRequest, as_json: bool) -> bool:
     """Carries the run out; False if it was stopped."""
-    runs.load_engine(runs.shows_progress(as_json))
     from tacit.runs import Interrupted, stoppable
     from tacit.runs.folder import Folder
 
