@@ -99,6 +99,7 @@ def fit(
             on a terminal only, and kept nowhere.
         on_epoch: Called with every epoch's record, once the epoch is saved; after a crash it is not
             called again for an epoch that was saved. ``record.numbers()`` is what a logger takes.
+            When it is called is not protected: a logger that notes the time publishes it.
         on_step: Called after every step with its ``StepRecord``: counters and learning rates, which
             are the same whatever the data are. After a crash it is called again for steps that were
             not saved, so weights and what is computed from them are published in ``on_epoch``.
