@@ -20,9 +20,12 @@ TYPES = $(BIN)/mypy --num-workers $(WORKERS)
 PYTEST = PYTHONDONTWRITEBYTECODE= TMPDIR=$$(sh tools/scratch.sh) \
 	$(BIN)/python -m pytest -o tmp_path_retention_policy=failed
 
+# What pip install is tried with; those that are not on this machine are named and left out.
+PYTHONS ?= python3.11 python3.12 python3.13
+
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: demo test test-slow lint style format bench bench-engine docs constraints install-locked clean help
+.PHONY: demo test test-slow lint style format bench bench-engine docs dist constraints install-locked clean help
 
 demo: $(VENV)/.installed  ## the main job, end to end and offline: a private model and its report
 	@rm -rf runs/demo  # a run is never written over by the command itself
@@ -59,6 +62,11 @@ bench-engine: $(VENV)/.installed-dev  ## a private training step on the CPU besi
 docs: $(VENV)/.installed-docs  ## the guide and the reference, into build/docs
 	$(BIN)/sphinx-build --fail-on-warning --keep-going --quiet docs build/docs
 	@echo "The documentation is at build/docs/index.html"
+
+dist: $(VENV)/.installed  ## sdist and wheel into dist, checked and installed into empty environments
+	rm -rf dist
+	$(BIN)/python -m hatchling build
+	$(BIN)/python tools/distribution.py dist --try $(PYTHONS)
 
 constraints:  ## resolve the newest versions that pyproject.toml allows, and pin them
 	PYTHON="$(PYTHON)" sh tools/pin.sh

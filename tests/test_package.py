@@ -10,6 +10,8 @@ from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
 
+import pytest
+
 import tacit
 import tacit.accounting
 
@@ -48,6 +50,24 @@ def test_types_are_shipped():
 
 def test_version_is_the_installed_one():
     assert version("tacit") == tacit.__version__
+
+
+def test_every_file_says_the_same_version() -> None:
+    cited = re.search(r"^version: (.+)$", (ROOT / "CITATION.cff").read_text(), re.MULTILINE)
+    changed = re.search(r"^## \[(\d.+?)\]", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert cited is not None
+    assert changed is not None
+    assert cited[1] == changed[1] == tacit.__version__
+
+
+@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md"])
+def test_what_a_page_names_is_there(page: str) -> None:
+    text = (ROOT / page).read_text()
+    linked = re.findall(r"\]\((?!https?:)([^)#]+)", text)
+    named = re.findall(r"`((?:src|tests|docs)/[\w/.]+)`", text) if page == "CONTRIBUTING.md" else []
+    assert linked
+    missing = [path for path in {*linked, *named} if not (ROOT / path).exists()]
+    assert not missing
 
 
 def test_constraints_pin_every_direct_dependency():

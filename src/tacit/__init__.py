@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from tacit.training.plan import Plan
     from tacit.training.session import private
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "Anticorrelated",

@@ -5,11 +5,12 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import click
 import pytest
 
 from tacit import __version__
 from tacit.cli import main
-from tacit.cli.program import COMMANDS, program
+from tacit.cli.program import COMMANDS, COMPLETION, program
 
 
 def imported(*arguments: str) -> set[str]:
@@ -55,6 +56,39 @@ def test_every_command_is_there_by_its_name() -> None:
         assert command is not None
         assert command.name == name
     assert program.get_command(context, "os") is None
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_control_c_ends_every_command_in_one_line(
+    name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stopped(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    command = program.get_command(click.Context(program), name)
+    assert command is not None
+    monkeypatch.setattr(command, "invoke", stopped)
+    monkeypatch.setattr(command, "make_context", lambda *_, **__: click.Context(command))
+    assert main([name]) == 130
+    assert capsys.readouterr().err == "tacit: stopped\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [("d", {"data", "doctor"}), ("train --ep", {"--epsilon", "--epochs"})],
+)
+def test_the_shell_completes_commands_and_options(
+    words: str,
+    expected: set[str],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv(COMPLETION, "bash_complete")
+    monkeypatch.setenv("COMP_WORDS", f"tacit {words}")
+    monkeypatch.setenv("COMP_CWORD", str(len(words.split())))
+    assert main() == 0
+    said = capsys.readouterr().out.splitlines()
+    assert {line.partition(",")[2] for line in said} == expected
 
 
 @pytest.mark.parametrize("command", ["train", "plan"])

@@ -176,6 +176,9 @@ def test_a_record_with_values_of_the_wrong_kind(run, whole, name, value):
         ({"held_out_accuracy": 2}, "held_out_accuracy must lie between 0 and 1"),
         ({"held_out_accuracy": "<b>"}, "held_out_accuracy must lie"),
         ({"epsilon": None}, "epsilon must be a number"),
+        ({"metrics": {"<b>": 1.0}}, "metrics must have names"),
+        ({"metrics": {"auc": "<b>"}}, "metrics.*must be a number"),
+        ({"metrics": [1.0]}, "metrics must be numbers by name"),
         ({"epsilon": -1}, "epsilon must be a number"),
     ],
 )

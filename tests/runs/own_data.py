@@ -68,6 +68,7 @@ def prepare() -> tacit.Prepared:
         ),
         dataset=Visits(table(TRAIN, 1)),
         held_out=Visits(table(TEST, 2)),
+        metrics={"batches": lambda _, batches: len(list(batches))},
         loss=slow_loss,
     )
 

@@ -28,7 +28,9 @@ from tacit.training.evaluation import accuracy
 from tacit.training.session import Session
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
+
+    from torch import nn
 
     from tacit.runs import Outline, Releasing, Task
 
@@ -98,6 +100,30 @@ def test_tacit_report_reads_it(run: Path, capsys: pytest.CaptureFixture[str]) ->
     assert found["summary"]["epsilon"] <= 4
     assert main(["report", str(run)]) == 0
     assert "Network: " in (run / "report.md").read_text()
+
+
+def brier(model: nn.Module, batches: Iterable[Any]) -> float:
+    """The squared error of the probabilities."""
+    chances, came = zip(*((model(x).softmax(1)[:, 1], y) for x, y in batches), strict=True)
+    return float(((torch.cat(chances) - torch.cat(came)) ** 2).mean())
+
+
+def test_metrics_are_kept_and_reported_also_without_an_accuracy(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, held = tmp_path / "run", own_data.Visits(own_data.table(own_data.TEST, 2))
+    real = TensorDataset(held.x, held.y.float())  # labels that are no classes
+    done = fit(out, held_out=real, metrics={"brier": brier})
+    found = tacit.load(out)
+    assert found.history == done.history
+    assert [one.held_out_accuracy for one in found.history] == [None] * 4
+    assert 0.0 < (found.history[-1].metrics["brier"] or 0.0) < 0.25
+    assert main(["report", str(out), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["summary"]["accuracy"] is None
+    assert main(["report", str(out)]) == 0
+    report = (out / "report.md").read_text()
+    assert f"| brier | {found.history[-1].metrics['brier']:.4g} |" in report
+    assert "Accuracy was not measured: it judged them otherwise" in report
 
 
 def test_without_held_out_examples_there_is_no_accuracy(

@@ -141,6 +141,17 @@ def test_ones_own_settings_are_searched_for_what_the_whole_costs(tmp_path: Path)
     assert float(right.float().mean()) == pytest.approx(won.score)
 
 
+def test_a_search_needs_an_accuracy_to_choose_by() -> None:
+    def measured(settings: dict[str, Any]) -> tacit.Prepared:
+        ready = own(settings)
+        x, y = zip(*ready.held_out, strict=True)  # type: ignore[call-overload]
+        real = TensorDataset(torch.stack(x), torch.stack(y).float())
+        return replace(ready, held_out=real, metrics={"mse": lambda *_: 0.0})
+
+    with pytest.raises(InvalidArgument, match="best run is found by accuracy, not by metrics"):
+        tacit.search(measured, {"lr": [1.0]}, epsilon=3, delta=1e-3, runs=2)
+
+
 def test_ones_own_search_gives_its_model_back_from_its_journal(tmp_path: Path) -> None:
     first = tacit.search(own, {"lr": [1.0]}, epsilon=3, delta=1e-3, runs=2, folder=tmp_path / "s")
     again = tacit.search(own, {"lr": [1.0]}, epsilon=3, delta=1e-3, runs=2, folder=tmp_path / "s")

@@ -22,6 +22,8 @@ from tacit.training.plan import Plan
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from tacit.training.progress import StepRecord
+
 EXAMPLES, LOT, DELTA = 400, 40, 1e-5
 
 
@@ -94,19 +96,100 @@ def test_a_record_holds_public_numbers_only() -> None:
     model = network()
     done = fit(model, blobs(EXAMPLES, 1), plan(steps=10), optimizer=sgd(model), delta=DELTA)
     (record,) = done.history
-    assert set(dataclasses.asdict(record)) == {"epoch", "steps", "held_out_accuracy", "epsilon"}
+    assert set(dataclasses.asdict(record)) == {
+        "epoch", "steps", "held_out_accuracy", "epsilon", "metrics",
+    }  # fmt: skip
     assert record.held_out_accuracy is None
+    assert record.metrics == {}
 
 
-def test_nothing_is_written_unless_asked(capfd: pytest.CaptureFixture[str]) -> None:
-    for progress in (None, True):
+def test_a_log_has_one_line_per_epoch(capfd: pytest.CaptureFixture[str]) -> None:
+    for progress in (None, False):
         model = network()
         fit(model, blobs(EXAMPLES, 1), plan(steps=20), optimizer=sgd(model), delta=DELTA,
             progress=progress)  # fmt: skip
         shown = capfd.readouterr()
         assert shown.out == ""
-        assert len(shown.err.splitlines()) == (2 if progress else 0)
+        assert len(shown.err.splitlines()) == (2 if progress is None else 0)
         assert "loss" not in shown.err
+
+
+# ---- metrics of one's own, and who looks on
+
+
+def mean_margin(model: nn.Module, batches: Any) -> float:
+    """A metric that no row has by itself: it must see all rows, once, in evaluation mode."""
+    assert not model.training
+    assert not torch.is_grad_enabled()
+    margins = torch.cat([model(x)[:, 1] * (2 * y - 1) for x, y in batches])
+    return float(margins.mean())
+
+
+def test_any_metric_of_the_held_out_data_is_recorded() -> None:
+    model, held = network(), blobs(1500, 2)  # two batches
+    done = fit(model, blobs(EXAMPLES, 1), plan(), optimizer=sgd(model), delta=DELTA, held_out=held,
+               metrics={"margin": mean_margin, "ppl": lambda *_: torch.inf})  # fmt: skip
+    last = done.history[-1]
+    with torch.no_grad():
+        expected = (model(held.tensors[0])[:, 1] * (2 * held.tensors[1] - 1)).mean()
+    assert last.metrics["margin"] == pytest.approx(float(expected), rel=1e-5)
+    assert done.history[0].metrics["margin"] != last.metrics["margin"]
+    assert last.metrics["ppl"] is None
+    assert last.held_out_accuracy == accuracy(model, held)
+
+
+def test_a_regression_is_judged_by_its_metrics_alone() -> None:
+    model = nn.Linear(3, 1)
+    features = blobs(EXAMPLES, 1).tensors[0]
+    data = TensorDataset(features, features.sum(1))
+
+    def error(trained: nn.Module, batches: Any) -> float:
+        return float(torch.cat([(trained(x)[:, 0] - y) ** 2 for x, y in batches]).mean())
+
+    def loss(trained: nn.Module, batch: Any) -> torch.Tensor:
+        return (trained(batch[0])[:, 0] - batch[1]) ** 2
+
+    held = TensorDataset(*(one[:50] + 0 for one in data.tensors))
+    done = fit(model, data, plan(steps=10), optimizer=sgd(model, 0.01), delta=DELTA, loss=loss,
+               held_out=held, metrics={"mse": error})  # fmt: skip
+    assert done.history[-1].held_out_accuracy is None
+    assert (done.history[-1].metrics["mse"] or 0.0) > 0.0
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"metrics": {"auc": mean_margin}}, "metrics need held_out= to be measured on, got auc"),
+        ({"metrics": {"a b": mean_margin}, "held_out": blobs(20, 2)}, "metrics must have names"),
+        ({"metrics": {"auc": lambda *_: "x"}, "held_out": blobs(20, 2)},
+         r"metrics\['auc'\] must give a number, got a str"),
+    ],
+)  # fmt: skip
+def test_a_metric_that_cannot_be_recorded_costs_nothing(
+    given: dict[str, Any], message: str
+) -> None:
+    model = network()
+    before = [parameter.clone() for parameter in model.parameters()]
+    with pytest.raises(InvalidArgument, match=message):
+        fit(model, blobs(EXAMPLES, 1), plan(), optimizer=sgd(model), delta=DELTA, **given)
+    assert all(map(torch.equal, before, model.parameters()))
+
+
+def test_a_step_is_seen_in_public_numbers_and_its_loss_only_by_name() -> None:
+    seen: list[StepRecord] = []
+    secret: list[float] = []
+    model = network()
+    optimizer = sgd(model, 1.0)
+    fit(model, blobs(EXAMPLES, 1), plan(steps=12), optimizer=optimizer, delta=DELTA,
+        scheduler=torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5),
+        on_step=seen.append, on_secret_loss=secret.append)  # fmt: skip
+    assert set(dataclasses.asdict(seen[0])) == {"steps", "epoch", "learning_rates"}
+    assert [one.steps for one in seen] == list(range(1, 13))
+    assert [one.epoch for one in seen] == [0] * 9 + [1] * 3
+    assert [one.learning_rates for one in seen] == [(0.5**at,) for at in range(12)]
+    assert len(secret) == 12
+    assert 0.1 < secret[0] < 5.0  # before anything is learned
+    assert secret[-1] < secret[0]
 
 
 @pytest.mark.parametrize(

@@ -4,15 +4,30 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import re
 import sys
+import time
 from typing import TYPE_CHECKING
 
 import pytest
 import torch
 
-from tacit.training.progress import Bar, EpochRecord, Lines, Silent, counting, display
+from tacit.errors import InvalidArgument
+from tacit.training import progress
+from tacit.training.progress import (
+    Bar,
+    EpochRecord,
+    Lines,
+    Silent,
+    checked_metrics,
+    counting,
+    display,
+    waiting,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tacit.training.progress import Display
 
 RECORD = EpochRecord(epoch=2, steps=20, held_out_accuracy=0.875, epsilon=0.12341)
@@ -63,9 +78,11 @@ def test_a_terminal_shows_a_bar_unless_it_is_unwanted(monkeypatch: pytest.Monkey
     assert stream.getvalue() == ""
 
 
-def test_elsewhere_lines_are_shown_if_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_elsewhere_lines_are_shown_unless_they_are_unwanted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     stream = file(monkeypatch)
-    assert isinstance(made(None), Silent)
+    assert isinstance(made(None), Lines)
     assert isinstance(made(True), Lines)
     assert isinstance(made(False), Silent)
     assert stream.getvalue() == ""
@@ -98,6 +115,39 @@ def test_the_bar_shows_the_share_of_rows_that_are_not_finite(
     assert "finite" not in written.getvalue()
 
 
+def test_nothing_is_lost_on_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = terminal(monkeypatch)
+    monkeypatch.setenv("COLUMNS", "80")
+    play(made(None))
+    last = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", stream.getvalue()).splitlines()[-2:]
+    assert "40/40 ━━━━━━━━━━━━━━━━━━━━ " in last[0]
+    assert re.search(r"\d:\d\d:\d\d left \d:\d\d:\d\d", last[0])
+    assert last[1].strip() == (
+        "loss 0.9877 (secret, not saved)  held-out 87.50%  ε 0.1235 at δ 1e-05"
+    )
+    assert max(map(len, last)) <= 80
+
+
+def test_metrics_are_shown_beside_the_accuracy() -> None:
+    record = dataclasses.replace(RECORD, metrics={"auc": 0.93751, "perplexity": None})
+    assert str(record) == (
+        "epoch 2  step 20  held-out 87.50%  auc 0.9375  perplexity not finite  ε 0.1235"
+    )
+    assert record.numbers() == {
+        "epoch": 2, "epsilon": 0.12341, "held_out_accuracy": 0.875, "auc": 0.93751,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "plain", [{"a b": 1.0}, {"": 1.0}, {"auc": "1"}, {"auc": True}, {"auc": float("nan")}, [1.0],
+              {"\x1b[2J": 1.0}, {"x" * 33: 1.0}],
+)  # fmt: skip
+def test_metrics_of_a_file_are_numbers_by_name(plain: object) -> None:
+    assert checked_metrics({"auc": 0.5, "ppl": None}) == {"auc": 0.5, "ppl": None}
+    with pytest.raises(InvalidArgument, match="metrics"):
+        checked_metrics(plain)
+
+
 def test_the_last_thing_the_bar_shows_is_the_last_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = terminal(monkeypatch)
     with made(None) as shown:
@@ -115,7 +165,7 @@ def test_what_may_end_up_in_a_file_holds_no_loss(monkeypatch: pytest.MonkeyPatch
 
 def test_silence(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = file(monkeypatch)
-    play(made(None))
+    play(made(False))
     assert stream.getvalue() == ""
 
 
@@ -137,6 +187,27 @@ def test_the_bar_asks_for_epsilon_only_to_draw_it(monkeypatch: pytest.MonkeyPatc
 def test_an_epoch_without_held_out_data_says_nothing_of_it() -> None:
     record = EpochRecord(epoch=1, steps=10, held_out_accuracy=None, epsilon=0.25)
     assert str(record) == "epoch 1  step 10  ε 0.25"
+
+
+# ---- a wait that nothing can be counted in
+
+
+@pytest.mark.parametrize("where", [file, terminal])
+def test_a_long_wait_is_named_once_and_a_short_one_never(
+    monkeypatch: pytest.MonkeyPatch, where: Callable[[pytest.MonkeyPatch], io.StringIO]
+) -> None:
+    stream = where(monkeypatch)
+    with waiting(None, "calibrating"):
+        pass
+    assert stream.getvalue() == ""
+    monkeypatch.setattr(progress, "_PATIENCE", 0.01)
+    with waiting(False, "calibrating"):
+        time.sleep(0.05)
+    assert stream.getvalue() == ""
+    with waiting(None, "calibrating"):
+        time.sleep(0.3)
+    ends = {file: "\n", terminal: "\r\x1b[2K"}  # a terminal forgets it
+    assert stream.getvalue() == f"calibrating …{ends[where]}"
 
 
 # ---- how far a long job is

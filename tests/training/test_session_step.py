@@ -12,6 +12,7 @@ from torch.nn import functional
 from torch.utils.data import TensorDataset
 
 import tacit
+from tacit.errors import InvalidArgument
 from tacit.training import AdaptiveQuantile, Automatic, PerGroup, PerLayer
 from tacit.training.performance import Performance
 
@@ -117,12 +118,24 @@ def test_full_batch_plans_use_every_example() -> None:
     assert sessions.close(got, {name: value / EXAMPLES for name, value in truth.items()})
 
 
+def test_nothing_is_claimed_at_a_delta_that_allows_to_publish_somebody() -> None:
+    with session(network()) as dp:
+        pass
+    assert dp.statement(0.99 / EXAMPLES).delta == 0.99 / EXAMPLES
+    for delta in (1.0 / EXAMPLES, 0.5):
+        with pytest.raises(InvalidArgument, match=f"delta must be below 1/{EXAMPLES}"):
+            dp.statement(delta)
+
+
 def test_a_lot_knows_its_step_and_epoch_and_rows() -> None:
     model = network()
     with session(model, performance=Performance(batch=5)) as dp:
-        for number, lot in enumerate(dp.lots()):
+        lots = dp.lots()
+        assert len(lots) == 4
+        for number, lot in enumerate(lots):
             assert lot.step == number
-            assert lot.epoch == pytest.approx(number * 12 / EXAMPLES)
+            assert lot.epoch == number * 12 // EXAMPLES
+            assert isinstance(lot.epoch, int)
             left = len(drawn(lot))
             for x, y in lot:
                 assert len(x) == len(y) <= 5
@@ -131,6 +144,7 @@ def test_a_lot_knows_its_step_and_epoch_and_rows() -> None:
                 assert left - len(lot._draw.left) in (counted, counted + len(x))
             assert lot.is_done
             dp.step()
+            assert len(lots) == 3 - number
         assert dp.steps_taken == 4
 
 

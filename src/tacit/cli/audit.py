@@ -146,11 +146,12 @@ def audit(context: click.Context, /, listed: bool, as_json: bool, **given: Any) 
 
 def _run(request: AuditRequest, as_json: bool) -> Audited | None:
     """Carries the audit out; None if it was stopped."""
+    runs.load_engine(runs.shows_progress(as_json))
     from tacit.runs import stoppable
 
     with stoppable():
         try:
-            return _audited(request, progress=False if as_json else None)
+            return _audited(request, progress=not as_json)
         except KeyboardInterrupt:
             _say_how_to_go_on(request)
             return None
@@ -308,9 +309,11 @@ def _keep(request: AuditRequest, found: Audited, command: Sequence[str]) -> None
 
 
 def _checks(progress: bool | None) -> Callable[[str, int, int, str], None] | None:
-    """One line that is written over, on a terminal only."""
-    if progress is False or not sys.stderr.isatty():
+    """One line that is written over on a terminal; elsewhere a line for each setting."""
+    if progress is False:
         return None
+    if not sys.stderr.isatty():
+        return _settings_in_lines
 
     def show(setting: str, done: int, of: int, check: str) -> None:
         what = f"checks, next: {check}" if check else "settings"
@@ -320,6 +323,15 @@ def _checks(progress: bool | None) -> Callable[[str, int, int, str], None] | Non
         sys.stderr.flush()
 
     return show
+
+
+def _settings_in_lines(setting: str, done: int, of: int, check: str) -> None:
+    if not check:
+        sys.stderr.write(f"{setting}: {done + 1} of {of} settings\n")
+        sys.stderr.flush()
+    elif not done:
+        sys.stderr.write(f"{setting}: {of} checks begin\n")
+        sys.stderr.flush()
 
 
 # ---- what is shown

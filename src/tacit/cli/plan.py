@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -166,9 +167,12 @@ def plan(plot: str | None, as_json: bool, **given: Any) -> None:
     Each of T steps draws a Poisson sample of the examples, adds up their clipped gradients and
     adds Gaussian noise of S times the clip.
     """
+    from tacit.training.progress import waiting
+
     request = read(Options(**given))
     picture = None if plot is None else picture_file("--plot", plot)
-    summary = _summary(request)
+    with waiting(sys.stderr.isatty(), "asking the accountants"):
+        summary = _summary(request)
     if picture is not None:
         _draw(summary, picture)
     if as_json:

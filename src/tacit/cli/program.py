@@ -17,12 +17,14 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 REFUSED = 2
+COMPLETION: Final = "_TACIT_COMPLETE"  # set by the shell's completion
 CLOSED_PIPE = 141  # 128 + SIGPIPE, as for a program that the signal ends
 
 
 # Each is a module of ``tacit.cli`` that holds a command of the same name.
 COMMANDS: Final = (
-    "audit", "data", "generate", "ledger", "plan", "prior", "report", "serve", "train", "transfer",
+    "audit", "data", "doctor", "generate", "ledger", "plan", "prior", "report", "serve", "train",
+    "transfer",
 )  # fmt: skip
 
 
@@ -62,6 +64,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
     be_encodable(sys.stdout)
     be_encodable(sys.stderr)
     given = list(sys.argv[1:] if arguments is None else arguments)
+    if arguments is None and COMPLETION in os.environ:
+        return _complete(os.environ[COMPLETION])
     try:
         status = _invoke(given)
         sys.stdout.flush()
@@ -84,6 +88,13 @@ def _invoke(arguments: list[str]) -> int:
     except click.exceptions.Exit as end:
         return end.exit_code
     return 0
+
+
+def _complete(instruction: str) -> int:
+    """Answers the shell, as click has it: the script to be sourced, or what may come next."""
+    from click.shell_completion import shell_complete
+
+    return shell_complete(program, {}, "tacit", COMPLETION, instruction)
 
 
 def _path(error: click.UsageError, given: Sequence[str]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import sys
 import threading
 from contextlib import contextmanager
 from pathlib import Path
@@ -65,8 +66,11 @@ def report(
     key = None if signed_by is None else _read("--signed-by", signed_by)
     if sign is not None:
         _sign(folder, sign, name or "")
-    summary = _checked(folder, _url(ledger), key)
-    path = _write(summary)
+    from tacit.training.progress import waiting
+
+    with waiting(sys.stderr.isatty(), "proving the statement again and drawing"):
+        summary = _checked(folder, _url(ledger), key)
+        path = _write(summary)
     if as_json:
         say(json.dumps(summary.report_as_dict() | {"report": str(path)}, indent=2, allow_nan=False))
         return

@@ -6,6 +6,7 @@ import json
 import re
 import shlex
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -75,6 +76,23 @@ def say_how_to_go_on(command: str, out: Path, error: BaseException) -> None:
         complain(str(error) or "stopped; nothing is kept")
 
 
+def shows_progress(as_json: bool) -> bool:
+    """Whether progress goes to standard error: machines that read JSON want none in their logs."""
+    return not as_json or sys.stderr.isatty()
+
+
+def load_engine(progress: bool) -> None:
+    """Imports PyTorch, which takes seconds on a cold machine."""
+    from tacit.training.progress import waiting
+
+    if find_spec("torch") is None:
+        raise Refusal(
+            "this command computes with PyTorch, which is not installed: pip install torch"
+        )
+    with waiting(progress, "loading PyTorch"):
+        import torch  # noqa: F401
+
+
 def clear(out: Path) -> None:
     """Removes what a run that was killed at its very end had no time to remove."""
     from tacit.runs import results
@@ -90,10 +108,13 @@ def clear(out: Path) -> None:
 def conclude(out: Path, as_json: bool) -> None:
     """Writes the report of a finished run, and shows what came out."""
     from tacit.cli.train_page import result, result_page
-    from tacit.reports.run_report import write
+    from tacit.training.progress import waiting
 
     try:
-        write(out)
+        with waiting(shows_progress(as_json), "writing the report"):
+            from tacit.reports.run_report import write
+
+            write(out)
     except OSError as error:
         raise Refusal(
             f"{out} cannot be written: {error.strerror or error}; the model and its "

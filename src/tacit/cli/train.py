@@ -111,6 +111,7 @@ def train(
         _list(as_json)
         return
     options = RunOptions.taken(given)
+    runs.load_engine(runs.shows_progress(as_json))
     asked = TrainOptions(options, **given)
     request = asked.own() if asked.is_own else asked.of_recipe()
     if show:
@@ -392,7 +393,7 @@ def _run(request: TrainRequest, as_json: bool) -> bool:
         try:
             if not request.resume and _leads():
                 Folder(request.out).check_new()
-            progress = not as_json or None
+            progress = runs.shows_progress(as_json)
             if request.recipe is None:
                 _carry_out_own(request, stop, progress)
             else:

@@ -116,6 +116,7 @@ def transfer(
 
 def _run(request: TransferRequest, as_json: bool) -> bool:
     """Carries the run out; False if it was stopped."""
+    runs.load_engine(runs.shows_progress(as_json))
     from tacit.runs import Interrupted, stoppable
     from tacit.runs.folder import Folder
 
@@ -124,7 +125,9 @@ def _run(request: TransferRequest, as_json: bool) -> bool:
             device = check_device(request.device)
             if not request.resume:
                 Folder(request.out).check_new()
-            _carry_out(request, _parts(request), device, stop, progress=not as_json or None)
+            _carry_out(
+                request, _parts(request), device, stop, progress=runs.shows_progress(as_json)
+            )
         except (Interrupted, KeyboardInterrupt) as error:
             runs.say_how_to_go_on("transfer", request.out, error)
             return False

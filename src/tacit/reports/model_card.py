@@ -68,7 +68,7 @@ def _body(summary: RunSummary) -> Iterator[str]:
     yield ""
     right = summary.files.accuracy
     yield (
-        "It was not measured: the run had no held-out examples." if right is None
+        "It was not measured." if right is None
         else f"{100 * right:.2f} % on {record.data['test']:,} held-out examples, as the run "
         "recorded it."
     )  # fmt: skip

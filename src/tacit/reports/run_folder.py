@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -20,9 +20,10 @@ from tacit.statement import Statement
 from tacit.statement.claim import UNCHECKABLE
 from tacit.statement.preprocessing import without_preprocessing
 from tacit.training.plan import Plan
+from tacit.training.progress import checked_metrics
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from tacit.accounting.events import Event
     from tacit.recipes.auditing.audit_file import AuditFile
@@ -43,6 +44,7 @@ class Epoch:
     steps: int
     accuracy: float | None
     epsilon: float
+    metrics: Mapping[str, float | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -208,8 +210,8 @@ def _history(path: Path, plan: Plan | None) -> Iterator[Epoch]:
 
 
 def _epoch(plain: Any, plan: Plan | None) -> Epoch:
-    if not isinstance(plain, dict) or set(plain) != _COLUMNS:
-        raise ValueError(f"it must have exactly {sorted(_COLUMNS)}")
+    if not isinstance(plain, dict) or set(plain) - {"metrics"} != _COLUMNS:
+        raise ValueError(f"it must have exactly {sorted(_COLUMNS)}, or also metrics")
     for name in ("epoch", "steps"):
         if type(plain[name]) is not int or plain[name] < 0:
             raise ValueError(f"{name} must be a whole number, got {plain[name]!r}")
@@ -220,7 +222,8 @@ def _epoch(plain: Any, plan: Plan | None) -> Epoch:
         raise ValueError(f"held_out_accuracy must lie between 0 and 1, got {accuracy!r}")
     if not (_is_number(epsilon) and epsilon >= 0.0):
         raise ValueError(f"epsilon must be a number, 0 or more, got {epsilon!r}")
-    return Epoch(plain["epoch"], plain["steps"], accuracy, float(epsilon))
+    metrics = checked_metrics(plain.get("metrics", {}))
+    return Epoch(plain["epoch"], plain["steps"], accuracy, float(epsilon), metrics)
 
 
 def _is_number(value: object) -> bool:

@@ -176,8 +176,14 @@ def _meaning(summary: RunSummary) -> Iterator[Block]:
 
 
 def _accuracy(summary: RunSummary, drawn: bool) -> Iterator[Block]:
+    yield from _metrics(summary)
     if summary.files.accuracy is None:
-        yield Paragraph("It was not measured: the run had no held-out examples.")
+        reason = (
+            "it judged them otherwise"
+            if summary.files.record.data["test"]
+            else ("the run had no held-out examples")
+        )
+        yield Paragraph(f"Accuracy was not measured: {reason}.")
         return
     if not summary.moments and summary.files.answers is not None:
         yield Paragraph(
@@ -208,6 +214,16 @@ def _accuracy(summary: RunSummary, drawn: bool) -> Iterator[Block]:
         numbers=(0, 1, 2, 3),
     )
     yield Paragraph(_on_accuracy(summary))
+
+
+def _metrics(summary: RunSummary) -> Iterator[Block]:
+    """What ``metrics=`` measured after the last epoch."""
+    last = summary.files.history[-1].metrics if summary.files.history else {}
+    if last:
+        shown = [
+            (name, "not finite" if one is None else f"{one:.4g}") for name, one in last.items()
+        ]
+        yield Table(("held-out metric", "after the last epoch"), tuple(shown), numbers=(1,))
 
 
 def _chance(summary: RunSummary) -> str:

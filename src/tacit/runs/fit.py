@@ -21,7 +21,7 @@ from tacit.training.plan import check_delta
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -31,14 +31,15 @@ if TYPE_CHECKING:
 
     from tacit.ledger import Budget, Reservation
     from tacit.runs.results import Trained
-    from tacit.training.evaluation import RowWise
+    from tacit.training.evaluation import Metric, RowWise
     from tacit.training.loaders import Collate
     from tacit.training.performance import Performance
     from tacit.training.plan import Plan
-    from tacit.training.progress import EpochRecord
+    from tacit.training.progress import EpochRecord, StepRecord
 
 _TUNING: Final = "not known: settings that were chosen with the same data are not covered"
 _SCHEDULE: Final = Schedule()
+_NONE: Final[Mapping[str, Metric]] = {}
 
 
 def fit(
@@ -51,6 +52,7 @@ def fit(
     loss: RowWise | None = None,
     held_out: Dataset[Any] | None = None,
     correct: RowWise | None = None,
+    metrics: Mapping[str, Metric] = _NONE,
     collate: Collate | None = None,
     groups: Sequence[int] | NDArray[np.int64] | None = None,
     schedule: Schedule = _SCHEDULE,
@@ -60,6 +62,8 @@ def fit(
     resume: bool = False,
     progress: bool | None = None,
     on_epoch: Callable[[EpochRecord], None] | None = None,
+    on_step: Callable[[StepRecord], None] | None = None,
+    on_secret_loss: Callable[[float], None] | None = None,
 ) -> Fit:
     """Trains ``model`` with the whole of ``plan``, and says what that gave away.
 
@@ -75,7 +79,11 @@ def fit(
             measured there is published, so none of it may be in ``dataset``.
         correct: ``correct(model, batch)``, true for each row that is right. Left out, a batch is
             ``(x, y)`` and a row is right where ``model(x)`` is largest at ``y``; a model with one
-            output, or real labels, needs its own.
+            output, or real labels, needs its own, or ``metrics`` instead.
+        metrics: What else is measured on ``held_out`` after every epoch, by name:
+            ``metrics={"auc": f}``, for ``f(model, batches)`` that gives a number, where ``batches``
+            are all of the held-out data in their order. Each is called once before the first step,
+            so that an error costs nothing. Its values are recorded and published.
         collate: Makes a batch of a list of examples, for both data sets.
         groups: The user of every example, if the plan's unit is the user.
         schedule: The learning rate over the steps, and an average of the weights.
@@ -86,14 +94,23 @@ def fit(
             history, its statement and its record, as ``tacit train`` leaves them. ``tacit report``,
             ``tacit audit`` and ``tacit.load`` read it. Ctrl-C saves before it is raised.
         resume: Whether to go on with the run that ``out`` holds, given the same arguments.
-        progress: Whether progress goes to standard error; left out, if that is a terminal. The
-            secret training loss is shown on a terminal only, and kept nowhere.
+        progress: Whether progress goes to standard error: a bar on a terminal, elsewhere (in a log
+            or a notebook) a line per epoch; False shows nothing. The secret training loss is shown
+            on a terminal only, and kept nowhere.
         on_epoch: Called with every epoch's record, once the epoch is saved; after a crash it is not
-            called again for an epoch that was saved.
+            called again for an epoch that was saved. ``record.numbers()`` is what a logger takes.
+            When it is called is not protected: a logger that notes the time publishes it.
+        on_step: Called after every step with its ``StepRecord``: counters and learning rates, which
+            are the same whatever the data are. After a crash it is called again for steps that were
+            not saved, so weights and what is computed from them are published in ``on_epoch``.
+        on_secret_loss: Called after every step with the mean loss of its lot (of this process's
+            part of it). It was computed from the private data without noise, and no statement
+            covers it: look at it, and write it nowhere that others can read.
 
     Guarantee:
         The trained model, the history and the statement together give away what the statement says,
-        provided that ``held_out`` is independent of ``dataset``.
+        provided that ``held_out`` is independent of ``dataset``. What ``on_secret_loss`` is given
+        is not among them.
 
     >>> import tacit, torch
     >>> x = torch.randn(300, 4)
@@ -110,19 +127,21 @@ def fit(
     """
     prepared = Prepared(
         model=model, optimizer=optimizer, plan=plan, dataset=dataset, loss=loss,
-        held_out=held_out, correct=correct, collate=collate, groups=groups, schedule=schedule,
-        performance=performance,
+        held_out=held_out, correct=correct, metrics=metrics, collate=collate, groups=groups,
+        schedule=schedule, performance=performance,
     )  # fmt: skip
     if out is None:
         if resume:
             raise InvalidArgument("resume needs the folder of the run, got out=None")
-        watch = Watch(progress=progress, on_epoch=on_epoch)
+        watch = Watch(
+            progress=progress, on_epoch=on_epoch, on_step=on_step, on_secret_loss=on_secret_loss
+        )
         return carry_out(prepared, delta=delta, budget=budget, watch=watch)
     try:
         with stoppable(quiet=True) as stop:
             place = Place(
                 folder=Path(out), resume=resume, stop=stop, progress=progress, on_epoch=on_epoch,
-                opening=_opening(budget),
+                on_step=on_step, on_secret_loss=on_secret_loss, opening=_opening(budget),
             )  # fmt: skip
             done = fit_in_folder(prepared, place, delta=delta)
     except Interrupted as error:

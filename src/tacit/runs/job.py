@@ -19,7 +19,6 @@ from tacit.runs.kept import History, Kept, check_name, shared_release
 from tacit.runs.results import Trained
 from tacit.statement import extended
 from tacit.training.distributed.sharded import is_sharded, whole
-from tacit.training.evaluation import accuracy as accuracy_of
 from tacit.training.fit import Keeping, Watch, carry_out
 
 if TYPE_CHECKING:
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
     from tacit.training.distributed.world import World
     from tacit.training.fit import Prepared
     from tacit.training.plan import Plan
-    from tacit.training.progress import EpochRecord
+    from tacit.training.progress import EpochRecord, StepRecord
 
 
 @final
@@ -62,6 +61,8 @@ class Surroundings:
     stop: Interruption
     progress: bool | None = None
     on_epoch: Callable[[EpochRecord], None] | None = None
+    on_step: Callable[[StepRecord], None] | None = None
+    on_secret_loss: Callable[[float], None] | None = None
 
 
 def nowhere(stop: Interruption | None = None) -> Surroundings:
@@ -317,7 +318,8 @@ class Job:
                 keeping=Keeping(save=save, resume=resume,
                                 state={"history": history}, note=history.append),
                 watch=Watch(progress=self.progress, on_epoch=partial(self._saw, history),
-                            stop=self._stop),
+                            on_step=self._around.on_step,
+                            on_secret_loss=self._around.on_secret_loss, stop=self._stop),
                 also=claims.together(self._released),
             )  # fmt: skip
         if done.stopped:
@@ -442,10 +444,6 @@ def _accuracy(
     prepared: Prepared, records: Sequence[EpochRecord], statement: Statement
 ) -> float | None:
     """The final model's, if there are held-out data: the last epoch's, or measured now."""
-    if prepared.held_out is None:
-        return None
     if records and records[-1].steps == statement.steps_taken:
         return records[-1].held_out_accuracy
-    return accuracy_of(
-        prepared.final, prepared.held_out, correct=prepared.correct, collate=prepared.collate
-    )
+    return prepared.accuracy(prepared.final)

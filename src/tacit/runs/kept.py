@@ -25,7 +25,7 @@ from tacit.training import checkpoint_file
 from tacit.training.checkpoint_file import Packer, unpack
 from tacit.training.distributed.world import World
 from tacit.training.plan import Plan
-from tacit.training.progress import EpochRecord
+from tacit.training.progress import EpochRecord, checked_metrics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -229,6 +229,7 @@ def history_bytes(records: Sequence[EpochRecord]) -> bytes:
             "steps": one.steps,
             "held_out_accuracy": one.held_out_accuracy,
             "epsilon": one.epsilon,
+            **({"metrics": dict(one.metrics)} if one.metrics else {}),
         }
         for one in records
     ]
@@ -236,18 +237,22 @@ def history_bytes(records: Sequence[EpochRecord]) -> bytes:
 
 
 def epochs(plain: Any) -> tuple[EpochRecord, ...]:
-    """The epochs that ``asdict`` took apart, each with its numbers and nothing else."""
-    names = {one.name for one in fields(EpochRecord)}
+    """The epochs that ``asdict`` took apart, each with its numbers and nothing else.
+
+    Metrics may be missing: a run without any has none to write.
+    """
+    names = {one.name for one in fields(EpochRecord)} - {"metrics"}
     if not isinstance(plain, list):
         raise CheckpointError("its history is no list of epochs")
     for one in plain:
-        if not isinstance(one, dict) or set(one) != names:
-            raise CheckpointError(f"an epoch must have exactly {sorted(names)}")
+        if not isinstance(one, dict) or set(one) - {"metrics"} != names:
+            raise CheckpointError(f"an epoch must have exactly {sorted(names)}, or also metrics")
         whole("epoch", one["epoch"], at_least=0)
         whole("steps", one["steps"], at_least=0)
         for name in names - {"epoch", "steps"}:
             if one[name] is not None or name != "held_out_accuracy":
                 non_negative(name, one[name])
+        checked_metrics(one.get("metrics", {}))
     return tuple(EpochRecord(**one) for one in plain)
 
 

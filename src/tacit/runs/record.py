@@ -201,7 +201,7 @@ def _short(value: object) -> str:
 
 def _demands(record: RunRecord) -> list[tuple[str, bool, str]]:
     data = record.data if isinstance(record.data, Mapping) else {}
-    accuracy = record.test_accuracy
+    accuracy, own = record.test_accuracy, record.kind == "own"  # which may have metrics instead
     found = [
         (name, isinstance(getattr(record, name), str), "a text")
         for name in ("run", "recipe", "summary", "device", "tuning")
@@ -225,7 +225,7 @@ def _demands(record: RunRecord) -> list[tuple[str, bool, str]]:
         ("finished", isinstance(record.finished, bool), "true or false"),
         (
             "test_accuracy",
-            (accuracy is None and not (record.finished and data.get("test")))
+            (accuracy is None and not (record.finished and data.get("test") and not own))
             or (_number(accuracy) and 0.0 <= float(accuracy or 0.0) <= 1.0),
             "a number between 0 and 1",
         ),

@@ -19,6 +19,7 @@ from tacit.runs.job import Job, RunTerms, Surroundings
 from tacit.runs.kept import Kept
 from tacit.training.distributed.world import joined
 from tacit.training.performance import Performance
+from tacit.training.progress import waiting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from tacit.runs.record import RunRecord
     from tacit.runs.results import Trained
     from tacit.training.distributed.world import World
-    from tacit.training.progress import EpochRecord
+    from tacit.training.progress import EpochRecord, StepRecord
 
 
 @final
@@ -44,6 +45,8 @@ class Place:
         stop: Ends the run when it is asked to.
         progress: As in ``tacit.fit``.
         on_epoch: As in ``tacit.fit``.
+        on_step: As in ``tacit.fit``.
+        on_secret_loss: As in ``tacit.fit``.
         command: The command line that started the run, to be kept with it.
         looked_in: Where the data were looked for first.
         request: The number of the approved request that the run draws on.
@@ -55,6 +58,8 @@ class Place:
     stop: Interruption
     progress: bool | None = None
     on_epoch: Callable[[EpochRecord], None] | None = None
+    on_step: Callable[[StepRecord], None] | None = None
+    on_secret_loss: Callable[[float], None] | None = None
     command: tuple[str, ...] = ()
     looked_in: Path | None = None
     request: int | None = None
@@ -85,8 +90,11 @@ def trained(recipe: Recipe, task: Task, job: Job) -> Trained:
         return recipe.train(job)
     assert recipe.outline is not None
     assert recipe.prepare is not None
-    plan = job.reserve(recipe.outline(task))
-    return job.fit(recipe.prepare(task, plan, job.release))
+    with waiting(job.progress, f"{recipe.name}: finding the noise for the plan"):
+        plan = job.reserve(recipe.outline(task))
+    with waiting(job.progress, f"{recipe.name}: preparing the data and the model"):
+        prepared = recipe.prepare(task, plan, job.release)
+    return job.fit(prepared)
 
 
 def kept_run(
@@ -142,7 +150,7 @@ def _around(kept: Kept, account: RunAccount, place: Place) -> Surroundings:
     progress = place.progress if kept.world.leads else False
     return Surroundings(
         kept=kept, account=account, stop=place.stop, progress=progress,
-        on_epoch=place.on_epoch,
+        on_epoch=place.on_epoch, on_step=place.on_step, on_secret_loss=place.on_secret_loss,
     )  # fmt: skip
 
 

@@ -252,6 +252,11 @@ def _common_plan(
             raise InvalidArgument(
                 "prepare must return held-out data, by which the best run is found, got None"
             )
+        if not prepared.judges(prepared.model):
+            raise InvalidArgument(
+                "prepare must return correct=f, for f(model, batch) that is true for each row that "
+                "is right: the best run is found by accuracy, not by metrics"
+            )
         plans.append(replace(prepared.plan, noise_multiplier=1.0))
         if _released_by(plans[-1]) != _released_by(plans[0]):
             raise InvalidArgument(

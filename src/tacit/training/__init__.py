@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from tacit.training.lot import Lot
     from tacit.training.performance import Performance
     from tacit.training.plan import Plan
-    from tacit.training.progress import EpochRecord
+    from tacit.training.progress import EpochRecord, StepRecord
     from tacit.training.replace_batchnorm import Replacement, fix, fixes
     from tacit.training.sampling import Allocation, Cyclic, FullBatch, Poisson, TruncatedPoisson
     from tacit.training.session import Session, private
@@ -43,6 +43,7 @@ __all__ = [
     "Schedule",
     "SensitivityCheck",
     "Session",
+    "StepRecord",
     "TruncatedPoisson",
     "fix",
     "fixes",

@@ -1,7 +1,8 @@
-"""What a model gets right on held-out data, and which data are held out."""
+"""How well a model does on held-out data, and which data are held out."""
 
 from __future__ import annotations
 
+import math
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -12,10 +13,11 @@ from torch.utils.data import Subset
 from tacit import losses
 from tacit.errors import InvalidArgument
 from tacit.training.loaders import make_loader
+from tacit.training.progress import checked_metric_name
 from tacit.training.verification import random_state, set_random_state
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from torch import nn
     from torch.utils.data import Dataset
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from tacit.training.loaders import Collate
 
 RowWise: TypeAlias = "Callable[[nn.Module, Any], torch.Tensor]"
+Metric: TypeAlias = "Callable[[nn.Module, Iterable[Any]], float]"
 
 _HELD_OUT_BATCH = 1024
 
@@ -37,11 +40,11 @@ def default_correct(model: nn.Module, batch: Any) -> torch.Tensor:
     """Where ``model(x)`` is largest at ``y``, for a batch ``(x, y)``."""
     x, y = _pair(batch, "correct")
     scores = model(x)
-    if scores.ndim != 2 or scores.shape[1] < 2 or y.is_floating_point():
+    if not _are_classes(scores, y):
         raise InvalidArgument(
             "correct must be given with held_out for a model that does not score classes: its "
             "output is not (rows, 2 or more), or labels are real numbers; pass correct=f, for "
-            "f(model, batch) that is true for each row that is right"
+            "f(model, batch) that is true for each row that is right, or metrics={'name': f}"
         )
     found: torch.Tensor = scores.argmax(1) == y
     return found
@@ -59,14 +62,9 @@ def accuracy(
     It says something of ``dataset``, so that must be public or held out.
     """
     judge = correct or default_correct
-    device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
-    loader = make_loader(dataset, device, collate, workers=0, pin_memory=False)
-    length = len(dataset)  # type: ignore[arg-type]  # a map-style data set has one
-    every = np.arange(length, dtype=np.int64)
-    parts = (every[start : start + _HELD_OUT_BATCH] for start in range(0, length, _HELD_OUT_BATCH))
     right = rows = 0
     with _evaluating(model):
-        for batch in loader.batches(parts):
+        for batch in _batches(model, dataset, collate):
             found = judge(model, batch)
             right += int(found.sum())
             rows += found.numel()
@@ -75,21 +73,81 @@ def accuracy(
     return right / rows
 
 
+def measured(
+    model: nn.Module,
+    dataset: Dataset[Any],
+    metrics: Mapping[str, Metric],
+    *,
+    collate: Collate | None = None,
+) -> dict[str, float | None]:
+    """What each metric says of ``model`` on ``dataset``; None for what is not a finite number.
+
+    As of ``accuracy``, ``dataset`` must be public or held out.
+    """
+    found: dict[str, float | None] = {}
+    for name, metric in metrics.items():
+        with _evaluating(model):
+            value = metric(model, _batches(model, dataset, collate))
+        try:
+            number = float(value)
+        except (TypeError, ValueError):
+            raise InvalidArgument(
+                f"metrics[{name!r}] must give a number, got a {type(value).__name__}"
+            ) from None
+        found[name] = number if math.isfinite(number) else None
+    return found
+
+
+def scores_classes(model: nn.Module, dataset: Dataset[Any], collate: Collate | None) -> bool:
+    """Whether ``default_correct`` can judge: by two examples."""
+    with _evaluating(model):
+        batch = next(iter(_batches(model, _few(dataset), collate)))
+        if not _is_pair(batch):
+            return False
+        return _are_classes(model(batch[0]), batch[1])
+
+
 def check_judge(
     model: nn.Module,
     held_out: Dataset[Any] | None,
     correct: RowWise | None,
     collate: Collate | None,
+    metrics: Mapping[str, Metric],
 ) -> None:
-    """Judges two held-out examples before training, so that an error there costs nothing."""
+    """Judges before training, so that an error there costs nothing.
+
+    Two held-out examples do for accuracy. A metric sees all of them, for few may have none: of the
+    area under a curve, say, if both are of one class.
+    """
+    for name in metrics:
+        checked_metric_name(name)
     if held_out is None:
+        if metrics:
+            raise InvalidArgument(
+                f"metrics need held_out= to be measured on, got {', '.join(metrics)} without it"
+            )
         return
     state = random_state()
-    few = range(min(2, len(held_out)))  # type: ignore[arg-type]
     try:
-        accuracy(model, Subset(held_out, few), correct=correct, collate=collate)
+        if not metrics or correct is not None:
+            accuracy(model, _few(held_out), correct=correct, collate=collate)
+        measured(model, held_out, metrics, collate=collate)
     finally:
         set_random_state(state)
+
+
+def _few(dataset: Dataset[Any]) -> Dataset[Any]:
+    return Subset(dataset, range(min(2, len(dataset))))  # type: ignore[arg-type]
+
+
+def _batches(model: nn.Module, dataset: Dataset[Any], collate: Collate | None) -> Iterator[Any]:
+    """All of ``dataset`` in its order, on the model's device."""
+    device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
+    loader = make_loader(dataset, device, collate, workers=0, pin_memory=False)
+    length = len(dataset)  # type: ignore[arg-type]  # a map-style data set has one
+    every = np.arange(length, dtype=np.int64)
+    parts = (every[start : start + _HELD_OUT_BATCH] for start in range(0, length, _HELD_OUT_BATCH))
+    return iter(loader.batches(parts))
 
 
 @contextmanager
@@ -105,12 +163,21 @@ def _evaluating(model: nn.Module) -> Iterator[None]:
 
 
 def _pair(batch: Any, argument: str) -> tuple[Any, Any]:
-    if not isinstance(batch, list | tuple) or len(batch) != 2:
+    if not _is_pair(batch):
         raise InvalidArgument(
             f"{argument} must be given when a batch is not a pair (x, y), "
             f"got a batch that is a {type(batch).__name__}: pass {argument}=f, for f(model, batch)"
         )
     return batch[0], batch[1]
+
+
+def _is_pair(batch: Any) -> bool:
+    return isinstance(batch, list | tuple) and len(batch) == 2
+
+
+def _are_classes(scores: Any, labels: Any) -> bool:
+    """Whether there is a score for each class, and a class for each row."""
+    return scores.ndim == 2 and scores.shape[1] >= 2 and not labels.is_floating_point()
 
 
 def check_held_out(dataset: Dataset[Any], held_out: Dataset[Any] | None) -> None:

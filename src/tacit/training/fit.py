@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -16,10 +17,17 @@ import torch
 from tacit._validation import whole
 from tacit.errors import InvalidArgument
 from tacit.statement import extended
-from tacit.training.evaluation import accuracy, check_held_out, check_judge, default_loss
+from tacit.training.evaluation import (
+    accuracy,
+    check_held_out,
+    check_judge,
+    default_loss,
+    measured,
+    scores_classes,
+)
 from tacit.training.plan import check_delta
 from tacit.training.preflight import check_place, check_scheduler
-from tacit.training.progress import EpochRecord, display
+from tacit.training.progress import EpochRecord, StepRecord, display
 from tacit.training.session import private
 
 if TYPE_CHECKING:
@@ -38,7 +46,7 @@ if TYPE_CHECKING:
     from tacit.ledger import Budget, Reservation
     from tacit.statement import Statement
     from tacit.training.checkpoint import Stateful
-    from tacit.training.evaluation import RowWise
+    from tacit.training.evaluation import Metric, RowWise
     from tacit.training.loaders import Collate
     from tacit.training.performance import Performance
     from tacit.training.plan import Plan
@@ -82,7 +90,9 @@ class Prepared:
             measured there is published, so none of it may be in ``dataset``.
         correct: ``correct(model, batch)``, true for each row that is right. Left out, a batch is
             ``(x, y)`` and a row is right where ``model(x)`` is largest at ``y``; a model with one
-            output, or real labels, needs its own.
+            output, or real labels, needs its own, or ``metrics``.
+        metrics: What else is measured on ``held_out`` after every epoch, by name:
+            ``metric(model, batches)``, a number, for all of its batches in their order.
         collate: Makes a batch of a list of examples, for both data sets.
         groups: The user of every example, if the plan's unit is the user.
         schedule: The learning rate and the average of the weights.
@@ -102,6 +112,7 @@ class Prepared:
     loss: RowWise | None = None
     held_out: Dataset[Any] | None = None
     correct: RowWise | None = None
+    metrics: Mapping[str, Metric] = field(default_factory=dict)
     collate: Collate | None = None
     groups: Sequence[int] | NDArray[np.int64] | None = None
     schedule: Schedule = field(default_factory=Schedule)
@@ -121,6 +132,18 @@ class Prepared:
     def final(self) -> nn.Module:
         """The same, but for an average that holds no step yet."""
         return self.released if averaged(self.schedule.average) else self.model
+
+    def accuracy(self, model: nn.Module) -> float | None:
+        """The share of held-out rows that ``model`` gets right, if that can be said of them."""
+        if self.held_out is None or not self.judges(model):
+            return None
+        return accuracy(model, self.held_out, correct=self.correct, collate=self.collate)
+
+    def judges(self, model: nn.Module) -> bool:
+        """Whether held-out rows are right or wrong; beside metrics, they need not be."""
+        if self.held_out is None or self.correct is not None or not self.metrics:
+            return self.held_out is not None
+        return scores_classes(model, self.held_out, self.collate)
 
 
 @final
@@ -148,16 +171,20 @@ class Watch:
     """Who looks on.
 
     Args:
-        progress: Whether progress goes to standard error; left out, if that is a terminal. The
-            secret training loss is shown on a terminal only, and kept nowhere.
+        progress: Whether progress goes to standard error: a bar on a terminal, elsewhere a line per
+            epoch. The secret training loss is shown on a terminal only, and kept nowhere.
         on_epoch: Called with every epoch's record, once the checkpoint is written: an epoch that a
             crash undid is trained again, and must not have been seen before.
+        on_step: Called with every step's record.
+        on_secret_loss: Called after every step with the mean loss of its lot, which is secret.
         stop: Asked after every step but the last; if it is true, the run ends there, with a
             checkpoint if one is kept. The whole plan stays charged.
     """
 
     progress: bool | None = None
     on_epoch: Callable[[EpochRecord], None] | None = None
+    on_step: Callable[[StepRecord], None] | None = None
+    on_secret_loss: Callable[[float], None] | None = None
     stop: Callable[[], bool] | None = None
 
 
@@ -215,10 +242,12 @@ def carry_out(
         stopped = _Stopping(dp, watch.stop)
         progress = watch.progress if dp.world.leads else False
         with display(progress, steps=plan.steps, taken=dp.steps_taken, delta=delta) as shown:
-            for epoch in _epochs(dp, prepared, averaging, shown, spent, stopped):
+            seen = _Seen(prepared, watch, shown)
+            for epoch in _epochs(dp, prepared, averaging, seen, spent, stopped):
                 record = EpochRecord(
                     epoch=epoch, steps=dp.steps_taken, epsilon=spent(),
-                    held_out_accuracy=_right(prepared, averaging.best),
+                    held_out_accuracy=prepared.accuracy(averaging.best),
+                    metrics=_measured(prepared, averaging.best),
                 )  # fmt: skip
                 history.append(record)
                 if keeping.note is not None:
@@ -243,27 +272,68 @@ def with_unit(statement: Statement, in_words: str) -> Statement:
 
 def _checked(prepared: Prepared, keeping: Keeping) -> _Averaging:
     """Refuses what cannot be carried out, before anything is charged."""
-    given, schedule = prepared.optimizer, prepared.schedule
-    optimizers = (given,) if isinstance(given, torch.optim.Optimizer) else tuple(given)
-    check_scheduler(schedule.scheduler, optimizers)
+    schedule = prepared.schedule
+    check_scheduler(schedule.scheduler, _optimizers(prepared))
     check_place("save", keeping.save)
     check_held_out(prepared.dataset, prepared.held_out)
-    check_judge(prepared.model, prepared.held_out, prepared.correct, prepared.collate)
+    check_judge(
+        prepared.model, prepared.held_out, prepared.correct, prepared.collate, prepared.metrics
+    )
     first = whole("average_from", schedule.average_from, at_least=0)
     return _Averaging(prepared.model, schedule.average, first)
 
 
-def _right(prepared: Prepared, model: nn.Module) -> float | None:
+def _optimizers(prepared: Prepared) -> tuple[Optimizer, ...]:
+    given = prepared.optimizer
+    return (given,) if isinstance(given, torch.optim.Optimizer) else tuple(given)
+
+
+def _measured(prepared: Prepared, model: nn.Module) -> dict[str, float | None]:
     if prepared.held_out is None:
-        return None
-    return accuracy(model, prepared.held_out, correct=prepared.correct, collate=prepared.collate)
+        return {}
+    return measured(model, prepared.held_out, prepared.metrics, collate=prepared.collate)
+
+
+@final
+class _Seen:
+    """Passes on what is seen of a step: losses where they were asked for, else public numbers."""
+
+    def __init__(self, prepared: Prepared, watch: Watch, shown: Display) -> None:
+        self._optimizers, self._watch, self._shown = _optimizers(prepared), watch, shown
+        self._sum: torch.Tensor | None = None
+        self._rows = 0
+
+    def losses(self, values: torch.Tensor) -> None:
+        """Takes a batch's losses, which are secret."""
+        self._shown.losses(values)
+        if self._watch.on_secret_loss is not None:
+            total = values.detach().double().sum()
+            self._sum = total if self._sum is None else self._sum + total
+            self._rows += values.numel()
+
+    @property
+    def rates(self) -> tuple[float, ...]:
+        """The learning rates of the step that is about to be made."""
+        return tuple(float(one["lr"]) for each in self._optimizers for one in each.param_groups)
+
+    def step(self, dp: Session, rates: tuple[float, ...], spent: Callable[[], float]) -> None:
+        """Takes a step, which is made."""
+        steps, watch = dp.steps_taken, self._watch
+        self._shown.step(steps, spent)
+        if watch.on_step is not None:
+            epoch = dp.plan.epochs_in(steps)
+            watch.on_step(StepRecord(steps=steps, epoch=epoch, learning_rates=rates))
+        if watch.on_secret_loss is not None:
+            mean = math.nan if self._sum is None else self._sum.item() / max(self._rows, 1)
+            self._sum, self._rows = None, 0
+            watch.on_secret_loss(mean)
 
 
 def _epochs(
     dp: Session,
     prepared: Prepared,
     averaging: _Averaging,
-    shown: Display,
+    seen: _Seen,
     spent: Callable[[], float],
     stopped: _Stopping,
 ) -> Iterator[int]:
@@ -271,12 +341,13 @@ def _epochs(
     losses = partial(prepared.loss or default_loss, dp.model)
     scheduler = prepared.schedule.scheduler
     for lot in dp.lots():
-        dp.accumulate(lot, losses, seen=shown.losses)
+        dp.accumulate(lot, losses, seen=seen.losses)
+        rates = seen.rates
         dp.step()
         if scheduler is not None:
             scheduler.step()
         averaging.after(dp.steps_taken)
-        shown.step(dp.steps_taken, spent)
+        seen.step(dp, rates, spent)
         epoch = finished_epoch(dp.plan, dp.steps_taken)
         if epoch is not None:
             yield epoch
@@ -321,7 +392,7 @@ def finished_epoch(plan: Plan, steps: int) -> int | None:
     An epoch is ``examples / lot_size`` steps, the time in which each record is seen once on
     average.
     """
-    before, after = (int(count * plan.sample_rate + 1e-9) for count in (steps - 1, steps))
+    before, after = plan.epochs_in(steps - 1), plan.epochs_in(steps)
     if after > before:
         return after
     return after + 1 if steps == plan.steps else None

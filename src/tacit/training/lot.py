@@ -21,7 +21,6 @@ from tacit.training.capture import WARM_UP, HostRead, Inputs, host_randomness
 from tacit.training.clipping.engine import Rehearsed
 from tacit.training.loaders import shapes
 from tacit.training.noise import entries_of, rounded_towards_zero
-from tacit.training.sampling import Allocation
 from tacit.training.verification import random_state, set_random_state
 
 if TYPE_CHECKING:
@@ -92,7 +91,7 @@ class Draw:
 class Lot:
     """One sampled lot; iterating over it yields its physical batches.
 
-    ``step`` counts from 0, ``epoch`` is ``step`` in passes over the data: both serve schedulers.
+    ``step`` counts from 0, and so does ``epoch``, in passes over the data: both serve schedulers.
     A loop that was left early (out of memory, say) may be started again: it goes on with what has
     not been passed to ``dp.backward``. How many units were drawn is secret.
 
@@ -107,12 +106,9 @@ class Lot:
         self.step = draw.step
 
     @property
-    def epoch(self) -> float:
-        """How many passes over the data the steps before this lot amount to."""
-        plan = self._plan
-        if isinstance(plan.sampling, Allocation):
-            return self.step / plan.steps_per_epoch
-        return self.step * plan.lot_size / plan.examples
+    def epoch(self) -> int:
+        """How many passes over the data the steps before this lot amount to, rounded down."""
+        return self._plan.epochs_in(self.step)
 
     def __iter__(self) -> Iterator[Any]:
         return self._computation.batches(self._draw)
@@ -129,6 +125,26 @@ class Lot:
         A loop that counts rows or adds up losses for its own use leaves such batches out.
         """
         return self._draw.rehearses or self._computation.repeats
+
+
+@final
+class Lots:
+    """The lots that are left of a plan, one after the other.
+
+    ``len`` is how many are still to come; a progress bar such as ``tqdm(dp.lots())`` asks for it.
+    """
+
+    def __init__(self, drawn: Iterator[Lot], left: Callable[[], int]) -> None:
+        self._drawn, self._left = drawn, left
+
+    def __iter__(self) -> Lots:
+        return self
+
+    def __next__(self) -> Lot:
+        return next(self._drawn)
+
+    def __len__(self) -> int:
+        return self._left()
 
 
 @final

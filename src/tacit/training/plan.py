@@ -278,6 +278,17 @@ class Plan:
             return self.steps / self.steps_per_epoch
         return self.steps * self.lot_size / self.examples
 
+    def epochs_in(self, steps: int) -> int:
+        """How many epochs the first ``steps`` steps finish.
+
+        An epoch is ``1 / sample_rate`` steps, in which each record is visited once on average.
+
+        >>> plan = Plan(examples=100, lot_size=40, steps=5, noise_multiplier=2, clip=1)
+        >>> [plan.epochs_in(steps) for steps in range(6)]
+        [0, 0, 0, 1, 1, 2]
+        """
+        return int(steps * self.sample_rate + 1e-9)
+
     @property
     def sensitivity(self) -> float:
         """The largest norm of what one record adds to the sum: the clip.

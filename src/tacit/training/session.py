@@ -22,8 +22,9 @@ from tacit.training.checkpoint import packed
 from tacit.training.distributed.sharded import at_rest, is_sharded
 from tacit.training.distributed.shares import Wrapper
 from tacit.training.distributed.world import World, joined
-from tacit.training.lot import Draw, Lot
+from tacit.training.lot import Draw, Lot, Lots
 from tacit.training.performance import Performance
+from tacit.training.plan import Plan, check_delta
 
 if TYPE_CHECKING:
     import os
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     from tacit.training.checkpoint import Stateful
     from tacit.training.guards import Guard
     from tacit.training.loaders import Collate
-    from tacit.training.plan import Plan
     from tacit.training.verification import SensitivityCheck
 
 
@@ -239,8 +239,10 @@ class Session:
 
     # ---- a step
 
-    def lots(self) -> Iterator[Lot]:
+    def lots(self) -> Lots:
         """The lots that are left of the plan, each a fresh sample; ends when the plan is spent.
+
+        ``len(dp.lots())`` is how many are left.
 
         The first one begins with a rehearsal: the loop is run on a few records of the data set,
         and on repetitions of them, of which nothing is kept (``lot.is_rehearsal``). An error in the
@@ -250,6 +252,13 @@ class Session:
             With a budget, the step is in the ledger before its lot is sampled. What a crashed or
             rewound run was granted counts: the lots end that many steps early.
         """
+        return Lots(self._drawn(), self._left)
+
+    def _left(self) -> int:
+        """How many lots are still to come."""
+        return max(0, self._run_state.run.last_step - self.steps_taken - self.steps_lost)
+
+    def _drawn(self) -> Iterator[Lot]:
         while self.steps_taken < self._run_state.run.last_step:
             self._custody.inside().check_before_lot()
             if self._verifier.watches:
@@ -488,12 +497,12 @@ class Session:
 
         Guarantee:
             It is refused if the weights are not those that private steps led to, or if they are not
-            finite numbers.
+            finite numbers; and at a δ under which somebody's record may be published (1/n or more).
         """
         self._custody.check()
         return claim.statement(
             self.plan,
-            self.plan.delta_or(delta),
+            check_delta(self.plan.delta_or(delta), self.plan.examples, self.plan.unit),
             self.steps_taken,
             self._run_state.run,
             lost=self.steps_lost,

@@ -144,6 +144,7 @@ def trained_like_own(trial: OwnTrial, coins: NDArray[np.bool_], seed: int) -> ND
             dataset=Subset(_joined(trial, prepared), kept.tolist()),
             plan=_plan_for(prepared.plan, len(kept)),
             held_out=None,
+            metrics={},
         )
         carry_out(silent, delta=trial.delta, watch=Watch(progress=False))
         return own_answers(trial, prepared, prepared.final)

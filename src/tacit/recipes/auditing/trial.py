@@ -145,7 +145,7 @@ def _asked(
 ) -> NDArray[np.float32]:
     with threads(trial.threads), seeded(seed):
         prepared = prepared_by(trial, data, seed, free)
-        silent = replace(change(prepared), held_out=None)  # nothing is asked on the way
+        silent = replace(change(prepared), held_out=None, metrics={})  # nothing is asked meanwhile
         carry_out(silent, delta=trial.delta, watch=Watch(progress=False))
         return answers(prepared.final, prepared, trial.views)
 
