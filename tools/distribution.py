@@ -55,6 +55,8 @@ done = tacit.fit(model, torch.optim.SGD(model.parameters(), lr=0.5), plan, data,
 print(tacit.__version__, f"trained with epsilon {done.statement.epsilon:.3f}")
 """
 
+COMMANDS = ("--version", "doctor", "report run", "ledger verify --ledger budget.db")
+
 
 # ---- what is inside
 
@@ -172,8 +174,8 @@ def tried_whole(wheel: Path) -> str:
         own = _environment(sys.executable, Path(folder))
         _pip(own, str(wheel))
         said = _run(folder, own, "-W", "error::DeprecationWarning:tacit", "-c", WHOLE)
-        for command in (["--version"], ["report", "run"], ["ledger", "verify", "budget.db"]):
-            _run(folder, own, "-m", "tacit", *command)
+        for command in COMMANDS:
+            _run(folder, own, "-m", "tacit", *command.split())
         return said
 
 
