@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol, cast, final
 
 import torch
 
-from tacit.training.clipping.forms import Dense, Form, OneHot, Outer
+from tacit.training.clipping.forms import Convolution, Dense, Form, OneHot, Outer
 from tacit.training.clipping.forms.matrix import (
     LARGEST_TEMPORARY,
     added_up,
@@ -356,17 +355,28 @@ def merged_squared_norms(forms: Sequence[Form]) -> Tensor:
         table, product = sorted(merged, key=lambda form: not isinstance(form, OneHot))
         if isinstance(table, OneHot) and isinstance(product, Outer) and product.order is None:
             return _tied_squared_norms(table, product)
-    shares = (coarse_share(one.left) for one in merged if isinstance(one, Outer))
-    coarse = max(shares, default=0.0)
+    coarse = max(map(_coarse_share, merged))
     return _written_squared_norms(merged) + hidden_squares(merged, coarse=coarse)
 
 
+def _coarse_share(form: Form) -> float:
+    if isinstance(form, Outer):
+        return coarse_share(form.left)
+    return form.coarse_share if isinstance(form, Convolution) else 0.0
+
+
 def _joined(forms: Sequence[Form]) -> list[Form]:
-    """Forms of one kind are one longer form."""
+    """Forms of one kind are one longer form.
+
+    Products of different precisions are not: each rounds its sum in its own.
+    """
     joined: list[Form] = []
-    outer = [form for form in forms if isinstance(form, Outer)]
-    for _, same in itertools.groupby(outer, key=lambda form: (form.shape, form.order)):
-        group = list(same)
+    outer: dict[Hashable, list[Outer]] = {}
+    for form in forms:
+        if isinstance(form, Outer):
+            kind = (form.shape, form.order, form.left.dtype, form.right.dtype)
+            outer.setdefault(kind, []).append(form)
+    for group in outer.values():
         if len(group) == 1:  # the very form, which may keep what its sum needs
             joined.append(group[0])
             continue

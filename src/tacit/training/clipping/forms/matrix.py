@@ -176,10 +176,10 @@ def cover(terms: int, side: Tensor, *, convolved: bool = False) -> tuple[float, 
     return (1.0 + spread) / (1.0 + known), fine + _COARSE**2 * terms * (1.0 + 1.0 / spread)
 
 
-def coarse_share(side: Tensor) -> float:
+def coarse_share(side: Tensor, *, convolved: bool = False) -> float:
     """What ``rounding`` is for sums of which ``side`` is scaled and multiplied on a GPU."""
     fine = rounding(accumulator(side.dtype))
-    if not rounds_coarsely(side, convolved=False):
+    if not rounds_coarsely(side, convolved=convolved):
         return fine
     return fine + _COARSE**2 * (1.0 + 1.0 / _half_margin(side.dtype))
 
@@ -476,8 +476,6 @@ class Outer:
         if self._by_gram:
             return kernels.gram_norms(left, right, raised)
         norms = kernels.product_norms(left, right)
-        if raised[0] == 1.0:
-            return norms
         flat = (side.flatten(0, 1).unsqueeze(1) for side in (self.left, self.right))
         squares = added_up(kernels.product_of_squares(*flat)).view(self.units, -1).sum(1)
         return torch.cat([raised[0] * norms, raised[1] * squares.unsqueeze(0)])
