@@ -69,7 +69,7 @@ _DRAWN = (
     "open, of all entries one in 2¹²⁰, is no number and ends the training)"
 )
 _CANCELLING = (
-    "a record made so that the terms of its gradient cancel to less than a millionth may be left "
+    "a record made so that the terms of its gradient cancel to less than a thousandth may be left "
     "above the clip by rounding in a convolution on a GPU, and one whose terms cancel wherever "
     "a weight is computed from parameters (a weight norm, say)"
 )

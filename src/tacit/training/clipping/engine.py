@@ -418,7 +418,9 @@ class Engine:
         mask: Tensor,
     ) -> Callable[..., BatchSums]:
         unreached = tuple(at for at, grad in enumerate(grads) if grad is None)
-        key = (self._signature, scaling.slack, scaling.loss_scale, unreached)
+        # Written down with what TF32 rounds, or without; the library's products go by the switch.
+        tf32 = (torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32)
+        key = (self._signature, scaling.slack, scaling.loss_scale, unreached, tf32)
         if key not in self._programs:
 
             def plain(*inputs: Any) -> BatchSums:
