@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from tacit.training.clipping import sums
 from tacit.training.clipping.engine import clipped_gradients
-from tacit.training.clipping.forms import Outer, matrix
+from tacit.training.clipping.forms import OneHot, Outer, matrix
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -210,3 +210,17 @@ def test_uses_in_different_precisions_are_covered_as_each_is_rounded(
     for uses in ([half, single], [single, half], [half, single, half]):
         held = sums.merged_squared_norms(uses)
         assert float(held) >= 2.0**-16 * float(half.uncancelled())
+
+
+@pytest.mark.parametrize("terms", [1, 2, 8])
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float32], ids=["bfloat16", "TF32"])
+def test_a_head_that_takes_back_its_table_is_covered_for_any_number_of_positions(
+    terms: int, kind: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A single position's own norm needs no cover; what it takes back from the table does."""
+    monkeypatch.setattr(matrix, "rounds_coarsely", lambda *_, **__: True)
+    torch.manual_seed(0)
+    ids, right = torch.randint(0, 70, (1, terms)), torch.randn(1, terms, 66).to(kind)
+    head = Outer(F.one_hot(ids, 70).to(kind), -right, (70, 66))
+    held = sums.merged_squared_norms([OneHot(ids, right, (70, 66)), head])
+    assert float(held) >= 2.0**-16 * float(head.uncancelled())

@@ -238,6 +238,19 @@ def test_a_unit_of_zeros_has_no_norm_to_speak_of():
 
 
 @pytest.mark.usefixtures("chosen")
+@pytest.mark.parametrize(
+    "name", ["groups", "depthwise", pytest.param("few channels", marks=pytest.mark.slow)]
+)
+def test_gradients_that_are_written_out_are_those_that_are_added_up(name: str):
+    form = replace(CASES[name], units=2).form(torch.float16)
+    wanted = oracle(form)
+    assert (form.dense() - wanted).norm() <= 2e-5 * wanted.norm()
+    scales = torch.tensor([0.5, 2.0], device=DEVICE)
+    total = torch.einsum("i,i...->...", scales, form.dense())
+    assert (form.weighted_sum(scales) - total).norm() <= 2e-6 * total.norm()
+
+
+@pytest.mark.usefixtures("chosen")
 def test_uses_of_one_kernel_that_cancel_are_clipped_to_what_is_released():
     """Their norm is that of the gradients as packed: c·c - c²·1 is 0, and 2⁻¹⁰ of it as packed."""
     one = Case(16, 16, (6, 6), (1, 1), padding=0, units=1).form(torch.float32)

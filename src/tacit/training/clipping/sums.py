@@ -408,7 +408,8 @@ def _tied_squared_norms(table: OneHot, product: Outer) -> Tensor:
     own, other = added_up(table.squared_norms()), added_up(product.squared_norms())
     total = own + other + 2 * _tied_products(table, product)
     slack = torch.finfo(total.dtype).eps
-    return product.grow * whole_norms(total) + slack * (own + other)
+    grow, share = product.outstanding
+    return grow * whole_norms(total) + slack * (own + other) + share * other
 
 
 def _tied_products(table: OneHot, product: Outer) -> Tensor:

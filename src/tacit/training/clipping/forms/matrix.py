@@ -488,9 +488,14 @@ class Outer:
         return cover(self._terms, self.left)
 
     @property
-    def grow(self) -> float:
-        """The factor that ``squared_norms`` holds for what the sum may be off by."""
-        return self._cover[0] if self._terms > 1 else 1.0
+    def outstanding(self) -> tuple[float, float]:
+        """What a sum with others is still to be raised by: as ``cover`` says, of N² and of Q.
+
+        N² is that of the sum. ``squared_norms`` hold the share of Q unless there is but one term,
+        of which they are Q: what is rounded is small beside a norm that nothing cancels.
+        """
+        grow, share = self._cover
+        return grow, share if self._terms == 1 else 0.0
 
     def uncancelled(self) -> Tensor:
         """See ``Form``: (Σ‖l_t‖‖r_t‖)² ≤ terms·Σ‖l_t‖²‖r_t‖²."""
