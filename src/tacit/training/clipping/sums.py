@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol, cast, final
+from typing import TYPE_CHECKING, Any, Protocol, cast, final
 
 import torch
 
@@ -22,7 +23,7 @@ from tacit.training.clipping.forms.matrix import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Mapping, Sequence
+    from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 
     from torch import Tensor
 
@@ -445,6 +446,7 @@ def _written_squared_norms(forms: Sequence[Form]) -> Tensor:
 # margins are several times what is seen.
 _MARGIN = {torch.float64: 1e-12, torch.float32: 2e-6, torch.float16: 2e-3, torch.bfloat16: 2**-7}
 _TF32_MARGIN = 2**-9
+_FULL = ("none", "ieee")  # settings of oneDNN with which products are those of their precision
 
 
 def margin(dtypes: Iterable[torch.dtype], device: torch.device) -> float:
@@ -454,6 +456,27 @@ def margin(dtypes: Iterable[torch.dtype], device: torch.device) -> float:
     if device.type == "cuda" and largest < _TF32_MARGIN and _uses_tf32():
         return _TF32_MARGIN
     return largest
+
+
+@contextmanager
+def fine_products(device: torch.device) -> Iterator[None]:
+    """On a CPU, products of single precision in single precision, whatever else was allowed.
+
+    ``torch.set_float32_matmul_precision("medium")`` allows oneDNN bfloat16, which processors with
+    AMX then take; the margin of single precision does not hold that.
+    """
+    library: Any = torch.backends.mkldnn  # torch has no annotations for it
+    coarse = []
+    if device.type == "cpu":
+        kinds = (library.matmul, library.conv)
+        coarse = [(one, one.fp32_precision) for one in kinds if one.fp32_precision not in _FULL]
+    try:
+        for one, _ in coarse:
+            one.fp32_precision = "ieee"
+        yield
+    finally:
+        for one, before in coarse:
+            one.fp32_precision = before
 
 
 def _uses_tf32() -> bool:
