@@ -331,3 +331,15 @@ def test_whole_numbers_resume_to_the_bit_and_in_shares(name: str) -> None:
         one.gather = put_together
     again = through_a_file(spread[0], mixing)
     assert (whole_rows(again, 3, 4) == whole_rows(once, 3, 4)).all()
+
+
+def test_a_process_that_has_all_entries_puts_them_together_with_those_that_have_none() -> None:
+    """All of them must: else one would wait for the others for good."""
+    mixing, said = MIXINGS["feedback"], []
+    for share in (Share(1, ((0, 1),)), Share(1, ())):
+        memory = NoiseMemory(mixing, STEPS)
+        memory.gather = lambda piece, own: said.append(own) or piece
+        memory.tensors(torch.empty(share.count, dtype=torch.int64), share, torch.int64)
+        assert memory.is_spread
+        memory.state_dict()
+    assert {one.count for one in said} == {0, 1}

@@ -16,7 +16,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-pytest.importorskip("triton", reason="needs Triton")
+triton = pytest.importorskip("triton", reason="needs Triton")
+
+import triton.language as tl  # noqa: E402
+
+from tacit.randomness import kernels  # noqa: E402
 
 _DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 _LANES = device_noise._FLOAT_LANES
@@ -55,8 +59,18 @@ def expected(seed: int, entries: int) -> NDArray[np.float64]:
     pair = (which % 4) // 2
     first, second = (words[2 * pair + one, at].astype(float) for one in (0, 1))
     size = np.sqrt(-2.0 * np.log((first + 0.5) / 2.0**32))
-    angle = 2.0 * np.pi * second / 2.0**32
+    angle = 2.0 * np.pi * (second + 0.5) / 2.0**32
     return np.asarray(size * np.where(which % 2 == 0, np.cos(angle), np.sin(angle)))
+
+
+@triton.jit
+def _normals_of(words, found, count, LANES: tl.constexpr):  # noqa: N803
+    lane = tl.arange(0, LANES)
+    one = tl.load(words + lane, mask=lane < count, other=1).to(tl.uint32)
+    other = tl.load(words + count + lane, mask=lane < count, other=1).to(tl.uint32)
+    first, second = kernels._normals(one, other)
+    tl.store(found + lane, first)
+    tl.store(found + LANES + lane, second)
 
 
 def drawn(sums: list[Tensor | None], outs: list[Tensor], scale: float, lot: float) -> int:
@@ -102,6 +116,16 @@ def test_the_law_and_that_another_is_refused() -> None:
     assert stats.kstest(values, "norm", (0.0, 2.1)).pvalue < 1e-4
     for apart in (1, _LANES, 4 * _LANES):  # neighbours, of one pair, of two counts
         assert abs(np.corrcoef(values[:-apart], values[apart:])[0, 1]) < 5 / np.sqrt(len(values))
+
+
+def test_no_number_is_zero_and_shows_what_it_covers() -> None:
+    """Not even for the words that single precision rounds to a whole turn, or to a size of 0."""
+    few = torch.tensor([0, 1, 2**31, 2**32 - 128, 2**32 - 1], device=_DEVICE)
+    words = torch.cartesian_prod(few, few).mT.contiguous()
+    found = torch.empty(2, 32, device=_DEVICE)
+    _normals_of[(1,)](words, found, words.shape[1], LANES=32)
+    assert bool(found.isfinite().all())
+    assert bool((found != 0).all())
 
 
 def test_two_draws_of_a_source_share_no_number(monkeypatch: pytest.MonkeyPatch) -> None:

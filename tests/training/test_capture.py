@@ -7,9 +7,11 @@ shows; what is said of GPUs at the end needs one.
 from __future__ import annotations
 
 import copy
+import functools
 import random
 import warnings
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -439,6 +441,36 @@ def places_of_change() -> Iterator[tuple[str, Callable[[Any], Any], Callable[[],
     def other(batch: Any, power: float = 2.0) -> Any:
         return batch + power
 
+    def with_name(batch: Any, *, power: float = 2.0) -> Any:
+        return batch**power
+
+    held = SimpleNamespace(
+        function=with_default, partial=functools.partial(with_default, power=2.0), method=own.loss
+    )
+    twice = SimpleNamespace(one=own, other=own)
+
+    yield (
+        "function in an object",
+        lambda b: held.function(b) + 1,
+        lambda: vars(held).update(function=other),
+    )
+    yield (
+        "partial",
+        lambda b: held.partial(b) + 1,
+        lambda: vars(held).update(partial=functools.partial(with_default, power=3.0)),
+    )
+    yield (
+        "method",
+        lambda b: held.method(b) + 1,
+        lambda: vars(held).update(method=Temperature().loss),
+    )
+    yield "global function", lambda b: powered(b) + 1, lambda: globals().update(powered=other)
+    yield (
+        "met before",
+        lambda b: twice.one.value + twice.other.value + b,
+        lambda: vars(twice).update(other=Temperature()),
+    )
+    yield "keyword", with_name, lambda: setattr(with_name, "__kwdefaults__", {"power": 3.0})
     yield "object", lambda b: b * own.value, lambda: setattr(own, "value", 3.0)
     yield "attribute", lambda b: b * len(vars(own)), lambda: setattr(own, "new", 3.0)
     yield "list", lambda b: b * listed[0], lambda: listed.__setitem__(0, 2.0)
@@ -449,13 +481,20 @@ def places_of_change() -> Iterator[tuple[str, Callable[[Any], Any], Callable[[],
     yield "global", later, lambda: globals().update(LATER=1.0)
 
 
-def test_what_changes_under_one_function_is_seen() -> None:
+def test_what_changes_under_one_function_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(globals(), "powered", powered)
     model = double()
     for name, function, change in places_of_change():
         at = capture.Circumstances(model, function)
         assert at.hold(function), name
         change()
         assert not at.hold(function), name
+    made = [lambda b: b**2 for _ in range(2)]
+    held = [made[0]]
+    function: Callable[[Any], Any] = lambda b: held[0](b) + 1  # noqa: E731
+    at = capture.Circumstances(model, function)
+    held[0] = made[1]
+    assert at.hold(function)  # another function, of the same parts
     function = Temperature().loss
     at = capture.Circumstances(model, function)
     globals()["UNRELATED"] = 1

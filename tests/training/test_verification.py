@@ -267,6 +267,29 @@ def test_explain_names_what_goes_by_the_fallback() -> None:
 # ---- padding to few shapes, without a compiler
 
 
+def test_a_program_is_made_again_once_products_are_rounded_otherwise(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What TF32 rounds is in the norms of a program only if it was allowed as that was made."""
+    made: list[object] = []
+    monkeypatch.setattr(engine, "compiled_program", lambda plain, *_: made.append(plain) or plain)
+    switch, model, before = torch.backends.cuda.matmul, network(), []
+    try:
+        with session(
+            model, plan=plan(lot_size=8, steps=6), performance=Performance(batch=8, compile=True),
+            unsafe_seed=1,
+        ) as dp:  # fmt: skip
+            for lot in dp.lots():
+                if lot.step == 3:
+                    before, switch.allow_tf32 = list(made), True
+                for batch in lot:
+                    dp.backward(cross_entropy(model)(batch))
+                dp.step()
+    finally:
+        switch.allow_tf32 = False
+    assert 0 < len(before) < len(made)
+
+
 @pytest.mark.parametrize("lot_size", [3, 12, 25])
 @pytest.mark.parametrize("poisoned", [False, True])
 def test_padded_rows_add_nothing(

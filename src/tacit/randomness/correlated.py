@@ -112,19 +112,20 @@ class NoiseMemory:
         import torch  # noqa: PLC0415 - randomness is there for those who have no torch
 
         assert not isinstance(self.mixing, Echo)
-        share = share or Share(like.numel(), ((0, like.numel()),))
         name = str(kind).removeprefix("torch.")
         if name not in self._tensors:
             zeros = [torch.zeros_like(like, dtype=kind) for _ in range(self.mixing.kept)]
             self._tensors[name] = zeros
         held = self._tensors[name]
-        if name not in self._shares and not share.is_whole:
-            held[:] = [_part(one, share) for one in held]
-        self._shares[name] = share
+        if share is not None:
+            if name not in self._shares and not share.is_whole:
+                held[:] = [_part(one, share) for one in held]
+            self._shares[name] = share
         if any(one.shape != like.shape for one in held):
+            entries = like.numel() if share is None else share.of
             raise CheckpointError(
                 f"the checkpoint's noise is for {held[0].numel()} entries of type {name}, and the "
-                f"model has {share.of}: it is of another run"
+                f"model has {entries}: it is of another run"
             )
         if held and held[0].device != like.device:
             held[:] = [one.to(like.device) for one in held]
@@ -146,9 +147,11 @@ class NoiseMemory:
 
     @property
     def is_spread(self) -> bool:
-        """Whether several processes must put together what a checkpoint holds."""
-        parts = any(not share.is_whole for share in self._shares.values())
-        return parts and self.position < self.steps
+        """Whether several processes must put together what a checkpoint holds.
+
+        All of them say the same, also where one has all entries and the others have none.
+        """
+        return bool(self._shares) and self.position < self.steps
 
     def state_dict(self) -> dict[str, Any]:
         """What the steps to come need; nothing but the position after the last one.
@@ -170,7 +173,7 @@ class NoiseMemory:
 
     def _whole(self, name: str) -> list[torch.Tensor]:
         held, share = self._tensors[name], self._shares.get(name)
-        if share is None or share.is_whole:
+        if share is None or (share.is_whole and self.gather is None):
             return list(held)
         assert self.gather is not None
         return [self.gather(one, share) for one in held]

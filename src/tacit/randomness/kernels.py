@@ -284,10 +284,14 @@ def draw(
 
 @triton.jit
 def _normals(one, other):
-    """Two independent normal numbers from two words of 32 bits (Box & Muller 1958)."""
+    """Two independent normal numbers from two words of 32 bits (Box & Muller 1958).
+
+    Neither is 0, which would show what it covers: in single precision the largest words round to
+    2^32, whose logarithm would be 0, and a turn of 0 has no sine.
+    """
     uniform = (one.to(tl.float32) + 0.5) * 2.3283064365386963e-10  # 2^-32; above 0, at most 1
-    size = tl.sqrt(-2.0 * tl.log(uniform))
-    angle = other.to(tl.float32) * 1.4629180792671596e-09  # 2π·2^-32
+    size = tl.sqrt(-2.0 * tl.log(tl.minimum(uniform, 0.999999940395)))  # 1 - 2^-24
+    angle = (other.to(tl.float32) + 0.5) * 1.4629180792671596e-09  # 2π·2^-32
     return size * tl.cos(angle), size * tl.sin(angle)
 
 

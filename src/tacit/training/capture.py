@@ -44,6 +44,7 @@ _SYNCHRONIZED = "synchronizing CUDA operation"  # torch has no class of error fo
 # How far into what a function goes by is looked: depth, width of lists and objects, parts in all.
 _DEPTH, _WIDTH, _MOST_PARTS = 4, 64, 512
 _LIBRARIES = frozenset({"torch", "numpy", "functools", "transformers", "peft"})
+_DEFAULTS = ("__defaults__", "__kwdefaults__")
 _SIMPLE = (bool, int, float, complex, str, bytes, type(None))
 _GLOBAL_HOOKS = nn.modules.module._global_forward_hooks  # torch's own registry, of all modules
 
@@ -199,18 +200,20 @@ class Circumstances:
     def __init__(self, model: nn.Module, function: Callable[..., Any]) -> None:
         self._function = function
         walked = list(_walk(function))
-        self._parts = [place.part for place in walked]
-        self._places: list[tuple[Any, Any, Any]] = [
+        self._parts = [place.part for place in walked if place.counts]
+        self._of_modules: list[tuple[Any, Any, Any]] = [
             (module.__dict__, key, value)
             for module in model.modules()
             for key, value in module.__dict__.items()
             if isinstance(value, (*_SIMPLE, torch.Tensor))
         ]
-        for part, holder, key in walked:
+        self._places: list[tuple[Any, Any, Any]] = []
+        for part, holder, key, _ in walked:
             if holder is not None:
                 self._places.append((holder, key, part))
             if isinstance(holder, FunctionType) and key == "__code__":
-                self._places.append((holder, "__defaults__", holder.__defaults__))
+                of_it = ((holder, name, getattr(holder, name)) for name in _DEFAULTS)
+                self._places.extend(of_it)
         sized = [_holder(part) for part in self._parts]
         sized += [hooks for module in model.modules() for hooks in _hooks(module)]
         self._sizes = [(one, len(one)) for one in (*sized, _GLOBAL_HOOKS) if one is not None]
@@ -218,13 +221,21 @@ class Circumstances:
 
     def hold(self, function: Callable[..., Any]) -> bool:
         """Whether ``function`` goes by the same values, which are as they were."""
-        for holder, key, value in self._places:
-            now = holder.get(key) if type(holder) is dict else _held(holder, key)
-            if now is not value and not _same(value, now):
-                return False
-        if any(len(one) != size for one, size in self._sizes) or self._switches != switches():
+        if not _unchanged(self._of_modules) or self._switches != switches():
             return False
-        return function is self._function or _all_same(self._parts, list(parts_of(function)))
+        if any(len(one) != size for one, size in self._sizes):
+            return False
+        if function is self._function and _unchanged(self._places):
+            return True
+        return _all_same(self._parts, list(parts_of(function)))
+
+
+def _unchanged(places: Iterable[tuple[Any, Any, Any]]) -> bool:
+    for holder, key, value in places:
+        now = holder.get(key) if type(holder) is dict else _held(holder, key)
+        if now is not value and not _same(value, now):
+            return False
+    return True
 
 
 def switches() -> tuple[object, ...]:
@@ -254,19 +265,21 @@ def parts_of(function: Any) -> Iterator[Any]:
     >>> [part for part in parts_of(lambda x, o=options: o.scale * x) if isinstance(part, float)]
     [2.0]
     """
-    return (place.part for place in _walk(function))
+    return (place.part for place in _walk(function) if place.counts)
 
 
 @final
 class _Place(NamedTuple):
     """A part, and where it is held so that another could take its place; nowhere if it could not.
 
-    ``part`` is what counts: of a function, its code.
+    Of a function its code ``counts``, and of a part that was met before nothing does: there only
+    the place is of interest.
     """
 
     part: Any
     holder: Any = None
     key: Any = None
+    counts: bool = True
 
 
 def _walk(function: Any) -> Iterator[_Place]:
@@ -281,13 +294,16 @@ def _walk(function: Any) -> Iterator[_Place]:
         if isinstance(part, _SIMPLE):
             yield place
             continue
-        if id(part) in seen:
+        met, made = (
+            id(part) in seen,
+            isinstance(part, (FunctionType, MethodType, functools.partial)),
+        )
+        yield place._replace(counts=place.counts and not met and not made)
+        if met or not place.counts:
             continue
         seen.add(id(part))
         if isinstance(part, FunctionType):
             yield _Place(part.__code__, part, "__code__")
-        elif not isinstance(part, (MethodType, functools.partial)):
-            yield place
         if depth < _DEPTH:
             todo.extend((inner, depth + 1) for inner in _inner_parts(part))
 
@@ -330,8 +346,9 @@ def _named_globals(function: FunctionType) -> Iterator[_Place]:
         return
     known = function.__globals__
     for name in function.__code__.co_names:
-        if name in known and not isinstance(known[name], ModuleType):
-            yield _Place(known[name], known, name)
+        if name in known:
+            whole = isinstance(known[name], ModuleType)
+            yield _Place(known[name], known, name, counts=not whole)
 
 
 def _held(holder: Any, key: Any) -> Any:

@@ -43,6 +43,8 @@ _SMALLEST_STEP = 2.0**-1000
 _MOST_STEPS = 2.0**62  # of a sum: noise on top of it still fits 64 bits
 _LARGEST_NOISE = 2.0**45  # in steps: what RoundedGaussian takes
 _MOST_HALVINGS = 34  # of a grid's step, for correlated noise
+# In steps: float64's error of what is mixed, which is itself 2⁵² times that at most, and whole.
+_MOST_INEXACT = 2.0**10
 _UP = 1.0 + 2.0**-49  # makes up for the roundings of a few float64 operations
 # Relative, of a norm added up in double precision. It is 0 as long as the sum of whole squares
 # stays below 2^53, and half of 2^-53 for each of up to 2^33 entries beyond, in whatever order.
@@ -67,7 +69,7 @@ _DRAWN = (
     "open, of all entries one in 2¹²⁰, is no number and ends the training)"
 )
 _CANCELLING = (
-    "a record made so that the terms of its gradient cancel to less than a millionth may be left "
+    "a record made so that the terms of its gradient cancel to less than a thousandth may be left "
     "above the clip by rounding in a convolution on a GPU, and one whose terms cancel wherever "
     "a weight is computed from parameters (a weight norm, say)"
 )
@@ -580,7 +582,7 @@ def finer_grid(
 
     Guarantee:
         As `noise_in_steps`, and neighbours come to lie ``cost.excess``·√entries farther apart,
-        which is 2⁻¹¹ of the clip at most.
+        which is 2⁻¹¹ of the clip at most. What is mixed fits 64 bits within 64 standard deviations.
 
     >>> finer, wide = finer_grid(3.0, 1.0, 4, Rounding(2.0, 1e-12, 1.5), rounded=False)
     >>> finer, 1.0 < wide / (3.0 * 2 ** (12 + finer)) <= 1.0005
@@ -591,7 +593,7 @@ def finer_grid(
         step = math.ldexp(grid_step(clip, entries), -finer)
         about = scale / step
         excess = cost.excess(2.0 * about)
-        if not 2.0 * about < most:
+        if not 2.0 * about < most or not 2.0 * about * cost.inexact < _MOST_INEXACT:
             break
         if excess * root * step <= _FINE * clip:
             return finer, (about + root * (scale / clip) * (rounded + excess)) * _UP

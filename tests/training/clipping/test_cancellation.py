@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from tacit.training.clipping import sums
 from tacit.training.clipping.engine import clipped_gradients
-from tacit.training.clipping.forms import matrix
+from tacit.training.clipping.forms import OneHot, Outer, matrix
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -196,3 +196,31 @@ def test_the_cover_costs_little_where_nothing_cancels(
     """Of terms at right angles to each other N² is the sum of squares."""
     monkeypatch.setattr(matrix, "rounds_coarsely", lambda *_, **__: True)
     assert sum(matrix.cover(terms, torch.zeros(1, dtype=torch.bfloat16))) ** 0.5 <= 1 + cost
+
+
+def test_uses_in_different_precisions_are_covered_as_each_is_rounded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One under autocast, one not: joined in single precision, the first would be forgotten."""
+    monkeypatch.setattr(matrix, "rounds_coarsely", lambda side, **_: side.dtype == torch.bfloat16)
+    torch.manual_seed(0)
+    left, right = torch.randn(1, 4, 24).bfloat16(), torch.randn(1, 4, 16).bfloat16()
+    half = Outer(left, right, (24, 16))
+    single = Outer(left.float(), -right.float(), (24, 16))
+    for uses in ([half, single], [single, half], [half, single, half]):
+        held = sums.merged_squared_norms(uses)
+        assert float(held) >= 2.0**-16 * float(half.uncancelled())
+
+
+@pytest.mark.parametrize("terms", [1, 2, 8])
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float32], ids=["bfloat16", "TF32"])
+def test_a_head_that_takes_back_its_table_is_covered_for_any_number_of_positions(
+    terms: int, kind: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A single position's own norm needs no cover; what it takes back from the table does."""
+    monkeypatch.setattr(matrix, "rounds_coarsely", lambda *_, **__: True)
+    torch.manual_seed(0)
+    ids, right = torch.randint(0, 70, (1, terms)), torch.randn(1, terms, 66).to(kind)
+    head = Outer(F.one_hot(ids, 70).to(kind), -right, (70, 66))
+    held = sums.merged_squared_norms([OneHot(ids, right, (70, 66)), head])
+    assert float(held) >= 2.0**-16 * float(head.uncancelled())

@@ -11,7 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from tacit.training.clipping.forms import Convolution
+from tacit.training.clipping import sums
+from tacit.training.clipping.forms import Convolution, matrix
 from tacit.training.clipping.forms import convolution as convolutions
 
 pytest.importorskip("triton", reason="Triton is not installed")
@@ -234,6 +235,56 @@ def test_a_unit_of_zeros_has_no_norm_to_speak_of():
     grad[1] = 0.0
     assert form.squared_norms()[1] > 1
     assert replace(form, grad=grad).squared_norms()[1] < 1e-20
+
+
+@pytest.mark.usefixtures("chosen")
+@pytest.mark.parametrize(
+    "name", ["groups", "depthwise", pytest.param("few channels", marks=pytest.mark.slow)]
+)
+def test_gradients_that_are_written_out_are_those_that_are_added_up(name: str):
+    form = replace(CASES[name], units=2).form(torch.float16)
+    wanted = oracle(form)
+    assert (form.dense() - wanted).norm() <= 2e-5 * wanted.norm()
+    scales = torch.tensor([0.5, 2.0], device=DEVICE)
+    total = torch.einsum("i,i...->...", scales, form.dense())
+    assert (form.weighted_sum(scales) - total).norm() <= 2e-6 * total.norm()
+
+
+@pytest.mark.usefixtures("chosen")
+def test_uses_of_one_kernel_that_cancel_are_clipped_to_what_is_released():
+    """Their norm is that of the gradients as packed: c·c - c²·1 is 0, and 2⁻¹⁰ of it as packed."""
+    one = Case(16, 16, (6, 6), (1, 1), padding=0, units=1).form(torch.float32)
+    ones, c = torch.ones_like(one.image), 1 + 0.98 * 2.0**-11
+    uses = [
+        replace(one, image=c * ones, grad=c * ones),
+        replace(one, image=c * c * ones, grad=-ones),
+    ]
+    known = sums.merged_squared_norms(uses).sqrt() * (1 + TF32)
+    released = sum(form.weighted_sum(1 / known) for form in uses)
+    assert float(released.norm()) <= 1 + 1e-6
+
+
+@pytest.mark.usefixtures("chosen")
+def test_uses_of_a_depthwise_kernel_are_not_packed_without_tf32(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+    one = Case(16, 16, (6, 6), (1, 1), padding=0, groups=16, units=1).form(torch.float32)
+    ones = torch.ones_like(one.image)
+    uses = [
+        replace(one, image=(1 + 0.52 * 2.0**-10) * ones, grad=ones),
+        replace(one, grad=0 * ones),
+    ]
+    known = sums.merged_squared_norms(uses).sqrt() * (1 + 2e-6)
+    released = sum(form.weighted_sum(1 / known) for form in uses)
+    assert float(released.norm()) <= 1 + 1e-6
+
+
+@pytest.mark.usefixtures("chosen")
+def test_uses_of_one_kernel_are_covered_where_a_library_rounds(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(convolutions.Convolution, "_fused", False)
+    monkeypatch.setattr(matrix, "rounds_coarsely", lambda *_, convolved: convolved)
+    one = CASES["plain"].form(torch.float32)
+    held = sums.merged_squared_norms([one, replace(one, grad=-one.grad)])
+    assert (held >= 2.0**-16 * one.uncancelled()).all()
 
 
 @pytest.mark.usefixtures("chosen")

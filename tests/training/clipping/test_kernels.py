@@ -94,6 +94,20 @@ def test_norms_are_raised_as_they_are_asked_to_be(kernels: ModuleType) -> None:
     close(kernels.gram_norms(left, right, (1.5, 0.25)), 1.5 * plain + 0.25 * every, 1e-5)
 
 
+@pytest.mark.parametrize("shape", [(2, 64, 16, 24), (2, 6, 256, 256)], ids=["product", "Gram"])
+@pytest.mark.usefixtures("kernels")
+def test_norms_of_terms_that_cancel_hold_what_their_sum_rounds(shape: tuple[int, ...]) -> None:
+    """By either way: the norm alone would be rounding, and a sum of scaled terms rounds as well."""
+    units, terms, p, q = shape
+    left, right = random(units, terms, p), random(units, terms, q)
+    left[:, 1::2], right[:, 1::2] = left[:, ::2], -right[:, ::2]
+    form = Outer(left, right, (p, q))
+    assert form.way == ("fused product" if terms > 16 else "fused Gram matrices")
+    every = (left.double().square().sum(2) * right.double().square().sum(2)).sum(1)
+    held = matrix.added_up(form.squared_norms()).double()
+    assert bool((held >= 0.99 * terms * 2.0**-24 * every).all())
+
+
 @pytest.mark.parametrize("kind", KINDS[1:], ids=str)
 def test_scaled_terms_that_cancel_leave_little_behind(
     kind: torch.dtype, kernels: ModuleType

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from itertools import permutations
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
-from tacit.training.clipping import clipped_gradients, sums
+from tacit.training.clipping import clipped_gradients, engine, sums
 from tacit.training.clipping.forms.matrix import gram_total
 
 
@@ -109,3 +110,29 @@ def test_a_gram_total_of_minus_infinity_is_not_finite() -> None:
     total = gram_total(products, (1.0, 2.0**-23))
     assert not bool(total[0].isfinite())
     assert 0.0 <= float(total[1]) < 1e-5
+
+
+@pytest.mark.parametrize("precision", ["highest", "high", "medium"])
+def test_norms_and_sums_on_a_cpu_are_not_those_of_bfloat16(
+    precision: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With "medium", oneDNN rounds what it multiplies on processors that have AMX."""
+    seen: list[str] = []
+    switch, inner = torch.backends.mkldnn.matmul, engine.clipped_sums
+
+    def noted(*given: Any, **named: Any) -> Any:
+        seen.append(switch.fp32_precision)
+        return inner(*given, **named)
+
+    monkeypatch.setattr(engine, "clipped_sums", noted)
+    layer, x = nn.Linear(3, 2), torch.randn(4, 3)
+    torch.set_float32_matmul_precision(precision)
+    try:
+        before = switch.fp32_precision
+        parameters = dict(layer.named_parameters())
+        clipped_gradients(parameters, lambda: layer(x).square().sum(1), rows=4, clip=1.0)
+        assert switch.fp32_precision == before
+        assert torch.get_float32_matmul_precision() == precision
+    finally:
+        torch.set_float32_matmul_precision("highest")
+    assert set(seen) <= {"none", "ieee"}

@@ -25,7 +25,14 @@ from tacit.training.clipping.structure import (
     reached_leaves,
     separate,
 )
-from tacit.training.clipping.sums import BatchSums, Contribution, Scaling, clipped_sums, margin
+from tacit.training.clipping.sums import (
+    BatchSums,
+    Contribution,
+    Scaling,
+    clipped_sums,
+    fine_products,
+    margin,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
@@ -225,12 +232,13 @@ class Engine:
         scaling = self._scaling(structure, losses.device)
         grads = self._backward(losses, weights, scaling.loss_scale)
         saved = recorder.saved
-        if self._compiled and known is not None and structure.like(known[0]):
-            program = self._program(structure, scaling, saved, grads, bounds, mask)
-            result = program(saved, grads, bounds, mask)
-        else:
-            with torch.no_grad():
-                result = self._summed(structure, scaling, saved, grads, bounds, mask, sink)
+        with fine_products(losses.device):
+            if self._compiled and known is not None and structure.like(known[0]):
+                program = self._program(structure, scaling, saved, grads, bounds, mask)
+                result = program(saved, grads, bounds, mask)
+            else:
+                with torch.no_grad():
+                    result = self._summed(structure, scaling, saved, grads, bounds, mask, sink)
         recorder.clear()
         return result
 
@@ -418,7 +426,9 @@ class Engine:
         mask: Tensor,
     ) -> Callable[..., BatchSums]:
         unreached = tuple(at for at, grad in enumerate(grads) if grad is None)
-        key = (self._signature, scaling.slack, scaling.loss_scale, unreached)
+        # Written down with what TF32 rounds, or without; the library's products go by the switch.
+        tf32 = (torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32)
+        key = (self._signature, scaling.slack, scaling.loss_scale, unreached, tf32)
         if key not in self._programs:
 
             def plain(*inputs: Any) -> BatchSums:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol, cast, final
+from typing import TYPE_CHECKING, Any, Protocol, cast, final
 
 import torch
 
-from tacit.training.clipping.forms import Dense, Form, OneHot, Outer
+from tacit.training.clipping.forms import Convolution, Dense, Form, OneHot, Outer
 from tacit.training.clipping.forms.matrix import (
     LARGEST_TEMPORARY,
     added_up,
@@ -23,7 +23,7 @@ from tacit.training.clipping.forms.matrix import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Mapping, Sequence
+    from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 
     from torch import Tensor
 
@@ -356,17 +356,28 @@ def merged_squared_norms(forms: Sequence[Form]) -> Tensor:
         table, product = sorted(merged, key=lambda form: not isinstance(form, OneHot))
         if isinstance(table, OneHot) and isinstance(product, Outer) and product.order is None:
             return _tied_squared_norms(table, product)
-    shares = (coarse_share(one.left) for one in merged if isinstance(one, Outer))
-    coarse = max(shares, default=0.0)
+    coarse = max(map(_coarse_share, merged))
     return _written_squared_norms(merged) + hidden_squares(merged, coarse=coarse)
 
 
+def _coarse_share(form: Form) -> float:
+    if isinstance(form, Outer):
+        return coarse_share(form.left)
+    return form.coarse_share if isinstance(form, Convolution) else 0.0
+
+
 def _joined(forms: Sequence[Form]) -> list[Form]:
-    """Forms of one kind are one longer form."""
+    """Forms of one kind are one longer form.
+
+    Products of different precisions are not: each rounds its sum in its own.
+    """
     joined: list[Form] = []
-    outer = [form for form in forms if isinstance(form, Outer)]
-    for _, same in itertools.groupby(outer, key=lambda form: (form.shape, form.order)):
-        group = list(same)
+    outer: dict[Hashable, list[Outer]] = {}
+    for form in forms:
+        if isinstance(form, Outer):
+            kind = (form.shape, form.order, form.left.dtype, form.right.dtype)
+            outer.setdefault(kind, []).append(form)
+    for group in outer.values():
         if len(group) == 1:  # the very form, which may keep what its sum needs
             joined.append(group[0])
             continue
@@ -398,7 +409,8 @@ def _tied_squared_norms(table: OneHot, product: Outer) -> Tensor:
     own, other = added_up(table.squared_norms()), added_up(product.squared_norms())
     total = own + other + 2 * _tied_products(table, product)
     slack = torch.finfo(total.dtype).eps
-    return product.grow * whole_norms(total) + slack * (own + other)
+    grow, share = product.outstanding
+    return grow * whole_norms(total) + slack * (own + other) + share * other
 
 
 def _tied_products(table: OneHot, product: Outer) -> Tensor:
@@ -434,6 +446,7 @@ def _written_squared_norms(forms: Sequence[Form]) -> Tensor:
 # margins are several times what is seen.
 _MARGIN = {torch.float64: 1e-12, torch.float32: 2e-6, torch.float16: 2e-3, torch.bfloat16: 2**-7}
 _TF32_MARGIN = 2**-9
+_FULL = ("none", "ieee")  # settings of oneDNN with which products are those of their precision
 
 
 def margin(dtypes: Iterable[torch.dtype], device: torch.device) -> float:
@@ -443,6 +456,27 @@ def margin(dtypes: Iterable[torch.dtype], device: torch.device) -> float:
     if device.type == "cuda" and largest < _TF32_MARGIN and _uses_tf32():
         return _TF32_MARGIN
     return largest
+
+
+@contextmanager
+def fine_products(device: torch.device) -> Iterator[None]:
+    """On a CPU, products of single precision in single precision, whatever else was allowed.
+
+    ``torch.set_float32_matmul_precision("medium")`` allows oneDNN bfloat16, which processors with
+    AMX then take; the margin of single precision does not hold that.
+    """
+    library: Any = torch.backends.mkldnn  # torch has no annotations for it
+    coarse = []
+    if device.type == "cpu":
+        kinds = (library.matmul, library.conv)
+        coarse = [(one, one.fp32_precision) for one in kinds if one.fp32_precision not in _FULL]
+    try:
+        for one, _ in coarse:
+            one.fp32_precision = "ieee"
+        yield
+    finally:
+        for one, before in coarse:
+            one.fp32_precision = before
 
 
 def _uses_tf32() -> bool:

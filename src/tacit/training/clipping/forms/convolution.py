@@ -20,12 +20,14 @@ import torch.nn.functional as F
 from tacit.training.clipping.forms.matrix import (
     CACHED,
     accumulator,
+    coarse_share,
     cover,
     for_kernels,
     gram_total,
     in_parts,
     kept,
     matmul,
+    rounding,
     squared_sum,
     weighed,
     worth_keeping,
@@ -163,6 +165,8 @@ class Convolution:
     def weighted_sum(self, scales: Tensor) -> Tensor:
         """See ``Form``: one ordinary kernel gradient of the weighted output gradients."""
         total: Tensor
+        if self._fused and self._keeps and not self._kept:
+            self._fused_norms()  # of a kernel that is used twice nobody has asked for them
         if self._kept and self._fused:
             total = self._fusion.weighted_gradients(self._kept.pop(), scales, list(self.shape))
             return total
@@ -185,9 +189,21 @@ class Convolution:
         return total
 
     def dense(self) -> Tensor:
-        """See ``Form``."""
+        """See ``Form``. They are the very gradients that ``weighted_sum`` adds up, as packed."""
+        if self._fused:
+            inputs = self.image.to(self.grad.dtype), self.grad
+            written: Tensor = self._fusion.gradients(*inputs, *self._settings)[1]
+            turned = written.view(self.units, self.shape[0], -1, self.shape[1]).mT
+            return turned.reshape(self.units, *self.shape)
         offsets = torch.stack(list(self._by_offset()), dim=-1)  # (units, groups, out, in, offsets)
         return offsets.flatten(1, 2).reshape(self.units, *self.shape)
+
+    @property
+    def coarse_share(self) -> float:
+        """What ``rounding`` is for its sums: fused kernels scale what they have added up."""
+        if self._fused:
+            return rounding(torch.float32)
+        return coarse_share(self.grad, convolved=True)
 
     def part(self, start: int, stop: int) -> Convolution:
         """See ``Form``."""

@@ -176,10 +176,10 @@ def cover(terms: int, side: Tensor, *, convolved: bool = False) -> tuple[float, 
     return (1.0 + spread) / (1.0 + known), fine + _COARSE**2 * terms * (1.0 + 1.0 / spread)
 
 
-def coarse_share(side: Tensor) -> float:
+def coarse_share(side: Tensor, *, convolved: bool = False) -> float:
     """What ``rounding`` is for sums of which ``side`` is scaled and multiplied on a GPU."""
     fine = rounding(accumulator(side.dtype))
-    if not rounds_coarsely(side, convolved=False):
+    if not rounds_coarsely(side, convolved=convolved):
         return fine
     return fine + _COARSE**2 * (1.0 + 1.0 / _half_margin(side.dtype))
 
@@ -476,8 +476,6 @@ class Outer:
         if self._by_gram:
             return kernels.gram_norms(left, right, raised)
         norms = kernels.product_norms(left, right)
-        if raised[0] == 1.0:
-            return norms
         flat = (side.flatten(0, 1).unsqueeze(1) for side in (self.left, self.right))
         squares = added_up(kernels.product_of_squares(*flat)).view(self.units, -1).sum(1)
         return torch.cat([raised[0] * norms, raised[1] * squares.unsqueeze(0)])
@@ -490,9 +488,14 @@ class Outer:
         return cover(self._terms, self.left)
 
     @property
-    def grow(self) -> float:
-        """The factor that ``squared_norms`` holds for what the sum may be off by."""
-        return self._cover[0] if self._terms > 1 else 1.0
+    def outstanding(self) -> tuple[float, float]:
+        """What a sum with others is still to be raised by: as ``cover`` says, of N² and of Q.
+
+        N² is that of the sum. ``squared_norms`` hold the share of Q unless there is but one term,
+        of which they are Q: what is rounded is small beside a norm that nothing cancels.
+        """
+        grow, share = self._cover
+        return grow, share if self._terms == 1 else 0.0
 
     def uncancelled(self) -> Tensor:
         """See ``Form``: (Σ‖l_t‖‖r_t‖)² ≤ terms·Σ‖l_t‖²‖r_t‖²."""
