@@ -24,7 +24,7 @@ from tacit.training.noise import entries_of, rounded_towards_zero
 from tacit.training.verification import random_state, set_random_state
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterator, Mapping
+    from collections.abc import Callable, Generator, Hashable, Iterator, Mapping
 
     import numpy as np
     from numpy.typing import NDArray
@@ -134,7 +134,7 @@ class Lots:
     ``len`` is how many are still to come; a progress bar such as ``tqdm(dp.lots())`` asks for it.
     """
 
-    def __init__(self, drawn: Iterator[Lot], left: Callable[[], int]) -> None:
+    def __init__(self, drawn: Generator[Lot, None, None], left: Callable[[], int]) -> None:
         self._drawn, self._left = drawn, left
 
     def __iter__(self) -> Lots:
@@ -145,6 +145,10 @@ class Lots:
 
     def __len__(self) -> int:
         return self._left()
+
+    def close(self) -> None:
+        """No lot follows, as with a generator."""
+        self._drawn.close()
 
 
 @final

@@ -28,7 +28,7 @@ from tacit.training.plan import Plan, check_delta
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
     from types import TracebackType
 
     from numpy.typing import NDArray
@@ -258,7 +258,7 @@ class Session:
         """How many lots are still to come."""
         return max(0, self._run_state.run.last_step - self.steps_taken - self.steps_lost)
 
-    def _drawn(self) -> Iterator[Lot]:
+    def _drawn(self) -> Generator[Lot, None, None]:
         while self.steps_taken < self._run_state.run.last_step:
             self._custody.inside().check_before_lot()
             if self._verifier.watches:
