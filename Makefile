@@ -16,8 +16,8 @@ EDITABLE := $(INSTALL) --no-build-isolation --editable
 TYPES = $(BIN)/mypy --num-workers $(WORKERS)
 
 # Workers and the processes that tests start import the same files: compiled ones are kept. What
-# passed leaves no temporary files, which may be in memory.
-PYTEST = PYTHONDONTWRITEBYTECODE= TMPDIR=$$(sh tools/scratch.sh) \
+# passed leaves no temporary files, which may be in memory. A worker has one core.
+PYTEST = PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 TMPDIR=$$(sh tools/scratch.sh) \
 	$(BIN)/python -m pytest -o tmp_path_retention_policy=failed
 
 # What pip install is tried with; those that are not on this machine are named and left out.
