@@ -53,7 +53,8 @@ if TYPE_CHECKING:
 
 # What they look at has tests of its own in ``make test``: of refusals, recordings, ranks and noise.
 _LONG = (
-    refusals.forbidden_runs, ranks.replicas, ranks.pieces, ranks.refused, ways.recorded,
+    refusals.forbidden_runs, ranks.replicas, ranks.pieces, ranks.mixed, ranks.refused,
+    ways.recorded,
     ways.unrecorded, strategies.mixtures, strategies.bands,
 )  # fmt: skip
 
@@ -213,6 +214,7 @@ def _as_it_is(**_: object) -> Iterator[None]:
             name: sums[name].flatten()[slice(*at)] for name, at in self.stretches.items()}),
         slow(ranks.pieces, sharded._Piece, "stretch", property(
             lambda self: (0, (self.stop - self.start) * self.size))),
+        slow(ranks.mixed, correlated, "_part", lambda whole, share: whole[: share.count]),
         slow(ranks.refused, agreement, "check", _quietly),
     ],
     ids=lambda one: getattr(one, "__name__", "") if callable(one) else "",

@@ -41,7 +41,7 @@ from tacit.errors import (
     ProtocolError,
     UnsupportedModel,
 )
-from tacit.training.correlation import Banded
+from tacit.training.correlation import Banded, Buffered, InverseBanded
 from tacit.training.distributed.world import leads as leading
 from tacit.training.performance import Performance
 from tacit.training.sampling import Allocation
@@ -290,7 +290,10 @@ def _part() -> Dataset[Any]:
 
 
 def pieces() -> Finding:
-    """Parameters in pieces come to the same; so do copies of pieces, and resumed runs."""
+    """Parameters in pieces come to the same; so do copies of pieces, and resumed runs.
+
+    All of them, once a process: torch's meshes do not outlive the processes' group.
+    """
     with tempfile.TemporaryDirectory(prefix="tacit-parts-") as folder:
         path = Path(folder) / "pieces"
         runs = {
@@ -298,9 +301,31 @@ def pieces() -> Finding:
             "exact noise": _Run(spread=_in_pieces, plan={"noise": "exact", "steps": 2}),
             "secure noise, in copies": _Run(spread=_in_copies, plan={"noise": "secure"}),
             "an operation without a rule": _Run(build=_Few, spread=_in_pieces),
+            "mixed noise": _Run(
+                spread=_in_pieces,
+                plan={"correlation": Banded(2), "noise": "exact", "steps": 4, "lot_size": 12},
+            ),
             "resumed": _Run(spread=_in_pieces, resume=path, plan={"lot_size": 3}, batch=1),
         }
         return _compared("pieces", runs)
+
+
+def mixed() -> Finding:
+    """Each rank's share of noise that is correlated over the steps comes to that of one process."""
+    fed, averaged = Banded(2), Buffered(2, scales=(-0.06, -0.2), decays=(0.9, 0.4))
+    common = {"steps": 4, "lot_size": 12}
+    with tempfile.TemporaryDirectory(prefix="tacit-parts-") as folder:
+        path, other = Path(folder) / "mixed", Path(folder) / "whole"
+        secure, exact = ({"noise": one, **common} for one in ("secure", "exact"))
+        runs = {
+            "exact noise, fed back": _Run(plan={"correlation": fed, **exact}, kept=path),
+            "resumed": _Run(plan={"correlation": fed, **exact}, resume=path),
+            "secure noise, averaged": _Run(plan={"correlation": averaged, **secure}, kept=other),
+            "averages resumed": _Run(plan={"correlation": averaged, **secure}, resume=other),
+            "exact noise, drawn again": _Run(plan={"correlation": InverseBanded(2), **exact}),
+            "fast noise, averaged": _Run(plan={"correlation": averaged, **common}),
+        }
+        return _compared("mixed", runs)
 
 
 # ---- charges and failures
@@ -366,7 +391,6 @@ def refused() -> Finding:
     if not _meet():
         return _nothing("refusals")
     shuffled = _Run(data=lambda: TensorDataset(*(one.flip(0) for one in rows(_ROWS))))
-    correlated = _Run(plan={"correlation": Banded(2), "steps": 8})
 
     def crash(rank: int) -> None:
         dp, model = _Run().session(rank)
@@ -401,7 +425,6 @@ def refused() -> Finding:
     attempts: dict[str, tuple[Callable[[int], object], tuple[type[Exception], ...]]] = {
         "data sets in another order": (
             lambda rank: (shuffled if rank else _Run())(rank), (InvalidArgument, InvalidArgument)),
-        "correlated noise": (correlated, (InvalidArgument, InvalidArgument)),
         "a release": (release, (ProtocolError, ProtocolError)),
         "a budget of another rank": (charge, (InvalidArgument, InvalidArgument)),
         "too small a budget": (broke, (BudgetExceeded, BudgetExceeded)),
