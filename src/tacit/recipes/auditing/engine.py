@@ -27,7 +27,8 @@ PARTS: Final = "parts"
 _QUICK: Final = ("linear",)  # the settings in which a quick test makes all checks
 _ON_RANKS: Final = ("linear", "adaptive", "users", "secure")  # where ranks might do otherwise
 _SLOW: Final = (  # those that it leaves out
-    "compiled", "long texts", "float16", "bfloat16", "recurrences", "attentions",
+    "compiled", "long texts", "float16", "bfloat16", "recurrences", "attentions", "recorded",
+    "image users", "replayed", "buffered", "contractions", "channels", "double",
 )  # fmt: skip
 _LONGEST: Final = (  # settings that take longest, in this order
     "compiled", "adaptive", "recurrences", PARTS, "secure", "convolution", "linear", "users",
