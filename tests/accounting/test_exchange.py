@@ -113,8 +113,11 @@ def test_export_bounds_the_event_and_comes_back() -> None:
         from_dp_accounting(asked)
 
 
-def test_points_of_a_tradeoff_as_text() -> None:
-    rates = np.geomspace(1e-6, 1.0, 40).tolist()
+@pytest.mark.parametrize(
+    ("least", "points"), [(1e-6, 40), pytest.param(1e-8, 100, marks=pytest.mark.slow)]
+)
+def test_points_of_a_tradeoff_as_text(least: float, points: int) -> None:
+    rates = np.geomspace(least, 1.0, points).tolist()
     text = write_tradeoff(RandomizedResponse(1.0), rates)
     for line in text.splitlines()[1::5]:
         rate, error = map(float, line.split(","))

@@ -58,6 +58,7 @@ def test_right_mechanisms_that_draw_at_once(name: str, epsilon: float) -> None:
 
 @pytest.mark.parametrize("name", ONE_BY_ONE)
 def test_right_mechanisms_that_draw_one_by_one(name: str) -> None:
+    """Few draws find a gross error at most: ``make test-slow`` takes thousands, below."""
     audit = audited(name, 100, 2.0)
     assert not audit.contradicted
     assert audit.verdict.claimed == pytest.approx(2.0, rel=0.03)
@@ -66,6 +67,7 @@ def test_right_mechanisms_that_draw_one_by_one(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_right_mechanisms_at_length(name: str) -> None:
+    """As many draws as ``tacit audit`` takes: 2,000 to 10,000 one by one, a million at once."""
     assert not audited(name, CASES[name].draws).contradicted
 
 

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tacit._validation import printable
-from tacit.cli import rendering, streams
+from tacit.cli import page, streams
 
 EVIL = [
     "\x1b[2J", "\x1b]8;;http://e\x07x", "\x1b]0;title\x07", "\x9b31m", "\x08\x08", "\r", "\x7f",
@@ -43,7 +43,7 @@ def test_no_page_obeys_a_text(evil, monkeypatch):
     table = Table()
     table.add_column(f"head {evil}")
     table.add_row(f"cell {evil}")
-    told = rendering.rendered([f"text {evil}", Text.assemble((f"styled {evil}", "bold")), table])
+    told = page.rendered([f"text {evil}", Text.assemble((f"styled {evil}", "bold")), table])
     assert "\x1b[1m" in told  # the page's own
     plain = told.replace("\x1b[1m", "").replace("\x1b[0m", "").replace("\n", "")
     assert printable(plain) == plain

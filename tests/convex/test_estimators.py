@@ -233,12 +233,18 @@ def usual(request):
     return request.param, {one: form(request.param, *usual, one) for one in ("auto", "output")}
 
 
-@pytest.mark.parametrize("odd", ODD)
-def test_no_example_shows_by_its_kind(usual, odd):
+@pytest.mark.parametrize(
+    ("odd", "method"),
+    [
+        ("text", "auto"),
+        *((odd, "output") for odd in ODD if odd != "text"),  # which is quicker
+        *(pytest.param(odd, "auto", marks=pytest.mark.slow) for odd in ODD if odd != "text"),
+    ],
+)
+def test_no_example_shows_by_its_kind(usual, odd, method):
     """Not by an exception, the classes, a shape or a type; and it moves what one may."""
     rows, labels, norm = blobs(count=300)
     kind, forms = usual
-    method = "auto" if odd == "text" else "output"  # which is quicker
     due = forms[method]
     strange = labels.astype(object)
     strange[7] = ODD[odd]

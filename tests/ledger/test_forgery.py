@@ -381,10 +381,17 @@ def costs_are_covered(entries: list[Entry]) -> None:
         assert total <= Fraction(limit)
 
 
-@given(data=st.data())
-@settings(max_examples=40, deadline=None)
-def test_mutated_ledger_is_refused_or_still_true(template, tmp_path_factory, data):
-    folder = tmp_path_factory.mktemp("fuzz")
+@pytest.mark.parametrize("forgeries", [40, pytest.param(150, marks=pytest.mark.slow)])
+def test_mutated_ledger_is_refused_or_still_true(template, tmp_path_factory, forgeries):
+    @given(data=st.data())
+    @settings(max_examples=forgeries, deadline=None)
+    def holds(data):
+        is_refused_or_still_true(template, tmp_path_factory.mktemp("fuzz"), data)
+
+    holds()
+
+
+def is_refused_or_still_true(template, folder, data):
     shutil.copytree(template[0], folder, dirs_exist_ok=True)
     place = Place(f"sqlite:///{folder}/budget.db", folder / "budget.db.anchor", lambda _: None)
     forged = chained_anew(mutated(template[1], data))

@@ -88,13 +88,9 @@ def race(place: Place, rounds: int) -> None:
     assert found.anchored == found.head  # the last to write was not overtaken
 
 
-def test_racing_processes_never_exceed_a_budget_together(place):
-    race(place, rounds=8)
-
-
-@pytest.mark.slow
-def test_racing_processes_never_exceed_a_budget_in_many_rounds(place):
-    race(place, rounds=1000)
+@pytest.mark.parametrize("rounds", [8, pytest.param(1000, marks=pytest.mark.slow)])
+def test_racing_processes_never_exceed_a_budget_together(place, rounds):
+    race(place, rounds)
 
 
 def test_processes_that_make_a_ledger_at_once_make_one(place):

@@ -1,8 +1,9 @@
 """A distinguishing attack on every mechanism: none proves more than its ε, most prove much of it.
 
-96,000 draws on each of two neighbours, and a lower bound on ε that holds with 99.9 %. Where one
-release has many independent parts (numbers, cells, columns), each is a draw; a part on which
-neighbours differ is then a release of its own, with noise as for one part alone.
+96,000 draws on each of two neighbours, in ``make test-slow`` 240,000 as well, and a lower bound on
+ε that holds with 99.9 %. Where one release has many independent parts (numbers, cells, columns),
+each is a draw; a part on which neighbours differ is then a release of its own, with noise as for
+one part alone.
 """
 
 from __future__ import annotations
@@ -43,8 +44,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from fractions import Fraction
 
-_ALL = 96_000
-_MANY = 240_000  # where little is proven
+_MANY = 240_000
+
+
+@pytest.fixture(params=[96_000, pytest.param(_MANY, marks=pytest.mark.slow)])
+def count(request: pytest.FixtureRequest) -> Any:
+    """How many draws there are on either side."""
+    return request.param
 
 
 def _streams() -> tuple[UnsafeSeededStream, UnsafeSeededStream]:
@@ -57,14 +63,14 @@ def _pair(release: Callable[[int, Any], Any]) -> tuple[Any, Any]:
     return release(0, one), release(1, other)
 
 
-def test_the_attack_finds_a_lie() -> None:
+def test_the_attack_finds_a_lie(count: int) -> None:
     """With a third less noise than claimed, the claim is refuted."""
     for claimed in (0.5, 1.0):
         proven = proven_epsilon(
             *_pair(
                 lambda at, s, e=claimed: (
                     laplace(
-                        np.full(_ALL, float(at)), sensitivity=1, epsilon=1.5 * e, stream=s
+                        np.full(count, float(at)), sensitivity=1, epsilon=1.5 * e, stream=s
                     ).value
                 )
             )
@@ -72,9 +78,9 @@ def test_the_attack_finds_a_lie() -> None:
         assert proven > claimed
 
 
-def test_the_attack_proves_nothing_of_equal_laws() -> None:
+def test_the_attack_proves_nothing_of_equal_laws(count: int) -> None:
     one, other = _streams()
-    zeros = np.zeros(_ALL)
+    zeros = np.zeros(count)
     draws = (laplace(zeros, sensitivity=1, epsilon=1, stream=s).value for s in (one, other))
     assert proven_epsilon(*draws) <= 0
 
@@ -92,11 +98,11 @@ def test_the_bound_is_clopper_and_pearsons(hits: int, draws: int) -> None:
     "epsilon",
     [pytest.param(0.5, marks=pytest.mark.slow), 1.0, pytest.param(3.0, marks=pytest.mark.slow)],
 )
-def test_laplace(epsilon: float) -> None:
+def test_laplace(count: int, epsilon: float) -> None:
     proven = proven_epsilon(
         *_pair(
             lambda at, s: (
-                laplace(np.full(_ALL, 0.3 + at), sensitivity=1, epsilon=epsilon, stream=s).value
+                laplace(np.full(count, 0.3 + at), sensitivity=1, epsilon=epsilon, stream=s).value
             )
         )
     )
@@ -112,12 +118,12 @@ def test_laplace(epsilon: float) -> None:
         pytest.param(4.0, 1e-2, marks=pytest.mark.slow),
     ],
 )
-def test_gaussian(epsilon: float, delta: float) -> None:
+def test_gaussian(count: int, epsilon: float, delta: float) -> None:
     proven = proven_epsilon(
         *_pair(
             lambda at, s: (
                 gaussian(
-                    np.full(_ALL, 0.3 + at), sensitivity=1, epsilon=epsilon, delta=delta, stream=s
+                    np.full(count, 0.3 + at), sensitivity=1, epsilon=epsilon, delta=delta, stream=s
                 ).value
             )
         ),
@@ -143,8 +149,8 @@ def test_classical_gaussian(delta: float) -> None:
     assert 0.3 <= proven_epsilon(*draws, delta=delta) <= 0.9
 
 
-def test_discrete_noise() -> None:
-    counts = np.zeros(_ALL, dtype=np.int64)
+def test_discrete_noise(count: int) -> None:
+    counts = np.zeros(count, dtype=np.int64)
     draws = _pair(lambda at, s: discrete_laplace(counts + at, epsilon=1, stream=s).value)
     assert 0.9 <= proven_epsilon(*draws) <= 1
     draws = _pair(
@@ -162,11 +168,11 @@ def test_discrete_noise() -> None:
         (1.0, 5),
     ],
 )
-def test_randomized_response(epsilon: float, categories: int) -> None:
+def test_randomized_response(count: int, epsilon: float, categories: int) -> None:
     draws = _pair(
         lambda at, s: (
             randomized_response(
-                np.full(_ALL, at), categories=categories, epsilon=epsilon, stream=s
+                np.full(count, at), categories=categories, epsilon=epsilon, stream=s
             ).value
         )
     )
@@ -174,14 +180,14 @@ def test_randomized_response(epsilon: float, categories: int) -> None:
 
 
 def _chosen_first(
-    call: Callable[[Any], Any], monkeypatch: pytest.MonkeyPatch, *data: Any
+    count: int, call: Callable[[Any], Any], monkeypatch: pytest.MonkeyPatch, *data: Any
 ) -> list[Any]:
     """Whether the first one won, in many of the races that the mechanism itself asks for."""
     drawn: list[Any] = []
 
     def many(scores: Any, rate: Fraction, law: Any, _stream: Any, weights: Any = None) -> int:
         stream = UnsafeSeededStream(len(drawn), "races")
-        races = [winners(scores, rate, law, _ALL // 8, stream, weights) for _ in range(8)]
+        races = [winners(scores, rate, law, count // 8, stream, weights) for _ in range(8)]
         drawn.append((np.concatenate(races) == 0).astype(np.int64))
         return 0
 
@@ -196,9 +202,10 @@ def _chosen_first(
     "epsilon",
     [pytest.param(0.5, marks=pytest.mark.slow), 1.0, pytest.param(3.0, marks=pytest.mark.slow)],
 )
-def test_exponential(epsilon: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_exponential(count: int, epsilon: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """The worst neighbours: one candidate's score falls, and all the others' rise."""
     draws = _chosen_first(
+        count,
         lambda scores: exponential(scores, sensitivity=1, epsilon=epsilon),
         monkeypatch,
         [2.0] + [0.0] * 30,
@@ -209,8 +216,9 @@ def test_exponential(epsilon: float, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("noise", ["laplace", "gumbel", "exponential"])
 @pytest.mark.parametrize("monotone", [False, True])
-def test_noisy_max(noise: Any, monotone: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_noisy_max(count: int, noise: Any, monotone: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     draws = _chosen_first(
+        count,
         lambda scores: noisy_max(scores, sensitivity=1, epsilon=1, noise=noise, monotone=monotone),
         monkeypatch,
         [0.0, 0.0, 0.0],
@@ -219,8 +227,9 @@ def test_noisy_max(noise: Any, monotone: bool, monkeypatch: pytest.MonkeyPatch) 
     assert 0.2 <= proven_epsilon(*draws) <= 1
 
 
-def test_permute_and_flip(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_permute_and_flip(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     draws = _chosen_first(
+        count,
         lambda scores: permute_and_flip(scores, sensitivity=1, epsilon=1),
         monkeypatch,
         [0.0, 8.0],
@@ -229,9 +238,10 @@ def test_permute_and_flip(monkeypatch: pytest.MonkeyPatch) -> None:
     assert 0.6 <= proven_epsilon(*draws) <= 1  # the unlikely one is e^ε times as likely
 
 
-def test_quantile(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_quantile(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A median over two points: the records' own votes."""
     draws = _chosen_first(
+        count,
         lambda data: quantile(data, 0.5, bounds=(0, 1), step=1, epsilon=1),
         monkeypatch,
         [0.0] * 4,
@@ -240,28 +250,28 @@ def test_quantile(monkeypatch: pytest.MonkeyPatch) -> None:
     assert 0.1 <= proven_epsilon(*draws) <= 1
 
 
-def test_histogram() -> None:
-    cells = np.arange(_ALL)
+def test_histogram(count: int) -> None:
+    cells = np.arange(count)
     draws = _pair(
-        lambda at, s: histogram(np.tile(cells, at), cells=_ALL, epsilon=1, stream=s).value
+        lambda at, s: histogram(np.tile(cells, at), cells=count, epsilon=1, stream=s).value
     )
     assert 0.9 <= proven_epsilon(*draws) <= 1
     draws = _pair(
         lambda at, s: (
-            histogram(np.tile(cells, at), cells=_ALL, epsilon=1, delta=1e-2, stream=s).value
+            histogram(np.tile(cells, at), cells=count, epsilon=1, delta=1e-2, stream=s).value
         )
     )
     assert 0.6 <= proven_epsilon(*draws, delta=1e-2) <= 1
 
 
 @pytest.mark.parametrize("held", [0, 1, pytest.param(4, marks=pytest.mark.slow)])
-def test_histogram_of_unknown_keys(held: int) -> None:
+def test_histogram_of_unknown_keys(count: int, held: int) -> None:
     """A key with so many records against one more; a key that is left out counts as -1."""
 
     def counts(at: int, stream: Any) -> Any:
-        keys = np.repeat(np.arange(_ALL), held + at)
+        keys = np.repeat(np.arange(count), held + at)
         released = histogram(keys, epsilon=1, delta=1e-2, stream=stream).value
-        found = np.full(_ALL, -1)
+        found = np.full(count, -1)
         found[list(released)] = list(released.values())
         return found
 
@@ -271,29 +281,29 @@ def test_histogram_of_unknown_keys(held: int) -> None:
         assert proven_epsilon(*draws, delta=1e-3) > 1
 
 
-def test_sum_and_mean() -> None:
+def test_sum_and_mean(count: int) -> None:
     """A row of as many columns, of which each has an ε of 1."""
-    row = np.ones((1, _ALL))
-    draws = _pair(lambda at, s: private_sum(row[:at], bounds=(0, 1), epsilon=_ALL, stream=s).value)
+    row = np.ones((1, count))
+    draws = _pair(lambda at, s: private_sum(row[:at], bounds=(0, 1), epsilon=count, stream=s).value)
     assert 0.8 <= proven_epsilon(*draws) <= 1
     draws = _pair(
         lambda at, s: (
             mean(
-                row * (2 * at - 1), bounds=(-1, 1), epsilon=_ALL, adjacency="replace-one", stream=s
+                row * (2 * at - 1), bounds=(-1, 1), epsilon=count, adjacency="replace-one", stream=s
             ).value
         )
     )
     assert 0.5 <= proven_epsilon(*draws) <= 1
 
 
-def test_second_moments() -> None:
+def test_second_moments(count: int) -> None:
     """A row (e_i + e_j)/√2 moves the entry (i, j) by a half: here all entries off the diagonal."""
-    size, sigma, delta = 320, 1.0, 1e-2
+    size, sigma, delta = 2 * (math.isqrt(count) // 2 + 5), 1.0, 1e-2
 
     def entries(at: int, stream: Any) -> Any:
         rows = np.full((at * size // 2, size), 1.0 / math.sqrt(size))
         drawn = [Moments(size, 1.0).noisy(rows, Gaussian(sigma), stream) for _ in range(2)]
-        return np.concatenate([one[np.triu_indices(size, 1)] for one in drawn])[:_ALL]
+        return np.concatenate([one[np.triu_indices(size, 1)] for one in drawn])[:count]
 
     claimed = epsilon_of(Gaussian(sigma), delta)
     assert 0.4 * claimed <= proven_epsilon(*_pair(entries), delta=delta) <= claimed

@@ -78,11 +78,14 @@ def test_the_law_and_no_less_noise(scale: float, first: int, last: int) -> None:
 _FLOATS = st.floats(-1e6, 1e6)
 
 
-@given(_FLOATS, _FLOATS, st.floats(1e-6, 1e6), st.floats(1e-3, 1e3), st.floats(0, 1))
-@settings(deadline=None, max_examples=60)
-def test_rounding_moves_neighbours_no_further_than_is_paid_for(
-    lower: float, one: float, width: float, epsilon: float, share: float
-) -> None:
+@pytest.mark.parametrize("count", [60, pytest.param(150, marks=pytest.mark.slow)])
+def test_rounding_moves_neighbours_no_further_than_is_paid_for(count: int) -> None:
+    sizes = st.floats(1e-6, 1e6), st.floats(1e-3, 1e3), st.floats(0, 1)
+    drawn = given(_FLOATS, _FLOATS, *sizes)
+    settings(deadline=None, max_examples=count)(drawn(moves_no_further))()
+
+
+def moves_no_further(lower: float, one: float, width: float, epsilon: float, share: float) -> None:
     """And answers lie within the bounds."""
     upper = lower + width
     if not upper > lower:

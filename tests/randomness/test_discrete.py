@@ -176,14 +176,15 @@ def test_floating_point_stays_within_half_the_guard() -> None:
 
 @pytest.mark.parametrize("scale", [0.5, 3.7, 2.0**23 / 3])
 @pytest.mark.parametrize("sampler", _SAMPLERS)
+@pytest.mark.parametrize("count", [500, pytest.param(1_500, marks=pytest.mark.slow)])
 def test_the_slow_way_gives_the_same_numbers(
-    sampler: Sampler, scale: float, monkeypatch: pytest.MonkeyPatch
+    sampler: Sampler, scale: float, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The words are the same and their digits decide: only the way of deciding is another."""
-    fast = sampler(scale, 500, _stream("slow"))
+    fast = sampler(scale, count, _stream("slow"))
     monkeypatch.setattr(discrete, "GUARD", 1.0)
     monkeypatch.setattr(discrete, "_EDGE", 1.0)
-    assert np.array_equal(sampler(scale, 500, _stream("slow")), fast)
+    assert np.array_equal(sampler(scale, count, _stream("slow")), fast)
 
 
 @pytest.mark.parametrize(

@@ -62,19 +62,21 @@ def test_public_set_asks_the_model() -> None:
     assert apply_score(score, Constant())[1] == 0.75
 
 
-def test_noisy_accuracy_is_the_count_with_noise_of_its_scale() -> None:
+@pytest.mark.parametrize("draws", [900, pytest.param(4000, marks=pytest.mark.slow)])
+def test_noisy_accuracy_is_the_count_with_noise_of_its_scale(draws: int) -> None:
+    """A scale off by 15 % shows in ``make test``, one off by 7 % in ``make test-slow``."""
     labels = np.array([1] * 700 + [0] * 300)
     score = noisy_accuracy(np.zeros((1000, 1)), labels, epsilon=0.5)
     assert epsilon(score.event, 1e-12) == pytest.approx(0.5, rel=1e-9)
     assert epsilon(score.event, 1e-12, adjacency="replace-one") == pytest.approx(0.5, rel=1e-9)
-    found = np.array([apply_score(score, Constant())[1] for _ in range(900)])
+    found = np.array([apply_score(score, Constant())[1] for _ in range(draws)])
     counts = found * 1000
     assert np.allclose(counts, np.round(counts), atol=1e-6)
     noise = counts - 700
     # Discrete Laplace of scale 2: E|X| = 2q/(1-q²) with q = e^-½, and its deviation is below 2.
     due = 2 * math.exp(-0.5) / (1 - math.exp(-1.0))
-    assert abs(np.mean(np.abs(noise)) - due) < 4 * 2.1 / math.sqrt(900)
-    assert abs(np.mean(noise)) < 4 * 2.9 / math.sqrt(900)
+    assert abs(np.mean(np.abs(noise)) - due) < 4 * 2.1 / math.sqrt(draws)
+    assert abs(np.mean(noise)) < 4 * 2.9 / math.sqrt(draws)
 
 
 def test_no_label_changes_how_others_are_compared() -> None:

@@ -65,11 +65,13 @@ def test_json_gives_the_same_statement_back() -> None:
         assert again.to_json() == claim.to_json()
 
 
-@settings(deadline=None, max_examples=30)
-@given(st.floats(0.5, 50.0), st.floats(1e-10, 0.5), _TEXT, st.lists(_TEXT, max_size=3))
-def test_json_keeps_every_bit_and_letter(
-    sigma: float, delta: float, words: str, more: list[str]
-) -> None:
+@pytest.mark.parametrize("claims", [30, pytest.param(100, marks=pytest.mark.slow)])
+def test_json_keeps_every_bit_and_letter(claims: int) -> None:
+    drawn = given(st.floats(0.5, 50.0), st.floats(1e-10, 0.5), _TEXT, st.lists(_TEXT, max_size=3))
+    settings(deadline=None, max_examples=claims)(drawn(comes_back))()
+
+
+def comes_back(sigma: float, delta: float, words: str, more: list[str]) -> None:
     claim = Statement(
         epsilon=epsilon(Gaussian(sigma), delta),
         delta=delta,

@@ -435,9 +435,13 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     return found
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
-@given(st.data())
-def test_no_change_of_the_tree_is_a_forged_proof(data: st.DataObject) -> None:
+@pytest.mark.parametrize("forgeries", [100, pytest.param(250, marks=pytest.mark.slow)])
+def test_no_change_of_the_tree_is_a_forged_proof(forgeries: int) -> None:
+    tried = settings(max_examples=forgeries, deadline=None, suppress_health_check=list(HealthCheck))
+    tried(given(st.data())(is_no_forged_proof))()
+
+
+def is_no_forged_proof(data: st.DataObject) -> None:
     """Whatever is read is as good as made by hand: proved again, and covering its own steps."""
     plain = deepcopy(honest())
     for _ in range(data.draw(st.integers(1, 3))):

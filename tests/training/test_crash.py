@@ -42,6 +42,7 @@ def databases(server: Server, folder: Path) -> Iterator[tuple[str, Path]]:
 
 
 def test_killed_at_any_moment_nothing_is_uncounted(ring: Arena, tmp_path: Path) -> None:
+    """Ten times; 400 times in ``make test-slow``, below."""
     figures = campaign(ring, files(tmp_path), tmp_path, SETTINGS[:4], kills=10, seed=1)
     assert figures.kills >= 10, figures
     assert figures.most_share <= 1.0, figures

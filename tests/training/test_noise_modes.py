@@ -76,8 +76,10 @@ def test_the_order_of_examples_changes_no_bit_of_exact_training() -> None:
     assert not same(trained("fast", there), trained("fast", permuted))
 
 
-def test_the_batch_size_changes_no_bit_of_exact_training() -> None:
-    sizes = (1, 7, 40)
+@pytest.mark.parametrize(
+    "sizes", [(1, 7, 40), pytest.param((1, 3, 7, 40, "auto"), marks=pytest.mark.slow)]
+)
+def test_the_batch_size_changes_no_bit_of_exact_training(sizes: tuple[Any, ...]) -> None:
     exact = [trained("exact", data(), batch=size) for size in sizes]
     assert all(same(exact[0], other) for other in exact[1:])
     fast = [trained("fast", data(), batch=size) for size in sizes]

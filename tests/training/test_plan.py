@@ -92,9 +92,12 @@ def plans(draw: st.DrawFn) -> Plan:
     )
 
 
-@settings(deadline=None, max_examples=40)
-@given(plans())
-def test_json_gives_the_same_plan_back(plan: Plan) -> None:
+@pytest.mark.parametrize("count", [40, pytest.param(100, marks=pytest.mark.slow)])
+def test_json_gives_the_same_plan_back(count: int) -> None:
+    settings(deadline=None, max_examples=count)(given(plans())(comes_back))()
+
+
+def comes_back(plan: Plan) -> None:
     again = Plan.from_json(plan.to_json())
     assert again == plan
     assert hash(again) == hash(plan)

@@ -82,10 +82,14 @@ def drawn_at(kind: str) -> float:
     return in_steps * grid_step(CLIP, entries) if kind == "secure" else SIGMA * CLIP
 
 
-def test_the_noise_is_normal(million: Any) -> None:
-    noise = million[0]["weight"].flatten()[::4].double().numpy() / (SIGMA * CLIP)
+@pytest.mark.parametrize(
+    ("every", "more"), [(4, 1.03), pytest.param(1, 1.02, marks=pytest.mark.slow)]
+)
+def test_the_noise_is_normal(every: int, more: float, million: Any) -> None:
+    """A quarter of a million numbers tell noise by 3 % wider, all of them by 2 %."""
+    noise = million[0]["weight"].flatten()[::every].double().numpy() / (SIGMA * CLIP)
     assert stats.kstest(noise, "norm").pvalue > 1e-6
-    assert stats.kstest(noise * 1.03, "norm").pvalue < 1e-6
+    assert stats.kstest(noise * more, "norm").pvalue < 1e-6
     assert np.abs(noise).max() > 4.2  # the tails are there
 
 

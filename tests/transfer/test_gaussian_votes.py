@@ -89,9 +89,10 @@ def truth(log_q, sigma, order):
 
 
 @pytest.mark.parametrize("sigma", [3.0, 20.0, 40.0, 150.0])
-def test_random_votes_agree_with_forty_digits(sigma):
+@pytest.mark.parametrize("queries", [20, pytest.param(40, marks=pytest.mark.slow)])
+def test_random_votes_agree_with_forty_digits(sigma, queries):
     rng = np.random.default_rng(int(sigma))
-    votes = Votes(rng.multinomial(250, rng.dirichlet([0.1] * 10, 20)))
+    votes = Votes(rng.multinomial(250, rng.dirichlet([0.1] * 10, queries)))
     orders = [1.001, 1.5, 2.0, 7.3, 33.0, 200.0]
     log_q = gaussian_votes.log_q(votes, sigma)
     found = gaussian_votes.data_dependent_rdp(log_q, sigma, orders)
@@ -103,7 +104,7 @@ def test_random_votes_agree_with_forty_digits(sigma):
             exact, gained = truth(log_q[row], sigma, order)
             assert found[row, column] == pytest.approx(exact, rel=1e-11, abs=1e-305)
             used += gained
-    assert used > 10 or sigma == 150.0  # the theorem, not only its fall-back, was compared
+    assert used > queries / 2 or sigma == 150.0  # the theorem, not only its fall-back, was compared
 
 
 @pytest.mark.parametrize("sigma", [0.4, 1.0, 5.0])

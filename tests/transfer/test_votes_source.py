@@ -6,7 +6,7 @@ import numpy as np
 
 from tacit.randomness import UnsafeSeededStream
 from tacit.transfer import ConfidentGNMax, Votes
-from tacit.transfer.labelling import NoiseAhead
+from tacit.transfer.labels import NoiseAhead
 from tacit.transfer.votes import VoteSource
 
 SETTING = ConfidentGNMax()

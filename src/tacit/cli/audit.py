@@ -344,7 +344,7 @@ def _conclude(request: AuditRequest, done: Audited, as_json: bool) -> None:
         say(json.dumps(plain | {"files": files}, indent=2, allow_nan=False))
         return
     from tacit.cli.audit_page import page
-    from tacit.cli.rendering import say_page
+    from tacit.cli.page import say_page
 
     say_page(page(done))
     for what, path in files.items():
@@ -393,6 +393,6 @@ def _list(as_json: bool) -> None:
     if as_json:
         say(json.dumps(found, indent=2, ensure_ascii=False))
         return
-    from tacit.cli.rendering import say_page
+    from tacit.cli.page import say_page
 
     say_page(listed_page(found))

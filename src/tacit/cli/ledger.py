@@ -394,7 +394,7 @@ def _tell(plain: Mapping[str, object], page: Iterable[RenderableType], *, as_jso
     if as_json:
         say(json.dumps(plain, indent=2, allow_nan=False))
         return
-    from tacit.cli.rendering import say_page
+    from tacit.cli.page import say_page
 
     say_page(page)
 

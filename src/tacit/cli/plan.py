@@ -218,8 +218,8 @@ def _draw(summary: PlanSummary, picture: Path) -> None:
 
 
 def _show(summary: PlanSummary, picture: Path | None) -> None:
+    from tacit.cli.page import say_page
     from tacit.cli.plan import page
-    from tacit.cli.rendering import say_page
 
     say_page(page(summary))
     if picture is not None:

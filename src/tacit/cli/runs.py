@@ -124,7 +124,7 @@ def conclude(out: Path, as_json: bool) -> None:
     if as_json:
         say(json.dumps(found, indent=2, allow_nan=False))
         return
-    from tacit.cli.rendering import say_page
+    from tacit.cli.page import say_page
 
     say_page(result_page(found))
     say(f"The report is at {out / 'report.html'}")

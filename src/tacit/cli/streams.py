@@ -22,13 +22,13 @@ def say(text: str) -> None:
 
     Guarantee:
         Nothing in ``text`` steers the terminal, whoever wrote it: lines are kept, and every other
-        control character becomes a question mark. Colours come from ``rendering.say_page`` only.
+        control character becomes a question mark. Colours come from ``page.say_page`` only.
     """
     write("\n".join(map(printable, text.split("\n"))))
 
 
 def write(rendered: str) -> None:
-    """Writes what ``rendering`` made, colours and all, to standard output."""
+    """Writes what ``page`` made, colours and all, to standard output."""
     sys.stdout.write(f"{rendered}\n")
 
 

@@ -473,7 +473,7 @@ def _list(as_json: bool) -> None:
     if as_json:
         say(json.dumps({"recipes": found}, indent=2, ensure_ascii=False))
         return
-    from tacit.cli.rendering import say_page
+    from tacit.cli.page import say_page
 
     say_page(recipes_page(found))
 
@@ -488,6 +488,6 @@ def _show_settings(request: TrainRequest, as_json: bool) -> None:
     if as_json:
         say(json.dumps(found, indent=2, ensure_ascii=False))
         return
-    from tacit.cli.rendering import say_page
+    from tacit.cli.page import say_page
 
     say_page(settings_page(found))

@@ -187,7 +187,7 @@ def _list(as_json: bool) -> None:
     if as_json:
         say(json.dumps({"methods": found}, indent=2, ensure_ascii=False))
         return
-    from tacit.cli.rendering import say_page
+    from tacit.cli.page import say_page
 
     say_page(_methods_page(found))
 
@@ -246,6 +246,6 @@ def _show_settings(request: TransferRequest, as_json: bool) -> None:
     if as_json:
         say(json.dumps(found, indent=2, ensure_ascii=False))
         return
-    from tacit.cli.rendering import say_page
+    from tacit.cli.page import say_page
 
     say_page(settings_page(found))

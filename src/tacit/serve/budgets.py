@@ -19,7 +19,7 @@ from tacit.errors import InvalidArgument, TacitError, TamperedLedger
 from tacit.ledger import composition as rules
 from tacit.ledger.replay import Totals
 from tacit.reports.ledger_summary import BudgetAccount, account
-from tacit.serve.drawing import bar
+from tacit.serve.charts import bar
 from tacit.serve.planning import Room
 
 if TYPE_CHECKING:

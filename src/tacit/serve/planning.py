@@ -18,7 +18,7 @@ from urllib.parse import urlencode
 from tacit._numbers import at_most, compact, nearest, per_hundred, rounded_down
 from tacit._validation import one_line
 from tacit.errors import InvalidArgument, TacitError
-from tacit.serve.drawing import Axis, Line, graph
+from tacit.serve.charts import Axis, Line, graph
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tacit.accounting import Interval, Row
     from tacit.accounting.events import Adjacency, Event
     from tacit.ledger import BudgetState
-    from tacit.serve.drawing import Point
+    from tacit.serve.charts import Point
     from tacit.training.plan import Plan
 
 PATIENCE: Final = 0.1  # seconds of computing after which the points that there are must do

@@ -359,10 +359,9 @@ class GridNoise:
         entries = entries_of(parameters)
         step = grid_step(clip, entries)
         wide = noise_in_steps(scale, clip, entries, rounded=self._rounds)
-        shapes = _shapes(parameters, stretches)
         types = {one.dtype for one in (*parameters.values(), *sums.values())}
         if self._source.in_one_pass(wide, types):
-            released = _empty(parameters, shapes, self._device)
+            released = _empty(parameters, _shapes(parameters, stretches), self._device)
             there = [sums[name].contiguous() if name in sums else None for name in parameters]
             starts = None if stretches is None else _starts(parameters, stretches)
             self._source.means_(
@@ -370,13 +369,10 @@ class GridNoise:
                 starts=starts,
             )  # fmt: skip
             return released
-        share = None if stretches is None else share_of(parameters, stretches)
-        released = {}
-        for name, noise in _whole_noise(self._source, self._device, shapes, wide, share).items():
-            if name in sums:
-                noise.add_(to_steps(sums[name], step) if self._rounds else sums[name])
-            released[name] = noise.double().mul_(step / lot_size).to(parameters[name].dtype)
-        return released
+        noise = _whole_noise(self._source, self._device, parameters, wide, stretches)
+        for name, own in sums.items():
+            noise[name].add_(to_steps(own, step) if self._rounds else own)
+        return _in_units(noise, step / lot_size, parameters)
 
     def count(self, exact: float, scale: float) -> float:
         """See ``Noise``. Halves are whole numbers of a grid of their own, and exactly on it."""
@@ -426,15 +422,11 @@ class CorrelatedGridNoise:
         entries = entries_of(parameters)
         finer, wide = finer_grid(scale, clip, entries, self._cost, rounded=self._rounds)
         step = math.ldexp(grid_step(clip, entries), -finer)
-        share = None if stretches is None else share_of(parameters, stretches)
-        shapes, released = _shapes(parameters, stretches), {}
-        for name, noise in _whole_noise(self._source, self._device, shapes, wide, share).items():
-            if name in sums:
-                own = sums[name]
-                noise.add_(to_steps(own, step) if self._rounds else own << finer)
-            released[name] = noise.double().mul_(step / lot_size).to(parameters[name].dtype)
+        noise = _whole_noise(self._source, self._device, parameters, wide, stretches)
+        for name, own in sums.items():
+            noise[name].add_(to_steps(own, step) if self._rounds else own << finer)
         self._source.advance()
-        return released
+        return _in_units(noise, step / lot_size, parameters)
 
     def count(self, exact: float, scale: float) -> float:
         """See ``Noise``: the plan refuses a clip that moves."""
@@ -452,19 +444,29 @@ class CorrelatedGridNoise:
 def _whole_noise(
     source: RoundedGaussian | CorrelatedIntegers,
     device: torch.device,
-    shapes: Mapping[str, torch.Size],
+    parameters: Mapping[str, Tensor],
     wide: float,
-    share: Share | None,
+    stretches: Stretches | None,
 ) -> dict[str, Tensor]:
-    """One draw of whole numbers for all parameters."""
+    """One draw of whole numbers for all parameters, or for the entries that are named."""
+    shapes = _shapes(parameters, stretches)
     sizes = [shape.numel() for shape in shapes.values()]
     flat = torch.empty(sum(sizes), dtype=torch.int64, device=device)
-    if share is None:
+    if stretches is None:
         source.integers_(flat, wide)
     else:
-        source.integers_(flat, wide, share=share)
+        source.integers_(flat, wide, share=share_of(parameters, stretches))
     parts = zip(flat.split(sizes), shapes.items(), strict=True)
     return {name: part.view(shape) for part, (name, shape) in parts}
+
+
+def _in_units(
+    whole: Mapping[str, Tensor], unit: float, parameters: Mapping[str, Tensor]
+) -> dict[str, Tensor]:
+    """Whole numbers of a unit as numbers of their parameters' types."""
+    return {
+        name: value.double().mul_(unit).to(parameters[name].dtype) for name, value in whole.items()
+    }
 
 
 def _shapes(parameters: Mapping[str, Tensor], stretches: Stretches | None) -> dict[str, torch.Size]:

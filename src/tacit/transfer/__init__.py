@@ -37,13 +37,13 @@ from tacit.transfer.data_dependent_claim import (
     simulated_votes,
 )
 from tacit.transfer.hog import hog
-from tacit.transfer.labelling import Answers, label
+from tacit.transfer.labels import Answers, label
 from tacit.transfer.neighbours import Neighbours, cluster_centres, medoids
 from tacit.transfer.private_knn import PrivateKnn
 from tacit.transfer.rates import PateRate, rates
 from tacit.transfer.rdp_cost import screening_rdp
 from tacit.transfer.reverse_knn import ReverseKnn, Tally
-from tacit.transfer.sequential_labelling import label_interactively, label_stable
+from tacit.transfer.sequential_labels import label_interactively, label_stable
 from tacit.transfer.stable_max import StableMax
 from tacit.transfer.students import Student, train_student
 from tacit.transfer.teachers import Teachers, views

@@ -17,7 +17,7 @@ import numpy as np
 from tacit._files import put, read_json
 from tacit._validation import whole
 from tacit.errors import CheckpointError, InvalidArgument
-from tacit.transfer.labelling import Answers, label
+from tacit.transfer.labels import Answers, label
 
 if TYPE_CHECKING:
     import os

@@ -43,7 +43,7 @@ from tacit.mechanisms import gaussian
 from tacit.transfer import confident_votes
 from tacit.transfer.aggregators import ConfidentGNMax, GNMax
 from tacit.transfer.charges import checked_numbers
-from tacit.transfer.labelling import Answers
+from tacit.transfer.labels import Answers
 from tacit.transfer.smooth_sensitivity import (
     largest_costs,
     screening_cost,

@@ -39,7 +39,7 @@ from tacit._validation import probability, whole
 from tacit.accounting.events import Composed, PoissonSampled
 from tacit.errors import InvalidArgument
 from tacit.randomness import fresh_stream, included
-from tacit.transfer import labelling
+from tacit.transfer import labels
 from tacit.transfer.aggregators import ConfidentGNMax, GNMax
 from tacit.transfer.charges import Charges
 from tacit.transfer.neighbours import Neighbours, private_labels, private_rows
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from tacit.accounting.events import Adjacency, Event
     from tacit.ledger import Budget
     from tacit.randomness import Stream
-    from tacit.transfer.labelling import Answers
+    from tacit.transfer.labels import Answers
 
     Places = NDArray[np.int64]
 
@@ -176,7 +176,7 @@ replace_distance=1.0), cap=None, population=None), times=2)
             self._near, self._labels, asked, classes=self.classes, k=self.k, rate=self.rate,
             stream=fresh_stream("samples") if stream is None else stream,
         )  # fmt: skip
-        return labelling.label(
+        return labels.label(
             votes, self.aggregator, queries=len(asked), answers=answers, charges=self.charges,
             fresh=self.samples == "two", budget=budget, journal=journal, stream=stream,
             adjacency=adjacency, unit=unit, label=label or "tacit.transfer, Private-kNN",

@@ -146,6 +146,14 @@ def test_a_run_that_needs_no_epsilon_is_known_as_such() -> None:
     assert bounds(_run(1e-4, 1.0, 2), 0.95 * truth).lower > 0.0
 
 
+@pytest.mark.parametrize(("rate", "sigma"), [(0.1, 1.0), (1e-4, 0.5)])
+def test_the_advantage_of_few_steps(rate: float, sigma: float) -> None:
+    """δ(0), which once was a Rényi bound several times as large: hyperbolas need an ε above 0."""
+    with mp.workdps(20):
+        truth = float(_two_steps(rate, sigma, 0.0))
+    assert truth <= delta(_run(rate, sigma, 2), 0.0) <= truth * (1.0 + 1e-5)
+
+
 @pytest.mark.slow
 def test_calibration_is_not_wasteful() -> None:
     """The noise once was 1.134 here; a millionth less than the noise found is too little."""

@@ -201,15 +201,23 @@ def test_what_is_not_finite_stays_with_its_unit(name: str, dtype: torch.dtype, b
 
 @pytest.mark.usefixtures("chosen")
 @pytest.mark.parametrize("many", [128, 2])
-def test_a_units_norm_depends_on_that_unit_alone(many: int, monkeypatch: pytest.MonkeyPatch):
-    """However units are packed."""
+@pytest.mark.parametrize(
+    "exponents",
+    [(-30, -9, 0, 12), pytest.param((-30, -9, 0, 3, 9, 12), marks=pytest.mark.slow)],
+    ids=len,
+)
+def test_a_units_norm_depends_on_that_unit_alone(
+    exponents: tuple[int, ...], many: int, monkeypatch: pytest.MonkeyPatch
+):
+    """However units are packed, and however their sizes differ."""
     monkeypatch.setattr(fused, "_MANY_UNITS", many)
-    form = replace(CASES["plain"], units=4).form(torch.float32)
-    exponents = torch.tensor([-30.0, -9.0, 0.0, 12.0], device=DEVICE)
-    form = replace(form, image=form.image * 10 ** exponents.view(-1, 1, 1, 1, 1))
+    units = len(exponents)
+    form = replace(CASES["plain"], units=units).form(torch.float32)
+    sizes = 10.0 ** torch.tensor(exponents, device=DEVICE)
+    form = replace(form, image=form.image * sizes.view(-1, 1, 1, 1, 1))
     norms = form.squared_norms()
     torch.testing.assert_close(norms.double(), squares(oracle(form)), rtol=TF32, atol=1e-40)
-    alone = [form.part(at, at + 1).squared_norms() for at in range(4)]
+    alone = [form.part(at, at + 1).squared_norms() for at in range(units)]
     assert torch.equal(norms, torch.cat(alone))
 
 

@@ -8,7 +8,15 @@ from tacit.transfer.students import images as module
 from tacit.transfer.students.images import Whitened
 
 
-@pytest.mark.parametrize("shape", [(1, 8, 8), (3, 16, 16)])
+@pytest.mark.parametrize(
+    "shape",
+    [
+        (1, 8, 8),
+        (3, 16, 16),
+        pytest.param((1, 28, 28), marks=pytest.mark.slow),  # as published images are
+        pytest.param((3, 32, 32), marks=pytest.mark.slow),
+    ],
+)
 def test_later_images_are_treated_as_the_first_were(shape: tuple[int, int, int]) -> None:
     torch.manual_seed(0)
     images = torch.randint(0, 256, (40, *shape), dtype=torch.uint8)

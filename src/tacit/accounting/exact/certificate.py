@@ -228,6 +228,8 @@ def _delta(decomposition: Decomposition, epsilon: float, resolution: Resolution)
     found = solve_delta(first, epsilon, resolution)
     ends = [found.ends]
     for other in others:
+        if epsilon == 0.0 and _mirrored(first, other):
+            continue  # the total variation distance, again
         if not certainly_at_most(other, epsilon, found.ends.upper, _QUICK, found.tilt):
             ends.append(solve_delta(other, epsilon, resolution).ends)
     largest = max(ends, key=lambda one: one.upper)

@@ -53,6 +53,7 @@ _WIDE = 2.0  # nearer ones where σ is above this
 _TIGHT = 3e-9  # a width of ε, over max(1, ε), that is narrow enough
 _MANY = 1_000_000  # steps
 _ENOUGH = 1e-12  # what sums may leave out
+_LEAST = 1e-15  # of ε: hyperbolas need one above 0
 _LEAST_SIGMA, _MOST_SIGMA = 0.3, 10.0  # that a run of rare samples is searched between
 _UNIT = 2.0**-53
 
@@ -351,13 +352,15 @@ class JumpProfile:
     parts: tuple[Contour | Negligible, ...]
 
     def enclose(self, epsilon: float) -> Enclosure:
-        """δ(ε) with its errors."""
-        found = [part.enclose(epsilon) for part in self.parts]
+        """δ(ε) with its errors; at 0 by the least ε, for δ(ε) falls no faster than -e^ε."""
+        near = max(epsilon, _LEAST)
+        found = [part.enclose(near) for part in self.parts]
         errors = ErrorTerms(
             quadrature=math.fsum(one.errors.quadrature for one in found),
             rounding=math.fsum(one.errors.rounding for one in found),
             tail=math.fsum(one.errors.tail for one in found),
-            truncation=math.fsum(one.errors.truncation for one in found),
+            truncation=math.fsum(one.errors.truncation for one in found)
+            + (math.expm1(near) if near > epsilon else 0.0),
         )
         value = math.fsum(one.estimate for one in found)
         return Enclosure(value, errors, math.fsum(one.slope for one in found))
@@ -486,12 +489,12 @@ def rough_sigma(rate: float, count: int, epsilon: float, delta: float) -> float 
 
 def delta_with_jumps(step: Step, epsilon: float) -> Enclosure | None:
     """δ(ε) with its errors, if there is a contour."""
-    scout = Scout(step)
-    delta = math.exp(scout.best_cuts(epsilon)[1])
+    scout, near = Scout(step), max(epsilon, _LEAST)
+    delta = math.exp(scout.best_cuts(near)[1])
     found = None
     for _ in range(2):
         try:
-            found = lay_jumps(scout, epsilon, delta).enclose(epsilon)
+            found = lay_jumps(scout, near, delta).enclose(epsilon)
         except TooSlow:
             break
         if 0.1 < found.estimate / delta < 10.0:

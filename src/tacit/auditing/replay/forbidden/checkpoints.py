@@ -207,6 +207,11 @@ def files(folder: Path) -> Attempts:
     path, lone = folder / "run", folder / "lone"
     saved(path, state={"mine": _Kept()})
     Small(_Wider, moment="between lots", act=lambda scene: scene.dp.save(lone))()
+    return _spoilt(path, folder) | _misused(path, lone, folder)
+
+
+def _spoilt(path: Path, folder: Path) -> dict[str, Callable[[], object]]:
+    """Files that are not what was saved."""
     found: dict[str, Callable[[], object]] = {}
     for at, (name, change) in enumerate(_document_changes().items()):
         there = forged(path, folder / f"forged {at}", change)
@@ -223,7 +228,12 @@ def files(folder: Path) -> Attempts:
         there = folder / f"broken {at}"
         checkpoint_file.write(there, document, tensors)
         found[f"a checkpoint with {name}"] = resumed(resume=there, state={"mine": _Kept()})
-    return found | {
+    return found
+
+
+def _misused(path: Path, lone: Path, folder: Path) -> dict[str, Callable[[], object]]:
+    """Sound files for other runs, in places where none can be, and state that no file holds."""
+    return {
         "bytes that are no checkpoint": lambda: checkpoint_file.from_bytes(b"x", "bytes"),
         "no checkpoint": resumed(resume=folder / "nothing"),
         "a folder for a checkpoint": resumed(resume=folder),

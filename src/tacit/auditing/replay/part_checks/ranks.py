@@ -391,45 +391,14 @@ def refused() -> Finding:
     if not _meet():
         return _nothing("refusals")
     shuffled = _Run(data=lambda: TensorDataset(*(one.flip(0) for one in rows(_ROWS))))
-
-    def crash(rank: int) -> None:
-        dp, model = _Run().session(rank)
-        with dp:
-            for lot in dp.lots():
-                dp.accumulate(lot, lambda batch: row_loss(model, batch))
-                if rank == 1 and dp.steps_taken == 1:
-                    raise _Enough
-                dp.step()
-
-    def release(rank: int) -> None:
-        dp, model = _Run().session(rank)
-        with dp:
-            for lot in dp.lots():
-                dp.accumulate(lot, lambda batch: row_loss(model, batch))
-                dp.release()
-
-    def charge(rank: int) -> None:
-        with ledger() as books:
-            own = books.open("ranks", 1e5, DELTA) if rank else None
-            dp, _ = _Run().session(rank, budget=own, unsafe_seed=None)
-            with dp:
-                raise _Enough
-
-    def broke(rank: int) -> None:
-        with ledger() as books:
-            own = None if rank else books.open("ranks", 1e-3, DELTA)
-            dp, model = _Run().session(rank, budget=own, unsafe_seed=None)
-            with dp:
-                _trained(dp, model)
-
     attempts: dict[str, tuple[Callable[[int], object], tuple[type[Exception], ...]]] = {
         "data sets in another order": (
             lambda rank: (shuffled if rank else _Run())(rank), (InvalidArgument, InvalidArgument)),
-        "a release": (release, (ProtocolError, ProtocolError)),
-        "a budget of another rank": (charge, (InvalidArgument, InvalidArgument)),
-        "too small a budget": (broke, (BudgetExceeded, BudgetExceeded)),
+        "a release": (_release, (ProtocolError, ProtocolError)),
+        "a budget of another rank": (_charge_another, (InvalidArgument, InvalidArgument)),
+        "too small a budget": (_charge_too_much, (BudgetExceeded, BudgetExceeded)),
         "layers in columns": (_columns, (UnsupportedModel, UnsupportedModel)),
-        "a rank that fails": (crash, (LostRank, _Enough)),
+        "a rank that fails": (_fail, (LostRank, _Enough)),
     }  # fmt: skip
     names, wrong = list(attempts), []
 
@@ -445,6 +414,40 @@ def refused() -> Finding:
         ]
     said = "; ".join(wrong) or f"{len(names)} runs end on both ranks, each with its reason"
     return Finding("ranks", "refusals", not wrong, said)
+
+
+def _fail(rank: int) -> None:
+    dp, model = _Run().session(rank)
+    with dp:
+        for lot in dp.lots():
+            dp.accumulate(lot, lambda batch: row_loss(model, batch))
+            if rank == 1 and dp.steps_taken == 1:
+                raise _Enough
+            dp.step()
+
+
+def _release(rank: int) -> None:
+    dp, model = _Run().session(rank)
+    with dp:
+        for lot in dp.lots():
+            dp.accumulate(lot, lambda batch: row_loss(model, batch))
+            dp.release()
+
+
+def _charge_another(rank: int) -> None:
+    with ledger() as books:
+        own = books.open("ranks", 1e5, DELTA) if rank else None
+        dp, _ = _Run().session(rank, budget=own, unsafe_seed=None)
+        with dp:
+            raise _Enough
+
+
+def _charge_too_much(rank: int) -> None:
+    with ledger() as books:
+        own = None if rank else books.open("ranks", 1e-3, DELTA)
+        dp, model = _Run().session(rank, budget=own, unsafe_seed=None)
+        with dp:
+            _trained(dp, model)
 
 
 def _ends_with(attempt: Callable[[], object], kind: type[Exception]) -> bool:

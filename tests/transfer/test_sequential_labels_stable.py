@@ -9,8 +9,8 @@ from tacit.accounting import epsilon
 from tacit.errors import BudgetExceeded, CheckpointError, InvalidArgument
 from tacit.ledger import Ledger
 from tacit.randomness import UnsafeSeededStream
-from tacit.transfer import Votes, sequential_labelling
-from tacit.transfer.sequential_labelling import label_stable
+from tacit.transfer import Votes, sequential_labels
+from tacit.transfer.sequential_labels import label_stable
 from tacit.transfer.stable_max import StableMax
 
 SURE = StableMax(threshold=20.0, epsilon=50.0, cutoff=3)  # as good as no noise
@@ -53,8 +53,8 @@ def test_more_noise_finds_stable_queries_unstable_with_the_right_chance():
     votes = Votes(np.array([[50 + far + 1, 50 - far - 1]]))  # a lead of 2·far + 2
     stream, runs = noisy(), 3000
     found = sum(
-        sequential_labelling.opened(setting, stream).above(
-            -float(sequential_labelling.distances(votes)[0])
+        sequential_labels.opened(setting, stream).above(
+            -float(sequential_labels.distances(votes)[0])
         )
         for _ in range(runs)
     )
@@ -73,7 +73,7 @@ def test_the_whole_is_charged_before_anything_is_drawn(tmp_path, monkeypatch):
     assert epsilon(told.event, 1e-5) <= 1.0
     assert told.entry is not None
     assert budget.reservation(told.entry).granted == int(told.asked.sum())
-    monkeypatch.setattr(sequential_labelling, "opened", None)  # would raise TypeError
+    monkeypatch.setattr(sequential_labels, "opened", None)  # would raise TypeError
     with pytest.raises(BudgetExceeded):
         label_stable(votes, setting, budget=budget)
 
@@ -91,13 +91,13 @@ def cut_off(at):
 
 
 def rounds_opened(monkeypatch):
-    opened, made = sequential_labelling.opened, []
+    opened, made = sequential_labels.opened, []
 
     def counting(*given):
         made.append(opened(*given))
         return made[-1]
 
-    monkeypatch.setattr(sequential_labelling, "opened", counting)
+    monkeypatch.setattr(sequential_labels, "opened", counting)
     return made
 
 
@@ -127,7 +127,7 @@ def test_a_query_in_flight_is_lost_and_ends_its_round(sure, tmp_path, monkeypatc
         raise CutOff
 
     with monkeypatch.context() as patched:
-        patched.setattr(sequential_labelling, "opened", failing)
+        patched.setattr(sequential_labels, "opened", failing)
         with pytest.raises(CutOff):
             label_stable(votes, sure, journal=path)
     made = rounds_opened(monkeypatch)

@@ -146,47 +146,25 @@ def label(
     source = VoteSource(counts, aggregator)
     asked, cap = checked_numbers(source.queries(queries), answers)
     costs = _charges(aggregator, charges)
-    run = _Run(
-        source,
-        aggregator,
-        costs,
-        cap,
-        LabelJournal(
-            journal,
-            {
-                "aggregator": repr(aggregator),
-                "charges": [None if one is None else as_dict(one) for one in costs.both],
-                "queries": asked,
-                "answers": cap,
-                "votes": source.shape,
-                **journal_terms(terms),
-            },
-            asked,
-            None if source.shape is None else source.shape[0],
-        ),
-        LabellingAccount(terms.budget, terms.label),
-        fresh_stream("votes") if stream is None else stream,
-        fresh,
-    )
+    settings = {
+        "aggregator": repr(aggregator),
+        "charges": [None if one is None else as_dict(one) for one in costs.both],
+        "queries": asked,
+        "answers": cap,
+        "votes": source.shape,
+        **journal_terms(terms),
+    }
+    kept = LabelJournal(journal, settings, asked, None if source.shape is None else source.shape[0])
+    account = LabellingAccount(terms.budget, terms.label)
+    drawn = fresh_stream("votes") if stream is None else stream
+    run = _Run(source, aggregator, costs, cap, kept, account, drawn, fresh)
     from tacit.ledger import Release  # noqa: PLC0415 - only those who keep a ledger
 
-    event = costs.declared(queries=asked, answers=cap)
-    with run.journal:
-        run.begin(Release(event, terms.adjacency, terms.unit))
+    release = Release(costs.declared(queries=asked, answers=cap), terms.adjacency, terms.unit)
+    with kept:
+        run.begin(release)
         complete = run.go_on(progress, stop)
-    record = run.journal.record
-    lost = np.isin(record.stages, (stages.LOST_SCREENING, stages.LOST_ANSWER))
-    return Answers(
-        record.labels.copy(),
-        record.stages != stages.WAITING,
-        lost,
-        event,
-        terms.adjacency,
-        terms.unit,
-        run.account.entry,
-        complete,
-        aggregator if costs == aggregator.charges else None,
-    )
+    return run.answers(release, complete=complete)
 
 
 @final
@@ -239,6 +217,21 @@ class _Run:
                 progress(record.next, int((record.labels >= 0).sum()))
         self.account.end()
         return True
+
+    def answers(self, release: Release, *, complete: bool) -> Answers:
+        """What was asked and answered so far."""
+        record, aggregator = self.journal.record, self._aggregator
+        return Answers(
+            record.labels.copy(),
+            record.stages != stages.WAITING,
+            np.isin(record.stages, (stages.LOST_SCREENING, stages.LOST_ANSWER)),
+            release.event,
+            release.adjacency,
+            release.unit,
+            self.account.entry,
+            complete,
+            aggregator if self._charges == aggregator.charges else None,
+        )
 
     def _block(self, size: int) -> None:
         """Screens and answers the next queries, or ends the run if none may follow."""

@@ -11,7 +11,7 @@ from tacit.ledger import Ledger
 from tacit.mechanisms.release import agreed
 from tacit.randomness import UnsafeSeededStream
 from tacit.transfer import Votes
-from tacit.transfer.sequential_labelling import Turns
+from tacit.transfer.sequential_labels import Turns
 
 VOTES = Votes(np.tile([3, 1], (4, 1)))
 

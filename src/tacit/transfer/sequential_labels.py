@@ -20,7 +20,7 @@ from tacit.transfer import journal as stages
 from tacit.transfer import vote_noise
 from tacit.transfer.charges import LabellingAccount, checked_numbers
 from tacit.transfer.journal import LabelJournal, journal_terms
-from tacit.transfer.labelling import Answers
+from tacit.transfer.labels import Answers
 from tacit.transfer.stable_max import StableMax, distances, opened
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Small drawings as SVG: made of numbers only, in the page's own colours, without any script.
+"""Small charts as SVG: made of numbers only, in the page's own colours, without any script.
 
 Positions are attributes, not styles, so that a strict Content-Security-Policy lets them be.
 """

@@ -90,7 +90,7 @@ def test_answers_do_not_depend_on_how_queries_are_put_into_blocks(monkeypatch):
     votes = Votes(np.random.default_rng(3).multinomial(250, [0.5, 0.3, 0.2], 700))
     setting = ConfidentGNMax(threshold=120.0, screening_sigma=20.0, sigma=30.0)
     alone = label(votes, setting, stream=UnsafeSeededStream(1, "votes"))
-    monkeypatch.setattr("tacit.transfer.labelling._MOST", 7)
+    monkeypatch.setattr("tacit.transfer.labels._MOST", 7)
     short = label(votes, setting, stream=UnsafeSeededStream(1, "votes"))
     assert (alone.labels == short.labels).all()
     assert 100 < alone.answered.sum() < 600

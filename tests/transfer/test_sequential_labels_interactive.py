@@ -88,9 +88,10 @@ def test_a_check_alone_costs_a_gaussian_of_sensitivity_one_and_no_less():
     assert worst(away, 0.0) > 0.8 * delta(SETTING.charges.screening, 0.0)
 
 
-def test_outcomes_have_their_law():
-    """Thousands of equal queries, against the law above."""
-    counts, scores, runs = np.array([6, 3, 1]), np.array([0.3, 0.65, 0.05]), 1000
+@pytest.mark.parametrize("runs", [1000, pytest.param(2000, marks=pytest.mark.slow)])
+def test_outcomes_have_their_law(runs):
+    """A thousand equal queries, against the law above; two thousand in ``make test-slow``."""
+    counts, scores = np.array([6, 3, 1]), np.array([0.3, 0.65, 0.05])
     setting = InteractiveGNMax(threshold=2.5, screening_sigma=2.0, sigma=3.0, confidence=0.6)
     told, taught = label_interactively(
         Votes(np.tile(counts, (runs, 1))),
