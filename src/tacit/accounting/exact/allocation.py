@@ -39,7 +39,7 @@ from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.special import gammaln, loggamma
+from scipy.special import gammainc, gammaincc, gammaln, loggamma
 
 from tacit.accounting.exact.enclosure import TooSlow
 from tacit.accounting.exact.transforms import NodeErrors
@@ -107,6 +107,12 @@ class AllocationLoss:
         """Tilts at which the transform keeps its digits if the record is removed."""
         return tuple(n - 1.35 for n in range(2, _order_of(self.sigma) + 1))
 
+    def lost_digits(self, tilt: float) -> float:
+        """Removed, ln of E[S^n] over the moment that is found from it; n as in the transform."""
+        known = log_moments(self.sigma, self.steps)
+        order = min(_order_for(tilt), len(known) - 1)
+        return float(known[order]) - self.moments(tilt)[0]
+
     def real_line(self, reach: float, digits: float) -> AllocationLoss:  # noqa: ARG002
         """Itself: moments serve every tilt."""
         return self
@@ -114,8 +120,7 @@ class AllocationLoss:
     def moments(self, tilt: float) -> tuple[float, float, float]:
         """About ln M and its first two derivatives: a parabola through whole moments."""
         if not self.removed:
-            spread = self.rough_variance
-            return 0.5 * spread * tilt * (tilt + 1.0), spread * (tilt + 0.5), spread
+            return _around(_real_line(self.sigma, self.steps).log_mgf, tilt)
         known = log_moments(self.sigma, self.steps)
         middle = min(max(round(1.0 + tilt), 1), len(known) - 2)
         below, here, above = known[middle - 1 : middle + 2].tolist()
@@ -124,10 +129,10 @@ class AllocationLoss:
         return here + off * (slope + 0.5 * bend * off), slope + bend * off, bend
 
     def log_mgf_bound(self, tilt: float) -> float:
-        """A bound on ln M: chords between whole moments, or the geometric mean's."""
+        """A bound on ln M: chords between whole moments; added, chords of E[exp(-sS)]."""
         precision = self.sigma**-2
         if not self.removed:
-            return 0.5 * precision * tilt * (1.0 + tilt / self.steps) * (1.0 + _UNIT)
+            return _real_line(self.sigma, self.steps).log_mgf(tilt)
         known, order = log_moments(self.sigma, self.steps), 1.0 + tilt
         below = math.floor(order)
         if below + 1 >= len(known):
@@ -163,9 +168,10 @@ def within_reach(composition: Composition, search: SaddleSearch, aim: Aim) -> Ai
     points = [search.at(tilt, tilt) for tilt in (*tilts, min(aim.tilt, most))]
 
     def error(point: Point) -> float:
-        # The smaller the tilt, the more nodes the contour needs.
+        # The smaller the tilt, the more nodes the contour needs. F_n errs in units of E[S^n].
         cost = _GROWTH * point.tilt - math.log(point.tilt)
-        return cost + point.log_mgf - point.tilt * aim.epsilon
+        lost = max(loss.lost_digits(point.tilt) for loss in losses)
+        return cost + lost + point.log_mgf - point.tilt * aim.epsilon
 
     return replace(aim, point=min(points, key=error))
 
@@ -173,6 +179,88 @@ def within_reach(composition: Composition, search: SaddleSearch, aim: Aim) -> Ai
 def _order_of(sigma: float) -> int:
     """The largest n."""
     return max(3, min(_MOST_ORDER, math.floor(_MOST_SHIFT * sigma)))
+
+
+def _order_for(tilt: float) -> int:
+    """n for one tilt, such that ¼ ≤ Re ζ < 1¼."""
+    return math.ceil(1.25 + tilt)
+
+
+def _around(log_mgf: Callable[[float], float], tilt: float) -> tuple[float, float, float]:
+    """About ln M and its first two derivatives, by differences."""
+    step = 0.05 * tilt
+    below, here, above = (log_mgf(tilt + k * step) for k in (-1, 0, 1))
+    bend = (above - 2.0 * here + below) / step**2
+    return here, 0.5 * (above - below) / step, max(bend, 1e-12)
+
+
+# ---- real moments
+
+
+@dataclass(frozen=True, eq=False)
+class _RealLine:
+    """Bounds on ln E[S^-z], z > 0, from φ(s) = E[exp(-sS)] at s = e^y.
+
+    Γ(z)·E[S^-z] is the integral of s^(z-1)·φ(s). Both φ(s) and φ(s)·e^s = E[exp(-s(S-1))] are
+    convex: their chords are above them, and integrate to powers and to incomplete gamma functions.
+    Chords of the second are the better ones, as far as its weight exp(-s) is a number. Beyond the
+    last node φ(s) ≤ (m/es)^m·E[S^-m], the largest x^m·exp(-sx) times a negative moment, which the
+    geometric mean bounds.
+    """
+
+    loss: AllocationLoss
+    y: Floats
+    logs: Floats
+
+    def log_mgf(self, tilt: float) -> float:
+        """No smaller than ln E[S^-tilt]."""
+        s = np.exp(self.y)
+        place = int(np.searchsorted(s, tilt + 10.0 * math.sqrt(tilt) + 40.0))
+        near = self._weighted(tilt, s[: place + 1], self.logs[: place + 1])
+        far = self._plain(tilt, self.y[place:], self.logs[place:]) - float(gammaln(tilt))
+        m = 2.0 * tilt + 4.0
+        beyond = m * math.log(m / math.e) + self.geometric(m) - (m - tilt) * float(self.y[-1])
+        beyond -= math.log(m - tilt) + float(gammaln(tilt))
+        found = float(np.logaddexp.reduce([near, far, beyond]))
+        return min(found + 1e-9, self.geometric(tilt))
+
+    def _weighted(self, z: float, s: Floats, logs: Floats) -> float:
+        """Ln of the integral over Γ(z) from 0 to the last s, by chords of φ(s)·e^s."""
+        s, grown = np.append(0.0, s), np.append(0.0, logs + s)
+        flat = np.where(s[:-1] < z, np.diff(gammainc(z, s)), -np.diff(gammaincc(z, s)))
+        sloped = np.diff(gammainc(z + 1.0, s)), -np.diff(gammaincc(z + 1.0, s))
+        moment = z * np.where(s[:-1] < z, *sloped)
+        return _chords(grown, s[1:] * flat - moment, moment - s[:-1] * flat, np.diff(s))
+
+    def _plain(self, z: float, y: Floats, logs: Floats) -> float:
+        """Ln of the integral from the first to the last s = e^y, by chords of φ(s)."""
+        width = np.diff(y)
+        growth = np.exp(np.minimum(z * width, 300.0))
+        flat, moment = (growth - 1.0) / z, (growth * np.exp(width) - 1.0) / (z + 1.0)
+        weights = np.exp(width) * flat - moment, moment - flat
+        return _chords(logs, *weights, np.expm1(width), z * y[:-1])
+
+    def geometric(self, tilt: float) -> float:
+        """The same, for S is no less than the geometric mean of the X."""
+        return 0.5 * self.loss.sigma**-2 * tilt * (1.0 + tilt / self.loss.steps) * (1.0 + _UNIT)
+
+
+def _chords(
+    logs: Floats, first: Floats, last: Floats, widths: Floats, log_units: Floats | float = 0.0
+) -> float:
+    """Ln of a sum over cells of what their first and last values weigh."""
+    with np.errstate(divide="ignore"):
+        ends = [np.log(np.maximum(end / widths, 0.0)) + log_units for end in (first, last)]
+    parts = np.concatenate([ends[0] + logs[:-1], ends[1] + logs[1:]])
+    return float(np.logaddexp.reduce(parts, initial=-math.inf))
+
+
+@lru_cache(maxsize=64)
+def _real_line(sigma: float, steps: int) -> _RealLine:
+    loss = AllocationLoss(sigma, steps, removed=False)
+    near = math.log(steps) + 4.0
+    y = np.concatenate([np.arange(-6.0, near, 0.1), np.arange(near, 42.0, 0.5)])
+    return _RealLine(loss, y, _log_damped(loss, 0, y))
 
 
 # ---- whole moments
@@ -664,7 +752,7 @@ class TiltedAllocation:
     @cached_property
     def _rays(self) -> tuple[tuple[float, _Ray], ...]:
         """Up to which frequency each ray serves. Removed, n is such that ¼ ≤ Re ζ < 1¼."""
-        order = math.ceil(1.25 + self.tilt) if self.loss.removed else 0
+        order = _order_for(self.tilt) if self.loss.removed else 0
         zeta = order - 1.0 - self.tilt if self.loss.removed else self.tilt
         found, end = [], 0.0
         while end < self.reach:
