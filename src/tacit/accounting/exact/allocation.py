@@ -182,7 +182,7 @@ def _order_of(sigma: float) -> int:
 
 
 def _order_for(tilt: float) -> int:
-    """n for one tilt, such that ¼ ≤ Re ζ < 1¼."""
+    """The order for one tilt, such that ¼ ≤ Re ζ < 1¼."""
     return math.ceil(1.25 + tilt)
 
 
