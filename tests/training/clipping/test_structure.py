@@ -55,7 +55,7 @@ def test_mixing_that_only_one_row_shows_is_refused() -> None:
 def test_what_probes_show_is_looked_at_without_the_recorder(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """With it, the start of a deep model would take time that grows with the square of its depth."""
+    """With it, the start of a model would take time that grows with the square of its depth."""
     seen: list[Any] = []
     call = Recorder.call
 
