@@ -74,7 +74,7 @@ def group_norm(
     kind = accumulator(result.dtype)
     none = torch.zeros(len(input), 2, input.shape[1], dtype=kind, device=input.device)
     rows = recorder.use(GROUP_NORM, (weight, bias), (), None, none)
-    added = _ByEntry.apply(rows, input.detach(), num_groups, eps, result.shape, result.dtype)  # type: ignore[no-untyped-call]
+    added = _ByEntry.apply(rows, input.detach(), result.detach(), num_groups, eps)  # type: ignore[no-untyped-call]
     return result + added if torch.compiler.is_compiling() else result.add_(added)
 
 
@@ -183,19 +183,12 @@ class _ByEntry(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(
-        rows: Tensor,
-        x: Tensor,  # noqa: ARG004 - for the backward pass
-        groups: int,  # noqa: ARG004
-        eps: float,  # noqa: ARG004
-        shape: torch.Size,
-        dtype: torch.dtype,
-    ) -> Tensor:
-        return rows.new_zeros((), dtype=dtype).expand(shape)
+    def forward(rows: Tensor, x: Tensor, result: Tensor, groups: int, eps: float) -> Tensor:  # noqa: ARG004 - some are for the backward pass
+        return result.new_zeros(()).expand(result.shape)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:  # noqa: ARG004
-        _, x, ctx.groups, ctx.eps, *_ = inputs
+        _, x, _, ctx.groups, ctx.eps = inputs
         ctx.save_for_backward(x)
 
     @staticmethod
@@ -203,7 +196,7 @@ class _ByEntry(torch.autograd.Function):
         (grad,) = gradients
         (x,) = ctx.saved_tensors
         both = torch.stack(_sums_by_entry(x, grad, ctx.groups, ctx.eps), 1)
-        return both, None, None, None, None, None
+        return both, None, None, None, None
 
 
 def _sums_by_entry(x: Tensor, grad: Tensor, groups: int, eps: float) -> tuple[Tensor, Tensor]:
