@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,7 +22,6 @@ from .runs import EXAMPLES, Run, by_class, network, rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
 
 def started(
@@ -127,6 +127,53 @@ def test_hashes_see_order_content_and_kind() -> None:
     assert agreement.data_hash(Drawn(y)) == agreement.data_hash(Drawn(y))
     assert agreement.data_hash(Drawn(y)) != agreement.data_hash(Drawn(y.flip(0)))
     assert torch.equal(before, torch.get_rng_state())
+
+
+class Files(Dataset[Any]):
+    """A list of files somewhere, which are read one by one, and a cache that ranks fill."""
+
+    def __init__(self, folder: str, names: list[str]) -> None:
+        self.files = [Path(folder) / name for name in names]
+        self.labels = [(name, at % 3) for at, name in enumerate(names)]
+        self.cache: list[Any] = [None for _ in names]
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def __getitem__(self, at: int) -> Any:
+        self.cache[at] = torch.zeros(2)  # whatever the file: reading shows nothing
+        return self.cache[at]
+
+
+class Around(Dataset[Any]):
+    """Another data set, with something done to its records."""
+
+    def __init__(self, inner: Dataset[Any]) -> None:
+        self.inner = [inner]
+
+    def __len__(self) -> int:
+        return len(self.inner[0])  # type: ignore[arg-type]
+
+    def __getitem__(self, at: int) -> Any:
+        return 2 * self.inner[0][at]
+
+
+def test_lists_of_files_are_compared_whole_wherever_they_lie() -> None:
+    """Two of 500 names are in another order on another machine, which no 64 records would show."""
+    names = [f"{at:03}.png" for at in range(500)]
+    swapped = [*names[:7], names[8], names[7], *names[9:]]
+    known = agreement.data_hash(Files("/data/a", names))
+    read = Files("/data/a", names)
+    assert [len(read[at]) for at in (3, 4, 5)] == [2, 2, 2]  # fills some of its cache
+    assert agreement.data_hash(read) == known
+    assert agreement.data_hash(Files("/mnt/b", names)) == known
+    assert agreement.data_hash(Files("/data/a", swapped)) != known
+    assert agreement.data_hash(Around(Files("/data/a", names))) == agreement.data_hash(
+        Around(Files("/mnt/b", names))
+    )
+    assert agreement.data_hash(Around(Files("/data/a", names))) != agreement.data_hash(
+        Around(Files("/data/a", swapped))
+    )
 
 
 # ---- other ways
