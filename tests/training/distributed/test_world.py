@@ -310,21 +310,6 @@ def test_a_budget_that_rank_0_lacks_is_refused(tmp_path: Path) -> None:
     assert all("budget must be given on rank 0" in text for text in texts)
 
 
-def test_releases_that_others_step_are_refused_on_several_ranks() -> None:
-    """``dp.release()`` would leave each rank the sum of its own rows."""
-
-    def work(rank: int) -> None:
-        del rank
-        with started() as dp:
-            for lot in dp.lots():
-                for batch in lot:
-                    dp.backward(by_class(dp.model, batch))
-                dp.release()
-
-    texts = lines(together(2, work, expect=TacitError))
-    assert any("dp.release() is for one process" in text for text in texts)
-
-
 def test_an_epoch_that_ranks_broke_off_is_paid_for_and_left(tmp_path: Path) -> None:
     """Allocation: its lots may have been seen, so that the rest of it is charged as lost."""
     given: dict[str, Any] = {"steps": 6, "sampling": "allocation", "lot_size": EXAMPLES / 3}
