@@ -111,6 +111,28 @@ def test_fit_goes_on_when_torchrun_starts_it_again(
     assert tacit.load(tmp_path / "run").statement.epsilon == claim.epsilon
 
 
+IN_PIECES = """
+from torch.distributed.fsdp import fully_shard
+torch.distributed.init_process_group("gloo")
+mesh = torch.distributed.init_device_mesh("cpu", (torch.distributed.get_world_size(),))
+for child in (model[0], model[2], model):
+    fully_shard(child, mesh=mesh)
+optimizer = torch.optim.AdamW(model.parameters(), lr=0.05)
+"""
+
+
+@pytest.mark.slow
+def test_fit_in_pieces_goes_on_when_torchrun_starts_it_again(tmp_path: Path) -> None:
+    """The script makes the group itself; torch must not find what an attempt before has left."""
+    apart = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+    script = Script(folder=tmp_path, body=IN_PIECES + FIT, environment=kills((1, 6)) | apart)
+    script.runs("--standalone", "--nproc-per-node", "2", "--max-restarts", "3")
+    assert (tmp_path / "killed-0").exists()
+    check_charges(script)
+    claim = Statement.from_json((tmp_path / "run" / "statement.json").read_text())
+    assert claim.epsilon == pytest.approx(full_epsilon(), rel=1e-12)
+
+
 @pytest.mark.slow
 def test_only_what_this_torchrun_began_is_gone_on_with(tmp_path: Path) -> None:
     """Another launch names the same folder by mistake: it is refused, however often it tries."""
@@ -190,16 +212,9 @@ def test_a_machine_that_is_gone_leaves_fewer_ranks(tmp_path: Path) -> None:
 
 
 SEEDED = """
-from torch.distributed.fsdp import fully_shard
 plan = tacit.Plan(
     examples=48, lot_size=12, steps=4, noise_multiplier=1.0, clip=1.0, noise=os.environ["NOISE"]
 )
-if os.environ["SHARDED"] == "yes":
-    torch.distributed.init_process_group("gloo")
-    mesh = torch.distributed.init_device_mesh("cpu", (torch.distributed.get_world_size(),))
-    for child in (model[0], model[2], model):
-        fully_shard(child, mesh=mesh)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=0.05)
 with tacit.private(model, optimizer, plan, data, unsafe_seed=3) as dp:
     for lot in dp.lots():
         for x, y in lot:
@@ -212,8 +227,8 @@ torch.save(flat, here / f"weights-{dp.world.size}-{rank}.pt")
 
 
 def seeded(folder: Path, noise: str, *, sharded: bool) -> Script:
-    given = {"NOISE": noise, "SHARDED": "yes" if sharded else "no"}
-    return Script(folder=folder, body=SEEDED, environment=given)
+    body = IN_PIECES + SEEDED if sharded else SEEDED
+    return Script(folder=folder, body=body, environment={"NOISE": noise})
 
 
 def weights(folder: Path, size: int) -> list[Any]:

@@ -16,6 +16,7 @@ from torch.utils.data import Dataset, Subset, TensorDataset
 import tacit
 from tacit.errors import InvalidArgument, LedgerError, LostRank, TacitError
 from tacit.training.distributed import agreement
+from tacit.training.distributed.world import joined, launch
 
 from .ranks import Killed, together
 from .runs import EXAMPLES, Run, by_class, network, rows
@@ -174,6 +175,28 @@ def test_lists_of_files_are_compared_whole_wherever_they_lie() -> None:
     assert agreement.data_hash(Around(Files("/data/a", names))) != agreement.data_hash(
         Around(Files("/data/a", swapped))
     )
+
+
+# ---- attempts of one launcher
+
+
+def test_ranks_do_not_meet_those_of_an_attempt_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Torchrun's store holds the addresses of ranks that have ended, and torch would take them."""
+    server = torch.distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)  # type: ignore[attr-defined]
+    monkeypatch.setenv("TORCHELASTIC_USE_AGENT_STORE", "True")
+
+    def work(rank: int) -> tuple[Any, ...]:
+        os.environ["MASTER_PORT"] = str(server.port)
+        time.sleep(0.3 * rank)  # rank 0 looks first, and finds an old rank 1
+        world = joined(torch.device("cpu"), 20.0)
+        again = joined(torch.device("cpu"), 20.0)  # as a second session of the process does
+        return world.all_say("who", rank), again.all_say("who", rank), again._prefix, launch()
+
+    attempts = [together(2, work) for _ in range(2)]
+    assert all(one[:2] == ([0, 1], [0, 1]) for each in attempts for one in each)
+    assert [len({one[2] for one in each}) for each in attempts] == [1, 1]
+    assert len({each[0][2] for each in attempts}) == 2
+    assert len({one[3] for each in attempts for one in each}) == 1
 
 
 # ---- other ways

@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import random
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
 _RECORDS = 64  # of a data set that are read and compared, where it is not compared whole
 _DEPTH = 4  # of data sets in data sets
+_PLAIN = (bool, int, float, str, bytes, np.generic)
 _REMEDIES = {
     "the plan": "make it from the same numbers on every rank",
     "the version of tacit": "install the same one everywhere",
@@ -156,10 +158,12 @@ def _held_by_record(dataset: Dataset[Any], depth: int = _DEPTH) -> Iterator[str]
     """Hashes of what a data set, or one inside it, holds that is as long as itself.
 
     Where files lie may differ from machine to machine: the folder that all texts begin with is left
-    out.
-    A list with gaps in it is a cache, which every rank fills for itself.
+    out. A list with anything but numbers and texts in it may be a cache, which every rank fills for
+    itself.
     """
-    size = len(dataset) if hasattr(dataset, "__len__") else None
+    size = None
+    with suppress(Exception):  # one that nobody asks for its length need not have one
+        size = len(dataset)  # type: ignore[arg-type]
     for name, value in sorted(getattr(dataset, "__dict__", {}).items()):
         inner = value if isinstance(value, (list, tuple)) else (value,)
         if inner and all(isinstance(one, Dataset) for one in inner):
@@ -171,6 +175,8 @@ def _held_by_record(dataset: Dataset[Any], depth: int = _DEPTH) -> Iterator[str]
 
 def _length(value: Any) -> int | None:
     """Of a list or an array in memory; None of anything else."""
+    if isinstance(value, torch.Tensor) and (value.layout != torch.strided or value.is_meta):
+        return None
     if isinstance(value, (np.ndarray, torch.Tensor)):
         return len(value) if value.ndim and not isinstance(value, np.memmap) else None
     return len(value) if isinstance(value, (list, tuple)) else None
@@ -182,9 +188,10 @@ def _parts(value: Any) -> list[bytes | memoryview] | None:
         return list(_tensor(value))
     if isinstance(value, np.ndarray) and not value.dtype.hasobject:
         return [f"{value.dtype} {value.shape}".encode(), _raw(value)]
+    flat = not any(isinstance(one, (list, tuple, dict)) for one in value)
     leaves = [os.fspath(one) if isinstance(one, os.PathLike) else one
-              for one in tree_leaves(list(value))]  # fmt: skip
-    if not all(isinstance(one, (bool, int, float, str, bytes, np.generic)) for one in leaves):
+              for one in (value if flat else tree_leaves(list(value)))]  # fmt: skip
+    if not all(isinstance(one, _PLAIN) for one in leaves):
         return None
     texts = [one for one in leaves if isinstance(one, str)]
     shared = os.path.commonprefix(texts)  # noqa: RUF071 - of texts, which need not be paths
