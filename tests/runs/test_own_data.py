@@ -255,6 +255,26 @@ def test_it_is_charged_once(tmp_path: Path) -> None:
         assert done.statement.charge is not None
 
 
+def test_the_torchrun_that_began_it_goes_on_with_it_and_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``--max-restarts`` runs an unchanged script again, without ``resume``."""
+    monkeypatch.setattr("tacit.runs.run.launch", lambda: "one")
+    with pytest.raises(RuntimeError, match="broken"):
+        fit(tmp_path / "run", on_epoch=_breaking(2))
+    monkeypatch.setattr("tacit.runs.run.launch", lambda: "another")
+    with pytest.raises(InvalidArgument, match="holds a run already"):
+        fit(tmp_path / "run")
+    monkeypatch.setattr("tacit.runs.run.launch", lambda: None)
+    with pytest.raises(InvalidArgument, match="holds a run already"):
+        fit(tmp_path / "run")
+    monkeypatch.setattr("tacit.runs.run.launch", lambda: "one")
+    done = fit(tmp_path / "run")
+    assert [one.steps for one in done.history] == [6, 12, 18, 24]
+    with pytest.raises(InvalidArgument, match="is finished"):
+        fit(tmp_path / "run")
+
+
 # ---- loaded
 
 

@@ -388,11 +388,13 @@ def _run(request: TrainRequest, as_json: bool) -> bool:
     """Carries the run out; False if it was stopped."""
     from tacit.runs import Interrupted, stoppable
     from tacit.runs.folder import Folder
+    from tacit.runs.run import is_restarted
 
     with stoppable() as stop:
         try:
-            if not request.resume and _leads():
-                Folder(request.out).check_new()
+            folder = Folder(request.out)
+            if not request.resume and _leads() and not is_restarted(folder):
+                folder.check_new()
             progress = runs.shows_progress(as_json)
             if request.recipe is None:
                 _carry_out_own(request, stop, progress)

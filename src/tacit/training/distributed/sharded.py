@@ -11,6 +11,7 @@ one that has no further batch keeps company with one that counts for nothing.
 from __future__ import annotations
 
 import sys
+from collections import deque
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, final
@@ -20,7 +21,7 @@ from torch import distributed, nn
 from torch.utils._pytree import tree_leaves
 
 from tacit.errors import UnsupportedModel
-from tacit.training.distributed.shares import reduce_scattered
+from tacit.training.distributed.shares import reduce_scattering
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from tacit.training.noise import Stretches
 
 _BUCKET = 1 << 20  # entries of sums that are sent at a time, and are in memory twice meanwhile
+_MOST_ON_THE_WAY = 2  # buckets, while the sums of the next are computed
 
 
 def is_sharded(tensor: object) -> bool:
@@ -86,6 +88,18 @@ class _Piece:
 
 
 @final
+@dataclass(frozen=True, slots=True, eq=False)
+class _Bucket:
+    """Sums of some parameters that are on their way; both tensors stay until they have arrived."""
+
+    names: Sequence[str]
+    rooms: Sequence[int]
+    flat: Tensor
+    total: Tensor
+    work: Any
+
+
+@final
 class Sharded:
     """The private parameters of a model that are in pieces, and their sums.
 
@@ -113,6 +127,7 @@ class Sharded:
         self.device = _compute_device(mesh)
         self._ranks, self._replicas = _groups(mesh)
         self._totals: dict[str, Tensor] = {}
+        self._on_the_way: deque[_Bucket] = deque()
         self._buckets = self._cut()
         self.gathered = dict(self._gathered_by_name(model))
         self._storages = {_storage(one) for one in self.gathered.values()}
@@ -146,6 +161,7 @@ class Sharded:
     def begin(self) -> None:
         """A new lot."""
         self._totals = {}
+        self._on_the_way.clear()
 
     def add(self, sums: dict[str, Tensor]) -> None:
         """Adds up the sums of all ranks, each into the piece of its rank. All ranks call it.
@@ -154,6 +170,7 @@ class Sharded:
         """
         for bucket in self._buckets:
             self._send(bucket, sums)
+        self._arrive()
 
     def _cut(self) -> list[list[str]]:
         """The parameters in the order and the company in which their sums are sent."""
@@ -171,20 +188,30 @@ class Sharded:
         return sum(self._pieces[name].room for name in names) * ranks
 
     def _send(self, names: Sequence[str], sums: dict[str, Tensor]) -> None:
+        """Sends sums on their way, and goes on while others compute."""
+        self._arrive(but=_MOST_ON_THE_WAY - 1)
         rooms = [self._pieces[name].room for name in names]
         flat = self._laid_out(names, rooms, sums)
         total = flat.new_empty(sum(rooms))
         with self._world.waiting("the sum over ranks"):
-            reduce_scattered(total, flat, self._ranks)
-            if self._replicas is not None:
-                distributed.all_reduce(total, group=self._replicas)
-        for name, part in zip(names, total.split(rooms), strict=True):
-            piece = self._pieces[name]
-            own = part[: (piece.stop - piece.start) * piece.size]
-            if name in self._totals:
-                self._totals[name] += own
-            else:
-                self._totals[name] = own
+            work = reduce_scattering(total, flat, self._ranks)
+        self._on_the_way.append(_Bucket(names, rooms, flat, total, work))
+
+    def _arrive(self, *, but: int = 0) -> None:
+        """Waits for sums that were sent, but for the last few, and adds them to the pieces."""
+        while len(self._on_the_way) > but:
+            sent = self._on_the_way.popleft()
+            with self._world.waiting("the sum over ranks"):
+                sent.work.wait()
+                if self._replicas is not None:
+                    distributed.all_reduce(sent.total, group=self._replicas)
+            for name, part in zip(sent.names, sent.total.split(sent.rooms), strict=True):
+                piece = self._pieces[name]
+                own = part[: (piece.stop - piece.start) * piece.size]
+                if name in self._totals:
+                    self._totals[name] += own
+                else:
+                    self._totals[name] = own
 
     def _laid_out(
         self, names: Sequence[str], rooms: Sequence[int], sums: dict[str, Tensor]
@@ -256,6 +283,7 @@ class Sharded:
             yield sending
             if sending is not None:
                 sending.end()
+                self._arrive()
             elif any(sends for _, sends in wishes):
                 self.add({})
         finally:
