@@ -12,8 +12,9 @@ import signal
 import sys
 import time
 import traceback
-import warnings
 from typing import TYPE_CHECKING
+
+from tacit._workers import fork
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -28,10 +29,7 @@ class Forked:
         self.returncode = 0
         self._ended = False
         (out, to_out), (err, to_err) = os.pipe(), os.pipe()
-        with warnings.catch_warnings():
-            # Newer Pythons warn of threads that a forked child does not have; ours uses none.
-            warnings.simplefilter("ignore", DeprecationWarning)
-            self.pid = os.fork()
+        self.pid = fork()
         if self.pid == 0:
             _be_alone(work, env, limit, to_out, to_err)
         os.close(to_out)

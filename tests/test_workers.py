@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import os
 import subprocess
 import sys
 import time
@@ -10,11 +12,40 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tacit._workers import RayCluster, carried_out
+from tacit._workers import RayCluster, carried_out, fork
 from tacit.errors import InvalidArgument
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
+@pytest.mark.parametrize(("forks", "status"), [(fork, 0), (os.fork, 3)])
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the plain fork, in newer Pythons
+def test_a_forked_child_leaves_the_garbage_of_its_parent_alone(
+    forks: Callable[[], int], status: int
+) -> None:
+    """Regression: a group of ranks that a run had left there was ended in a child: a crash."""
+    home = os.getpid()
+
+    class Group:
+        def __init__(self) -> None:
+            self.itself = self  # so that garbage is collected, not freed
+
+        def __del__(self) -> None:
+            if os.getpid() != home:
+                os._exit(3)
+
+    gc.disable()
+    try:
+        Group()
+        child = forks()
+        if child == 0:
+            gc.collect()
+            os._exit(0)
+    finally:
+        gc.enable()
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == status
 
 
 @pytest.fixture

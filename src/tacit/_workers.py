@@ -5,12 +5,14 @@ Whoever stops asking for results, by an error or Ctrl-C, ends what is still runn
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import pickle
 import signal
 import sys
 import threading
+import warnings
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
@@ -111,6 +113,20 @@ def carried_out(
 
 
 # ---- processes
+
+
+def fork() -> int:
+    """``os.fork``, for a child that ends by ``os._exit``.
+
+    The parent's garbage is not collected there: it may hold a group of ranks, whose threads a child
+    has not, and to end one without them is a crash.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of those threads
+        child = os.fork()
+    if child == 0:
+        gc.freeze()
+    return child
 
 
 def _in_processes(

@@ -152,6 +152,9 @@ def test_the_advantage_of_few_steps(rate: float, sigma: float) -> None:
     with mp.workdps(20):
         truth = float(_two_steps(rate, sigma, 0.0))
     assert truth <= delta(_run(rate, sigma, 2), 0.0) <= truth * (1.0 + 1e-5)
+    found = jumps.delta_with_jumps(Step(rate, sigma, 2), 0.0)
+    assert found is not None
+    assert found.lower <= truth <= found.upper
 
 
 @pytest.mark.slow

@@ -12,7 +12,6 @@ import signal
 import socket
 import tempfile
 import traceback
-import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +19,7 @@ import torch
 from torch import distributed
 
 import tacit
+from tacit._workers import fork
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -81,9 +81,7 @@ def free_port() -> int:
 def _started(
     rank: int, size: int, work: Callable[[int], Any], folder: Path, environment: Mapping[str, str]
 ) -> int:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of threads that a child has not
-        pid = os.fork()
+    pid = fork()
     if pid == 0:
         signal.alarm(SECONDS)
         os.environ.update(environment, RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(size))

@@ -352,15 +352,15 @@ class JumpProfile:
     parts: tuple[Contour | Negligible, ...]
 
     def enclose(self, epsilon: float) -> Enclosure:
-        """δ(ε) with its errors; at 0 by the least ε, for δ(ε) falls no faster than -e^ε."""
+        """δ(ε) with its errors; below the least ε by that one, for δ falls no faster than -e^ε."""
         near = max(epsilon, _LEAST)
+        beyond = math.expm1(near) - math.expm1(epsilon) if epsilon < near else 0.0
         found = [part.enclose(near) for part in self.parts]
         errors = ErrorTerms(
             quadrature=math.fsum(one.errors.quadrature for one in found),
             rounding=math.fsum(one.errors.rounding for one in found),
             tail=math.fsum(one.errors.tail for one in found),
-            truncation=math.fsum(one.errors.truncation for one in found)
-            + (math.expm1(near) if near > epsilon else 0.0),
+            truncation=math.fsum((beyond, *(one.errors.truncation for one in found))),
         )
         value = math.fsum(one.estimate for one in found)
         return Enclosure(value, errors, math.fsum(one.slope for one in found))

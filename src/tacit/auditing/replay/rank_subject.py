@@ -10,7 +10,6 @@ import os
 import signal
 import socket
 import sys
-import warnings
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, TypeAlias, final
 import numpy as np
 from torch import distributed
 
+from tacit._workers import fork
 from tacit.auditing.replay.tacit_subject import TACIT
 from tacit.auditing.replay.watch import Read, WatchedLoss
 from tacit.errors import InvalidArgument
@@ -107,9 +107,7 @@ def free_port() -> int:
 
 
 def _forked(rank: int, task: Task, port: int, writing: int) -> int:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of threads that a child has not
-        child = os.fork()
+    child = fork()
     if child:
         return child
     signal.alarm(4 * _SECONDS)

@@ -20,6 +20,7 @@ import torch
 from torch.optim.lr_scheduler import LambdaLR
 from torch.optim.swa_utils import AveragedModel
 
+from tacit._workers import fork
 from tacit.auditing.replay.reference import is_noisy
 from tacit.auditing.replay.subject import Outcome
 from tacit.auditing.replay.watch import flat
@@ -316,9 +317,7 @@ def _one_more(dp: Session, task: Task, losses: Callable[[Any], Tensor]) -> list[
 def _in_child(work: Callable[[], list[Tensor]]) -> Tensor | None:
     """What a forked child comes to; nothing if it fails, or hangs."""
     reading, writing = os.pipe()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of threads that a child has not
-        child = os.fork()
+    child = fork()
     if child == 0:
         signal.alarm(10)
         with suppress(BaseException), os.fdopen(writing, "wb") as pipe:

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import sys
-import warnings
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -19,6 +18,7 @@ from torch.utils.data import (
     TensorDataset,
 )
 
+from tacit._workers import fork
 from tacit.auditing.replay.coverage import Tracer
 from tacit.errors import TacitError
 from tacit.training.plan import Plan
@@ -53,9 +53,7 @@ def forked(work: Callable[[], bytes]) -> Callable[[], bytes]:
     traced = getattr(sys.gettrace(), "__self__", None)
     tracer = traced if isinstance(traced, Tracer) else Tracer()
     reading, writing = os.pipe()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of threads that a child has not
-        child = os.fork()
+    child = fork()
     if child == 0:
         signal.alarm(_LONGEST)
         try:
