@@ -20,7 +20,7 @@ import machine
 from accounting_engines import ENGINES
 from accounting_rows import ROWS
 from tacit.accounting import Gaussian, RandomAllocation, bounds
-from tacit.accounting.exact import allocation
+from tacit.accounting.exact import mean_ratio, narrow_law
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results"
@@ -31,6 +31,13 @@ DELTA = 1e-6
 MILLISECONDS, WIDTH = 50.0, 1e-6
 ROWS_OF_PEERS = ("m1", "m2", "m3", "m4")
 PEERS = ("tacit", "dp-accounting-pld", "pld-accounting")
+CACHES = (
+    mean_ratio.log_moments,
+    mean_ratio.line_of,
+    mean_ratio.real_line,
+    narrow_law.law_of,
+    narrow_law.right_of,
+)
 PATIENCE = 60.0  # seconds a call
 
 
@@ -57,7 +64,7 @@ def parse_arguments() -> argparse.Namespace:
 def measured(sigma: float, steps: int, epochs: int) -> dict[str, Any]:
     event, times = RandomAllocation(steps, Gaussian(sigma), epochs), []
     for _ in range(3):
-        for known in (allocation.log_moments, allocation._line, allocation._real_line):
+        for known in CACHES:
             known.cache_clear()
         start = time.process_time()
         found = bounds(event, delta=DELTA)

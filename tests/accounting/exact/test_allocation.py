@@ -29,11 +29,13 @@ from tacit.accounting import (
 from tacit.accounting.exact.allocation import (
     AllocationLoss,
     TiltedAllocation,
-    _line,
-    _log1p_less,
-    _remainder,
-    _spacing,
+)
+from tacit.accounting.exact.mean_ratio import (
+    line_of,
+    log1p_less,
     log_moments,
+    remainder,
+    spacing,
 )
 from tacit.errors import InvalidArgument
 
@@ -252,10 +254,10 @@ def test_kernels_keep_their_digits() -> None:
     random = np.random.default_rng(0)
     u = 10.0 ** random.uniform(-9, 2.5, 150) * np.exp(1j * math.pi * (random.random(150) - 0.5))
     q = 10.0 ** random.uniform(-9, 0.5, 150) * np.exp(2j * math.pi * random.random(150))
-    found, sizes = _log1p_less(q)
+    found, sizes = log1p_less(q)
     with mpmath.workdps(80):
         for degree in (0, 1, 2):
-            for at, value in zip(u.tolist(), _remainder(u, degree).tolist(), strict=True):
+            for at, value in zip(u.tolist(), remainder(u, degree).tolist(), strict=True):
                 z = mpmath.mpc(at)
                 less = sum((-z) ** k / mpmath.factorial(k) for k in range(degree + 1))
                 exact = mpmath.exp(-z) - less
@@ -269,8 +271,8 @@ def test_kernels_keep_their_digits() -> None:
 @pytest.mark.parametrize("order", [0, 4])
 def test_the_nodes_reach_far_enough_for_two_moments(sigma: float, order: int) -> None:
     """A record that is added has no power of S, and yet E[X] and E[X²] are taken for known."""
-    _, widest = _spacing(sigma, order, 0.7)
-    line = _line(sigma, order, 0.7, widest / sigma)
+    _, widest = spacing(sigma, order, 0.7)
+    line = line_of(sigma, order, 0.7, widest / sigma)
     for power in (0, 1, 2):
         total = (line.weights * np.exp(power * line.log_x)).sum()
         expected = math.exp(0.5 * power * (power - 1) / sigma**2)
