@@ -57,7 +57,7 @@ from tacit.accounting.exact.mean_ratio import (
     remainder,
     spacing,
 )
-from tacit.accounting.exact.narrow_law import NarrowTransform, is_narrow, most_tilt
+from tacit.accounting.exact.narrow_law import NarrowTransform, is_narrow, lost_digits, most_tilt
 from tacit.accounting.exact.transforms import NodeErrors
 
 if TYPE_CHECKING:
@@ -70,8 +70,9 @@ if TYPE_CHECKING:
     from tacit.accounting.exact.transforms import Complexes, Composition, Floats
 
 _DIGITS = 37.0  # the most that are asked for
-_MOST_ORDER = 16  # n: powers of S that the Taylor coefficients count
-_GROWTH = 0.3  # of ln of the error of F_n, and of the work, as n grows by 1
+_SMALL = 14.0  # -ln of what a sum may tell, in units of its terms
+_MOST_ORDER = 10  # n: powers of S that the Taylor coefficients count
+_GROWTH = 0.5  # of ln of the error of F_n, and of the work, as n grows by 1
 _MOST_SHIFT = 20.0  # n/σ: X^n moves Z by that much
 _CANCELLED = 3.0  # ln of what an integral along a ray may cancel
 _MOST_TERMS = 13  # of a Taylor polynomial, its remainder included
@@ -84,6 +85,8 @@ LEAST_SIGMA = 0.15
 """Noise so small that allocation hides next to nothing."""
 MOST_SPREAD = 1000.0
 """The largest σ√t: nodes in y grow with it."""
+MOST_NARROW = 1e5
+"""The same where the law of S takes their place."""
 
 
 @dataclass(frozen=True)
@@ -113,37 +116,43 @@ class AllocationLoss:
     @cached_property
     def is_narrow(self) -> bool:
         """Whether the transform is found from the law of S."""
-        return is_narrow(self.sigma, self.steps)
+        return is_narrow(self.sigma, self.steps, removed=self.removed)
 
     @property
     def tilts(self) -> tuple[float, ...]:
         """Tilts at which the transform keeps its digits if the record is removed."""
         if self.is_narrow:
-            most = most_tilt(self.sigma, self.steps, removed=True)
-            return (0.25 * most, 0.5 * most, most)
+            most = most_tilt(self.sigma, self.steps, removed=self.removed)
+            return tuple(most * 2.0**k for k in range(-5, 1))
         return tuple(n - 1.35 for n in range(2, _order_of(self.sigma) + 1))
 
     @property
     def most_tilt(self) -> float:
         """The largest tilt at which the transform keeps its digits."""
-        if self.removed:
-            return self.tilts[-1]
-        return most_tilt(self.sigma, self.steps, removed=False) if self.is_narrow else math.inf
+        return self.tilts[-1] if self.removed or self.is_narrow else math.inf
 
     def lost_digits(self, tilt: float) -> float:
-        """Removed, ln of E[S^n] over the moment that is found from it; n as in the transform."""
-        if self.is_narrow or not self.removed:
+        """About ln of what the error of the transform at one tilt is, and of the work.
+
+        Removed, F_n errs in units of E[S^n], and the moment is found from it.
+        """
+        if self.is_narrow:
+            return lost_digits(self.sigma, self.steps, 1.0 + tilt if self.removed else -tilt)
+        if not self.removed:
             return 0.0
         known = log_moments(self.sigma, self.steps)
         order = min(_order_for(tilt), len(known) - 1)
-        return float(known[order]) - self.moments(tilt)[0]
+        return float(known[order]) - self.moments(tilt)[0] + _GROWTH * tilt
 
     def real_line(self, reach: float, digits: float) -> AllocationLoss:  # noqa: ARG002
         """Itself: moments serve every tilt."""
         return self
 
     def moments(self, tilt: float) -> tuple[float, float, float]:
-        """About ln M and its first two derivatives: a parabola through whole moments."""
+        """About ln M and its first two derivatives: a parabola through moments."""
+        if self.is_narrow and not self.removed:
+            bend = self.rough_variance
+            return 0.5 * bend * tilt * (tilt + 1.0), bend * (tilt + 0.5), bend
         if not self.removed:
             return _around(real_line(self.sigma, self.steps).log_mgf, tilt)
         known = log_moments(self.sigma, self.steps)
@@ -170,7 +179,8 @@ class AllocationLoss:
             order, sign = (1.0 + tilt, 1.0) if self.removed else (-tilt, -1.0)
             return NarrowTransform(self.sigma, self.steps, order, sign, frequency, digits)
         # Removed, the tilt is not the best one, and the sum far larger than what it tells.
-        return TiltedAllocation(self, tilt, frequency, _DIGITS if self.removed else digits)
+        more = _SMALL if self.removed else 0.0
+        return TiltedAllocation(self, tilt, frequency, min(_DIGITS, digits + more))
 
 
 def within_reach(composition: Composition, search: SaddleSearch, aim: Aim) -> Aim:
@@ -181,14 +191,14 @@ def within_reach(composition: Composition, search: SaddleSearch, aim: Aim) -> Ai
     """
     losses = [loss for loss, _ in composition if isinstance(loss, AllocationLoss)]
     most = min(aim.tilt, *(loss.most_tilt for loss in losses))
-    tilts = [tilt for loss in losses if loss.removed for tilt in loss.tilts if tilt < most]
+    limited = [loss for loss in losses if math.isfinite(loss.most_tilt)]
+    tilts = [tilt for loss in limited for tilt in loss.tilts if tilt < most]
     points = [search.at(tilt, tilt) for tilt in (*tilts, most)]
 
     def error(point: Point) -> float:
-        # The smaller the tilt, the more nodes the contour needs. F_n errs in units of E[S^n].
-        cost = _GROWTH * point.tilt - math.log(point.tilt)
+        # The smaller the tilt, the more nodes the contour needs.
         lost = max(loss.lost_digits(point.tilt) for loss in losses)
-        return cost + lost + point.log_mgf - point.tilt * aim.epsilon
+        return lost + point.log_mgf - point.tilt * aim.epsilon - math.log(point.tilt)
 
     return replace(aim, point=min(points, key=error))
 

@@ -11,7 +11,8 @@ Every error is bounded. G, the standardised sum of the Z, is independent of S·e
 to Im G = a√t multiplies S by exp(ia/σ), and the density of G by no more than exp(ta²/2). Hence, for
 λ ≥ 0, real ω and 0 < a/σ < π/2,
 
-    |E[S^(r+iu)·exp(-(λ+iω)S)]| ≤ exp(ta²/2 + a|u|/σ)·E[S^r·exp(-(λ·cos(a/σ) + |ω|·sin(a/σ))·S)] .  (*)
+    |E[S^(r+iu)·exp(-(λ+iω)S)]|
+        ≤ exp(ta²/2 + a|u|/σ)·E[S^r·exp(-(λ·cos(a/σ) + |ω|·sin(a/σ))·S)] .                    (*)
 
 - Frequencies beyond the last, s: with v = s·sin(a/σ), λ = 0 and r = 0 the sum of (*) over them is
   at most its integral, 1/Δs·exp(ta²/2)·E[exp(-vS)/S]/sin(a/σ), on either side.
@@ -19,9 +20,9 @@ to Im G = a√t multiplies S by exp(ia/σ), and the density of G by no more than
   the moment, for every m ≠ 0. With v = 2π/h·sin(a/σ) they come, by (*), to no more than
   2·exp(ta²/2 + a|u|/σ)·E[S^r·exp(-vS)·(1 + 1/vS)], since Σ_m exp(-my) ≤ exp(-y)·(1 + 1/y).
 - Nodes outside [x_0, x_N): those left out of the sum, and their copies, which the Fourier transform
-  folds onto the nodes inside. On the left, Laplace's inversion of S^r·f on Re = λ, bounded by (*) at
-  a = 1/√t, is x^r·f(x) ≤ C·exp(λx)·E[S^(r-1)·exp(-λ·cos(a/σ)·S)], C = exp(½)/(π·sin(a/σ)). On the
-  right, where exp(λS) has no mean, see `_Right`.
+  folds onto the nodes inside. On the left, Laplace's inversion of S^r·f on Re = λ, bounded by (*)
+  at a = 1/√t, is x^r·f(x) ≤ C·exp(λx)·E[S^(r-1)·exp(-λ·cos(a/σ)·S)], with C =
+  exp(½)/(π·sin(a/σ)). On the right, where exp(λS) has no mean, see `_Right`.
 - E[S^r·exp(-vS)]² ≤ E[S^2r]·E[exp(-2vS)], and both of these are bounded by ``mean_ratio``.
 - Rounding: that of φ, see `_characteristic`; of the Fourier transform, which is small in the
   square mean; of powers, and of their sums.
@@ -29,13 +30,13 @@ to Im G = a√t multiplies S by exp(ia/σ), and the density of G by no more than
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.fft import next_fast_len
 from scipy.special import log_ndtr, ndtri_exp
 
 from tacit.accounting.exact.enclosure import TooSlow
@@ -56,13 +57,16 @@ if TYPE_CHECKING:
     from tacit.accounting.exact.transforms import Complexes, Floats
 
 _MOST_DEVIATION = 0.02  # of S
+_LEAST_SIGMA = 0.95  # if no power of S is taken but negative ones
 _LEAST_RECIPROCAL = 60.0  # of the spread: with less the rays are as fast
 _DIGITS = 40.0  # the most that are asked for
 _STEP_DIGITS = 2.0**30  # so that a step in x times the number of any node is exact
-_MOST_TILT = 0.3  # in standard deviations: beyond, far nodes weigh more than their digits
+_MOST_TILT = 2.0  # in standard deviations
 _ROOM = 20.0  # standard deviations, about, to the farthest node
+_FAR = 13.0  # the same on the left
 _CELL = 0.02  # of Z
-_FOURIER = 8.0  # roundings of a fast Fourier transform for each halving, in the square mean
+_FOURIER = 2.0  # units of rounding of a fast Fourier transform, for each halving
+_MOST_NODES = 4096
 _BEYOND = 1e-19  # 2·exp(a²/2)·Φ(-9.2) and more: what lies beyond the nodes in z on one side
 _NEGLIGIBLE = 1e-19
 _BLOCK = 64
@@ -74,19 +78,30 @@ def deviation(sigma: float, steps: int) -> float:
     return math.sqrt(math.expm1(sigma**-2) / steps)
 
 
-def is_narrow(sigma: float, steps: int) -> bool:
-    """Whether S is so close to 1, and so smooth, that its law takes few nodes."""
+def is_narrow(sigma: float, steps: int, *, removed: bool) -> bool:
+    """Whether S is so close to 1, and so smooth, that its law takes few nodes.
+
+    The larger its powers, the more its large values weigh.
+    """
     return (
-        sigma >= LITTLE
+        sigma >= (LITTLE if removed else _LEAST_SIGMA)
         and sigma * math.sqrt(steps) >= _LEAST_RECIPROCAL
         and deviation(sigma, steps) <= _MOST_DEVIATION
     )
 
 
 def most_tilt(sigma: float, steps: int, *, removed: bool) -> float:
-    """The largest tilt at which far nodes leave the moments their digits."""
+    """The largest tilt at which moments are bounded."""
     most = _MOST_TILT / deviation(sigma, steps)
     return min(most, 0.5 * len(log_moments(sigma, steps)) - 2.0) if removed else most
+
+
+def lost_digits(sigma: float, steps: int, order: float) -> float:
+    """About ln of what the errors of far nodes weigh in the moment of S of one order."""
+    if order < 0.0:
+        return -order * _FAR * deviation(sigma, steps)
+    digits = _DIGITS + order * _ROOM * deviation(sigma, steps)
+    return order * math.log(right_of(sigma, steps, order, digits).end)
 
 
 @dataclass(frozen=True)
@@ -126,9 +141,13 @@ class _Law:
 
 @lru_cache(maxsize=16)
 def law_of(sigma: float, steps: int, window: _Window) -> _Law:
-    values, errors = _characteristic(
-        sigma, steps, window.frequency_step * np.arange(window.last + 1)
-    )
+    """The law of S at the nodes of a window.
+
+    A fast Fourier transform of N = 2^a·3^b·5^c errs in the square mean by no more than some 7
+    roundings for each halving of N (Higham 2002, "Accuracy and Stability", theorem 24.2).
+    """
+    frequencies = window.frequency_step * np.arange(window.last + 1)
+    values, errors = _characteristic(sigma, steps, frequencies)
     bins: Complexes = np.zeros(window.size, complex)
     np.add.at(bins, np.arange(window.last + 1) % window.size, values)
     np.add.at(bins, -np.arange(1, window.last + 1) % window.size, values[1:].conj())
@@ -161,6 +180,18 @@ def _characteristic(sigma: float, steps: int, frequencies: Floats) -> tuple[Comp
     error += _BEYOND * size * size * (math.exp(sigma**-2) + size)
     error = error / np.abs(1.0 + known + g) + UNIT * (bending + np.abs(known))
     return values, np.abs(values) * np.expm1(np.minimum(steps * error + 4.0 * UNIT, 1.0))
+
+
+def _smooth(least: int) -> int:
+    """The smallest number from ``least`` on without prime factors but 2, 3 and 5."""
+    for size in itertools.count(least):
+        left = size
+        for prime in (2, 3, 5):
+            while left % prime == 0:
+                left //= prime
+        if left == 1:
+            return size
+    raise AssertionError  # there are powers of 2
 
 
 def _log_laplace(sigma: float, steps: int, dampings: Floats) -> Floats:
@@ -227,10 +258,10 @@ class _Right:
         grown = 0.5 * (r * spread) ** 2
         tail = math.exp(r * math.log(self.level) + grown + float(log_ndtr(r * spread - away)))
         beyond = 4.0 * math.exp(min(grown + 0.5 * spread**2 + self.log_large, 700.0))
-        return first ** (r - 1.0) * peak + tail + beyond
+        return math.exp((r - 1.0) * math.log(first)) * peak + tail + beyond
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=64)
 def right_of(sigma: float, steps: int, order: float, digits: float) -> _Right:
     """A level beyond which little is left: about exp(-digits)."""
     far, log_jump = _farthest(sigma, steps, order, digits)
@@ -305,7 +336,10 @@ class NarrowTransform:
             deviation(self.sigma, self.steps)
         )
         first = -math.ceil(min(left, 0.9) / step)
-        size = next_fast_len(math.ceil((self._right.end - 1.0) / step) - first + 1)
+        needed = (self._right.end - 1.0) / step - first + 2.0
+        if not needed < _MOST_NODES:
+            raise TooSlow
+        size = _smooth(math.ceil(needed))
         last = math.ceil(1.1 * farthest * size * step / (2.0 * math.pi))
         return _Window(step, first, size, last)
 
@@ -352,7 +386,7 @@ class NarrowTransform:
         logs = np.log1p(window.offsets)
         weights = np.exp(self.order * logs)
         masses = law.masses * weights
-        moment = float(masses.sum())
+        moment = math.fsum(masses.tolist())
         sizes = np.abs(masses)
         if not moment > 0.0:
             raise TooSlow
@@ -361,8 +395,7 @@ class NarrowTransform:
         error = float(sizes[: carrying.start].sum() + sizes[carrying.stop :].sum())
         error += float(weights.max()) * (law.cut + self._outside) + self._outside
         error += law.rounding * float(np.linalg.norm(weights))
-        inner = _BLOCK + len(kept) / _BLOCK + 8.0
-        error += UNIT * float(sizes @ (inner + 2.0 * abs(self.order) * np.abs(logs)))
+        error += UNIT * float(sizes @ (2.0 + abs(self.order) * np.abs(logs)))
         return self.sign * logs[carrying], masses[carrying] / moment, moment, error
 
     @property
@@ -396,25 +429,32 @@ class NarrowTransform:
         """Real and imaginary part of M(tilt + iu)·exp(-iu·centre)/M(tilt) - 1."""
         losses, masses, _, _ = self._nodes
         away = losses - self.centre
-        blocks = math.ceil(len(frequencies) / _BLOCK)
-        within = frequencies[1] * np.arange(_BLOCK) if len(frequencies) > 1 else np.zeros(1)
-        turns = np.exp(1j * np.multiply.outer(away, within))
-        starts = masses * np.exp(1j * np.multiply.outer(frequencies[::_BLOCK], away))
-        found = (starts[:blocks] @ turns).ravel()[: len(frequencies)]
-        found -= masses.sum()
+        step = float(frequencies[1]) if len(frequencies) > 1 else 0.0
+        within = _turned(np.multiply.outer(away, step * np.arange(_BLOCK)))
+        starts = masses * _turned(np.multiply.outer(frequencies[::_BLOCK], away))
+        # exp(i(b + w)) - 1, for frequencies b at which blocks start and w within them
+        found = starts @ (1.0 + within) + masses @ within
+        found = found.ravel()[: len(frequencies)]
         return found.real, found.imag
 
     def ratio_error(self, frequencies: Floats) -> NodeErrors:
         """Bounds on the error of ``ratio``."""
-        losses, masses, moment, _ = self._nodes
+        losses, masses, moment, error = self._nodes
         sizes = np.abs(masses)
         away = float(sizes @ (np.abs(losses - self.centre) + np.abs(losses) + abs(self.centre)))
-        inner = len(losses) + 16.0
-        rounding = 2.0 * self._relative_error
-        rounding = rounding + UNIT * (inner * float(sizes.sum()) + 2.0 * away * frequencies)
+        # No term is larger than 2, nor than its phase, whose rounding is that of its own size.
+        grown = np.minimum(4.0 * float(sizes.sum()), 2.0 * away * frequencies)
+        rounding = error / moment + UNIT * (0.5 * (len(losses) + 8.0) * grown + away * frequencies)
         folded = self._folded(float(frequencies[-1])) / moment
         return NodeErrors(quadrature=np.full(len(frequencies), folded), rounding=rounding)
 
     def log_decay(self, frequency: float, thorough: bool) -> float:  # noqa: ARG002
         """Bound on ln |M(tilt + iu)/M(tilt)| for every u ≥ frequency: the Gaussian part's."""
         return -0.5 * (frequency * self._spread) ** 2 * (1.0 - UNIT)
+
+
+def _turned(phases: Floats) -> Complexes:
+    """exp(iθ) - 1, with all its digits."""
+    half = np.sin(0.5 * phases)
+    found: Complexes = -2.0 * half * half + 1j * np.sin(phases)
+    return found
