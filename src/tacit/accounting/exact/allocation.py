@@ -396,7 +396,7 @@ class _Ray:
         loss, zeta, eta = self.loss, self.zeta, self.eta
         near = max(-1.0, math.log(zeta) - 1.0)
         y = np.concatenate(
-            [np.arange(near, near + 7.0, min(0.05, 2.0 / zeta)), np.arange(near + 7.0, 40.0, 0.1)]
+            [np.arange(near, near + 7.0, min(0.05, 2.0 / zeta)), np.arange(near + 7.0, 40.0, 0.25)]
         )
         damped = log_damped(loss.sigma, loss.steps, self.order, y)
         most = min(0.5 * math.pi - eta, 30.0 * loss.spread)
