@@ -273,12 +273,11 @@ def right_of(sigma: float, steps: int, order: float, digits: float) -> _Right:
     usual = math.sqrt(2.0 * digits) / (deviation(sigma, steps) * steps)
     rates = usual * np.geomspace(0.05, 1.2, 12) + 2.0 * order / steps
     exponents = np.multiply.outer(rates, x - 1.0)
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"):
         grown = np.expm1(exponents) - exponents
         most = np.maximum(grown[:, 1:], grown[:, :-1]) @ masses
-    growth = steps * np.log1p(most * (1.0 + 1e-9))
-    levels = 1.0 + (digits + growth) / (rates * steps - order)
-    level = float(np.nanmin(levels))
+        growth = steps * np.log1p(np.where(np.isnan(most), np.inf, most) * (1.0 + 1e-9))
+    level = float((1.0 + (digits + growth) / (rates * steps - order)).min())
     spread = 1.0 / (sigma * math.sqrt(steps))
     end = level * math.exp((math.sqrt(2.0 * digits) + 2.0 * order * spread) * spread)
     return _Right(sigma, steps, order, level, float(np.logaddexp(-digits, log_jump)), end)
