@@ -57,7 +57,7 @@ _MOST_SIGMA = 20.0  # of two steps that are integrated at once
 _ROUGH = 1e-9  # a relative error of δ from which ends good to a percent are good enough
 _LITTLE_WORK = 1e6  # of a contour for which there is another way
 _TILT = 2.0  # where to look for a saddle if nothing is known
-_SKETCH = Resolution(relative_error=1e-4)
+_SKETCH = Resolution(relative_error=1e-2)
 _HALVINGS = 25
 _GENTLE = 2.65  # a tilt that suits most allocations
 
@@ -234,7 +234,7 @@ def _sharper(composition: Composition, search: SaddleSearch, aim: Aim, delta: fl
     low, high = 0.0, max(aim.epsilon, 1e-3)
     for _ in range(_HALVINGS):  # δ(ε) bends both ways, so that no tangent is of help
         middle = 0.5 * (low + high)
-        above = profile.enclose(middle).estimate > delta
+        above = profile.enclose(middle).upper > delta  # far below, δ drowns in its errors
         low, high = (middle, high) if above else (low, middle)
     return replace(aim, epsilon=low)
 
