@@ -15,6 +15,7 @@ from tacit.errors import TamperedLedger
 from tacit.ledger import approve, draw
 from tacit.ledger import composition as rules
 from tacit.serve.budgets import alerts, figures, granted
+from tacit.serve.server import _lapse
 
 from .conftest import PEOPLE, PLAN
 
@@ -106,6 +107,61 @@ def test_a_request_is_filed_approved_and_shown_with_its_line(site: Site) -> None
     assert officer.post(f"/requests/{other.number}/refuse", {"reason": "enough"}).status == 303
     assert "Refused" in officer.get(f"/requests/{other.number}").text
     assert asked.by == PEOPLE["engineer"]
+
+
+def test_an_approval_says_how_long_it_lasts_and_lapses(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tacit.ledger.entries.today", lambda: "2026-12-01")
+    site.console.approval_days = 14
+    one, officer = site.asked(), site.browser("officer")
+    page = f"/requests/{one.number}"
+    assert 'name="days" class="short" inputmode="numeric" pattern="[0-9]+" value="14"' in (
+        officer.get(page).text
+    )
+    for days in ("0", "367", "-1", "x", "9" * 40, ""):
+        found = officer.post(f"{page}/approve", {"reason": "ok", "days": days})
+        assert (found.status, "days must be" in found.text) == (400, True), days
+    assert officer.post(f"{page}/approve", {"reason": "ok", "days": "7"}).status == 303
+    shown = officer.get(page).text
+    assert "to be drawn on by 2026-12-08" in shown
+    assert "Run it by 2026-12-08 (UTC)" in shown
+    monkeypatch.setattr("tacit.ledger.entries.today", lambda: "2026-12-09")
+    before = site.ledger.refresh().head
+    late = officer.get(page).text
+    assert "No run drew on it by 2026-12-08, so none can any more" in late
+    assert "tacit train" not in late
+    assert site.ledger.refresh().head == before  # looking writes nothing
+    _lapse(site.console)  # as the server does every ten minutes
+    known = site.ledger.refresh().requests[one.number]
+    assert known.standing == "lapsed"
+    assert f"No run drew on it by 2026-12-08: entry {known.closing.number}" in (  # type: ignore[union-attr]
+        officer.get(page).text
+    )
+    found = figures(site.ledger.books.budgets["small"], site.ledger.books.of("small"))
+    assert (found.reserved, found.free) == ("0", "8")
+    assert ">lapsed<" in officer.get("/budgets").text
+
+
+def test_an_approval_is_revoked_and_a_request_withdrawn(site: Site) -> None:
+    officer, engineer = site.browser("officer"), site.browser("engineer")
+    for who, verb, title in ((officer, "revoke", "Revoke"), (engineer, "withdraw", "Withdraw")):
+        one = site.asked()
+        page = f"/requests/{one.number}"
+        officer.post(f"{page}/approve", {"reason": "ok"})
+        assert f'action="{page}/{verb}"' in who.get(page).text
+        assert who.post(f"{page}/{verb}", {"reason": "not now"}).status == 303
+        shown = who.get(page).text
+        assert (f"{title}" in shown, "not now" in shown, "<form" in shown.split("<main")[1]) == (
+            True, True, False,
+        )  # fmt: skip
+    assert rules.spent(site.ledger.refresh().budgets["small"]).epsilon == 0.0
+    pending = site.asked()
+    page = f"/requests/{pending.number}"
+    assert "Withdraw the request" in engineer.get(page).text
+    assert "Withdraw the request" not in officer.get(page).text
+    assert engineer.post(f"{page}/withdraw", {"reason": "a mistake"}).status == 303
+    assert officer.post(f"{page}/approve", {"reason": "ok"}).status == 400
 
 
 def test_a_live_run_is_known_by_its_lock(site: Site, kept: Callable[..., Path]) -> None:

@@ -29,6 +29,7 @@ from starlette.routing import Route
 from tacit import __version__
 from tacit._validation import printable
 from tacit.errors import CheckpointError, InvalidArgument, TacitError
+from tacit.ledger.requests import APPROVAL_DAYS
 from tacit.serve import planning
 from tacit.serve.planning import PlanForm
 from tacit.serve.protection import Protected
@@ -59,9 +60,10 @@ class Console:
 
     ``here`` says that only this machine is answered: what an audit found is secret, and is shown to
     engineers and officers there and nowhere else. ``address`` is the ledger's as a command line
-    takes it, and ``secure`` whether browsers must send the cookie by TLS only. ``unsound`` is what
-    the last check of the whole ledger found, and ``warm`` says whether runs were read once, which
-    takes a while the first time.
+    takes it, and ``secure`` whether browsers must send the cookie by TLS only. ``approval_days`` is
+    how long an approval lasts unless its officer says otherwise. ``unsound`` is what the last check
+    of the whole ledger found, and ``warm`` says whether runs were read once, which takes a while
+    the first time.
     """
 
     access: Access
@@ -72,6 +74,7 @@ class Console:
     secure: bool = False
     with_keys: bool = False
     here: bool = True
+    approval_days: int = APPROVAL_DAYS
     cookie: str = "tacit"
     unsound: tuple[str, ...] = ()
     warm: bool = False

@@ -81,6 +81,8 @@ class Pages:
             Route("/budgets/{name:path}", get("viewer", self.budget)),
             Route("/requests", post("engineer", self.file), methods=["POST"]),
             Route("/requests/{number:int}", get("viewer", self.request)),
+            Route("/requests/{number:int}/withdraw", post("engineer", self.withdraw),
+                  methods=["POST"]),
             Route("/requests/{number:int}/{verdict}", post("officer", self.decide),
                   methods=["POST"]),
             Route("/runs", get("viewer", self.runs)),
@@ -163,6 +165,7 @@ class Pages:
 
     def request(self, request: Request, session: Session) -> Response:
         """One request: who asks for what, who decided, and how to run it."""
+        from tacit.ledger.requests import MOST_DAYS, day_of  # noqa: PLC0415
         from tacit.serve import budgets  # noqa: PLC0415
 
         view, number = self._ledger(), request.path_params["number"]
@@ -177,7 +180,8 @@ class Pages:
             plan=_plan_rows(found, state), problem=_mismatch(found),
             room=budgets.what_if(books, state, [number]), reservation=reservation,
             command=self._command(found), hash=books.hashes[number - 1],
-            own=found.by.key == session.person.key,
+            own=found.by.key == session.person.key, days=self.console.approval_days,
+            late=found.overdue(day_of(books)), most=MOST_DAYS,
         )  # fmt: skip
 
     def _command(self, found: RequestState) -> str:
@@ -188,14 +192,29 @@ class Pages:
         return f"tacit train {name} --ledger {place} --request {found.number}"
 
     def decide(self, request: Request, session: Session, form: Form) -> Response:
-        """Approves or refuses a request: entries of the ledger."""
-        from tacit.ledger import approve, refuse  # noqa: PLC0415
+        """Approves, refuses or revokes: entries of the ledger."""
+        from tacit.ledger import approve, refuse, revoke  # noqa: PLC0415
 
         number, verdict = request.path_params["number"], request.path_params["verdict"]
-        if verdict not in ("approve", "refuse"):
+        ledger, by, reason = self._ledger().ledger, session.person, form.get("reason", "")
+        if verdict == "approve":
+            days = form.get("days", str(self.console.approval_days))
+            if not (days.isascii() and days.isdigit() and len(days) < 9):
+                raise InvalidArgument(f"days must be a whole number, got {days!a:.40}")
+            approve(ledger, number, by=by, reason=reason, days=int(days))
+        elif verdict in ("refuse", "revoke"):
+            act = refuse if verdict == "refuse" else revoke
+            act(ledger, number, by=by, reason=reason)
+        else:
             return self.console.say(404, "There is no such form.", session)
-        act = approve if verdict == "approve" else refuse
-        act(self._ledger().ledger, number, by=session.person, reason=form.get("reason", ""))
+        return RedirectResponse(f"/requests/{number}", 303)
+
+    def withdraw(self, request: Request, session: Session, form: Form) -> Response:
+        """Takes one's own request back: an entry of the ledger."""
+        from tacit.ledger import withdraw  # noqa: PLC0415
+
+        number = request.path_params["number"]
+        withdraw(self._ledger().ledger, number, by=session.person, reason=form.get("reason", ""))
         return RedirectResponse(f"/requests/{number}", 303)
 
     def _ledger(self) -> LedgerView:
