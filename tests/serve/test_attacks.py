@@ -298,6 +298,8 @@ def test_a_statement_that_claims_less_is_not_shown(site: Site, kept: Callable[..
     browser = site.browser("viewer")
     found = browser.get("/runs/run")
     assert "does not prove itself" in found.text
+    for shown in ("held-out accuracy", "ε spent", "accuracy-data", "/report", 'id="live"'):
+        assert shown not in found.text  # its other files are of the same hand
     for end in ("report", "statement.json", "model-card.md", "registry.yaml"):
         assert browser.get(f"/runs/run/{end}").status == 400
     assert "unreadable" in browser.get("/runs").text

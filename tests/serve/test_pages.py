@@ -6,13 +6,14 @@ import fcntl
 import json
 import re
 import threading
+from math import log10
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tacit.accounting import Gaussian, PureDp
 from tacit.errors import TamperedLedger
-from tacit.ledger import approve, draw
+from tacit.ledger import approve, draw, refuse
 from tacit.ledger import composition as rules
 from tacit.serve.budgets import alerts, figures, granted
 from tacit.serve.server import _lapse
@@ -83,6 +84,22 @@ def test_every_release_has_its_place_in_the_chain(site: Site) -> None:
     assert "count 0" in second.text
     newest = site.ledger.history("small")[-1]
     assert newest.hash[:12] in first.text
+
+
+def test_requests_that_wait_for_somebody_come_first(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tacit.serve.budgets.ROWS", 2)
+    waiting = site.asked(label="it waits").number
+    for at in range(3):
+        one = site.asked(label=f"decided {at}")
+        refuse(site.ledger, one.number, by=PEOPLE["officer"], reason="no")
+    browser = site.browser("viewer")
+    first, second = browser.get("/budgets").text, browser.get("/budgets?page=2").text
+    assert first.index("it waits") < first.index("decided 2")
+    assert "decided 0" not in first
+    assert "page 1 of 2, 4 requests" in first
+    assert ("decided 0" in second, f"/requests/{waiting}" in second) == (True, False)
 
 
 def test_an_unfinished_reservation_says_how_to_end_it(site: Site) -> None:
@@ -244,14 +261,32 @@ def test_what_an_audit_found_stays_on_the_machine(
 ) -> None:
     from types import SimpleNamespace  # noqa: PLC0415
 
+    from tacit.recipes.auditing.audit_file import (  # noqa: PLC0415
+        AttackFigures,
+        Figure,
+        HitRate,
+    )
     from tacit.reports import run_folder  # noqa: PLC0415
 
     kept()
-    verdict = SimpleNamespace(contradicted=False, describe=lambda: "ε is at least 0.777.")
-    monkeypatch.setattr(run_folder, "_audit", lambda *_: SimpleNamespace(verdict=verdict))
+    half, rates = Figure(0.5, 0.4, 0.6), HitRate(0.01, Figure(0.0312, 0.01, 0.2), 0.9)
+    roc = ((0.0, 0.0, 0.0, 0.0), (0.02, 0.1, 0.0, 0.3), (1.0, 1.0, 1.0, 1.0))
+    attack = AttackFigures(
+        name="loss", model="its model", members=50, others=50, auc=half, advantage=half,
+        found=(rates,), roc=roc,
+    )  # fmt: skip
+    verdict = SimpleNamespace(contradicted=False, describe=lambda: "ε is at least 0.777")
+    audit = SimpleNamespace(verdict=verdict, attacks=(attack,))
+    monkeypatch.setattr(run_folder, "_audit", lambda *_: audit)
     engineer, viewer = site.browser("engineer"), site.browser("viewer")
-    assert "0.777" in engineer.get("/runs/run").text
-    assert "0.777" not in viewer.get("/runs/run").text
+    page = engineer.get("/runs/run").text
+    assert "ε is at least 0.777." in page
+    assert "3.12 %" in page
+    # Three powers of ten are 194 points high: 10 % found is a third of them below the top.
+    (line,) = re.findall(r'class="found found-0" points="([^"]*)"', page)
+    assert line.split()[0] == f"{48 + 348 * (3 + log10(0.02)) / 3:.1f},{26 + 194 / 3:.1f}"
+    assert line.split()[-1] == "396.0,26.0"
+    assert not re.search(r"0\.777|3\.12 %|found-0", viewer.get("/runs/run").text)
     for end in ("report", "model-card.md", "registry.yaml", "statement.json"):
         assert "0.777" not in viewer.get(f"/runs/run/{end}").text
     assert "not published" in engineer.get("/runs/run/registry.yaml").text

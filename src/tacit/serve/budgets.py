@@ -36,6 +36,7 @@ LEVELS: Final = ((0.95, "alarm"), (0.80, "warning"))
 ROWS: Final = 50  # releases on one page
 _AGAIN: Final = 30.0  # seconds after which a ledger that cannot be trusted is looked at again
 _POINTS: Final = 240  # of a burn-down that is drawn
+_SHORT: Final = 60  # characters of an event in a table
 
 
 @final
@@ -287,6 +288,23 @@ def age(at: str) -> str:
     """How long ago a day was, in words."""
     days = (datetime.now(UTC).date() - date.fromisoformat(at[:10])).days
     return "today" if days <= 0 else "yesterday" if days == 1 else f"{days} days ago"
+
+
+def event(plain: dict[str, Any]) -> tuple[str, str]:
+    """What was released, in a few words and in all of them; whoever wrote the entry chose it."""
+    from tacit.statement import words  # noqa: PLC0415
+
+    try:
+        whole = words.mechanism(plain)
+    except (LookupError, TypeError, ValueError):
+        whole = str(plain.get("kind", ""))
+    return (whole if len(whole) <= _SHORT else f"{whole[:_SHORT].rstrip()}…"), whole
+
+
+def in_turn(books: Books) -> list[RequestState]:
+    """All requests: those that wait for somebody first, then the others, newest first."""
+    newest = list(books.requests.values())[::-1]
+    return sorted(newest, key=lambda one: one.standing not in ("pending", "approved"))
 
 
 def pending(books: Books, budget: str | None = None) -> list[RequestState]:

@@ -16,13 +16,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, final
 
 from tacit import _files
-from tacit._numbers import at_most
+from tacit._numbers import at_most, compact
 from tacit.errors import CheckpointError, TacitError
 from tacit.runs.folder import HISTORY, LOCK, RECORD, STATEMENT, Folder
+from tacit.serve import planning
 from tacit.serve.budgets import Alert
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from markupsafe import Markup
 
     from tacit.reports.run_folder import RunFiles
     from tacit.reports.run_summary import RunSummary
@@ -307,3 +310,93 @@ def _finished(name: str, place: Path, record: RunRecord, title: str) -> RunRow:
 
 def _line(error: BaseException) -> str:
     return " ".join(str(error).split())[:300]
+
+
+# ---- what a page shows of runs beside their rows
+
+
+def attack(summary: RunSummary | None) -> Markup | None:
+    """What no attack on a finished run exceeds, as the planner draws it."""
+    if summary is None or not summary.curve:
+        return None
+    return planning.attack_picture(list(summary.curve))
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class AuditRow:
+    """One rate of an attack; ``look`` is the colour of its line in the picture."""
+
+    look: int
+    cells: tuple[str, ...]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class AuditView:
+    """What attacks found on a run, as rows and as a picture: secret."""
+
+    rows: tuple[AuditRow, ...]
+    picture: Markup
+
+
+def audited(summary: RunSummary | None) -> AuditView | None:
+    """What an audit of the run found, if there was one."""
+    from tacit.reports.audit_sections import rates  # noqa: PLC0415
+
+    if summary is None or summary.files.audit is None:
+        return None
+    attacks = summary.files.audit.attacks
+    rows = tuple(
+        AuditRow(at % planning.LOOKS, cells)
+        for at, attack in enumerate(attacks) for cells in rates(attack, summary)
+    )  # fmt: skip
+    found = [[(false, true) for false, true, *_ in attack.roc if false >= 1.0 / attack.others]
+             for attack in attacks]  # fmt: skip
+    return AuditView(rows, planning.attack_picture(list(summary.curve), found))
+
+
+def series(runs: list[tuple[str, list[dict[str, Any]]]]) -> dict[str, Any]:
+    """Held-out accuracy by steps, for a drawing."""
+    steps = sorted({one["steps"] for _, epochs in runs for one in epochs})
+    lines = []
+    for name, epochs in runs:
+        right = {one["steps"]: one["accuracy"] for one in epochs}
+        shown = [None if right.get(at) is None else round(100 * right[at], 3) for at in steps]
+        lines.append({"name": name, "values": shown})
+    return {"steps": steps, "lines": lines}
+
+
+def compared(columns: list[tuple[str, Any, Any, Any]]) -> list[tuple[str, list[str]]]:
+    """The facts of several runs, one row each."""
+    facts: dict[str, list[str]] = {}
+    for _, record, progress, summary in columns:
+        own = {
+            "recipe": record.recipe,
+            "data": record.data["name"],
+            "state": progress["state"],
+            "ε, at most": at_most(summary.statement.epsilon) if summary else "not yet",
+            "δ": compact(record.delta),
+            "held-out accuracy": "–" if record.test_accuracy is None
+            else f"{100 * record.test_accuracy:.2f} %",
+            "steps": f"{progress['steps']:,} of {progress['planned']:,}",
+            **{_named("plan", name): _short(one) for name, one in (record.plan or {}).items()},
+            **{_named("setting", name): _short(one) for name, one in record.settings.items()},
+            "configuration": record.configuration[:16],
+        }  # fmt: skip
+        for name in [*facts, *(one for one in own if one not in facts)]:
+            facts.setdefault(name, []).append(own.get(name, "–"))
+    return list(facts.items())
+
+
+def _named(kind: str, name: str) -> str:
+    return f"{kind}: {name.replace('_', ' ')}"
+
+
+def _short(value: object) -> str:
+    if isinstance(value, dict):  # of a plan: a kind, and what belongs to it
+        own = {name: one for name, one in value.items() if name != "kind"}
+        said = "".join(f", {name} {_short(one)}" for name, one in own.items())
+        return f"{value.get('kind', '')}{said}".lstrip(", ")[:60]
+    text = "–" if value is None else compact(value) if isinstance(value, float) else str(value)
+    return text if len(text) <= 60 else f"{text[:60]}…"
