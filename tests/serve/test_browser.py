@@ -20,7 +20,7 @@ import pytest
 
 from tacit.accounting import PureDp
 from tacit.cli import main
-from tacit.ledger import Ledger, Person, Release, approve, ask, refuse
+from tacit.ledger import Ledger, Person, Release, approve, ask, refuse, revoke
 
 from ..forked import Forked
 
@@ -38,6 +38,12 @@ WEIGHT = (
     "return performance.getEntriesByType('resource').concat("
     "performance.getEntriesByType('navigation')).filter((e) => !e.name.includes('answer'))"
     ".reduce((n, e) => n + e.decodedBodySize, 0)"
+)
+# How far what is shown has moved by itself: the part of the window, times the part of its height.
+JUMPS = (
+    "const done = arguments[0]; let sum = 0; new PerformanceObserver((l) => { for (const e of "
+    "l.getEntries()) sum += e.value; }).observe({type: 'layout-shift', buffered: true});"
+    "setTimeout(() => done(sum), 300)"
 )
 
 
@@ -244,7 +250,7 @@ def started_and_watched(browser: Chrome, console: Console, number: str) -> None:
 
 
 def audited(browser: Chrome, console: Console) -> None:
-    """By the line that the page shows, where the data are; the page then has it with its picture."""
+    """Where the data are, as the page says; the page then has it with its picture."""
     wait(lambda: "It was not audited" in text(browser, "main"))
     assert "tacit audit mine" in text(browser, "main")
     line = ("audit", "runs/mine", "--attack", "loss", "--shadows", "0", "--json")
@@ -289,10 +295,12 @@ def full(tmp_path: Path, finished: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
         budget.charge(PureDp(6.5), label="a model that took most of it")
         asked = [
             ask(ledger, "digits", Release(PureDp(0.1)), steps=1, by=ada, reason="to see")
-            for _ in range(3)
+            for _ in range(4)
         ]
         approve(ledger, asked[0].number, by=bo, reason="fine")
         refuse(ledger, asked[1].number, by=bo, reason="too much")
+        approve(ledger, asked[3].number, by=bo, reason="fine", days=7)
+        revoke(ledger, asked[3].number, by=bo, reason="not now")
     for name in ("one", "two", "stopped", "forged"):
         shutil.copytree(finished, tmp_path / "runs" / name)
     _edited(tmp_path / "runs" / "stopped" / "run.json", finished=False)
@@ -314,11 +322,12 @@ def test_every_page_in_every_look(full: Console, chrome: Callable[[], Chrome]) -
     browser.get(full.links["officer"])
     wait(lambda: text(browser, "#epsilon-found"))
     pages = ("/plan?budget=digits&examples=5000&delta=1e-5", "/budgets", "/budgets/digits?grant=6",
-             "/requests/4", "/requests/5", "/requests/6", "/runs", "/runs/one", "/runs/stopped",
-             "/runs/forged", "/compare?run=one&run=two")  # fmt: skip
+             "/requests/4", "/requests/5", "/requests/6", "/requests/7", "/runs", "/runs/one",
+             "/runs/stopped", "/runs/forged", "/compare?run=one&run=two")  # fmt: skip
     for page in pages:
         browser.get(full.origin + page)
         assert "Not done" not in text(browser, "h1"), page
+        assert browser.execute_async_script(JUMPS) < 0.02, page
         check(browser, *LOOKS)
         assert browser.execute_script(WEIGHT) <= LARGEST_PAGE, page
     check_traffic(browser, full.origin)

@@ -86,6 +86,17 @@ def test_every_release_has_its_place_in_the_chain(site: Site) -> None:
     assert newest.hash[:12] in first.text
 
 
+def test_an_event_is_said_in_words(site: Site) -> None:
+    from tacit.accounting import PoissonSampled, Repeated  # noqa: PLC0415
+
+    site.ledger.budget("small").charge(Repeated(PoissonSampled(0.02, Gaussian(2.5)), 1600))
+    site.ledger.budget("small").charge(PureDp(0.25))
+    page = site.browser("viewer").get("/budgets/small").text
+    assert ">1,600 × Poisson 0.02, Gaussian σ = 2.5</td>" in page
+    assert 'title="1,600 times (on a Poisson sample of rate 0.02: Gaussian noise' in page
+    assert ">PureDp with epsilon = 0.25</td>" in page
+
+
 def test_requests_that_wait_for_somebody_come_first(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Any, Final, final
 
-from tacit._numbers import at_least, at_most, per_hundred
+from tacit._numbers import at_least, at_most, compact, per_hundred
 from tacit.errors import InvalidArgument, TacitError, TamperedLedger
 from tacit.ledger import composition as rules
 from tacit.ledger.replay import Totals
@@ -23,7 +23,7 @@ from tacit.serve.drawing import bar
 from tacit.serve.planning import Room
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from markupsafe import Markup
 
@@ -295,10 +295,25 @@ def event(plain: dict[str, Any]) -> tuple[str, str]:
     from tacit.statement import words  # noqa: PLC0415
 
     try:
-        whole = words.mechanism(plain)
+        short, whole = _brief(plain), words.mechanism(plain)
     except (LookupError, TypeError, ValueError):
-        whole = str(plain.get("kind", ""))
-    return (whole if len(whole) <= _SHORT else f"{whole[:_SHORT].rstrip()}…"), whole
+        short = whole = str(plain.get("kind", ""))
+    return (short if len(short) <= _SHORT else f"{short[:_SHORT].rstrip()}…"), whole
+
+
+def _brief(plain: Mapping[str, Any]) -> str:
+    """The commonest events in a few words, others as they are."""
+    from tacit.statement import words  # noqa: PLC0415
+
+    match plain:
+        case {"kind": "Repeated", "event": inner, "times": times}:
+            return f"{times:,} × {_brief(inner)}"
+        case {"kind": "PoissonSampled", "rate": rate, "event": inner, "cap": None}:
+            return f"Poisson {compact(rate)}, {_brief(inner)}"
+        case {"kind": "Gaussian", "sigma": sigma, "replace_distance": 2.0}:
+            return f"Gaussian σ = {compact(sigma)}"
+        case _:
+            return words.mechanism(plain)
 
 
 def in_turn(books: Books) -> list[RequestState]:

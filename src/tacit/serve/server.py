@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import socket
 import threading
 import time
@@ -156,6 +157,9 @@ def _look_ahead(console: Console, setting: Setting) -> None:
         console.warm = True
     if find_spec("matplotlib") is not None:
         import tacit.reports.run_figure  # noqa: F401, PLC0415 - so that no reader waits for it
+    # Modules stay for good. Looking through them for garbage takes longer than a page may.
+    gc.collect()
+    gc.freeze()
     while setting.ledger is not None:
         start = time.monotonic()
         _lapse(console)
