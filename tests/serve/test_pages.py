@@ -208,7 +208,9 @@ def test_a_live_run_is_known_by_its_lock(site: Site, kept: Callable[..., Path]) 
         shown = json.loads(re.findall(r"data: (.*)", event)[0])
         assert shown["state"] == "live"
         assert shown["epochs"][-1]["steps"] == 10
-        assert set(shown["epochs"][0]) == {"epoch", "steps", "accuracy", "epsilon", "shown"}
+        assert set(shown["epochs"][0]) == {
+            "epoch", "steps", "accuracy", "epsilon", "shown", "metrics",
+        }  # fmt: skip
 
 
 def test_a_finished_run_is_verified_and_compared(site: Site, kept: Callable[..., Path]) -> None:
@@ -222,6 +224,27 @@ def test_a_finished_run_is_verified_and_compared(site: Site, kept: Callable[...,
     assert "side by side" in both
     assert browser.get("/compare?run=two").status == 400
     assert "To be filled in" in browser.get("/runs/two/registry.yaml").text
+
+
+def test_a_run_without_accuracy_shows_its_metrics(site: Site, kept: Callable[..., Path]) -> None:
+    """A regression, a language model: what ``metrics=`` measured on held-out data."""
+    place = kept("mine", kind="own", test_accuracy=None, finished=False)
+    (place / "statement.json").unlink()
+    lines = [json.loads(line) for line in (place / "history.jsonl").read_text().splitlines()]
+    for at, line in enumerate(lines):
+        line |= {"held_out_accuracy": None, "metrics": {"auc": 0.5 + at / 8, "loss": None}}
+    (place / "history.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    kept("other")
+    browser, last = site.browser("viewer"), f"{lines[-1]['metrics']['auc']:.4g}"
+    page = browser.get("/runs/mine").text
+    assert f'data-metric="auc">{last}<' in page
+    assert "held-out accuracy" not in page
+    data = json.loads(re.findall(r'id="accuracy-data">(.*?)</script>', page)[0])
+    assert (data["metric"], data["lines"][0]["values"][-1]) == ("auc", float(last))
+    assert f"auc {last}" in browser.get("/runs").text
+    both = browser.get("/compare?run=other&run=mine").text
+    (row,) = re.findall(r"held-out auc</th>(.*?)</tr>", both)
+    assert row == f"<td>–</td><td>{last}</td>"  # each in its own column
 
 
 def test_no_page_has_a_loss_or_a_time(site: Site, kept: Callable[..., Path]) -> None:

@@ -263,7 +263,8 @@ class Pages:
             "run.html", session, here="runs", name=name, record=record, progress=found,
             summary=summary, problem=problem, at_most=at_most, attack=runs.attack(summary),
             data=runs.series([(name, found["epochs"])]), hurry=session.may("engineer"),
-            secrets=secrets, audited=runs.audited(summary) if secrets else None,
+            shown_metric=runs.shown_metric, secrets=secrets,
+            audited=runs.audited(summary) if secrets else None,
             resume=f"tacit train --resume --out {_argument(name)}",
             audit=f"tacit audit {_argument(name)}",
         )  # fmt: skip

@@ -13,7 +13,7 @@ import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, final
+from typing import TYPE_CHECKING, Any, Final, cast, final
 
 from tacit import _files
 from tacit._numbers import at_most, compact
@@ -55,7 +55,7 @@ class RunRow:
     title: str = ""
     epsilon: str = "–"
     delta: str = "–"
-    accuracy: float | None = None
+    measured: str = "–"
     steps: int = 0
     planned: int = 0
     problem: str = ""
@@ -202,7 +202,8 @@ def history(place: Path) -> list[dict[str, Any]]:
         plain = [_files.parse_json(line) for line in text.splitlines()]
         return [
             {"epoch": one.epoch, "steps": one.steps, "accuracy": one.held_out_accuracy,
-             "epsilon": one.epsilon, "shown": at_most(one.epsilon, 4)}
+             "epsilon": one.epsilon, "shown": at_most(one.epsilon, 4),
+             "metrics": dict(one.metrics)}
             for one in epochs(plain)
         ]  # fmt: skip
     except FileNotFoundError:
@@ -284,10 +285,10 @@ def _row(name: str, place: Path, alive: str) -> RunRow:
         epochs = history(place)
     except (TacitError, OSError, ValueError, LookupError, TypeError, ArithmeticError) as error:
         return RunRow(name, "unreadable", problem=_line(error))
-    nothing: dict[str, Any] = {"steps": 0, "accuracy": None, "shown": "0"}
+    nothing: dict[str, Any] = {"steps": 0, "shown": "0"}
     last = epochs[-1] if epochs else nothing
     return RunRow(
-        name, alive, title, str(last["shown"]), at_most(record.delta), last["accuracy"],
+        name, alive, title, str(last["shown"]), at_most(record.delta), measured(epochs),
         last["steps"], _planned(record),
     )  # fmt: skip
 
@@ -302,9 +303,10 @@ def _finished(name: str, place: Path, record: RunRecord, title: str) -> RunRow:
         raise CheckpointError(f"{RECORD} and {STATEMENT} are of different runs")
     planned = _planned(record)
     taken = statement.steps_taken or planned
+    shown = measured(history(place)) if record.test_accuracy is None else _percent(record)
     return RunRow(
         name, "finished", title, at_most(statement.epsilon, 4), at_most(statement.delta),
-        record.test_accuracy, taken, planned,
+        shown, taken, planned,
     )  # fmt: skip
 
 
@@ -357,35 +359,64 @@ def audited(summary: RunSummary | None) -> AuditView | None:
 
 
 def series(runs: list[tuple[str, list[dict[str, Any]]]]) -> dict[str, Any]:
-    """Held-out accuracy by steps, for a drawing."""
-    steps = sorted({one["steps"] for _, epochs in runs for one in epochs})
-    lines = []
+    """What was measured on held-out data by steps, for a drawing: accuracy, or the first metric."""
+    every = [one for _, epochs in runs for one in epochs]
+    accuracy = any(one["accuracy"] is not None for one in every)
+    metric = None if accuracy else next((name for one in every for name in one["metrics"]), None)
+    steps, lines = sorted({one["steps"] for one in every}), []
     for name, epochs in runs:
-        right = {one["steps"]: one["accuracy"] for one in epochs}
-        shown = [None if right.get(at) is None else round(100 * right[at], 3) for at in steps]
-        lines.append({"name": name, "values": shown})
-    return {"steps": steps, "lines": lines}
+        found = {one["steps"]: _measure(one, metric) for one in epochs}
+        lines.append({"name": name, "values": [found.get(at) for at in steps]})
+    return {"steps": steps, "lines": lines, "metric": metric, "label": metric or "% right"}
+
+
+def _measure(epoch: dict[str, Any], metric: str | None) -> float | None:
+    if metric is not None:
+        return cast("float | None", epoch["metrics"].get(metric))
+    return None if epoch["accuracy"] is None else round(100 * epoch["accuracy"], 3)
+
+
+def measured(epochs: list[dict[str, Any]]) -> str:
+    """What was measured on held-out data after the last epoch, for a list."""
+    last = epochs[-1] if epochs else {"accuracy": None, "metrics": {}}
+    if last["accuracy"] is not None:
+        return f"{100 * last['accuracy']:.2f} %"
+    return next((f"{name} {shown_metric(one)}" for name, one in last["metrics"].items()), "–")
+
+
+def shown_metric(value: float | None) -> str:
+    """One held-out metric, as a page shows it."""
+    return "–" if value is None else f"{value:.4g}"
+
+
+def _percent(record: RunRecord) -> str:
+    return "–" if record.test_accuracy is None else f"{100 * record.test_accuracy:.2f} %"
+
+
+def _last_metrics(epochs: list[dict[str, Any]]) -> dict[str, str]:
+    last = epochs[-1]["metrics"] if epochs else {}
+    return {f"held-out {name}": shown_metric(value) for name, value in last.items()}
 
 
 def compared(columns: list[tuple[str, Any, Any, Any]]) -> list[tuple[str, list[str]]]:
     """The facts of several runs, one row each."""
     facts: dict[str, list[str]] = {}
-    for _, record, progress, summary in columns:
+    for at, (_, record, progress, summary) in enumerate(columns):
         own = {
             "recipe": record.recipe,
             "data": record.data["name"],
             "state": progress["state"],
             "ε, at most": at_most(summary.statement.epsilon) if summary else "not yet",
             "δ": compact(record.delta),
-            "held-out accuracy": "–" if record.test_accuracy is None
-            else f"{100 * record.test_accuracy:.2f} %",
+            "held-out accuracy": _percent(record),
+            **_last_metrics(progress["epochs"]),
             "steps": f"{progress['steps']:,} of {progress['planned']:,}",
             **{_named("plan", name): _short(one) for name, one in (record.plan or {}).items()},
             **{_named("setting", name): _short(one) for name, one in record.settings.items()},
             "configuration": record.configuration[:16],
         }  # fmt: skip
         for name in [*facts, *(one for one in own if one not in facts)]:
-            facts.setdefault(name, []).append(own.get(name, "–"))
+            facts.setdefault(name, ["–"] * at).append(own.get(name, "–"))
     return list(facts.items())
 
 
