@@ -70,9 +70,9 @@ PAGES = {
 # Of the documentation: page, width, theme and height.
 FIGURES_OF = {
     "console-plan": ("plan", 1280, "light", 1500),
-    "console-budget": ("budget", 1280, "light", 1615),
-    "console-request-narrow": ("request-pending", 400, "dark", 1300),
-    "console-run": ("run-audited", 1280, "light", 1650),
+    "console-budget": ("budget", 1280, "light", 1900),
+    "console-request-narrow": ("request-pending", 400, "dark", 1590),
+    "console-run": ("run-audited", 1280, "light", 2420),
 }
 
 
@@ -112,7 +112,9 @@ def main() -> None:
     with site() as found:
         if folder is None:
             for name, (page, *look) in FIGURES_OF.items():
-                picture = found.shot(page, *look).quantize(256)
+                whole = found.shot(page, *look).convert("RGB")
+                # The few pixels of an unusual colour are what somebody should see.
+                picture = whole.quantize(256, Image.Quantize.MAXCOVERAGE)
                 picture.save(FIGURES / f"{name}.png", optimize=True)
             return
         folder.mkdir(parents=True, exist_ok=True)
@@ -150,8 +152,11 @@ def site() -> Iterator[Site]:
         stack.callback(browser.quit)
         browser.set_script_timeout(60)
         browser.get(link)
-        browser.execute_async_script("setTimeout(arguments[0], 8000)")  # it has read ahead
-        yield Site(browser, link.partition("/enter")[0], numbers)
+        origin = link.partition("/enter")[0]
+        while "Alarm" not in browser.page_source:  # until it has read ahead
+            browser.execute_async_script("setTimeout(arguments[0], 1000)")
+            browser.get(f"{origin}/budgets")
+        yield Site(browser, origin, numbers)
 
 
 def _tacit(*arguments: str) -> list[str]:

@@ -309,9 +309,9 @@ def _brief(plain: Mapping[str, Any]) -> str:
         case {"kind": "Repeated", "event": inner, "times": times}:
             return f"{times:,} × {_brief(inner)}"
         case {"kind": "PoissonSampled", "rate": rate, "event": inner, "cap": None}:
-            return f"Poisson {compact(rate)}, {_brief(inner)}"
+            return f"Poisson {compact(rate, 4)}, {_brief(inner)}"
         case {"kind": "Gaussian", "sigma": sigma, "replace_distance": 2.0}:
-            return f"Gaussian σ = {compact(sigma)}"
+            return f"Gaussian σ = {compact(sigma, 4)}"
         case _:
             return words.mechanism(plain)
 
