@@ -21,7 +21,7 @@ from tacit.errors import InvalidArgument, TacitError
 from tacit.serve.charts import Axis, Line, graph
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from markupsafe import Markup
 
@@ -55,6 +55,7 @@ ACCOUNTANTS: Final = {
     "advanced": "strong composition",
     "basic": "ε and δ added up",
 }
+LOOKS: Final = 4  # colours for the lines of attacks that were tried
 _LONGEST: Final = 200
 MOST_STEPS: Final = 1e7
 DELTAS: Final = (1e-15, 0.5)  # smaller ones mean nothing to anybody, and take minutes
@@ -306,18 +307,32 @@ def _odds(points: list[Point]) -> list[str]:
     return found
 
 
-def attack_picture(points: list[Point]) -> Markup:
-    """The picture of what no attack exceeds, from pairs (ε, δ) that are guaranteed."""
+def attack_picture(points: list[Point], found: Sequence[Sequence[Point]] = ()) -> Markup:
+    """The picture of what no attack exceeds, from pairs (ε, δ) that are guaranteed.
+
+    ``found`` are the false alarms and hits of attacks that were tried, to be drawn below it.
+    """
     rates = [10 ** (-3 + 3 * place / 60) for place in range(61)]
     limit = [(math.log10(rate), math.log10(max(1e-3, _limit(points, rate)))) for rate in rates]
     ticks = ((-3.0, "0.1 %"), (-2.0, "1 %"), (-1.0, "10 %"), (0.0, "100 %"))
+    tried = [Line(f"found found-{at % LOOKS}", _steps_of(one)) for at, one in enumerate(found)]
+    said = " The other lines are what attacks found." if found else ""
     return graph(
         "The largest share of members that any attack finds, for each share of false alarms; the "
-        "straight line is guessing.",
+        f"straight line is guessing.{said}",
         Axis("false alarms", -3.0, 0.0, ticks),
         Axis("members found, at most", -3.0, 0.0, ticks),
-        [Line("guess", [(-3.0, -3.0), (0.0, 0.0)]), Line("main", limit)],
+        [Line("guess", [(-3.0, -3.0), (0.0, 0.0)]), *tried, Line("main", limit)],
     )
+
+
+def _steps_of(rates: Sequence[Point]) -> list[Point]:
+    """Observed rates as a stair on logarithmic axes: a share is held until the next is reached."""
+    stair: list[Point] = []
+    for false, true in rates:
+        at = math.log10(max(1e-3, false)), math.log10(max(1e-3, true))
+        stair += [(at[0], stair[-1][1]), at] if stair else [at]
+    return [*stair, (0.0, 0.0)] if stair else []
 
 
 def _curve(points: list[Point], own: Point) -> Markup:
