@@ -142,8 +142,8 @@ def result_page(found: Mapping[str, Any]) -> Iterator[RenderableType]:
         yield Text.assemble(
             ("Beside it: ", "bold"),
             f"ε = {rounded_up(found['data_dependent_epsilon'], 4)} at δ = "
-            f"{compact(found['delta'])}, a data-dependent figure, released with noise; no claim for "
-            "other data",
+            f"{compact(found['delta'])}, a data-dependent figure, released with noise; "
+            "no claim for other data",
         )
     if found["ledger"] is not None:
         yield Text.assemble(("Charged: ", "bold"), found["ledger"])
