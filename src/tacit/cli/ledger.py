@@ -117,7 +117,12 @@ class _Commands(click.Group):
             ) from error
 
 
-@click.group(cls=_Commands, invoke_without_command=True, epilog=EPILOG)
+@click.group(
+    cls=_Commands,
+    invoke_without_command=True,
+    epilog=EPILOG,
+    short_help="Budgets: what is spent, by what, and what is left.",
+)
 @click.pass_context
 def ledger(context: click.Context) -> None:
     """The budgets of a ledger: what is spent, by what, and whether the ledger can be trusted.

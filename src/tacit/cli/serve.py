@@ -36,7 +36,7 @@ def _days_of(option: str, text: str, remedy: str) -> int:
     return int(text)
 
 
-@click.command(epilog=EPILOG)
+@click.command(epilog=EPILOG, short_help="Shows planner, budgets and runs in a browser.")
 @click.option("--ledger", "address", metavar="URL", envvar=VARIABLE, show_envvar=True,
               help="The ledger whose budgets are shown.")  # fmt: skip
 @click.option("--anchor", metavar="FILE", help="The ledger's anchor file, if not in its place.")

@@ -65,7 +65,9 @@ Examples:
 """
 
 
-@click.command(cls=TakesSettings, epilog=EPILOG)
+@click.command(
+    cls=TakesSettings, epilog=EPILOG, short_help="Trains a private model by a named recipe."
+)
 @click.argument("recipe", required=False)
 @click.option("--epsilon", metavar="EPS", type=EPSILON,
               help="The epsilon of all that is released. [default: 3]")  # fmt: skip

@@ -100,6 +100,7 @@ def private(
     >>> dp.steps_taken, round(dp.spent(delta=1e-3), 3)
     (5, 0.31)
     """
+    preflight.check_roles(model, optimizer, plan)
     optimizers = (optimizer,) if isinstance(optimizer, torch.optim.Optimizer) else tuple(optimizer)
     return Session(
         Setup(
