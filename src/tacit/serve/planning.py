@@ -7,6 +7,7 @@ does not touch (the clip, the budget, the recipe) is not computed again.
 
 from __future__ import annotations
 
+import itertools
 import math
 import sys
 import time
@@ -343,14 +344,30 @@ def _curve(points: list[Point], own: Point) -> Markup:
     across = tuple((step * at, compact(step * at)) for at in range(int(last / step) + 1))
     up = tuple((float(power), f"1e{power}" if power else "1") for power in range(-12, 1, 3))
     return graph(
-        "The privacy curve: δ for each ε. Every pair with a dot is guaranteed, and so is whatever "
+        "The privacy curve: δ for each ε. Every pair on the line is guaranteed, and so is whatever "
         "lies above it or to its right.",
         Axis("ε", 0.0, last, across),
         Axis("δ", floor, 0.0, up),
-        [Line("main", shown)],
+        [Line("main", [(loss, math.log10(max(delta, 1e-12))) for loss, delta in _between(points)])],
         [(own[0], math.log10(max(own[1], 1e-12)))],
         shown,
     )
+
+
+def _between(points: list[Point]) -> list[Point]:
+    """Guaranteed pairs between those that are known: δ(ε) is convex in e^ε, a supremum of lines.
+
+    >>> [(loss, round(delta, 3)) for loss, delta in _between([(0.0, 0.5), (1.0, 0.1)])][7:10]
+    [(0.875, 0.174), (1.0, 0.1)]
+    """
+    found: list[Point] = points[:1]
+    for (first, above), (last, below) in itertools.pairwise(points):
+        wide = math.expm1(last - first)
+        for part in range(1, 9):
+            loss = first + (last - first) * part / 8
+            share = math.expm1(loss - first) / wide if wide else 1.0
+            found.append((loss, above + (below - above) * share))
+    return [(loss, delta) for loss, delta in found if delta < 1.0]
 
 
 def _nice(step: float) -> float:
