@@ -415,9 +415,9 @@ def _launchers_store() -> Any:
 def _name_groups_apart(patience: float) -> None:
     """Groups get names that no attempt before had: torch counts them, every time from 0 on."""
     groups: Any = distributed.distributed_c10d._world
-    if groups.group_count >= _NEVER_COUNTED or (store := _launchers_store()) is None:
+    if groups.group_count >= _NEVER_COUNTED or os.environ.get(_SHARED) != "True":
         return
-    name = _met(store, distributed.get_rank(), distributed.get_world_size(), patience)
+    name = _met(_store(), distributed.get_rank(), distributed.get_world_size(), patience)
     groups.group_count = _NEVER_COUNTED + int(name, 16)
 
 
