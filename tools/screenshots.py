@@ -111,8 +111,8 @@ def main() -> None:
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else None
     with site() as found:
         if folder is None:
-            for name, (page, *look) in FIGURES_OF.items():
-                whole = found.shot(page, *look).convert("RGB")
+            for name, (page, width, theme, height) in FIGURES_OF.items():
+                whole = found.shot(page, width, theme, height).convert("RGB")
                 # The few pixels of an unusual colour are what somebody should see.
                 picture = whole.quantize(256, Image.Quantize.MAXCOVERAGE)
                 picture.save(FIGURES / f"{name}.png", optimize=True)

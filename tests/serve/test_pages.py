@@ -269,6 +269,12 @@ def test_an_auditors_link_only_looks(site: Site) -> None:
 
 
 def test_empty_places_say_what_to_do_first(site: Site) -> None:
+    site.ledger.open("pure", 1.0, 0.0)
+    browser = site.browser("viewer")
+    assert "tacit train digits --epsilon 1 --budget small --ledger budget.db" in (
+        browser.get("/budgets/small").text
+    )
+    assert "no training fits" in browser.get("/budgets/pure").text
     site.console.ledger = site.console.shelf = None
     browser = site.browser("viewer")
     assert "tacit ledger open" in browser.get("/budgets").text

@@ -13,7 +13,7 @@ from urllib.parse import urlencode, urlsplit
 
 from tacit.cli import main
 from tacit.ledger import Ledger
-from tacit.serve.server import Setting, _origins
+from tacit.serve.server import Setting, _origins, prepared
 
 from .conftest import PLAN
 
@@ -101,6 +101,19 @@ def test_elsewhere_needs_keys_and_tls(
         assert part in said.err, part
     assert "tacit-key-" in said.out
     assert not (tmp_path / "nowhere.db").exists()
+
+
+def test_an_approval_lasts_as_long_as_the_command_says(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for days in ("0", "367", "-3", "soon", "9" * 400, "1.5"):
+        assert main(["serve", "--approval-days", days]) == 2
+        said = capsys.readouterr().err
+        assert "--approval-days must be a number from 1 to 366" in said
+        assert said.count("\n") == 1
+    served = prepared(Setting(port=0, approval_days=7))
+    served.socket.close()
+    assert served.console.approval_days == 7
 
 
 def test_a_server_answers_to_its_own_names_only() -> None:

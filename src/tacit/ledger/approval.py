@@ -176,7 +176,7 @@ def revoke(ledger: Ledger, number: int, *, by: Person, reason: str) -> RequestSt
             raise InvalidArgument(
                 f"request {number} cannot be revoked: {_said(known)}; nothing was changed"
             )
-        return closing(books, known, "revoke", by=by.as_plain(), reason=why)
+        return closing(books, known, "revoke", by, why)
 
     ledger.append(decide)
     return ledger.books.requests[number]
@@ -196,7 +196,7 @@ def withdraw(ledger: Ledger, number: int, *, by: Person, reason: str) -> Request
             raise InvalidArgument(
                 f"request {number} cannot be withdrawn: {_said(known)}; nothing was changed"
             )
-        return closing(books, known, "withdraw", by=by.as_plain(), reason=why)
+        return closing(books, known, "withdraw", by, why)
 
     ledger.append(decide)
     return ledger.books.requests[number]

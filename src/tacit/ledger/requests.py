@@ -256,8 +256,11 @@ def _close(books: Books, known: RequestState, closing: Closing) -> None:
     books.requests[known.number] = replace(known, closing=closing)
 
 
-def closing(books: Books, known: RequestState, kind: str, **body: Any) -> list[Draft]:
+def closing(
+    books: Books, known: RequestState, kind: str, by: Person | None = None, reason: str = ""
+) -> list[Draft]:
     """The entries that close a request: one of ``kind``, after the end of its reservation."""
+    body = {} if by is None else {"by": by.as_plain(), "reason": reason}
     held = None if known.reservation is None else books.reservations[known.reservation]
     ends = held is not None and not held.ended
     first = [Draft(known.budget, "end", {"reservation": known.reservation})] if ends else []
