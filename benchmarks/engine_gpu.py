@@ -1,17 +1,20 @@
 """Times private training steps on a GPU beside the ordinary ones of the same process and machine.
 
-    python benchmarks/engine_gpu.py --engines PATH [--rows NAME …] [--out FOLDER] [--seconds N]
+    python benchmarks/engine_gpu.py --engines PATH [--peers FOLDER] [--rows NAME …]
+                                    [--out FOLDER] [--seconds N]
 
-PATH is the folder of the side-by-side benchmark of engines, whose models are used as they are. Each
-run is a process of its own, and the record is written after every run, so that a limit on the
-machine's time costs only what was not reached; rows that are not run keep what is recorded. It
-needs torch, NumPy and tacit alone. A step is everything: the sample, forward, backward, clipping,
-noise, optimizer, and the looks at the weights.
+PATH is the folder of the side-by-side benchmark of engines, whose models are used as they are, and
+whose scripts time the peers, whose packages are looked for in the folder of --peers. Each run is
+a process of its own, and the record is written after every run, so that a limit on the machine's
+time costs only what was not reached; rows that are not run keep what is recorded. But for the peers
+it needs torch, NumPy and tacit alone. A step is everything: the sample, forward, backward,
+clipping, noise, optimizer, and the looks at the weights.
 """
 
 import argparse
 import contextlib
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -23,6 +26,12 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 SETTLING = 8  # steps before the clock starts: shapes are seen, code is compiled, steps recorded
+SECURE = 1.15  # what secure noise may cost, of the same step with fast noise
+PEERS = {  # a script of the benchmark of engines, and its name for the peer
+    "Opacus 1.6, hooks": ("one.py", "opacus-hooks"),
+    "Opacus 1.6, ghost": ("one.py", "opacus-ghost"),
+    "JAX-Privacy 2.0": ("one_jax.py", "privacy"),
+}
 
 
 @dataclass(frozen=True)
@@ -42,24 +51,25 @@ class Row:
     ms: float | None = None
     start: float | None = None  # the first two steps together
     engines: tuple[str, ...] = ("ordinary", "ordinary captured", "tacit", "tacit secure")
+    peers: tuple[str, ...] = ()
 
 
 ROWS = {
     "gpt256": Row(
         "GPT shape, T=256, B=32, bf16", "gpt256", 32, half=True, ratio=1.15, of_captured=1.2,
-        memory=1.05,
+        memory=1.05, peers=tuple(PEERS),
     ),
     "gpt1024": Row(
         "GPT shape, T=1024, B=8, bf16", "gpt1024", 8, half=True, ratio=1.25,
-        engines=("ordinary", "ordinary captured", "tacit"),
+        engines=("ordinary", "ordinary captured", "tacit"), peers=tuple(PEERS),
     ),
     "wrn": Row(
         "WRN-16-4, B=1024, TF32", "wrn", 1024, channels_last=True, ratio=1.4, memory=1.6,
-        engines=("ordinary", "tacit", "tacit secure"),
+        engines=("ordinary", "tacit", "tacit secure"), peers=tuple(PEERS),
     ),
     "wrn-bf16": Row(
         "WRN-16-4, B=1024, bf16", "wrn", 1024, half=True, channels_last=True, ratio=1.5, memory=1.6,
-        engines=("ordinary", "tacit"),
+        engines=("ordinary", "tacit"), peers=("Opacus 1.6, hooks", "JAX-Privacy 2.0"),
     ),
     "smollm2": Row(
         "SmolLM2-135M shape, LoRA 16, 2,048 rows of 48, bf16, nothing compiled", "smollm2", 2048,
@@ -73,6 +83,7 @@ ROWS = {
     "mlp": Row(
         "MLP 60-1000-10, Poisson lots of 600 of 20,000", "mlp", 600, compiled=False,
         examples=20_000, ms=0.15, engines=("ordinary", "ordinary captured", "tacit"),
+        peers=tuple(PEERS),
     ),
 }  # fmt: skip
 
@@ -87,9 +98,15 @@ def main() -> None:
     record: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {"rows": {}}
     for name in arguments.rows or ROWS:
         found: dict[str, Any] = {"machine": machine()}
-        for engine in ROWS[name].engines:
-            if end - time.monotonic() > 20:
-                found[engine] = run(name, engine, arguments.engines, end - time.monotonic())
+        row = ROWS[name]
+        for engine in row.engines + (row.peers if arguments.peers else ()):
+            left = end - time.monotonic()
+            if left > 20:
+                if engine in PEERS:
+                    found[engine] = peer(row, engine, arguments.engines, arguments.peers, left)
+                else:
+                    found[engine] = run(name, engine, arguments.engines, left)
+                print(name, engine, json.dumps(found[engine]), flush=True)
                 record["rows"][name] = found
                 save(record, arguments.out)
 
@@ -97,6 +114,7 @@ def main() -> None:
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--engines", type=Path, required=True, help="the folder with models.py")
+    parser.add_argument("--peers", type=Path, help="the folder of the peers' packages")
     parser.add_argument("--out", type=Path, default=HERE / "results")
     parser.add_argument("--rows", nargs="*", choices=list(ROWS))
     parser.add_argument("--seconds", type=float, default=3600.0, help="start nothing after these")
@@ -106,13 +124,30 @@ def parse_arguments() -> argparse.Namespace:
 
 def run(name: str, engine: str, engines: Path, seconds: float) -> dict[str, Any]:
     command = [sys.executable, __file__, "--engines", str(engines), "--one", name, engine]
+    return answered(command, dict(os.environ), seconds)
+
+
+def peer(row: Row, engine: str, engines: Path, packages: Path, seconds: float) -> dict[str, Any]:
+    """A peer's step on the same shape, as the benchmark of engines times it: each waited for."""
+    script, name = PEERS[engine]
+    command = [sys.executable, str(engines / script), name, row.model, str(row.batch)]
+    places = {"PEERS": str(packages), "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+    found = answered(command + ["--amp"] * row.half, os.environ | places, min(seconds, 120.0))
+    if "ms" not in found:
+        return {"error": found.get("error", "?")}
+    return {"ms": found["ms"], "ms_alone": found["ms"], "allocated_gib": found["mem_gib"]}
+
+
+def answered(command: list[str], environment: dict[str, str], seconds: float) -> dict[str, Any]:
+    """The last line that a process of its own prints, as data."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=seconds, check=False, env=environment
+        )
     except subprocess.TimeoutExpired:
         return {"error": f"not done after {seconds:.0f} s"}
     lines = done.stdout.strip().splitlines()
     answer: dict[str, Any] = json.loads(lines[-1]) if lines else {"error": done.stderr[-500:]}
-    print(name, engine, json.dumps(answer), flush=True)
     return answer
 
 
@@ -263,7 +298,8 @@ def markdown(record: dict[str, Any]) -> str:
         f"{about['gpu']}, torch {about['torch']}, tacit {about['tacit']}: `{about['command']}`. "
         "Milliseconds of a step among many, the device being given one after the other, and of one "
         "that is waited for; a step is everything: the sample, forward, backward, clipping, noise, "
-        "optimizer, and the looks at the weights. Ratios are to the ordinary step of the same row.",
+        "optimizer, and the looks at the weights. Ratios are to the ordinary step of the same row. "
+        "The first two steps take less where an earlier process has filled the compilers' caches.",
         "", "| model | engine | ms | alone | ratio | GiB reserved | first two steps, s | asked | |",
         "|---|---|---:|---:|---:|---:|---:|---|---|",
     ]  # fmt: skip
@@ -277,9 +313,20 @@ def line_of(row: Row, engine: str, found: dict[str, Any]) -> str:
     if "ms" not in answer:
         said = " ".join(answer.get("error", "?").split())
         return f"| {row.says} | {engine} | {said[-80:]} | | | | | | |"
+    ordinary = answer.get("ordinary_ms", base.get("ms"))  # a peer's may be of a run of its own
+    ratio = answer["ms"] / ordinary if ordinary else None
+    if engine in PEERS:
+        return (
+            f"| {row.says} | {engine} | {answer['ms']:.2f} | | {f'{ratio:.2f}×' if ratio else ''} "
+            f"| {answer['allocated_gib']:.2f} (allocated) | | | |"
+        )
     start = sum(answer["first_s"][:2])
-    ratio = answer["ms"] / base["ms"] if base.get("ms") else None
-    wishes = [] if "ordinary" in engine else list(asked(row, found, answer, ratio, start))
+    wishes: list[tuple[str, bool]] = []
+    if "secure" in engine and found.get("tacit", {}).get("ms"):
+        share = answer["ms"] / found["tacit"]["ms"]
+        wishes = [(f"≤ {SECURE}× of fast noise ({share:.2f}×)", share <= SECURE)]
+    elif "ordinary" not in engine:
+        wishes = list(asked(row, found, answer, ratio, start))
     verdict = "" if not wishes else ("met" if all(met for _, met in wishes) else "not met")
     return (
         f"| {row.says} | {engine} | {answer['ms']:.2f} | {answer['ms_alone']:.2f} | "

@@ -12,6 +12,9 @@ version = release = __version__
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 html_theme = "furo"
 html_title = f"tacit {version}"
+html_static_path, html_css_files = ["static"], ["pages.css"]
+maximum_signature_line_length = 88  # a longer one has a line for each argument
+python_display_short_literal_types = True
 
 autodoc_member_order = "bysource"
 autodoc_type_aliases = {"Event": "Event", "Adjacency": "Adjacency"}
@@ -22,7 +25,7 @@ suppress_warnings = ["ref.python"]  # two rooms have a Trained; signatures name 
 
 CODE = re.compile(r"(``.*?``)")
 ALIAS = re.compile(r"TypeAliasForwardRef\('(\w+)'\)")
-RECORD = re.compile(r"\[([^\]]+)\]\((\.\./(?:benchmarks|examples)/[^)#]+\.md)\)")
+RECORD = re.compile(r"\[([^\]]+)\]\((\.\./[^)#]+\.md)\)")
 
 
 def _keep_bars(app, what, name, obj, options, lines):  # noqa: ARG001 (Sphinx calls it so)

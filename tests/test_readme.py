@@ -7,10 +7,14 @@ from __future__ import annotations
 
 import re
 import runpy
+import shlex
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
+
+from tacit.cli.program import program
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted(path.name for path in (ROOT / "docs").glob("*.md"))
@@ -90,6 +94,53 @@ def test_guide_runs(page, tmp_path, monkeypatch):
     names: dict[str, object] = {}  # a page's blocks build on one another
     for code in blocks(ROOT / "docs" / page, "python"):
         check(code, names)
+
+
+def shell_lines(page: Path) -> list[str]:
+    """What a page has for the shell: fenced, or indented by four."""
+    text = page.read_text(encoding="utf-8")
+    fenced = [code for kind, code in BLOCK.findall(text) if kind in ("bash", "sh", "console")]
+    indented = re.findall(
+        r"^    ((?:tacit|python|torchrun) .+)$", FENCED.sub("", text), re.MULTILINE
+    )
+    joined = "\n".join([*fenced, *indented]).replace("\\\n", " ")
+    return re.split(r"; |\n", re.sub(r"^\$ ", "", joined, flags=re.MULTILINE))
+
+
+def understood(words: list[str]) -> None:
+    """Parses a command as the shell would hand it over, and does not run it."""
+    command: click.Command = program
+    context = command.make_context("tacit", list(words))
+    while isinstance(command, click.Group) and words:
+        name, found, words = command.resolve_command(context, words)
+        assert found is not None
+        command, context = found, found.make_context(name, list(words), parent=context)
+
+
+def test_commands_on_pages_are_understood():
+    """Those of the first pages are run by ``test_walk``, others need data sets or a GPU."""
+    seen = set()
+    for page in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]:
+        for line in shell_lines(page):
+            words = shlex.split(line, comments=True)
+            if words[:1] == ["tacit"] and words[1] != "--version":
+                understood(words[1:])
+                seen.add(words[1])
+            elif words[:1] == ["python"] and words[1].endswith(".py"):
+                assert (ROOT / words[1]).is_file(), f"{page.name}: {line}"
+    assert {"audit", "data", "doctor", "ledger", "plan", "report", "train", "transfer"} <= seen
+    with pytest.raises(click.UsageError):
+        understood(["plan", "--epsilom", "3"])
+    with pytest.raises(click.UsageError):
+        understood(["ledger", "opened", "people"])
+
+
+def test_links_out_of_the_docs_are_made_to_files():
+    """Sphinx knows pages only: a link to another file of Markdown becomes one to the file."""
+    record = runpy.run_path(str(ROOT / "docs" / "conf.py"))["RECORD"]
+    for page in PAGES:
+        text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+        assert re.findall(r"\]\(\.\./[^)]*\.md[)#]", record.sub("", text)) == [], page
 
 
 def test_the_tests_that_the_pages_name_exist():

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 FIGURES = Path(__file__).parents[1] / "docs" / "figures"
+WIDE = 440
 INK, SOFT, BLUE, RED, PALE = "#1f2937", "#6b7280", "#1b6ca8", "#c8553d", "#e5e7eb"
 
 
@@ -54,12 +55,12 @@ def box(x: float, y: float, wide: float, high: float, fill: str = "none", edge: 
     )
 
 
-def page(title: str, wide: int, high: int, parts: Iterable[str]) -> str:
-    """A whole picture, on white, so that it is readable in the dark as well."""
+def page(title: str, high: int, parts: Iterable[str]) -> str:
+    """A whole picture, as wide as a telephone, on white: readable there and in the dark as well."""
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {wide} {high}" '
-        f'font-family="system-ui, sans-serif" role="img"><title>{title}</title>'
-        f'<rect width="{wide}" height="{high}" fill="white"/>\n' + "\n".join(parts) + "\n</svg>\n"
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDE} {high}" width="{WIDE}" '
+        f'height="{high}" font-family="system-ui, sans-serif" role="img"><title>{title}</title>'
+        f'<rect width="{WIDE}" height="{high}" fill="white"/>\n' + "\n".join(parts) + "\n</svg>\n"
     )
 
 
@@ -73,17 +74,20 @@ def most_found(epsilon: float, false_alarms: float, delta: float) -> float:
 def odds() -> str:
     """What ε limits: how many insiders the best attacker finds."""
     title = "With 1 false alarm in 100, how many insiders can any attacker find?"
-    parts = [text(20, 30, title, size=16)]
+    parts = [
+        text(16, 28, "With 1 false alarm in 100,", size=16),
+        text(16, 49, "how many insiders can any attacker find?", size=16),
+    ]
     for at, epsilon in enumerate((0.1, 0.5, 1, 2, 3, 4, 6, 8)):
-        y, found = 52 + 34 * at, most_found(epsilon, 0.01, 1e-5)
+        y, found = 66 + 34 * at, most_found(epsilon, 0.01, 1e-5)
         parts += [
-            text(80, y + 17, f"ε = {epsilon:g}", at="end"),
-            box(95, y, 500, 24, PALE, PALE),
-            box(95, y, max(4, 500 * found), 24, BLUE, BLUE),
-            text(605, y + 17, f"at most {math.ceil(1000 * found) / 10:g} of 100"),
+            text(64, y + 17, f"ε = {epsilon:g}", at="end"),
+            box(74, y, 205, 24, PALE, PALE),
+            box(74, y, max(4, 205 * found), 24, BLUE, BLUE),
+            text(287, y + 17, f"at most {math.ceil(1000 * found) / 10:g} of 100"),
         ]
-    parts.append(text(20, 345, "δ = 1e-5. Guessing alone finds 1 of 100.", size=13, colour=SOFT))
-    return page(title, 760, 360, parts)
+    parts.append(text(16, 358, "δ = 1e-5. Guessing alone finds 1 of 100.", size=13, colour=SOFT))
+    return page(title, 372, parts)
 
 
 def bell(centre: float, floor: float, spread: float, colour: str) -> str:
@@ -91,7 +95,7 @@ def bell(centre: float, floor: float, spread: float, colour: str) -> str:
     high = 125 * 40 / spread
     points = " ".join(
         f"{centre + x:.1f},{floor - high * math.exp(-0.5 * (x / spread) ** 2):.1f}"
-        for x in range(-140, 141, 5)
+        for x in range(-195, 196, 5)
     )
     return f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="2.5"/>'
 
@@ -99,70 +103,75 @@ def bell(centre: float, floor: float, spread: float, colour: str) -> str:
 def noise() -> str:
     """Clip and noise: two worlds that must look alike."""
     title = "Clip and noise: the sum with you and without you"
-    parts = []
-    for left, sigma, words in ((30, 2.0, "easy to confuse"), (410, 1.0, "easier to tell apart")):
-        step, middle = 36.0, left + 160
+    parts, step, middle = [], 36.0, WIDE / 2
+    for top, floor, sigma, words in (
+        (28, 150, 2.0, "easy to confuse"),
+        (222, 394, 1.0, "easier to tell apart"),
+    ):
         spread = sigma * step
         parts += [
-            text(left, 30, f"σ = {sigma:g}: noise {sigma:g} times the clip", size=16),
-            text(left, 50, words, size=13, colour=SOFT),
-            bell(middle - step / 2, 215, spread, SOFT),
-            bell(middle + step / 2, 215, spread, BLUE),
-            line(left - 10, 215, left + 330, 215, INK),
-            arrow(middle - step / 2, 232, middle + step / 2, 232, RED),
-            text(middle, 252, "one clip: the most you can add", size=13, colour=RED, at="middle"),
-        ]
+            text(16, top, f"σ = {sigma:g}: noise {sigma:g} times the clip", size=16),
+            text(16, top + 20, words, size=13, colour=SOFT),
+            bell(middle - step / 2, floor, spread, SOFT),
+            bell(middle + step / 2, floor, spread, BLUE),
+            line(8, floor, WIDE - 8, floor, INK),
+            arrow(middle - step / 2, floor + 16, middle + step / 2, floor + 16, RED),
+            text(middle, floor + 36, "one clip: the most you can add", size=13, colour=RED,
+                 at="middle"),
+        ]  # fmt: skip
     parts += [
-        text(30, 285, "grey: without your record", colour=SOFT),
-        text(230, 285, "blue: with it", colour=BLUE),
+        text(16, 462, "grey: without your record", colour=SOFT),
+        text(216, 462, "blue: with it", colour=BLUE),
     ]
-    return page(title, 760, 300, parts)
+    return page(title, 478, parts)
 
 
 def step() -> str:
     """One step of training, from records to a noisy sum."""
     title = "One step: a coin for each record, a lot, clipped gradients, one noisy sum"
     heads = ("1. a coin for each", "2. the lot, in batches", "3. gradients, clipped", "4. one sum")
-    parts = [text(25 + 190 * at, 30, words, size=15) for at, words in enumerate(heads)]
+    parts = [
+        text(16 + 220 * (at % 2), 28 + 262 * (at // 2), words, size=16)
+        for at, words in enumerate(heads)
+    ]
+    return page(title, 505, [*parts, *_sampled(), *_clipped(110.0, 390.0), *_summed()])
+
+
+def _sampled() -> Iterable[str]:
+    """All records, and the batches of those whose coin fell so."""
     drawn = {3, 8, 10, 17, 20, 29, 31}
     for at in range(35):
-        x, y = 40 + 27 * (at % 5), 62 + 27 * (at // 5)
-        parts.append(dot(x, y, BLUE if at in drawn else PALE, 9))
-    for batch, (count, y) in enumerate(((4, 70), (3, 150))):
-        parts += [
-            box(215, y, 140, 52),
-            text(222, y + 70, f"batch {batch + 1}", size=12, colour=SOFT),
-        ]
-        parts += [dot(235 + 33 * at, y + 26, BLUE, 9) for at in range(count)]
-    x, y, clip = 470.0, 145.0, 55.0
-    parts.append(
-        f'<circle cx="{x}" cy="{y}" r="{clip}" fill="none" stroke="{RED}" stroke-dasharray="5 4"/>'
-    )
-    for angle, length in (
-        (0.3, 80),
-        (1.3, 40),
-        (2.2, 70),
-        (3.3, 50),
-        (4.2, 34),
-        (5.3, 85),
-        (5.9, 45),
-    ):
+        x, y = 32 + 30 * (at % 5), 58 + 27 * (at // 5)
+        yield dot(x, y, BLUE if at in drawn else PALE, 9)
+    for batch, (count, y) in enumerate(((4, 60), (3, 145))):
+        yield box(240, y, 150, 52)
+        yield text(248, y + 70, f"batch {batch + 1}", size=13, colour=SOFT)
+        yield from (dot(264 + 34 * at, y + 26, BLUE, 9) for at in range(count))
+
+
+def _clipped(x: float, y: float, clip: float = 55.0) -> Iterable[str]:
+    """Gradients around a point, in a circle."""
+    ring = f'stroke="{RED}" stroke-dasharray="5 4"'
+    yield f'<circle cx="{x}" cy="{y}" r="{clip}" fill="none" {ring}/>'
+    lengths = ((0.3, 80), (1.3, 40), (2.2, 70), (3.3, 50), (4.2, 34), (5.3, 85), (5.9, 45))
+    for angle, length in lengths:
         across, down = math.cos(angle), math.sin(angle)
         if length > clip:
             ends = (x + clip * across, y + clip * down, x + length * across, y + length * down)
-            parts.append(line(*ends, SOFT, dash="3 3"))
+            yield line(*ends, SOFT, dash="3 3")
         kept = min(length, clip)
-        parts.append(arrow(x, y, x + kept * across, y + kept * down, BLUE))
-    parts.append(text(x, 235, "none is longer than the clip", size=12, colour=RED, at="middle"))
+        yield arrow(x, y, x + kept * across, y + kept * down, BLUE)
+    yield text(x, 484, "none is longer than the clip", size=13, colour=RED, at="middle")
+
+
+def _summed() -> Iterable[str]:
+    """The arrow of the sum, in a cloud of noise."""
     cloud = random.Random(7)
     for _ in range(120):
-        parts.append(dot(680 + cloud.gauss(0, 22), 120 + cloud.gauss(0, 22), "#f1c9bf", 2.5))
-    parts += [
-        arrow(610, 180, 680, 120, BLUE, width=3),
-        text(595, 210, "the sum, plus noise", size=12, colour=RED),
-        text(595, 228, "divided by the plan's lot size", size=12, colour=SOFT),
-    ]
-    return page(title, 780, 270, parts)
+        yield dot(335 + cloud.gauss(0, 22), 365 + cloud.gauss(0, 22), "#f1c9bf", 2.5)
+    yield arrow(262, 428, 335, 365, BLUE, width=3)
+    yield text(240, 465, "the sum, plus noise,", size=13, colour=RED)
+    yield text(240, 484, "divided by the plan’s lot size", size=13, colour=SOFT)
 
 
 def unit() -> str:
@@ -171,22 +180,21 @@ def unit() -> str:
     owners = ("Ann", "Ann", "Ann", "Ben", "Cem", "Cem")
     visits = ("2 March", "9 March", "4 May", "1 April", "2 June", "8 June")
     parts = []
-    for left, words, rows in (
-        (25, 'unit = "example": one row may change', {1}),
-        (405, 'unit = "user": one person’s rows may change', {0, 1, 2}),
+    for left, name, words, rows in (
+        (12, "example", "one row may change", {1}),
+        (228, "user", "a person’s rows may change", {0, 1, 2}),
     ):
-        parts.append(text(left, 30, words, size=15))
+        parts += [text(left, 26, f'unit = "{name}"', size=16), text(left, 46, words, size=13)]
         for at, (owner, day) in enumerate(zip(owners, visits, strict=True)):
-            y, changed = 48 + 32 * at, at in rows
+            y, changed = 60 + 32 * at, at in rows
+            fill, edge = ("#f9e3dd", RED) if changed else ("#f3f4f6", PALE)
             parts += [
-                box(
-                    left, y, 240, 26, "#f9e3dd" if changed else "#f3f4f6", RED if changed else PALE
-                ),
+                box(left, y, 196, 26, fill, edge),
                 text(left + 12, y + 18, owner),
-                text(left + 110, y + 18, day, colour=SOFT),
+                text(left + 90, y + 18, day, colour=SOFT),
             ]
-    parts.append(text(25, 262, "red: what the guarantee hides", size=13, colour=RED))
-    return page(title, 760, 275, parts)
+    parts.append(text(12, 274, "red: what the guarantee hides", colour=RED))
+    return page(title, 288, parts)
 
 
 def main(folder: Path) -> None:

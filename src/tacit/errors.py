@@ -18,6 +18,7 @@ class UnsupportedEvent(TacitError, ValueError):
         super().__init__(f"accountant {accountant!r} does not support {event!r}: {reason}")
         self.event = event
         self.accountant = accountant
+        self.reason = reason
 
 
 class Uncalibratable(TacitError, ValueError):

@@ -51,7 +51,7 @@ def _bell(x: NDArray[np.float64], sigma: float) -> NDArray[np.float64]:
 @pytest.mark.parametrize(("rate", "sigma"), [(0.5, 22.0), (0.5, 1200.0), (0.5, 3.0), (0.1, 10.0)])
 def test_two_steps_at_a_high_rate_are_summed_sharply(rate: float, sigma: float) -> None:
     found = bounds(Repeated(PoissonSampled(rate, Gaussian(sigma)), 2), DELTA)
-    assert found.method == "contour"
+    assert found.method == ("contour" if rate > 0.3 else "closed form")
     assert found.upper - found.lower <= 1e-9 * found.upper
     assert _delta_of_two_steps(rate, sigma, found.upper) == pytest.approx(DELTA, rel=1e-7)
 

@@ -97,3 +97,22 @@ def test_a_refusal_names_the_help_of_its_own_command(
 ) -> None:
     assert main([command, "--epsilon"]) == 2
     assert f"(see tacit {command} --help)" in capsys.readouterr().err
+
+
+def test_the_list_of_commands_has_whole_sentences(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main(["--help"]) == 0
+    lines = capsys.readouterr().out.partition("Commands:\n")[2].splitlines()
+    assert len(lines) == len(COMMANDS)
+    assert all(line.endswith(".") and not line.endswith("...") for line in lines)
+
+
+def test_a_command_that_is_misspelt_is_answered_with_the_nearest(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["trian"]) == 2
+    assert "No such command 'trian'. Did you mean 'train'? (see tacit" in capsys.readouterr().err
+    assert main(["zzz"]) == 2
+    assert "No such command 'zzz'. (see tacit" in capsys.readouterr().err

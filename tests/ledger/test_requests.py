@@ -10,11 +10,26 @@ import pytest
 
 from tacit.accounting import Gaussian, PureDp, Repeated
 from tacit.errors import BudgetExceeded, InvalidArgument, TamperedLedger
-from tacit.ledger import Ledger, Person, Release, approve, ask, draw, refuse, undraw
+from tacit.ledger import (
+    Ledger,
+    Person,
+    Release,
+    approve,
+    ask,
+    draw,
+    entries,
+    lapse,
+    refuse,
+    revoke,
+    undraw,
+    withdraw,
+)
 from tacit.ledger.entries import Draft, Entry, canonical, hashed
 from tacit.ledger.replay import replay
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tacit.ledger import RequestState
 
     from .conftest import Place
@@ -175,6 +190,15 @@ FORGERIES = {
     "a name that hides": ("approve", {"by": OFFICER.as_plain() | {"name": "B\u202eo"}}),
     "of no request": ("approve", {"request": 1}),
     "approved twice": ("approve", {}),
+    "approved for ever": ("approve", {"until": "2999-01-01"}),
+    "approved until yesterday": ("approve", {"until": "2026-01-01"}),
+    "approved until no day": ("approve", {"until": "2026-02-30"}),
+    "approved until a day of another spelling": ("approve", {"until": "20270101"}),
+    "lapsed before its last day": ("lapse", {}),
+    "revoked by an engineer": ("revoke", {"by": ENGINEER.as_plain()}),
+    "revoked while it is reserved": ("revoke", {}),
+    "withdrawn by another key": ("withdraw", {"by": SECOND.as_plain()}),
+    "withdrawn while it is reserved": ("withdraw", {"by": ENGINEER.as_plain()}),
     "drawn by nobody": ("draw", {"run": ""}),
     "drawn with more fields": ("draw", {"run": "run", "steps": 3}),
 }
@@ -187,12 +211,13 @@ def test_what_the_rules_do_not_allow_is_refused_though_its_hash_fits(
     ledger = opened(sqlite)
     one = asked(ledger)
     kind, changes = FORGERIES[name]
-    if name == "approved twice" or kind == "draw":
+    if name == "approved twice" or kind != "approve":
         approve(ledger, one.number, by=OFFICER, reason="yes")
     if kind == "approve":
         ledger.budget("data").reserve(PLAN, steps=100)
-    body = {"approve": {"request": one.number, "by": OFFICER.as_plain(), "reason": "yes"},
-            "draw": {"request": one.number}}[kind] | changes  # fmt: skip
+    by = {"request": one.number, "by": OFFICER.as_plain(), "reason": "yes"}
+    body = {"approve": by | {"until": "2027-01-01"}, "revoke": by, "withdraw": by,
+            }.get(kind, {"request": one.number}) | changes  # fmt: skip
     entries = [*ledger.history(), forged(ledger, Draft("data", kind, body))]
     with pytest.raises(TamperedLedger, match=f"entry {len(entries)} cannot be read"):
         replay(entries)
@@ -202,7 +227,8 @@ def test_an_approval_charges_what_was_asked_and_no_less(sqlite: Place) -> None:
     ledger = opened(sqlite)
     one = asked(ledger)
     ledger.budget("data").reserve(Release(Repeated(Gaussian(400.0), 100)), steps=100)
-    body = {"request": one.number, "by": OFFICER.as_plain(), "reason": "yes"}
+    by = {"by": OFFICER.as_plain(), "reason": "yes"}
+    body = {"request": one.number, "until": "2026-11-30", **by}
     with pytest.raises(TamperedLedger, match="does not charge what was requested"):
         replay([*ledger.history(), forged(ledger, Draft("data", "approve", body))])
 
@@ -213,6 +239,181 @@ def test_a_step_of_an_approved_plan_without_its_run_is_refused(sqlite: Place) ->
     body = {"reservation": one.reservation, "steps": 1, "holder": "a" * 32}
     with pytest.raises(TamperedLedger, match="no run has drawn"):
         replay([*ledger.history(), forged(ledger, Draft("data", "lease", body))])
+
+
+# ---- approvals that nobody draws on
+
+
+def test_an_approval_lapses_after_its_last_day(sqlite: Place, on: Callable[[str], None]) -> None:
+    ledger = opened(sqlite, epsilon=1.0)
+    one = approve(ledger, asked(ledger).number, by=OFFICER, reason="yes", days=3)
+    assert (one.until, ledger.history()[-1].data["until"]) == ("2026-12-04", "2026-12-04")
+    spent, two = ledger.budget("data").spent().epsilon, asked(ledger)
+    assert spent > 0.5
+    with pytest.raises(BudgetExceeded):
+        approve(ledger, two.number, by=OFFICER, reason="both do not fit")
+    on("2026-12-04")
+    assert lapse(ledger) == ()
+    on("2026-12-05")
+    other = sqlite.ledger()
+    with pytest.raises(InvalidArgument, match=r"lapsed: no run drew on it by 2026-12-04; file an"):
+        draw(other, one.number, run="late")
+    assert [entry.kind for entry in other.history()][-2:] == ["end", "lapse"]
+    assert other.history()[-1].at == "2026-12-05"
+    assert (ledger.budget("data").spent().epsilon, lapse(ledger)) == (0.0, ())
+    known = ledger.books.requests[one.number]
+    assert (known.standing, known.closing and known.closing.by) == ("lapsed", None)
+    assert approve(ledger, two.number, by=OFFICER, reason="now it fits").standing == "approved"
+    for late in (revoke, withdraw, approve, refuse):
+        with pytest.raises(InvalidArgument, match=r"lapsed|another"):
+            late(ledger, one.number, by=OFFICER, reason="too late")
+    assert replay(ledger.history()).requests == sqlite.ledger().books.requests
+    assert ledger.verify().ok
+
+
+def test_what_was_drawn_in_time_goes_on_after_it(sqlite: Place, on: Callable[[str], None]) -> None:
+    ledger = opened(sqlite)
+    one = approve(ledger, asked(ledger).number, by=OFFICER, reason="yes", days=3)
+    on("2026-12-04")
+    draw(ledger, one.number, run="run 1").lease(10)
+    on("2027-02-01")
+    assert (lapse(ledger), draw(ledger, one.number, run="run 1").lease(10)) == ((), 10)
+    two = approve(ledger, asked(ledger).number, by=OFFICER, reason="yes", days=3)
+    draw(ledger, two.number, run="run 2")
+    on("2027-02-05")
+    undraw(ledger, two.number)  # what never began is as if nobody had drawn on it
+    assert lapse(ledger) == (two.number,)
+    assert ledger.verify().ok
+
+
+def test_a_reservation_takes_what_an_overdue_approval_holds(
+    sqlite: Place, on: Callable[[str], None]
+) -> None:
+    ledger = opened(sqlite, epsilon=1.0)
+    one = approve(ledger, asked(ledger).number, by=OFFICER, reason="yes", days=1)
+    with pytest.raises(BudgetExceeded):
+        ledger.budget("data").reserve(PLAN, steps=100)
+    on("2026-12-03")
+    assert ledger.budget("data").reserve(PLAN, steps=100).lease(1) == 1
+    assert ledger.books.requests[one.number].standing == "lapsed"
+
+
+def test_of_declared_plans_a_lapsed_one_stays_charged_once_one_has_begun(
+    sqlite: Place, on: Callable[[str], None]
+) -> None:
+    """They were fixed together: what is released must not decide what is charged."""
+    ledger = opened(sqlite, composition="declared")
+    one, two = (approve(ledger, asked(ledger).number, by=OFFICER, reason="yes") for _ in range(2))
+    draw(ledger, one.number, run="run").lease(1)
+    spent = ledger.budget("data").spent().epsilon
+    on("2027-02-01")
+    assert lapse(ledger) == (two.number,)
+    assert ledger.budget("data").spent().epsilon == spent
+    assert ledger.verify().ok
+
+
+def test_a_draw_right_before_midnight_may_be_dated_right_after_it(
+    sqlite: Place, monkeypatch: pytest.MonkeyPatch, on: Callable[[str], None]
+) -> None:
+    on("2026-12-01")
+    ledger = opened(sqlite)
+    one = approve(ledger, asked(ledger).number, by=OFFICER, reason="yes", days=1)
+    days = ["2026-12-02"] * 2
+    monkeypatch.setattr(entries, "today", lambda: days.pop() if days else "2026-12-03")
+    draw(ledger, one.number, run="run").lease(1)
+    late = next(entry for entry in ledger.history() if entry.kind == "draw")
+    assert late.at == "2026-12-03"
+    moved = hashed(replace(late, at="2026-12-04"))
+    with pytest.raises(TamperedLedger, match="cannot be drawn on"):
+        replay([*ledger.history()[: late.number - 1], moved])
+
+
+def test_an_approval_lasts_some_days(sqlite: Place) -> None:
+    ledger = opened(sqlite)
+    one, bad = asked(ledger), (0, -1, 367, 2.5, True, "3")
+    for days in bad:
+        with pytest.raises(InvalidArgument, match="days must be"):
+            approve(ledger, one.number, by=OFFICER, reason="yes", days=days)  # type: ignore[arg-type]
+    assert ledger.refresh().requests[one.number].standing == "pending"
+
+
+def test_an_officer_revokes_and_whoever_asked_withdraws(sqlite: Place) -> None:
+    ledger = opened(sqlite)
+    for act, by in ((revoke, SECOND), (withdraw, ENGINEER)):
+        one = approve(ledger, asked(ledger).number, by=OFFICER, reason="yes")
+        for bad, why in ((ENGINEER, "only an officer"), (SECOND, "another key")):
+            if bad is not by:
+                with pytest.raises(InvalidArgument, match=why):
+                    act(ledger, one.number, by=bad, reason="no")
+        closed = act(ledger, one.number, by=by, reason="no longer needed").closing
+        assert closed is not None
+        assert (closed.by, closed.reason) == (by, "no longer needed")
+        assert ledger.budget("data").spent().epsilon == 0.0
+        for again in (act, approve, refuse):
+            with pytest.raises(InvalidArgument, match=r"revoked|withdrawn|key|officer"):
+                again(ledger, one.number, by=by, reason="again")
+        with pytest.raises(InvalidArgument, match=r"(revoked|withdrawn); file another one"):
+            draw(ledger, one.number, run="run")
+    pending = asked(ledger)
+    with pytest.raises(InvalidArgument, match="nobody has approved it"):
+        revoke(ledger, pending.number, by=OFFICER, reason="no")
+    assert withdraw(ledger, pending.number, by=ENGINEER, reason="no").standing == "withdrawn"
+    with pytest.raises(InvalidArgument, match="it was withdrawn; nothing was changed"):
+        approve(ledger, pending.number, by=OFFICER, reason="too late")
+    drawn = approve(ledger, asked(ledger).number, by=OFFICER, reason="yes")
+    draw(ledger, drawn.number, run="run")
+    for act, by in ((revoke, OFFICER), (withdraw, ENGINEER)):
+        with pytest.raises(InvalidArgument, match="a run has drawn on it; nothing was changed"):
+            act(ledger, drawn.number, by=by, reason="too late")
+    assert replay(ledger.history()).requests == ledger.books.requests
+    assert ledger.verify().ok
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+def test_of_a_draw_a_revocation_and_two_lapses_at_once_one_counts(
+    kind: str, request: pytest.FixtureRequest, on: Callable[[str], None]
+) -> None:
+    place: Place = request.getfixturevalue(kind)
+    ledger = opened(place)
+    one, two = (
+        approve(ledger, asked(ledger).number, by=OFFICER, reason="yes", days=days)
+        for days in (3, 30)
+    )
+    on("2026-12-20")
+    acts: list[Callable[[Ledger], object]] = [
+        lapse, lapse, lambda own: draw(own, two.number, run="run"),
+        lambda own: revoke(own, two.number, by=OFFICER, reason="no"),
+    ]  # fmt: skip
+    ledgers, refused = [place.ledger() for _ in acts], []
+
+    def go(act: Callable[[Ledger], object], own: Ledger) -> None:
+        try:
+            act(own)
+        except InvalidArgument as error:
+            refused.append(str(error))
+
+    threads = [threading.Thread(target=go, args=pair) for pair in zip(acts, ledgers, strict=True)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    kinds = [entry.kind for entry in ledger.history()]
+    assert kinds.count("lapse") == 1
+    assert kinds.count("draw") + kinds.count("revoke") == 1
+    assert len(refused) == 1
+    assert ledger.refresh().requests[one.number].standing == "lapsed"
+    assert ledger.verify().ok
+
+
+@pytest.fixture
+def on(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Sets the day; it is 2026-12-01 to begin with."""
+
+    def go(day: str) -> None:
+        monkeypatch.setattr(entries, "today", lambda: day)
+
+    go("2026-12-01")
+    return go
 
 
 def forged(ledger: Ledger, draft: Draft) -> Entry:

@@ -98,6 +98,26 @@ def test_every_entry_has_its_own_number_of_the_seed(sizes: tuple[int, ...]) -> N
     assert np.abs(found - wanted).max() < 1e-5 * max(1.0, np.abs(wanted).max())
 
 
+def test_shares_have_the_numbers_of_the_whole() -> None:
+    """Two ranks' pieces of three tensors, one of them empty, are drawn as one process draws all."""
+    sizes, ends = (3, 700, 8 * _LANES + 5), ((3, 350, 1500), (0, 350, 8 * _LANES + 5 - 1500))
+    firsts = [0, 3, 703]
+    sums = [torch.arange(float(n), device=_DEVICE) for n in sizes]
+    whole = [torch.empty(n, device=_DEVICE) for n in sizes]
+    drawn(list(sums), whole, 3.0, 4.0)
+    parts = []
+    for rank in range(2):
+        begins = [0, 0, 0] if rank == 0 else list(ends[0])
+        outs = [torch.empty(n, device=_DEVICE) for n in ends[rank]]
+        own = [one[a : a + n] for one, a, n in zip(sums, begins, ends[rank], strict=True)]
+        noise = FloatNoise(_DEVICE, torch.Generator(_DEVICE).manual_seed(5))
+        starts = [first + a for first, a in zip(firsts, begins, strict=True)]
+        noise.means_(own, outs, 3.0, 4.0, starts)
+        parts.append(outs)
+    for at, one in enumerate(whole):
+        assert torch.equal(torch.cat([parts[0][at], parts[1][at]]), one)
+
+
 def test_other_types_are_rounded_after_the_noise() -> None:
     kinds = [torch.float16, torch.float32]
     outs = [torch.empty(40, dtype=kind, device=_DEVICE) for kind in kinds]
@@ -112,8 +132,8 @@ def test_the_law_and_that_another_is_refused() -> None:
     out = torch.empty(60_000, device=_DEVICE)
     drawn([None], [out], 2.0, 1.0)
     values = out.cpu().double().numpy()
-    assert stats.kstest(values, "norm", (0.0, 2.0)).pvalue > 1e-4
-    assert stats.kstest(values, "norm", (0.0, 2.1)).pvalue < 1e-4
+    assert stats.kstest(values / 2.0, "norm").pvalue > 1e-4
+    assert stats.kstest(values / 2.1, "norm").pvalue < 1e-4
     for apart in (1, _LANES, 4 * _LANES):  # neighbours, of one pair, of two counts
         assert abs(np.corrcoef(values[:-apart], values[apart:])[0, 1]) < 5 / np.sqrt(len(values))
 

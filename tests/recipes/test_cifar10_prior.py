@@ -12,7 +12,7 @@ import tacit
 from tacit import recipes
 from tacit.accounting import Composed, epsilon
 from tacit.errors import InvalidArgument
-from tacit.models import wide_resnet
+from tacit.models import wide_resnet, with_plain_filters
 from tacit.recipes import cifar10_prior, prior, svhn_prior
 from tacit.runs.recipe import Task
 from tacit.training.evaluation import accuracy
@@ -120,7 +120,10 @@ def test_the_whole_recipe_in_small_and_in_pieces(file: Path, tmp_path: Path) -> 
 
 def test_the_first_phase_learns_the_last_layer_on_features_of_the_prior(file: Path) -> None:
     """With hardly any noise it learns what there is to see, and the rest stays the prior's."""
-    task = _task(file, epsilon=2000.0, probe=60, lot=60, probe_lr=4.0, shift=0, flip=False)
+    task = _task(
+        file, epsilon=2000.0, probe=60, lot=60, probe_lr=4.0, shift=0, flip=False,
+        filters="standardised",
+    )  # fmt: skip
     kept: list[Any] = []
 
     def release(name: str, mechanism: Any, *, what: str) -> Any:
@@ -143,12 +146,23 @@ def test_the_first_phase_learns_the_last_layer_on_features_of_the_prior(file: Pa
     assert accuracy(ready.model, ready.dataset) > 0.5  # by chance: 0.1
 
 
+def test_plain_filters_are_those_that_the_prior_uses(file: Path) -> None:
+    images = torch.rand(4, 3, 32, 32, generator=torch.Generator().manual_seed(1))
+    found = []
+    for filters in ("plain", "standardised"):
+        task = _task(file, probe=0, filters=filters)
+        ready = cifar10_prior.prepare(task, cifar10_prior.outline(task).plan, _nothing)
+        found.append(ready.model[:-1](images).detach())  # type: ignore[index]
+    assert torch.allclose(*found, atol=1e-5)
+
+
 @pytest.mark.parametrize("layers", ["all", "last"])
 def test_which_layers_learn(file: Path, layers: str) -> None:
     task = _task(file, probe=0, layers=layers)
     ready = cifar10_prior.prepare(task, cifar10_prior.outline(task).plan, _nothing)
     learn = [name for name, one in ready.model.named_parameters() if one.requires_grad]
-    everything = [name for name, _ in wide_resnet(depth=10, width=1).named_parameters()]
+    network = with_plain_filters(wide_resnet(depth=10, width=1))
+    everything = [name for name, _ in network.named_parameters()]
     assert learn == (everything if layers == "all" else everything[-2:])
 
 

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -238,11 +239,28 @@ def test_ctrl_c_saves_and_is_raised(tmp_path: Path) -> None:
         if record.epoch == 2:
             signal.raise_signal(signal.SIGINT)
 
-    with pytest.raises(KeyboardInterrupt, match="stopped after step 12 of 24"):
+    with pytest.raises(KeyboardInterrupt, match="stopped after step 12 of 24; resume=True goes"):
         fit(tmp_path / "run", on_epoch=interrupt)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     done = fit(tmp_path / "run", resume=True)
     assert [one.steps for one in done.history] == [6, 12, 18, 24]
+
+
+def test_arguments_in_another_order_are_named(tmp_path: Path) -> None:
+    ready = own_data.prepare()
+    model, optimizer, plan, data = ready.model, ready.optimizer, ready.plan, ready.dataset
+    order = "the order is model, optimizer, plan, dataset"
+    for given, wrong in (
+        ((optimizer, model, plan, data), "model must be a torch Module, got a "),
+        ((model, data, plan, optimizer), "optimizer must be a torch Optimizer, got a "),
+        ((model, optimizer, data, plan), "plan must be a tacit Plan, got a "),
+    ):
+        for call in (tacit.private, partial(tacit.fit, out=tmp_path / "run"), tacit.fit):
+            with pytest.raises(InvalidArgument, match=f"{wrong}.*{order}"):
+                call(*given)  # type: ignore[arg-type, operator]
+    loader = torch.utils.data.DataLoader(data)
+    with pytest.raises(InvalidArgument, match=r"held_out is a DataLoader; pass loader\.dataset"):
+        tacit.fit(model, optimizer, plan, data, held_out=loader)  # type: ignore[arg-type]
 
 
 def test_it_is_charged_once(tmp_path: Path) -> None:
@@ -253,6 +271,26 @@ def test_it_is_charged_once(tmp_path: Path) -> None:
         done = fit(tmp_path / "run", budget=budget, resume=True)
         assert budget.spent().epsilon <= 4.0
         assert done.statement.charge is not None
+
+
+def test_the_torchrun_that_began_it_goes_on_with_it_and_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``--max-restarts`` runs an unchanged script again, without ``resume``."""
+    monkeypatch.setattr("tacit.runs.run.launch", lambda: "one")
+    with pytest.raises(RuntimeError, match="broken"):
+        fit(tmp_path / "run", on_epoch=_breaking(2))
+    monkeypatch.setattr("tacit.runs.run.launch", lambda: "another")
+    with pytest.raises(InvalidArgument, match="holds a run already"):
+        fit(tmp_path / "run")
+    monkeypatch.setattr("tacit.runs.run.launch", lambda: None)
+    with pytest.raises(InvalidArgument, match="holds a run already"):
+        fit(tmp_path / "run")
+    monkeypatch.setattr("tacit.runs.run.launch", lambda: "one")
+    done = fit(tmp_path / "run")
+    assert [one.steps for one in done.history] == [6, 12, 18, 24]
+    with pytest.raises(InvalidArgument, match="is finished"):
+        fit(tmp_path / "run")
 
 
 # ---- loaded

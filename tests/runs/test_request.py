@@ -153,6 +153,31 @@ def test_the_command_takes_all_of_it_from_the_request(
     assert (record["epsilon"], record["settings"]["epochs"]) == (2.0, 12.0)
 
 
+def test_a_run_by_a_lapsed_request_is_refused_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    plan = small.recipe(also=False).outline(task()).plan  # type: ignore[misc]
+    with monkeypatch.context() as then:
+        then.setattr("tacit.ledger.entries.today", lambda: "2026-01-01")
+        with Ledger("sqlite:///budget.db") as ledger:
+            ledger.open("small", 8.0, 1e-4)
+            made = approved(ledger, plan)
+    line = ["train", "digits", "--ledger", "budget.db", "--request", str(made.number)]
+    assert main([*line, "--out", "run"]) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert "its approval lapsed: no run drew on it by 2026-01-31; file another one" in said
+    assert not (tmp_path / "run").exists()
+    with Ledger("sqlite:///budget.db") as ledger:
+        assert ledger.books.requests[made.number].standing == "lapsed"
+        assert ledger.budget("small").spent().epsilon == 0.0
+    assert main(["ledger", "history", "--ledger", "budget.db"]) == 0
+    said = capsys.readouterr().out
+    assert "to be drawn on by 2026-01-31" in " ".join(said.split())
+    assert f"request {made.number}" in said
+
+
 def test_a_model_of_ones_own_draws_on_a_request(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

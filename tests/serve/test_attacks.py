@@ -13,6 +13,8 @@ from urllib.parse import quote
 
 import pytest
 
+from tacit.ledger import draw
+
 from .calling import ORIGIN, Browser, call
 from .conftest import PEOPLE, PLAN
 
@@ -124,6 +126,25 @@ def test_only_an_officer_decides(site: Site, who: str, verdict: str) -> None:
     asked = site.asked()
     browser, before = site.browser(who), written(site)
     assert browser.post(f"/requests/{asked.number}/{verdict}", {"reason": "me"}).status == 403
+    assert written(site) == before
+
+
+def test_nobody_else_revokes_or_withdraws(site: Site) -> None:
+    asked = site.asked()
+    page, officer = f"/requests/{asked.number}", site.browser("officer")
+    assert officer.post(f"{page}/approve", {"reason": "ok"}).status == 303
+    before = written(site)
+    for who, verb, status in (
+        ("viewer", "revoke", 403), ("engineer", "revoke", 403), ("viewer", "withdraw", 403),
+        ("officer", "withdraw", 400), ("officer", "lapse", 404), ("officer", "end", 404),
+    ):  # fmt: skip
+        assert site.browser(who).post(f"{page}/{verb}", {"reason": "me"}).status == status, verb
+    assert written(site) == before
+    draw(site.ledger, asked.number, run="run")
+    before = written(site)
+    for who, verb in (("officer", "revoke"), ("engineer", "withdraw")):
+        found = site.browser(who).post(f"{page}/{verb}", {"reason": "too late"})
+        assert (found.status, "a run has drawn on it" in found.text) == (400, True)
     assert written(site) == before
 
 
@@ -277,6 +298,8 @@ def test_a_statement_that_claims_less_is_not_shown(site: Site, kept: Callable[..
     browser = site.browser("viewer")
     found = browser.get("/runs/run")
     assert "does not prove itself" in found.text
+    for shown in ("held-out accuracy", "ε spent", "accuracy-data", "/report", 'id="live"'):
+        assert shown not in found.text  # its other files are of the same hand
     for end in ("report", "statement.json", "model-card.md", "registry.yaml"):
         assert browser.get(f"/runs/run/{end}").status == 400
     assert "unreadable" in browser.get("/runs").text

@@ -1,4 +1,4 @@
-"""The console in Chromium: planned, filed, approved, run, watched, verified and handed on.
+"""The console in Chromium: planned, filed, approved, run, watched, audited, verified, handed on.
 
 Debian's Chromium, driven by its own driver; without them these tests are skipped, and say so.
 """
@@ -20,7 +20,7 @@ import pytest
 
 from tacit.accounting import PureDp
 from tacit.cli import main
-from tacit.ledger import Ledger, Person, Release, approve, ask, refuse
+from tacit.ledger import Ledger, Person, Release, approve, ask, refuse, revoke
 
 from ..forked import Forked
 
@@ -38,6 +38,12 @@ WEIGHT = (
     "return performance.getEntriesByType('resource').concat("
     "performance.getEntriesByType('navigation')).filter((e) => !e.name.includes('answer'))"
     ".reduce((n, e) => n + e.decodedBodySize, 0)"
+)
+# How far what is shown has moved by itself: the part of the window, times the part of its height.
+JUMPS = (
+    "const done = arguments[0]; let sum = 0; new PerformanceObserver((l) => { for (const e of "
+    "l.getEntries()) sum += e.value; }).observe({type: 'layout-shift', buffered: true});"
+    "setTimeout(() => done(sum), 300)"
 )
 
 
@@ -183,6 +189,7 @@ def test_a_run_from_its_plan_to_its_record(console: Console, chrome: Callable[[]
     number = planned_and_filed(browser, console)
     approved_by_another(browser, console, number)
     started_and_watched(browser, console, number)
+    audited(browser, console)
     verified_and_handed_on(browser, console, number)
     with Ledger(f"sqlite:///{console.folder}/budget.db", create=False) as ledger:
         assert ledger.verify().ok
@@ -191,7 +198,6 @@ def test_a_run_from_its_plan_to_its_record(console: Console, chrome: Callable[[]
 
 def planned_and_filed(browser: Chrome, console: Console) -> str:
     browser.get(console.links["engineer"])
-    check(browser, LIGHT)
     fill(browser, recipe="digits", epsilon="3", delta="1e-5", budget="digits")
     press(browser, "#preset")
     assert browser.execute_script("return document.getElementById('examples').value") == "1437"
@@ -201,6 +207,8 @@ def planned_and_filed(browser: Chrome, console: Console) -> str:
     assert text(browser, "#epsilon-found") == "3"
     wait(lambda: "--epochs 50" in text(browser, "#shell"))
     assert 50_000 < browser.execute_script(WEIGHT) <= LARGEST_PAGE
+    assert "ε = 3, σ = " in text(browser, "#brief")  # where the form hides the answer
+    check(browser, LIGHT, DARK)
     fill(browser, label="Digits by browser", reason="to try the console")
     press(browser, "#file button")
     assert "An officer decides" in text(browser, "main")
@@ -215,9 +223,11 @@ def approved_by_another(browser: Chrome, console: Console, number: str) -> None:
     assert "would be left" in text(browser, "form p[role=status]")
     check(browser, DARK)
     browser.get(f"{console.origin}/requests/{number}")
-    fill(browser, reason="within the plan for this year")
+    fill(browser, reason="within the plan for this year", days="7")
     browser.execute_script("document.querySelector('form.card button').click()")
     wait(lambda: "Approved" in text(browser, "main"))
+    assert re.search(r"Run it by \d{4}-\d\d-\d\d \(UTC\), or the approval", text(browser, "main"))
+    check(browser, LIGHT)
 
 
 def started_and_watched(browser: Chrome, console: Console, number: str) -> None:
@@ -239,11 +249,29 @@ def started_and_watched(browser: Chrome, console: Console, number: str) -> None:
     assert run.returncode == 0
 
 
-def verified_and_handed_on(browser: Chrome, console: Console, number: str) -> None:
-    wait(lambda: "verified just now" in text(browser, "main"))
-    assert "the ledger holds this entry" in text(browser, "main")
-    assert "loss" not in text(browser, "main")
+def audited(browser: Chrome, console: Console) -> None:
+    """Where the data are, as the page says; the page then has it with its picture."""
+    wait(lambda: "It was not audited" in text(browser, "main"))
+    assert "tacit audit mine" in text(browser, "main")
+    line = ("audit", "runs/mine", "--attack", "loss", "--shadows", "0", "--json")
+    run = command(console.folder, *line)
+    run.communicate(60.0)
+    assert run.returncode == 0
+    browser.get(f"{console.origin}/runs/mine")
+    assert "Secret, not to be handed on: no evidence against the claim" in text(browser, "main")
+    drawn = "return document.querySelectorAll('svg .found-0, svg .main').length"
+    assert browser.execute_script(drawn) == 2
+    check(browser, LIGHT, DARK)
+    browser.get(f"{console.origin}/runs/mine/report")
+    assert "What attacks did reach: the audit" in text(browser, "body")
     check(browser, DARK)
+    browser.get(f"{console.origin}/runs/mine")
+
+
+def verified_and_handed_on(browser: Chrome, console: Console, number: str) -> None:
+    assert "verified just now" in text(browser, "main")
+    assert "the ledger holds this entry" in text(browser, "main")
+    assert not re.search(r"(training|test) loss \d", text(browser, "main"))
     check_traffic(browser, console.origin)
     exports = {"report": "attack", "statement.json": '"epsilon"', "registry.yaml": "tier: 3",
                "model-card.md": "differential_privacy"}  # fmt: skip
@@ -267,10 +295,12 @@ def full(tmp_path: Path, finished: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
         budget.charge(PureDp(6.5), label="a model that took most of it")
         asked = [
             ask(ledger, "digits", Release(PureDp(0.1)), steps=1, by=ada, reason="to see")
-            for _ in range(3)
+            for _ in range(4)
         ]
         approve(ledger, asked[0].number, by=bo, reason="fine")
         refuse(ledger, asked[1].number, by=bo, reason="too much")
+        approve(ledger, asked[3].number, by=bo, reason="fine", days=7)
+        revoke(ledger, asked[3].number, by=bo, reason="not now")
     for name in ("one", "two", "stopped", "forged"):
         shutil.copytree(finished, tmp_path / "runs" / name)
     _edited(tmp_path / "runs" / "stopped" / "run.json", finished=False)
@@ -292,11 +322,12 @@ def test_every_page_in_every_look(full: Console, chrome: Callable[[], Chrome]) -
     browser.get(full.links["officer"])
     wait(lambda: text(browser, "#epsilon-found"))
     pages = ("/plan?budget=digits&examples=5000&delta=1e-5", "/budgets", "/budgets/digits?grant=6",
-             "/requests/4", "/requests/5", "/requests/6", "/runs", "/runs/one", "/runs/stopped",
-             "/runs/forged", "/compare?run=one&run=two")  # fmt: skip
+             "/requests/4", "/requests/5", "/requests/6", "/requests/7", "/runs", "/runs/one",
+             "/runs/stopped", "/runs/forged", "/compare?run=one&run=two")  # fmt: skip
     for page in pages:
         browser.get(full.origin + page)
         assert "Not done" not in text(browser, "h1"), page
+        assert browser.execute_async_script(JUMPS) < 0.02, page
         check(browser, *LOOKS)
         assert browser.execute_script(WEIGHT) <= LARGEST_PAGE, page
     check_traffic(browser, full.origin)

@@ -6,15 +6,17 @@ import fcntl
 import json
 import re
 import threading
+from math import log10
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tacit.accounting import Gaussian, PureDp
 from tacit.errors import TamperedLedger
-from tacit.ledger import approve, draw
+from tacit.ledger import approve, draw, refuse
 from tacit.ledger import composition as rules
 from tacit.serve.budgets import alerts, figures, granted
+from tacit.serve.server import _lapse
 
 from .conftest import PEOPLE, PLAN
 
@@ -84,6 +86,33 @@ def test_every_release_has_its_place_in_the_chain(site: Site) -> None:
     assert newest.hash[:12] in first.text
 
 
+def test_an_event_is_said_in_words(site: Site) -> None:
+    from tacit.accounting import PoissonSampled, Repeated  # noqa: PLC0415
+
+    site.ledger.budget("small").charge(Repeated(PoissonSampled(0.02, Gaussian(2.5)), 1600))
+    site.ledger.budget("small").charge(PureDp(0.25))
+    page = site.browser("viewer").get("/budgets/small").text
+    assert ">1,600 × Poisson 0.02, Gaussian σ = 2.5</td>" in page
+    assert 'title="1,600 times (on a Poisson sample of rate 0.02: Gaussian noise' in page
+    assert ">PureDp with epsilon = 0.25</td>" in page
+
+
+def test_requests_that_wait_for_somebody_come_first(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tacit.serve.budgets.ROWS", 2)
+    waiting = site.asked(label="it waits").number
+    for at in range(3):
+        one = site.asked(label=f"decided {at}")
+        refuse(site.ledger, one.number, by=PEOPLE["officer"], reason="no")
+    browser = site.browser("viewer")
+    first, second = browser.get("/budgets").text, browser.get("/budgets?page=2").text
+    assert first.index("it waits") < first.index("decided 2")
+    assert "decided 0" not in first
+    assert "page 1 of 2, 4 requests" in first
+    assert ("decided 0" in second, f"/requests/{waiting}" in second) == (True, False)
+
+
 def test_an_unfinished_reservation_says_how_to_end_it(site: Site) -> None:
     asked = site.asked()
     approve(site.ledger, asked.number, by=PEOPLE["officer"], reason="ok")
@@ -108,6 +137,61 @@ def test_a_request_is_filed_approved_and_shown_with_its_line(site: Site) -> None
     assert asked.by == PEOPLE["engineer"]
 
 
+def test_an_approval_says_how_long_it_lasts_and_lapses(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tacit.ledger.entries.today", lambda: "2026-12-01")
+    site.console.approval_days = 14
+    one, officer = site.asked(), site.browser("officer")
+    page = f"/requests/{one.number}"
+    assert 'name="days" class="short" inputmode="numeric" pattern="[0-9]+" value="14"' in (
+        officer.get(page).text
+    )
+    for days in ("0", "367", "-1", "x", "9" * 40, ""):
+        found = officer.post(f"{page}/approve", {"reason": "ok", "days": days})
+        assert (found.status, "days must be" in found.text) == (400, True), days
+    assert officer.post(f"{page}/approve", {"reason": "ok", "days": "7"}).status == 303
+    shown = officer.get(page).text
+    assert "to be drawn on by 2026-12-08" in shown
+    assert "Run it by 2026-12-08 (UTC)" in shown
+    monkeypatch.setattr("tacit.ledger.entries.today", lambda: "2026-12-09")
+    before = site.ledger.refresh().head
+    late = officer.get(page).text
+    assert "No run drew on it by 2026-12-08, so none can any more" in late
+    assert "tacit train" not in late
+    assert site.ledger.refresh().head == before  # looking writes nothing
+    _lapse(site.console)  # as the server does every ten minutes
+    known = site.ledger.refresh().requests[one.number]
+    assert known.standing == "lapsed"
+    assert f"No run drew on it by 2026-12-08: entry {known.closing.number}" in (  # type: ignore[union-attr]
+        officer.get(page).text
+    )
+    found = figures(site.ledger.books.budgets["small"], site.ledger.books.of("small"))
+    assert (found.reserved, found.free) == ("0", "8")
+    assert ">lapsed<" in officer.get("/budgets").text
+
+
+def test_an_approval_is_revoked_and_a_request_withdrawn(site: Site) -> None:
+    officer, engineer = site.browser("officer"), site.browser("engineer")
+    for who, verb, title in ((officer, "revoke", "Revoke"), (engineer, "withdraw", "Withdraw")):
+        one = site.asked()
+        page = f"/requests/{one.number}"
+        officer.post(f"{page}/approve", {"reason": "ok"})
+        assert f'action="{page}/{verb}"' in who.get(page).text
+        assert who.post(f"{page}/{verb}", {"reason": "not now"}).status == 303
+        shown = who.get(page).text
+        assert (f"{title}" in shown, "not now" in shown, "<form" in shown.split("<main")[1]) == (
+            True, True, False,
+        )  # fmt: skip
+    assert rules.spent(site.ledger.refresh().budgets["small"]).epsilon == 0.0
+    pending = site.asked()
+    page = f"/requests/{pending.number}"
+    assert "Withdraw the request" in engineer.get(page).text
+    assert "Withdraw the request" not in officer.get(page).text
+    assert engineer.post(f"{page}/withdraw", {"reason": "a mistake"}).status == 303
+    assert officer.post(f"{page}/approve", {"reason": "ok"}).status == 400
+
+
 def test_a_live_run_is_known_by_its_lock(site: Site, kept: Callable[..., Path]) -> None:
     place = kept(finished=False, test_accuracy=None)
     (place / "statement.json").unlink()
@@ -124,7 +208,9 @@ def test_a_live_run_is_known_by_its_lock(site: Site, kept: Callable[..., Path]) 
         shown = json.loads(re.findall(r"data: (.*)", event)[0])
         assert shown["state"] == "live"
         assert shown["epochs"][-1]["steps"] == 10
-        assert set(shown["epochs"][0]) == {"epoch", "steps", "accuracy", "epsilon", "shown"}
+        assert set(shown["epochs"][0]) == {
+            "epoch", "steps", "accuracy", "epsilon", "shown", "metrics",
+        }  # fmt: skip
 
 
 def test_a_finished_run_is_verified_and_compared(site: Site, kept: Callable[..., Path]) -> None:
@@ -138,6 +224,27 @@ def test_a_finished_run_is_verified_and_compared(site: Site, kept: Callable[...,
     assert "side by side" in both
     assert browser.get("/compare?run=two").status == 400
     assert "To be filled in" in browser.get("/runs/two/registry.yaml").text
+
+
+def test_a_run_without_accuracy_shows_its_metrics(site: Site, kept: Callable[..., Path]) -> None:
+    """A regression, a language model: what ``metrics=`` measured on held-out data."""
+    place = kept("mine", kind="own", test_accuracy=None, finished=False)
+    (place / "statement.json").unlink()
+    lines = [json.loads(line) for line in (place / "history.jsonl").read_text().splitlines()]
+    for at, line in enumerate(lines):
+        line |= {"held_out_accuracy": None, "metrics": {"auc": 0.5 + at / 8, "loss": None}}
+    (place / "history.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    kept("other")
+    browser, last = site.browser("viewer"), f"{lines[-1]['metrics']['auc']:.4g}"
+    page = browser.get("/runs/mine").text
+    assert f'data-metric="auc">{last}<' in page
+    assert "held-out accuracy" not in page
+    data = json.loads(re.findall(r'id="accuracy-data">(.*?)</script>', page)[0])
+    assert (data["metric"], data["lines"][0]["values"][-1]) == ("auc", float(last))
+    assert f"auc {last}" in browser.get("/runs").text
+    both = browser.get("/compare?run=other&run=mine").text
+    (row,) = re.findall(r"held-out auc</th>(.*?)</tr>", both)
+    assert row == f"<td>–</td><td>{last}</td>"  # each in its own column
 
 
 def test_no_page_has_a_loss_or_a_time(site: Site, kept: Callable[..., Path]) -> None:
@@ -188,14 +295,32 @@ def test_what_an_audit_found_stays_on_the_machine(
 ) -> None:
     from types import SimpleNamespace  # noqa: PLC0415
 
+    from tacit.recipes.auditing.audit_file import (  # noqa: PLC0415
+        AttackFigures,
+        Figure,
+        HitRate,
+    )
     from tacit.reports import run_folder  # noqa: PLC0415
 
     kept()
-    verdict = SimpleNamespace(contradicted=False, describe=lambda: "ε is at least 0.777.")
-    monkeypatch.setattr(run_folder, "_audit", lambda *_: SimpleNamespace(verdict=verdict))
+    half, rates = Figure(0.5, 0.4, 0.6), HitRate(0.01, Figure(0.0312, 0.01, 0.2), 0.9)
+    roc = ((0.0, 0.0, 0.0, 0.0), (0.02, 0.1, 0.0, 0.3), (1.0, 1.0, 1.0, 1.0))
+    attack = AttackFigures(
+        name="loss", model="its model", members=50, others=50, auc=half, advantage=half,
+        found=(rates,), roc=roc,
+    )  # fmt: skip
+    verdict = SimpleNamespace(contradicted=False, describe=lambda: "ε is at least 0.777")
+    audit = SimpleNamespace(verdict=verdict, attacks=(attack,))
+    monkeypatch.setattr(run_folder, "_audit", lambda *_: audit)
     engineer, viewer = site.browser("engineer"), site.browser("viewer")
-    assert "0.777" in engineer.get("/runs/run").text
-    assert "0.777" not in viewer.get("/runs/run").text
+    page = engineer.get("/runs/run").text
+    assert "ε is at least 0.777." in page
+    assert "3.12 %" in page
+    # Three powers of ten are 194 points high: 10 % found is a third of them below the top.
+    (line,) = re.findall(r'class="found found-0" points="([^"]*)"', page)
+    assert line.split()[0] == f"{48 + 348 * (3 + log10(0.02)) / 3:.1f},{26 + 194 / 3:.1f}"
+    assert line.split()[-1] == "396.0,26.0"
+    assert not re.search(r"0\.777|3\.12 %|found-0", viewer.get("/runs/run").text)
     for end in ("report", "model-card.md", "registry.yaml", "statement.json"):
         assert "0.777" not in viewer.get(f"/runs/run/{end}").text
     assert "not published" in engineer.get("/runs/run/registry.yaml").text

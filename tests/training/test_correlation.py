@@ -80,8 +80,9 @@ def test_a_plan_with_independent_noise_is_written_as_before() -> None:
 
 @pytest.mark.parametrize("name", KINDS)
 @pytest.mark.parametrize("sampling", [None, Cyclic()])
-def test_a_statement_derives_the_same_event(name: str, sampling: Any) -> None:
-    made = plan(KINDS[name], sampling=sampling)
+@pytest.mark.parametrize("noise", ["fast", "secure", "exact"])
+def test_a_statement_derives_the_same_event(name: str, sampling: Any, noise: Any) -> None:
+    made = plan(KINDS[name], sampling=sampling, noise=noise)
     planned = planned_event(json.loads(made.to_json()))
     assert planned.covered(made.event) >= made.steps
     assert planned.covered(made.event_after(5)) >= 5

@@ -360,9 +360,10 @@ def test_the_description_says_what_matters() -> None:
     ).describe(delta=1e-5)
     for words in ("10,000 steps", "600 of 60,000 examples", "rate 0.01", "σ = 4", "deviation 16"):
         assert words in text
-    for words in ("bounded by 4", "Flat()", "3 views", "divided by 600", "add-remove"):
+    for words in ("bounded by 4;", "3 views", "divided by 600", "add-remove"):
         assert words in text
-    assert "(0.946867, 1e-05)-private" in text  # rounded up
+    assert "bounded by 1 (Automatic(" in _small(clipping=Automatic()).describe()
+    assert "(0.946867, 1e-5)-private" in text  # rounded up
     assert "all 1,000 examples" in _small(lot_size=1_000).describe()
     assert "cut to 90" in _small(sampling=TruncatedPoisson(90)).describe()
 

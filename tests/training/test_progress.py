@@ -78,6 +78,15 @@ def test_a_terminal_shows_a_bar_unless_it_is_unwanted(monkeypatch: pytest.Monkey
     assert stream.getvalue() == ""
 
 
+def test_a_command_that_a_notebook_starts_shows_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``!tacit train`` in a cell has a terminal, and what it prints is saved in the notebook."""
+    stream = terminal(monkeypatch)
+    monkeypatch.setenv("JPY_PARENT_PID", "7")
+    play(made(None))
+    assert "loss" not in stream.getvalue()
+    assert "held-out 87.50%" in stream.getvalue()
+
+
 def test_elsewhere_lines_are_shown_unless_they_are_unwanted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -95,7 +104,7 @@ def test_the_bar_shows_everything_and_marks_the_loss_as_private(
     play(made(None))
     text = stream.getvalue()
     for part in ("40/40", "loss 0.9877 (secret, not saved)", "held-out 87.50%", "ε 0.1235",
-                 "δ 1e-05"):  # fmt: skip
+                 "δ 1e-5"):  # fmt: skip
         assert part in text
 
 
@@ -123,7 +132,7 @@ def test_nothing_is_lost_on_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "40/40 ━━━━━━━━━━━━━━━━━━━━ " in last[0]
     assert re.search(r"\d:\d\d:\d\d left \d:\d\d:\d\d", last[0])
     assert last[1].strip() == (
-        "loss 0.9877 (secret, not saved)  held-out 87.50%  ε 0.1235 at δ 1e-05"
+        "loss 0.9877 (secret, not saved)  held-out 87.50%  ε 0.1235 at δ 1e-5"
     )
     assert max(map(len, last)) <= 80
 
@@ -159,7 +168,7 @@ def test_the_last_thing_the_bar_shows_is_the_last_epoch(monkeypatch: pytest.Monk
 def test_what_may_end_up_in_a_file_holds_no_loss(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = file(monkeypatch)
     play(made(True))
-    line = "epoch 2  step {}  held-out 87.50%  ε 0.1235  (δ 1e-05)\n"  # ε rounded up
+    line = "epoch 2  step {}  held-out 87.50%  ε 0.1235  (δ 1e-5)\n"  # ε rounded up
     assert stream.getvalue() == line.format(20) + line.format(40)
 
 

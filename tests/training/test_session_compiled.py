@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
+from torch import nn
+from torch.utils.data import TensorDataset
 
 from tacit.training.performance import Performance
 
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
 pytestmark = [
     # torch's own, when it loads its compiler
     pytest.mark.filterwarnings("ignore:.*torch.jit.script.*:DeprecationWarning"),
+    # and when it traces a function with a gradient of its own
+    pytest.mark.filterwarnings("ignore:.*should not be instantiated.*:DeprecationWarning"),
 ]
 BY_A_COMPILER = [
     pytest.mark.slow,
@@ -89,3 +93,34 @@ def test_a_compiled_model_runs_uncompiled_where_compiling_is_not_asked_for() -> 
     truth = sessions.example_sum(network(), data(), range(40), CLIP)
     assert sessions.close(grads.steps[0], {n: v / 40 for n, v in truth.items()})
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 0
+
+
+def test_a_group_norms_sums_are_made_in_the_compiled_backward_pass() -> None:
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    model = convolutional()
+    fast = torch.compile(model, backend="aot_eager")
+    optimizer = sgd(model, lr=1e-12)
+    grads = Grads(model, optimizer)
+    chosen, performance = plan(lot_size=40, steps=2), Performance(capture=True)
+    images = TensorDataset(torch.randn(40, 2, 5, 5), data().tensors[1])
+    with session(
+        model, optimizer=optimizer, plan=chosen, dataset=images, performance=performance
+    ) as dp:
+        for lot in dp.lots():
+            dp.accumulate(lot, cross_entropy(fast))
+            dp.step()
+    truth = sessions.example_sum(convolutional(), images, range(40), CLIP)
+    for step in grads.steps:  # the first one runs uncompiled
+        assert sessions.close(step, {n: v / 40 for n, v in truth.items()}, 2e-5)
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
+    torch._dynamo.reset()
+
+
+def convolutional() -> nn.Sequential:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return nn.Sequential(
+            nn.Conv2d(2, 4, 3), nn.GroupNorm(2, 4), nn.ReLU(inplace=True), nn.Flatten(),
+            nn.Linear(36, sessions.CLASSES),
+        )  # fmt: skip

@@ -355,6 +355,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "stream": (Stream(), "cannot be sampled independently"),
     "generator": ((x for x in data()), "map-style"),
     "unsized": (Unsized(), "map-style"),
+    "tuple of tensors": ((torch.zeros(EXAMPLES, 4), torch.zeros(EXAMPLES)), "TensorDataset"),
     "shorter": (data(EXAMPLES - 1), f"examples={EXAMPLES}, but the data set has {EXAMPLES - 1}"),
     "longer": (data(EXAMPLES + 1), f"examples={EXAMPLES}, but the data set has {EXAMPLES + 1}"),
 }

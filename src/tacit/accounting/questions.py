@@ -141,6 +141,6 @@ def _ask(name: str, event: Event, delta: float, adjacency: Adjacency) -> Row:
     try:
         found = epsilon(event, delta, name, adjacency)
     except UnsupportedEvent as refusal:
-        return Row(name, None, time.perf_counter() - start, is_bound=False, note=str(refusal))
+        return Row(name, None, time.perf_counter() - start, is_bound=False, note=refusal.reason)
     seconds = time.perf_counter() - start
     return Row(name, float(found), seconds, not isinstance(found, Approximation), "")

@@ -69,7 +69,9 @@ def _whole_or_none(option: str, text: str, remedy: str) -> int:
 _SHADOWS = OptionType("N", _whole_or_none, "give how many models, as 16")
 
 
-@click.command(cls=TakesSettings, epilog=EPILOG)
+@click.command(
+    cls=TakesSettings, epilog=EPILOG, short_help="Attacks a model, the engine or a mechanism."
+)
 @click.argument("subject", required=False)
 @click.argument("name", required=False)
 @click.option("--attack", "attacks", metavar="NAME", multiple=True, help="Attack to use; repeat "

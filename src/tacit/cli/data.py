@@ -59,7 +59,11 @@ def _common(command: Command) -> Command:
     return command
 
 
-@click.group(invoke_without_command=True, epilog=EPILOG)
+@click.group(
+    invoke_without_command=True,
+    epilog=EPILOG,
+    short_help="Public data sets: which there are, and whether they are sound.",
+)
 @click.pass_context
 def data(context: click.Context) -> None:
     """Public sets to learn from: which there are, and whether they are the published ones."""

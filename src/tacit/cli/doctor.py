@@ -45,7 +45,7 @@ class Diagnosis:
     detail: str
 
 
-@click.command(epilog=EPILOG)
+@click.command(epilog=EPILOG, short_help="Says what is installed here, and whether it works.")
 @click.option("--full", is_flag=True, help="Run the quick self-test in all of its settings (about "
               "twenty seconds); tacit audit engine runs the whole one.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, and nothing else.")

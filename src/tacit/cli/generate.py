@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from tacit._numbers import compact
 from tacit.cli.options import Refusal
 from tacit.cli.run_options import DEVICE, SEED, check_device
 from tacit.cli.streams import complain, say
@@ -18,7 +19,7 @@ Examples:
 """
 
 
-@click.command(epilog=EPILOG)
+@click.command(epilog=EPILOG, short_help="Samples synthetic text from a private model.")
 @click.argument("folder", type=click.Path(path_type=Path))
 @click.option("--count", type=int, default=5, show_default=True, help="How many texts.")
 @click.option("--prompt", default="", help="A public beginning for each of them.")
@@ -70,6 +71,6 @@ def generate(
             say("---")
         claim = found.statement
         complain(
-            f"made from the released model alone: (ε, δ) = ({claim.epsilon:.4g}, {claim.delta:g}) "
-            f"for one {claim.unit}, as its statement says"
+            f"made from the released model alone: (ε, δ) = ({claim.epsilon:.4g}, "
+            f"{compact(claim.delta)}) for one {claim.unit}, as its statement says"
         )

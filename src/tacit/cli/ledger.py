@@ -117,7 +117,12 @@ class _Commands(click.Group):
             ) from error
 
 
-@click.group(cls=_Commands, invoke_without_command=True, epilog=EPILOG)
+@click.group(
+    cls=_Commands,
+    invoke_without_command=True,
+    epilog=EPILOG,
+    short_help="Budgets: what is spent, by what, and what is left.",
+)
 @click.pass_context
 def ledger(context: click.Context) -> None:
     """The budgets of a ledger: what is spent, by what, and whether the ledger can be trusted.
@@ -228,7 +233,10 @@ def list_(where: LedgerPlace, as_json: bool) -> None:
     with _opened(where) as opened:
         budgets = [summarise(state) for state in opened.budgets()]
         pending = unfinished(opened.books)
-        requests = [one for one in opened.books.requests.values() if one.standing != "refused"]
+        requests = [
+            one for one in opened.books.requests.values()
+            if one.standing in ("pending", "approved", "drawn")
+        ]  # fmt: skip
         heading = _heading(opened)
     page = ledger_page.budgets_page(heading, budgets, pending, requests)
     plain = {
@@ -239,6 +247,7 @@ def list_(where: LedgerPlace, as_json: bool) -> None:
                 "label": one.label,
                 "by": one.by.name,
                 "standing": one.standing,
+                "until": one.until or None,
                 "reservation": one.reservation,
             }
             for one in requests

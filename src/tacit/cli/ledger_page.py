@@ -70,8 +70,15 @@ def budgets_page(
         yield Text.assemble(
             ("Request ", "bold"),
             f"{asked.number} to {shown_name(asked.budget)}, {printable(asked.label) or 'no name'}: "
-            f"{asked.standing}, asked by {printable(asked.by.name)} on {asked.at[:10]}",
+            f"{asked.standing}{_until(asked)}, asked by {printable(asked.by.name)} on "
+            f"{asked.at[:10]}",
         )
+
+
+def _until(asked: RequestState) -> str:
+    if asked.standing != "approved":
+        return ""
+    return f" (lapses if no run draws on it by {asked.until})"
 
 
 def _pending(one: ReservationSummary) -> str:
@@ -292,6 +299,16 @@ def _what(entry: Entry) -> str:
             return f"{_count(data['steps'])} of reservation {data['reservation']}"
         case "end":
             return f"reservation {data['reservation']}"
+        case "request":
+            why = f"by {data['by']['name']}, for: {data['reason']}"
+            return f"{_named(data)}{_count(data['steps'])}, {why}"
+        case "draw" | "undraw" | "lapse":
+            run = f": {data['run']}" if entry.kind == "draw" else ""
+            return f"request {data['request']}{run}"
+        case "approve" | "refuse" | "revoke" | "withdraw":
+            until = f", to be drawn on by {data['until']}" if entry.kind == "approve" else ""
+            who = f"by {data['by']['name']}, because: {data['reason']}"
+            return f"request {data['request']}{until}, {who}"
         case _:
             return entry.body
 

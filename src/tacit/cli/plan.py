@@ -102,7 +102,7 @@ TARGET = "give the guarantee to reach, as 2"
 SMALL = "give a number well below 1/examples, as 1e-5"
 
 
-@click.command(epilog=EPILOG)
+@click.command(epilog=EPILOG, short_help="Says what a run gives away, before you train.")
 @click.option(
     "--examples",
     metavar="N",
@@ -411,8 +411,7 @@ def _reasons(summary: PlanSummary) -> Iterator[Text]:
         if demand.sigma is None and demand.accountant not in notes
     }
     for accountant, note in notes.items():
-        reason = note.removeprefix(f"accountant {accountant!r} does not support ")
-        yield Text(f"{NO_ANSWER} {accountant}: {reason}", style="dim")
+        yield Text(f"{NO_ANSWER} {accountant}: {note}", style="dim")
     if notes:
         yield Text()
 

@@ -25,7 +25,11 @@ Examples:
 """
 
 
-@click.group(invoke_without_command=True, epilog=EPILOG)
+@click.group(
+    invoke_without_command=True,
+    epilog=EPILOG,
+    short_help="Learns weights from synthetic images, to begin with.",
+)
 @click.pass_context
 def prior(context: click.Context) -> None:
     """Weights learned from synthetic images alone, which a private training may begin with."""

@@ -37,7 +37,7 @@ A key pair: openssl genpkey -algorithm ed25519 -out key.pem
 MOST_SECONDS = 10
 
 
-@click.command(epilog=EPILOG)
+@click.command(epilog=EPILOG, short_help="Writes the report of a run again.")
 @click.argument("folder", metavar="DIR")
 @click.option("--ledger", metavar="URL", help="The ledger that the run must be charged in.")
 @click.option(

@@ -165,13 +165,16 @@ class AskedRun:
 
     @classmethod
     def read(cls, ledger: str, number: int) -> AskedRun:
-        """The request with this number."""
+        """The request with this number, if a run may draw on it."""
         from tacit.cli.ledger import url_of
-        from tacit.ledger import Ledger
+        from tacit.ledger import Ledger, lapse
+        from tacit.ledger.approval import check_drawable
         from tacit.ledger.approval import request_of as found
 
         with Ledger(url_of(ledger), create=False) as opened:
+            lapse(opened)
             known = found(opened.books, number)
+            check_drawable(opened.books, number)
         plain = known.asked or {}
         numbers = {name: float(value) for name, value in plain.items() if _is_number(value)}
         return cls(

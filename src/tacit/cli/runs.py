@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from tacit._numbers import compact
 from tacit.cli.options import Refusal
 from tacit.cli.streams import complain, say
 
@@ -57,7 +58,7 @@ def opening(
         else:
             budget, done = held.open(name, epsilon, delta, composition="declared"), "made"
         complain(
-            f"{done} the budget {name!r} (ε = {budget.epsilon:g}, δ = {budget.delta:g}, "
+            f"{done} the budget {name!r} (ε = {budget.epsilon:g}, δ = {compact(budget.delta)}, "
             f"{budget.composition}) in {held.location}"
         )
         return budget

@@ -12,6 +12,7 @@ import click
 from tacit.cli.ledger import VARIABLE, url_of
 from tacit.cli.options import OptionType, Refusal
 from tacit.cli.streams import say
+from tacit.ledger.requests import APPROVAL_DAYS, MOST_DAYS
 
 EPILOG = """\b
 Examples:
@@ -29,7 +30,13 @@ def _port_of(option: str, text: str, remedy: str) -> int:
     return int(text)
 
 
-@click.command(epilog=EPILOG)
+def _days_of(option: str, text: str, remedy: str) -> int:
+    if not (text.isascii() and text.isdigit() and 1 <= int(text[:9]) <= MOST_DAYS):
+        raise Refusal(f"{option} must be a number from 1 to {MOST_DAYS}, got {text}; {remedy}")
+    return int(text)
+
+
+@click.command(epilog=EPILOG, short_help="Shows planner, budgets and runs in a browser.")
 @click.option("--ledger", "address", metavar="URL", envvar=VARIABLE, show_envvar=True,
               help="The ledger whose budgets are shown.")  # fmt: skip
 @click.option("--anchor", metavar="FILE", help="The ledger's anchor file, if not in its place.")
@@ -46,6 +53,9 @@ def _port_of(option: str, text: str, remedy: str) -> int:
 @click.option("--keys", metavar="FILE", type=click.Path(path_type=Path),
               help="Who may sign in, in place of this machine's links.")  # fmt: skip
 @click.option("--add-key", metavar="NAME:ROLE", help="Make a key, show it once, and end.")
+@click.option("--approval-days", metavar="N", default=str(APPROVAL_DAYS), show_default=True,
+              type=OptionType("number", _days_of, f"an approval lasts 1 to {MOST_DAYS} days"),
+              help="Days after which an approval that no run drew on lapses.")  # fmt: skip
 @click.option("--certificate", metavar="CERT KEY", nargs=2, type=click.Path(path_type=Path),
               help="A TLS certificate and its key, in PEM.")  # fmt: skip
 def serve(

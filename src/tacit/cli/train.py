@@ -65,7 +65,9 @@ Examples:
 """
 
 
-@click.command(cls=TakesSettings, epilog=EPILOG)
+@click.command(
+    cls=TakesSettings, epilog=EPILOG, short_help="Trains a private model by a named recipe."
+)
 @click.argument("recipe", required=False)
 @click.option("--epsilon", metavar="EPS", type=EPSILON,
               help="The epsilon of all that is released. [default: 3]")  # fmt: skip
@@ -388,11 +390,13 @@ def _run(request: TrainRequest, as_json: bool) -> bool:
     """Carries the run out; False if it was stopped."""
     from tacit.runs import Interrupted, stoppable
     from tacit.runs.folder import Folder
+    from tacit.runs.run import is_restarted
 
     with stoppable() as stop:
         try:
-            if not request.resume and _leads():
-                Folder(request.out).check_new()
+            folder = Folder(request.out)
+            if not request.resume and _leads() and not is_restarted(folder):
+                folder.check_new()
             progress = runs.shows_progress(as_json)
             if request.recipe is None:
                 _carry_out_own(request, stop, progress)

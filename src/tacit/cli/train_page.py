@@ -12,6 +12,7 @@ from rich.text import Text
 
 from tacit import __version__
 from tacit._files import read_json
+from tacit._numbers import compact
 from tacit.statement import Statement, rounded_up
 
 if TYPE_CHECKING:
@@ -134,14 +135,15 @@ def result_page(found: Mapping[str, Any]) -> Iterator[RenderableType]:
     )
     yield Text.assemble(
         ("Given away: ", "bold"),
-        f"ε = {rounded_up(found['epsilon'], 4)} at δ = {found['delta']:g}, for every single "
+        f"ε = {rounded_up(found['epsilon'], 4)} at δ = {compact(found['delta'])}, for every single "
         f"{found['unit']} under {found['adjacency']}",
     )
     if found["data_dependent_epsilon"] is not None:
         yield Text.assemble(
-            ("Told beside it: ", "bold"),
-            f"ε = {rounded_up(found['data_dependent_epsilon'], 4)} at δ = {found['delta']:g}, a "
-            "data-dependent figure, released with noise; no claim for other data",
+            ("Beside it: ", "bold"),
+            f"ε = {rounded_up(found['data_dependent_epsilon'], 4)} at δ = "
+            f"{compact(found['delta'])}, a data-dependent figure, released with noise; "
+            "no claim for other data",
         )
     if found["ledger"] is not None:
         yield Text.assemble(("Charged: ", "bold"), found["ledger"])

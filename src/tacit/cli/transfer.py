@@ -48,7 +48,11 @@ Examples:
 """
 
 
-@click.command(cls=TakesSettings, epilog=EPILOG)
+@click.command(
+    cls=TakesSettings,
+    epilog=EPILOG,
+    short_help="Trains a student of a private crowd, on public images.",
+)
 @click.argument("method", required=False)
 @click.option("--dataset", metavar="NAME", help="digits, mnist, fashion, svhn or cifar10.")
 @click.option("--epsilon", metavar="EPS", type=EPSILON,

@@ -24,13 +24,13 @@ from typing import TYPE_CHECKING
 from tacit._lazy import lazy
 
 if TYPE_CHECKING:
-    from tacit.ledger.approval import approve, ask, draw, refuse, undraw
+    from tacit.ledger.approval import approve, ask, draw, refuse, revoke, undraw, withdraw
     from tacit.ledger.budget import Budget, Chargeable, Release
     from tacit.ledger.composition import Spending
     from tacit.ledger.entries import Entry, Head
     from tacit.ledger.ledger import Ledger
     from tacit.ledger.replay import BudgetState, ReservationState
-    from tacit.ledger.requests import Decision, Person, RequestState
+    from tacit.ledger.requests import Closing, Decision, Person, RequestState, lapse
     from tacit.ledger.reservation import Reservation
     from tacit.ledger.verification import Verification, verify
 
@@ -38,6 +38,7 @@ __all__ = [
     "Budget",
     "BudgetState",
     "Chargeable",
+    "Closing",
     "Decision",
     "Entry",
     "Head",
@@ -52,9 +53,12 @@ __all__ = [
     "approve",
     "ask",
     "draw",
+    "lapse",
     "refuse",
+    "revoke",
     "undraw",
     "verify",
+    "withdraw",
 ]
 
 # Imported when first used: SQLAlchemy is needed by those who keep a ledger only.

@@ -1,6 +1,8 @@
 """Approval: a plan is asked for, allowed or refused by another key, and drawn on by one run.
 
-The four functions write what ``tacit.ledger.requests`` reads; each is one transaction.
+An approval that nobody draws on lapses after its last day; until then an officer can revoke it, and
+whoever asked can withdraw the request. The functions write what ``tacit.ledger.requests`` reads;
+each is one transaction.
 
 >>> import tempfile
 >>> from tacit.accounting import Gaussian, Repeated
@@ -32,6 +34,7 @@ from tacit.ledger.budget import (
     plain_event,
 )
 from tacit.ledger.entries import Draft
+from tacit.ledger.requests import APPROVAL_DAYS, check_days, closing, day_of, lapse, until_after
 from tacit.ledger.reservation import Reservation
 
 if TYPE_CHECKING:
@@ -77,8 +80,13 @@ def ask(
     return ledger.books.requests[entry.number]
 
 
-def approve(ledger: Ledger, number: int, *, by: Person, reason: str) -> RequestState:
-    """Allows a request: the whole of it is charged.
+def approve(
+    ledger: Ledger, number: int, *, by: Person, reason: str, days: int = APPROVAL_DAYS
+) -> RequestState:
+    """Allows a request: the whole of it is charged, and one run may draw on it for ``days`` days.
+
+    Days are those of UTC, as entries are dated; today is not counted. An approval that no run has
+    drawn on by then lapses: what it charged goes back.
 
     Guarantee:
         Approval and charge are one transaction, and a request is decided once, however many try at
@@ -87,12 +95,14 @@ def approve(ledger: Ledger, number: int, *, by: Person, reason: str) -> RequestS
     Raises:
         BudgetExceeded: if the budget does not hold it; the request is pending still.
     """
-    why = check_reason(reason)
+    why, last = check_reason(reason), check_days(days)
+    lapse(ledger)
 
     def decide(books: Books) -> list[Draft]:
         known = _undecided(books, number, by)
         budget = Budget(ledger, known.budget)
-        body = {"request": number, "by": by.as_plain(), "reason": why}
+        until = until_after(books, last)
+        body = {"request": number, "by": by.as_plain(), "reason": why, "until": until}
         charged = budget.approved(
             books, _release(books, known), known.steps, known.label, known.detail
         )
@@ -118,20 +128,20 @@ def refuse(ledger: Ledger, number: int, *, by: Person, reason: str) -> RequestSt
 def draw(ledger: Ledger, number: int, *, run: str) -> Reservation:
     """The reservation of an approved request, for the run of this label and no other.
 
-    The run that drew on it before, and was interrupted, is given it again.
+    The run that drew on it before, and was interrupted, is given it again, also after the last day.
     """
     label = check_label(run)
     if not label:
         raise InvalidArgument("run must be the label of a run, got ''")
+    lapse(ledger)
 
     def decide(books: Books) -> list[Draft]:
         known = request_of(books, number)
         if known.standing == "drawn" and known.run == label:
             return []
-        held = None if known.reservation is None else books.reservations[known.reservation]
-        if known.standing != "approved" or held is None or held.ended:
-            why = _STANDINGS[known.standing] or "its reservation was ended"
-            raise InvalidArgument(f"request {number} cannot be drawn on: {why}; file another one")
+        if known.standing == "drawn":
+            raise _undrawable(known, "another run has drawn on it")
+        check_drawable(books, number)
         return [Draft(known.budget, "draw", {"request": number, "run": label})]
 
     ledger.append(decide)
@@ -151,6 +161,47 @@ def undraw(ledger: Ledger, number: int) -> None:
     ledger.append(decide)
 
 
+def revoke(ledger: Ledger, number: int, *, by: Person, reason: str) -> RequestState:
+    """Takes an approval back that no run has drawn on: what it charged goes back.
+
+    Guarantee: of a revocation and a run that draws at the same time, one counts.
+    """
+    why = check_reason(reason)
+
+    def decide(books: Books) -> list[Draft]:
+        known = request_of(books, number)
+        if by.role != "officer":
+            raise InvalidArgument(f"only an officer revokes approvals, got the role {by.role!r}")
+        if known.standing != "approved":
+            raise InvalidArgument(
+                f"request {number} cannot be revoked: {_said(known)}; nothing was changed"
+            )
+        return closing(books, known, "revoke", by=by.as_plain(), reason=why)
+
+    ledger.append(decide)
+    return ledger.books.requests[number]
+
+
+def withdraw(ledger: Ledger, number: int, *, by: Person, reason: str) -> RequestState:
+    """Takes one's own request back that no run has drawn on; what an approval charged goes back."""
+    why = check_reason(reason)
+
+    def decide(books: Books) -> list[Draft]:
+        known = request_of(books, number)
+        if by.key != known.by.key:
+            raise InvalidArgument(
+                f"request {number} was filed with another key; only its holder withdraws it"
+            )
+        if known.standing not in ("pending", "approved"):
+            raise InvalidArgument(
+                f"request {number} cannot be withdrawn: {_said(known)}; nothing was changed"
+            )
+        return closing(books, known, "withdraw", by=by.as_plain(), reason=why)
+
+    ledger.append(decide)
+    return ledger.books.requests[number]
+
+
 def request_of(books: Books, number: int) -> RequestState:
     """The request with this number."""
     found = books.requests.get(number) if type(number) is int else None
@@ -162,12 +213,33 @@ def request_of(books: Books, number: int) -> RequestState:
     return found
 
 
-_STANDINGS = {
-    "pending": "nobody has approved it yet",
-    "refused": "it was refused",
-    "drawn": "another run has drawn on it",
-    "approved": "",
-}
+def check_drawable(books: Books, number: int) -> None:
+    """Refuses a request that no run can draw on, before anything is begun."""
+    known = request_of(books, number)
+    if known.standing == "drawn":  # by whom is for the run that draws to find out
+        return
+    if known.standing != "approved" or known.overdue(day_of(books)):
+        raise _undrawable(known, _said(known))
+    if books.reservations[known.reservation or 0].ended:
+        raise _undrawable(known, "its reservation was ended")
+
+
+def _undrawable(known: RequestState, why: str) -> InvalidArgument:
+    remedy = "have it approved" if known.standing == "pending" else "file another one"
+    return InvalidArgument(f"request {known.number} cannot be drawn on: {why}; {remedy}")
+
+
+def _said(known: RequestState) -> str:
+    """Where a request stands, in words."""
+    return {
+        "pending": "nobody has approved it yet",
+        "refused": "it was refused",
+        "drawn": "a run has drawn on it",
+        "approved": f"its approval ended on {known.until}",
+        "lapsed": f"its approval lapsed: no run drew on it by {known.until}",
+        "revoked": "its approval was revoked",
+        "withdrawn": "it was withdrawn",
+    }[known.standing]
 
 
 def _undecided(books: Books, number: int, by: Person) -> RequestState:
@@ -178,6 +250,8 @@ def _undecided(books: Books, number: int, by: Person) -> RequestState:
         raise InvalidArgument(
             f"request {number} was filed with this key; somebody with another one must decide"
         )
+    if known.closing is not None:
+        raise InvalidArgument(f"request {number} is closed: {_said(known)}; nothing was changed")
     if known.decision is not None:
         done = "approved" if known.decision.approved else "refused"
         raise InvalidArgument(

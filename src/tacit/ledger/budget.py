@@ -29,6 +29,7 @@ from tacit.ledger.fields import (
     events_in,
 )
 from tacit.ledger.replay import charge_as_plain, same_event
+from tacit.ledger.requests import lapse
 from tacit.ledger.reservation import Reservation
 
 if TYPE_CHECKING:
@@ -139,7 +140,10 @@ class Budget:
         return state
 
     def affordable(self, what: Chargeable) -> bool:
-        """Whether ``reserve(what)`` would be granted now. Nothing is written."""
+        """Whether ``reserve(what)`` would be granted now. Nothing is written.
+
+        An approval that is overdue counts until somebody reserves, or it has lapsed otherwise.
+        """
         self._checked()
         try:
             self._admitted(self._ledger.books, what, 1, "", None, granted=0)
@@ -150,11 +154,12 @@ class Budget:
     def check_room(self, whats: Sequence[Chargeable]) -> None:
         """Refuses what is going to be reserved bit by bit and would not fit as a whole.
 
-        Nothing is written: whoever else charges the budget meanwhile may still come first.
+        Nothing is charged: whoever else charges the budget meanwhile may still come first.
 
         Raises:
             BudgetExceeded: if all of it together does not fit now.
         """
+        lapse(self._ledger, self.name)
         state = self._checked()
         for what in whats:
             plain_event(state, what)  # refuses another unit or adjacency
@@ -177,6 +182,7 @@ class Budget:
         A ``Repeated`` event has as many steps as it has repetitions, any other one has one.
         """
         given = list(whats)
+        lapse(self._ledger, self.name)
 
         def decide(books: Books) -> list[Draft]:
             return self._declared(books, given, label)
@@ -204,7 +210,7 @@ class Budget:
             The charge is written and synced, and anchored, when this returns.
 
         Raises:
-            BudgetExceeded: if it does not fit; nothing is written then.
+            BudgetExceeded: if it does not fit; nothing is charged then.
         """
         count = check_steps(steps, what.event)
         return self._reserve(what, count, label, detail, granted=0)
@@ -250,6 +256,7 @@ class Budget:
         granted: int,
     ) -> Reservation:
         text, kept = check_label(label), check_detail(detail)
+        lapse(self._ledger, self.name)  # what nobody drew on in time is free again
 
         def decide(books: Books) -> list[Draft]:
             return [self._admitted(books, what, steps, text, kept, granted=granted)]

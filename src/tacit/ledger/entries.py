@@ -137,16 +137,20 @@ def hash_of(entry: Entry) -> str:
     return digest.hexdigest()
 
 
+def today() -> str:
+    """The day in UTC, as entries are dated."""
+    return datetime.now(UTC).date().isoformat()
+
+
 def entry_after(
     last: Head | None, draft: Draft, *, not_before: str = "", key: bytes | None = None
 ) -> Entry:
     """``draft`` in its place after ``last``, dated today, or on the day ``not_before`` if later."""
-    today = datetime.now(UTC).date().isoformat()
     unsealed = Entry(
         number=last.number + 1 if last else 1,
         budget=draft.budget,
         kind=draft.kind,
-        at=max(today, not_before),
+        at=max(today(), not_before),
         body=canonical(draft.body),
         previous=last.hash if last else NO_HASH,
         hash="",

@@ -511,5 +511,6 @@ def _check_same(known: BudgetState, draft: Draft) -> None:
             )
             raise InvalidArgument(
                 f"{name} of the budget {known.name!r} is {own!r}, got {given!r}; "
-                f"ledger.budget({known.name!r}) opens it as it is, or {remedy}"
+                f"leave the limits as they are (in Python ledger.budget({known.name!r})), or "
+                f"{remedy}"
             )

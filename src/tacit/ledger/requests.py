@@ -1,21 +1,26 @@
 """Requests: what somebody asks a budget for, who allowed it or did not, and which run drew on it.
 
-Five kinds of entry. A ``request`` holds a plan and charges nothing. An ``approve`` comes right
-after the entry that charges the plan, in one transaction, by the holder of another key; a
-``refuse`` ends the request. A ``draw`` gives the reservation to one run, and an ``undraw`` takes it
-back from one that never began. What an entry may say, and when, is checked here whenever a ledger
-is read.
+Eight kinds of entry. A ``request`` holds a plan and charges nothing. An ``approve`` comes right
+after the entry that charges the plan, in one transaction, by the holder of another key, and names
+the last day on which a run may draw on it; a ``refuse`` ends the request. A ``draw`` gives the
+reservation to one run, and an ``undraw`` takes it back from one that never began. What no run has
+drawn on is ended by a ``lapse`` after its last day, a ``revoke`` by an officer, or a ``withdraw``
+by whoever asked; an ``end`` of the reservation comes before each. What an entry may say, and when,
+is checked here whenever a ledger is read.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, final
+from datetime import date, timedelta
+from typing import TYPE_CHECKING, Any, Final, final
 
 from tacit._validation import printable
+from tacit._validation import whole as whole_number
 from tacit.errors import InvalidArgument
-from tacit.ledger.entries import canonical
+from tacit.ledger import entries
+from tacit.ledger.entries import Draft, canonical
 from tacit.ledger.fields import (
     LONGEST_NAME,
     check_event,
@@ -29,9 +34,12 @@ from tacit.ledger.fields import (
 
 if TYPE_CHECKING:
     from tacit.ledger.entries import Entry
+    from tacit.ledger.ledger import Ledger
     from tacit.ledger.replay import Books, ReservationState
 
 ROLES = ("viewer", "engineer", "officer")
+APPROVAL_DAYS: Final = 30  # for which an approval can be drawn on, unless another number is given
+MOST_DAYS: Final = 366
 _KEY = re.compile(r"[0-9a-f]{32}")
 
 
@@ -67,13 +75,32 @@ class Person:
 @final
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What was decided about a request, by whom and why; ``number`` is that of the entry."""
+    """What was decided about a request, by whom and why; ``number`` is that of the entry.
+
+    ``until`` is the last day on which a run may draw on an approval.
+    """
 
     number: int
     at: str
     approved: bool
     by: Person
     reason: str
+    until: str = ""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Closing:
+    """How a request ended that no run drew on: ``"lapsed"``, ``"revoked"`` or ``"withdrawn"``.
+
+    ``number`` is that of the entry; nobody's doing has no ``by`` and no ``reason``.
+    """
+
+    number: int
+    at: str
+    kind: str
+    by: Person | None = None
+    reason: str = ""
 
 
 @final
@@ -98,15 +125,27 @@ class RequestState:
     decision: Decision | None = None
     reservation: int | None = None
     run: str = ""
+    closing: Closing | None = None
 
     @property
     def standing(self) -> str:
-        """``"pending"``, ``"refused"``, ``"approved"`` or ``"drawn"``."""
+        """``"pending"``, ``"refused"``, ``"approved"``, ``"drawn"``, or how it was closed."""
+        if self.closing is not None:
+            return self.closing.kind
         if self.decision is None:
             return "pending"
         if not self.decision.approved:
             return "refused"
         return "drawn" if self.run else "approved"
+
+    @property
+    def until(self) -> str:
+        """The last day on which a run may draw on it; empty unless it was approved."""
+        return "" if self.decision is None else self.decision.until
+
+    def overdue(self, day: str) -> bool:
+        """Whether it was approved, and nobody drew on it in time."""
+        return self.standing == "approved" and day > self.until
 
 
 def take_request(books: Books, entry: Entry, data: dict[str, Any]) -> None:
@@ -136,8 +175,9 @@ def take_request(books: Books, entry: Entry, data: dict[str, Any]) -> None:
 
 def take_approve(books: Books, entry: Entry, data: dict[str, Any]) -> None:
     """Enters an approval: the entry before it charges what was requested, and nothing else."""
+    check_fields(data, "request", "by", "reason", "until")
     known = _pending(books, entry, data)
-    decision = _decision(entry, data, known, approved=True)
+    decision = replace(_decision(entry, data, known), approved=True, until=_until(entry, data))
     held = books.reservations.get(entry.number - 1)
     if held is None or not _is_for(held, known):
         raise ValueError("the entry before it does not charge what was requested")
@@ -150,8 +190,9 @@ def take_approve(books: Books, entry: Entry, data: dict[str, Any]) -> None:
 
 def take_refuse(books: Books, entry: Entry, data: dict[str, Any]) -> None:
     """Enters a refusal."""
+    check_fields(data, "request", "by", "reason")
     known = _pending(books, entry, data)
-    decision = _decision(entry, data, known, approved=False)
+    decision = _decision(entry, data, known)
     books.requests[known.number] = replace(known, decision=decision)
 
 
@@ -160,7 +201,8 @@ def take_draw(books: Books, entry: Entry, data: dict[str, Any]) -> None:
     check_fields(data, "request", "run")
     known = _known(books, entry, data)
     run = text(data, "run")
-    if known.standing != "approved" or not run:
+    # Whoever decided right before midnight has written right after it.
+    if known.standing != "approved" or not run or entry.at > _days_after(known.until, 1):
         raise ValueError(f"request {known.number} cannot be drawn on")
     held = _untouched(books, known)
     books.requests[known.number] = replace(known, run=run)
@@ -178,14 +220,108 @@ def take_undraw(books: Books, entry: Entry, data: dict[str, Any]) -> None:
     books.reservations[held.number] = replace(held, taken=False, label=known.label)
 
 
-def _decision(
-    entry: Entry, data: dict[str, Any], known: RequestState, *, approved: bool
-) -> Decision:
+def take_lapse(books: Books, entry: Entry, data: dict[str, Any]) -> None:
+    """Enters that nobody drew on an approval in time."""
+    check_fields(data, "request")
+    known = _known(books, entry, data)
+    if not known.overdue(entry.at):
+        raise ValueError(f"request {known.number} is not overdue")
+    _close(books, known, Closing(entry.number, entry.at, "lapsed"))
+
+
+def take_revoke(books: Books, entry: Entry, data: dict[str, Any]) -> None:
+    """Enters that an officer took an approval back before a run drew on it."""
     check_fields(data, "request", "by", "reason")
+    known = _known(books, entry, data)
+    by = _person(data["by"], "officer")
+    if known.standing != "approved":
+        raise ValueError(f"request {known.number} is no approval that could be revoked")
+    _close(books, known, Closing(entry.number, entry.at, "revoked", by, text(data, "reason")))
+
+
+def take_withdraw(books: Books, entry: Entry, data: dict[str, Any]) -> None:
+    """Enters that whoever asked wants it no longer."""
+    check_fields(data, "request", "by", "reason")
+    known = _known(books, entry, data)
+    by = _person(data["by"], "engineer", "officer")
+    if known.standing not in ("pending", "approved") or by.key != known.by.key:
+        raise ValueError(f"request {known.number} cannot be withdrawn with this key")
+    _close(books, known, Closing(entry.number, entry.at, "withdrawn", by, text(data, "reason")))
+
+
+def _close(books: Books, known: RequestState, closing: Closing) -> None:
+    """The request ends; its reservation, if it has one, did so before, without a step."""
+    if known.reservation is not None and not books.reservations[known.reservation].void:
+        raise ValueError(f"reservation {known.reservation} has not ended, or was used")
+    books.requests[known.number] = replace(known, closing=closing)
+
+
+def closing(books: Books, known: RequestState, kind: str, **body: Any) -> list[Draft]:
+    """The entries that close a request: one of ``kind``, after the end of its reservation."""
+    held = None if known.reservation is None else books.reservations[known.reservation]
+    ends = held is not None and not held.ended
+    first = [Draft(known.budget, "end", {"reservation": known.reservation})] if ends else []
+    return [*first, Draft(known.budget, kind, {"request": known.number, **body})]
+
+
+def lapse(ledger: Ledger, budget: str | None = None) -> tuple[int, ...]:
+    """Ends the approvals that nobody drew on in time, of one budget or of all; their numbers.
+
+    Guarantee: what is ended was never begun, and each goes back once, however many call this.
+    """
+    ended: list[int] = []
+
+    def decide(books: Books) -> list[Draft]:
+        late = _late(books, budget)
+        ended[:] = [one.number for one in late]
+        return [draft for one in late for draft in closing(books, one, "lapse")]
+
+    if _late(ledger.refresh(), budget):
+        ledger.append(decide)
+    return tuple(ended)
+
+
+def _late(books: Books, budget: str | None) -> list[RequestState]:
+    day = day_of(books)
+    return [
+        one for one in books.requests.values()
+        if one.overdue(day) and budget in (None, one.budget)
+    ]  # fmt: skip
+
+
+def day_of(books: Books) -> str:
+    """The day of an entry that is written now."""
+    return max(entries.today(), books.day)
+
+
+def check_days(days: int) -> int:
+    """Returns ``days`` if an approval can last as long."""
+    if whole_number("days", days) > MOST_DAYS:
+        raise InvalidArgument(f"days must be at most {MOST_DAYS}, got {days!r}")
+    return int(days)
+
+
+def until_after(books: Books, days: int) -> str:
+    """The last day of an approval that is written now."""
+    return _days_after(day_of(books), days)
+
+
+def _days_after(day: str, days: int) -> str:
+    return (date.fromisoformat(day) + timedelta(days=days)).isoformat()
+
+
+def _until(entry: Entry, data: dict[str, Any]) -> str:
+    until = text(data, "until")
+    if _days_after(until, 0) != until or not entry.at <= until <= _days_after(entry.at, MOST_DAYS):
+        raise ValueError(f"until is no day from its own to {MOST_DAYS} days later")
+    return until
+
+
+def _decision(entry: Entry, data: dict[str, Any], known: RequestState) -> Decision:
     by = _person(data["by"], "officer")
     if by.key == known.by.key:
         raise ValueError("the key that asked has also decided")
-    return Decision(entry.number, entry.at, approved, by, text(data, "reason"))
+    return Decision(entry.number, entry.at, False, by, text(data, "reason"))
 
 
 def _known(books: Books, entry: Entry, data: dict[str, Any]) -> RequestState:
@@ -231,4 +367,7 @@ TAKERS = {
     "refuse": take_refuse,
     "draw": take_draw,
     "undraw": take_undraw,
+    "lapse": take_lapse,
+    "revoke": take_revoke,
+    "withdraw": take_withdraw,
 }

@@ -10,6 +10,7 @@ from tacit.models.networks import (
     scatter_linear,
     tempered_cnn,
     wide_resnet,
+    with_plain_filters,
 )
 from tacit.models.scattering import Scattering2d
 from tacit.models.style_networks import style_images
@@ -30,4 +31,5 @@ __all__ = [
     "synthetic_images",
     "tempered_cnn",
     "wide_resnet",
+    "with_plain_filters",
 ]

@@ -243,6 +243,30 @@ class StandardisedConv2d(nn.Module):
         return functional.conv2d(images, self.standardised(), self.bias, self.stride, around)
 
 
+def with_plain_filters(network: nn.Sequential) -> nn.Sequential:
+    """The network with each standardised convolution replaced by one of the filters that it used.
+
+    It computes what it did. Learning that goes on from there moves the filters themselves: to first
+    order the directions are those of weight and gain (and of the mean), at a rate of gain/‖W‖.
+    Filters that are parameters take the engine's fast ways; expressions are written out.
+
+    >>> network, images = wide_resnet(depth=10, width=1), torch.rand(2, 3, 32, 32)
+    >>> before = network(images)
+    >>> torch.allclose(with_plain_filters(network)(images), before, atol=1e-5)
+    True
+    """
+    for path, layer in list(network.named_modules()):
+        if isinstance(layer, StandardisedConv2d):
+            outputs, inputs, size, _ = layer.weight.shape
+            plain = nn.Conv2d(inputs, outputs, size, stride=layer.stride, padding=size // 2)
+            with torch.no_grad():
+                plain.weight.copy_(layer.standardised())
+                plain.bias.copy_(layer.bias)  # type: ignore[union-attr]
+            holder, _, name = path.rpartition(".")
+            setattr(network.get_submodule(holder), name, plain)
+    return network
+
+
 class _Block(nn.Module):
     """Two convolutions beside a way past them; the first block of a stage has one on that way."""
 

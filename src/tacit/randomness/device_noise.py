@@ -275,16 +275,23 @@ class FloatNoise:
         self._layouts, self._letters = _Layouts(device, _FLOAT_LANES), _Letters()
 
     def means_(
-        self, sums: Sequence[Tensor | None], outs: Sequence[Tensor], scale: float, lot_size: float
+        self,
+        sums: Sequence[Tensor | None],
+        outs: Sequence[Tensor],
+        scale: float,
+        lot_size: float,
+        starts: Sequence[int] | None = None,
     ) -> None:
         """Fills ``outs`` with (sum + N(0, scale²)) / lot_size; all tensors are contiguous.
 
-        No number is drawn in less than single precision, whatever it is rounded to afterwards.
+        A tensor's numbers begin at its place among the seed's in ``starts``, or where those of the
+        one before end. No number is drawn in less than single precision, whatever it is rounded to
+        afterwards.
         """
         from tacit.randomness import kernels  # noqa: PLC0415 - only where Triton is
 
         sizes = [out.numel() for out in outs]
-        firsts = [*accumulate(sizes, initial=0)][:-1]
+        firsts = [*accumulate(sizes, initial=0)][:-1] if starts is None else list(starts)
         addresses = [
             (0 if one is None else one.data_ptr(), out.data_ptr())
             for one, out in zip(sums, outs, strict=True)

@@ -77,9 +77,9 @@ class GaussianSource:
     ``stream``, used once, and never shown. ``torch.manual_seed`` has no effect on either. A source
     cannot be copied or pickled, nor used in a forked process: its noise would be drawn twice.
 
-    A draw may be a share of a longer one. On the CPU its numbers are those at the same places of
-    the whole. Elsewhere shares are drawn in tiles, each with counts of the generator to itself: all
-    shares of a draw agree with each other, but not with a whole one.
+    A draw may be a share of a longer one. On the CPU, and in ``means_``, its numbers are those at
+    the same places of the whole. Elsewhere shares are drawn in tiles, each with counts of the
+    generator to itself: all shares of a draw agree with each other, but not with a whole one.
 
     Guarantee:
         No number is used twice. The numbers are floating-point ones from a statistical generator:
@@ -169,11 +169,12 @@ class GaussianSource:
         outs: Sequence[torch.Tensor],
         scale: float,
         lot_size: float,
+        starts: Sequence[int] | None = None,
     ) -> None:
         """Fills ``outs`` with (sum + N(0, scale²)) / lot_size, in one pass over a GPU's memory.
 
         All tensors are contiguous. Their numbers come from a seed that the device's generator draws
-        for each call.
+        for each call: those from a place in ``starts`` on, where tensors are shares of others.
         """
         from tacit.randomness.device_noise import FloatNoise  # noqa: PLC0415 - it needs torch
 
@@ -181,7 +182,7 @@ class GaussianSource:
         if self._fused is None:
             assert self._native is not None
             self._fused = FloatNoise(self._device, self._native)
-        self._fused.means_(sums, outs, scale, lot_size)
+        self._fused.means_(sums, outs, scale, lot_size, starts)
 
     def _tiled(self, flat: torch.Tensor, share: Share) -> None:
         """The numbers of a device at the places of a share, from tiles that are drawn whole."""

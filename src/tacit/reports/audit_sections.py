@@ -55,7 +55,7 @@ def _blocks(summary: RunSummary, audit: AuditFile, drawn: bool) -> Iterator[Bloc
         )
     yield Table(
         ("attack", "false alarms", "found", "95 % interval", "allowed"),
-        tuple(row for one in audit.attacks for row in _rows(one, summary)),
+        tuple(row for one in audit.attacks for row in rates(one, summary)),
         numbers=(1, 2, 3, 4),
     )
     yield from _resolution(audit)
@@ -80,7 +80,8 @@ def _resolution(audit: AuditFile) -> Iterator[Block]:
         )
 
 
-def _rows(attack: AttackFigures, summary: RunSummary) -> Iterator[tuple[str, ...]]:
+def rates(attack: AttackFigures, summary: RunSummary) -> Iterator[tuple[str, ...]]:
+    """An attack's name, false alarms, share found with its interval, and what is allowed."""
     for rate in attack.found:
         yield (
             attack.name,

@@ -14,6 +14,7 @@ from tacit._files import OWNER_ONLY, drafted
 from tacit._validation import printable as printable  # noqa: PLC0414 - others take it from here
 from tacit.ledger import composition as rules
 from tacit.ledger.replay import Books
+from tacit.ledger.requests import TAKERS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -227,8 +228,8 @@ def _progress(state: ReservationState, latest: str) -> str:
 def _reservation_of(entry: Entry) -> int | None:
     if entry.kind in ("reserve", "declare"):
         return entry.number
-    if entry.kind in ("request", "approve", "refuse", "draw", "undraw"):
-        return None  # of a request; what an approval charged has its own entry
+    if entry.kind in TAKERS:
+        return None  # of a request; what an approval charged, or gave back, has its own entry
     found = entry.data.get("reservation")
     return None if found is None else int(found)
 

@@ -153,7 +153,9 @@ def _demand(accountant: str, setting: AccountedRun, target: float) -> Demand:
             accountant=accountant,
             adjacency=setting.adjacency,
         )
-    except (UnsupportedEvent, Uncalibratable) as refusal:
+    except UnsupportedEvent as refusal:
+        note = refusal.reason
+    except Uncalibratable as refusal:
         note = str(refusal)
     return Demand(accountant, sigma, time.perf_counter() - start, note)
 

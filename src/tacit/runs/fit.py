@@ -18,6 +18,7 @@ from tacit.runs.record import RunRecord
 from tacit.runs.run import Place, kept_run
 from tacit.training.fit import Fit, Prepared, Schedule, Watch, carry_out
 from tacit.training.plan import check_delta
+from tacit.training.preflight import check_roles
 
 if TYPE_CHECKING:
     import os
@@ -125,6 +126,7 @@ def fit(
     >>> [record.steps for record in done.history], round(done.statement.epsilon, 3)
     ([10, 20], 3.0)
     """
+    check_roles(model, optimizer, plan)
     prepared = Prepared(
         model=model, optimizer=optimizer, plan=plan, dataset=dataset, loss=loss,
         held_out=held_out, correct=correct, metrics=metrics, collate=collate, groups=groups,
@@ -145,7 +147,8 @@ def fit(
             )  # fmt: skip
             done = fit_in_folder(prepared, place, delta=delta)
     except Interrupted as error:
-        raise KeyboardInterrupt(str(error)) from None
+        on = "; resume=True goes on" if error.resumable else ""
+        raise KeyboardInterrupt(f"{error}{on}") from None
     return Fit(done.history, done.statement)
 
 

@@ -67,7 +67,8 @@ class Folder:
     def _check_empty(self) -> None:
         if self.holds(RECORD):
             raise InvalidArgument(
-                f"{self.path} holds a run already; go on with it (--resume), or name another folder"
+                f"{self.path} holds a run already; go on with it (resume=True, or "
+                "--resume in a shell), or name another folder"
             )
         names = [one.name for one in self._entries()] if self.path.is_dir() else []
         if any(name != LOCK and not _files.is_draft(name) for name in names):
@@ -77,7 +78,7 @@ class Folder:
         """Refuses a place that holds no run."""
         if not self.holds(RECORD):
             raise InvalidArgument(f"{self.path} holds no run to go on with; start one without "
-                                  "--resume")  # fmt: skip
+                                  "resume")  # fmt: skip
         self._check_writable()
 
     def _entries(self) -> Iterable[Path]:

@@ -59,6 +59,7 @@ class RunRecord:
         notes: What a reader should know beside the statement.
         finished: Whether it has come to its end.
         kind: Whether it is of a recipe, of a transfer, or of somebody's own model and data.
+        launch: The name of the torchrun that began it, whose later attempts go on with it.
     """
 
     run: str
@@ -84,6 +85,7 @@ class RunRecord:
     notes: tuple[str, ...] = ()
     finished: bool = False
     kind: Kind = "recipe"
+    launch: str | None = None
 
     def how_to_go_on(self, folder: Path) -> str:
         """How to go on with it, in words."""
@@ -182,7 +184,7 @@ def resumed(new: RunRecord, old: RunRecord) -> RunRecord:
                 f"{name} must be as when the run began, {_short(theirs)}, got {_short(mine)}; "
                 "resume it as it was, or start a new run in another folder"
             )
-    return replace(old, device=new.device, versions=new.versions)
+    return replace(old, device=new.device, versions=new.versions, launch=new.launch)
 
 
 def _hash(record: RunRecord) -> str:
@@ -211,6 +213,7 @@ def _demands(record: RunRecord) -> list[tuple[str, bool, str]]:
         *found,
         ("seed", record.seed is None or _count(record.seed), "a whole number or null"),
         ("folder", isinstance(record.folder, str | None), "a text or null"),
+        ("launch", isinstance(record.launch, str | None), "a text or null"),
         ("budget", record.budget is None or _budget(record.budget), "a ledger and a name, or null"),
         ("settings", _scalars(record.settings), "numbers and texts by name"),
         ("versions", _texts_by_name(record.versions), "texts by name"),

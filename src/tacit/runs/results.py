@@ -254,4 +254,5 @@ def _epochs(path: Path) -> tuple[EpochRecord, ...]:
 
 def _line(error: object) -> str:
     reason = getattr(error, "strerror", None) or error
-    return printable(" ".join(str(reason).split()))[:300]  # a hostile file names its tensors
+    line = printable(" ".join(str(reason).split()))  # a hostile file names its tensors
+    return line if len(line) <= 300 else f"{line[:299]}…"

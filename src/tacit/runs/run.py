@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, final
 
 import torch
@@ -17,7 +17,7 @@ from tacit.runs.folder import RECORD, Folder
 from tacit.runs.interruption import Interrupted, Interruption
 from tacit.runs.job import Job, RunTerms, Surroundings
 from tacit.runs.kept import Kept
-from tacit.training.distributed.world import joined
+from tacit.training.distributed.world import joined, launch
 from tacit.training.performance import Performance
 from tacit.training.progress import waiting
 
@@ -130,12 +130,13 @@ def _kept_run(
         account = RunAccount(opening, f"{title}, run {secrets.token_hex(8)}", request)
         kept = Kept(resumed=place.resume, world=world)
         return _unless_it_fails(train, _around(kept, account, place))
-    folder = Folder(place.folder)
-    record = _opened(folder, record, resume=place.resume)
-    kept = Kept((folder, record), resumed=place.resume, world=world)
+    folder, own = Folder(place.folder), replace(record, launch=launch())
+    resume = place.resume or is_restarted(folder)
+    record = _opened(folder, own, resume=resume)
+    kept = Kept((folder, record), resumed=resume, world=world)
     account = RunAccount(place.opening, f"{title}, run {record.run}", place.request)
     try:
-        if place.resume:
+        if resume:
             _check_budget(account, record.budget)
         done = _unless_it_fails(train, _around(kept, account, place))
         with place.stop.deferred():
@@ -199,6 +200,13 @@ def _opened(folder: Folder, record: RunRecord, *, resume: bool) -> RunRecord:
     except BaseException:
         folder.close()
         raise
+
+
+def is_restarted(folder: Folder) -> bool:
+    """Whether the folder holds a run of this very torchrun, which has started its ranks again."""
+    if not folder.holds(RECORD) or (now := launch()) is None:
+        return False
+    return records.read(folder).launch == now
 
 
 def _check_budget(account: RunAccount, before: Mapping[str, str] | None) -> None:

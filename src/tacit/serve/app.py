@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 from urllib.parse import parse_qsl, quote
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect
@@ -29,6 +30,7 @@ from starlette.routing import Route
 from tacit import __version__
 from tacit._validation import printable
 from tacit.errors import CheckpointError, InvalidArgument, TacitError
+from tacit.ledger.requests import APPROVAL_DAYS
 from tacit.serve import planning
 from tacit.serve.planning import PlanForm
 from tacit.serve.protection import Protected
@@ -59,9 +61,10 @@ class Console:
 
     ``here`` says that only this machine is answered: what an audit found is secret, and is shown to
     engineers and officers there and nowhere else. ``address`` is the ledger's as a command line
-    takes it, and ``secure`` whether browsers must send the cookie by TLS only. ``unsound`` is what
-    the last check of the whole ledger found, and ``warm`` says whether runs were read once, which
-    takes a while the first time.
+    takes it, and ``secure`` whether browsers must send the cookie by TLS only. ``approval_days`` is
+    how long an approval lasts unless its officer says otherwise. ``unsound`` is what the last check
+    of the whole ledger found, and ``warm`` says whether runs were read once, which takes a while
+    the first time.
     """
 
     access: Access
@@ -72,6 +75,7 @@ class Console:
     secure: bool = False
     with_keys: bool = False
     here: bool = True
+    approval_days: int = APPROVAL_DAYS
     cookie: str = "tacit"
     unsound: tuple[str, ...] = ()
     warm: bool = False
@@ -279,7 +283,7 @@ class Console:
         form = PlanForm.read(request.query_params)
         return self.page(
             "plan.html", session, here="plan", form=form, budgets=self._budget_names(),
-            recipes=planning.recipes(), choices=planning, later=planning.cold(),
+            recipes=planning.recipes(), choices=planning, later=planning.cold(), moved=False,
             **({} if planning.cold() else self._answered(form)),
         )  # fmt: skip
 
@@ -287,7 +291,7 @@ class Console:
         """The answer by itself, for a form that has changed."""
         form = PlanForm.read(request.query_params)
         found = self._environment.get_template("answer.html").render(
-            form=form, session=session, **self._answered(form)
+            form=form, session=session, moved=True, **self._answered(form)
         )
         return HTMLResponse(found, headers={"HX-Replace-Url": f"/plan?{form.address()}"})
 
@@ -342,7 +346,7 @@ def _templates() -> Environment:
         loader=PackageLoader("tacit.serve"), autoescape=True, undefined=StrictUndefined,
         trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
-    made.filters.update(clean=_clean, path=lambda text: quote(str(text), safe="/"))
+    made.filters.update(clean=_clean, path=lambda text: quote(str(text), safe="/"), point=_point)
     return made
 
 
@@ -366,6 +370,14 @@ def as_event(data: Mapping[str, Any]) -> bytes:
 async def pause(seconds: float) -> None:
     """Waits, and lets others go on."""
     await asyncio.sleep(seconds)
+
+
+def _point(text: str) -> Markup:
+    """A number in a column: what follows the point has a width of its own, so that points meet."""
+    if not text[:1].isdigit() and not text.startswith("≈"):
+        return escape(text)
+    whole, point, rest = text.partition(".")
+    return Markup('{}<span class="fraction">{}{}</span>').format(whole, point, rest)
 
 
 def _clean(value: object) -> str:

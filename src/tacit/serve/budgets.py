@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Any, Final, final
 
-from tacit._numbers import at_least, at_most, per_hundred
+from tacit._numbers import at_least, at_most, compact, per_hundred
 from tacit.errors import InvalidArgument, TacitError, TamperedLedger
 from tacit.ledger import composition as rules
 from tacit.ledger.replay import Totals
@@ -23,7 +23,7 @@ from tacit.serve.charts import bar
 from tacit.serve.planning import Room
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from markupsafe import Markup
 
@@ -36,6 +36,7 @@ LEVELS: Final = ((0.95, "alarm"), (0.80, "warning"))
 ROWS: Final = 50  # releases on one page
 _AGAIN: Final = 30.0  # seconds after which a ledger that cannot be trusted is looked at again
 _POINTS: Final = 240  # of a burn-down that is drawn
+_SHORT: Final = 60  # characters of an event in a table
 
 
 @final
@@ -287,6 +288,38 @@ def age(at: str) -> str:
     """How long ago a day was, in words."""
     days = (datetime.now(UTC).date() - date.fromisoformat(at[:10])).days
     return "today" if days <= 0 else "yesterday" if days == 1 else f"{days} days ago"
+
+
+def event(plain: dict[str, Any]) -> tuple[str, str]:
+    """What was released, in a few words and in all of them; whoever wrote the entry chose it."""
+    from tacit.statement import words  # noqa: PLC0415
+
+    try:
+        short, whole = _brief(plain), words.mechanism(plain)
+    except (LookupError, TypeError, ValueError):
+        short = whole = str(plain.get("kind", ""))
+    return (short if len(short) <= _SHORT else f"{short[:_SHORT].rstrip()}…"), whole
+
+
+def _brief(plain: Mapping[str, Any]) -> str:
+    """The commonest events in a few words, others as they are."""
+    from tacit.statement import words  # noqa: PLC0415
+
+    match plain:
+        case {"kind": "Repeated", "event": inner, "times": times}:
+            return f"{times:,} × {_brief(inner)}"
+        case {"kind": "PoissonSampled", "rate": rate, "event": inner, "cap": None}:
+            return f"Poisson {compact(rate, 4)}, {_brief(inner)}"
+        case {"kind": "Gaussian", "sigma": sigma, "replace_distance": 2.0}:
+            return f"Gaussian σ = {compact(sigma, 4)}"
+        case _:
+            return words.mechanism(plain)
+
+
+def in_turn(books: Books) -> list[RequestState]:
+    """All requests: those that wait for somebody first, then the others, newest first."""
+    newest = list(books.requests.values())[::-1]
+    return sorted(newest, key=lambda one: one.standing not in ("pending", "approved"))
 
 
 def pending(books: Books, budget: str | None = None) -> list[RequestState]:

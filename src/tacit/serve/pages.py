@@ -29,7 +29,6 @@ from tacit.serve.planning import PlanForm
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from markupsafe import Markup
     from starlette.requests import Request
 
     from tacit.ledger import BudgetState, Person, RequestState
@@ -81,6 +80,8 @@ class Pages:
             Route("/budgets/{name:path}", get("viewer", self.budget)),
             Route("/requests", post("engineer", self.file), methods=["POST"]),
             Route("/requests/{number:int}", get("viewer", self.request)),
+            Route("/requests/{number:int}/withdraw", post("engineer", self.withdraw),
+                  methods=["POST"]),
             Route("/requests/{number:int}/{verdict}", post("officer", self.decide),
                   methods=["POST"]),
             Route("/runs", get("viewer", self.runs)),
@@ -99,16 +100,18 @@ class Pages:
         """All budgets, and what is asked of them."""
         from tacit.serve import budgets  # noqa: PLC0415 - SQLAlchemy comes with it
 
-        del request
         view = self.console.ledger
         if view is None:
             return self.console.page("empty_ledger.html", session, here="budgets")
         books = view.books()
         found = [(one, budgets.figures(one, books.of(one.name))) for one in books.budgets.values()]
+        requests = budgets.in_turn(books)
+        pages = max(1, -(-len(requests) // budgets.ROWS))
+        at = _page(request, pages)
         return self.console.page(
-            "budgets.html", session, here="budgets", budgets=found, pending=budgets.pending(books),
-            requests=list(books.requests.values())[::-1][: budgets.ROWS], age=budgets.age,
-            ledger=view.ledger, address=shlex.quote(self.console.address),
+            "budgets.html", session, here="budgets", budgets=found, page=at, pages=pages,
+            requests=requests[(at - 1) * budgets.ROWS : at * budgets.ROWS], count=len(requests),
+            age=budgets.age, ledger=view.ledger, address=shlex.quote(self.console.address),
         )  # fmt: skip
 
     def budget(self, request: Request, session: Session) -> Response:
@@ -133,7 +136,8 @@ class Pages:
             unfinished=[one for one in releases if one.state.left and one.standing != "void"][:20],
             chosen=chosen, room=budgets.what_if(books, state, chosen), age=budgets.age,
             burn=budgets.burn_down(account), at_most=at_most, head=view.ledger.head,
-            close=lambda one: self._close(name, one.state.number),
+            close=lambda one: self._close(name, one.state.number), event=budgets.event,
+            address=shlex.quote(self.console.address), name_quoted=shlex.quote(name),
         )  # fmt: skip
 
     def _close(self, name: str, number: int) -> str:
@@ -163,6 +167,7 @@ class Pages:
 
     def request(self, request: Request, session: Session) -> Response:
         """One request: who asks for what, who decided, and how to run it."""
+        from tacit.ledger.requests import MOST_DAYS, day_of  # noqa: PLC0415
         from tacit.serve import budgets  # noqa: PLC0415
 
         view, number = self._ledger(), request.path_params["number"]
@@ -177,7 +182,8 @@ class Pages:
             plan=_plan_rows(found, state), problem=_mismatch(found),
             room=budgets.what_if(books, state, [number]), reservation=reservation,
             command=self._command(found), hash=books.hashes[number - 1],
-            own=found.by.key == session.person.key,
+            own=found.by.key == session.person.key, days=self.console.approval_days,
+            late=found.overdue(day_of(books)), most=MOST_DAYS,
         )  # fmt: skip
 
     def _command(self, found: RequestState) -> str:
@@ -188,14 +194,29 @@ class Pages:
         return f"tacit train {name} --ledger {place} --request {found.number}"
 
     def decide(self, request: Request, session: Session, form: Form) -> Response:
-        """Approves or refuses a request: entries of the ledger."""
-        from tacit.ledger import approve, refuse  # noqa: PLC0415
+        """Approves, refuses or revokes: entries of the ledger."""
+        from tacit.ledger import approve, refuse, revoke  # noqa: PLC0415
 
         number, verdict = request.path_params["number"], request.path_params["verdict"]
-        if verdict not in ("approve", "refuse"):
+        ledger, by, reason = self._ledger().ledger, session.person, form.get("reason", "")
+        if verdict == "approve":
+            days = form.get("days", str(self.console.approval_days))
+            if not (days.isascii() and days.isdigit() and len(days) < 9):
+                raise InvalidArgument(f"days must be a whole number, got {days!a:.40}")
+            approve(ledger, number, by=by, reason=reason, days=int(days))
+        elif verdict in ("refuse", "revoke"):
+            act = refuse if verdict == "refuse" else revoke
+            act(ledger, number, by=by, reason=reason)
+        else:
             return self.console.say(404, "There is no such form.", session)
-        act = approve if verdict == "approve" else refuse
-        act(self._ledger().ledger, number, by=session.person, reason=form.get("reason", ""))
+        return RedirectResponse(f"/requests/{number}", 303)
+
+    def withdraw(self, request: Request, session: Session, form: Form) -> Response:
+        """Takes one's own request back: an entry of the ledger."""
+        from tacit.ledger import withdraw  # noqa: PLC0415
+
+        number = request.path_params["number"]
+        withdraw(self._ledger().ledger, number, by=session.person, reason=form.get("reason", ""))
         return RedirectResponse(f"/requests/{number}", 303)
 
     def _ledger(self) -> LedgerView:
@@ -227,10 +248,12 @@ class Pages:
 
     def run(self, request: Request, session: Session) -> Response:
         """One run: live, or finished with its statement proved again."""
+        from tacit.serve import runs  # noqa: PLC0415
+
         shelf, name = self._shelf(), request.path_params["name"]
         found = shelf.progress(name)
         record = shelf.record(name)
-        summary, problem = None, ""
+        summary, problem, secrets = None, "", self._sees_secrets(session)
         if record.finished:
             try:
                 summary = shelf.summary(name)
@@ -238,9 +261,10 @@ class Pages:
                 problem = self.console.shown(error)
         return self.console.page(
             "run.html", session, here="runs", name=name, record=record, progress=found,
-            summary=summary, problem=problem, at_most=at_most, attack=_attack(summary),
-            data=_series([(name, found["epochs"])]), hurry=session.may("engineer"),
-            secrets=self._sees_secrets(session),
+            summary=summary, problem=problem, at_most=at_most, attack=runs.attack(summary),
+            data=runs.series([(name, found["epochs"])]), hurry=session.may("engineer"),
+            shown_metric=runs.shown_metric, secrets=secrets,
+            audited=runs.audited(summary) if secrets else None,
             resume=f"tacit train --resume --out {_argument(name)}",
             audit=f"tacit audit {_argument(name)}",
         )  # fmt: skip
@@ -251,6 +275,8 @@ class Pages:
 
     def compare(self, request: Request, session: Session) -> Response:
         """Two runs side by side."""
+        from tacit.serve import runs  # noqa: PLC0415
+
         shelf = self._shelf()
         names = [one for one in request.query_params.getlist("run") if one][:2]
         if len(names) != 2:
@@ -260,8 +286,8 @@ class Pages:
             record, progress = shelf.record(name), shelf.progress(name)
             summary = shelf.summary(name) if record.finished else None
             columns.append((name, record, progress, summary))
-        rows = _compared(columns)
-        data = _series([(name, progress["epochs"]) for name, _, progress, _ in columns])
+        rows = runs.compared(columns)
+        data = runs.series([(name, progress["epochs"]) for name, _, progress, _ in columns])
         return self.console.page("compare.html", session, here="runs", names=names, rows=rows,
                                  data=data)  # fmt: skip
 
@@ -440,61 +466,12 @@ def _cost(found: RequestState, state: BudgetState) -> str:
     return f"ε = {at_most(spent)} at δ = {compact(delta)}"
 
 
-def _series(runs: list[tuple[str, list[dict[str, Any]]]]) -> dict[str, Any]:
-    """Held-out accuracy by steps, for a drawing."""
-    steps = sorted({one["steps"] for _, epochs in runs for one in epochs})
-    lines = []
-    for name, epochs in runs:
-        right = {one["steps"]: one["accuracy"] for one in epochs}
-        shown = [None if right.get(at) is None else round(100 * right[at], 3) for at in steps]
-        lines.append({"name": name, "values": shown})
-    return {"steps": steps, "lines": lines}
-
-
 def _drawings(summary: RunSummary) -> dict[str, str]:
     if find_spec("matplotlib") is None:
         return {}
     from tacit.reports.run_figure import drawings  # noqa: PLC0415 - matplotlib
 
     return drawings(summary)
-
-
-def _attack(summary: RunSummary | None) -> Markup | None:
-    """What no attack on a finished run exceeds, as the planner draws it."""
-    if summary is None or not summary.curve:
-        return None
-    return planning.attack_picture(list(summary.curve))
-
-
-def _compared(columns: list[tuple[str, Any, Any, Any]]) -> list[tuple[str, list[str]]]:
-    """The facts of several runs, one row each."""
-    facts: dict[str, list[str]] = {}
-    for _, record, progress, summary in columns:
-        own = {
-            "recipe": record.recipe,
-            "data": record.data["name"],
-            "state": progress["state"],
-            "ε, at most": at_most(summary.statement.epsilon) if summary else "not yet",
-            "δ": compact(record.delta),
-            "held-out accuracy": "–" if record.test_accuracy is None
-            else f"{100 * record.test_accuracy:.2f} %",
-            "steps": f"{progress['steps']:,} of {progress['planned']:,}",
-            **{f"plan: {name}": _short(value) for name, value in (record.plan or {}).items()},
-            **{f"setting: {name}": _short(value) for name, value in record.settings.items()},
-            "configuration": record.configuration[:16],
-        }  # fmt: skip
-        for name in [*facts, *(one for one in own if one not in facts)]:
-            facts.setdefault(name, []).append(own.get(name, "–"))
-    return list(facts.items())
-
-
-def _short(value: object) -> str:
-    if isinstance(value, dict):  # of a plan: a kind, and what belongs to it
-        own = {name: one for name, one in value.items() if name != "kind"}
-        said = "".join(f", {name} {_short(one)}" for name, one in own.items())
-        return f"{value.get('kind', '')}{said}".lstrip(", ")[:60]
-    text = "–" if value is None else compact(value) if isinstance(value, float) else str(value)
-    return text if len(text) <= 60 else f"{text[:60]}…"
 
 
 def _attached(text: str, kind: str, run: str, name: str) -> Response:

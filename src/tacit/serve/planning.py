@@ -7,6 +7,7 @@ does not touch (the clip, the budget, the recipe) is not computed again.
 
 from __future__ import annotations
 
+import itertools
 import math
 import sys
 import time
@@ -21,7 +22,7 @@ from tacit.errors import InvalidArgument, TacitError
 from tacit.serve.charts import Axis, Line, graph
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from markupsafe import Markup
 
@@ -55,6 +56,7 @@ ACCOUNTANTS: Final = {
     "advanced": "strong composition",
     "basic": "ε and δ added up",
 }
+LOOKS: Final = 4  # colours for the lines of attacks that were tried
 _LONGEST: Final = 200
 MOST_STEPS: Final = 1e7
 DELTAS: Final = (1e-15, 0.5)  # smaller ones mean nothing to anybody, and take minutes
@@ -306,18 +308,32 @@ def _odds(points: list[Point]) -> list[str]:
     return found
 
 
-def attack_picture(points: list[Point]) -> Markup:
-    """The picture of what no attack exceeds, from pairs (ε, δ) that are guaranteed."""
+def attack_picture(points: list[Point], found: Sequence[Sequence[Point]] = ()) -> Markup:
+    """The picture of what no attack exceeds, from pairs (ε, δ) that are guaranteed.
+
+    ``found`` are the false alarms and hits of attacks that were tried, to be drawn below it.
+    """
     rates = [10 ** (-3 + 3 * place / 60) for place in range(61)]
     limit = [(math.log10(rate), math.log10(max(1e-3, _limit(points, rate)))) for rate in rates]
     ticks = ((-3.0, "0.1 %"), (-2.0, "1 %"), (-1.0, "10 %"), (0.0, "100 %"))
+    tried = [Line(f"found found-{at % LOOKS}", _steps_of(one)) for at, one in enumerate(found)]
+    said = " The other lines are what attacks found." if found else ""
     return graph(
         "The largest share of members that any attack finds, for each share of false alarms; the "
-        "straight line is guessing.",
+        f"straight line is guessing.{said}",
         Axis("false alarms", -3.0, 0.0, ticks),
         Axis("members found, at most", -3.0, 0.0, ticks),
-        [Line("guess", [(-3.0, -3.0), (0.0, 0.0)]), Line("main", limit)],
+        [Line("guess", [(-3.0, -3.0), (0.0, 0.0)]), *tried, Line("main", limit)],
     )
+
+
+def _steps_of(rates: Sequence[Point]) -> list[Point]:
+    """Observed rates as a stair on logarithmic axes: a share is held until the next is reached."""
+    stair: list[Point] = []
+    for false, true in rates:
+        at = math.log10(max(1e-3, false)), math.log10(max(1e-3, true))
+        stair += [(at[0], stair[-1][1]), at] if stair else [at]
+    return [*stair, (0.0, 0.0)] if stair else []
 
 
 def _curve(points: list[Point], own: Point) -> Markup:
@@ -328,14 +344,30 @@ def _curve(points: list[Point], own: Point) -> Markup:
     across = tuple((step * at, compact(step * at)) for at in range(int(last / step) + 1))
     up = tuple((float(power), f"1e{power}" if power else "1") for power in range(-12, 1, 3))
     return graph(
-        "The privacy curve: δ for each ε. Every pair with a dot is guaranteed, and so is whatever "
+        "The privacy curve: δ for each ε. Every pair on the line is guaranteed, and so is whatever "
         "lies above it or to its right.",
         Axis("ε", 0.0, last, across),
         Axis("δ", floor, 0.0, up),
-        [Line("main", shown)],
+        [Line("main", [(loss, math.log10(max(delta, 1e-12))) for loss, delta in _between(points)])],
         [(own[0], math.log10(max(own[1], 1e-12)))],
         shown,
     )
+
+
+def _between(points: list[Point]) -> list[Point]:
+    """Guaranteed pairs between those that are known: δ(ε) is convex in e^ε, a supremum of lines.
+
+    >>> [(loss, round(delta, 3)) for loss, delta in _between([(0.0, 0.5), (1.0, 0.1)])][7:10]
+    [(0.875, 0.174), (1.0, 0.1)]
+    """
+    found: list[Point] = points[:1]
+    for (first, above), (last, below) in itertools.pairwise(points):
+        wide = math.expm1(last - first)
+        for part in range(1, 9):
+            loss = first + (last - first) * part / 8
+            share = math.expm1(loss - first) / wide if wide else 1.0
+            found.append((loss, above + (below - above) * share))
+    return [(loss, delta) for loss, delta in found if delta < 1.0]
 
 
 def _nice(step: float) -> float:

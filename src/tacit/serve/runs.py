@@ -13,16 +13,19 @@ import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, final
+from typing import TYPE_CHECKING, Any, Final, cast, final
 
 from tacit import _files
-from tacit._numbers import at_most
+from tacit._numbers import at_most, compact
 from tacit.errors import CheckpointError, TacitError
 from tacit.runs.folder import HISTORY, LOCK, RECORD, STATEMENT, Folder
+from tacit.serve import planning
 from tacit.serve.budgets import Alert
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from markupsafe import Markup
 
     from tacit.reports.run_folder import RunFiles
     from tacit.reports.run_summary import RunSummary
@@ -52,7 +55,7 @@ class RunRow:
     title: str = ""
     epsilon: str = "–"
     delta: str = "–"
-    accuracy: float | None = None
+    measured: str = "–"
     steps: int = 0
     planned: int = 0
     problem: str = ""
@@ -199,7 +202,8 @@ def history(place: Path) -> list[dict[str, Any]]:
         plain = [_files.parse_json(line) for line in text.splitlines()]
         return [
             {"epoch": one.epoch, "steps": one.steps, "accuracy": one.held_out_accuracy,
-             "epsilon": one.epsilon, "shown": at_most(one.epsilon, 4)}
+             "epsilon": one.epsilon, "shown": at_most(one.epsilon, 4),
+             "metrics": dict(one.metrics)}
             for one in epochs(plain)
         ]  # fmt: skip
     except FileNotFoundError:
@@ -281,10 +285,10 @@ def _row(name: str, place: Path, alive: str) -> RunRow:
         epochs = history(place)
     except (TacitError, OSError, ValueError, LookupError, TypeError, ArithmeticError) as error:
         return RunRow(name, "unreadable", problem=_line(error))
-    nothing: dict[str, Any] = {"steps": 0, "accuracy": None, "shown": "0"}
+    nothing: dict[str, Any] = {"steps": 0, "shown": "0"}
     last = epochs[-1] if epochs else nothing
     return RunRow(
-        name, alive, title, str(last["shown"]), at_most(record.delta), last["accuracy"],
+        name, alive, title, str(last["shown"]), at_most(record.delta), measured(epochs),
         last["steps"], _planned(record),
     )  # fmt: skip
 
@@ -299,11 +303,131 @@ def _finished(name: str, place: Path, record: RunRecord, title: str) -> RunRow:
         raise CheckpointError(f"{RECORD} and {STATEMENT} are of different runs")
     planned = _planned(record)
     taken = statement.steps_taken or planned
+    shown = measured(history(place)) if record.test_accuracy is None else _percent(record)
     return RunRow(
         name, "finished", title, at_most(statement.epsilon, 4), at_most(statement.delta),
-        record.test_accuracy, taken, planned,
+        shown, taken, planned,
     )  # fmt: skip
 
 
 def _line(error: BaseException) -> str:
     return " ".join(str(error).split())[:300]
+
+
+# ---- what a page shows of runs beside their rows
+
+
+def attack(summary: RunSummary | None) -> Markup | None:
+    """What no attack on a finished run exceeds, as the planner draws it."""
+    if summary is None or not summary.curve:
+        return None
+    return planning.attack_picture(list(summary.curve))
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class AuditRow:
+    """One rate of an attack; ``look`` is the colour of its line in the picture."""
+
+    look: int
+    cells: tuple[str, ...]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class AuditView:
+    """What attacks found on a run, as rows and as a picture: secret."""
+
+    rows: tuple[AuditRow, ...]
+    picture: Markup
+
+
+def audited(summary: RunSummary | None) -> AuditView | None:
+    """What an audit of the run found, if there was one."""
+    from tacit.reports.audit_sections import rates  # noqa: PLC0415
+
+    if summary is None or summary.files.audit is None:
+        return None
+    attacks = summary.files.audit.attacks
+    rows = tuple(
+        AuditRow(at % planning.LOOKS, cells)
+        for at, attack in enumerate(attacks) for cells in rates(attack, summary)
+    )  # fmt: skip
+    found = [[(false, true) for false, true, *_ in attack.roc if false >= 1.0 / attack.others]
+             for attack in attacks]  # fmt: skip
+    return AuditView(rows, planning.attack_picture(list(summary.curve), found))
+
+
+def series(runs: list[tuple[str, list[dict[str, Any]]]]) -> dict[str, Any]:
+    """What was measured on held-out data by steps, for a drawing: accuracy, or the first metric."""
+    every = [one for _, epochs in runs for one in epochs]
+    accuracy = any(one["accuracy"] is not None for one in every)
+    metric = None if accuracy else next((name for one in every for name in one["metrics"]), None)
+    steps, lines = sorted({one["steps"] for one in every}), []
+    for name, epochs in runs:
+        found = {one["steps"]: _measure(one, metric) for one in epochs}
+        lines.append({"name": name, "values": [found.get(at) for at in steps]})
+    return {"steps": steps, "lines": lines, "metric": metric, "label": metric or "% right"}
+
+
+def _measure(epoch: dict[str, Any], metric: str | None) -> float | None:
+    if metric is not None:
+        return cast("float | None", epoch["metrics"].get(metric))
+    return None if epoch["accuracy"] is None else round(100 * epoch["accuracy"], 3)
+
+
+def measured(epochs: list[dict[str, Any]]) -> str:
+    """What was measured on held-out data after the last epoch, for a list."""
+    last = epochs[-1] if epochs else {"accuracy": None, "metrics": {}}
+    if last["accuracy"] is not None:
+        return f"{100 * last['accuracy']:.2f} %"
+    return next((f"{name} {shown_metric(one)}" for name, one in last["metrics"].items()), "–")
+
+
+def shown_metric(value: float | None) -> str:
+    """One held-out metric, as a page shows it."""
+    return "–" if value is None else f"{value:.4g}"
+
+
+def _percent(record: RunRecord) -> str:
+    return "–" if record.test_accuracy is None else f"{100 * record.test_accuracy:.2f} %"
+
+
+def _last_metrics(epochs: list[dict[str, Any]]) -> dict[str, str]:
+    last = epochs[-1]["metrics"] if epochs else {}
+    return {f"held-out {name}": shown_metric(value) for name, value in last.items()}
+
+
+def compared(columns: list[tuple[str, Any, Any, Any]]) -> list[tuple[str, list[str]]]:
+    """The facts of several runs, one row each."""
+    facts: dict[str, list[str]] = {}
+    for at, (_, record, progress, summary) in enumerate(columns):
+        own = {
+            "recipe": record.recipe,
+            "data": record.data["name"],
+            "state": progress["state"],
+            "ε, at most": at_most(summary.statement.epsilon) if summary else "not yet",
+            "δ": compact(record.delta),
+            "held-out accuracy": _percent(record),
+            **_last_metrics(progress["epochs"]),
+            "steps": f"{progress['steps']:,} of {progress['planned']:,}",
+            **{_named("plan", name): _short(one) for name, one in (record.plan or {}).items()},
+            **{_named("setting", name): _short(one) for name, one in record.settings.items()},
+            "configuration": record.configuration[:16],
+        }  # fmt: skip
+        for name in [*facts, *(one for one in own if one not in facts)]:
+            facts.setdefault(name, ["–"] * at).append(own.get(name, "–"))
+    return list(facts.items())
+
+
+def _named(kind: str, name: str) -> str:
+    return f"{kind}: {name.replace('_', ' ')}"
+
+
+def _short(value: object) -> str:
+    if isinstance(value, dict):  # of a plan: a kind, and what belongs to it
+        own = {name: one for name, one in value.items() if name != "kind"}
+        said = "".join(f", {name} {_short(one)}" for name, one in own.items())
+        return f"{value.get('kind', '')}{said}".lstrip(", ")[:60]
+    text = "–" if value is None else compact(value) if isinstance(value, float) else str(value)
+    return text if len(text) <= 60 else f"{text[:60]}…"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import socket
 import threading
 import time
@@ -11,6 +12,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final, final
 
 from tacit.errors import InvalidArgument, TacitError
+from tacit.ledger.requests import APPROVAL_DAYS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,6 +43,7 @@ class Setting:
         names: What else the server is called by those who open it.
         keys: Who may sign in; empty for this machine's links.
         certificate: A TLS certificate and its key, in PEM.
+        approval_days: After how many days an approval lapses, unless the officer says otherwise.
     """
 
     ledger: str | None = None
@@ -53,6 +56,7 @@ class Setting:
     names: tuple[str, ...] = ()
     keys: Sequence[Key] = ()
     certificate: tuple[Path, Path] | None = None
+    approval_days: int = APPROVAL_DAYS
 
     def __post_init__(self) -> None:
         if self.host not in LOOPBACK and not self.keys:
@@ -110,7 +114,8 @@ def prepared(setting: Setting) -> Served:
     console = Console(
         access, frozenset(origins), ledger, shelf, address=address,
         secure=setting.certificate is not None, with_keys=bool(setting.keys),
-        cookie=f"tacit-{port}", here=setting.host in LOOPBACK and not setting.names,
+        approval_days=setting.approval_days, cookie=f"tacit-{port}",
+        here=setting.host in LOOPBACK and not setting.names,
     )  # fmt: skip
     links: list[tuple[str, str]] = []
     if not setting.keys:
@@ -137,7 +142,7 @@ def serve(served: Served, setting: Setting) -> None:
 
 
 def _look_ahead(console: Console, setting: Setting) -> None:
-    """Reads what takes a while before somebody asks; then checks the whole ledger now and then."""
+    """Reads what takes a while before somebody asks; then looks after the ledger now and then."""
     from tacit.serve import planning  # noqa: PLC0415
 
     time.sleep(0.5)  # the first page comes first
@@ -152,10 +157,23 @@ def _look_ahead(console: Console, setting: Setting) -> None:
         console.warm = True
     if find_spec("matplotlib") is not None:
         import tacit.reports.run_figure  # noqa: F401, PLC0415 - so that no reader waits for it
+    # Modules stay for good. Looking through them for garbage takes longer than a page may.
+    gc.collect()
+    gc.freeze()
     while setting.ledger is not None:
         start = time.monotonic()
+        _lapse(console)
         console.unsound = _problems(setting)
         time.sleep(max(_AGAIN, 100.0 * (time.monotonic() - start)))
+
+
+def _lapse(console: Console) -> None:
+    """Ends approvals whose last day is over; a page has said so since midnight."""
+    from tacit.ledger import lapse  # noqa: PLC0415
+
+    assert console.ledger is not None
+    with contextlib.suppress(TacitError):  # every page says what is wrong with the ledger
+        lapse(console.ledger.ledger)
 
 
 def _problems(setting: Setting) -> tuple[str, ...]:

@@ -323,10 +323,10 @@ def _correlated(plain: Mapping[str, Any], steps: int) -> tuple[int, Event]:
     sigma = positive("plan's noise_multiplier", plain["noise_multiplier"])
     examples = count("plan's examples", plain["examples"], at_least=1)
     lot = positive("plan's lot_size", plain["lot_size"])
-    fixed = plain["clipping"]["kind"] != "AdaptiveQuantile" and plain["noise"] == "fast"
+    fixed = plain["clipping"]["kind"] != "AdaptiveQuantile"
     if not fixed or sampling == "TruncatedPoisson" or (sampling == "Poisson" and kind != "Banded"):
         raise InvalidArgument(
-            "plan's correlation must go with fast noise, a fixed clip and lots as Plan allows, got "
+            "plan's correlation must go with a fixed clip and lots as Plan allows, got "
             f"{shown(own)}"
         )
     if sampling == "Poisson":

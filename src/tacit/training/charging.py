@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, final
 
+from tacit._numbers import compact
 from tacit._validation import printable
 from tacit.errors import CheckpointError, InvalidArgument, LedgerError, TamperedLedger
 from tacit.statement import Charge, rounded_up
@@ -138,7 +139,7 @@ class StepCharges:
         charged = f"ε = {rounded_up(reservation.epsilon)} at δ = {reservation.delta:.6g}"
         return (
             f"reservation {reservation.number} ({charged}) of the budget {budget.name!r} "
-            f"(ε = {budget.epsilon:g}, δ = {budget.delta:g} in all, composition "
+            f"(ε = {budget.epsilon:g}, δ = {compact(budget.delta)} in all, composition "
             f"{budget.composition!r}) in {printable(budget.ledger.location)}, "
             f"head {budget.ledger.head}"
         )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import torch
-from torch.utils.data import Subset
+from torch.utils.data import DataLoader, Subset
 
 from tacit import losses
 from tacit.errors import InvalidArgument
@@ -185,6 +185,11 @@ def check_held_out(dataset: Dataset[Any], held_out: Dataset[Any] | None) -> None
     remedy = "accuracy on it would give the private data away: hold other examples out"
     if held_out is None:
         return
+    if isinstance(held_out, DataLoader):
+        raise InvalidArgument(
+            "held_out is a DataLoader; pass loader.dataset, and collate=loader.collate_fn if there "
+            "is one"
+        )
     if held_out is dataset:
         raise InvalidArgument(f"held_out must not be the private data set itself; {remedy}")
     (base, chosen), (other, trained_on) = _base(held_out), _base(dataset)

@@ -48,6 +48,11 @@ def check_dataset(dataset: object, examples: int, *, counts_users: bool) -> None
             f"dataset must be map-style (len() and dataset[i]), got {type(dataset).__name__}: "
             "examples of a stream cannot be sampled independently"
         )
+    if isinstance(dataset, tuple) and any(isinstance(one, torch.Tensor) for one in dataset):
+        raise InvalidArgument(
+            "dataset is a tuple of tensors, whose dataset[i] is a whole tensor: make rows of it "
+            "by TensorDataset(*tensors)"
+        )
     length = len(dataset)  # type: ignore[arg-type]
     if not counts_users and length != examples:
         raise InvalidArgument(

@@ -168,16 +168,18 @@ class FastNoise:
     ) -> dict[str, Tensor]:
         """See ``Noise``."""
         del clip
-        if stretches is not None or not self._source.serves([*parameters.values(), *sums.values()]):
+        if not self._source.serves([*parameters.values(), *sums.values()]):
             return _noisy_means(
                 self._source, self._device, parameters, sums, scale, lot_size, stretches
             )
+        shapes = _shapes(parameters, stretches)
         means = {
-            name: torch.empty(p.shape, dtype=p.dtype, device=self._device)
+            name: torch.empty(shapes[name], dtype=p.dtype, device=self._device)
             for name, p in parameters.items()
         }
         added = [sums[name].contiguous() if name in sums else None for name in parameters]
-        self._source.means_(added, list(means.values()), scale, lot_size)
+        starts = None if stretches is None else _starts(parameters, stretches)
+        self._source.means_(added, list(means.values()), scale, lot_size, starts)
         return means
 
     def count(self, exact: float, scale: float) -> float:

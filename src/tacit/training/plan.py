@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, final, get_args
 
 from tacit._files import parse_json
+from tacit._numbers import compact
 from tacit._validation import open_probability, positive, whole
 from tacit.accounting.events import (
     Adjacency,
@@ -355,7 +356,7 @@ class Plan:
             lines.append(_tried_in_words(self))
         if delta is not None:
             spent = rounded_up(self.epsilon(delta))
-            lines.append(f"The whole plan is (ε, δ) = ({spent}, {delta})-private.")
+            lines.append(f"The whole plan is (ε, δ) = ({spent}, {compact(delta)})-private.")
         return "\n".join(lines)
 
     def as_dict(self) -> dict[str, Any]:
@@ -599,7 +600,8 @@ def _clipping_in_words(plan: Plan) -> str:
     cap = f" (of at most {plan.examples_per_user} examples)" if plan.unit == "user" else ""
     views = f", averaged over {plan.views} views," if plan.views > 1 else ""
     whose = f"the gradient of each {plan.unit}{cap}{views}"
-    return f"{whose} is bounded by {plan.clip:.6g} ({plan.clipping!r})"
+    style = "" if plan.clipping == _FLAT else f" ({plan.clipping!r})"
+    return f"{whose} is bounded by {plan.clip:.6g}{style}"
 
 
 def _plain(value: object) -> object:

@@ -14,6 +14,7 @@ from torch import nn
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from tacit.errors import InvalidArgument, UnsupportedModel
+from tacit.training.plan import Plan
 
 if TYPE_CHECKING:
     import os
@@ -24,6 +25,21 @@ if TYPE_CHECKING:
 
 _SECOND_ORDER = (torch.optim.LBFGS,)
 _SPARSE = (torch.optim.SparseAdam,)
+
+
+def check_roles(model: object, optimizer: object, plan: object) -> None:
+    """Refuses arguments that are in another order, before anything is asked of them."""
+    optimizers = optimizer if isinstance(optimizer, list | tuple) else (optimizer,)
+    for name, given, kind in (
+        ("model", model, nn.Module),
+        *(("optimizer", one, torch.optim.Optimizer) for one in optimizers),
+        ("plan", plan, Plan),
+    ):
+        if not isinstance(given, kind):
+            raise InvalidArgument(
+                f"{name} must be a {kind.__module__.partition('.')[0]} {kind.__name__}, got a "
+                f"{type(given).__name__}; the order is model, optimizer, plan, dataset"
+            )
 
 
 def private_parameters(

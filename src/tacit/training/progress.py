@@ -2,12 +2,14 @@
 
 The training loss is secret, and so are the share of rows whose loss is not a finite number and how
 long anything took: they are shown on a terminal, and never written. So they appear only where
-standard error is a terminal; elsewhere (a log, a notebook) there is a line per epoch.
+standard error is a terminal; elsewhere (a log, a notebook) there is a line per epoch. A command
+that a notebook starts is given a terminal whose text the notebook keeps: that counts as a log.
 """
 
 from __future__ import annotations
 
 import math
+import os
 import re
 import sys
 import threading
@@ -15,6 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, Self, final
 
+from tacit._numbers import compact
 from tacit._validation import shown as shown_value
 from tacit.errors import InvalidArgument
 from tacit.statement import rounded_up
@@ -142,9 +145,14 @@ def display(wanted: bool | None, *, steps: int, taken: int, delta: float) -> Dis
     """The display for this run: a bar on a terminal, lines elsewhere, nothing if unwanted."""
     if wanted is False:
         return Silent()
-    if sys.stderr.isatty():
+    if forgets():
         return Bar(steps=steps, taken=taken, delta=delta)
     return Lines(delta=delta)
+
+
+def forgets() -> bool:
+    """Whether standard error is a terminal that keeps nothing, so that secrets may be shown."""
+    return sys.stderr.isatty() and "JPY_PARENT_PID" not in os.environ  # Jupyter sets it
 
 
 @final
@@ -188,7 +196,7 @@ class Lines:
 
     def epoch(self, record: EpochRecord) -> None:
         """Writes the line."""
-        sys.stderr.write(f"{record}  (δ {self._delta:g})\n")
+        sys.stderr.write(f"{record}  (δ {compact(self._delta)})\n")
         sys.stderr.flush()
 
 
@@ -257,7 +265,7 @@ class Bar:
         loss = "" if self._loss is None else f"loss {self._loss.item():.4f} (secret, not saved)  "
         if self._wrong is not None and self._wrong.item():
             loss += f"{self._wrong.item() / self._rows:.1%} of rows not finite (secret)  "
-        spent = f"ε {rounded_up(epsilon, 4)} at δ {self._delta:g}"
+        spent = f"ε {rounded_up(epsilon, 4)} at δ {compact(self._delta)}"
         self._bar.update(self._task, completed=steps)
         self._numbers.plain = f"{loss}{self._held_out}{spent}"
 
@@ -297,9 +305,9 @@ def counting(
     wanted: bool | None, what: str, *, total: int, done: int
 ) -> Iterator[Callable[[int], None]]:
     """A function that takes how many are done: a bar on a terminal, lines if wanted elsewhere."""
-    if wanted is False or (wanted is None and not sys.stderr.isatty()):
+    if wanted is False or (wanted is None and not forgets()):
         yield lambda _: None
-    elif sys.stderr.isatty():
+    elif forgets():
         with _counted(what, total, done) as shown:
             yield shown
     else:

@@ -100,6 +100,7 @@ def private(
     >>> dp.steps_taken, round(dp.spent(delta=1e-3), 3)
     (5, 0.31)
     """
+    preflight.check_roles(model, optimizer, plan)
     optimizers = (optimizer,) if isinstance(optimizer, torch.optim.Optimizer) else tuple(optimizer)
     return Session(
         Setup(
@@ -347,7 +348,7 @@ class Session:
 
         In place of ``dp.step()`` where a trainer calls ``optimizer.step()`` itself. What ``.grad``
         holds is private and may be looked at; each optimizer must step it once, as it is, before
-        the next lot.
+        the next lot. Of several processes each has the mean of all, and steps it.
 
         Guarantee:
             As for ``step``. An optimizer that would step another gradient, or this one twice, is
@@ -367,11 +368,6 @@ class Session:
         >>> dp.steps_taken
         1
         """
-        if not self.world.is_alone:
-            raise ProtocolError(
-                f"dp.release() is for one process, and this is one of {self.world.size}; use "
-                "dp.step(), or start one process"
-            )
         guard = self._at_the_end_of_a_lot("dp.release()")
         means = self._released(guard)
         for name, parameter in self._parameters.items():

@@ -31,7 +31,7 @@ from tacit.errors import UnsupportedModel
 from tacit.training.clipping.recorder import LABELLED, wrong_label
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
     from types import FrameType
 
     from torch import Tensor, nn
@@ -199,8 +199,9 @@ class Verifier:
             set_random_state(self._random)
         prints: dict[str, Tensor] = {}
         self._prints.append(prints)
+        weights: dict[Hashable, Tensor] = {}
         handles = [
-            module.register_forward_hook(_noting(prints, f"{path or 'the model'}", batch))
+            module.register_forward_hook(_noting(prints, f"{path or 'the model'}", batch, weights))
             for path, module in self._model.named_modules()
         ]
         try:
@@ -408,16 +409,24 @@ def _called_by(module: str) -> bool:
     return False
 
 
-def _noting(prints: dict[str, Tensor], name: str, batch: Batch) -> Any:
-    """A forward hook that keeps one number for each row of a module's result."""
+def _noting(
+    prints: dict[str, Tensor], name: str, batch: Batch, weights: dict[Hashable, Tensor]
+) -> Any:
+    """A forward hook that keeps one number for each row of a module's result.
+
+    ``weights`` are those of the pass by their number: many results have the same size.
+    """
 
     def note(module: nn.Module, args: Any, result: Any) -> None:
         del args
-        tensor = next((r for r in tree_leaves(result) if _has_rows(r)), None)
-        if tensor is not None:
-            rows = tensor.detach().float().unsqueeze(-1).flatten(1)
-            key = f"{name} ({type(module).__name__})"
-            prints.setdefault(key, rows @ _uneven(rows.shape[1], rows.device))
+        with torch._C.DisableTorchFunction():  # nobody records or watches what is done here
+            tensor = next((r for r in tree_leaves(result) if _has_rows(r)), None)
+            if tensor is not None:
+                rows = tensor.detach().float().unsqueeze(-1).flatten(1)
+                size = (rows.shape[1], rows.device)
+                if size not in weights:
+                    weights[size] = _uneven(*size)
+                prints.setdefault(f"{name} ({type(module).__name__})", rows @ weights[size])
 
     def _has_rows(value: Any) -> bool:
         return (

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import mpmath
 import numpy as np
 import pytest
+from scipy.special import ndtr
 
 from tacit.accounting import (
     Composed,
@@ -29,11 +30,13 @@ from tacit.accounting import (
 from tacit.accounting.exact.allocation import (
     AllocationLoss,
     TiltedAllocation,
-    _line,
-    _log1p_less,
-    _remainder,
-    _spacing,
+)
+from tacit.accounting.exact.mean_ratio import (
+    line_of,
+    log1p_less,
     log_moments,
+    remainder,
+    spacing,
 )
 from tacit.errors import InvalidArgument
 
@@ -252,10 +255,10 @@ def test_kernels_keep_their_digits() -> None:
     random = np.random.default_rng(0)
     u = 10.0 ** random.uniform(-9, 2.5, 150) * np.exp(1j * math.pi * (random.random(150) - 0.5))
     q = 10.0 ** random.uniform(-9, 0.5, 150) * np.exp(2j * math.pi * random.random(150))
-    found, sizes = _log1p_less(q)
+    found, sizes = log1p_less(q)
     with mpmath.workdps(80):
         for degree in (0, 1, 2):
-            for at, value in zip(u.tolist(), _remainder(u, degree).tolist(), strict=True):
+            for at, value in zip(u.tolist(), remainder(u, degree).tolist(), strict=True):
                 z = mpmath.mpc(at)
                 less = sum((-z) ** k / mpmath.factorial(k) for k in range(degree + 1))
                 exact = mpmath.exp(-z) - less
@@ -269,8 +272,8 @@ def test_kernels_keep_their_digits() -> None:
 @pytest.mark.parametrize("order", [0, 4])
 def test_the_nodes_reach_far_enough_for_two_moments(sigma: float, order: int) -> None:
     """A record that is added has no power of S, and yet E[X] and E[X²] are taken for known."""
-    _, widest = _spacing(sigma, order, 0.7)
-    line = _line(sigma, order, 0.7, widest / sigma)
+    _, widest = spacing(sigma, order, 0.7)
+    line = line_of(sigma, order, 0.7, widest / sigma)
     for power in (0, 1, 2):
         total = (line.weights * np.exp(power * line.log_x)).sum()
         expected = math.exp(0.5 * power * (power - 1) / sigma**2)
@@ -342,3 +345,66 @@ def test_an_event_is_a_value() -> None:
     assert from_json(to_json(event)) == event
     with pytest.raises(InvalidArgument, match="visits must be at most steps = 3, got 4"):
         RandomAllocation(3, Gaussian(1.0), visits=4)
+
+
+# ---- brute force: few steps, by integrals over what was released
+
+
+def call(forward: NDArray[np.float64], sigma: float | NDArray[np.float64]) -> NDArray[np.float64]:
+    """E[(X - k)₊], X = exp(Z/σ - 1/2σ²), at k = ``forward``: Black and Scholes."""
+    log_k = np.log(np.maximum(forward, 1e-300))
+    above = 0.5 / sigma - sigma * log_k
+    inside = ndtr(above) - forward * ndtr(above - 1.0 / sigma)
+    return np.where(forward > 0.0, inside, 1.0 - forward)
+
+
+def delta_by_integrals(sigma: float, steps: int, loss: float, *, removed: bool) -> float:
+    """δ(ε) of 2 or 3 steps: over the first outputs by the trapezoid rule, the last in closed form.
+
+    Removed it is E[(S - e^ε)₊], added E[(1 - e^ε·S)₊] = e^ε·(E[(S - e^-ε)₊] - 1 + e^-ε).
+    """
+    step = 0.0005 if steps == 2 else 0.03  # the price bends sharply where it meets its tangent
+    z = np.arange(-10.0, 13.0, step)
+    weights = step / math.sqrt(2.0 * math.pi) * np.exp(-0.5 * z * z)
+    x = np.exp(z / sigma - 0.5 / sigma**2)
+    strike = math.exp(loss if removed else -loss)
+    if steps == 2:
+        price = float(weights @ call(2.0 * strike - x, sigma)) / 2.0
+    else:
+        table = call(3.0 * strike - np.add.outer(x, x), sigma)
+        price = float(weights @ table @ weights) / 3.0
+    return price if removed else (price - 1.0 + strike) / strike
+
+
+@pytest.mark.parametrize("steps", [2, 3])
+@pytest.mark.parametrize("sigma", [0.4, 1.0, 3.0])
+def test_few_steps_are_integrals(sigma: float, steps: int) -> None:
+    event, close = RandomAllocation(steps, Gaussian(sigma)), 1e-7 if steps == 2 else 1e-4
+    for loss in (0.05, 0.5, 1.5):
+        removed, added = (
+            delta_by_integrals(sigma, steps, loss, removed=way) for way in (True, False)
+        )
+        found = delta(event, loss, adjacency="remove-only")
+        assert found == pytest.approx(removed, rel=close, abs=1e-11)
+        found = delta(event, loss, adjacency="add-only")
+        assert found == pytest.approx(added, rel=close, abs=1e-11)
+
+
+def test_what_a_record_does_may_depend_on_what_was_released() -> None:
+    """The second move, of any length and sign, after the first output: none is worse than 1."""
+    sigma, loss = 1.0, 0.3
+    z = np.arange(-9.0, 9.0, 0.005)
+    weights = 0.005 / math.sqrt(2.0 * math.pi) * np.exp(-0.5 * z * z)
+    x = np.exp(z / sigma - 0.5 / sigma**2)
+    most = delta(RandomAllocation(2, Gaussian(sigma)), loss, adjacency="remove-only")
+    random = np.random.default_rng(0)
+    moves = [np.clip(np.cumsum(0.01 * random.standard_normal(len(z))), -1, 1) for _ in range(20)]
+    moves += [np.ones(len(z)), np.where(z > 0.5, 1.0, 1e-6), np.where(z < 0.5, -1.0, 1e-6)]
+    found = []
+    for move in moves:
+        scale = sigma / np.maximum(np.abs(move), 1e-6)
+        inner = call(2.0 * math.exp(loss) - x, scale)
+        found.append(float(weights @ inner) / 2.0)
+    assert max(found) == pytest.approx(most, rel=1e-7)
+    assert max(found[:-3]) <= most * (1.0 + 1e-9)
+    assert min(found) < 0.8 * most

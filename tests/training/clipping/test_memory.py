@@ -119,3 +119,18 @@ def test_a_gpt_block_takes_far_less_than_its_examples_gradients():
 
     peak, size = measured(model, losses, rows)
     assert peak < rows * size / 3
+
+
+def test_group_norms_keep_nothing_of_the_size_of_an_activation():
+    """Beside what an ordinary backward pass holds there are gradients by row and channel."""
+    rows, layers = 8, 6
+    norms = [nn.Sequential(nn.GroupNorm(4, 16), nn.Tanh()) for _ in range(layers)]
+    model, x = nn.Sequential(*norms), torch.randn(rows, 16, 24, 24)
+
+    def losses() -> Tensor:
+        return model(x).square().mean((1, 2, 3))
+
+    with Meter() as ordinary:
+        losses().sum().backward()
+    peak, _ = measured(model, losses, rows)
+    assert peak < ordinary.peak + 3 * FLOAT * x.numel()  # x̂, its product, and the probes of rows

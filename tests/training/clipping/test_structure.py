@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from tacit.errors import UnsupportedModel
 from tacit.training.clipping import clipped_gradients
+from tacit.training.clipping.recorder import Recorder
 
 
 def norms(model: nn.Module, losses, rows: int) -> torch.Tensor:
@@ -47,3 +50,27 @@ def test_mixing_that_only_one_row_shows_is_refused() -> None:
 
     with pytest.raises(UnsupportedModel, match="loss of row 21 depends on other rows"):
         norms(model, losses, rows)
+
+
+def test_what_probes_show_is_looked_at_without_the_recorder(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With it, the start of a model would take time that grows with the square of its depth."""
+    seen: list[Any] = []
+    call = Recorder.call
+
+    def counting(recorder: Recorder, func: Any, /, *args: Any, **kwargs: Any) -> Any:
+        seen.append(func)
+        return call(recorder, func, *args, **kwargs)
+
+    monkeypatch.setattr(Recorder, "call", counting)
+    layers = [nn.Linear(4, 4) for _ in range(20)]
+    model, x, forward = nn.Sequential(*layers), torch.randn(6, 4), []
+
+    def losses() -> Tensor:
+        values: Tensor = model(x).square().sum(1)
+        forward.append(len(seen))
+        return values
+
+    clipped_gradients(dict(model.named_parameters()), losses, rows=6, clip=1.0)
+    assert len(seen) - forward[0] < 20  # ones for the few backward passes, and no more

@@ -41,7 +41,7 @@ def together(
     """
     _warm()
     with tempfile.TemporaryDirectory() as folder:
-        environment = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_port())}
+        environment = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
         ranks = [_started(rank, size, work, Path(folder), environment) for rank in range(size)]
         for pid in ranks:
             os.waitpid(pid, 0)
@@ -72,7 +72,7 @@ def _warm() -> None:
         budget.ledger.close()
 
 
-def _port() -> int:
+def free_port() -> int:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         return int(free.getsockname()[1])

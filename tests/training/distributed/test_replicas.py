@@ -15,7 +15,7 @@ import tacit
 from tacit.training import AdaptiveQuantile, FullBatch, PerLayer, TruncatedPoisson
 
 from .ranks import together
-from .runs import EXAMPLES, Run, by_class, chosen, network, of_case, rows, weights
+from .runs import EXAMPLES, SEED, Run, by_class, chosen, network, of_case, rows, weights
 
 CLOSE = 1e-6  # as the issue demands, with noise on
 
@@ -107,6 +107,28 @@ def test_wrapped_module_is_understood() -> None:
     assert torch.equal(one, other)
     assert syncs
     assert "2 processes of torch.distributed (gloo), of which this is rank 0" in said
+
+
+def released(rank: int, *, prepare: Any = None) -> Tensor:
+    """As ``Run``, with optimizers that somebody else steps."""
+    torch.manual_seed(5)
+    model = network() if prepare is None else prepare(network())
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.05)
+    with tacit.private(model, optimizer, Run().plan_of(), rows(), unsafe_seed=SEED) as dp:
+        for lot in dp.lots():
+            for batch in lot:
+                dp.backward(by_class(model, batch))
+            dp.release()
+            optimizer.step()
+            optimizer.zero_grad()
+    assert dp.statement(1e-4).steps_taken == 3, rank
+    return weights(model)
+
+
+def test_every_rank_steps_what_all_released() -> None:
+    ranks = together(2, released)
+    assert torch.equal(ranks[0], ranks[1])
+    assert float((ranks[0] - Run()(0)).abs().max()) <= CLOSE
 
 
 @pytest.mark.slow

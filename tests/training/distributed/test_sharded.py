@@ -20,7 +20,7 @@ from tacit.training import AdaptiveQuantile
 
 from .ranks import together
 from .runs import EXAMPLES, Run, by_class, chosen, network, of_case, rows, weights
-from .test_replicas import CLOSE, MODELS, RUNS
+from .test_replicas import CLOSE, MODELS, RUNS, released
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -160,6 +160,13 @@ def test_some_parameters_in_pieces_and_others_whole() -> None:
         found = together(2, replace(run, prepare=partial(prepared, ranks=2)))
         assert torch.equal(found[0], found[1])
         assert float((found[0] - alone).abs().max()) <= (0.0 if plan.get("noise") else CLOSE)
+
+
+@pytest.mark.slow
+def test_every_rank_steps_its_pieces_of_what_all_released() -> None:
+    ranks = together(2, partial(released, prepare=partial(in_pieces, ranks=2)))
+    assert torch.equal(ranks[0], ranks[1])
+    assert float((ranks[0] - Run()(0)).abs().max()) <= CLOSE
 
 
 def test_one_rank_with_pieces_of_everything() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,13 +16,13 @@ from torch.utils.data import Dataset, Subset, TensorDataset
 import tacit
 from tacit.errors import InvalidArgument, LedgerError, LostRank, TacitError
 from tacit.training.distributed import agreement
+from tacit.training.distributed.world import joined, launch
 
 from .ranks import Killed, together
 from .runs import EXAMPLES, Run, by_class, network, rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
 
 def started(
@@ -127,6 +128,75 @@ def test_hashes_see_order_content_and_kind() -> None:
     assert agreement.data_hash(Drawn(y)) == agreement.data_hash(Drawn(y))
     assert agreement.data_hash(Drawn(y)) != agreement.data_hash(Drawn(y.flip(0)))
     assert torch.equal(before, torch.get_rng_state())
+
+
+class Files(Dataset[Any]):
+    """A list of files somewhere, which are read one by one, and a cache that ranks fill."""
+
+    def __init__(self, folder: str, names: list[str]) -> None:
+        self.files = [Path(folder) / name for name in names]
+        self.labels = [(name, at % 3) for at, name in enumerate(names)]
+        self.cache: list[Any] = [None for _ in names]
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def __getitem__(self, at: int) -> Any:
+        self.cache[at] = torch.zeros(2)  # whatever the file: reading shows nothing
+        return self.cache[at]
+
+
+class Around(Dataset[Any]):
+    """Another data set, with something done to its records."""
+
+    def __init__(self, inner: Dataset[Any]) -> None:
+        self.inner = [inner]
+
+    def __len__(self) -> int:
+        return len(self.inner[0])  # type: ignore[arg-type]
+
+    def __getitem__(self, at: int) -> Any:
+        return 2 * self.inner[0][at]
+
+
+def test_lists_of_files_are_compared_whole_wherever_they_lie() -> None:
+    """Two of 500 names are in another order on another machine, which no 64 records would show."""
+    names = [f"{at:03}.png" for at in range(500)]
+    swapped = [*names[:7], names[8], names[7], *names[9:]]
+    known = agreement.data_hash(Files("/data/a", names))
+    read = Files("/data/a", names)
+    assert [len(read[at]) for at in (3, 4, 5)] == [2, 2, 2]  # fills some of its cache
+    assert agreement.data_hash(read) == known
+    assert agreement.data_hash(Files("/mnt/b", names)) == known
+    assert agreement.data_hash(Files("/data/a", swapped)) != known
+    assert agreement.data_hash(Around(Files("/data/a", names))) == agreement.data_hash(
+        Around(Files("/mnt/b", names))
+    )
+    assert agreement.data_hash(Around(Files("/data/a", names))) != agreement.data_hash(
+        Around(Files("/data/a", swapped))
+    )
+
+
+# ---- attempts of one launcher
+
+
+def test_ranks_do_not_meet_those_of_an_attempt_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Torchrun's store holds the addresses of ranks that have ended, and torch would take them."""
+    server = torch.distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)  # type: ignore[attr-defined]
+    monkeypatch.setenv("TORCHELASTIC_USE_AGENT_STORE", "True")
+
+    def work(rank: int) -> tuple[Any, ...]:
+        os.environ["MASTER_PORT"] = str(server.port)
+        time.sleep(0.3 * rank)  # rank 0 looks first, and finds an old rank 1
+        world = joined(torch.device("cpu"), 20.0)
+        again = joined(torch.device("cpu"), 20.0)  # as a second session of the process does
+        return world.all_say("who", rank), again.all_say("who", rank), again._prefix, launch()
+
+    attempts = [together(2, work) for _ in range(2)]
+    assert all(one[:2] == ([0, 1], [0, 1]) for each in attempts for one in each)
+    assert [len({one[2] for one in each}) for each in attempts] == [1, 1]
+    assert len({each[0][2] for each in attempts}) == 2
+    assert len({one[3] for each in attempts for one in each}) == 1
 
 
 # ---- other ways
@@ -261,21 +331,6 @@ def test_a_budget_that_rank_0_lacks_is_refused(tmp_path: Path) -> None:
 
     texts = lines(together(2, work, expect=InvalidArgument))
     assert all("budget must be given on rank 0" in text for text in texts)
-
-
-def test_releases_that_others_step_are_refused_on_several_ranks() -> None:
-    """``dp.release()`` would leave each rank the sum of its own rows."""
-
-    def work(rank: int) -> None:
-        del rank
-        with started() as dp:
-            for lot in dp.lots():
-                for batch in lot:
-                    dp.backward(by_class(dp.model, batch))
-                dp.release()
-
-    texts = lines(together(2, work, expect=TacitError))
-    assert any("dp.release() is for one process" in text for text in texts)
 
 
 def test_an_epoch_that_ranks_broke_off_is_paid_for_and_left(tmp_path: Path) -> None:

@@ -35,13 +35,29 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.special import gammaln, loggamma
 
 from tacit.accounting.exact.enclosure import TooSlow
+from tacit.accounting.exact.mean_ratio import (
+    LITTLE,
+    UNIT,
+    Line,
+    line_of,
+    log1p_less,
+    log_damped,
+    log_moment_bound,
+    log_moments,
+    moment_error,
+    power,
+    real_line,
+    remainder,
+    spacing,
+)
+from tacit.accounting.exact.narrow_law import NarrowTransform, is_narrow, lost_digits, most_tilt
 from tacit.accounting.exact.transforms import NodeErrors
 
 if TYPE_CHECKING:
@@ -53,29 +69,24 @@ if TYPE_CHECKING:
     from tacit.accounting.exact.enclosure import Resolution
     from tacit.accounting.exact.transforms import Complexes, Composition, Floats
 
-_UNIT = 4.0 * 2.0**-53  # a rounding, with a safety factor
 _DIGITS = 37.0  # the most that are asked for
-_LINE = 1.2  # the largest Im z: the weights there are exp(a²/2) times as large
-_FAR = 9.2  # standard deviations; Φ(-9.2) is 2e-20
-_FARTHER, _BEYOND = 25.0, 4e-138  # the same where tails are bounded; Φ(-25)
-_MOST_ORDER = 16  # n: powers of S that the Taylor coefficients count
-_GROWTH = 0.3  # of ln of the error of F_n, and of the work, as n grows by 1
+_SMALL = 14.0  # -ln of what a sum may tell, in units of its terms
+_MOST_ORDER = 10  # n: powers of S that the Taylor coefficients count
+_GROWTH = 0.5  # of ln of the error of F_n, and of the work, as n grows by 1
 _MOST_SHIFT = 20.0  # n/σ: X^n moves Z by that much
-_MOST_MOMENTS = 200
-_MOST_LOG = 300.0  # of a moment of X
 _CANCELLED = 3.0  # ln of what an integral along a ray may cancel
 _MOST_TERMS = 13  # of a Taylor polynomial, its remainder included
 _MOST_NODES = 150_000  # in y
 _ROOM = 500_000  # nodes in y times those in z, at a time, to spare memory
 _STEP_DIGITS = 2.0**30  # so that a step in y times the number of any node is exact
-_LITTLE = 1.2  # σ from which X varies little
 _BLOCK = 64  # terms of one inner product over y: rounding grows with their number
-_SHORT = 16  # the same over z
 _FREQUENCIES = 256  # at a time, to spare memory
 LEAST_SIGMA = 0.15
 """Noise so small that allocation hides next to nothing."""
 MOST_SPREAD = 1000.0
 """The largest σ√t: nodes in y grow with it."""
+MOST_NARROW = 1e5
+"""The same where the law of S takes their place."""
 
 
 @dataclass(frozen=True)
@@ -100,22 +111,50 @@ class AllocationLoss:
     @property
     def is_skewed(self) -> bool:
         """Whether one step may outweigh the others, so that the loss is far from normal."""
-        return self.sigma < _LITTLE
+        return self.sigma < LITTLE
+
+    @cached_property
+    def is_narrow(self) -> bool:
+        """Whether the transform is found from the law of S."""
+        return is_narrow(self.sigma, self.steps, removed=self.removed)
 
     @property
     def tilts(self) -> tuple[float, ...]:
         """Tilts at which the transform keeps its digits if the record is removed."""
+        if self.is_narrow:
+            most = most_tilt(self.sigma, self.steps, removed=self.removed)
+            return tuple(most * 2.0**k for k in range(-5, 1))
         return tuple(n - 1.35 for n in range(2, _order_of(self.sigma) + 1))
+
+    @property
+    def most_tilt(self) -> float:
+        """The largest tilt at which the transform keeps its digits."""
+        return self.tilts[-1] if self.removed or self.is_narrow else math.inf
+
+    def lost_digits(self, tilt: float) -> float:
+        """About ln of what the error of the transform at one tilt is, and of the work.
+
+        Removed, F_n errs in units of E[S^n], and the moment is found from it.
+        """
+        if self.is_narrow:
+            return lost_digits(self.sigma, self.steps, 1.0 + tilt if self.removed else -tilt)
+        if not self.removed:
+            return 0.0
+        known = log_moments(self.sigma, self.steps)
+        order = min(_order_for(tilt), len(known) - 1)
+        return float(known[order]) - self.moments(tilt)[0] + _GROWTH * tilt
 
     def real_line(self, reach: float, digits: float) -> AllocationLoss:  # noqa: ARG002
         """Itself: moments serve every tilt."""
         return self
 
     def moments(self, tilt: float) -> tuple[float, float, float]:
-        """About ln M and its first two derivatives: a parabola through whole moments."""
+        """About ln M and its first two derivatives: a parabola through moments."""
+        if self.is_narrow and not self.removed:
+            bend = self.rough_variance
+            return 0.5 * bend * tilt * (tilt + 1.0), bend * (tilt + 0.5), bend
         if not self.removed:
-            spread = self.rough_variance
-            return 0.5 * spread * tilt * (tilt + 1.0), spread * (tilt + 0.5), spread
+            return _around(real_line(self.sigma, self.steps).log_mgf, tilt)
         known = log_moments(self.sigma, self.steps)
         middle = min(max(round(1.0 + tilt), 1), len(known) - 2)
         below, here, above = known[middle - 1 : middle + 2].tolist()
@@ -124,17 +163,9 @@ class AllocationLoss:
         return here + off * (slope + 0.5 * bend * off), slope + bend * off, bend
 
     def log_mgf_bound(self, tilt: float) -> float:
-        """A bound on ln M: chords between whole moments, or the geometric mean's."""
-        precision = self.sigma**-2
-        if not self.removed:
-            return 0.5 * precision * tilt * (1.0 + tilt / self.steps) * (1.0 + _UNIT)
-        known, order = log_moments(self.sigma, self.steps), 1.0 + tilt
-        below = math.floor(order)
-        if below + 1 >= len(known):
-            # The mean of convex powers: E[S^m] ≤ E[X^m].
-            return 0.5 * order * tilt * precision * (1.0 + _UNIT)
-        first, second = known[below : below + 2].tolist()
-        return float(first + (order - below) * (second - first)) + _moment_error(self.steps)
+        """A bound on ln M."""
+        order = 1.0 + tilt if self.removed else -tilt
+        return log_moment_bound(self.sigma, self.steps, order)
 
     def tilted(
         self,
@@ -142,10 +173,14 @@ class AllocationLoss:
         frequency: float,
         digits: float,
         resolution: Resolution,  # noqa: ARG002
-    ) -> TiltedAllocation:
+    ) -> TiltedAllocation | NarrowTransform:
         """The transform on Re z = tilt, good for frequencies up to ``frequency``."""
+        if self.is_narrow:
+            order, sign = (1.0 + tilt, 1.0) if self.removed else (-tilt, -1.0)
+            return NarrowTransform(self.sigma, self.steps, order, sign, frequency, digits)
         # Removed, the tilt is not the best one, and the sum far larger than what it tells.
-        return TiltedAllocation(self, tilt, frequency, _DIGITS if self.removed else digits)
+        more = _SMALL if self.removed else 0.0
+        return TiltedAllocation(self, tilt, frequency, min(_DIGITS, digits + more))
 
 
 def within_reach(composition: Composition, search: SaddleSearch, aim: Aim) -> Aim:
@@ -154,18 +189,16 @@ def within_reach(composition: Composition, search: SaddleSearch, aim: Aim) -> Ai
     Where the best tilt is large it would take many powers of S, and where losses are small it gains
     little; any tilt is valid.
     """
-    found = [loss for loss, _ in composition if isinstance(loss, AllocationLoss)]
-    losses = [loss for loss in found if loss.removed]
-    if not losses:
-        return aim
-    most = min(loss.tilts[-1] for loss in losses)
-    tilts = [tilt for loss in losses for tilt in loss.tilts if tilt < min(aim.tilt, most)]
-    points = [search.at(tilt, tilt) for tilt in (*tilts, min(aim.tilt, most))]
+    losses = [loss for loss, _ in composition if isinstance(loss, AllocationLoss)]
+    most = min(aim.tilt, *(loss.most_tilt for loss in losses))
+    limited = [loss for loss in losses if math.isfinite(loss.most_tilt)]
+    tilts = [tilt for loss in limited for tilt in loss.tilts if tilt < most]
+    points = [search.at(tilt, tilt) for tilt in (*tilts, most)]
 
     def error(point: Point) -> float:
         # The smaller the tilt, the more nodes the contour needs.
-        cost = _GROWTH * point.tilt - math.log(point.tilt)
-        return cost + point.log_mgf - point.tilt * aim.epsilon
+        lost = max(loss.lost_digits(point.tilt) for loss in losses)
+        return lost + point.log_mgf - point.tilt * aim.epsilon - math.log(point.tilt)
 
     return replace(aim, point=min(points, key=error))
 
@@ -175,117 +208,20 @@ def _order_of(sigma: float) -> int:
     return max(3, min(_MOST_ORDER, math.floor(_MOST_SHIFT * sigma)))
 
 
-# ---- whole moments
+def _order_for(tilt: float) -> int:
+    """The n of one tilt, such that ¼ ≤ Re ζ < 1¼."""
+    return math.ceil(1.25 + tilt)
 
 
-@lru_cache(maxsize=64)
-def log_moments(sigma: float, steps: int) -> Floats:
-    """Ln E[S^m] for m = 0, 1, …: Taylor coefficients of E[exp(xX/t)]^t, all positive.
-
-    E[X^k] = exp(k(k-1)/2σ²).
-    """
-    most = math.floor(0.5 + math.sqrt(0.25 + 2.0 * _MOST_LOG * sigma**2))
-    k = np.arange(min(max(most, 4), _MOST_MOMENTS) + 1)
-    unit = math.log(max(1.0, k[-1] / math.e))  # of x, in which no coefficient vanishes
-    series = np.exp(0.5 * k * (k - 1) / sigma**2 - gammaln(k + 1) + k * (unit - math.log(steps)))
-    found, square = np.eye(1, len(k))[0], series
-    left = steps
-    while left:
-        if left & 1:
-            found = np.convolve(found, square)[: len(k)]
-        square = np.convolve(square, square)[: len(k)]
-        left >>= 1
-    logs: Floats = np.log(found) + gammaln(k + 1) - k * unit
-    return logs
+def _around(log_mgf: Callable[[float], float], tilt: float) -> tuple[float, float, float]:
+    """About ln M and its first two derivatives, by differences."""
+    step = 0.05 * tilt
+    below, here, above = (log_mgf(tilt + k * step) for k in (-1, 0, 1))
+    bend = (above - 2.0 * here + below) / step**2
+    return here, 0.5 * (above - below) / step, max(bend, 1e-12)
 
 
-def _moment_error(steps: int, order: int = _MOST_MOMENTS) -> float:
-    """Of ln E[S^m], m up to ``order``: each of 2·log₂ t products adds up m + 1 positive terms."""
-    return _UNIT * (2.0 * math.log2(2.0 * steps) * (order + 4.0) + 300.0)
-
-
-# ---- the characteristic function, and the Taylor coefficients
-
-
-@dataclass(frozen=True, eq=False)
-class _Line:
-    """The trapezoid rule over Im z = a: ``weights`` at values of X, which are ``ratio``-fold.
-
-    ln |X| is ``unit``·j - 1/2σ² at node j, the first being ``first``; arg X is ``turn``.
-    """
-
-    first: int
-    unit: float
-    turn: float
-    weights: NDArray[np.complex128]
-    log_x: NDArray[np.complex128]
-
-    @cached_property
-    def sizes(self) -> Floats:
-        """The weights' sizes."""
-        return np.abs(self.weights)
-
-    @property
-    def rounding(self) -> float:
-        """Of one sum over the nodes, relative to the sum of its terms' sizes."""
-        return _UNIT * (_SHORT + len(self.weights) / _SHORT + 8.0)
-
-    def sums(self, values: Complexes, weights: Complexes) -> Complexes:
-        """Sums over the nodes, a column of weights each, in short inner products."""
-        total = np.zeros((len(values), weights.shape[1]), complex)
-        for k in range(0, len(weights), _SHORT):
-            total += np.ascontiguousarray(values[:, k : k + _SHORT]) @ weights[k : k + _SHORT]
-        return total
-
-
-def _spacing(sigma: float, order: int, eta: float) -> tuple[float, float]:
-    """Im z = a, and the distance of nodes at which the rule's error is below exp(-42).
-
-    That is relative to E[X^k] for k ≤ ``order``. Both edges of its strip, Im z = 0 and 2a, are
-    lines on which Re sX ≥ 0.
-    """
-    shift = min(0.5 * (math.pi - eta) * sigma, _LINE, math.sqrt(2.0 / max(order, 1)))
-    return shift, 2.0 * math.pi * shift / (42.0 + 2.0 * shift * shift)
-
-
-@lru_cache(maxsize=16)
-def _line(sigma: float, order: int, eta: float, unit: float) -> _Line:
-    """Nodes that are ``unit`` apart in ln X. They reach far enough for E[X²] too: see `_on_ray`."""
-    shift, widest = _spacing(sigma, order, eta)
-    step = sigma * unit
-    assert step <= widest * (1.0 + 1e-9)
-    first = math.floor(-_FAR / step)
-    z = step * np.arange(first, math.ceil((_FAR + max(order, 2) / sigma) / step) + 1)
-    exponents = np.asarray(-0.5 * z * z + 0.5 * shift * shift - 1j * (shift * z), np.complex128)
-    weights: NDArray[np.complex128] = np.exp(exponents)
-    weights *= step / math.sqrt(2.0 * math.pi)
-    log_x = np.asarray((z + 1j * shift) / sigma - 0.5 / sigma**2, np.complex128)
-    return _Line(first, unit, shift / sigma, weights, log_x)
-
-
-def _power(series: NDArray[Any], exponent: int) -> NDArray[Any]:
-    """The last Taylor coefficient of (1 + Σ_k series[k-1]·x^k)^exponent.
-
-    From f' = exponent·f·g'/g with g the series (Knuth, TAOCP 2, 4.7), or, where that would
-    subtract, by multiplying: of positive series all terms are positive.
-    """
-    base = [np.ones_like(series[0]), *series]
-    found, orders = base[:1], range(1, len(base))
-    if exponent < len(series):
-        found = base
-        for _ in range(exponent - 1):
-            found = [
-                np.sum([found[j] * base[k - j] for j in range(k + 1)], axis=0)
-                for k in range(len(base))
-            ]
-        orders = range(0)
-    for k in orders:
-        total = np.zeros_like(series[0])
-        for j in range(1, k + 1):
-            total += (exponent * j - (k - j)) / k * base[j] * found[k - j]
-        found.append(total)
-    last: NDArray[Any] = found[-1]
-    return last
+# ---- the Taylor coefficients at the nodes of a ray
 
 
 @dataclass(frozen=True, eq=False)
@@ -296,7 +232,7 @@ class _Row:
     computed of it is computed once for all nodes with the same sum.
     """
 
-    line: _Line
+    line: Line
     step: float
     ratio: int
     first: int
@@ -321,43 +257,6 @@ class _Row:
         return np.lib.stride_tricks.as_strided(values, shape, (stride, self.ratio * stride))
 
 
-def _remainder(u: Complexes, degree: int) -> Complexes:
-    """exp(-u) less its Taylor polynomial of a ``degree`` up to 2, with all its digits; Re u ≥ 0."""
-    half = np.sin(0.5 * u.imag)
-    less = np.expm1(-u.real)
-    found = np.asarray(less * np.cos(u.imag) - 2.0 * half * half + 0j, complex)
-    found -= 1j * np.sin(u.imag) * (1.0 + less)
-    if degree == 0:
-        return found
-    found += u if degree == 1 else u - 0.5 * u * u
-    near = np.abs(u) < 1.0
-    series: Complexes = np.zeros(int(near.sum()), complex)
-    for k in range(21, degree, -1):
-        series = (series + (-1.0) ** k / math.factorial(k)) * u[near]
-    found[near] = series * u[near] ** degree
-    return found
-
-
-def _log1p_less(q: Complexes) -> tuple[Complexes, Floats]:
-    """ln(1 + q) - q, and what its error is relative to: itself where q is small, else q.
-
-    The digits of 1 + q would not do.
-    """
-    x, y, size = q.real, q.imag, np.abs(q)
-    log_modulus = np.where(
-        size < 0.5,
-        0.5 * np.log1p(np.maximum(2.0 * x + x * x + y * y, -0.75)),
-        np.log(np.maximum(np.hypot(1.0 + x, y), 1e-300)),
-    )
-    found: Complexes = log_modulus + 1j * np.arctan2(y, 1.0 + x) - q
-    near = size < 0.1
-    series: Complexes = np.zeros(int(near.sum()), complex)
-    for k in range(18, 1, -1):
-        series = (series - (-1.0) ** k / k) * q[near]
-    found[near] = series * q[near]
-    return found, np.where(near, np.abs(found), size + np.abs(log_modulus))
-
-
 def _on_ray(
     loss: AllocationLoss, order: int, eta: float, row: _Row, log_factor: Complexes
 ) -> tuple[Complexes, Floats]:
@@ -370,26 +269,26 @@ def _on_ray(
     """
     steps, line, radii = loss.steps, row.line, np.exp(row.y)
     near = row.step * row.last <= math.log(steps)
-    degree = (2 if loss.sigma >= _LITTLE else 1) if near else 0
+    degree = (2 if loss.sigma >= LITTLE else 1) if near else 0
     ray = complex(math.sin(eta), -math.cos(eta))
     w = radii * (ray / steps)
     sizes = row.sizes(-math.log(steps) - 0.5 / loss.sigma**2)
     u = sizes * (ray * complex(math.cos(line.turn), math.sin(line.turn)))
-    rest = _remainder(u, degree)
+    rest = remainder(u, degree)
     g = line.sums(row.table(rest), line.weights[:, None])[:, 0]
     known = 0.5 * math.exp(loss.sigma**-2) * w * w if degree == 2 else np.zeros_like(w)
     q = g + known - (w if degree else 0.0)
-    bent, bending = _log1p_less(q)
+    bent, bending = log1p_less(q)
     modulus = np.abs(1.0 + q)
     log_power = steps * (bent + known + g + (0.0 if degree else w)) + log_factor
     size = np.ascontiguousarray(row.table(np.abs(rest))) @ line.sizes
     flat = line.rounding * steps * size / modulus
-    flat += _UNIT * steps * (bending + np.abs(known) + np.abs(g) / modulus)
-    flat += _UNIT * (4.0 + radii)
+    flat += UNIT * steps * (bending + np.abs(known) + np.abs(g) / modulus)
+    flat += UNIT * (4.0 + radii)
     if order == 0:
         value = np.exp(log_power)
         return value, np.abs(value) * np.expm1(np.minimum(flat, 1.0))
-    turned = rest + 1.0 if degree == 0 else _remainder(u, 0) + 1.0
+    turned = rest + 1.0 if degree == 0 else remainder(u, 0) + 1.0
     k = np.arange(1, order + 1)
     log_scale = gammaln(k + 1) + k * math.log(steps)
     powers = np.exp(np.multiply.outer(line.log_x, k) - log_scale)
@@ -399,39 +298,10 @@ def _on_ray(
     # What the nodes leave out is measured by the coefficient at s = 0.
     heavy += 1e-2 * np.exp(0.5 * k * (k - 1) / loss.sigma**2 - log_scale)
     factor = math.factorial(order)
-    value = factor * _power(series.T, steps) * np.exp(log_power)
-    scale = factor * _power((heavy / modulus[:, None]).T, steps) * np.exp(log_power.real)
-    sharp = order * (line.rounding + 4.0 * _UNIT * order)
+    value = factor * power(series.T, steps) * np.exp(log_power)
+    scale = factor * power((heavy / modulus[:, None]).T, steps) * np.exp(log_power.real)
+    sharp = order * (line.rounding + 4.0 * UNIT * order)
     return value, sharp * scale + np.abs(value) * np.expm1(np.minimum(flat, 1.0))
-
-
-def _log_damped(loss: AllocationLoss, order: int, log_damping: Floats) -> Floats:
-    """Ln E[S^n·exp(-v·S)] at each damping v, in rising order; it falls as v grows. Rounded up.
-
-    The rule's strip ends where Re X = |X|·cos(π/4): its error is below 1e-9 times the same integral
-    at 0.7·v, or, if that was not computed, times that at 0.
-    """
-    strip = min(0.25 * math.pi * loss.sigma, 2.0)
-    step = 2.0 * math.pi * strip / (22.0 + 0.5 * strip * strip)
-    far = math.ceil((_FAR + order / loss.sigma) / step)
-    z = step * np.arange(math.floor(-_FARTHER / step), far + 1)
-    k = np.arange(order + 1)
-    log_x = z / loss.sigma - 0.5 / loss.sigma**2
-    log_scale = gammaln(k + 1) + k * math.log(loss.steps)
-    powers = np.exp(np.multiply.outer(log_x, k) - log_scale - 0.5 * (z * z)[:, None])
-    powers *= step / math.sqrt(2.0 * math.pi)
-    powers[0, 0] += _BEYOND  # all that lies below the first node
-    kernel = np.exp(-np.exp(np.add.outer(log_damping - math.log(loss.steps), log_x)))
-    kernel[:, 0] = 1.0
-    sums = kernel @ powers
-    undamped = np.exp(0.5 * k * (k - 1) / loss.sigma**2 - log_scale)
-    place = np.searchsorted(log_damping, log_damping + math.log(0.7), "right") - 1
-    sums += 1e-9 * np.where(place[:, None] >= 0, sums[np.maximum(place, 0)], undamped)
-    found: Floats = loss.steps * np.log(sums[:, 0])
-    if order:
-        series = sums[:, 1:] / sums[:, :1]
-        found += np.log(math.factorial(order) * _power(series.T, loss.steps))
-    return found
 
 
 # ---- the integral along one ray
@@ -493,13 +363,13 @@ class _Ray:
         beyond = max(
             math.sqrt(2.0 * self.digits + 20.0) / self.loss.spread, self.digits / 3.0 + 4.0
         )
-        _, widest = _spacing(self.loss.sigma, self.order, self.eta)
+        _, widest = spacing(self.loss.sigma, self.order, self.eta)
         return math.ceil(widest / self.loss.sigma * (self.reach + beyond) / (2.0 * math.pi))
 
     @cached_property
     def step(self) -> float:
         """The distance between nodes in y: of few binary digits, so that no node is rounded."""
-        _, widest = _spacing(self.loss.sigma, self.order, self.eta)
+        _, widest = spacing(self.loss.sigma, self.order, self.eta)
         fraction, exponent = math.frexp(widest / self.loss.sigma / self._ratio)
         return math.ldexp(math.floor(fraction * _STEP_DIGITS) / _STEP_DIGITS, exponent)
 
@@ -526,9 +396,9 @@ class _Ray:
         loss, zeta, eta = self.loss, self.zeta, self.eta
         near = max(-1.0, math.log(zeta) - 1.0)
         y = np.concatenate(
-            [np.arange(near, near + 7.0, min(0.05, 2.0 / zeta)), np.arange(near + 7.0, 40.0, 0.1)]
+            [np.arange(near, near + 7.0, min(0.05, 2.0 / zeta)), np.arange(near + 7.0, 40.0, 0.25)]
         )
-        damped = _log_damped(loss, self.order, y)
+        damped = log_damped(loss.sigma, loss.steps, self.order, y)
         most = min(0.5 * math.pi - eta, 30.0 * loss.spread)
         bound = np.full(len(y), math.inf)
         for angle in (np.linspace(0.0 if eta else 0.05, 1.0, 21) * most).tolist():
@@ -565,12 +435,12 @@ class _Ray:
         left_out = math.exp(float(log_sizes[terms]) + rate * (float(y[0]) - self.step))
         error += self.step * left_out / -math.expm1(-rate * self.step)
         largest = replace(nodes, polynomial=sizes[:terms]).below(np.array([self.zeta + 0j]))
-        own = _moment_error(self.loss.steps, self.order + terms) + 16.0 * _UNIT
+        own = moment_error(self.loss.steps, self.order + terms) + 16.0 * UNIT
         return replace(nodes, error=error + abs(largest[0]) * own)
 
     def _rows(self, start: int, stop: int) -> list[_Row]:
         """The nodes from one to another, some at a time; none has |s| on both sides of t."""
-        line = _line(self.loss.sigma, self.order, self.eta, self._ratio * self.step)
+        line = line_of(self.loss.sigma, self.order, self.eta, self._ratio * self.step)
         turning = math.floor(math.log(self.loss.steps) / self.step)
         most = max(64, _ROOM // len(line.weights))
         ends = {stop, *range(start + most - 1, stop, most)}
@@ -597,7 +467,7 @@ class _Ray:
         rounding = inner * float(sizes.sum()) + frequencies * float(np.abs(nodes.y) @ sizes)
         growth = np.exp(float(gammaln(self.zeta)) - self._log_gamma(frequencies))
         own = 16.0 + np.abs(loggamma(self.zeta - 1j * frequencies)) + abs(self._log_unit)
-        found: Floats = growth * (nodes.error + _UNIT * rounding) + _UNIT * own
+        found: Floats = growth * (nodes.error + UNIT * rounding) + UNIT * own
         return found
 
     def folded(self, frequencies: Floats) -> Floats:
@@ -664,7 +534,7 @@ class TiltedAllocation:
     @cached_property
     def _rays(self) -> tuple[tuple[float, _Ray], ...]:
         """Up to which frequency each ray serves. Removed, n is such that ¼ ≤ Re ζ < 1¼."""
-        order = math.ceil(1.25 + self.tilt) if self.loss.removed else 0
+        order = _order_for(self.tilt) if self.loss.removed else 0
         zeta = order - 1.0 - self.tilt if self.loss.removed else self.tilt
         found, end = [], 0.0
         while end < self.reach:
@@ -723,14 +593,14 @@ class TiltedAllocation:
 
     def ratio_error(self, frequencies: Floats) -> NodeErrors:
         """Bounds on the error of ``ratio``."""
-        turned = _UNIT * (4.0 + abs(self.centre) * frequencies)
+        turned = UNIT * (4.0 + abs(self.centre) * frequencies)
         error = self._of_rays(frequencies, _Ray.error) / self._at_rest[0]
         folded = self._of_rays(frequencies, _Ray.folded)
         return NodeErrors(quadrature=folded, rounding=error + self._at_rest[1] + turned)
 
     def log_decay(self, frequency: float, thorough: bool) -> float:  # noqa: ARG002
         """Bound on ln |M(tilt + iu)/M(tilt)| for every u ≥ frequency: the Gaussian part's."""
-        return -0.5 * (frequency * self.loss.spread) ** 2 * (1.0 - _UNIT)
+        return -0.5 * (frequency * self.loss.spread) ** 2 * (1.0 - UNIT)
 
 
 def _band(zeta: float, start: float, reach: float) -> tuple[float, float]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -261,38 +262,51 @@ class MixtureProfile:
         place = self._cut(epsilon)
         if place is None:
             return Enclosure(0.0, ErrorTerms(), 0.0)
-        upward = self._loss(1.0) > self._loss(-1.0)
-        p = _beyond(self.pair.numerator, self.pair.sigma, place, upward=upward)
-        q = _beyond(self.pair.denominator, self.pair.sigma, place, upward=upward)
-        q *= math.exp(min(epsilon, 700.0))
+        p, q = self._balance(place, epsilon)
         return Enclosure(max(0.0, p - q), ErrorTerms(rounding=1e-14 * (p + q)), -q)
 
     def guess(self, delta: float) -> float:
-        """About ε(δ), by bisection."""
-        low, high = 0.0, 1.0
-        while self.enclose(high).estimate > delta:
-            low, high = high, 2.0 * high
-        for _ in range(20):
-            middle = 0.5 * (low + high)
-            above = self.enclose(middle).estimate > delta
-            low, high = (middle, high) if above else (low, middle)
-        return low
+        """About ε(δ): to go by the cut spares a search for it at every ε."""
+        start, end = self._cut(0.0), self._ends[1]
+        goal = math.log(delta)
+
+        def excess(place: float) -> float:
+            p, q = self._balance(place, max(self._loss(place), 0.0))
+            return math.log(max(p - q, 1e-300)) - goal
+
+        if start is None or excess(start) <= 0.0:
+            return 0.0
+        if excess(end) > 0.0:
+            return max(self._loss(end), 0.0)
+        place = float(brentq(excess, start, end, xtol=1e-7 * self.pair.sigma))
+        return max(self._loss(place), 0.0)
+
+    @cached_property
+    def _ends(self) -> tuple[float, float]:
+        """Where to look for a cut; the loss is larger at the second."""
+        far = self.pair.reach + 38.0 * self.pair.sigma
+        return (-far, far) if self._loss(1.0) > self._loss(-1.0) else (far, -far)
 
     def _loss(self, x: float) -> float:
-        at = np.array([x])
         variance = self.pair.sigma**2
-        ratio = self.pair.numerator.log_ratio(at, variance)
-        return float((ratio - self.pair.denominator.log_ratio(at, variance))[0])
+        top, bottom = self.pair.numerator, self.pair.denominator
+        return top.log_ratio_at(x, variance) - bottom.log_ratio_at(x, variance)
+
+    def _balance(self, place: float, epsilon: float) -> tuple[float, float]:
+        """What P and e^ε·Q have beyond a cut."""
+        upward = self._ends[1] > 0.0
+        p = _beyond(self.pair.numerator, self.pair.sigma, place, upward=upward)
+        q = _beyond(self.pair.denominator, self.pair.sigma, place, upward=upward)
+        return p, q * math.exp(min(epsilon, 700.0))
 
     def _cut(self, epsilon: float) -> float | None:
         """Where the loss equals ε; None if it never does (it is then always below)."""
-        ends = [side * (self.pair.reach + 38.0 * self.pair.sigma) for side in (-1.0, 1.0)]
-        losses = [self._loss(end) for end in ends]
-        if max(losses) <= epsilon:
+        low, high = self._ends
+        if self._loss(high) <= epsilon:
             return None
-        if min(losses) >= epsilon:
-            return ends[int(np.argmin(losses))]
-        return float(brentq(lambda x: self._loss(x) - epsilon, *ends, xtol=1e-13, rtol=1e-14))
+        if self._loss(low) >= epsilon:
+            return low
+        return float(brentq(lambda x: self._loss(x) - epsilon, low, high, xtol=1e-13, rtol=1e-14))
 
 
 def _beyond(side: MixtureSide, sigma: float, place: float, *, upward: bool) -> float:

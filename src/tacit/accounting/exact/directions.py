@@ -39,6 +39,7 @@ from tacit.accounting.exact.jumps import delta_with_jumps, profile_with_jumps
 from tacit.accounting.exact.lattice import LatticeLoss, lay_lattice
 from tacit.accounting.exact.mixture import MixturePair, MixtureSide
 from tacit.accounting.exact.schedule import FEWEST, is_step, schedule_of
+from tacit.accounting.exact.two_steps import TwoStepProfile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -52,10 +53,11 @@ if TYPE_CHECKING:
 _COARSE = 0.01  # a step of losses
 _RARE = 1e-20
 _LEAST_RATE, _MOST_RATE, _LEAST_SIGMA = 1e-9, 0.3, 0.3  # what jumps are looked for in
+_MOST_SIGMA = 20.0  # of two steps that are integrated at once
 _ROUGH = 1e-9  # a relative error of δ from which ends good to a percent are good enough
 _LITTLE_WORK = 1e6  # of a contour for which there is another way
 _TILT = 2.0  # where to look for a saddle if nothing is known
-_SKETCH = Resolution(relative_error=1e-4)
+_SKETCH = Resolution(relative_error=1e-2)
 _HALVINGS = 25
 _GENTLE = 2.65  # a tilt that suits most allocations
 
@@ -232,7 +234,7 @@ def _sharper(composition: Composition, search: SaddleSearch, aim: Aim, delta: fl
     low, high = 0.0, max(aim.epsilon, 1e-3)
     for _ in range(_HALVINGS):  # δ(ε) bends both ways, so that no tangent is of help
         middle = 0.5 * (low + high)
-        above = profile.enclose(middle).estimate > delta
+        above = profile.enclose(middle).upper > delta  # far below, δ drowns in its errors
         low, high = (middle, high) if above else (low, middle)
     return replace(aim, epsilon=low)
 
@@ -494,7 +496,14 @@ def _first_sum(
     return lay_lattice(cast("LatticeComposition", composition), search, aim, resolution)
 
 
-Closed = GaussianProfile | LaplaceProfile | MixtureProfile | DiscreteGaussianProfile | CellsProfile
+Closed = (
+    GaussianProfile
+    | LaplaceProfile
+    | MixtureProfile
+    | TwoStepProfile
+    | DiscreteGaussianProfile
+    | CellsProfile
+)
 
 
 def _closed_form(direction: Direction) -> Closed | None:
@@ -512,6 +521,16 @@ def _closed_form(direction: Direction) -> Closed | None:
                 return MixtureProfile(losses[0][0])
             case None if len(direction) == 1:
                 return CellsProfile(direction[0][0].cells)
+    if len(losses) == 1 and losses[0][1] == 2 and isinstance(losses[0][0], MixturePair):
+        return _two_steps(losses[0][0])
+    return None
+
+
+def _two_steps(pair: MixturePair) -> TwoStepProfile | None:
+    for one in (pair, replace(pair, numerator=pair.denominator, denominator=pair.numerator)):
+        step = _sampled_step(((one, 2),))
+        if step is not None and step[1] <= _MOST_SIGMA:
+            return TwoStepProfile(*step[:2], reverse=one is not pair)
     return None
 
 

@@ -213,8 +213,8 @@ def _newton(profile: Profile, delta: float, guess: float) -> float:
             continue
         sound = epsilon
         step = (math.log(found.estimate) - math.log(delta)) * found.estimate / -found.slope
-        epsilon = max(0.0, epsilon + step)
+        before, epsilon = epsilon, max(0.0, epsilon + step)
         # Newton's error is about the square of its last step.
-        if abs(step) <= 1e-7 * max(1.0, epsilon):
+        if abs(step) <= 1e-7 * max(1.0, epsilon) or before == epsilon == 0.0:
             break
     return epsilon

@@ -24,6 +24,7 @@ NOTHING = 1e-12
 """Of δ: what may be charged instead of integrated."""
 _RISE = 2.5  # ln of what the integrand may gain between a saddle and the displaced hyperbolas
 _LOW = 8.0  # standard deviations of y below its mean
+_NEAR = 0.05  # of ln δ, within which the first ε is near enough
 
 
 class Saddle(NamedTuple):
@@ -40,7 +41,7 @@ class Scout:
     def __init__(self, step: Step) -> None:
         self.step = step
         variance, sigma = step.variance, step.sigma
-        spacing = min(0.12, 0.25 / sigma)
+        spacing = min(0.2, 0.4 / sigma)
         low, high = 0.5 / variance - _LOW / sigma, 2.0 * max(step.knee, 1.0) + 9.0 / sigma
         self._y = np.arange(low, high, spacing)
         self._log_mass = step.log_density(self._y).real + math.log(spacing)
@@ -78,17 +79,17 @@ class Scout:
     def _heights(self, tilts: Floats, which: slice | int) -> tuple[Floats, Floats]:
         """Ln |Bᵀ| and ln |Mᵀ - Bᵀ|, less ln z(z+1); infinite where they are out of range."""
         count = self.step.count
-        exponent = np.multiply.outer(tilts + 1.0, self._loss)
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-            grown = np.where(
-                exponent < 1.0,
-                self._mass * np.expm1(np.minimum(exponent, 1.0)),
-                np.exp(exponent + self._log_mass) - self._mass,
-            )
+            grown = np.expm1(np.multiply.outer(tilts + 1.0, self._loss))
+            grown *= self._mass
+            # Where e^{pλ} is out of range, the density may yet make up for it.
+            rows, columns = np.nonzero(~np.isfinite(grown))
+            far = (tilts[rows] + 1.0) * self._loss[columns] + self._log_mass[columns]
+            grown[rows, columns] = np.exp(far)
             below = self._below[:, which].reshape(len(self._y), -1)
             above = self._above[:, which].reshape(len(self._y), -1)
             jumps = (grown + self._mass) @ above
-            ordinary = np.where(grown > 1e250, 1e250, grown) @ below - self._mass @ above
+            ordinary = np.minimum(grown, 1e250) @ below - self._mass @ above
             ordinary = np.where(ordinary > 1e100, np.inf, ordinary)
             scale = ((tilts + 1.0) * math.log1p(-self.step.rate))[:, None]
             kernel = np.log(tilts * (tilts + 1.0))[:, None]
@@ -119,14 +120,14 @@ class Scout:
         # Bounds on powers of sums that hold many jumps are loose: cut where there are few.
         worst = np.maximum(ordinary, jumps) + np.minimum(1e3 * self.jump_mass, 30.0)
         order = np.argsort(worst)
-        best, least = int(order[0]), float(worst[order[0]])
+        least = float(worst[order[0]])
         # Without jumps worth an integral there is one contour less to lay.
         alone = np.flatnonzero((jumps < least + math.log(NOTHING)) & (ordinary < least + 3.0))
-        # About what one jump adds by itself.
+        # About what one jump adds by itself; no cut makes either part too small.
         gain = np.exp(self._loss + math.log1p(-self.step.rate)) - math.exp(min(epsilon, 700.0))
-        single = float((self._mass * np.maximum(gain, 0.0)) @ self._above[:, best])
-        log_single = math.log(self.step.count * single + 1e-300)
-        log_delta = float(np.logaddexp(ordinary[best], log_single))
+        single = (self._mass * np.maximum(gain, 0.0)) @ self._above[:, order[:6]]
+        log_single = np.log(self.step.count * single + 1e-300)
+        log_delta = float(np.logaddexp(ordinary[order[:6]], log_single).min())
         return [*map(int, alone[:2]), *map(int, order[:4])], log_delta
 
     def epsilon(self, log_delta: float) -> float:
@@ -134,11 +135,27 @@ class Scout:
         low, high = math.log(1e-9), math.log(60.0 + 2.0 / self.step.variance)
         if self.best_cuts(math.exp(low))[1] < log_delta:  # as it may seem where ε is next to none
             return self.step.rate * math.sqrt(self.step.count)
+        return math.exp(self._solve(log_delta, low, high))
+
+    def _solve(self, log_delta: float, low: float, high: float) -> float:
+        """About ln ε at which δ is that, between two others: by the Illinois rule."""
+        above, below = math.inf, -math.inf
+        last = 0
         for _ in range(14):
             middle = 0.5 * (low + high)
-            above = self.best_cuts(math.exp(middle))[1] > log_delta
-            low, high = (middle, high) if above else (low, middle)
-        return math.exp(low)
+            if math.isfinite(above - below):
+                middle = (low * below - high * above) / (below - above)
+            excess = self.best_cuts(math.exp(middle))[1] - log_delta
+            if abs(excess) < _NEAR:
+                return middle
+            if excess > 0.0:
+                low, above, below = middle, excess, 0.5 * below if last > 0 else below
+            else:
+                high, below, above = middle, excess, 0.5 * above if last < 0 else above
+            last = 1 if excess > 0.0 else -1
+            if high - low < 1e-3:
+                break
+        return low
 
     def saddle(self, index: int, epsilon: float, *, jumps: bool) -> Saddle:
         """Where a contour for one part may cross the real line."""
@@ -153,30 +170,35 @@ class Scout:
 
 def _crossing(height: Callable[[Floats], Floats], tilts: Floats, known: Floats) -> Saddle:
     """Between which tilts the height, of which ``known`` is a first look, is within _RISE."""
-    for _ in range(2):
-        best = int(known.argmin())
-        tilts = np.geomspace(tilts[max(best - 1, 0)], tilts[min(best + 1, len(tilts) - 1)], 15)
-        known = height(tilts)
-    best = int(known.argmin())
-    low, centre = float(known[best]), float(tilts[best])
-    if not math.isfinite(low):
-        raise TooSlow
-    left = _edge(height, centre, 0.02 * centre, low + _RISE)
-    return Saddle(left, _edge(height, centre, 300.0 * centre, low + _RISE), low)
-
-
-def _edge(height: Callable[[Floats], Floats], near: float, far: float, most: float) -> float:
-    """The last tilt, going from the first to the second, at which the height is below."""
     for _ in range(3):
-        tilts = np.geomspace(near, far, 15)
-        too_high = height(tilts) > most
-        if not too_high.any():
-            return far
-        first = int(too_high.argmax())
-        if first == 0:
-            return near
-        near, far = float(tilts[first - 1]), float(tilts[first])
-    return near
+        best = int(known.argmin())
+        low, high = max(best - 1, 0), min(best + 1, len(tilts) - 1)
+        # As many as ten to a width tell where it ends.
+        inside = np.count_nonzero(known <= known[best] + _RISE)
+        if inside >= 10 or not low < high:
+            break
+        between = np.geomspace(tilts[low], tilts[high], 17)[1:-1]
+        tilts = np.concatenate([tilts[: low + 1], between, tilts[high:]])
+        known = np.concatenate([known[: low + 1], height(between), known[high:]])
+    best = int(known.argmin())
+    least, centre = float(known[best]), float(tilts[best])
+    if not math.isfinite(least):
+        raise TooSlow
+    most = least + _RISE
+    left = _edge(tilts[best::-1], known[best::-1], most)
+    right = _edge(tilts[best:], known[best:], most)
+    return Saddle(max(left, 0.02 * centre), min(right, 300.0 * centre), least)
+
+
+def _edge(tilts: Floats, known: Floats, most: float) -> float:
+    """Where the height, going from the first tilt on, comes to ``most``."""
+    too_high = known > most
+    if not too_high.any():
+        return float(tilts[-1])
+    first = int(too_high.argmax())
+    rise = float(known[first] - known[first - 1])
+    share = (most - float(known[first - 1])) / rise if math.isfinite(rise) else 0.0
+    return float(tilts[first - 1] * (tilts[first] / tilts[first - 1]) ** share)
 
 
 def _saddle_value(height: Floats, tilts: Floats) -> Floats:

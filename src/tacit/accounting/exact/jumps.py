@@ -48,7 +48,7 @@ DIGITS = 28.0
 """-ln of the relative error that the step between nodes of a hyperbola is chosen for."""
 _ANGLE, _TURN = 1.27, 0.26  # α and d: the displaced hyperbolas have the angles α ± d
 _LOW, _HIGH = 8.0, 8.5  # standard deviations of y from where its mass is, at which curves end
-_BAND = 0.8  # in ln Im z: nodes this near to each other share a curve,
+_BAND = 1.0  # in ln Im z: nodes this near to each other share a curve,
 _WIDE = 2.0  # nearer ones where σ is above this
 _TIGHT = 3e-9  # a width of ε, over max(1, ε), that is narrow enough
 _MANY = 1_000_000  # steps
@@ -160,7 +160,7 @@ class Contour:
         near = math.acosh(1.5 + (DIGITS + 12.0) / span)
         far = math.acosh(2.0 + (rise + 80.0) / (span * math.cos(_ANGLE + _TURN)))
         near = min(near, far)
-        edges, lengths = [0.0], ((1.5, 0.25), (near, 0.4), (near + 2.0, 0.5), (math.inf, 1.0))
+        edges, lengths = [0.0], ((1.5, 0.35), (near, 0.55), (near + 2.0, 0.7), (math.inf, 1.0))
         while edges[-1] < far:
             edges.append(edges[-1] + next(length for end, length in lengths if edges[-1] < end))
         return np.array(edges)
@@ -393,14 +393,17 @@ def _negligible(step: Step, cut: Cut, tilt: float, part: Part) -> Negligible:
     return Negligible(tilt, log_most + constant + 1e-9 * (1.0 + abs(log_most)))
 
 
-def lay_jumps(scout: Scout, epsilon: float, delta: float) -> JumpProfile:
+def lay_jumps(scout: Scout, epsilon: float, delta: float, before: int | None = None) -> Laid:
     """The profile, sharp about (ε, δ), by the first cut that gives all digits, or the best of all.
+
+    ``before`` is the cut that did so for another ε.
 
     Raises:
         TooSlow: if none gives any.
     """
     best, least = None, math.inf
-    for index in dict.fromkeys(scout.best_cuts(epsilon)[0]):
+    first = [] if before is None else [before]
+    for index in dict.fromkeys([*first, *scout.best_cuts(epsilon)[0]]):
         if best is not None and scout.step.count > _MANY:
             break  # rounding is what leaves digits out
         try:
@@ -409,15 +412,22 @@ def lay_jumps(scout: Scout, epsilon: float, delta: float) -> JumpProfile:
             continue
         found = profile.enclose(epsilon)
         if found.errors.above < min(least, 0.1 * found.estimate):
-            best, least = profile, found.errors.above
+            best, least = Laid(profile, index), found.errors.above
         # Far from δ it only says which way to go.
-        if best is not None and not 0.1 < found.estimate / delta < 10.0:
+        if best is not None and not 0.5 < found.estimate / delta < 2.0:
             break
         if least <= _TIGHT * max(1.0, epsilon) * abs(found.slope):
             break
     if best is None:
         raise TooSlow
     return best
+
+
+class Laid(NamedTuple):
+    """A profile, and the number of its cut."""
+
+    profile: JumpProfile
+    cut: int
 
 
 def _split(scout: Scout, index: int, epsilon: float, delta: float) -> JumpProfile:
@@ -443,12 +453,13 @@ def _split(scout: Scout, index: int, epsilon: float, delta: float) -> JumpProfil
 def profile_with_jumps(step: Step, delta: float) -> tuple[JumpProfile, Interval] | None:
     """The profile about δ and certified ends of ε(δ), if there is a contour."""
     scout = Scout(step)
-    start = guess = scout.epsilon(math.log(delta))
+    goal = math.log(delta)
+    guess = scout.epsilon(goal)
     found: tuple[JumpProfile, Interval] | None = None
-    sides: dict[bool, tuple[float, float]] = {}
+    cut, low, high = None, 0.0, math.inf
     for _ in range(8):
         try:
-            profile = lay_jumps(scout, guess, delta)
+            profile, cut = lay_jumps(scout, guess, delta, cut)
         except TooSlow:
             break
         at = profile.enclose(guess)
@@ -464,16 +475,21 @@ def profile_with_jumps(step: Step, delta: float) -> tuple[JumpProfile, Interval]
                 found = profile, ends
             if ends.width <= 2.0 * _TIGHT * max(1.0, ends.upper) or abs(excess) < 0.05:
                 break
-        sides[excess > 0.0] = guess, excess
-        if len(sides) == 2:
-            (low, above), (high, below) = sides[True], sides[False]
-            share = above / (above - below)
-            guess = nearer if low < nearer < high else low ** (1.0 - share) * high**share
-        elif nearer > 0.0 or guess > 0.1 * start:
-            guess = min(max(nearer, guess / 4.0), 3.0 * guess)
-        else:
-            guess = 1e-3 * delta
+        low, high = (guess, high) if excess > 0.0 else (low, guess)
+        if abs(excess) >= 1.0:
+            # The look along the real line is off by a factor that varies slowly.
+            off = scout.best_cuts(guess)[1] - math.log(at.estimate)
+            nearer = scout.epsilon(goal + off)
+        inside = low < nearer < high
+        guess = nearer if inside else _between(low, high, delta)
     return found
+
+
+def _between(low: float, high: float, delta: float) -> float:
+    """An ε to try next, if nothing better is known."""
+    if math.isinf(high):
+        return 3.0 * low
+    return math.sqrt(low * high) if low > 0.0 else max(0.25 * high, 1e-3 * delta)
 
 
 def rough_sigma(rate: float, count: int, epsilon: float, delta: float) -> float | None:
@@ -494,7 +510,7 @@ def delta_with_jumps(step: Step, epsilon: float) -> Enclosure | None:
     found = None
     for _ in range(2):
         try:
-            found = lay_jumps(scout, near, delta).enclose(epsilon)
+            found = lay_jumps(scout, near, delta).profile.enclose(epsilon)
         except TooSlow:
             break
         if 0.1 < found.estimate / delta < 10.0:

@@ -77,6 +77,22 @@ class MixtureSide:
             total += a * np.expm1((m * x - 0.5 * m * m) / variance)
         return np.log1p(total)
 
+    def log_ratio_at(self, x: float, variance: float) -> float:
+        """The same of one x."""
+        if not self._moving:
+            return 0.0
+        terms = [(a, (m * x - 0.5 * m * m) / variance) for a, m in self._moving]
+        top = max(exponent for _, exponent in terms)
+        if top <= 80.0:
+            total = sum(a * math.expm1(exponent) for a, exponent in terms)
+            if total > -0.5:
+                return math.log1p(total)
+        still = max(0.0, 1.0 - math.fsum(a for a, _ in terms))
+        top = max(top, 0.0) if still > 0.0 else top
+        return top + math.log(
+            still * math.exp(-top) + sum(a * math.exp(exponent - top) for a, exponent in terms)
+        )
+
     def _largest_exponent(self, x: Floats, variance: float) -> float:
         ends = (float(x[0]), float(x[-1]))
         return max((m * end - 0.5 * m * m) / variance for _, m in self._moving for end in ends)

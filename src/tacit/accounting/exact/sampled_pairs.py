@@ -65,9 +65,15 @@ from tacit.accounting.events import (
     SampledWithoutReplacement,
     SampledWithReplacement,
 )
-from tacit.accounting.exact.allocation import LEAST_SIGMA, MOST_SPREAD, AllocationLoss
+from tacit.accounting.exact.allocation import (
+    LEAST_SIGMA,
+    MOST_NARROW,
+    MOST_SPREAD,
+    AllocationLoss,
+)
 from tacit.accounting.exact.grid import composed_cells
 from tacit.accounting.exact.lattice import LatticeLoss
+from tacit.accounting.exact.mean_ratio import LITTLE
 from tacit.accounting.exact.mixture import MixturePair, MixtureSide
 from tacit.accounting.exact.pairs import (
     Cells,
@@ -341,8 +347,9 @@ def allocation_part(event: RandomAllocation, adjacency: Adjacency) -> Dominating
         raise UnsupportedEvent(event, "exact", reason)
     if inner.sigma < LEAST_SIGMA:
         return DominatingPair(_gaussian_pair(inner), tight=False)
-    steps = min(event.steps, max(2, math.floor((MOST_SPREAD / inner.sigma) ** 2)))
-    if inner.sigma * math.sqrt(steps) > MOST_SPREAD:
+    most = MOST_NARROW if inner.sigma >= LITTLE else MOST_SPREAD
+    steps = min(event.steps, max(2, math.floor((most / inner.sigma) ** 2)))
+    if inner.sigma * math.sqrt(steps) > most:
         return DominatingPair(_gaussian_pair(inner), tight=False)
 
     def cells(step: float) -> Cells:  # noqa: ARG001

@@ -414,7 +414,8 @@ def allocated(experiments: Experiments) -> Trace | None:
     if not isinstance(plan.sampling, Allocation):
         return None
     steps = _EPOCHS * _LOTS_PER_EPOCH
-    own = plans.sampled(plan, records, steps=steps, lot_size=records.count / _LOTS_PER_EPOCH)
+    lot_size = records.count / (_LOTS_PER_EPOCH - 0.4)  # which no whole number of lots makes up
+    own = plans.sampled(plan, records, steps=steps, lot_size=lot_size)
     variation = Variation(
         plan=replace(own, sampling=Allocation()), records=records, scale=0.0, wrapped=True
     )

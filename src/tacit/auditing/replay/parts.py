@@ -76,7 +76,7 @@ def shown() -> Finding:
 
 PARTS: dict[Part, Component] = {
     random_numbers.bits: "noise", random_numbers.key_streams: "noise",
-    random_numbers.inclusion: "sampling",
+    random_numbers.inclusion: "sampling", random_numbers.groups: "sampling",
     random_numbers.choices: "sampling", random_numbers.gaussian: "noise",
     random_numbers.whole_numbers: "noise", random_numbers.grids: "noise",
     random_numbers.edge_draws: "noise", random_numbers.counts: "noise",
@@ -92,7 +92,8 @@ PARTS: dict[Part, Component] = {
     layers.accuracies: "control flow",
     sessions.chance: "control flow", sessions.batches: "control flow",
     sessions.facts: "control flow", sessions.arithmetic: "update", sessions.kept: "resuming",
-    strategies.mixtures: "noise", strategies.lost: "noise",
+    sessions.seeds: "charging", sessions.turns: "resuming",
+    strategies.mixtures: "noise", strategies.lost: "noise", strategies.forgotten: "noise",
     strategies.sensitivities: "charging", strategies.bands: "charging",
     ways.epochs: "sampling", ways.released: "update", ways.recorded: "control flow",
     ways.unrecorded: "control flow",

@@ -68,7 +68,7 @@ def special_settings() -> Mapping[str, Setting]:
     ['images', 'channels', 'recurrences']
     """
     plan = Plan(examples=_POPULATION, lot_size=24, steps=100, noise_multiplier=1.0, clip=1.0)
-    by_group = PerGroup({"0": 0.3, "": 0.4})
+    by_group, moving = PerGroup({"0": 0.3, "": 0.4}), AdaptiveQuantile(count_noise=3.0)
     found = {
         "images": _of(networks.Images, _images(), plan),
         "channels": _of(networks.Channels, _images(), plan),
@@ -83,6 +83,8 @@ def special_settings() -> Mapping[str, Setting]:
         "automatic": _dense(replace(plan, clipping=Automatic())),
         "groups": _dense(replace(plan, clipping=by_group, clip=by_group.clip)),
         "exact": _dense(replace(plan, noise="exact")),
+        "adaptive, secure": _dense(replace(plan, noise="secure", clipping=moving)),
+        "adaptive, exact": _dense(replace(plan, noise="exact", clipping=moving)),
         "truncated": _dense(replace(plan, sampling=TruncatedPoisson(30))),
         "allocated": _dense(replace(plan, sampling=Allocation())),
         "double": _of(_double_model, _vectors(torch.float64), plan),
@@ -115,7 +117,8 @@ def scope_of(name: str) -> Scope:
         "linear": "all", "users": "all", "adaptive": "all", "secure": "all",
         "convolution": "release", "tied": "release", "views": "release", "per layer": "release",
         "recorded": "lots",
-        "many entries": "noise", "exact": "noise", "compiled": "quick", "truncated": "lots",
+        "many entries": "noise", "exact": "noise", "adaptive, secure": "noise",
+        "adaptive, exact": "noise", "compiled": "quick", "truncated": "lots",
         "allocated": "lots", "image users": "lots", "own data set": "lots",
         "correlated": "correlated", "replayed": "correlated", "buffered": "correlated",
     }  # fmt: skip
@@ -137,7 +140,8 @@ def _labels(count: int) -> Tensor:
 
 
 def _dense_model() -> nn.Module:
-    return nn.Sequential(nn.Linear(12, 8), nn.Tanh(), nn.Linear(8, _CLASSES))
+    # An odd number of weights, so that draws of pairs leave one over.
+    return nn.Sequential(nn.Linear(12, 9), nn.Tanh(), nn.Linear(9, _CLASSES))
 
 
 def _dense(plan: Plan) -> Setting:

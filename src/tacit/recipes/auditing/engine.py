@@ -29,6 +29,7 @@ _ON_RANKS: Final = ("linear", "adaptive", "users", "secure")  # where ranks migh
 _SLOW: Final = (  # those that it leaves out
     "compiled", "long texts", "float16", "bfloat16", "recurrences", "attentions", "recorded",
     "image users", "replayed", "buffered", "contractions", "channels", "double",
+    "adaptive, secure", "adaptive, exact",
 )  # fmt: skip
 _LONGEST: Final = (  # settings that take longest, in this order
     "compiled", "adaptive", "recurrences", PARTS, "secure", "convolution", "linear", "users",

@@ -92,7 +92,7 @@ function draw(place) {
     const looks = ["--accent", "--second"];
     options.scales = {x: {time: false}};
     const whole = [1, 2, 5].flatMap((one) => [...Array(9).keys()].map((power) => one * 10 ** power));
-    options.axes = [axis("steps", {incrs: whole.sort((a, b) => a - b)}), axis("% right", {size: 56})];
+    options.axes = [axis("steps", {incrs: whole.sort((a, b) => a - b)}), axis(data.label, {size: 56})];
     options.series = [{label: "steps"}].concat(data.lines.map((line, at) => ({
       label: line.name, stroke: colour(looks[at % 2]), width: 2, spanGaps: true,
       points: {show: data.steps.length < 40}})));
@@ -130,11 +130,19 @@ function live() {
     if (last) {
       put("epsilon", last.shown);
       if (last.accuracy !== null) put("accuracy", (100 * last.accuracy).toFixed(2) + " %");
+      const places = box.querySelectorAll("[data-metric]");
+      // Which metrics a run has is known after its first epoch.
+      if (places.length !== Object.keys(last.metrics).length) return window.location.reload();
+      for (const one of places) {
+        const value = last.metrics[one.dataset.metric];
+        one.textContent = value === null ? "–" : Number(value.toPrecision(4)).toString();
+      }
     }
     const source = document.getElementById("accuracy-data");
     const data = JSON.parse(source.textContent);
     data.steps = run.epochs.map((one) => one.steps);
-    data.lines[0].values = run.epochs.map((one) => one.accuracy === null ? null : 100 * one.accuracy);
+    data.lines[0].values = run.epochs.map((one) => data.metric !== null ? one.metrics[data.metric]
+      : one.accuracy === null ? null : 100 * one.accuracy);
     source.textContent = JSON.stringify(data);
     drawings();
     if (run.state !== "live" && run.state !== "unknown") {

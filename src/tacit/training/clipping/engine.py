@@ -237,7 +237,8 @@ class Engine:
                 program = self._program(structure, scaling, saved, grads, bounds, mask)
                 result = program(saved, grads, bounds, mask)
             else:
-                with torch.no_grad():
+                # What watches a rehearsal's forward pass has nothing to see here.
+                with torch.no_grad(), torch._C.DisableTorchFunction():
                     result = self._summed(structure, scaling, saved, grads, bounds, mask, sink)
         recorder.clear()
         return result
@@ -294,9 +295,8 @@ class Engine:
         if places is None or None in places:
             self._refuse_unseen_uses(losses)
             real = weights.nonzero().flatten().tolist()
-            with self._replaying():
-                found = layouts(losses, self.recorder.taps, uses, real, self._names(origins))
-            places = tuple(found)
+            taps, names = self.recorder.taps, self._names(origins)
+            places = tuple(layouts(losses, taps, uses, real, names, self._replaying))
             if self._rows.count > 1:
                 self._layouts[key] = places
         structure = Structure(uses, origins, places, self._entangled[key])

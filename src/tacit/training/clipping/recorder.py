@@ -108,6 +108,8 @@ class Recorder(TorchFunctionMode):
         self._fallback = fallback
         self._constants = list(constants)
         self._lasting = len(self._constants)
+        self._numbers: set[int] = set()  # the ids of the first so many constants
+        self._numbered = 0
         self.rows = 0
         self.enabled = False
         self.replaying = False
@@ -140,6 +142,7 @@ class Recorder(TorchFunctionMode):
         """Lets go of everything that was recorded but the taps."""
         self.uses, self.saved, self.derived, self._versions = [], [], [], []
         del self._constants[self._lasting :]
+        self._numbers, self._numbered = set(), 0
 
     def check_saved(self) -> None:
         """Refuses a model that changed, in place, what a gradient needs."""
@@ -301,10 +304,19 @@ class Recorder(TorchFunctionMode):
         """Frozen parameters, buffers, and what is made from them or from nothing: no example's."""
         if type(value) is not Tensor and isinstance(value, Parameter):
             return True
-        for one in self._constants:
-            if one is value:
-                return not self._has_rows(value, meets_weights=meets_weights)
-        return False
+        return self._is_listed(value) and not self._has_rows(value, meets_weights=meets_weights)
+
+    def _is_listed(self, value: Tensor) -> bool:
+        """Whether a tensor is among the constants: a model may make thousands of them."""
+        if torch.compiler.is_compiling():  # Dynamo traces the loop, and knows no id of a tensor
+            for one in self._constants:  # noqa: SIM110
+                if one is value:
+                    return True
+            return False
+        if self._numbered != len(self._constants):
+            self._numbers.update(map(id, self._constants[self._numbered :]))
+            self._numbered = len(self._constants)
+        return id(value) in self._numbers
 
     def _has_rows(self, value: Tensor, *, meets_weights: bool) -> bool:
         """Whether a constant has an entry for every row: a recurrence's zeros, say."""

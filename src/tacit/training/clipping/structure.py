@@ -20,7 +20,8 @@ from torch.autograd.graph import _engine_run_backward
 from tacit.errors import UnsupportedModel
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
     from tacit.training.clipping.recorder import Use
 
@@ -237,24 +238,32 @@ def layouts(
     uses: Sequence[Use],
     real: Sequence[int],
     describe: Sequence[str],
+    replaying: Callable[[], AbstractContextManager[None]],
 ) -> list[Layout | None]:
     """The layout of each use's result; None where no loss among ``real`` rows reaches it.
 
     The loss of row i may depend on row i of a result alone. A result for which no layout makes that
     so belongs to an operation that mixes examples, and is refused by name.
+
+    Backward passes run while ``replaying``. What they gave is looked at without it: it takes
+    thousands of small operations, which a recorder would look at one by one.
     """
     rows = len(losses)
     if rows <= 1 or not uses:
         return [Layout()] * len(uses)
     open_ = [list(candidates(use.shape, rows)) for use in uses]
-    whole = gradients_at(losses, torch.ones_like(losses), taps, keep=True)
+
+    def backward(some: Tensor) -> list[Tensor | None]:
+        with replaying():
+            return gradients_at(some, torch.ones_like(some), taps, keep=True)
+
+    whole = backward(losses)
     sought = {at for at, gradient in enumerate(whole) if _touches(gradient)}
     reached: set[int] = set()
     for position, row in enumerate(_probes(real)):
         if position >= _FEWEST and sought <= reached:
             break
-        one = losses[row]
-        for at, gradient in enumerate(gradients_at(one, torch.ones_like(one), taps, keep=True)):
+        for at, gradient in enumerate(backward(losses[row])):
             if gradient is None or not _touches(gradient):
                 continue
             reached.add(at)

@@ -8,32 +8,35 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import random
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch.utils._pytree import tree_leaves
-from torch.utils.data import Subset, TensorDataset
+from torch.utils.data import Dataset, Subset, TensorDataset
 
 import tacit
 from tacit.errors import InvalidArgument
 from tacit.training.verification import random_state, set_random_state
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
     from torch import Tensor
     from torch.optim import Optimizer
-    from torch.utils.data import Dataset
 
     from tacit.training.distributed.world import World
     from tacit.training.performance import Performance
     from tacit.training.plan import Plan
 
 _RECORDS = 64  # of a data set that are read and compared, where it is not compared whole
+_DEPTH = 4  # of data sets in data sets
+_PLAIN = (bool, int, float, str, bytes, np.generic)
 _REMEDIES = {
     "the plan": "make it from the same numbers on every rank",
     "the version of tacit": "install the same one everywhere",
@@ -121,10 +124,11 @@ def _options(optimizer: Optimizer) -> bytes:
 
 
 def data_hash(dataset: Dataset[Any]) -> str:
-    """A hash of a data set: whole where it consists of tensors, else of some of its records.
+    """A hash of a data set: whole where it consists of tensors, else of what it is made of.
 
-    The order of a ``Subset`` counts whole. Records are read twice, with the same global random
-    numbers: what differs, because it is drawn otherwise, is left out.
+    The order of a ``Subset`` counts whole, and so does what a data set holds for each of its
+    records: a list of files, labels, an order. Of the records themselves 64 are read, twice, with
+    the same global random numbers: what differs, because it is drawn otherwise, is left out.
     """
     if isinstance(dataset, Subset):
         places = np.asarray(dataset.indices, dtype=np.int64)
@@ -146,7 +150,54 @@ def data_hash(dataset: Dataset[Any]) -> str:
         for at in range(widest)
         if all(_leaf(a, at) == _leaf(b, at) for a, b in zip(first, second, strict=True))
     ]
-    return _hash(str(length).encode(), *(_leaf(one, at) for one in first for at in steady))
+    held = (part.encode() for part in _held_by_record(dataset))
+    return _hash(str(length).encode(), *held, *(_leaf(one, at) for one in first for at in steady))
+
+
+def _held_by_record(dataset: Dataset[Any], depth: int = _DEPTH) -> Iterator[str]:
+    """Hashes of what a data set, or one inside it, holds that is as long as itself.
+
+    Where files lie may differ from machine to machine: the folder that all texts begin with is left
+    out. A list with anything but numbers and texts in it may be a cache, which every rank fills for
+    itself.
+    """
+    size = None
+    with suppress(Exception):  # one that nobody asks for its length need not have one
+        size = len(dataset)  # type: ignore[arg-type]
+    for name, value in sorted(getattr(dataset, "__dict__", {}).items()):
+        inner = value if isinstance(value, (list, tuple)) else (value,)
+        if inner and all(isinstance(one, Dataset) for one in inner):
+            for one in inner if depth else ():
+                yield from _held_by_record(one, depth - 1)
+        elif size is not None and _length(value) == size and (parts := _parts(value)):
+            yield _hash(name.encode(), *parts)
+
+
+def _length(value: Any) -> int | None:
+    """Of a list or an array in memory; None of anything else."""
+    if isinstance(value, torch.Tensor) and (value.layout != torch.strided or value.is_meta):
+        return None
+    if isinstance(value, (np.ndarray, torch.Tensor)):
+        return len(value) if value.ndim and not isinstance(value, np.memmap) else None
+    return len(value) if isinstance(value, (list, tuple)) else None
+
+
+def _parts(value: Any) -> list[bytes | memoryview] | None:
+    """A list or an array in bytes; None if anything but numbers and texts is in it."""
+    if isinstance(value, torch.Tensor):
+        return list(_tensor(value))
+    if isinstance(value, np.ndarray) and not value.dtype.hasobject:
+        return [f"{value.dtype} {value.shape}".encode(), _raw(value)]
+    flat = not any(isinstance(one, (list, tuple, dict)) for one in value)
+    leaves = [os.fspath(one) if isinstance(one, os.PathLike) else one
+              for one in (value if flat else tree_leaves(list(value)))]  # fmt: skip
+    if not all(isinstance(one, _PLAIN) for one in leaves):
+        return None
+    texts = [one for one in leaves if isinstance(one, str)]
+    shared = os.path.commonprefix(texts)  # noqa: RUF071 - of texts, which need not be paths
+    start = shared.rfind(os.sep) + 1
+    plain = [one[start:] if isinstance(one, str) else one for one in leaves]
+    return [repr(plain).encode()]
 
 
 def _read(dataset: Dataset[Any], places: Sequence[int]) -> list[list[bytes]]:

@@ -11,6 +11,7 @@ one that has no further batch keeps company with one that counts for nothing.
 from __future__ import annotations
 
 import sys
+from collections import deque
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, final
@@ -20,7 +21,7 @@ from torch import distributed, nn
 from torch.utils._pytree import tree_leaves
 
 from tacit.errors import UnsupportedModel
-from tacit.training.distributed.shares import reduce_scattered
+from tacit.training.distributed.shares import reduce_scattering
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from tacit.training.noise import Stretches
 
 _BUCKET = 1 << 20  # entries of sums that are sent at a time, and are in memory twice meanwhile
+_MOST_ON_THE_WAY = 2  # buckets, while the sums of the next are computed
 
 
 def is_sharded(tensor: object) -> bool:
@@ -44,8 +46,9 @@ def local(tensor: Tensor) -> Tensor:
     """The piece of a tensor that this rank holds; a plain one is its own."""
     if not is_sharded(tensor):
         return tensor
-    piece: Tensor = tensor.detach().to_local()  # type: ignore[attr-defined]
-    return piece
+    # Not to_local(), which records a view for autograd, and is as slow as that.
+    piece: Tensor = tensor._local_tensor  # type: ignore[attr-defined]
+    return piece.detach()
 
 
 def at_rest(model: nn.Module) -> None:
@@ -85,6 +88,18 @@ class _Piece:
 
 
 @final
+@dataclass(frozen=True, slots=True, eq=False)
+class _Bucket:
+    """Sums of some parameters that are on their way; both tensors stay until they have arrived."""
+
+    names: Sequence[str]
+    rooms: Sequence[int]
+    flat: Tensor
+    total: Tensor
+    work: Any
+
+
+@final
 class Sharded:
     """The private parameters of a model that are in pieces, and their sums.
 
@@ -112,6 +127,7 @@ class Sharded:
         self.device = _compute_device(mesh)
         self._ranks, self._replicas = _groups(mesh)
         self._totals: dict[str, Tensor] = {}
+        self._on_the_way: deque[_Bucket] = deque()
         self._buckets = self._cut()
         self.gathered = dict(self._gathered_by_name(model))
         self._storages = {_storage(one) for one in self.gathered.values()}
@@ -145,6 +161,7 @@ class Sharded:
     def begin(self) -> None:
         """A new lot."""
         self._totals = {}
+        self._on_the_way.clear()
 
     def add(self, sums: dict[str, Tensor]) -> None:
         """Adds up the sums of all ranks, each into the piece of its rank. All ranks call it.
@@ -153,6 +170,7 @@ class Sharded:
         """
         for bucket in self._buckets:
             self._send(bucket, sums)
+        self._arrive()
 
     def _cut(self) -> list[list[str]]:
         """The parameters in the order and the company in which their sums are sent."""
@@ -170,24 +188,43 @@ class Sharded:
         return sum(self._pieces[name].room for name in names) * ranks
 
     def _send(self, names: Sequence[str], sums: dict[str, Tensor]) -> None:
-        ranks, dtype = self._ranks.size(), self._dtypes[names[0]]
+        """Sends sums on their way, and goes on while others compute."""
+        self._arrive(but=_MOST_ON_THE_WAY - 1)
         rooms = [self._pieces[name].room for name in names]
+        flat = self._laid_out(names, rooms, sums)
+        total = flat.new_empty(sum(rooms))
+        with self._world.waiting("the sum over ranks"):
+            work = reduce_scattering(total, flat, self._ranks)
+        self._on_the_way.append(_Bucket(names, rooms, flat, total, work))
+
+    def _arrive(self, *, but: int = 0) -> None:
+        """Waits for sums that were sent, but for the last few, and adds them to the pieces."""
+        while len(self._on_the_way) > but:
+            sent = self._on_the_way.popleft()
+            with self._world.waiting("the sum over ranks"):
+                sent.work.wait()
+                if self._replicas is not None:
+                    distributed.all_reduce(sent.total, group=self._replicas)
+            for name, part in zip(sent.names, sent.total.split(sent.rooms), strict=True):
+                piece = self._pieces[name]
+                own = part[: (piece.stop - piece.start) * piece.size]
+                if name in self._totals:
+                    self._totals[name] += own
+                else:
+                    self._totals[name] = own
+
+    def _laid_out(
+        self, names: Sequence[str], rooms: Sequence[int], sums: dict[str, Tensor]
+    ) -> Tensor:
+        """Sums as they are sent: the pieces of the first rank, then those of the next."""
+        ranks, dtype = self._ranks.size(), self._dtypes[names[0]]
+        if len(names) == 1 and names[0] in sums and sums[names[0]].numel() == ranks * rooms[0]:
+            return sums.pop(names[0]).to(dtype).reshape(-1)  # it is laid like that
         flat = torch.zeros(ranks, sum(rooms), dtype=dtype, device=self.device)
         for name, part in zip(names, flat.split(rooms, dim=1), strict=True):
             if name in sums:
                 _spread(sums.pop(name).to(dtype).reshape(-1), part)
-        total = torch.empty(sum(rooms), dtype=dtype, device=self.device)
-        with self._world.waiting("the sum over ranks"):
-            reduce_scattered(total, flat.view(-1), self._ranks)
-            if self._replicas is not None:
-                distributed.all_reduce(total, group=self._replicas)
-        for name, part in zip(names, total.split(rooms), strict=True):
-            piece = self._pieces[name]
-            own = part[: (piece.stop - piece.start) * piece.size]
-            if name in self._totals:
-                self._totals[name] += own
-            else:
-                self._totals[name] = own.clone()
+        return flat.view(-1)
 
     # ---- a step
 
@@ -199,23 +236,13 @@ class Sharded:
     def totals(self) -> dict[str, Tensor]:
         """The sums of the lot in this rank's pieces, where the parameters are."""
         return {
-            name: total.to(local(self._pieces[name].parameter).device)
+            name: total.to(self._pieces[name].parameter.device)
             for name, total in self._totals.items()
         }
 
     def gradients(self, own: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Means of this rank's entries as gradients that an optimizer steps by."""
-        from torch.distributed.tensor import DTensor  # noqa: PLC0415 - only where it is used
-
-        found: dict[str, Tensor] = {}
-        for name, piece in self._pieces.items():
-            parameter = piece.parameter
-            found[name] = DTensor.from_local(
-                own[name].view(local(parameter).shape), parameter.device_mesh,
-                parameter.placements, run_check=False, shape=parameter.shape,
-                stride=parameter.stride(),
-            )  # fmt: skip
-        return found
+        return {name: _spread_like(one.parameter, own[name]) for name, one in self._pieces.items()}
 
     def start_alike(self) -> None:
         """Copies of a hybrid mesh start from the pieces of the first."""
@@ -224,7 +251,10 @@ class Sharded:
         first = distributed.get_global_rank(self._replicas, 0)
         with self._world.waiting("the first weights"), torch.no_grad():
             for piece in self._pieces.values():
-                distributed.broadcast(local(piece.parameter), first, group=self._replicas)
+                held = local(piece.parameter)
+                sent = held.to(self.device)  # weights that rest on a CPU are not NCCL's to send
+                distributed.broadcast(sent, first, group=self._replicas)
+                held.copy_(sent)
 
     # ---- passes
 
@@ -253,6 +283,7 @@ class Sharded:
             yield sending
             if sending is not None:
                 sending.end()
+                self._arrive()
             elif any(sends for _, sends in wishes):
                 self.add({})
         finally:
@@ -340,6 +371,18 @@ def _wide(dtype: torch.dtype) -> torch.dtype:
     return torch.float64 if dtype == torch.float64 else torch.float32
 
 
+def _spread_like(parameter: Any, piece: Tensor) -> Tensor:
+    """A tensor that is spread like ``parameter``, of which this rank holds ``piece``.
+
+    Made as FSDP2 makes its own: ``DTensor.from_local`` takes ten times as long.
+    """
+    from torch.distributed.tensor import DTensor  # noqa: PLC0415 - only where it is used
+
+    held = piece.view(local(parameter).shape)
+    spread: Tensor = DTensor(held, parameter._spec, requires_grad=False)
+    return spread
+
+
 def _storage(tensor: Tensor) -> int:
     return int(tensor.untyped_storage()._cdata)
 
@@ -416,7 +459,10 @@ def _compute_device(mesh: Any) -> torch.device:
 def whole(value: Any) -> Any:
     """A state with every spread tensor gathered, on the CPU; all ranks call it alike."""
     if is_sharded(value):
-        return value.full_tensor().cpu()
+        there = local(value).to(
+            value.device_mesh.device_type
+        )  # NCCL sends nothing that is on a CPU
+        return _spread_like(value, there).full_tensor().cpu()  # type: ignore[attr-defined]
     if isinstance(value, dict):
         found = {key: whole(one) for key, one in value.items()}
         return value if all(found[key] is value[key] for key in found) else found

@@ -167,6 +167,12 @@ def reduce_scattered(piece: Tensor, flat: Tensor, group: Any) -> None:
     _collective("reduce_scatter_single", "reduce_scatter_tensor")(piece, flat, group=group)
 
 
+def reduce_scattering(piece: Tensor, flat: Tensor, group: Any) -> Any:
+    """The same, begun: ``piece`` is there once one has waited for what this returns."""
+    begin = _collective("reduce_scatter_single", "reduce_scatter_tensor")
+    return begin(piece, flat, group=group, async_op=True)
+
+
 def all_gathered(flat: Tensor, piece: Tensor, group: Any) -> None:
     """``flat`` becomes all processes' pieces after one another."""
     _collective("all_gather_single", "all_gather_into_tensor")(flat, piece, group=group)

@@ -9,6 +9,9 @@ from __future__ import annotations
 import atexit
 import json
 import os
+import secrets
+import time
+import uuid
 import weakref
 from contextlib import contextmanager, suppress
 from datetime import timedelta
@@ -31,8 +34,13 @@ if TYPE_CHECKING:
 
     from tacit.randomness import Share, Stream
 
+_stores: Any = distributed  # which does not say that it exports them
 _INLINE = 504  # bytes of a message that go with its length
 _ADDRESS = ("MASTER_ADDR", "MASTER_PORT")
+_SHARED = "TORCHELASTIC_USE_AGENT_STORE"
+_PATIENCE = timedelta(seconds=60)  # with the launcher
+_PAUSE = 0.02  # seconds between looks at what the launcher's store holds
+_NEVER_COUNTED = 2**32  # groups of one process
 
 
 @final
@@ -309,7 +317,9 @@ def joined(device: torch.device, patience: float) -> World:
     if not distributed.is_initialized():
         if not launched(os.environ):
             return World(0, 1)
-        _initialise(device)
+        _initialise(device, patience)
+    else:
+        _name_groups_apart(patience)
     size = distributed.get_world_size()
     if size == 1:
         return World(0, 1)
@@ -317,10 +327,7 @@ def joined(device: torch.device, patience: float) -> World:
     try:
         group = distributed.new_group(backend="gloo", timeout=timedelta(seconds=patience))
     except RuntimeError as error:
-        raise LostRank(
-            f"rank {rank} of {size} stops at the start: not all ranks have come, or one has ended; "
-            "see what the others say. Nothing was charged"
-        ) from error
+        raise _alone(rank, size) from error
     return World(rank, size, group)
 
 
@@ -350,12 +357,18 @@ def leads() -> bool:
     return not launched(os.environ) or os.environ["RANK"] == "0"
 
 
-def _initialise(device: torch.device) -> None:
+def _initialise(device: torch.device, patience: float) -> None:
+    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    given: dict[str, Any] = {}
+    if (store := _launchers_store()) is not None:
+        name = _met(store, rank, size, patience)
+        given = {"store": _stores.PrefixStore(f"tacit/{name}", store), "rank": rank,
+                 "world_size": size}  # fmt: skip
     if device.type == "cuda":
         torch.cuda.set_device(device)
-        distributed.init_process_group("cpu:gloo,cuda:nccl")
+        distributed.init_process_group("cpu:gloo,cuda:nccl", **given)
     else:
-        distributed.init_process_group("gloo")
+        distributed.init_process_group("gloo", **given)
     atexit.register(_left)
 
 
@@ -363,3 +376,83 @@ def _left() -> None:
     if distributed.is_initialized():
         with suppress(Exception):
             distributed.destroy_process_group()
+
+
+# ---- one launch, several attempts
+
+
+def launch() -> str | None:
+    """A name that all attempts of one torchrun share, and no other has; None if there is none.
+
+    It is drawn at random by whoever asks first, and lies with the launcher, which outlives the
+    processes that it starts again (``--max-restarts``). A launcher that keeps no store for them has
+    drawn one itself (``--standalone``), or its user has named the run, which others may be, too.
+    """
+    try:
+        store = _launchers_store()
+        if store is None:
+            return _random_name(os.environ.get("TORCHELASTIC_RUN_ID", ""))
+        return str(store.compare_set("tacit/launch", "", secrets.token_hex(16)).decode())
+    except RuntimeError:  # it is gone: what it began cannot be told from what others began
+        return None
+
+
+def _random_name(name: str) -> str | None:
+    try:
+        return str(uuid.UUID(name))
+    except ValueError:
+        return None
+
+
+def _launchers_store() -> Any:
+    """The store that torchrun keeps for all attempts to start the processes; None without one."""
+    if not distributed.is_available() or os.environ.get(_SHARED) != "True":
+        return None
+    host, port = (os.environ[name] for name in _ADDRESS)
+    return _stores.TCPStore(host, int(port), is_master=False, timeout=_PATIENCE)
+
+
+def _name_groups_apart(patience: float) -> None:
+    """Groups get names that no attempt before had: torch counts them, every time from 0 on."""
+    groups: Any = distributed.distributed_c10d._world
+    if groups.group_count >= _NEVER_COUNTED or (store := _launchers_store()) is None:
+        return
+    name = _met(store, distributed.get_rank(), distributed.get_world_size(), patience)
+    groups.group_count = _NEVER_COUNTED + int(name, 16)
+
+
+def _met(store: Any, rank: int, size: int, patience: float) -> str:
+    """A name that the processes of this attempt share, and those of no attempt before.
+
+    A launcher's store still holds what earlier attempts wrote there, and torch takes it for new: it
+    then waits for processes that have ended (PyTorch, issue 135712). So rank 0 answers a random
+    word of each of the others, under that very word, until all have confirmed its answer.
+    """
+    end = time.monotonic() + patience
+    place, own = _stores.PrefixStore("tacit/meeting", store), secrets.token_hex(8)
+    if rank == 0:
+        missing = set(range(1, size))
+        while missing:
+            for other in missing:
+                if place.check([f"{other}"]):
+                    place.set(place.get(f"{other}").decode(), own)
+            missing = {other for other in missing if not place.check([f"{own}/{other}"])}
+            if time.monotonic() > end:
+                raise _alone(rank, size)
+            time.sleep(_PAUSE)
+        return own
+    while not place.check([own]):
+        place.set(f"{rank}", own)  # again and again: an earlier attempt's may have come later
+        if time.monotonic() > end:
+            raise _alone(rank, size)
+        time.sleep(_PAUSE)
+    name: str = place.get(own).decode()
+    place.set(f"{name}/{rank}", "here")
+    return name
+
+
+def _alone(rank: int, size: int) -> LostRank:
+    return LostRank(
+        f"rank {rank} of {size} stops at the start: not all ranks have come, or one has ended; see "
+        "what the others say. Nothing was charged"
+    )

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _MOST_VALUES = 200_000  # noise on a grid is up to 0.05 % wider, which more would see
 _MOST_COLUMNS = 384
+_FEW_REPEATS = 10  # of fast noise beyond what chance explains
 _FINEST = 2.0**16  # steps of a grid that a number in single precision can tell apart, with room
 
 
@@ -273,7 +274,7 @@ def repeated(experiments: Experiments) -> Finding:
     # the fold at zero makes twice as much; single precision is a grid of some 2⁻²³.
     chance = (step or 2.0**-22) / math.sqrt(math.pi)
     expected = 0.5 * count * count * chance
-    limit = 2.0 * expected + 0.05 * count
+    limit = 2.0 * expected + (_FEW_REPEATS if experiments.plan.noise == "fast" else 0.05 * count)
     return Finding(
         "noise",
         "no number twice",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import shutil
 import tempfile
@@ -17,12 +18,15 @@ from tacit.auditing.replay.forbidden.small_run import (
     Attempts,
     Small,
 )
+from tacit.training.correlation import InverseBanded
+from tacit.training.sampling import Cyclic
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 _DELTA = 1e-5
 _TEN = Repeated(Gaussian(40.0), 10)
+_ADJACENCIES, _UNITS = ("add-remove", "replace-one", "zero-out"), ("example", "user")
 
 
 @contextmanager
@@ -60,8 +64,7 @@ def _events(books: Any, budget: Any) -> Attempts:
     what, users = _release(_TEN), _release(Gaussian(9.0), "add-remove", "user")
     many = _release(Composed(*(Laplace(1e6 + at) for at in range(2100))))
     return {
-        "another adjacency": lambda: budget.reserve(_release(Gaussian(9.0), "replace-one")),
-        "another unit": lambda: budget.reserve(users),
+        **_other_terms(books),
         "an unknown adjacency": lambda: _release(Gaussian(9.0), "none"),
         "an unknown unit": lambda: _release(Gaussian(9.0), "add-remove", "nobody"),
         "more than is left": lambda: budget.charge(Gaussian(0.1)),
@@ -78,6 +81,21 @@ def _events(books: Any, budget: Any) -> Attempts:
         "declared under another rule": lambda: budget.declare([what]),
         "an event of too many others": lambda: budget.reserve(many),
         "an amendment of a filter below it": lambda: declared.amend(epsilon=1e-3, reason="less"),
+    }
+
+
+def _other_terms(books: Any) -> Attempts:
+    """Releases to neighbours or units that are not the budget's, whichever is the stronger."""
+    terms = list(itertools.product(_ADJACENCIES, _UNITS))
+    budgets = {
+        own: books.open(f"terms {at}", 4.0, _DELTA, adjacency=own[0], unit=own[1])
+        for at, own in enumerate(terms)
+    }
+    return {
+        f"a release for {' '.join(asked)} in a budget for {' '.join(own)}": partial(
+            budgets[own].reserve, _release(Gaussian(9.0), *asked)
+        )
+        for own, asked in itertools.permutations(terms, 2)
     }
 
 
@@ -169,11 +187,15 @@ def charged_runs(books: Any, folder: Path) -> Attempts:
     _left(ahead, budget)
     second = max(books.books.reservations)
     forged(ahead, ahead, lambda document: document.update(steps_taken=3))
+    turns = replace(RUN, lot_size=2.0, steps=6, correlation=InverseBanded(2), sampling=Cyclic())
+    in_turns = budget.reserve(turns, steps=6)
+    in_turns.lease(2)  # by a run of which nothing is left
     wider = budget.reserve(_release(replace(RUN, steps=9).event), steps=9)
     forged(charged, fresh, lambda document: charge_of(document).update(dict=[["budget", "runs"]]))
     return {
         "a seed for a run that is charged": resumed(budget=budget, unsafe_seed=1),
         "a reservation of another plan": resumed(budget=wider),
+        "turns that nobody knows of": Small(plan=turns, options={"budget": in_turns}),
         "a plan beyond the budget": resumed(budget=books.open("small", 1e-3, _DELTA)),
         "a charged run without its budget": resumed(resume=charged),
         "a charged run in another budget": resumed(resume=charged, budget=other),

@@ -11,6 +11,7 @@ import torch
 from scipy import stats
 
 from tacit.auditing.replay import significance
+from tacit.auditing.replay.checks.sampling import allocation_p_values
 from tacit.auditing.replay.forbidden.small_run import in_child
 from tacit.auditing.replay.report import Finding
 from tacit.randomness import (
@@ -33,6 +34,7 @@ from tacit.randomness.gaussian import rounded_tiles
 from tacit.randomness.inclusion import assigned
 from tacit.randomness.streams import SharedStream, _PlainChaCha20, chacha20
 from tacit.training.noise import noise_for
+from tacit.training.sampling import Groups
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -123,6 +125,21 @@ def inclusion() -> Finding:
     ):
         found["everybody, and nobody"] = 0.0
     return _judged("sampling", "inclusion", found)
+
+
+def groups() -> Finding:
+    """Records are dealt to groups each by itself: not evenly, nor by who else is there."""
+    rounds, records, count = 60, 40, 3
+    dealt, moved = np.zeros((rounds, records), dtype=np.int64), 0
+    for at in range(rounds):
+        made, more = (Groups(records + new, count, fresh_stream("groups")) for new in (0, 1))
+        more.load_state_dict(made.state_dict())
+        for group in range(count):
+            members = made.members(group)
+            dealt[at, members] = group
+            moved += len(np.setxor1d(members, np.setdiff1d(more.members(group), [records])))
+    found = {f"groups, {name}": one for name, one in allocation_p_values(dealt, count).items()}
+    return _judged("sampling", "groups", found | {"one record more": 0.0 if moved else 1.0})
 
 
 def choices() -> Finding:

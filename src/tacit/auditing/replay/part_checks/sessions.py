@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import tempfile
 from collections import UserDict
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -16,12 +17,24 @@ from torch.nn import functional
 from torch.optim.swa_utils import AveragedModel
 from torch.utils.data import TensorDataset, default_collate
 
-from tacit.auditing.replay.forbidden.small_run import Small, layered, row_loss, rows, tried
+from tacit.auditing.replay.forbidden.small_run import (
+    DELTA,
+    Small,
+    layered,
+    row_loss,
+    rows,
+    small_plan,
+    tried,
+)
 from tacit.auditing.replay.report import Finding
 from tacit.errors import TacitError
 from tacit.training import checkpoint_file
+from tacit.training.correlation import InverseBanded
 from tacit.training.fit import Prepared, Schedule, Watch, carry_out
+from tacit.training.performance import Performance
 from tacit.training.plan import Plan
+from tacit.training.sampling import Cyclic
+from tacit.training.session import private
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -191,6 +204,73 @@ def kept() -> Finding:
     if not torch.equal(beside.weight, again.weight):
         wrong.append("a model is read as another one")
     return Finding("resuming", "kept", not wrong, "; ".join(wrong) or "it is")
+
+
+def seeds() -> Finding:
+    """A run that had a fixed seed at any time has a statement that is void, or has none."""
+    wrong = []
+    for first, second in ((None, 7), (7, None), (7, 7), (None, None)):
+        void: list[bool] = []
+        with tempfile.TemporaryDirectory(prefix="tacit-parts-") as folder:
+            path = Path(folder) / "run"
+            begun = {} if first is None else {"unsafe_seed": first}
+            Small(options=begun, moment="between lots", act=lambda scene: scene.dp.save(path))()  # noqa: B023
+            rest = {"resume": path} | ({} if second is None else {"unsafe_seed": second})
+            with suppress(TacitError):
+                Small(options=rest, moment="after the run",
+                      act=lambda scene: void.append(scene.dp.statement(DELTA).void))()  # fmt: skip  # noqa: B023
+        if void and void[0] != (first is not None or second is not None):
+            wrong.append(f"seeds {first} and {second}: a statement that is void: {void[0]}")
+    return Finding("charging", "seeds", not wrong, "; ".join(wrong) or "it is so")
+
+
+def turns() -> Finding:
+    """After lost steps a run with groups goes on with the group whose turn it is by then."""
+    from tacit.ledger import Ledger  # noqa: PLC0415 - SQLAlchemy only for those who keep one
+
+    plan = small_plan(lot_size=2.0, steps=8, correlation=InverseBanded(2), sampling=Cyclic())
+    runs: list[list[set[float]]] = []
+    with tempfile.TemporaryDirectory(prefix="tacit-parts-") as folder:
+        path, books = Path(folder) / "run", Ledger(f"sqlite:///{Path(folder) / 'turns.db'}")
+        budget = books.open("turns", 500.0, DELTA)
+        given = {"budget": budget, "performance": Performance(lease=1)}
+        for options, kept, until in ((given, 2, 3), (given | {"resume": path}, 0, 8)):
+            runs.append(_lots(plan, options, {kept: path}, until))
+        books.close()
+    first, rest = runs
+    met = [one & other for one in rest[:1] for other in first]
+    wrong = "" if len(rest) == plan.steps - 3 and not any(met) else (
+        f"{len(rest)} lots come after {len(first)}, of which one was lost; the first of them holds "
+        f"{sum(map(len, met))} records whose turn was before"
+    )  # fmt: skip
+    return Finding("resuming", "turns", not wrong, wrong or "it does")
+
+
+def _lots(
+    plan: Plan, options: dict[str, Any], kept: dict[int, Path], until: int
+) -> list[set[float]]:
+    """Who is in the lots of a run that ends after some steps, by the first number of each record.
+
+    It is ``kept`` after a step, and not at the end.
+    """
+    found: list[set[float]] = []
+    model = nn.Linear(_WIDTH, _CLASSES)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    session = private(model, optimizer, plan, TensorDataset(*rows()), **options)
+    with suppress(InterruptedError), session as dp:
+        for lot in dp.lots():
+            here: set[float] = set()
+            for batch in lot:
+                if not lot.is_rehearsal:
+                    here |= {float(one) for one in batch[0][:, 0]}
+                dp.backward(row_loss(model, batch))
+            dp.step()
+            found.append(here)
+            if dp.steps_taken in kept:
+                dp.save(kept[dp.steps_taken])
+            if dp.steps_taken == until < plan.steps:
+                raise InterruptedError
+    return found
 
 
 class _Held:

@@ -20,6 +20,7 @@ from tacit.auditing.replay.checks.correlated import strategy_of, uncorrelated
 from tacit.auditing.replay.forbidden.small_run import Small, row_loss, small_plan
 from tacit.auditing.replay.report import Finding
 from tacit.randomness import CorrelatedSource, GaussianSource, UnsafeSeededStream
+from tacit.training import checkpoint_file
 from tacit.training.correlation import (
     Anticorrelated,
     Banded,
@@ -145,6 +146,34 @@ def _independent() -> NDArray[np.float64]:
         source.normal_(row)
     result: NDArray[np.float64] = drawn.double().numpy()
     return result
+
+
+def forgotten() -> Finding:
+    """A checkpoint after the last step, planned or fixed, holds as much as with independent noise.
+
+    What it held of earlier noise would take that off again.
+    """
+    wrong = []
+    for name, plan in _kinds().items():
+        plain = replace(plan, correlation=None, sampling=FullBatch(), lot_size=plan.examples)
+        for options in ({}, {"stop_after": _BROKEN_OFF}):
+            held, usual = (_held_at_the_end(one, options) for one in (plan, plain))
+            if held > usual:
+                wrong.append(f"{name}, {options}: {held} numbers are kept in place of {usual}")
+    said = "; ".join(wrong[:4]) or "it does"
+    return Finding("noise", "forgotten", not wrong, said)
+
+
+def _held_at_the_end(plan: Plan, options: dict[str, Any]) -> int:
+    """How many numbers a checkpoint after the last step has in floating point."""
+    with tempfile.TemporaryDirectory(prefix="tacit-parts-") as folder:
+        path = Path(folder) / "run"
+        Small(
+            plan=plan, options=options, moment="after the last lot",
+            act=lambda scene: scene.dp.save(path),
+        )()  # fmt: skip
+        _, tensors = checkpoint_file.read(path)
+    return sum(one.numel() for one in tensors.values() if one.is_floating_point())
 
 
 def sensitivities() -> Finding:

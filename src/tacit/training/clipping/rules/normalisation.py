@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, final
 
 import torch
 import torch.nn.functional as F
 
 from tacit.errors import UnsupportedModel
 from tacit.training.clipping.forms import Dense, Form
-from tacit.training.clipping.forms.matrix import CACHED, for_kernels, in_parts, summed
+from tacit.training.clipping.forms.matrix import CACHED, accumulator, for_kernels, in_parts
 from tacit.training.clipping.recorder import Gradient, Rule, detached, wide
 
 if TYPE_CHECKING:
@@ -62,11 +62,20 @@ def group_norm(
     bias: Tensor | None = None,
     eps: float = 1e-5,
 ) -> Any:
-    """Normalises groups of channels."""
+    """Normalises groups of channels.
+
+    The tap is a row of weights and biases for each entry of the first dimension. Their gradients
+    are added up as the backward pass goes by, so that neither the input nor the result's gradient
+    is kept for them: both are as large as the activation.
+    """
     if recorder.is_weight(input):
         return NotImplemented
     result = F.group_norm(input, num_groups, detached(weight), detached(bias), eps)
-    return recorder.use(GROUP_NORM, (weight, bias), (input,), (num_groups, eps), result)
+    kind = accumulator(result.dtype)
+    none = torch.zeros(len(input), 2, input.shape[1], dtype=kind, device=input.device)
+    rows = recorder.use(GROUP_NORM, (weight, bias), (), None, none)
+    added = _ByEntry.apply(rows, input.detach(), result.detach(), num_groups, eps)  # type: ignore[no-untyped-call]
+    return result + added if torch.compiler.is_compiling() else result.add_(added)
 
 
 def instance_norm(
@@ -166,39 +175,60 @@ def _channels(of: Gradient, weighted: Tensor) -> tuple[Form | None, ...]:
     return tuple(forms)
 
 
+@final
+class _ByEntry(torch.autograd.Function):
+    """Zeros in the shape of a group norm's result; their gradient is added up by entry and channel.
+
+    The gradient of ``rows`` holds Σ grad·x̂ and Σ grad over the pixels of every channel.
+    """
+
+    @staticmethod
+    def forward(rows: Tensor, x: Tensor, result: Tensor, groups: int, eps: float) -> Tensor:  # noqa: ARG004 - some are for the backward pass
+        return result.new_zeros(()).expand(result.shape)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:  # noqa: ARG004
+        _, x, _, ctx.groups, ctx.eps = inputs
+        ctx.save_for_backward(x)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        (grad,) = gradients
+        (x,) = ctx.saved_tensors
+        both = torch.stack(_sums_by_entry(x, grad, ctx.groups, ctx.eps), 1)
+        return both, None, None, None, None
+
+
+def _sums_by_entry(x: Tensor, grad: Tensor, groups: int, eps: float) -> tuple[Tensor, Tensor]:
+    """Σ grad·x̂ and Σ grad over the pixels of every channel: (entries, channels) each."""
+    if torch.compiler.is_compiling():  # what the backward pass computes anyway is fused with it
+        return _plain_sums(x, grad, groups, eps)
+    if for_kernels(x, grad) and grad.numel() > 0 and x.shape[1] // groups <= _MOST_CHANNELS:
+        from tacit.training.clipping import kernels  # noqa: PLC0415 - needs Triton
+
+        (weights, _), (biases, _) = kernels.grouped_sums(_pixels(x), _pixels(grad), groups, eps)
+        return weights, biases
+    if x.device.type != "cpu":
+        return _plain_sums(x, grad, groups, eps)
+    parts = [(x[a:b], grad[a:b]) for a, b in in_parts(len(x), x[:1].numel(), CACHED)]
+    sums = [_plain_sums(some, grads, groups, eps) for some, grads in parts]
+    return torch.cat([one for one, _ in sums]), torch.cat([one for _, one in sums])
+
+
+def _plain_sums(x: Tensor, grad: Tensor, groups: int, eps: float) -> tuple[Tensor, Tensor]:
+    weighted = wide(grad) * F.group_norm(wide(x), groups, eps=eps)
+    return _sum(weighted.unsqueeze(-1).flatten(2), 2), _sum(grad.unsqueeze(-1).flatten(2), 2)
+
+
 def _group_norm_gradients(of: Gradient) -> tuple[Form | None, ...]:
-    groups, eps = of.settings
-    x, grad = of.saved[0], of.grad
-    if for_kernels(x, grad) and _kernel_fits(of, x.shape[1] // groups):
-        return _by_kernel(of, groups, eps)
-    if x.device.type != "cpu" or of.rows.layout.dim != 0:
-        return _channels(of, wide(grad) * F.group_norm(wide(x), groups, eps=eps))
-    sums = []
-    for a, b in in_parts(len(x), x[:1].numel(), CACHED):
-        weighted = wide(grad[a:b]) * F.group_norm(wide(x[a:b]), groups, eps=eps)
-        sums.append(_sum(weighted.unsqueeze(-1).flatten(2), 2))
-    return _channels(of, torch.cat(sums))
-
-
-def _kernel_fits(of: Gradient, each: int) -> bool:
-    """Whether every entry of the first dimension is a row, and a group small enough to be held."""
-    plain = of.rows.layout.dim == 0 and of.grad.shape[0] == of.rows.count
-    return plain and of.grad.ndim >= 2 and of.grad.numel() > 0 and each <= _MOST_CHANNELS
-
-
-def _by_kernel(of: Gradient, groups: int, eps: float) -> tuple[Form | None, ...]:
-    from tacit.training.clipping import kernels  # noqa: PLC0415 - needs Triton
-
-    pairs = kernels.grouped_sums(_pixels(of.saved[0]), _pixels(of.grad), groups, eps)
-    forms: list[Form | None] = []
-    for slot, (values, squares) in zip(of.shapes, pairs, strict=True):
-        if slot is None:
-            forms.append(None)
-        elif of.rows.per_unit == 1:
-            forms.append(Dense(values, squares))
-        else:
-            forms.append(summed(values.unflatten(0, (of.rows.units, of.rows.per_unit))))
-    return tuple(forms)
+    if of.rows.layout.dim != 0:
+        raise UnsupportedModel(
+            "a group norm has the rows of the batch elsewhere than in the first dimension of its "
+            "input; it would give every row a weight of its own"
+        )
+    split = of.rows.split(of.grad)  # (units, entries, weight and bias, channels)
+    sums = split[:, 0] if split.shape[1] == 1 else split.sum(1)
+    return tuple(None if slot is None else Dense(sums[:, at]) for at, slot in enumerate(of.shapes))
 
 
 def _pixels(image: Tensor) -> Tensor:

@@ -1,0 +1,156 @@
+"""The law of a narrow S: moments by other ways, and every bound against what it bounds."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tacit.accounting import Gaussian, RandomAllocation, bounds
+from tacit.accounting.exact import narrow_law
+from tacit.accounting.exact.allocation import AllocationLoss, TiltedAllocation
+from tacit.accounting.exact.enclosure import TooSlow
+from tacit.accounting.exact.mean_ratio import log_moment_bound, log_moments
+from tacit.accounting.exact.narrow_law import NarrowTransform, deviation, law_of, right_of
+
+SETTINGS = [(1.3, 3_000), (2.0, 1_000), (8.0, 10_000)]
+
+
+def transform(
+    sigma: float, steps: int, order: float, reach: float = 5.0, digits: float = 37.0
+) -> NarrowTransform:
+    """Up to a frequency of ``reach`` standard deviations."""
+    frequency = reach / deviation(sigma, steps)
+    return NarrowTransform(sigma, steps, order, 1.0, frequency, digits)
+
+
+@pytest.mark.parametrize(("sigma", "steps"), SETTINGS)
+@pytest.mark.parametrize("order", [1, 2, 6])
+def test_whole_moments_are_met(sigma: float, steps: int, order: int) -> None:
+    found = transform(sigma, steps, float(order))
+    error = found.log_mgf_error
+    bound = error.quadrature + error.rounding
+    assert bound < 2e-11
+    assert abs(found.log_mgf - log_moments(sigma, steps)[order]) <= bound + 1e-14
+
+
+@pytest.mark.parametrize(("sigma", "steps"), [(1.3, 3_000), (2.0, 1_000)])
+@pytest.mark.parametrize("removed", [True, False])
+def test_complex_orders_are_those_of_the_rays(sigma: float, steps: int, removed: bool) -> None:
+    loss, tilt = AllocationLoss(sigma, steps, removed), 2.65
+    reach = 6.0 / loss.spread
+    rays = TiltedAllocation(loss, tilt, reach)
+    found = loss.tilted(tilt, reach, 37.0, None)  # type: ignore[arg-type]
+    assert isinstance(found, NarrowTransform)
+    frequencies = np.linspace(0.0, reach, 97)
+    turns = np.exp(1j * frequencies * (rays.centre - found.centre))
+    ours, theirs = (
+        one[0] + 1j * one[1] + 1.0 for one in (found.ratio(frequencies), rays.ratio(frequencies))
+    )
+    errors = [way.ratio_error(frequencies) for way in (found, rays)]
+    bound = sum(one.quadrature + one.rounding for one in errors)
+    assert (np.abs(ours - theirs * turns) <= bound + 1e-13).all()
+    assert float(np.max(errors[0].rounding)) < 1e-12
+    assert found.log_mgf == pytest.approx(rays.log_mgf, abs=1e-10)
+
+
+def moment_of(given: NarrowTransform, window: narrow_law._Window) -> float:
+    law = law_of(given.sigma, given.steps, window)
+    return float(law.masses @ np.exp(given.order * np.log1p(window.offsets)))
+
+
+@pytest.mark.parametrize("order", [-40.0, 3.0])
+def test_each_error_is_below_its_bound(order: float) -> None:
+    """A window that is too coarse, too short or too early at an end errs, but within its bound."""
+    sigma, steps = 2.0, 4_000
+    fine = transform(sigma, steps, order)
+    whole, truth = fine._window, moment_of(fine, fine._window)
+    weight = float(np.exp(order * np.log1p(whole.offsets)).max())
+    short = replace(whole, last=whole.last // 2)
+    wide = narrow_law._Window(3 * whole.step, whole.first // 3, whole.size // 3 + 2, whole.last)
+    early = replace(whole, size=2 * -whole.first)
+    late = replace(whole, first=whole.first // 3, size=whole.size + 2 * (whole.first // 3))
+    bounded = [
+        (short, weight * law_of(sigma, steps, short).cut),
+        (wide, of(fine, wide)._folded(0.0)),
+        *((one, (1.0 + weight) * of(fine, one)._outside) for one in (early, late)),
+    ]
+    for window, bound in bounded:
+        assert abs(moment_of(fine, window) - truth) <= bound
+    assert abs(moment_of(fine, wide) - truth) > 1e-9  # it does err
+
+
+def of(given: NarrowTransform, window: narrow_law._Window) -> NarrowTransform:
+    """The same with another window."""
+    other = replace(given)
+    other.__dict__["_window"] = window
+    return other
+
+
+@pytest.mark.parametrize("order", [0.0, 2.0, 8.0])
+@pytest.mark.parametrize(("sigma", "steps"), [(1.3, 3_000), (4.0, 1_000)])
+def test_nodes_on_the_right_are_bounded(sigma: float, steps: int, order: float) -> None:
+    """With few digits the level is so near that what lies beyond can be seen."""
+    fine = transform(sigma, steps, order)
+    x = 1.0 + fine._window.offsets
+    masses = law_of(sigma, steps, fine._window).masses
+    for digits in (0.5, 2.0, 5.0):
+        right = right_of(sigma, steps, order, digits)
+        beyond = x > right.end
+        left = float((masses * x**order)[beyond].sum())
+        assert 0.0 < left <= right.bound(float(x[beyond][0]), fine._window.step)
+
+
+@pytest.mark.parametrize(("sigma", "steps"), [(0.4, 10), (0.7, 300), (1.3, 3_000)])
+@pytest.mark.parametrize("order", [-0.1, -2.0, -9.0])
+def test_negative_moments_are_bounded_closely(sigma: float, steps: int, order: float) -> None:
+    truth = TiltedAllocation(AllocationLoss(sigma, steps, removed=False), -order, 1.0).log_mgf
+    found = log_moment_bound(sigma, steps, order)
+    assert truth - 1e-12 <= found <= truth + 0.02 + 0.2 * abs(truth)
+    assert found <= 0.5 * sigma**-2 * -order * (1.0 - order / steps) * (1.0 + 1e-12)
+
+
+# ---- an oracle that knows neither powers of S nor its density
+
+
+def put(sigma: float, steps: int, strike: float) -> float:
+    """E[(K - S)₊]: the inverse Laplace transform of exp(sK)·E[exp(-sS)]/s² (Raible 2000)."""
+    z = np.arange(-9.5, 11.0, 0.02)
+    weights = 0.02 / math.sqrt(2.0 * math.pi) * np.exp(-0.5 * z * z)
+    x = np.exp(z / sigma - 0.5 / sigma**2)
+    spread = deviation(sigma, steps)
+    s = 0.8 / spread + 1j * np.arange(0.0, 9.0 * sigma * math.sqrt(steps), 0.1 / spread)
+    logs = np.log1p(np.expm1(-np.multiply.outer(s / steps, x)) @ weights)
+    terms = np.exp(s * strike + steps * logs) / s**2
+    terms[0] *= 0.5
+    return float(0.1 / spread / math.pi * terms.real.sum())
+
+
+@pytest.mark.parametrize(("sigma", "steps"), [*SETTINGS, (1.5, 10_000), (30.0, 100)])
+@pytest.mark.parametrize("total", [1e-4, 1e-6])
+def test_one_epoch_is_a_price(sigma: float, steps: int, total: float) -> None:
+    """Removed, δ(ε) = E[(S - e^ε)₊] = 1 - e^ε + E[(e^ε - S)₊]; added, e^ε·E[(e^-ε - S)₊]."""
+    event = RandomAllocation(steps, Gaussian(sigma))
+    for way in ("remove-only", "add-only"):
+        found = bounds(event, total, way)
+        assert found.two_sided
+        assert found.width < 1e-8
+        grown = math.exp(found.upper)
+        if way == "remove-only":
+            price = 1.0 - grown + put(sigma, steps, grown)
+        else:
+            price = grown * put(sigma, steps, 1.0 / grown)
+        assert price == pytest.approx(total, rel=1e-6)
+
+
+def test_a_law_too_wide_for_its_nodes_is_refused() -> None:
+    with pytest.raises(TooSlow):
+        transform(0.6, 10_000, 20.0)._window  # noqa: B018
+
+
+def test_phases_near_zero_keep_their_digits() -> None:
+    found = narrow_law._turned(np.array([1e-9, 0.5]))
+    assert found[0].real == pytest.approx(-0.5e-18, rel=1e-14)
+    assert found[1] == pytest.approx(complex(math.cos(0.5) - 1.0, math.sin(0.5)), abs=1e-16)
