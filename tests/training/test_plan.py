@@ -98,6 +98,7 @@ def test_json_gives_the_same_plan_back(count: int) -> None:
 
 
 def comes_back(plan: Plan) -> None:
+    assert json.loads(plan.to_json()) == plan.as_dict()  # lists of bounds, too
     again = Plan.from_json(plan.to_json())
     assert again == plan
     assert hash(again) == hash(plan)

@@ -31,8 +31,8 @@ from tacit import __version__
 from tacit._validation import printable
 from tacit.errors import CheckpointError, InvalidArgument, TacitError
 from tacit.ledger.requests import APPROVAL_DAYS
-from tacit.serve import planning
-from tacit.serve.planning import PlanForm
+from tacit.serve import planner
+from tacit.serve.planner import PlanForm
 from tacit.serve.protection import Protected
 
 if TYPE_CHECKING:
@@ -162,7 +162,7 @@ class Console:
         """A template as a page."""
         found = self._environment.get_template(template).render(
             session=session, version=__version__, with_keys=self.with_keys,
-            alerts=() if session is None or planning.cold() else self.alerts(), **given,
+            alerts=() if session is None or planner.cold() else self.alerts(), **given,
         )  # fmt: skip
         return HTMLResponse(found, status)
 
@@ -283,8 +283,8 @@ class Console:
         form = PlanForm.read(request.query_params)
         return self.page(
             "plan.html", session, here="plan", form=form, budgets=self._budget_names(),
-            recipes=planning.recipes(), choices=planning, later=planning.cold(), moved=False,
-            **({} if planning.cold() else self._answered(form)),
+            recipes=planner.recipes(), choices=planner, later=planner.cold(), moved=False,
+            **({} if planner.cold() else self._answered(form)),
         )  # fmt: skip
 
     def answer(self, request: Request, session: Session) -> Response:
@@ -299,8 +299,8 @@ class Console:
         """The form with a recipe's own numbers in it."""
         del session
         form = PlanForm.read(request.query_params)
-        if form.recipe in planning.recipes():
-            form = planning.preset(form.recipe, form)
+        if form.recipe in planner.recipes():
+            form = planner.preset(form.recipe, form)
         return RedirectResponse(f"/plan?{form.address()}", 303)
 
     def _answered(self, form: PlanForm) -> dict[str, Any]:
@@ -309,8 +309,8 @@ class Console:
             if self.ledger is not None and form.budget:
                 state = self.ledger.books().budgets.get(form.budget)
             with self.computing():
-                return {"answer": planning.answer(form, state), "problem": ""}
-        except planning.REFUSED as error:
+                return {"answer": planner.answer(form, state), "problem": ""}
+        except planner.REFUSED as error:
             return {"answer": None, "problem": self.shown(error)}
 
     @contextlib.contextmanager
@@ -330,7 +330,7 @@ class Console:
         from tacit.serve.budgets import StillReading  # noqa: PLC0415 - SQLAlchemy
 
         try:
-            if not planning.cold():
+            if not planner.cold():
                 self.ledger.books()
         except StillReading:
             pass

@@ -20,7 +20,7 @@ from tacit.ledger import composition as rules
 from tacit.ledger.replay import Totals
 from tacit.reports.ledger_summary import BudgetAccount, account
 from tacit.serve.charts import bar
-from tacit.serve.planning import Room
+from tacit.serve.planner import Room
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

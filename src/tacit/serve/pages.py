@@ -22,9 +22,9 @@ from starlette.routing import Route
 
 from tacit._numbers import at_most, compact
 from tacit.errors import InvalidArgument, TacitError
-from tacit.serve import planning
+from tacit.serve import planner
 from tacit.serve.app import as_event, pause
-from tacit.serve.planning import PlanForm
+from tacit.serve.planner import PlanForm
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -152,10 +152,10 @@ class Pages:
         chosen = PlanForm.read(form)
         view = self._ledger()
         with self.console.computing():
-            plan = planning.plan_of(chosen)
+            plan = planner.plan_of(chosen)
         if chosen.budget not in view.books().budgets:
             raise InvalidArgument("choose the budget that the run is to be charged to")
-        recipe = chosen.recipe if chosen.recipe in planning.recipes() else ""
+        recipe = chosen.recipe if chosen.recipe in planner.recipes() else ""
         asked = {**chosen.asked(plan), "recipe": recipe}
         made = ask(
             view.ledger, chosen.budget, Release(plan.event, plan.adjacency, plan.unit),
@@ -189,7 +189,7 @@ class Pages:
     def _command(self, found: RequestState) -> str:
         """The line that carries an approved request out; no text of the request is in it."""
         recipe = (found.asked or {}).get("recipe")
-        name = recipe if recipe in planning.recipes() else "RECIPE"
+        name = recipe if recipe in planner.recipes() else "RECIPE"
         place = shlex.quote(self.console.address)
         return f"tacit train {name} --ledger {place} --request {found.number}"
 

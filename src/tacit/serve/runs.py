@@ -19,7 +19,7 @@ from tacit import _files
 from tacit._numbers import at_most, compact
 from tacit.errors import CheckpointError, TacitError
 from tacit.runs.folder import HISTORY, LOCK, RECORD, STATEMENT, Folder
-from tacit.serve import planning
+from tacit.serve import planner
 from tacit.serve.budgets import Alert
 
 if TYPE_CHECKING:
@@ -321,7 +321,7 @@ def attack(summary: RunSummary | None) -> Markup | None:
     """What no attack on a finished run exceeds, as the planner draws it."""
     if summary is None or not summary.curve:
         return None
-    return planning.attack_picture(list(summary.curve))
+    return planner.attack_picture(list(summary.curve))
 
 
 @final
@@ -350,12 +350,12 @@ def audited(summary: RunSummary | None) -> AuditView | None:
         return None
     attacks = summary.files.audit.attacks
     rows = tuple(
-        AuditRow(at % planning.LOOKS, cells)
+        AuditRow(at % planner.LOOKS, cells)
         for at, attack in enumerate(attacks) for cells in rates(attack, summary)
     )  # fmt: skip
     found = [[(false, true) for false, true, *_ in attack.roc if false >= 1.0 / attack.others]
              for attack in attacks]  # fmt: skip
-    return AuditView(rows, planning.attack_picture(list(summary.curve), found))
+    return AuditView(rows, planner.attack_picture(list(summary.curve), found))
 
 
 def series(runs: list[tuple[str, list[dict[str, Any]]]]) -> dict[str, Any]:

@@ -143,10 +143,10 @@ def serve(served: Served, setting: Setting) -> None:
 
 def _look_ahead(console: Console, setting: Setting) -> None:
     """Reads what takes a while before somebody asks; then looks after the ledger now and then."""
-    from tacit.serve import planning  # noqa: PLC0415
+    from tacit.serve import planner  # noqa: PLC0415
 
     time.sleep(0.5)  # the first page comes first
-    planning.answer(planning.PlanForm())
+    planner.answer(planner.PlanForm())
     if console.ledger is not None:
         with contextlib.suppress(TacitError):
             console.ledger.read()

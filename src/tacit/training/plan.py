@@ -605,9 +605,11 @@ def _clipping_in_words(plan: Plan) -> str:
 
 
 def _plain(value: object) -> object:
+    if isinstance(value, tuple):
+        return [_plain(one) for one in value]
     if type(value).__name__ not in _KINDS:
         return value
-    named = {field.name: getattr(value, field.name) for field in fields(value)}  # type: ignore[arg-type]
+    named = {field.name: _plain(getattr(value, field.name)) for field in fields(value)}  # type: ignore[arg-type]
     return {"kind": type(value).__name__} | named
 
 

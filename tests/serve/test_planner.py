@@ -12,7 +12,7 @@ import tacit
 from tacit.accounting import epsilon, profile
 from tacit.cli import main
 from tacit.errors import InvalidArgument
-from tacit.serve.planning import (
+from tacit.serve.planner import (
     RATES,
     PlanForm,
     _accounted,
