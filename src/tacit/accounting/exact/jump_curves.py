@@ -216,7 +216,14 @@ class Curves:
         self.spacing = 2.0 * math.pi * self.strip / digits
         count = _NODES * math.ceil((span[1] - span[0]) / (_NODES * self.spacing))
         nodes = span[0] + self.spacing * np.arange(count)
+        self._nodes, self._is_bounded = nodes, False
         self._lay_nodes(nodes)
+
+    def _lay_bounds(self) -> None:
+        """Whatever bounds need beside the nodes."""
+        if self._is_bounded:
+            return
+        nodes, self._is_bounded = self._nodes, True
         self._lay_cells(nodes)
         ends = np.array([nodes[0], nodes[-1]]) + 0.5 * self.spacing * np.array([-1.0, 1.0])
         places = self._places(ends.astype(np.complex128))
@@ -443,6 +450,7 @@ class Curves:
 
     def least_angle(self) -> float:
         """The least angle of a loss wherever the bounds of the first curve were taken."""
+        self._lay_bounds()
         return self._least_angle
 
     def log_sizes(self, power: Complexes, curves: Indices) -> Sizes:
@@ -450,6 +458,7 @@ class Curves:
 
         With them, what sums along a triangle's curve leave out, at most, anywhere in it.
         """
+        self._lay_bounds()
         size = np.abs(power)
         terms = np.stack([power.real, power.imag, size], axis=2) @ self._node_lines[curves]
         terms += self._log_sizes[curves][:, None, :]
