@@ -53,6 +53,8 @@ if TYPE_CHECKING:
 _COARSE = 0.01  # a step of losses
 _RARE = 1e-20
 _LEAST_RATE, _MOST_RATE, _LEAST_SIGMA = 1e-9, 0.3, 0.3  # what jumps are looked for in
+_LOUDEST = 100.0  # the same: σ from which nodes are too many
+_LOUD = 8.0  # σ from which even a seldom step's losses are like a Gaussian's
 _MOST_SIGMA = 20.0  # of two steps that are integrated at once
 _ROUGH = 1e-9  # a relative error of δ from which ends good to a percent are good enough
 _MANY = 200  # different steps from which one by one they take long
@@ -205,13 +207,14 @@ def _sampled_step(composition: Composition) -> tuple[float, float, int] | None:
     weights, shifts = pair.numerator.weights, pair.numerator.shifts
     if len(weights) != 2 or shifts != (0.0, 1.0) or not _LEAST_RATE <= weights[1] <= _MOST_RATE:
         return None
-    return (weights[1], pair.sigma, count) if pair.sigma >= _LEAST_SIGMA else None
+    moderate = _LEAST_SIGMA <= pair.sigma <= _LOUDEST
+    return (weights[1], pair.sigma, count) if moderate else None
 
 
 def _is_seldom(step: tuple[float, float, int]) -> bool:
     """Whether a record is sampled so seldom that one contour would have no digits."""
-    rate, _, count = step
-    return count * rate < _SELDOM
+    rate, sigma, count = step
+    return count * rate < _SELDOM and sigma < _LOUD
 
 
 def _epsilon_by_sums(composition: Composition, delta: float, resolution: Resolution) -> Solved:
