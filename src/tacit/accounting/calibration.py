@@ -18,7 +18,7 @@ from tacit.accounting.events import (
     Repeated,
     check_adjacency,
 )
-from tacit.accounting.exact.jumps import rough_sigma
+from tacit.accounting.exact.jump_search import near_sigma
 from tacit.errors import InvalidArgument, Uncalibratable
 
 if TYPE_CHECKING:
@@ -30,8 +30,10 @@ _TOLERANCE = 1e-11  # relative, in the parameter or in ε
 _ON_GRID = 1e-7  # the same where the accountant's own lattice leaves no more digits
 _BY_JUMPS = 1e-8  # the same where it takes tens of milliseconds, for as many digits
 _ROUGHLY = 1e-4  # the same for a first search
+_MARGIN, _STEEPEST = 3e-7, 30.0  # above a σ that is all but right, and ε's slope against it there
 _RARELY = 0.05  # steps·rate², below which the central limit's guess is far off
 _LEAST_STEP = 1e-11
+_STRIDE, _SHORT = 0.02, 3e-5  # of ln x, between the first two that are tried
 _MOST_ROUNDS, _FEW_ROUNDS = 100, 5
 
 
@@ -123,11 +125,14 @@ def noise_multiplier(
         return Repeated(PoissonSampled(rate, Gaussian(sigma)), times)
 
     close = None
-    if accountant == "exact" and times * rate**2 < _RARELY and times > 1:
-        close = rough_sigma(rate, times, epsilon, delta)
+    if accountant == "exact" and times * rate**2 < _RARELY and times > 2:
+        close = near_sigma(rate, times, epsilon, delta)
     if close is not None:
         sharp = _by_certificate(make_event, epsilon, delta, check_adjacency(adjacency))
-        return math.exp(least_private(sharp, math.log(close)))
+        tried = sharp(math.log(close) + _MARGIN)
+        if -_STEEPEST * _MARGIN <= tried.excess <= 0.0:
+            return math.exp(tried.place)
+        return math.exp(least_private(sharp, tried.place, stride=_SHORT))
     # The central limit's σ (Bu et al. 2020): a starting point, not an answer.
     guess = 1.0 / math.sqrt(math.log1p((mu / rate) ** 2 / times))
     return calibrate(make_event, epsilon, delta, accountant, adjacency, guess)
@@ -244,15 +249,21 @@ class Probe(NamedTuple):
     dear: bool = False
 
 
-def least_private(measure: Measure, start: float, rough: Measure | None = None) -> float:
+def least_private(
+    measure: Measure, start: float, rough: Measure | None = None, stride: float = _STRIDE
+) -> float:
     """The place, near the last one that meets the guarantee, at which ``measure`` says it is met.
 
-    ``rough``, no less sure than ``measure`` but quicker, only saves time.
+    ``rough``, no less sure than ``measure`` but quicker, only saves time, and so does a ``stride``
+    that is about as long as ``start`` is far off.
 
     Raises:
         Uncalibratable: if no place between ln 1e-12 and ln 1e12 meets it, or all do.
     """
-    straddle = _straddle(measure, start) if rough is None else _nearby(measure, rough, start)
+    if rough is None:
+        straddle = _straddle(measure, start, stride)
+    else:
+        straddle = _nearby(measure, rough, start)
     return _narrow(measure, *straddle)[0].place
 
 
@@ -269,9 +280,9 @@ def _nearby(measure: Measure, rough: Measure, start: float) -> tuple[Probe, Prob
     return private, leaky
 
 
-def _straddle(measure: Measure, start: float) -> tuple[Probe, Probe]:
+def _straddle(measure: Measure, start: float, stride: float = _STRIDE) -> tuple[Probe, Probe]:
     """Two points, one that meets the guarantee and one that does not."""
-    here, there = measure(start), measure(start + 0.02)
+    here, there = measure(start), measure(start + stride)
     rising = there.excess > here.excess
     if there.excess == here.excess:
         rising = measure(start + 5.0).excess > measure(start - 5.0).excess
@@ -284,7 +295,7 @@ def _straddle(measure: Measure, start: float) -> tuple[Probe, Probe]:
 
 def _walk(measure: Measure, here: Probe, there: Probe, *, rising: bool) -> tuple[Probe, Probe]:
     """Goes up or down in growing strides until the guarantee is met, or is not any more."""
-    stride, end = 0.02, math.log(1e12)
+    stride, end = abs(there.place - here.place), math.log(1e12)
     while (here.excess <= 0.0) == (there.excess <= 0.0):
         stride *= 4.0
         toward_more = (there.excess <= 0.0) == rising

@@ -13,12 +13,15 @@ import pytest
 from tacit.accounting import (
     ApproxDp,
     DiscreteGaussian,
+    Gaussian,
+    PoissonSampled,
     PureDp,
     Repeated,
     bounds,
     calibrate,
     epsilon,
 )
+from tacit.accounting.accountants.exact import delta_interval, sketch
 from tacit.accounting.exact.certificate import enclose_epsilon
 from tacit.accounting.exact.contour import Contour, SaddleSearch, lay_contour
 from tacit.accounting.exact.enclosure import Resolution
@@ -113,3 +116,13 @@ def test_an_uncertified_end_is_replaced_by_a_looser_theorem():
 def test_calibration_survives_bounds_that_are_locally_out_of_order():
     sigma = calibrate(lambda s: DiscreteGaussian(s, 1), 0.1, 1e-6)
     assert 0.0999 < epsilon(DiscreteGaussian(sigma, 1), 1e-6) <= 0.1
+
+
+def test_a_laid_curve_knows_that_delta_falls() -> None:
+    """Of rare samples it is laid where ε is above 0, and once said nothing of δ(0)."""
+    run = Repeated(PoissonSampled(1e-3, Gaussian(0.8)), 10)
+    curve = sketch(run, "add-remove", (1e-6, 1e-4, 1e-2))
+    assert curve is not None
+    assert delta_interval(run, 1e-3, "add-remove").lower <= curve.delta(0.0) <= 1e-2
+    assert delta_interval(run, 0.05, "add-remove").lower <= curve.delta(0.05) <= 1e-4
+    assert curve.delta(40.0) <= 1e-6

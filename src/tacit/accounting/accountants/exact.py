@@ -181,7 +181,7 @@ def _answer(question: _Question, event: Event, adjacency: Adjacency) -> Interval
     except ArithmeticError:  # OutOfRange, or an overflow
         reason = "its losses are beyond floating-point numbers"
         return _best_of_others(question.ask, UnsupportedEvent(event, "exact", reason), _LOOSER)
-    if uncovered != event:
+    if uncovered is not event and uncovered != event:
         method = "exact, without the sampling"
         ends = Interval(0.0, ends.upper, two_sided=False, method=method)
     elif _has_visits(event) or any(_is_one_of_its_class(part) for part, _ in found):
@@ -230,7 +230,9 @@ def without_vain_sampling(event: Event) -> Event:
         case Repeated():
             return Repeated(without_vain_sampling(event.event), event.times)
         case Composed():
-            return Composed(*(without_vain_sampling(one) for one in event.events))
+            found = [without_vain_sampling(one) for one in event.events]
+            same = all(one is other for one, other in zip(found, event.events, strict=True))
+            return event if same else Composed(*found)
         case _:
             return event
 

@@ -7,7 +7,7 @@ for whatever is left, cells moved onto a lattice, once up and once down.
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
+from bisect import bisect_right
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple, cast
 
@@ -38,7 +38,7 @@ from tacit.accounting.exact.jump_curves import Step
 from tacit.accounting.exact.jumps import delta_with_jumps, profile_with_jumps
 from tacit.accounting.exact.lattice import LatticeLoss, lay_lattice
 from tacit.accounting.exact.mixture import MixturePair, MixtureSide
-from tacit.accounting.exact.schedule import FEWEST, is_step, schedule_of
+from tacit.accounting.exact.schedule import FEWEST, FEWEST_IN_ALL, is_step, schedule_of
 from tacit.accounting.exact.two_steps import TwoStepProfile
 
 if TYPE_CHECKING:
@@ -53,8 +53,12 @@ if TYPE_CHECKING:
 _COARSE = 0.01  # a step of losses
 _RARE = 1e-20
 _LEAST_RATE, _MOST_RATE, _LEAST_SIGMA = 1e-9, 0.3, 0.3  # what jumps are looked for in
+_LOUDEST = 100.0  # the same: σ from which nodes are too many
+_LOUD = 8.0  # σ from which even a seldom step's losses are like a Gaussian's
 _MOST_SIGMA = 20.0  # of two steps that are integrated at once
 _ROUGH = 1e-9  # a relative error of δ from which ends good to a percent are good enough
+_MANY = 200  # different steps from which one by one they take long
+_SELDOM = 0.5  # times that a record is expected to be sampled, below which there are jumps
 _LITTLE_WORK = 1e6  # of a contour for which there is another way
 _TILT = 2.0  # where to look for a saddle if nothing is known
 _SKETCH = Resolution(relative_error=1e-2)
@@ -105,7 +109,8 @@ def solve_epsilon(direction: Direction, delta: float, resolution: Resolution) ->
                 return Solved(replace(ends, method="lattice"), table.tilt)
         if together is not None:
             found = _epsilon_by_transform(together, room, resolution)
-        if not found.ends.is_narrow:
+        enough = _is_tight(found.ends) if len(composition) <= _MANY else found.ends.is_narrow
+        if not enough:
             found = _both(found, _epsilon_by_transform(composition, room, resolution))
     if found.ends.is_narrow:
         return found
@@ -145,16 +150,16 @@ def _composition(direction: Direction) -> Composition:
 
 def _together(composition: Composition) -> Composition | None:
     """The same with many different steps as one; None if they are few."""
-    if len(composition) < FEWEST:
+    if len(composition) < FEWEST or sum(count for _, count in composition) < FEWEST_IN_ALL:
         return None
-    found: Composition = tuple(
-        (loss, count) for loss, count in composition if not isinstance(loss, MixturePair)
-    )
-    mixtures = [(loss, count) for loss, count in composition if isinstance(loss, MixturePair)]
+    others = [one for one in composition if not isinstance(one[0], MixturePair)]
+    mixtures = composition
+    if others:
+        mixtures = tuple(one for one in composition if isinstance(one[0], MixturePair))
+    steps = cast("Sequence[tuple[MixturePair, int]]", mixtures)
     for reverse in (False, True):
-        steps = [(one, count) for one, count in mixtures if is_step(one, reverse=reverse)]
-        if len(steps) == len(mixtures):
-            return (*found, (schedule_of(steps, reverse=reverse), 1))
+        if all(is_step(one, reverse=reverse) for one, _ in steps):
+            return (*others, (schedule_of(steps, reverse=reverse), 1))
     return None
 
 
@@ -178,10 +183,12 @@ def _epsilon_by_transform(composition: Composition, delta: float, resolution: Re
     step = _sampled_step(composition)
     if step is None:
         return _epsilon_by_sums(composition, delta, resolution)
-    found = _epsilon_by_sums(composition, delta, _brief(resolution))
-    enough = found.ends.is_narrow if resolution.relative_error > _ROUGH else _is_tight(found.ends)
-    if enough:
-        return found
+    found = Solved(Interval(0.0, math.inf, method="none"))
+    if not _is_seldom(step):
+        found = _epsilon_by_sums(composition, delta, _brief(resolution))
+        rough = resolution.relative_error > _ROUGH
+        if found.ends.is_narrow if rough else _is_tight(found.ends):
+            return found
     jumps = profile_with_jumps(Step(*step), delta)
     if jumps is not None:
         found = _both(found, Solved(jumps[1]))
@@ -200,7 +207,14 @@ def _sampled_step(composition: Composition) -> tuple[float, float, int] | None:
     weights, shifts = pair.numerator.weights, pair.numerator.shifts
     if len(weights) != 2 or shifts != (0.0, 1.0) or not _LEAST_RATE <= weights[1] <= _MOST_RATE:
         return None
-    return (weights[1], pair.sigma, count) if pair.sigma >= _LEAST_SIGMA else None
+    moderate = _LEAST_SIGMA <= pair.sigma <= _LOUDEST
+    return (weights[1], pair.sigma, count) if moderate else None
+
+
+def _is_seldom(step: tuple[float, float, int]) -> bool:
+    """Whether a record is sampled so seldom that one contour would have no digits."""
+    rate, sigma, count = step
+    return count * rate < _SELDOM and sigma < _LOUD
 
 
 def _epsilon_by_sums(composition: Composition, delta: float, resolution: Resolution) -> Solved:
@@ -311,6 +325,12 @@ def _chernoff_within_reach(composition: Composition, epsilon: float, tilt: float
 
 def _largest_loss(direction: Direction) -> float:
     """The supremum of the composed loss, infinity if it is unknown."""
+    if any(pair.loss is None or pair.loss.largest == math.inf for pair, _ in direction[:1]):
+        return math.inf
+    if all(pair.loss is not None for pair, _ in direction):
+        together = _together(_composition(direction))
+        if together is not None:
+            return (1.0 + 1e-12) * math.fsum(count * loss.largest for loss, count in together)
     return math.fsum(
         count * pair.loss.largest * (1.0 + 1e-12) if pair.loss is not None else math.inf
         for pair, count in direction
@@ -345,7 +365,9 @@ def _delta_by_transform(
     step = _sampled_step(composition)
     if step is None:
         return _delta_by_sums(composition, epsilon, resolution)
-    found = _delta_by_sums(composition, epsilon, _brief(resolution))
+    found = None
+    if not _is_seldom(step):
+        found = _delta_by_sums(composition, epsilon, _brief(resolution))
     most = max(1e-8, 10.0 * resolution.relative_error)
     if found is not None and found[0].errors.below < most * found[0].estimate:
         return found
@@ -420,11 +442,15 @@ class Laid:
     places: tuple[LaidAt, ...]
 
     def delta(self, epsilon: float) -> float:
-        """No smaller than δ(``epsilon``): by the profiles laid on either side of it."""
-        above = bisect_left(self.places, epsilon, key=lambda place: place.epsilon)
+        """No smaller than δ(``epsilon``): by the profiles laid on either side of it.
+
+        Nor is it more than at any ε below, of which some are known.
+        """
+        above = bisect_right(self.places, epsilon, key=lambda place: place.epsilon)
         near = self.places[max(above - 1, 0) : above + 1]
         found = [place.profile.enclose(epsilon).upper + place.infinite for place in near]
-        return min([1.0, *(one * (1.0 + 1e-15) for one in found if not math.isnan(one))])
+        known = [place.delta for place in self.places[:above]]
+        return min([1.0, *known, *(one * (1.0 + 1e-15) for one in found if not math.isnan(one))])
 
     def epsilon(self, delta: float) -> float:
         """No smaller than ε(``delta``), for a δ that it was laid about."""
@@ -463,10 +489,16 @@ def _lay_one(
         if ends.is_narrow:
             return ends.upper, table
     composition = _composition(direction)
-    found = _lay_sum(_together(composition) or composition, delta, resolution)
-    step = None if found is not None else _sampled_step(composition)
-    jumps = None if step is None else profile_with_jumps(Step(*step), delta)
-    return found if jumps is None or not jumps[1].is_narrow else (jumps[1].upper, jumps[0])
+    step = _sampled_step(composition)
+    found = None
+    if step is None or not _is_seldom(step):
+        found = _lay_sum(_together(composition) or composition, delta, resolution)
+    if found is not None or step is None:
+        return found
+    jumps = profile_with_jumps(Step(*step), delta)
+    if jumps is not None and jumps[1].is_narrow:
+        return jumps[1].upper, jumps[0]
+    return _lay_sum(composition, delta, resolution) if _is_seldom(step) else None
 
 
 def _lay_sum(
@@ -507,6 +539,8 @@ Closed = (
 
 
 def _closed_form(direction: Direction) -> Closed | None:
+    if len(direction) > FEWEST and isinstance(direction[0][0].loss, MixturePair):
+        return None  # as a look at all of them would find
     losses = [(pair.loss, count) for pair, count in _telling(direction)]
     gaussians = [(loss.mu, n) for loss, n in losses if isinstance(loss, GaussianLoss)]
     if len(gaussians) == len(losses):

@@ -35,6 +35,8 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import numpy as np
 from scipy.special import erfc, ndtr
 
+from tacit.accounting.exact.enclosure import TooSlow
+
 if TYPE_CHECKING:
     from typing import Any
 
@@ -66,6 +68,7 @@ For |Im x| ≤ 0.35 the logistic function f has, with c = cosh Re x and k = cos 
 for |ln(1 + e^x)| ≤ ln(1 + e^Re x) + 0.35, so that |l·b''| is largest, 0.278, near Re s = a + 1.6.
 """
 _NODES = 3  # that a cell stands for
+_MOST = 500_000  # nodes of all curves together
 _FADED = 75.0  # -ln |exp(-mη²/2)| from which χ is 0 or 1
 _FLAT = 0.7  # an angle at which Gaussians still fall
 _UNIT = 2.0**-53
@@ -200,6 +203,9 @@ class Curves:
     """Curves y(s) = s + iβ(s), one per start of their rise, with all that bounds need.
 
     β rises like e^(s - start) to about ``LIFT``, and beyond the knee along a slant, as λ(y) does.
+
+    Raises:
+        TooSlow: if that takes too many nodes.
     """
 
     def __init__(
@@ -214,9 +220,18 @@ class Curves:
         self.strip = min(_STRIP, 3.5 / math.sqrt(cut.sharpness))
         digits = DIGITS + 0.5 * step.variance * self.strip**2
         self.spacing = 2.0 * math.pi * self.strip / digits
+        if not (span[1] - span[0]) * len(rises[0]) < _MOST * self.spacing:
+            raise TooSlow
         count = _NODES * math.ceil((span[1] - span[0]) / (_NODES * self.spacing))
         nodes = span[0] + self.spacing * np.arange(count)
+        self._nodes, self._is_bounded = nodes, False
         self._lay_nodes(nodes)
+
+    def _lay_bounds(self) -> None:
+        """Whatever bounds need beside the nodes."""
+        if self._is_bounded:
+            return
+        nodes, self._is_bounded = self._nodes, True
         self._lay_cells(nodes)
         ends = np.array([nodes[0], nodes[-1]]) + 0.5 * self.spacing * np.array([-1.0, 1.0])
         places = self._places(ends.astype(np.complex128))
@@ -443,6 +458,7 @@ class Curves:
 
     def least_angle(self) -> float:
         """The least angle of a loss wherever the bounds of the first curve were taken."""
+        self._lay_bounds()
         return self._least_angle
 
     def log_sizes(self, power: Complexes, curves: Indices) -> Sizes:
@@ -450,6 +466,7 @@ class Curves:
 
         With them, what sums along a triangle's curve leave out, at most, anywhere in it.
         """
+        self._lay_bounds()
         size = np.abs(power)
         terms = np.stack([power.real, power.imag, size], axis=2) @ self._node_lines[curves]
         terms += self._log_sizes[curves][:, None, :]

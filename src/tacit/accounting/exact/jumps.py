@@ -54,21 +54,35 @@ _TIGHT = 3e-9  # a width of ε, over max(1, ε), that is narrow enough
 _MANY = 1_000_000  # steps
 _ENOUGH = 1e-12  # what sums may leave out
 _LEAST = 1e-15  # of ε: hyperbolas need one above 0
-_LEAST_SIGMA, _MOST_SIGMA = 0.3, 10.0  # that a run of rare samples is searched between
 _UNIT = 2.0**-53
 
 
 class Contour:
-    """One part of δ(ε), as a sum along a hyperbola, for ε near one."""
+    """One part of δ(ε), as a sum along a hyperbola, for ε near one.
 
-    def __init__(self, step: Step, cut: Cut, saddle: Saddle, epsilon: float, part: Part) -> None:
+    One that is not ``certain`` has the sum alone, and encloses nothing.
+    """
+
+    def __init__(
+        self,
+        step: Step,
+        cut: Cut,
+        saddle: Saddle,
+        epsilon: float,
+        part: Part,
+        *,
+        certain: bool = True,
+    ) -> None:
         self._step, self._part, self._jumps = step, part, part == "jumps"
         self._band = _BAND * min(1.0, _WIDE / step.sigma)
         self._scale = (saddle.right - saddle.left) / (2.0 * math.sin(_ANGLE) * math.sin(_TURN))
         self._centre = saddle.right - self._scale * math.cos(_ANGLE - _TURN)
         self._spacing = 2.0 * math.pi * _TURN / DIGITS
         with np.errstate(all="ignore"):
-            self._prepare(cut, saddle, epsilon)
+            if certain:
+                self._prepare(cut, saddle, epsilon)
+            else:
+                self._sketch(cut, saddle, epsilon)
         del self._curves  # megabytes, and of no further use
 
     def _prepare(self, cut: Cut, saddle: Saddle, epsilon: float) -> None:
@@ -90,6 +104,16 @@ class Contour:
         error = sums.error + near.missed[cell]
         jumps_error = sums.jumps_error + near.jumps_missed[cell]
         self._lay(z, turn, sums._replace(error=error, jumps_error=jumps_error))
+
+    def _sketch(self, cut: Cut, saddle: Saddle, epsilon: float) -> None:
+        # Closer curves, later ones: without bounds to choose by, these have proved best.
+        self._lines, self._log_rests, self._band = [], [], 0.7 * self._band
+        end = math.acosh(1.5 + DIGITS / (epsilon * self._scale * math.cos(_ANGLE)))
+        self._z, turn = self._hyperbola(np.arange(0.0, end, self._spacing), _ANGLE)
+        self._curves = self._lay_curves(self._z[1:], cut, saddle)
+        curves = np.minimum(self._curve_of(self._starts(self._z)) + 2, len(self._bands))
+        sums = Sums(*_by_curve(self._curves.sums, self._z + 1.0, curves))
+        self._lay(self._z, turn, sums)
 
     def _lay_curves(self, middles: Complexes, cut: Cut, saddle: Saddle) -> Curves:
         """Curves for every size of Im z; the first one has risen everywhere."""
@@ -250,10 +274,15 @@ class Contour:
         error += 8.0 * _UNIT * (work + len(z) + count * care) * np.exp(self._log_terms.real)
         self._errors = np.where(np.isnan(error), np.inf, error)
 
+    def value(self, epsilon: float) -> float:
+        """About this part of δ(ε)."""
+        with np.errstate(all="ignore"):
+            return float(np.exp(self._log_terms - self._z * epsilon).real.sum())
+
     def enclose(self, epsilon: float) -> Enclosure:
         """This part of δ(ε), with its errors: infinite ones where floating-point numbers end."""
         with np.errstate(all="ignore"):
-            found = self._enclose(epsilon) if epsilon > 0.0 else _UNKNOWN
+            found = self._enclose(epsilon) if epsilon > 0.0 and self._lines else _UNKNOWN
         return found if math.isfinite(found.errors.above + found.estimate) else _UNKNOWN
 
     def _enclose(self, epsilon: float) -> Enclosure:
@@ -490,17 +519,6 @@ def _between(low: float, high: float, delta: float) -> float:
     if math.isinf(high):
         return 3.0 * low
     return math.sqrt(low * high) if low > 0.0 else max(0.25 * high, 1e-3 * delta)
-
-
-def rough_sigma(rate: float, count: int, epsilon: float, delta: float) -> float | None:
-    """About the σ at which a run is (ε, δ)-private, to start a search from, if it is moderate."""
-    low, high, goal = math.log(_LEAST_SIGMA), math.log(_MOST_SIGMA), math.log(delta)
-    for _ in range(12):
-        middle = 0.5 * (low + high)
-        scout = Scout(Step(rate, math.exp(middle), count))
-        above = scout.best_cuts(epsilon)[1] > goal
-        low, high = (middle, high) if above else (low, middle)
-    return math.exp(high) if 1.01 * _LEAST_SIGMA < math.exp(high) < 0.99 * _MOST_SIGMA else None
 
 
 def delta_with_jumps(step: Step, epsilon: float) -> Enclosure | None:

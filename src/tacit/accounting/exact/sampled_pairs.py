@@ -95,6 +95,7 @@ if TYPE_CHECKING:
 
 
 _MANY_CELLS = 100_000
+_PLAIN = MixtureSide()
 
 
 def poisson_part(
@@ -236,10 +237,7 @@ def _shown(rate: float, loss: Promise, *, tight: bool) -> DominatingPair | None:
 
 def mixture_part(sigma: float, side: MixtureSide) -> DominatingPair:
     """The mixture ``side`` against plain noise, and the reverse."""
-    forward, backward = (
-        MixturePair(sigma, side, MixtureSide()),
-        MixturePair(sigma, MixtureSide(), side),
-    )
+    forward, backward = MixturePair(sigma, side, _PLAIN), MixturePair(sigma, _PLAIN, side)
     return DominatingPair(_of_mixture(forward), _of_mixture(backward))
 
 

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from tacit.accounting.exact.mixture import MixturePair
     from tacit.accounting.exact.transforms import Complexes, Floats
 
-FEWEST = 200
-"""Different steps from which they are composed together."""
+FEWEST, FEWEST_IN_ALL = 16, 80
+"""Different steps, and steps, from which they are composed together."""
 _UNIT = 2.0**-53
 _SAFETY = 8.0
 _NEGLIGIBLE = 1e-22  # tilted mass that no step has where nodes are left out
@@ -93,7 +93,7 @@ class Schedule:
         return tilt_schedule(nodes, tilt)
 
 
-def schedule_of(pairs: list[tuple[MixturePair, int]], *, reverse: bool) -> Schedule:
+def schedule_of(pairs: Sequence[tuple[MixturePair, int]], *, reverse: bool) -> Schedule:
     """All ``pairs``, each of one record that is drawn or not."""
     sides = [pair.denominator if reverse else pair.numerator for pair, _ in pairs]
     return Schedule(
@@ -201,13 +201,16 @@ class ScheduleLine:
         found = np.zeros(3)
         sign = -1.0 if self.guide.schedule.reverse else 1.0
         for some, ratio in self.guide.log_ratios:
-            weights = np.exp(self.guide.exponents(ratio, tilt))
-            plain = np.exp(self.guide.exponents(ratio, 0.0)).sum(axis=1)
-            total = weights.sum(axis=1)
-            mean = sign * (weights * ratio).sum(axis=1) / total
-            square = (weights * ratio**2).sum(axis=1) / total
-            one = np.stack([np.log(total / plain), mean, np.maximum(square - mean**2, 0.0)])
-            found += one @ self.guide.schedule.counts[some]
+            with np.errstate(over="ignore", invalid="ignore"):
+                weights = np.exp(self.guide.exponents(ratio, tilt))
+                plain = np.exp(self.guide.exponents(ratio, 0.0)).sum(axis=1)
+                total = weights.sum(axis=1)
+                mean = sign * (weights * ratio).sum(axis=1) / total
+                square = (weights * ratio**2).sum(axis=1) / total
+                one = np.stack([np.log(total / plain), mean, np.maximum(square - mean**2, 0.0)])
+                found += one @ self.guide.schedule.counts[some]
+        if not np.isfinite(found).all():
+            raise TooSlow
         return float(found[0]), float(found[1]), float(found[2])
 
     def log_mgf_bound(self, tilt: float) -> float:
