@@ -34,6 +34,9 @@ ENGINES: dict[str, Engine] = {
             "pld",
             "`gaussian_allocation_epsilon_range`, default accuracy; upper end",
         ),
+        Engine(
+            "opake", "opake", "pld", "`random_allocation_gaussian_pld`, default grid; upper end"
+        ),
         Engine("autodp-rdp", "autodp", "rdp", "RDP composition, `improved_bound_flag=True`"),
         Engine(
             "autodp-fourier", "autodp", "fourier", "analytical Fourier accountant, `ComposeAFA`"

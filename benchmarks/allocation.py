@@ -1,4 +1,4 @@
-"""Time and width of random allocation's certified ε over a grid, and its rows beside two peers.
+"""Time and width of random allocation's certified ε over a grid, and its rows beside three peers.
 
     python benchmarks/allocation.py [--record]
 
@@ -31,7 +31,7 @@ EPOCHS = (1, 10, 100, 1_000)
 DELTAS = (1e-5, 1e-6, 1e-8)
 MILLISECONDS, WIDTH = 50.0, 1e-6
 ROWS_OF_PEERS = ("m1", "m2", "m3", "m4")
-PEERS = ("tacit", "dp-accounting-pld", "pld-accounting")
+PEERS = ("tacit", "dp-accounting-pld", "pld-accounting", "opake")
 CACHES = (
     mean_ratio.log_moments,
     mean_ratio.line_of,
