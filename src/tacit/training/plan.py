@@ -346,7 +346,7 @@ class Plan:
             f"{self.steps:,} steps, each on {_sampling_in_words(self)};",
             f"{_clipping_in_words(self)};",
             f"Gaussian noise of σ = {self.noise_multiplier:.6g} clips "
-            f"(standard deviation {self.noise_scale:.6g}) on each coordinate of the sum, "
+            f"(standard deviation {self.noise_scale:.6g}) on each coordinate of the sum,\n"
             f"which is then divided by {self.lot_size:g};",
             f"one {self.unit} is protected, under {self.adjacency}.",
         ]
