@@ -17,7 +17,6 @@ from tacit.training import noise
 from tacit.training.distributed import shares
 from tacit.training.distributed.shares import Shares
 from tacit.training.distributed.world import World
-from tacit.training.noise import FastNoise
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -65,11 +64,12 @@ def same_noise() -> AbstractContextManager[object]:
 
 
 def noise_by_every_rank() -> AbstractContextManager[object]:
-    def drawn(self: FastNoise, parameters: Any, dtype: Any, scale: float, stretches: Any) -> Any:
-        return right(self, parameters, dtype, scale * _size() ** 0.5, stretches)
+    def drawn(*given: Any) -> list[Tensor]:
+        *before, scale, stretches = given
+        return right(*before, scale * _size() ** 0.5, stretches)
 
-    right = FastNoise._drawn
-    return patch.object(FastNoise, "_drawn", drawn)
+    right = noise._drawn_share
+    return patch.object(noise, "_drawn_share", drawn)
 
 
 def mean_of_ranks() -> AbstractContextManager[object]:
@@ -90,25 +90,25 @@ def empty_rank_skipped() -> Iterator[None]:
         empty = not sums and not self._world.is_alone
         return right(self, sums)
 
-    def drawn(self: FastNoise, parameters: Any, *rest: Any) -> list[Tensor]:
-        found = made(self, parameters, *rest)
+    def drawn(*given: Any) -> list[Tensor]:
+        found = made(*given)
         return [torch.zeros_like(one) for one in found] if empty else found
 
-    right, made = Shares.totals, FastNoise._drawn
+    right, made = Shares.totals, noise._drawn_share
     with ExitStack() as stack:
         stack.enter_context(patch.object(Shares, "totals", totals))
-        stack.enter_context(patch.object(FastNoise, "_drawn", drawn))
+        stack.enter_context(patch.object(noise, "_drawn_share", drawn))
         yield
 
 
 def shard_without_noise() -> AbstractContextManager[object]:
-    def drawn(self: FastNoise, parameters: Any, *rest: Any) -> list[Tensor]:
-        found = right(self, parameters, *rest)
+    def drawn(*given: Any) -> list[Tensor]:
+        found = right(*given)
         last = distributed.is_initialized() and distributed.get_rank() == _size() - 1
         return [torch.zeros_like(one) for one in found] if last else found
 
-    right = FastNoise._drawn
-    return patch.object(FastNoise, "_drawn", drawn)
+    right = noise._drawn_share
+    return patch.object(noise, "_drawn_share", drawn)
 
 
 def _size() -> int:
