@@ -65,8 +65,8 @@ def same_noise() -> AbstractContextManager[object]:
 
 def noise_by_every_rank() -> AbstractContextManager[object]:
     def drawn(*given: Any) -> list[Tensor]:
-        *before, scale, stretches = given
-        return right(*before, scale * _size() ** 0.5, stretches)
+        *others, scale, stretches = given
+        return right(*others, scale * _size() ** 0.5, stretches)
 
     right = noise._drawn_share
     return patch.object(noise, "_drawn_share", drawn)
