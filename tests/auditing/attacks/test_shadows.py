@@ -368,6 +368,21 @@ def test_a_damaged_record(tmp_path: Path, text: str) -> None:
         ShadowFolder(tmp_path).settings()
 
 
+def test_a_seed_that_another_wrote_as_a_float(tmp_path: Path) -> None:
+    """Regression, found by fuzzing: -0.0 is a whole number, and NumPy's TypeError got out."""
+
+    def train(members: Any, _: int) -> Any:
+        return np.tile(members[:, None], (1, 2)).astype(np.float32)
+
+    train_shadows(train, examples=6, count=2, seed=0, folder=tmp_path)
+    members = kept_shadows(tmp_path)[1]
+    record = tmp_path / RECORD
+    text = record.read_text()
+    assert '"seed": 0' in text
+    record.write_text(text.replace('"seed": 0', '"seed": -0.0'))
+    assert np.array_equal(kept_shadows(tmp_path)[1], members)
+
+
 def test_another_format(tmp_path: Path) -> None:
     begun(tmp_path)
     (tmp_path / RECORD).write_text('{"format": 9, "run": "", "settings": {}}')

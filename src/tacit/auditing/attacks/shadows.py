@@ -210,7 +210,7 @@ def _checked(found: object, model: int, examples: int, done: Mapping[int, Logits
 def _members(settings: Mapping[str, Any]) -> Members:
     """Who is trained on, by fair and independent coins for each model alone."""
     count, share = settings["count"], settings["share"]
-    draw = np.random.default_rng(np.random.SeedSequence(settings["seed"], spawn_key=(0,)))
+    draw = np.random.default_rng(np.random.SeedSequence(int(settings["seed"]), spawn_key=(0,)))
     coins: Members = draw.random((count, settings["examples"])) < share
     if share == 0.5:
         coins[1::2] = ~coins[: count - count % 2 : 2]
