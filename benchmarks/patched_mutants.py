@@ -155,7 +155,7 @@ def checks(text: str) -> int | None:
 def cut(text: str) -> str | None:
     """In which settings not every check was run, if there are some.
 
-    >>> cut("Note: Not every check was run: time was up, or a fault ended it (adaptive,\\n users).")
+    >>> cut("Note: Not every check was run: time was up, or a fault ended it (adaptive, users).")
     'adaptive, users'
     """
     found = _CUT.search(" ".join(text.split()))
