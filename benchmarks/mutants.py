@@ -2,13 +2,16 @@
 
     python benchmarks/mutants.py [--mutants NAME ...] [--processes 2] [--record]
     python benchmarks/mutants.py --unseen [--record]      # ten that the self-test was not made for
+    python benchmarks/mutants.py --patches FOLDER --round third [--commit HEAD] [--outputs FOLDER]
     python benchmarks/mutants.py --clean 100 [--record]   # runs without a bug, over all settings
     python benchmarks/mutants.py --generated 500 --tests [--record]   # made by rule, with an oracle
 
 A bug is caught if the report fails and names a component that is to blame: each mutant says which
 those may be. With --record each replaces its own part of results/mutants.json; the unseen ones have
-results/unseen_mutants.json for themselves, where a round's first run stays. Both rounds are among
-the known bugs by now. Generated ones (``generated_mutants``) have results/generated_mutants.json.
+results/unseen_mutants.json for themselves, where a round's first run stays. The first three rounds
+are among the known bugs by now. From the third on bugs are patches of the source, which the default
+command is run on as a whole (``patched_mutants``). Generated ones (``generated_mutants``) have
+results/generated_mutants.json.
 """
 
 import argparse
@@ -27,6 +30,7 @@ from typing import Any
 
 import generated_mutants
 import machine
+import patched_mutants
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
@@ -51,11 +55,19 @@ sys.path.insert(0, str(ROOT))  # for the worker: the catalogue is that of the te
 
 def main() -> None:
     arguments = parse_arguments()
+    unseen = arguments.unseen or arguments.patches is not None
+    prefix = "unseen_" if unseen else "generated_" if arguments.generated else ""
+    path = RESULTS / f"{prefix}{NAME}.json"
+    known = json.loads(path.read_text()) if arguments.record and path.exists() else {}
+    if unseen and (arguments.round or "second") in known:  # before hours of work
+        raise SystemExit(f"{path.name} holds the first run of these bugs, which stays")
     started = time.perf_counter()
     if arguments.generated:
         part = {"generated": generated_mutants.generated(arguments)}
     elif arguments.clean:
         part = {"clean": clean(arguments.clean, arguments.processes)}
+    elif arguments.patches:
+        part = {arguments.round: patched_mutants.patched(arguments)}
     elif arguments.unseen:
         part = {"second": mutants(unseen_names(), arguments.processes)}
     else:
@@ -65,11 +77,6 @@ def main() -> None:
         "seconds": time.perf_counter() - started,
         "load": os.getloadavg()[0],
     }
-    prefix = "unseen_" if arguments.unseen else "generated_" if arguments.generated else ""
-    path = RESULTS / f"{prefix}{NAME}.json"
-    known = json.loads(path.read_text()) if arguments.record and path.exists() else {}
-    if arguments.unseen and "second" in known:
-        raise SystemExit(f"{path.name} holds the first run of these bugs, which stays")
     record = known | {key: about | rows for key, rows in part.items()}
     report = markdown(record)
     print(report)
@@ -84,11 +91,14 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--clean", type=int, metavar="RUNS", help="count false alarms instead")
     parser.add_argument("--unseen", action="store_true", help="those outside of the catalogue")
     generated_mutants.add_arguments(parser)
+    patched_mutants.add_arguments(parser)
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--record", action="store_true", help=f"write to {RESULTS.name}/")
     arguments = parser.parse_args()
     if arguments.record and arguments.mutants:
         parser.error("--record replaces the whole record: it goes with all mutants")
+    if (arguments.patches is None) != (arguments.round is None):
+        parser.error("--patches and --round go together")
     return arguments
 
 
@@ -124,6 +134,8 @@ def shared(work: Any, names: Iterable[str], processes: int) -> Iterator[dict[str
 def markdown(record: dict[str, Any]) -> str:
     sections = {
         "mutants": mutants_in_words,
+        "fourth": patched_mutants.in_words,
+        "third": patched_mutants.in_words,
         "second": partial(unseen_in_words, about=SECOND),
         "unseen": partial(unseen_in_words, about=FIRST),
         "clean": clean_in_words,

@@ -14,12 +14,13 @@ from tests.auditing.mutants.catalogue import BY_NAME
 from tests.auditing.mutants.parallel_engine import DataParallel
 from tests.auditing.mutants.unseen import UNSEEN_BY_NAME
 from tests.auditing.mutants.unseen_second import SECOND_UNSEEN
+from tests.auditing.mutants.unseen_third import THIRD_UNSEEN_BY_NAME
 
 from tacit.auditing.replay import TACIT, Report, replay, standard_settings
 from tacit.auditing.replay.standard import scope_of, special_settings
 
 UNSEEN = {mutant.name: mutant for mutant in SECOND_UNSEEN}
-KNOWN = BY_NAME | UNSEEN_BY_NAME | UNSEEN  # those that were unseen once
+KNOWN = BY_NAME | UNSEEN_BY_NAME | UNSEEN | THIRD_UNSEEN_BY_NAME  # those that were unseen once
 
 
 def one_mutant(name: str) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from .mutants.catalogue import BY_NAME, MUTANTS
 from .mutants.parallel_engine import DataParallel
 from .mutants.unseen import UNSEEN
 from .mutants.unseen_second import SECOND_UNSEEN
+from .mutants.unseen_third import THIRD_UNSEEN
 
 if TYPE_CHECKING:
     from .mutants.mutant import Mutant
@@ -42,7 +43,7 @@ def test_the_first_fault_found_is_the_bug(name: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "mutant", [*MUTANTS, *UNSEEN, *SECOND_UNSEEN], ids=lambda mutant: mutant.name
+    "mutant", [*MUTANTS, *UNSEEN, *SECOND_UNSEEN, *THIRD_UNSEEN], ids=lambda mutant: mutant.name
 )
 def test_the_report_names_the_component(mutant: Mutant) -> None:
     report = mutant.report()

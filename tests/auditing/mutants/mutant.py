@@ -28,6 +28,7 @@ class Mutant:
     ``patch`` puts it into the engine for as long as its context is open. ``components`` are those
     that a right report may name; ``subject`` is the engine, if it is another one than tacit's.
     A bug that no setting shows is found by the ``part`` of the self-test that needs none.
+    ``scope`` is what is looked at in the setting, as the command does it in one of its own.
     """
 
     name: str
@@ -37,14 +38,17 @@ class Mutant:
     patch: Callable[[], AbstractContextManager[object]]
     subject: Callable[[], Subject] | None = None
     part: Callable[[], Finding] | None = None
+    scope: Scope = "all"
 
-    def report(self, *, scope: Scope = "all", stop_at_first: bool = False) -> Report:
+    def report(self, *, stop_at_first: bool = False) -> Report:
         """What the self-test says of an engine with this bug."""
         subject = TACIT if self.subject is None else self.subject()
         with self.patch():
             if self.part is not None:
                 return replay_parts(only=self.part)
-            return replay(self.setting(), subject=subject, scope=scope, stop_at_first=stop_at_first)
+            return replay(
+                self.setting(), subject=subject, scope=self.scope, stop_at_first=stop_at_first
+            )
 
 
 def unwatched() -> AbstractContextManager[object]:
