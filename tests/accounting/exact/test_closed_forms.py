@@ -1,4 +1,4 @@
-"""One sampled release against its closed form in high precision, as far out as there are numbers."""
+"""One sampled release against its closed form in high precision, as far as there are numbers."""
 
 from __future__ import annotations
 
@@ -82,6 +82,15 @@ def test_the_largest_loss_bounds_the_epsilon_of_the_least_delta(count: int, tiny
     largest = -count * math.log1p(-0.1)
     assert bounds(run, tiny, "add-only").upper <= largest * (1.0 + 1e-11)
     assert bounds(run, tiny, "remove-only").upper > 30.0
+
+
+@pytest.mark.parametrize("rate", [1e-15, 2.3722481758655325e-12, 0.3, 1.0 - 1e-12])
+def test_the_largest_loss_has_the_digits_of_the_rate(rate: float) -> None:
+    with mp.workdps(40):
+        truth = -mp.log1p(-mp.mpf(rate))
+    found = bounds(PoissonSampled(rate, Gaussian(0.1)), 0.0, "add-only")
+    assert found.lower <= truth <= found.upper <= truth * (1.0 + 1e-11)
+    assert _profile(rate, 0.1, added=True).pair.largest == pytest.approx(float(truth), rel=1e-15)
 
 
 def test_chords_of_large_powers_of_s_are_not_capped() -> None:
