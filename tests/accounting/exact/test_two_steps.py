@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 
 import mpmath as mp
@@ -86,3 +87,24 @@ def test_the_slope_is_that_of_the_values() -> None:
 def test_guesses_are_near() -> None:
     profile = TwoStepProfile(1e-4, 0.8)
     assert profile.enclose(profile.guess(1e-6)).estimate == pytest.approx(1e-6, rel=0.1)
+
+
+def test_what_lies_before_the_first_node_is_bounded_by_the_largest_tail() -> None:
+    # Next to the largest loss all of the region is far out, and its edge bends at every y.
+    profile = TwoStepProfile(0.3, 1.0, reverse=True)
+    epsilon = -2.0 * float(np.log1p(-0.3)) * (1.0 - 1e-4)
+    region = two_steps._Region(profile, epsilon)
+    before = replace(profile, reverse=True)
+    first, most, odds = region._first, region._most, profile.odds
+    y = np.linspace(first - 8.0, first, 4001)
+    w = odds * np.exp(y)
+    tail = profile.tail(0.0, np.log((most - w) / ((1.0 + w) * odds)))
+    left = 2.0 * float((np.diff(before.tail(0.0, y)) * tail[1:]).sum())  # no more than it is
+    _, (_, truncation, _) = region.mass(0.0)
+    assert 0.0 < left <= truncation
+
+
+@pytest.mark.parametrize("epsilon", [600.5, 711.0, 1e6])
+def test_a_loss_beyond_all_numbers_is_no_warning(epsilon: float) -> None:
+    for reverse in (False, True):
+        assert TwoStepProfile(1e-9, 0.3, reverse=reverse).enclose(epsilon).upper <= 1e-289

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.optimize import brentq
-from scipy.special import log_ndtr, ndtr
+from scipy.special import log_ndtr
 
 from tacit.accounting import gaussian_profile
 from tacit.accounting.exact.enclosure import Enclosure, ErrorTerms
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 
 _ROUNDING = 16.0 * 2.0**-53  # a dozen operations of float64
+_UNIT = 2.0**-53
+_LEAST = 1e-300  # above all that may have been too small for a floating-point number
+_LAST_DIGITS = 1e-320  # the rounding of numbers that have fewer digits, and of those too small
 _PROFILE_ERROR = 1e-12  # a hundred times what gaussian_profile is tested to
 
 
@@ -222,7 +225,8 @@ class GaussianProfile:
         """δ(ε) with its errors."""
         value = gaussian_profile.delta(self.mu, epsilon)
         slope = -math.exp(epsilon + float(log_ndtr(-epsilon / self.mu - 0.5 * self.mu)))
-        return Enclosure(value, ErrorTerms(rounding=_PROFILE_ERROR * value), slope)
+        rounding = _PROFILE_ERROR * value + _LAST_DIGITS
+        return Enclosure(value, ErrorTerms(rounding=rounding), slope)
 
     def guess(self, delta: float) -> float:
         """About ε(δ)."""
@@ -257,22 +261,30 @@ class MixtureProfile:
     def enclose(self, epsilon: float) -> Enclosure:
         """δ(ε) with its errors.
 
-        A cut x off the right one by t changes δ only by O(t²): there the two densities balance.
+        A cut x whose loss is below ε by no more than η leaves out of δ at most η times what P has
+        beyond it: where P and e^ε·Q differ the wrong way, their logarithms do so by η at most.
         """
-        place = self._cut(epsilon)
-        if place is None:
+        if self.pair.largest * (1.0 + 1e-12) < epsilon:
             return Enclosure(0.0, ErrorTerms(), 0.0)
+        place = self._cut(epsilon)
+        if place is None:  # all that P has beyond where it is looked for
+            return Enclosure(0.0, ErrorTerms(truncation=_LEAST), 0.0)
+        place, beside = self._lower(place, epsilon)
         p, q = self._balance(place, epsilon)
-        return Enclosure(max(0.0, p - q), ErrorTerms(rounding=1e-14 * (p + q)), -q)
+        # A tail's relative error grows with the square of its distance.
+        reach = (abs(place) + self.pair.reach) / self.pair.sigma
+        tails = _UNIT * (64.0 + 16.0 * epsilon + 16.0 * reach * (1.0 + reach)) * (p + q)
+        rounding = beside * p + tails + _LEAST
+        return Enclosure(max(0.0, p - q), ErrorTerms(rounding=rounding), -q)
 
     def guess(self, delta: float) -> float:
         """About ε(δ): to go by the cut spares a search for it at every ε."""
         start, end = self._cut(0.0), self._ends[1]
-        goal = math.log(delta)
+        goal = math.log(max(delta, _LEAST))
 
         def excess(place: float) -> float:
             p, q = self._balance(place, max(self._loss(place), 0.0))
-            return math.log(max(p - q, 1e-300)) - goal
+            return math.log(max(p - q, _LEAST)) - goal
 
         if start is None or excess(start) <= 0.0:
             return 0.0
@@ -294,10 +306,29 @@ class MixtureProfile:
 
     def _balance(self, place: float, epsilon: float) -> tuple[float, float]:
         """What P and e^ε·Q have beyond a cut."""
-        upward = self._ends[1] > 0.0
-        p = _beyond(self.pair.numerator, self.pair.sigma, place, upward=upward)
-        q = _beyond(self.pair.denominator, self.pair.sigma, place, upward=upward)
-        return p, q * math.exp(min(epsilon, 700.0))
+        p = _beyond(self.pair.numerator, self.pair.sigma, place, upward=self._upward)
+        q = _beyond(self.pair.denominator, self.pair.sigma, place, epsilon, upward=self._upward)
+        return p, q
+
+    @property
+    def _upward(self) -> bool:
+        return self._ends[1] > 0.0
+
+    def _lower(self, place: float, epsilon: float) -> tuple[float, float]:
+        """A cut next to another whose loss is certainly no more than ε, and by how much it may be.
+
+        A loss is rounded by its own size and by that of the exponents in it.
+        """
+        end, step = self._ends[0], 1e-13 + 1e-15 * abs(place)
+        while True:
+            reach = self.pair.reach
+            exponent = reach * (abs(place) + reach) / self.pair.sigma**2
+            off = _UNIT * 16.0 * (1.0 + epsilon + exponent)
+            loss = self._loss(place)
+            if loss <= epsilon - off or place == end:
+                return place, 1.01 * (epsilon - loss + off)
+            place = max(place - step, end) if self._upward else min(place + step, end)
+            step *= 2.0
 
     def _cut(self, epsilon: float) -> float | None:
         """Where the loss equals ε; None if it never does (it is then always below)."""
@@ -309,9 +340,12 @@ class MixtureProfile:
         return float(brentq(lambda x: self._loss(x) - epsilon, low, high, xtol=1e-13, rtol=1e-14))
 
 
-def _beyond(side: MixtureSide, sigma: float, place: float, *, upward: bool) -> float:
+def _beyond(
+    side: MixtureSide, sigma: float, place: float, epsilon: float = 0.0, *, upward: bool
+) -> float:
+    """What a side has beyond a place, times e^ε, which by itself may be too large for a number."""
     sign = -1.0 if upward else 1.0
     return math.fsum(
-        weight * float(ndtr(sign * (place - shift) / sigma))
+        weight * math.exp(min(epsilon + float(log_ndtr(sign * (place - shift) / sigma)), 700.0))
         for weight, shift in zip(side.weights, side.shifts, strict=True)
     )

@@ -92,7 +92,8 @@ def solve_epsilon(direction: Direction, delta: float, resolution: Resolution) ->
         return Solved(Interval(lower, math.inf, method="closed form"))
     closed = _closed_form(direction)
     if closed is not None:
-        return Solved(replace(invert(closed, room, closed.guess(room)), method="closed form"))
+        ends = replace(invert(closed, room, closed.guess(room)), method="closed form")
+        return Solved(replace(ends, upper=min(ends.upper, _largest_loss(direction))))
     found = Solved(Interval(0.0, math.inf, method="none"))
     if all(pair.loss is not None for pair, _ in direction):
         composition = _composition(direction)
@@ -114,7 +115,10 @@ def solve_epsilon(direction: Direction, delta: float, resolution: Resolution) ->
             found = _both(found, _epsilon_by_transform(composition, room, resolution))
     if found.ends.is_narrow:
         return found
-    return _both(found, Solved(epsilon_on_grid(direction, delta, resolution)))
+    found = _both(found, Solved(epsilon_on_grid(direction, delta, resolution)))
+    # Beyond the largest loss all that is left of δ are infinite ones.
+    largest = Solved(Interval(0.0, _largest_loss(direction), method="largest loss"))
+    return found if found.ends.upper <= largest.ends.upper else _both(found, largest)
 
 
 def _both(one: Solved, other: Solved) -> Solved:

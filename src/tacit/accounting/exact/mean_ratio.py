@@ -115,11 +115,10 @@ class RealLine:
 
     def _plain(self, z: float, y: Floats, logs: Floats) -> float:
         """Ln of the integral from the first to the last s = e^y, by chords of φ(s)."""
-        width = np.diff(y)
-        growth = np.exp(np.minimum(z * width, 300.0))
-        flat, moment = (growth - 1.0) / z, (growth * np.exp(width) - 1.0) / (z + 1.0)
-        weights = np.exp(width) * flat - moment, moment - flat
-        return _chords(logs, *weights, np.expm1(width), z * y[:-1])
+        width = np.diff(y)  # in units of the last s of each cell, which no power of it exceeds
+        flat, moment = -np.expm1(-z * width) / z, -np.expm1(-(z + 1.0) * width) / (z + 1.0)
+        weights = flat - moment, moment - np.exp(-width) * flat
+        return _chords(logs, *weights, -np.expm1(-width), z * y[1:])
 
     def geometric(self, tilt: float) -> float:
         """The same, for S is no less than the geometric mean of the X."""

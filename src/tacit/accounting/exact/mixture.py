@@ -142,9 +142,10 @@ class MixturePair:
     def largest(self) -> float:
         """The supremum of the loss."""
         bottom = self.denominator
-        still = math.fsum(w for w, m in zip(bottom.weights, bottom.shifts, strict=True) if m == 0.0)
-        bounded = self.numerator.reach == 0.0 and still > 0.0
-        return -math.log(still) if bounded else math.inf
+        # Of a small rate the digits are in what moves: what stays is 1, rounded.
+        moved = math.fsum(w for w, m in zip(bottom.weights, bottom.shifts, strict=True) if m != 0.0)
+        bounded = self.numerator.reach == 0.0 and moved < 1.0
+        return -math.log1p(-moved) if bounded else math.inf
 
     @property
     def rough_variance(self) -> float:

@@ -43,6 +43,7 @@ _HALF, _FINE = 0.75, 1.2  # half a panel: that much, or that many standard devia
 _X, _WEIGHTS = np.polynomial.legendre.leggauss(_NODES)
 _SHAPE = 64.0 / 15.0 * _RHO ** (2 - 2 * _NODES) / (1.0 - _RHO**-2)
 _UNIT = 2.0**-53
+_MOST_EPSILON = 600.0  # δ falls from there on, and has long been too small
 _LEAST = 1e-290  # above all that may have been too small for a floating-point number
 
 
@@ -56,12 +57,17 @@ class TwoStepProfile:
 
     def enclose(self, epsilon: float) -> Enclosure:
         """δ(ε) with its errors."""
+        if self.reverse and epsilon > -2.0 * math.log1p(-self.rate) * (1.0 + 1e-12):
+            return Enclosure(0.0, ErrorTerms(), 0.0)  # no loss is so large
         if self.reverse and self.start(epsilon) <= 0.0:
-            return Enclosure(0.0, ErrorTerms(truncation=_LEAST), 0.0)  # no loss is so large
+            return Enclosure(0.0, ErrorTerms(truncation=_LEAST), 0.0)  # as far as rounding tells
+        if epsilon > _MOST_EPSILON:
+            least = self.enclose(_MOST_EPSILON).upper
+            return Enclosure(0.0, ErrorTerms(truncation=least), 0.0)
         region = _Region(self, epsilon)
         p, p_errors = region.mass(0.0 if self.reverse else self.rate)
         q, q_errors = region.mass(self.rate if self.reverse else 0.0)
-        grown = math.exp(min(epsilon, 700.0))
+        grown = math.exp(epsilon)
         terms = (one + grown * other for one, other in zip(p_errors, q_errors, strict=True))
         quadrature, truncation, rounding = terms
         rounding += 4.0 * _UNIT * (1.0 + epsilon) * (p + grown * q) + _LEAST
@@ -138,7 +144,10 @@ class _Region:
         value += -corner if profile.reverse else corner
         first = np.array([self._first])
         below = replace(profile, reverse=True).tail(rate, first)
-        truncation = 2.0 * float((below * profile.tail(rate, self._beside(first)))[0])
+        # The tail is largest at one end of what is left out: at its last y, or, below, at no w.
+        most = math.log(self._most / profile.odds)
+        nearest = np.array([most]) if profile.reverse else self._beside(first)
+        truncation = 2.0 * float((below * profile.tail(rate, nearest))[0])
         return value, (self._quadrature(rate), truncation, rounding)
 
     def _quadrature(self, rate: float) -> float:

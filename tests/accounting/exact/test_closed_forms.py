@@ -1,0 +1,102 @@
+"""One sampled release against its closed form in high precision, as far as there are numbers."""
+
+from __future__ import annotations
+
+import math
+
+import mpmath as mp
+import numpy as np
+import pytest
+
+from tacit.accounting import Gaussian, PoissonSampled, Repeated, bounds, delta
+from tacit.accounting.exact.closed_forms import GaussianProfile, MixtureProfile
+from tacit.accounting.exact.mean_ratio import RealLine
+from tacit.accounting.exact.mixture import MixturePair, MixtureSide
+
+
+def _truth(rate: float, sigma: float, epsilon: float, *, added: bool) -> mp.mpf:
+    with mp.workdps(60):
+        q, s, e = mp.mpf(rate), mp.mpf(sigma), mp.mpf(epsilon)
+        edge = mp.expm1(-e if added else e) + q
+        if edge <= 0:
+            return mp.mpf(0)
+        x = mp.log(edge / q) * s * s + mp.mpf(1) / 2
+        side = -1 if added else 1
+        still, moved = (mp.erfc(side * (x - m) / (s * mp.sqrt(2))) / 2 for m in (0, 1))
+        sampled = (1 - q) * still + q * moved
+        return still - mp.exp(e) * sampled if added else sampled - mp.exp(e) * still
+
+
+def _profile(rate: float, sigma: float, *, added: bool) -> MixtureProfile:
+    sides = MixtureSide((1.0 - rate, rate), (0.0, 1.0)), MixtureSide()
+    return MixtureProfile(MixturePair(sigma, *(sides[::-1] if added else sides)))
+
+
+@pytest.mark.parametrize(
+    ("rate", "sigma", "epsilon", "added"),
+    [
+        (0.42624009112762795, 4.461535369787749, 2.0973580430457086, False),
+        (1.2809438376787025e-07, 1.9715150780635624, 0.774736960273176, False),
+        (0.5920398000080853, 5.16452071440987, 3.4448227599263204, False),
+        (0.9984845962841239, 26.364706026888065, 1.1351819581008735, True),
+        (0.9999981120481095, 23774.737472184544, 0.0015198154873772248, True),
+        (0.1, 0.04, 750.0, False),
+        (0.1, 1.0, 600.0, False),
+        (0.1, 1.0, 0.1053, True),
+        (0.1, 1.0, 0.2, True),
+        (0.3, 1.0, 0.0, True),
+    ],
+)
+def test_a_tail_s_rounding_grows_with_its_distance(
+    rate: float, sigma: float, epsilon: float, added: bool
+) -> None:
+    found = _profile(rate, sigma, added=added).enclose(epsilon)
+    assert found.lower <= _truth(rate, sigma, epsilon, added=added) <= found.upper
+
+
+@pytest.mark.parametrize("added", [False, True])
+def test_many_places_of_many_releases(added: bool) -> None:
+    random = np.random.default_rng(17)
+    for _ in range(60):
+        rate, sigma = float(random.uniform(0.01, 1.0)), float(10.0 ** random.uniform(-1.0, 2.0))
+        epsilon = float(abs(0.5 / sigma**2 + random.uniform(-3.0, 30.0) / sigma))
+        truth = _truth(rate, sigma, epsilon, added=added)
+        found = _profile(rate, sigma, added=added).enclose(epsilon)
+        assert found.lower <= truth <= found.upper
+        assert found.errors.above <= 1e-9 * max(1.0, epsilon) * abs(found.slope) + 1e-290
+
+
+def test_a_delta_too_small_for_a_number_is_not_nothing() -> None:
+    assert GaussianProfile(0.01).enclose(1.0).upper > 0.0
+    for count in (1, 2, 3):
+        run = Repeated(PoissonSampled(0.1, Gaussian(1.0)), count)
+        assert 0.0 < delta(run, 800.0, adjacency="remove-only") < 1e-280
+        assert delta(run, 800.0, adjacency="add-only") < 1e-280
+
+
+@pytest.mark.parametrize(
+    ("count", "tiny"), [(1, 5e-324), (1, 1e-300), (2, 5e-324), (2, 1e-300), (3, 1e-300)]
+)
+def test_the_largest_loss_bounds_the_epsilon_of_the_least_delta(count: int, tiny: float) -> None:
+    run = Repeated(PoissonSampled(0.1, Gaussian(1.0)), count)
+    largest = -count * math.log1p(-0.1)
+    assert bounds(run, tiny, "add-only").upper <= largest * (1.0 + 1e-11)
+    assert bounds(run, tiny, "remove-only").upper > 30.0
+
+
+@pytest.mark.parametrize("rate", [1e-15, 2.3722481758655325e-12, 0.3, 1.0 - 1e-12])
+def test_the_largest_loss_has_the_digits_of_the_rate(rate: float) -> None:
+    with mp.workdps(40):
+        truth = -mp.log1p(-mp.mpf(rate))
+    found = bounds(PoissonSampled(rate, Gaussian(0.1)), 0.0, "add-only")
+    assert found.lower <= truth <= found.upper <= truth * (1.0 + 1e-11)
+    assert _profile(rate, 0.1, added=True).pair.largest == pytest.approx(float(truth), rel=1e-15)
+
+
+def test_chords_of_large_powers_of_s_are_not_capped() -> None:
+    y = np.array([6.0, 6.5, 7.0])
+    line = RealLine(5.0, 2, y, np.zeros(3))
+    for z in (0.5, 20.0, 3000.0):
+        with mp.workdps(30):
+            truth = mp.log((mp.exp(7 * mp.mpf(z)) - mp.exp(6 * mp.mpf(z))) / z)
+        assert line._plain(z, y, np.zeros(3)) == pytest.approx(float(truth), rel=1e-12)
