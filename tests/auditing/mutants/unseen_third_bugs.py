@@ -100,10 +100,12 @@ def last_word_again() -> Any:
 def first_grid() -> Any:
     """The step of the grid and the noise on it are those of a run's first step."""
 
-    def means(self: Any, *given: Any, clip: float, scale: float, **named: Any) -> dict[str, Tensor]:
+    def means(
+        self: Any, parameters: Any, sums: Any, *, clip: float, scale: float, **named: Any
+    ) -> dict[str, Tensor]:
         if not hasattr(self, "_first"):
             self._first = {"clip": clip, "scale": scale}
-        return healthy(self, *given, **self._first, **named)
+        return healthy(self, parameters, sums, **self._first, **named)
 
     healthy = GridNoise.means
     return patch.object(GridNoise, "means", means)
