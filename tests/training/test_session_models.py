@@ -454,7 +454,7 @@ def test_second_order_and_sparse_optimizers_are_refused() -> None:
         session(model, optimizer=torch.optim.LBFGS(model.parameters()))
     with pytest.raises(InvalidArgument, match=r"SparseAdam.*use torch\.optim\.Adam"):
         session(model, optimizer=torch.optim.SparseAdam(list(model.parameters())))
-    with pytest.raises(InvalidArgument, match="must be a torch optimizer, got str"):
+    with pytest.raises(InvalidArgument, match="must be a torch Optimizer, got a str"):
         session(model, optimizer=["SGD"])
 
 
