@@ -42,6 +42,7 @@ from tacit.errors import (
     UnsupportedModel,
 )
 from tacit.training.correlation import Banded, Buffered, InverseBanded
+from tacit.training.distributed.agreement import data_hash
 from tacit.training.distributed.world import leads as leading
 from tacit.training.performance import Performance
 from tacit.training.sampling import Allocation
@@ -472,3 +473,52 @@ def _columns(rank: int) -> None:
         return made
 
     _Run(spread=spread)(rank)
+
+
+# ---- that ranks have the same data
+
+
+class _Files(Dataset[Any]):
+    """Records that are read from files: their places, labels and what lies beside them."""
+
+    def __init__(self, folder: str, names: list[str], labels: Any, held: Any = None) -> None:
+        self.files, self.labels = [Path(folder) / name for name in names], labels
+        self.cache: list[Any] = [{"seen": object()} for _ in names]
+        self.held, self.inner = held, TensorDataset(torch.arange(len(names)))
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def __getitem__(self, at: int) -> Any:
+        drawn = float(torch.rand(()))
+        return {"x": np.full(3, at), "y": self.labels[at], "noise": drawn, "kept": self.held}
+
+
+def same_data() -> Finding:
+    """Data sets that differ in a record's file, label or place are told apart, others are not."""
+    names = [f"{at}.png" for at in range(90)]
+    changed = [*names[:70], "other.png", *names[71:]]
+    labels, other = list(range(90)), [*range(88), 89, 88]
+    table = TensorDataset(torch.arange(6.0))
+    cases: list[tuple[Any, Any, bool]] = [
+        (_Files("/a", names, labels), _Files("/b/c", names, labels), True),
+        (_Files("/a", names, labels), _Files("/a", changed, labels), False),
+        (_Files("/a", names, labels), _Files("/a", names, other), False),
+        (_Files("/a", names, np.array(labels)), _Files("/a", names, np.array(other)), False),
+        (_Files("/a", names, torch.tensor(labels)),
+         _Files("/a", names, torch.tensor(other)), False),
+        (_Files("/a", names, labels, "x"), _Files("/a", names, labels, "y"), False),
+        (_Files("/a", names, labels, [b"x", object]), _Files("/a", names, labels, [b"x", object]),
+         True),
+        (_Files("/a", names[:0], []), _Files("/b", names[:0], []), True),
+        (Subset(table, [0, 2, 4]), Subset(table, [0, 4, 2]), False),
+        (Subset(table, [0, 2]), Subset(table, [0, 2]), True),
+        (table, TensorDataset(torch.arange(6.0) + 1e-7), False),
+    ]  # fmt: skip
+    wrong = [
+        f"case {at + 1}"
+        for at, (one, second, alike) in enumerate(cases)
+        if (data_hash(one) == data_hash(second)) != alike
+    ]
+    said = ", ".join(wrong) or f"all {len(cases)} pairs of data sets"
+    return Finding("ranks", "same data", not wrong, said)

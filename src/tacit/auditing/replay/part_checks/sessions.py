@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import tempfile
 from collections import UserDict
-from contextlib import suppress
+from contextlib import redirect_stderr, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -27,12 +27,14 @@ from tacit.auditing.replay.forbidden.small_run import (
     tried,
 )
 from tacit.auditing.replay.report import Finding
+from tacit.auditing.replay.tacit_subject import Screen
 from tacit.errors import TacitError
 from tacit.training import checkpoint_file
 from tacit.training.correlation import InverseBanded
 from tacit.training.fit import Prepared, Schedule, Watch, carry_out
 from tacit.training.performance import Performance
 from tacit.training.plan import Plan
+from tacit.training.progress import checked_metrics
 from tacit.training.sampling import Cyclic
 from tacit.training.session import private
 
@@ -176,6 +178,41 @@ def arithmetic() -> Finding:
         if first is not model or not prepared.released is prepared.final is released:
             wrong.append("another model than the average is released")
     return Finding("update", "arithmetic", not wrong, "; ".join(wrong) or "it is")
+
+
+def metrics() -> Finding:
+    """Metrics are of held-out records alone, and only numbers that may be published are shown."""
+    wrong, screen = [], Screen(terminal=False)
+    x, y = rows()
+    asked = {
+        "mean": lambda model, batches: float(torch.cat([model(b[0]) for b in batches]).mean()),
+        "nothing": lambda *_: math.nan,
+        "rows": lambda _, batches: sum(len(batch[0]) for batch in batches),
+    }
+
+    def run(own: dict[str, Any]) -> Any:
+        model = nn.Linear(_WIDTH, _CLASSES)
+        prepared = Prepared(
+            model=model, optimizer=torch.optim.SGD(model.parameters(), 0.1), plan=Small().plan,
+            dataset=TensorDataset(x, y), loss=row_loss, held_out=TensorDataset(x[:3], y[:3]),
+            metrics=own,
+        )  # fmt: skip
+        return carry_out(prepared, delta=1e-3, watch=Watch(progress=True))
+
+    with redirect_stderr(screen):
+        done = run(asked)
+        wrong += tried("a name of two words", lambda: run({"two words": asked["rows"]}))
+        wrong += tried("a metric that is a text", lambda: run({"text": lambda *_: "x"}))
+    last = done.history[-1]
+    if last.metrics["nothing"] is not None or last.metrics["rows"] != 3:
+        wrong.append(f"metrics of three held-out records are {last.metrics}")
+    if "nothing" in last.numbers() or "not finite" not in screen.getvalue():
+        wrong.append("what is not finite is a number")
+    if checked_metrics(dict(last.metrics)) != last.metrics:
+        wrong.append("metrics are read as others")
+    for name, bad in (("a list", []), ("a text", {"a": "x"}), ("an infinity", {"a": math.inf})):
+        wrong += tried(f"metrics that are {name}", partial(checked_metrics, bad))
+    return Finding("control flow", "metrics", not wrong, "; ".join(wrong[:4]) or "they are")
 
 
 def kept() -> Finding:
