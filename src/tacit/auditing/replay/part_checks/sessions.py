@@ -247,18 +247,28 @@ def seeds() -> Finding:
     """A run that had a fixed seed at any time has a statement that is void, or has none."""
     wrong = []
     for first, second in ((None, 7), (7, None), (7, 7), (None, None)):
-        void: list[bool] = []
-        with tempfile.TemporaryDirectory(prefix="tacit-parts-") as folder:
-            path = Path(folder) / "run"
-            begun = {} if first is None else {"unsafe_seed": first}
-            Small(options=begun, moment="between lots", act=lambda scene: scene.dp.save(path))()  # noqa: B023
-            rest = {"resume": path} | ({} if second is None else {"unsafe_seed": second})
-            with suppress(TacitError):
-                Small(options=rest, moment="after the run",
-                      act=lambda scene: void.append(scene.dp.statement(DELTA).void))()  # fmt: skip  # noqa: B023
-        if void and void[0] != (first is not None or second is not None):
-            wrong.append(f"seeds {first} and {second}: a statement that is void: {void[0]}")
+        void = _void(first, second)
+        if void not in (None, first is not None or second is not None):
+            wrong.append(f"seeds {first} and {second}: a statement that is void: {void}")
     return Finding("charging", "seeds", not wrong, "; ".join(wrong) or "it is so")
+
+
+def _void(first: int | None, second: int | None) -> bool | None:
+    """Whether the statement of a run that is resumed, with these seeds, is void; None: it has none.
+
+    A seed of None is left out.
+    """
+    begun, rest = ({} if seed is None else {"unsafe_seed": seed} for seed in (first, second))
+    found: list[bool] = []
+    with tempfile.TemporaryDirectory(prefix="tacit-parts-") as folder:
+        path = Path(folder) / "run"
+        Small(options=begun, moment="between lots", act=lambda scene: scene.dp.save(path))()
+        with suppress(TacitError):
+            Small(
+                options={"resume": path, **rest}, moment="after the run",
+                act=lambda scene: found.append(scene.dp.statement(DELTA).void),
+            )()  # fmt: skip
+    return found[0] if found else None
 
 
 def turns() -> Finding:
