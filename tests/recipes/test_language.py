@@ -129,14 +129,14 @@ def test_a_prompt_cuts_the_text_and_not_itself(folder: Path):
         _ = replace(prompt, answers=("w1 w2",)).labels
 
 
-def test_both_paddings_leave_scores_alone(folder: Path):
+def test_padding_leaves_scores_alone(folder: Path):
     """A row has the same score with padding as without."""
     pretrained = models.language_model(folder)
     model = pretrained.model.eval()
     prompt = language.Prompt(pretrained, "Review:", "Sentiment:", ("negative", "positive"), 9)
     rows = [(torch.tensor(prompt.tokens(text)), 0) for text in ("w1", "w1 w2 w3 w4 w5")]
     with torch.no_grad():
-        together = language.class_scores(prompt, model, language.left_padded(rows))
+        together = language.class_scores(prompt, model, language.prompt_batch(rows))
         for at, row in enumerate(rows):
             alone = model(input_ids=row[0][None]).logits[0, -1, list(prompt.labels)]
             torch.testing.assert_close(together[at], alone, rtol=1e-4, atol=1e-5)

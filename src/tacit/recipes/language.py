@@ -90,8 +90,15 @@ class Rows(Dataset[tuple[Tensor, int]]):
 
 
 def prompted(prompt: Prompt, examples: Examples) -> Rows:
-    """Every text in its prompt, with its class."""
-    return Rows([prompt.tokens(str(text)) for text in examples.inputs], examples.labels.tolist())
+    """Every text in its prompt, with its class; short ones first.
+
+    A lot keeps the order of its data set, so that texts of like length share a batch and little of
+    it is padding. Who is drawn does not depend on the order.
+    """
+    tokens = [prompt.tokens(str(text)) for text in examples.inputs]
+    order = sorted(range(len(tokens)), key=lambda row: len(tokens[row]))
+    classes = examples.labels.tolist()
+    return Rows([tokens[row] for row in order], [classes[row] for row in order])
 
 
 def token_rows(pretrained: Pretrained, texts: Iterable[str], longest: int) -> Rows:
@@ -100,40 +107,48 @@ def token_rows(pretrained: Pretrained, texts: Iterable[str], longest: int) -> Ro
     return Rows(found, [0] * len(found))
 
 
-def left_padded(rows: list[tuple[Tensor, int]]) -> dict[str, Tensor]:
-    """Rows that end together, so that the last position is every prompt's last token."""
-    width = _width(rows)
-    ids, mask = torch.zeros(2, len(rows), width, dtype=torch.int64)
-    for at, (tokens, _) in enumerate(rows):
-        ids[at, width - len(tokens) :] = tokens
-        mask[at, width - len(tokens) :] = 1
-    return {"input_ids": ids, "attention_mask": mask,
-            "classes": torch.tensor([one for _, one in rows])}  # fmt: skip
+def prompt_batch(rows: list[tuple[Tensor, int]]) -> dict[str, Tensor]:
+    """Prompts, padded at their ends, with the place of each one's last token and its class."""
+    ids, _ = _right_padded(rows)
+    last = torch.tensor([len(tokens) - 1 for tokens, _ in rows])
+    return {"input_ids": ids, "last": last, "classes": torch.tensor([one for _, one in rows])}
 
 
 def right_padded(rows: list[tuple[Tensor, int]]) -> dict[str, Tensor]:
     """Texts to be continued: labels are the tokens, and -100 beyond a text's end."""
+    ids, mask = _right_padded(rows)
+    return {"input_ids": ids, "attention_mask": mask, "labels": ids.masked_fill(mask == 0, -100)}
+
+
+def _right_padded(rows: list[tuple[Tensor, int]]) -> tuple[Tensor, Tensor]:
     width = _width(rows)
     ids, mask = torch.zeros(2, len(rows), width, dtype=torch.int64)
     for at, (tokens, _) in enumerate(rows):
         ids[at, : len(tokens)] = tokens
         mask[at, : len(tokens)] = 1
-    return {"input_ids": ids, "attention_mask": mask, "labels": ids.masked_fill(mask == 0, -100)}
+    return ids, mask
 
 
 def _width(rows: list[tuple[Tensor, int]]) -> int:
     """The longest row's length, rounded up: there are few shapes for a GPU to meet."""
-    return max(8, -(-max(len(tokens) for tokens, _ in rows) // 8) * 8)
+    return -(-max(len(tokens) for tokens, _ in rows) // 16) * 16
 
 
 # ---- scores
 
 
 def class_scores(prompt: Prompt, model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
-    """What the model thinks of each class's token after each prompt; shape (rows, classes)."""
-    logits = model(
-        input_ids=batch["input_ids"], attention_mask=batch["attention_mask"], logits_to_keep=1
-    ).logits[:, -1]
+    """What the model thinks of each class's token after each prompt; shape (rows, classes).
+
+    Nothing looks ahead, so that what pads a prompt at its end changes no score. The mask is a
+    constant: of any other, transformers reads numbers back from the device.
+    """
+    network: Any = getattr(model, "get_base_model", lambda: model)()
+    ids, last = batch["input_ids"], batch["last"]
+    square = torch.ones(2 * ids.shape[1:], dtype=torch.bool, device=ids.device)
+    seen = network.get_decoder()(input_ids=ids, attention_mask=square.tril()[None, None])
+    rows = torch.arange(len(ids), device=ids.device)
+    logits = network.get_output_embeddings()(seen.last_hidden_state[rows, last])
     return torch.stack([logits[:, token] for token in prompt.labels], dim=1)
 
 
@@ -197,7 +212,7 @@ def classifier(
         held_out=prompted(prompt, task.data.test),
         loss=partial(class_losses, prompt),
         correct=partial(class_right, prompt),
-        collate=left_padded,
+        collate=prompt_batch,
         schedule=Schedule(scheduler=rising_and_falling(optimizer, plan.steps)),
         performance=performance(batch, task.device),
         unit_in_words=unit,

@@ -88,11 +88,12 @@ class CudaGraphs:
 
     @contextmanager
     def without_host_reads(self) -> Iterator[None]:
-        """See ``Graphs``."""
+        """See ``Graphs``. Libraries that take another way while they are recorded take it here."""
         before = torch.cuda.get_sync_debug_mode()
         try:
             _forbid_waiting("error")
-            yield
+            with _as_if_recording():
+                yield
         except RuntimeError as error:
             if _SYNCHRONIZED in str(error):
                 raise HostRead from error
@@ -176,6 +177,17 @@ def _forbid_waiting(mode: int | str) -> None:
     with warnings.catch_warnings():  # torch calls it a prototype, which it has been for years
         warnings.simplefilter("ignore")
         torch.cuda.set_sync_debug_mode(mode)
+
+
+@contextmanager
+def _as_if_recording() -> Iterator[None]:
+    """Torch says that a recording is under way: transformers reads no mask then, for example."""
+    asked = torch.cuda.is_current_stream_capturing
+    torch.cuda.is_current_stream_capturing = lambda: True
+    try:
+        yield
+    finally:
+        torch.cuda.is_current_stream_capturing = asked
 
 
 def _abandon(graph: torch.cuda.CUDAGraph) -> None:
