@@ -10,6 +10,7 @@ import torch
 from torch import nn
 from torch.utils.data import TensorDataset
 
+from tacit.models.networks import StandardisedConv2d
 from tacit.training.performance import Performance
 
 from . import sessions
@@ -121,6 +122,6 @@ def convolutional() -> nn.Sequential:
     with torch.random.fork_rng():
         torch.manual_seed(0)
         return nn.Sequential(
-            nn.Conv2d(2, 4, 3), nn.GroupNorm(2, 4), nn.ReLU(inplace=True), nn.Flatten(),
-            nn.Linear(36, sessions.CLASSES),
+            nn.Conv2d(2, 4, 3), nn.GroupNorm(2, 4), nn.ReLU(inplace=True),
+            StandardisedConv2d(4, 4, 3), nn.Flatten(), nn.Linear(36, sessions.CLASSES),
         )  # fmt: skip
