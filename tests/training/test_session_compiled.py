@@ -111,6 +111,9 @@ def test_a_group_norms_sums_are_made_in_the_compiled_backward_pass() -> None:
         for lot in dp.lots():
             dp.accumulate(lot, cross_entropy(fast))
             dp.step()
+        explained = dp.explain()
+    assert "standardised conv" in explained
+    assert "overlap" not in explained  # as weights do that are computed in any other way
     truth = sessions.example_sum(convolutional(), images, range(40), CLIP)
     for step in grads.steps:  # the first one runs uncompiled
         assert sessions.close(step, {n: v / 40 for n, v in truth.items()}, 2e-5)
