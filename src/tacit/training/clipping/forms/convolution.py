@@ -213,7 +213,7 @@ class Convolution:
     def dense(self) -> Tensor:
         """See ``Form``. They are the very gradients that ``weighted_sum`` adds up, as packed."""
         if self._fused:
-            turned = self.written().unflatten(2, (-1, self.shape[1])).mT
+            turned: Tensor = self.written().unflatten(2, (-1, self.shape[1])).mT
             return turned.reshape(self.units, *self.shape)
         offsets = torch.stack(list(self._by_offset()), dim=-1)  # (units, groups, out, in, offsets)
         return offsets.flatten(1, 2).reshape(self.units, *self.shape)

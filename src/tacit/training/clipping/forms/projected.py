@@ -209,7 +209,8 @@ class Projected:
         seen = result.unflatten(0, of.image.shape[:2]).unsqueeze(3)
         grad = of.grad.to(wide).unflatten(2, (len(kernel), -1))
         others = tuple(axis for axis in range(grad.ndim) if axis not in (0, 2, 3))
-        return (grad * seen).sum(others).flatten(1)
+        products: Tensor = (grad * seen).sum(others).flatten(1)
+        return products
 
 
 def _certain(product: Tensor, error: Tensor) -> Tensor:
