@@ -87,6 +87,7 @@ def _filters(weight: Tensor, gain: Tensor | None, floor: float) -> Tensor:
 
 
 _LIBRARY = torch.library.Library("tacit", "FRAGMENT")
-_LIBRARY.define("standardised(Tensor weight, Tensor? gain, float floor) -> Tensor")
-_LIBRARY.impl("standardised", _filters, "CompositeImplicitAutograd")
+if not hasattr(torch.ops.tacit, "standardised"):  # torch keeps it if this file is imported again
+    _LIBRARY.define("standardised(Tensor weight, Tensor? gain, float floor) -> Tensor")
+    _LIBRARY.impl("standardised", _filters, "CompositeImplicitAutograd")
 OPERATION = torch.ops.tacit.standardised.default
