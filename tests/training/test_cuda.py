@@ -9,6 +9,7 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 import tacit
+from tacit.models.networks import StandardisedConv2d
 from tacit.training.clipping import clipped_gradients
 from tacit.training.clipping.program import Replayed
 
@@ -48,6 +49,17 @@ def conv():
     return net, torch.randn(ROWS, 3, 8, 8)
 
 
+def standardised():
+    """Shallow layers, whose gradients are written out, and deep ones with norms as differences."""
+    net = nn.Sequential(
+        StandardisedConv2d(3, 16, 3), nn.GroupNorm(2, 16), nn.ReLU(),
+        StandardisedConv2d(16, 32, 3, stride=2), nn.ReLU(),
+        StandardisedConv2d(32, 64, 3, stride=2), nn.ReLU(), StandardisedConv2d(64, 64, 3),
+        nn.Flatten(), nn.Linear(64 * 4, 5),
+    )  # fmt: skip
+    return net, torch.randn(ROWS, 3, 8, 8)
+
+
 def tokens():
     return Block(), torch.randint(50, (ROWS, 12))
 
@@ -65,7 +77,7 @@ def expected_change(model, x, y, lot_size):
     return {name: -value / lot_size for name, value in result.sums.items()}
 
 
-@pytest.mark.parametrize("build", [mlp, conv, tokens])
+@pytest.mark.parametrize("build", [mlp, conv, standardised, tokens])
 @pytest.mark.parametrize("compiled_model", [False, True])
 @pytest.mark.parametrize("batch", ["auto", 8])
 def test_every_step_is_the_oracles(build, compiled_model, batch, monkeypatch):
@@ -93,3 +105,34 @@ def test_every_step_is_the_oracles(build, compiled_model, batch, monkeypatch):
                 error = (change - wanted[name]).norm() / (wanted[name].norm() + 1e-3)
                 assert error < 1e-4, (name, lot.step, float(error))
     assert captured or batch == 8  # where addresses repeat, steps are replayed
+
+
+@pytest.mark.parametrize("last", [False, True], ids=["channels first", "channels last"])
+@pytest.mark.parametrize(("tf32", "near"), [(False, 1e-4), (True, 1e-2)])
+def test_recorded_steps_of_standardised_filters_are_the_oracles(tf32, near, last):
+    torch.manual_seed(0)
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = tf32
+    model, x = standardised()
+    layout = torch.channels_last if last else torch.contiguous_format
+    model, x = model.cuda().to(memory_format=layout), x.cuda().to(memory_format=layout)
+    y = torch.randint(5, (ROWS,)).cuda()
+    run = torch.compile(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    plan = tacit.Plan(examples=ROWS, lot_size=ROWS, steps=8, noise_multiplier=1e-7, clip=0.5)
+    data, performance = TensorDataset(x, y), tacit.Performance(capture=True)
+    with tacit.private(model, optimizer, plan, data, performance=performance) as dp:
+        for lot in dp.lots():
+            before = {name: p.detach().clone() for name, p in model.named_parameters()}
+            wanted = expected_change(model, x, y, ROWS)
+            dp.accumulate(
+                lot, lambda batch: F.cross_entropy(run(batch[0]), batch[1], reduction="none")
+            )
+            dp.step()
+            for name, parameter in model.named_parameters():
+                change = (parameter.detach() - before[name]).cpu().double()
+                error = (change - wanted[name]).norm() / (wanted[name].norm() + 1e-3)
+                assert error < near, (name, lot.step, float(error))
+        explained = dp.explain()
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    assert "standardised conv" in explained
+    assert "overlap" not in explained

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 from torch.utils.data import TensorDataset
 
+from tacit.models.networks import StandardisedConv2d
 from tacit.training.performance import Performance
 
 from . import sessions
@@ -110,6 +111,9 @@ def test_a_group_norms_sums_are_made_in_the_compiled_backward_pass() -> None:
         for lot in dp.lots():
             dp.accumulate(lot, cross_entropy(fast))
             dp.step()
+        explained = dp.explain()
+    assert "standardised conv" in explained
+    assert "overlap" not in explained  # as weights do that are computed in any other way
     truth = sessions.example_sum(convolutional(), images, range(40), CLIP)
     for step in grads.steps:  # the first one runs uncompiled
         assert sessions.close(step, {n: v / 40 for n, v in truth.items()}, 2e-5)
@@ -121,6 +125,6 @@ def convolutional() -> nn.Sequential:
     with torch.random.fork_rng():
         torch.manual_seed(0)
         return nn.Sequential(
-            nn.Conv2d(2, 4, 3), nn.GroupNorm(2, 4), nn.ReLU(inplace=True), nn.Flatten(),
-            nn.Linear(36, sessions.CLASSES),
+            nn.Conv2d(2, 4, 3), nn.GroupNorm(2, 4), nn.ReLU(inplace=True),
+            StandardisedConv2d(4, 4, 3), nn.Flatten(), nn.Linear(36, sessions.CLASSES),
         )  # fmt: skip

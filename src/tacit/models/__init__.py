@@ -1,6 +1,7 @@
 """Networks and fixed features for private learning, none of which looks at data by itself."""
 
 from tacit.models.devices import batched
+from tacit.models.filters import standardised
 from tacit.models.multiscale import MultiScale
 from tacit.models.networks import (
     MapCnn,
@@ -27,6 +28,7 @@ __all__ = [
     "batched",
     "scatter_cnn",
     "scatter_linear",
+    "standardised",
     "style_images",
     "synthetic_images",
     "tempered_cnn",

@@ -15,6 +15,7 @@ from torch.nn import functional
 
 from tacit._validation import whole
 from tacit.errors import InvalidArgument
+from tacit.models.filters import standardised
 
 Activation = Literal["tanh", "relu"]
 
@@ -175,9 +176,6 @@ def _unit(activation: Activation) -> nn.Module:
 # (Qiao et al. 2019), with a gain and a bias of their own.
 
 
-SMALLEST = 1e-4  # what the variance of a filter's weights, times their number, is held above
-
-
 def wide_resnet(
     *, depth: int = 16, width: int = 4, groups: int = 16, channels: int = 3, classes: int = 10
 ) -> nn.Sequential:
@@ -231,11 +229,7 @@ class StandardisedConv2d(nn.Module):
 
     def standardised(self) -> Tensor:
         """The filters as they are used."""
-        flat = self.weight.flatten(1)
-        centred = flat - flat.mean(1, keepdim=True)
-        squares = centred.square().sum(1)
-        scale = self.gain * squares.clamp(min=SMALLEST).rsqrt()
-        return (centred * scale.unsqueeze(1)).view_as(self.weight)
+        return standardised(self.weight, self.gain)
 
     def forward(self, images: Tensor) -> Tensor:
         """Shape (rows, outputs, height/stride, width/stride)."""
@@ -248,7 +242,6 @@ def with_plain_filters(network: nn.Sequential) -> nn.Sequential:
 
     It computes what it did. Learning that goes on from there moves the filters themselves: to first
     order the directions are those of weight and gain (and of the mean), at a rate of gain/‖W‖.
-    Filters that are parameters take the engine's fast ways; expressions are written out.
 
     >>> network, images = wide_resnet(depth=10, width=1), torch.rand(2, 3, 32, 32)
     >>> before = network(images)

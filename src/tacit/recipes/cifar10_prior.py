@@ -5,9 +5,8 @@ Processes" (https://arxiv.org/abs/2306.06076): WRN-16-4 begins with weights that
 synthetic images alone (``tacit.recipes.prior``), and which are public. Its last layer learns first,
 on features of the fixed layers below it; then all layers learn together, from 16 views of each
 image, with an exponential moving average of the weights. Other than there, the filters learn as
-they are used, and are no longer standardised: they are parameters then, whose gradients' norms take
-a third of the time. Both phases have lots of 4,096 and the
-same noise, and are calibrated together.
+they are used, and are no longer standardised. Both phases have lots of 4,096 and the same noise,
+and are calibrated together.
 
 ``tacit prior build`` makes the prior; the setting ``prior`` names a file elsewhere, or is ``none``
 to begin with random weights. Stop it at any time (Ctrl-C) and go on with ``--resume``.
@@ -63,7 +62,7 @@ class Settings:
     ``steps`` are those of all layers, at ``lr``; before them the last layer takes ``probe`` steps
     at ``probe_lr``, on ``probe_views`` views of each image; 0 leaves that out. ``prior`` is its
     file, empty where it is to be found, or ``none``. ``layers`` may keep all but the last fixed.
-    ``filters`` may stay ``standardised``, as they were in the prior: slower, and another rate.
+    ``filters`` may stay ``standardised``, as they were in the prior, for another rate.
     ``decay`` is the moving average's, 0 for none. ``flip`` mirrors views and averages over both
     sides in the end. ``batch`` is how many views a GPU computes at once, at most.
     """

@@ -11,9 +11,11 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from tacit.models.filters import standardised
 from tacit.training.clipping import sums
-from tacit.training.clipping.forms import Convolution, matrix
+from tacit.training.clipping.forms import Convolution, Projected, matrix
 from tacit.training.clipping.forms import convolution as convolutions
+from tacit.training.clipping.forms import projected as projections
 
 pytest.importorskip("triton", reason="Triton is not installed")
 
@@ -353,3 +355,64 @@ def test_no_units_at_all(dtype: torch.dtype):
         form.image, form.grad, torch.zeros(0, device=DEVICE), *form._settings
     )
     assert torch.equal(nothing, torch.zeros(form.shape, device=DEVICE))
+
+
+# ---- convolutions by standardised filters
+
+
+def projected(form: Convolution) -> Projected:
+    generator = torch.Generator().manual_seed(7)
+    normal = standardised(torch.randn(form.shape, generator=generator)).to(DEVICE)
+    rate = torch.rand(form.shape[0], generator=generator).to(DEVICE)
+    divided = (torch.arange(form.shape[0], device=DEVICE) != 1).float()
+    return Projected(form, normal, rate, divided)
+
+
+@pytest.mark.usefixtures("chosen")
+@pytest.mark.parametrize("most", [2**20, 0], ids=["written out", "a difference"])
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [
+        ("rows", torch.float16),
+        pytest.param("stride", torch.float32, marks=pytest.mark.slow),
+        pytest.param("groups", torch.float16, marks=pytest.mark.slow),
+        pytest.param("depthwise", torch.float16, marks=pytest.mark.slow),
+        pytest.param("one dimension", torch.float32, marks=pytest.mark.slow),
+    ],
+)
+def test_projected_gradients_are_the_oracles(
+    name: str, dtype: torch.dtype, most: int, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(projections, "for_kernels", lambda *_: True)
+    monkeypatch.setattr(projections, "_WRITTEN", most)
+    form = projected(CASES[name].form(dtype))
+    near = 3e-5 if dtype == torch.float16 and most else TF32  # scaled, half precision is single
+    whole = oracle(form.filters).flatten(2)
+    normal = form.normal.double().flatten(1)
+    along = (whole * normal).sum(2)
+    wanted = whole - whole.mean(2, keepdim=True) - (along * form.divided).unsqueeze(2) * normal
+    wanted = wanted * form.rate.unsqueeze(1)
+    torch.testing.assert_close(form.along_filters().double(), along, rtol=near, atol=near)
+    norms = form.squared_norms()
+    norms = norms if norms.ndim == 1 else norms.sum(0)
+    torch.testing.assert_close(norms.double(), squares(wanted), rtol=2 * near, atol=0)
+    scales = torch.tensor([0.5, 0.0, 2.0], device=DEVICE)
+    total = torch.einsum("i,i...->...", scales.double(), wanted).view(form.normal.shape)
+    assert (form.weighted_sum(scales) - total).norm() <= near * total.norm()
+
+
+@pytest.mark.usefixtures("chosen")
+@pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")  # NumPy's, by the interpreter
+def test_a_projection_leaves_what_is_not_finite_with_its_unit(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(projections, "for_kernels", lambda *_: True)
+    form = projected(CASES["few channels"].form(torch.float16))
+    clean = form.squared_norms()
+    scales = torch.tensor([0.5, 0.0, 2.0], device=DEVICE)
+    total = form.weighted_sum(scales)
+    values = form.filters.grad.clone()
+    values[1, 0, 0, 1, 2] = float("nan")
+    spoilt = replace(form, filters=replace(form.filters, grad=values))
+    norms = spoilt.squared_norms()
+    assert not norms[:, 1].isfinite().any()
+    assert torch.equal(norms[:, [0, 2]], clean[:, [0, 2]])
+    assert torch.equal(spoilt.weighted_sum(scales), total)

@@ -503,3 +503,41 @@ def norms(
         norm = norm / tl.load(grad_factors + unit, mask=unit < units, other=1.0).to(tl.float64)
         square = (norm * norm).to(tl.float32)
     tl.store(squares + unit, square, mask=unit < units)
+
+
+@triton.jit(do_not_specialize=["filters"])
+def project(
+    gradients, normal, rates, divided, along, squares, filters, size, BLOCK: tl.constexpr
+):  # fmt: skip
+    """rate·P·G of one unit's filter, in place, with ⟨G, n⟩ and the square: see ``forms.projected``.
+
+    All of it is in single precision. The second pass finds what it reads in the cache.
+    """
+    program = tl.program_id(0)
+    of = program % filters
+    gradients += program.to(tl.int64) * size
+    normal += of * size
+    total = tl.zeros((BLOCK,), tl.float32)
+    product = tl.zeros((BLOCK,), tl.float32)
+    around = tl.zeros((BLOCK,), tl.float32)
+    for start in range(0, size, BLOCK):
+        at = start + tl.arange(0, BLOCK)
+        value = tl.load(gradients + at, mask=at < size, other=0.0)
+        direction = tl.load(normal + at, mask=at < size, other=0.0)
+        total += value
+        product += value * direction
+        around += direction
+    mean = tl.sum(total, 0) / size
+    inner = tl.sum(product, 0) - mean * tl.sum(around, 0)
+    tl.store(along + program, inner)
+    rate = tl.load(rates + of)
+    taken = inner * tl.load(divided + of)
+    square = tl.zeros((BLOCK,), tl.float32)
+    for start in range(0, size, BLOCK):
+        at = start + tl.arange(0, BLOCK)
+        value = tl.load(gradients + at, mask=at < size, other=0.0)
+        direction = tl.load(normal + at, mask=at < size, other=0.0)
+        value = tl.where(at < size, (value - mean - taken * direction) * rate, 0.0)
+        tl.store(gradients + at, value, mask=at < size)
+        square += value * value
+    tl.store(squares + program, tl.sum(square, 0))

@@ -32,6 +32,7 @@ from tacit.training.clipping.convolution_kernels import (
     pack,
     pack_whole,
     products,
+    project,
     sums,
 )
 
@@ -419,6 +420,21 @@ def launch_norms(found: Tensor, of: Prepared) -> Tensor:
     return squares
 
 
+def launch_project(
+    written: Tensor, normal: Tensor, rate: Tensor, divided: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Runs ``project`` on (units, filters, numbers); returns ⟨G, n⟩, and the squares by filter."""
+    units, filters, size = written.shape
+    along = torch.empty((units, filters), device=written.device)
+    squares = torch.empty_like(along)
+    if units:
+        project[(units * filters,)](
+            written, normal, rate, divided, along, squares, filters, size,
+            BLOCK=_power(size, 16, 1024), num_warps=4,
+        )  # fmt: skip
+    return along, squares
+
+
 # ---- what forms ask for, as operations that compilers leave alone
 
 _SETTINGS = "int[] shape, int[] stride, int[] padding, int[] dilation, int groups"
@@ -490,6 +506,21 @@ def weighted_sum(image: Tensor, grad: Tensor, scales: Tensor, *settings: Any) ->
         return launch_last_sum(written, settings[0])
 
 
+@torch.library.custom_op(
+    "tacit::convolution_project",
+    mutates_args=("written",),
+    schema="(Tensor(a!) written, Tensor normal, Tensor rate, Tensor divided) -> (Tensor, Tensor)",
+)
+def projected_in_place(
+    written: Tensor, normal: Tensor, rate: Tensor, divided: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Projects what ``gradients`` wrote; returns ⟨G, n⟩ and the units' squared norms."""
+    with _on(written.device):
+        given = [one.contiguous() for one in (normal, rate, divided)]
+        along, squares = launch_project(written, *given)
+        return along, squares.sum(1)
+
+
 @squared_norms.register_fake
 def _(image: Tensor, grad: Tensor, *settings: Any) -> Tensor:
     del grad, settings
@@ -507,6 +538,12 @@ def _(image: Tensor, grad: Tensor, *settings: Any) -> tuple[Tensor, Tensor]:
 def _(written: Tensor, scales: Tensor, shape: list[int]) -> Tensor:
     del scales
     return written.new_empty(shape)
+
+
+@projected_in_place.register_fake
+def _(written: Tensor, normal: Tensor, rate: Tensor, divided: Tensor) -> tuple[Tensor, Tensor]:
+    del normal, rate, divided
+    return written.new_empty(written.shape[:2]), written.new_empty(written.shape[0])
 
 
 @weighted_sum.register_fake

@@ -119,6 +119,7 @@ class Recorder(TorchFunctionMode):
         self.given: list[Tensor] = []  # and their taps, which serve again
         self.saved: list[Tensor] = []
         self.derived: list[Tensor] = []
+        self._notes: list[tuple[Tensor, tuple[Any, ...]]] = []  # of derived weights, by rules
         self.count = 0
         self.ran_eagerly = False
         self._versions: list[tuple[Tensor, int]] = []
@@ -141,6 +142,7 @@ class Recorder(TorchFunctionMode):
     def clear(self) -> None:
         """Lets go of everything that was recorded but the taps."""
         self.uses, self.saved, self.derived, self._versions = [], [], [], []
+        self._notes = []
         del self._constants[self._lasting :]
         self._numbers, self._numbered = set(), 0
 
@@ -167,6 +169,18 @@ class Recorder(TorchFunctionMode):
             if one is value:
                 return True
         return False
+
+    def derive(self, weight: Tensor, note: tuple[Any, ...]) -> None:
+        """Takes ``weight``, computed from weights alone, for one; ``note`` is for another rule."""
+        self.derived.append(weight)
+        self._notes.append((weight, note))
+
+    def note_of(self, weight: Tensor) -> tuple[Any, ...] | None:
+        """What a rule noted of a derived weight."""
+        for one, note in self._notes:
+            if one is weight:
+                return note
+        return None
 
     def use(
         self,

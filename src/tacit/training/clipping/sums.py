@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast, final
 
 import torch
 
-from tacit.training.clipping.forms import Convolution, Dense, Form, OneHot, Outer
+from tacit.training.clipping.forms import Convolution, Dense, Form, OneHot, Outer, Projected
 from tacit.training.clipping.forms.matrix import (
     LARGEST_TEMPORARY,
     added_up,
@@ -363,7 +363,7 @@ def merged_squared_norms(forms: Sequence[Form]) -> Tensor:
 def _coarse_share(form: Form) -> float:
     if isinstance(form, Outer):
         return coarse_share(form.left)
-    return form.coarse_share if isinstance(form, Convolution) else 0.0
+    return form.coarse_share if isinstance(form, (Convolution, Projected)) else 0.0
 
 
 def _joined(forms: Sequence[Form]) -> list[Form]:

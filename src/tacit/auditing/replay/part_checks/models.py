@@ -9,6 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from tacit.models.networks import StandardisedConv2d
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -57,6 +59,12 @@ def _normed(layer: nn.Module) -> nn.Module:
     return layer
 
 
+def _standardised(inputs: int, outputs: int) -> nn.Module:
+    layer = StandardisedConv2d(inputs, outputs, 3, stride=1)
+    layer.gain.data *= torch.linspace(0.4, 2.0, outputs)
+    return layer
+
+
 def _flat(*layers: nn.Module) -> nn.Module:
     return nn.Sequential(*layers, nn.Flatten(), nn.LazyLinear(CLASSES))
 
@@ -72,6 +80,8 @@ def layers() -> Models:
         "normed convolution": (_flat(_normed(nn.Conv2d(2, 3, 3, padding=1))), (2, 6, 5)),
         "normed, wide": (_flat(_normed(nn.Conv2d(2, 5, 2, stride=2, groups=1))), (2, 12, 12)),
         "normed in groups": (_flat(_normed(nn.Conv1d(4, 4, 3, groups=2, dilation=2))), (4, 11)),
+        "standardised": (_flat(_standardised(2, 3)), (2, 6, 5)),
+        "standardised, deep": (_flat(_standardised(6, 8)), (6, 2, 2)),
         "transposed": (_flat(nn.ConvTranspose1d(2, 3, 3, stride=2)), (2, 5)),
         "normed, transposed": (_flat(_normed(nn.ConvTranspose2d(2, 3, 2, stride=2))), (2, 4, 3)),
         "volumes": (_flat(nn.Conv3d(1, 2, 2)), (1, 3, 4, 3)),

@@ -27,6 +27,7 @@ from tacit.training.clipping.forms.matrix import (
     in_parts,
     kept,
     matmul,
+    product_error,
     rounding,
     squared_sum,
     weighed,
@@ -127,11 +128,36 @@ class Convolution:
 
     @property
     def _keeps(self) -> bool:
+        return self.worth_writing(1)
+
+    def worth_writing(self, most: int) -> bool:
+        """Whether gradients are written out once for norms and sum, up to ``most`` times inputs."""
+        inputs = most * (self.image[:1].numel() + self.grad[:1].numel())
         if self._fused:  # the sum then reads less than it would otherwise
-            read = self.grad.element_size() * (self.image[:1].numel() + self.grad[:1].numel())
+            read = self.grad.element_size() * inputs
             return self._sizes.by_entries or 4 * math.prod(self.shape) <= read
-        inputs = self.image[:1].numel() + self.grad[:1].numel()
         return worth_keeping(math.prod(self.shape), inputs, self.grad.device)
+
+    def written(self) -> Tensor:
+        """Every unit's gradient, (units, channels out, numbers of a filter), as ``laid``."""
+        if self._fused:
+            inputs = self.image.to(self.grad.dtype), self.grad
+            written: Tensor = self._fusion.gradients(*inputs, *self._settings)[1]
+            return written.view(self.units, self.shape[0], -1)
+        return self._from_patches().flatten(2)
+
+    def laid(self, kernel: Tensor) -> Tensor:
+        """A kernel as gradients are written: (channels out, numbers of a filter)."""
+        return kernel.flatten(2).mT.flatten(1) if self._fused else kernel.flatten(1)
+
+    def sum_of(self, written: Tensor, scales: Tensor) -> Tensor:
+        """Σ scale·gradient of what was ``written``, in the weight's shape."""
+        if self._fused:
+            rows = written.flatten(1)
+            total: Tensor = self._fusion.weighted_gradients(rows, scales, list(self.shape))
+            return total
+        rows = kept(written, scales).flatten(1)
+        return (scales.to(rows.dtype) @ rows).view(self.shape)
 
     @property
     def _by_gram(self) -> bool:
@@ -167,12 +193,8 @@ class Convolution:
         total: Tensor
         if self._fused and self._keeps and not self._kept:
             self._fused_norms()  # of a kernel that is used twice nobody has asked for them
-        if self._kept and self._fused:
-            total = self._fusion.weighted_gradients(self._kept.pop(), scales, list(self.shape))
-            return total
         if self._kept:
-            rows = kept(self._kept.pop(), scales).flatten(1)
-            return (scales.to(rows.dtype) @ rows).view(self.shape)
+            return self.sum_of(self._kept.pop(), scales)
         if self._fused:
             image = self.image.to(self.grad.dtype)
             total = self._fusion.weighted_sum(image, self.grad, scales, *self._settings)
@@ -191,9 +213,7 @@ class Convolution:
     def dense(self) -> Tensor:
         """See ``Form``. They are the very gradients that ``weighted_sum`` adds up, as packed."""
         if self._fused:
-            inputs = self.image.to(self.grad.dtype), self.grad
-            written: Tensor = self._fusion.gradients(*inputs, *self._settings)[1]
-            turned = written.view(self.units, self.shape[0], -1, self.shape[1]).mT
+            turned: Tensor = self.written().unflatten(2, (-1, self.shape[1])).mT
             return turned.reshape(self.units, *self.shape)
         offsets = torch.stack(list(self._by_offset()), dim=-1)  # (units, groups, out, in, offsets)
         return offsets.flatten(1, 2).reshape(self.units, *self.shape)
@@ -204,6 +224,13 @@ class Convolution:
         if self._fused:
             return rounding(torch.float32)
         return coarse_share(self.grad, convolved=True)
+
+    @property
+    def norm_error(self) -> float:
+        """What a norm may be off by, as a share of √uncancelled: fused kernels add up finely."""
+        if self._fused:
+            return 4 * rounding(torch.float32)
+        return product_error(self.grad, convolved=True)
 
     def part(self, start: int, stop: int) -> Convolution:
         """See ``Form``."""

@@ -184,6 +184,16 @@ def coarse_share(side: Tensor, *, convolved: bool = False) -> float:
     return fine + _COARSE**2 * (1.0 + 1.0 / _half_margin(side.dtype))
 
 
+def product_error(side: Tensor, *, convolved: bool = False) -> float:
+    """What a sum of products may be off by, as a share of √uncancelled: see ``rounding``.
+
+    On a GPU four times that of one side in TF32, or twice that in bfloat16: see ``cover``.
+    """
+    if rounds_coarsely(side, convolved=convolved):
+        return _COARSE
+    return 4 * rounding(accumulator(side.dtype))
+
+
 def _half_margin(dtype: torch.dtype) -> float:
     """Of squared norms: half of what ``sums.margin`` gives norms where products are coarse."""
     return (1.0 + (2.0**-8 if dtype == torch.bfloat16 else 2.0**-10)) ** 2 - 1.0

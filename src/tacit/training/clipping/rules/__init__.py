@@ -37,8 +37,9 @@ RULES: dict[Callable[..., Any], Record] = {
     **recurrent.RECORDS,
 }
 
-# Served even if no data enters: they turn a weight into data.
+# Served even if no data enters: they turn a weight into data, or into one that rules know again.
 EXPANSIONS: dict[Callable[..., Any], Record] = {
+    **convolution.DERIVED_RECORDS,
     **elementwise.EXPANSION_RECORDS,
     **embedding.CONSTANT_RECORDS,
 }

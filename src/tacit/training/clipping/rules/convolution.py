@@ -1,4 +1,8 @@
-"""Convolutions and transposed convolutions in one, two and three dimensions."""
+"""Convolutions and transposed convolutions in one, two and three dimensions.
+
+A convolution by standardised filters has a rule of its own: to the recorder the filters are derived
+from parameters, and what they were made of is noted with them.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.nn.functional as F
 
-from tacit.training.clipping.forms import Convolution, Dense, Form
+from tacit.models.filters import OPERATION, standardisation
+from tacit.training.clipping.forms import Convolution, Dense, Form, Projected
 from tacit.training.clipping.recorder import (
     Gradient,
     Rule,
@@ -41,13 +46,25 @@ def _record(function: Callable[..., Tensor], dimensions: int) -> Record:
             return NotImplemented
         steps, spread = _sizes(stride, dimensions), _sizes(dilation, dimensions)
         x, pads = _padded(as_computed(input), padding, tuple(weight.shape[2:]), spread)
-        if channels_last(weight):  # as the convolution would lay it, for itself alone
+        made = recorder.note_of(weight)
+        if channels_last(weight if made is None else made[0]):  # as the convolution would lay it
             x = x.contiguous(memory_format=torch.channels_last)
         result = function(x, weight.detach(), detached(bias), steps, pads, spread, groups)
         settings = (steps, pads, spread, groups)
-        return recorder.use(CONVOLUTION, (weight, bias), (x,), settings, result)
+        if made is None:
+            return recorder.use(CONVOLUTION, (weight, bias), (x,), settings, result)
+        own, gain, *parts = made
+        return recorder.use(STANDARDISED, (own, bias, gain), (x, *parts), settings, result)
 
     return convolution
+
+
+def _standardised(recorder: Recorder, weight: Tensor, gain: Tensor | None, floor: float) -> Tensor:
+    """Filters that a convolution's rule knows again; to any other operation a derived weight."""
+    made = standardisation(weight, gain, floor)
+    parts = (made.normal.detach(), made.rate.detach(), made.divided.detach())
+    recorder.derive(made.filters, (weight, gain, *parts))
+    return made.filters
 
 
 def _record_transposed(function: Callable[..., Tensor], dimensions: int) -> Record:
@@ -122,7 +139,20 @@ def _transposed_gradients(of: Gradient) -> tuple[Form | None, ...]:
     return kernel, _bias(of)
 
 
+def _standardised_gradients(of: Gradient) -> tuple[Form | None, ...]:
+    """The convolution's own gradients are those of the filters: see ``forms.Projected``."""
+    stride, padding, dilation, groups = of.settings
+    image, normal, rate, divided = of.saved
+    images, grad = of.rows.split(image), of.rows.split(of.grad)
+    settings = (tuple(normal.shape), stride, padding, dilation, groups)
+    form = Projected(Convolution(images, grad, *settings), normal, rate, divided)
+    weight, _, gain = of.shapes
+    gains = None if gain is None else Dense(form.along_filters().reshape(-1, *gain))
+    return None if weight is None else form, _bias(of), gains
+
+
 CONVOLUTION = Rule("conv", _gradients)
+STANDARDISED = Rule("standardised conv", _standardised_gradients)
 TRANSPOSED = Rule("conv_transpose", _transposed_gradients)
 RECORDS: dict[Callable[..., Any], Record] = {
     F.conv1d: _record(F.conv1d, 1),
@@ -132,3 +162,5 @@ RECORDS: dict[Callable[..., Any], Record] = {
     F.conv_transpose2d: _record_transposed(F.conv_transpose2d, 2),
     F.conv_transpose3d: _record_transposed(F.conv_transpose3d, 3),
 }
+# Of weights alone.
+DERIVED_RECORDS: dict[Callable[..., Any], Record] = {OPERATION: _standardised}
