@@ -25,8 +25,9 @@ HERE = Path(__file__).resolve().parent
 SETTLING = 8  # steps before the clock starts: shapes are seen, code is compiled, steps recorded
 ASKED = 1.05  # of a step with FSDP2 to the plain one
 ROWS, LENGTH = 32, 256
-# Of each way: is the step private, the model in pieces, compiled; are its weights gathered in bf16?
-# The plain private step is recorded and replayed where it can be; a step with FSDP2 never is.
+# Of each way: is the step private, the model in pieces, compiled whole or block by block; are its
+# weights gathered in bf16? A private step is recorded and replayed where it can be; "explained" in
+# the record says whether it was.
 WAYS = {
     "plain": "private",
     "fsdp2": "private pieces",
@@ -34,7 +35,10 @@ WAYS = {
     "plain compiled": "private compiled",
     "fsdp2 compiled": "private pieces compiled",
     "fsdp2 compiled, gathered in bf16": "private pieces compiled half",
+    "plain, blocks compiled": "private blocks",
+    "fsdp2, blocks compiled": "private pieces blocks",
     "plain, not recorded": "private unrecorded",
+    "fsdp2, not recorded": "private pieces unrecorded",
     "ordinary": "",
     "ordinary fsdp2": "pieces",
     "ordinary compiled": "compiled",
@@ -181,10 +185,13 @@ def made(
     kind = WAYS[arguments.one].split()
     rows, length = (4, 16) if arguments.tiny else (ROWS, LENGTH)
     model, x, y, loss = task(f"gpt{length}", rows, device, small=arguments.tiny)
+    if {"compiled", "blocks"} & set(kind):
+        torch._dynamo.config.recompile_limit = 64  # a block of FSDP2 is traced by itself
+    if "blocks" in kind:
+        for block in model.blocks:
+            block.compile()
     if "pieces" in kind:
         in_pieces(model, device, half="half" in kind)
-    if "compiled" in kind:
-        torch._dynamo.config.recompile_limit = 64  # a block of FSDP2 is traced by itself
     used = torch.compile(model) if "compiled" in kind else model
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
 
@@ -229,7 +236,7 @@ def private(
     plan = tacit.Plan(
         examples=len(x), lot_size=len(x), steps=10**6, noise_multiplier=1.0, clip=1.0, noise="fast"
     )
-    performance = tacit.Performance(batch=4096, capture=None if recorded else False)
+    performance = tacit.Performance(batch=4096, capture=recorded)
     session = tacit.private(model, optimizer, plan, TensorDataset(x, y), performance=performance)
     dp = contextlib.ExitStack().enter_context(session)
     lots = iter(dp.lots())

@@ -225,8 +225,8 @@ def _spread(
     exact, sharded = plan.noise == "exact", None
     if any(map(is_sharded, parameters.values())):
         sharded = Sharded(world, model, parameters, whole_numbers=exact)
-    if world.is_alone and sharded is None:
-        return None, None
+    if world.is_alone:
+        return sharded, None
     plain = {n: p for n, p in parameters.items() if not is_sharded(p)}
     return sharded, Shares(world, plain, whole_numbers=exact)
 
@@ -246,7 +246,7 @@ def _built(
     world: World, setup: Setup, weights: Weights, custody: Custody, run_state: RunState
 ) -> SessionParts:
     """Samples, batches, noise and what computes them, once all processes agree."""
-    plan, performance, device = setup.plan, setup.performance, weights.device
+    plan, performance = setup.plan, setup.performance
     # A resumed run draws other numbers; a seed must not bring the first draws back either.
     seed = None if setup.unsafe_seed is None else (setup.unsafe_seed, run_state.steps_taken)
     streams = world.streams(seed)
@@ -258,7 +258,7 @@ def _built(
     noise = noise_for(
         plan.noise, streams("noise"), weights.home, run_state.memory, rounding_cost(plan)
     )
-    graphs = _graphs(plan, performance, device) if weights.sharded is None else None
+    graphs = _graphs(plan, performance, weights)
     sampler = LotSampler(
         plan,
         streams("sampling"),
@@ -315,11 +315,18 @@ def _computation(
     )
 
 
-def _graphs(plan: Plan, performance: Performance, device: torch.device) -> capture.Graphs | None:
-    """What records whole steps; integers are added up one unit at a time, each by itself."""
+def _graphs(plan: Plan, performance: Performance, weights: Weights) -> capture.Graphs | None:
+    """What records whole steps; integers are added up one unit at a time, each by itself.
+
+    With weights in pieces all ranks would have to record and replay together; and those that rest
+    on a CPU are copied from there for every batch.
+    """
+    device, sharded = weights.device, weights.sharded
     on_gpu = device.type == "cuda"
     wanted = on_gpu if performance.capture is None else performance.capture
     if plan.noise == "exact" or not wanted:
+        return None
+    if sharded is not None and (sharded.has_others or weights.home.type != device.type):
         return None
     return capture.CudaGraphs(device) if on_gpu else capture.Reruns()
 

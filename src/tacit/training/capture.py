@@ -401,10 +401,19 @@ def _same(one: object, other: object) -> bool:
 
 def hindrance(model: nn.Module) -> str:
     """Why a model's forward pass cannot be replayed without its Python, or nothing."""
-    hooked = [path or "the model" for path, module in model.named_modules() if any(_hooks(module))]
+    hooked = [
+        path or "the model"
+        for path, module in model.named_modules()
+        if not all(_is_fsdps(hook) for hooks in _hooks(module) for hook in hooks.values())
+    ]
     if hooked or _GLOBAL_HOOKS:
         return f"a hook would not be called ({hooked[0] if hooked else 'of all modules'})"
     return ""
+
+
+def _is_fsdps(hook: Any) -> bool:
+    """Whether a hook is one by which FSDP2 gathers weights: a recording repeats what it did."""
+    return str(getattr(hook, "__module__", "")).startswith("torch.distributed.fsdp._fully_shard")
 
 
 def _hooks(module: nn.Module) -> Iterable[dict[int, Any]]:

@@ -237,6 +237,7 @@ class Computation:
         self._plan, self._engine, self._verifier, self._clip = plan, engine, verifier, clip
         self._cutter, self._precision, self._device = cutter, precision, device
         self._recorded, self._sharded = recorded, sharded
+        self._with_others = sharded is not None and sharded.has_others  # in every pass
         self._advice = advice  # which loss the model has, for whoever passes another
         self._losses: Losses | None = None  # as a function, while a lot is computed by one
         self._total = Accumulator(same_weights=plan.unit == "example")
@@ -263,7 +264,7 @@ class Computation:
         self._cutter.begin()
         if self._sharded is not None:
             self._sharded.begin()
-            draw.awaits = True
+        draw.awaits = self._with_others
 
     def stop(self) -> None:
         """Ends the current forward pass, if there is one."""
@@ -373,7 +374,7 @@ class Computation:
                     self._tried = None
                 if cutter.size(draw.left, watched=verifier.watches) != size:
                     break  # what is left is cut again
-        if self._sharded is not None:
+        if self._with_others:
             yield from self._keeping_company(draw)
 
     def _keeping_company(self, draw: Draw) -> Iterator[Any]:
@@ -469,7 +470,7 @@ class Computation:
                 values = losses.of(own)
                 _check_losses(values, len(batch.rows), self._advice)
                 self._engine.stop()
-                result = self._summed(values, *shape.inputs.weights(values))
+                result = self._clipped(batch, values, shape.inputs.weights(values))
             finally:
                 self.stop()
                 self._engine.recorder.clear()
@@ -479,6 +480,7 @@ class Computation:
         expected = copied(work()[1].sums)  # first: a recording keeps its memory
         set_random_state(before)
         self._recorded.record(shape, work, self._engine.known(self._signature(batch, sample)))
+        self._recover()
         self._check_recording(shape, expected, before)
 
     def _check_recording(self, shape: Shape, expected: dict[str, Tensor], before: Any) -> None:
@@ -531,6 +533,7 @@ class Computation:
             recorded.give_up("the model or the loss reads numbers back from the device")
             self.stop()
             self._engine.recorder.clear()
+            self._recover()
             self._batch = self._tried = batch
             self._record(batch, kept)
             values = losses.of(kept)
@@ -539,12 +542,17 @@ class Computation:
             recorded.give_up("the model or the loss draws random numbers on the host")
         return values
 
+    def _recover(self) -> None:
+        """Lets go of gathered weights after a recording, or a pass that was left in its middle."""
+        if self._sharded is not None:
+            self._sharded.recover()
+
     def _one(self, draw: Draw, batch: Batch, data: Any) -> Iterator[Any]:
         """Yields one batch and records the forward pass that the caller runs on it."""
         if draw is not self.draw:
             raise ProtocolError(f"lot {draw.step} is over; iterate over the current lot")
         self._cutter.sizer.before()
-        if self._sharded is not None and not batch.is_company:
+        if self._with_others and not batch.is_company:
             self._met(batch=True)
         self._batch, self.repeats = batch, batch.repeats
         self._record(batch, data)
@@ -610,13 +618,7 @@ class Computation:
         self._engine.stop()
         guard.check_buffers()
         guard.check_parameters()
-        given = self._total.on_device(batch, losses)
-        if self._sharded is None:
-            result = self._summed(losses, *given)
-        else:
-            streams = self._counts_at_once(batch)
-            with self._sharded.finishing(self._engine.needs_weights, streams=streams) as sink:
-                result = self._summed(losses, *given, sink)
+        result = self._clipped(batch, losses, self._total.on_device(batch, losses))
         if batch.is_company:
             self._batch = self._tried = None
             return
@@ -629,10 +631,20 @@ class Computation:
         if not batch.repeats:
             self._cutter.sizer.after(len(batch.rows))
 
+    def _clipped(self, batch: Batch, losses: Tensor, given: tuple[Tensor, Tensor]) -> BatchSums:
+        """The batch's clipped sum; weights that are in pieces are gathered meanwhile."""
+        if self._sharded is None:
+            return self._summed(losses, *given)
+        streams = self._counts_at_once(batch)
+        with self._sharded.finishing(self._engine.needs_weights, streams=streams) as sink:
+            return self._summed(losses, *given, sink)
+
     def _counts_at_once(self, batch: Batch) -> bool:
-        """Whether the sums of a batch count as they are: no check, rounding or compiler waits."""
+        """Whether a batch's sums are sent as they are: no check, rounding or compiler waits."""
         waits = batch.is_company or self._verifier.watches or self._rehearses
-        return not (waits or self._plan.noise == "exact" or self._engine.compiles)
+        return self._with_others and not (
+            waits or self._plan.noise == "exact" or self._engine.compiles
+        )
 
     def _summed(
         self, losses: Tensor, weights: Tensor, real: Tensor, sink: Sink | None = None

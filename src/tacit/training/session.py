@@ -432,19 +432,21 @@ class Session:
     def _means(self, sums: dict[str, Tensor]) -> dict[str, Tensor]:
         release = partial(
             self._noise.means,
-            self._parameters,
             clip=self._clip.sensitivity,
             scale=self._clip.noise_scale,
             lot_size=self.plan.lot_size,
         )
         sharded, shares = self._weights.sharded, self._weights.shares
         if shares is None:
-            return release(sums)
+            if sharded is None:
+                return release(self._parameters, sums)
+            means = release(*sharded.released_alone(self._parameters, sums))
+            return means | sharded.gradients(means)
         stretches, totals = dict(shares.stretches), shares.totals(sums)
         if sharded is not None:
             stretches |= sharded.stretches
             totals |= sharded.totals()
-        own = release(totals, stretches=stretches)
+        own = release(self._parameters, totals, stretches=stretches)
         means = shares.means(own)
         return means if sharded is None else means | sharded.gradients(own)
 
@@ -524,9 +526,10 @@ class Session:
         return "\n\n".join(part for part in (self.plan.describe(), world, rules, replayed) if part)
 
     def _world_in_words(self) -> str:
-        if self._weights.shares is None:
+        sharded = self._weights.sharded
+        if self.world.is_alone and sharded is None:
             return ""
-        spread = "replicas" if self._weights.sharded is None else self._weights.sharded.describe()
+        spread = "replicas" if sharded is None else sharded.describe()
         return f"World: {self.world.describe()}; {spread}."
 
     def verify(self, losses: Callable[[Any], Tensor] | None = None) -> SensitivityCheck | None:

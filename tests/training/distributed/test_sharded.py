@@ -11,18 +11,33 @@ import torch
 from torch import Tensor, distributed, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, fully_shard
-from torch.distributed.tensor import Shard, distribute_tensor
+from torch.distributed.fsdp._fully_shard._fsdp_param_group import FSDPParamGroup
+from torch.distributed.tensor import DTensor, Shard, distribute_tensor
+from torch.overrides import _get_current_function_mode_stack
 from torch.utils.checkpoint import checkpoint
 
 import tacit
 from tacit.errors import ProtocolError, TacitError, UnsupportedModel
-from tacit.training import AdaptiveQuantile
+from tacit.training import AdaptiveQuantile, capture
+from tacit.training.clipping.recorder import Recorder
 
 from .ranks import together
-from .runs import EXAMPLES, Run, by_class, chosen, network, of_case, rows, weights
+from .runs import (
+    CLASSES,
+    EXAMPLES,
+    WIDTH,
+    Run,
+    by_class,
+    chosen,
+    network,
+    of_case,
+    rows,
+    weights,
+)
 from .test_replicas import CLOSE, MODELS, RUNS, released
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from tacit.training import Session
@@ -175,6 +190,93 @@ def test_one_rank_with_pieces_of_everything() -> None:
 
     (found,) = together(1, work)
     assert float((found - Run()(0)).abs().max()) <= CLOSE
+
+
+class Fragile(nn.Module):
+    """Fails in the middle of a forward pass, if it is to."""
+
+    fails = False
+
+    def forward(self, x: Tensor) -> Tensor:
+        if Fragile.fails:
+            raise RuntimeError("in the middle")
+        return torch.tanh(x)
+
+
+def fragile() -> nn.Module:
+    return nn.Sequential(nn.Linear(WIDTH, 7), Fragile(), nn.Linear(7, CLASSES))
+
+
+def by_function(model: nn.Module, **options: Any) -> tuple[Tensor, str]:
+    """The weights after some steps whose losses are a function, and what is said of them."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.05)
+    plan = Run(plan={"steps": 7}).plan_of()
+    with tacit.private(model, optimizer, plan, rows(), unsafe_seed=2, **options) as dp:
+        for lot in dp.lots():
+            dp.accumulate(lot, lambda batch: by_class(model, batch))
+            dp.step()
+        return weights(model), dp.explain()
+
+
+def alone_in_pieces(prepare: Callable[[nn.Module], None], **how: Any) -> str:
+    """What is said of the same with one rank, whose pieces are the whole; it must come to that."""
+
+    def work(_: int) -> tuple[Tensor, str]:
+        torch.manual_seed(5)
+        model = in_pieces(fragile(), ranks=1, **how)
+        prepare(model)
+        return by_function(model, performance=tacit.Performance(capture=True, batch=4))
+
+    ((found, said),) = together(1, work)
+    torch.manual_seed(5)
+    alone, _ = by_function(fragile(), performance=tacit.Performance(capture=True, batch=4))
+    assert float((found - alone).abs().max()) <= CLOSE
+    return said
+
+
+def test_one_rank_with_pieces_of_everything_is_replayed() -> None:
+    def prepare(_: nn.Module) -> None:
+        gather = FSDPParamGroup.wait_for_unshard
+
+        def watched(self: FSDPParamGroup) -> None:
+            for mode in _get_current_function_mode_stack():
+                assert not isinstance(mode, Recorder)  # FSDP's own work is not seen call by call
+            gather(self)
+
+        FSDPParamGroup.wait_for_unshard = watched  # type: ignore[method-assign]
+
+    said = alone_in_pieces(prepare)
+    assert "one process; parameters in one piece (FSDP2)" in said
+    assert "Batches are replayed" in said
+    assert "Noise and update are replayed" in said
+
+
+def test_a_recording_that_fails_leaves_nothing_gathered() -> None:
+    def prepare(model: nn.Module) -> None:
+        def record(_: capture.Reruns, work: Any) -> Any:
+            Fragile.fails = True
+            try:
+                return work()
+            finally:
+                Fragile.fails = False
+                for weight in model.parameters():  # what a device records it does not compute
+                    assert not isinstance(weight, DTensor)
+                    weight.data.fill_(1.0)
+
+        capture.Reruns.record_batch = record  # type: ignore[method-assign]
+
+    said = alone_in_pieces(prepare, root_only=True)  # all weights are gathered when it fails
+    assert "recording failed with RuntimeError" in said
+
+
+def test_hooks_of_ones_own_are_called_for_every_batch() -> None:
+    def work(_: int) -> list[str]:
+        model = in_pieces(network(), ranks=1)
+        found = [capture.hindrance(model)]
+        model[2].register_forward_hook(lambda *_: None)  # type: ignore[index]
+        return [*found, capture.hindrance(model)]
+
+    assert together(1, work) == [["", "a hook would not be called (2)"]]
 
 
 def started(model: nn.Module, **options: Any) -> Session:

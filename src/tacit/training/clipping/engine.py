@@ -264,18 +264,26 @@ class Engine:
             return []
         if scale != 1.0:
             weights = weights * scale
-        if not self.recorder.ran_eagerly:
+        if not self.recorder.eagerly:
             return gradients_at(losses, weights, taps)
         with self._replaying():
             return gradients_at(losses, weights, taps)
 
     @contextmanager
     def _replaying(self) -> Iterator[None]:
-        """Backward passes run in this thread, where recomputed activations meet the recorder."""
+        """Backward passes run in this thread, where recomputed activations meet the recorder.
+
+        Where there are none it stays away: hooks that gather weights would go by it, call by call.
+        """
         recorder = self.recorder
+        here = torch.autograd.set_multithreading_enabled(False)
+        if not recorder.may_recompute:
+            with here:
+                yield
+            return
         recorder.enabled = recorder.replaying = True
         try:
-            with torch.autograd.set_multithreading_enabled(False), recorder:
+            with here, recorder:
                 yield
         finally:
             recorder.enabled = recorder.replaying = False

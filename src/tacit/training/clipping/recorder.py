@@ -121,7 +121,8 @@ class Recorder(TorchFunctionMode):
         self.derived: list[Tensor] = []
         self._notes: list[tuple[Tensor, tuple[Any, ...]]] = []  # of derived weights, by rules
         self.count = 0
-        self.ran_eagerly = False
+        self.eagerly = 0  # how many of them ran outside of compiled code
+        self._saves_otherwise = False
         self._versions: list[tuple[Tensor, int]] = []
 
     def begin(
@@ -137,7 +138,8 @@ class Recorder(TorchFunctionMode):
         self.taps = []
         self.expected, self.given = expected, [] if taps is None else taps
         self.count = 0
-        self.enabled, self.replaying, self.ran_eagerly = True, False, False
+        self.enabled, self.replaying = True, False
+        self.eagerly, self._saves_otherwise = 0, False
 
     def clear(self) -> None:
         """Lets go of everything that was recorded but the taps."""
@@ -155,6 +157,14 @@ class Recorder(TorchFunctionMode):
                     "private weights is changed in place afterwards; use the operation that "
                     "returns a new tensor"
                 )
+
+    @property
+    def may_recompute(self) -> bool:
+        """Whether the backward pass may compute a use again, as checkpoints do.
+
+        They have hooks for what autograd saves, which compiled code does not show.
+        """
+        return self.eagerly > 0 and (self._saves_otherwise or self.eagerly < self.count)
 
     def is_weight(self, value: object) -> bool:
         """Whether ``value`` is a private parameter or derived from private parameters alone."""
@@ -204,7 +214,8 @@ class Recorder(TorchFunctionMode):
         self.count = at + 1
         if torch.compiler.is_compiling():
             return _laid_alike(result + self._given(at, result))
-        self.ran_eagerly = True
+        self.eagerly += 1
+        self._saves_otherwise = self._saves_otherwise or _saved_tensors_hooks(True) is not None
         latest = self.saved[len(self.saved) - len(saved) :]
         self._versions.extend((one, one._version) for one in latest)
         if not self.uses:
@@ -363,6 +374,9 @@ class Recorder(TorchFunctionMode):
             if isinstance(one, Tensor) and one.requires_grad and not self.is_weight(one):
                 self.derived.append(one)
         return result
+
+
+_saved_tensors_hooks = torch._C._autograd._top_saved_tensors_default_hooks
 
 
 @final

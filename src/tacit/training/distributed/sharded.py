@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, final
 
 import torch
 from torch import distributed, nn
+from torch.overrides import _get_current_function_mode
 from torch.utils._pytree import tree_leaves
 
 from tacit.errors import UnsupportedModel
@@ -92,8 +93,7 @@ class _Piece:
 class _Bucket:
     """Sums of some parameters that are on their way; both tensors stay until they have arrived."""
 
-    names: Sequence[str]
-    rooms: Sequence[int]
+    names: tuple[str, ...]
     flat: Tensor
     total: Tensor
     work: Any
@@ -126,12 +126,17 @@ class Sharded:
         mesh = next(iter(self._pieces.values())).parameter.device_mesh
         self.device = _compute_device(mesh)
         self._ranks, self._replicas = _groups(mesh)
-        self._totals: dict[str, Tensor] = {}
+        self._totals: dict[tuple[str, ...], Tensor] = {}  # of each bucket, this rank's pieces
         self._on_the_way: deque[_Bucket] = deque()
         self._buckets = self._cut()
         self.gathered = dict(self._gathered_by_name(model))
         self._storages = {_storage(one) for one in self.gathered.values()}
-        self._paused: list[bool] = []
+        self._paused: list[tuple[bool, bool]] = []
+
+    @property
+    def has_others(self) -> bool:
+        """Whether other ranks hold pieces, and must be there in every pass."""
+        return not self._world.is_alone
 
     @property
     def names(self) -> frozenset[str]:
@@ -140,8 +145,13 @@ class Sharded:
 
     def describe(self) -> str:
         """How parameters are spread, in a line."""
+        if not self.has_others:
+            return "parameters in one piece (FSDP2), gathered for every pass and sent to nobody"
         copies = "" if self._replicas is None else f", in {self._replicas.size()} copies"
-        return f"parameters in {self._ranks.size()} pieces (FSDP2){copies}"
+        found = f"parameters in {self._ranks.size()} pieces (FSDP2){copies}"
+        if self.device.type == "cpu":
+            return found
+        return f"{found}; batches are not replayed, which all ranks would have to record together"
 
     def _gathered_by_name(self, model: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
         """The objects that stand for each parameter while it is gathered; they stay the same."""
@@ -172,30 +182,29 @@ class Sharded:
             self._send(bucket, sums)
         self._arrive()
 
-    def _cut(self) -> list[list[str]]:
+    def _cut(self) -> list[tuple[str, ...]]:
         """The parameters in the order and the company in which their sums are sent."""
-        buckets: list[list[str]] = []
+        buckets: list[tuple[str, ...]] = []
+        ranks: int = self._ranks.size()
         for name in self._pieces:
             fits = buckets and self._dtypes[buckets[-1][0]] == self._dtypes[name]
-            if fits and self._room([*buckets[-1], name]) <= _BUCKET:
-                buckets[-1].append(name)
+            if fits and ranks * sum(self._rooms((*buckets[-1], name))) <= _BUCKET:
+                buckets[-1] = (*buckets[-1], name)
             else:
-                buckets.append([name])
+                buckets.append((name,))
         return buckets
 
-    def _room(self, names: Sequence[str]) -> int:
-        ranks: int = self._ranks.size()
-        return sum(self._pieces[name].room for name in names) * ranks
+    def _rooms(self, names: Sequence[str]) -> list[int]:
+        return [self._pieces[name].room for name in names]
 
-    def _send(self, names: Sequence[str], sums: dict[str, Tensor]) -> None:
+    def _send(self, names: tuple[str, ...], sums: dict[str, Tensor]) -> None:
         """Sends sums on their way, and goes on while others compute."""
         self._arrive(but=_MOST_ON_THE_WAY - 1)
-        rooms = [self._pieces[name].room for name in names]
-        flat = self._laid_out(names, rooms, sums)
-        total = flat.new_empty(sum(rooms))
+        flat = self._laid_out(names, sums)
+        total = flat.new_empty(flat.numel() // self._ranks.size())
         with self._world.waiting("the sum over ranks"):
             work = reduce_scattering(total, flat, self._ranks)
-        self._on_the_way.append(_Bucket(names, rooms, flat, total, work))
+        self._on_the_way.append(_Bucket(names, flat, total, work))
 
     def _arrive(self, *, but: int = 0) -> None:
         """Waits for sums that were sent, but for the last few, and adds them to the pieces."""
@@ -205,26 +214,29 @@ class Sharded:
                 sent.work.wait()
                 if self._replicas is not None:
                     distributed.all_reduce(sent.total, group=self._replicas)
-            for name, part in zip(sent.names, sent.total.split(sent.rooms), strict=True):
-                piece = self._pieces[name]
-                own = part[: (piece.stop - piece.start) * piece.size]
-                if name in self._totals:
-                    self._totals[name] += own
-                else:
-                    self._totals[name] = own
+            if sent.names in self._totals:
+                self._totals[sent.names] += sent.total
+            else:
+                self._totals[sent.names] = sent.total
 
-    def _laid_out(
-        self, names: Sequence[str], rooms: Sequence[int], sums: dict[str, Tensor]
-    ) -> Tensor:
+    def _laid_out(self, names: tuple[str, ...], sums: dict[str, Tensor]) -> Tensor:
         """Sums as they are sent: the pieces of the first rank, then those of the next."""
-        ranks, dtype = self._ranks.size(), self._dtypes[names[0]]
+        ranks, rooms, dtype = self._ranks.size(), self._rooms(names), self._dtypes[names[0]]
         if len(names) == 1 and names[0] in sums and sums[names[0]].numel() == ranks * rooms[0]:
             return sums.pop(names[0]).to(dtype).reshape(-1)  # it is laid like that
-        flat = torch.zeros(ranks, sum(rooms), dtype=dtype, device=self.device)
-        for name, part in zip(names, flat.split(rooms, dim=1), strict=True):
-            if name in sums:
-                _spread(sums.pop(name).to(dtype).reshape(-1), part)
+        flat = torch.empty(ranks, sum(rooms), dtype=dtype, device=self.device)
+        wholes = [self._whole(name, sums).to(dtype) for name in names]
+        filled = [one for one in wholes if one.numel()]
+        if filled:
+            torch._chunk_cat(filled, 0, ranks, out=flat)  # as FSDP cuts them, filled up with zeros
         return flat.view(-1)
+
+    def _whole(self, name: str, sums: dict[str, Tensor]) -> Tensor:
+        """The sum of a parameter by rows, which is 0 where no loss has reached it."""
+        shape = (self._pieces[name].parameter.shape[0], self._pieces[name].size)
+        if name in sums:
+            return sums.pop(name).reshape(shape)
+        return torch.zeros(shape, device=self.device)
 
     # ---- a step
 
@@ -235,10 +247,19 @@ class Sharded:
 
     def totals(self) -> dict[str, Tensor]:
         """The sums of the lot in this rank's pieces, where the parameters are."""
-        return {
-            name: total.to(self._pieces[name].parameter.device)
-            for name, total in self._totals.items()
-        }
+        found: dict[str, Tensor] = {}
+        for names, total in self._totals.items():
+            for name, part in zip(names, total.split(self._rooms(names)), strict=True):
+                start, stop = self._pieces[name].stretch
+                found[name] = part[: stop - start].to(self._pieces[name].parameter.device)
+        return found
+
+    def released_alone(
+        self, parameters: Mapping[str, Tensor], sums: Mapping[str, Tensor]
+    ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """Parameters and sums of one process, whose pieces are the whole, as plain tensors."""
+        held = {name: local(parameter) for name, parameter in parameters.items()}
+        return held, {name: one.to(held[name].device) for name, one in sums.items()}
 
     def gradients(self, own: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Means of this rank's entries as gradients that an optimizer steps by."""
@@ -289,6 +310,7 @@ class Sharded:
         finally:
             if gathered:
                 self._let_go()
+            self._join()
 
     def _keep_gathered(self) -> None:
         for module in self._modules:
@@ -300,19 +322,51 @@ class Sharded:
             module.set_reshard_after_backward(True, recurse=False)
             module.reshard()
 
+    def _join(self) -> None:
+        """Ends a pass on one stream while it is recorded: FSDP leaves its own waiting."""
+        if self.device.type != "cuda" or not torch.cuda.is_current_stream_capturing():
+            return
+        here = torch.cuda.current_stream()
+        for stream in _streams(self._modules):
+            with torch.cuda.stream(stream):
+                forked = torch.cuda.is_current_stream_capturing()
+            if forked:
+                here.wait_stream(stream)
+
+    def recover(self) -> None:
+        """Lets go of whatever is gathered, in the middle of a pass, too.
+
+        Weights that were gathered for a recording hold nothing: meanwhile nothing is computed.
+        """
+        for state in _states(self._modules):
+            _at_the_start(state)
+        for module in self._modules:
+            module.reshard()
+
     @contextmanager
     def unrecorded(self, recorder: Any) -> Iterator[None]:
-        """Keeps the recorder out of what FSDP does before and after a module is computed."""
+        """Keeps the recorder out of what FSDP does before and after a module is computed.
+
+        It is off torch's stack of modes then, if it can be: even a mode that lets all pass takes
+        its time with every call.
+        """
 
         def pause(*_: Any) -> None:
-            self._paused.append(recorder.enabled)
+            off = not torch.compiler.is_compiling() and _get_current_function_mode() is recorder
+            self._paused.append((recorder.enabled, off))
             recorder.enabled = False
+            if off:
+                recorder.__exit__(None, None, None)
 
         def resume(*_: Any) -> None:
-            recorder.enabled = self._paused.pop()
+            enabled, off = self._paused.pop()
+            if off:
+                recorder.__enter__()
+            recorder.enabled = enabled
 
         def stay(module: Any, _: Any, result: Any) -> None:
             """A table of positions is seen as a view of its weight, which must not go then."""
+            pause()
             found = (one for one in tree_leaves(result) if isinstance(one, torch.Tensor))
             if any(_storage(one) in self._storages for one in found):
                 module.set_reshard_after_forward(False, recurse=False)
@@ -324,7 +378,6 @@ class Sharded:
                 module.register_forward_pre_hook(pause, prepend=True),
                 module.register_forward_pre_hook(resume),
                 module.register_forward_hook(stay, prepend=True),
-                module.register_forward_hook(pause, prepend=True),
                 module.register_forward_hook(resume),
             ]
         try:
@@ -340,8 +393,8 @@ class _Sending:
 
     def __init__(
         self,
-        buckets: Sequence[Sequence[str]],
-        send: Callable[[Sequence[str], dict[str, Tensor]], None],
+        buckets: Sequence[tuple[str, ...]],
+        send: Callable[[tuple[str, ...], dict[str, Tensor]], None],
     ) -> None:
         self._left, self._send = list(buckets), send
         self.names = frozenset(name for bucket in buckets for name in bucket)
@@ -357,14 +410,6 @@ class _Sending:
         """No sum is to come any more: what no loss has reached is 0."""
         for bucket in self._left:
             self._send(bucket, self._ready)
-
-
-def _spread(values: Tensor, part: Tensor) -> None:
-    """Writes a parameter's entries into the pieces of all ranks, one after the other."""
-    room = part.shape[1]
-    for rank in range(-(-len(values) // room) if room else 0):
-        own = values[rank * room : (rank + 1) * room]
-        part[rank, : len(own)] = own
 
 
 def _wide(dtype: torch.dtype) -> torch.dtype:
@@ -385,6 +430,37 @@ def _spread_like(parameter: Any, piece: Tensor) -> Tensor:
 
 def _storage(tensor: Tensor) -> int:
     return int(tensor.untyped_storage()._cdata)
+
+
+# ---- FSDP's own state, which it keeps to itself
+
+
+def _states(modules: Sequence[Any]) -> list[Any]:
+    return [module._get_fsdp_state() for module in modules]
+
+
+def _streams(modules: Sequence[Any]) -> list[Any]:
+    """The streams on which FSDP gathers weights and reduces gradients."""
+    contexts = {id(state._comm_ctx): state._comm_ctx for state in _states(modules)}
+    held = [one for context in contexts.values() for one in vars(context).values()]
+    return [one for one in held if isinstance(one, torch.cuda.Stream)]
+
+
+def _at_the_start(state: Any) -> None:
+    """Puts one module's state as it is before a forward pass."""
+    from torch.distributed.fsdp._fully_shard._fsdp_common import TrainingState  # noqa: PLC0415
+
+    state._training_state = TrainingState.IDLE
+    state._modules_to_run_forward.clear()
+    state._state_ctx.iter_forward_root = None
+    state._state_ctx.post_backward_final_callback_queued = False
+    state._comm_ctx.all_gather_state = None
+    state._comm_ctx.post_forward_order.clear()
+    groups = getattr(state, "_fsdp_param_groups", None) or [state._fsdp_param_group]
+    for group in (one for one in groups if one is not None):
+        group._training_state = TrainingState.IDLE
+        group._all_gather_result = group._reshard_after_forward_event = None
+        group._post_forward_indices.clear()
 
 
 def _own_places(module: nn.Module) -> list[tuple[nn.Module, str, Tensor]]:

@@ -81,10 +81,8 @@ class Shares:
         for name, (start, stop) in row.starts.items():
             if name in sums:
                 flat[start:stop] = sums[name].reshape(-1)
-        piece = flat
-        if not self._world.is_alone:
-            piece = torch.empty(row.piece, dtype=row.dtype, device=device)
-            reduce_scattered(piece, flat, self._world.group_for(device))
+        piece = torch.empty(row.piece, dtype=row.dtype, device=device)
+        reduce_scattered(piece, flat, self._world.group_for(device))
         before = self._world.rank * row.piece
         found = []
         for name, (start, _) in row.starts.items():
@@ -101,10 +99,8 @@ class Shares:
         for name, (start, _) in row.starts.items():
             first, last = self._stretches[name]
             piece[start + first - before : start + last - before] = own[name]
-        flat = piece
-        if not self._world.is_alone:
-            flat = torch.empty(row.piece * self._world.size, dtype=dtype, device=device)
-            all_gathered(flat, piece, self._world.group_for(device))
+        flat = torch.empty(row.piece * self._world.size, dtype=dtype, device=device)
+        all_gathered(flat, piece, self._world.group_for(device))
         return [
             (name, _like(self._parameters[name], flat[start:stop]))
             for name, (start, stop) in row.starts.items()
