@@ -1,8 +1,10 @@
 """Shows where a private step spends its time on a GPU: kernels, and the processor's own share.
 
     python benchmarks/engine_profile.py --engines PATH MODEL BATCH [--amp] [--eager]
+                                        [--recorded EXAMPLES]
 
 PATH is the folder with `models.py` of the side-by-side benchmark; MODEL is a name of its `task`.
+With --recorded, steps are replayed from recordings, of Poisson lots of so many examples.
 """
 
 import argparse
@@ -26,16 +28,20 @@ def main() -> None:
     arguments = parse_arguments()
     sys.path.insert(0, str(arguments.engines))
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
-    step = private_step(arguments.model, arguments.batch, amp=arguments.amp, eager=arguments.eager)
-    for _ in range(6):
+    step = private_step(arguments)
+    for _ in range(12):
         step()
-    torch.cuda.synchronize()
-    start = time.perf_counter()
-    for _ in range(10):
-        step()
-    queued = time.perf_counter() - start
-    torch.cuda.synchronize()
-    print(f"a step: {100 * (time.perf_counter() - start):.2f} ms, queued in {100 * queued:.2f} ms")
+    # Few enough that the queue holds them: how long the processor takes for them by itself.
+    for count in (10, 400) if arguments.recorded else (10,):
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        for _ in range(count):
+            step()
+        queued = time.perf_counter() - start
+        torch.cuda.synchronize()
+        whole = time.perf_counter() - start
+        each, own = (1e3 * one / count for one in (whole, queued))
+        print(f"{count} steps: {each:.4f} ms each, queued in {own:.4f} ms")
     host(step)
     with profile(activities=[ProfilerActivity.CUDA]) as found:
         for _ in range(3):
@@ -43,9 +49,10 @@ def main() -> None:
         torch.cuda.synchronize()
     kernels = sorted(found.key_averages(), key=lambda one: -one.self_device_time_total)
     print(f"kernels: {sum(one.self_device_time_total for one in kernels) / 3e3:.2f} ms a step")
-    for one in kernels[:40]:
+    print(f"launches: {sum(one.count for one in kernels) / 3:.1f} a step")
+    for one in kernels[:60]:
         total, count = one.self_device_time_total / 3e3, one.count / 3
-        print(f"{total:8.3f} ms {count:6.1f} x {one.key[:120]}")
+        print(f"{total:8.4f} ms {count:6.1f} x {one.key[:120]}")
 
 
 def host(step: Callable[[], None]) -> None:
@@ -66,26 +73,36 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("batch", type=int)
     parser.add_argument("--amp", action="store_true")
     parser.add_argument("--eager", action="store_true", help="the model itself is not compiled")
+    parser.add_argument("--recorded", type=int, metavar="EXAMPLES", help="replay whole steps")
     return parser.parse_args()
 
 
-def private_step(name: str, batch: int, *, amp: bool, eager: bool) -> Callable[[], None]:
+def private_step(arguments: argparse.Namespace) -> Callable[[], None]:
     from models import task  # type: ignore[import-not-found]  # noqa: PLC0415
 
-    model, x, y, losses = task(name, batch, "cuda")
+    batch, examples = arguments.batch, arguments.recorded or arguments.batch
+    model, x, y, losses = task(arguments.model, examples, "cuda")
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     plan = tacit.Plan(
-        examples=batch, lot_size=batch, steps=10**6, noise_multiplier=1.0, clip=1.0
+        examples=examples, lot_size=batch, steps=10**6, noise_multiplier=1.0, clip=1.0
     )  # fmt: skip
-    compiled: Any = model if eager else torch.compile(model)
-    dp = tacit.private(model, optimizer, plan, TensorDataset(x, y)).__enter__()
+    compiled: Any = model if arguments.eager else torch.compile(model)
+    performance = tacit.Performance(batch=4096) if arguments.recorded else None
+    data = TensorDataset(x, y)
+    dp = tacit.private(model, optimizer, plan, data, performance=performance).__enter__()
     lots = dp.lots()
 
+    def computed(rows: Any) -> torch.Tensor:
+        with torch.autocast("cuda", torch.bfloat16) if arguments.amp else contextlib.nullcontext():
+            found: torch.Tensor = losses(compiled(rows[0]), rows[1])
+            return found
+
     def step() -> None:
-        for inputs, labels in next(lots):
-            with torch.autocast("cuda", torch.bfloat16) if amp else contextlib.nullcontext():
-                values = losses(compiled(inputs), labels)
-            dp.backward(values)
+        if arguments.recorded:
+            dp.accumulate(next(lots), computed)
+        else:
+            for rows in next(lots):
+                dp.backward(computed(rows))
         dp.step()
 
     return step

@@ -74,10 +74,11 @@ def _normals_of(words, found, count, LANES: tl.constexpr):  # noqa: N803
 
 
 def drawn(sums: list[Tensor | None], outs: list[Tensor], scale: float, lot: float) -> int:
-    """Draws, and returns the seed, which is the generator's first number."""
+    """Draws, and returns the seed, which follows the generator's first number."""
     generators = [torch.Generator(_DEVICE).manual_seed(5) for _ in range(2)]
     FloatNoise(_DEVICE, generators[0]).means_(sums, outs, scale, lot)
-    return int(torch.empty(1, dtype=torch.int64, device=_DEVICE).random_(generator=generators[1]))
+    first = torch.empty(1, dtype=torch.int64, device=_DEVICE).random_(generator=generators[1])
+    return int(first) + 1
 
 
 @pytest.mark.parametrize("sizes", [(1,), (3, 700, 5), (8 * _LANES, 8 * _LANES + 1, 2)])
@@ -161,3 +162,28 @@ def test_two_draws_of_a_source_share_no_number(monkeypatch: pytest.MonkeyPatch) 
     both = torch.cat([one, other])
     assert len(both.unique()) > 5_990
     assert abs(float(torch.corrcoef(torch.stack([one, other]))[0, 1])) < 0.1
+
+
+def test_seeds_in_turn_leave_nothing_in_common() -> None:
+    """Forty draws of one source: seeds that follow one another are keys like any others."""
+    noise = FloatNoise(_DEVICE, torch.Generator(_DEVICE).manual_seed(5))
+    drawn_ones = torch.empty(40, 8 * _LANES, device=_DEVICE)
+    for out in drawn_ones:
+        noise.means_([None], [out], 1.0, 1.0)
+    values = drawn_ones.cpu().double().numpy()
+    apart = np.corrcoef(values) - np.eye(40)
+    assert np.abs(apart).max() < 5.5 / np.sqrt(values.shape[1])
+    assert stats.kstest(values.ravel(), "norm").pvalue > 1e-4
+    assert stats.kstest(values.sum(0) / np.sqrt(40), "norm").pvalue > 1e-4
+
+
+def test_a_draw_that_fails_takes_its_seed_along(monkeypatch: pytest.MonkeyPatch) -> None:
+    noise = FloatNoise(_DEVICE, torch.Generator(_DEVICE).manual_seed(5))
+    before, out = int(noise._seed), torch.empty(5, device=_DEVICE)
+    with monkeypatch.context() as patch:
+        patch.setattr(kernels, "add_normal", None)
+        with pytest.raises(TypeError):
+            noise.means_([None], [out], 1.0, 1.0)
+    noise.means_([None], [out], 1.0, 1.0)
+    assert int(noise._seed) == before + 2
+    assert np.allclose(out.cpu().numpy(), expected(before + 2, 5), atol=1e-5)

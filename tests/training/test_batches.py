@@ -37,9 +37,9 @@ def test_a_full_batch_is_not_rounded() -> None:
 
 
 def test_padding_fills_up_to_one_size() -> None:
-    assert sizer(512).padded_to(17, 1) == 17
+    assert sizer(512).padded_to(17, 352) == 17
     filled = sizer(512, padded=True)
-    assert {filled.padded_to(units, 1) for units in (1, 17, 352)} == {352}
+    assert {filled.padded_to(units, 352) for units in (1, 17, 352)} == {352}
 
 
 @pytest.mark.parametrize("per_unit", [1, 3])

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
+import time
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 from scipy.stats import binom, chi2
 
-from tacit.errors import InvalidArgument
-from tacit.randomness import SystemStream, UnsafeSeededStream
+from tacit.errors import BrokenRandomness, InvalidArgument
+from tacit.randomness import SystemStream, UnsafeSeededStream, included
 from tacit.training.plan import Plan
 from tacit.training.sampling import FullBatch, LotSampler, Poisson, Sampling, TruncatedPoisson
 
@@ -201,3 +202,50 @@ def test_lots_that_are_drawn_ahead_are_poisson_samples_too() -> None:
     assert np.abs(together).max() < 6 / np.sqrt(4000)
     sizes = lots.sum(1)
     assert np.isclose(sizes.var(), 50 * 0.16, rtol=0.1)
+
+
+def test_what_a_thread_draws_follows_from_the_stream_alone() -> None:
+    """However long its lots wait: a seeded run can be repeated."""
+    chosen = _plan(examples=300, lot_size=40)
+    sampler = LotSampler(chosen, UnsafeSeededStream(0, "lots"), ahead=True)
+    stream, whole = UnsafeSeededStream(0, "lots"), sampler._at_once
+    for at in range(3):
+        joined = included(300 * whole, chosen.sample_rate, stream)
+        for lot in range(whole):
+            if (at + lot) % 5 == 0:
+                time.sleep(0.002)  # the thread is long done, or has hardly begun
+            expected = joined[joined // 300 == lot] - 300 * lot
+            assert np.array_equal(sampler.draw(), expected)
+
+
+def test_lots_that_are_cut_down_are_drawn_by_no_thread() -> None:
+    """They take from the same stream what decides who stays."""
+    cut = LotSampler(_plan(TruncatedPoisson(101)), UnsafeSeededStream(0, "lots"), ahead=True)
+    again = LotSampler(_plan(TruncatedPoisson(101)), UnsafeSeededStream(0, "lots"), ahead=True)
+    for _ in range(40):
+        assert np.array_equal(cut.draw(), again.draw())
+    assert cut._coming is None
+
+
+class _Failing:
+    """A stream that ends."""
+
+    def __init__(self, left: int) -> None:
+        self._left, self._inner = left, SystemStream()
+
+    def bytes(self, count: int) -> bytes:
+        self._left -= count
+        if self._left < 0:
+            raise BrokenRandomness("nothing is left")
+        return self._inner.bytes(count)
+
+
+def test_a_stream_that_fails_in_the_thread_fails_where_its_lot_is_drawn() -> None:
+    chosen = _plan(examples=100, lot_size=10)
+    sampler = LotSampler(chosen, _Failing(4_000), ahead=True)
+    taken = 0
+    with pytest.raises(BrokenRandomness, match="nothing is left"):
+        while True:
+            sampler.draw()
+            taken += 1
+    assert taken in (16, 32)

@@ -266,13 +266,15 @@ class _Layouts:
 class FloatNoise:
     """Floating-point noise and means in one pass over memory, a seed of 64 bits a draw.
 
-    Seeds come from ``generator``, on the device itself, so that a draw that is captured has another
-    at every replay. Numbers are those of Philox-4x32-10 (Salmon et al. 2011), in single precision.
+    Seeds are the numbers after one that ``generator`` draws, counted on the device itself, so that
+    a draw that is captured has another at every replay. A seed is the key of Philox-4x32-10 (Salmon
+    et al. 2011), whose numbers come in single precision.
     """
 
     def __init__(self, device: torch.device, generator: torch.Generator) -> None:
-        self._device, self._generator = device, generator
+        self._device = device
         self._layouts, self._letters = _Layouts(device, _FLOAT_LANES), _Letters()
+        self._seed = torch.empty(1, dtype=torch.int64, device=device).random_(generator=generator)
 
     def means_(
         self,
@@ -298,14 +300,13 @@ class FloatNoise:
         ]
         sheet = torch.empty(_HEAD + 2 * len(outs), dtype=torch.int64, device=self._device)
         self._letters.send(_sheet((scale / lot_size, 0.0, 0.0, 1.0 / lot_size), addresses), sheet)
-        seed = torch.empty(1, dtype=torch.int64, device=self._device)
-        seed.random_(generator=self._generator)
+        self._seed.add_(1)  # first: whatever goes wrong from here on, no number comes again
         with torch.cuda.device(self._device) if self._device.type == "cuda" else nullcontext():
             for (of_sum, of_out), members in _kinds(sums, outs).items():
                 if any(sizes[at] for at in members):
                     rows = self._layouts.rows(sizes, firsts, members)
                     kernels.add_normal[(len(rows),)](
-                        seed, sheet, rows, SUM=_types()[of_sum], OUT=_types()[of_out],
+                        self._seed, sheet, rows, SUM=_types()[of_sum], OUT=_types()[of_out],
                         LANES=_FLOAT_LANES, num_warps=_WARPS,
                     )  # fmt: skip
 

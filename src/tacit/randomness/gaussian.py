@@ -173,8 +173,8 @@ class GaussianSource:
     ) -> None:
         """Fills ``outs`` with (sum + N(0, scale²)) / lot_size, in one pass over a GPU's memory.
 
-        All tensors are contiguous. Their numbers come from a seed that the device's generator draws
-        for each call: those from a place in ``starts`` on, where tensors are shares of others.
+        All tensors are contiguous. Every call has a seed of its own (see ``FloatNoise``), and its
+        numbers are those from a place in ``starts`` on, where tensors are shares of others.
         """
         from tacit.randomness.device_noise import FloatNoise  # noqa: PLC0415 - it needs torch
 

@@ -45,10 +45,11 @@ def included(count: int, rate: float, stream: Stream) -> NDArray[np.int64]:
 
 def _block(count: int, top: int, rest: int, stream: Stream) -> NDArray[np.int64]:
     first = np.frombuffer(stream.bytes(count), dtype=np.uint8)
-    inside = first < top
-    open_ones = np.flatnonzero(first == top)
+    found = np.flatnonzero(first <= top)  # in, or left open: one pass, as most are neither
+    open_ones = np.flatnonzero(first[found] == top)
+    inside = np.ones(len(found), dtype=np.bool_)
     inside[open_ones] = _words(len(open_ones), stream) < np.uint64(rest)
-    return np.flatnonzero(inside).astype(np.int64, copy=False)
+    return found[inside].astype(np.int64, copy=False)
 
 
 def subset(indices: NDArray[np.int64], size: int, stream: Stream) -> NDArray[np.int64]:

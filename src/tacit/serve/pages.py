@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shlex
 import time
@@ -68,6 +69,7 @@ class Pages:
 
     console: Console
     _seen: dict[str, _Look] = field(default_factory=dict)
+    _coming: dict[tuple[str, float], asyncio.Task[_Look]] = field(default_factory=dict)
     _drawn: dict[str, tuple[object, dict[str, str]]] = field(default_factory=dict)
     _watchers: Counter[Person] = field(default_factory=Counter)
 
@@ -309,8 +311,8 @@ class Pages:
         self._watchers[by] += 1
         said, quiet = b"", 0
         try:
+            found = await self._looked(name, 0.0)
             while (session := self.console.session(request)) is not None:
-                found = await self._looked(name)
                 event = found.event if session.may("engineer") else found.public
                 if event is not said or quiet >= 15:
                     yield event
@@ -318,24 +320,38 @@ class Pages:
                 if not found.goes_on:
                     return
                 quiet += 1
-                await pause(_BEAT)
+                found = await self._looked(name, _BEAT)
         except TacitError:
             return
         finally:
             self._watchers[by] -= 1
 
-    async def _looked(self, name: str) -> _Look:
-        """The run's progress; one look, and one text of it, serves all who watch."""
+    async def _looked(self, name: str, after: float) -> _Look:
+        """The run's progress in so many seconds: one look, and one text of it, serves all.
+
+        Whoever watches a run waits for the same look, and all are sent it at the same moment.
+        """
         kept = self._seen.get(name)
-        if kept is not None and time.monotonic() - kept.at < 0.9 * _BEAT:
+        if not after and kept is not None and time.monotonic() - kept.at < 0.9 * _BEAT:
             return kept
-        if kept is not None:  # the others go by what was seen before
-            self._seen[name] = replace(kept, at=time.monotonic())
-        found = _look(await run_in_threadpool(self._shelf().progress, name))
-        if kept is not None and (kept.event, kept.public) == (found.event, found.public):
-            found = replace(kept, at=found.at)  # the same bytes: nobody is sent them again
-        self._seen[name] = found
-        return found
+        coming = self._coming.get((name, after))
+        if coming is None or coming.done():
+            coming = asyncio.get_running_loop().create_task(self._look(name, after))
+            coming.add_done_callback(lambda one: one.cancelled() or one.exception())  # retrieved
+            self._coming[name, after] = coming
+        return await asyncio.shield(coming)  # one who leaves does not take it from the others
+
+    async def _look(self, name: str, after: float) -> _Look:
+        try:
+            await pause(after)
+            kept = self._seen.get(name)
+            found = _look(await run_in_threadpool(self._shelf().progress, name))
+            if kept is not None and (kept.event, kept.public) == (found.event, found.public):
+                found = replace(kept, at=found.at)  # the same bytes: nobody is sent them again
+            self._seen[name] = found
+            return found
+        finally:
+            self._coming.pop((name, after), None)
 
     def _shelf(self) -> RunShelf:
         if self.console.shelf is None:

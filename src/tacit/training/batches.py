@@ -154,7 +154,7 @@ class Units:
         views = self._plan.views
         if self._members is None:
             share = np.full(len(units) * views, 1.0 / views, dtype=np.float32)
-            return RowsOfUnits(np.repeat(units, views), share, views)
+            return RowsOfUnits(np.repeat(units, views) if views > 1 else units, share, views)
         cap = self._plan.examples_per_user
         assert cap is not None
         chosen = [self._chosen(int(unit), self._members[unit], cap) for unit in units]
@@ -203,7 +203,8 @@ class BatchSizer:
     def __init__(
         self, plan: Plan, batch: int | Literal["auto"], device: torch.device, *, padded: bool
     ) -> None:
-        self._plan = plan
+        self._largest_lot = _largest_lot(plan)
+        self._full = isinstance(plan.sampling, FullBatch)
         self._padded = padded
         self._device = device
         self._measuring = batch == "auto" and device.type == "cuda"
@@ -223,9 +224,9 @@ class BatchSizer:
             return most
         return min(most, self._even_share(most))
 
-    def padded_to(self, units: int, per_unit: int) -> int:
-        """How many units a batch of ``units`` real ones is filled up to."""
-        return max(units, self.units(per_unit)) if self._padded and self._settled else units
+    def padded_to(self, units: int, most: int) -> int:
+        """How many units a batch of ``units`` real ones, of ``most``, is filled up to."""
+        return max(units, most) if self._padded and self._settled else units
 
     def before(self) -> None:
         """Starts to measure a batch."""
@@ -244,7 +245,7 @@ class BatchSizer:
         fitting = int(_SHARE * free * rows / max(1, taken))
         self._settled = rows >= self._rows and fitting <= self._rows * _GROWTH
         self._rows = max(1, min(fitting, self._rows * _GROWTH))
-        self._settled = self._settled or self._rows >= self._largest_lot() * 4
+        self._settled = self._settled or self._rows >= self._largest_lot * 4
 
     def shrink(self, units: int, per_unit: int) -> bool:
         """Memory ran out at ``units`` units: halves the limit; False if there is only one."""
@@ -252,20 +253,19 @@ class BatchSizer:
         self._rows = max(1, units // 2) * per_unit
         return units > 1
 
-    def _largest_lot(self) -> int:
-        """A size that few lots exceed: four standard deviations above the mean."""
-        plan = self._plan
-        if isinstance(plan.sampling, FullBatch):
-            return plan.examples
-        return min(plan.examples, math.ceil(plan.lot_size + 4 * math.sqrt(plan.lot_size)))
-
     def _even_share(self, most: int) -> int:
         """Lots of nearly equal size are cut into equal batches, so that one shape serves all."""
-        lot = self._largest_lot()
-        share = math.ceil(lot / math.ceil(lot / most))
+        lot = self._largest_lot
+        share = -(-lot // -(-lot // most))
         rounded = -(-share // 8) * 8
-        full = isinstance(self._plan.sampling, FullBatch)
-        return share if full or rounded > most else rounded
+        return share if self._full or rounded > most else rounded
+
+
+def _largest_lot(plan: Plan) -> int:
+    """A size that few lots exceed: four standard deviations above the mean."""
+    if isinstance(plan.sampling, FullBatch):
+        return plan.examples
+    return min(plan.examples, math.ceil(plan.lot_size + 4 * math.sqrt(plan.lot_size)))
 
 
 # ---- cutting
@@ -308,15 +308,13 @@ class Cutter:
         most = self.sizer.units(self._width(left))
         return min(most, WATCHED_UNITS) if watched else most
 
-    def cut(self, left: NDArray[np.int64], *, watched: bool) -> list[Batch]:
-        """The units that are left in batches of the present size; a watched one by itself."""
-        size = self.size(left, watched=watched)
+    def cut(self, left: NDArray[np.int64], size: int, *, watched: bool) -> list[Batch]:
+        """The units that are left in batches of this ``size``; a watched one by itself."""
         if watched:
             units = left[:size]
             return [self._made(units, len(units))]
-        width = self._width(left)
         parts = [left[at : at + size] for at in range(0, len(left), size)]
-        return [self._made(part, self.sizer.padded_to(len(part), width)) for part in parts]
+        return [self._made(part, self.sizer.padded_to(len(part), size)) for part in parts]
 
     def company(self) -> Batch:
         """A batch of the first unit's rows that counts nothing, whoever was drawn."""
@@ -389,7 +387,8 @@ class Cutter:
     def _made(self, units: NDArray[np.int64], padded: int) -> Batch:
         filled = units
         if padded > len(units):
-            filled = np.concatenate([units, np.repeat(units[:1], padded - len(units))])
+            filled = np.empty(padded, dtype=np.int64)
+            filled[: len(units)], filled[len(units) :] = units, units[0]
         chosen = self._units.rows(filled, widest=self._padded)
         chosen.weights[len(units) * chosen.per_unit :] = 0.0
         return Batch(units, chosen.rows, chosen.weights, chosen.per_unit, padded)

@@ -15,6 +15,7 @@ from collections import deque
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import islice
+from operator import is_
 from types import CellType, FunctionType, MethodType, ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar, final
 
@@ -40,6 +41,7 @@ Made = TypeVar("Made")
 Computed: TypeAlias = "tuple[Tensor, BatchSums]"  # a batch: its losses and its clipped sum
 WARM_UP = 3  # runs before a recording: to see the shapes, to compile, and to look for host reads
 _MOST_RECORDINGS = 8  # of one kind: each holds memory
+_STAGED = 16  # lots whose numbers may be on their way to a device
 _SYNCHRONIZED = "synchronizing CUDA operation"  # torch has no class of error for it
 # How far into what a function goes by is looked: depth, width of lists and objects, parts in all.
 _DEPTH, _WIDTH, _MOST_PARTS = 4, 64, 512
@@ -213,12 +215,13 @@ class Circumstances:
         self._function = function
         walked = list(_walk(function))
         self._parts = [place.part for place in walked if place.counts]
-        self._of_modules: list[tuple[Any, Any, Any]] = [
+        attributes = [
             (module.__dict__, key, value)
             for module in model.modules()
             for key, value in module.__dict__.items()
             if isinstance(value, (*_SIMPLE, torch.Tensor))
         ]
+        self._holders, self._keys, self._values = map(list, zip(*attributes, strict=True))
         self._places: list[tuple[Any, Any, Any]] = []
         for part, holder, key, _ in walked:
             if holder is not None:
@@ -228,18 +231,25 @@ class Circumstances:
                 self._places.extend(of_it)
         sized = [_holder(part) for part in self._parts]
         sized += [hooks for module in model.modules() for hooks in _hooks(module)]
-        self._sizes = [(one, len(one)) for one in (*sized, _GLOBAL_HOOKS) if one is not None]
+        self._sized = [one for one in (*sized, _GLOBAL_HOOKS) if one is not None]
+        self._sizes = list(map(len, self._sized))
         self._switches = switches()
 
     def hold(self, function: Callable[..., Any]) -> bool:
         """Whether ``function`` goes by the same values, which are as they were."""
-        if not _unchanged(self._of_modules) or self._switches != switches():
+        if not self._holds_attributes():
             return False
-        if any(len(one) != size for one, size in self._sizes):
+        if self._switches != switches() or self._sizes != list(map(len, self._sized)):
             return False
         if function is self._function and _unchanged(self._places):
             return True
         return _all_same(self._parts, list(parts_of(function)))
+
+    def _holds_attributes(self) -> bool:
+        """Of modules there may be thousands of attributes: identity tells most of them at once."""
+        if all(map(is_, map(dict.get, self._holders, self._keys), self._values)):
+            return True
+        return all(map(_same, self._values, map(dict.get, self._holders, self._keys)))
 
 
 def _unchanged(places: Iterable[tuple[Any, Any, Any]]) -> bool:
@@ -257,9 +267,9 @@ def switches() -> tuple[object, ...]:
         torch.is_grad_enabled(),
         torch.is_autocast_enabled("cuda"),
         torch.get_autocast_dtype("cuda"),
-        torch.backends.cuda.matmul.allow_tf32,
-        torch.backends.cudnn.allow_tf32,
-        torch.are_deterministic_algorithms_enabled(),
+        torch._C._get_cublas_allow_tf32(),  # torch.backends reads it through layers of Python
+        torch._C._get_cudnn_allow_tf32(),
+        torch._C._get_deterministic_algorithms(),
     )
 
 
@@ -442,6 +452,36 @@ class Losses:
 
 
 @final
+class Staged:
+    """Memory of the host from which a tensor is filled, lot after lot, while nobody waits.
+
+    A device reads page-locked memory when its turn comes, perhaps some lots later. So there are
+    several pieces of it, and one is written again only once what it held has arrived.
+    """
+
+    def __init__(self, target: Tensor) -> None:
+        self._target = target
+        count, pinned = (_STAGED, True) if target.is_cuda else (1, False)
+        pieces = torch.zeros(count, *target.shape, dtype=target.dtype, pin_memory=pinned)
+        self._pieces = [(one, one.numpy()) for one in pieces]
+        self._arrivals = [torch.cuda.Event() for _ in pieces] if pinned else []
+        self._at = 0
+
+    def room(self) -> NDArray[Any]:
+        """Where the next numbers are to be written; waits if the device is many lots behind."""
+        self._at = (self._at + 1) % len(self._pieces)
+        if self._arrivals:
+            self._arrivals[self._at].synchronize()
+        return self._pieces[self._at][1]
+
+    def send(self) -> None:
+        """Sends what was written there."""
+        self._target.copy_(self._pieces[self._at][0], non_blocking=True)
+        if self._arrivals:
+            self._arrivals[self._at].record()
+
+
+@final
 class Inputs:
     """What a recording of batches of one shape reads; it is fed before every replay.
 
@@ -457,15 +497,22 @@ class Inputs:
         self._units, self._per_unit = batch.padded_units, batch.per_unit
         self._numbers = torch.zeros(self._rows + 1, dtype=torch.int64, device=device)
         self._share = None if shares else torch.zeros(len(batch.weights), device=device)
+        self._sent = Staged(self._numbers)
+        self._sent_share = None if self._share is None else Staged(self._share)
+        self._places = torch.arange(self._units, device=device)
         leaves, self._spec = tree_flatten(data)
         self._leaves = [] if loader is not None else [torch.empty_like(one) for one in leaves]
 
     def feed(self, batch: Batch, data: Any) -> None:
         """Takes a batch; its ``data`` are looked at only if the data set is not on the device."""
-        rows = batch.rows if self._rows else batch.rows[:0]
-        self._copy(self._numbers, np.append(rows, len(batch.units)))
-        if self._share is not None:
-            self._copy(self._share, batch.weights)
+        numbers = self._sent.room()
+        if self._rows:
+            numbers[:-1] = batch.rows
+        numbers[-1] = len(batch.units)
+        self._sent.send()
+        if self._sent_share is not None:
+            self._sent_share.room()[:] = batch.weights
+            self._sent_share.send()
         if self._loader is not None:
             self._loader.check_unchanged()
         elif self._leaves:
@@ -482,18 +529,13 @@ class Inputs:
 
     def weights(self, losses: Tensor) -> tuple[Tensor, Tensor]:
         """Row weights and the mask of real units, as part of the recording."""
-        real = torch.arange(self._units, device=losses.device) < self._numbers[self._rows]
+        real = self._places < self._numbers[self._rows]
         if self._share is not None:
             return self._share.to(losses.dtype), real
-        rows = real.repeat_interleave(self._per_unit) if self._per_unit > 1 else real
+        if self._per_unit == 1:
+            return real.to(losses.dtype), real
+        rows = real.repeat_interleave(self._per_unit)
         return rows.to(losses.dtype) / self._per_unit, real
-
-    @staticmethod
-    def _copy(target: Tensor, values: NDArray[Any]) -> None:
-        source = torch.from_numpy(values)
-        if target.is_cuda:  # from page-locked memory the copy waits for nothing
-            source = source.pin_memory()
-        target.copy_(source, non_blocking=True)
 
 
 @final
@@ -601,7 +643,7 @@ class Update:
     """A recorded update, and what it took for fixed."""
 
     replay: Callable[[], None]
-    settings: object
+    settings: Sequence[dict[str, Any]]  # of each group of parameters
     states: Sequence[object]
     held: list[Tensor] = field(repr=False)  # kept, as the recording writes to their memory
 
@@ -633,7 +675,7 @@ class Updates:
         known = self._recorded.get(_places(sums))
         if known is None:
             return None
-        same = known.settings == self._settings() and self._same_states(known.states)
+        same = self._same_settings(known.settings) and self._same_states(known.states)
         if same and not _foreign(self._optimizers, hooks=self._graphs.runs_python):
             return known
         self._recorded, self._runs = {}, 1
@@ -674,7 +716,8 @@ class Updates:
         full = len(self._recorded) >= _MOST_RECORDINGS
         if self.why_not or self._runs < WARM_UP or full or not places:
             return False
-        settings, states = self._settings(), [optimizer.state for optimizer in self._optimizers]
+        settings = [_settings(group) for group in self._groups()]
+        states = [optimizer.state for optimizer in self._optimizers]
         held = [*places, *(t for o in self._optimizers for t in _tensors(o.state))]
         try:
             replay = self._graphs.record_update(work, generators)
@@ -698,11 +741,20 @@ class Updates:
             return "Noise and update are replayed from a recording on the device."
         return "Noise and update are to be recorded on the device once a few steps were taken."
 
-    def _settings(self) -> object:
-        return [
-            [{k: v for k, v in group.items() if k != "params"} for group in o.param_groups]
-            for o in self._optimizers
-        ]
+    def _groups(self) -> list[dict[str, Any]]:
+        return [group for optimizer in self._optimizers for group in optimizer.param_groups]
+
+    def _same_settings(self, known: Sequence[dict[str, Any]]) -> bool:
+        """Whether the settings are those; told by identity first, which takes no time."""
+        groups = self._groups()
+        if len(groups) != len(known):
+            return False
+        for group, before in zip(groups, known, strict=True):
+            known_all = len(group) == len(before) + 1
+            same = known_all and all(map(is_, map(group.get, before), before.values()))
+            if not same and _settings(group) != before:
+                return False
+        return True
 
     def _same_states(self, states: Sequence[object]) -> bool:
         return all(o.state is s for o, s in zip(self._optimizers, states, strict=True))
@@ -716,6 +768,10 @@ class Updates:
             for value in state.values()
             if isinstance(value, _SIMPLE) or (isinstance(value, torch.Tensor) and _host(value))
         ]
+
+
+def _settings(group: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in group.items() if name != "params"}
 
 
 def _host(tensor: Tensor) -> bool:

@@ -64,21 +64,12 @@ class Fingerprint:
         for device in {tensor.device for tensor in on_device.values()}:
             part = {n: t for n, t in on_device.items() if t.device == device}
             self._parts.append(_Kernel(part, finite, device))
-
-    @property
-    def lags(self) -> bool:
-        """Whether a comparison is cheap to start, and answered later."""
-        return any(isinstance(part, _Kernel) for part in self._parts)
-
-    @property
-    def is_recordable(self) -> bool:
-        """Whether notes and comparisons are one device's work; a CPU is one, too."""
-        return len(self._parts) <= 1 and all(part.on_one_device for part in self._parts)
-
-    @property
-    def on_the_cpu(self) -> bool:
-        """Whether a tensor is read on the CPU, which no recording of a device repeats."""
-        return any(isinstance(part, _Tags) for part in self._parts)
+        # Whether a comparison is cheap to start, and answered later.
+        self.lags = any(isinstance(part, _Kernel) for part in self._parts)
+        # Whether a tensor is read on the CPU, which no recording of a device repeats.
+        self.on_the_cpu = any(isinstance(part, _Tags) for part in self._parts)
+        # Whether notes and comparisons are one device's work; a CPU is one, too.
+        self.is_recordable = len(self._parts) <= 1 and all(one.on_one_device for one in self._parts)
 
     def check_places(self) -> None:
         """Notices tensors that lie elsewhere, before a recorded comparison reads their memory."""
@@ -191,9 +182,10 @@ class _Kernel:
         secret = np.frombuffer(os.urandom(8 * (_LANES + 2)), np.int64).copy()
         secret[_LANES] |= 1
         self._secret = torch.from_numpy(secret).to(device)
-        self._flags = torch.zeros(2, dtype=torch.int32, device=device)  # changed; not finite
-        self._seen = torch.zeros(2, dtype=torch.int32).pin_memory()
-        self._seen_here = self._seen.numpy()
+        # Changed; not finite. The kernel sets them, should it come to that, in the host's own
+        # page-locked memory: nothing is copied where all is well.
+        self._flags = torch.zeros(2, dtype=torch.int32).pin_memory()
+        self._flags_here = self._flags.numpy()
         self._places: list[tuple[object, ...]] = []
         self._moved: dict[str, None] = {}
         self.note()
@@ -226,7 +218,7 @@ class _Kernel:
     def _named(self, flag: int, pieces: Tensor, *, wait: bool) -> list[str]:
         if wait:
             torch.cuda.synchronize(self._device)
-        if not self._seen_here[flag]:
+        if not self._flags_here[flag]:
             return []
         owners = self._owners[pieces.cpu().numpy() != 0]
         return [self._names[at] for at in dict.fromkeys(owners.tolist())]
@@ -265,7 +257,6 @@ class _Kernel:
                 hashed[(pieces,)](
                     *arguments, NOTING=noting, BITS=8 * size, LANES=_LANES, ROWS=_ROWS, num_warps=8
                 )
-            self._seen.copy_(self._flags, non_blocking=True)
 
 
 def _place(tensor: Tensor) -> tuple[object, ...]:

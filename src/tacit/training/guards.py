@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from dataclasses import dataclass
+from itertools import chain
 from operator import is_
 from threading import RLock
 from typing import TYPE_CHECKING, Any, final
@@ -21,7 +22,7 @@ from tacit.training.distributed.sharded import at_rest, local, sharding_modules
 from tacit.training.fingerprint import Fingerprint, new_key, tags
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from torch.optim import Optimizer
 
@@ -58,7 +59,7 @@ class Guard:
         self._open = False
         self._awaited: _AwaitedStep | None = None
         self._held = self._holdings()
-        self._versions: dict[str, int] = {}
+        self._versions: list[int] = []  # of what is watched, in order
         self._buffers: list[tuple[nn.Module, str, str, Tensor, int]] = []
         self.note_all()
         before = register_optimizer_step_pre_hook(_weakly(self._before_step))
@@ -129,7 +130,7 @@ class Guard:
         """Takes parameters, buffers, modules and optimizers as they are for right."""
         at_rest(self._model)
         self._in_pieces = sharding_modules(self._model)
-        self._places = list(_places(self._model))
+        self._places = [_Place(*one) for one in self._model.named_modules()]
         self._keepers = keepers(self._model)
         self._extra = extra_state(self._keepers, self._key)
         self._watched = {**dict(self._model.named_parameters()), **self._parameters}
@@ -141,7 +142,11 @@ class Guard:
         }
         self._weights = Fingerprint(self._watched, finite=frozenset(self._parameters))
         self._statistics = Fingerprint(dict(self._model.named_buffers()))
-        self._versions = {name: p._version for name, p in self._watched.items()}
+        # Looking at all values is one device's work then, so that a recording may hold it.
+        together = not (self._statistics.on_the_cpu and not self._weights.on_the_cpu)
+        recordable = self._weights.is_recordable and self._statistics.is_recordable
+        self.is_recordable = recordable and together
+        self._versions = self._counted()
         self._buffers = [
             (module, path, name, buffer, buffer._version)
             for path, module in self._model.named_modules()
@@ -151,15 +156,12 @@ class Guard:
 
     def note_step(self) -> None:
         """Takes the parameters as a private step left them for right."""
-        self._versions = {name: p._version for name, p in self._watched.items()}
+        self._versions = self._counted()
         self._weights.note()
 
-    @property
-    def is_recordable(self) -> bool:
-        """Whether looking at all values is one device's work, so that a recording may hold it."""
-        weights, others = self._weights, self._statistics
-        together = not (others.on_the_cpu and not weights.on_the_cpu)
-        return weights.is_recordable and others.is_recordable and together
+    def _counted(self) -> list[int]:
+        """The changes of each parameter that autograd has counted."""
+        return [parameter._version for parameter in self._watched.values()]
 
     # ---- looking
 
@@ -178,12 +180,15 @@ class Guard:
                 parameter.grad = None
 
     def _check_versions(self) -> None:
-        for name, parameter in self._watched.items():
-            if parameter._version != self._versions[name]:
-                raise ProtocolError(
-                    f"parameter {name} was changed in place inside the private context; only "
-                    "dp.step() may change it (use `with dp.public():` for public updates)"
-                )
+        now = self._counted()
+        if now == self._versions:
+            return
+        found = zip(self._watched, now, self._versions, strict=True)
+        name = next(name for name, one, before in found if one != before)
+        raise ProtocolError(
+            f"parameter {name} was changed in place inside the private context; only dp.step() may "
+            "change it (use `with dp.public():` for public updates)"
+        )
 
     def clear_gradients(self) -> None:
         """Leaves no gradient that an optimizer would step."""
@@ -265,19 +270,9 @@ class Guard:
     def _check_places(self) -> None:
         for sharding in self._in_pieces:
             sharding.reshard()  # a module that is computed holds other parameters meanwhile
-        for module, path, kind, before in self._places:
-            now = getattr(module, kind)
-            if len(now) == len(before) and all(map(is_, now.values(), before.values())):
-                continue
-            key = next(k for k in [*before, *now] if now.get(k) is not before.get(k))
-            if kind == "_buffers":
-                raise _changed_buffer(key, path, module)
-            name = f"{path}.{key}" if path else key
-            what = "parameter" if kind == "_parameters" else "module"
-            raise ProtocolError(
-                f"{what} {name} was replaced, added or removed inside the private context; what is "
-                "trained is fixed when tacit.private() is called"
-            )
+        for place in self._places:
+            if not place.is_unchanged:
+                raise place.change()
         if self._keepers and extra_state(self._keepers, self._key) != self._extra:
             raise UnsupportedModel(
                 "the extra state of a module (get_extra_state) was changed inside the private "
@@ -333,11 +328,48 @@ def _weakly(method: Callable[[Optimizer], None]) -> Callable[[Optimizer, Any, An
     return hook
 
 
-def _places(model: nn.Module) -> Iterator[tuple[nn.Module, str, str, dict[str, Any]]]:
-    """What every module holds by which name."""
-    for path, module in model.named_modules():
-        for kind in ("_parameters", "_modules", "_buffers"):
-            yield module, path, kind, dict(getattr(module, kind))
+@final
+class _Place:
+    """A module, and what it held by which name."""
+
+    def __init__(self, path: str, module: nn.Module) -> None:
+        self._path, self._module = path, module
+        self._before = {kind: dict(getattr(module, kind)) for kind in _HELD}
+        self._sizes = tuple(len(held) for held in self._before.values())
+        self._flat = [one for held in self._before.values() for one in held.values()]
+
+    @property
+    def is_unchanged(self) -> bool:
+        """Whether it holds the same: asked before every lot, of every module."""
+        module = self._module
+        own, inner, buffers = module._parameters, module._modules, module._buffers
+        if (len(own), len(inner), len(buffers)) != self._sizes:
+            return False
+        now = chain(own.values(), inner.values(), buffers.values())
+        return not self._flat or all(map(is_, now, self._flat))
+
+    def change(self) -> Exception:
+        """Says what it does not hold any more, or holds now."""
+        for kind, before in self._before.items():
+            now: dict[str, Any] = getattr(self._module, kind)
+            key = next((k for k in [*before, *now] if now.get(k) is not before.get(k)), None)
+            if key is None:
+                continue
+            if kind == "_buffers":
+                return _changed_buffer(key, self._path, self._module)
+            name = f"{self._path}.{key}" if self._path else key
+            what = "parameter" if kind == "_parameters" else "module"
+            return ProtocolError(
+                f"{what} {name} was replaced, added or removed inside the private context; what is "
+                "trained is fixed when tacit.private() is called"
+            )
+        return ProtocolError(
+            f"{self._path or 'the model'} holds the same in another order than before; what is "
+            "trained is fixed when tacit.private() is called"
+        )
+
+
+_HELD = ("_parameters", "_modules", "_buffers")
 
 
 def _changed_buffer(name: str, path: str, module: nn.Module) -> UnsupportedModel:

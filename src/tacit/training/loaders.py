@@ -102,6 +102,7 @@ class OnDevice:
 
     def __init__(self, tensors: Sequence[torch.Tensor]) -> None:
         self.tensors = tuple(tensors)
+        self._length = len(self.tensors[0])
         self._versions = [tensor._version for tensor in self.tensors]
 
     def batches(self, indices: Iterable[NDArray[np.int64]]) -> Iterator[Any]:
@@ -120,8 +121,7 @@ class OnDevice:
 
     def is_whole(self, rows: NDArray[np.int64]) -> bool:
         """Whether these rows are all of the data set, in its order."""
-        length = len(self.tensors[0])
-        return len(rows) == length and bool((rows == np.arange(length)).all())
+        return len(rows) == self._length and bool((rows == np.arange(self._length)).all())
 
     def _batch(self, rows: NDArray[np.int64]) -> tuple[torch.Tensor, ...]:
         if self.is_whole(rows):

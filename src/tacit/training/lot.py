@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import sys
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, final
 
@@ -178,8 +178,11 @@ class Accumulator:
 
     def add(self, result: BatchSums, *, last: bool) -> None:
         """Adds a batch to the sums of its lot, all of it or nothing; ``last``: no other follows."""
+        if last and not self.sums:
+            self.sums = dict(result.sums)
+            return
         new = {name: value for name, value in result.sums.items() if name not in self.sums}
-        if result.borrowed and new and not (last and not self.sums):
+        if result.borrowed and new:
             new = self._copied(new)  # here memory may run out, so nothing is added before
         both = [name for name in self.sums if name in result.sums]
         if both:
@@ -347,7 +350,7 @@ class Computation:
         verifier, cutter = self._verifier, self._cutter
         while len(draw.left):
             size = cutter.size(draw.left, watched=verifier.watches)
-            batches = cutter.cut(draw.left, watched=verifier.watches)
+            batches = cutter.cut(draw.left, size, watched=verifier.watches)
             before = random_state() if verifier.watches else None
             here = cutter.on_device is not None
             loads = iter(()) if here else cutter.loaded(batches)
@@ -396,16 +399,14 @@ class Computation:
 
     # ---- recordings of batches, where the losses are known as a function
 
-    @contextmanager
-    def by_function(self, losses: Losses) -> Iterator[None]:
-        """Computes lots by a function of losses for a while, and records it where possible."""
+    def by_function(self, losses: Losses | None) -> None:
+        """Computes lots by a function of losses from now on, or by the caller's loop again.
+
+        The function is recorded where possible.
+        """
         self._losses = losses
-        if self._recorded is not None:
+        if losses is not None and self._recorded is not None:
             self._recorded.begin(losses.of)
-        try:
-            yield
-        finally:
-            self._losses = None
 
     def _replayed(self, draw: Draw, batch: Batch, data: Any) -> bool:
         """Computes a batch from a recording, if there is one or it is time for one."""

@@ -6,6 +6,7 @@ What it draws is private: which records were drawn, and how many, must stay in m
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias, final
 
@@ -18,6 +19,7 @@ from tacit.randomness.streams import chacha20, one_time_key
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from concurrent.futures import Future
 
     from numpy.typing import NDArray
 
@@ -177,7 +179,8 @@ class LotSampler:
     ) -> None:
         """With ``ahead``, the coins of several lots are flipped at once, which takes less time.
 
-        ``epoch`` is the one to go on with, under ``Allocation``.
+        Those of the lots after them are flipped by a thread meanwhile. ``epoch`` is the one to go
+        on with, under ``Allocation``.
         """
         self._plan = plan
         self._epoch = epoch or RunningEpoch(plan)
@@ -187,6 +190,8 @@ class LotSampler:
         self._stream = stream
         self._at_once = max(1, min(_MOST_LOTS, _MOST_COINS // plan.examples)) if ahead else 1
         self._waiting: list[NDArray[np.int64]] = []
+        self._thread: ThreadPoolExecutor | None = None
+        self._coming: Future[list[NDArray[np.int64]]] | None = None  # the lots after those
 
     def draw(self) -> NDArray[np.int64]:
         """The records of the next lot, in increasing order; there may be none.
@@ -220,16 +225,22 @@ class LotSampler:
         return members[included(len(members), self._plan.group_rate, self._stream)]
 
     def _next_sample(self) -> NDArray[np.int64]:
-        """The next Poisson sample. Those of several lots are one sample of so many times all."""
-        records, lots = self._plan.examples, self._at_once
-        if lots == 1:
-            return included(records, self._rate, self._stream)
+        """The next Poisson sample."""
+        if self._at_once == 1:
+            return included(self._plan.examples, self._rate, self._stream)
         if not self._waiting:
-            joined = included(records * lots, self._rate, self._stream)
-            ends = np.searchsorted(joined, np.arange(1, lots) * records)
-            parts = np.split(joined, ends)
-            self._waiting = [part - at * records for at, part in enumerate(parts)][::-1]
+            self._waiting = self._several() if self._coming is None else self._coming.result()
+            if isinstance(self._plan.sampling, Poisson):  # or else lots are cut from the stream too
+                self._thread = self._thread or ThreadPoolExecutor(1, "tacit-lots")
+                self._coming = self._thread.submit(self._several)
         return self._waiting.pop()
+
+    def _several(self) -> list[NDArray[np.int64]]:
+        """The samples of several lots, last first: they are one of so many times all records."""
+        records, lots = self._plan.examples, self._at_once
+        joined = included(records * lots, self._rate, self._stream)
+        parts = np.split(joined, np.searchsorted(joined, np.arange(1, lots) * records))
+        return [part - at * records for at, part in enumerate(parts)][::-1]
 
 
 # ---- groups that take turns

@@ -318,7 +318,8 @@ class Session:
         """
         self._custody.inside()
         computation = self._computation
-        with computation.by_function(Losses(losses, seen)):
+        try:
+            computation.by_function(Losses(losses, seen))
             while not lot.is_done:
                 try:
                     for batch in lot:
@@ -327,6 +328,8 @@ class Session:
                     # Halved as the loop starts again: its traceback no longer holds activations.
                     if not computation.can_shrink:
                         raise
+        finally:
+            computation.by_function(None)
 
     def step(self) -> None:
         """Adds the noise, hands the mean gradient to the optimizers, and lets them step.

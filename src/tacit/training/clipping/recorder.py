@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from tacit.training.clipping.structure import Rows
 
 
+_LARGE = 2**20  # numbers of a result that take longer to add to than a function in Python takes
+
+
 class Record(Protocol):
     """Redoes a call with its weights detached and hands the pieces to ``recorder.use``.
 
@@ -220,14 +223,14 @@ class Recorder(TorchFunctionMode):
         self._versions.extend((one, one._version) for one in latest)
         if not self.uses:
             if self._is_expected(at, rule, weights, settings, result):
-                return _laid_alike(result.add_(self.given[at]))
+                return _laid_alike(_tapped(result, self.given[at]))
             # It went another way than the batch whose taps were kept: note everything from here.
             self.uses, self.taps = list(self.expected[:at]), list(self.given[:at])
         tap = result.new_zeros(()).expand(result.shape).requires_grad_()
         self.taps.append(tap)
         slots = tuple(w if self.is_weight(w) else None for w in weights)
         self.uses.append(Use(rule, slots, len(saved), settings, tuple(result.shape), result.dtype))
-        return _laid_alike(result.add_(tap))
+        return _laid_alike(_tapped(result, tap))
 
     def _is_expected(
         self, at: int, rule: Rule, weights: tuple[Tensor | None, ...], settings: Any, result: Tensor
@@ -377,6 +380,38 @@ class Recorder(TorchFunctionMode):
 
 
 _saved_tensors_hooks = torch._C._autograd._top_saved_tensors_default_hooks
+
+
+@final
+class _Tap(torch.autograd.Function):
+    """``result.add_(tap)`` for a tap of zeros: changed in name only, so that nothing is computed.
+
+    Whoever changes the result in place afterwards may, as if it had been added to.
+    """
+
+    @staticmethod
+    def forward(result: Tensor, tap: Tensor) -> Tensor:  # noqa: ARG004 - it is zero
+        return result
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:  # noqa: ARG004
+        ctx.mark_dirty(inputs[0])
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> tuple[Tensor, Tensor]:  # noqa: ARG004
+        (gradient,) = gradients
+        return gradient, gradient
+
+
+def _tapped(result: Tensor, tap: Tensor) -> Tensor:
+    """A result with its tap added in place: by computing it, or, where that takes longer, not."""
+    if type(result) is not Tensor or result._is_view():
+        return result.add_(tap)
+    recorded = result.is_cuda and torch.cuda.is_current_stream_capturing()
+    if not (recorded or result.numel() >= _LARGE) or torch._C._are_functorch_transforms_active():
+        return result.add_(tap)
+    tapped: Tensor = _Tap.apply(result, tap)  # type: ignore[no-untyped-call]
+    return tapped
 
 
 @final
