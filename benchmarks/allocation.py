@@ -21,7 +21,7 @@ import machine
 from accounting_engines import ENGINES
 from accounting_rows import ROWS
 from tacit.accounting import Gaussian, RandomAllocation, bounds
-from tacit.accounting.exact import mean_ratio, narrow_law
+from tacit.accounting.exact import fourier, mean_ratio, narrow_law
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results"
@@ -38,6 +38,7 @@ CACHES = (
     mean_ratio.real_line,
     narrow_law.law_of,
     narrow_law.right_of,
+    fourier._roots,
 )
 PATIENCE = 60.0  # seconds a call
 

@@ -27,6 +27,7 @@ from tacit.accounting import (
     from_json,
     to_json,
 )
+from tacit.accounting.exact import allocation
 from tacit.accounting.exact.allocation import (
     AllocationLoss,
     TiltedAllocation,
@@ -35,6 +36,8 @@ from tacit.accounting.exact.mean_ratio import (
     line_of,
     log1p_less,
     log_moments,
+    moment_error,
+    on_ray,
     remainder,
     spacing,
 )
@@ -95,6 +98,19 @@ def test_the_issues_figures(
     found = bounds(RandomAllocation(steps, Gaussian(sigma), epochs), delta=total)
     assert found.upper == pytest.approx(truth, abs=2e-10)
     assert found.width < 1e-9
+
+
+@pytest.mark.parametrize(
+    ("sigma", "steps", "epochs"),
+    [(0.8, 10_000, 1), (0.8, 10_000, 10), (1.0, 1_000, 1), (1.0, 10_000, 10), (1.0, 10_000, 100)],
+)
+def test_small_noise_over_many_steps_keeps_its_digits(
+    sigma: float, steps: int, epochs: int
+) -> None:
+    """One large loss decides, which no power of S that can be had is apt for."""
+    found = bounds(RandomAllocation(steps, Gaussian(sigma), epochs), delta=1e-8)
+    assert found.two_sided
+    assert found.width <= 1e-6
 
 
 # ---- an oracle of another kind: the law of S by Fourier transform, and its convolutions
@@ -278,6 +294,74 @@ def test_the_nodes_reach_far_enough_for_two_moments(sigma: float, order: int) ->
         total = (line.weights * np.exp(power * line.log_x)).sum()
         expected = math.exp(0.5 * power * (power - 1) / sigma**2)
         assert abs(total / expected - 1.0) < 1e-13
+
+
+def exact_transform(sigma: float, steps: int, order: int, s: mpmath.mpc) -> mpmath.mpc:
+    """E[S^n·exp(-sS)] in the digits of mpmath, by the trapezoid rule over a line of its own."""
+    spread, shift = mpmath.mpf(sigma), mpmath.mpf(min(0.45 * math.pi * sigma, 0.7))
+    step = 2 * mpmath.pi * shift / (75 + 2 * shift**2)
+    sums = [mpmath.mpc(0)] * (order + 1)
+    far = 12.5
+    for j in range(math.floor(-far / step), math.ceil((far + order / sigma) / step) + 1):
+        z = mpmath.mpc(step * j, shift)
+        x = mpmath.exp(z / spread - 1 / (2 * spread**2)) / steps
+        weight = mpmath.exp(-z * z / 2 - s * x) * step / mpmath.sqrt(2 * mpmath.pi)
+        for k in range(order + 1):
+            sums[k] += weight
+            weight *= x / (k + 1)
+    found = [mpmath.mpc(1)]
+    for k in range(1, order + 1):
+        terms = ((steps * j - (k - j)) * sums[j] / sums[0] * found[k - j] for j in range(1, k + 1))
+        found.append(sum(terms) / k)
+    return found[-1] * mpmath.factorial(order) * sums[0] ** steps
+
+
+@pytest.mark.parametrize(
+    ("sigma", "steps", "order", "eta", "most"),
+    [
+        (0.8, 10_000, 4, 0.0, 2e-13),
+        (1.0, 10_000, 10, 0.0, 2e-13),
+        (0.4, 10, 2, 0.0, 1e-12),
+        (4.0, 100, 10, 0.0, 1e-11),
+        (0.8, 10_000, 0, 0.3, 2e-12),
+        (1.3, 50, 0, 0.1, 1e-11),
+    ],
+)
+def test_transforms_of_s_are_within_their_rounding(
+    sigma: float, steps: int, order: int, eta: float, most: float
+) -> None:
+    """On both sides of |s| = t, where it is another sum, and where X varies much or little."""
+    loss = AllocationLoss(sigma, steps, removed=order > 0)
+    ray = allocation._Ray(loss, order, 0.35 if order else 20.0, eta, 5.0 / loss.spread, 0.0, 37.0)
+    last = math.log(steps) + 1.0 if steps < 200 else 0.5 * math.log(steps) + 1.8
+    direction, random = complex(math.sin(eta), -math.cos(eta)), np.random.default_rng(3)
+    for row in ray._rows(round(-3.0 / ray.step), round(last / ray.step)):
+        found, bound = on_ray(sigma, steps, order, eta, row, -direction * np.exp(row.y))
+        for at in random.choice(len(row.y), 2, replace=False).tolist():
+            with mpmath.workdps(32):
+                s = mpmath.exp(mpmath.mpf(float(row.y[at]))) * mpmath.expj(mpmath.mpf(eta))
+                truth = exact_transform(sigma, steps, order, s * mpmath.mpc(0, -1))
+                off = float(abs(truth - complex(found[at])))
+            assert off <= bound[at] <= most * abs(found[at])
+
+
+@pytest.mark.parametrize(("sigma", "steps"), [(0.5, 10), (0.8, 10_000), (4.0, 1_000)])
+def test_whole_moments_are_within_their_rounding(sigma: float, steps: int) -> None:
+    known = log_moments(sigma, steps)
+    most = min(len(known) - 1, 24)
+    with mpmath.workdps(40):
+        variance = 1 / mpmath.mpf(sigma) ** 2
+        series = [
+            mpmath.exp(variance * k * (k - 1) / 2) / mpmath.factorial(k) / mpmath.mpf(steps) ** k
+            for k in range(most + 1)
+        ]
+        found = [mpmath.mpf(1)]
+        for k in range(1, most + 1):
+            terms = ((steps * j - (k - j)) * series[j] * found[k - j] for j in range(1, k + 1))
+            found.append(sum(terms) / k)
+        for m, one in enumerate(found):
+            off = abs(mpmath.log(one * mpmath.factorial(m)) - float(known[m]))
+            assert off <= moment_error(sigma, steps, m) < 1e-12
 
 
 # ---- what holds of it

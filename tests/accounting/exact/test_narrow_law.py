@@ -45,7 +45,8 @@ def test_complex_orders_are_those_of_the_rays(sigma: float, steps: int, removed:
     found = loss.tilted(tilt, reach, 37.0, None)  # type: ignore[arg-type]
     assert isinstance(found, NarrowTransform)
     frequencies = np.linspace(0.0, reach, 97)
-    turns = np.exp(1j * frequencies * (rays.centre - found.centre))
+    # Each is over its own M(tilt), as it was computed.
+    turns = np.exp(1j * frequencies * (rays.centre - found.centre) + rays.log_mgf - found.log_mgf)
     ours, theirs = (
         one[0] + 1j * one[1] + 1.0 for one in (found.ratio(frequencies), rays.ratio(frequencies))
     )

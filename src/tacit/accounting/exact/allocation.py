@@ -45,17 +45,17 @@ from tacit.accounting.exact.enclosure import TooSlow
 from tacit.accounting.exact.mean_ratio import (
     LITTLE,
     UNIT,
-    Line,
+    Row,
+    calm,
     line_of,
-    log1p_less,
     log_damped,
     log_moment_bound,
     log_moments,
     moment_error,
-    power,
+    on_ray,
     real_line,
-    remainder,
     spacing,
+    turning,
 )
 from tacit.accounting.exact.narrow_law import NarrowTransform, is_narrow, lost_digits, most_tilt
 from tacit.accounting.exact.transforms import NodeErrors
@@ -79,7 +79,7 @@ _MOST_TERMS = 13  # of a Taylor polynomial, its remainder included
 _MOST_NODES = 150_000  # in y
 _ROOM = 500_000  # nodes in y times those in z, at a time, to spare memory
 _STEP_DIGITS = 2.0**30  # so that a step in y times the number of any node is exact
-_BLOCK = 64  # terms of one inner product over y: rounding grows with their number
+_BLOCK = 32  # terms of one inner product over y: rounding grows with their number
 _FREQUENCIES = 256  # at a time, to spare memory
 LEAST_SIGMA = 0.15
 """Noise so small that allocation hides next to nothing."""
@@ -221,89 +221,6 @@ def _around(log_mgf: Callable[[float], float], tilt: float) -> tuple[float, floa
     return here, 0.5 * (above - below) / step, max(bend, 1e-12)
 
 
-# ---- the Taylor coefficients at the nodes of a ray
-
-
-@dataclass(frozen=True, eq=False)
-class _Row:
-    """Nodes in y, ``first`` to ``last`` times ``step``, a whole part of a line's unit.
-
-    Then |s|·X/t at node i of y and node j of the line depends on i + ``ratio``·j alone: what is
-    computed of it is computed once for all nodes with the same sum.
-    """
-
-    line: Line
-    step: float
-    ratio: int
-    first: int
-    last: int
-
-    @property
-    def y(self) -> Floats:
-        """The nodes."""
-        return self.step * np.arange(self.first, self.last + 1)
-
-    def sizes(self, log_factor: float) -> Floats:
-        """|s|·|X| times a factor, in the order of i + ratio·j."""
-        start = self.first + self.ratio * self.line.first
-        stop = self.last + self.ratio * (self.line.first + len(self.line.weights) - 1)
-        found: Floats = np.exp(self.step * np.arange(start, stop + 1) + log_factor)
-        return found
-
-    def table(self, values: NDArray[Any]) -> NDArray[Any]:
-        """Values in that order as a table over the nodes of y and of the line."""
-        shape = (self.last - self.first + 1, len(self.line.weights))
-        (stride,) = values.strides
-        return np.lib.stride_tricks.as_strided(values, shape, (stride, self.ratio * stride))
-
-
-def _on_ray(
-    loss: AllocationLoss, order: int, eta: float, row: _Row, log_factor: Complexes
-) -> tuple[Complexes, Floats]:
-    """exp(log_factor)·F_n(s)·exp(s), n the ``order``, at s = radius·e^{-iθ}; a bound on its error.
-
-    Either all |s| ≤ t or none is. Where they are, T_0 = 1 - w + (w²·E[X²]/2 +) g for w = s/t, where
-    g is the integral of what exp(-wX) has beyond the Taylor polynomial of degree 1 (or, where X
-    varies little, 2); for E[X] = 1, and E[X²] is known. Then ln T_0 + w is a sum of terms of the
-    size of w², and keeps the digits that a large t asks of it. Beyond, T_0 = 1 + E[exp(-wX) - 1].
-    """
-    steps, line, radii = loss.steps, row.line, np.exp(row.y)
-    near = row.step * row.last <= math.log(steps)
-    degree = (2 if loss.sigma >= LITTLE else 1) if near else 0
-    ray = complex(math.sin(eta), -math.cos(eta))
-    w = radii * (ray / steps)
-    sizes = row.sizes(-math.log(steps) - 0.5 / loss.sigma**2)
-    u = sizes * (ray * complex(math.cos(line.turn), math.sin(line.turn)))
-    rest = remainder(u, degree)
-    g = line.sums(row.table(rest), line.weights[:, None])[:, 0]
-    known = 0.5 * math.exp(loss.sigma**-2) * w * w if degree == 2 else np.zeros_like(w)
-    q = g + known - (w if degree else 0.0)
-    bent, bending = log1p_less(q)
-    modulus = np.abs(1.0 + q)
-    log_power = steps * (bent + known + g + (0.0 if degree else w)) + log_factor
-    size = np.ascontiguousarray(row.table(np.abs(rest))) @ line.sizes
-    flat = line.rounding * steps * size / modulus
-    flat += UNIT * steps * (bending + np.abs(known) + np.abs(g) / modulus)
-    flat += UNIT * (4.0 + radii)
-    if order == 0:
-        value = np.exp(log_power)
-        return value, np.abs(value) * np.expm1(np.minimum(flat, 1.0))
-    turned = rest + 1.0 if degree == 0 else remainder(u, 0) + 1.0
-    k = np.arange(1, order + 1)
-    log_scale = gammaln(k + 1) + k * math.log(steps)
-    powers = np.exp(np.multiply.outer(line.log_x, k) - log_scale)
-    series = line.sums(row.table(turned), powers * line.weights[:, None]) / (1.0 + q)[:, None]
-    sizes_of_powers = np.abs(powers) * line.sizes[:, None]
-    heavy = np.ascontiguousarray(row.table(np.abs(turned))) @ sizes_of_powers
-    # What the nodes leave out is measured by the coefficient at s = 0.
-    heavy += 1e-2 * np.exp(0.5 * k * (k - 1) / loss.sigma**2 - log_scale)
-    factor = math.factorial(order)
-    value = factor * power(series.T, steps) * np.exp(log_power)
-    scale = factor * power((heavy / modulus[:, None]).T, steps) * np.exp(log_power.real)
-    sharp = order * (line.rounding + 4.0 * UNIT * order)
-    return value, sharp * scale + np.abs(value) * np.expm1(np.minimum(flat, 1.0))
-
-
 # ---- the integral along one ray
 
 
@@ -316,6 +233,7 @@ class _Nodes:
         values: step·|s|^(Re ζ)·F_n(s) there.
         polynomial: The coefficients of F_n's Taylor polynomial, for what lies below the nodes.
         error: A bound on the error of the sum, but for its own rounding, whatever the frequency.
+        phases: Σ|terms|·|y|, by which rounded phases count.
     """
 
     y: Floats
@@ -323,6 +241,7 @@ class _Nodes:
     values: Complexes
     polynomial: Complexes
     error: float
+    phases: float
 
     def below(self, zeta: Complexes) -> Complexes:
         """The sum below the first node, by the Taylor polynomial: geometric series."""
@@ -425,29 +344,35 @@ class _Ray:
             some = row.y
             log_weight = self.zeta * some + math.log(self.step) - self._log_unit
             log_factor = log_weight - ray * np.exp(some)
-            found, off = _on_ray(self.loss, self.order, self.eta, row, log_factor)
+            found, off = on_ray(
+                self.loss.sigma, self.loss.steps, self.order, self.eta, row, log_factor
+            )
             values.append(found)
             error += float(off.sum())
         terms, sizes = len(log_sizes) - 1, np.exp(log_sizes)
-        turns = (-ray) ** np.arange(terms)
-        nodes = _Nodes(y, self.step, np.concatenate(values), sizes[:terms] * turns, error)
-        rate = self.zeta + terms
-        left_out = math.exp(float(log_sizes[terms]) + rate * (float(y[0]) - self.step))
-        error += self.step * left_out / -math.expm1(-rate * self.step)
-        largest = replace(nodes, polynomial=sizes[:terms]).below(np.array([self.zeta + 0j]))
-        own = moment_error(self.loss.steps, self.order + terms) + 16.0 * UNIT
-        return replace(nodes, error=error + abs(largest[0]) * own)
+        turned = sizes[:terms] * (-ray) ** np.arange(terms)
+        below, rates = float(y[0]) - self.step, self.zeta + np.arange(terms + 1)
+        # The polynomial's terms at frequency 0, and its remainder.
+        parts = self.step * sizes * np.exp(rates * below) / -np.expm1(-rates * self.step)
+        orders = range(self.order, self.order + terms)
+        own = np.array([moment_error(self.loss.sigma, self.loss.steps, one) for one in orders])
+        own += UNIT * (16.0 + abs(self._log_unit) + rates[:terms] * abs(below))
+        error += float(parts[:terms] @ own) + float(parts[terms])
+        total = np.concatenate(values)
+        phases = float(np.abs(y) @ np.abs(total)) + float(parts @ (abs(below) + 1.0 / rates))
+        return _Nodes(y, self.step, total, turned, error, phases)
 
-    def _rows(self, start: int, stop: int) -> list[_Row]:
+    def _rows(self, start: int, stop: int) -> list[Row]:
         """The nodes from one to another, some at a time; none has |s| on both sides of t."""
         line = line_of(self.loss.sigma, self.order, self.eta, self._ratio * self.step)
-        turning = math.floor(math.log(self.loss.steps) / self.step)
-        most = max(64, _ROOM // len(line.weights))
+        most = max(_ROOM // len(line.weights), self._ratio * len(line.weights))
         ends = {stop, *range(start + most - 1, stop, most)}
-        ends |= {turning} if start <= turning < stop else set()
+        sigma, steps = self.loss.sigma, self.loss.steps
+        turns = turning(steps, self.step), calm(sigma, steps, self.step)
+        ends |= {end for end in turns if start <= end < stop}
         rows, first = [], start
         for last in sorted(ends):
-            rows.append(_Row(line, self.step, self._ratio, first, last))
+            rows.append(Row(line, self.step, self._ratio, first, last))
             first = last + 1
         return rows
 
@@ -461,14 +386,18 @@ class _Ray:
         return found
 
     def error(self, frequencies: Floats) -> Floats:
-        """A bound on the error of ``moments``, but for the trapezoid rule's."""
+        """A bound on the error of ``moments``, but for the trapezoid rule's and the factor's."""
         nodes, sizes = self._nodes, np.abs(self._nodes.values)
-        inner = _BLOCK + len(nodes.y) / _BLOCK + 8.0 + abs(self._log_unit)
-        rounding = inner * float(sizes.sum()) + frequencies * float(np.abs(nodes.y) @ sizes)
+        inner = _BLOCK + math.log2(len(nodes.y)) + 8.0 + abs(self._log_unit)
+        rounding = inner * float(sizes.sum()) + (frequencies + self.zeta) * nodes.phases
         growth = np.exp(float(gammaln(self.zeta)) - self._log_gamma(frequencies))
-        own = 16.0 + np.abs(loggamma(self.zeta - 1j * frequencies)) + abs(self._log_unit)
-        found: Floats = growth * (nodes.error + UNIT * rounding) + UNIT * own
+        found: Floats = growth * (nodes.error + UNIT * rounding)
         return found
+
+    def factor_error(self, frequencies: Floats) -> Floats:
+        """A bound on the relative error of the factor of the integral, 1/Γ(ζ) and its like."""
+        found: Floats = np.abs(loggamma(self.zeta - 1j * frequencies))
+        return UNIT * (16.0 + found + abs(self._log_unit))
 
     def folded(self, frequencies: Floats) -> Floats:
         """What the rule folds in, relative to the moment at 0: the integral at u + 2πk/step.
@@ -491,21 +420,30 @@ class _Ray:
 
 
 def _turned_sum(values: Complexes, y: Floats, frequencies: Floats) -> Complexes:
-    """Σ_j values_j·exp(-iu·y_j) at equally spaced y, in short inner products.
+    """Σ_j values_j·exp(-iu·y_j) at equally spaced y and u, in short inner products.
 
-    Within a block y has the same distances from the block's first node.
+    Within a block y has the same distances from the block's first node, and so have frequencies,
+    some at a time, from the first of them. The blocks are added by halves.
     """
     blocks = math.ceil(len(y) / _BLOCK)
     padded = np.zeros(blocks * _BLOCK, complex)
     padded[: len(y)] = values
     table, starts = padded.reshape(blocks, _BLOCK), y[::_BLOCK]
     within = (y[1] - y[0] if len(y) > 1 else 0.0) * np.arange(_BLOCK)
+    beyond = frequencies[:_FREQUENCIES] - frequencies[0]
+    turns = np.exp(-1j * np.multiply.outer(within, beyond))
+    turns_of_starts = np.exp(-1j * np.multiply.outer(starts, beyond))
     found: Complexes = np.empty(len(frequencies), complex)
     for at in range(0, len(frequencies), _FREQUENCIES):
-        some = frequencies[at : at + _FREQUENCIES]
-        inner = table @ np.exp(-1j * np.multiply.outer(within, some))
-        inner *= np.exp(-1j * np.multiply.outer(starts, some))
-        found[at : at + _FREQUENCIES] = inner.sum(axis=0)
+        first, count = float(frequencies[at]), min(_FREQUENCIES, len(frequencies) - at)
+        inner = (table * np.exp(-1j * first * within)) @ turns[:, :count]
+        inner *= turns_of_starts[:, :count]
+        inner *= np.exp(-1j * first * starts)[:, None]
+        while len(inner) > 1:
+            half = (len(inner) + 1) // 2
+            inner[: len(inner) - half] += inner[half:]
+            inner = inner[:half]
+        found[at : at + count] = inner[0]
     return found
 
 
@@ -562,6 +500,7 @@ class TiltedAllocation:
         """M(tilt) in units of the rough one, and a bound on its relative error."""
         value = float(self._of_rays(np.zeros(1), _Ray.moments)[0].real)
         error = float(self._of_rays(np.zeros(1), _Ray.error)[0])
+        error += value * float(self._of_rays(np.zeros(1), _Ray.factor_error)[0])
         if not value > 2.0 * error:
             raise TooSlow
         return value, error / (value - error)
@@ -592,11 +531,12 @@ class TiltedAllocation:
         return found.real, found.imag
 
     def ratio_error(self, frequencies: Floats) -> NodeErrors:
-        """Bounds on the error of ``ratio``."""
+        """Bounds on the error of ``ratio``: the moments' own, for all are divided by one number."""
         turned = UNIT * (4.0 + abs(self.centre) * frequencies)
+        turned += self._of_rays(frequencies, _Ray.factor_error)
         error = self._of_rays(frequencies, _Ray.error) / self._at_rest[0]
-        folded = self._of_rays(frequencies, _Ray.folded)
-        return NodeErrors(quadrature=folded, rounding=error + self._at_rest[1] + turned)
+        folded = self._of_rays(frequencies, _Ray.folded) * (1.0 + self._at_rest[1])
+        return NodeErrors(quadrature=folded, rounding=error + turned, complete=True)
 
     def log_decay(self, frequency: float, thorough: bool) -> float:  # noqa: ARG002
         """Bound on ln |M(tilt + iu)/M(tilt)| for every u ≥ frequency: the Gaussian part's."""

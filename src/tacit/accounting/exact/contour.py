@@ -42,6 +42,7 @@ Laid_co = TypeVar("Laid_co", covariant=True)
 _LEAST_TILT, _MOST_TILT = 1e-9, 1e13
 _AHEAD = 3.0
 _CLIFF = 1e-6  # how near to a cliff, in ln z, the search ends
+_FEW_TERMS, _BLOCK = 256, 64  # of a sum that is one inner product; of a part of a longer one
 _RETREATS = (1.0, 0.97, 0.9, 0.75, 0.5, 0.25)
 
 
@@ -272,10 +273,22 @@ class Contour:
         """δ(ε) with its errors."""
         spectrum = self.spectrum
         turn = np.exp(1j * ((spectrum.centre - epsilon) * spectrum.frequencies))
-        value = float((self.coefficients @ turn).real)
-        slope = -float((self.slopes @ turn).real)
+        value, slope = _real_sum(self.coefficients, turn), -float((self.slopes @ turn).real)
         aliasing = self.aliases.bound(epsilon, self.period)
         return spectrum.enclose(epsilon, value, slope, self.errors, aliasing)
+
+
+def _real_sum(one: Complexes, other: Complexes) -> float:
+    """Re Σ one·other, where terms are many in blocks: rounding grows with the length of a sum."""
+    if len(one) <= _FEW_TERMS:
+        return float((one @ other).real)
+    blocks = np.add.reduceat((one * other).real, np.arange(0, len(one), _BLOCK))
+    return float(blocks.sum())
+
+
+def _terms(length: int) -> int:
+    """To how many others a term of that sum is added, at most."""
+    return length if length <= _FEW_TERMS else _BLOCK + math.ceil(length / _BLOCK)
 
 
 def lay_contour(
@@ -296,7 +309,8 @@ def lay_contour(
     weights = np.full(len(frequencies), step / math.pi)
     weights[0] *= 0.5
     slopes = weights * spectrum.values / (z + 1.0)
-    errors = spectrum.errors_against(weights / np.abs(z * (z + 1.0)), math.exp(log_tail))
+    kernel = weights / np.abs(z * (z + 1.0))
+    errors = spectrum.errors_against(kernel, math.exp(log_tail), _terms(len(z)))
     return Contour(spectrum, slopes / z, slopes, errors, aliases, period)
 
 

@@ -302,6 +302,6 @@ def lay_lattice(
         weights=weights,
         offset=math.fsum(count * loss.offset for loss, count in composition),
         spacing=spacing,
-        errors=spectrum.errors_against(kernel, tail=0.0),
+        errors=spectrum.errors_against(kernel, tail=0.0, terms=len(kernel)),
         aliases=aliases,
     )

@@ -25,12 +25,11 @@ to Im G = a√t multiplies S by exp(ia/σ), and the density of G by no more than
   exp(½)/(π·sin(a/σ)). On the right, where exp(λS) has no mean, see `_Right`.
 - E[S^r·exp(-vS)]² ≤ E[S^2r]·E[exp(-2vS)], and both of these are bounded by ``mean_ratio``.
 - Rounding: that of φ, see `_characteristic`; of the Fourier transform, which is small in the
-  square mean; of powers, and of their sums.
+  square mean (``fourier``); of powers, and of their sums.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -40,15 +39,18 @@ import numpy as np
 from scipy.special import log_ndtr, ndtri_exp
 
 from tacit.accounting.exact.enclosure import TooSlow
+from tacit.accounting.exact.fourier import ROUNDINGS, fourier_sums, length_from
 from tacit.accounting.exact.mean_ratio import (
     LITTLE,
     UNIT,
+    error_of_exp,
     line_of,
     log1p_less,
     log_damped,
     log_moment_bound,
     log_moments,
     remainder,
+    sensitivity,
     spacing,
 )
 from tacit.accounting.exact.transforms import NodeErrors
@@ -65,12 +67,12 @@ _MOST_TILT = 2.0  # in standard deviations
 _ROOM = 20.0  # standard deviations, about, to the farthest node
 _FAR = 13.0  # the same on the left
 _CELL = 0.02  # of Z
-_FOURIER = 2.0  # units of rounding of a fast Fourier transform, for each halving
 _MOST_NODES = 4096
 _BEYOND = 1e-19  # 2·exp(a²/2)·Φ(-9.2) and more: what lies beyond the nodes in z on one side
 _NEGLIGIBLE = 1e-19
 _BLOCK = 64
 _ANGLES = np.linspace(0.3, 1.5, 13)
+_SHARE = 0.3
 
 
 def deviation(sigma: float, steps: int) -> float:
@@ -106,17 +108,26 @@ def lost_digits(sigma: float, steps: int, order: float) -> float:
 
 @dataclass(frozen=True)
 class _Window:
-    """Nodes 1 + h·j from ``first`` on, ``size`` of them; frequencies up to ``last``·Δs."""
+    """Nodes 1 + h·j from ``first`` on, ``size`` of them; frequencies up to ``last``·Δs.
+
+    The Fourier transform gives ``period`` nodes, N. Those beyond the window are as good, but where
+    powers of S are large they would weigh more than they tell.
+    """
 
     step: float
     first: int
     size: int
     last: int
 
+    @cached_property
+    def period(self) -> int:
+        """N."""
+        return length_from(self.size)
+
     @property
     def frequency_step(self) -> float:
         """Δs."""
-        return 2.0 * math.pi / (self.size * self.step)
+        return 2.0 * math.pi / (self.period * self.step)
 
     @property
     def offsets(self) -> Floats:
@@ -141,22 +152,20 @@ class _Law:
 
 @lru_cache(maxsize=16)
 def law_of(sigma: float, steps: int, window: _Window) -> _Law:
-    """The law of S at the nodes of a window.
-
-    A fast Fourier transform of N = 2^a·3^b·5^c errs in the square mean by no more than some 7
-    roundings for each halving of N (Higham 2002, "Accuracy and Stability", theorem 24.2).
-    """
+    """The law of S at the nodes of a window."""
+    size = window.period
     frequencies = window.frequency_step * np.arange(window.last + 1)
     values, errors = _characteristic(sigma, steps, frequencies)
-    bins: Complexes = np.zeros(window.size, complex)
-    np.add.at(bins, np.arange(window.last + 1) % window.size, values)
-    np.add.at(bins, -np.arange(1, window.last + 1) % window.size, values[1:].conj())
-    masses = np.roll(np.fft.ifft(bins).real, -window.first)
-    # Folded frequencies add up, and so may their errors.
-    folds = 2.0 + 2.0 * window.last / window.size
-    transform = UNIT * _FOURIER * math.log2(window.size) * float(np.linalg.norm(bins))
+    bins: Complexes = np.zeros(size, complex)
+    np.add.at(bins, np.arange(window.last + 1) % size, values)
+    np.add.at(bins, -np.arange(1, window.last + 1) % size, values[1:].conj())
+    masses = np.roll(fourier_sums(bins).real / size, -window.first)[: window.size]
+    # Frequencies that meet in a bin add up, and so may their errors.
+    folds = math.ceil((2 * window.last + 1) / size)
+    # The last rounding is that of the division by N.
+    transform = 2.0**-53 * (ROUNDINGS * math.log2(size) + 1.0) * float(np.linalg.norm(bins))
     own = math.sqrt(2.0 * folds) * float(np.linalg.norm(errors + UNIT * folds * np.abs(values)))
-    rounding = (transform + own) / math.sqrt(window.size)
+    rounding = (transform + own) / math.sqrt(size) * (1.0 + 1e-9)
     return _Law(masses, rounding, _beyond(sigma, steps, window))
 
 
@@ -169,29 +178,21 @@ def _characteristic(sigma: float, steps: int, frequencies: Floats) -> tuple[Comp
     _, widest = spacing(sigma, 0, 0.0)
     line = line_of(sigma, 0, 0.0, widest / sigma)
     w = -1j * frequencies / steps  # with it Re wX ≥ 0 where Im z > 0; φ is the conjugate
-    rest = remainder(np.multiply.outer(w, np.expm1(line.log_x)), 2)
+    u = np.multiply.outer(w, np.expm1(line.log_x))
+    rest = remainder(u, 2)
     g = line.sums(rest, line.weights[:, None])[:, 0]
     known = 0.5 * math.expm1(sigma**-2) * w * w
     bent, bending = log1p_less(known + g)
-    values = np.exp(steps * (bent + known + g)).conj()
-    error = line.rounding * (np.abs(rest) @ line.sizes)
+    logs = steps * (bent + known + g)
+    # u is off by less than _SHARE of what a node counts by: X by what z is, and w by 5 roundings.
+    error = (np.abs(rest) + _SHARE * sensitivity(u, rest, 2)) @ line.errors
+    error += 5.0 * UNIT * np.abs(known)
     # Beyond the nodes on the right what is left out is below |w|²·X², on the left below |w|³.
     size = np.abs(w)
     error += _BEYOND * size * size * (math.exp(sigma**-2) + size)
-    error = error / np.abs(1.0 + known + g) + UNIT * (bending + np.abs(known))
-    return values, np.abs(values) * np.expm1(np.minimum(steps * error + 4.0 * UNIT, 1.0))
-
-
-def _smooth(least: int) -> int:
-    """The smallest number from ``least`` on without prime factors but 2, 3 and 5."""
-    for size in itertools.count(least):
-        left = size
-        for prime in (2, 3, 5):
-            while left % prime == 0:
-                left //= prime
-        if left == 1:
-            return size
-    raise AssertionError  # there are powers of 2
+    error = np.log1p(error / np.abs(1.0 + known + g))
+    error += UNIT * (2.0 * bending + np.abs(known) + np.abs(g))
+    return np.exp(logs).conj(), error_of_exp(logs.real, steps * error + 4.0 * UNIT)
 
 
 def _log_laplace(sigma: float, steps: int, dampings: Floats) -> Floats:
@@ -338,8 +339,8 @@ class NarrowTransform:
         needed = (self._right.end - 1.0) / step - first + 2.0
         if not needed < _MOST_NODES:
             raise TooSlow
-        size = _smooth(math.ceil(needed))
-        last = math.ceil(1.1 * farthest * size * step / (2.0 * math.pi))
+        size = math.ceil(needed)
+        last = math.ceil(1.1 * farthest * length_from(size) * step / (2.0 * math.pi))
         return _Window(step, first, size, last)
 
     @cached_property
@@ -445,7 +446,8 @@ class NarrowTransform:
         grown = np.minimum(4.0 * float(sizes.sum()), 2.0 * away * frequencies)
         rounding = error / moment + UNIT * (0.5 * (len(losses) + 8.0) * grown + away * frequencies)
         folded = self._folded(float(frequencies[-1])) / moment
-        return NodeErrors(quadrature=np.full(len(frequencies), folded), rounding=rounding)
+        quadrature = np.full(len(frequencies), folded)
+        return NodeErrors(quadrature=quadrature, rounding=rounding, complete=True)
 
     def log_decay(self, frequency: float, thorough: bool) -> float:  # noqa: ARG002
         """Bound on ln |M(tilt + iu)/M(tilt)| for every u ≥ frequency: the Gaussian part's."""

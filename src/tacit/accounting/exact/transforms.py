@@ -36,16 +36,21 @@ _DOUBLE = 4.0 * 2.0**-53  # a rounding of float64, with a safety factor
 
 @dataclass(frozen=True)
 class NodeErrors:
-    """Bounds on relative errors of M by their cause; numbers, or arrays over the frequencies."""
+    """Bounds on relative errors of M by their cause; numbers, or arrays over the frequencies.
+
+    Those of a ``ratio`` are ``complete`` if it is M(z) over the computed M(z₀): the error of that
+    one is then none of its own, for the product of both is M(z).
+    """
 
     truncation: float | Floats = 0.0
     quadrature: float | Floats = 0.0
     rounding: float | Floats = 0.0
+    complete: bool = False
 
     def as_log(self) -> NodeErrors:
         """The same as errors of ln M."""
         return NodeErrors(
-            *(_log_error(e) for e in (self.truncation, self.quadrature, self.rounding))
+            _log_error(self.truncation), _log_error(self.quadrature), _log_error(self.rounding)
         )
 
 
@@ -175,8 +180,8 @@ def product_of(transforms: Transforms, frequencies: Floats) -> Product:
         product.work += count * (np.abs(log_modulus) + np.abs(angle))
         enlarge = np.exp(-log_modulus)
         # M(z)/M(z₀) - 1 inherits the relative error of M(z₀).
-        distance = np.hypot(real, imaginary)
         found, known = transform.ratio_error(frequencies), transform.log_mgf_error
+        distance = 0.0 if found.complete else np.hypot(real, imaginary)
         truncation = found.truncation + distance * known.truncation
         quadrature = found.quadrature + distance * known.quadrature
         rounding = rounding + found.rounding + distance * known.rounding
@@ -245,20 +250,21 @@ class Spectrum:
         """M(z₀ + iu)·exp(-iu·centre)/M(z₀)."""
         return np.exp(self.product.log_modulus + 1j * self.product.angle)
 
-    def errors_against(self, kernel: Floats, tail: float) -> ErrorTerms:
+    def errors_against(self, kernel: Floats, tail: float, terms: int) -> ErrorTerms:
         """Bounds on the error of Σ kernel·values·phases, in units of exp(log_scale - tilt·ε).
 
-        The phases exp(iu(centre - ε)) are exact here; ``enclose`` accounts for their rounding.
+        No number is added to more than ``terms`` others. The phases exp(iu(centre - ε)) are exact
+        here; ``enclose`` accounts for their rounding.
         """
         # The sum's errors are multiplied by the scale, and so by what the scale may be off.
-        errors = self.product.errors(kernel * (1.0 + min(self.scale_errors.above, 1e100)))
+        off = 1.0 + min(self.scale_errors.above, 1e100)
+        errors = self.product.errors(kernel * off)
         sizes = kernel * np.exp(self.product.log_modulus)
-        sum_and_powers = len(sizes) + 8.0 + self.product.work
+        sum_and_powers = terms + 8.0 + self.product.work
         rounding = 4.0 * self.unit_roundoff * float((sizes * sum_and_powers).sum())
         rounding += errors.rounding
-        return replace(
-            errors, rounding=rounding, tail=tail, phases=float((sizes * self.frequencies).sum())
-        )
+        phases = float((sizes * self.frequencies).sum())
+        return replace(errors, rounding=rounding, tail=tail * off, phases=phases)
 
     def enclose(
         self, epsilon: float, value: float, slope: float, errors: ErrorTerms, aliasing: float
