@@ -8,7 +8,7 @@ import mpmath as mp
 import numpy as np
 import pytest
 
-from tacit.accounting import Gaussian, PoissonSampled, Repeated, bounds, delta
+from tacit.accounting import Gaussian, GaussianMixture, PoissonSampled, Repeated, bounds, delta
 from tacit.accounting.exact.closed_forms import GaussianProfile, MixtureProfile
 from tacit.accounting.exact.mean_ratio import RealLine
 from tacit.accounting.exact.mixture import MixturePair, MixtureSide
@@ -91,6 +91,36 @@ def test_the_largest_loss_has_the_digits_of_the_rate(rate: float) -> None:
     found = bounds(PoissonSampled(rate, Gaussian(0.1)), 0.0, "add-only")
     assert found.lower <= truth <= found.upper <= truth * (1.0 + 1e-11)
     assert _profile(rate, 0.1, added=True).pair.largest == pytest.approx(float(truth), rel=1e-15)
+
+
+@pytest.mark.parametrize("count", [8, 16, 54])
+def test_a_group_that_is_seldom_left_out_has_its_largest_loss(count: int) -> None:
+    # Nobody of the group is drawn with a probability that 1 less the others has not the digits of.
+    weights = tuple(math.comb(count, k) * 0.5**count for k in range(count + 1))
+    event = GaussianMixture(0.1, weights, tuple(map(float, range(count + 1))))
+    largest = count * math.log(2.0)
+    found = bounds(event, delta=1e-9, adjacency="add-only")
+    assert found.lower <= largest * (1.0 + 1e-12)
+    assert largest - 1e-6 <= found.upper <= largest * (1.0 + 1e-11)
+    # Next to no noise: the record's absence shows, with the loss of a group that was left out.
+    assert delta(event, largest - 0.5, adjacency="add-only") >= -math.expm1(-0.5) * 0.999
+
+
+@pytest.mark.parametrize("still", [0.7, 0.3, 1e-9, 1e-17])
+def test_a_likelihood_ratio_far_below_one_keeps_its_digits(still: float) -> None:
+    weights = still, 0.25, 0.75 - still
+    side, x = MixtureSide(weights, (0.0, 1.0, 2.0)), np.linspace(-90.0, 30.0, 41)
+    with mp.workdps(40):
+        truth = [
+            mp.log(sum(weights[m] * mp.exp(m * mp.mpf(at) - mp.mpf(m * m) / 2) for m in range(3)))
+            for at in x.tolist()
+        ]
+    found = side.log_ratio(x, 1.0)
+    alone = [side.log_ratio_at(at, 1.0) for at in x.tolist()]
+    turned = side.log_ratio_off_axis(x, 1.0, 0.0).real
+    for at, right in enumerate(map(float, truth)):
+        for one in (found[at], alone[at], turned[at]):
+            assert one == pytest.approx(right, rel=1e-13, abs=1e-14)
 
 
 def test_chords_of_large_powers_of_s_are_not_capped() -> None:
