@@ -106,6 +106,20 @@ def test_a_group_that_is_seldom_left_out_has_its_largest_loss(count: int) -> Non
     assert delta(event, largest - 0.5, adjacency="add-only") >= -math.expm1(-0.5) * 0.999
 
 
+@pytest.mark.parametrize(("sigma", "shift"), [(0.2, 3.9), (0.3, 3.9), (0.05, 2.1), (0.5, 20.0)])
+def test_a_shift_far_above_the_noise_is_seen(sigma: float, shift: float) -> None:
+    # Of quiet noise the loss is flat at ±1, where its direction was looked for: ε was called 0.
+    event = GaussianMixture(sigma, (0.5, 0.5), (0.0, shift))
+    assert delta(event, 1.0, adjacency="remove-only") >= 0.4999
+    assert delta(event, 0.5, adjacency="add-only") >= 0.17
+    found = bounds(event, delta=1e-5)
+    # The half that is shifted shows by a loss of about ln ½ + (m²/2 ± z·m·σ)/σ².
+    assert found.lower >= 0.5 * (shift / sigma) ** 2
+    assert found.width <= 1e-8 * found.upper
+    sampled = PoissonSampled(0.5, event)
+    assert bounds(sampled, delta=1e-5).lower >= 0.5 * (shift / sigma) ** 2
+
+
 @pytest.mark.parametrize("still", [0.7, 0.3, 1e-9, 1e-17])
 def test_a_likelihood_ratio_far_below_one_keeps_its_digits(still: float) -> None:
     weights = still, 0.25, 0.75 - still
