@@ -137,6 +137,24 @@ def test_a_likelihood_ratio_far_below_one_keeps_its_digits(still: float) -> None
             assert one == pytest.approx(right, rel=1e-13, abs=1e-14)
 
 
+@pytest.mark.parametrize("variance", [0.01, 1.0])
+def test_a_likelihood_ratio_off_the_axis_keeps_its_small_terms(variance: float) -> None:
+    weights, shifts, angle = (0.7, 0.1, 0.2), (0.0, 1.0, 4.5), 0.3
+    x = np.linspace(-3.0, 8.0, 23)
+    found = MixtureSide(weights, shifts).log_ratio_off_axis(x, variance, angle)
+    with mp.workdps(40):
+        for at, one in zip(x.tolist(), found.tolist(), strict=True):
+            place = mp.mpc(at, variance * angle)
+            terms = [
+                w * mp.exp((m * place - mp.mpf(m) ** 2 / 2) / variance)
+                for w, m in zip(weights, shifts, strict=True)
+            ]
+            truth = complex(mp.log(mp.fsum(terms)))
+            assert one.real == pytest.approx(truth.real, rel=1e-12, abs=1e-14)
+            # On the branch that is real at angle 0, which is that of the logarithm here.
+            assert abs(one.imag - truth.imag) < 1e-12
+
+
 def test_chords_of_large_powers_of_s_are_not_capped() -> None:
     y = np.array([6.0, 6.5, 7.0])
     line = RealLine(5.0, 2, y, np.zeros(3))

@@ -125,10 +125,12 @@ class MixtureSide:
 
     def log_ratio_off_axis(self, x: Floats, variance: float, angle: float) -> Complexes:
         """Ln w(x + iσ²·angle), on the branch that is real at angle 0 (for reach·angle < π/2)."""
-        top = max(0.0, self._largest_exponent(x, variance)) if self._moving else 0.0
-        total = np.full(len(x), self.still * math.exp(-top), complex)
-        for a, m in self._moving:
-            size = a * np.exp((m * x - 0.5 * m * m) / variance - top)
+        exponents = [(m * x - 0.5 * m * m) / variance for _, m in self._moving]
+        # Of every x the largest term is 1: one scale for all would leave nothing of small ones.
+        top = np.max([*exponents, np.full(len(x), self.log_still)], axis=0)
+        total = np.exp(self.log_still - top).astype(np.complex128)
+        for (a, m), exponent in zip(self._moving, exponents, strict=True):
+            size = a * np.exp(exponent - top)
             total += size * complex(math.cos(m * angle), math.sin(m * angle))
         found: Complexes = np.log(total) + top
         return found
