@@ -270,9 +270,9 @@ def in_words(part: dict[str, Any]) -> str:
         "",
     ]
     for row in rows:
-        told = row["faults"] or [row["error"] or f"nothing: {row['checks']} checks passed"]
+        said = row["faults"] or [row["error"] or f"nothing: {row['checks']} checks passed"]
         ended = [f"not every check was run in {row['cut']}"] if row["cut"] else []
-        lines += [f"- {row['name']}", *(f"  - {line}" for line in [*told, *ended])]
+        lines += [f"- {row['name']}", *(f"  - {line}" for line in [*said, *ended])]
     return "\n".join(lines)
 
 
@@ -280,8 +280,8 @@ def _line(row: dict[str, Any]) -> str:
     named = ", ".join(row["at_fault"]) or (f"error: {row['error']}" if row["error"] else "nothing")
     caught = "yes" if row["caught"] else "**NO**"
     cells = [row["name"], row["says"], caught, named, ", ".join(row["may"])]
-    told = " | ".join(cell.replace("|", "∣") for cell in cells)
+    line = " | ".join(cell.replace("|", "∣") for cell in cells)
     status, seconds = (
         "–" if row[key] is None else f"{row[key]:.0f}" for key in ("status", "seconds")
     )
-    return f"| {told} | {status} | {seconds} |"
+    return f"| {line} | {status} | {seconds} |"

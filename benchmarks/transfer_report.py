@@ -63,7 +63,7 @@ def accuracies(rows: Sequence[Row]) -> list[str]:
         "off a noisy figure; the price of telling it is in both.",
         "",
         *(line for note in notes for line in (note, "")),
-        "| data | method | student | ε | ε told, data-dependent | δ | labels | of them right, % | "
+        "| data | method | student | ε | data-dependent ε | δ | labels | of them right, % | "
         "ours | published without privacy | seconds a run | device |",
         "|---|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---|",
         *(_accuracy(row) for row in rows),

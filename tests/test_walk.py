@@ -30,7 +30,7 @@ SETTINGS = "FILE = "  # the quick start's block that a reader is asked to change
 OWN = """
 FILE = "shop.csv"
 NUMBERS = {"basket": (0, 500), "years": (0, 30)}
-CHOICES = {"region": ["north", "south", "west"]}
+CHOICES = {"region": ["NA", "south", "west"]}
 TARGET, CLASSES = "returns", [0, 1, 2]
 HELD_OUT = 100
 """
@@ -210,13 +210,14 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_the_quick_start_takes_a_csv_of_ones_own(folder: Path) -> None:
-    """Other columns, three classes, values that are missing, out of range and no numbers."""
+    """Other columns, three classes, values and labels that are missing, out of range, no numbers."""
     lines = ["basket,years,region,returns,ignored"]
     odd = ["", "n/a", "-3", "1e9"]
     for at in range(1_400):
         basket = odd[at % 4] if at % 50 == 0 else str(at % 490)
-        region = ("north", "south", "west", "elsewhere", "")[at % 5]
+        region = ("NA", "south", "west", "elsewhere", "")[at % 5]
         lines.append(f"{basket},{at % 29},{region},{(at % 490) // 170},x{at}")
+    lines += ["1,2,south,,without a label"] * 9
     (folder / "shop.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
     names: dict[str, object] = {}
     blocks = [code for kind, code in BLOCK.findall(QUICK_START.read_text()) if kind == "python"]
@@ -224,8 +225,9 @@ def test_the_quick_start_takes_a_csv_of_ones_own(folder: Path) -> None:
         exec(compile(OWN if code.startswith(SETTINGS) else code, "quickstart.md", "exec"), names)
     assert names["x"].shape == (1_400, 5)  # type: ignore[attr-defined]
     assert bool(names["x"].isfinite().all())  # type: ignore[attr-defined]
+    assert names["x"][:, 2:].sum(0).tolist() == [280.0] * 3  # type: ignore[index]
     assert names["y"].unique().tolist() == [0, 1, 2]  # type: ignore[attr-defined]
     assert (folder / "runs" / "people" / "statement.json").is_file()
-    (folder / "shop.csv").write_text(lines[0] + "\n1,2,north,many,x\n", encoding="utf-8")
+    (folder / "shop.csv").write_text(lines[0] + "\n1,2,south,many,x\n", encoding="utf-8")
     with pytest.raises(AssertionError, match="a label is none of CLASSES"):
         exec(compile(blocks[2], "quickstart.md", "exec"), names)

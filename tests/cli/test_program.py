@@ -75,7 +75,7 @@ def test_control_c_ends_every_command_in_one_line(
 
 @pytest.mark.parametrize(
     ("words", "expected"),
-    [("d", {"data", "doctor"}), ("train --ep", {"--epsilon", "--epochs"})],
+    [("d", {"data", "doctor"}), ("train --ep", {"--epsilon", "--epochs"}), ("trian --ep", {""})],
 )
 def test_the_shell_completes_commands_and_options(
     words: str,

@@ -355,6 +355,9 @@ def test_an_officer_revokes_and_whoever_asked_withdraws(sqlite: Place) -> None:
         with pytest.raises(InvalidArgument, match=r"(revoked|withdrawn); file another one"):
             draw(ledger, one.number, run="run")
     pending = asked(ledger)
+    viewer = Person("Ada", "viewer", ENGINEER.key)  # whose key lost its role since
+    with pytest.raises(InvalidArgument, match="a viewer cannot withdraw"):
+        withdraw(ledger, pending.number, by=viewer, reason="no")
     with pytest.raises(InvalidArgument, match="nobody has approved it"):
         revoke(ledger, pending.number, by=OFFICER, reason="no")
     assert withdraw(ledger, pending.number, by=ENGINEER, reason="no").standing == "withdrawn"

@@ -50,7 +50,9 @@ class Commands(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """The command that is asked for; a name that is none is answered with the nearest."""
-        if (near := difflib.get_close_matches(args[0], COMMANDS, 1)) and near[0] != args[0]:
+        near = difflib.get_close_matches(args[0], COMMANDS, 1)
+        # A shell that completes a line is not answered in words.
+        if near and near[0] != args[0] and not ctx.resilient_parsing:
             ctx.fail(f"No such command {args[0]!r}. Did you mean {near[0]!r}?")
         return super().resolve_command(ctx, args)
 

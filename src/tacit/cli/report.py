@@ -37,7 +37,7 @@ A key pair: openssl genpkey -algorithm ed25519 -out key.pem
 MOST_SECONDS = 10
 
 
-@click.command(epilog=EPILOG, short_help="Writes the report of a run again.")
+@click.command(epilog=EPILOG, short_help="Proves what a run claims, and writes its report.")
 @click.argument("folder", metavar="DIR")
 @click.option("--ledger", metavar="URL", help="The ledger that the run must be charged in.")
 @click.option(
@@ -54,11 +54,11 @@ def report(
     name: str | None,
     as_json: bool,
 ) -> None:
-    """Writes DIR/report.html and DIR/report.md again, for the run that DIR holds.
+    """Writes DIR/report.html and DIR/report.md for the run that DIR holds.
 
     Every figure is computed again from the run's statement. One that claims less than is proved,
     whose figures are not its own, or that is about another model than DIR holds, is refused. The
-    report tells what is proved, what was checked, and what is only claimed. A signature says who
+    report says what is proved, what was checked, and what is only claimed. A signature says who
     claims it; it proves nothing else.
     """
     if name is not None and sign is None:

@@ -54,7 +54,7 @@ def _days_of(option: str, text: str, remedy: str) -> int:
               help="Who may sign in, in place of this machine's links.")  # fmt: skip
 @click.option("--add-key", metavar="NAME:ROLE", help="Make a key, show it once, and end.")
 @click.option("--approval-days", metavar="N", default=str(APPROVAL_DAYS), show_default=True,
-              type=OptionType("number", _days_of, f"an approval lasts 1 to {MOST_DAYS} days"),
+              type=OptionType("number", _days_of, f"give days, as {APPROVAL_DAYS}"),
               help="Days after which an approval that no run drew on lapses.")  # fmt: skip
 @click.option("--certificate", metavar="CERT KEY", nargs=2, type=click.Path(path_type=Path),
               help="A TLS certificate and its key, in PEM.")  # fmt: skip

@@ -185,6 +185,8 @@ def revoke(ledger: Ledger, number: int, *, by: Person, reason: str) -> RequestSt
 def withdraw(ledger: Ledger, number: int, *, by: Person, reason: str) -> RequestState:
     """Takes one's own request back that no run has drawn on; what an approval charged goes back."""
     why = check_reason(reason)
+    if by.role == "viewer":
+        raise InvalidArgument(f"a viewer cannot withdraw anything, got {by.name!a}")
 
     def decide(books: Books) -> list[Draft]:
         known = request_of(books, number)

@@ -623,7 +623,7 @@ class Batches:
     def describe(self) -> str:
         """How batches are computed, in a line."""
         if self.why_not:
-            return f"Batches are computed anew each time, not replayed: {self.why_not}."
+            return f"Batches are computed each time, not replayed: {self.why_not}."
         if self._recordings:
             return "Batches are replayed from a recording on the device."
         return "Batches are to be recorded on the device once a few have run."
@@ -736,7 +736,7 @@ class Updates:
     def describe(self) -> str:
         """How updates are computed, in a line."""
         if self.why_not:
-            return f"Noise and update are computed anew each time, not replayed: {self.why_not}."
+            return f"Noise and update are computed each time, not replayed: {self.why_not}."
         if self._recorded:
             return "Noise and update are replayed from a recording on the device."
         return "Noise and update are to be recorded on the device once a few steps were taken."

@@ -63,7 +63,7 @@ IN_WORDS = {
     "charged to δ",
 }
 _DRAWN = (
-    "the bits of the cryptographic generator cannot be told from random ones, and float64 "
+    "the bits of the cryptographic generator cannot be distinguished from random ones, and float64 "
     "logarithm, square root, sine and cosine are good to 40 units in the last place, beyond which "
     "interval arithmetic decides (on a GPU, fixed point of 192 binary places: what that leaves "
     "open, of all entries one in 2¹²⁰, is no number and ends the training)"

@@ -8,7 +8,7 @@ import mpmath as mp
 import numpy as np
 import pytest
 
-from tacit.accounting import Gaussian, PoissonSampled, Repeated, bounds, delta
+from tacit.accounting import Gaussian, GaussianMixture, PoissonSampled, Repeated, bounds, delta
 from tacit.accounting.exact.closed_forms import GaussianProfile, MixtureProfile
 from tacit.accounting.exact.mean_ratio import RealLine
 from tacit.accounting.exact.mixture import MixturePair, MixtureSide
@@ -91,6 +91,68 @@ def test_the_largest_loss_has_the_digits_of_the_rate(rate: float) -> None:
     found = bounds(PoissonSampled(rate, Gaussian(0.1)), 0.0, "add-only")
     assert found.lower <= truth <= found.upper <= truth * (1.0 + 1e-11)
     assert _profile(rate, 0.1, added=True).pair.largest == pytest.approx(float(truth), rel=1e-15)
+
+
+@pytest.mark.parametrize("count", [8, 16, 54])
+def test_a_group_that_is_seldom_left_out_has_its_largest_loss(count: int) -> None:
+    # Nobody of the group is drawn with a probability that 1 less the others has not the digits of.
+    weights = tuple(math.comb(count, k) * 0.5**count for k in range(count + 1))
+    event = GaussianMixture(0.1, weights, tuple(map(float, range(count + 1))))
+    largest = count * math.log(2.0)
+    found = bounds(event, delta=1e-9, adjacency="add-only")
+    assert found.lower <= largest * (1.0 + 1e-12)
+    assert largest - 1e-6 <= found.upper <= largest * (1.0 + 1e-11)
+    # Next to no noise: the record's absence shows, with the loss of a group that was left out.
+    assert delta(event, largest - 0.5, adjacency="add-only") >= -math.expm1(-0.5) * 0.999
+
+
+@pytest.mark.parametrize(("sigma", "shift"), [(0.2, 3.9), (0.3, 3.9), (0.05, 2.1), (0.5, 20.0)])
+def test_a_shift_far_above_the_noise_is_seen(sigma: float, shift: float) -> None:
+    # Of quiet noise the loss is flat at ±1, where its direction was looked for: ε was called 0.
+    event = GaussianMixture(sigma, (0.5, 0.5), (0.0, shift))
+    assert delta(event, 1.0, adjacency="remove-only") >= 0.4999
+    assert delta(event, 0.5, adjacency="add-only") >= 0.17
+    found = bounds(event, delta=1e-5)
+    # The half that is shifted shows by a loss of about ln ½ + (m²/2 ± z·m·σ)/σ².
+    assert found.lower >= 0.5 * (shift / sigma) ** 2
+    assert found.width <= 1e-8 * found.upper
+    sampled = PoissonSampled(0.5, event)
+    assert bounds(sampled, delta=1e-5).lower >= 0.5 * (shift / sigma) ** 2
+
+
+@pytest.mark.parametrize("still", [0.7, 0.3, 1e-9, 1e-17])
+def test_a_likelihood_ratio_far_below_one_keeps_its_digits(still: float) -> None:
+    weights = still, 0.25, 0.75 - still
+    side, x = MixtureSide(weights, (0.0, 1.0, 2.0)), np.linspace(-90.0, 30.0, 41)
+    with mp.workdps(40):
+        truth = [
+            mp.log(sum(weights[m] * mp.exp(m * mp.mpf(at) - mp.mpf(m * m) / 2) for m in range(3)))
+            for at in x.tolist()
+        ]
+    found = side.log_ratio(x, 1.0)
+    alone = [side.log_ratio_at(at, 1.0) for at in x.tolist()]
+    turned = side.log_ratio_off_axis(x, 1.0, 0.0).real
+    for at, right in enumerate(map(float, truth)):
+        for one in (found[at], alone[at], turned[at]):
+            assert one == pytest.approx(right, rel=1e-13, abs=1e-14)
+
+
+@pytest.mark.parametrize("variance", [0.01, 1.0])
+def test_a_likelihood_ratio_off_the_axis_keeps_its_small_terms(variance: float) -> None:
+    weights, shifts, angle = (0.7, 0.1, 0.2), (0.0, 1.0, 4.5), 0.3
+    x = np.linspace(-3.0, 8.0, 23)
+    found = MixtureSide(weights, shifts).log_ratio_off_axis(x, variance, angle)
+    with mp.workdps(40):
+        for at, one in zip(x.tolist(), found.tolist(), strict=True):
+            place = mp.mpc(at, variance * angle)
+            terms = [
+                w * mp.exp((m * place - mp.mpf(m) ** 2 / 2) / variance)
+                for w, m in zip(weights, shifts, strict=True)
+            ]
+            truth = complex(mp.log(mp.fsum(terms)))
+            assert one.real == pytest.approx(truth.real, rel=1e-12, abs=1e-14)
+            # On the branch that is real at angle 0, which is that of the logarithm here.
+            assert abs(one.imag - truth.imag) < 1e-12
 
 
 def test_chords_of_large_powers_of_s_are_not_capped() -> None:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+import mpmath
 import numpy as np
 import pytest
 
-from tacit.accounting import Gaussian, RandomAllocation, bounds
+from tacit.accounting import Gaussian, RandomAllocation, bounds, epsilon
 from tacit.accounting.exact import narrow_law
 from tacit.accounting.exact.allocation import AllocationLoss, TiltedAllocation
 from tacit.accounting.exact.enclosure import TooSlow
-from tacit.accounting.exact.mean_ratio import log_moment_bound, log_moments
+from tacit.accounting.exact.mean_ratio import log_damped, log_moment_bound, log_moments
 from tacit.accounting.exact.narrow_law import NarrowTransform, deviation, law_of, right_of
 
 SETTINGS = [(1.3, 3_000), (2.0, 1_000), (8.0, 10_000)]
@@ -144,6 +145,42 @@ def test_one_epoch_is_a_price(sigma: float, steps: int, total: float) -> None:
         else:
             price = grown * put(sigma, steps, 1.0 / grown)
         assert price == pytest.approx(total, rel=1e-6)
+
+
+@pytest.mark.parametrize(("sigma", "steps"), [(0.4, 3), (3.0, 2), (50.0, 10), (1000.0, 10)])
+def test_damped_means_are_bounded_closely(sigma: float, steps: int) -> None:
+    dampings = steps * np.geomspace(0.5, 6.0 * sigma, 5)
+
+    def mean(power: int, v: float) -> mpmath.mpf:
+        """By so fine a trapezoid rule that its own error is far below."""
+        total, variance = mpmath.mpf(0), mpmath.mpf(sigma) ** 2
+        for z in (mpmath.mpf(at) / 16 for at in range(-480, 225)):
+            x = mpmath.exp(z / sigma - 1 / (2 * variance))
+            total += x**power * mpmath.exp(-v * x - z * z / 2)
+        return total / (16 * mpmath.sqrt(2 * mpmath.pi))
+
+    for order in (0, 1):
+        found = log_damped(sigma, steps, order, np.log(dampings))
+        for at, damping in enumerate(dampings):
+            with mpmath.workdps(30):
+                rest = (steps - 1 if order else steps) * mpmath.log(mean(0, damping / steps))
+                own = mpmath.log(mean(1, damping / steps)) if order else 0
+                truth = float(rest + own)
+            # Of powers the sums are plain numbers, which end at Φ(-25).
+            sharp = order == 0 or truth > -300.0 * steps
+            assert truth <= found[at] <= (truth + 0.7 * steps if sharp else math.inf), (order, at)
+
+
+@pytest.mark.parametrize(("sigma", "steps"), [(50.0, 10), (200.0, 10), (1000.0, 100)])
+@pytest.mark.parametrize("epochs", [1, 100])
+def test_loud_noise_over_few_steps_has_both_ends(sigma: float, steps: int, epochs: int) -> None:
+    found = bounds(RandomAllocation(steps, Gaussian(sigma), epochs), delta=1e-6)
+    assert found.two_sided
+    assert found.width <= 1e-4 * found.upper
+    # X varies so little that its mean is next to log-normal.
+    assert found.upper == pytest.approx(
+        epsilon(Gaussian(sigma * math.sqrt(steps / epochs)), delta=1e-6), rel=1e-3
+    )
 
 
 def test_a_law_too_wide_for_its_nodes_is_refused() -> None:

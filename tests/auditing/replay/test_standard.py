@@ -67,7 +67,7 @@ def test_what_a_setting_leaves_out_is_looked_at_in_four_that_differ() -> None:
     assert {"noise.scale", "noise.every_parameter", "noise.with_data", "sampling.rate"} <= (
         seen_everywhere
     )
-    assert {"charging.claim", "charging.crashed", "resuming.goes_on", "resuming.anew"} <= (
+    assert {"charging.claim", "charging.crashed", "resuming.goes_on", "resuming.afresh"} <= (
         seen_everywhere
     )
 

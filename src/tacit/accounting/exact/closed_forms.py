@@ -295,9 +295,12 @@ class MixtureProfile:
 
     @cached_property
     def _ends(self) -> tuple[float, float]:
-        """Where to look for a cut; the loss is larger at the second."""
+        """Where to look for a cut; the loss is larger at the second.
+
+        They are compared here, and nowhere nearer: below its shifts a loss is flat, rounded.
+        """
         far = self.pair.reach + 38.0 * self.pair.sigma
-        return (-far, far) if self._loss(1.0) > self._loss(-1.0) else (far, -far)
+        return (-far, far) if self._loss(far) > self._loss(-far) else (far, -far)
 
     def _loss(self, x: float) -> float:
         variance = self.pair.sigma**2

@@ -24,7 +24,8 @@ LITTLE = 1.2
 """The σ from which X varies little."""
 _LINE = 1.2  # the largest Im z: the weights there are exp(a²/2) times as large
 _FAR = 9.2  # standard deviations; Φ(-9.2) is 2e-20
-_FARTHER, _BEYOND = 25.0, 4e-138  # the same where tails are bounded; Φ(-25)
+_FARTHER, _FARTHEST = 25.0, 150.0  # the same where tails are bounded
+_RULE = 1e-9  # the error of the trapezoid rule where they are
 _MOST_MOMENTS = 200
 _MOST_LOG = 300.0  # of a moment of X
 SHORT = 16
@@ -301,32 +302,55 @@ def log1p_less(q: Complexes) -> tuple[Complexes, Floats]:
 
 
 def log_damped(sigma: float, steps: int, order: int, log_damping: Floats) -> Floats:
-    """Ln E[S^n·exp(-v·S)] at each damping v, in rising order; it falls as v grows. Rounded up.
+    """Ln E[S^n·exp(-v·S)] at each damping v, in rising order: rounded up.
 
-    The rule's strip ends where Re X = |X|·cos(π/4): its error is below 1e-9 times the same integral
-    at 0.7·v, or, if that was not computed, times that at 0.
+    The rule's strip ends where Re X = c·|X|: its error in T = E[X^k·exp(-vX/t)] is below η = 1e-9
+    times the same at c·v, which is at most T^c·U^(1-c) with U = E[X^k], by Hölder's inequality.
+    Hence r = T/U is at most ρ + η·r^c, ρ being the rule's own, and so no more than the larger one
+    of 2ρ and (2η)^(1/(1-c)): beyond both, η·r^c < r/2 and ρ < r/2. Where it is the second, the
+    bound at a smaller damping, no more than c·v, serves in place of T^c·U^(1-c).
     """
     strip = min(0.25 * math.pi * sigma, 2.0)
     step = 2.0 * math.pi * strip / (22.0 + 0.5 * strip * strip)
-    far = math.ceil((_FAR + order / sigma) / step)
-    z = step * np.arange(math.floor(-_FARTHER / step), far + 1)
+    bend = 2.0 * math.sin(0.5 * strip / sigma) ** 2  # 1 - c
+    log_damping = log_damping - math.log(steps)
+    first = -_lowest(sigma, float(log_damping.max())) if order == 0 else -_FARTHER
+    z = step * np.arange(math.floor(first / step), math.ceil((_FAR + order / sigma) / step) + 1)
     k = np.arange(order + 1)
     log_x = z / sigma - 0.5 / sigma**2
     log_scale = gammaln(k + 1) + k * math.log(steps)
-    powers = np.exp(np.multiply.outer(log_x, k) - log_scale - 0.5 * (z * z)[:, None])
-    powers *= step / math.sqrt(2.0 * math.pi)
-    powers[0, 0] += _BEYOND  # all that lies below the first node
-    kernel = np.exp(-np.exp(np.add.outer(log_damping - math.log(steps), log_x)))
-    kernel[:, 0] = 1.0
-    sums = kernel @ powers
-    undamped = np.exp(0.5 * k * (k - 1) / sigma**2 - log_scale)
-    place = np.searchsorted(log_damping, log_damping + math.log(0.7), "right") - 1
-    sums += 1e-9 * np.where(place[:, None] >= 0, sums[np.maximum(place, 0)], undamped)
-    found: Floats = steps * np.log(sums[:, 0])
+    weights = math.log(step / math.sqrt(2.0 * math.pi)) - 0.5 * z * z
+    weights[0] += math.log(2.0)  # for all that lies below the first node, too
+    damped = -np.exp(np.minimum(np.add.outer(log_damping, log_x), 700.0))
+    damped[:, 0] = 0.0
     if order:
-        series = sums[:, 1:] / sums[:, :1]
+        powers = np.exp(np.multiply.outer(log_x, k) - log_scale + weights[:, None])
+        sums = np.log(np.exp(damped) @ powers)
+    else:
+        damped += weights
+        top = damped.max(axis=1, keepdims=True)
+        sums = top + np.log(np.exp(damped - top).sum(axis=1, keepdims=True))
+    undamped = 0.5 * k * (k - 1) / sigma**2 - log_scale
+    twice, least = sums - undamped + math.log(2.0), math.log(2.0 * _RULE) / bend
+    most = undamped + (1.0 - bend) * np.maximum(twice, least)
+    logs = np.logaddexp(sums, math.log(_RULE) + most)
+    places = np.searchsorted(log_damping, log_damping + math.log1p(-bend), "right") - 1
+    for at in np.flatnonzero((twice < least).any(axis=1) & (places >= 0)).tolist():
+        smaller = np.minimum(most[at], logs[places[at]])
+        logs[at] = np.logaddexp(sums[at], math.log(_RULE) + smaller)
+    found: Floats = steps * logs[:, 0]
+    if order:
+        series = np.exp(logs[:, 1:] - logs[:, :1])
         found += np.log(math.factorial(order) * power(series.T, steps))
     return found
+
+
+def _lowest(sigma: float, log_damping: float) -> float:
+    """How far below 0, in standard deviations, next to nothing is left of a damped mean."""
+    z = np.linspace(0.0, _FARTHEST, 301)
+    exponents = np.minimum(log_damping - z / sigma - 0.5 / sigma**2, 700.0)
+    deep = float((np.exp(exponents) + 0.5 * z * z).min())
+    return min(max(_FARTHER, math.sqrt(2.0 * deep) + 7.0), _FARTHEST)
 
 
 # ---- the transform E[S^n·exp(-sS)] at the nodes of a ray

@@ -56,6 +56,19 @@ class MixtureSide:
         pairs = zip(self.weights, self.shifts, strict=True)
         return tuple((weight, shift) for weight, shift in pairs if weight > 0.0 and shift != 0.0)
 
+    @cached_property
+    def still(self) -> float:
+        """The weight that is not shifted: with its own digits, which 1 less the others has not."""
+        pairs = zip(self.weights, self.shifts, strict=True)
+        return math.fsum(weight for weight, shift in pairs if shift == 0.0)
+
+    @cached_property
+    def log_still(self) -> float:
+        """Ln of it: next to 1, the digits are in what is shifted."""
+        if self.still < 0.5:
+            return math.log(self.still) if self.still > 0.0 else -math.inf
+        return math.log1p(-math.fsum(weight for weight, _ in self._moving))
+
     def chi_square(self, variance: float) -> float:
         """E_φ[(w - 1)²] = Σ_ij a_i·a_j·(exp(m_i·m_j/σ²) - 1), or the largest loss squared."""
         total = math.fsum(
@@ -69,8 +82,8 @@ class MixtureSide:
         """Ln w(x), accurate in relative terms where it is small."""
         if not self._moving:
             return np.zeros_like(x)
-        if self._largest_exponent(x, variance) > 80.0 or self._moving[0][0] == 1.0:
-            # Of one shift with all the weight, 1 + expm1(y) would leave nothing at y < -37.
+        if self._largest_exponent(x, variance) > 80.0 or self.still < 0.5:
+            # Where w(x) is far below 1, 1 + expm1(y) would leave nothing of it.
             return self._log_ratio_of_logs(x, variance)
         total = np.zeros_like(x)
         for a, m in self._moving:
@@ -87,19 +100,16 @@ class MixtureSide:
             total = sum(a * math.expm1(exponent) for a, exponent in terms)
             if total > -0.5:
                 return math.log1p(total)
-        still = max(0.0, 1.0 - math.fsum(a for a, _ in terms))
-        top = max(top, 0.0) if still > 0.0 else top
-        return top + math.log(
-            still * math.exp(-top) + sum(a * math.exp(exponent - top) for a, exponent in terms)
-        )
+        top = max(top, 0.0) if self.still > 0.0 else top
+        moved = sum(a * math.exp(exponent - top) for a, exponent in terms)
+        return top + math.log(self.still * math.exp(-top) + moved)
 
     def _largest_exponent(self, x: Floats, variance: float) -> float:
         ends = (float(x[0]), float(x[-1]))
         return max((m * end - 0.5 * m * m) / variance for _, m in self._moving for end in ends)
 
     def _log_ratio_of_logs(self, x: Floats, variance: float) -> Floats:
-        still = 1.0 - math.fsum(a for a, _ in self._moving)
-        total = np.full_like(x, math.log(still) if still > 0.0 else -np.inf)
+        total = np.full_like(x, self.log_still)
         for a, m in self._moving:
             total = np.logaddexp(total, math.log(a) + (m * x - 0.5 * m * m) / variance)
         return total
@@ -115,11 +125,12 @@ class MixtureSide:
 
     def log_ratio_off_axis(self, x: Floats, variance: float, angle: float) -> Complexes:
         """Ln w(x + iσ²·angle), on the branch that is real at angle 0 (for reach·angle < π/2)."""
-        top = max(0.0, self._largest_exponent(x, variance)) if self._moving else 0.0
-        still = 1.0 - math.fsum(a for a, _ in self._moving)
-        total = np.full(len(x), still * math.exp(-top), complex)
-        for a, m in self._moving:
-            size = a * np.exp((m * x - 0.5 * m * m) / variance - top)
+        exponents = [(m * x - 0.5 * m * m) / variance for _, m in self._moving]
+        # Of every x the largest term is 1: one scale for all would leave nothing of small ones.
+        top = np.max([*exponents, np.full(len(x), self.log_still)], axis=0)
+        total = np.exp(self.log_still - top).astype(np.complex128)
+        for (a, m), exponent in zip(self._moving, exponents, strict=True):
+            size = a * np.exp(exponent - top)
             total += size * complex(math.cos(m * angle), math.sin(m * angle))
         found: Complexes = np.log(total) + top
         return found
@@ -141,11 +152,7 @@ class MixturePair:
     @cached_property
     def largest(self) -> float:
         """The supremum of the loss."""
-        bottom = self.denominator
-        # Of a small rate the digits are in what moves: what stays is 1, rounded.
-        moved = math.fsum(w for w, m in zip(bottom.weights, bottom.shifts, strict=True) if m != 0.0)
-        bounded = self.numerator.reach == 0.0 and moved < 1.0
-        return -math.log1p(-moved) if bounded else math.inf
+        return -self.denominator.log_still if self.numerator.reach == 0.0 else math.inf
 
     @property
     def rough_variance(self) -> float:

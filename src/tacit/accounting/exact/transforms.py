@@ -185,9 +185,10 @@ def product_of(transforms: Transforms, frequencies: Floats) -> Product:
         truncation = found.truncation + distance * known.truncation
         quadrature = found.quadrature + distance * known.quadrature
         rounding = rounding + found.rounding + distance * known.rounding
-        causes["truncation"] += count * np.log1p(truncation * enlarge)
-        causes["quadrature"] += count * np.log1p(quadrature * enlarge)
-        causes["rounding"] += count * np.log1p(rounding * enlarge)
+        with np.errstate(over="ignore"):  # what is beyond all numbers is no bound, and said so
+            causes["truncation"] += count * np.log1p(truncation * enlarge)
+            causes["quadrature"] += count * np.log1p(quadrature * enlarge)
+            causes["rounding"] += count * np.log1p(rounding * enlarge)
     return product
 
 

@@ -176,7 +176,7 @@ def _directions(
         )
     if plan.correlation is not None:
         raise InvalidArgument(
-            "plan.correlation must be None: these canaries are told apart by independent noise, "
+            "plan.correlation must be None: these canaries are distinguished by independent noise, "
             f"got {type(plan.correlation).__name__}"
         )
     parameters = private_parameters(model, optimizers)

@@ -125,7 +125,7 @@ CHECKS = (
     Check("options.seeded", options.seeded),
     Check("refusals.all_of_them", control_flow.refusals),
     Check("resuming.goes_on", resuming.goes_on, (update.by_optimizer, update.handed_over)),
-    Check("resuming.anew", resuming.fresh, (sampling.fresh, noise.fresh)),
+    Check("resuming.afresh", resuming.fresh, (sampling.fresh, noise.fresh)),
     Check("resuming.charged", resuming.charged),
     Check(
         "lot_sums.after_resuming",

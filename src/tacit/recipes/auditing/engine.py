@@ -61,7 +61,7 @@ def audit_engine(
         settings: Models with their losses, data and plans, by name.
         seconds: For one setting; no further check of it is begun after so long.
         private: Whether the data are somebody's.
-        progress: Told the setting, how many checks are done, of how many, and the next.
+        progress: Called with the setting, how many checks are done, of how many, and the next.
 
     Guarantee:
         A correct engine is accused with probability 1e-5 at most in each setting.
@@ -71,7 +71,7 @@ def audit_engine(
     done = _Done()
     for name, setting in settings.items():
         tracer = Tracer()
-        report = replay(setting, seconds=seconds, progress=_told(progress, name), tracer=tracer)
+        report = replay(setting, seconds=seconds, progress=_within(progress, name), tracer=tracer)
         done.add(name, report, tracer.seen)
     return done.audited({"settings": list(settings), "seconds": seconds}, private=private)
 
@@ -89,7 +89,7 @@ def audit_standard(
         quick: Whether to make all checks in one setting only, and few in the others.
         processes: How many settings are tested at a time; 1 does without further processes.
         seconds: For one setting; no further check of it is begun after so long.
-        progress: Told the setting, how many settings are done, of how many, and nothing.
+        progress: Called with the setting, how many settings are done, of how many, and nothing.
 
     Guarantee:
         A correct engine is accused with probability 1e-5 at most in each setting.
@@ -137,7 +137,7 @@ def audit_ranks(
         tracer = Tracer()
         report = replay(
             known[name], subject=subject, scope="ranks", seconds=seconds,
-            progress=_told(progress, name), tracer=tracer,
+            progress=_within(progress, name), tracer=tracer,
         )  # fmt: skip
         done.add(name, report, tracer.seen)
     note = f"Looked at: {ranks} processes that train together, in {_all(_ON_RANKS)}; nothing else."
@@ -181,10 +181,10 @@ def _where(jobs: Sequence[_Job]) -> str:
     for job in jobs:
         if job.name != PARTS:
             by_scope.setdefault(job.scope, []).append(job.name)
-    told = [
+    found = [
         f"{what} in {_all(by_scope[scope])}" for scope, what in _SCOPES.items() if scope in by_scope
     ]
-    return f"What was looked at: {'; '.join(told)}."
+    return f"What was looked at: {'; '.join(found)}."
 
 
 def _carried_out(jobs: Sequence[_Job], processes: int) -> Iterator[tuple[_Job, Report, Seen]]:
@@ -316,7 +316,7 @@ def _places(lines: Sequence[str], most: int = 8) -> str:
     return f"lines {', '.join(lines[:most])}{rest}"
 
 
-def _told(progress: Progress | None, name: str) -> Callable[[int, int, str], None] | None:
+def _within(progress: Progress | None, name: str) -> Callable[[int, int, str], None] | None:
     if progress is None:
         return None
     return lambda done, of, check: progress(name, done, of, check)

@@ -111,7 +111,7 @@ class Recorder(TorchFunctionMode):
         self._fallback = fallback
         self._constants = list(constants)
         self._lasting = len(self._constants)
-        self._numbers: set[int] = set()  # the ids of the first so many constants
+        self._numbers: set[int] = set()  # ids of constants, from the first on
         self._numbered = 0
         self.rows = 0
         self.enabled = False

@@ -535,9 +535,8 @@ def _compute_device(mesh: Any) -> torch.device:
 def whole(value: Any) -> Any:
     """A state with every spread tensor gathered, on the CPU; all ranks call it alike."""
     if is_sharded(value):
-        there = local(value).to(
-            value.device_mesh.device_type
-        )  # NCCL sends nothing that is on a CPU
+        # NCCL sends nothing that is on a CPU.
+        there = local(value).to(value.device_mesh.device_type)
         return _spread_like(value, there).full_tensor().cpu()  # type: ignore[attr-defined]
     if isinstance(value, dict):
         found = {key: whole(one) for key, one in value.items()}

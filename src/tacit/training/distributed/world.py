@@ -393,7 +393,7 @@ def launch() -> str | None:
         if store is None:
             return _random_name(os.environ.get("TORCHELASTIC_RUN_ID", ""))
         return str(store.compare_set("tacit/launch", "", secrets.token_hex(16)).decode())
-    except RuntimeError:  # it is gone: what it began cannot be told from what others began
+    except RuntimeError:  # it is gone: what it began looks like what others began
         return None
 
 

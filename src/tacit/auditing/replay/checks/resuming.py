@@ -28,7 +28,7 @@ _SAME = 1e-5
 def fresh(experiments: Experiments) -> Finding:
     """Neither noise nor lots come again after resuming, nor in a second resumption."""
     if not experiments.lab.subject.resumes:
-        return Finding("resuming", "drawn anew", True, CANNOT)
+        return Finding("resuming", "drawn afresh", True, CANNOT)
     runs = [experiments.broken_off(), *_after(experiments)]
     columns = columns_of(experiments)
     pairs = [(one, other) for at, one in enumerate(runs) for other in runs[at + 1 :]]
@@ -50,7 +50,7 @@ def fresh(experiments: Experiments) -> Finding:
     p_value = significance.corrected([noises, lots])
     return Finding(
         "resuming",
-        "drawn anew",
+        "drawn afresh",
         p_value > significance.LEVEL,
         f"of {len(runs)} parts of a run, the most similar steps have p = {noises:.2g}, the lots "
         f"that come again p = {lots:.2g}",

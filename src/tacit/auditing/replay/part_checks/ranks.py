@@ -395,7 +395,7 @@ def refused() -> Finding:
     attempts: dict[str, tuple[Callable[[int], object], tuple[type[Exception], ...]]] = {
         "data sets in another order": (
             lambda rank: (shuffled if rank else _Run())(rank), (InvalidArgument, InvalidArgument)),
-        "a release": (_release, (ProtocolError, ProtocolError)),
+        "a release that nobody steps": (_release, (ProtocolError, ProtocolError)),
         "a budget of another rank": (_charge_another, (InvalidArgument, InvalidArgument)),
         "too small a budget": (_charge_too_much, (BudgetExceeded, BudgetExceeded)),
         "layers in columns": (_columns, (UnsupportedModel, UnsupportedModel)),
@@ -495,7 +495,7 @@ class _Files(Dataset[Any]):
 
 
 def same_data() -> Finding:
-    """Data sets that differ in a record's file, label or place are told apart, others are not."""
+    """Data sets that differ in a file, a label or an order have different hashes, others do not."""
     names = [f"{at}.png" for at in range(90)]
     changed = [*names[:70], "other.png", *names[71:]]
     labels, other = list(range(90)), [*range(88), 89, 88]
