@@ -421,7 +421,18 @@ class MixtureNodes:
         growth += self.pair.bottom_growth(tilt, strip + angle)
         alias = alias_error(growth, strip * variance, self.step)
         beyond = lift - tilt * math.log(math.cos(0.5 * self.pair.denominator.reach * angle))
-        return alias + math.exp(min(beyond, 700.0)) * truncation
+        missed = math.exp(min(beyond, 700.0)) * truncation
+        if math.isfinite(self.pair.largest):
+            # As in ``bottom_growth``: |w₋| is at least the weight of its shift 0, and M ≥ 1.
+            level = min(lift + tilt * self.pair.largest, 700.0)
+            missed = min(missed, math.exp(level) * self._noise_beyond)
+        return alias + missed
+
+    @cached_property
+    def _noise_beyond(self) -> float:
+        """What N(0, σ²) has beyond the nodes, rounded up."""
+        ends = float(self.x[0]) / self.pair.sigma, -float(self.x[-1]) / self.pair.sigma
+        return 1.01 * sum(0.5 * math.erfc(-end / math.sqrt(2.0)) for end in ends) + 1e-300
 
 
 def alias_error(log_growth: float, distance: float, step: float) -> float:
