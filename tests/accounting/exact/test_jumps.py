@@ -10,6 +10,7 @@ from tacit.accounting.exact import jump_curves, jumps
 from tacit.accounting.exact.enclosure import TooSlow
 from tacit.accounting.exact.jump_curves import Step
 from tacit.accounting.exact.jump_scout import Scout
+from tacit.accounting.exact.jump_search import delta_with_jumps, profile_with_jumps
 
 
 def _run(rate: float, sigma: float, steps: int) -> Repeated:
@@ -52,7 +53,7 @@ def _two_steps(rate: float, sigma: float, epsilon: float) -> mp.mpf:
 )
 def test_two_steps_lie_between_the_ends(rate: float, sigma: float, target: float) -> None:
     """The lower end's δ is no smaller, and the upper end's no larger, than what was asked for."""
-    laid = jumps.profile_with_jumps(Step(rate, sigma, 2), target)
+    laid = profile_with_jumps(Step(rate, sigma, 2), target)
     assert laid is not None
     found, quick = laid[1], bounds(_run(rate, sigma, 2), target)
     with mp.workdps(25):
@@ -79,7 +80,7 @@ def test_enclosures_hold_the_truth(
     rate: float, sigma: float, steps: int, target: float, epsilon: float, excess: float
 ) -> None:
     """δ(ε) lies within its enclosure."""
-    found = jumps.delta_with_jumps(Step(rate, sigma, steps), epsilon)
+    found = delta_with_jumps(Step(rate, sigma, steps), epsilon)
     assert found is not None
     truth = target * (1.0 + excess)
     assert abs(found.estimate - truth) <= found.errors.above + 1e-10 * truth
@@ -180,7 +181,7 @@ def test_a_run_that_needs_no_epsilon_is_known_as_such() -> None:
         truth = float(_two_steps(1e-4, 1.0, 0.0))
         single = float(_one_step(mp.mpf(1e-4), mp.mpf(1), mp.mpf(0)))
     assert 1.05 * truth < 2.0 * single
-    found = jumps.profile_with_jumps(Step(1e-4, 1.0, 2), 1.05 * truth)
+    found = profile_with_jumps(Step(1e-4, 1.0, 2), 1.05 * truth)
     assert found is not None
     for ends in (found[1], bounds(_run(1e-4, 1.0, 2), 1.05 * truth)):
         assert (ends.lower, ends.upper) == (0.0, 0.0)
@@ -193,7 +194,7 @@ def test_the_advantage_of_few_steps(rate: float, sigma: float) -> None:
     with mp.workdps(20):
         truth = float(_two_steps(rate, sigma, 0.0))
     assert truth <= delta(_run(rate, sigma, 2), 0.0) <= truth * (1.0 + 1e-5)
-    found = jumps.delta_with_jumps(Step(rate, sigma, 2), 0.0)
+    found = delta_with_jumps(Step(rate, sigma, 2), 0.0)
     assert found is not None
     assert found.lower <= truth <= found.upper
 

@@ -35,7 +35,7 @@ from tacit.accounting.exact.discrete import (
 from tacit.accounting.exact.enclosure import Interval, Resolution, TooSlow, invert
 from tacit.accounting.exact.grid import CellsProfile, delta_on_grid, epsilon_on_grid, lay_on_grid
 from tacit.accounting.exact.jump_curves import Step
-from tacit.accounting.exact.jumps import delta_with_jumps, profile_with_jumps
+from tacit.accounting.exact.jump_search import delta_with_jumps, profile_with_jumps
 from tacit.accounting.exact.lattice import LatticeLoss, lay_lattice
 from tacit.accounting.exact.mixture import MixturePair, MixtureSide
 from tacit.accounting.exact.schedule import FEWEST, FEWEST_IN_ALL, is_step, schedule_of
@@ -193,7 +193,7 @@ def _epsilon_by_transform(composition: Composition, delta: float, resolution: Re
         rough = resolution.relative_error > _ROUGH
         if found.ends.is_narrow if rough else _is_tight(found.ends):
             return found
-    jumps = profile_with_jumps(Step(*step), delta)
+    jumps = profile_with_jumps(Step(*step), delta, resolution.expected)
     if jumps is not None:
         found = _both(found, Solved(jumps[1]))
     if found.ends.is_narrow:
