@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from tacit.accounting.exact.enclosure import Enclosure, Profile
     from tacit.accounting.exact.lattice import LatticeComposition
     from tacit.accounting.exact.pairs import Direction
+    from tacit.accounting.exact.schedule import Schedule
     from tacit.accounting.exact.transforms import Composition
 
 _COARSE = 0.01  # a step of losses
@@ -110,8 +111,7 @@ def solve_epsilon(direction: Direction, delta: float, resolution: Resolution) ->
                 return Solved(replace(ends, method="lattice"), table.tilt)
         if together is not None:
             found = _epsilon_by_transform(together, room, resolution)
-        enough = _is_tight(found.ends) if len(composition) <= _MANY else found.ends.is_narrow
-        if not enough:
+        if not _is_enough(found.ends, len(composition)):
             found = _both(found, _epsilon_by_transform(composition, room, resolution))
     if found.ends.is_narrow:
         return found
@@ -301,19 +301,51 @@ def certainly_at_most(
         return closed.enclose(epsilon).upper <= room
     if room > 0.0 and all(pair.loss is not None for pair, _ in direction):
         composition = _composition(direction)
-        composition = _together(composition) or composition
-        search = SaddleSearch(composition)
-        try:
-            aim = search.for_epsilon(epsilon, tilt)
-            if _log_chernoff(search, aim.tilt, epsilon) <= math.log(room):
-                return True
-            for profile, _, _ in _sums(composition, search, aim, resolution):
-                return profile.enclose(epsilon).upper <= room
-        except TooSlow:
-            # No saddle within reach, as when ε is next to the largest loss: any tilt bounds δ.
-            if _chernoff_within_reach(composition, epsilon, tilt) <= math.log(room):
-                return True
+        found = _at_most(_together(composition) or composition, epsilon, room, resolution, tilt)
+        if found is not None:
+            return found
     return delta_on_grid(direction, epsilon, resolution).upper <= delta
+
+
+def _at_most(
+    composition: Composition, epsilon: float, delta: float, resolution: Resolution, tilt: float
+) -> bool | None:
+    """Whether δ(ε) ≤ ``delta`` by the first sum; None if no sum can be laid."""
+    search = SaddleSearch(composition)
+    try:
+        aim = search.for_epsilon(epsilon, tilt)
+        if _log_chernoff(search, aim.tilt, epsilon) <= math.log(delta):
+            return True
+        for profile, _, _ in _sums(composition, search, aim, resolution):
+            return profile.enclose(epsilon).upper <= delta
+    except TooSlow:
+        # No saddle within reach, as when ε is next to the largest loss: any tilt bounds δ.
+        if _chernoff_within_reach(composition, epsilon, tilt) <= math.log(delta):
+            return True
+    return None
+
+
+def solve_schedule(schedule: Schedule, delta: float, resolution: Resolution) -> Solved | None:
+    """``solve_epsilon`` of many sampled steps at once; None if one by one they are worth a try."""
+    composition: Composition = ((schedule, 1),)
+    if _might_be_nothing(composition, delta):
+        return None
+    found = _epsilon_by_sums(composition, delta, resolution)
+    return found if _is_enough(found.ends, len(schedule.counts)) else None
+
+
+def _is_enough(ends: Interval, different: int) -> bool:
+    """Whether the ends of different steps, composed together, need no sum over each of them."""
+    return _is_tight(ends) if different <= _MANY else ends.is_narrow
+
+
+def schedule_at_most(
+    schedule: Schedule, epsilon: float, delta: float, resolution: Resolution, tilt: float
+) -> bool:
+    """``certainly_at_most`` of many sampled steps at once."""
+    if schedule.largest * (1.0 + 1e-12) < epsilon:
+        return True
+    return _at_most(((schedule, 1),), epsilon, delta, resolution, tilt) is True
 
 
 def _chernoff_within_reach(composition: Composition, epsilon: float, tilt: float) -> float:
