@@ -183,7 +183,7 @@ def _epsilon_together(
             if rival is None:
                 return None
             ends = _larger(ends, rival.ends)
-    return _either_way(replace(ends, upper=ends.upper * _ROUND_UP))
+    return _rounded_up(ends, ends.lower)
 
 
 def _larger(one: Interval, other: Interval) -> Interval:
@@ -224,12 +224,17 @@ def _epsilon(decomposition: Decomposition, delta: float, resolution: Resolution)
             continue
         ends = _larger(ends, solve_epsilon(other, delta, resolution).ends)
     lower = ends.lower if decomposition.tight else 0.0
-    return _either_way(replace(ends, lower=lower, upper=ends.upper * _ROUND_UP))
+    return _rounded_up(ends, lower)
 
 
-def _either_way(ends: Interval) -> Interval:
+def _rounded_up(ends: Interval, lower: float) -> Interval:
+    upper = ends.upper * _ROUND_UP
+    return _either_way(lower, upper, ends)
+
+
+def _either_way(lower: float, upper: float, found: Interval) -> Interval:
     """Both ends, if the lower one is one: 0 says nothing, except of something that is 0."""
-    return replace(ends, two_sided=ends.lower > 0.0 or ends.upper == 0.0)
+    return Interval(lower, upper, lower > 0.0 or upper == 0.0, found.method, found.on_grid)
 
 
 def _mirrored(one: Direction, other: Direction) -> bool:
@@ -280,7 +285,7 @@ def _delta(decomposition: Decomposition, epsilon: float, resolution: Resolution)
     largest = max(ends, key=lambda one: one.upper)
     upper = min(1.0, largest.upper + decomposition.failures.charge(epsilon))
     lower = max(one.lower for one in ends) if decomposition.tight else 0.0
-    return _either_way(replace(largest, lower=lower, upper=upper))
+    return _either_way(lower, upper, largest)
 
 
 def largest_losses(parts: Parts, adjacency: Neighbours) -> Interval:
@@ -301,14 +306,20 @@ def largest_losses(parts: Parts, adjacency: Neighbours) -> Interval:
 
 @dataclass(frozen=True, eq=False)
 class LaidCurve:
-    """δ(ε) of an event at many ε for little more than the price of one: upper ends only."""
+    """δ(ε) of an event at many ε for little more than the price of one: upper ends only.
+
+    If the directions are ``mirrored``, δ(0) is the same in both: the total variation distance.
+    """
 
     directions: tuple[Laid, ...]
     failures: Failures
+    mirrored: bool = False
 
     def delta(self, epsilon: float) -> float:
         """No smaller than δ(``epsilon``)."""
-        largest = max((one.delta(epsilon) for one in self.directions), default=0.0)
+        found = [one.delta(epsilon) for one in self.directions]
+        either = min if self.mirrored and epsilon == 0.0 else max
+        largest = either(found, default=0.0)
         return min(1.0, largest + self.failures.charge(epsilon))
 
     def epsilon(self, delta: float) -> float:
@@ -343,5 +354,7 @@ def lay_curve(
         return LaidCurve((), Failures())
     if _matters(decomposition.failures.charge(1.0), min(deltas)):
         decomposition = decompose(parts, adjacency, shown=True)
-    laid = tuple(lay(one, deltas, resolution) for one in decomposition.directions())
-    return LaidCurve(laid, decomposition.failures)
+    directions = decomposition.directions()
+    laid = tuple(lay(one, deltas, resolution) for one in directions)
+    mirrored = len(directions) > 1 and _mirrored(*directions)
+    return LaidCurve(laid, decomposition.failures, mirrored)

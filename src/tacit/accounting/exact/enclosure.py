@@ -152,7 +152,7 @@ class Profile(Protocol):
         """δ(ε) with its errors."""
 
 
-def invert(profile: Profile, delta: float, guess: float) -> Interval:
+def invert(profile: Profile, delta: float, guess: float, method: str = "exact") -> Interval:
     """Finds ε such that δ(ε) is certainly ≤ ``delta``, and one such that it certainly is not.
 
     Only evaluations of ``profile`` count: the search may fail, and then widens the bracket.
@@ -160,7 +160,7 @@ def invert(profile: Profile, delta: float, guess: float) -> Interval:
     middle = _newton(profile, delta, guess)
     found = profile.enclose(middle)
     if middle == 0.0 and found.upper <= delta:
-        return Interval(0.0, 0.0)
+        return Interval(0.0, 0.0, method=method)
     slope = max(-found.slope, 1e-300)
     least = 4e-16 * max(1.0, middle)
     upper = lower = middle
@@ -181,7 +181,7 @@ def invert(profile: Profile, delta: float, guess: float) -> Interval:
         gap *= 1.5
     else:
         lower = 0.0
-    return Interval(lower, upper)
+    return Interval(lower, upper, method=method)
 
 
 def solve_convex(profile: Profile, delta: float, start: float) -> float:

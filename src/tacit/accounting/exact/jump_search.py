@@ -7,7 +7,7 @@ See ``jumps``.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from tacit.accounting.exact.enclosure import Interval, TooSlow, invert
@@ -37,11 +37,11 @@ _STRIDE, _LONGEST = 0.05, 0.5  # of ln σ: the first step, and any
 
 
 def profile_with_jumps(
-    step: Step, delta: float, expected: float | None = None
+    step: Step, delta: float, expected: float | None = None, enough: float = TIGHT
 ) -> tuple[JumpProfile, Interval] | None:
     """The profile about δ and certified ends of ε(δ), if there is a contour.
 
-    ``expected`` is about ε, if it is known.
+    ``expected`` is about ε, if it is known; ends about ``enough``·max(1, ε) apart will do.
     """
     scout = Scout(step)
     goal = math.log(delta)
@@ -50,7 +50,7 @@ def profile_with_jumps(
     cut, low, high = None, 0.0, math.inf
     for _ in range(8):
         try:
-            profile, cut = lay_jumps(scout, guess, delta, cut)
+            profile, cut = lay_jumps(scout, guess, delta, cut, enough)
         except TooSlow:
             break
         at = profile.enclose(guess)
@@ -61,10 +61,10 @@ def profile_with_jumps(
         excess = math.log(at.estimate / delta)
         nearer = guess - excess * at.estimate / at.slope
         if abs(excess) < 1.0 and nearer > 0.0:
-            ends = replace(invert(profile, delta, nearer), method="jumps")
+            ends = invert(profile, delta, nearer, "jumps")
             if found is None or ends.width < found[1].width:
                 found = profile, ends
-            if ends.width <= 2.0 * TIGHT * max(1.0, ends.upper) or abs(excess) < 0.05:
+            if ends.width <= 2.0 * enough * max(1.0, ends.upper) or abs(excess) < 0.05:
                 break
         low, high = (guess, high) if excess > 0.0 else (low, guess)
         if abs(excess) >= 1.0:

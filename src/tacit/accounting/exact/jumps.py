@@ -432,10 +432,16 @@ def _negligible(step: Step, cut: Cut, tilt: float, part: Part) -> Negligible:
     return Negligible(tilt, log_most + constant + 1e-9 * (1.0 + abs(log_most)))
 
 
-def lay_jumps(scout: Scout, epsilon: float, delta: float, before: int | None = None) -> Laid:
+def lay_jumps(
+    scout: Scout,
+    epsilon: float,
+    delta: float,
+    before: int | None = None,
+    enough: float = TIGHT,
+) -> Laid:
     """The profile, sharp about (ε, δ), by the first cut that gives all digits, or the best of all.
 
-    ``before`` is the cut that did so for another ε.
+    ``before`` is the cut that did so for another ε, ``enough`` a width of ε, over max(1, ε).
 
     Raises:
         TooSlow: if none gives any.
@@ -455,7 +461,7 @@ def lay_jumps(scout: Scout, epsilon: float, delta: float, before: int | None = N
         # Far from δ it only says which way to go.
         if best is not None and not 0.5 < found.estimate / delta < 2.0:
             break
-        if least <= TIGHT * max(1.0, epsilon) * abs(found.slope):
+        if least <= enough * max(1.0, epsilon) * abs(found.slope):
             break
     if best is None:
         raise TooSlow

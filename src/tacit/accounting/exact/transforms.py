@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
@@ -256,8 +256,12 @@ class Spectrum:
         sum_and_powers = len(sizes) + 8.0 + self.product.work
         rounding = 4.0 * self.unit_roundoff * float((sizes * sum_and_powers).sum())
         rounding += errors.rounding
-        return replace(
-            errors, rounding=rounding, tail=tail, phases=float((sizes * self.frequencies).sum())
+        return ErrorTerms(
+            truncation=errors.truncation,
+            quadrature=errors.quadrature,
+            rounding=rounding,
+            tail=tail,
+            phases=float((sizes * self.frequencies).sum()),
         )
 
     def enclose(
