@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from scipy.optimize import brentq
@@ -18,11 +19,13 @@ from tacit.accounting.events import (
     Repeated,
     check_adjacency,
 )
-from tacit.accounting.exact.jump_search import near_sigma
+from tacit.accounting.exact.jump_search import enough_for_one, near_sigma
 from tacit.errors import InvalidArgument, Uncalibratable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from tacit.accounting.events import Neighbours
 
     Measure = Callable[[float], "Probe"]
 
@@ -35,6 +38,10 @@ _RARELY = 0.05  # steps·rate², below which the central limit's guess is far of
 _LEAST_STEP = 1e-11
 _STRIDE, _SHORT = 0.02, 3e-5  # of ln x, between the first two that are tried
 _MOST_ROUNDS, _FEW_ROUNDS = 100, 5
+_FALL, _STEEP = 1.2, 8.0  # of ln ε by ln σ, at first, and of ln δ by ln ε
+_MOST_SECANTS, _FARTHEST = 12, 1.5
+_CLOSE, _ENOUGH = 1e-10, 1e-8  # of ln ε: below the one asked for, and where digits are few
+_APART = 1e-7  # of ln σ
 
 
 def calibrate(
@@ -79,14 +86,15 @@ def calibrate(
 
 
 def _by_certificate(
-    make_event: Callable[[float], Event], epsilon: float, delta: float, adjacency: Adjacency
+    make_event: Callable[[float], Event], epsilon: float, delta: float, adjacency: Neighbours
 ) -> Measure:
     """What the exact accountant proves of a parameter."""
     goal = math.log(epsilon)
+    resolution = replace(exact.UPPER_END, expected=epsilon)
 
     def measure(log_x: float) -> Probe:
         event = make_event(math.exp(log_x))
-        found = exact.epsilon_interval(event, delta, adjacency, exact.UPPER_END)
+        found = exact.epsilon_interval(event, delta, adjacency, resolution)
         tolerance = _ON_GRID if found.on_grid else _TOLERANCE
         if found.method == "jumps":
             tolerance = _BY_JUMPS
@@ -124,18 +132,48 @@ def noise_multiplier(
     def make_event(sigma: float) -> Event:
         return Repeated(PoissonSampled(rate, Gaussian(sigma)), times)
 
-    close = None
-    if accountant == "exact" and times * rate**2 < _RARELY and times > 2:
-        close = near_sigma(rate, times, epsilon, delta)
-    if close is not None:
-        sharp = _by_certificate(make_event, epsilon, delta, check_adjacency(adjacency))
-        tried = sharp(math.log(close) + _MARGIN)
+    # The central limit's σ (Bu et al. 2020), or what one step needs: a starting point, no answer.
+    guess = 1.0 / math.sqrt(math.log1p((mu / rate) ** 2 / times))
+    guess = max(guess, enough_for_one(rate, epsilon, delta / times))
+    if accountant != "exact":
+        return calibrate(make_event, epsilon, delta, accountant, adjacency, guess)
+    place = None
+    if times * rate**2 < _RARELY and times > 2 and adjacency != "replace-one":
+        close = near_sigma(rate, times, epsilon, delta, guess)
+        place = None if close is None else math.log(close) + _MARGIN
+    if place is None:
+        place = _just_met(_guide(make_event, epsilon, delta, adjacency, times), math.log(guess))
+    if place is None:
+        return calibrate(make_event, epsilon, delta, accountant, adjacency, guess)
+    sharp = _by_certificate(make_event, epsilon, delta, check_adjacency(adjacency))
+    for margin in (0.0, _MARGIN):
+        tried = sharp(place + margin)
         if -_STEEPEST * _MARGIN <= tried.excess <= 0.0:
             return math.exp(tried.place)
-        return math.exp(least_private(sharp, tried.place, stride=_SHORT))
-    # The central limit's σ (Bu et al. 2020): a starting point, not an answer.
-    guess = 1.0 / math.sqrt(math.log1p((mu / rate) ** 2 / times))
-    return calibrate(make_event, epsilon, delta, accountant, adjacency, guess)
+    return math.exp(least_private(sharp, tried.place, stride=_SHORT))
+
+
+def _guide(
+    make_event: Callable[[float], Event],
+    epsilon: float,
+    delta: float,
+    adjacency: Adjacency,
+    steps: int,
+) -> Measure:
+    """What leads to the noise in half the time: the record that is removed most often counts.
+
+    One step's δ, and that of two, takes no search; it is as smooth in σ as ε is, next to 0 too.
+    """
+    way: Neighbours = "remove-only" if adjacency == "add-remove" else adjacency
+    if steps > 2:
+        return _by_certificate(make_event, epsilon, delta, way)
+
+    def measure(log_x: float) -> Probe:
+        event = make_event(math.exp(log_x))
+        found = exact.delta_interval(event, epsilon, way, exact.UPPER_END).upper
+        return Probe(log_x, (_log(found) - math.log(delta)) / _STEEP, _TOLERANCE)
+
+    return measure
 
 
 def sample_rate(
@@ -335,6 +373,31 @@ def _narrow(measure: Measure, private: Probe, leaky: Probe) -> tuple[Probe, Prob
             return found, leaky
         shift *= 4.0
     return private, leaky
+
+
+def _just_met(measure: Measure, start: float) -> float | None:
+    """Where ``measure``, which falls, just meets the guarantee; None if secants do not lead there.
+
+    The first has the slope of losses so small and so many that they are like a Gaussian's. Places
+    next to each other have no slope: rounding is what tells them apart.
+    """
+    newer, slope = measure(start), -_FALL
+    for tried in range(_MOST_SECANTS):
+        enough = _CLOSE if tried < _FEW_ROUNDS else _ENOUGH
+        if -enough <= newer.excess <= 0.0:
+            return newer.place
+        aim = -0.5 * _CLOSE
+        if 0.0 < newer.excess < _ENOUGH:
+            aim = min(aim, -newer.excess)
+        place = newer.place - (newer.excess - aim) / slope
+        if not abs(place - start) <= _FARTHEST:
+            return None
+        older, newer = newer, measure(place)
+        if abs(newer.place - older.place) > _APART:
+            slope = (newer.excess - older.excess) / (newer.place - older.place)
+        if not slope < 0.0:
+            return None
+    return None
 
 
 def _secant(older: Probe, newer: Probe, goal: float) -> float:

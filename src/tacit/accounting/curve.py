@@ -185,7 +185,15 @@ def _points(delta: Callable[[float], float], last: float) -> list[_Place]:
 
 
 def _covering(points: list[_Place]) -> float:
-    return max(_covering_mu(*pair) for pair in pairwise(points))
+    """The least μ found that covers all chords; from the end, where it takes most."""
+    mu = 0.0
+    for first, last in reversed(list(pairwise(points))):
+        rooms = _rooms(first, last)
+        if first[1] > 0.0 and not (mu > 0.0 and any(room(mu) >= 0.0 for room in rooms)):
+            mu = max(mu, min(map(_least_mu, rooms)))
+        if math.isinf(mu):
+            break
+    return mu
 
 
 def _maximum(function: Callable[[float], float], end: float) -> float:
@@ -206,10 +214,8 @@ def _gaussian_delta(mu: float, epsilon: float) -> float:
     return gaussian_profile.delta(mu, epsilon) if math.isfinite(mu) else 1.0
 
 
-def _covering_mu(first: _Place, last: _Place) -> float:
-    """The least μ found whose δ is above the curve's between two points (ε, δ)."""
-    if first[1] == 0.0:
-        return 0.0
+def _rooms(first: _Place, last: _Place) -> list[Callable[[float], float]]:
+    """What is not below 0 for a μ whose δ is above the curve's between two points (ε, δ)."""
     middle = 0.5 * (first[0] + last[0])
 
     def below_tangent(mu: float) -> float:
@@ -221,9 +227,8 @@ def _covering_mu(first: _Place, last: _Place) -> float:
     def below_step(mu: float) -> float:
         return gaussian_profile.delta(mu, last[0]) - first[1]
 
-    if last[0] - middle > _LONG:  # beyond the range of exp; both curves fall
-        return _least_mu(below_step)
-    return min(_least_mu(below_tangent), _least_mu(below_step))
+    far = last[0] - middle > _LONG  # beyond the range of exp; both curves fall
+    return [below_step] if far else [below_tangent, below_step]
 
 
 def _least_mu(room: Callable[[float], float]) -> float:

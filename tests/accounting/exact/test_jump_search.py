@@ -17,7 +17,7 @@ def test_the_noise_found_is_the_least_to_a_millionth(
     epsilon: float, delta: float, rate: float, steps: int
 ) -> None:
     found = noise_multiplier(epsilon, delta, rate, steps)
-    assert near_sigma(rate, steps, epsilon, delta) == pytest.approx(found, rel=1e-6)
+    assert near_sigma(rate, steps, epsilon, delta, 1.0) == pytest.approx(found, rel=1e-6)
     enough = Repeated(PoissonSampled(rate, Gaussian(found)), steps)
     assert bounds(enough, delta).upper <= epsilon
     less = Repeated(PoissonSampled(rate, Gaussian(found * (1.0 - 1e-6))), steps)
@@ -25,8 +25,8 @@ def test_the_noise_found_is_the_least_to_a_millionth(
 
 
 def test_noise_that_is_not_moderate_is_not_looked_for() -> None:
-    assert near_sigma(1e-4, 100, 40.0, 1e-5) is None
-    assert near_sigma(0.05, 1000, 0.01, 1e-9) is None
+    assert near_sigma(1e-4, 100, 40.0, 1e-5, 0.3) is None
+    assert near_sigma(0.05, 1000, 0.01, 1e-9, 9.0) is None
 
 
 def test_a_sum_without_bounds_encloses_nothing() -> None:

@@ -6,9 +6,12 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from tacit.accounting.black_boxes import concrete, is_direct
 from tacit.accounting.events import (
     BlackBox,
+    Gaussian,
     GaussianMixture,
     LossDistribution,
     PoissonSampled,
@@ -22,8 +25,10 @@ from tacit.accounting.exact.directions import (
     certainly_at_most,
     largest_loss,
     lay,
+    schedule_at_most,
     solve_delta,
     solve_epsilon,
+    solve_schedule,
 )
 from tacit.accounting.exact.enclosure import Interval, Resolution
 from tacit.accounting.exact.mixture import MixturePair, MixtureSide
@@ -40,6 +45,7 @@ from tacit.accounting.exact.sampled_pairs import (
     with_replacement_part,
     without_replacement_part,
 )
+from tacit.accounting.exact.schedule import FEWEST, FEWEST_IN_ALL, MOST_RATE, Schedule
 from tacit.accounting.failures import Failures
 from tacit.errors import UnsupportedEvent
 
@@ -131,6 +137,9 @@ def enclose_epsilon(
     Raises:
         UnsupportedEvent: if a part has no dominating pair that tacit knows.
     """
+    together = _epsilon_together(parts, delta, adjacency, resolution)
+    if together is not None:
+        return together
     decomposition = decompose(parts, adjacency)
     if not decomposition.parts:
         return Interval(0.0, 0.0, method="closed form")
@@ -143,6 +152,44 @@ def enclose_epsilon(
     if shown.failures.truncation > 0.0:  # of some part no other bound is known
         return coupled
     return min(coupled, _epsilon(shown, delta, resolution), key=lambda one: one.upper)
+
+
+def _epsilon_together(
+    parts: Parts, delta: float, neighbours: Neighbours, resolution: Resolution
+) -> Interval | None:
+    """Certified ends if all parts are different sampled Gaussian steps, and many; None otherwise.
+
+    Thousands of pairs take longer to make, and to let go of, than the sum over all of them.
+    """
+    if neighbours == "replace-one" or len(parts) < FEWEST:
+        return None
+    steps = [part for part, _ in parts if isinstance(part, PoissonSampled) and part.cap is None]
+    sigmas = [step.event.sigma for step in steps if isinstance(step.event, Gaussian)]
+    counts = np.array([float(count) for _, count in parts])
+    rates = np.array([step.rate for step in steps])
+    drawn = (rates > 0.0) & (rates < MOST_RATE)
+    if len(sigmas) < len(parts) or counts.sum() < FEWEST_IN_ALL or not drawn.all():
+        return None
+    shifts = 1.0 / np.array(sigmas)
+    ways = {"remove-only": (False,), "add-only": (True,)}.get(neighbours, (False, True))
+    first, *others = [Schedule(rates, shifts, counts, reverse) for reverse in ways]
+    found = solve_schedule(first, delta, resolution)
+    if found is None:
+        return None
+    ends = found.ends
+    for other in others:
+        if not schedule_at_most(other, found.ends.upper, delta, _QUICK, found.tilt):
+            rival = solve_schedule(other, delta, resolution)
+            if rival is None:
+                return None
+            ends = _larger(ends, rival.ends)
+    return _rounded_up(ends, ends.lower)
+
+
+def _larger(one: Interval, other: Interval) -> Interval:
+    """Ends of the larger of two."""
+    larger = other if other.upper > one.upper else one
+    return replace(larger, lower=max(one.lower, other.lower))
 
 
 def _matters(charge: float, delta: float) -> bool:
@@ -175,16 +222,19 @@ def _epsilon(decomposition: Decomposition, delta: float, resolution: Resolution)
             continue  # δ(0) is the total variation distance, which is the same both ways
         if _is_smaller(other, found, delta):
             continue
-        rival = solve_epsilon(other, delta, resolution).ends
-        larger = rival if rival.upper > ends.upper else ends
-        ends = replace(larger, lower=max(ends.lower, rival.lower))
+        ends = _larger(ends, solve_epsilon(other, delta, resolution).ends)
     lower = ends.lower if decomposition.tight else 0.0
-    return _either_way(replace(ends, lower=lower, upper=ends.upper * _ROUND_UP))
+    return _rounded_up(ends, lower)
 
 
-def _either_way(ends: Interval) -> Interval:
+def _rounded_up(ends: Interval, lower: float) -> Interval:
+    upper = ends.upper * _ROUND_UP
+    return _either_way(lower, upper, ends)
+
+
+def _either_way(lower: float, upper: float, found: Interval) -> Interval:
     """Both ends, if the lower one is one: 0 says nothing, except of something that is 0."""
-    return replace(ends, two_sided=ends.lower > 0.0 or ends.upper == 0.0)
+    return Interval(lower, upper, lower > 0.0 or upper == 0.0, found.method, found.on_grid)
 
 
 def _mirrored(one: Direction, other: Direction) -> bool:
@@ -235,7 +285,7 @@ def _delta(decomposition: Decomposition, epsilon: float, resolution: Resolution)
     largest = max(ends, key=lambda one: one.upper)
     upper = min(1.0, largest.upper + decomposition.failures.charge(epsilon))
     lower = max(one.lower for one in ends) if decomposition.tight else 0.0
-    return _either_way(replace(largest, lower=lower, upper=upper))
+    return _either_way(lower, upper, largest)
 
 
 def largest_losses(parts: Parts, adjacency: Neighbours) -> Interval:
@@ -256,14 +306,20 @@ def largest_losses(parts: Parts, adjacency: Neighbours) -> Interval:
 
 @dataclass(frozen=True, eq=False)
 class LaidCurve:
-    """δ(ε) of an event at many ε for little more than the price of one: upper ends only."""
+    """δ(ε) of an event at many ε for little more than the price of one: upper ends only.
+
+    If the directions are ``mirrored``, δ(0) is the same in both: the total variation distance.
+    """
 
     directions: tuple[Laid, ...]
     failures: Failures
+    mirrored: bool = False
 
     def delta(self, epsilon: float) -> float:
         """No smaller than δ(``epsilon``)."""
-        largest = max((one.delta(epsilon) for one in self.directions), default=0.0)
+        found = [one.delta(epsilon) for one in self.directions]
+        either = min if self.mirrored and epsilon == 0.0 else max
+        largest = either(found, default=0.0)
         return min(1.0, largest + self.failures.charge(epsilon))
 
     def epsilon(self, delta: float) -> float:
@@ -298,5 +354,7 @@ def lay_curve(
         return LaidCurve((), Failures())
     if _matters(decomposition.failures.charge(1.0), min(deltas)):
         decomposition = decompose(parts, adjacency, shown=True)
-    laid = tuple(lay(one, deltas, resolution) for one in decomposition.directions())
-    return LaidCurve(laid, decomposition.failures)
+    directions = decomposition.directions()
+    laid = tuple(lay(one, deltas, resolution) for one in directions)
+    mirrored = len(directions) > 1 and _mirrored(*directions)
+    return LaidCurve(laid, decomposition.failures, mirrored)

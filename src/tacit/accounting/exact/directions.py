@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from tacit.accounting.exact.allocation import AllocationLoss, within_reach
@@ -35,7 +36,8 @@ from tacit.accounting.exact.discrete import (
 from tacit.accounting.exact.enclosure import Interval, Resolution, TooSlow, invert
 from tacit.accounting.exact.grid import CellsProfile, delta_on_grid, epsilon_on_grid, lay_on_grid
 from tacit.accounting.exact.jump_curves import Step
-from tacit.accounting.exact.jumps import delta_with_jumps, profile_with_jumps
+from tacit.accounting.exact.jump_search import delta_with_jumps, profile_with_jumps
+from tacit.accounting.exact.jumps import LEAST
 from tacit.accounting.exact.lattice import LatticeLoss, lay_lattice
 from tacit.accounting.exact.mixture import MixturePair, MixtureSide
 from tacit.accounting.exact.schedule import FEWEST, FEWEST_IN_ALL, is_step, schedule_of
@@ -48,8 +50,10 @@ if TYPE_CHECKING:
     from tacit.accounting.exact.enclosure import Enclosure, Profile
     from tacit.accounting.exact.lattice import LatticeComposition
     from tacit.accounting.exact.pairs import Direction
+    from tacit.accounting.exact.schedule import Schedule
     from tacit.accounting.exact.transforms import Composition
 
+_PLAIN = MixtureSide()
 _COARSE = 0.01  # a step of losses
 _RARE = 1e-20
 _LEAST_RATE, _MOST_RATE, _LEAST_SIGMA = 1e-9, 0.3, 0.3  # what jumps are looked for in
@@ -57,6 +61,7 @@ _LOUDEST = 100.0  # the same: σ from which nodes are too many
 _LOUD = 8.0  # σ from which even a seldom step's losses are like a Gaussian's
 _MOST_SIGMA = 20.0  # of two steps that are integrated at once
 _ROUGH = 1e-9  # a relative error of δ from which ends good to a percent are good enough
+_CLOSE = 1e-6  # a relative error of δ(0) that is small enough
 _MANY = 200  # different steps from which one by one they take long
 _SELDOM = 0.5  # times that a record is expected to be sampled, below which there are jumps
 _LITTLE_WORK = 1e6  # of a contour for which there is another way
@@ -92,7 +97,7 @@ def solve_epsilon(direction: Direction, delta: float, resolution: Resolution) ->
         return Solved(Interval(lower, math.inf, method="closed form"))
     closed = _closed_form(direction)
     if closed is not None:
-        ends = replace(invert(closed, room, closed.guess(room)), method="closed form")
+        ends = invert(closed, room, closed.guess(room), "closed form")
         return Solved(replace(ends, upper=min(ends.upper, _largest_loss(direction))))
     found = Solved(Interval(0.0, math.inf, method="none"))
     if all(pair.loss is not None for pair, _ in direction):
@@ -105,13 +110,12 @@ def solve_epsilon(direction: Direction, delta: float, resolution: Resolution) ->
             return Solved(Interval(0.0, 0.0, method="closed form"))
         table = _table(direction, lambda losses: table_for_delta(losses, room))
         if table is not None:
-            ends = invert(table, room, table.guess(room))
+            ends = invert(table, room, table.guess(room), "lattice")
             if _is_tight(ends):
-                return Solved(replace(ends, method="lattice"), table.tilt)
+                return Solved(ends, table.tilt)
         if together is not None:
             found = _epsilon_by_transform(together, room, resolution)
-        enough = _is_tight(found.ends) if len(composition) <= _MANY else found.ends.is_narrow
-        if not enough:
+        if not _is_enough(found.ends, len(composition)):
             found = _both(found, _epsilon_by_transform(composition, room, resolution))
     if found.ends.is_narrow:
         return found
@@ -125,6 +129,8 @@ def _both(one: Solved, other: Solved) -> Solved:
     """What both allow; the method and the tilt are those of the smaller upper end."""
     nearer = other if other.ends.upper <= one.ends.upper else one
     lower = max(one.ends.lower, other.ends.lower)
+    if lower == nearer.ends.lower:
+        return nearer
     return Solved(replace(nearer.ends, lower=lower), nearer.tilt)
 
 
@@ -193,7 +199,7 @@ def _epsilon_by_transform(composition: Composition, delta: float, resolution: Re
         rough = resolution.relative_error > _ROUGH
         if found.ends.is_narrow if rough else _is_tight(found.ends):
             return found
-    jumps = profile_with_jumps(Step(*step), delta)
+    jumps = profile_with_jumps(Step(*step), delta, resolution.expected)
     if jumps is not None:
         found = _both(found, Solved(jumps[1]))
     if found.ends.is_narrow:
@@ -206,7 +212,7 @@ def _sampled_step(composition: Composition) -> tuple[float, float, int] | None:
     if len(composition) != 1:
         return None
     pair, count = composition[0]
-    if not isinstance(pair, MixturePair) or pair.denominator != MixtureSide():
+    if not isinstance(pair, MixturePair) or pair.denominator != _PLAIN:
         return None
     weights, shifts = pair.numerator.weights, pair.numerator.shifts
     if len(weights) != 2 or shifts != (0.0, 1.0) or not _LEAST_RATE <= weights[1] <= _MOST_RATE:
@@ -229,7 +235,7 @@ def _epsilon_by_sums(composition: Composition, delta: float, resolution: Resolut
     except TooSlow:
         return found
     for profile, nearer, method in _sums(composition, search, aim, resolution):
-        ends = replace(invert(profile, delta, max(0.0, aim.epsilon)), method=method)
+        ends = invert(profile, delta, max(0.0, aim.epsilon), method)
         before, found = found, _both(found, Solved(ends, nearer.tilt))
         # A second sum may narrow ends that the first left wide apart; a third hardly does.
         if _is_tight(found.ends) or before.ends.is_narrow:
@@ -301,19 +307,53 @@ def certainly_at_most(
         return closed.enclose(epsilon).upper <= room
     if room > 0.0 and all(pair.loss is not None for pair, _ in direction):
         composition = _composition(direction)
-        composition = _together(composition) or composition
-        search = SaddleSearch(composition)
-        try:
-            aim = search.for_epsilon(epsilon, tilt)
-            if _log_chernoff(search, aim.tilt, epsilon) <= math.log(room):
-                return True
-            for profile, _, _ in _sums(composition, search, aim, resolution):
-                return profile.enclose(epsilon).upper <= room
-        except TooSlow:
-            # No saddle within reach, as when ε is next to the largest loss: any tilt bounds δ.
-            if _chernoff_within_reach(composition, epsilon, tilt) <= math.log(room):
-                return True
+        found = _at_most(_together(composition) or composition, epsilon, room, resolution, tilt)
+        if found is not None:
+            return found
     return delta_on_grid(direction, epsilon, resolution).upper <= delta
+
+
+def _at_most(
+    composition: Composition, epsilon: float, delta: float, resolution: Resolution, tilt: float
+) -> bool | None:
+    """Whether δ(ε) ≤ ``delta`` by the first sum; None if no sum can be laid."""
+    search = SaddleSearch(composition)
+    try:
+        aim = search.for_epsilon(epsilon, tilt)
+        # Chernoff's bound lies above what it bounds by a factor of three, at the least.
+        room = math.log(delta)
+        if aim.log_delta < room - 1.0 and _log_chernoff(search, aim.tilt, epsilon) <= room:
+            return True
+        for profile, _, _ in _sums(composition, search, aim, resolution):
+            return profile.enclose(epsilon).upper <= delta
+    except TooSlow:
+        # No saddle within reach, as when ε is next to the largest loss: any tilt bounds δ.
+        if _chernoff_within_reach(composition, epsilon, tilt) <= math.log(delta):
+            return True
+    return None
+
+
+def solve_schedule(schedule: Schedule, delta: float, resolution: Resolution) -> Solved | None:
+    """``solve_epsilon`` of many sampled steps at once; None if one by one they are worth a try."""
+    composition: Composition = ((schedule, 1),)
+    if _might_be_nothing(composition, delta):
+        return None
+    found = _epsilon_by_sums(composition, delta, resolution)
+    return found if _is_enough(found.ends, len(schedule.counts)) else None
+
+
+def _is_enough(ends: Interval, different: int) -> bool:
+    """Whether the ends of different steps, composed together, need no sum over each of them."""
+    return _is_tight(ends) if different <= _MANY else ends.is_narrow
+
+
+def schedule_at_most(
+    schedule: Schedule, epsilon: float, delta: float, resolution: Resolution, tilt: float
+) -> bool:
+    """``certainly_at_most`` of many sampled steps at once."""
+    if schedule.largest * (1.0 + 1e-12) < epsilon:
+        return True
+    return _at_most(((schedule, 1),), epsilon, delta, resolution, tilt) is True
 
 
 def _chernoff_within_reach(composition: Composition, epsilon: float, tilt: float) -> float:
@@ -383,6 +423,7 @@ def _delta_by_transform(
     return jumps, "jumps", _TILT
 
 
+@lru_cache(maxsize=8)
 def _brief(resolution: Resolution) -> Resolution:
     """For a composition that there is another way for: gives up sooner."""
     most = min(resolution.most_work, _LITTLE_WORK)
@@ -462,20 +503,37 @@ class Laid:
 
 
 def lay(direction: Direction, deltas: Sequence[float], resolution: Resolution) -> Laid:
-    """Lays the profile of a direction about each of ``deltas``."""
+    """Lays the profile of a direction about each of ``deltas``, as far as one needs an ε."""
     infinite = infinite_mass(direction)
-    rooms = [delta for delta in deltas if delta > infinite]
-    found = []
-    for delta in rooms:
-        sharp = _lay_one(direction, delta - infinite, resolution)
+    left = sorted(delta for delta in deltas if delta > infinite)
+    found: list[LaidAt] = []
+    while left:
+        sharp = _laid_before(found, left[0] - infinite, resolution)
+        sharp = sharp or _lay_one(direction, left[0] - infinite, resolution)
         if sharp is None:
             break  # the others would hardly be better
-        found.append(LaidAt(sharp[0], delta, sharp[1], infinite))
-    left = rooms[len(found) :]
+        found.append(LaidAt(sharp[0], left.pop(0), sharp[1], infinite))
+        if sharp[0] == 0.0:
+            # Nor do larger δ: if any is left, it is for what is sharp about 0.
+            at = sharp[1].enclose(0.0)
+            left = [] if at.errors.above <= _CLOSE * at.estimate else left[-1:]
+            resolution = replace(resolution, expected=LEAST)
     if left:
         for delta, profile, mass, upper in lay_on_grid(direction, left, resolution):
             found.append(LaidAt(min(upper, _largest_loss(direction)), delta, profile, mass))
     return Laid(tuple(sorted(found, key=lambda place: place.epsilon)))
+
+
+def _laid_before(
+    found: Sequence[LaidAt], delta: float, resolution: Resolution
+) -> tuple[float, Profile] | None:
+    """The profile that was laid last and its ε at ``delta``, if it is sharp there, too."""
+    if not found:
+        return None
+    profile = found[-1].profile
+    ends = invert(profile, delta, found[-1].epsilon)
+    enough = 10.0 * resolution.relative_error * max(1.0, ends.upper)
+    return (ends.upper, profile) if 0.0 < ends.lower >= ends.upper - enough else None
 
 
 def _lay_one(
@@ -499,7 +557,8 @@ def _lay_one(
         found = _lay_sum(_together(composition) or composition, delta, resolution)
     if found is not None or step is None:
         return found
-    jumps = profile_with_jumps(Step(*step), delta)
+    enough = 10.0 * resolution.relative_error
+    jumps = profile_with_jumps(Step(*step), delta, resolution.expected, enough)
     if jumps is not None and jumps[1].is_narrow:
         return jumps[1].upper, jumps[0]
     return _lay_sum(composition, delta, resolution) if _is_seldom(step) else None

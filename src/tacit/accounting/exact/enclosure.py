@@ -46,6 +46,7 @@ class OutOfRange(ArithmeticError):
     """Every loss of a pair is infinite as far as floating point can tell: noise far too small."""
 
 
+_BEYOND = 1.01
 UNIT_ROUNDOFF = {np.float64: 2.0**-53, np.float32: 2.0**-24}
 
 
@@ -83,6 +84,8 @@ class Resolution:
     """Whether to try other tilts where the best takes too many nodes."""
     lower_end: bool = True
     """Whether the lower end is asked for too, where it takes a sum of its own."""
+    expected: float | None = None
+    """About the ε that is asked for, where it is known: it saves a search, and decides nothing."""
 
     @property
     def digits(self) -> float:
@@ -149,7 +152,7 @@ class Profile(Protocol):
         """δ(ε) with its errors."""
 
 
-def invert(profile: Profile, delta: float, guess: float) -> Interval:
+def invert(profile: Profile, delta: float, guess: float, method: str = "exact") -> Interval:
     """Finds ε such that δ(ε) is certainly ≤ ``delta``, and one such that it certainly is not.
 
     Only evaluations of ``profile`` count: the search may fail, and then widens the bracket.
@@ -157,11 +160,12 @@ def invert(profile: Profile, delta: float, guess: float) -> Interval:
     middle = _newton(profile, delta, guess)
     found = profile.enclose(middle)
     if middle == 0.0 and found.upper <= delta:
-        return Interval(0.0, 0.0)
+        return Interval(0.0, 0.0, method=method)
     slope = max(-found.slope, 1e-300)
     least = 4e-16 * max(1.0, middle)
     upper = lower = middle
-    gap = max((found.upper - delta) / slope, least)
+    # A little more than the error, which is not the same there.
+    gap = max(_BEYOND * (found.upper - delta) / slope, least)
     for _ in range(60):
         upper = middle + gap
         if profile.enclose(upper).upper <= delta:
@@ -169,7 +173,7 @@ def invert(profile: Profile, delta: float, guess: float) -> Interval:
         gap *= 1.5
     else:
         upper = math.inf
-    gap = max((delta - found.lower) / slope, least)
+    gap = max(_BEYOND * (delta - found.lower) / slope, least)
     for _ in range(60):
         lower = max(0.0, middle - gap)
         if lower == 0.0 or profile.enclose(lower).lower >= delta:
@@ -177,7 +181,7 @@ def invert(profile: Profile, delta: float, guess: float) -> Interval:
         gap *= 1.5
     else:
         lower = 0.0
-    return Interval(lower, upper)
+    return Interval(lower, upper, method=method)
 
 
 def solve_convex(profile: Profile, delta: float, start: float) -> float:
@@ -214,7 +218,7 @@ def _newton(profile: Profile, delta: float, guess: float) -> float:
         sound = epsilon
         step = (math.log(found.estimate) - math.log(delta)) * found.estimate / -found.slope
         before, epsilon = epsilon, max(0.0, epsilon + step)
-        # Newton's error is about the square of its last step.
-        if abs(step) <= 1e-7 * max(1.0, epsilon) or before == epsilon == 0.0:
+        # Newton's error is about the square of its last step, of a small ε too.
+        if abs(step) <= min(1e-7 * max(1.0, epsilon), 1e-4 * epsilon) or before == epsilon == 0.0:
             break
     return epsilon

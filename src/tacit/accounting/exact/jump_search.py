@@ -1,93 +1,241 @@
-"""About which σ a run of rare samples is (ε, δ)-private at: quickly, and certifying nothing.
+"""Searches by the profile of jumps: ε at a δ, δ at an ε, and about which σ a run is private at.
 
-Searches start here and end with a certificate. See ``jumps``.
+They go by sums without bounds, which are quick and certify nothing, and end with a certificate.
+See ``jumps``.
 """
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
 
-from tacit.accounting.exact.enclosure import TooSlow
+from tacit.accounting.exact.enclosure import Interval, TooSlow, invert
 from tacit.accounting.exact.jump_curves import Step
 from tacit.accounting.exact.jump_scout import NOTHING, Scout
-from tacit.accounting.exact.jumps import Contour
+from tacit.accounting.exact.jumps import LEAST, TIGHT, Contour, lay_jumps
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Sequence
 
-    from tacit.accounting.exact.jump_curves import Part
+    from tacit.accounting.exact.enclosure import Enclosure
+    from tacit.accounting.exact.jump_curves import Cut, Part
+    from tacit.accounting.exact.jump_scout import Saddle
+    from tacit.accounting.exact.jumps import JumpProfile
+
+    Place = tuple[Part, Cut, Saddle]
 
 _LEAST, _MOST = 0.3, 10.0  # that σ is searched between
 _NEAR = 1e-7  # of ln σ
+_CLOSE = 0.25  # of ln δ, where the look along the real line, with leaps, has done its part
+_FAR = 0.1  # of ln σ, beyond which another cut may be better
 _DOUBT, _BEND = 0.05, 0.7  # how far off a slope may be, and by how much per ln σ a secant's is
+_STRIDE, _LONGEST = 0.05, 0.5  # of ln σ: the first step, and any
 
 
-def near_sigma(rate: float, count: int, epsilon: float, delta: float) -> float | None:
-    """About the σ at which a run is (ε, δ)-private, to 1e-7 or so; None if it is not moderate."""
-    goal = math.log(delta)
-
-    def look(place: float) -> float:
-        return Scout(Step(rate, math.exp(place), count)).best_cuts(epsilon)[1] - goal
-
-    rough = _rough(look)
-    if rough is None:
-        return None
-    place, slope = rough
-    try:
-        excess = _log_delta(Step(rate, math.exp(place), count), epsilon) - goal
-        doubt = _DOUBT
-        for _ in range(4):
-            before, place = place, place - excess / slope
-            if doubt * abs(place - before) <= _NEAR:
-                break
-            was, excess = excess, _log_delta(Step(rate, math.exp(place), count), epsilon) - goal
-            # ln δ is about in proportion to σ² here, and bends with it.
-            slope = (excess - was) / (place - before) * (1.0 + place - before)
-            doubt = _BEND * abs(place - before)
-    except (TooSlow, ValueError, ZeroDivisionError):  # as where a part comes out below 0
-        return None
-    return math.exp(place)
+# ---- with a certificate
 
 
-def _rough(look: Callable[[float], float]) -> tuple[float, float] | None:
-    """About where ``look``, which falls, is 0, and how fast it falls there: by secants."""
-    low, high = math.log(_LEAST), math.log(_MOST)
-    above, below = look(low), look(high)
-    if not above > 0.0 > below:
-        return None
-    last = 0
-    weights = [1.0, 1.0]
-    for _ in range(20):
-        middle = 0.5 * (low + high)
-        # ln δ bends too much for a secant between ends that are far apart.
-        if high - low < 1.0:
-            one, other = above * weights[0], below * weights[1]
-            middle = (high * one - low * other) / (one - other)
-        found = look(middle)
-        if abs(found) < 0.05:
-            break
-        if found > 0.0:
-            low, above, weights = middle, found, [1.0, 0.5 * weights[1] if last > 0 else 1.0]
-        else:
-            high, below, weights = middle, found, [0.5 * weights[0] if last < 0 else 1.0, 1.0]
-        last = 1 if found > 0.0 else -1
-    step = 0.003
-    return middle, (look(middle + step) - found) / step
+def profile_with_jumps(
+    step: Step, delta: float, expected: float | None = None, enough: float = TIGHT
+) -> tuple[JumpProfile, Interval] | None:
+    """The profile about δ and certified ends of ε(δ), if there is a contour.
 
-
-def _log_delta(step: Step, epsilon: float) -> float:
-    """About ln δ(ε)."""
+    ``expected`` is about ε, if it is known; ends about ``enough``·max(1, ε) apart will do.
+    """
     scout = Scout(step)
+    goal = math.log(delta)
+    guess = scout.epsilon(goal) if expected is None else expected
+    found: tuple[JumpProfile, Interval] | None = None
+    cut, low, high = None, 0.0, math.inf
+    for _ in range(8):
+        try:
+            profile, cut = lay_jumps(scout, guess, delta, cut, enough)
+        except TooSlow:
+            break
+        at = profile.enclose(guess)
+        if at.upper + math.expm1(guess) <= delta:  # δ(ε) falls no faster than -e^ε
+            return profile, Interval(0.0, 0.0, method="jumps")
+        if not at.slope < 0.0:
+            break
+        excess = math.log(at.estimate / delta)
+        nearer = guess - excess * at.estimate / at.slope
+        if abs(excess) < 1.0 and nearer > 0.0:
+            ends = invert(profile, delta, nearer, "jumps")
+            if found is None or ends.width < found[1].width:
+                found = profile, ends
+            if ends.width <= 2.0 * enough * max(1.0, ends.upper) or abs(excess) < 0.05:
+                break
+        low, high = (guess, high) if excess > 0.0 else (low, guess)
+        if abs(excess) >= 1.0:
+            # The look along the real line is off by a factor that varies slowly.
+            off = scout.best_cuts(guess)[1] - math.log(at.estimate)
+            nearer = _near_epsilon(scout, scout.epsilon(goal + off), goal)
+        inside = low < nearer < high
+        guess = nearer if inside else _between(low, high, delta)
+    return found
+
+
+def _between(low: float, high: float, delta: float) -> float:
+    """An ε to try next, if nothing better is known."""
+    if math.isinf(high):
+        return 3.0 * low
+    return math.sqrt(low * high) if low > 0.0 else max(0.25 * high, 1e-3 * delta)
+
+
+def delta_with_jumps(step: Step, epsilon: float) -> Enclosure | None:
+    """δ(ε) with its errors, if there is a contour."""
+    scout, near = Scout(step), max(epsilon, LEAST)
+    delta = math.exp(scout.best_cuts(near)[1])
+    found = None
+    for _ in range(2):
+        try:
+            found = lay_jumps(scout, near, delta).profile.enclose(epsilon)
+        except TooSlow:
+            break
+        if 0.1 < found.estimate / delta < 10.0:
+            break
+        delta = found.estimate  # about which to be sharp
+    return found
+
+
+# ---- without one
+
+
+@dataclass(frozen=True)
+class Sketch:
+    """About δ(ε), near one ε."""
+
+    parts: tuple[Contour, ...]
+
+    def log_delta(self, epsilon: float) -> tuple[float, float]:
+        """About ln δ(ε), and its slope.
+
+        Raises:
+            ValueError: if δ comes out below 0.
+        """
+        found = [part.look(epsilon) for part in self.parts]
+        value = math.fsum(one for one, _ in found)
+        return math.log(value), math.fsum(slope for _, slope in found) / value
+
+
+def _sketch(step: Step, places: Sequence[Place], epsilon: float) -> Sketch:
+    return Sketch(
+        tuple(
+            Contour(step, cut, saddle, epsilon, part, certain=False) for part, cut, saddle in places
+        )
+    )
+
+
+def _places(scout: Scout, epsilon: float) -> Sequence[Place]:
+    """What δ(ε) is the sum of, as far as it matters, and where to integrate it."""
     cuts, log_delta = scout.best_cuts(epsilon)
-    index, total = cuts[0], 0.0
+    index, nothing = cuts[0], NOTHING * math.exp(log_delta)
     kinds: tuple[Part, ...] = ("ordinary", "jumps")
+    found = []
     for part in kinds:
-        nothing = NOTHING * math.exp(log_delta)
         if part == "jumps" and scout.jump_mass[index] < nothing:
             continue
         saddle = scout.saddle(index, epsilon, jumps=part == "jumps")
         if saddle.log_height + math.log(saddle.right) >= math.log(nothing):
-            contour = Contour(step, scout.cuts[index], saddle, epsilon, part, certain=False)
-            total += contour.value(epsilon)
-    return math.log(total)
+            found.append((part, scout.cuts[index], saddle))
+    return found
+
+
+def _near_epsilon(scout: Scout, guess: float, goal: float) -> float:
+    """About the ε at which ln δ is ``goal``, or the guess if nothing better is found."""
+    try:
+        for _ in range(2):
+            sketch = _sketch(scout.step, _places(scout, guess), guess)
+            before = guess
+            for _ in range(3):
+                log_delta, slope = sketch.log_delta(guess)
+                guess = min(max(guess - (log_delta - goal) / slope, 0.3 * guess), 3.0 * guess)
+            if abs(sketch.log_delta(before)[0] - goal) < 1.0:
+                break
+    except (TooSlow, ValueError, ZeroDivisionError):  # as where a part comes out below 0
+        return guess
+    return guess
+
+
+def near_sigma(rate: float, count: int, epsilon: float, delta: float, guess: float) -> float | None:
+    """About the σ at which a run is (ε, δ)-private, to 1e-7 or so; None if it is not moderate.
+
+    ``guess`` is where to begin: what is enough for the many small losses and for one jump.
+    """
+    goal = math.log(delta)
+    rough = _rough(_Goal(rate, count, epsilon, goal), math.log(guess))
+    if rough is None:
+        return None
+    scout, slope = rough
+    place = math.log(scout.step.sigma)
+    try:
+        places = _places(scout, epsilon)
+        excess = _sketch(scout.step, places, epsilon).log_delta(epsilon)[0] - goal
+        doubt = _DOUBT
+        for _ in range(5):
+            before, place = place, place - excess / slope
+            if doubt * abs(place - before) <= _NEAR:
+                break
+            step = Step(rate, math.exp(place), count)
+            if abs(place - before) > _FAR:
+                places = _places(Scout(step), epsilon)
+            was, excess = excess, _sketch(step, places, epsilon).log_delta(epsilon)[0] - goal
+            # ln δ is about in proportion to σ² here, and bends with it.
+            slope = (excess - was) / (place - before) * (1.0 + place - before)
+            doubt = _BEND * abs(place - before)
+    except (TooSlow, ValueError, ZeroDivisionError):
+        return None
+    return math.exp(place)
+
+
+def enough_for_one(rate: float, epsilon: float, delta: float) -> float:
+    """About the σ at which one step is (ε, δ)-private, of those that are searched between."""
+    gain = math.expm1(min(epsilon, 600.0))
+
+    def excess(sigma: float) -> float:
+        cut = sigma**2 * math.log1p(gain / rate) + 0.5
+        far = 0.5 * math.erfc(cut / sigma / math.sqrt(2.0))
+        drawn = 0.5 * math.erfc((cut - 1.0) / sigma / math.sqrt(2.0))
+        return rate * drawn - (gain + rate) * far - delta
+
+    low, high = _LEAST, _MOST
+    while high > 1.01 * low:
+        middle = math.sqrt(low * high)
+        low, high = (middle, high) if excess(middle) > 0.0 else (low, middle)
+    return low
+
+
+class _Goal(NamedTuple):
+    """What σ is searched for."""
+
+    rate: float
+    steps: int
+    epsilon: float
+    log_delta: float
+
+    def look(self, place: float) -> tuple[Scout, float]:
+        """Along the real line, at ln σ: about ln of δ over the one that is asked for."""
+        scout = Scout(Step(self.rate, math.exp(place), self.steps))
+        return scout, scout.best_cuts(self.epsilon)[1] - self.log_delta
+
+
+def _rough(goal: _Goal, start: float) -> tuple[Scout, float] | None:
+    """About where the guarantee is met, and how fast ln δ falls there: by secants."""
+    least, most = math.log(_LEAST), math.log(_MOST)
+    place = min(max(start, least), most)
+    scout, excess = goal.look(place)
+    step = math.copysign(_STRIDE, excess)
+    for _ in range(12):
+        before, was = place, excess
+        place = min(max(place + step, least), most)
+        if place == before:
+            return None
+        scout, excess = goal.look(place)
+        slope = (excess - was) / (place - before)
+        if not slope < 0.0:
+            return None
+        if abs(excess) < _CLOSE:
+            return scout, slope
+        step = min(max(-excess / slope, -_LONGEST), _LONGEST)
+    return None

@@ -26,18 +26,18 @@ T·|J|·max(|M|, |B|)ᵀ⁻¹. To the right of the last arc the integrand falls 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from tacit.accounting.exact.contour import log_chernoff_constant
-from tacit.accounting.exact.enclosure import Enclosure, ErrorTerms, Interval, TooSlow, invert
+from tacit.accounting.exact.enclosure import Enclosure, ErrorTerms, TooSlow
 from tacit.accounting.exact.jump_curves import LIFT, Curves, Step, Sums, log1p
 from tacit.accounting.exact.jump_scout import NOTHING, Saddle, Scout
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
@@ -46,14 +46,18 @@ if TYPE_CHECKING:
 
 DIGITS = 28.0
 """-ln of the relative error that the step between nodes of a hyperbola is chosen for."""
+_FEWER = 19.0  # the same where nothing is certified
 _ANGLE, _TURN = 1.27, 0.26  # α and d: the displaced hyperbolas have the angles α ± d
 _LOW, _HIGH = 8.0, 8.5  # standard deviations of y from where its mass is, at which curves end
 _BAND = 1.0  # in ln Im z: nodes this near to each other share a curve,
 _WIDE = 2.0  # nearer ones where σ is above this
-_TIGHT = 3e-9  # a width of ε, over max(1, ε), that is narrow enough
+TIGHT = 3e-9
+"""A width of ε, over max(1, ε), that is narrow enough."""
 _MANY = 1_000_000  # steps
 _ENOUGH = 1e-12  # what sums may leave out
-_LEAST = 1e-15  # of ε: hyperbolas need one above 0
+LEAST = 1e-15
+"""Of ε: hyperbolas need one above 0."""
+_SHIFTS = (1, -1, 2, -2, 3)  # to other curves, where one leaves much out
 _UNIT = 2.0**-53
 
 
@@ -77,7 +81,9 @@ class Contour:
         self._band = _BAND * min(1.0, _WIDE / step.sigma)
         self._scale = (saddle.right - saddle.left) / (2.0 * math.sin(_ANGLE) * math.sin(_TURN))
         self._centre = saddle.right - self._scale * math.cos(_ANGLE - _TURN)
-        self._spacing = 2.0 * math.pi * _TURN / DIGITS
+        self._digits = DIGITS if certain else _FEWER
+        self._curve_digits = None if certain else _FEWER + 2.0
+        self._spacing = 2.0 * math.pi * _TURN / self._digits
         with np.errstate(all="ignore"):
             if certain:
                 self._prepare(cut, saddle, epsilon)
@@ -93,7 +99,7 @@ class Contour:
         corners = np.concatenate([line.corners for line in lines])
         found = self._bounds(corners, self._curve_of(self._starts(middles)), epsilon)
         self._lines = list(zip(lines, np.split(found.heights, len(lines)), strict=True))
-        self._log_rests = [self._log_rest(line) for line in lines]
+        self._log_rests = self._find_log_rests(lines)
         self._last = self._last_edge(epsilon)
         t = np.arange(0.0, edges[self._last], self._spacing)
         cell = np.searchsorted(edges, t, side="right") - 1
@@ -108,11 +114,11 @@ class Contour:
     def _sketch(self, cut: Cut, saddle: Saddle, epsilon: float) -> None:
         # Closer curves, later ones: without bounds to choose by, these have proved best.
         self._lines, self._log_rests, self._band = [], [], 0.7 * self._band
-        end = math.acosh(1.5 + DIGITS / (epsilon * self._scale * math.cos(_ANGLE)))
+        end = math.acosh(1.5 + self._digits / (epsilon * self._scale * math.cos(_ANGLE)))
         self._z, turn = self._hyperbola(np.arange(0.0, end, self._spacing), _ANGLE)
         self._curves = self._lay_curves(self._z[1:], cut, saddle)
         curves = np.minimum(self._curve_of(self._starts(self._z)) + 2, len(self._bands))
-        sums = Sums(*_by_curve(self._curves.sums, self._z + 1.0, curves))
+        sums = Sums(*_by_curve(self._curves.bare_sums, self._z + 1.0, curves))
         self._lay(self._z, turn, sums)
 
     def _lay_curves(self, middles: Complexes, cut: Cut, saddle: Saddle) -> Curves:
@@ -129,9 +135,8 @@ class Contour:
         np.minimum.at(tops, index, np.maximum(steepest, 0.02))
         np.minimum.at(tops, np.minimum(index + 1, count - 1), tops[index])
         rises = np.concatenate([[-60.0], self._bands]), np.concatenate([[1.0], tops])
-        return Curves(
-            self._step, cut, rises, _span(self._step, cut, saddle, self._part), self._part
-        )
+        span = _span(self._step, cut, saddle, self._part)
+        return Curves(self._step, cut, rises, span, self._part, self._curve_digits)
 
     def _curve_of(self, starts: Floats) -> NDArray[np.int64]:
         index = np.round((starts - self._bands[0]) / self._band).astype(np.int64)
@@ -141,7 +146,7 @@ class Contour:
     def _bounds(self, corners: Complexes, curves: NDArray[np.int64], epsilon: float) -> Bounds:
         """Of the integrand but for e^{-zε}/(z(z+1)), by the best curve for each triangle."""
         best = self._bounds_along(corners, curves)
-        for shift in (1, -1, 2, -2, 3):
+        for shift in _SHIFTS:
             height = (best.heights - epsilon * corners.real).max(axis=1)
             other = curves + shift
             there = (other > 0) & (other <= len(self._bands))
@@ -155,19 +160,21 @@ class Contour:
 
     def _near(self, found: Bounds, corners: Complexes) -> Bounds:
         """Bounds along the curves on which sums leave least out, for the arcs that have nodes."""
-        curves = found.curves.copy()
-        for shift in (1, -1, 2, -2, 3):
-            off = found.jumps_missed / found.jumps_sizes if self._jumps else found.missed
-            other = curves + shift
-            there = (other > 0) & (other <= len(self._bands))
-            most = _ENOUGH if self._jumps else _ENOUGH / self._step.count
-            bad = np.flatnonzero(~(off <= most) & there)
-            if len(bad):
-                tried = self._bounds_along(corners[bad], other[bad])
-                missed = tried.jumps_missed if self._jumps else tried.missed
-                better = missed < (found.jumps_missed if self._jumps else found.missed)[bad]
-                for old, new in zip(found, tried, strict=True):
-                    old[bad[better]] = new[better]
+        off = found.jumps_missed / found.jumps_sizes if self._jumps else found.missed
+        bad = np.flatnonzero(~(off <= (_ENOUGH if self._jumps else _ENOUGH / self._step.count)))
+        which = np.repeat(bad, len(_SHIFTS))
+        other = (found.curves[bad][:, None] + np.array(_SHIFTS)).ravel()
+        there = (other > 0) & (other <= len(self._bands))
+        which, other = which[there], other[there]
+        if len(which):
+            tried = self._bounds_along(corners[which], other)
+            missed = tried.jumps_missed if self._jumps else tried.missed
+            known = found.jumps_missed if self._jumps else found.missed
+            order = np.lexsort((missed, which))
+            best = order[np.unique(which[order], return_index=True)[1]]  # of each arc the least
+            best = best[missed[best] < known[which[best]]]
+            for old, new in zip(found, tried, strict=True):
+                old[which[best]] = new[best]
         return found
 
     def _bounds_along(self, corners: Complexes, curves: NDArray[np.int64]) -> Bounds:
@@ -184,7 +191,7 @@ class Contour:
         near = math.acosh(1.5 + (DIGITS + 12.0) / span)
         far = math.acosh(2.0 + (rise + 80.0) / (span * math.cos(_ANGLE + _TURN)))
         near = min(near, far)
-        edges, lengths = [0.0], ((1.5, 0.35), (near, 0.55), (near + 2.0, 0.7), (math.inf, 1.0))
+        edges, lengths = [0.0], ((1.5, 0.35), (near, 0.55), (near + 2.0, 0.7), (math.inf, 2.0))
         while edges[-1] < far:
             edges.append(edges[-1] + next(length for end, length in lengths if edges[-1] < end))
         return np.array(edges)
@@ -197,20 +204,22 @@ class Contour:
         small = np.flatnonzero(rest < math.exp(-DIGITS - 6.0))
         return int(small[0]) if len(small) else len(line.share)
 
-    def _log_rest(self, line: Cells) -> float:
-        """Ln of a bound on ∫|f dz| beyond the last arc of a line, but for e^{-zε}/ε.
+    def _find_log_rests(self, lines: Sequence[Cells]) -> list[float]:
+        """Ln of a bound on ∫|f dz| beyond the last arc of each line, but for e^{-zε}/ε.
 
         From there on z goes in directions of no less than the line's angle, so that e^{pλ} falls if
         λ has the complement of that angle, which the curve that has risen everywhere sees to.
         """
-        if self._curves.least_angle() + line.angle < 0.5 * math.pi + 1e-9:
-            return math.inf
-        z = line.corners[-1:, 1:2]
-        found = self._bounds_along(z, np.zeros(1, dtype=np.int64))
-        # |dz|/dRe z = √(1 + (sin α/sinh t)²)/cos α, and sinh t = Im z/(r·sin α).
-        steep = math.hypot(1.0, self._scale * math.sin(line.angle) ** 2 / float(z.imag[0, 0]))
-        size = float(abs(z[0, 0])) ** 2 * math.cos(line.angle)
-        return float(found.heights[0, 0]) + math.log(steep / size)
+        z = np.array([line.corners[-1, 1:2] for line in lines])
+        found = self._bounds_along(z, np.zeros(len(lines), dtype=np.int64))
+        rests = []
+        for line, end, height in zip(lines, z[:, 0], found.heights[:, 0], strict=True):
+            # |dz|/dRe z = √(1 + (sin α/sinh t)²)/cos α, and sinh t = Im z/(r·sin α).
+            steep = math.hypot(1.0, self._scale * math.sin(line.angle) ** 2 / float(end.imag))
+            size = float(abs(end)) ** 2 * math.cos(line.angle)
+            falls = self._curves.least_angle() + line.angle >= 0.5 * math.pi + 1e-9
+            rests.append(float(height) + math.log(steep / size) if falls else math.inf)
+        return rests
 
     def _hyperbola(self, t: Floats, angle: float) -> tuple[Complexes, Complexes]:
         place = t + 1j * angle
@@ -274,10 +283,11 @@ class Contour:
         error += 8.0 * _UNIT * (work + len(z) + count * care) * np.exp(self._log_terms.real)
         self._errors = np.where(np.isnan(error), np.inf, error)
 
-    def value(self, epsilon: float) -> float:
-        """About this part of δ(ε)."""
+    def look(self, epsilon: float) -> tuple[float, float]:
+        """About this part of δ(ε), and its slope."""
         with np.errstate(all="ignore"):
-            return float(np.exp(self._log_terms - self._z * epsilon).real.sum())
+            terms = np.exp(self._log_terms - self._z * epsilon)
+        return float(terms.real.sum()), -float((self._z * terms).real.sum())
 
     def enclose(self, epsilon: float) -> Enclosure:
         """This part of δ(ε), with its errors: infinite ones where floating-point numbers end."""
@@ -382,7 +392,7 @@ class JumpProfile:
 
     def enclose(self, epsilon: float) -> Enclosure:
         """δ(ε) with its errors; below the least ε by that one, for δ falls no faster than -e^ε."""
-        near = max(epsilon, _LEAST)
+        near = max(epsilon, LEAST)
         beyond = math.expm1(near) - math.expm1(epsilon) if epsilon < near else 0.0
         found = [part.enclose(near) for part in self.parts]
         errors = ErrorTerms(
@@ -422,10 +432,16 @@ def _negligible(step: Step, cut: Cut, tilt: float, part: Part) -> Negligible:
     return Negligible(tilt, log_most + constant + 1e-9 * (1.0 + abs(log_most)))
 
 
-def lay_jumps(scout: Scout, epsilon: float, delta: float, before: int | None = None) -> Laid:
+def lay_jumps(
+    scout: Scout,
+    epsilon: float,
+    delta: float,
+    before: int | None = None,
+    enough: float = TIGHT,
+) -> Laid:
     """The profile, sharp about (ε, δ), by the first cut that gives all digits, or the best of all.
 
-    ``before`` is the cut that did so for another ε.
+    ``before`` is the cut that did so for another ε, ``enough`` a width of ε, over max(1, ε).
 
     Raises:
         TooSlow: if none gives any.
@@ -445,7 +461,7 @@ def lay_jumps(scout: Scout, epsilon: float, delta: float, before: int | None = N
         # Far from δ it only says which way to go.
         if best is not None and not 0.5 < found.estimate / delta < 2.0:
             break
-        if least <= _TIGHT * max(1.0, epsilon) * abs(found.slope):
+        if least <= enough * max(1.0, epsilon) * abs(found.slope):
             break
     if best is None:
         raise TooSlow
@@ -477,61 +493,3 @@ def _split(scout: Scout, index: int, epsilon: float, delta: float) -> JumpProfil
         if at.errors.above > max(at.estimate, delta):
             raise TooSlow
     return JumpProfile(tuple(parts))
-
-
-def profile_with_jumps(step: Step, delta: float) -> tuple[JumpProfile, Interval] | None:
-    """The profile about δ and certified ends of ε(δ), if there is a contour."""
-    scout = Scout(step)
-    goal = math.log(delta)
-    guess = scout.epsilon(goal)
-    found: tuple[JumpProfile, Interval] | None = None
-    cut, low, high = None, 0.0, math.inf
-    for _ in range(8):
-        try:
-            profile, cut = lay_jumps(scout, guess, delta, cut)
-        except TooSlow:
-            break
-        at = profile.enclose(guess)
-        if at.upper + math.expm1(guess) <= delta:  # δ(ε) falls no faster than -e^ε
-            return profile, Interval(0.0, 0.0, method="jumps")
-        if not at.slope < 0.0:
-            break
-        excess = math.log(at.estimate / delta)
-        nearer = guess - excess * at.estimate / at.slope
-        if abs(excess) < 1.0 and nearer > 0.0:
-            ends = replace(invert(profile, delta, nearer), method="jumps")
-            if found is None or ends.width < found[1].width:
-                found = profile, ends
-            if ends.width <= 2.0 * _TIGHT * max(1.0, ends.upper) or abs(excess) < 0.05:
-                break
-        low, high = (guess, high) if excess > 0.0 else (low, guess)
-        if abs(excess) >= 1.0:
-            # The look along the real line is off by a factor that varies slowly.
-            off = scout.best_cuts(guess)[1] - math.log(at.estimate)
-            nearer = scout.epsilon(goal + off)
-        inside = low < nearer < high
-        guess = nearer if inside else _between(low, high, delta)
-    return found
-
-
-def _between(low: float, high: float, delta: float) -> float:
-    """An ε to try next, if nothing better is known."""
-    if math.isinf(high):
-        return 3.0 * low
-    return math.sqrt(low * high) if low > 0.0 else max(0.25 * high, 1e-3 * delta)
-
-
-def delta_with_jumps(step: Step, epsilon: float) -> Enclosure | None:
-    """δ(ε) with its errors, if there is a contour."""
-    scout, near = Scout(step), max(epsilon, _LEAST)
-    delta = math.exp(scout.best_cuts(near)[1])
-    found = None
-    for _ in range(2):
-        try:
-            found = lay_jumps(scout, near, delta).profile.enclose(epsilon)
-        except TooSlow:
-            break
-        if 0.1 < found.estimate / delta < 10.0:
-            break
-        delta = found.estimate  # about which to be sharp
-    return found

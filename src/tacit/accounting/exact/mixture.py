@@ -22,7 +22,7 @@ and the rule's error is at most 2·M(z₀) times that factor over exp(2πa/step)
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -125,6 +125,8 @@ class MixtureSide:
 
     def log_ratio_off_axis(self, x: Floats, variance: float, angle: float) -> Complexes:
         """Ln w(x + iσ²·angle), on the branch that is real at angle 0 (for reach·angle < π/2)."""
+        if not self._moving:
+            return np.zeros(len(x), complex)
         exponents = [(m * x - 0.5 * m * m) / variance for _, m in self._moving]
         # Of every x the largest term is 1: one scale for all would leave nothing of small ones.
         top = np.max([*exponents, np.full(len(x), self.log_still)], axis=0)
@@ -249,10 +251,15 @@ class MixturePair:
 
         The logarithm of the integrand has slope at most (drift - x)/σ², whence its tail bound.
         """
-        top, bottom = self.numerator.shifts, self.denominator.shifts
-        rise = max(0.0, max(top) if up else -min(top))
-        fall = max(0.0, -min(bottom) if up else max(bottom))
-        return (tilt + 1.0) * rise + tilt * fall * self._pull
+        rise, fall = self._drifts[0] if up else self._drifts[1]
+        return (tilt + 1.0) * rise + tilt * fall
+
+    @cached_property
+    def _drifts(self) -> tuple[tuple[float, float], tuple[float, float]]:
+        """Up and down: by how much w₊ moves it for each z + 1, and w₋ for each z."""
+        top, bottom, pull = self.numerator.shifts, self.denominator.shifts, self._pull
+        up = max(0.0, *top), max(0.0, -min(bottom)) * pull
+        return up, (max(0.0, -min(top)), max(0.0, *bottom) * pull)
 
     @cached_property
     def _pull(self) -> float:
@@ -299,6 +306,8 @@ class MixturePair:
         Up to a right angle |w₋| is at least the weight of its shift 0, if it has one, and M ≥ 1.
         """
         bottom = self.denominator.reach
+        if bottom == 0.0:
+            return 0.0
         growth = -tilt * math.log(math.cos(0.5 * bottom * angle))
         return min(growth, tilt * self.largest) if bottom * angle <= 0.5 * math.pi else growth
 
@@ -383,24 +392,31 @@ class MixtureNodes:
         rest is at most integrand(e)·σ²/|e - drift|, by the bound on Mills' ratio.
         """
         total = 0.0
-        for end, drift in (
-            (-1, self.pair.drift(tilt, up=True)),
-            (0, -self.pair.drift(tilt, up=False)),
-        ):
-            log_end = float(self.log_mass[end]) + tilt * float(self.loss[end])
-            gap = abs(float(self.x[end]) - drift)
+        drifts = -self.pair.drift(tilt, up=False), self.pair.drift(tilt, up=True)
+        for (place, log_mass, loss), drift in zip(self._ends, drifts, strict=True):
+            log_end = log_mass + tilt * loss
+            gap = abs(place - drift)
             total += math.exp(min(log_end, 700.0)) * self.pair.sigma**2 / (gap * self.step)
         return total
 
+    @cached_property
+    def _ends(self) -> tuple[tuple[float, float, float], ...]:
+        """The first node and the last one, with ln of P's mass and the loss there."""
+        return tuple(
+            (float(self.x[end]), float(self.log_mass[end]), float(self.loss[end]))
+            for end in (0, -1)
+        )
+
     def thinned(self, factor: int) -> MixtureNodes:
         """Every ``factor``-th node, for ``off_axis`` and its errors only."""
-        return replace(
-            self,
-            step=factor * self.step,
-            x=self.x[::factor],
-            log_top=self.log_top[::factor],
-            log_bottom=self.log_bottom[::factor],
-            log_noise=self.log_noise[::factor] + math.log(factor),
+        return MixtureNodes(
+            self.pair,
+            factor * self.step,
+            self.strips,
+            self.x[::factor],
+            self.log_top[::factor],
+            self.log_bottom[::factor],
+            self.log_noise[::factor] + math.log(factor),
         )
 
     def off_axis(self, tilt: float, angle: float) -> tuple[Floats, Floats]:
@@ -428,7 +444,19 @@ class MixtureNodes:
         growth += self.pair.bottom_growth(tilt, strip + angle)
         alias = alias_error(growth, strip * variance, self.step)
         beyond = lift - tilt * math.log(math.cos(0.5 * self.pair.denominator.reach * angle))
-        return alias + math.exp(min(beyond, 700.0)) * truncation
+        missed = math.exp(min(beyond, 700.0)) * truncation
+        if math.isfinite(self.pair.largest):
+            # As in ``bottom_growth``: |w₋| is at least the weight of its shift 0, and M ≥ 1.
+            level = min(lift + tilt * self.pair.largest, 700.0)
+            missed = min(missed, math.exp(level) * self._noise_beyond)
+        return alias + missed
+
+    @cached_property
+    def _noise_beyond(self) -> float:
+        """What N(0, σ²) has beyond the nodes, rounded up."""
+        unit = math.sqrt(2.0) * self.pair.sigma
+        first, last = float(self.x[0]) / unit, float(self.x[-1]) / unit
+        return 0.505 * (math.erfc(-first) + math.erfc(last)) + 1e-300
 
 
 def alias_error(log_growth: float, distance: float, step: float) -> float:
@@ -560,7 +588,7 @@ def tilt_mixture(
         log_mgf = highest + math.log(total)
         deviation = np.exp(exponent - log_mgf)
     else:
-        small = np.clip(scaled, -1.0, 1.0)
+        small = np.minimum(np.maximum(scaled, -1.0), 1.0)
         excess = np.where(small == scaled, plain * np.expm1(small), np.exp(exponent) - plain)
         log_mgf = math.log1p(float(excess.sum()))
         deviation = np.abs(excess) * math.exp(-log_mgf)

@@ -6,7 +6,8 @@ W(y) = ln(1 - q + q·exp(sy - s²/2)) and s = 1/σ, the loss is W where the reco
 where it is added.
 
 The transform of every step at the frequencies k·h follows from exp(ihL) by multiplication,
-e_{k+1} - 1 = (e_k - 1)·e_1 + (e_1 - 1), which keeps the digits of what is nearly 0.
+e_{k+1} - 1 = (e_k - 1)·e_1 + (e_1 - 1), which keeps the digits of what is nearly 0; masses are
+multiplied in beforehand.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 
 FEWEST, FEWEST_IN_ALL = 16, 80
 """Different steps, and steps, from which they are composed together."""
+MOST_RATE = 0.9
+"""A rate from which they are not."""
 _UNIT = 2.0**-53
 _SAFETY = 8.0
 _NEGLIGIBLE = 1e-22  # tilted mass that no step has where nodes are left out
@@ -109,7 +112,9 @@ def is_step(pair: MixturePair, *, reverse: bool) -> bool:
     drawn, still = pair.numerator, pair.denominator
     if reverse:
         drawn, still = still, drawn
-    return still.shifts == (0.0,) and drawn.shifts == (0.0, 1.0) and 0.0 < drawn.weights[1] < 0.9
+    return (
+        still.shifts == (0.0,) and drawn.shifts == (0.0, 1.0) and 0.0 < drawn.weights[1] < MOST_RATE
+    )
 
 
 class _Nodes:
@@ -275,12 +280,14 @@ class TiltedSchedule:
         for some, mass, spread in self.masses:
             half = (0.5 * step) * spread
             sine = np.sin(half)
-            first = 2j * sine * (np.cos(half) + 1j * sine)
+            first = np.empty(half.shape, np.complex128)
+            first.real, first.imag = -2.0 * sine * sine, 2.0 * sine * np.cos(half)
             turn, gone = 1.0 + first, np.zeros_like(first)
+            first *= mass
             for k in range(1, size):
                 gone *= turn
                 gone += first
-                found = np.einsum("ij,ij->i", mass, gone)
+                found = gone.sum(axis=1)
                 square = 2.0 * found.real + found.real**2 + found.imag**2
                 if float(square.min()) < -0.9:
                     raise TooSlow  # a step that is far from invisible

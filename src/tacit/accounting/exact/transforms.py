@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
@@ -264,8 +264,13 @@ class Spectrum:
         sum_and_powers = terms + 8.0 + self.product.work
         rounding = 4.0 * self.unit_roundoff * float((sizes * sum_and_powers).sum())
         rounding += errors.rounding
-        phases = float((sizes * self.frequencies).sum())
-        return replace(errors, rounding=rounding, tail=tail * off, phases=phases)
+        return ErrorTerms(
+            truncation=errors.truncation,
+            quadrature=errors.quadrature,
+            rounding=rounding,
+            tail=tail * off,
+            phases=float((sizes * self.frequencies).sum()),
+        )
 
     def enclose(
         self, epsilon: float, value: float, slope: float, errors: ErrorTerms, aliasing: float
