@@ -369,7 +369,13 @@ def projected(form: Convolution) -> Projected:
 
 
 @pytest.mark.usefixtures("chosen")
-@pytest.mark.parametrize("most", [2**20, 0], ids=["written out", "a difference"])
+@pytest.mark.parametrize(
+    "most",
+    [
+        pytest.param(2**20, id="written out"),
+        pytest.param(0, id="a difference", marks=pytest.mark.slow),
+    ],
+)
 @pytest.mark.parametrize(
     ("name", "dtype"),
     [
