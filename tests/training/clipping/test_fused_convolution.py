@@ -398,7 +398,7 @@ def test_projected_gradients_are_the_oracles(
     along = (whole * normal).sum(2)
     wanted = whole - whole.mean(2, keepdim=True) - (along * form.divided).unsqueeze(2) * normal
     wanted = wanted * form.rate.unsqueeze(1)
-    torch.testing.assert_close(form.along_filters().double(), along, rtol=near, atol=near)
+    assert (form.along_filters() - along).norm() <= near * along.norm()
     norms = form.squared_norms()
     norms = norms if norms.ndim == 1 else norms.sum(0)
     torch.testing.assert_close(norms.double(), squares(wanted), rtol=2 * near, atol=0)
