@@ -6,7 +6,8 @@ r"""Runs a recipe that takes hours, in pieces of some minutes each; and measures
 The first call begins the run in the folder RUN, later ones go on at the step where it stopped
 (checkpoints need safetensors). Without --folder nothing is kept, and the speed is measured only.
 Every piece is added to PIECES.json: its steps, seconds, views per second, and the held-out accuracy
-by epoch. --record writes all of them to results/.
+by epoch. --record writes all of them to results/. --random needs no data: noise for CIFAR-10, whose
+speed is the same.
 """
 
 import argparse
@@ -21,11 +22,13 @@ from contextlib import redirect_stderr
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 import machine
 import recipes
 import tacit.recipes
+from tacit.data import Examples, Split
 
 RESULTS = Path(__file__).resolve().parent / "results"
 STOPPED = re.compile(r"stopped after step ([\d,]+) of")
@@ -52,6 +55,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("recipe", choices=tacit.recipes.names())
     parser.add_argument("--epsilon", type=float, required=True)
     parser.add_argument("--data", type=Path, help="the folder of the data sets")
+    parser.add_argument("--random", action="store_true", help="noise in place of CIFAR-10")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--folder", type=Path, help="where the run is kept")
     parser.add_argument("--seconds", type=float, default=540.0, help="when to stop")
@@ -81,7 +85,8 @@ def piece(arguments: argparse.Namespace, before: int) -> dict[str, Any]:
         with redirect_stderr(seen):
             done = tacit.recipes.run(
                 arguments.recipe, epsilon=arguments.epsilon, settings=changes,
-                data=arguments.data, device=arguments.device, folder=arguments.folder,
+                data=noise() if arguments.random else arguments.data,
+                device=arguments.device, folder=arguments.folder,
                 resume=arguments.folder is not None and arguments.folder.exists(),
                 progress=True, stop=stop,
             )  # fmt: skip
@@ -101,6 +106,17 @@ def piece(arguments: argparse.Namespace, before: int) -> dict[str, Any]:
         **speed(moments, settings),
         **machine.stamp(),
     }
+
+
+def noise() -> Split:
+    """As many images of noise as CIFAR-10 has, and as large."""
+    rng = np.random.default_rng(0)
+
+    def part(count: int) -> Examples:
+        images = rng.integers(0, 256, (count, 3, 32, 32), dtype=np.uint8)
+        return Examples(images, rng.integers(0, 10, count))
+
+    return Split("noise", part(50_000), part(10_000), tuple("0123456789"), {"made": "up"})
 
 
 def taken(ended: str, statement: dict[str, Any] | None) -> int:

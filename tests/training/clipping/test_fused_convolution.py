@@ -369,7 +369,13 @@ def projected(form: Convolution) -> Projected:
 
 
 @pytest.mark.usefixtures("chosen")
-@pytest.mark.parametrize("most", [2**20, 0], ids=["written out", "a difference"])
+@pytest.mark.parametrize(
+    "most",
+    [
+        pytest.param(2**20, id="written out"),
+        pytest.param(0, id="a difference", marks=pytest.mark.slow),
+    ],
+)
 @pytest.mark.parametrize(
     ("name", "dtype"),
     [
@@ -392,7 +398,7 @@ def test_projected_gradients_are_the_oracles(
     along = (whole * normal).sum(2)
     wanted = whole - whole.mean(2, keepdim=True) - (along * form.divided).unsqueeze(2) * normal
     wanted = wanted * form.rate.unsqueeze(1)
-    torch.testing.assert_close(form.along_filters().double(), along, rtol=near, atol=near)
+    assert (form.along_filters() - along).norm() <= near * along.norm()
     norms = form.squared_norms()
     norms = norms if norms.ndim == 1 else norms.sum(0)
     torch.testing.assert_close(norms.double(), squares(wanted), rtol=2 * near, atol=0)
