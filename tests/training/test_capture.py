@@ -121,6 +121,33 @@ def test_replayed_steps_are_those_of_the_definition(graphs: Counted) -> None:
     assert "Noise and update are replayed" in found[-1]
 
 
+class Arrival:
+    """An event of a device that says when it was waited for."""
+
+    def __init__(self) -> None:
+        self.log: list[str] = []
+
+    def record(self) -> None:
+        self.log.append("sent")
+
+    def synchronize(self) -> None:
+        self.log.append("waited")
+
+
+def test_memory_that_a_device_may_still_read_is_not_written() -> None:
+    """Piece after piece; one is written again only once what it held has arrived."""
+    staged = capture.Staged(torch.zeros(3, dtype=torch.int64))
+    pieces = torch.zeros(4, 3, dtype=torch.int64)
+    staged._pieces = [(one, one.numpy()) for one in pieces]
+    staged._arrivals = arrivals = [Arrival() for _ in pieces]  # type: ignore[assignment]
+    for lot in range(10):
+        staged.room()[:] = lot
+        staged.send()
+        assert staged._target.tolist() == [lot] * 3
+    assert sorted(pieces[:, 0].tolist()) == [6, 7, 8, 9]
+    assert all(one.log == ["waited", "sent"] * (len(one.log) // 2) for one in arrivals)
+
+
 class Rows(torch.utils.data.Dataset[Any]):
     """A data set of one's own: its batches are copied to where recordings read."""
 

@@ -109,3 +109,51 @@ def test_only_what_must_be_finite_is_asked_about() -> None:
     tensors["a"][19_999] = float("inf")
     found.note()
     assert found.not_finite(wait=True) == ["a"]
+
+
+@pytest.mark.parametrize("finite", [1e38, 3e38, -3e38])
+def test_large_numbers_whose_sum_overflows_are_finite(
+    finite: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fingerprint, "_for_kernel", lambda _: False)
+    weights = {"w": torch.full((100,), finite)}
+    found = Fingerprint(weights, finite=frozenset("w"))
+    assert found.not_finite() == []
+    for wild in (float("inf"), -float("inf"), float("nan")):
+        weights["w"][7] = wild
+        found.note()
+        assert found.not_finite() == ["w"]
+        weights["w"][7] = finite
+
+
+def test_on_the_cpu_whatever_says_what_numbers_are_is_seen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Memory is read where it lay the last time: what lies there must still be the tensor."""
+    monkeypatch.setattr(fingerprint, "_for_kernel", lambda _: False)
+
+    def changed(act: Any) -> list[str]:
+        torch.manual_seed(0)
+        weight = torch.nn.Parameter(torch.randn(1, 6))
+        found = Fingerprint({"w": weight})
+        for _ in range(3):
+            found.compare()
+            assert found.changed() == []
+            found.note()
+        kept = act(weight)
+        found.compare()
+        del kept
+        return found.changed()
+
+    def swapped(weight: Any, other: Tensor) -> Tensor:
+        before = weight.data
+        weight.data = other
+        return before
+
+    assert changed(lambda w: swapped(w, w.data.clone())) == []  # the same numbers elsewhere
+    assert changed(lambda w: swapped(w, w.data + 1e-6)) == ["w"]
+    assert changed(lambda w: swapped(w, w.data.view(6, 1))) == ["w"]
+    assert changed(lambda w: swapped(w, w.data.view(6))) == ["w"]
+    assert changed(lambda w: swapped(w, torch._neg_view(w.data))) == ["w"]
+    assert changed(lambda w: swapped(w, w.data.view(torch.int32).view(torch.float32))) == []
+    assert changed(lambda w: w.data.numpy().view(np.uint8).__setitem__((0, 3), 0)) == ["w"]

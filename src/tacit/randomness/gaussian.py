@@ -273,12 +273,25 @@ def _fill_block(words: _Words, out: torch.Tensor, before: int, size: int, wanted
         if not len(part):
             continue
         if at == 0 and len(wanted) == size and not sine:  # both of all pairs, computed once
-            first, second = _pairs(words, before, half, range(half), out)
-            out[:half], out[half:] = first, second[: size - half]
+            _fill_pairs(words, before, half, out)
             return
         both = _pairs(words, before, half, part, out)
         out[at : at + len(part)] = both[sine]
         at += len(part)
+
+
+def _fill_pairs(words: _Words, before: int, half: int, out: torch.Tensor) -> None:
+    """Both numbers of all pairs of a block, each computed where it belongs."""
+    import torch  # noqa: PLC0415
+
+    if out.element_size() == 8:
+        first, second = _pairs(words, before, half, range(half), out)
+        out[:half], out[half:] = first, second[: len(out) - half]
+        return
+    radius, angle = _polar(words.at(before, half))
+    torch.cos(angle, out=out[:half]).mul_(radius)
+    rest = len(out) - half  # of an odd number, the last pair gives one
+    torch.sin(angle[:rest], out=out[half:]).mul_(radius[:rest])
 
 
 def _pairs(
@@ -310,16 +323,21 @@ def _box_muller(words: NDArray[np.uint64]) -> tuple[torch.Tensor, torch.Tensor]:
 
     It takes half the time of NumPy's ziggurat, whose branches no processor foresees.
     """
+    radius, angle = _polar(words)
+    return angle.cos().mul_(radius), angle.sin_().mul_(radius)
+
+
+def _polar(words: NDArray[np.uint64]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Radius and angle of every word's pair."""
     import torch  # noqa: PLC0415
 
-    uniform = torch.from_numpy((words >> np.uint64(24)).astype(np.float32))
-    turn = torch.from_numpy((words & np.uint64(0xFFFFFF)).astype(np.float32))
+    # As signed numbers, which they fit: processors have no other conversion.
+    uniform = torch.from_numpy((words >> np.uint64(24)).view(np.int64).astype(np.float32))
+    turn = torch.from_numpy((words & np.uint64(0xFFFFFF)).view(np.int64).astype(np.float32))
     # Half a step above the lattice and, where that rounds up to 1, one below: the logarithm is
     # finite and not zero, and neither is the sine. Noise of exactly 0 would show what it covers.
     radius = uniform.add_(0.5).mul_(2.0**-40).clamp_(max=1.0 - 2.0**-24)
-    radius = radius.log_().mul_(-2.0).sqrt_()
-    angle = turn.add_(0.5).mul_(2.0 * math.pi * 2.0**-24)
-    return angle.cos().mul_(radius), angle.sin_().mul_(radius)
+    return radius.log_().mul_(-2.0).sqrt_(), turn.add_(0.5).mul_(2.0 * math.pi * 2.0**-24)
 
 
 # ---- rounded to whole numbers, exactly: for gradients on a grid

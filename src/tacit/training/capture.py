@@ -463,7 +463,7 @@ class Staged:
         self._target = target
         count, pinned = (_STAGED, True) if target.is_cuda else (1, False)
         pieces = torch.zeros(count, *target.shape, dtype=target.dtype, pin_memory=pinned)
-        self._pieces = [(one, one.numpy()) for one in pieces]
+        self._pieces: list[tuple[Tensor, NDArray[Any]]] = [(one, one.numpy()) for one in pieces]
         self._arrivals = [torch.cuda.Event() for _ in pieces] if pinned else []
         self._at = 0
 

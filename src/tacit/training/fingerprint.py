@@ -25,6 +25,7 @@ from tacit.training.distributed.sharded import local
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from numpy.typing import NDArray
     from torch import Tensor
 
 _LANES, _ROWS = 1024, 16  # words that one program of the kernel reads: as many lanes, row by row
@@ -115,15 +116,33 @@ class _Tags:
         self.on_one_device = all(one.device.type == "cpu" for one in tensors.values())
         self._key = new_key()
         self._changed: dict[str, None] = {}
+        self._laid: dict[str, tuple[object, bytes, NDArray[np.uint8]]] = {}
         self.note()
 
     def note(self) -> None:
-        self._noted = tags(self._tensors, self._key)
+        self._noted = self._tagged()
         self._wild = [n for n, t in self._tensors.items() if n in self._finite and not _finite(t)]
 
     def compare(self) -> None:
-        now = tags(self._tensors, self._key)
-        self._changed.update(dict.fromkeys(n for n, tag in now.items() if tag != self._noted[n]))
+        now, noted = self._tagged(), self._noted
+        if now != noted:
+            self._changed.update(dict.fromkeys(n for n in now if now[n] != noted[n]))
+
+    def _tagged(self) -> dict[str, bytes]:
+        """A tag of each tensor; where its numbers lie is looked up once, as long as they stay."""
+        code = _code()
+        found: dict[str, bytes] = {}
+        for name, tensor in self._tensors.items():
+            known = self._laid.get(name)
+            if known is not None and known[0] == _laid(tensor):
+                found[name] = known[1] + code(self._key, known[2])
+                continue
+            found[name] = _tag(tensor.detach().cpu(), self._key)
+            self._laid.pop(name, None)
+            if _is_plain(tensor):
+                lies = _bytes(tensor.detach())
+                self._laid[name] = (_laid(tensor), _described(tensor), lies)
+        return found
 
     def changed(self, *, wait: bool) -> list[str]:
         del wait
@@ -135,15 +154,44 @@ class _Tags:
 
 
 def _finite(tensor: Tensor) -> bool:
-    if tensor.numel() == 0:
+    values = tensor.detach()
+    if values.numel() == 0:
         return True
-    return all(math.isfinite(float(end)) for end in torch.aminmax(tensor.detach()))
+    # What is not finite makes the sum so, too; a sum of finite numbers may overflow.
+    if values.dtype in (torch.float32, torch.float64) and math.isfinite(values.sum().item()):
+        return True
+    return all(math.isfinite(float(end)) for end in torch.aminmax(values))
 
 
 def _tag(tensor: Tensor, key: bytes) -> bytes:
     plain = tensor if tensor.layout == torch.strided else tensor.to_dense()
-    values = plain.resolve_conj().resolve_neg().contiguous().view(-1).view(torch.uint8)
-    return f"{tensor.dtype} {tuple(tensor.shape)} ".encode() + _code()(key, values.numpy())
+    values = plain.resolve_conj().resolve_neg().contiguous()
+    return _described(tensor) + _code()(key, _bytes(values))
+
+
+def _described(tensor: Tensor) -> bytes:
+    return f"{tensor.dtype} {tuple(tensor.shape)} ".encode()
+
+
+def _bytes(tensor: Tensor) -> NDArray[np.uint8]:
+    found: NDArray[np.uint8] = tensor.view(-1).view(torch.uint8).numpy()
+    return found
+
+
+def _laid(tensor: Tensor) -> tuple[object, ...]:
+    """Where a tensor's numbers lie, and all that says what they are beside the bits there."""
+    return (tensor.shape, tensor.is_neg(), *_place(tensor))
+
+
+def _is_plain(tensor: Tensor) -> bool:
+    """Whether real numbers lie on the CPU one after the other, and nothing but memory says which.
+
+    Of an imaginary part the sign may be that of a view; numbers of a subclass lie anywhere.
+    """
+    if type(tensor) not in (torch.Tensor, torch.nn.Parameter) or tensor.device.type != "cpu":
+        return False
+    strided = tensor.layout == torch.strided and tensor.is_contiguous()
+    return strided and not (tensor.is_complex() or tensor.is_neg())
 
 
 @functools.cache

@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import nn
 
-from tacit.training.clipping import clipped_gradients, engine, sums
-from tacit.training.clipping.forms.matrix import gram_total
+from tacit.training.clipping import clipped_gradients, engine, recorder, sums
+from tacit.training.clipping.forms.matrix import gram_total, squared_sum
 
 
 def uses(*names: tuple[str, ...]) -> list[SimpleNamespace]:
@@ -136,3 +136,46 @@ def test_norms_and_sums_on_a_cpu_are_not_those_of_bfloat16(
     finally:
         torch.set_float32_matmul_precision("highest")
     assert set(seen) <= {"none", "ieee"}
+
+
+@pytest.mark.parametrize("length", [1, 511, 512, 513, 1000, 1024, 1031, 7919, 20_000])
+def test_squares_are_added_up_in_blocks_of_any_length(length: int) -> None:
+    """Blocks of one size or not: as exact as sums of 512 in single precision are."""
+    values = torch.randn(5, length, generator=torch.Generator().manual_seed(length))
+    wanted = values.double().square().sum(1)
+    assert torch.allclose(squared_sum(values).double(), wanted, rtol=2e-6, atol=0.0)
+    assert torch.allclose(squared_sum(values[:, None].mT).double(), wanted, rtol=2e-6, atol=0.0)
+
+
+class Changing(nn.Module):
+    """Results that are changed in place, images, and rows of several entries."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.image = nn.Sequential(nn.Conv2d(2, 4, 3), nn.ReLU(inplace=True), nn.Flatten(2))
+        self.rows = nn.Sequential(nn.Linear(9, 6), nn.ReLU(inplace=True), nn.Linear(6, 3))
+        self.last = nn.Linear(12, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.rows(self.image(x)).flatten(1)
+        return nn.functional.relu_(self.last(y).mul_(2.0))
+
+
+def test_a_tap_that_is_not_computed_is_one_that_was_added(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same bits, whether results are large or small; also where they are changed in place."""
+    torch.manual_seed(0)
+    model, x = Changing(), torch.randn(7, 2, 5, 5)
+
+    def found() -> Any:
+        values = dict(model.named_parameters())
+        return clipped_gradients(values, lambda: model(x).square().sum(1), rows=7, clip=0.5)
+
+    added, applied = found(), []
+    monkeypatch.setattr(recorder, "_LARGE", 0)
+    plain = recorder._Tap.apply
+    monkeypatch.setattr(recorder._Tap, "apply", lambda *given: applied.append(1) or plain(*given))
+    tapped = found()
+    assert len(applied) == 2  # the image and the last; of several entries the results are views
+    assert torch.equal(added.norms, tapped.norms)
+    assert added.sums.keys() == tapped.sums.keys()
+    assert all(torch.equal(added.sums[name], tapped.sums[name]) for name in added.sums)

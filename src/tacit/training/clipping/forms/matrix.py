@@ -110,12 +110,21 @@ def squared_sum(values: Tensor) -> Tensor:
 
 def _squared_lengths(rows: Tensor) -> Tensor:
     """Σ v² of every row without writing the squares; in blocks, which keeps the rounding small."""
-    whole = rows.shape[1] - rows.shape[1] % _BLOCK
-    total: Tensor = torch.linalg.vector_norm(rows[:, whole:], dim=1).square()
-    if whole:
-        blocks = rows[:, :whole].unflatten(1, (-1, _BLOCK))
-        total = total + torch.linalg.vector_norm(blocks, dim=2).square().sum(1)
-    return total
+    length = rows.shape[1]
+    if length <= _BLOCK:
+        return _of_blocks(rows)
+    least = -(-length // _BLOCK)
+    even = next((count for count in range(least, 2 * least + 1) if length % count == 0), 0)
+    if even:  # blocks of one size, which is at most that: one pass
+        return _of_blocks(rows.unflatten(1, (even, -1))).sum(1)
+    whole = length - length % _BLOCK
+    blocks = rows[:, :whole].unflatten(1, (-1, _BLOCK))
+    return _of_blocks(blocks).sum(1) + _of_blocks(rows[:, whole:])
+
+
+def _of_blocks(blocks: Tensor) -> Tensor:
+    squares: Tensor = torch.linalg.vector_norm(blocks, dim=-1).square()
+    return squares
 
 
 def in_stages(values: Tensor) -> Tensor:
