@@ -210,7 +210,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_the_quick_start_takes_a_csv_of_ones_own(folder: Path) -> None:
-    """Other columns, three classes, values and labels that are missing, out of range, no numbers."""
+    """Other columns, three classes; values missing, out of range and no numbers, labels missing."""
     lines = ["basket,years,region,returns,ignored"]
     odd = ["", "n/a", "-3", "1e9"]
     for at in range(1_400):

@@ -15,6 +15,7 @@ from tacit.accounting import (
     DiscreteGaussian,
     RandomizedResponse,
     Repeated,
+    SampledWithReplacement,
     bounds,
     calibrate,
     delta,
@@ -131,3 +132,9 @@ def test_several_losses_on_one_lattice() -> None:
         for two, second in other:
             truth += one * two * max(0.0, -math.expm1(0.3 - first - second))
     assert delta(pair, 0.3) == pytest.approx(truth, rel=1e-12)
+
+
+def test_losses_beyond_numbers_warn_nobody() -> None:
+    event = SampledWithReplacement(38, 59, DiscreteGaussian(1.6579592534627383))
+    found = bounds(event, delta=1e-7)
+    assert 0.0 < delta(event, found.upper) <= 1e-7 * (1.0 + 1e-6)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tacit.accounting.events import (
+    Exponential,
     Gaussian,
     Laplace,
     PoissonSampled,
@@ -184,3 +185,11 @@ def test_an_unknown_order_of_the_base_makes_the_result_unknown() -> None:
     assert found[0] < 1.0
     assert math.isinf(found[1])
     assert math.isinf(found[2])
+
+
+def test_a_sample_of_all_records_amplifies_nothing() -> None:
+    event, orders = Exponential(0.5), np.asarray([2.0, 3.5, 17.0])
+    found = renyi_divergence(SampledWithoutReplacement(12, 12, event), orders, "add-remove", "rdp")
+    due = renyi_divergence(event, orders, "replace-one", "rdp")
+    assert np.all(np.isfinite(found))
+    assert np.all(found >= due * (1.0 - 1e-9))

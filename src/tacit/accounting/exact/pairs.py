@@ -119,8 +119,11 @@ def atoms(p: Floats, q: Floats) -> Cells:
 
 
 def cells_of_losses(p: Floats, loss: Floats) -> Cells:
-    """Atoms given by P's mass and the loss, which together hold all of P and Q."""
-    return Cells(p, p * np.exp(-loss), loss, loss)
+    """Atoms given by P's mass and the loss, which together hold all of P and Q.
+
+    Next to none of P has losses below -700, and what is left out of Q there is missing in its sum.
+    """
+    return Cells(p, p * np.exp(-np.maximum(loss, -700.0)), loss, loss)
 
 
 def cells_of_most_losses(p: Floats, loss: Floats) -> Cells:

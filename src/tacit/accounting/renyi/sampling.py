@@ -369,8 +369,8 @@ def _whole_orders(
             j = np.arange(2.0, order + 1.0)
             logs = gammaln(order + 1.0) - gammaln(j + 1.0) - gammaln(order - j + 1.0)
             logs += j * math.log(rate) + log_factors(order)
-            if binomial:
-                logs += (order - j) * math.log1p(-rate)
+            if binomial:  # of a sample of all records only j = α is left
+                logs[:-1] += (order - j[:-1]) * (math.log1p(-rate) if rate < 1.0 else -math.inf)
             known[order] = float(np.logaddexp(0.0, np.logaddexp.reduce(logs) + _ROUND_UP))
         return known[order]
 
