@@ -128,3 +128,39 @@ def convolutional() -> nn.Sequential:
             nn.Conv2d(2, 4, 3), nn.GroupNorm(2, 4), nn.ReLU(inplace=True),
             StandardisedConv2d(4, 4, 3), nn.Flatten(), nn.Linear(36, sessions.CLASSES),
         )  # fmt: skip
+
+
+class Broken(nn.Module):
+    """A model whose graph breaks, and which goes by what its tensors are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.head = nn.Linear(5, 5), nn.Linear(5, 3)
+
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        for _ in range(3):
+            rows = rows + self.inner(rows).relu()
+            torch._dynamo.graph_break()
+            seen = (rows.dtype, rows.device.type, tuple(rows.shape[1:]))
+            assert seen == (torch.float32, "cpu", (5,)), seen
+        return self.head(rows)
+
+
+def test_a_broken_graph_asks_for_the_right_attributes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Dynamo compiled the recorder by itself then, and took the shape of a tensor for its dtype."""
+    torch._dynamo.reset()
+    monkeypatch.setattr("torch._inductor.compile", lambda graph, _: graph)
+    torch.manual_seed(0)
+    model = Broken()
+    fast = torch.compile(model, backend="eager")
+    rows = TensorDataset(torch.randn(32, 5), torch.randint(3, (32,)))
+    chosen = plan(examples=32, lot_size=32, steps=6)
+    with session(
+        model, optimizer=sgd(model), plan=chosen, dataset=rows,
+        performance=Performance(compile=True),
+    ) as dp:  # fmt: skip
+        for lot in dp.lots():
+            for batch in lot:
+                dp.backward(cross_entropy(fast)(batch))
+            dp.step()
+    torch._dynamo.reset()

@@ -28,7 +28,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
 from tacit.errors import UnsupportedModel
-from tacit.training.clipping.recorder import LABELLED, wrong_label
+from tacit.training.clipping.recorder import LABELLED, only_inlined, wrong_label
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
@@ -354,6 +354,7 @@ class _Dry(TorchFunctionMode):
         super().__init__()
         self._dropout = dropout
 
+    @only_inlined
     def __torch_function__(
         self,
         func: Callable[..., Any],

@@ -13,10 +13,11 @@ Here is also what a rule for an operation consists of, and what rules share.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, final
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, final
 
 import torch
 from torch import Tensor
+from torch._C._dynamo import eval_frame
 from torch.nn import Parameter, functional
 from torch.overrides import TorchFunctionMode
 
@@ -31,7 +32,20 @@ if TYPE_CHECKING:
     from tacit.training.clipping.structure import Rows
 
 
+Made = TypeVar("Made", bound="Callable[..., Any]")
 _LARGE = 2**20  # numbers of a result that take longer to add to than a function in Python takes
+
+
+def only_inlined(function: Made) -> Made:
+    """Dynamo may trace the function as part of what calls it, and never compiles it by itself.
+
+    Where a model breaks its graph, it would: guards know a getter (that of ``x.shape``) by an
+    address, which that of ``x.dtype`` has a moment later, and the wrong one is called.
+    """
+    skip = eval_frame._FrameAction.SKIP
+    strategy = eval_frame._FrameExecStrategy(skip, skip)  # of its frame, and of all within
+    eval_frame.set_code_exec_strategy(function.__code__, strategy)  # type: ignore[attr-defined]
+    return function
 
 
 class Record(Protocol):
@@ -263,6 +277,7 @@ class Recorder(TorchFunctionMode):
             )
         return self.given[at]
 
+    @only_inlined
     def __torch_function__(
         self,
         func: Callable[..., Any],
