@@ -12,11 +12,13 @@ Here is also what a rule for an operation consists of, and what rules share.
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, final
 
 import torch
 from torch import Tensor
+from torch._C._dynamo.eval_frame import set_eval_frame
 from torch.nn import Parameter, functional
 from torch.overrides import TorchFunctionMode
 
@@ -139,6 +141,8 @@ class Recorder(TorchFunctionMode):
         self.count = 0
         self.enabled, self.replaying = True, False
         self.eagerly, self._saves_otherwise = 0, False
+        if (dynamo := sys.modules.get("torch._dynamo.eval_frame")) is not None:
+            dynamo.skip_code(Recorder.__torch_function__.__code__)  # see there
 
     def clear(self) -> None:
         """Lets go of everything that was recorded but the taps."""
@@ -254,7 +258,17 @@ class Recorder(TorchFunctionMode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         del types
-        kwargs = kwargs or {}
+        if torch.compiler.is_compiling():
+            return self._seen(func, args, kwargs or {})
+        # Around a part that it cannot trace, Dynamo would compile this code as it is called, and
+        # take one attribute of a tensor for another.
+        before = set_eval_frame(None)
+        try:
+            return self._seen(func, args, kwargs or {})
+        finally:
+            set_eval_frame(before)
+
+    def _seen(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if not self.enabled or not torch.is_grad_enabled():
             return func(*args, **kwargs)
         if func is Tensor.backward:

@@ -348,11 +348,11 @@ class Sharded:
         """Keeps the recorder out of what FSDP does before and after a module is computed.
 
         It is off torch's stack of modes then, if it can be: even a mode that lets all pass takes
-        its time with every call.
+        its time with every call. Dynamo traces none of it, nor anything of FSDP's.
         """
 
         def pause(*_: Any) -> None:
-            off = not torch.compiler.is_compiling() and _get_current_function_mode() is recorder
+            off = _get_current_function_mode() is recorder
             self._paused.append((recorder.enabled, off))
             recorder.enabled = False
             if off:
@@ -373,12 +373,13 @@ class Sharded:
 
         handles = []
         self._paused = []
+        before, after, end = (torch.compiler.disable(one) for one in (pause, stay, resume))
         for module in self._modules:
             handles += [
-                module.register_forward_pre_hook(pause, prepend=True),
-                module.register_forward_pre_hook(resume),
-                module.register_forward_hook(stay, prepend=True),
-                module.register_forward_hook(resume),
+                module.register_forward_pre_hook(before, prepend=True),
+                module.register_forward_pre_hook(end),
+                module.register_forward_hook(after, prepend=True),
+                module.register_forward_hook(end),
             ]
         try:
             yield
