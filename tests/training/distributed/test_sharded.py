@@ -274,11 +274,14 @@ class Placed(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.first, self.second = nn.Linear(WIDTH, 7), nn.Linear(7, CLASSES)
+        self.blocks = nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in range(2))
+        self.head = nn.Linear(WIDTH, CLASSES)
 
     def forward(self, x: Tensor) -> Tensor:
-        places = torch.arange(x.shape[1], device=x.device)
-        result: Tensor = self.second(torch.tanh(self.first(x + places)))
+        x = x + torch.arange(x.shape[1], device=x.device).expand_as(x).contiguous()
+        for block in self.blocks:
+            x = torch.tanh(block(x))
+        result: Tensor = self.head(x)
         return result
 
 
@@ -290,9 +293,9 @@ def test_a_compiled_model_in_pieces(whole: bool) -> None:
         torch.manual_seed(5)
         model = Placed()
         if pieces and not whole:
-            model.first.compile(backend="eager")
-        if pieces:
-            in_pieces(model, ranks=1)
+            model.blocks[0].compile(backend="eager")
+        for part in (*model.blocks, model) if pieces else ():
+            fully_shard(part, mesh=mesh_of(1))
         used = torch.compile(model, backend="eager") if pieces and whole else model
         optimizer = torch.optim.AdamW(model.parameters(), lr=0.05)
         performance = tacit.Performance(capture=True, batch=4)
