@@ -397,15 +397,18 @@ class _Sending:
         buckets: Sequence[tuple[str, ...]],
         send: Callable[[tuple[str, ...], dict[str, Tensor]], None],
     ) -> None:
-        self._left, self._send = list(buckets), send
-        self.names = frozenset(name for bucket in buckets for name in bucket)
+        self._left, self._send = deque(buckets), send
+        self._bucket = {name: bucket for bucket in buckets for name in bucket}
+        self._missing = {bucket: len(bucket) for bucket in buckets}
+        self.names = frozenset(self._bucket)
         self._ready: dict[str, Tensor] = {}
 
     def take(self, name: str, total: Tensor) -> None:
         """The sum of one parameter is complete."""
         self._ready[name] = total
-        while self._left and all(one in self._ready for one in self._left[0]):
-            self._send(self._left.pop(0), self._ready)
+        self._missing[self._bucket[name]] -= 1
+        while self._left and not self._missing[self._left[0]]:
+            self._send(self._left.popleft(), self._ready)
 
     def end(self) -> None:
         """No sum is to come any more: what no loss has reached is 0."""
