@@ -269,6 +269,50 @@ def test_a_recording_that_fails_leaves_nothing_gathered() -> None:
     assert "recording failed with RuntimeError" in said
 
 
+class Placed(nn.Module):
+    """Asks for attributes of tensors one after the other, outside of what is compiled."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in range(2))
+        self.head = nn.Linear(WIDTH, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + torch.arange(x.shape[1], device=x.device).expand_as(x).contiguous()
+        for block in self.blocks:
+            x = torch.tanh(block(x))
+        result: Tensor = self.head(x)
+        return result
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:The .grad attribute")  # which Dynamo looks at
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_compiled_model_in_pieces(whole: bool) -> None:
+    def trained(_: int, *, pieces: bool) -> Tensor:
+        torch.manual_seed(5)
+        model = Placed()
+        if pieces and not whole:
+            model.blocks[0].compile(backend="eager")
+        for part in (*model.blocks, model) if pieces else ():
+            fully_shard(part, mesh=mesh_of(1))
+        used = torch.compile(model, backend="eager") if pieces and whole else model
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.05)
+        performance = tacit.Performance(capture=True, batch=4)
+        dp = tacit.private(model, optimizer, Run(plan={"steps": 4}).plan_of(), rows(),
+                           unsafe_seed=2, performance=performance)  # fmt: skip
+        with dp:
+            for lot in dp.lots():
+                dp.accumulate(lot, lambda batch: by_class(used, batch))
+                dp.step()
+        if pieces:
+            assert torch._dynamo.utils.counters["frames"]["ok"] > 0
+        return weights(model)
+
+    (found,) = together(1, partial(trained, pieces=True))
+    assert float((found - trained(0, pieces=False)).abs().max()) <= CLOSE
+
+
 def test_hooks_of_ones_own_are_called_for_every_batch() -> None:
     def work(_: int) -> list[str]:
         model = in_pieces(network(), ranks=1)

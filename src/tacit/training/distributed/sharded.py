@@ -348,11 +348,11 @@ class Sharded:
         """Keeps the recorder out of what FSDP does before and after a module is computed.
 
         It is off torch's stack of modes then, if it can be: even a mode that lets all pass takes
-        its time with every call.
+        its time with every call. Dynamo traces none of it, nor anything of FSDP's.
         """
 
         def pause(*_: Any) -> None:
-            off = not torch.compiler.is_compiling() and _get_current_function_mode() is recorder
+            off = _get_current_function_mode() is recorder
             self._paused.append((recorder.enabled, off))
             recorder.enabled = False
             if off:
@@ -373,12 +373,13 @@ class Sharded:
 
         handles = []
         self._paused = []
+        before, after, end = (torch.compiler.disable(one) for one in (pause, stay, resume))
         for module in self._modules:
             handles += [
-                module.register_forward_pre_hook(pause, prepend=True),
-                module.register_forward_pre_hook(resume),
-                module.register_forward_hook(stay, prepend=True),
-                module.register_forward_hook(resume),
+                module.register_forward_pre_hook(before, prepend=True),
+                module.register_forward_pre_hook(end),
+                module.register_forward_hook(after, prepend=True),
+                module.register_forward_hook(end),
             ]
         try:
             yield
@@ -396,15 +397,18 @@ class _Sending:
         buckets: Sequence[tuple[str, ...]],
         send: Callable[[tuple[str, ...], dict[str, Tensor]], None],
     ) -> None:
-        self._left, self._send = list(buckets), send
-        self.names = frozenset(name for bucket in buckets for name in bucket)
+        self._left, self._send = deque(buckets), send
+        self._bucket = {name: bucket for bucket in buckets for name in bucket}
+        self._missing = {bucket: len(bucket) for bucket in buckets}
+        self.names = frozenset(self._bucket)
         self._ready: dict[str, Tensor] = {}
 
     def take(self, name: str, total: Tensor) -> None:
         """The sum of one parameter is complete."""
         self._ready[name] = total
-        while self._left and all(one in self._ready for one in self._left[0]):
-            self._send(self._left.pop(0), self._ready)
+        self._missing[self._bucket[name]] -= 1
+        while self._left and not self._missing[self._left[0]]:
+            self._send(self._left.popleft(), self._ready)
 
     def end(self) -> None:
         """No sum is to come any more: what no loss has reached is 0."""
