@@ -54,8 +54,8 @@ _WRITTEN = 2
 class Projected:
     """Unit i's gradient is ``rate``·P·G_i, where ``filters`` holds the G_i.
 
-    ``normal`` are the n, in the weight's shape; ``rate`` = gain·r and ``divided`` = κ have a number
-    for each filter. See the module for P.
+    ``normal`` are the n, in the weight's shape, without any mean left and no longer than 1;
+    ``rate`` = gain·r and ``divided`` = κ have a number for each filter. See the module for P.
 
     Guarantee:
         Norms as a difference hold what rounding may hide, however much of G the projection takes

@@ -62,7 +62,10 @@ def _record(function: Callable[..., Tensor], dimensions: int) -> Record:
 def _standardised(recorder: Recorder, weight: Tensor, gain: Tensor | None, floor: float) -> Tensor:
     """Filters that a convolution's rule knows again; to any other operation a derived weight."""
     made = standardisation(weight, gain, floor)
-    parts = (made.normal.detach(), made.rate.detach(), made.divided.detach())
+    # Of weights that are small beside their mean, rounding leaves some of the mean at first.
+    normal = made.normal.detach()
+    normal = normal - normal.mean(tuple(range(1, normal.ndim)), keepdim=True)
+    parts = (normal, made.rate.detach(), made.divided.detach())
     recorder.derive(made.filters, (weight, gain, *parts))
     return made.filters
 
