@@ -14,6 +14,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, DataCollatorForLan
 
 import tacit
 
+if len(sys.argv) != 4:
+    sys.exit(__doc__)
 source, file, out = sys.argv[1:]
 tokenizer = AutoTokenizer.from_pretrained(source)
 lines = Path(file).read_text(encoding="utf-8").splitlines()

@@ -19,6 +19,8 @@ from transformers.trainer_utils import get_last_checkpoint
 import tacit
 from tacit.hf import PrivateTrainer
 
+if len(sys.argv) != 5:
+    sys.exit(__doc__)
 source, file, held_out, out = sys.argv[1:]
 tokenizer = AutoTokenizer.from_pretrained(source)
 

@@ -16,7 +16,7 @@ def test_refusal_names_the_budget_what_was_asked_what_is_left_and_the_remedy():
     with pytest.raises(BudgetExceeded) as refusal:
         budget.charge(PureDp(0.5))
     text = str(refusal.value)
-    for part in ("'data'", "PureDp(epsilon=0.5)", "epsilon=0.25", "amend"):
+    for part in ("'data'", "PureDp with epsilon = 0.5", "epsilon=0.25", "amend"):
         assert part in text
     assert "\n" not in text
 

@@ -283,7 +283,9 @@ class Budget:
             return Draft(self.name, "claim", {"reservation": self._claim(books, event), **body})
         charge = rules.charge_for(state, what.event, self._charged_delta)
         if charge is None:
-            raise self._exceeded(books, repr(what.event))
+            from tacit.statement.words import mechanism  # noqa: PLC0415 - for a refusal alone
+
+            raise self._exceeded(books, mechanism(event))
         return Draft(self.name, "reserve", _reserve_body(state, event, charge, body))
 
     def approved(
