@@ -130,7 +130,9 @@ class Scout:
         single = (self._mass * np.maximum(gain, 0.0)) @ self._above[:, order[:6]]
         log_single = np.log(self.step.count * single + 1e-300)
         log_delta = float(np.logaddexp(ordinary[order[:6]], log_single).min())
-        return [*map(int, alone[:2]), *map(int, order[:4])], log_delta
+        # The next cut above the best is often the better one: its bounds are less loose.
+        above = min(int(order[0]) + 1, len(self.cuts) - 1)
+        return [*map(int, alone[:2]), int(order[0]), above, *map(int, order[1:4])], log_delta
 
     def epsilon(self, log_delta: float) -> float:
         """About ε at which δ is that."""
