@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 NOTHING = 1e-10
 """Of δ: what may be charged instead of integrated."""
-_LOOSE = 5.0  # ln of how far above what is integrated its bound by Chernoff lies, at most
+LOOSE = 5.0
+"""Ln of how far above a part of δ its bound by Chernoff lies, at most."""
 _RISE = 2.5  # ln of what the integrand may gain between a saddle and the displaced hyperbolas
 _LOW = 8.0  # standard deviations of y below its mean
 _NEAR = 0.05  # of ln δ, within which the first ε is near enough
@@ -123,7 +124,7 @@ class Scout:
         order = np.argsort(worst)
         least = float(worst[order[0]])
         # Without jumps worth an integral there is one contour less to lay.
-        nothing = least + math.log(NOTHING) - _LOOSE
+        nothing = least + math.log(NOTHING) - LOOSE
         alone = np.flatnonzero((jumps < nothing) & (ordinary < least + 3.0))
         # About what one jump adds by itself; no cut makes either part too small.
         gain = np.exp(self._loss + math.log1p(-self.step.rate)) - math.exp(min(epsilon, 700.0))

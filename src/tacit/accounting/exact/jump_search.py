@@ -133,7 +133,7 @@ def _sketch(step: Step, places: Sequence[Place], epsilon: float) -> Sketch:
 def _places(scout: Scout, epsilon: float) -> Sequence[Place]:
     """What δ(ε) is the sum of, as far as it matters, and where to integrate it."""
     cuts, log_delta = scout.best_cuts(epsilon)
-    index, nothing = cuts[0], NOTHING * math.exp(log_delta)
+    index, nothing = cuts[0], 10.0 * NOTHING * math.exp(log_delta)
     kinds: tuple[Part, ...] = ("ordinary", "jumps")
     found = []
     for part in kinds:
@@ -158,6 +158,8 @@ def _near_epsilon(scout: Scout, guess: float, goal: float) -> float:
                 if not math.isfinite(step):
                     return guess
                 epsilon = min(max(epsilon + step, 0.3 * epsilon), 3.0 * epsilon)
+            if epsilon < 0.03 * guess:
+                return guess  # there may be none: a certificate says so as well from there
             if abs(first) < 1.0:
                 break
     except (TooSlow, ValueError, ZeroDivisionError):  # as where a part comes out below 0

@@ -34,7 +34,7 @@ import numpy as np
 from tacit.accounting.exact.contour import log_chernoff_constant
 from tacit.accounting.exact.enclosure import Enclosure, ErrorTerms, TooSlow
 from tacit.accounting.exact.jump_curves import LIFT, Curves, Step, Sums, log1p
-from tacit.accounting.exact.jump_scout import NOTHING, Saddle, Scout
+from tacit.accounting.exact.jump_scout import LOOSE, NOTHING, Saddle, Scout
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -478,18 +478,27 @@ class Laid(NamedTuple):
 def _split(scout: Scout, index: int, epsilon: float, delta: float) -> JumpProfile:
     step, cut = scout.step, scout.cuts[index]
     parts: list[Contour | Negligible] = []
-    nothing = math.log(NOTHING * delta)
     kinds: tuple[Part, ...] = ("ordinary", "jumps")
     for part in kinds:
         if part == "jumps" and scout.jump_mass[index] < NOTHING * delta:
             parts.append(_negligible(step, cut, 0.0, part))
             continue
         saddle = scout.saddle(index, epsilon, jumps=part == "jumps")
-        if saddle.log_height + math.log(saddle.right) < nothing:
-            parts.append(_negligible(step, cut, math.sqrt(saddle.left * saddle.right), part))
-        else:
-            parts.append(Contour(step, cut, saddle, epsilon, part))
+        small = _small(step, cut, saddle, epsilon, part, delta)
+        parts.append(small or Contour(step, cut, saddle, epsilon, part))
         at = parts[-1].enclose(epsilon)
         if at.errors.above > max(at.estimate, delta):
             raise TooSlow
     return JumpProfile(tuple(parts))
+
+
+def _small(
+    step: Step, cut: Cut, saddle: Saddle, epsilon: float, part: Part, delta: float
+) -> Negligible | None:
+    """A part that need not be integrated, if it is one."""
+    height = saddle.log_height + math.log(saddle.right) - math.log(NOTHING * delta)
+    if height > LOOSE:
+        return None
+    found = _negligible(step, cut, math.sqrt(saddle.left * saddle.right), part)
+    enough = height < 0.0 or found.enclose(epsilon).errors.truncation < 3.0 * NOTHING * delta
+    return found if enough else None
