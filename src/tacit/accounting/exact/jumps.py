@@ -50,7 +50,8 @@ _FEWER = 19.0  # the same where nothing is certified
 _ANGLE, _TURN = 1.27, 0.26  # α and d: the displaced hyperbolas have the angles α ± d
 _LOW, _HIGH = 8.0, 8.5  # standard deviations of y from where its mass is, at which curves end
 _BAND = 1.0  # in ln Im z: nodes this near to each other share a curve,
-_WIDE, _STEEP = 2.0, 6.0  # nearer ones where σ is above the one, or ε above the other
+_WIDE, _STEEP = 2.0, 6.0  # nearer ones where σ is above the one, or ε above the other,
+_FINE = 0.6  # for which this is near enough
 TIGHT = 3e-9
 """A width of ε, over max(1, ε), that is narrow enough."""
 _MANY = 1_000_000  # steps
@@ -78,7 +79,7 @@ class Contour:
         certain: bool = True,
     ) -> None:
         self._step, self._part, self._jumps = step, part, part == "jumps"
-        self._band = _BAND * min(1.0, _WIDE / step.sigma, _STEEP / epsilon)
+        self._band = _BAND * min(1.0, _WIDE / step.sigma, max(_FINE, _STEEP / epsilon))
         self._scale = (saddle.right - saddle.left) / (2.0 * math.sin(_ANGLE) * math.sin(_TURN))
         self._centre = saddle.right - self._scale * math.cos(_ANGLE - _TURN)
         self._digits = DIGITS if certain else _FEWER
