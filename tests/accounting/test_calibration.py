@@ -110,3 +110,21 @@ def test_a_budget_next_to_nothing_is_met_as_by_a_gaussian(rate: float, steps: in
     found = noise_multiplier(1e-9, 1e-9, rate, steps)
     truth = rate * math.sqrt(steps) * analytic_gaussian_sigma(1e-9, 1e-9)
     assert found == pytest.approx(truth, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("rate", "sigma", "steps", "target"),
+    [(1e-7, 5.0, 2, 1e-8), (4e-5, 0.5, 2, 1e-12), (1e-3, 0.8, 1, 1e-5), (0.1, 2.0, 100, 1e-6)],
+)
+def test_noise_is_the_least_to_a_millionth(
+    rate: float, sigma: float, steps: int, target: float
+) -> None:
+    """Next to ε = 0, too, where ε itself falls steeply: one or two steps are led to by their δ."""
+
+    def cost(noise: float) -> float:
+        return epsilon(Repeated(PoissonSampled(rate, Gaussian(noise)), steps), target)
+
+    asked = cost(sigma)
+    found = noise_multiplier(asked, target, rate, steps)
+    assert cost(found) <= asked < cost(found * (1.0 - 1e-6))
+    assert found == pytest.approx(sigma, rel=1e-6)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import pytest
 
@@ -11,13 +12,16 @@ from tacit.accounting import (
     Event,
     Gaussian,
     Laplace,
+    PoissonSampled,
     PrivacyCurve,
     PureDp,
     RenyiCurve,
     Repeated,
     ZeroConcentrated,
+    delta,
     gaussian_profile,
 )
+from tacit.accounting import curve as curves
 from tacit.accounting.accountants import Accountant, composition
 
 
@@ -44,6 +48,18 @@ def test_the_gaussian_covers_the_curve_between_the_points(event: PureDp | Laplac
     fit = curve.mu()
     for place in (0.0, 0.123, 0.31, 0.47, 0.499):
         assert gaussian_profile.delta(fit.mu, place) >= curve.delta(place) * (1.0 - 1e-12)
+
+
+def test_a_gaussian_covers_every_chord_and_no_less_does() -> None:
+    """Where the μ of one chord serves for the next it is not searched for: the largest is found."""
+    event = PoissonSampled(0.05, Gaussian(1.0))
+    found = curves.covering_mu(lambda epsilon: delta(event, epsilon), 2.0)
+    points = [(place / 32.0, delta(event, place / 32.0)) for place in range(65)]
+    needed = [
+        min(curves._least_mu(room) for room in curves._rooms(*chord)) for chord in pairwise(points)
+    ]
+    assert found == pytest.approx(max(needed), rel=1e-9)
+    assert max(needed) > 1.01 * needed[0]
 
 
 def test_no_gaussian_covers_failures() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from scipy.optimize import brentq
@@ -90,11 +89,10 @@ def _by_certificate(
 ) -> Measure:
     """What the exact accountant proves of a parameter."""
     goal = math.log(epsilon)
-    resolution = replace(exact.UPPER_END, expected=epsilon)
 
     def measure(log_x: float) -> Probe:
         event = make_event(math.exp(log_x))
-        found = exact.epsilon_interval(event, delta, adjacency, resolution)
+        found = exact.epsilon_interval(event, delta, adjacency, exact.UPPER_END)
         tolerance = _ON_GRID if found.on_grid else _TOLERANCE
         if found.method == "jumps":
             tolerance = _BY_JUMPS

@@ -1,11 +1,13 @@
 """The quick search for σ where sampling is rare: close to the certified answer, and never one."""
 
+import math
+
 import pytest
 
 from tacit.accounting import Gaussian, PoissonSampled, Repeated, bounds, noise_multiplier
 from tacit.accounting.exact.jump_curves import Step
 from tacit.accounting.exact.jump_scout import Scout
-from tacit.accounting.exact.jump_search import near_sigma
+from tacit.accounting.exact.jump_search import _places, _sketch, delta_with_jumps, near_sigma
 from tacit.accounting.exact.jumps import Contour
 
 
@@ -27,6 +29,20 @@ def test_the_noise_found_is_the_least_to_a_millionth(
 def test_noise_that_is_not_moderate_is_not_looked_for() -> None:
     assert near_sigma(1e-4, 100, 40.0, 1e-5, 0.3) is None
     assert near_sigma(0.05, 1000, 0.01, 1e-9, 9.0) is None
+
+
+@pytest.mark.parametrize(
+    ("rate", "sigma", "steps", "epsilon"),
+    [(4e-5, 0.614, 10**5, 1.69), (1e-6, 5.0, 10**5, 3.3e-4), (1e-2, 0.8, 10, 3.0)],
+)
+def test_a_sketch_has_the_digits_that_a_search_needs(
+    rate: float, sigma: float, steps: int, epsilon: float
+) -> None:
+    step = Step(rate, sigma, steps)
+    found = delta_with_jumps(step, epsilon)
+    assert found is not None
+    sketch = _sketch(step, _places(Scout(step), epsilon), epsilon)
+    assert sketch.log_delta(epsilon)[0] == pytest.approx(math.log(found.estimate), abs=3e-8)
 
 
 def test_a_sum_without_bounds_encloses_nothing() -> None:

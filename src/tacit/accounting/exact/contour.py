@@ -135,9 +135,9 @@ class SaddleSearch:
         point = self._solve(lambda at: at.log_height - at.tilt * at.saddle_epsilon - goal, guess)
         return _aim_at_delta(point, goal)
 
-    def for_epsilon(self, epsilon: float, guess: float = 2.0) -> Aim:
-        """Aims at ``epsilon``."""
-        point = self._solve(lambda at: (epsilon - at.saddle_epsilon) * at.tilt, guess)
+    def for_epsilon(self, epsilon: float, guess: float = 2.0, care: float = 1.0) -> Aim:
+        """Aims at ``epsilon``; with less ``care``, less exactly."""
+        point = self._solve(lambda at: (epsilon - at.saddle_epsilon) * at.tilt, guess, care)
         return _aim_at_epsilon(point, epsilon)
 
     def retreat(self, aim: Aim, factor: float) -> Aim:
@@ -145,7 +145,7 @@ class SaddleSearch:
         tilt = factor * aim.tilt
         return _aim_at_epsilon(self.at(tilt, _AHEAD * tilt), aim.epsilon)
 
-    def _solve(self, above: Callable[[Point], float], guess: float) -> Point:
+    def _solve(self, above: Callable[[Point], float], guess: float, care: float = 1.0) -> Point:
         """Safeguarded Newton iteration in ln z for a function that falls as z grows.
 
         Its slope is about -z²·curvature. Where rare outputs take over, ln M explodes and the
@@ -161,7 +161,7 @@ class SaddleSearch:
             low, high = (place, high) if excess > 0.0 else (low, place)
             near = point if excess > 0.0 else near
             step = min(max(excess / (point.tilt**2 * point.curvature), -2.0), 2.0)
-            if abs(step) < 0.05 and abs(excess) < 0.3:
+            if care * abs(step) < 0.05 and care * abs(excess) < 0.3:
                 return point
             if high - low < _CLIFF and near is not None:
                 return near
@@ -212,14 +212,16 @@ class Aliases:
 
     def period(self, aim: Aim, digits: float) -> float:
         """The shortest period at which the bound is about exp(-digits)·δ."""
-        below = (digits - aim.log_delta) / self.tilt
-        return max(below, _period_above(aim, self.above, self.log_mgf_above, digits))
+        return max(
+            _period_below(aim, digits), _period_above(aim, self.above, self.log_mgf_above, digits)
+        )
 
 
 def bound_aliases(search: SaddleSearch, aim: Aim, digits: float) -> Aliases:
     """Chooses the tilt above the contour's whose Chernoff bound lets the period be shortest."""
     offset = math.sqrt(2.0 * digits / aim.point.curvature)
     best, shortest = Aliases(aim.tilt, aim.tilt + offset, math.inf), math.inf
+    enough = _period_below(aim, digits)
     for _ in range(60):
         offset *= 0.65
         tilt = aim.tilt + offset
@@ -228,7 +230,14 @@ def bound_aliases(search: SaddleSearch, aim: Aim, digits: float) -> Aliases:
         if period > shortest:
             break
         best, shortest = Aliases(aim.tilt, tilt, log_mgf), period
+        if period <= enough:
+            break
     return best
+
+
+def _period_below(aim: Aim, digits: float) -> float:
+    """The shortest period at which the copies below ε are about exp(-digits)·δ."""
+    return (digits - aim.log_delta) / aim.tilt
 
 
 def _period_above(aim: Aim, tilt: float, log_mgf: float, digits: float) -> float:

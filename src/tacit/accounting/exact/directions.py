@@ -65,6 +65,7 @@ _CLOSE = 1e-6  # a relative error of δ(0) that is small enough
 _MANY = 200  # different steps from which one by one they take long
 _SELDOM = 0.5  # times that a record is expected to be sampled, below which there are jumps
 _LITTLE_WORK = 1e6  # of a contour for which there is another way
+_LITTLE_CARE = 0.3  # about a tilt, for a look that says no more than yes or no
 _TILT = 2.0  # where to look for a saddle if nothing is known
 _SKETCH = Resolution(relative_error=1e-2)
 _HALVINGS = 25
@@ -319,7 +320,7 @@ def _at_most(
     """Whether δ(ε) ≤ ``delta`` by the first sum; None if no sum can be laid."""
     search = SaddleSearch(composition)
     try:
-        aim = search.for_epsilon(epsilon, tilt)
+        aim = search.for_epsilon(epsilon, tilt, care=_LITTLE_CARE)
         # Chernoff's bound lies above what it bounds by a factor of three, at the least.
         room = math.log(delta)
         if aim.log_delta < room - 1.0 and _log_chernoff(search, aim.tilt, epsilon) <= room:

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 NOTHING = 1e-10
 """Of δ: what may be charged instead of integrated."""
-_LOOSE = 5.0  # ln of how far above what is integrated its bound by Chernoff lies, at most
+LOOSE = 5.0
+"""Ln of how far above a part of δ its bound by Chernoff lies, at most."""
 _RISE = 2.5  # ln of what the integrand may gain between a saddle and the displaced hyperbolas
 _LOW = 8.0  # standard deviations of y below its mean
 _NEAR = 0.05  # of ln δ, within which the first ε is near enough
@@ -123,14 +124,16 @@ class Scout:
         order = np.argsort(worst)
         least = float(worst[order[0]])
         # Without jumps worth an integral there is one contour less to lay.
-        nothing = least + math.log(NOTHING) - _LOOSE
+        nothing = least + math.log(NOTHING) - LOOSE
         alone = np.flatnonzero((jumps < nothing) & (ordinary < least + 3.0))
         # About what one jump adds by itself; no cut makes either part too small.
         gain = np.exp(self._loss + math.log1p(-self.step.rate)) - math.exp(min(epsilon, 700.0))
         single = (self._mass * np.maximum(gain, 0.0)) @ self._above[:, order[:6]]
         log_single = np.log(self.step.count * single + 1e-300)
         log_delta = float(np.logaddexp(ordinary[order[:6]], log_single).min())
-        return [*map(int, alone[:2]), *map(int, order[:4])], log_delta
+        # The next cut above the best is often the better one: its bounds are less loose.
+        above = min(int(order[0]) + 1, len(self.cuts) - 1)
+        return [*map(int, alone[:2]), int(order[0]), above, *map(int, order[1:4])], log_delta
 
     def epsilon(self, log_delta: float) -> float:
         """About ε at which δ is that."""

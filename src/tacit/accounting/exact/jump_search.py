@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     Place = tuple[Part, Cut, Saddle]
 
 _LEAST, _MOST = 0.3, 10.0  # that σ is searched between
+_LIKELY, _LARGE = 1e-6, 5.0  # a δ and an ε above which the look along the real line is far off
 _NEAR = 1e-7  # of ln σ
 _CLOSE = 0.25  # of ln δ, where the look along the real line, with leaps, has done its part
 _FAR = 0.1  # of ln σ, beyond which another cut may be better
@@ -46,6 +47,8 @@ def profile_with_jumps(
     scout = Scout(step)
     goal = math.log(delta)
     guess = scout.epsilon(goal) if expected is None else expected
+    if expected is None and (delta > _LIKELY or guess > _LARGE):
+        guess = _near_epsilon(scout, guess, goal)
     found: tuple[JumpProfile, Interval] | None = None
     cut, low, high = None, 0.0, math.inf
     for _ in range(8):
@@ -130,7 +133,7 @@ def _sketch(step: Step, places: Sequence[Place], epsilon: float) -> Sketch:
 def _places(scout: Scout, epsilon: float) -> Sequence[Place]:
     """What δ(ε) is the sum of, as far as it matters, and where to integrate it."""
     cuts, log_delta = scout.best_cuts(epsilon)
-    index, nothing = cuts[0], NOTHING * math.exp(log_delta)
+    index, nothing = cuts[0], 10.0 * NOTHING * math.exp(log_delta)
     kinds: tuple[Part, ...] = ("ordinary", "jumps")
     found = []
     for part in kinds:
@@ -144,18 +147,24 @@ def _places(scout: Scout, epsilon: float) -> Sequence[Place]:
 
 def _near_epsilon(scout: Scout, guess: float, goal: float) -> float:
     """About the ε at which ln δ is ``goal``, or the guess if nothing better is found."""
+    epsilon = guess
     try:
         for _ in range(2):
-            sketch = _sketch(scout.step, _places(scout, guess), guess)
-            before = guess
+            sketch = _sketch(scout.step, _places(scout, epsilon), epsilon)
+            first = sketch.log_delta(epsilon)[0] - goal
             for _ in range(3):
-                log_delta, slope = sketch.log_delta(guess)
-                guess = min(max(guess - (log_delta - goal) / slope, 0.3 * guess), 3.0 * guess)
-            if abs(sketch.log_delta(before)[0] - goal) < 1.0:
+                log_delta, slope = sketch.log_delta(epsilon)
+                step = (goal - log_delta) / slope
+                if not math.isfinite(step):
+                    return guess
+                epsilon = min(max(epsilon + step, 0.3 * epsilon), 3.0 * epsilon)
+            if epsilon < 0.03 * guess:
+                return guess  # there may be none: a certificate says so as well from there
+            if abs(first) < 1.0:
                 break
     except (TooSlow, ValueError, ZeroDivisionError):  # as where a part comes out below 0
         return guess
-    return guess
+    return epsilon
 
 
 def near_sigma(rate: float, count: int, epsilon: float, delta: float, guess: float) -> float | None:

@@ -34,7 +34,7 @@ import numpy as np
 from tacit.accounting.exact.contour import log_chernoff_constant
 from tacit.accounting.exact.enclosure import Enclosure, ErrorTerms, TooSlow
 from tacit.accounting.exact.jump_curves import LIFT, Curves, Step, Sums, log1p
-from tacit.accounting.exact.jump_scout import NOTHING, Saddle, Scout
+from tacit.accounting.exact.jump_scout import LOOSE, NOTHING, Saddle, Scout
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -50,7 +50,8 @@ _FEWER = 19.0  # the same where nothing is certified
 _ANGLE, _TURN = 1.27, 0.26  # α and d: the displaced hyperbolas have the angles α ± d
 _LOW, _HIGH = 8.0, 8.5  # standard deviations of y from where its mass is, at which curves end
 _BAND = 1.0  # in ln Im z: nodes this near to each other share a curve,
-_WIDE = 2.0  # nearer ones where σ is above this
+_WIDE, _STEEP = 2.0, 6.0  # nearer ones where σ is above the one, or ε above the other,
+_FINE = 0.6  # for which this is near enough
 TIGHT = 3e-9
 """A width of ε, over max(1, ε), that is narrow enough."""
 _MANY = 1_000_000  # steps
@@ -78,7 +79,7 @@ class Contour:
         certain: bool = True,
     ) -> None:
         self._step, self._part, self._jumps = step, part, part == "jumps"
-        self._band = _BAND * min(1.0, _WIDE / step.sigma)
+        self._band = _BAND * min(1.0, _WIDE / step.sigma, max(_FINE, _STEEP / epsilon))
         self._scale = (saddle.right - saddle.left) / (2.0 * math.sin(_ANGLE) * math.sin(_TURN))
         self._centre = saddle.right - self._scale * math.cos(_ANGLE - _TURN)
         self._digits = DIGITS if certain else _FEWER
@@ -191,7 +192,7 @@ class Contour:
         near = math.acosh(1.5 + (DIGITS + 12.0) / span)
         far = math.acosh(2.0 + (rise + 80.0) / (span * math.cos(_ANGLE + _TURN)))
         near = min(near, far)
-        edges, lengths = [0.0], ((1.5, 0.35), (near, 0.55), (near + 2.0, 0.7), (math.inf, 2.0))
+        edges, lengths = [0.0], ((1.5, 0.35), (near, 0.55), (near + 2.0, 0.7), (math.inf, 1.0))
         while edges[-1] < far:
             edges.append(edges[-1] + next(length for end, length in lengths if edges[-1] < end))
         return np.array(edges)
@@ -478,18 +479,27 @@ class Laid(NamedTuple):
 def _split(scout: Scout, index: int, epsilon: float, delta: float) -> JumpProfile:
     step, cut = scout.step, scout.cuts[index]
     parts: list[Contour | Negligible] = []
-    nothing = math.log(NOTHING * delta)
     kinds: tuple[Part, ...] = ("ordinary", "jumps")
     for part in kinds:
         if part == "jumps" and scout.jump_mass[index] < NOTHING * delta:
             parts.append(_negligible(step, cut, 0.0, part))
             continue
         saddle = scout.saddle(index, epsilon, jumps=part == "jumps")
-        if saddle.log_height + math.log(saddle.right) < nothing:
-            parts.append(_negligible(step, cut, math.sqrt(saddle.left * saddle.right), part))
-        else:
-            parts.append(Contour(step, cut, saddle, epsilon, part))
+        small = _small(step, cut, saddle, epsilon, part, delta)
+        parts.append(small or Contour(step, cut, saddle, epsilon, part))
         at = parts[-1].enclose(epsilon)
         if at.errors.above > max(at.estimate, delta):
             raise TooSlow
     return JumpProfile(tuple(parts))
+
+
+def _small(
+    step: Step, cut: Cut, saddle: Saddle, epsilon: float, part: Part, delta: float
+) -> Negligible | None:
+    """A part that need not be integrated, if it is one."""
+    height = saddle.log_height + math.log(saddle.right) - math.log(NOTHING * delta)
+    if height > LOOSE:
+        return None
+    found = _negligible(step, cut, math.sqrt(saddle.left * saddle.right), part)
+    enough = height < 0.0 or found.enclose(epsilon).errors.truncation < 3.0 * NOTHING * delta
+    return found if enough else None

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 _SAFETY = 4.0  # what the first-order rounding model below is multiplied by
 _DECAY_DIGITS = 80.0  # -ln of the error of a modulus off the real line: a step may fall that far
+_FEW, _FEW_NODES = 600, 200  # exponentials, and nodes, of which fewer would save no time
 _NEGLIGIBLE = 1e-20  # tilted mass that is left out of the sums over u, and charged as truncation
 
 
@@ -81,14 +82,13 @@ class MixtureSide:
     def log_ratio(self, x: Floats, variance: float) -> Floats:
         """Ln w(x), accurate in relative terms where it is small."""
         if not self._moving:
-            return np.zeros_like(x)
+            return np.zeros(len(x), x.dtype)
         if self._largest_exponent(x, variance) > 80.0 or self.still < 0.5:
             # Where w(x) is far below 1, 1 + expm1(y) would leave nothing of it.
             return self._log_ratio_of_logs(x, variance)
-        total = np.zeros_like(x)
-        for a, m in self._moving:
-            total += a * np.expm1((m * x - 0.5 * m * m) / variance)
-        return np.log1p(total)
+        terms = [a * np.expm1((m * x - 0.5 * m * m) / variance) for a, m in self._moving]
+        found: Floats = np.log1p(terms[0] if len(terms) == 1 else np.sum(terms, axis=0))
+        return found
 
     def log_ratio_at(self, x: float, variance: float) -> float:
         """The same of one x."""
@@ -156,7 +156,7 @@ class MixturePair:
         """The supremum of the loss."""
         return -self.denominator.log_still if self.numerator.reach == 0.0 else math.inf
 
-    @property
+    @cached_property
     def rough_variance(self) -> float:
         """About the variance of the loss: that of the likelihood ratios, capped."""
         return self.numerator.chi_square(self.sigma**2) + self.denominator.chi_square(self.sigma**2)
@@ -197,7 +197,8 @@ class MixturePair:
         constant = math.log(step / self.sigma) - 0.5 * math.log(2.0 * math.pi)
         log_noise = x * x * (-0.5 / variance) + constant
         strips = self._strips(step, tilt, frequency)
-        return MixtureNodes(self, step, strips, x, log_top, log_bottom, log_noise)
+        log_mass, loss = log_noise + log_top, log_top - log_bottom
+        return MixtureNodes(self, step, strips, x, log_top, log_bottom, log_noise, log_mass, loss)
 
     def step(self, tilt: float, frequency: float, digits: float) -> float:
         """The distance between nodes at which the rule's error is about exp(-digits)."""
@@ -235,8 +236,9 @@ class MixturePair:
         """Error bounds by strips of several widths: (bound at frequency 0, growth of its ln)."""
         pull = (self.numerator.reach + self.denominator.reach) / self.sigma**2
         found = []
+        choices = self._choices(tilt)
         for share in (0.0, 0.5, 1.0) if frequency > 0.0 else (0.0,):
-            for stiffness, most in self._choices(tilt):
+            for stiffness, most in choices:
                 best = min((2.0 * math.pi / step - share * frequency * pull) / stiffness, most)
                 distance, growth = self._growth(max(best, 0.01 * step), tilt, 0.0)
                 found.append((alias_error(growth, distance, step), pull * distance))
@@ -325,6 +327,8 @@ class MixtureNodes:
         log_top: ln w₊ there.
         log_bottom: ln w₋ there.
         log_noise: ln(step·φ) there.
+        log_mass: ln of step·P's density there.
+        loss: L there.
     """
 
     pair: MixturePair
@@ -334,16 +338,8 @@ class MixtureNodes:
     log_top: Floats
     log_bottom: Floats
     log_noise: Floats
-
-    @cached_property
-    def loss(self) -> Floats:
-        """L at the nodes."""
-        return self.log_top - self.log_bottom
-
-    @cached_property
-    def log_mass(self) -> Floats:
-        """Ln of step·P's density at the nodes."""
-        return self.log_noise + self.log_top
+    log_mass: Floats
+    loss: Floats
 
     @cached_property
     def _mass(self) -> float:
@@ -379,10 +375,9 @@ class MixtureNodes:
 
     def quadrature_errors(self, frequencies: Floats) -> Floats:
         """The same off the real line."""
-        bounds = [
-            error * np.exp(np.minimum(rate * frequencies, 690.0)) for error, rate in self.strips
-        ]
-        least: Floats = np.minimum.reduce(bounds)
+        errors, rates = np.array(self.strips).T
+        grown = np.exp(np.minimum(np.multiply.outer(rates, frequencies), 690.0))
+        least: Floats = (errors[:, None] * grown).min(axis=0)
         return least
 
     def truncation_error(self, tilt: float) -> float:
@@ -417,6 +412,8 @@ class MixtureNodes:
             self.log_top[::factor],
             self.log_bottom[::factor],
             self.log_noise[::factor] + math.log(factor),
+            self.log_mass[::factor] + math.log(factor),
+            self.loss[::factor],
         )
 
     def off_axis(self, tilt: float, angle: float) -> tuple[Floats, Floats]:
@@ -504,9 +501,12 @@ class TiltedMixture:
 
         With the equal spacing of u, exp(i(a+b)y) - 1 = AB + A + B for A = exp(iay) - 1 and
         B = exp(iby) - 1: a matrix product of some √n rows each does for n rows of exponentials, and
-        keeps their digits where y is small.
+        keeps their digits where y is small. Of few they are not worth it.
         """
         count = len(frequencies)
+        if count * len(self.mass) < _FEW:
+            single = _turns(frequencies, self.spread) @ self.mass
+            return single.real, single.imag
         fine = math.ceil(math.sqrt(count))
         low = _turns(frequencies[:fine], self.spread)
         high = _turns(frequencies[::fine], self.spread)
@@ -552,6 +552,8 @@ class TiltedMixture:
     def _off_axis(self) -> tuple[MixtureNodes, float]:
         """Nodes for a modulus, which turns no phases and needs fewer, and the mass beyond them."""
         pair, nodes = self.nodes.pair, self.nodes
+        if len(nodes.x) <= _FEW_NODES:
+            return nodes, self.truncation
         few = nodes.thinned(max(1, int(pair.step(self.tilt, 0.0, _DECAY_DIGITS) / nodes.step)))
         return few, few.truncation_error(self.tilt) * math.exp(min(-self.log_mgf, 700.0))
 
@@ -639,8 +641,8 @@ class _Condition:
 
     def of_sum(self, deviation: Floats, tilted: Floats, log_mgf: float) -> float:
         """Of the sum that gives M(tilt), relative to M(tilt)."""
-        per_term = deviation * (len(deviation) + self._log_mass + abs(log_mgf))
-        return self._unit * float(per_term.sum() + tilted @ self._scaled)
+        per_term = len(deviation) + self._log_mass + abs(log_mgf)
+        return self._unit * float(deviation @ per_term + tilted @ self._scaled)
 
     def of_ratio(
         self, tilted: Floats, spread: Floats, log_mgf: float

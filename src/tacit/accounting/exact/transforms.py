@@ -152,7 +152,7 @@ class Product:
         if largest < _SMALL:
             # exp(x) - 1 ≤ x·(1 + x) for 0 ≤ x ≤ 1, and so for the sum of the causes.
             sizes = (1.0 + largest) * weights * np.exp(self.log_modulus)
-            return ErrorTerms(*(float((sizes * self.causes[name]).sum()) for name in _CAUSES))
+            return ErrorTerms(*(float(sizes @ self.causes[name]) for name in _CAUSES))
         parts = np.stack([self.causes[name] for name in _CAUSES])
         alone = self._changes(parts)
         together = self._changes(total) - alone.sum(axis=0)
@@ -168,28 +168,35 @@ class Product:
 
 def product_of(transforms: Transforms, frequencies: Floats) -> Product:
     """Multiplies the transforms' powers at the frequencies."""
-    size = len(frequencies)
-    causes = {name: np.zeros(size) for name in _CAUSES}
-    product = Product(np.zeros(size), np.zeros(size), np.zeros(size), causes)
-    for transform, count in transforms:
-        real, imaginary = transform.ratio(frequencies)
-        log_modulus, rounding = _log_modulus(real, imaginary)
-        angle = np.arctan2(imaginary, 1.0 + real)
-        product.log_modulus += count * log_modulus
-        product.angle += count * angle
-        product.work += count * (np.abs(log_modulus) + np.abs(angle))
-        enlarge = np.exp(-log_modulus)
-        # M(z)/M(z₀) - 1 inherits the relative error of M(z₀).
-        found, known = transform.ratio_error(frequencies), transform.log_mgf_error
-        distance = 0.0 if found.complete else np.hypot(real, imaginary)
-        truncation = found.truncation + distance * known.truncation
-        quadrature = found.quadrature + distance * known.quadrature
-        rounding = rounding + found.rounding + distance * known.rounding
-        with np.errstate(over="ignore"):  # what is beyond all numbers is no bound, and said so
-            causes["truncation"] += count * np.log1p(truncation * enlarge)
-            causes["quadrature"] += count * np.log1p(quadrature * enlarge)
-            causes["rounding"] += count * np.log1p(rounding * enlarge)
-    return product
+    factors = [_power(transform, count, frequencies) for transform, count in transforms]
+    log_modulus, angle, work, *causes = (
+        columns[0] if len(columns) == 1 else np.sum(columns, axis=0)
+        for columns in zip(*factors, strict=True)
+    )
+    return Product(log_modulus, angle, work, dict(zip(_CAUSES, causes, strict=True)))
+
+
+def _power(transform: Transform, count: int, frequencies: Floats) -> tuple[Floats, ...]:
+    """Ln |Φ| of one factor, its angle, the work that went into both, and its errors by cause."""
+    real, imaginary = (np.asarray(one, np.float64) for one in transform.ratio(frequencies))
+    log_modulus, rounding = _log_modulus(real, imaginary)
+    angle = np.arctan2(imaginary, 1.0 + real)
+    enlarge = np.exp(-log_modulus)
+    # M(z)/M(z₀) - 1 inherits the relative error of M(z₀).
+    found, known = transform.ratio_error(frequencies), transform.log_mgf_error
+    distance = 0.0 if found.complete else np.hypot(real, imaginary)
+    truncation = found.truncation + distance * known.truncation
+    quadrature = found.quadrature + distance * known.quadrature
+    rounding = rounding + found.rounding + distance * known.rounding
+    with np.errstate(over="ignore"):  # what is beyond all numbers is no bound, and said so
+        return (
+            count * log_modulus,
+            count * angle,
+            count * (np.abs(log_modulus) + np.abs(angle)),
+            count * np.log1p(truncation * enlarge),
+            count * np.log1p(quadrature * enlarge),
+            count * np.log1p(rounding * enlarge),
+        )
 
 
 def scale_errors_of(transforms: Transforms) -> ErrorTerms:
@@ -262,14 +269,14 @@ class Spectrum:
         errors = self.product.errors(kernel * off)
         sizes = kernel * np.exp(self.product.log_modulus)
         sum_and_powers = terms + 8.0 + self.product.work
-        rounding = 4.0 * self.unit_roundoff * float((sizes * sum_and_powers).sum())
+        rounding = 4.0 * self.unit_roundoff * float(sizes @ sum_and_powers)
         rounding += errors.rounding
         return ErrorTerms(
             truncation=errors.truncation,
             quadrature=errors.quadrature,
             rounding=rounding,
             tail=tail * off,
-            phases=float((sizes * self.frequencies).sum()),
+            phases=float(sizes @ self.frequencies),
         )
 
     def enclose(
