@@ -37,6 +37,7 @@ ENGINES: dict[str, Engine] = {
         Engine(
             "opake", "opake", "pld", "`random_allocation_gaussian_pld`, default grid; upper end"
         ),
+        Engine("opake-coarse", "opake", "coarse", "the same on a grid of 0.01, not 0.0001"),
         Engine("autodp-rdp", "autodp", "rdp", "RDP composition, `improved_bound_flag=True`"),
         Engine(
             "autodp-fourier", "autodp", "fourier", "analytical Fourier accountant, `ComposeAFA`"

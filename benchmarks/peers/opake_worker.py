@@ -2,6 +2,7 @@
 
 import importlib.util
 import sysconfig
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,16 +23,22 @@ def compiled() -> Any:
     return module
 
 
-def upper(row: Row) -> float:
-    """ε on its default grid."""
+def upper(row: Row, config: Any) -> float:
+    """ε on one grid."""
     if not isinstance(row.task, Allocated):
         raise Unsupported("only random allocation is asked of it")
     task = row.task
-    config = MODULE.DiscretizationConfig()
     epoch = MODULE.random_allocation_gaussian_pld(task.noise_multiplier, task.steps, 1, config)
     return float(epoch.self_compose(task.epochs).epsilon_at(row.delta))
 
 
 if __name__ == "__main__":
     MODULE = compiled()
-    serve({"pld": Accountant(upper)}, packages=("opake-accounting",))
+    grids = {
+        "pld": MODULE.DiscretizationConfig(),
+        "coarse": MODULE.DiscretizationConfig(discretization=0.01),
+    }
+    serve(
+        {name: Accountant(partial(upper, config=grid)) for name, grid in grids.items()},
+        packages=("opake-accounting",),
+    )

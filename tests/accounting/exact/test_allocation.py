@@ -65,7 +65,7 @@ def name_of(setting: dict[str, Any]) -> str:
 
 
 def test_enough_settings_are_recorded() -> None:
-    assert len(_SETTINGS) >= 30
+    assert len(_SETTINGS) >= 120
 
 
 _OFTEN = [

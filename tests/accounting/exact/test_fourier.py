@@ -8,8 +8,7 @@ import mpmath
 import numpy as np
 import pytest
 
-from tacit.accounting.exact import fourier
-from tacit.accounting.exact.fourier import ROUNDINGS, fourier_sums, length_from
+from tacit.accounting.exact.fourier import ROUNDINGS, fourier_sums, length_from, roots_of_unity
 
 UNIT = 2.0**-53
 
@@ -56,7 +55,7 @@ def test_each_stage_is_within_what_the_proof_gives_it() -> None:
 @pytest.mark.parametrize("size", [1, 2, 3, 8, 12, 81, 96, 1024])
 def test_roots_of_unity(size: int) -> None:
     with mpmath.workdps(40):
-        for k, root in enumerate(fourier._roots(size).tolist()):
+        for k, root in enumerate(roots_of_unity(size).tolist()):
             assert abs(mpmath.expjpi(mpmath.mpf(2 * k) / size) - root) <= 3.4 * UNIT
 
 

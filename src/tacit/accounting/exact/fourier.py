@@ -63,12 +63,12 @@ def fourier_sums(values: Complexes) -> Complexes:
     Args:
         values: N numbers; N has no prime factors but 2 and 3, see ``length_from``.
     """
-    (found,) = _stages(values[None, :], _roots(len(values)))
+    (found,) = _stages(values[None, :], roots_of_unity(len(values)))
     return np.asarray(found)
 
 
 @lru_cache(maxsize=32)
-def _roots(size: int) -> Complexes:
+def roots_of_unity(size: int) -> Complexes:
     """exp(2πik/N): the nearest quarter turn, which is exact, and no more than π/4."""
     found = []
     for k in range(size):
