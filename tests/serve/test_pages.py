@@ -278,7 +278,7 @@ def test_the_more_watch_the_longer_is_a_beat(monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr("tacit.serve.pages.pause", pause)
     pages = Pages(Watched())  # type: ignore[arg-type]
-    for count, wait in ((1, 1.0), (25, 1.0), (50, 2.0), (500, 20.0)):
+    for count, wait in ((1, 1.0), (16, 1.0), (48, 3.0), (480, 30.0)):
         pages._watchers[PEOPLE["viewer"]] = count
         asyncio.run(pages._looked("run"))
         assert waits.pop() == wait

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from tacit.training.plan import Plan
 
 _BEAT: Final = 1.0  # seconds between two looks at a live run, or more where many watch:
-_EVENTS: Final = 25.0  # a second that all who watch are sent together, so that training goes on
+_EVENTS: Final = 16.0  # a second that all who watch are sent together, so that training goes on
 _QUIET: Final = 15.0  # seconds after which an event is sent again, so that nobody hangs up
 _MOST_WATCHERS: Final = 500  # of them 100 by one person
 _MOST_DRAWN: Final = 100  # reports whose drawings are kept
