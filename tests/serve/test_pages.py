@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import json
 import re
 import threading
 from math import log10
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -16,6 +18,7 @@ from tacit.errors import TamperedLedger
 from tacit.ledger import approve, draw, refuse
 from tacit.ledger import composition as rules
 from tacit.serve.budgets import alerts, figures, granted
+from tacit.serve.pages import Pages
 from tacit.serve.server import _lapse
 
 from .conftest import PEOPLE, PLAN
@@ -211,6 +214,74 @@ def test_a_live_run_is_known_by_its_lock(site: Site, kept: Callable[..., Path]) 
         assert set(shown["epochs"][0]) == {
             "epoch", "steps", "accuracy", "epsilon", "shown", "metrics",
         }  # fmt: skip
+
+
+class Watched:
+    """A console with a run that goes on, whose progress is counted."""
+
+    def __init__(self) -> None:
+        self.looks, self.ended, self.shelf = 0, set[int](), self
+
+    def session(self, request: int) -> Any:
+        return None if request in self.ended else SimpleNamespace(may=lambda _: request % 2 == 0)
+
+    def progress(self, name: str) -> dict[str, Any]:
+        assert name == "run"
+        self.looks += 1
+        return {"state": "live", "steps": self.looks, "minutes_left": 3}
+
+
+def test_one_look_serves_all_who_watch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twenty viewers, one of whom leaves, and one whose session ends: nobody takes from others."""
+    monkeypatch.setattr("tacit.serve.pages._BEAT", 0.05)
+    console, viewers = Watched(), 20
+    pages = Pages(console)  # type: ignore[arg-type]
+    seen: dict[int, list[Any]] = {at: [] for at in range(viewers)}
+
+    async def watch(at: int) -> None:
+        async for event in pages._watched(at, "run", PEOPLE["viewer"]):  # type: ignore[arg-type]
+            seen[at].append(json.loads(event.decode().partition("data: ")[2]))
+            if at == 5 and len(seen[at]) == 2:
+                console.ended.add(5)
+
+    async def watched() -> None:
+        tasks = [asyncio.create_task(watch(at)) for at in range(viewers)]
+        await asyncio.sleep(0.12)
+        tasks[0].cancel()
+        while len(seen[1]) < 6:
+            await asyncio.sleep(0.01)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    asyncio.run(watched())
+    steps = [one["steps"] for one in seen[1]]
+    assert steps == [1, 2, 3, 4, 5, 6]
+    assert console.looks <= 8
+    assert all(
+        [one["steps"] for one in seen[at]][:6] == steps for at in range(2, viewers) if at != 5
+    )
+    assert len(seen[5]) == 2
+    assert {one["minutes_left"] for one in seen[1]} == {None}  # no engineer
+    assert {one["minutes_left"] for one in seen[2]} == {3}
+    assert not pages._coming
+    assert pages._watchers.total() == 0
+
+
+def test_the_more_watch_the_longer_is_a_beat(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that all of them together cost a training run what few of them do."""
+    waits: list[float] = []
+
+    async def pause(seconds: float) -> None:
+        waits.append(seconds)
+        await asyncio.sleep(0)
+
+    monkeypatch.setattr("tacit.serve.pages.pause", pause)
+    pages = Pages(Watched())  # type: ignore[arg-type]
+    for count, wait in ((1, 1.0), (16, 1.0), (48, 3.0), (480, 30.0)):
+        pages._watchers[PEOPLE["viewer"]] = count
+        asyncio.run(pages._looked("run"))
+        assert waits.pop() == wait
 
 
 def test_a_finished_run_is_verified_and_compared(site: Site, kept: Callable[..., Path]) -> None:

@@ -40,7 +40,9 @@ if TYPE_CHECKING:
     from tacit.serve.runs import RunShelf
     from tacit.training.plan import Plan
 
-_BEAT: Final = 1.0  # seconds between two looks at a live run, however many watch it
+_BEAT: Final = 1.0  # seconds between two looks at a live run, or more where many watch:
+_EVENTS: Final = 16.0  # a second that all who watch are sent together, so that training goes on
+_QUIET: Final = 15.0  # seconds after which an event is sent again, so that nobody hangs up
 _MOST_WATCHERS: Final = 500  # of them 100 by one person
 _MOST_DRAWN: Final = 100  # reports whose drawings are kept
 _PATIENCE: Final = 0.1  # seconds of reading after which a list comes with what was read
@@ -69,7 +71,7 @@ class Pages:
 
     console: Console
     _seen: dict[str, _Look] = field(default_factory=dict)
-    _coming: dict[tuple[str, float], asyncio.Task[_Look]] = field(default_factory=dict)
+    _coming: dict[tuple[str, bool], asyncio.Task[_Look]] = field(default_factory=dict)
     _drawn: dict[str, tuple[object, dict[str, str]]] = field(default_factory=dict)
     _watchers: Counter[Person] = field(default_factory=Counter)
 
@@ -309,41 +311,41 @@ class Pages:
 
     async def _watched(self, request: Request, name: str, by: Person) -> AsyncIterator[bytes]:
         self._watchers[by] += 1
-        said, quiet = b"", 0
+        said, at = b"", 0.0
         try:
-            found = await self._looked(name, 0.0)
+            found = await self._looked(name, now=True)
             while (session := self.console.session(request)) is not None:
                 event = found.event if session.may("engineer") else found.public
-                if event is not said or quiet >= 15:
+                if event is not said or found.at - at >= _QUIET:
                     yield event
-                    said, quiet = event, 0
+                    said, at = event, found.at
                 if not found.goes_on:
                     return
-                quiet += 1
-                found = await self._looked(name, _BEAT)
+                found = await self._looked(name)
         except TacitError:
             return
         finally:
             self._watchers[by] -= 1
 
-    async def _looked(self, name: str, after: float) -> _Look:
-        """The run's progress in so many seconds: one look, and one text of it, serves all.
+    async def _looked(self, name: str, *, now: bool = False) -> _Look:
+        """The run's progress, a beat from now or ``now``: one look, and one text of it, serves all.
 
         Whoever watches a run waits for the same look, and all are sent it at the same moment.
         """
         kept = self._seen.get(name)
-        if not after and kept is not None and time.monotonic() - kept.at < 0.9 * _BEAT:
+        if now and kept is not None and time.monotonic() - kept.at < 0.9 * _BEAT:
             return kept
-        coming = self._coming.get((name, after))
+        coming = self._coming.get((name, now))
         if coming is None or coming.done():
-            coming = asyncio.get_running_loop().create_task(self._look(name, after))
+            wait = 0.0 if now else max(_BEAT, self._watchers.total() / _EVENTS)
+            coming = asyncio.get_running_loop().create_task(self._look(name, wait, now=now))
             coming.add_done_callback(lambda one: one.cancelled() or one.exception())  # retrieved
-            self._coming[name, after] = coming
+            self._coming[name, now] = coming
         return await asyncio.shield(coming)  # one who leaves does not take it from the others
 
-    async def _look(self, name: str, after: float) -> _Look:
+    async def _look(self, name: str, wait: float, *, now: bool) -> _Look:
         try:
-            await pause(after)
+            await pause(wait)
             kept = self._seen.get(name)
             found = _look(await run_in_threadpool(self._shelf().progress, name))
             if kept is not None and (kept.event, kept.public) == (found.event, found.public):
@@ -351,7 +353,7 @@ class Pages:
             self._seen[name] = found
             return found
         finally:
-            self._coming.pop((name, after), None)
+            self._coming.pop((name, now), None)
 
     def _shelf(self) -> RunShelf:
         if self.console.shelf is None:

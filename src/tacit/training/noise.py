@@ -306,7 +306,7 @@ def _drawn(
     sizes = [p.numel() for p in parameters.values()]
     flat = torch.empty(sum(sizes), dtype=dtype, device=device)
     source.normal_(flat, scale)
-    parts = zip(flat.split(sizes), parameters.values(), strict=True)
+    parts = zip(flat.split_with_sizes(sizes), parameters.values(), strict=True)
     return [part.view(p.shape) for part, p in parts]
 
 

@@ -142,7 +142,7 @@ class Engine:
         self.parameters = dict(parameters)
         self.recorder = Recorder(RULES, EXPANSIONS, fallback, constants)
         self.structure: Structure | None = None  # of the latest batch
-        self.reports: tuple[UseReport, ...] = ()  # of the latest batch that was not compiled
+        self.reports: tuple[UseReport, ...] = ()  # of the latest batch without a signature
         self._group = dict(group)
         self._stability = stability
         self._few_shapes, self._compiled = few_shapes or compiled, compiled
@@ -406,18 +406,20 @@ class Engine:
                 continue
             rows = Rows(self._rows.count, self._rows.per_unit, layout or self._any_layout(grad))
             forms = use.gradients(inputs, grad, rows)
-            reports += [
-                UseReport(origin.names, use.rule.name, form.way, form.temporary)
-                for origin, form in zip(origins, forms, strict=True)
-                if origin is not None and form is not None
-            ]
+            if self._signature is None:
+                reports += [
+                    UseReport(origin.names, use.rule.name, form.way, form.temporary)
+                    for origin, form in zip(origins, forms, strict=True)
+                    if origin is not None and form is not None
+                ]
             for weight, origin, form in zip(use.weights, origins, forms, strict=True):
                 if origin is not None and form is not None:
                     tangled = origin.expression or (
                         origin.view is not None and bool(structure.entangled & set(origin.names))
                     )
                     found.append(Contribution(origin, form, weight if tangled else None))
-        self.reports = tuple(reports)
+        if self._signature is None:
+            self.reports = tuple(reports)
         return found
 
     def _any_layout(self, grad: Tensor) -> Layout:

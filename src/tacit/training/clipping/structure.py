@@ -184,6 +184,9 @@ class Rows:
 
     def terms(self, tensor: Tensor) -> Tensor:
         """``tensor`` as (units, terms, last dimension): what a matrix product works on."""
+        rows = tensor.ndim == 2 and self.layout.dim == 0 and tensor.shape[0] == self.count > 0
+        if rows and self.per_unit == 1:  # as most are: rows of one entry, each a unit
+            return tensor.unsqueeze(1)
         split = self.split(tensor)
         size = 1
         for length in split.shape[1:-1]:

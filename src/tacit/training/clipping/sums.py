@@ -349,9 +349,9 @@ def merged_squared_norms(forms: Sequence[Form]) -> Tensor:
 
     Whole or in parts, as forms return it.
     """
-    merged = _joined(forms)
     if len(forms) == 1:
-        return merged[0].squared_norms()
+        return forms[0].squared_norms()
+    merged = _joined(forms)
     if len(merged) == 1:
         return added_up(merged[0].squared_norms()) + hidden_squares(merged)
     if len(merged) == 2:

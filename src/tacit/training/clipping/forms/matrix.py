@@ -104,7 +104,7 @@ def squared_sum(values: Tensor) -> Tensor:
         return kernels.added(kernels.squares(values))
     wide = values.to(accumulator(values.dtype))
     if wide.device.type == "cpu":
-        return _squared_lengths(wide.unsqueeze(-1).flatten(1))
+        return _squared_lengths(wide.flatten(1) if wide.ndim > 1 else wide.unsqueeze(1))
     return in_stages(wide.square())
 
 
@@ -531,10 +531,13 @@ class Outer:
 
             return self._shaped(kernels.weighted_product(self.left, self.right, scales), ())
         wide = self._wide
-        if self.left.shape[2] <= self.right.shape[2]:  # the smaller side is the one to copy
-            left, right = weighed(self.left, scales, wide), kept(self.right, scales).to(wide)
+        left, right, every = self.left, self.right, all_count(scales)
+        if left.shape[2] <= right.shape[2]:  # the smaller side is the one to copy
+            left = weighed(left, scales, wide)
+            right = (right if every else kept(right, scales)).to(wide)
         else:
-            left, right = kept(self.left, scales).to(wide), weighed(self.right, scales, wide)
+            left = (left if every else kept(left, scales)).to(wide)
+            right = weighed(right, scales, wide)
         return self._shaped(matmul(left.flatten(0, 1).mT, right.flatten(0, 1)), ())
 
     @property
