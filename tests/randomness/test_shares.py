@@ -73,10 +73,13 @@ def test_shares_that_cross_blocks(dtype: torch.dtype) -> None:
     of = 2 * _BLOCK + 12_345
     numbers = torch.empty(of, dtype=dtype)
     _fast(dtype).normal_(numbers)
-    share = Share(of, ((5, 9), (_BLOCK - 3, _BLOCK + 1001), (of - 77, of)))
-    part = torch.empty(share.count, dtype=dtype)
-    _fast(dtype).normal_(part, share=share)
-    assert torch.equal(part, torch.cat([numbers[a:b] for a, b in share.stretches]))
+    few = ((5, 9), (_BLOCK - 3, _BLOCK + 1001), (of - 77, of))
+    near, far = (tuple((a, a + 777) for a in range(0, of - 777, b)) for b in (1001, 40_001))
+    for stretches in (few, near, far):  # pieces of a block, computed together or not
+        share = Share(of, stretches)
+        part = torch.empty(share.count, dtype=dtype)
+        _fast(dtype).normal_(part, share=share)
+        assert torch.equal(part, torch.cat([numbers[a:b] for a, b in share.stretches]))
 
 
 def test_double_precision_is_normal_to_its_tails() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import os
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NoReturn, final
 
 import numpy as np
@@ -15,7 +17,7 @@ from tacit.randomness.discrete import GUARD, Expansion, interval_arithmetic, who
 from tacit.randomness.streams import KeyedStream, chacha20, one_time_key
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     import torch
     from numpy.typing import NDArray
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 
 
 _BLOCK = 1 << 18
+_NEAR = 1 << 13  # pairs that are computed in the time that it takes to begin elsewhere
 _DEVICE_TILE = 1 << 20  # numbers that a device draws together where each must be found by its place
 _DEVICE_COUNTS = 1 << 13  # of its generator that a tile may take, whatever the device: a fourth is
 
@@ -242,14 +245,55 @@ def _fill(words: _Words, flat: torch.Tensor, share: Share) -> None:
     """Fills ``flat`` with a share of a draw, by blocks that fit the cache."""
     double = flat.element_size() == 8
     at = 0
+    for first, pieces in groupby(_by_block(share), key=itemgetter(0)):
+        wanted = [one for _, one in pieces]
+        count = sum(map(len, wanted))
+        before = words.used + (first if double else first // 2)
+        size = min(_BLOCK, share.of - first)
+        if len(wanted) == 1:
+            _fill_block(words, flat[at : at + count], before, size, wanted[0])
+        else:
+            _fill_pieces(words, flat[at : at + count], before, size, wanted)
+        at += count
+    words.used += _words_of(share.of, double=double)
+
+
+def _by_block(share: Share) -> Iterator[tuple[int, range]]:
+    """The places of a share, in order: the first of a block, and those wanted after it."""
     for start, stop in share.stretches:
         for first in range(start - start % _BLOCK, stop, _BLOCK):
-            size = min(_BLOCK, share.of - first)
-            wanted = range(max(start, first) - first, min(stop - first, size))
-            before = words.used + (first if double else first // 2)
-            _fill_block(words, flat[at : at + len(wanted)], before, size, wanted)
-            at += len(wanted)
-    words.used += _words_of(share.of, double=double)
+            yield first, range(max(start, first) - first, min(stop - first, _BLOCK))
+
+
+def _fill_pieces(
+    words: _Words, out: torch.Tensor, before: int, size: int, wanted: Sequence[range]
+) -> None:
+    """What ``_fill_block`` does, for several pieces of a block.
+
+    Pairs that are near each other are computed together, and once: cosines and sines of a pair may
+    belong to different pieces, and beginning elsewhere takes its time.
+    """
+    half = (size + 1) // 2
+    parts: list[tuple[range, bool, int]] = []  # pairs; their sines or cosines; where they belong
+    at = 0
+    for one in wanted:
+        cosines = range(one.start, min(one.stop, half))
+        sines = range(max(one.start, half) - half, one.stop - half)
+        for sine, pairs in ((False, cosines), (True, sines)):
+            if len(pairs):
+                parts.append((pairs, sine, at))
+                at += len(pairs)
+    parts.sort(key=lambda part: part[0].start)
+    while parts:
+        run, count = parts[0][0], 1
+        while count < len(parts) and parts[count][0].start <= run.stop + _NEAR:
+            run = range(run.start, max(run.stop, parts[count][0].stop))
+            count += 1
+        both = _pairs(words, before, half, run, out)
+        for pairs, sine, at in parts[:count]:
+            first = pairs.start - run.start
+            out[at : at + len(pairs)] = both[sine][first : first + len(pairs)]
+        parts = parts[count:]
 
 
 def _words_of(count: int, *, double: bool) -> int:
