@@ -507,15 +507,17 @@ def norms(
 
 @triton.jit(do_not_specialize=["filters"])
 def project(
-    gradients, normal, rates, divided, along, squares, filters, size, BLOCK: tl.constexpr
+    gradients, normal, rates, divided, projected, along, squares, filters, size,
+    BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """rate·P·G of one unit's filter, in place, with ⟨G, n⟩ and the square: see ``forms.projected``.
+    """rate·P·G of one unit's filter, with ⟨G, n⟩ and the square: see ``forms.projected``.
 
     All of it is in single precision. The second pass finds what it reads in the cache.
     """
     program = tl.program_id(0)
     of = program % filters
     gradients += program.to(tl.int64) * size
+    projected += program.to(tl.int64) * size
     normal += of * size
     total = tl.zeros((BLOCK,), tl.float32)
     product = tl.zeros((BLOCK,), tl.float32)
@@ -538,6 +540,6 @@ def project(
         value = tl.load(gradients + at, mask=at < size, other=0.0)
         direction = tl.load(normal + at, mask=at < size, other=0.0)
         value = tl.where(at < size, (value - mean - taken * direction) * rate, 0.0)
-        tl.store(gradients + at, value, mask=at < size)
+        tl.store(projected + at, value, mask=at < size)
         square += value * value
     tl.store(squares + program, tl.sum(square, 0))

@@ -422,17 +422,18 @@ def launch_norms(found: Tensor, of: Prepared) -> Tensor:
 
 def launch_project(
     written: Tensor, normal: Tensor, rate: Tensor, divided: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Runs ``project`` on (units, filters, numbers); returns ⟨G, n⟩, and the squares by filter."""
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Runs ``project`` on (units, filters, numbers); its result, ⟨G, n⟩, the squares by filter."""
     units, filters, size = written.shape
+    projected = torch.empty((units, filters, size), device=written.device)
     along = torch.empty((units, filters), device=written.device)
     squares = torch.empty_like(along)
     if units:
         project[(units * filters,)](
-            written, normal, rate, divided, along, squares, filters, size,
+            written, normal, rate, divided, projected, along, squares, filters, size,
             BLOCK=_power(size, 16, 1024), num_warps=4,
         )  # fmt: skip
-    return along, squares
+    return projected, along, squares
 
 
 # ---- what forms ask for, as operations that compilers leave alone
@@ -508,17 +509,21 @@ def weighted_sum(image: Tensor, grad: Tensor, scales: Tensor, *settings: Any) ->
 
 @torch.library.custom_op(
     "tacit::convolution_project",
-    mutates_args=("written",),
-    schema="(Tensor(a!) written, Tensor normal, Tensor rate, Tensor divided) -> (Tensor, Tensor)",
+    mutates_args=(),
+    schema="(Tensor written, Tensor normal, Tensor rate, Tensor divided)"
+    " -> (Tensor, Tensor, Tensor)",
 )
-def projected_in_place(
+def projected(
     written: Tensor, normal: Tensor, rate: Tensor, divided: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Projects what ``gradients`` wrote; returns ⟨G, n⟩ and the units' squared norms."""
+) -> tuple[Tensor, Tensor, Tensor]:
+    """rate·P·G of gradients that were written out, ⟨G, n⟩, and the units' squared norms.
+
+    It changes nothing, for compilers that are not shown in which order changes happen.
+    """
     with _on(written.device):
-        given = [one.contiguous() for one in (normal, rate, divided)]
-        along, squares = launch_project(written, *given)
-        return along, squares.sum(1)
+        given = [one.float().contiguous() for one in (written, normal, rate, divided)]
+        found, along, squares = launch_project(*given)
+        return found, along, squares.sum(1)
 
 
 @squared_norms.register_fake
@@ -540,10 +545,13 @@ def _(written: Tensor, scales: Tensor, shape: list[int]) -> Tensor:
     return written.new_empty(shape)
 
 
-@projected_in_place.register_fake
-def _(written: Tensor, normal: Tensor, rate: Tensor, divided: Tensor) -> tuple[Tensor, Tensor]:
+@projected.register_fake
+def _(
+    written: Tensor, normal: Tensor, rate: Tensor, divided: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
     del normal, rate, divided
-    return written.new_empty(written.shape[:2]), written.new_empty(written.shape[0])
+    like = written.new_empty(written.shape, dtype=torch.float32)
+    return like, like.new_empty(written.shape[:2]), like.new_empty(written.shape[0])
 
 
 @weighted_sum.register_fake

@@ -44,7 +44,7 @@ def only_inlined(function: Made) -> Made:
     """
     skip = eval_frame._FrameAction.SKIP
     strategy = eval_frame._FrameExecStrategy(skip, skip)  # of its frame, and of all within
-    eval_frame.set_code_exec_strategy(function.__code__, strategy)  # type: ignore[attr-defined]
+    eval_frame.set_code_exec_strategy(function.__code__, strategy)
     return function
 
 

@@ -89,7 +89,7 @@ class Projected:
     def temporary(self) -> int:
         """The gradients, or a scaled output gradient, a convolution's result and their product."""
         if self._writes:
-            return max(self.filters.temporary, self.units * self.normal.numel())
+            return max(self.filters.temporary, 2 * self.units * self.normal.numel())
         return self._scaled.temporary + 3 * self.filters.grad.numel()
 
     @property
@@ -182,8 +182,8 @@ class Projected:
         if for_kernels(written, normal):
             from tacit.training.clipping import fused_convolution as fused  # noqa: PLC0415 - Triton
 
-            along, squares = fused.projected_in_place(written, normal, self.rate, self.divided)
-            self._kept[:] = [Dense(written, squares.unsqueeze(0))]
+            projected, along, squares = fused.projected(written, normal, self.rate, self.divided)
+            self._kept[:] = [Dense(projected, squares.unsqueeze(0))]
         else:
             projected, along = self._projected(written, normal)
             self._kept[:] = [Dense(projected * self.rate.unsqueeze(1))]
