@@ -65,7 +65,7 @@ def name_of(setting: dict[str, Any]) -> str:
 
 
 def test_enough_settings_are_recorded() -> None:
-    assert len(_SETTINGS) >= 120
+    assert len(_SETTINGS) >= 130
 
 
 _OFTEN = [
@@ -101,13 +101,23 @@ def test_the_issues_figures(
 
 
 @pytest.mark.parametrize(
-    ("sigma", "steps", "epochs"),
-    [(0.8, 10_000, 1), (0.8, 10_000, 10), (1.0, 1_000, 1), (1.0, 10_000, 10), (1.0, 10_000, 100)],
+    "setting", [one for one in _SETTINGS if one["steps"] >= 1_000], ids=name_of
 )
-def test_small_noise_over_many_steps_keeps_its_digits(
+def test_many_steps_either_way(setting: dict[str, Any]) -> None:
+    """One large loss may decide, which no power of S that can be had is apt for."""
+    for way, name in (("remove-only", "epsilon_remove"), ("add-only", "epsilon_add")):
+        found = bounds(event_of(setting), setting["delta"], way)  # type: ignore[arg-type]
+        assert found.two_sided
+        assert Decimal(found.lower) <= Decimal(setting[name]) <= Decimal(found.upper)
+        assert found.width <= 5e-7
+
+
+@pytest.mark.parametrize(
+    ("sigma", "steps", "epochs"), [(1.24, 4_422, 95), (0.86, 9_552, 23), (7.39, 62, 16)]
+)
+def test_what_is_between_the_settings_of_a_grid_has_its_digits_too(
     sigma: float, steps: int, epochs: int
 ) -> None:
-    """One large loss decides, which no power of S that can be had is apt for."""
     found = bounds(RandomAllocation(steps, Gaussian(sigma), epochs), delta=1e-8)
     assert found.two_sided
     assert found.width <= 1e-6

@@ -43,8 +43,8 @@ def test_complex_orders_are_those_of_the_rays(sigma: float, steps: int, removed:
     loss, tilt = AllocationLoss(sigma, steps, removed), 2.65
     reach = 6.0 / loss.spread
     rays = TiltedAllocation(loss, tilt, reach)
-    found = loss.tilted(tilt, reach, 37.0, None)  # type: ignore[arg-type]
-    assert isinstance(found, NarrowTransform)
+    order, sign = (1.0 + tilt, 1.0) if removed else (-tilt, -1.0)
+    found = NarrowTransform(sigma, steps, order, sign, reach, 37.0)
     frequencies = np.linspace(0.0, reach, 97)
     # Each is over its own M(tilt), as it was computed.
     turns = np.exp(1j * frequencies * (rays.centre - found.centre) + rays.log_mgf - found.log_mgf)

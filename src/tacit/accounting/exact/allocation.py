@@ -72,7 +72,7 @@ if TYPE_CHECKING:
 _DIGITS = 37.0  # the most that are asked for
 _SMALL = 14.0  # -ln of what a sum may tell, in units of its terms
 _MOST_ORDER = 10  # n: powers of S that the Taylor coefficients count
-_GROWTH = 0.5  # of ln of the error of F_n, and of the work, as n grows by 1
+_GROWTH = 0.4  # of ln of the error of F_n, and of the work, as n grows by 1
 _MOST_SHIFT = 20.0  # n/σ: X^n moves Z by that much
 _CANCELLED = 3.0  # ln of what an integral along a ray may cancel
 _MOST_TERMS = 13  # of a Taylor polynomial, its remainder included

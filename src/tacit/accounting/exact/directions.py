@@ -68,7 +68,7 @@ _LITTLE_WORK = 1e6  # of a contour for which there is another way
 _LITTLE_CARE = 0.3  # about a tilt, for a look that says no more than yes or no
 _TILT = 2.0  # where to look for a saddle if nothing is known
 _SKETCH = Resolution(relative_error=1e-2)
-_HALVINGS = 25
+_HALVINGS, _FARTHEST = 25, 1e4
 _GENTLE = 2.65  # a tilt that suits most allocations
 
 
@@ -248,7 +248,7 @@ def _sharper(composition: Composition, search: SaddleSearch, aim: Aim, delta: fl
     """The same aim at a better ε, where the saddle's approximation may be far off.
 
     That is where one large loss outweighs many small ones, as under allocation it may: it is then
-    far above.
+    far above, or, where higher moments hide in lower ones, far below.
     """
     found = [loss for loss, _ in composition if isinstance(loss, AllocationLoss)]
     if not any(loss.removed and loss.is_skewed for loss in found):
@@ -257,6 +257,8 @@ def _sharper(composition: Composition, search: SaddleSearch, aim: Aim, delta: fl
     gentle = replace(aim, point=search.at(tilt, tilt))
     profile = lay_contour(composition, search, gentle, _SKETCH)
     low, high = 0.0, max(aim.epsilon, 1e-3)
+    while high < _FARTHEST and profile.enclose(high).upper > delta:
+        low, high = high, 2.0 * high
     for _ in range(_HALVINGS):  # δ(ε) bends both ways, so that no tangent is of help
         middle = 0.5 * (low + high)
         above = profile.enclose(middle).upper > delta  # far below, δ drowns in its errors

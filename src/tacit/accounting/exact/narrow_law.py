@@ -60,7 +60,9 @@ if TYPE_CHECKING:
 
 _MOST_DEVIATION = 0.02  # of S
 _LEAST_SIGMA = 0.95  # if no power of S is taken but negative ones
+_RATHER_LITTLE = 1.4  # σ, if positive ones are: with less the rays have more digits
 _LEAST_RECIPROCAL = 60.0  # of the spread: with less the rays are as fast
+_MANY = 300.0  # the same: from here on they are slow
 _DIGITS = 40.0  # the most that are asked for
 _STEP_DIGITS = 2.0**30  # so that a step in x times the number of any node is exact
 _MOST_TILT = 2.0  # in standard deviations
@@ -85,9 +87,11 @@ def is_narrow(sigma: float, steps: int, *, removed: bool) -> bool:
 
     The larger its powers, the more its large values weigh.
     """
+    reciprocal = sigma * math.sqrt(steps)
+    loud = _RATHER_LITTLE if reciprocal < _MANY else LITTLE
     return (
-        sigma >= (LITTLE if removed else _LEAST_SIGMA)
-        and sigma * math.sqrt(steps) >= _LEAST_RECIPROCAL
+        sigma >= (loud if removed else _LEAST_SIGMA)
+        and reciprocal >= _LEAST_RECIPROCAL
         and deviation(sigma, steps) <= _MOST_DEVIATION
     )
 
