@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
 _LEAST, _MOST = 0.3, 10.0  # that σ is searched between
 _LIKELY, _LARGE = 1e-6, 5.0  # a δ and an ε above which the look along the real line is far off
-_NEAR = 1e-7  # of ln σ
+_NEAR = 2.5e-7  # of ln σ
 _CLOSE = 0.25  # of ln δ, where the look along the real line, with leaps, has done its part
 _FAR = 0.1  # of ln σ, beyond which another cut may be better
 _DOUBT, _BEND = 0.05, 0.7  # how far off a slope may be, and by how much per ln σ a secant's is
-_STRIDE, _LONGEST = 0.05, 0.5  # of ln σ: the first step, and any
+_STRIDE, _LONGEST, _LEAP = 0.05, 0.5, 0.01  # of ln σ: the first step, any, and one for a leap
 
 
 # ---- with a certificate
@@ -168,7 +168,7 @@ def _near_epsilon(scout: Scout, guess: float, goal: float) -> float:
 
 
 def near_sigma(rate: float, count: int, epsilon: float, delta: float, guess: float) -> float | None:
-    """About the σ at which a run is (ε, δ)-private, to 1e-7 or so; None if it is not moderate.
+    """About the σ at which a run is (ε, δ)-private, to 3e-7 or so; None if it is not moderate.
 
     ``guess`` is where to begin: what is enough for the many small losses and for one jump.
     """
@@ -180,8 +180,7 @@ def near_sigma(rate: float, count: int, epsilon: float, delta: float, guess: flo
     place = math.log(scout.step.sigma)
     try:
         places = _places(scout, epsilon)
-        excess = _sketch(scout.step, places, epsilon).log_delta(epsilon)[0] - goal
-        doubt = _DOUBT
+        excess, doubt = _sketch(scout.step, places, epsilon).log_delta(epsilon)[0] - goal, _DOUBT
         for _ in range(5):
             before, place = place, place - excess / slope
             if doubt * abs(place - before) <= _NEAR:
@@ -230,21 +229,30 @@ class _Goal(NamedTuple):
 
 
 def _rough(goal: _Goal, start: float) -> tuple[Scout, float] | None:
-    """About where the guarantee is met, and how fast ln δ falls there: by secants."""
+    """About where the guarantee is met, and how fast ln δ falls there.
+
+    By secants, and by halves where what was seen leaps.
+    """
     least, most = math.log(_LEAST), math.log(_MOST)
+    low, high = (least, math.inf), (most, -math.inf)  # with their excesses
     place = min(max(start, least), most)
     scout, excess = goal.look(place)
-    step = math.copysign(_STRIDE, excess)
+    step, slope = math.copysign(_STRIDE, excess), 0.0
     for _ in range(12):
+        low, high = ((place, excess), high) if excess > 0.0 else (low, (place, excess))
         before, was = place, excess
         place = min(max(place + step, least), most)
-        if place == before:
-            return None
+        if not low[0] < place < high[0]:
+            if not math.isfinite(high[1] - low[1]):
+                return None  # beyond the ends
+            place = 0.5 * (low[0] + high[0])
         scout, excess = goal.look(place)
         slope = (excess - was) / (place - before)
+        if math.isfinite(high[1] - low[1]) and not slope < 0.0:
+            slope = (high[1] - low[1]) / (high[0] - low[0])
         if not slope < 0.0:
             return None
-        if abs(excess) < _CLOSE:
+        if abs(excess) < _CLOSE or abs(place - before) < _LEAP:
             return scout, slope
         step = min(max(-excess / slope, -_LONGEST), _LONGEST)
     return None

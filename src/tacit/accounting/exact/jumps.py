@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 DIGITS = 28.0
 """-ln of the relative error that the step between nodes of a hyperbola is chosen for."""
-_FEWER = 19.0  # the same where nothing is certified
+_FEWER = 25.0  # the same where nothing is certified
 _ANGLE, _TURN = 1.27, 0.26  # α and d: the displaced hyperbolas have the angles α ± d
 _LOW, _HIGH = 8.0, 8.5  # standard deviations of y from where its mass is, at which curves end
 _BAND = 1.0  # in ln Im z: nodes this near to each other share a curve,
