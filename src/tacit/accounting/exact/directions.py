@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from tacit.accounting.exact.allocation import AllocationLoss, within_reach
+from tacit.accounting.exact.atoms import AtomLoss, SampledLaplaceLoss
 from tacit.accounting.exact.closed_forms import (
     GaussianLoss,
     GaussianProfile,
@@ -39,6 +40,11 @@ from tacit.accounting.exact.jumps import delta_with_jumps, profile_with_jumps
 from tacit.accounting.exact.lattice import LatticeLoss, lay_lattice
 from tacit.accounting.exact.mixture import MixturePair, MixtureSide
 from tacit.accounting.exact.schedule import FEWEST, FEWEST_IN_ALL, is_step, schedule_of
+from tacit.accounting.exact.smoothing import (
+    lost_of,
+    profile_for_delta,
+    profile_for_epsilon,
+)
 from tacit.accounting.exact.two_steps import TwoStepProfile
 
 if TYPE_CHECKING:
@@ -60,6 +66,7 @@ _ROUGH = 1e-9  # a relative error of δ from which ends good to a percent are go
 _MANY = 200  # different steps from which one by one they take long
 _SELDOM = 0.5  # times that a record is expected to be sampled, below which there are jumps
 _LITTLE_WORK = 1e6  # of a contour for which there is another way
+_MANY_STEPS = 500  # of Laplace noise, whose atoms have half of the mass or more
 _TILT = 2.0  # where to look for a saddle if nothing is known
 _SKETCH = Resolution(relative_error=1e-2)
 _HALVINGS = 25
@@ -147,6 +154,24 @@ def _is_allocated(composition: Composition) -> bool:
     return any(isinstance(loss, AllocationLoss) for loss, _ in composition)
 
 
+def _has_atoms(composition: Composition) -> bool:
+    """Whether some of the losses have atoms that lie on no lattice with the others'."""
+    kinds = {type(loss) for loss, _ in composition}
+    if not kinds <= {AtomLoss, SampledLaplaceLoss, LaplaceLoss, LatticeLoss, GaussianLoss}:
+        return False
+    spacings = {loss.spacing for loss, _ in composition if isinstance(loss, LatticeLoss)}
+    if kinds <= {LaplaceLoss, GaussianLoss}:
+        return LaplaceLoss in kinds and not _fades(composition)
+    lonely = len(spacings) == 1 and GaussianLoss not in kinds
+    return not lonely or bool(kinds & {AtomLoss, SampledLaplaceLoss, LaplaceLoss})
+
+
+def _fades(composition: Composition) -> bool:
+    """Whether so many steps of Laplace noise are composed that all are hardly ever atoms."""
+    steps = sum(count for loss, count in composition if isinstance(loss, LaplaceLoss))
+    return steps >= _MANY_STEPS
+
+
 def _composition(direction: Direction) -> Composition:
     losses = tuple((pair.loss, count) for pair, count in _telling(direction))
     return cast("Composition", losses)
@@ -224,6 +249,8 @@ def _is_seldom(step: tuple[float, float, int]) -> bool:
 def _epsilon_by_sums(composition: Composition, delta: float, resolution: Resolution) -> Solved:
     search = SaddleSearch(composition)
     found = Solved(Interval(0.0, math.inf, method="none"))
+    if _has_atoms(composition):
+        return _epsilon_of_atoms(composition, delta, resolution)
     try:
         aim = _sharper(composition, search, search.for_delta(delta), delta)
     except TooSlow:
@@ -235,6 +262,15 @@ def _epsilon_by_sums(composition: Composition, delta: float, resolution: Resolut
         if _is_tight(found.ends) or before.ends.is_narrow:
             break
     return found
+
+
+def _epsilon_of_atoms(composition: Composition, delta: float, resolution: Resolution) -> Solved:
+    try:
+        found = profile_for_delta(composition, delta, resolution)
+    except TooSlow:
+        return Solved(Interval(0.0, math.inf, method="none"))
+    ends = replace(invert(found.profile, delta, found.epsilon), method=found.method)
+    return Solved(ends, found.tilt)
 
 
 def _sharper(composition: Composition, search: SaddleSearch, aim: Aim, delta: float) -> Aim:
@@ -304,6 +340,13 @@ def certainly_at_most(
         composition = _together(composition) or composition
         search = SaddleSearch(composition)
         try:
+            if _has_atoms(composition):
+                spare = room - lost_of(composition)
+                least = _chernoff_within_reach(composition, epsilon, tilt)
+                if spare > 0.0 and least <= math.log(spare):
+                    return True
+                found = profile_for_epsilon(composition, epsilon, resolution)
+                return found.profile.enclose(epsilon).upper <= room
             aim = search.for_epsilon(epsilon, tilt)
             if _log_chernoff(search, aim.tilt, epsilon) <= math.log(room):
                 return True
@@ -394,6 +437,10 @@ def _delta_by_sums(
 ) -> tuple[Enclosure, str, float] | None:
     search = SaddleSearch(composition)
     try:
+        if _has_atoms(composition):
+            sharp = profile_for_epsilon(composition, epsilon, resolution)
+            found = sharp.profile.enclose(epsilon)
+            return (found, sharp.method, sharp.tilt) if _is_good(found) else None
         aim = search.for_epsilon(epsilon, _TILT)
     except TooSlow:
         return None
@@ -510,6 +557,10 @@ def _lay_sum(
 ) -> tuple[float, Profile] | None:
     search = SaddleSearch(composition)
     try:
+        if _has_atoms(composition):
+            sharp = profile_for_delta(composition, delta, resolution)
+            ends = invert(sharp.profile, delta, sharp.epsilon)
+            return (ends.upper, sharp.profile) if ends.is_narrow else None
         aim = search.for_delta(delta)
         profile = _first_sum(composition, search, aim, resolution)
     except TooSlow:
@@ -557,7 +608,7 @@ def _closed_form(direction: Direction) -> Closed | None:
                 return LaplaceProfile(distance)
             case MixturePair():
                 return MixtureProfile(losses[0][0])
-            case None if len(direction) == 1:
+            case None | AtomLoss() | SampledLaplaceLoss() if len(direction) == 1:
                 return CellsProfile(direction[0][0].cells)
     if len(losses) == 1 and losses[0][1] == 2 and isinstance(losses[0][0], MixturePair):
         return _two_steps(losses[0][0])

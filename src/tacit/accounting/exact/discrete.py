@@ -156,6 +156,7 @@ class LossTable:
         error_of_sum: A bound on Σ|error of r_k|, what is left outside included.
         error_of_squares: A bound on what else is wrong with r, as the root of its sum of squares.
         error_of_scale: A bound on the relative error of exp(``log_scale``).
+        lost: The probability of losses that are left out, before tilting.
     """
 
     tilt: float
@@ -165,6 +166,7 @@ class LossTable:
     error_of_sum: float
     error_of_squares: float
     error_of_scale: float
+    lost: float = 0.0
 
     def enclose(self, epsilon: float) -> Enclosure:
         """δ(ε) with its errors."""
@@ -187,7 +189,7 @@ class LossTable:
         scale = math.exp(min(self.log_scale - self.tilt * epsilon, 700.0))
         return Enclosure(
             max(0.0, scale * value),
-            ErrorTerms(truncation=scale * missing, rounding=scale * rounding),
+            ErrorTerms(truncation=scale * missing + self.lost, rounding=scale * rounding),
             scale * slope,
         )
 

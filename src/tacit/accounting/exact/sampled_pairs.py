@@ -71,6 +71,8 @@ from tacit.accounting.exact.allocation import (
     MOST_SPREAD,
     AllocationLoss,
 )
+from tacit.accounting.exact.atoms import SampledLaplaceLoss, sampled_atoms
+from tacit.accounting.exact.closed_forms import LaplaceLoss
 from tacit.accounting.exact.grid import composed_cells
 from tacit.accounting.exact.lattice import LatticeLoss
 from tacit.accounting.exact.mean_ratio import LITTLE
@@ -303,14 +305,24 @@ def _sampled_part(base: PairLoss, rate: float) -> DominatingPair:
     def backward(step: float) -> Cells:
         return forward(step).reversed()
 
-    return DominatingPair(_from_cells(forward, base), _from_cells(backward, base))
+    return DominatingPair(
+        _from_cells(forward, base, rate, reverse=False),
+        _from_cells(backward, base, rate, reverse=True),
+    )
 
 
-def _from_cells(make: Callable[[float], Cells], base: PairLoss) -> PairLoss:
-    """A pair of two outputs is a lattice of two points; others stay cells."""
-    two_outputs = isinstance(base.loss, LatticeLoss) and len(base.loss.masses) == 2
-    if not two_outputs or base.infinite > 0.0:
+def _from_cells(
+    make: Callable[[float], Cells], base: PairLoss, rate: float, *, reverse: bool
+) -> PairLoss:
+    """A pair of two outputs is a lattice of two points, more are atoms; others stay cells."""
+    if base.infinite > 0.0 or rate == 1.0:
         return PairLoss(make)
+    if isinstance(base.loss, LaplaceLoss):
+        return PairLoss(make, SampledLaplaceLoss(base.loss.distance, rate, reverse=reverse))
+    if not isinstance(base.loss, LatticeLoss):
+        return PairLoss(make)
+    if len(base.loss.masses) > 2:
+        return PairLoss(make, sampled_atoms(base.loss, rate, reverse=reverse))
     cells = make(1.0)
     if len(cells.low) != 2 or not np.isfinite(cells.low).all():
         return PairLoss(make)  # a loss beyond floating-point numbers
