@@ -33,6 +33,7 @@ from tacit.accounting.exact.discrete import (
     table_for_delta,
     table_for_epsilon,
 )
+from tacit.accounting.exact.either import EitherLoss
 from tacit.accounting.exact.enclosure import Interval, Resolution, TooSlow, invert
 from tacit.accounting.exact.grid import CellsProfile, delta_on_grid, epsilon_on_grid, lay_on_grid
 from tacit.accounting.exact.jump_curves import Step
@@ -608,7 +609,7 @@ def _closed_form(direction: Direction) -> Closed | None:
                 return LaplaceProfile(distance)
             case MixturePair():
                 return MixtureProfile(losses[0][0])
-            case None | AtomLoss() | SampledLaplaceLoss() if len(direction) == 1:
+            case None | AtomLoss() | SampledLaplaceLoss() | EitherLoss() if len(direction) == 1:
                 return CellsProfile(direction[0][0].cells)
     if len(losses) == 1 and losses[0][1] == 2 and isinstance(losses[0][0], MixturePair):
         return _two_steps(losses[0][0])

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from tacit.accounting.events import Adjacency, Event
     from tacit.accounting.exact.allocation import AllocationLoss
     from tacit.accounting.exact.atoms import AtomLoss, SampledLaplaceLoss
+    from tacit.accounting.exact.either import EitherLoss
     from tacit.accounting.exact.transforms import Floats
 
 
@@ -205,6 +206,7 @@ if TYPE_CHECKING:
         | AllocationLoss
         | AtomLoss
         | SampledLaplaceLoss
+        | EitherLoss
     )
 
 
