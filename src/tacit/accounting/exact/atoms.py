@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from tacit.accounting.exact.transforms import Complexes, Floats
 
 _UNIT = 2.0**-53
+_UNDERFLOW = 1e-322  # above what is no number any more
 _NEGLIGIBLE = 1e-22  # tilted mass that is left out of the sums over u, and charged
 _FEW = 4_000_000  # atoms times frequencies that are summed as they are
 _MANY = 2_000  # atoms, more of which are grouped where a bound will do
@@ -348,7 +349,7 @@ def sampled_atoms(base: LatticeLoss, rate: float, *, reverse: bool) -> AtomLoss 
         (8.0 * _UNIT * sizes)[kept],
         errors[kept],
         float(losses.max()) if largest is None else largest,
-        lost,
+        lost + _UNDERFLOW * int((~kept).sum()),
     )
 
 
