@@ -307,3 +307,53 @@ def test_other_discrete_samples() -> None:
         found = bounds(Repeated(PoissonSampled(0.1, inner), 200), 1e-6)
         assert found.width <= 1e-8 * max(1.0, found.upper)
         assert found.two_sided
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(100))
+def test_random_samples_of_discrete_noise(seed: int) -> None:
+    draw = np.random.default_rng(seed)
+    count = int(draw.integers(2, 5))
+    sigma = float(draw.uniform(0.3, {2: 4.0, 3: 1.5, 4: 0.8}[count]))
+    rate = float(10 ** draw.uniform(-4, -0.3))
+    target = float(10 ** draw.uniform(-10, -2))
+    laws = [discrete_gaussian(sigma, rate, reverse=reverse) for reverse in (False, True)]
+    event = Repeated(PoissonSampled(rate, DiscreteGaussian(sigma)), count)
+    found = bounds(event, target)
+    truths = [partial(by_multisets, law, count) for law in laws]
+    assert max(truth(found.upper) for truth in truths) <= target
+    if found.lower > 0.0:
+        assert max(truth(found.lower) for truth in truths) >= target
+    assert found.width <= 1e-6 * max(1.0, found.upper)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(60))
+def test_random_samples_of_laplace_noise(seed: int) -> None:
+    draw = np.random.default_rng(seed)
+    scale, rate = float(10 ** draw.uniform(-0.5, 1.0)), float(10 ** draw.uniform(-4, -0.3))
+    target = float(10 ** draw.uniform(-10, -3))
+    found = bounds(Repeated(PoissonSampled(rate, Laplace(scale)), 2), target)
+    truths = [partial(laplace_twice, scale, rate, reverse=reverse) for reverse in (False, True)]
+    assert max(truth(found.upper) for truth in truths) <= target
+    if found.lower > 0.0:
+        assert max(truth(found.lower) for truth in truths) >= target
+    assert found.width <= 1e-6 * max(1.0, found.upper)
+
+
+@pytest.mark.slow
+def test_samples_of_discrete_noise_are_monotone() -> None:
+    draw = np.random.default_rng(7)
+    for _ in range(150):
+        sigma, rate = float(10 ** draw.uniform(-0.5, 2.5)), float(10 ** draw.uniform(-4, -0.6))
+        count, target = int(10 ** draw.uniform(0.4, 3.5)), float(10 ** draw.uniform(-9, -3))
+        here = bounds(Repeated(PoissonSampled(rate, DiscreteGaussian(sigma)), count), target)
+        grown = 1.0 + float(10 ** draw.uniform(-4, -1))
+        more = [
+            (sigma, min(1.0, grown * rate), count, target),
+            (sigma, rate, count + 1, target),
+            (sigma, rate, count, target / grown),
+        ]
+        for s, q, t, d in more:
+            other = bounds(Repeated(PoissonSampled(q, DiscreteGaussian(s)), t), d)
+            assert here.lower <= other.upper, (sigma, rate, count, target, grown)
