@@ -170,6 +170,27 @@ def _laplace_alone(d: mpmath.mpf, rate: mpmath.mpf, at: mpmath.mpf, *, reverse: 
     return (1 - rate) * q + rate * p - grown * q
 
 
+@pytest.mark.parametrize(
+    ("scale", "rate", "target"),
+    [(1.0, 0.01, 1e-5), (0.5, 0.3, 1e-9), (7.0, 1e-4, 1e-6), (1e-2, 0.5, 1e-3), (5.0, 0.9, 0.01)],
+)
+def test_one_sample_of_laplace_noise(scale: float, rate: float, target: float) -> None:
+    event = PoissonSampled(rate, Laplace(scale))
+    found = bounds(event, target)
+    assert found.width <= 1e-12 * max(1.0, found.upper)
+    with mpmath.workdps(DIGITS):
+        d, q = 1 / mpmath.mpf(scale), mpmath.mpf(rate)
+        truths = [
+            max(_laplace_alone(d, q, mpmath.mpf(at), reverse=reverse) for reverse in (False, True))
+            for at in (found.lower, found.upper, 0.7 * found.upper)
+        ]
+    assert truths[1] <= target <= truths[0]
+    assert delta(event, 0.7 * found.upper) == pytest.approx(float(truths[2]), rel=1e-12)
+    for way in ("add-only", "remove-only"):
+        most = bounds(event, 0.0, way).upper
+        assert delta(event, 1.001 * most, adjacency=way) == 0.0
+
+
 def laplace_twice(scale: float, rate: float, at: float, *, reverse: bool) -> mpmath.mpf:
     with mpmath.workdps(DIGITS):
         d, q, level = 1 / mpmath.mpf(scale), mpmath.mpf(rate), mpmath.mpf(at)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.fft import next_fast_len, rfft
 
-from tacit.accounting.exact.enclosure import TooSlow
+from tacit.accounting.exact.enclosure import Enclosure, ErrorTerms, TooSlow
 from tacit.accounting.exact.mixture import turned_sums
 from tacit.accounting.exact.transforms import NodeErrors
 
@@ -476,3 +476,47 @@ class SampledLaplaceLoss:
             rise = sampled_loss(right, self.rate) - sampled_loss(middle - half, self.rate)
             grown += (tilt + 1.0) * rise
         return 0.5 * _SHAPE * math.exp(min(float((grown + frequency * turned).max()), 700.0))
+
+
+@dataclass(frozen=True)
+class SampledLaplaceProfile:
+    """δ(ε) of one Poisson sample of Laplace noise.
+
+    L > ε where the base's loss is above c = ln(1 + (e^ε - 1)/q); there P₀ has 1 - ½·e^{(c-d)/2} and
+    Q ½·e^{-(c+d)/2}, so that δ = q·(1 - e^{(c-d)/2}). The other way round it is
+    q·e^{ε+c}·(1 - e^{-(c+d)/2}), with c = ln(1 + (e^{-ε} - 1)/q).
+    """
+
+    loss: SampledLaplaceLoss
+
+    def enclose(self, epsilon: float) -> Enclosure:
+        """δ(ε) with its errors."""
+        q, d, reverse = self.loss.rate, self.loss.distance, self.loss.reverse
+        if epsilon > self.loss.largest * (1.0 + 1e-13):
+            return Enclosure(0.0, ErrorTerms(), 0.0)
+        odds = math.expm1(-epsilon if reverse else epsilon) / q
+        cut = math.log1p(odds) if odds > -1.0 else -math.inf
+        if (cut <= -d) if reverse else (cut >= d):
+            # By rounding only: next to the largest loss.
+            return Enclosure(0.0, ErrorTerms(truncation=64.0 * _UNIT * q * (1.0 + d)), 0.0)
+        if reverse:
+            grown = q * math.exp(epsilon)
+            value = grown * math.exp(cut) * -math.expm1(-0.5 * (cut + d))
+            below, other = 1.0 - 0.5 * math.exp(-0.5 * (d + cut)), 0.5 * math.exp(0.5 * (cut - d))
+            slope = -math.exp(epsilon) * ((1.0 - q) * below + q * other)
+        else:
+            grown = q
+            value = q * -math.expm1(0.5 * (cut - d))
+            slope = -0.5 * math.exp(epsilon - 0.5 * (d + cut))
+        # A cut errs by its own size and by that of what it is the logarithm of.
+        rounding = 16.0 * _UNIT * (value * (1.0 + epsilon) + grown * (2.0 + abs(cut) + d))
+        return Enclosure(max(0.0, value), ErrorTerms(rounding=rounding), slope)
+
+    def guess(self, delta: float) -> float:
+        """About ε(δ)."""
+        low, high = 0.0, self.loss.largest
+        for _ in range(60):
+            middle = 0.5 * (low + high)
+            above = self.enclose(middle).estimate > delta
+            low, high = (middle, high) if above else (low, middle)
+        return low

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from tacit.accounting.exact.allocation import AllocationLoss, within_reach
-from tacit.accounting.exact.atoms import AtomLoss, SampledLaplaceLoss
+from tacit.accounting.exact.atoms import AtomLoss, SampledLaplaceLoss, SampledLaplaceProfile
 from tacit.accounting.exact.closed_forms import (
     GaussianLoss,
     GaussianProfile,
@@ -589,6 +589,7 @@ Closed = (
     | LaplaceProfile
     | MixtureProfile
     | TwoStepProfile
+    | SampledLaplaceProfile
     | DiscreteGaussianProfile
     | CellsProfile
 )
@@ -609,7 +610,9 @@ def _closed_form(direction: Direction) -> Closed | None:
                 return LaplaceProfile(distance)
             case MixturePair():
                 return MixtureProfile(losses[0][0])
-            case None | AtomLoss() | SampledLaplaceLoss() | EitherLoss() if len(direction) == 1:
+            case SampledLaplaceLoss():
+                return SampledLaplaceProfile(losses[0][0])
+            case None | AtomLoss() | EitherLoss() if len(direction) == 1:
                 return CellsProfile(direction[0][0].cells)
     if len(losses) == 1 and losses[0][1] == 2 and isinstance(losses[0][0], MixturePair):
         return _two_steps(losses[0][0])
