@@ -29,6 +29,7 @@ from tacit.accounting.exact.contour import (
 from tacit.accounting.exact.discrete import (
     DiscreteGaussianProfile,
     LossTable,
+    WideProfile,
     discrete_gaussian_profile,
     table_for_delta,
     table_for_epsilon,
@@ -591,6 +592,7 @@ Closed = (
     | TwoStepProfile
     | SampledLaplaceProfile
     | DiscreteGaussianProfile
+    | WideProfile
     | CellsProfile
 )
 

@@ -209,7 +209,7 @@ def _counted(parts: Composition, aim: Aim) -> LossTable | None:
         each = known.truncation + known.rounding
         each += float((tilted.mass * tilted.mass_errors).sum()) + tilted.missing
         moved = aim.tilt * float((tilted.mass * tilted.spread_errors).sum())
-        error += count * float(each + moved) + 16.0 * _UNIT * count * math.log(count + 2.0)
+        error += count * float(each + moved) + _counting_error(tilted.mass, count)
         log_scale += count * tilted.log_mgf
         of_scale += count * float(known.truncation + known.rounding)
     order = np.argsort(losses)
@@ -235,13 +235,15 @@ def _counts(mass: Floats, losses: Floats, count: int) -> tuple[Floats, Floats] |
     if len(mass) > _MOST_ATOMS and count > 1:
         return None
     order = np.argsort(-mass)
-    last, others = int(order[0]), order[1:]
+    last, others = int(order[0]), order[1:].tolist()
     factorials = gammaln(np.arange(count + 1) + 1.0)
+    # What is left of the mass before each atom: added up from the end, as probabilities of what
+    # comes later, so that one stage's errors are undone by the next one's.
+    rests = np.log(np.cumsum(mass[[last, *reversed(others)]])[::-1])
+    logs = np.log(mass)
     left, sums, p = np.array([count]), np.zeros(1), np.ones(1)
-    rest = float(mass.sum())
-    for j in others.tolist():
-        share = min(float(mass[j]) / rest, 1.0)
-        rest -= float(mass[j])
+    for stage, j in enumerate(others):
+        share = math.exp(float(logs[j] - rests[stage]))
         most = count * share + 10.0 * math.sqrt(count * share) + 16.0
         times = np.arange(min(count, math.ceil(most)) + 1)
         if len(p) * len(times) > 8 * _MOST_COUNTS:
@@ -249,7 +251,8 @@ def _counts(mass: Floats, losses: Floats, count: int) -> tuple[Floats, Floats] |
         after = left[:, None] - times
         possible = np.maximum(after, 0)
         log_p = factorials[left][:, None] - factorials[times] - factorials[possible]
-        log_p += times * math.log(share) + possible * math.log1p(-share)
+        log_p += times * float(logs[j] - rests[stage])
+        log_p += possible * float(rests[stage + 1] - rests[stage])
         found = np.where(after >= 0, p[:, None] * np.exp(log_p), 0.0)
         keep = found > _RARE
         p, left = found[keep], after[keep]
@@ -257,6 +260,14 @@ def _counts(mass: Floats, losses: Floats, count: int) -> tuple[Floats, Floats] |
         if len(p) > _MOST_COUNTS:
             return None
     return sums + left * float(losses[last]), p
+
+
+def _counting_error(mass: Floats, count: int) -> float:
+    """A bound on the rounding of counts' probabilities, relative to each."""
+    likeliest, least = -math.log(float(mass.max())), -math.log(float(mass.min()))
+    per_draw = len(mass) * (1.0 + likeliest) + 4.0 + least
+    choices = min(len(mass), count) * float(gammaln(count + 1.0))
+    return 8.0 * _UNIT * (count * per_draw + choices)
 
 
 # ---- the smoothed integral
