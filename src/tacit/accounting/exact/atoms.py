@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _UNIT = 2.0**-53
 _UNDERFLOW = 1e-322  # above what is no number any more
 _NEGLIGIBLE = 1e-22  # tilted mass that is left out of the sums over u, and charged
-_FEW = 4_000_000  # atoms times frequencies that are summed as they are
+_FEW, _BLOCK = 2_000_000, 4096  # atoms times frequencies summed as they are; atoms at a time
 _MANY = 2_000  # atoms, more of which are grouped where a bound will do
 _ORDER = 12  # of the splines
 _FINE = 0.25 * math.pi  # uh/2 at the last frequency
@@ -38,7 +38,7 @@ _FAR, _NEAR, _WIDE = 37.0, 16.0, 30.0  # standard deviations that are kept, of w
 _NODES, _RHO = 16, 4.0
 _X, _WEIGHTS = np.polynomial.legendre.leggauss(_NODES)
 _SHAPE = 64.0 / 15.0 * _RHO ** (2 - 2 * _NODES) / (1.0 - _RHO**-2)
-_PANEL, _TURN = 0.8, 6.0  # what the base's loss, and the phase, may move by on a panel
+_PANEL, _TURN = 0.8, 8.0  # what the base's loss, and the phase, may move by on a panel
 _MOST_QUADRATURE = 300_000
 
 
@@ -193,7 +193,7 @@ class TiltedAtoms:
 
     def _few(self, frequencies: Floats) -> int:
         """How many of the first frequencies are summed as they are."""
-        return min(len(frequencies), max(16, _FEW // len(self.mass)))
+        return min(len(frequencies), max(4, _FEW // len(self.mass)))
 
     def ratio_error(self, frequencies: Floats) -> NodeErrors:
         """Bounds on the error of ``ratio``."""
@@ -222,11 +222,13 @@ class TiltedAtoms:
         points, spacing = self._grid(float(frequencies[1]), float(frequencies[-1]))
         place = self.spread / spacing - 0.5 * _ORDER
         first = np.ceil(place)
-        values = _spline_values(first - place)
-        index = first.astype(np.int64)
-        table = np.zeros(points)
-        for j, value in enumerate(values):
-            table += np.bincount((index + j) % points, self.mass * value, minlength=points)
+        offset, index = first - place, first.astype(np.int64)
+        values = np.empty((_ORDER, len(place)))
+        for k in range(0, len(place), _BLOCK):  # few enough for the processor's own memory
+            values[:, k : k + _BLOCK] = _spline_values(offset[k : k + _BLOCK])
+        values *= self.mass
+        where = (index + np.arange(_ORDER)[:, None]) % points
+        table = np.bincount(where.ravel(), values.ravel(), minlength=points)
         half = 0.5 * spacing * frequencies
         half[0] = 1.0  # a 0th node needs no correction
         sinc = np.sin(half) / half
@@ -255,14 +257,15 @@ def _spline_values(offset: Floats) -> list[Floats]:
     values = [np.ones_like(offset)]
     for order in range(2, _ORDER + 1):
         before, values = values, []
+        scale = 1.0 / (order - 1.0)
         for j in range(order):
-            x = offset + j
-            total = np.zeros_like(offset)
-            if j < order - 1:
-                total += x * before[j]
-            if j > 0:
-                total += (order - x) * before[j - 1]
-            values.append(total / (order - 1.0))
+            x = scale * (offset + j)
+            if j == 0:
+                values.append(x * before[j])
+            elif j == order - 1:
+                values.append((scale * order - x) * before[j - 1])
+            else:
+                values.append(x * before[j] + (scale * order - x) * before[j - 1])
     return values
 
 
