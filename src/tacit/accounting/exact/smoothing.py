@@ -71,7 +71,7 @@ _UNIT = 2.0**-53
 _WIDTH = 4e-9  # of the ends of ε, relative to max(1, ε), that smoothing may cost
 _FINEST = 1e-10  # relative error of δ that other terms are to have: more is of no use
 _ROUGH, _FIRST = 1e-4, 0.2  # relative error of a first look, and its μ times its tilt
-_TILTS, _SPARE_DIGITS = (0.1, 3.0, 24), 14.0  # what tilts are tried, and how far above δ, in logs
+_TILTS, _SPARE_DIGITS = (0.1, 3.0, 24), 10.0  # what tilts are tried, and how far above δ, in logs
 _FEWEST_NODES, _MOST_NODES = 2_000, 250_000  # wider smoothing takes fewer
 _MOST_WORK = 6e7  # numbers in a sum over all nodes
 _FADED = 1e-9  # what is left of a node that is not worth its sum
@@ -522,7 +522,7 @@ def _lay(composition: Composition, aim: Aim, mu: float, resolution: Resolution) 
         coefficients=slopes / z[keep],
         slopes=slopes,
         densities=densities,
-        errors=spectrum.errors_against(kernel[keep], 2.0 * _ROUND_UP * tail),
+        errors=_errors_of(spectrum, kernel[keep], 2.0 * _ROUND_UP * tail),
         density_error=of_density + 2.0 * (beyond + float((weights * size)[~keep].sum())),
         aliases=aliases,
         period=period,
@@ -530,6 +530,20 @@ def _lay(composition: Composition, aim: Aim, mu: float, resolution: Resolution) 
         lost=lost_of(composition),
         apart=apart,
     )
+
+
+def _errors_of(spectrum: Spectrum, kernel: Floats, tail: float) -> ErrorTerms:
+    """The spectrum's errors against a kernel, of sums that are taken in pairs of pairs.
+
+    NumPy adds blocks of 128 by eights and then in pairs, so that of n terms none is rounded more
+    than some 20 + log₂ n times.
+    """
+    found = spectrum.errors_against(kernel, tail)
+    own = spectrum.product.errors(kernel * (1.0 + min(spectrum.scale_errors.above, 1e100)))
+    sizes = kernel * np.exp(spectrum.product.log_modulus)
+    often = 40.0 + math.log2(len(sizes) + 1.0) + spectrum.product.work
+    rounding = own.rounding + 4.0 * spectrum.unit_roundoff * float((sizes * often).sum())
+    return replace(found, rounding=min(found.rounding, rounding))
 
 
 def _apart(
