@@ -154,3 +154,15 @@ def test_a_sampled_composition() -> None:
     assert not found.two_sided
     laplace = PoissonSampled(0.1, Repeated(Laplace(5.0), 4))
     assert epsilon(laplace, 0) == pytest.approx(math.log1p(0.1 * math.expm1(0.8)), rel=1e-3)
+
+
+@pytest.mark.parametrize("tiny", [5e-324, 1e-310, 9.9e-301])
+def test_a_delta_below_all_digits_is_refused(tiny: float) -> None:
+    for ask in (epsilon, bounds):
+        with pytest.raises(
+            InvalidArgument, match="0, which asks for the pure ε, or at least 1e-300"
+        ):
+            ask(Gaussian(1.0), tiny)
+    with pytest.raises(InvalidArgument, match="got 1e-310"):
+        profile(Gaussian(1.0)).epsilon(1e-310)
+    assert bounds(Gaussian(1.0), 1e-300).width < 1e-9

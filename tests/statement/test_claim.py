@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from tacit.accounting import (
     ApproxDp,
     Composed,
-    DiscreteGaussian,
     Event,
     Gaussian,
     Laplace,
@@ -22,6 +21,7 @@ from tacit.accounting import (
     Repeated,
     bounds,
     epsilon,
+    from_laws,
 )
 from tacit.accounting.serialization import as_dict
 from tacit.errors import InvalidArgument
@@ -106,10 +106,13 @@ def test_a_claim_below_what_is_proved_is_refused() -> None:
         _claim(delta=1e-6)
 
 
+ANSWERS = from_laws(p=[0.6, 0.3, 0.1], q=[0.1, 0.3, 0.6])
+
+
 @pytest.mark.parametrize(
     "event",
-    [Repeated(Laplace(3.0), 10), Composed(Laplace(2.0), DiscreteGaussian(3.0))],
-    ids=["laplace", "laplace and discrete"],
+    [Repeated(ANSWERS, 10), Composed(Gaussian(2.0), ANSWERS)],
+    ids=["answers", "noise and answers"],
 )
 def test_what_epsilon_proves_on_a_grid_can_be_claimed_and_no_less(event: Event) -> None:
     ends, proved = bounds(event, 1e-8), epsilon(event, 1e-8)

@@ -14,7 +14,14 @@ from scipy.special import log_ndtr, ndtr, ndtri
 from tacit._validation import non_negative, open_probability, probability
 from tacit.accounting import gaussian_profile
 from tacit.accounting.accountants import exact, gdp
-from tacit.accounting.events import Event, Neighbours, both_ways, check_event, check_neighbours
+from tacit.accounting.events import (
+    Event,
+    Neighbours,
+    both_ways,
+    check_delta,
+    check_event,
+    check_neighbours,
+)
 from tacit.errors import UnsupportedEvent
 
 if TYPE_CHECKING:
@@ -58,7 +65,7 @@ class PrivacyCurve:
 
     def epsilon(self, delta: float) -> float:
         """The smallest certified ε at this δ, from 0 to 1."""
-        total = probability("delta", delta)
+        total = check_delta(delta)
         return exact.epsilon(self.event, total, self.adjacency) if total < 1.0 else 0.0
 
     def delta(self, epsilon: float) -> float:

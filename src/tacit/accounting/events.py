@@ -40,6 +40,20 @@ def check_neighbours(neighbours: str) -> Neighbours:
     return check_adjacency(neighbours)
 
 
+LEAST_DELTA = 1e-300
+"""The least δ but 0 that is asked for: below, numbers lose the digits that bounds rest on."""
+
+
+def check_delta(delta: float) -> float:
+    """Returns ``delta`` if it is 0, which asks for the pure ε, or up to 1 and not below all use."""
+    number = probability("delta", delta)
+    if 0.0 < number < LEAST_DELTA:
+        raise InvalidArgument(
+            f"delta must be 0, which asks for the pure ε, or at least {LEAST_DELTA}, got {delta!r}"
+        )
+    return number
+
+
 def both_ways(neighbours: Neighbours) -> Adjacency:
     """The adjacency that covers ``neighbours``: add-remove for one of its directions.
 

@@ -43,6 +43,24 @@ def truncation_of(part: Event) -> float:
     )
 
 
+def least_rate(part: PoissonSampled) -> float:
+    """How often a record takes part in a truncated Poisson sample, at least.
+
+    Of n records, k others sampled beside it leave it in with probability min(1, cap/(k+1)), in all
+    q·P[Binomial(n-1, q) < cap] + cap/n·P[Binomial(n, q) > cap], which falls as n grows.
+
+    >>> from tacit.accounting.events import Gaussian
+    >>> round(least_rate(PoissonSampled(0.5, Gaussian(1.0), cap=1, population=2)), 6)
+    0.375
+    """
+    if part.cap is None or part.population is None or part.cap >= part.population:
+        return part.rate
+    others = float(betainc(part.population - part.cap, part.cap, 1.0 - part.rate))
+    more = float(betainc(part.cap + 1.0, part.population - part.cap, part.rate))
+    least = part.rate * others + part.cap / part.population * more
+    return min(part.rate, least * (1.0 - 1e-9))
+
+
 @dataclass(frozen=True)
 class Failures:
     """The probability ``mass`` of a failure, and the total variation distance ``truncation``."""

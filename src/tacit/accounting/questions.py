@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from tacit._validation import non_negative, probability
+from tacit._validation import non_negative
 from tacit.accounting.accountants import NAMES, Approximation, accountant_named
 from tacit.accounting.accountants.exact import UPPER_END, delta_interval, epsilon_interval
 from tacit.accounting.events import (
@@ -13,6 +13,7 @@ from tacit.accounting.events import (
     Event,
     Neighbours,
     both_ways,
+    check_delta,
     check_event,
     check_neighbours,
 )
@@ -46,7 +47,7 @@ def epsilon(
     """
     check_event(event)
     asked = accountant_named(accountant)
-    total, neighbours = probability("delta", delta), check_neighbours(adjacency)
+    total, neighbours = check_delta(delta), check_neighbours(adjacency)
     if total == 1.0:
         return 0.0
     try:
@@ -100,7 +101,7 @@ def bounds(event: Event, delta: float, adjacency: Neighbours = "add-remove") -> 
     (True, True, 'contour')
     """
     check_event(event)
-    total, neighbours = probability("delta", delta), check_neighbours(adjacency)
+    total, neighbours = check_delta(delta), check_neighbours(adjacency)
     if total == 1.0:
         return Interval(0.0, 0.0, method="closed form")
     return epsilon_interval(event, total, neighbours)

@@ -74,14 +74,12 @@ def test_a_delta_too_small_for_a_number_is_not_nothing() -> None:
         assert delta(run, 800.0, adjacency="add-only") < 1e-280
 
 
-@pytest.mark.parametrize(
-    ("count", "tiny"), [(1, 5e-324), (1, 1e-300), (2, 5e-324), (2, 1e-300), (3, 1e-300)]
-)
-def test_the_largest_loss_bounds_the_epsilon_of_the_least_delta(count: int, tiny: float) -> None:
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_the_largest_loss_bounds_the_epsilon_of_the_least_delta(count: int) -> None:
     run = Repeated(PoissonSampled(0.1, Gaussian(1.0)), count)
     largest = -count * math.log1p(-0.1)
-    assert bounds(run, tiny, "add-only").upper <= largest * (1.0 + 1e-11)
-    assert bounds(run, tiny, "remove-only").upper > 30.0
+    assert bounds(run, 1e-300, "add-only").upper <= largest * (1.0 + 1e-11)
+    assert bounds(run, 1e-300, "remove-only").upper > 30.0
 
 
 @pytest.mark.parametrize("rate", [1e-15, 2.3722481758655325e-12, 0.3, 1.0 - 1e-12])

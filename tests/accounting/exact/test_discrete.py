@@ -21,7 +21,7 @@ from tacit.accounting import (
     delta,
     epsilon,
 )
-from tacit.accounting.exact.discrete import DiscreteGaussianProfile
+from tacit.accounting.exact.discrete import DiscreteGaussianProfile, WideProfile
 
 DIGITS = 40
 
@@ -138,3 +138,25 @@ def test_losses_beyond_numbers_warn_nobody() -> None:
     event = SampledWithReplacement(38, 59, DiscreteGaussian(1.6579592534627383))
     found = bounds(event, delta=1e-7)
     assert 0.0 < delta(event, found.upper) <= 1e-7 * (1.0 + 1e-6)
+
+
+@pytest.mark.parametrize(("sigma", "count"), [(400.0, 900), (900.0, 100), (3000.0, 1)])
+def test_wide_noise_is_next_to_its_integral(sigma: float, count: int) -> None:
+    total = math.sqrt(count) * sigma
+    wide, summed = WideProfile(total, count), DiscreteGaussianProfile(total, count)
+    mu = count / total
+    for at in (0.01 * mu, mu, 4.0 * mu, 9.0 * mu):
+        found, truth = wide.enclose(at), summed.enclose(at)
+        assert abs(found.estimate - truth.estimate) <= found.errors.above + truth.errors.above
+        assert found.errors.above < 1e-8
+    coarse = WideProfile(4.0, 4).enclose(0.5)  # where it would not do
+    assert abs(coarse.estimate - DiscreteGaussianProfile(4.0, 4).enclose(0.5).estimate) > 1e-6
+    assert coarse.lower <= DiscreteGaussianProfile(4.0, 4).enclose(0.5).estimate <= coarse.upper
+
+
+def test_very_many_releases_have_their_digits_at_once() -> None:
+    for sigma, count in ((1000.0, 100_000), (2e4, 10_000), (0.3, 100_000), (0.5, 100_000)):
+        start = time.process_time()
+        found = bounds(Repeated(DiscreteGaussian(sigma), count), 1e-9)
+        assert time.process_time() - start < 0.5  # 45 s once
+        assert found.width <= 1e-8 * max(1.0, found.upper), (sigma, count, found)

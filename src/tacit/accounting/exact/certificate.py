@@ -46,7 +46,7 @@ from tacit.accounting.exact.sampled_pairs import (
     without_replacement_part,
 )
 from tacit.accounting.exact.schedule import FEWEST, FEWEST_IN_ALL, MOST_RATE, Schedule
-from tacit.accounting.failures import Failures
+from tacit.accounting.failures import Failures, least_rate
 from tacit.errors import UnsupportedEvent
 
 if TYPE_CHECKING:
@@ -145,13 +145,14 @@ def enclose_epsilon(
         return Interval(0.0, 0.0, method="closed form")
     if decomposition.failures.truncation == 0.0:
         return _epsilon(decomposition, delta, resolution)
-    coupled = _coupled_epsilon(decomposition, delta, resolution)
-    if not _matters(decomposition.failures.charge(coupled.upper), delta):
-        return coupled
+    found = _coupled_epsilon(decomposition, delta, resolution)
     shown = decompose(parts, adjacency, shown=True)
-    if shown.failures.truncation > 0.0:  # of some part no other bound is known
-        return coupled
-    return min(coupled, _epsilon(shown, delta, resolution), key=lambda one: one.upper)
+    if _matters(decomposition.failures.charge(found.upper), delta, shown):
+        found = min(found, _epsilon(shown, delta, resolution), key=lambda one: one.upper)
+    if not resolution.lower_end:
+        return found
+    lower = _epsilon(decompose(_seldom(parts), adjacency), delta, resolution).lower
+    return _either_way(min(lower, found.upper), found.upper, found)
 
 
 def _epsilon_together(
@@ -192,9 +193,25 @@ def _larger(one: Interval, other: Interval) -> Interval:
     return replace(larger, lower=max(one.lower, other.lower))
 
 
-def _matters(charge: float, delta: float) -> bool:
-    """Whether a truncated sample costs so much δ that another bound is worth its time."""
-    return not charge <= 0.1 * delta
+def _seldom(parts: Parts) -> Parts:
+    """Untruncated samples in which a record takes part as often as in truncated ones, at least.
+
+    Where all others add nothing these have the truncated samples' own outputs: a lower bound.
+    """
+    return tuple(
+        (replace(part, rate=least_rate(part), cap=None, population=None), count)
+        if isinstance(part, PoissonSampled) and part.cap is not None
+        else (part, count)
+        for part, count in parts
+    )
+
+
+def _matters(charge: float, delta: float, shown: Decomposition) -> bool:
+    """Whether truncated samples cost so much δ that the other bound is worth its time."""
+    if shown.failures.truncation > 0.0:  # of some part none is known
+        return False
+    quick = all(pair.loss is not None for way in shown.directions() for pair, _ in way)
+    return not charge <= (1e-8 if quick else 0.1) * delta
 
 
 def _coupled_epsilon(
@@ -266,11 +283,16 @@ def enclose_delta(
     decomposition = decompose(parts, adjacency)
     if not decomposition.parts:
         return Interval(0.0, 0.0, method="closed form")
-    coupled = _delta(decomposition, epsilon, resolution)
-    if not _matters(decomposition.failures.charge(epsilon), coupled.upper):
-        return coupled
+    found = _delta(decomposition, epsilon, resolution)
+    if decomposition.failures.truncation == 0.0:
+        return found
     shown = decompose(parts, adjacency, shown=True)
-    return min(coupled, _delta(shown, epsilon, resolution), key=lambda one: one.upper)
+    if _matters(decomposition.failures.charge(epsilon), found.upper, shown):
+        found = min(found, _delta(shown, epsilon, resolution), key=lambda one: one.upper)
+    if not resolution.lower_end:
+        return found
+    lower = _delta(decompose(_seldom(parts), adjacency), epsilon, resolution).lower
+    return _either_way(min(lower, found.upper), found.upper, found)
 
 
 def _delta(decomposition: Decomposition, epsilon: float, resolution: Resolution) -> Interval:
@@ -352,8 +374,9 @@ def lay_curve(
     decomposition = decompose(parts, adjacency)
     if not decomposition.parts:
         return LaidCurve((), Failures())
-    if _matters(decomposition.failures.charge(1.0), min(deltas)):
-        decomposition = decompose(parts, adjacency, shown=True)
+    shown = decompose(parts, adjacency, shown=True) if decomposition.failures.truncation else None
+    if shown and _matters(decomposition.failures.charge(1.0), min(deltas), shown):
+        decomposition = shown
     directions = decomposition.directions()
     laid = tuple(lay(one, deltas, resolution) for one in directions)
     mirrored = len(directions) > 1 and _mirrored(*directions)

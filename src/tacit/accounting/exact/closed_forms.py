@@ -126,6 +126,14 @@ class LaplaceLoss:
         """About the variance of the loss."""
         return self.distance**2
 
+    def ends(self) -> tuple[Floats, Floats]:
+        """The two atoms: losses and ln of P's probabilities."""
+        log_half = math.log(0.5)
+        return (
+            np.array([-self.distance, self.distance]),
+            np.array([log_half - self.distance, log_half]),
+        )
+
     def real_line(self, reach: float, digits: float) -> LaplaceLoss:  # noqa: ARG002
         """Itself: the formula serves every tilt."""
         return self

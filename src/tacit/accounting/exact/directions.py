@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from tacit.accounting.exact.allocation import AllocationLoss, within_reach
+from tacit.accounting.exact.atoms import AtomLoss, SampledLaplaceLoss, SampledLaplaceProfile
 from tacit.accounting.exact.closed_forms import (
     GaussianLoss,
     GaussianProfile,
@@ -29,10 +30,12 @@ from tacit.accounting.exact.contour import (
 from tacit.accounting.exact.discrete import (
     DiscreteGaussianProfile,
     LossTable,
+    WideProfile,
     discrete_gaussian_profile,
     table_for_delta,
     table_for_epsilon,
 )
+from tacit.accounting.exact.either import EitherLoss
 from tacit.accounting.exact.enclosure import Interval, Resolution, TooSlow, invert
 from tacit.accounting.exact.grid import CellsProfile, delta_on_grid, epsilon_on_grid, lay_on_grid
 from tacit.accounting.exact.jump_curves import Step
@@ -41,6 +44,11 @@ from tacit.accounting.exact.jumps import LEAST
 from tacit.accounting.exact.lattice import LatticeLoss, lay_lattice
 from tacit.accounting.exact.mixture import MixturePair, MixtureSide
 from tacit.accounting.exact.schedule import FEWEST, FEWEST_IN_ALL, is_step, schedule_of
+from tacit.accounting.exact.smoothing import (
+    lost_of,
+    profile_for_delta,
+    profile_for_epsilon,
+)
 from tacit.accounting.exact.two_steps import TwoStepProfile
 
 if TYPE_CHECKING:
@@ -66,6 +74,7 @@ _MANY = 200  # different steps from which one by one they take long
 _SELDOM = 0.5  # times that a record is expected to be sampled, below which there are jumps
 _LITTLE_WORK = 1e6  # of a contour for which there is another way
 _LITTLE_CARE = 0.3  # about a tilt, for a look that says no more than yes or no
+_MANY_STEPS = 500  # of Laplace noise, whose atoms have half of the mass or more
 _TILT = 2.0  # where to look for a saddle if nothing is known
 _SKETCH = Resolution(relative_error=1e-2)
 _HALVINGS, _FARTHEST = 25, 1e4
@@ -154,6 +163,24 @@ def _is_allocated(composition: Composition) -> bool:
     return any(isinstance(loss, AllocationLoss) for loss, _ in composition)
 
 
+def _has_atoms(composition: Composition) -> bool:
+    """Whether some of the losses have atoms that lie on no lattice with the others'."""
+    kinds = {type(loss) for loss, _ in composition}
+    if not kinds <= {AtomLoss, SampledLaplaceLoss, LaplaceLoss, LatticeLoss, GaussianLoss}:
+        return False
+    spacings = {loss.spacing for loss, _ in composition if isinstance(loss, LatticeLoss)}
+    if kinds <= {LaplaceLoss, GaussianLoss}:
+        return LaplaceLoss in kinds and not _fades(composition)
+    lonely = len(spacings) == 1 and GaussianLoss not in kinds
+    return not lonely or bool(kinds & {AtomLoss, SampledLaplaceLoss, LaplaceLoss})
+
+
+def _fades(composition: Composition) -> bool:
+    """Whether so many steps of Laplace noise are composed that all are hardly ever atoms."""
+    steps = sum(count for loss, count in composition if isinstance(loss, LaplaceLoss))
+    return steps >= _MANY_STEPS
+
+
 def _composition(direction: Direction) -> Composition:
     losses = tuple((pair.loss, count) for pair, count in _telling(direction))
     return cast("Composition", losses)
@@ -231,6 +258,8 @@ def _is_seldom(step: tuple[float, float, int]) -> bool:
 def _epsilon_by_sums(composition: Composition, delta: float, resolution: Resolution) -> Solved:
     search = SaddleSearch(composition)
     found = Solved(Interval(0.0, math.inf, method="none"))
+    if _has_atoms(composition):
+        return _epsilon_of_atoms(composition, delta, resolution)
     try:
         aim = _sharper(composition, search, search.for_delta(delta), delta)
     except TooSlow:
@@ -242,6 +271,15 @@ def _epsilon_by_sums(composition: Composition, delta: float, resolution: Resolut
         if _is_tight(found.ends) or before.ends.is_narrow:
             break
     return found
+
+
+def _epsilon_of_atoms(composition: Composition, delta: float, resolution: Resolution) -> Solved:
+    try:
+        found = profile_for_delta(composition, delta, resolution)
+    except TooSlow:
+        return Solved(Interval(0.0, math.inf, method="none"))
+    ends = replace(invert(found.profile, delta, found.epsilon), method=found.method)
+    return Solved(ends, found.tilt)
 
 
 def _sharper(composition: Composition, search: SaddleSearch, aim: Aim, delta: float) -> Aim:
@@ -322,6 +360,13 @@ def _at_most(
     """Whether δ(ε) ≤ ``delta`` by the first sum; None if no sum can be laid."""
     search = SaddleSearch(composition)
     try:
+        if _has_atoms(composition):
+            spare = delta - lost_of(composition)
+            least = _chernoff_within_reach(composition, epsilon, tilt)
+            if spare > 0.0 and least <= math.log(spare):
+                return True
+            found = profile_for_epsilon(composition, epsilon, resolution)
+            return found.profile.enclose(epsilon).upper <= delta
         aim = search.for_epsilon(epsilon, tilt, care=_LITTLE_CARE)
         # Chernoff's bound lies above what it bounds by a factor of three, at the least.
         room = math.log(delta)
@@ -438,6 +483,10 @@ def _delta_by_sums(
 ) -> tuple[Enclosure, str, float] | None:
     search = SaddleSearch(composition)
     try:
+        if _has_atoms(composition):
+            sharp = profile_for_epsilon(composition, epsilon, resolution)
+            found = sharp.profile.enclose(epsilon)
+            return (found, sharp.method, sharp.tilt) if _is_good(found) else None
         aim = search.for_epsilon(epsilon, _TILT)
     except TooSlow:
         return None
@@ -572,6 +621,10 @@ def _lay_sum(
 ) -> tuple[float, Profile] | None:
     search = SaddleSearch(composition)
     try:
+        if _has_atoms(composition):
+            sharp = profile_for_delta(composition, delta, resolution)
+            ends = invert(sharp.profile, delta, sharp.epsilon)
+            return (ends.upper, sharp.profile) if ends.is_narrow else None
         aim = search.for_delta(delta)
         profile = _first_sum(composition, search, aim, resolution)
     except TooSlow:
@@ -599,7 +652,9 @@ Closed = (
     | LaplaceProfile
     | MixtureProfile
     | TwoStepProfile
+    | SampledLaplaceProfile
     | DiscreteGaussianProfile
+    | WideProfile
     | CellsProfile
 )
 
@@ -619,7 +674,9 @@ def _closed_form(direction: Direction) -> Closed | None:
                 return LaplaceProfile(distance)
             case MixturePair():
                 return MixtureProfile(losses[0][0])
-            case None if len(direction) == 1:
+            case SampledLaplaceLoss():
+                return SampledLaplaceProfile(losses[0][0])
+            case None | AtomLoss() | EitherLoss() if len(direction) == 1:
                 return CellsProfile(direction[0][0].cells)
     if len(losses) == 1 and losses[0][1] == 2 and isinstance(losses[0][0], MixturePair):
         return _two_steps(losses[0][0])

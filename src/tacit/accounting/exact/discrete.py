@@ -27,15 +27,17 @@ its absolute values counts max K-fold, one in the root of the sum of its squares
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.fft import irfft, next_fast_len
 from scipy.optimize import minimize_scalar
+from scipy.special import ndtr
 
 from tacit.accounting import gaussian_profile
+from tacit.accounting.exact.closed_forms import GaussianProfile
 from tacit.accounting.exact.contour import log_chernoff_constant
 from tacit.accounting.exact.enclosure import Enclosure, ErrorTerms, TooSlow, solve_convex
 
@@ -50,6 +52,7 @@ if TYPE_CHECKING:
 _UNIT = 2.0**-53
 _ENOUGH = 2.0  # σ from which τ of any number of releases is negligible, or charged
 _LARGEST = 3e5  # σ whose sums are of a few million terms
+_LARGE, _FINE = 3e4, 300.0  # σ from which there is no need to sum, of a σ and of all together
 _FAR = 12.0  # standard deviations: e^-72 lies beyond
 _MOST_MASSES, _MOST_POINTS, _MOST_WORK = 300, 1 << 17, 6_000_000
 _OUTSIDE = 40.0  # -ln of the tilted mass that is left outside of a table
@@ -124,11 +127,51 @@ class DiscreteGaussianProfile:
         return math.exp(max(log_p, -745.0)) / -math.expm1(-(first + 0.5) / self._variance)
 
 
+@dataclass(frozen=True)
+class WideProfile:
+    """The same of so large a σ that a sum over whole numbers x is next to an integral.
+
+    δ(ε) = Σ f(x), f = g·(1 - e^{ε - l})₊ with g a normal density, for by Poisson summation the
+    normaliser is that of the continuous law. By Euler and Maclaurin |Σ f - ∫ f| is at most 1/12 of
+    the variation of f'. That jumps by a·g where l = ε, a = s/σ² being the slope of l, and with
+    y = x/σ, |f''| ≤ g·((1 + y²)/σ² + 2a·|y|/σ) + a²·g·e^{ε - l}, whose last term integrates to a²
+    times -dδ/dε.
+    """
+
+    sigma: float
+    distance: int
+    slack: float = 0.0
+
+    @cached_property
+    def _smooth(self) -> GaussianProfile:
+        return GaussianProfile(self.distance / self.sigma)
+
+    def enclose(self, epsilon: float) -> Enclosure:
+        """δ(ε) with its errors."""
+        found, mu = self._smooth.enclose(epsilon), self._smooth.mu
+        steep, place = mu / self.sigma, 0.5 * mu - epsilon / mu
+        density = math.exp(max(-0.5 * place * place, -745.0)) / math.sqrt(2.0 * math.pi)
+        below = float(ndtr(place)) + 1e-300
+        bent = (2.0 * below - place * density) / self.sigma**2
+        bent += 2.0 * steep / self.sigma * (density if place < 0.0 else 1.0)
+        bent += steep * steep * -found.slope + steep * density / self.sigma
+        errors = replace(
+            found.errors,
+            truncation=self.slack * found.estimate,
+            quadrature=bent / 12.0 * (1.0 + 1e-9),
+        )
+        return replace(found, errors=errors)
+
+    def guess(self, delta: float) -> float:
+        """About ε(δ)."""
+        return self._smooth.guess(delta)
+
+
 def discrete_gaussian_profile(
     sigma: float, distance: int, count: int
-) -> DiscreteGaussianProfile | None:
+) -> DiscreteGaussianProfile | WideProfile | None:
     """The profile of ``count`` releases; None where their sum is not near a discrete Gaussian."""
-    if count == 1:
+    if count == 1 and sigma <= _LARGEST:
         return DiscreteGaussianProfile(sigma, distance)
     if sigma < _ENOUGH or count * distance > 2**52:
         return None
@@ -136,9 +179,12 @@ def discrete_gaussian_profile(
     first, others = -(math.pi**2) * sigma**2, -4.0 * math.pi**2 * sigma**2 / 3.0
     log_tau = np.logaddexp(first, others + math.log(count)) + math.log(10.0)
     slack = math.expm1(2.0 * math.exp(float(log_tau)))
-    if slack > 1e-10 or math.sqrt(count) * sigma > _LARGEST:
+    if slack > 1e-10:
         return None
-    return DiscreteGaussianProfile(math.sqrt(count) * sigma, count * distance, slack)
+    total = math.sqrt(count) * sigma
+    wide = total > _LARGEST or (total > _LARGE and sigma > _FINE * distance)
+    kind = WideProfile if wide else DiscreteGaussianProfile
+    return kind(total, count * distance, slack)
 
 
 # ---- few losses on a lattice, by a table of all their sums
@@ -156,6 +202,7 @@ class LossTable:
         error_of_sum: A bound on Σ|error of r_k|, what is left outside included.
         error_of_squares: A bound on what else is wrong with r, as the root of its sum of squares.
         error_of_scale: A bound on the relative error of exp(``log_scale``).
+        lost: The probability of losses that are left out, before tilting.
     """
 
     tilt: float
@@ -165,6 +212,7 @@ class LossTable:
     error_of_sum: float
     error_of_squares: float
     error_of_scale: float
+    lost: float = 0.0
 
     def enclose(self, epsilon: float) -> Enclosure:
         """δ(ε) with its errors."""
@@ -187,18 +235,19 @@ class LossTable:
         scale = math.exp(min(self.log_scale - self.tilt * epsilon, 700.0))
         return Enclosure(
             max(0.0, scale * value),
-            ErrorTerms(truncation=scale * missing, rounding=scale * rounding),
+            ErrorTerms(truncation=scale * missing + self.lost, rounding=scale * rounding),
             scale * slope,
         )
 
     def guess(self, delta: float) -> float:
         """About ε(δ): between two losses δ is linear in e^ε."""
         low, high = 0, len(self.losses) - 1  # δ is above at the one, and 0 at the other
-        if not self.enclose(float(self.losses[0])).estimate > delta:
+        if not self.enclose(float(self.losses[0])).upper > delta:
             return max(0.0, float(self.losses[0]))
         while high - low > 1:
             middle = (low + high) // 2
-            above = self.enclose(float(self.losses[middle])).estimate > delta
+            # Far below, δ drowns in its errors.
+            above = self.enclose(float(self.losses[middle])).upper > delta
             low, high = (middle, high) if above else (low, middle)
         start = float(self.losses[low])
         found = self.enclose(start)

@@ -497,24 +497,8 @@ class TiltedMixture:
         return len(self.mass)
 
     def ratio(self, frequencies: Floats) -> tuple[Floats, Floats]:
-        """Real and imaginary part of M(tilt + iu)·exp(-iu·centre)/M(tilt) - 1.
-
-        With the equal spacing of u, exp(i(a+b)y) - 1 = AB + A + B for A = exp(iay) - 1 and
-        B = exp(iby) - 1: a matrix product of some √n rows each does for n rows of exponentials, and
-        keeps their digits where y is small. Of few they are not worth it.
-        """
-        count = len(frequencies)
-        if count * len(self.mass) < _FEW:
-            single = _turns(frequencies, self.spread) @ self.mass
-            return single.real, single.imag
-        fine = math.ceil(math.sqrt(count))
-        low = _turns(frequencies[:fine], self.spread)
-        high = _turns(frequencies[::fine], self.spread)
-        weighted = low * self.mass
-        table = high @ weighted.T
-        table += (high @ self.mass)[:, None] + weighted.sum(axis=1)
-        ratio = table.ravel()[:count]
-        return ratio.real, ratio.imag
+        """Real and imaginary part of M(tilt + iu)·exp(-iu·centre)/M(tilt) - 1."""
+        return turned_sums(frequencies, self.spread, self.mass)
 
     def ratio_error(self, frequencies: Floats) -> NodeErrors:
         """Bounds on the error of ``ratio``."""
@@ -561,6 +545,27 @@ class TiltedMixture:
     def _mean_slope(self) -> float:
         """About E|dL/dx| under the tilted mass (a guide to the angle, no bound)."""
         return float(self.mass[1:] @ np.abs(np.diff(self.spread))) / self.nodes.step
+
+
+def turned_sums(frequencies: Floats, spread: Floats, mass: Floats) -> tuple[Floats, Floats]:
+    """Real and imaginary part of Σ mass·(exp(iuy) - 1) over the spread y, at equally spaced u.
+
+    exp(i(a+b)y) - 1 = AB + A + B for A = exp(iay) - 1 and B = exp(iby) - 1: a matrix product of
+    some √n rows each does for n rows of exponentials, and keeps their digits where y is small. Of
+    few they are not worth it.
+    """
+    count = len(frequencies)
+    if count * len(mass) < _FEW:
+        single = _turns(frequencies, spread) @ mass
+        return single.real, single.imag
+    fine = math.ceil(math.sqrt(count))
+    low = _turns(frequencies[:fine], spread)
+    high = _turns(frequencies[::fine], spread)
+    weighted = low * mass
+    table = high @ weighted.T
+    table += (high @ mass)[:, None] + weighted.sum(axis=1)
+    ratio = table.ravel()[:count]
+    return ratio.real, ratio.imag
 
 
 def _turns(frequencies: Floats, spread: Floats) -> Complexes:

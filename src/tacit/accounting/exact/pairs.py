@@ -31,6 +31,7 @@ from tacit.accounting.events import (
     RandomizedResponse,
     distance,
 )
+from tacit.accounting.exact.atoms import sampled_loss
 from tacit.accounting.exact.closed_forms import GaussianLoss, LaplaceLoss
 from tacit.accounting.exact.enclosure import OutOfRange
 from tacit.accounting.exact.lattice import LatticeLoss
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
 
     from tacit.accounting.events import Adjacency, Event
     from tacit.accounting.exact.allocation import AllocationLoss
+    from tacit.accounting.exact.atoms import AtomLoss, SampledLaplaceLoss
+    from tacit.accounting.exact.either import EitherLoss
     from tacit.accounting.exact.transforms import Floats
 
 
@@ -80,23 +83,13 @@ class Cells:
         return Cells(
             (1.0 - rate) * self.q + rate * self.p,
             self.q,
-            _sampled_loss(self.low, rate),
-            _sampled_loss(self.high, rate),
+            sampled_loss(self.low, rate),
+            sampled_loss(self.high, rate),
         )
 
     def scaled(self, weight: float) -> Cells:
         """All masses multiplied by ``weight``."""
         return Cells(weight * self.p, weight * self.q, self.low, self.high)
-
-
-def _sampled_loss(loss: Floats, rate: float) -> Floats:
-    """ln(1 - rate + rate·exp(loss))."""
-    if rate == 1.0:
-        return loss
-    small = np.log1p(rate * np.expm1(np.minimum(loss, 30.0)))
-    with np.errstate(divide="ignore"):
-        large = np.logaddexp(np.log1p(-rate), math.log(rate) + loss)
-    return np.where(loss < 30.0, small, large)
 
 
 def join(*parts: Cells) -> Cells:
@@ -207,6 +200,18 @@ def laplace_cells(apart: float, step: float) -> Cells:
 
 # ---- pairs
 
+if TYPE_CHECKING:
+    Loss = (
+        GaussianLoss
+        | LaplaceLoss
+        | MixturePair
+        | LatticeLoss
+        | AllocationLoss
+        | AtomLoss
+        | SampledLaplaceLoss
+        | EitherLoss
+    )
+
 
 @dataclass(frozen=True, eq=False)
 class PairLoss:
@@ -219,7 +224,7 @@ class PairLoss:
     """
 
     cells: Callable[[float], Cells]
-    loss: GaussianLoss | LaplaceLoss | MixturePair | LatticeLoss | AllocationLoss | None = None
+    loss: Loss | None = None
     infinite: float = 0.0
 
 

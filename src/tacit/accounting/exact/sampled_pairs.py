@@ -71,6 +71,9 @@ from tacit.accounting.exact.allocation import (
     MOST_SPREAD,
     AllocationLoss,
 )
+from tacit.accounting.exact.atoms import SampledLaplaceLoss, sampled_atoms
+from tacit.accounting.exact.closed_forms import LaplaceLoss
+from tacit.accounting.exact.either import EitherLoss
 from tacit.accounting.exact.grid import composed_cells
 from tacit.accounting.exact.lattice import LatticeLoss
 from tacit.accounting.exact.mean_ratio import LITTLE
@@ -120,17 +123,19 @@ def _truncated(
     """A truncated sample of which it is known whether ``cap`` other records were sampled.
 
     If fewer were, the record joins them when it is sampled: the pair of untruncated sampling. Else
-    it takes the place of another one, with a probability of at most ``rate``: the pair of
-    fixed-size sampling. How many others are sampled does not depend on the record, and divergences
-    are jointly convex, so that the two may be told apart. The second is the worse one, so that more
-    records than there are cannot lower the bound.
+    it takes the place of another one, with a probability of ``rate``·cap/(k+1) if k others were
+    sampled, at most ``rate``·cap/(cap+1): the pair of fixed-size sampling. How many others are
+    sampled does not depend on the record, and divergences are jointly convex, so that the two may
+    be told apart. The second is the worse one, so that more records than there are cannot lower the
+    bound. (Ganesh 2025 has the mean of those probabilities for an exact number of records.)
     """
     inner, rate = event.event, event.rate
     if not isinstance(inner, Gaussian | Laplace):
         return poisson_part(event, adjacency)
     full = min(1.0, float(betainc(cap, max(population - cap, 1), rate)) * (1.0 + 1e-9))
-    room = _uncapped(rate, inner, adjacency)
-    swapped = base_pair(inner, max(1.0, inner.replace_distance))
+    taken = rate * (cap / (cap + 1.0)) * (1.0 + 1e-15)
+    distance = max(1.0, inner.replace_distance)
+    room, swapped = _uncapped(rate, inner, adjacency), base_pair(inner, distance)
     if room is None or swapped is None:
         return room
 
@@ -138,22 +143,26 @@ def _truncated(
         if isinstance(inner, Laplace):  # a sample's losses are finer than those of its base
             step = max(step, inner.replace_distance / inner.scale / _MANY_CELLS)
         if adjacency == "add-remove":
-            other = swapped.cells(step).sampled(rate)
+            other = swapped.cells(step).sampled(taken)
             other = other.reversed() if reverse else other
         else:
-            other = _mirrored(swapped.cells(step), rate)
+            other = _mirrored(swapped.cells(step), taken)
         return join(side.cells(step).scaled(1.0 - full), other.scaled(full))
 
-    forward, backward = room.forward, room.backward
-    if backward is None:
-        return DominatingPair(
-            PairLoss(lambda step: joined(forward, step, reverse=False)), tight=False
-        )
-    return DominatingPair(
-        PairLoss(lambda step: joined(forward, step, reverse=False)),
-        PairLoss(lambda step: joined(backward, step, reverse=True)),
-        tight=False,
-    )
+    def either(side: PairLoss, *, reverse: bool) -> PairLoss:
+        loss = None
+        if adjacency == "add-remove" and isinstance(inner, Gaussian):
+            assert isinstance(side.loss, MixturePair)
+            worse = mixture_part(
+                inner.sigma / distance, MixtureSide((1.0 - taken, taken), (0.0, 1.0))
+            )
+            other = (worse.backward if reverse else worse.forward) or worse.forward
+            assert isinstance(other.loss, MixturePair)
+            loss = EitherLoss((1.0 - full, full), (side.loss, other.loss))
+        return PairLoss(lambda step: joined(side, step, reverse=reverse), loss)
+
+    backward = None if room.backward is None else either(room.backward, reverse=True)
+    return DominatingPair(either(room.forward, reverse=False), backward, tight=False)
 
 
 def _uncapped(rate: float, inner: Event, adjacency: Adjacency) -> DominatingPair | None:
@@ -303,14 +312,24 @@ def _sampled_part(base: PairLoss, rate: float) -> DominatingPair:
     def backward(step: float) -> Cells:
         return forward(step).reversed()
 
-    return DominatingPair(_from_cells(forward, base), _from_cells(backward, base))
+    return DominatingPair(
+        _from_cells(forward, base, rate, reverse=False),
+        _from_cells(backward, base, rate, reverse=True),
+    )
 
 
-def _from_cells(make: Callable[[float], Cells], base: PairLoss) -> PairLoss:
-    """A pair of two outputs is a lattice of two points; others stay cells."""
-    two_outputs = isinstance(base.loss, LatticeLoss) and len(base.loss.masses) == 2
-    if not two_outputs or base.infinite > 0.0:
+def _from_cells(
+    make: Callable[[float], Cells], base: PairLoss, rate: float, *, reverse: bool
+) -> PairLoss:
+    """A pair of two outputs is a lattice of two points, more are atoms; others stay cells."""
+    if base.infinite > 0.0 or rate == 1.0:
         return PairLoss(make)
+    if isinstance(base.loss, LaplaceLoss):
+        return PairLoss(make, SampledLaplaceLoss(base.loss.distance, rate, reverse=reverse))
+    if not isinstance(base.loss, LatticeLoss):
+        return PairLoss(make)
+    if len(base.loss.masses) > 2:
+        return PairLoss(make, sampled_atoms(base.loss, rate, reverse=reverse))
     cells = make(1.0)
     if len(cells.low) != 2 or not np.isfinite(cells.low).all():
         return PairLoss(make)  # a loss beyond floating-point numbers

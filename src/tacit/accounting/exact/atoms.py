@@ -1,0 +1,525 @@
+"""Losses with atoms that lie on no lattice: samples of discrete noise, and of Laplace noise.
+
+Their transforms are sums over all atoms; ``smoothing`` makes a profile of them.
+
+**Many atoms at many frequencies** are summed by B-splines of order p on a grid of spacing h and one
+Fourier transform. The transform of the spline at x is sinc^p(uh/2)·e^{iux}, and that of its values
+on the grid is the sum of all its copies; sin(θ + πn) = ±sin θ, so that with θ = uh/2 the copies are
+exactly |θ/(θ + πn)|^p of it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy.fft import next_fast_len, rfft
+
+from tacit.accounting.exact.enclosure import Enclosure, ErrorTerms, TooSlow
+from tacit.accounting.exact.mixture import turned_sums
+from tacit.accounting.exact.transforms import NodeErrors
+
+if TYPE_CHECKING:
+    from tacit.accounting.exact.enclosure import Resolution
+    from tacit.accounting.exact.lattice import LatticeLoss
+    from tacit.accounting.exact.transforms import Complexes, Floats
+
+_UNIT = 2.0**-53
+_UNDERFLOW = 1e-322  # above what is no number any more
+_NEGLIGIBLE = 1e-22  # tilted mass that is left out of the sums over u, and charged
+_FEW, _BLOCK = 2_000_000, 4096  # atoms times frequencies summed as they are; atoms at a time
+_MANY = 2_000  # atoms, more of which are grouped where a bound will do
+_ORDER = 12  # of the splines
+_FINE = 0.25 * math.pi  # uh/2 at the last frequency
+_FAR, _NEAR, _WIDE = 37.0, 16.0, 30.0  # standard deviations that are kept, of wide ones fewer
+_NODES, _RHO = 16, 4.0
+_X, _WEIGHTS = np.polynomial.legendre.leggauss(_NODES)
+_SHAPE = 64.0 / 15.0 * _RHO ** (2 - 2 * _NODES) / (1.0 - _RHO**-2)
+_PANEL, _TURN = 0.8, 8.0  # what the base's loss, and the phase, may move by on a panel
+_MOST_QUADRATURE = 300_000
+
+
+@dataclass(frozen=True, eq=False)
+class AtomLoss:
+    """P puts ``masses[j]`` on ``losses[j]``.
+
+    Attributes:
+        losses: The values of the loss.
+        masses: Their probabilities under P, which add up to 1 less what is lost.
+        mass_errors: Bounds on their relative errors.
+        loss_errors: Bounds on the absolute errors of the losses.
+        largest: The supremum of the loss, of what is lost too.
+        lost: The probability of what lies beyond them, which is charged to δ.
+        quadrature: A bound on the relative error of M where the atoms stand for an integral.
+    """
+
+    losses: Floats
+    masses: Floats
+    mass_errors: Floats
+    loss_errors: Floats
+    largest: float
+    lost: float = 0.0
+    quadrature: float = 0.0
+
+    @property
+    def rough_variance(self) -> float:
+        """The variance of the loss."""
+        return self.moments(0.0)[2]
+
+    def real_line(self, reach: float, digits: float) -> AtomLoss:  # noqa: ARG002
+        """Itself: the sum serves every tilt; of many atoms, fewer that have no smaller sums."""
+        return self if len(self.losses) <= _MANY else self._grouped
+
+    @cached_property
+    def _grouped(self) -> AtomLoss:
+        """Neighbours' masses at the ends of their groups, with their means: M can only rise."""
+        order = np.argsort(self.losses)
+        losses, masses = self.losses[order], self.masses[order]
+        first = np.arange(0, len(losses), math.ceil(2 * len(losses) / _MANY))
+        last = np.append(first[1:], len(losses)) - 1
+        low, high = losses[first], losses[last]
+        mass = np.add.reduceat(masses, first)
+        mean = np.add.reduceat(masses * losses, first) / mass
+        span = np.maximum(high - low, 1e-300)
+        share = np.clip((mean - low) / span + 1e-12, 0.0, 1.0)
+        kept = np.concatenate([mass * (1.0 - share), mass * share])
+        here = kept > 0.0
+        return replace(
+            self,
+            losses=np.concatenate([low, high])[here],
+            masses=kept[here],
+            mass_errors=np.full(int(here.sum()), float(self.mass_errors.max())),
+            loss_errors=np.full(int(here.sum()), float(self.loss_errors.max())),
+        )
+
+    @cached_property
+    def log_masses(self) -> Floats:
+        """Ln of the masses."""
+        found: Floats = np.log(self.masses)
+        return found
+
+    def moments(self, tilt: float) -> tuple[float, float, float]:
+        """Ln M and its first two derivatives at a real tilt."""
+        if math.isinf(tilt * float(np.abs(self.losses).max())):
+            raise OverflowError("losses beyond floating-point numbers")
+        exponent = self.log_masses + tilt * self.losses
+        top = float(exponent.max())
+        weights = np.exp(exponent - top)
+        total = float(weights.sum())
+        mean = float((weights * self.losses).sum()) / total
+        spread = self.losses - mean
+        return top + math.log(total), mean, float((weights * (spread * spread)).sum()) / total
+
+    def log_mgf_bound(self, tilt: float) -> float:
+        """Ln M of the atoms, rounded up."""
+        exponents = float(np.abs(self.log_masses).max()) + tilt * float(np.abs(self.losses).max())
+        rounding = float(self.mass_errors.max()) + tilt * float(self.loss_errors.max())
+        rounding += 8.0 * _UNIT * (len(self.losses) + exponents)
+        return self.moments(tilt)[0] + rounding - math.log1p(-min(self.quadrature, 0.5))
+
+    def trimmed(self, probability: float) -> AtomLoss:
+        """Without the least likely atoms, which have that probability together at most."""
+        order = np.argsort(self.masses)
+        total = np.cumsum(self.masses[order]) * (1.0 + 1e-9)
+        count = int(np.searchsorted(total, probability))
+        if count == 0:
+            return self
+        keep = np.sort(order[count:])
+        return replace(
+            self,
+            losses=self.losses[keep],
+            masses=self.masses[keep],
+            mass_errors=self.mass_errors[keep],
+            loss_errors=self.loss_errors[keep],
+            lost=self.lost + float(total[count - 1]),
+        )
+
+    def tilted(
+        self,
+        tilt: float,
+        frequency: float,  # noqa: ARG002
+        digits: float,  # noqa: ARG002
+        resolution: Resolution,  # noqa: ARG002
+    ) -> TiltedAtoms:
+        """The transform on Re z = tilt."""
+        return tilt_atoms(self, tilt)
+
+
+@dataclass(frozen=True, eq=False)
+class TiltedAtoms:
+    """M of atoms on one vertical line.
+
+    Attributes:
+        tilt: Its real part.
+        log_mgf: ln M(tilt).
+        log_mgf_error: Bounds on its error.
+        centre: The mean of the tilted loss.
+        spread: The losses less the centre.
+        mass: The tilted masses.
+        mass_errors: Bounds on their relative errors.
+        spread_errors: Bounds on the absolute errors of ``spread``.
+        missing: A bound on the tilted mass that is left out.
+        quadrature: The loss's.
+    """
+
+    tilt: float
+    log_mgf: float
+    log_mgf_error: NodeErrors
+    centre: float
+    spread: Floats
+    mass: Floats
+    mass_errors: Floats
+    spread_errors: Floats
+    missing: float
+    quadrature: float = 0.0
+
+    @property
+    def size(self) -> int:
+        """How many numbers one frequency costs, at most as many as the splines do."""
+        return min(len(self.mass), 8 * _ORDER)
+
+    def ratio(self, frequencies: Floats) -> tuple[Floats, Floats]:
+        """Real and imaginary part of M(tilt + iu)·exp(-iu·centre)/M(tilt) - 1."""
+        few = self._few(frequencies)
+        if few == len(frequencies):
+            return turned_sums(frequencies, self.spread, self.mass)
+        found = self._by_splines(frequencies)
+        real, imaginary = found.real, found.imag
+        real[:few], imaginary[:few] = turned_sums(frequencies[:few], self.spread, self.mass)
+        return real, imaginary
+
+    def _few(self, frequencies: Floats) -> int:
+        """How many of the first frequencies are summed as they are."""
+        return min(len(frequencies), max(4, _FEW // len(self.mass)))
+
+    def ratio_error(self, frequencies: Floats) -> NodeErrors:
+        """Bounds on the error of ``ratio``."""
+        sums = len(self.mass) + 4.0 + 2.0 * math.log2(len(frequencies) + 1.0)
+        relative = self.mass * (self.mass_errors + 8.0 * _UNIT * sums)
+        far = np.abs(self.spread)
+        flat, slope = float(relative.sum()), float((relative * far).sum())
+        phase = float((self.mass * (self.spread_errors + 8.0 * _UNIT * far)).sum())
+        rounding = np.minimum(2.0 * flat, slope * frequencies) + phase * frequencies
+        few = self._few(frequencies)
+        if few < len(frequencies):
+            rounding[few:] += self._spline_errors(frequencies[few:], float(frequencies[-1]))
+        return NodeErrors(2.0 * self.missing, 2.0 * self.quadrature, rounding)
+
+    def log_decay(self, frequency: float, thorough: bool) -> float:  # noqa: ARG002
+        """Nothing is known: atoms do not fade."""
+        return 0.0
+
+    def _grid(self, step: float, last: float) -> tuple[int, float]:
+        """Points and spacing of the grid whose transform has its nodes at multiples of ``step``."""
+        period = 2.0 * math.pi / step
+        points = next_fast_len(math.ceil(period * last / (2.0 * _FINE)), real=True)
+        return points, period / points
+
+    def _by_splines(self, frequencies: Floats) -> Complexes:
+        points, spacing = self._grid(float(frequencies[1]), float(frequencies[-1]))
+        place = self.spread / spacing - 0.5 * _ORDER
+        first = np.ceil(place)
+        offset, index = first - place, first.astype(np.int64)
+        values = np.empty((_ORDER, len(place)))
+        for k in range(0, len(place), _BLOCK):  # few enough for the processor's own memory
+            values[:, k : k + _BLOCK] = _spline_values(offset[k : k + _BLOCK])
+        values *= self.mass
+        where = (index + np.arange(_ORDER)[:, None]) % points
+        table = np.bincount(where.ravel(), values.ravel(), minlength=points)
+        half = 0.5 * spacing * frequencies
+        half[0] = 1.0  # a 0th node needs no correction
+        sinc = np.sin(half) / half
+        sinc[0] = 1.0
+        found: Complexes = np.conj(rfft(table)[: len(frequencies)]) / sinc**_ORDER - 1.0
+        return found
+
+    def _spline_errors(self, frequencies: Floats, last: float) -> Floats:
+        step = float(frequencies[1] - frequencies[0]) if len(frequencies) > 1 else last
+        points, spacing = self._grid(step, last)
+        theta = 0.5 * spacing * frequencies
+        # Σ over n ≠ 0 of (θ/|θ + πn|)^p: twice the nearest, and what lies beyond is far less.
+        copies = 2.2 * (theta / (math.pi - theta)) ** _ORDER
+        depth = 8.0 * (math.log2(points) + 2.0) + 8.0 * _ORDER
+        size = math.sqrt(points * float((self.mass * self.mass).sum())) + 2.0
+        grown = 1.5 ** (0.5 * _ORDER * (theta / _FINE) ** 2)  # 1/sinc^p is less than that
+        found: Floats = copies + _UNIT * depth * size * grown
+        return found
+
+
+def _spline_values(offset: Floats) -> list[Floats]:
+    """The B-spline of order p at offset, offset + 1, …, p in all, for offsets in [0, 1).
+
+    By the recurrence of Cox and de Boor, all of whose terms are positive.
+    """
+    values = [np.ones_like(offset)]
+    for order in range(2, _ORDER + 1):
+        before, values = values, []
+        scale = 1.0 / (order - 1.0)
+        for j in range(order):
+            x = scale * (offset + j)
+            if j == 0:
+                values.append(x * before[j])
+            elif j == order - 1:
+                values.append((scale * order - x) * before[j - 1])
+            else:
+                values.append(x * before[j] + (scale * order - x) * before[j - 1])
+    return values
+
+
+def tilt_atoms(loss: AtomLoss, tilt: float) -> TiltedAtoms:
+    """Tilts the masses and bounds what is wrong with them."""
+    scaled = tilt * loss.losses
+    exponent = loss.log_masses + scaled
+    small = np.clip(scaled, -1.0, 1.0)
+    grown = np.exp(np.minimum(exponent, 700.0))
+    # All masses add up to 1: M - 1 keeps the digits that a small loss has.
+    excess = np.where(small == scaled, loss.masses * np.expm1(small), grown - loss.masses)
+    rough = loss.moments(tilt)[0]
+    log_mgf = math.log1p(float(excess.sum())) if rough < 500.0 else rough
+    mass = np.exp(exponent - log_mgf)
+    sizes = 8.0 + 4.0 * (np.abs(loss.log_masses) + np.abs(scaled) + abs(log_mgf))
+    mass_errors = loss.mass_errors + tilt * loss.loss_errors + _UNIT * sizes
+    scale = math.exp(min(-log_mgf, 700.0))
+    moved = np.abs(excess) * scale if rough < 500.0 else mass
+    rounding = float((moved * (loss.mass_errors + _UNIT * (8.0 + sizes + len(mass)))).sum())
+    rounding += float((mass * tilt * (loss.loss_errors + _UNIT * np.abs(loss.losses))).sum())
+    # What is lost belongs to the 1 that masses add up to.
+    error = NodeErrors(loss.lost * max(scale, 1.0), 2.0 * loss.quadrature, rounding)
+    keep = mass > _NEGLIGIBLE
+    centre = float((mass * loss.losses).sum()) / float(mass.sum())
+    spread = loss.losses[keep] - centre
+    return TiltedAtoms(
+        tilt=tilt,
+        log_mgf=log_mgf,
+        log_mgf_error=error.as_log(),
+        centre=centre,
+        spread=spread,
+        mass=mass[keep],
+        mass_errors=mass_errors[keep],
+        spread_errors=loss.loss_errors[keep] + _UNIT * (np.abs(spread) + abs(centre)),
+        missing=float(mass[~keep].sum()) * (1.0 + 1e-9),
+        quadrature=loss.quadrature,
+    )
+
+
+# ---- samples of discrete noise, and of Laplace noise
+
+
+def sampled_loss(loss: Floats, rate: float) -> Floats:
+    """ln(1 - rate + rate·exp(loss))."""
+    if rate == 1.0:
+        return loss
+    small = np.log1p(rate * np.expm1(np.minimum(loss, 30.0)))
+    with np.errstate(divide="ignore"):
+        large = np.logaddexp(np.log1p(-rate), math.log(rate) + loss)
+    return np.where(loss < 30.0, small, large)
+
+
+def as_atoms(loss: LatticeLoss) -> AtomLoss:
+    """A lattice's losses as atoms: at frequencies that are not its own the lattice has no use."""
+    errors = np.minimum(loss.mass_error, 8.0 * _UNIT * (4.0 + np.abs(loss.log_masses)))
+    moved = 4.0 * _UNIT * (np.abs(loss.losses) + abs(loss.offset))
+    masses = loss.masses[loss.support]
+    return AtomLoss(loss.losses, masses, errors, moved, loss.largest, loss.truncation(0.0))
+
+
+def sampled_atoms(base: LatticeLoss, rate: float, *, reverse: bool) -> AtomLoss | None:
+    """The loss of a Poisson sample of ``base``: (1-q)·Q + q·P against Q, or the reverse.
+
+    None if the base has losses without end that are not a discrete Gaussian's.
+    """
+    if base.gaussian is not None:
+        loss, log_p, log_q, lost = _gaussian_outputs(*base.gaussian)
+        largest = -math.log1p(-rate) if reverse else math.inf
+    elif base.log_tail is None:
+        loss, log_p, lost = base.losses, base.log_masses, 0.0
+        log_q, largest = log_p - loss, None
+    else:
+        return None
+    sampled = sampled_loss(loss, rate)
+    share = np.exp(np.minimum(math.log(rate) + loss - sampled, 0.0))
+    masses = np.exp(log_q) if reverse else (1.0 - rate) * np.exp(log_q) + rate * np.exp(log_p)
+    kept = masses > 0.0
+    sizes = 4.0 + np.maximum(np.abs(log_p), np.abs(log_q)) + np.abs(loss)
+    errors = _UNIT * (8.0 * np.abs(sampled) + 4.0 * share * np.abs(loss))
+    losses = (-sampled if reverse else sampled)[kept]
+    return AtomLoss(
+        losses,
+        masses[kept],
+        (8.0 * _UNIT * sizes)[kept],
+        errors[kept],
+        float(losses.max()) if largest is None else largest,
+        lost + _UNDERFLOW * int((~kept).sum()),
+    )
+
+
+def _gaussian_outputs(sigma: float, shift: int) -> tuple[Floats, Floats, Floats, float]:
+    """Losses, ln of P's and of Q's masses, over the outputs that matter, and what lies beyond."""
+    variance = sigma * sigma
+    radius = math.ceil((_NEAR if sigma > _WIDE else _FAR) * sigma) + 10
+    x = np.arange(-radius, radius + shift + 1, dtype=np.float64)
+    whole = np.arange(-radius, radius + 1, dtype=np.float64)
+    log_all = math.log(math.fsum(np.exp(-0.5 * whole * whole / variance).tolist()))
+    log_q = -0.5 * x * x / variance - log_all
+    log_p = -0.5 * (x - shift) * (x - shift) / variance - log_all
+    first = radius + 1.0
+    log_first = -0.5 * first * first / variance - log_all
+    # Beyond either end, of either law, masses fall at least geometrically.
+    lost = 4.0 * math.exp(max(log_first, -740.0)) / -math.expm1(-(first + 0.5) / variance)
+    return shift * (x - 0.5 * shift) / variance, log_p, log_q, lost
+
+
+@dataclass(frozen=True)
+class SampledLaplaceLoss:
+    """The loss of a Poisson sample of Laplace noise, with neighbours ``distance`` scales apart.
+
+    Q has half of its mass at the base's loss -d, ½·e^{-d} at d, and the density ¼·e^{-(d+l)/2}
+    between; the sample's loss is L = ln w(l), w(l) = 1 - q + q·e^l, or -L under Q. So M(z) is two
+    atoms and an integral of ¼·e^{-(d+l)/2}·w^a, a = z + 1 or -z, by n nodes of Gauss and Legendre
+    on panels. Each is off by at most 64/15·m·ρ²⁻²ⁿ/(1 - ρ⁻²) times half its width, if
+    |integrand| ≤ m in the ellipse whose half-axes add up to ρ such halves (Trefethen 2008,
+    Theorem 4.5). At x + iv, |v| < π/2, there 1 - q + q·e^x·cos v ≤ |w| ≤ w(x), and |arg w| is
+    largest at the largest x and v.
+    """
+
+    distance: float
+    rate: float
+    reverse: bool = False
+
+    @property
+    def largest(self) -> float:
+        """The supremum of the loss."""
+        d = -self.distance if self.reverse else self.distance
+        loss = float(sampled_loss(np.array([d]), self.rate)[0])
+        return -loss if self.reverse else loss
+
+    @property
+    def rough_variance(self) -> float:
+        """The variance of the loss."""
+        return self.atoms(0.0, 0.0).moments(0.0)[2]
+
+    def real_line(self, reach: float, digits: float) -> AtomLoss:  # noqa: ARG002
+        """Nodes that serve every tilt up to ``reach``."""
+        return self.atoms(reach, 0.0)
+
+    def tilted(
+        self,
+        tilt: float,
+        frequency: float,
+        digits: float,  # noqa: ARG002
+        resolution: Resolution,  # noqa: ARG002
+    ) -> TiltedAtoms:
+        """The transform on Re z = tilt, good for frequencies up to ``frequency``."""
+        return tilt_atoms(self.atoms(tilt, frequency), tilt)
+
+    def atoms(self, tilt: float, frequency: float) -> AtomLoss:
+        """The two atoms and the nodes between, for tilts and frequencies up to these.
+
+        Raises:
+            TooSlow: if that takes too many nodes.
+        """
+        edges = self._edges(tilt, frequency)
+        half, middle = 0.5 * np.diff(edges), 0.5 * (edges[1:] + edges[:-1])
+        loss = (middle[:, None] + half[:, None] * _X).ravel()
+        d = self.distance
+        q = 0.25 * np.exp(-0.5 * (d + loss)) * np.multiply.outer(half, _WEIGHTS).ravel()
+        loss = np.concatenate([[-d], loss, [d]])
+        q = np.concatenate([[0.5], q, [0.5 * math.exp(-d)]])
+        sampled = sampled_loss(loss, self.rate)
+        masses = q if self.reverse else q * np.exp(sampled)
+        return AtomLoss(
+            -sampled if self.reverse else sampled,
+            masses,
+            _UNIT * (32.0 + 8.0 * d + 4.0 * np.abs(sampled)),
+            _UNIT
+            * (8.0 * np.abs(sampled) + 4.0 * np.abs(loss) * self.rate * np.exp(loss - sampled)),
+            self.largest,
+            quadrature=self._quadrature(half, middle, tilt, frequency),
+        )
+
+    def ends(self) -> tuple[Floats, Floats]:
+        """The two atoms: losses and ln of P's probabilities."""
+        base = np.array([-self.distance, self.distance])
+        log_q = math.log(0.5) - np.array([0.0, self.distance])
+        sampled = sampled_loss(base, self.rate)
+        return (-sampled, log_q) if self.reverse else (sampled, log_q + sampled)
+
+    def _edges(self, tilt: float, frequency: float) -> Floats:
+        """Panels over each of which neither the base's loss nor the phase moves far."""
+        d, turns = self.distance, (tilt + 1.0 + frequency) / _TURN
+        rough = np.linspace(-d, d, 4001)
+        place = (rough + d) / _PANEL + turns * sampled_loss(rough, self.rate)
+        place -= place[0]
+        count = math.ceil(float(place[-1])) + 1
+        if count * len(_X) > _MOST_QUADRATURE:
+            raise TooSlow
+        edges: Floats = np.interp(np.linspace(0.0, float(place[-1]), count + 1), place, rough)
+        edges[0], edges[-1] = -d, d
+        return edges
+
+    def _quadrature(self, half: Floats, middle: Floats, tilt: float, frequency: float) -> float:
+        """A bound on the error relative to M(tilt), at any smaller tilt and frequency, too.
+
+        What the integrand grows by in an ellipse is taken relative to its least value on the panel.
+        """
+        tall, reach = 0.5 * half * (_RHO - 1.0 / _RHO), 0.5 * half * (_RHO + 1.0 / _RHO)
+        if float(tall.max()) > 1.5:
+            raise TooSlow
+        left, right = middle - reach, middle + reach
+        grown = 0.5 * (reach + half)  # of exp(-l/2)
+        moved = self.rate * np.exp(np.minimum(right, 700.0))
+        turned = np.arctan2(moved * np.sin(tall), 1.0 - self.rate + moved * np.cos(tall))
+        if self.reverse:
+            least = 1.0 - self.rate + self.rate * np.exp(left) * np.cos(tall)
+            grown += tilt * (sampled_loss(middle + half, self.rate) - np.log(least))
+        else:
+            rise = sampled_loss(right, self.rate) - sampled_loss(middle - half, self.rate)
+            grown += (tilt + 1.0) * rise
+        return 0.5 * _SHAPE * math.exp(min(float((grown + frequency * turned).max()), 700.0))
+
+
+@dataclass(frozen=True)
+class SampledLaplaceProfile:
+    """δ(ε) of one Poisson sample of Laplace noise.
+
+    L > ε where the base's loss is above c = ln(1 + (e^ε - 1)/q); there P₀ has 1 - ½·e^{(c-d)/2} and
+    Q ½·e^{-(c+d)/2}, so that δ = q·(1 - e^{(c-d)/2}). The other way round it is
+    q·e^{ε+c}·(1 - e^{-(c+d)/2}), with c = ln(1 + (e^{-ε} - 1)/q).
+    """
+
+    loss: SampledLaplaceLoss
+
+    def enclose(self, epsilon: float) -> Enclosure:
+        """δ(ε) with its errors."""
+        q, d, reverse = self.loss.rate, self.loss.distance, self.loss.reverse
+        if epsilon > self.loss.largest * (1.0 + 1e-13):
+            return Enclosure(0.0, ErrorTerms(), 0.0)
+        odds = math.expm1(-epsilon if reverse else epsilon) / q
+        cut = math.log1p(odds) if odds > -1.0 else -math.inf
+        if (cut <= -d) if reverse else (cut >= d):
+            # By rounding only: next to the largest loss.
+            return Enclosure(0.0, ErrorTerms(truncation=64.0 * _UNIT * q * (1.0 + d)), 0.0)
+        if reverse:
+            grown = q * math.exp(epsilon)
+            value = grown * math.exp(cut) * -math.expm1(-0.5 * (cut + d))
+            below, other = 1.0 - 0.5 * math.exp(-0.5 * (d + cut)), 0.5 * math.exp(0.5 * (cut - d))
+            slope = -math.exp(epsilon) * ((1.0 - q) * below + q * other)
+        else:
+            grown = q
+            value = q * -math.expm1(0.5 * (cut - d))
+            slope = -0.5 * math.exp(epsilon - 0.5 * (d + cut))
+        # A cut errs by its own size and by that of what it is the logarithm of.
+        rounding = 16.0 * _UNIT * (value * (1.0 + epsilon) + grown * (2.0 + abs(cut) + d))
+        return Enclosure(max(0.0, value), ErrorTerms(rounding=rounding), slope)
+
+    def guess(self, delta: float) -> float:
+        """About ε(δ)."""
+        low, high = 0.0, self.loss.largest
+        for _ in range(60):
+            middle = 0.5 * (low + high)
+            above = self.enclose(middle).estimate > delta
+            low, high = (middle, high) if above else (low, middle)
+        return low
