@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+import mpmath
 import pytest
 from scipy.special import ndtr, ndtri
 
@@ -12,6 +13,7 @@ from tacit.accounting import (
     ApproxDp,
     Composed,
     DiscreteGaussian,
+    DiscreteLaplace,
     Event,
     Gaussian,
     Laplace,
@@ -166,3 +168,16 @@ def test_a_delta_below_all_digits_is_refused(tiny: float) -> None:
     with pytest.raises(InvalidArgument, match="got 1e-310"):
         profile(Gaussian(1.0)).epsilon(1e-310)
     assert bounds(Gaussian(1.0), 1e-300).width < 1e-9
+
+
+@pytest.mark.parametrize(
+    ("rate", "scale"),
+    [(0.023721449084244763, 0.5868875930859334), (0.0015295315563874643, 0.1160058181280601)],
+)
+def test_the_pure_epsilon_of_a_sample_is_no_digit_below(rate: float, scale: float) -> None:
+    with mpmath.workdps(40):
+        loss = [1 / mpmath.mpf(scale), 2 / mpmath.mpf(scale)]
+        truths = [mpmath.log1p(mpmath.mpf(rate) * mpmath.expm1(one)) for one in loss]
+    for inner, truth in zip((Laplace(scale), DiscreteLaplace(scale, 2)), truths, strict=True):
+        found = bounds(PoissonSampled(rate, inner), 0, "remove-only")
+        assert found.lower <= truth <= found.upper <= truth * (1 + 1e-11)

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from tacit.accounting.selection_profile import SelectionProfile
 
 _VAIN_NOISE = 0.035
+_SAMPLED_ROUNDING = 1.0 + 2.0**-49
 _FEWEST = 64  # steps of an allocation that are still made fewer
 _MANY = 100  # different parts, from which the other theorems would take longer than this one
 _BOTH_ENDS = Resolution()
@@ -118,7 +119,10 @@ def _pure_interval(event: Event, neighbours: Neighbours) -> Interval:
     others = _others(lambda one: one.epsilon(event, 0.0, adjacency), ("basic",))
     if refusal is not None and not others:
         raise refusal
-    upper = min([ends.upper, *(math.nextafter(one, math.inf) for one, _ in others if one > 0.0)])
+    # A sum errs by its last digit, what a sample makes of a loss by some of them.
+    raised = _SAMPLED_ROUNDING if any(_is_sampled(part) for part, _ in found) else 1.0
+    rounded = (math.nextafter(one * raised, math.inf) for one, _ in others if one > 0.0)
+    upper = min([ends.upper, *rounded])
     if [count for _, count in found] == [1] and not _is_sampled(found[0][0]):
         upper = min([upper, *(one for one, _ in others)])  # no sum that could have been rounded
     claimed = not any(_is_one_of_its_class(part) for part, _ in found)

@@ -351,7 +351,7 @@ def sampled_atoms(base: LatticeLoss, rate: float, *, reverse: bool) -> AtomLoss 
         masses[kept],
         (8.0 * _UNIT * sizes)[kept],
         errors[kept],
-        float(losses.max()) if largest is None else largest,
+        float((losses + errors[kept]).max()) if largest is None else largest,
         lost + _UNDERFLOW * int((~kept).sum()),
     )
 
@@ -391,10 +391,11 @@ class SampledLaplaceLoss:
 
     @property
     def largest(self) -> float:
-        """The supremum of the loss."""
+        """The supremum of the loss, rounded up."""
         d = -self.distance if self.reverse else self.distance
         loss = float(sampled_loss(np.array([d]), self.rate)[0])
-        return -loss if self.reverse else loss
+        share = math.exp(min(math.log(self.rate) + d - loss, 0.0))
+        return abs(loss) * (1.0 + 8.0 * _UNIT) + 4.0 * _UNIT * share * self.distance
 
     @property
     def rough_variance(self) -> float:
