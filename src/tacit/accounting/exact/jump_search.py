@@ -31,6 +31,7 @@ _NEAR = 2.5e-7  # of ln σ
 _CLOSE = 0.25  # of ln δ, where the look along the real line, with leaps, has done its part
 _FAR = 0.1  # of ln σ, beyond which another cut may be better
 _DOUBT, _BEND = 0.05, 0.7  # how far off a slope may be, and by how much per ln σ a secant's is
+_FAR_OFF = 3.0  # of ln δ, from where another sketch is needed
 _STRIDE, _LONGEST, _LEAP = 0.05, 0.5, 0.01  # of ln σ: the first step, any, and one for a leap
 
 
@@ -160,7 +161,7 @@ def _near_epsilon(scout: Scout, guess: float, goal: float) -> float:
                 epsilon = min(max(epsilon + step, 0.3 * epsilon), 3.0 * epsilon)
             if epsilon < 0.03 * guess:
                 return guess  # there may be none: a certificate says so as well from there
-            if abs(first) < 1.0:
+            if abs(first) < _FAR_OFF:
                 break
     except (TooSlow, ValueError, ZeroDivisionError):  # as where a part comes out below 0
         return guess
