@@ -17,6 +17,7 @@ import statistics
 import subprocess
 import sys
 import time
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -237,6 +238,7 @@ def private(
         examples=len(x), lot_size=len(x), steps=10**6, noise_multiplier=1.0, clip=1.0, noise="fast"
     )
     performance = tacit.Performance(batch=4096, capture=recorded)
+    failures = watched_recordings()
     session = tacit.private(model, optimizer, plan, TensorDataset(x, y), performance=performance)
     dp = contextlib.ExitStack().enter_context(session)
     lots = iter(dp.lots())
@@ -248,9 +250,28 @@ def private(
 
     def explained() -> str:
         lines = dp.explain().splitlines()
-        return " ".join(one for one in lines if one.startswith(("World", "Batches", "Noise and")))
+        said = [one for one in lines if one.startswith(("World", "Batches", "Noise and"))]
+        return " ".join([*said, *failures])
 
     return step, explained
+
+
+def watched_recordings() -> list[str]:
+    """Why recordings fail. tacit does not say it, since it may hold data; here they are made up."""
+    from tacit.training.capture import CudaGraphs  # noqa: PLC0415
+
+    failures: list[str] = []
+    recorded = CudaGraphs._recorded
+
+    def watched(self: CudaGraphs, *given: Any) -> Any:
+        try:
+            return recorded(self, *given)
+        except Exception as error:
+            failures.append("".join(traceback.format_exception(error))[-3000:])
+            raise
+
+    CudaGraphs._recorded = watched  # type: ignore[method-assign]
+    return failures
 
 
 if __name__ == "__main__":

@@ -269,6 +269,41 @@ def test_a_recording_that_fails_leaves_nothing_gathered() -> None:
     assert "recording failed with RuntimeError" in said
 
 
+def on_one_device(kind: str, *, pieces: bool, spoils: bool = False) -> tuple[Tensor, str]:
+    """The weights of twelve steps with fixed lots on a device, and what is said of them."""
+    torch.manual_seed(5)
+    model = network().to(kind)
+    if pieces:
+        mesh = init_device_mesh(kind, (1,))
+        for part in (model[0], model[2], model):  # type: ignore[index]
+            fully_shard(part, mesh=mesh)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    plan = Run(plan={"steps": 12, "lot_size": EXAMPLES, "noise_multiplier": 1e-6}).plan_of()
+    performance = tacit.Performance(capture=True)
+    with tacit.private(model, optimizer, plan, rows(), performance=performance) as dp:
+        for lot in dp.lots():
+            dp.accumulate(lot, lambda batch: by_class(model, batch))
+            dp.step()
+            if spoils and lot.step == 9:
+                next(model.parameters()).to_local().data.add_(1e-3)  # type: ignore[attr-defined]
+        return weights(model).cpu(), dp.explain()
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_one_rank_on_a_gpu_is_replayed() -> None:
+    store = distributed.HashStore()
+    distributed.init_process_group("cpu:gloo,cuda:nccl", store=store, rank=0, world_size=1)
+    try:
+        (plain, _), (found, said) = (on_one_device("cuda", pieces=one) for one in (False, True))
+        assert float((found - plain).abs().max()) <= 1e-4  # a device adds up in any order
+        assert "Batches are replayed" in said, said
+        assert "Noise and update are replayed" in said, said
+        with pytest.raises(ProtocolError, match="was changed"):
+            on_one_device("cuda", pieces=True, spoils=True)
+    finally:
+        distributed.destroy_process_group()
+
+
 class Placed(nn.Module):
     """Asks for attributes of tensors one after the other, outside of what is compiled."""
 
