@@ -181,21 +181,40 @@ def near_sigma(rate: float, count: int, epsilon: float, delta: float, guess: flo
     place = math.log(scout.step.sigma)
     try:
         places = _places(scout, epsilon)
-        excess, doubt = _sketch(scout.step, places, epsilon).log_delta(epsilon)[0] - goal, _DOUBT
+        excess = _sketch(scout.step, places, epsilon).log_delta(epsilon)[0] - goal
+        points = [(place, excess)]
         for _ in range(5):
-            before, place = place, place - excess / slope
-            if doubt * abs(place - before) <= _NEAR:
+            place, doubt = _nearer(points, slope)
+            if doubt <= _NEAR:
                 break
             step = Step(rate, math.exp(place), count)
-            if abs(place - before) > _FAR:
+            if abs(place - points[-1][0]) > _FAR:
                 places = _places(Scout(step), epsilon)
-            was, excess = excess, _sketch(step, places, epsilon).log_delta(epsilon)[0] - goal
-            # ln δ is about in proportion to σ² here, and bends with it.
-            slope = (excess - was) / (place - before) * (1.0 + place - before)
-            doubt = _BEND * abs(place - before)
+            excess = _sketch(step, places, epsilon).log_delta(epsilon)[0] - goal
+            points.append((place, excess))
     except (TooSlow, ValueError, ZeroDivisionError):
         return None
     return math.exp(place)
+
+
+def _nearer(points: Sequence[tuple[float, float]], slope: float) -> tuple[float, float]:
+    """About where an excess is 0, and how far off that may be: from what is known at some places.
+
+    By the slope if there is one, by a secant between two, by a parabola through three.
+    """
+    place, excess = points[-1]
+    if len(points) == 1:
+        return place - excess / slope, _DOUBT * abs(excess / slope)
+    before, was = points[-2]
+    # ln δ is about in proportion to σ² here, and bends with it.
+    step = -excess * (place - before) / ((excess - was) * (1.0 + place - before))
+    if len(points) == 2:
+        return place + step, _BEND * abs(place - before) * abs(step)
+    first, at_first = points[-3]
+    bent = first * was * excess / ((at_first - was) * (at_first - excess))
+    bent += before * at_first * excess / ((was - at_first) * (was - excess))
+    bent += place * at_first * was / ((excess - at_first) * (excess - was))
+    return bent, _DOUBT * abs(bent - place - step)
 
 
 def enough_for_one(rate: float, epsilon: float, delta: float) -> float:
