@@ -408,6 +408,19 @@ def test_projected_gradients_are_the_oracles(
 
 
 @pytest.mark.usefixtures("chosen")
+def test_a_projection_reads_gradients_as_they_lie_and_leaves_them():
+    """What patches give may be laid otherwise than it is numbered."""
+    written = torch.randn(3, 18, 4, device=DEVICE).transpose(1, 2)
+    before, normal = written.clone(), torch.randn(4, 18, device=DEVICE)
+    rest = torch.rand(4, device=DEVICE), torch.ones(4, device=DEVICE)
+    found = fused.projected(written, normal, *rest)
+    laid = fused.projected(written.contiguous(), normal, *rest)
+    for one, other in zip(found, laid, strict=True):
+        assert torch.equal(one, other)
+    assert torch.equal(written, before)
+
+
+@pytest.mark.usefixtures("chosen")
 @pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")  # NumPy's, by the interpreter
 def test_a_projection_leaves_what_is_not_finite_with_its_unit(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(projections, "for_kernels", lambda *_: True)
