@@ -162,7 +162,7 @@ class Changing(nn.Module):
 
 
 def test_a_tap_that_is_not_computed_is_one_that_was_added(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same bits, whether results are large or small; also where they are changed in place."""
+    """The same bits in a recording and outside; also where results are changed in place."""
     torch.manual_seed(0)
     model, x = Changing(), torch.randn(7, 2, 5, 5)
 
@@ -171,7 +171,7 @@ def test_a_tap_that_is_not_computed_is_one_that_was_added(monkeypatch: pytest.Mo
         return clipped_gradients(values, lambda: model(x).square().sum(1), rows=7, clip=0.5)
 
     added, applied = found(), []
-    monkeypatch.setattr(recorder, "_LARGE", 0)
+    monkeypatch.setattr(recorder, "_is_recorded", lambda _: True)
     plain = recorder._Tap.apply
     monkeypatch.setattr(recorder._Tap, "apply", lambda *given: applied.append(1) or plain(*given))
     tapped = found()

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 
 Made = TypeVar("Made", bound="Callable[..., Any]")
-_LARGE = 2**20  # numbers of a result that take longer to add to than a function in Python takes
 
 
 def only_inlined(function: Made) -> Made:
@@ -419,14 +418,16 @@ class _Tap(torch.autograd.Function):
 
 
 def _tapped(result: Tensor, tap: Tensor) -> Tensor:
-    """A result with its tap added in place: by computing it, or, where that takes longer, not."""
-    if type(result) is not Tensor or result._is_view():
-        return result.add_(tap)
-    recorded = result.is_cuda and torch.cuda.is_current_stream_capturing()
-    if not (recorded or result.numel() >= _LARGE) or torch._C._are_functorch_transforms_active():
+    """A result with its tap added in place; in a recording, whose launches count, by name only."""
+    plain = type(result) is Tensor and not result._is_view()
+    if not plain or not _is_recorded(result) or torch._C._are_functorch_transforms_active():
         return result.add_(tap)
     tapped: Tensor = _Tap.apply(result, tap)  # type: ignore[no-untyped-call]
     return tapped
+
+
+def _is_recorded(result: Tensor) -> bool:
+    return result.is_cuda and torch.cuda.is_current_stream_capturing()
 
 
 @final
