@@ -234,6 +234,7 @@ class Watched:
 def test_one_look_serves_all_who_watch(monkeypatch: pytest.MonkeyPatch) -> None:
     """Twenty viewers, one of whom leaves, and one whose session ends: nobody takes from others."""
     monkeypatch.setattr("tacit.serve.pages._BEAT", 0.05)
+    monkeypatch.setattr("tacit.serve.pages._EVENTS", 1e3)
     console, viewers = Watched(), 20
     pages = Pages(console)  # type: ignore[arg-type]
     seen: dict[int, list[Any]] = {at: [] for at in range(viewers)}
