@@ -282,7 +282,7 @@ def verified_and_handed_on(browser: Chrome, console: Console, number: str) -> No
         )
         assert holds in got, end
     browser.get(f"{console.origin}/requests/{number}")
-    assert "was drawn on by recipe digits" in text(browser, "main")
+    wait(lambda: "was drawn on by recipe digits" in text(browser, "main"), 10)
 
 
 @pytest.fixture

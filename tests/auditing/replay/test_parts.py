@@ -158,13 +158,13 @@ def _everybody_first(self, lots, count):
     self._ends = [len(lots), *[len(lots) + 1] * (count - 1)]
 
 
-_copied = capture.Inputs._copy
+_sent = capture.Staged.send
 
 
-def _only_once(where, values):
+def _only_once(self):
     """What a recording reads is not renewed."""
-    if not where.any():
-        _copied(where, values)
+    if not self._target.any():
+        _sent(self)
 
 
 def _refusing(*_: object, **__: object) -> None:
@@ -208,7 +208,7 @@ def _as_it_is(**_: object) -> Iterator[None]:
         (ranks.charged, charging.FollowedCharges, "forgo", _quietly),
         slow(strategies.mixtures, correlated.Feedback, "norm", lambda self, _: self.norms[-1]),
         slow(strategies.bands, plan, "_independent_error", lambda _, steps: float(steps)),
-        slow(ways.recorded, capture.Inputs, "_copy", staticmethod(_only_once)),
+        slow(ways.recorded, capture.Staged, "send", _only_once),
         slow(ways.unrecorded, lot, "_agree", lambda *_: True),
         slow(ranks.replicas, shares.Shares, "totals", lambda self, sums: {
             name: sums[name].flatten()[slice(*at)] for name, at in self.stretches.items()}),
