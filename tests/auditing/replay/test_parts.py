@@ -212,6 +212,9 @@ def _as_it_is(**_: object) -> Iterator[None]:
         slow(ways.unrecorded, lot, "_agree", lambda *_: True),
         slow(ranks.replicas, shares.Shares, "totals", lambda self, sums: {
             name: sums[name].flatten()[slice(*at)] for name, at in self.stretches.items()}),
+        slow(ranks.one_piece, sharded.Sharded, "gradients", lambda self, own: {
+            name: sharded._spread_like(one.parameter, -own[name])
+            for name, one in self._pieces.items()}),
         slow(ranks.pieces, sharded._Piece, "stretch", property(
             lambda self: (0, (self.stop - self.start) * self.size))),
         slow(ranks.mixed, correlated, "_part", lambda whole, share: whole[: share.count]),

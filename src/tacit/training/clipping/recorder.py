@@ -13,7 +13,7 @@ Here is also what a rule for an operation consists of, and what rules share.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, final
+from typing import TYPE_CHECKING, Any, Protocol, final
 
 import torch
 from torch import Tensor
@@ -32,19 +32,12 @@ if TYPE_CHECKING:
     from tacit.training.clipping.structure import Rows
 
 
-Made = TypeVar("Made", bound="Callable[..., Any]")
-
-
-def only_inlined(function: Made) -> Made:
-    """Dynamo may trace the function as part of what calls it, and never compiles it by itself.
-
-    Where a model breaks its graph, it would: guards know a getter (that of ``x.shape``) by an
-    address, which that of ``x.dtype`` has a moment later, and the wrong one is called.
-    """
-    skip = eval_frame._FrameAction.SKIP
-    strategy = eval_frame._FrameExecStrategy(skip, skip)  # of its frame, and of all within
-    eval_frame.set_code_exec_strategy(function.__code__, strategy)
-    return function
+# Dynamo may trace such a function as part of what calls it, and never compiles it by itself, nor
+# what it calls. Where a model breaks its graph, it would: guards know a getter (of ``x.shape``) by
+# an address, which that of ``x.dtype`` has a moment later, and the wrong one is called.
+ONLY_INLINED = eval_frame._FrameExecStrategy(
+    eval_frame._FrameAction.SKIP, eval_frame._FrameAction.SKIP
+)
 
 
 class Record(Protocol):
@@ -276,7 +269,6 @@ class Recorder(TorchFunctionMode):
             )
         return self.given[at]
 
-    @only_inlined
     def __torch_function__(
         self,
         func: Callable[..., Any],
@@ -393,6 +385,7 @@ class Recorder(TorchFunctionMode):
         return result
 
 
+eval_frame.set_code_exec_strategy(Recorder.__torch_function__.__code__, ONLY_INLINED)
 _saved_tensors_hooks = torch._C._autograd._top_saved_tensors_default_hooks
 
 

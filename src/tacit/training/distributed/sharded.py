@@ -324,7 +324,9 @@ class Sharded:
 
     def _join(self) -> None:
         """Ends a pass on one stream while it is recorded: FSDP leaves its own waiting."""
-        if self.device.type != "cuda" or not torch.cuda.is_current_stream_capturing():
+        if self.device.type != "cuda":
+            return
+        if not torch.cuda.is_current_stream_capturing():
             return
         here = torch.cuda.current_stream()
         for stream in _streams(self._modules):

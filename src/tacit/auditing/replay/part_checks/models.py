@@ -143,6 +143,8 @@ def _shared_weights() -> Models:
         "recomputed": (_Way(
             lambda m, x: checkpoint(lambda y: torch.tanh(m.one(y)), x, use_reentrant=False),
             3, one=nn.Linear(4, 3)), (4,)),
+        "standardised, twice": (_Way(_twice, 60, one=_standardised(2, 2)), (2, 6, 5)),
+        "standardised, deep, twice": (_Way(_twice, 24, one=_standardised(6, 6)), (6, 2, 2)),
         "used for nothing": (_Way(_in_vain, 3, one=nn.Linear(4, 3)), (4,)),
     }  # fmt: skip
 
@@ -155,6 +157,11 @@ def _table(model: Any, x: Tensor) -> Tensor:
     ids = (3.0 * x.abs()).long().clamp(max=5)
     both = F.embedding(ids, model.one) + F.embedding(ids.clamp(max=2), model.one[:3])
     return both.mean(1)
+
+
+def _twice(model: Any, x: Tensor) -> Tensor:
+    found: Tensor = model.one(torch.tanh(model.one(x)))
+    return found.flatten(1)
 
 
 def _in_vain(model: Any, x: Tensor) -> Tensor:

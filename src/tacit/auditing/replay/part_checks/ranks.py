@@ -6,6 +6,7 @@ the weights must be, to rounding, and to the bit where noise is exact.
 
 from __future__ import annotations
 
+import math
 import os
 import tempfile
 import warnings
@@ -133,6 +134,7 @@ class _Run:
     kept: Path | None = None  # after the second step
     resume: Path | None = None
     batch: int = 4
+    capture: bool | None = None
 
     def session(self, rank: int, **options: Any) -> tuple[Session, nn.Module]:
         """A session of its own for this process; only rank 0 has the right first weights."""
@@ -141,7 +143,7 @@ class _Run:
             model = self.build()
         spread = model if options.pop("alone", False) else self.spread(model)
         given = {"unsafe_seed": _SEED, **self.options, **options}
-        pace = Performance(batch=self.batch, workers=0, patience=_PATIENCE)
+        pace = Performance(batch=self.batch, workers=0, patience=_PATIENCE, capture=self.capture)
         optimizer = torch.optim.AdamW([p for p in spread.parameters() if p.requires_grad], 0.05)
         dp = private(
             spread, optimizer, self.made(), self.data(), resume=self.resume, performance=pace,
@@ -309,6 +311,37 @@ def pieces() -> Finding:
             "resumed": _Run(spread=_in_pieces, resume=path, plan={"lot_size": 3}, batch=1),
         }
         return _compared("pieces", runs)
+
+
+def one_piece() -> Finding:
+    """One process whose parameters are one piece comes to the same, recorded and not.
+
+    It is another process: torch's meshes do not outlive the processes' group.
+    """
+    runs = [
+        _Run(spread=partial(_in_pieces, shape=(1,)), plan={"steps": 8}, capture=capture)
+        for capture in (False, True)
+    ]
+    runs.append(replace(runs[0], build=_Few, plan={"noise": "exact"}))
+    port = free_port()
+
+    def trained() -> bytes:
+        join(0, 1, port, _PATIENCE)
+        try:
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", "FSDP2-wrapped module")  # nobody changes a view
+                return torch.cat([run(0) for run in runs]).numpy().tobytes()
+        finally:
+            leave()
+
+    there = forked(trained)
+    expected = torch.cat([run(0, alone=True) for run in runs])
+    found = torch.from_numpy(np.frombuffer(there(), dtype=np.float64).copy())
+    off = math.inf
+    if len(found) == len(expected):
+        off = float((found - expected).abs().max() / expected.abs().max().clamp(min=1.0))
+    said = f"{len(runs)} runs of one piece come to what they do plainly, to {off:.2g}"
+    return Finding("ranks", "one piece", off <= _CLOSE, said, (("off", off),))
 
 
 def mixed() -> Finding:
