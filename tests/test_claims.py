@@ -107,7 +107,10 @@ def test_the_readme_says_what_the_records_say() -> None:
     ]
     assert min(excess) >= 0.0
     assert f"On all {len(rows)} recorded rows" in text
-    assert f"by at most {math.ceil(max(excess) * 1e10) / 10:g}·10⁻⁹" in text
+    power = math.floor(math.log10(max(excess)))
+    digits = math.ceil(max(excess) * 10.0 ** (1 - power)) / 10
+    raised = str(power).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
+    assert f"by at most {digits:g}·10{raised}" in text
     assert f"{len(plain('opacus_table')['results'])} small models" in text
     caught, broken = headline("mutants", r"(\d+) of (\d+) injected bugs caught")
     assert f"finds {caught} of {broken} engines that were broken on purpose" in text
