@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
@@ -91,17 +91,29 @@ def fine(terms: int) -> tuple[float, float]:
 
 
 def norms(kernels: ModuleType, way: str, left: Tensor, right: Tensor) -> Tensor:
-    if way == "gram_norms":
-        found: Tensor = kernels.gram_norms(left, right, fine(left.shape[1]))
-        return found
-    return cast("Tensor", kernels.product_norms(left, right))
+    found: Tensor = getattr(kernels, way)(left, right, fine(left.shape[1]))
+    return found
 
 
-def test_norms_are_raised_as_they_are_asked_to_be(kernels: ModuleType) -> None:
-    left, right = random(3, 70, 9), random(3, 70, 4)  # two blocks of terms
+@pytest.mark.parametrize("way", ["gram_norms", "product_norms"])
+@pytest.mark.parametrize("sides", [(9, 4), (70, 80)], ids=["narrow", "wide"])
+def test_norms_are_raised_as_they_are_asked_to_be(
+    way: str, sides: tuple[int, int], kernels: ModuleType
+) -> None:
+    left, right = (random(3, 70, side) for side in sides)  # two blocks of terms
     plain = written(left, right).square().sum((1, 2))
     every = (left.double().square().sum(2) * right.double().square().sum(2)).sum(1)
-    close(kernels.gram_norms(left, right, (1.5, 0.25)), 1.5 * plain + 0.25 * every, 1e-5)
+    found = getattr(kernels, way)(left, right, (1.5, 0.25))
+    close(found, 1.5 * plain + 0.25 * every, 1e-5)
+
+
+def test_wide_products_in_half_precision_are_raised(kernels: ModuleType) -> None:
+    """Their lengths are found in a pass of their own."""
+    left, right = (random(2, 20, side, kind=KINDS[-1]) for side in (130, 70))
+    plain = written(left, right).square().sum((1, 2))
+    every = (left.double().square().sum(2) * right.double().square().sum(2)).sum(1)
+    found = kernels.product_norms(left, right, (1.5, 0.25))
+    close(found, 1.5 * plain + 0.25 * every, 1e-5)
 
 
 @pytest.mark.parametrize("shape", [(2, 64, 16, 24), (2, 6, 256, 256)], ids=["product", "Gram"])
@@ -233,7 +245,7 @@ def test_a_unit_that_is_not_finite_spoils_its_own_norm_alone(
     ids = torch.zeros(3, 70, dtype=torch.long, device=DEVICE)
     for way in (
         lambda l, r: kernels.gram_norms(l, r, fine(70)),
-        kernels.product_norms,
+        lambda l, r: kernels.product_norms(l, r, fine(70)),
         lambda _, r: kernels.equal_id_norms(ids, r, fine(70)),
         lambda l, r: kernels.product_of_squares(l[:, 69:], r[:, 69:]),
         lambda _, r: kernels.squares(r),

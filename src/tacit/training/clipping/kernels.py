@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _PROGRAMS = 512  # that keep a GPU busy: a few for each of its processors
 _LIBRARYS = 128  # rows of a product that a library takes
+_NARROW = 64  # rows of a product at most, where one pass finds its norms and what covers them
 
 
 # ---- Gram norms
@@ -319,12 +320,18 @@ def _product_kernel(
     left_term,
     right_unit,
     right_term,
+    grow,
+    share,
+    COVERS: tl.constexpr,
     PRECISION: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
     TERMS: tl.constexpr,
 ):
-    """The squares of one block of one unit's gradient, added up."""
+    """The squares of one block of one unit's gradient, added up.
+
+    Where it ``COVERS``, they are raised by the block's part of Σ‖l_t‖²‖r_t‖², too.
+    """
     program = tl.program_id(0)
     unit = program // tiles
     tile = program % tiles
@@ -335,6 +342,7 @@ def _product_kernel(
     lefts = left + at * left_unit + rows[None, :]
     rights = right + at * right_unit + columns[None, :]
     total = tl.zeros((ROWS, COLUMNS), tl.float32)
+    lengths = tl.zeros((TERMS,), tl.float32)
     for start in range(0, terms, TERMS):
         t = start + tl.arange(0, TERMS)
         line, inside = t.to(tl.int64)[:, None], (t < terms)[:, None]
@@ -345,7 +353,12 @@ def _product_kernel(
             rights + line * right_term, mask=inside & (columns < right_size)[None, :], other=0.0
         )
         total = tl.dot(tl.trans(one), two, total, input_precision=PRECISION)
-    squares = tl.sum(tl.sum(total * total, 1), 0)
+        if COVERS:
+            wide, broad = one.to(tl.float32), two.to(tl.float32)
+            lengths += tl.sum(wide * wide, 1) * tl.sum(broad * broad, 1)
+    squares = grow * tl.sum(tl.sum(total * total, 1), 0)
+    if COVERS:
+        squares += share * tl.sum(lengths, 0)
     tl.store(out + tile.to(tl.int64) * units + unit, squares)
 
 
@@ -375,8 +388,12 @@ def _product_tiles(terms: int, rows: int, columns: int, half: bool) -> _Tiles:
     return _Tiles(128, 128, deep, 8, 3)
 
 
-def product_norms(left: Tensor, right: Tensor) -> Tensor:
+def product_norms(left: Tensor, right: Tensor, raised: tuple[float, float]) -> Tensor:
     """‖Σ_t l_t⊗r_t‖² for every unit: blocks of the product, squared and added up where they are.
+
+    ``raised`` for what cancellation may hide: times its first number, and with the second times
+    Σ_t ‖l_t‖²‖r_t‖² (see ``forms.matrix.cover``). Where a weight is narrow, reading its sides takes
+    longest, and one pass finds both; elsewhere this would keep the products waiting.
 
     Rounding: each entry of the product is added up in single precision, as a product that is
     written out would be; squares do not cancel.
@@ -386,17 +403,22 @@ def product_norms(left: Tensor, right: Tensor) -> Tensor:
     left, right = _lines(left), _lines(right)
     units, terms, rows = left.shape
     cut = _product_tiles(terms, rows, right.shape[2], _is_half(left))
+    covers = cut.rows <= _NARROW
     tiles = triton.cdiv(rows, cut.rows) * triton.cdiv(right.shape[2], cut.columns)
     parts = _parts(tiles, units, left)
     if units:
         with torch.cuda.device_of(left):
             _product_kernel[(units * tiles,)](
                 left, right, parts, units, terms, tiles, rows, right.shape[2],
-                *left.stride()[:2], *right.stride()[:2],
+                *left.stride()[:2], *right.stride()[:2], *raised, COVERS=covers,
                 PRECISION=_precision(), ROWS=cut.rows, COLUMNS=cut.columns, TERMS=cut.terms,
                 num_warps=cut.warps, num_stages=cut.stages,
             )  # fmt: skip
-    return parts
+    if covers:
+        return parts
+    flat = (side.flatten(0, 1).unsqueeze(1) for side in (left, right))
+    lengths = added(product_of_squares(*flat)).view(units, terms).sum(1)
+    return torch.cat([parts, raised[1] * lengths.unsqueeze(0)])
 
 
 # ---- squares

@@ -491,13 +491,8 @@ class Outer:
         if self._terms == 1:
             return kernels.product_of_squares(self.left, self.right)
         left, right = aligned(self.left), aligned(self.right)
-        raised = self._cover
-        if self._by_gram:
-            return kernels.gram_norms(left, right, raised)
-        norms = kernels.product_norms(left, right)
-        flat = (side.flatten(0, 1).unsqueeze(1) for side in (self.left, self.right))
-        squares = added_up(kernels.product_of_squares(*flat)).view(self.units, -1).sum(1)
-        return torch.cat([raised[0] * norms, raised[1] * squares.unsqueeze(0)])
+        norms = kernels.gram_norms if self._by_gram else kernels.product_norms
+        return norms(left, right, self._cover)
 
     @property
     def _cover(self) -> tuple[float, float]:
