@@ -130,6 +130,25 @@ def test_norms_of_terms_that_cancel_hold_what_their_sum_rounds(shape: tuple[int,
     assert bool((held >= 0.99 * terms * 2.0**-24 * every).all())
 
 
+@pytest.mark.skipif(not ON_GPU, reason="needs a CUDA device: the interpreter has no bfloat16")
+def test_gradients_of_narrow_weights_of_long_sequences_are_written_out_once() -> None:
+    """What is scaled is what was measured; a unit that is not finite is left out of the sum."""
+    for p, q in ((16, 320), (320, 16)):
+        left = random(5, 256, p, kind=torch.bfloat16)
+        right = random(5, 256, q, kind=torch.bfloat16)
+        right[3, 7, 2] = float("nan")
+        form = Outer(left, right, (p, q))
+        assert form.way == "written out"
+        each = written(left, right)
+        norms = matrix.added_up(form.squared_norms())
+        assert not bool(norms[3].isfinite())
+        rest = [0, 1, 2, 4]
+        close(norms[rest], each[rest].square().sum((1, 2)), 1e-5)
+        scales = torch.tensor([0.3, 0.0, 2.0, 0.0, 1.0], device=DEVICE)
+        wanted = 0.3 * each[0] + 2.0 * each[2] + each[4]
+        close(form.weighted_sum(scales), wanted, 1e-5)
+
+
 @pytest.mark.parametrize("kind", KINDS[1:], ids=str)
 def test_scaled_terms_that_cancel_leave_little_behind(
     kind: torch.dtype, kernels: ModuleType

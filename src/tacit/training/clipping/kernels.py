@@ -424,7 +424,7 @@ def product_norms(left: Tensor, right: Tensor, raised: tuple[float, float]) -> T
 # ---- squares
 
 
-@triton.jit(do_not_specialize=["units", "pieces"])
+@triton.jit(do_not_specialize=["units", "pieces", "each"])
 def _squares_kernel(
     values,
     others,
@@ -432,19 +432,19 @@ def _squares_kernel(
     units,
     length,
     pieces,
+    each,
     other_length,
     values_unit,
     others_unit,
     PAIR: tl.constexpr,
     BLOCK: tl.constexpr,
-    STEPS: tl.constexpr,
 ):
     program = tl.program_id(0)
     unit = program // pieces
     piece = program % pieces
     at = unit.to(tl.int64)
-    begin = piece * (BLOCK * STEPS)
-    end = tl.minimum(length, begin + BLOCK * STEPS)
+    begin = piece * each
+    end = tl.minimum(length, begin + each)
     total = _squared_line(values + at * values_unit, begin, end, length, BLOCK)
     if PAIR:
         other_line = others + at * others_unit
@@ -467,7 +467,7 @@ _SQUARES_STEPS = 64
 
 
 def squares(values: Tensor) -> Tensor:
-    """Σ v² over all but the first dimension: blocks of 2¹⁶, whose sums are then added up."""
+    """Σ v² over all but the first dimension: pieces of 2¹⁶ at most, which are then added up."""
     units = len(values)
     lines = values.reshape(units, values[:1].numel())
     return _squared(lines, lines, pair=False)
@@ -484,14 +484,17 @@ def product_of_squares(left: Tensor, right: Tensor) -> Tensor:
 
 def _squared(lines: Tensor, others: Tensor, *, pair: bool) -> Tensor:
     units, length = lines.shape
-    pieces = max(1, triton.cdiv(length, _SQUARES_BLOCK * _SQUARES_STEPS))
+    blocks = max(1, triton.cdiv(length, _SQUARES_BLOCK))
+    # A pair's other side is read whole by every piece: there is one.
+    steps = blocks if pair else min(_SQUARES_STEPS, max(1, units * blocks // _PROGRAMS))
+    pieces = triton.cdiv(blocks, steps)
     parts = _parts(pieces, units, lines)
     if units:
         with torch.cuda.device_of(lines):
             _squares_kernel[(units * pieces,)](
-                lines, others, parts, units, length, pieces, others.shape[1],
-                lines.stride(0), others.stride(0),
-                PAIR=pair, BLOCK=_SQUARES_BLOCK, STEPS=_SQUARES_STEPS, num_warps=4,
+                lines, others, parts, units, length, pieces, steps * _SQUARES_BLOCK,
+                others.shape[1], lines.stride(0), others.stride(0),
+                PAIR=pair, BLOCK=_SQUARES_BLOCK, num_warps=4,
             )  # fmt: skip
     return parts
 

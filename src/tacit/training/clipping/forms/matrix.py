@@ -33,6 +33,9 @@ _GRAM_BLOCK, _LEAST_SIDE = 64, 16
 # Products of one weight, of all units, beyond which a library multiplies single precision faster.
 _FEW_PRODUCTS = 2**28
 _WORTH_ALIGNING = 1024
+# How many times fewer numbers the gradients of a narrow weight must hold than its sides, which a
+# GPU would read twice: a quarter of the memory, as sides are in half precision and they are not.
+_SMALLER = 8
 _COARSE = 2.0**-8  # what half precision and TF32 may round a term of a sum by: see ``cover``
 _FOR_KERNELS = frozenset({torch.bfloat16, torch.float16, torch.float32})
 
@@ -102,6 +105,19 @@ def squared_sum(values: Tensor) -> Tensor:
         from tacit.training.clipping import kernels  # noqa: PLC0415 - needs Triton
 
         return kernels.added(kernels.squares(values))
+    return _squared_sum(values)
+
+
+def squared_parts(values: Tensor) -> Tensor:
+    """``squared_sum``, with kernels in parts that are yet to be added up."""
+    if for_kernels(values):
+        from tacit.training.clipping import kernels  # noqa: PLC0415 - needs Triton
+
+        return kernels.squares(values)
+    return _squared_sum(values)
+
+
+def _squared_sum(values: Tensor) -> Tensor:
     wide = values.to(accumulator(values.dtype))
     if wide.device.type == "cpu":
         return _squared_lengths(wide.flatten(1) if wide.ndim > 1 else wide.unsqueeze(1))
@@ -318,7 +334,7 @@ class Dense:
 
     def squared_norms(self) -> Tensor:
         """See ``Form``."""
-        return squared_sum(self.values) if self.squares is None else self.squares
+        return squared_parts(self.values) if self.squares is None else self.squares
 
     def uncancelled(self) -> Tensor:
         """See ``Form``."""
@@ -414,7 +430,10 @@ class Outer:
 
     @property
     def _keeps(self) -> bool:
+        """Whether gradients are written out once: then they are what is added up, as they are."""
         inputs = self._terms * (self.left.shape[2] + self.right.shape[2])
+        if self._narrow:
+            return _SMALLER * self._size <= inputs
         return self._terms > 1 and worth_keeping(self._size, inputs, self.left.device)
 
     @property
@@ -462,7 +481,7 @@ class Outer:
         """See ``Form``. ‖Σ l_t⊗r_t‖² = Σ_{s,t} ⟨l_s, l_t⟩⟨r_s, r_t⟩ (Li et al. 2022, eq. 3)."""
         if self._keeps:
             self._kept[:] = [matmul(self.left.mT, self.right)]
-            return squared_sum(self._kept[0])
+            return squared_parts(self._kept[0])
         if self._fused:
             return self._fused_norms()
         if self._terms == 1:
@@ -519,8 +538,7 @@ class Outer:
     def weighted_sum(self, scales: Tensor) -> Tensor:
         """See ``Form``. Sides are scaled in single precision where no kernel serves."""
         if self._kept:
-            rows = kept(self._kept.pop(), scales).flatten(1)
-            return self._shaped(scales.to(rows.dtype) @ rows, ())
+            return self._shaped(Dense(self._kept.pop()).weighted_sum(scales), ())
         if self._narrow:
             from tacit.training.clipping import kernels  # noqa: PLC0415 - needs Triton
 
