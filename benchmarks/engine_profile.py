@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 from torch.utils.data import TensorDataset
 
@@ -230,7 +229,7 @@ def recordings_alone(run: Run, count: int = 400) -> None:
     synchronize()
 
 
-def repeated(label: str, replay: Callable[[], None], count: int) -> None:
+def repeated(label: str, replay: Callable[[], object], count: int) -> None:
     for few in (BURST, count):
         synchronize()
         start = time.perf_counter()
@@ -273,7 +272,7 @@ def device(step: Callable[[], None], *, launches: bool) -> None:
         total, count = one.self_device_time_total / 3e3, one.count / 3
         print(f"{total:8.4f} ms {count:6.1f} x {one.key[:120]}")
     if launches:
-        timeline([one for one in found.events() if one.device_type == DeviceType.CUDA])
+        timeline([one for one in found.events() if str(one.device_type).endswith("CUDA")])
 
 
 def timeline(events: list[Any]) -> None:
