@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import importlib.util
 import random
 import warnings
 from contextlib import contextmanager
@@ -21,7 +22,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import tacit
-from tacit.training import capture, sampling
+from tacit.training import batches, capture, loaders, sampling
 from tacit.training.styles import AdaptiveQuantile
 
 from . import sessions
@@ -119,6 +120,65 @@ def test_replayed_steps_are_those_of_the_definition(graphs: Counted) -> None:
     assert graphs.replays > 12
     assert "Batches are replayed" in found[-1]
     assert "Noise and update are replayed" in found[-1]
+
+
+needs_triton = pytest.mark.skipif(
+    importlib.util.find_spec("triton") is None, reason="Triton is not installed"
+)
+
+
+@needs_triton
+def test_rows_that_one_kernel_gathers_are_those_of_the_definition(
+    graphs: Counted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launches = []
+    gathered = capture.Inputs._gathered
+    monkeypatch.setattr(capture, "_for_kernel", lambda _: True)
+    monkeypatch.setattr(
+        capture.Inputs, "_gathered", lambda *given: launches.append(1) or gathered(*given)
+    )
+    model = double()
+    found = run(model, as_double(cross_entropy(model)), plan=plan(steps=8))
+    agrees(found)
+    assert graphs.replays > 4
+    assert len(launches) > 4
+
+
+@needs_triton
+@pytest.mark.parametrize("views", [1, 3])
+def test_gathered_rows_and_what_they_count(views: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(capture, "_for_kernel", lambda _: True)
+    tensors = (
+        torch.randn(20, 3, 11),
+        torch.arange(20),
+        torch.randint(255, (20, 8), dtype=torch.uint8),
+        torch.randn(20, 2100).bfloat16(),
+    )
+    rows = np.array([4, 7, 7, 19, 0, 3], dtype=np.int64)
+    units = rows[: 4 // views]
+    weights = np.zeros(6, dtype=np.float32)
+    batch = batches.Batch(units, rows, weights, views, 6 // views)
+    inputs = capture.Inputs(batch, tensors, torch.device("cpu"), loaders.OnDevice(tensors), True)
+    inputs.feed(batch, None)
+    for found, whole in zip(inputs.data(), tensors, strict=True):
+        assert found.dtype == whole.dtype
+        assert torch.equal(found, whole[torch.from_numpy(rows)])
+    together = inputs.weights(torch.zeros(6))
+    inputs._counted = None
+    for found, wanted in zip(together, inputs.weights(torch.zeros(6)), strict=True):
+        assert found.dtype == wanted.dtype
+        assert torch.equal(found, wanted)
+
+
+def test_rows_that_are_no_words_are_gathered_one_tensor_at_a_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(capture, "_for_kernel", lambda _: True)
+    fitting = torch.zeros(4, 2)
+    for odd in (torch.zeros(4, 3, dtype=torch.uint8), torch.zeros(2, 4).mT, torch.zeros(4, 0)):
+        assert capture._in_words([fitting, odd]) is None
+    assert capture._in_words([fitting] * 5) is None
+    assert capture._in_words([fitting] * 4) is not None
 
 
 class Arrival:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from tacit.randomness.streams import Stream
 
-_BLOCK = 1 << 22  # records at a time, so that memory stays small at any size
+_BLOCK = 1 << 18  # records at a time: memory stays small, and is not asked for again and again
 
 
 def included(count: int, rate: float, stream: Stream) -> NDArray[np.int64]:

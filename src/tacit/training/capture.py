@@ -25,6 +25,8 @@ from torch import nn
 from torch.optim import optimizer as torch_optimizer
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
+from tacit.training.clipping.forms.matrix import has_triton
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
     from contextlib import AbstractContextManager
@@ -41,6 +43,7 @@ Made = TypeVar("Made")
 Computed: TypeAlias = "tuple[Tensor, BatchSums]"  # a batch: its losses and its clipped sum
 WARM_UP = 3  # runs before a recording: to see the shapes, to compile, and to look for host reads
 _MOST_RECORDINGS = 8  # of one kind: each holds memory
+_MOST_GATHERED = 4  # tensors of a data set whose rows one kernel takes
 _STAGED = 16  # lots whose numbers may be on their way to a device
 _SYNCHRONIZED = "synchronizing CUDA operation"  # torch has no class of error for it
 # How far into what a function goes by is looked: depth, width of lists and objects, parts in all.
@@ -500,6 +503,7 @@ class Inputs:
         self._sent = Staged(self._numbers)
         self._sent_share = None if self._share is None else Staged(self._share)
         self._places = torch.arange(self._units, device=device)
+        self._counted: tuple[Tensor, Tensor] | None = None  # weights and mask, gathered with data
         leaves, self._spec = tree_flatten(data)
         self._leaves = [] if loader is not None else [torch.empty_like(one) for one in leaves]
 
@@ -524,11 +528,40 @@ class Inputs:
             return tree_unflatten(self._leaves, self._spec)
         if self._whole:
             return tuple(tensor.detach() for tensor in self._loader.tensors)
+        lines = _in_words(self._loader.tensors)
+        if lines is not None:
+            return self._gathered(self._loader.tensors, lines)
         where = self._numbers[: self._rows]
         return tuple(tensor.index_select(0, where) for tensor in self._loader.tensors)
 
+    def _gathered(self, tensors: Sequence[Tensor], lines: list[Tensor]) -> tuple[Tensor, ...]:
+        """The rows of a data set that lies on the device, and what they count, in one launch."""
+        from tacit.training import kernels  # noqa: PLC0415 - needs Triton
+
+        device, rows = self._numbers.device, self._rows
+        words = [line.shape[1] for line in lines]
+        targets = [torch.empty(rows, n, dtype=torch.int32, device=device) for n in words]
+        weights = torch.empty(rows, device=device)
+        real = torch.empty(self._units, dtype=torch.bool, device=device)
+        fill = _MOST_GATHERED - len(lines)
+        block = min(1024, 1 << max(5, (max(words) - 1).bit_length()))
+        with torch.cuda.device_of(weights):
+            kernels.gathered[(rows, -(-max(words) // block))](
+                self._numbers, *lines, *lines[:1] * fill, *targets, *targets[:1] * fill,
+                *words, *[0] * fill, weights, real.view(torch.int8), rows, self._per_unit,
+                COUNT=len(lines), BLOCK=block, num_warps=1 if block <= 128 else 4,
+            )  # fmt: skip
+        self._counted = weights, real
+        return tuple(
+            target.view(tensor.dtype).view(rows, *tensor.shape[1:])
+            for target, tensor in zip(targets, tensors, strict=True)
+        )
+
     def weights(self, losses: Tensor) -> tuple[Tensor, Tensor]:
         """Row weights and the mask of real units, as part of the recording."""
+        if self._counted is not None and self._share is None:
+            weights, real = self._counted
+            return weights.to(losses.dtype), real
         real = self._places < self._numbers[self._rows]
         if self._share is not None:
             return self._share.to(losses.dtype), real
@@ -536,6 +569,22 @@ class Inputs:
             return real.to(losses.dtype), real
         rows = real.repeat_interleave(self._per_unit)
         return rows.to(losses.dtype) / self._per_unit, real
+
+
+def _in_words(tensors: Sequence[Tensor]) -> list[Tensor] | None:
+    """Tensors of a device as rows of words of four bytes; None where a kernel does not serve."""
+    plain = all(_for_kernel(one) and one.is_contiguous() and one.numel() for one in tensors)
+    if not plain or len(tensors) > _MOST_GATHERED:
+        return None
+    rows = [one.view(len(one), -1) for one in tensors]
+    fitting = all(
+        row.shape[1] * row.element_size() % 4 == 0 and row.data_ptr() % 4 == 0 for row in rows
+    )
+    return [row.view(torch.int32) for row in rows] if fitting else None
+
+
+def _for_kernel(tensor: Tensor) -> bool:
+    return type(tensor) is torch.Tensor and tensor.is_cuda and has_triton()
 
 
 @final

@@ -7,6 +7,57 @@ import triton.language as tl
 
 
 @triton.jit
+def _row_copied(source, target, at, row, place, words):
+    inside = at < words
+    value = tl.load(source + row * words + at, mask=inside, other=0)
+    tl.store(target + place * words + at, value, mask=inside)
+
+
+@triton.jit(do_not_specialize=["rows", "per_unit"])
+def gathered(
+    numbers,
+    s0,
+    s1,
+    s2,
+    s3,
+    t0,
+    t1,
+    t2,
+    t3,
+    n0,
+    n1,
+    n2,
+    n3,
+    weights,
+    real,
+    rows,
+    per_unit,
+    COUNT: tl.constexpr,  # noqa: N803 - constants are written so in kernels
+    BLOCK: tl.constexpr,  # noqa: N803
+):
+    """Some rows of a few tensors, a block of words a program; and what each row counts.
+
+    ``numbers`` are those of the rows, and then how many units are real. A row has the words ``n``.
+    """
+    place = tl.program_id(0).to(tl.int64)
+    block = tl.program_id(1)
+    row = tl.load(numbers + place)
+    at = block * BLOCK + tl.arange(0, BLOCK)
+    _row_copied(s0, t0, at, row, place, n0)
+    if COUNT > 1:
+        _row_copied(s1, t1, at, row, place, n1)
+    if COUNT > 2:
+        _row_copied(s2, t2, at, row, place, n2)
+    if COUNT > 3:
+        _row_copied(s3, t3, at, row, place, n3)
+    if block == 0:
+        unit = place // per_unit
+        counts = unit < tl.load(numbers + rows)
+        tl.store(weights + place, tl.where(counts, 1.0 / per_unit.to(tl.float32), 0.0))
+        tl.store(real + unit, counts.to(tl.int8))
+
+
+@triton.jit
 def hashed(
     table,
     secret,
@@ -14,7 +65,7 @@ def hashed(
     differs,
     wild,
     flags,
-    NOTING: tl.constexpr,  # noqa: N803 - constants are written so in kernels
+    NOTING: tl.constexpr,  # noqa: N803
     BITS: tl.constexpr,  # noqa: N803
     LANES: tl.constexpr,  # noqa: N803
     ROWS: tl.constexpr,  # noqa: N803

@@ -6,7 +6,6 @@ What it draws is private: which records were drawn, and how many, must stay in m
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias, final
 
@@ -19,7 +18,6 @@ from tacit.randomness.streams import chacha20, one_time_key
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from concurrent.futures import Future
 
     from numpy.typing import NDArray
 
@@ -179,8 +177,7 @@ class LotSampler:
     ) -> None:
         """With ``ahead``, the coins of several lots are flipped at once, which takes less time.
 
-        Those of the lots after them are flipped by a thread meanwhile. ``epoch`` is the one to go
-        on with, under ``Allocation``.
+        ``epoch`` is the one to go on with, under ``Allocation``.
         """
         self._plan = plan
         self._epoch = epoch or RunningEpoch(plan)
@@ -190,8 +187,6 @@ class LotSampler:
         self._stream = stream
         self._at_once = max(1, min(_MOST_LOTS, _MOST_COINS // plan.examples)) if ahead else 1
         self._waiting: list[NDArray[np.int64]] = []
-        self._thread: ThreadPoolExecutor | None = None
-        self._coming: Future[list[NDArray[np.int64]]] | None = None  # the lots after those
 
     def draw(self) -> NDArray[np.int64]:
         """The records of the next lot, in increasing order; there may be none.
@@ -229,10 +224,7 @@ class LotSampler:
         if self._at_once == 1:
             return included(self._plan.examples, self._rate, self._stream)
         if not self._waiting:
-            self._waiting = self._several() if self._coming is None else self._coming.result()
-            if isinstance(self._plan.sampling, Poisson):  # or else lots are cut from the stream too
-                self._thread = self._thread or ThreadPoolExecutor(1, "tacit-lots")
-                self._coming = self._thread.submit(self._several)
+            self._waiting = self._several()
         return self._waiting.pop()
 
     def _several(self) -> list[NDArray[np.int64]]:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from tacit.training.clipping import clipped_gradients, recorder, sums
 from tacit.training.clipping.forms import Dense, OneHot, Outer, matrix
-from tacit.training.clipping.rules import normalisation
+from tacit.training.clipping.rules import linear, normalisation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,7 +46,7 @@ def kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
         def for_kernels(*tensors: Tensor) -> bool:
             return all(one.dtype in matrix._FOR_KERNELS for one in tensors)
 
-        for module in (matrix, sums, recorder, normalisation):
+        for module in (matrix, sums, recorder, linear, normalisation):
             monkeypatch.setattr(module, "for_kernels", for_kernels)
         monkeypatch.setattr(matrix, "worth_keeping", lambda *_: False)
         monkeypatch.setattr(sums, "_is_device", lambda _: True)
@@ -433,6 +433,38 @@ def test_a_spoilt_product_is_computed_again_and_another_is_not(
     close(kernels.repair(spoilt, left, right, scales, finite[1]), wanted, ROUNDED[kind])
 
 
+def test_sums_of_several_weights_and_their_biases(kernels: ModuleType) -> None:
+    sizes = [(40, 35, True), (3, 70, False), (1, 1, True), (64, 2, True)]
+    products = [
+        kernels.Product(random(70, 1, p), random(70, 1, q), biased=biased)
+        for p, q, biased in sizes
+    ]  # fmt: skip
+    scales = spoilt_scales(70)
+    wanted = [torch.einsum("u,uab->ab", scales, written(o.left, o.right)) for o in products]
+    biases = [torch.einsum("u,ua->a", scales, one.left[:, 0].double()) for one in products]
+    for one in products:
+        one.left[0], one.right[0] = float("nan"), float("inf")  # of scale 0: not read
+    for count in (1, 2, 4):
+        found = kernels.several_products(products[:count], scales)
+        for (total, own), matrix_sum, bias, one in zip(
+            found, wanted[:count], biases, products, strict=False
+        ):
+            close(total, matrix_sum, ROUNDED[torch.float32])
+            if one.biased:
+                close(own, bias, ROUNDED[torch.float32])
+            else:
+                assert own.numel() == 0
+
+
+def test_norms_of_several_weights_are_added_up_in_double_precision(kernels: ModuleType) -> None:
+    rows = [random(130).square() * 10.0**-at for at in range(8)]
+    for count in (1, 3, 8):
+        wanted = torch.stack(rows[:count]).sum(0, dtype=torch.float64)
+        found = kernels.totals(rows[:count])
+        assert found.dtype == torch.float64
+        close(found, wanted, 1e-15)
+
+
 # ---- forms and rules
 
 
@@ -551,6 +583,54 @@ def test_a_row_that_is_not_finite_leaves_the_sum_of_the_others() -> None:
     x[0, 1, 2] = float("inf")
     found = clipped(x)
     assert float(found.scales[0]) == 0
+    for name, total in wanted.sums.items():
+        close(found.sums[name], total, 1e-5)
+
+
+class Rows(nn.Module):
+    """Weights of one term a row, five of them, one without a bias, and a last one used twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.maps = nn.ModuleList(nn.Linear(9, 9, bias=at != 1) for at in range(5))
+        self.last = nn.Linear(9, 9)
+
+    def forward(self, x: Tensor) -> Tensor:
+        for one in self.maps:
+            x = one(x).tanh()
+        return self.last(self.last(x))
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # NumPy's, of the interpreter
+@pytest.mark.parametrize("spoilt", [False, True])
+def test_small_weights_of_one_term_are_summed_together(
+    spoilt: bool, kernels: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(0)
+    model, x, calls = Rows().to(DEVICE), random(6, 9), []
+    several = kernels.several_products
+
+    def noted(some: Any, scales: Tensor) -> Any:
+        calls.append([one.biased for one in some])
+        return several(some, scales)
+
+    monkeypatch.setattr(kernels, "several_products", noted)
+
+    def clipped(net: nn.Module, inputs: Tensor) -> Any:
+        named = dict(net.named_parameters())
+        return clipped_gradients(
+            named, lambda: net(inputs).logsumexp(1).square(), rows=len(inputs), clip=0.05
+        )
+
+    if spoilt:
+        x[0, 3] = float("nan")
+    found = clipped(model, x)
+    # Of the last weight's two uses biases are added up before anything is clipped.
+    assert calls == [[True, False, True, True], [True, False, False]]
+    kept = slice(int(spoilt), None)
+    wanted = clipped(model.double(), x.double()[kept])
+    close(found.norms[kept], wanted.norms, 1e-5)
+    assert bool((found.scales[: int(spoilt)] == 0).all())
     for name, total in wanted.sums.items():
         close(found.sums[name], total, 1e-5)
 

@@ -16,6 +16,7 @@ Imported only where Triton is; ``forms.matrix.for_kernels`` decides.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import TYPE_CHECKING, Literal, final
 
 import torch
@@ -23,11 +24,14 @@ import triton
 import triton.language as tl
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from torch import Tensor
 
 _PROGRAMS = 512  # that keep a GPU busy: a few for each of its processors
 _LIBRARYS = 128  # rows of a product that a library takes
 _NARROW = 64  # rows of a product at most, where one pass finds its norms and what covers them
+MOST_PRODUCTS = 4  # that ``several_products`` takes
 
 
 # ---- Gram norms
@@ -437,8 +441,10 @@ def _squares_kernel(
     values_unit,
     others_unit,
     PAIR: tl.constexpr,
+    BOTH: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
+    """Σ v², times those of the other line where they are a ``PAIR``; ``BOTH``: then Σ v², too."""
     program = tl.program_id(0)
     unit = program // pieces
     piece = program % pieces
@@ -446,6 +452,8 @@ def _squares_kernel(
     begin = piece * each
     end = tl.minimum(length, begin + each)
     total = _squared_line(values + at * values_unit, begin, end, length, BLOCK)
+    if BOTH:
+        tl.store(out + (pieces + piece).to(tl.int64) * units + unit, total)
     if PAIR:
         other_line = others + at * others_unit
         total *= _squared_line(other_line, 0, other_length, other_length, BLOCK)
@@ -482,19 +490,29 @@ def product_of_squares(left: Tensor, right: Tensor) -> Tensor:
     return _squared(first, second, pair=True)
 
 
-def _squared(lines: Tensor, others: Tensor, *, pair: bool) -> Tensor:
+def product_and_left(left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
+    """``product_of_squares``, and ‖l‖² in the same launch: a bias's gradient is the left side."""
+    first, second = left[:, 0], right[:, 0]
+    if max(first.shape[1], second.shape[1]) > _SQUARES_BLOCK * _SQUARES_STEPS:
+        return product_of_squares(left, right), added(squares(first)).unsqueeze(0)
+    first, second = (one if one.stride(1) == 1 else one.contiguous() for one in (first, second))
+    both = _squared(first, second, pair=True, both=True)
+    return both[:1], both[1:]
+
+
+def _squared(lines: Tensor, others: Tensor, *, pair: bool, both: bool = False) -> Tensor:
     units, length = lines.shape
     blocks = max(1, triton.cdiv(length, _SQUARES_BLOCK))
     # A pair's other side is read whole by every piece: there is one.
     steps = blocks if pair else min(_SQUARES_STEPS, max(1, units * blocks // _PROGRAMS))
     pieces = triton.cdiv(blocks, steps)
-    parts = _parts(pieces, units, lines)
+    parts = _parts(2 * pieces if both else pieces, units, lines)
     if units:
         with torch.cuda.device_of(lines):
             _squares_kernel[(units * pieces,)](
                 lines, others, parts, units, length, pieces, steps * _SQUARES_BLOCK,
                 others.shape[1], lines.stride(0), others.stride(0),
-                PAIR=pair, BLOCK=_SQUARES_BLOCK, num_warps=4,
+                PAIR=pair, BOTH=both, BLOCK=_SQUARES_BLOCK, num_warps=4,
             )  # fmt: skip
     return parts
 
@@ -524,6 +542,47 @@ def added(parts: Tensor) -> Tensor:
             _added_kernel[(triton.cdiv(units, 16),)](
                 parts, out, units, pieces, UNITS=16, PIECES=64, num_warps=4
             )
+    return out
+
+
+@triton.jit(do_not_specialize=["units"])
+def _totals_kernel(
+    r0, r1, r2, r3, r4, r5, r6, r7, out, units, COUNT: tl.constexpr, BLOCK: tl.constexpr
+):  # fmt: skip
+    unit = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    inside = unit < units
+    total = tl.load(r0 + unit, mask=inside, other=0.0).to(tl.float64)
+    if COUNT > 1:
+        total += tl.load(r1 + unit, mask=inside, other=0.0).to(tl.float64)
+    if COUNT > 2:
+        total += tl.load(r2 + unit, mask=inside, other=0.0).to(tl.float64)
+    if COUNT > 3:
+        total += tl.load(r3 + unit, mask=inside, other=0.0).to(tl.float64)
+    if COUNT > 4:
+        total += tl.load(r4 + unit, mask=inside, other=0.0).to(tl.float64)
+    if COUNT > 5:
+        total += tl.load(r5 + unit, mask=inside, other=0.0).to(tl.float64)
+    if COUNT > 6:
+        total += tl.load(r6 + unit, mask=inside, other=0.0).to(tl.float64)
+    if COUNT > 7:
+        total += tl.load(r7 + unit, mask=inside, other=0.0).to(tl.float64)
+    tl.store(out + unit, total, mask=inside)
+
+
+MOST_ROWS = 8  # that ``totals`` takes: the kernel's arguments
+
+
+def totals(rows: Sequence[Tensor]) -> Tensor:
+    """Σ of up to eight vectors, each a weight's squared norms, in double precision: one launch."""
+    units = len(rows[0])
+    out = torch.empty(units, dtype=torch.float64, device=rows[0].device)
+    lines = [one.contiguous() for one in rows]
+    if units:
+        with torch.cuda.device_of(out):
+            _totals_kernel[(triton.cdiv(units, 128),)](
+                *lines, *lines[:1] * (MOST_ROWS - len(lines)), out, units,
+                COUNT=len(lines), BLOCK=128, num_warps=4,
+            )  # fmt: skip
     return out
 
 
@@ -1083,6 +1142,189 @@ def weighted_product(left: Tensor, right: Tensor, scales: Tensor) -> Tensor:
             TERMS=cut.terms, num_warps=cut.warps, num_stages=cut.stages,
         )  # fmt: skip
     return out[0] if splits == 1 else out.sum(0)
+
+
+@triton.jit
+def _unit_tile(
+    left,
+    right,
+    scales,
+    out,
+    bias,
+    tile,
+    begin,
+    end,
+    left_size,
+    right_size,
+    left_unit,
+    right_unit,
+    biased,
+    PRECISION: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    UNITS: tl.constexpr,
+):
+    """One block of Σ scale·l ⊗ r over a stretch of units of one term; where ``biased``, Σ scale·l.
+
+    Of the blocks side by side the first has the latter.
+    """
+    across = tl.cdiv(right_size, COLUMNS)
+    rows = (tile // across) * ROWS + tl.arange(0, ROWS)
+    columns = (tile % across) * COLUMNS + tl.arange(0, COLUMNS)
+    total = tl.zeros((ROWS, COLUMNS), tl.float32)
+    own = tl.zeros((UNITS, ROWS), tl.float32)
+    for start in range(begin, end, UNITS):
+        unit = start + tl.arange(0, UNITS)
+        at = unit.to(tl.int64)[:, None]
+        scale = tl.load(scales + unit, mask=unit < end, other=0.0).to(tl.float32)
+        scale = tl.where(scale > 0, scale, 0.0)
+        counts = (scale > 0)[:, None]
+        lefts, rights = left + at * left_unit + rows[None, :], right + at * right_unit
+        one = tl.load(lefts, mask=counts & (rows < left_size)[None, :], other=0.0)
+        two = tl.load(
+            rights + columns[None, :], mask=counts & (columns < right_size)[None, :], other=0.0
+        )
+        weighted = one * scale[:, None]
+        own += weighted
+        total = tl.dot(tl.trans(weighted), two, total, input_precision=PRECISION)
+    inside = rows < left_size
+    place = rows.to(tl.int64)[:, None] * right_size + columns[None, :]
+    tl.store(out + place, total, mask=inside[:, None] & (columns < right_size)[None, :])
+    tl.store(bias + rows, tl.sum(own, 0), mask=inside & (biased != 0) & (tile % across == 0))
+
+
+@triton.jit(do_not_specialize=["units", "each", "end0", "end1", "end2", "b0", "b1", "b2", "b3"])
+def _several_kernel(
+    l0,
+    r0,
+    l1,
+    r1,
+    l2,
+    r2,
+    l3,
+    r3,
+    scales,
+    out,
+    units,
+    each,
+    whole,
+    end0,
+    end1,
+    end2,
+    p0,
+    q0,
+    p1,
+    q1,
+    p2,
+    q2,
+    p3,
+    q3,
+    lu0,
+    ru0,
+    lu1,
+    ru1,
+    lu2,
+    ru2,
+    lu3,
+    ru3,
+    at1,
+    at2,
+    at3,
+    b0,
+    b1,
+    b2,
+    b3,
+    COUNT: tl.constexpr,
+    PRECISION: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    UNITS: tl.constexpr,
+):
+    """One block of one weight's sum over one stretch of units; ``ends`` tell whose block it is.
+
+    A weight's sum lies at its place in a line of ``whole`` numbers a stretch, its bias's behind it.
+    """
+    tile = tl.program_id(0)
+    split = tl.program_id(1)
+    begin, end = split * each, tl.minimum(units, (split + 1) * each)
+    line = out + split.to(tl.int64) * whole
+    if tile < end0:
+        _unit_tile(
+            l0, r0, scales, line, line + p0 * q0, tile, begin, end,
+            p0, q0, lu0, ru0, b0, PRECISION, ROWS, COLUMNS, UNITS,
+        )  # fmt: skip
+    if COUNT > 1:  # noqa: SIM102 - known when the kernel is compiled
+        if (tile >= end0) & (tile < end1):
+            _unit_tile(
+                l1, r1, scales, line + at1, line + at1 + p1 * q1, tile - end0, begin, end,
+                p1, q1, lu1, ru1, b1, PRECISION, ROWS, COLUMNS, UNITS,
+            )  # fmt: skip
+    if COUNT > 2:  # noqa: SIM102 - known when the kernel is compiled
+        if (tile >= end1) & (tile < end2):
+            _unit_tile(
+                l2, r2, scales, line + at2, line + at2 + p2 * q2, tile - end1, begin, end,
+                p2, q2, lu2, ru2, b2, PRECISION, ROWS, COLUMNS, UNITS,
+            )  # fmt: skip
+    if COUNT > 3:  # noqa: SIM102 - known when the kernel is compiled
+        if tile >= end2:
+            _unit_tile(
+                l3, r3, scales, line + at3, line + at3 + p3 * q3, tile - end2, begin, end,
+                p3, q3, lu3, ru3, b3, PRECISION, ROWS, COLUMNS, UNITS,
+            )  # fmt: skip
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Product:
+    """Σ scale·l ⊗ r of units of one term in single precision; ``biased``: and Σ scale·l."""
+
+    left: Tensor  # (units, 1, p)
+    right: Tensor  # (units, 1, q)
+    biased: bool
+
+    @property
+    def size(self) -> int:
+        """How many numbers it comes to."""
+        rows, columns = self.left.shape[2], self.right.shape[2]
+        return rows * columns + rows * self.biased
+
+
+def several_products(products: Sequence[Product], scales: Tensor) -> list[tuple[Tensor, Tensor]]:
+    """The sums of up to four weights, each (p, q), and of their biases, (p,) or empty.
+
+    For small weights, whose products take less time than a library's launches: here are two.
+
+    Guarantee:
+        A unit whose scale is not above zero is not read.
+    """
+    assert 0 < len(products) <= MOST_PRODUCTS
+    lefts, rights = ([_lines(getattr(one, side)) for one in products] for side in ("left", "right"))
+    shapes = [(left.shape[2], right.shape[2]) for left, right in zip(lefts, rights, strict=True)]
+    cut = _weighted_tiles(_LIBRARYS, half=False)
+    ends = [*accumulate(triton.cdiv(p, cut.rows) * triton.cdiv(q, cut.columns) for p, q in shapes)]
+    places = [*accumulate((one.size for one in products), initial=0)]
+    units = len(scales)
+    splits = _splits(ends[-1], triton.cdiv(units, 2 * cut.terms))
+    each = triton.cdiv(triton.cdiv(units, splits), cut.terms) * cut.terms
+    out = torch.empty(splits, places[-1], dtype=torch.float32, device=scales.device)
+    more = MOST_PRODUCTS - len(products)
+    sides = [side for pair in zip(lefts, rights, strict=True) for side in pair]
+    strides = [side.stride(0) for side in sides]
+    with torch.cuda.device_of(scales):
+        _several_kernel[(ends[-1], splits)](
+            *sides, *sides[:1] * (2 * more), scales.contiguous(), out, units, each, places[-1],
+            *[*ends, *ends[-1:] * more][:3], *[n for one in shapes for n in one], *[1] * (2 * more),
+            *strides, *[1] * (2 * more), *[*places[1:-1], *[0] * more][:3],
+            *[int(one.biased) for one in products], *[0] * more,
+            COUNT=len(products), PRECISION=_precision(), ROWS=cut.rows, COLUMNS=cut.columns,
+            UNITS=cut.terms, num_warps=cut.warps, num_stages=cut.stages,
+        )  # fmt: skip
+    line = out[0] if splits == 1 else out.sum(0)
+    parts = line.split([one.size for one in products])
+    return [
+        (part[: p * q].view(p, q), part[p * q :])
+        for part, (p, q) in zip(parts, shapes, strict=True)
+    ]
 
 
 def _weighted_tiles(rows: int, half: bool) -> _Tiles:

@@ -152,12 +152,24 @@ def _added_up(norms: Sequence[Tensor], mask: Tensor) -> Tensor:
     for one in norms:
         whole = one[0] if one.ndim == 2 and len(one) == 1 else one
         alike.setdefault((whole.dtype, whole.shape), []).append(whole)
+    few = _few_totals(list(alike.values()))
+    if few is not None:
+        return few
     sums: list[Tensor] = []
     for same in alike.values():
         stacked = torch.stack(same)
         wholes = stacked if stacked.ndim == 2 else whole_norms(stacked.sum(1))
         sums.append(wholes.sum(0, dtype=torch.float64))
     return sum(sums[1:], start=sums[0]) if sums else total
+
+
+def _few_totals(alike: Sequence[Sequence[Tensor]]) -> Tensor | None:
+    """The sum of a few weights' whole norms, in one launch; None where they are others."""
+    if len(alike) != 1 or alike[0][0].ndim != 1 or not for_kernels(*alike[0]):
+        return None
+    from tacit.training.clipping import kernels  # noqa: PLC0415 - needs Triton
+
+    return kernels.totals(alike[0]) if len(alike[0]) <= kernels.MOST_ROWS else None
 
 
 def _entangled_norms(
@@ -257,14 +269,17 @@ def _sums(
     sums: dict[str, Tensor] = {}
     last = {name: at for at, one in enumerate(contributions) for name in one.origin.names}
     device = _is_device(factors)  # where launches and copies take longest
-    together = _small_sums(contributions, scaling, factors) if device else {}
-    # Squares: what is not finite makes their sum ∞ or NaN, which is not below ∞. Two launches.
-    finite = norms.sum() < math.inf if device else None
+    together = _small_products(contributions, scaling, factors) if device else {}
+    together |= _small_sums(contributions, scaling, factors, together) if device else {}
+    finite: Tensor | None = None
     for at, one in enumerate(contributions):
         for group in sorted({scaling.group[name] for name in one.origin.names}):
             if (at, group) in together:
                 total = together[at, group]
-            elif finite is not None and _repairs(one):
+            elif device and _repairs(one):
+                if finite is None:
+                    # Squares: what is not finite makes their sum ∞ or NaN, which is not below ∞.
+                    finite = norms.sum() < math.inf
                 total = cast("Outer", one.form).repaired_sum(factors[group], finite)
             else:
                 total = one.form.weighted_sum(factors[group])
@@ -290,10 +305,62 @@ def _repairs(one: Contribution) -> bool:
     return isinstance(one.form, Outer) and one.weight is None and one.form.repairs
 
 
-def _small_sums(
+def _small_products(
     contributions: Sequence[Contribution], scaling: Scaling, factors: Tensor
 ) -> dict[tuple[int, int], Tensor]:
-    """The weighted sums of what is written out and small, by contribution and group.
+    """The weighted sums of small matrices of one term, and of their biases, by contribution.
+
+    On a device four of them take two launches, where a library's product takes three for each.
+    """
+    alike: dict[int, list[tuple[int, int | None]]] = {}  # by group: a matrix, and its bias
+    for at, one in enumerate(contributions):
+        if one.weight is not None or not isinstance(one.form, Outer) or not one.form.is_small:
+            continue
+        bias = at + 1 if _is_bias(one, contributions[at + 1 : at + 2], scaling) else None
+        alike.setdefault(scaling.group[one.origin.names[0]], []).append((at, bias))
+    if not alike:
+        return {}
+    from tacit.training.clipping import kernels  # noqa: PLC0415 - needs Triton
+
+    sums: dict[tuple[int, int], Tensor] = {}
+    for group, found in alike.items():
+        for start in range(0, len(found), kernels.MOST_PRODUCTS):
+            some = found[start : start + kernels.MOST_PRODUCTS]
+            forms = [cast("Outer", contributions[at].form) for at, _ in some]
+            products = [
+                kernels.Product(form.left, form.right, biased=bias is not None)
+                for form, (_, bias) in zip(forms, some, strict=True)
+            ]
+            totals = kernels.several_products(products, factors[group])
+            for (at, bias), form, (total, own) in zip(some, forms, totals, strict=True):
+                sums[at, group] = form.shaped(total)
+                if bias is not None:
+                    sums[bias, group] = own
+    return sums
+
+
+def _is_bias(one: Contribution, following: Sequence[Contribution], scaling: Scaling) -> bool:
+    """Whether what follows a product is its bias: its gradients are the product's left sides."""
+    if not following or not isinstance(one.form, Outer):
+        return False
+    (other,) = following
+    form, left = other.form, one.form.left
+    if not isinstance(form, Dense) or other.weight is not None or form.values.dtype != left.dtype:
+        return False
+    same = (form.values.data_ptr(), form.values.shape, form.values.stride()) == (
+        left.data_ptr(), left[:, 0].shape, left[:, 0].stride(),
+    )  # fmt: skip
+    groups = {scaling.group[name] for name in (*one.origin.names, *other.origin.names)}
+    return same and len(groups) == 1
+
+
+def _small_sums(
+    contributions: Sequence[Contribution],
+    scaling: Scaling,
+    factors: Tensor,
+    known: Mapping[tuple[int, int], Tensor],
+) -> dict[tuple[int, int], Tensor]:
+    """The weighted sums of what is written out and small, and not ``known``, by contribution.
 
     On a device there is one sum for all biases and norm layers: launches would take longer.
     """
@@ -302,7 +369,8 @@ def _small_sums(
         form = one.form
         if isinstance(form, Dense) and for_kernels(form.values) and _is_small(form):
             for group in {scaling.group[name] for name in one.origin.names}:
-                alike.setdefault(group, []).append((at, form))
+                if (at, group) not in known:
+                    alike.setdefault(group, []).append((at, form))
     sums: dict[tuple[int, int], Tensor] = {}
     for group, found in alike.items():
         rows = [form.values.unsqueeze(-1).flatten(1) for _, form in found]

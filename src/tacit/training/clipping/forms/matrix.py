@@ -32,6 +32,8 @@ _BLOCK = 512
 _GRAM_BLOCK, _LEAST_SIDE = 64, 16
 # Products of one weight, of all units, beyond which a library multiplies single precision faster.
 _FEW_PRODUCTS = 2**28
+# Numbers of a weight, and products of all units, up to which launches take longer than products.
+_SMALL_WEIGHT, _SMALL_PRODUCT = 2**17, 2**26
 _WORTH_ALIGNING = 1024
 # How many times fewer numbers the gradients of a narrow weight must hold than its sides, which a
 # GPU would read twice: a quarter of the memory, as sides are in half precision and they are not.
@@ -382,7 +384,8 @@ class Outer:
     """Unit i's gradient is Σ_t ``left[i, t]`` ⊗ ``right[i, t]``, reshaped to ``shape``.
 
     ``order`` permutes the axes of ``shape`` into those of the weight, where they differ.
-    ``left_squares`` are the squared lengths of the only term's left side, where they are known.
+    ``left_squares`` are the squared lengths of the only term's left side, where they are known;
+    ``squares`` are the squared norms, where those are.
     """
 
     left: Tensor  # (units, terms, p)
@@ -390,6 +393,7 @@ class Outer:
     shape: tuple[int, ...]
     order: tuple[int, ...] | None = None
     left_squares: Tensor | None = None  # (units,)
+    squares: Tensor | None = None  # (1, units)
     _kept: list[Tensor] = field(default_factory=list, init=False, repr=False, compare=False)
 
     @property
@@ -479,6 +483,8 @@ class Outer:
 
     def squared_norms(self) -> Tensor:
         """See ``Form``. ‖Σ l_t⊗r_t‖² = Σ_{s,t} ⟨l_s, l_t⟩⟨r_s, r_t⟩ (Li et al. 2022, eq. 3)."""
+        if self.squares is not None:
+            return self.squares
         if self._keeps:
             self._kept[:] = [matmul(self.left.mT, self.right)]
             return squared_parts(self._kept[0])
@@ -595,7 +601,24 @@ class Outer:
     def part(self, start: int, stop: int) -> Outer:
         """See ``Form``."""
         known = None if self.left_squares is None else self.left_squares[start:stop]
-        return Outer(self.left[start:stop], self.right[start:stop], self.shape, self.order, known)
+        norms = None if self.squares is None else self.squares[:, start:stop]
+        sides = self.left[start:stop], self.right[start:stop]
+        return Outer(*sides, self.shape, self.order, known, norms)
+
+    @property
+    def is_small(self) -> bool:
+        """Whether ``kernels.several_products`` serves: one product for several weights."""
+        alone = self._terms == 1 and self.left.dtype == self.right.dtype == torch.float32
+        return (
+            alone
+            and for_kernels(self.left, self.right)
+            and self._size <= _SMALL_WEIGHT
+            and self.units * self._size <= _SMALL_PRODUCT
+        )
+
+    def shaped(self, matrix: Tensor) -> Tensor:
+        """A sum of outer products in the weight's shape."""
+        return self._shaped(matrix, ())
 
     def _shaped(self, matrix: Tensor, leading: tuple[int, ...]) -> Tensor:
         shaped = matrix.reshape(*leading, *self.shape)

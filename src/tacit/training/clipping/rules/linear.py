@@ -57,16 +57,26 @@ def addmm(
 def _linear_gradients(of: Gradient) -> tuple[Form | None, ...]:
     x, grad = of.rows.terms(of.saved[0]), of.rows.terms(of.grad)
     weight, bias = of.shapes
-    if weight is None or bias is None or grad.shape[1] != 1 or for_kernels(grad):
+    if weight is None or bias is None or grad.shape[1] != 1:
         return (
             None if weight is None else Outer(grad, x.to(grad.dtype), weight),
             None if bias is None else summed(grad),
         )
+    if for_kernels(grad):
+        return _both_gradients(grad, x.to(grad.dtype), weight)
     squares = squared_sum(grad)  # of the bias's gradient, which is the weight's left side
     return (
         Outer(grad, x.to(grad.dtype), weight, left_squares=squares),
         Dense(wide(grad[:, 0]), squares[None]),
     )
+
+
+def _both_gradients(grad: Tensor, x: Tensor, weight: tuple[int, ...]) -> tuple[Form, Form]:
+    """Those of a weight and its bias where each row has one term: one launch finds all norms."""
+    from tacit.training.clipping import kernels  # noqa: PLC0415 - needs Triton
+
+    product, left = kernels.product_and_left(grad, x)
+    return Outer(grad, x, weight, squares=product), Dense(wide(grad[:, 0]), left)
 
 
 def _addmm_gradients(of: Gradient) -> tuple[Form | None, ...]:
