@@ -387,6 +387,19 @@ def test_a_learning_rate_that_changes_is_followed(graphs: Counted) -> None:
     assert graphs.replays > 20
 
 
+def test_a_learning_rate_that_is_changed_in_its_place_is_followed(graphs: Counted) -> None:
+    """A recording on a device holds the number that a tensor of the host had."""
+    model = double()
+    optimizer = torch.optim.SGD(model.parameters(), lr=torch.tensor(1e-9))
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 8, 10.0)
+    with session(model, performance=RECORDED, plan=plan(steps=12), optimizer=optimizer) as dp:
+        for lot in dp.lots():
+            dp.accumulate(lot, as_double(cross_entropy(model)))
+            dp.step()
+            scheduler.step()
+    assert graphs.recorded == 3  # batches, and updates at two rates
+
+
 @pytest.mark.usefixtures("graphs")
 def test_a_foreign_change_is_noticed_between_replays() -> None:
     model = double()

@@ -820,7 +820,18 @@ class Updates:
 
 
 def _settings(group: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in group.items() if name != "params"}
+    """The settings of a group, by value where they can change in their place.
+
+    Schedulers write to a rate that is a tensor. On the device a recording reads it where it lies;
+    of one on the host it keeps the number.
+    """
+    return {name: _fixed(value) for name, value in group.items() if name != "params"}
+
+
+def _fixed(setting: Any) -> Any:
+    if isinstance(setting, torch.Tensor) and _host(setting):
+        return setting.tolist()
+    return tuple(setting) if isinstance(setting, list) else setting
 
 
 def _host(tensor: Tensor) -> bool:

@@ -130,6 +130,7 @@ class Recorder(TorchFunctionMode):
         self.derived: list[Tensor] = []
         self._notes: list[tuple[Tensor, tuple[Any, ...]]] = []  # of derived weights, by rules
         self.count = 0
+        self.met: list[Parameter | None] = []  # by slots of uses in compiled code; None elsewhere
         self.eagerly = 0  # how many of them ran outside of compiled code
         self._saves_otherwise = False
         self._versions: list[tuple[Tensor, int]] = []
@@ -153,7 +154,7 @@ class Recorder(TorchFunctionMode):
     def clear(self) -> None:
         """Lets go of everything that was recorded but the taps."""
         self.uses, self.saved, self.derived, self._versions = [], [], [], []
-        self._notes = []
+        self._notes, self.met = [], []
         del self._constants[self._lasting :]
         self._numbers, self._numbered = set(), 0
 
@@ -222,7 +223,10 @@ class Recorder(TorchFunctionMode):
         at = self.count
         self.count = at + 1
         if torch.compiler.is_compiling():
+            for weight in weights:
+                self.met.append(weight if type(weight) is Parameter else None)
             return _laid_alike(result + self._given(at, result))
+        self.met.extend([None] * len(weights))  # compared below
         self.eagerly += 1
         self._saves_otherwise = self._saves_otherwise or _saved_tensors_hooks(True) is not None
         latest = self.saved[len(self.saved) - len(saved) :]
