@@ -63,7 +63,7 @@ def graphs(monkeypatch: pytest.MonkeyPatch) -> Counted:
     @contextmanager
     def reads(_: capture.Reruns) -> Iterator[None]:
         if counted.reads:
-            raise capture.HostRead
+            raise capture.HostRead("model.py, line 7")
         yield
 
     monkeypatch.setattr(capture.Reruns, "record_batch", record_batch)
@@ -335,11 +335,18 @@ def test_what_cannot_be_replayed_is_computed_each_time(graphs: Counted, why: str
     found = run(model, losses)
     agrees(found)
     reason = {
-        "read": "reads numbers back", "random": "on the host", "numpy": "on the host",
-        "fallback": "fallback",
+        "read": "reads numbers back from the device (model.py, line 7)",
+        "random": "on the host", "numpy": "on the host", "fallback": "fallback",
     }[why]  # fmt: skip
     assert reason in found[-1]
     assert graphs.recorded == 0
+
+
+def test_a_host_read_is_said_to_be_where_the_models_own_code_is() -> None:
+    with pytest.raises(RuntimeError) as caught:
+        torch.nn.Linear(2, 2)(torch.zeros(3))  # deep inside of torch
+    line = caught.traceback[0].lineno + 1  # pytest counts from 0
+    assert capture._line_of(caught.value) == f"test_capture.py, line {line}"
 
 
 def test_an_optimizer_that_counts_on_the_host_is_not_replayed(
@@ -856,7 +863,7 @@ def test_a_host_read_and_a_foreign_generator_fall_back() -> None:
     plain = case.losses
     case.losses = lambda batch: plain(batch) * (1.0 + 0.0 * float(batch[0].sum()))  # type: ignore[method-assign]
     case.check(torch.optim.SGD(case.model.parameters(), lr=1e-3), 1e-3)
-    assert "reads numbers back" in case.explained
+    assert "reads numbers back from the device (test_capture.py, line " in case.explained
 
     case = OnGpu(mlp())
     again, generator = case.losses, torch.Generator(device="cuda").manual_seed(0)

@@ -153,7 +153,8 @@ def class_scores(prompt: Prompt, model: nn.Module, batch: dict[str, Tensor]) -> 
     network: Any = getattr(model, "get_base_model", lambda: model)()
     ids, last = batch["input_ids"], batch["last"]
     square = torch.ones(2 * ids.shape[1:], dtype=torch.bool, device=ids.device)
-    seen = network.get_decoder()(input_ids=ids, attention_mask=square.tril()[None, None])
+    mask = square.tril()[None, None]
+    seen = network.get_decoder()(input_ids=ids, attention_mask=mask, use_cache=False)
     rows = torch.arange(len(ids), device=ids.device)
     logits = network.get_output_embeddings()(seen.last_hidden_state[rows, last])
     return torch.stack([logits[:, token] for token in prompt.labels], dim=1)

@@ -16,6 +16,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from operator import is_
+from pathlib import Path
+from traceback import extract_tb
 from types import CellType, FunctionType, MethodType, ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar, final
 
@@ -55,7 +57,7 @@ _GLOBAL_HOOKS = nn.modules.module._global_forward_hooks  # torch's own registry,
 
 
 class HostRead(Exception):
-    """The host asked a device for a number, and waited for it."""
+    """The host asked a device for a number, and waited for it: it says in which line."""
 
 
 class Graphs(Protocol):
@@ -101,7 +103,7 @@ class CudaGraphs:
                 yield
         except RuntimeError as error:
             if _SYNCHRONIZED in str(error):
-                raise HostRead from error
+                raise HostRead(_line_of(error)) from error
             raise
         finally:
             _forbid_waiting(before)
@@ -182,6 +184,15 @@ def _forbid_waiting(mode: int | str) -> None:
     with warnings.catch_warnings():  # torch calls it a prototype, which it has been for years
         warnings.simplefilter("ignore")
         torch.cuda.set_sync_debug_mode(mode)
+
+
+def _line_of(error: BaseException) -> str:
+    """The line of the model or the loss that an error comes from: the last outside of torch."""
+    calls = [(Path(one.filename), one.lineno) for one in extract_tb(error.__traceback__)]
+    known = (Path(torch.__file__).parent, Path(__file__).parents[1])
+    theirs = [one for one in calls if not any(map(one[0].is_relative_to, known))]
+    path, line = (theirs or calls)[-1]
+    return f"{path.name}, line {line}"
 
 
 @contextmanager

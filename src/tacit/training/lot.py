@@ -530,8 +530,9 @@ class Computation:
             with recorded.without_host_reads():
                 values = losses.of(data)
                 backward(values)
-        except HostRead:
-            recorded.give_up("the model or the loss reads numbers back from the device")
+        except HostRead as read:
+            why = "the model or the loss reads numbers back from the device"
+            recorded.give_up(f"{why} ({read})")
             self.stop()
             self._engine.recorder.clear()
             self._recover()
