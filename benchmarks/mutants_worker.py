@@ -3,8 +3,10 @@
 It needs the repository's root on its path: mutants and the second engine are those of the tests.
 """
 
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -16,10 +18,12 @@ from tests.auditing.mutants.unseen import UNSEEN_BY_NAME
 from tests.auditing.mutants.unseen_second import SECOND_UNSEEN
 from tests.auditing.mutants.unseen_third import THIRD_UNSEEN_BY_NAME
 
+from replay_counts import counted
 from tacit.auditing.replay import TACIT, Report, replay, standard_settings
 from tacit.auditing.replay.standard import scope_of, special_settings
 
 UNSEEN = {mutant.name: mutant for mutant in SECOND_UNSEEN}
+SECONDS = 600.0  # for one report on a device
 KNOWN = BY_NAME | UNSEEN_BY_NAME | UNSEEN | THIRD_UNSEEN_BY_NAME  # those that were unseen once
 
 
@@ -29,6 +33,56 @@ def one_mutant(name: str) -> dict[str, Any]:
     row = tested(mutant.report)
     blamed = bool(set(row["at_fault"]) & set(mutant.components))
     return {"name": name, "says": mutant.says, "may": mutant.components, "caught": blamed} | row
+
+
+def on_device(piece: tuple[str, str]) -> dict[str, Any]:
+    """The report on one mutant on a device, with recorded steps, up to its first right fault.
+
+    ``injected`` are the functions of the mutant that ran: on a device the engine may take a way on
+    which a patch made for the CPU does not lie.
+    """
+    name, device = piece
+    mutant = KNOWN[name]
+    replays = {"batches": 0, "updates": 0}
+    report = partial(mutant.recorded_report, device, seconds=SECONDS)
+    with counted(replays), executed() as ran:
+        row = tested(partial(report, stop_at_first=True))
+        if row["at_fault"] and not set(row["at_fault"]) & set(mutant.components):
+            row = tested(partial(report, stop_at_first=False))
+    caught = bool(set(row["at_fault"]) & set(mutant.components))
+    failure = row.pop("error")
+    return {
+        "name": name, "says": mutant.says, "may": mutant.components, "caught": caught,
+        "refusal": failure, "replays": replays, "injected": sorted(ran),
+    } | row  # fmt: skip
+
+
+@contextmanager
+def executed() -> Iterator[set[str]]:
+    """The functions inside of functions of the catalogue that run meanwhile (Python 3.12)."""
+    ran: set[str] = set()
+    if sys.version_info < (3, 12):
+        yield ran
+        return
+    monitoring, tool = sys.monitoring, 3
+
+    def note(code: Any, _: int) -> Any:
+        _, _, file = code.co_filename.rpartition("/tests/auditing/mutants/")
+        if file != code.co_filename and file not in ("mutant.py", "settings.py"):
+            outer, _, inner = code.co_qualname.partition(".<locals>.")
+            if inner:
+                ran.add(f"{outer}: {inner}")
+        return monitoring.DISABLE
+
+    monitoring.use_tool_id(tool, "mutants")
+    monitoring.register_callback(tool, monitoring.events.PY_START, note)
+    monitoring.set_events(tool, monitoring.events.PY_START)
+    monitoring.restart_events()
+    try:
+        yield ran
+    finally:
+        monitoring.set_events(tool, 0)
+        monitoring.free_tool_id(tool)
 
 
 def one_clean(name: str) -> dict[str, Any]:
