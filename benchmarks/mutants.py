@@ -199,9 +199,11 @@ def missed_line(row: dict[str, Any]) -> str:
     """What there is to know of a bug that was not caught: whether the device met it at all."""
     if "error" in row:
         return f"- {row['name']}: {row['error']}"
-    met = "; ".join(row["injected"]) or "none of its functions ran there"
     said = "; ".join(row["faults"]) or row["refusal"] or f"{row['checks']} checks passed"
-    return f"- {row['name']}: {said}. Ran: {met}."
+    if row["injected"] is None:
+        return f"- {row['name']}: {said}"
+    met = "; ".join(row["injected"]) or "nothing: the device takes another way"
+    return f"- {row['name']}: {said}. Of its functions ran {met}."
 
 
 def unseen_names() -> list[str]:

@@ -53,17 +53,17 @@ def on_device(piece: tuple[str, str]) -> dict[str, Any]:
     failure = row.pop("error")
     return {
         "name": name, "says": mutant.says, "may": mutant.components, "caught": caught,
-        "refusal": failure, "replays": replays, "injected": sorted(ran),
+        "refusal": failure, "replays": replays, "injected": None if ran is None else sorted(ran),
     } | row  # fmt: skip
 
 
 @contextmanager
-def executed() -> Iterator[set[str]]:
-    """The functions inside of functions of the catalogue that run meanwhile (Python 3.12)."""
-    ran: set[str] = set()
+def executed() -> Iterator[set[str] | None]:
+    """The functions inside of functions of the catalogue that run meanwhile; None before 3.12."""
     if sys.version_info < (3, 12):
-        yield ran
+        yield None
         return
+    ran: set[str] = set()
     monitoring, tool = sys.monitoring, 3
 
     def note(code: Any, _: int) -> Any:
