@@ -170,7 +170,9 @@ def device_in_words(record: dict[str, Any]) -> str:
         f"{len(rows)} of {record['asked']} bugs were reached. The engine trained on the device, "
         "with steps recorded wherever it can; what it released was read from the recordings "
         f"themselves ({batches:,} batches and {updates:,} updates were replayed), and compared "
-        "with the truth in double precision on the CPU. A report ends at its first right fault.",
+        "with the truth in double precision on the CPU. A report ends at its first right fault. "
+        "*Plain*: the bug is a patch of the way without kernels, and was named rightly once the "
+        "device took that way, not before.",
         "",
         f"Left to the CPU's record, as they are of parts without a setting or of an engine of "
         f"several ranks: {', '.join(record['left']) or 'none'}.",
@@ -188,7 +190,7 @@ def device_line(row: dict[str, Any]) -> str:
     if "error" in row:
         return f"| {row['name']} | | **NO** | error: {row['error'][:200]} | | | |"
     named = ", ".join(row["at_fault"]) or (row["refusal"] or "nothing")[:200]
-    caught = "yes" if row["caught"] else "**NO**"
+    caught = ("plain" if row.get("plain") else "yes") if row["caught"] else "**NO**"
     replays = f"{row['replays']['batches']}, {row['replays']['updates']}"
     cells = [row["name"], row["says"], caught, named, ", ".join(row["may"]), replays]
     told = " | ".join(" ".join(cell.split()).replace("|", "∣") for cell in cells)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from tests.auditing.mutants import settings
@@ -21,6 +22,8 @@ from tests.auditing.mutants.unseen_third import THIRD_UNSEEN_BY_NAME
 from replay_counts import counted
 from tacit.auditing.replay import TACIT, Report, replay, standard_settings
 from tacit.auditing.replay.standard import scope_of, special_settings
+from tacit.randomness import device_noise
+from tacit.training.clipping.forms import matrix
 
 UNSEEN = {mutant.name: mutant for mutant in SECOND_UNSEEN}
 SECONDS = 600.0  # for one report on a device
@@ -38,12 +41,20 @@ def one_mutant(name: str) -> dict[str, Any]:
 def on_device(piece: tuple[str, str]) -> dict[str, Any]:
     """The report on one mutant on a device, with recorded steps, up to its first right fault.
 
-    ``injected`` are the functions of the mutant that ran: on a device the engine may take a way on
-    which a patch made for the CPU does not lie.
+    A patch made for the CPU may lie on a way that a device does not take: if nothing is found, the
+    device is told to take it (``plain``). ``injected`` are the functions of the mutant that ran.
     """
     name, device = piece
-    mutant = KNOWN[name]
-    replays = {"batches": 0, "updates": 0}
+    row = _on_device(name, device)
+    if device == "cuda" and not row["caught"]:
+        with without_kernels():
+            again = _on_device(name, device) | {"plain": True, "with kernels": row}
+        row = again if again["caught"] else row
+    return row
+
+
+def _on_device(name: str, device: str) -> dict[str, Any]:
+    mutant, replays = KNOWN[name], {"batches": 0, "updates": 0}
     report = partial(mutant.recorded_report, device, seconds=SECONDS)
     with counted(replays), executed() as ran:
         row = tested(partial(report, stop_at_first=True))
@@ -55,6 +66,16 @@ def on_device(piece: tuple[str, str]) -> dict[str, Any]:
         "name": name, "says": mutant.says, "may": mutant.components, "caught": caught,
         "refusal": failure, "replays": replays, "injected": None if ran is None else sorted(ran),
     } | row  # fmt: skip
+
+
+@contextmanager
+def without_kernels() -> Iterator[None]:
+    """Norms, sums and noise by torch's own operations, on any device."""
+    with (
+        patch.object(matrix, "has_triton", lambda: False),
+        patch.object(device_noise, "usable", lambda _: False),
+    ):
+        yield
 
 
 @contextmanager
