@@ -178,9 +178,9 @@ def replays_in_words(trained: list[dict[str, Any]]) -> list[str]:
                 reasons[reason] = reasons.get(reason, 0) + 1
     return [
         f"Batches and updates were replayed from recordings for {both} of {len(trained)} models "
-        "that were trained; the others were computed each time, because:",
+        "that were trained. Why a run was computed each time, and of how many models:",
         "",
-        *(f"- {count} of them: {reason}" for reason, count in sorted(reasons.items())),
+        *(f"- {count}: {reason}" for reason, count in sorted(reasons.items())),
     ]
 
 

@@ -7,8 +7,7 @@
     python benchmarks/mutants.py --clean 100 [--record]   # runs without a bug, over all settings
     python benchmarks/mutants.py --generated 500 --tests [--record]   # made by rule, with an oracle
 
-With --device the engine trains there, with its steps recorded, and the record is
-results/mutants_gpu.json, written after every bug; a CPU rehearses that, and keeps nothing.
+With --device the engine trains there, with its steps recorded (``device_mutants``).
 
 A bug is caught if the report fails and names a component that is to blame: each mutant says which
 those may be. With --record each replaces its own part of results/mutants.json; the unseen ones have
@@ -32,8 +31,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import device_mutants
 import generated_mutants
-import isolated
 import machine
 import patched_mutants
 
@@ -61,7 +60,7 @@ sys.path.insert(0, str(ROOT))  # for the worker: the catalogue is that of the te
 def main() -> None:
     arguments = parse_arguments()
     if arguments.device:
-        on_a_device(arguments)
+        device_mutants.on_a_device(arguments)
         return
     unseen = arguments.unseen or arguments.patches is not None
     prefix = "unseen_" if unseen else "generated_" if arguments.generated else ""
@@ -100,8 +99,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--unseen", action="store_true", help="those outside of the catalogue")
     generated_mutants.add_arguments(parser)
     patched_mutants.add_arguments(parser)
-    parser.add_argument("--device", choices=("cpu", "cuda"), help="train there, in recorded steps")
-    parser.add_argument("--within", type=float, default=3600.0, help="seconds, on a device")
+    device_mutants.add_arguments(parser)
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--record", action="store_true", help=f"write to {RESULTS.name}/")
     arguments = parser.parse_args()
@@ -119,93 +117,6 @@ def mutants(names: list[str] | None, processes: int) -> dict[str, Any]:
     wanted = names or list(worker.KNOWN)
     rows = {row["name"]: row for row in shared(worker.one_mutant, wanted, processes)}
     return {"rows": [rows[name] for name in wanted]}
-
-
-# ---- on a device, with recorded steps
-
-
-def on_a_device(arguments: argparse.Namespace) -> None:
-    """Puts those bugs to the self-test that a device can have; saved after every one."""
-    worker = import_module("mutants_worker")
-    torch = import_module("torch")
-    names = list(arguments.mutants or worker.KNOWN)
-    wanted = [name for name in names if worker.KNOWN[name].is_of_a_device]
-    gpu = torch.cuda.get_device_name() if arguments.device == "cuda" else "a CPU (a rehearsal)"
-    about = machine.stamp() | {
-        "device": gpu, "torch": torch.__version__, "processes": arguments.processes,
-        "asked": len(wanted), "left": [name for name in names if name not in wanted],
-    }  # fmt: skip
-    started, rows = time.perf_counter(), dict[str, dict[str, Any]]()
-    pieces = [(name, arguments.device) for name in wanted]
-    for (name, _), row in isolated.carried_out(
-        worker.on_device, pieces, arguments.processes, limit=900.0, seconds=arguments.within
-    ):
-        rows[name] = {"name": name} | row
-        found = row.get("error") or ", ".join(row["at_fault"]) or row["refusal"] or "nothing"
-        print(f"{name}: {found}", file=sys.stderr, flush=True)
-        done = {"rows": [rows[one] for one in wanted if one in rows]}
-        record = about | {"seconds": time.perf_counter() - started} | done
-        if arguments.record:
-            text = json.dumps(record, indent=1, ensure_ascii=False, allow_nan=False)
-            (RESULTS / "mutants_gpu.json").write_text(machine.portable(text) + "\n")
-            told = machine.portable(device_in_words(record))
-            (RESULTS / "mutants_gpu.md").write_text(told + "\n")
-    print(device_in_words(record))
-
-
-def device_in_words(record: dict[str, Any]) -> str:
-    rows = record["rows"]
-    caught = sum(row.get("caught", False) for row in rows)
-    batches, updates = (
-        sum(row["replays"][what] for row in rows if "replays" in row)
-        for what in ("batches", "updates")
-    )
-    missed = [row for row in rows if not row.get("caught", False)]
-    lines = [
-        f"### {caught} of {len(rows)} injected bugs caught on {record['device']}, with recorded "
-        "steps and the component named",
-        "",
-        f"Run {record['date']} at commit {record['commit']} by `{record['command']}`: torch "
-        f"{record['torch']}, {record['processes']} processes, {record['seconds']:.0f} s; "
-        f"{len(rows)} of {record['asked']} bugs were reached. The engine trained on the device, "
-        "with steps recorded wherever it can; what it released was read from the recordings "
-        f"themselves ({batches:,} batches and {updates:,} updates were replayed), and compared "
-        "with the truth in double precision on the CPU. A report ends at its first right fault. "
-        "*Plain*: the bug is a patch of the way without kernels, and was named rightly once the "
-        "device took that way, not before.",
-        "",
-        f"Left to the CPU's record, as they are of parts without a setting or of an engine of "
-        f"several ranks: {', '.join(record['left']) or 'none'}.",
-        "",
-        "| bug | what is wrong | caught | named | may be named | replayed | seconds |",
-        "|---|---|---|---|---|---:|---:|",
-        *(device_line(row) for row in rows),
-        "",
-        *(missed_line(row) for row in missed),
-    ]
-    return "\n".join(lines).rstrip()
-
-
-def device_line(row: dict[str, Any]) -> str:
-    if "error" in row:
-        return f"| {row['name']} | | **NO** | error: {row['error'][:200]} | | | |"
-    named = ", ".join(row["at_fault"]) or (row["refusal"] or "nothing")[:200]
-    caught = ("plain" if row.get("plain") else "yes") if row["caught"] else "**NO**"
-    replays = f"{row['replays']['batches']}, {row['replays']['updates']}"
-    cells = [row["name"], row["says"], caught, named, ", ".join(row["may"]), replays]
-    told = " | ".join(" ".join(cell.split()).replace("|", "∣") for cell in cells)
-    return f"| {told} | {row['seconds']:.1f} |"
-
-
-def missed_line(row: dict[str, Any]) -> str:
-    """What there is to know of a bug that was not caught: whether the device met it at all."""
-    if "error" in row:
-        return f"- {row['name']}: {row['error']}"
-    said = "; ".join(row["faults"]) or row["refusal"] or f"{row['checks']} checks passed"
-    if row["injected"] is None:
-        return f"- {row['name']}: {said}"
-    met = "; ".join(row["injected"]) or "nothing: the device takes another way"
-    return f"- {row['name']}: {said}. Of its functions ran {met}."
 
 
 def unseen_names() -> list[str]:

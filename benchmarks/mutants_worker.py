@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any
 from unittest.mock import patch
@@ -66,6 +67,20 @@ def _on_device(name: str, device: str) -> dict[str, Any]:
         "name": name, "says": mutant.says, "may": mutant.components, "caught": caught,
         "refusal": failure, "replays": replays, "injected": None if ran is None else sorted(ran),
     } | row  # fmt: skip
+
+
+def clean_on_device(piece: tuple[str, str]) -> dict[str, Any]:
+    """The report on a correct engine on a device, with recorded steps."""
+    name, device = piece
+    subject, setting, scope = correct()[name]
+    if setting.performance.capture is None:
+        setting = replace(setting, performance=replace(setting.performance, capture=True))
+    replays = {"batches": 0, "updates": 0}
+    with counted(replays):
+        row = tested(
+            partial(replay, setting, subject=subject, scope=scope, device=device, seconds=SECONDS)
+        )
+    return {"name": name, "refusal": row.pop("error"), "replays": replays} | row
 
 
 @contextmanager
