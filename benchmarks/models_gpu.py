@@ -78,7 +78,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--rows", nargs="+", metavar="NAME", help="some models, and no long runs")
     parser.add_argument("--lots", type=int, default=LOTS, help="of each long run; 0 for none")
     parser.add_argument("--seconds", type=float, default=3600.0, help="end after these")
-    parser.add_argument("--limit", type=float, default=150.0, help="seconds for one part")
+    parser.add_argument("--limit", type=float, default=300.0, help="seconds for one part")
     parser.add_argument("--out", type=Path, help="folder of the record (default: results/, but "
                         "nowhere on a CPU or for some rows)")  # fmt: skip
     arguments = parser.parse_args()

@@ -169,7 +169,7 @@ class _Job:
     device: str = "cpu"
 
 
-def _jobs(*, quick: bool, seconds: float, device: str) -> list[_Job]:
+def _jobs(*, quick: bool, seconds: float, device: str = "cpu") -> list[_Job]:
     """All that is to be done, the longest first, so that processes end together."""
     from tacit.auditing.replay.standard import (  # noqa: PLC0415
         scope_of,
