@@ -130,3 +130,10 @@ def test_a_device_that_is_not_there_is_refused() -> None:
         pytest.skip("there is one")
     with pytest.raises(InvalidArgument, match="device cuda is not there"):
         replay(standard_settings()["linear"], device="cuda")
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("name", ["linear", "tied", "users"])
+def test_an_honest_engine_passes_on_a_gpu(name: str) -> None:
+    report = replay(standard_settings()[name], device="cuda", scope="lots", seconds=600.0)
+    assert report.passed, report.describe()
