@@ -78,7 +78,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--rows", nargs="+", metavar="NAME", help="some models, and no long runs")
     parser.add_argument("--lots", type=int, default=LOTS, help="of each long run; 0 for none")
     parser.add_argument("--seconds", type=float, default=3600.0, help="end after these")
-    parser.add_argument("--limit", type=float, default=150.0, help="seconds for one part")
+    parser.add_argument("--limit", type=float, default=300.0, help="seconds for one part")
     parser.add_argument("--out", type=Path, help="folder of the record (default: results/, but "
                         "nowhere on a CPU or for some rows)")  # fmt: skip
     arguments = parser.parse_args()
@@ -178,9 +178,9 @@ def replays_in_words(trained: list[dict[str, Any]]) -> list[str]:
                 reasons[reason] = reasons.get(reason, 0) + 1
     return [
         f"Batches and updates were replayed from recordings for {both} of {len(trained)} models "
-        "that were trained; the others were computed each time, because:",
+        "that were trained. Why a run was computed each time, and of how many models:",
         "",
-        *(f"- {count} of them: {reason}" for reason, count in sorted(reasons.items())),
+        *(f"- {count}: {reason}" for reason, count in sorted(reasons.items())),
     ]
 
 

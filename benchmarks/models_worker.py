@@ -8,7 +8,6 @@ import math
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -22,8 +21,8 @@ from torch.nn import functional
 from torch.utils.data import TensorDataset
 
 import tacit
+from replay_counts import counted
 from tacit.errors import UnsupportedModel
-from tacit.training import capture
 
 BY_NAME = {case.name: case for case in TABLE}
 EXACT, HALF_SUM = 1e-5, 2e-2  # of sums, relatively: those of tests/training/clipping/test_table.py
@@ -112,39 +111,6 @@ def row(name: str, device: str) -> dict[str, Any]:
             "message": str(refusal),
         }
     return seen.as_row()
-
-
-@contextlib.contextmanager
-def counted(replays: dict[str, int]) -> Iterator[None]:
-    """Counts what is replayed: the recordings of every kind go through here meanwhile."""
-    kinds = (capture.CudaGraphs, capture.Reruns)
-    known = [(kind, kind.record_batch, kind.record_update) for kind in kinds]
-
-    def counting(replay: Callable[[], None], what: str) -> Callable[[], None]:
-        def replayed() -> None:
-            replays[what] += 1
-            replay()
-
-        return replayed
-
-    def record_batch(self: Any, work: Any, *, record: Any) -> Any:
-        replay, made = record(self, work)
-        return counting(replay, "batches"), made
-
-    def record_update(self: Any, work: Any, generators: Any, *, record: Any) -> Any:
-        return counting(record(self, work, generators), "updates")
-
-    def method(function: Any, record: Any) -> Any:
-        return lambda *given: function(*given, record=record)
-
-    for kind, batch, update in known:
-        kind.record_batch = method(record_batch, batch)
-        kind.record_update = method(record_update, update)
-    try:
-        yield
-    finally:
-        for kind, batch, update in known:
-            kind.record_batch, kind.record_update = batch, update
 
 
 class Trained:
