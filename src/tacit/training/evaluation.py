@@ -200,7 +200,7 @@ def check_held_out(dataset: Dataset[Any], held_out: Dataset[Any] | None) -> None
         raise InvalidArgument(f"held_out must not share examples with the private data; {remedy}")
 
 
-def _overlap(one: Dataset[Any], other: Dataset[Any]) -> bool:
+def _overlap(one: object, other: object) -> bool:
     """Whether two data sets hold the same rows, as far as memory tells: not where they are copies.
 
     Of tensors that skip rows, such as ``x[::2]``, only the first is looked at.
