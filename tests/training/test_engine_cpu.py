@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import platform
+import subprocess
+import sys
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
@@ -10,6 +14,8 @@ from typing import Any
 
 import pytest
 import torch
+
+import tacit
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
@@ -39,6 +45,33 @@ def test_a_step_of_either_engine_changes_every_parameter(name: str):
         step()
         changed = [not p.equal(b) for p, b in zip(model.parameters(), before, strict=True)]
         assert all(changed), engine
+
+
+FAULTS = """
+import resource
+import tacit_engine_worker as worker
+from engine_models import TASKS
+
+step = worker.private(TASKS["mlp"])
+for _ in range(10):
+    step()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(20):
+    step()
+print((resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before) / 20)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="of glibc's memory")
+def test_a_step_asks_the_system_for_no_memory_that_it_had_before():
+    """As steps of a process do whose C library has never seen a large piece: hundreds of pages."""
+    paths = [BENCHMARKS, BENCHMARKS / "peers", Path(tacit.__file__).parents[1]]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, paths))}
+    environment |= {"OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-c", FAULTS]
+    found = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert float(found.stdout) < 50
 
 
 def test_ratios_are_taken_round_by_round():

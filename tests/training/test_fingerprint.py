@@ -126,11 +126,13 @@ def test_large_numbers_whose_sum_overflows_are_finite(
         weights["w"][7] = finite
 
 
+@pytest.mark.parametrize("small", [0, 1 << 22], ids=["tagged", "kept"])
 def test_on_the_cpu_whatever_says_what_numbers_are_is_seen(
-    monkeypatch: pytest.MonkeyPatch,
+    small: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Memory is read where it lay the last time: what lies there must still be the tensor."""
     monkeypatch.setattr(fingerprint, "_for_kernel", lambda _: False)
+    monkeypatch.setattr(fingerprint, "_SMALL", small)
 
     def changed(act: Any) -> list[str]:
         torch.manual_seed(0)
@@ -157,3 +159,4 @@ def test_on_the_cpu_whatever_says_what_numbers_are_is_seen(
     assert changed(lambda w: swapped(w, torch._neg_view(w.data))) == ["w"]
     assert changed(lambda w: swapped(w, w.data.view(torch.int32).view(torch.float32))) == []
     assert changed(lambda w: w.data.numpy().view(np.uint8).__setitem__((0, 3), 0)) == ["w"]
+    assert changed(lambda w: swapped(w, torch.cat([w.data, w.data]).mT[:, :1].mT)) == []

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
+import torch
 
 from tacit._validation import whole
 from tacit.errors import InvalidArgument
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Mapping, Sequence
 
-    import torch
     from numpy.typing import NDArray
     from torch import nn
     from torch.optim import Optimizer
@@ -54,6 +54,8 @@ if TYPE_CHECKING:
     from tacit.training.noise import Noise
     from tacit.training.performance import Performance
     from tacit.training.plan import Plan
+
+_LARGEST_PIECE = 31 << 20  # bytes: with what is beside it, the most that glibc goes by
 
 
 @final
@@ -285,6 +287,8 @@ def _computation(
     graphs: capture.Graphs | None,
 ) -> Computation:
     plan, performance, device = setup.plan, setup.performance, weights.device
+    if device.type == "cpu":
+        _keep_freed_memory()
     # Compiled code rounds in another way than the first, uncompiled unit.
     compiled = bool(performance.compile) and plan.noise != "exact"
     # A model that the user compiled, and what is recorded, need few shapes.
@@ -313,6 +317,17 @@ def _computation(
         advice(setup.model),
         weights.sharded,
     )
+
+
+def _keep_freed_memory() -> None:
+    """Lets the C library keep what one batch gives back for the next one.
+
+    glibc returns the end of its heap to the system as soon as that is twice the largest piece that
+    was ever given back, of up to 32 MiB (mallopt(3), M_MMAP_THRESHOLD). Activations of a few
+    megabytes are then asked for again in every step, page by page, which takes a third of it. To
+    give back one large piece, which was never touched, takes no time.
+    """
+    torch.empty(_LARGEST_PIECE, dtype=torch.uint8)
 
 
 def _graphs(plan: Plan, performance: Performance, weights: Weights) -> capture.Graphs | None:

@@ -1,9 +1,9 @@
 """Whether tensors still hold the bits they held: keyed fingerprints of weights and buffers.
 
 Versions and identities do not show it: fused optimizers, ``.data``, NumPy views and other aliases
-change memory without a trace. So the memory itself is read. On the CPU each tensor gets a Poly1305
-tag (RFC 8439); on a CUDA device one Triton kernel reads all of them in one pass, and nothing waits
-for it. Elsewhere the values are copied to the CPU first.
+change memory without a trace. So the memory itself is read. On the CPU small tensors are compared
+with a copy, and larger ones get a Poly1305 tag (RFC 8439); on a CUDA device one Triton kernel reads
+all of them in one pass, and nothing waits for it. Elsewhere the values are copied to the CPU first.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
+_SMALL = 1 << 22  # bytes of a tensor on the CPU that are kept, and compared bit by bit
 _LANES, _ROWS = 1024, 16  # words that one program of the kernel reads: as many lanes, row by row
 _WORDS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 # The exponent's bits: where all are set, the number is infinite or not a number.
@@ -109,7 +110,7 @@ def new_key() -> bytes:
 
 @final
 class _Tags:
-    """By a message authentication code on the CPU."""
+    """By a message authentication code on the CPU; what is small, by itself."""
 
     def __init__(self, tensors: Mapping[str, Tensor], finite: frozenset[str]) -> None:
         self._tensors, self._finite = dict(tensors), finite
@@ -120,29 +121,35 @@ class _Tags:
         self.note()
 
     def note(self) -> None:
-        self._noted = self._tagged()
+        self._noted = self._marks()
         self._wild = [n for n, t in self._tensors.items() if n in self._finite and not _finite(t)]
 
     def compare(self) -> None:
-        now, noted = self._tagged(), self._noted
+        now, noted = self._marks(), self._noted
         if now != noted:
             self._changed.update(dict.fromkeys(n for n in now if now[n] != noted[n]))
 
-    def _tagged(self) -> dict[str, bytes]:
-        """A tag of each tensor; where its numbers lie is looked up once, as long as they stay."""
-        code = _code()
-        found: dict[str, bytes] = {}
+    def _marks(self) -> dict[str, tuple[bytes, bytes]]:
+        """Of each tensor what it is, and its bits or their tag.
+
+        Where its numbers lie is looked up once, as long as they stay.
+        """
+        found: dict[str, tuple[bytes, bytes]] = {}
         for name, tensor in self._tensors.items():
             known = self._laid.get(name)
             if known is not None and known[0] == _laid(tensor):
-                found[name] = known[1] + code(self._key, known[2])
+                found[name] = (known[1], self._mark(known[2]))
                 continue
-            found[name] = _tag(tensor.detach().cpu(), self._key)
+            said = _described(tensor)
+            found[name] = (said, self._mark(_bytes(_values(tensor.detach().cpu()))))
             self._laid.pop(name, None)
             if _is_plain(tensor):
-                lies = _bytes(tensor.detach())
-                self._laid[name] = (_laid(tensor), _described(tensor), lies)
+                self._laid[name] = (_laid(tensor), said, _bytes(tensor.detach()))
         return found
+
+    def _mark(self, bits: NDArray[np.uint8]) -> bytes:
+        """A small tensor's bits are kept as they are: to begin a tag takes longer."""
+        return bits.tobytes() if len(bits) <= _SMALL else _code()(self._key, bits)
 
     def changed(self, *, wait: bool) -> list[str]:
         del wait
@@ -164,9 +171,13 @@ def _finite(tensor: Tensor) -> bool:
 
 
 def _tag(tensor: Tensor, key: bytes) -> bytes:
+    return _described(tensor) + _code()(key, _bytes(_values(tensor)))
+
+
+def _values(tensor: Tensor) -> Tensor:
+    """The numbers of a tensor of the CPU, one after the other."""
     plain = tensor if tensor.layout == torch.strided else tensor.to_dense()
-    values = plain.resolve_conj().resolve_neg().contiguous()
-    return _described(tensor) + _code()(key, _bytes(values))
+    return plain.resolve_conj().resolve_neg().contiguous()
 
 
 def _described(tensor: Tensor) -> bytes:

@@ -147,7 +147,10 @@ def _added_up(norms: Sequence[Tensor], mask: Tensor) -> Tensor:
     """Σ of squared norms, whole or in parts, in double precision; on a device in few launches."""
     total = torch.zeros(mask.shape[0], dtype=torch.float64, device=mask.device)
     if not _is_device(mask):
-        return sum(map(added_up, norms), start=total)
+        each = [added_up(one) for one in norms]
+        if len({one.dtype for one in each}) == 1:
+            return torch.stack(each).sum(0, dtype=torch.float64)
+        return sum(each, start=total)
     alike: dict[Hashable, list[Tensor]] = {}
     for one in norms:
         whole = one[0] if one.ndim == 2 and len(one) == 1 else one
@@ -572,5 +575,11 @@ def scales_of(
     limit = bounds.unsqueeze(1)
     factors = limit / norms.clamp(min=1e-30)
     factors = factors.clamp(max=1.0) if stability is None else limit / (norms + stability)
-    usable = squared_norms.isfinite().all(0) & mask
+    usable = mask if _all_finite(squared_norms) else squared_norms.isfinite().all(0) & mask
     return torch.where(usable, factors, 0.0)
+
+
+def _all_finite(norms: Tensor) -> bool:
+    """Whether all norms are known to be finite, without a device or a compiler that waits."""
+    plain = type(norms) is torch.Tensor and norms.device.type == "cpu"
+    return plain and math.isfinite(float(norms.sum()))  # what is not finite makes the sum so

@@ -265,14 +265,18 @@ def whole_norms(sums: Tensor) -> Tensor:
 
 def all_count(scales: Tensor) -> bool:
     """Whether no unit is left out, if that is known without waiting for a device or a compiler."""
-    at_hand = type(scales) is torch.Tensor and scales.device.type == "cpu"
-    return at_hand and bool((scales > 0).all())
+    if type(scales) is not torch.Tensor or scales.device.type != "cpu":
+        return False
+    return len(scales) == 0 or float(scales.min()) > 0
 
 
-def weighed(values: Tensor, scales: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+def weighed(
+    values: Tensor, scales: Tensor, dtype: torch.dtype | None = None, *, every: bool | None = None
+) -> Tensor:
     """``values`` times their unit's scale; exactly zero where the scale is, whatever the value.
 
-    ``dtype`` is the result's where it is not that of ``values``, and wider.
+    ``dtype`` is the result's where it is not that of ``values``, and wider; ``every`` is what
+    ``all_count`` says, where it was asked before.
     """
     if for_kernels(values):
         from tacit.training.clipping import kernels  # noqa: PLC0415 - needs Triton
@@ -280,7 +284,7 @@ def weighed(values: Tensor, scales: Tensor, dtype: torch.dtype | None = None) ->
         return kernels.rows_scaled(values, scales, dtype or values.dtype)
     values = values if dtype is None else values.to(dtype)
     column = scales.view(-1, *[1] * (values.ndim - 1))
-    if all_count(scales):
+    if all_count(scales) if every is None else every:
         return values * column.to(values.dtype)
     return torch.where(column > 0, values * column.to(values.dtype), 0)
 
@@ -348,9 +352,10 @@ class Dense:
             from tacit.training.clipping import kernels  # noqa: PLC0415 - needs Triton
 
             return kernels.rows_sum(self.values, scales)
-        rows = kept(self.values, scales).unsqueeze(-1).flatten(1)
-        total = scales.to(accumulator(rows.dtype)) @ rows.to(accumulator(rows.dtype))
-        return total.view(self.values.shape[1:])
+        rows, wide = kept(self.values, scales), accumulator(self.values.dtype)
+        if rows.ndim != 2:
+            rows = rows.unsqueeze(-1).flatten(1)
+        return (scales.to(wide) @ rows.to(wide)).view(self.values.shape[1:])
 
     def dense(self) -> Tensor:
         """See ``Form``."""
@@ -552,11 +557,11 @@ class Outer:
         wide = self._wide
         left, right, every = self.left, self.right, all_count(scales)
         if left.shape[2] <= right.shape[2]:  # the smaller side is the one to copy
-            left = weighed(left, scales, wide)
+            left = weighed(left, scales, wide, every=every)
             right = (right if every else kept(right, scales)).to(wide)
         else:
             left = (left if every else kept(left, scales)).to(wide)
-            right = weighed(right, scales, wide)
+            right = weighed(right, scales, wide, every=every)
         return self._shaped(matmul(left.flatten(0, 1).mT, right.flatten(0, 1)), ())
 
     @property
