@@ -238,6 +238,33 @@ def test_lots_of_several_batches(graphs: Counted, batch: int) -> None:
     assert graphs.replays > 12
 
 
+def test_an_adapter_that_begins_with_zeros_is_recorded_once_gradients_come(
+    graphs: Counted,
+) -> None:
+    """Of the first lot nothing reaches the layers before it, in several batches."""
+    model = double()
+    with torch.no_grad():
+        model[-1].weight.zero_()
+    performance = tacit.Performance(batch=2, capture=True)
+    losses = as_double(cross_entropy(model))
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    found = run(model, losses, performance=performance, optimizer=optimizer)
+    assert "Batches are replayed" in found[-1]
+    assert graphs.replays > 12
+
+
+def test_a_weight_that_no_loss_ever_reaches_is_not_waited_for(graphs: Counted) -> None:
+    model = double()
+    plain = as_double(cross_entropy(model))
+
+    def losses(batch: Any) -> Tensor:
+        return plain(batch) + 0.0 * model[0](batch[0].double()).sum(1)
+
+    found = run(model, losses)
+    assert "not replayed: no loss reaches some weight" in found[-1]
+    assert graphs.recorded == 0
+
+
 def test_a_full_batch(graphs: Counted) -> None:
     model = double()
     full = plan(steps=8, lot_size=40)
@@ -329,7 +356,7 @@ def test_what_cannot_be_replayed_is_computed_each_time(graphs: Counted, why: str
             np.random.rand()  # noqa: NPY002 - what a user's code may do
         values = plain(batch)
         if why == "fallback":  # no rule: a weight enters an operation of its own
-            values = values + 0.0 * torch.cdist(batch[0].double(), model[0].weight).sum(1)
+            values = values + 1e-12 * torch.cdist(batch[0].double(), model[0].weight).sum(1)
         return values
 
     found = run(model, losses)
