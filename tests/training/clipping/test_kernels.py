@@ -16,7 +16,7 @@ from tacit.training.clipping.forms import Dense, OneHot, Outer, matrix
 from tacit.training.clipping.rules import linear, normalisation
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from types import ModuleType
 
 pytestmark = pytest.mark.skipif(
@@ -189,6 +189,60 @@ def test_strides_are_those_of_the_tensors(way: str, kernels: ModuleType) -> None
     repeated = left[:1].expand(3, -1, -1)
     wanted = written(repeated, right).square().sum((1, 2))
     close(norms(kernels, way, repeated, right), wanted)
+
+
+def apart(values: Tensor) -> Tensor:
+    """The same numbers, every other one of a longer row: as the real parts of complex ones lie."""
+    return torch.stack([values, 7.0 + values], -1)[..., 0]
+
+
+def repeated(values: Tensor) -> Tensor:
+    """One number for all of a row: as the gradient of a sum lies."""
+    return values[..., :1].expand_as(values)
+
+
+@pytest.mark.parametrize("laid", [apart, repeated])
+def test_numbers_that_do_not_lie_side_by_side(
+    laid: Callable[[Tensor], Tensor], kernels: ModuleType
+) -> None:
+    """Every kernel gives what it gives for a copy of them."""
+    values, wide = laid(random(4, 6)), laid(random(4, 3, 6))
+    other, scales = laid(random(4, 3, 5)), torch.tensor([0.5, 0.0, 2.0, 1.0], device=DEVICE)
+    ids, image = torch.tensor([[0, 1, 1]] * 4, device=DEVICE), laid(random(4, 4, 6))
+    finite = torch.zeros((), device=DEVICE)
+    single, biased = wide[:, :1], other[:, :1]
+    calls: list[tuple[Callable[..., Any], tuple[Tensor, ...]]] = [
+        (kernels.squares, (values,)),
+        (kernels.squares, (wide,)),
+        (lambda one: kernels.added(laid(kernels.squares(one))), (wide,)),
+        (kernels.product_of_squares, (single, biased)),
+        (kernels.product_and_left, (single, biased)),
+        (lambda one: kernels.totals([one[:, 0], one[:, 1]]), (values,)),
+        (lambda one: kernels.rows_sum(one, scales), (values,)),
+        (lambda one: kernels.rows_sum(one, scales), (wide,)),
+        (lambda one: kernels.rows_scaled(one, scales, torch.float32), (values,)),
+        (lambda one: kernels.rows_kept(one, scales), (wide,)),
+        (kernels.term_sums, (wide,)),
+        (kernels.term_sums, (wide, wide + 1)),
+        (lambda *two: kernels.normalised_sums(*two, 1e-5, "layer"), (wide, wide + 1)),
+        (lambda *two: kernels.grouped_sums(*two, 2, 1e-5), (image, image + 1)),
+        (lambda *two: kernels.gram_norms(*two, fine(3)), (wide, other)),
+        (lambda *two: kernels.product_norms(*two, fine(3)), (wide, other)),
+        (lambda one: kernels.equal_id_norms(ids, one, fine(3)), (wide,)),
+        (lambda *two: kernels.cross_products(ids, two[0], two[1], two[0]), (wide, other)),
+        (lambda *two: kernels.weighted_product(*two, scales), (wide, other)),
+        (
+            lambda *two: kernels.repair(torch.zeros(6, 5, device=DEVICE), *two, scales, finite),
+            (wide, other),
+        ),
+        (
+            lambda *two: kernels.several_products([kernels.Product(*two, biased=True)], scales),
+            (single, biased),
+        ),
+    ]
+    for call, given in calls:
+        found, wanted = call(*given), call(*(one.contiguous() for one in given))
+        torch.testing.assert_close(found, wanted, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("terms", [20, 70])
@@ -654,3 +708,21 @@ def test_a_model_is_clipped_as_in_double_precision(build: type[nn.Module], views
     close(found.norms, wanted.norms, 1e-5)
     for name, total in wanted.sums.items():
         close(found.sums[name], total, 1e-5)
+
+
+@pytest.mark.usefixtures("kernels")
+def test_a_gradient_that_is_the_real_part_of_another_is_measured_as_it_is() -> None:
+    """What a Fourier transform pulls back lies at every other number: one record, one clip."""
+    torch.manual_seed(0)
+    kernel = nn.Parameter(torch.randn(8, device=DEVICE))
+    x = random(1, 8)
+
+    def losses() -> Tensor:
+        product = torch.fft.rfft(x) * torch.fft.rfft(kernel)
+        return torch.fft.irfft(product, n=8).square().sum(1)
+
+    found = clipped_gradients({"kernel": kernel}, losses, rows=1, clip=0.5)
+    (truth,) = torch.autograd.grad(losses().sum(), kernel)
+    assert float(truth.norm()) > 0.5
+    assert float(found.norms[0]) == pytest.approx(float(truth.norm()), rel=1e-4)
+    assert float(found.sums["kernel"].norm()) <= 0.5 * (1 + 1e-6)

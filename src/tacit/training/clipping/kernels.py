@@ -476,8 +476,7 @@ _SQUARES_STEPS = 64
 
 def squares(values: Tensor) -> Tensor:
     """Σ v² over all but the first dimension: pieces of 2¹⁶ at most, which are then added up."""
-    units = len(values)
-    lines = values.reshape(units, values[:1].numel())
+    lines = _rows(values)
     return _squared(lines, lines, pair=False)
 
 
@@ -540,7 +539,7 @@ def added(parts: Tensor) -> Tensor:
     if units:
         with torch.cuda.device_of(parts):
             _added_kernel[(triton.cdiv(units, 16),)](
-                parts, out, units, pieces, UNITS=16, PIECES=64, num_warps=4
+                parts.contiguous(), out, units, pieces, UNITS=16, PIECES=64, num_warps=4
             )
     return out
 
@@ -945,7 +944,7 @@ def rows_kept(values: Tensor, scales: Tensor) -> Tensor:
 
 def _scaled(values: Tensor, scales: Tensor, dtype: torch.dtype, *, scaled: bool) -> Tensor:
     units, length = len(values), values[:1].numel()
-    lines = values.reshape(units, length)
+    lines = _rows(values)
     out = torch.empty(values.shape, dtype=dtype, device=values.device)
     if out.numel():
         with torch.cuda.device_of(lines):
@@ -986,7 +985,7 @@ def _rows_sum_kernel(
 def rows_sum(values: Tensor, scales: Tensor) -> Tensor:
     """Σ_i scale_i·values_i, in single precision; a unit of scale 0 is not read."""
     units, length = len(values), values[:1].numel()
-    lines = values.reshape(units, length)
+    lines = _rows(values)
     blocks = max(1, triton.cdiv(length, 64))
     splits = _splits(blocks, triton.cdiv(units, 64))
     each = triton.cdiv(units, splits)
@@ -1367,6 +1366,11 @@ def _is_half(values: Tensor) -> bool:
 def _precision() -> Literal["tf32", "ieee"]:
     """How factors of single precision are multiplied: as the user has PyTorch do it."""
     return "tf32" if torch.backends.cuda.matmul.allow_tf32 else "ieee"
+
+
+def _rows(values: Tensor) -> Tensor:
+    """(units, numbers), each unit's side by side: a view of every other number is copied."""
+    return _lines(values.reshape(len(values), values[:1].numel()))
 
 
 def _lines(values: Tensor) -> Tensor:

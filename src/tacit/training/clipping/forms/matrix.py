@@ -82,11 +82,15 @@ class Form(Protocol):
 def for_kernels(first: Tensor, *others: Tensor) -> bool:
     """Whether the kernels serve: plain tensors of a CUDA device, none traced, in their precision.
 
-    Double precision, complex numbers and other devices keep the plain path.
+    Double precision, complex numbers and other devices keep the plain path, and so does a tensor
+    whose numbers are to be negated when they are read.
     """
     if not first.is_cuda:
         return False
-    plain = (type(one) is torch.Tensor and one.dtype in _FOR_KERNELS for one in (first, *others))
+    plain = (
+        type(one) is torch.Tensor and one.dtype in _FOR_KERNELS and not one.is_neg()
+        for one in (first, *others)
+    )
     return all(plain) and has_triton()
 
 
