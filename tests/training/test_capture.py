@@ -391,6 +391,21 @@ def test_an_optimizer_that_counts_on_the_host_is_not_replayed(
     assert graphs.recorded == 1
 
 
+def test_what_is_put_around_a_step_is_called_each_time() -> None:
+    """A scheduler's own wrapper counts calls alone, and may be left out."""
+    optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(2))], lr=0.1)
+    torch.optim.lr_scheduler.StepLR(optimizer, 1)
+    assert not capture._foreign([optimizer], hooks=False)
+    plain = optimizer.step
+
+    def counting() -> Any:
+        return plain()
+
+    optimizer.step = counting  # type: ignore[method-assign, assignment]
+    assert "the step of SGD would not be called" in capture._foreign([optimizer], hooks=False)
+    assert not capture._foreign([optimizer], hooks=True)
+
+
 def test_a_sessions_own_hooks_do_not_keep_updates_from_being_replayed(
     graphs: Counted, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -858,6 +858,17 @@ def _places(tensors: Iterable[Tensor]) -> Hashable:
     return tuple([one.data_ptr() for one in tensors])
 
 
+# Of a function around an optimizer's step: it knows that a replay does not call it.
+REPLAYED = "_is_replayed"
+
+
+def _is_wrapped(optimizer: Optimizer) -> bool:
+    """Whether the step is not the optimizer's own: schedulers put one around it that counts."""
+    step = vars(optimizer).get("step")
+    known = ("_wrapped_by_lr_sched", REPLAYED)
+    return step is not None and not any(hasattr(step, mark) for mark in known)
+
+
 def _foreign(optimizers: Sequence[Optimizer], *, hooks: bool) -> str:
     """Why an optimizer's code must run each time, or nothing; ``hooks`` may be called as ever."""
     for one in optimizers:
@@ -869,6 +880,8 @@ def _foreign(optimizers: Sequence[Optimizer], *, hooks: bool) -> str:
         own = one._optimizer_step_pre_hooks or one._optimizer_step_post_hooks
         if own and not hooks:
             return f"a hook of {name} would not be called"
+        if not hooks and _is_wrapped(one):
+            return f"what was put around the step of {name} would not be called"
     if torch_optimizer._global_optimizer_post_hooks and not hooks:
         return "a hook of all optimizers would not be called"
     return ""

@@ -24,6 +24,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.data import Dataset, Subset, TensorDataset, default_collate
 
 from tacit.training import verification
+from tacit.training.capture import REPLAYED
 from tacit.training.verification import random_state, set_random_state
 
 if TYPE_CHECKING:
@@ -195,6 +196,7 @@ class Watch:
             self._after(optimizer, args, kwargs)
             return found
 
+        setattr(step, REPLAYED, True)
         watched = MethodType(step, self._optimizer)
         with patch.object(self._optimizer, "step", watched):
             yield
