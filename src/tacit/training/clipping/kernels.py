@@ -503,7 +503,7 @@ def _squared(lines: Tensor, others: Tensor, *, pair: bool, both: bool = False) -
     units, length = lines.shape
     blocks = max(1, triton.cdiv(length, _SQUARES_BLOCK))
     # A pair's other side is read whole by every piece: there is one.
-    steps = blocks if pair else min(_SQUARES_STEPS, max(1, units * blocks // _PROGRAMS))
+    steps = blocks if pair else min(_SQUARES_STEPS, max(1, units * blocks // (4 * _PROGRAMS)))
     pieces = triton.cdiv(blocks, steps)
     parts = _parts(2 * pieces if both else pieces, units, lines)
     if units:
@@ -986,7 +986,9 @@ def rows_sum(values: Tensor, scales: Tensor) -> Tensor:
     """Σ_i scale_i·values_i, in single precision; a unit of scale 0 is not read."""
     units, length = len(values), values[:1].numel()
     lines = _rows(values)
-    blocks = max(1, triton.cdiv(length, 64))
+    few = min(32, max(8, triton.next_power_of_2(units)))
+    wide = 2048 // few
+    blocks = max(1, triton.cdiv(length, wide))
     splits = _splits(blocks, triton.cdiv(units, 64))
     each = triton.cdiv(units, splits)
     out = torch.empty(splits, length, dtype=torch.float32, device=values.device)
@@ -994,7 +996,7 @@ def rows_sum(values: Tensor, scales: Tensor) -> Tensor:
         with torch.cuda.device_of(lines):
             _rows_sum_kernel[(blocks, splits)](
                 lines, scales.contiguous(), out, units, each, length, lines.stride(0),
-                UNITS=32, COLUMNS=64, num_warps=4,
+                UNITS=few, COLUMNS=wide, num_warps=4,
             )  # fmt: skip
     return (out[0] if splits == 1 else out.sum(0)).view(values.shape[1:])
 

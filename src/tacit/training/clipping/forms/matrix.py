@@ -38,6 +38,9 @@ _WORTH_ALIGNING = 1024
 # How many times fewer numbers the gradients of a narrow weight must hold than its sides, which a
 # GPU would read twice: a quarter of the memory, as sides are in half precision and they are not.
 _SMALLER = 8
+# From how many terms on writing gradients in half precision, and reading them twice, takes a GPU
+# less time than multiplying twice; and what their sizes must be multiples of for that.
+_LONG, _EVEN = 512, 8
 _COARSE = 2.0**-8  # what half precision and TF32 may round a term of a sum by: see ``cover``
 _FOR_KERNELS = frozenset({torch.bfloat16, torch.float16, torch.float32})
 
@@ -423,7 +426,7 @@ class Outer:
         """How the norms are found."""
         if self._terms == 1:
             return "product of norms"
-        if self._keeps:
+        if self._keeps or self._is_long:
             return "written out"
         if self._fused:
             return "fused Gram matrices" if self._by_gram else "fused product"
@@ -434,7 +437,7 @@ class Outer:
         """Two Gram matrices, or a slice of gradients; a number for each piece of a fused kernel."""
         if self._terms == 1:
             return self.units
-        if self._keeps:
+        if self._keeps or self._is_long:
             return self.units * self._size
         if self._fused:
             return self.units * math.ceil(self._work / _GRAM_BLOCK**3)
@@ -448,6 +451,31 @@ class Outer:
         if self._narrow:
             return _SMALLER * self._size <= inputs
         return self._terms > 1 and worth_keeping(self._size, inputs, self.left.device)
+
+    @property
+    def _is_long(self) -> bool:
+        """Whether a weight that is used once has its gradients written out, in bfloat16.
+
+        They take no more memory than the sides, which are kept anyway.
+        """
+        if not for_kernels(self.left, self.right) or self._narrow:
+            return False
+        sizes, kinds = (
+            (self.left.shape[2], self.right.shape[2]),
+            {self.left.dtype, self.right.dtype},
+        )
+        fits = self._size <= self._terms * sum(sizes) and not any(one % _EVEN for one in sizes)
+        return self._terms >= _LONG and kinds == {torch.bfloat16} and fits
+
+    def norms_alone(self) -> Tensor:
+        """``squared_norms`` of a weight that has no other use.
+
+        What is written out may then be rounded: these very numbers are scaled and added up.
+        """
+        if not self._is_long:
+            return self.squared_norms()
+        self._kept[:] = [torch.bmm(self.left.mT, self.right)]
+        return squared_parts(self._kept[0])
 
     @property
     def _fused(self) -> bool:
@@ -578,7 +606,8 @@ class Outer:
     @property
     def repairs(self) -> bool:
         """Whether ``repaired_sum`` serves: it reads and writes less than ``weighted_sum``."""
-        return for_kernels(self.left, self.right) and not self._narrow and not self._is_scarce
+        plain = not (self._narrow or self._is_scarce or self._kept)
+        return plain and for_kernels(self.left, self.right)
 
     @property
     def _is_scarce(self) -> bool:
