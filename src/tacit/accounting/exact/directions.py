@@ -13,7 +13,12 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from tacit.accounting.exact.allocation import AllocationLoss, within_reach
-from tacit.accounting.exact.atoms import AtomLoss, SampledLaplaceLoss, SampledLaplaceProfile
+from tacit.accounting.exact.atoms import (
+    AtomLoss,
+    SampledLaplaceLoss,
+    SampledLaplaceProfile,
+    lost_of,
+)
 from tacit.accounting.exact.closed_forms import (
     GaussianLoss,
     GaussianProfile,
@@ -44,11 +49,7 @@ from tacit.accounting.exact.jumps import LEAST
 from tacit.accounting.exact.lattice import LatticeLoss, lay_lattice
 from tacit.accounting.exact.mixture import MixturePair, MixtureSide
 from tacit.accounting.exact.schedule import FEWEST, FEWEST_IN_ALL, is_step, schedule_of
-from tacit.accounting.exact.smoothing import (
-    lost_of,
-    profile_for_delta,
-    profile_for_epsilon,
-)
+from tacit.accounting.exact.smoothing import profile_for_delta, profile_for_epsilon
 from tacit.accounting.exact.two_steps import TwoStepProfile
 
 if TYPE_CHECKING:

@@ -1,13 +1,14 @@
-"""The profile of sums of losses with atoms, by counting or behind a tiny Gaussian; both certified.
+"""The profile of sums of losses with atoms, behind a tiny Gaussian, certified.
 
 Where losses have atoms M(z₀ + iu) does not fade as u grows, δ(ε) has corners, and a contour that
 is cut somewhere tells nothing of them.
 
-**Counting.** Few atoms, few steps or rare ones: all counts of all atoms are listed whose tilted
-probability matters, each with its multinomial probability. Their sum says what is missing.
+Of few atoms, few steps or rare ones all sums are listed: see ``counts``. Else a Gaussian release
+with a tiny μ is composed with them: its transform fades, and it can only raise δ. Nodes at which
+nothing is left of the product are not looked at: see ``sieve``. Losses that by themselves lift the
+sum above ε are set apart: see ``leaps``.
 
-**Smoothing.** Else a Gaussian release with a tiny μ is composed with them: its transform fades, and
-it can only raise δ. By how much follows from the price of an option. With X = e^ε,
+By how much the Gaussian raises δ follows from the price of an option. With X = e^ε,
 δ(ε) = E_Q[(e^L - X)₊], and the Gaussian turns X into X·W with ln W ~ N(-μ²/2, μ²). What it adds is
 
     E_Q[E(XW - e^L)₊ - (X - e^L)₊] = E_Q[X·b(L - ε)] ,   b(v) = ∫₀^μ φ(s/2 - v/s) ds ,
@@ -38,7 +39,14 @@ import numpy as np
 from scipy.optimize import minimize_scalar
 from scipy.special import gammaln
 
-from tacit.accounting.exact.atoms import AtomLoss, SampledLaplaceLoss, as_atoms, tilt_atoms
+from tacit.accounting.exact.atoms import (
+    AtomLoss,
+    SampledLaplaceLoss,
+    TiltedAtoms,
+    as_atoms,
+    lost_of,
+    tilt_atoms,
+)
 from tacit.accounting.exact.closed_forms import GaussianLoss, LaplaceLoss
 from tacit.accounting.exact.contour import (
     Aim,
@@ -46,18 +54,21 @@ from tacit.accounting.exact.contour import (
     bound_aliases,
     log_chernoff_constant,
 )
+from tacit.accounting.exact.counts import paired_sums
 from tacit.accounting.exact.discrete import LossTable
-from tacit.accounting.exact.enclosure import TooSlow, solve_convex
+from tacit.accounting.exact.enclosure import Resolution, TooSlow, solve_convex
 from tacit.accounting.exact.lattice import LatticeLoss
+from tacit.accounting.exact.leaps import Leaps, without_leaps
+from tacit.accounting.exact.sieve import Core, Survivors, Weights, core_of, stride, survivors
 from tacit.accounting.exact.transforms import NodeErrors, compose
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
     from tacit.accounting.exact.contour import Aliases, Point
-    from tacit.accounting.exact.enclosure import Enclosure, ErrorTerms, Profile, Resolution
+    from tacit.accounting.exact.enclosure import Enclosure, ErrorTerms, Profile
     from tacit.accounting.exact.transforms import (
         Complexes,
         Composition,
@@ -68,20 +79,20 @@ if TYPE_CHECKING:
     )
 
 _UNIT = 2.0**-53
-_WIDTH = 4e-9  # of the ends of ε, relative to max(1, ε), that smoothing may cost
+_WIDTH = 6e-9  # of the ends of ε, relative to max(1, ε), that smoothing may cost
 _FINEST = 1e-10  # relative error of δ that other terms are to have: more is of no use
 _ROUGH, _FIRST = 1e-4, 0.2  # relative error of a first look, and its μ times its tilt
 _TILTS, _SPARE_DIGITS = (0.1, 3.0, 24), 10.0  # what tilts are tried, and how far above δ, in logs
-_FEWEST_NODES, _MOST_NODES = 2_000, 250_000  # wider smoothing takes fewer
+_FEWEST_NODES, _MOST_NODES = 2_000, 200_000  # wider smoothing takes fewer
+_WORTHWHILE, _MOST_LOOKS = 9, 30_000  # nodes in a block, and blocks, of those that are sieved
 _MOST_WORK = 6e7  # numbers in a sum over all nodes
-_FADED = 1e-9  # what is left of a node that is not worth its sum
 _COARSENINGS = 6  # times three
 _ROUND_UP = 1.0 + 1e-6
+_LEFT_OUT = 1e-11  # of δ, with leaps
+_LOOKS, _NEAR = 4, 3.0  # first looks, and how near the last must be, in tilts times ε
 _PERCENTS = 3.5
 _HALVINGS = 20
 _FEW_STEPS = 300  # of Laplace noise, after which all are hardly ever atoms
-_MOST_COUNTS, _MOST_ATOMS, _MOST_STEPS = 60_000, 100, 200_000
-_RARE = 1e-17  # tilted probability of counts that are left out
 _SPARE = 1e-12  # of δ, for the least likely atoms
 _LIKELY, _LEAST_DELTA = 1e-14, 1e-280  # the δ that is looked for first, and last
 _SPREAD = 40.0  # standard deviations, about, where δ is not known
@@ -107,18 +118,25 @@ def profile_for_delta(composition: Composition, delta: float, resolution: Resolu
     search = SaddleSearch(parts)
     point = _least(search, parts, lambda at: (_chernoff(at) - goal) / at.tilt, 5.0 - goal)
     aim = Aim(point, max(0.0, (_chernoff(point) - goal) / point.tilt), goal)
-    table = _counted(parts, aim)
+    table = paired_sums(parts, aim.tilt)
     if table is not None:
-        return Found(table, table.guess(delta), aim.tilt, "counted")
-    rough = _roughly(parts, aim, resolution)
+        return Found(table, table.guess(delta, aim.epsilon), aim.tilt, "counted")
     largest = math.fsum(count * loss.largest for loss, count in parts)
-    near = min(_descend(rough, delta, aim.epsilon, 0.5 / aim.tilt), largest)
-    # What is to be known of δ is what moves ε.
-    needed = max(goal, math.log(max(-rough.enclose(near).slope, 1e-300)))
-    aim = _cheapest(search, Aim(point, near, min(0.0, needed)))
-    profile = _smoothed(parts, aim, rough.steepness(near), resolution)
-    near = _descend(profile, delta, near, 0.02 / aim.tilt, halvings=0)
-    return Found(profile, solve_convex(profile, delta, near), aim.tilt, "smoothed")
+    place = Place(parts, search, aim)
+    for _ in range(_LOOKS):
+        rough = _roughly(place, resolution)
+        near = min(_descend(rough, delta, place.aim.epsilon, 0.5 / place.aim.tilt), largest)
+        # What is to be known of δ is what moves ε.
+        needed = min(0.0, max(goal, math.log(max(-rough.enclose(near).slope, 1e-300))))
+        if place.aim.tilt * (place.aim.epsilon - near) < _NEAR:
+            place = replace(place, aim=replace(place.aim, epsilon=near, log_delta=needed))
+            break
+        before, place = place, _without_leaps(Place(parts, search, Aim(point, near, needed)))
+        if before.leaps is None is place.leaps:
+            break
+    profile = _smoothed(place, rough.steepness(near), resolution)
+    near = _descend(profile, delta, near, 0.02 / place.aim.tilt, halvings=0)
+    return Found(profile, solve_convex(profile, delta, near), place.aim.tilt, "smoothed")
 
 
 def profile_for_epsilon(composition: Composition, epsilon: float, resolution: Resolution) -> Found:
@@ -129,21 +147,46 @@ def profile_for_epsilon(composition: Composition, epsilon: float, resolution: Re
         search = SaddleSearch(parts)
         point = _least(search, parts, lambda at: _chernoff(at) - at.tilt * epsilon, _SPREAD)
         aim = Aim(point, epsilon, min(0.0, _chernoff(point) - point.tilt * epsilon))
-        table = _counted(parts, aim)
+        table = paired_sums(parts, aim.tilt)
         if table is not None:
             return Found(table, epsilon, aim.tilt, "counted")
-        rough = _roughly(parts, aim, resolution)
+        rough = _roughly(Place(parts, search, aim), resolution)
         found = rough.enclose(epsilon).estimate
         if found >= delta or delta <= _LEAST_DELTA:
             break
         delta = max(min(0.1 * found, 1e-6 * delta), _LEAST_DELTA)
     if found > 0.0:
         aim = replace(aim, log_delta=min(aim.log_delta, math.log(found)))
-    aim = _cheapest(search, aim)
+    place = _without_leaps(Place(parts, search, aim))
     # An ε that moves by that much moves δ by a relative error of some 1e-8.
     moved = 1e-8 * found / max(-rough.enclose(epsilon).slope, 1e-300)
-    profile = _smoothed(parts, aim, rough.steepness(epsilon), resolution, moved)
+    profile = _smoothed(place, rough.steepness(epsilon), resolution, moved)
     return Found(profile, epsilon, aim.tilt, "smoothed")
+
+
+@dataclass(frozen=True, eq=False)
+class Place:
+    """Losses, the real line along which their ln M is known, where to aim, and leaps set apart."""
+
+    parts: Composition
+    search: SaddleSearch
+    aim: Aim
+    leaps: Leaps | None = None
+
+
+def _without_leaps(place: Place) -> Place:
+    """The same ε with leaps set apart, if there are any, through the tilt that is then best."""
+    near, goal = place.aim.epsilon, place.aim.log_delta + math.log(_LEFT_OUT)
+    loss, count = place.parts[0]
+    if len(place.parts) > 1 or not isinstance(loss, AtomLoss):
+        return place
+    found = without_leaps(loss, count, near, goal)
+    if found is None:
+        return place
+    parts = ((found[0], count),)
+    search = SaddleSearch(parts)
+    point = _least(search, parts, lambda at: _chernoff(at) - at.tilt * near, _SPREAD)
+    return Place(parts, search, replace(place.aim, point=point), found[1])
 
 
 def _parts(composition: Composition, spare: float) -> Composition:
@@ -154,11 +197,6 @@ def _parts(composition: Composition, spare: float) -> Composition:
         (loss.trimmed(each / count) if isinstance(loss, AtomLoss) else loss, count)
         for loss, count in found
     )
-
-
-def lost_of(composition: Composition) -> float:
-    """The probability of all that atoms leave out, which is charged to δ."""
-    return math.fsum(count * loss.lost for loss, count in composition if isinstance(loss, AtomLoss))
 
 
 def _in_atoms(loss: PrivacyLoss) -> PrivacyLoss:
@@ -189,87 +227,6 @@ def _least(
     return search.at(tilt, tilt)
 
 
-# ---- all counts
-
-
-def _counted(parts: Composition, aim: Aim) -> LossTable | None:
-    """A table of all sums that matter, if they are few."""
-    losses, masses, error = np.zeros(1), np.ones(1), 0.0
-    log_scale, of_scale = 0.0, 0.0
-    for loss, count in parts:
-        if not isinstance(loss, AtomLoss) or loss.quadrature > 0.0 or count > _MOST_STEPS:
-            return None
-        tilted = tilt_atoms(loss, aim.tilt)
-        found = _counts(tilted.mass, tilted.spread + tilted.centre, count)
-        if found is None or len(found[0]) * len(losses) > _MOST_COUNTS:
-            return None
-        losses = np.add.outer(losses, found[0]).ravel()
-        masses = np.multiply.outer(masses, found[1]).ravel()
-        known = tilted.log_mgf_error
-        each = known.truncation + known.rounding
-        each += float((tilted.mass * tilted.mass_errors).sum()) + tilted.missing
-        moved = aim.tilt * float((tilted.mass * tilted.spread_errors).sum())
-        error += count * float(each + moved) + _counting_error(tilted.mass, count)
-        log_scale += count * tilted.log_mgf
-        of_scale += count * float(known.truncation + known.rounding)
-    order = np.argsort(losses)
-    missing = max(0.0, 1.0 - float(masses.sum())) + 64.0 * _UNIT
-    return LossTable(
-        tilt=aim.tilt,
-        log_scale=log_scale,
-        losses=losses[order],
-        masses=masses[order],
-        error_of_sum=3.0 * error + missing if error < 0.1 else math.inf,
-        error_of_squares=0.0,
-        error_of_scale=math.expm1(min(3.0 * of_scale, 1.0)),
-        lost=lost_of(parts),
-    )
-
-
-def _counts(mass: Floats, losses: Floats, count: int) -> tuple[Floats, Floats] | None:
-    """Sums of ``count`` draws and their probabilities; None if too many matter.
-
-    Atom after atom, how often each is drawn is binomial given those before it; the likeliest one
-    comes last and has what is left.
-    """
-    if len(mass) > _MOST_ATOMS and count > 1:
-        return None
-    order = np.argsort(-mass)
-    last, others = int(order[0]), order[1:].tolist()
-    factorials = gammaln(np.arange(count + 1) + 1.0)
-    # What is left of the mass before each atom: added up from the end, as probabilities of what
-    # comes later, so that one stage's errors are undone by the next one's.
-    rests = np.log(np.cumsum(mass[[last, *reversed(others)]])[::-1])
-    logs = np.log(mass)
-    left, sums, p = np.array([count]), np.zeros(1), np.ones(1)
-    for stage, j in enumerate(others):
-        share = math.exp(float(logs[j] - rests[stage]))
-        most = count * share + 10.0 * math.sqrt(count * share) + 16.0
-        times = np.arange(min(count, math.ceil(most)) + 1)
-        if len(p) * len(times) > 8 * _MOST_COUNTS:
-            return None
-        after = left[:, None] - times
-        possible = np.maximum(after, 0)
-        log_p = factorials[left][:, None] - factorials[times] - factorials[possible]
-        log_p += times * float(logs[j] - rests[stage])
-        log_p += possible * float(rests[stage + 1] - rests[stage])
-        found = np.where(after >= 0, p[:, None] * np.exp(log_p), 0.0)
-        keep = found > _RARE
-        p, left = found[keep], after[keep]
-        sums = (sums[:, None] + times * float(losses[j]))[keep]
-        if len(p) > _MOST_COUNTS:
-            return None
-    return sums + left * float(losses[last]), p
-
-
-def _counting_error(mass: Floats, count: int) -> float:
-    """A bound on the rounding of counts' probabilities, relative to each."""
-    likeliest, least = -math.log(float(mass.max())), -math.log(float(mass.min()))
-    per_draw = len(mass) * (1.0 + likeliest) + 4.0 + least
-    choices = min(len(mass), count) * float(gammaln(count + 1.0))
-    return 8.0 * _UNIT * (count * per_draw + choices)
-
-
 # ---- the smoothed integral
 
 
@@ -289,7 +246,7 @@ class SmoothedSum:
         period: S = 2π/du.
         mu: Of the Gaussian.
         lost: The probability of losses that are left out.
-        apart: Sums of atoms, which the integral leaves out.
+        beside: What the integral leaves out: sums of atoms, leaps.
     """
 
     spectrum: Spectrum
@@ -303,7 +260,7 @@ class SmoothedSum:
     period: float
     mu: float
     lost: float
-    apart: LossTable | None = None
+    beside: tuple[Profile, ...] = ()
 
     def steepness(self, epsilon: float) -> float:
         """About the density of the loss at ε, over the slope of δ: by it μ² widens ε."""
@@ -334,20 +291,19 @@ class SmoothedSum:
         added = self.mu**2 * math.exp(0.125 * self.mu**2) * scale * max(density, 0.0)
         aliasing = self.aliases.bound(epsilon, self.period) + added * _ROUND_UP
         found = spectrum.enclose(epsilon, value, slope, self.errors, aliasing)
-        truncation, rounding = found.errors.truncation + self.lost, found.errors.rounding
-        if self.apart is None:
-            return replace(found, errors=replace(found.errors, truncation=truncation))
-        other = self.apart.enclose(epsilon)
+        others = [one.enclose(epsilon) for one in self.beside]
         errors = replace(
             found.errors,
-            truncation=truncation + other.errors.truncation,
-            rounding=rounding + other.errors.rounding,
+            truncation=math.fsum(
+                (found.errors.truncation, self.lost, *(one.errors.truncation for one in others))
+            ),
+            rounding=found.errors.rounding + math.fsum(one.errors.rounding for one in others),
         )
         return replace(
             found,
-            estimate=found.estimate + other.estimate,
+            estimate=found.estimate + math.fsum(one.estimate for one in others),
             errors=errors,
-            slope=found.slope + other.slope,
+            slope=found.slope + math.fsum(one.slope for one in others),
         )
 
 
@@ -397,35 +353,40 @@ class _Known:
         """A bound on ln |M(tilt + iu)/M(tilt)|, errors included."""
         real, imaginary = self.ratios
         total = self.errors.truncation + self.errors.quadrature + self.errors.rounding
-        found: Floats = np.log(np.hypot(1.0 + real, imaginary) + total + 4.0 * _UNIT)
+        square = (1.0 + real) ** 2 + imaginary**2
+        found: Floats = np.log(np.sqrt(square) + total + 4.0 * _UNIT)
         return found
 
 
-def _roughly(parts: Composition, aim: Aim, resolution: Resolution) -> SmoothedSum:
-    """A first look: δ to some percent."""
+def _roughly(place: Place, resolution: Resolution) -> SmoothedSum:
+    """A first look, δ to some percent: it certifies nothing, and of many atoms fewer will do."""
     coarse = replace(resolution, relative_error=_ROUGH)
-    return _smoothed_by(parts, aim, _FIRST / (aim.tilt + 1.0), coarse)
+    few = tuple(
+        (loss.real_line(place.aim.tilt, 0.0) if isinstance(loss, AtomLoss) else loss, count)
+        for loss, count in place.parts
+    )
+    place = replace(place, parts=few)
+    return _smoothed_by(place, _FIRST / (place.aim.tilt + 1.0), coarse)
 
 
 def _smoothed(
-    parts: Composition,
-    aim: Aim,
-    steepness: float,
-    resolution: Resolution,
-    moved: float = math.inf,
+    place: Place, steepness: float, resolution: Resolution, moved: float = math.inf
 ) -> SmoothedSum:
     """Nodes for ε near ``aim.epsilon``, behind as little smoothing as they allow."""
-    width = max(_WIDTH, 0.1 * resolution.relative_error) * max(1.0, aim.epsilon)
+    width = max(_WIDTH, 0.1 * resolution.relative_error) * max(1.0, place.aim.epsilon)
     if moved > 0.0 and resolution.relative_error <= _FINEST:
         width = min(width, moved)
-    mu = math.sqrt(width / max(steepness, aim.tilt + 1.0))
-    return _smoothed_by(parts, aim, mu, resolution)
+    place = replace(place, aim=_cheapest(place.search, place.aim))
+    mu = math.sqrt(width / max(steepness, place.aim.tilt + 1.0))
+    return _smoothed_by(place, mu, resolution)
 
 
-def _smoothed_by(parts: Composition, aim: Aim, mu: float, resolution: Resolution) -> SmoothedSum:
+def _smoothed_by(place: Place, mu: float, resolution: Resolution) -> SmoothedSum:
     for _ in range(_COARSENINGS):
         try:
-            return _lay(parts, aim, mu, resolution)
+            found = _lay(place.parts, place.aim, mu, resolution)
+            leaps = () if place.leaps is None else (place.leaps,)
+            return replace(found, beside=(*found.beside, *leaps))
         except TooSlow:
             mu *= 3.0
     raise TooSlow
@@ -479,59 +440,128 @@ def _lay(composition: Composition, aim: Aim, mu: float, resolution: Resolution) 
     step = 2.0 * math.pi / period
     # The density is about the slope of δ times the tilt: what is left of it, some percent of that.
     dense = goal + digits + math.log(aim.tilt) - _PERCENTS
-    nodes = _last_frequency(mu, goal, dense) / step
+    weighing = Weights(aim.tilt, step, mu, goal, dense)
+    nodes = weighing.last_frequency() / step
     if not nodes < math.inf:
         raise TooSlow
-    if nodes > _MOST_NODES:
-        mu = min(mu * nodes / _MOST_NODES, widest)
-    elif not rough and all(isinstance(loss, AtomLoss) for loss, _ in composition):
+    atoms = {n: tilt_atoms(loss, aim.tilt) for n, (loss, _) in enumerate(composition)
+             if isinstance(loss, AtomLoss)}  # fmt: skip
+    cores = [core_of(one, composition[n][1]) for n, one in atoms.items()]
+    width = stride(cores, step)
+    if not rough and nodes < _FEWEST_NODES and len(atoms) == len(composition):
         # Less smoothing is as cheap, and has no more copies.
-        mu *= min(max(nodes / _FEWEST_NODES, 1e-3), 1.0)
-    smooth, last = (*composition, (GaussianLoss(mu), 1)), _last_frequency(mu, goal, dense)
-    if last > 1.1 * _MOST_NODES * step:
-        raise TooSlow  # no smoothing within reach is enough
-    frequencies = step * np.arange(math.ceil(last / step) + 1)
+        weighing = replace(weighing, mu=mu * max(nodes / _FEWEST_NODES, 1e-3))
+    mu, left = _nodes(cores, width, weighing, widest)
+    weighing = replace(weighing, mu=mu)
+    frequencies = step * left.index
     known = []
-    for loss, count in smooth:
-        one = loss.tilted(aim.tilt, float(frequencies[-1]), digits + math.log(count), resolution)
+    for n, (loss, count) in enumerate(composition):
+        one = atoms.get(n) or loss.tilted(
+            aim.tilt, step * left.count, digits + math.log(count), resolution
+        )
         if one.size * len(frequencies) > _MOST_WORK:
             raise TooSlow
-        known.append((_Known(one, one.ratio(frequencies), one.ratio_error(frequencies)), count))
-    z = aim.tilt + 1j * frequencies
+        known.append((_known(one, frequencies, left.count), count))
     weights = np.full(len(frequencies), step / math.pi)
     weights[0] *= 0.5
-    kernel = weights / np.abs(z * (z + 1.0))
-    size = np.exp(np.minimum(sum(count * one.log_size() for one, count in known), 0.0))
-    keep = (kernel * size > 0.1 * math.exp(goal) / len(frequencies)) | (size > _FADED)
-    spectrum = compose(
-        [(one.at(keep), count) for one, count in known],
-        aim.tilt,
-        frequencies[keep],
-        resolution.unit_roundoff,
+    log_size = sum(count * one.log_size() for one, count in known) - 0.5 * (mu * frequencies) ** 2
+    keep = log_size > weighing.allowed(frequencies, left.count)
+    keep[0] = True
+    size, frequencies = np.exp(np.minimum(log_size[~keep], 0.0)), frequencies[keep]
+    spectrum = _with_gaussian(
+        compose(
+            [(one.at(keep), count) for one, count in known],
+            aim.tilt,
+            frequencies,
+            resolution.unit_roundoff,
+        ),
+        mu,
     )
     # Beyond the last node |M| fades as the Gaussian's does.
-    end = float(frequencies[-1])
+    end = step * (left.count - 1)
     beyond = math.exp(-0.5 * (mu * end) ** 2) / (math.pi * mu**2 * end)
-    tail = beyond / end**2 + float((kernel * size)[~keep].sum())
+    skipped = weighing.value(step * left.index[~keep])
+    tail = beyond / end**2 + left.value + float((skipped * size).sum())
     apart, values = _apart(composition, aim.tilt, spectrum, mu)
-    densities = weights[keep] * values
-    of_density = spectrum.product.errors(weights[keep]).above
-    of_density += 1e-9 * float(np.abs(densities).sum())
-    slopes = densities / (z[keep] + 1.0)
+    weights, z = weights[keep], spectrum.tilts
+    densities = weights * values
+    of_density = spectrum.product.errors(weights).above + 1e-9 * float(np.abs(densities).sum())
+    of_density += 2.0 * (beyond + left.density + float(size.sum()) * step / math.pi)
+    slopes = densities / (z + 1.0)
+    kernel = weights / np.abs(z * (z + 1.0))
     return SmoothedSum(
         spectrum=spectrum,
-        index=np.flatnonzero(keep),
-        coefficients=slopes / z[keep],
+        index=left.index[keep],
+        coefficients=slopes / z,
         slopes=slopes,
         densities=densities,
-        errors=_errors_of(spectrum, kernel[keep], 2.0 * _ROUND_UP * tail),
-        density_error=of_density + 2.0 * (beyond + float((weights * size)[~keep].sum())),
+        errors=_errors_of(spectrum, kernel, 2.0 * _ROUND_UP * tail),
+        density_error=of_density,
         aliases=aliases,
         period=period,
         mu=mu,
         lost=lost_of(composition),
-        apart=apart,
+        beside=() if apart is None else (apart,),
     )
+
+
+def _nodes(
+    cores: Sequence[Core], width: int, weighing: Weights, widest: float
+) -> tuple[float, Survivors]:
+    """The nodes to sum over, sieved if that spares any, and as little smoothing as they allow.
+
+    Raises:
+        TooSlow: if no smoothing within reach is enough.
+    """
+    for sieved in (True, False):
+        if sieved and width < _WORTHWHILE:
+            continue
+        mu, most = weighing.mu, _MOST_LOOKS * width if sieved else _MOST_NODES
+        nodes = weighing.last_frequency() / weighing.step
+        if nodes > most:
+            mu = min(mu * nodes / most, widest)
+        weighed = replace(weighing, mu=mu)
+        count = math.ceil(weighed.last_frequency() / weighing.step) + 1
+        if count > 1.1 * most + 2.0:
+            continue
+        if not sieved:
+            return mu, Survivors(np.arange(count), count)
+        found = survivors(cores, count, width, weighed)
+        if found is not None:
+            return mu, found
+    raise TooSlow
+
+
+def _with_gaussian(spectrum: Spectrum, mu: float) -> Spectrum:
+    """The spectrum with a Gaussian of ``mu`` on top, whose part in it is exp(-μ²u²/2)."""
+    gaussian = GaussianLoss(mu).tilted(spectrum.tilt, 0.0, 0.0, Resolution())
+    square = (mu * spectrum.frequencies) ** 2
+    known, product = gaussian.log_mgf_error, spectrum.product
+    turned = abs(gaussian.centre) * spectrum.frequencies
+    causes = dict(product.causes)
+    causes["rounding"] = causes["rounding"] + 8.0 * _UNIT * (square + turned)
+    scale_errors = spectrum.scale_errors
+    return replace(
+        spectrum,
+        log_scale=spectrum.log_scale + gaussian.log_mgf,
+        centre=spectrum.centre + gaussian.centre,
+        product=replace(
+            product,
+            log_modulus=product.log_modulus - 0.5 * square,
+            work=product.work + 0.5 * square,
+            causes=causes,
+        ),
+        scale_errors=replace(
+            scale_errors, rounding=scale_errors.rounding + 2.0 * float(known.rounding)
+        ),
+    )
+
+
+def _known(one: Transform, frequencies: Floats, count: int) -> _Known:
+    """The transform at the frequencies, which may be some of ``count`` equally spaced ones."""
+    if isinstance(one, TiltedAtoms) and len(frequencies) < count:
+        return _Known(one, one.ratio_at(frequencies), one.error_at(frequencies))
+    return _Known(one, one.ratio(frequencies), one.ratio_error(frequencies))
 
 
 def _errors_of(spectrum: Spectrum, kernel: Floats, tail: float) -> ErrorTerms:
@@ -580,17 +610,3 @@ def _apart(
         error_of_scale=spectrum.scale_errors.above,
     )
     return table, spectrum.values - atoms * np.exp(-0.5 * (mu * spectrum.frequencies) ** 2)
-
-
-def _last_frequency(mu: float, goal: float, dense: float) -> float:
-    """The frequency u beyond which little is left.
-
-    ∫ exp(-μ²u²/2)/(πu²) du is then at most exp(``goal``), and without u² at most exp(``dense``).
-    """
-    place = 2.0
-    while (
-        -0.5 * place**2 - math.log(math.pi * place**3 / mu) > goal
-        or -0.5 * place**2 - math.log(math.pi * place * mu) > dense
-    ):
-        place *= 1.02
-    return place / mu
