@@ -35,6 +35,7 @@ _UNIT = 2.0**-53
 _MOST, _MOST_ATOMS, _MOST_STEPS = 24_000, 100, 200_000  # values; atoms, but of a list as it is
 _MOST_AS_THEY_ARE = 50_000
 _RARE = 1e-17  # tilted probability of counts that are left out
+_LIKELY, _FEWER = 6.0, 4.5  # standard deviations of a count; ln of how many fewer there may be
 _SPAN = 600.0  # of the values of a half, beyond which e^-B is no number
 
 
@@ -189,9 +190,12 @@ def _counts(mass: Floats, losses: Floats, count: int) -> _Counted | None:
     """
     if count == 1 and len(mass) <= _MOST_AS_THEY_ARE:
         return _Counted(losses, mass, 0.0)
-    if len(mass) > _MOST_ATOMS:
-        return None
     order = np.argsort(-mass)
+    # About as many counts of each atom as it has likely ones: of all together there are fewer.
+    likely = float(np.log1p(_LIKELY * np.sqrt(count * mass[order[1:]])).sum())
+    many = likely > math.log(_MOST) + _FEWER and math.comb(len(mass) + count - 1, count) > 2 * _MOST
+    if len(mass) > _MOST_ATOMS or many:
+        return None
     last, others = int(order[0]), order[1:].tolist()
     factorials = gammaln(np.arange(count + 1) + 1.0)
     # What is left of the mass before each atom: added up from the end, as probabilities of what

@@ -62,6 +62,17 @@ _LEAST_TILT, _MOST_TILT = 1e-6, 1e4
 # ---- the discrete Gaussian, in closed form
 
 
+def log_normaliser(sigma: float) -> float:
+    """Ln Σ_x exp(-x²/2σ²): by Poisson summation where σ is not small."""
+    variance = sigma * sigma
+    if sigma > _ENOUGH:
+        # The dual sum's next terms are below exp(-2π²·4·4).
+        tail = 2.0 * math.exp(-2.0 * math.pi**2 * variance)
+        return math.log(sigma) + 0.5 * math.log(2.0 * math.pi) + math.log1p(tail)
+    x = np.arange(1.0, math.ceil(40.0 * sigma) + 3.0)
+    return math.log1p(2.0 * math.fsum(np.exp(-0.5 * x * x / variance).tolist()))
+
+
 @dataclass(frozen=True)
 class DiscreteGaussianProfile:
     """δ(ε) of discrete Gaussian noise of ``sigma`` at ``distance``, each probability to ``slack``.
@@ -82,13 +93,7 @@ class DiscreteGaussianProfile:
 
     @cached_property
     def _log_normaliser(self) -> float:
-        """Ln Σ_x exp(-x²/2σ²): by Poisson summation where σ is not small."""
-        if self.sigma > _ENOUGH:
-            # The dual sum's next terms are below exp(-2π²·4·4).
-            tail = 2.0 * math.exp(-2.0 * math.pi**2 * self._variance)
-            return math.log(self.sigma) + 0.5 * math.log(2.0 * math.pi) + math.log1p(tail)
-        x = np.arange(1.0, math.ceil(40.0 * self.sigma) + 3.0)
-        return math.log1p(2.0 * math.fsum(np.exp(-0.5 * x * x / self._variance).tolist()))
+        return log_normaliser(self.sigma)
 
     def enclose(self, epsilon: float) -> Enclosure:
         """δ(ε) with its errors."""

@@ -15,7 +15,7 @@ losses but one leap, with κ(s) = max_v (e^v - 1)·e^{-sv}.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -76,7 +76,7 @@ def without_leaps(
     deviation = math.sqrt(count * loss.rough_variance) + 1e-300
     tilts = 1.0 + np.geomspace(1e-2, _FARTHEST, _TILTS) / min(deviation, 1.0)
     constants = np.array([log_chernoff_constant(one - 1.0) for one in tilts.tolist()])
-    heights = constants + (count - 1) * np.array([_log_mgf(loss, one) for one in tilts.tolist()])
+    heights = constants + (count - 1) * loss.log_mgf_bounds(-tilts)
     heights += math.log(count) + 1e-9 * (1.0 + np.abs(heights))
     cuts = losses[first:]
     if len(cuts) == 0:
@@ -85,17 +85,15 @@ def without_leaps(
     enough = np.flatnonzero(table.min(axis=1) <= log_spare)
     if len(enough) == 0:
         return None
-    index = int(enough[0])
-    cut = first + index
-    if cut == 0 or losses[-1] < _LEAST_GAIN * abs(losses[cut - 1]):
+    best = int(table[enough[0]].argmin())
+    cut, tilt = float(cuts[enough[0]]), float(tilts[best])
+    gone = loss.losses >= cut
+    if gone.all() or losses[-1] < _LEAST_GAIN * float(np.abs(loss.losses[~gone]).max()):
         return None
-    best = int(table[index].argmin())
-    tilt, log_most = float(tilts[best]), float(table[index, best] - tilts[best] * epsilon)
-    gone = order[cut:]
     each = float(loss.masses[gone].sum())
-    off = float((loss.mass_errors + loss.loss_errors)[gone].max()) + 8.0 * _UNIT * len(gone)
+    log_most = float(heights[best]) - tilt * cut + math.log(each)
+    off = float((loss.mass_errors + loss.loss_errors)[gone].max()) + 8.0 * _UNIT * len(losses)
     share = float((loss.masses[gone] * np.exp(-loss.losses[gone])).sum())
-    kept = np.sort(order[:cut])
     leaps = Leaps(
         p=-math.expm1(count * math.log1p(-each)),
         q=-math.expm1(count * math.log1p(-share)),
@@ -106,17 +104,7 @@ def without_leaps(
         tilt=tilt,
         log_most=log_most + off + tilt * float(loss.loss_errors.max()) * count,
     )
-    rest = replace(
-        loss,
-        losses=loss.losses[kept],
-        masses=loss.masses[kept],
-        mass_errors=loss.mass_errors[kept],
-        loss_errors=loss.loss_errors[kept],
-        largest=float((loss.losses + loss.loss_errors)[kept].max()),
-        removed=loss.removed + each,
-        removed_error=loss.removed_error + off * each,
-    )
-    return rest, leaps
+    return loss.below(cut), leaps
 
 
 def _lost_share(loss: AtomLoss) -> float:
@@ -124,13 +112,3 @@ def _lost_share(loss: AtomLoss) -> float:
     shares = loss.masses * np.exp(-loss.losses)
     errors = loss.mass_errors + loss.loss_errors + 4.0 * _UNIT * len(shares)
     return max(0.0, 1.0 - float(shares.sum())) + float((shares * errors).sum())
-
-
-def _log_mgf(loss: AtomLoss, tilt: float) -> float:
-    """Ln M(-tilt), rounded up."""
-    exponent = loss.log_masses - tilt * loss.losses
-    top = float(exponent.max())
-    size = float(np.abs(loss.log_masses).max()) + tilt * float(np.abs(loss.losses).max())
-    rounding = float(loss.mass_errors.max()) + tilt * float(loss.loss_errors.max())
-    rounding += 8.0 * _UNIT * (len(exponent) + size)
-    return top + math.log(float(np.exp(exponent - top).sum())) + rounding

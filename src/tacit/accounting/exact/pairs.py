@@ -43,8 +43,9 @@ if TYPE_CHECKING:
 
     from tacit.accounting.events import Adjacency, Event
     from tacit.accounting.exact.allocation import AllocationLoss
-    from tacit.accounting.exact.atoms import AtomLoss, SampledLaplaceLoss
+    from tacit.accounting.exact.atoms import AtomLoss
     from tacit.accounting.exact.either import EitherLoss
+    from tacit.accounting.exact.sampled_laplace import SampledLaplaceLoss
     from tacit.accounting.exact.transforms import Floats
 
 

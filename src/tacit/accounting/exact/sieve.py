@@ -26,20 +26,22 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
     from tacit.accounting.exact.atoms import TiltedAtoms
     from tacit.accounting.exact.transforms import Floats
 
-_TURN = 0.15  # what ρ may change by in half a block
+_TURN, _LEAST_TURN = 0.5, 0.1  # what ρ may change by in half a block, of what it may at most
+_DENSE, _RADIUS = 1_000, 2.5  # atoms, of which those within as many deviations are looked at
 _LIKELY, _MANY = 0.95, 300.0  # the share, at least, of the atoms looked at, and that times steps
 _WORTH = 1.2  # times what is needed, that a sum must be able to fade by for a look to be of use
 _NEAR_ENOUGH = 20_000  # atoms times nodes that are as quickly summed as looked at
 _MOST_WORK = 400_000  # atoms times frequencies of a closer look
 _SHARE = 0.1  # of what may be left out, by the sieve
 _TALL = 30.0  # -ln of what is negligible, about
+_TRIES = 60  # at where nothing may be left
 _CEILING = 1.0 - 2.0**-40
 _WIDEST = 3**25  # nodes in a block
 
@@ -82,13 +84,17 @@ class Weights:
         ∫ exp(-μ²u²/2)/(πu²) du is then at most exp(``log_value``), and without u² at most
         exp(``log_density``).
         """
-        place, mu = 2.0, self.mu
-        while (
-            -0.5 * place**2 - math.log(math.pi * place**3 / mu) > self.log_value
-            or -0.5 * place**2 - math.log(math.pi * place * mu) > self.log_density
-        ):
-            place *= 1.02
-        return place / mu
+        place, stride, mu = 2.0, 1.15, self.mu
+        while True:
+            below = 0.5 * place**2 + math.log(math.pi * place)
+            if below + 2.0 * math.log(place) - math.log(mu) < -self.log_value or (
+                below + math.log(mu) < -self.log_density
+            ):
+                place *= stride
+            elif stride < 1.1 or place == 2.0:
+                return place / mu
+            else:
+                place, stride = place / stride, 1.02
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,12 +104,14 @@ class Survivors:
     Attributes:
         index: Their numbers, rising.
         count: How many there are, with those that do not.
+        evenly: Whether those that matter are the first ones.
         value: A bound on Σ of the others' terms in δ.
         density: The same in the density.
     """
 
     index: NDArray[np.intp]
     count: int
+    evenly: bool = True
     value: float = 0.0
     density: float = 0.0
 
@@ -141,13 +149,18 @@ def core_of(tilted: TiltedAtoms, count: int) -> Core:
     """The atoms nearest to where most of the mass is."""
     error = float((tilted.mass * tilted.mass_errors).sum()) + tilted.missing + tilted.quadrature
     error += 4.0 * 2.0**-53 * len(tilted.mass)
-    order = np.argsort(np.abs(tilted.spread - tilted.spread[int(tilted.mass.argmax())]))
-    share = np.cumsum(tilted.mass[order])
-    last = int(np.searchsorted(share, max(_LIKELY, _MANY / count)))
-    if last >= len(order) - 1:
+    needed = max(_LIKELY, _MANY / count)
+    if len(tilted.mass) > _DENSE:  # hardly rare large losses
+        chosen = np.abs(tilted.spread) <= _RADIUS * tilted.deviation
+    else:
+        away = np.abs(tilted.spread - tilted.spread[int(tilted.mass.argmax())])
+        order = np.argsort(away)
+        last = int(np.searchsorted(np.cumsum(tilted.mass[order]), needed))
+        chosen = away <= away[order[min(last, len(order) - 1)]]
+    share = float(tilted.mass[chosen].sum())
+    if share < needed or chosen.all():
         return Core(tilted, 0.0, count)
-    chosen = order[: last + 1]
-    mass = tilted.mass[chosen] / share[last]
+    mass = tilted.mass[chosen] / share
     away = tilted.spread[chosen] - float((mass * tilted.spread[chosen]).sum())
     law = replace(
         tilted,
@@ -160,7 +173,7 @@ def core_of(tilted: TiltedAtoms, count: int) -> Core:
         deviation=math.sqrt(float((mass * away * away).sum())) * (1.0 + 1e-6)
         + float(tilted.spread_errors.max()),
     )
-    return Core(law, 1.0 - float(share[last]) + error, count)
+    return Core(law, 1.0 - share + error, count)
 
 
 def stride(cores: Sequence[Core], step: float) -> int:
@@ -169,7 +182,9 @@ def stride(cores: Sequence[Core], step: float) -> int:
     faded = math.fsum(core.count * core.most_fallen for core in cores)
     if faded < _WORTH * _TALL:
         return 1
-    room = 2.0 * _TURN / (step * max(core.law.deviation for core in cores) + 1e-300)
+    lobe = math.sqrt(-math.expm1(-2.0 * _TALL / sum(core.count for core in cores)))
+    turn = max(_TURN * (1.0 - lobe), _LEAST_TURN)
+    room = 2.0 * turn / (step * max(core.law.deviation for core in cores) + 1e-300)
     found = 1
     while 3 * found <= min(room, _WIDEST):
         found *= 3
@@ -208,4 +223,29 @@ def survivors(cores: Sequence[Core], nodes: int, width: int, weights: Weights) -
             centres = centres[1:]
     index = (centres[:, None] + np.arange(width) - width // 2).ravel()
     index = index[(index >= 0) & (index < nodes)]
-    return Survivors(index.astype(np.intp), nodes, 1.001 * value, 1.001 * density)
+    return Survivors(
+        index.astype(np.intp), nodes, evenly=False, value=1.001 * value, density=1.001 * density
+    )
+
+
+def first_nodes(count: int, weights: Weights, log_decay: Callable[[float], float]) -> Survivors:
+    """The first of ``count`` nodes, up to where ``log_decay`` says that nothing is left.
+
+    It bounds ln |φ| at a frequency and at all above.
+    """
+    if log_decay(weights.step * count) >= 0.0:
+        return Survivors(np.arange(count), count)
+    tries = np.unique(np.geomspace(1.0, count, _TRIES).astype(np.intp))[:-1]
+    frequencies = weights.step * tries
+    allowed, values = weights.allowed(frequencies, count), weights.value(frequencies)
+    for last, frequency, most, value in zip(
+        tries.tolist(), frequencies.tolist(), allowed.tolist(), values.tolist(), strict=True
+    ):
+        log_size = log_decay(frequency)
+        if log_size <= most:
+            # Beyond the first of them the terms are less than an integral over 1/(πu²).
+            size = 1.001 * math.exp(log_size)
+            beyond = size * (value + 1.0 / (math.pi * frequency))
+            spread = size * count * weights.step / math.pi
+            return Survivors(np.arange(last), count, value=beyond, density=spread)
+    return Survivors(np.arange(count), count)

@@ -36,12 +36,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from scipy.optimize import minimize_scalar
 from scipy.special import gammaln
 
 from tacit.accounting.exact.atoms import (
     AtomLoss,
-    SampledLaplaceLoss,
     TiltedAtoms,
     as_atoms,
     lost_of,
@@ -56,10 +54,25 @@ from tacit.accounting.exact.contour import (
 )
 from tacit.accounting.exact.counts import paired_sums
 from tacit.accounting.exact.discrete import LossTable
-from tacit.accounting.exact.enclosure import Resolution, TooSlow, solve_convex
+from tacit.accounting.exact.enclosure import (
+    Enclosure,
+    ErrorTerms,
+    Resolution,
+    TooSlow,
+    solve_convex,
+)
 from tacit.accounting.exact.lattice import LatticeLoss
 from tacit.accounting.exact.leaps import Leaps, without_leaps
-from tacit.accounting.exact.sieve import Core, Survivors, Weights, core_of, stride, survivors
+from tacit.accounting.exact.sampled_laplace import SampledLaplaceLoss, TiltedLaplace
+from tacit.accounting.exact.sieve import (
+    Core,
+    Survivors,
+    Weights,
+    core_of,
+    first_nodes,
+    stride,
+    survivors,
+)
 from tacit.accounting.exact.transforms import NodeErrors, compose
 
 if TYPE_CHECKING:
@@ -68,14 +81,16 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tacit.accounting.exact.contour import Aliases, Point
-    from tacit.accounting.exact.enclosure import Enclosure, ErrorTerms, Profile
+    from tacit.accounting.exact.enclosure import Profile
     from tacit.accounting.exact.transforms import (
         Complexes,
         Composition,
         Floats,
         PrivacyLoss,
+        RealLine,
         Spectrum,
         Transform,
+        Transforms,
     )
 
 _UNIT = 2.0**-53
@@ -84,14 +99,17 @@ _FINEST = 1e-10  # relative error of δ that other terms are to have: more is of
 _ROUGH, _FIRST = 1e-4, 0.2  # relative error of a first look, and its μ times its tilt
 _TILTS, _SPARE_DIGITS = (0.1, 3.0, 24), 10.0  # what tilts are tried, and how far above δ, in logs
 _FEWEST_NODES, _MOST_NODES = 2_000, 200_000  # wider smoothing takes fewer
-_WORTHWHILE, _MOST_LOOKS = 9, 30_000  # nodes in a block, and blocks, of those that are sieved
+_WORTHWHILE, _MOST_LOOKS = 3, 70_000  # nodes in a block, and blocks, of those that are sieved
 _MOST_WORK = 6e7  # numbers in a sum over all nodes
 _COARSENINGS = 6  # times three
 _ROUND_UP = 1.0 + 1e-6
 _LEFT_OUT = 1e-11  # of δ, with leaps
 _LOOKS, _NEAR = 4, 3.0  # first looks, and how near the last must be, in tilts times ε
 _PERCENTS = 3.5
-_HALVINGS = 20
+_HALVINGS = 7
+_SHARES, _AHEAD = (0.05, 0.005), 3.0  # of a loss's scale that smoothing is; of tilts, known
+_ROUNDS, _PLACES = 3, 24  # of a search for a tilt, and tilts in each
+_FEW_NODES = 300  # whose phases are quickest turned one by one
 _FEW_STEPS = 300  # of Laplace noise, after which all are hardly ever atoms
 _SPARE = 1e-12  # of δ, for the least likely atoms
 _LIKELY, _LEAST_DELTA = 1e-14, 1e-280  # the δ that is looked for first, and last
@@ -116,7 +134,7 @@ def profile_for_delta(composition: Composition, delta: float, resolution: Resolu
     goal = math.log(delta)
     parts = _parts(composition, _SPARE * delta)
     search = SaddleSearch(parts)
-    point = _least(search, parts, lambda at: (_chernoff(at) - goal) / at.tilt, 5.0 - goal)
+    point = _least(search, parts, lambda tilts, found: (found - goal) / tilts, 5.0 - goal)
     aim = Aim(point, max(0.0, (_chernoff(point) - goal) / point.tilt), goal)
     table = paired_sums(parts, aim.tilt)
     if table is not None:
@@ -145,7 +163,7 @@ def profile_for_epsilon(composition: Composition, epsilon: float, resolution: Re
     while True:
         parts = _parts(composition, _SPARE * delta)
         search = SaddleSearch(parts)
-        point = _least(search, parts, lambda at: _chernoff(at) - at.tilt * epsilon, _SPREAD)
+        point = _least(search, parts, lambda tilts, found: found - tilts * epsilon, _SPREAD)
         aim = Aim(point, epsilon, min(0.0, _chernoff(point) - point.tilt * epsilon))
         table = paired_sums(parts, aim.tilt)
         if table is not None:
@@ -162,6 +180,47 @@ def profile_for_epsilon(composition: Composition, epsilon: float, resolution: Re
     moved = 1e-8 * found / max(-rough.enclose(epsilon).slope, 1e-300)
     profile = _smoothed(place, rough.steepness(epsilon), resolution, moved)
     return Found(profile, epsilon, aim.tilt, "smoothed")
+
+
+def is_at_most(
+    composition: Composition, epsilon: float, delta: float, resolution: Resolution, tilt: float
+) -> bool:
+    """Whether δ(``epsilon``) ≤ ``delta`` can be certified; ``tilt`` is where to look first.
+
+    Raises:
+        TooSlow: if it takes more nodes than there is time for.
+    """
+    parts = _parts(composition, _SPARE * delta)
+    if _chernoff_bound(parts, epsilon, tilt) + lost_of(parts) <= delta:
+        return True
+    table = paired_sums(parts, tilt)
+    if table is not None:
+        return table.enclose(epsilon).upper <= delta
+    search = SaddleSearch(parts)
+    point = search.at(tilt, _AHEAD * tilt)
+    aim = Aim(point, epsilon, math.log(delta))
+    if _chernoff(point) - tilt * epsilon < aim.log_delta + _SPARE_DIGITS:
+        for share in _SHARES:  # more smoothing is quicker, and may leave no doubt
+            coarse = replace(resolution, relative_error=max(share**2, resolution.relative_error))
+            profile = _smoothed_by(Place(parts, search, aim), share / (tilt + 1.0), coarse)
+            found = profile.enclose(epsilon)
+            if found.upper <= delta or found.lower > delta:
+                return found.upper <= delta
+    sharp = profile_for_epsilon(composition, epsilon, resolution)
+    return sharp.profile.enclose(epsilon).upper <= delta
+
+
+def _chernoff_bound(parts: Composition, epsilon: float, tilt: float) -> float:
+    """The least of Chernoff's bounds on δ(ε) of what is not lost, from ``tilt`` up."""
+    tilts = tilt * 2.0 ** np.arange(7.0)
+    exponents = tilts * np.log(tilts) - (tilts + 1.0) * np.log1p(tilts) - tilts * epsilon
+    for loss, count in parts:
+        line = loss.real_line(float(tilts[-1]), 12.0)
+        if isinstance(line, AtomLoss):
+            exponents += count * line.log_mgf_bounds(tilts)
+        else:
+            exponents += count * np.array([line.log_mgf_bound(one) for one in tilts.tolist()])
+    return math.exp(min(0.0, float(exponents.min()) + 1e-9))
 
 
 @dataclass(frozen=True, eq=False)
@@ -185,7 +244,7 @@ def _without_leaps(place: Place) -> Place:
         return place
     parts = ((found[0], count),)
     search = SaddleSearch(parts)
-    point = _least(search, parts, lambda at: _chernoff(at) - at.tilt * near, _SPREAD)
+    point = _least(search, parts, lambda tilts, found: found - tilts * near, _SPREAD)
     return Place(parts, search, replace(place.aim, point=point), found[1])
 
 
@@ -207,24 +266,39 @@ def _chernoff(at: Point) -> float:
     return at.log_mgf + log_chernoff_constant(at.tilt)
 
 
+def _chernoffs(lines: Sequence[tuple[RealLine, int]], tilts: Floats) -> Floats:
+    """About ln M + Chernoff's constant at each tilt."""
+    found: Floats = tilts * np.log(tilts) - (tilts + 1.0) * np.log1p(tilts)
+    with np.errstate(over="ignore", invalid="ignore"):  # far beyond where anything is least
+        for line, count in lines:
+            if isinstance(line, AtomLoss):
+                found = found + count * line.log_mgfs(tilts)
+            else:
+                found = found + count * np.array([line.moments(t)[0] for t in tilts.tolist()])
+    return found
+
+
 def _least(
-    search: SaddleSearch, parts: Composition, objective: Callable[[Point], float], spread: float
+    search: SaddleSearch,
+    parts: Composition,
+    objective: Callable[[Floats, Floats], Floats],
+    spread: float,
 ) -> Point:
-    """About where an objective is least, over tilts: any is valid.
+    """About where an objective of tilts and Chernoff's exponents is least: any tilt is valid.
 
     Next to the largest loss the least lies at no tilt; those that move the sum by far more than
     ``spread`` standard deviations are not looked at.
     """
     deviation = math.sqrt(math.fsum(count * loss.rough_variance for loss, count in parts))
     most = 4.0 * spread / max(deviation, 1e-290)
-    found = minimize_scalar(
-        lambda log_tilt: objective(search.at(math.exp(log_tilt), 3.0 * math.exp(log_tilt))),
-        bounds=(math.log(1e-9 * most), math.log(most)),
-        method="bounded",
-        options={"xatol": 1e-2},
-    )
-    tilt = math.exp(float(found.x))
-    return search.at(tilt, tilt)
+    lines = [(loss.real_line(most, 12.0), count) for loss, count in parts]
+    low, high = math.log(1e-9 * most), math.log(most)
+    for _ in range(_ROUNDS):
+        places = np.linspace(low, high, _PLACES)
+        found = objective(np.exp(places), _chernoffs(lines, np.exp(places)))
+        best, apart = float(places[int(np.nanargmin(found))]), float(places[1] - places[0])
+        low, high = max(low, best - apart), min(high, best + apart)
+    return search.at(math.exp(best), 3.0 * math.exp(best))
 
 
 # ---- the smoothed integral
@@ -272,12 +346,21 @@ class SmoothedSum:
         """exp(iu·(centre - ε)) at the nodes, as products of far fewer exponentials."""
         step, centre = 2.0 * math.pi / self.period, self.spectrum.centre
         last = int(self.index[-1]) + 1
+        if len(self.index) < _FEW_NODES:
+            return np.asarray(np.exp((1j * (centre - epsilon) * step) * self.index))
         fine = math.isqrt(last) + 1
         turn = 1j * (centre - epsilon) * step
         low = np.exp(turn * np.arange(fine))
         high = np.exp(turn * fine * np.arange(last // fine + 1))
         found: Complexes = np.multiply.outer(high, low).ravel()[self.index]
         return found
+
+    def look(self, epsilon: float) -> float:
+        """About δ(ε)."""
+        spectrum = self.spectrum
+        scale = math.exp(min(spectrum.log_scale - spectrum.tilt * epsilon, 700.0))
+        value = scale * float((self.coefficients * self._turn(epsilon)).real.sum())
+        return value + math.fsum(one.enclose(epsilon).estimate for one in self.beside)
 
     def enclose(self, epsilon: float) -> Enclosure:
         """δ(ε) with its errors."""
@@ -291,20 +374,16 @@ class SmoothedSum:
         added = self.mu**2 * math.exp(0.125 * self.mu**2) * scale * max(density, 0.0)
         aliasing = self.aliases.bound(epsilon, self.period) + added * _ROUND_UP
         found = spectrum.enclose(epsilon, value, slope, self.errors, aliasing)
-        others = [one.enclose(epsilon) for one in self.beside]
-        errors = replace(
-            found.errors,
-            truncation=math.fsum(
-                (found.errors.truncation, self.lost, *(one.errors.truncation for one in others))
-            ),
-            rounding=found.errors.rounding + math.fsum(one.errors.rounding for one in others),
+        others = [found, *(one.enclose(epsilon) for one in self.beside)]
+        errors = ErrorTerms(
+            truncation=self.lost + math.fsum(one.errors.truncation for one in others),
+            quadrature=found.errors.quadrature,
+            rounding=math.fsum(one.errors.rounding for one in others),
+            tail=found.errors.tail,
+            aliasing=aliasing,
         )
-        return replace(
-            found,
-            estimate=found.estimate + math.fsum(one.estimate for one in others),
-            errors=errors,
-            slope=found.slope + math.fsum(one.slope for one in others),
-        )
+        value = math.fsum(one.estimate for one in others)
+        return Enclosure(value, errors, math.fsum(one.slope for one in others))
 
 
 @dataclass(frozen=True, eq=False)
@@ -376,7 +455,7 @@ def _smoothed(
     width = max(_WIDTH, 0.1 * resolution.relative_error) * max(1.0, place.aim.epsilon)
     if moved > 0.0 and resolution.relative_error <= _FINEST:
         width = min(width, moved)
-    place = replace(place, aim=_cheapest(place.search, place.aim))
+    place = replace(place, aim=_cheapest(place))
     mu = math.sqrt(width / max(steepness, place.aim.tilt + 1.0))
     return _smoothed_by(place, mu, resolution)
 
@@ -400,23 +479,24 @@ def _descend(
     From above, for far below a profile drowns in its errors.
     """
     low = high = start
-    while low > 0.0 and profile.enclose(low).estimate <= delta:
+    while low > 0.0 and profile.look(low) <= delta:
         high, low, stride = low, max(0.0, low - stride), 1.2 * stride
     for _ in range(halvings):
         middle = 0.5 * (low + high)
-        low, high = (middle, high) if profile.enclose(middle).estimate > delta else (low, middle)
+        low, high = (middle, high) if profile.look(middle) > delta else (low, middle)
     return low
 
 
-def _cheapest(search: SaddleSearch, aim: Aim) -> Aim:
+def _cheapest(place: Place) -> Aim:
     """The same ε through the tilt that takes the fewest nodes, of those that keep enough digits.
 
     Where one rare loss outweighs the others Chernoff's tilt lies next to where ln M explodes, and
     copies are far away: a smaller one costs digits that there are, and has a shorter period.
     """
+    aim = place.aim
     tilts = aim.tilt * np.geomspace(*_TILTS)
-    points = [search.at(tilt, float(tilts[-1])) for tilt in tilts.tolist()]
-    excess = np.array([_chernoff(at) - at.tilt * aim.epsilon - aim.log_delta for at in points])
+    lines = [(loss.real_line(float(tilts[-1]), 12.0), count) for loss, count in place.parts]
+    excess = _chernoffs(lines, tilts) - tilts * aim.epsilon - aim.log_delta
     digits = -math.log(_FINEST)
     apart = tilts - tilts[:, None]
     with np.errstate(divide="ignore"):
@@ -424,7 +504,9 @@ def _cheapest(search: SaddleSearch, aim: Aim) -> Aim:
     period = np.maximum(above, (digits - aim.log_delta) / tilts)
     cost = np.where(excess < _SPARE_DIGITS, period * np.sqrt(tilts + 1.0), np.inf)
     best = int(cost.argmin())
-    return replace(aim, point=points[best]) if math.isfinite(cost[best]) else aim
+    if not math.isfinite(cost[best]):
+        return aim
+    return replace(aim, point=place.search.at(float(tilts[best]), float(tilts[-1])))
 
 
 def _lay(composition: Composition, aim: Aim, mu: float, resolution: Resolution) -> SmoothedSum:
@@ -451,17 +533,18 @@ def _lay(composition: Composition, aim: Aim, mu: float, resolution: Resolution) 
     if not rough and nodes < _FEWEST_NODES and len(atoms) == len(composition):
         # Less smoothing is as cheap, and has no more copies.
         weighing = replace(weighing, mu=mu * max(nodes / _FEWEST_NODES, 1e-3))
-    mu, left = _nodes(cores, width, weighing, widest)
+    others = [(loss, n) for loss, n in composition if not isinstance(loss, AtomLoss)]
+    fading = [(loss.tilted(aim.tilt, 0.0, digits, resolution), n) for loss, n in others]
+    mu, left = _nodes(cores, width, fading, weighing, widest)
     weighing = replace(weighing, mu=mu)
     frequencies = step * left.index
     known = []
     for n, (loss, count) in enumerate(composition):
-        one = atoms.get(n) or loss.tilted(
-            aim.tilt, step * left.count, digits + math.log(count), resolution
-        )
+        end = step * float(left.index[-1])
+        one = atoms.get(n) or loss.tilted(aim.tilt, end, digits + math.log(count), resolution)
         if one.size * len(frequencies) > _MOST_WORK:
             raise TooSlow
-        known.append((_known(one, frequencies, left.count), count))
+        known.append((_known(one, frequencies, evenly=left.evenly), count))
     weights = np.full(len(frequencies), step / math.pi)
     weights[0] *= 0.5
     log_size = sum(count * one.log_size() for one, count in known) - 0.5 * (mu * frequencies) ** 2
@@ -506,13 +589,17 @@ def _lay(composition: Composition, aim: Aim, mu: float, resolution: Resolution) 
 
 
 def _nodes(
-    cores: Sequence[Core], width: int, weighing: Weights, widest: float
+    cores: Sequence[Core], width: int, fading: Transforms, weighing: Weights, widest: float
 ) -> tuple[float, Survivors]:
     """The nodes to sum over, sieved if that spares any, and as little smoothing as they allow.
 
     Raises:
         TooSlow: if no smoothing within reach is enough.
     """
+
+    def log_decay(frequency: float) -> float:
+        return math.fsum(n * one.log_decay(frequency, True) for one, n in fading)
+
     for sieved in (True, False):
         if sieved and width < _WORTHWHILE:
             continue
@@ -525,7 +612,7 @@ def _nodes(
         if count > 1.1 * most + 2.0:
             continue
         if not sieved:
-            return mu, Survivors(np.arange(count), count)
+            return mu, first_nodes(count, weighed, log_decay)
         found = survivors(cores, count, width, weighed)
         if found is not None:
             return mu, found
@@ -557,9 +644,9 @@ def _with_gaussian(spectrum: Spectrum, mu: float) -> Spectrum:
     )
 
 
-def _known(one: Transform, frequencies: Floats, count: int) -> _Known:
-    """The transform at the frequencies, which may be some of ``count`` equally spaced ones."""
-    if isinstance(one, TiltedAtoms) and len(frequencies) < count:
+def _known(one: Transform, frequencies: Floats, *, evenly: bool) -> _Known:
+    """The transform at the frequencies, which are equally spaced from 0 if ``evenly``."""
+    if not evenly and isinstance(one, TiltedAtoms | TiltedLaplace):
         return _Known(one, one.ratio_at(frequencies), one.error_at(frequencies))
     return _Known(one, one.ratio(frequencies), one.ratio_error(frequencies))
 
