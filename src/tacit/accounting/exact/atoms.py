@@ -384,12 +384,13 @@ def tilt_atoms(loss: AtomLoss, tilt: float) -> TiltedAtoms:
     # All masses, with what is removed, add up to 1: M - 1 keeps the digits that a small loss has.
     excess = np.where(small == scaled, loss.masses * np.expm1(small), grown - loss.masses)
     rough = loss.moments(tilt)[0]
-    log_mgf = math.log1p(float(excess.sum()) - loss.removed) if rough < 500.0 else rough
+    near = abs(rough) < 0.5 or 0.0 < rough < 500.0
+    log_mgf = math.log1p(float(excess.sum()) - loss.removed) if near else rough
     mass = np.exp(exponent - log_mgf)
     sizes = 8.0 + 4.0 * (np.abs(loss.log_masses) + np.abs(scaled) + abs(log_mgf))
     mass_errors = loss.mass_errors + tilt * loss.loss_errors + _UNIT * sizes
     scale = math.exp(min(-log_mgf, 700.0))
-    moved = np.abs(excess) * scale if rough < 500.0 else mass
+    moved = np.abs(excess) * scale if near else mass
     rounding = float((moved * (loss.mass_errors + _UNIT * (8.0 + sizes + len(mass)))).sum())
     rounding += float((mass * tilt * (loss.loss_errors + _UNIT * np.abs(loss.losses))).sum())
     rounding += (loss.removed_error + 2.0 * _UNIT * loss.removed) * max(scale, 1.0)
