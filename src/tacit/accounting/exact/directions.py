@@ -41,6 +41,7 @@ from tacit.accounting.exact.grid import CellsProfile, delta_on_grid, epsilon_on_
 from tacit.accounting.exact.jump_curves import Step
 from tacit.accounting.exact.jump_search import delta_with_jumps, profile_with_jumps
 from tacit.accounting.exact.jumps import LEAST
+from tacit.accounting.exact.laplace_twice import MOST_DISTANCE, LaplaceTwiceProfile
 from tacit.accounting.exact.lattice import LatticeLoss, lay_lattice
 from tacit.accounting.exact.mixture import MixturePair, MixtureSide
 from tacit.accounting.exact.sampled_laplace import SampledLaplaceLoss, SampledLaplaceProfile
@@ -56,7 +57,7 @@ if TYPE_CHECKING:
     from tacit.accounting.exact.lattice import LatticeComposition
     from tacit.accounting.exact.pairs import Direction
     from tacit.accounting.exact.schedule import Schedule
-    from tacit.accounting.exact.transforms import Composition
+    from tacit.accounting.exact.transforms import Composition, PrivacyLoss
 
 _PLAIN = MixtureSide()
 _COARSE = 0.01  # a step of losses
@@ -647,6 +648,7 @@ Closed = (
     | MixtureProfile
     | TwoStepProfile
     | SampledLaplaceProfile
+    | LaplaceTwiceProfile
     | DiscreteGaussianProfile
     | WideProfile
     | AtomProfile
@@ -675,12 +677,16 @@ def _closed_form(direction: Direction) -> Closed | None:
                 return AtomProfile(losses[0][0])
             case None | EitherLoss() if len(direction) == 1:
                 return CellsProfile(direction[0][0].cells)
-    if len(losses) == 1 and losses[0][1] == 2 and isinstance(losses[0][0], MixturePair):
+    if len(losses) == 1 and losses[0][1] == 2:
         return _two_steps(losses[0][0])
     return None
 
 
-def _two_steps(pair: MixturePair) -> TwoStepProfile | None:
+def _two_steps(pair: PrivacyLoss | None) -> TwoStepProfile | LaplaceTwiceProfile | None:
+    if isinstance(pair, SampledLaplaceLoss) and pair.distance <= MOST_DISTANCE:
+        return LaplaceTwiceProfile(pair)
+    if not isinstance(pair, MixturePair):
+        return None
     for one in (pair, replace(pair, numerator=pair.denominator, denominator=pair.numerator)):
         step = _sampled_step(((one, 2),))
         if step is not None and step[1] <= _MOST_SIGMA:

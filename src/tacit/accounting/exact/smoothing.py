@@ -349,7 +349,7 @@ class SmoothedSum:
         if len(self.index) < _FEW_NODES:
             return np.asarray(np.exp((1j * (centre - epsilon) * step) * self.index))
         fine = math.isqrt(last) + 1
-        turn = 1j * (centre - epsilon) * step
+        turn = 1j * min(max(centre - epsilon, -1e150), 1e150) * step  # no more digits that far
         low = np.exp(turn * np.arange(fine))
         high = np.exp(turn * fine * np.arange(last // fine + 1))
         found: Complexes = np.multiply.outer(high, low).ravel()[self.index]
