@@ -20,6 +20,7 @@ from scipy.fft import next_fast_len, rfft
 
 from tacit.accounting.exact.discrete import log_normaliser
 from tacit.accounting.exact.enclosure import Enclosure, ErrorTerms, solve_convex
+from tacit.accounting.exact.lattice import moments_of
 from tacit.accounting.exact.mixture import turned_sums, turns
 from tacit.accounting.exact.transforms import NodeErrors
 
@@ -110,15 +111,7 @@ class AtomLoss:
 
     def moments(self, tilt: float) -> tuple[float, float, float]:
         """Ln M and its first two derivatives at a real tilt."""
-        if math.isinf(tilt * float(np.abs(self.losses).max())):
-            raise OverflowError("losses beyond floating-point numbers")
-        exponent = self.log_masses + tilt * self.losses
-        top = float(exponent.max())
-        weights = np.exp(exponent - top)
-        total = float(weights.sum())
-        mean = float((weights * self.losses).sum()) / total
-        spread = self.losses - mean
-        return top + math.log(total), mean, float((weights * (spread * spread)).sum()) / total
+        return moments_of(self.log_masses, self.losses, tilt)
 
     def log_mgfs(self, tilts: Floats) -> Floats:
         """Ln M at real tilts."""
