@@ -160,3 +160,18 @@ def test_very_many_releases_have_their_digits_at_once() -> None:
         found = bounds(Repeated(DiscreteGaussian(sigma), count), 1e-9)
         assert time.process_time() - start < 0.5  # 45 s once
         assert found.width <= 1e-8 * max(1.0, found.upper), (sigma, count, found)
+
+
+@pytest.mark.parametrize(
+    ("sigma", "distance"), [(30.0, 4), (30.25, 1), (50.0, 200), (60.0, 25), (40.0, 120)]
+)
+def test_the_corner_of_a_wide_sum_is_accounted_for(sigma: float, distance: int) -> None:
+    profile = WideProfile(sigma, distance)
+    mu, off, plainly = distance / sigma, 0.0, 0.0
+    for at in (0.0, 0.3 * mu, 2.0 * mu + 0.0123, 0.5 * mu * mu + 3.21 * mu):
+        truth, found = _true_delta(sigma, distance, 1, at), profile.enclose(at)
+        assert found.lower <= truth <= found.upper
+        assert found.errors.above < 0.2 * truth
+        off += abs(found.estimate - truth)
+        plainly += abs(profile._smooth.enclose(at).estimate - truth)
+    assert off < 0.1 * plainly  # than without the term of the corner

@@ -258,12 +258,9 @@ class TiltedAtoms:
     def ratio_at(self, frequencies: Floats) -> tuple[Floats, Floats]:
         """``ratio`` at frequencies that need not be equally spaced."""
         some = max(1, _TABLE // len(self.mass))
-        found = np.concatenate(
-            [
-                turns(frequencies[k : k + some], self.spread) @ self.mass
-                for k in range(0, len(frequencies), some)
-            ]
-        )
+        found = np.empty(len(frequencies), dtype=np.complex128)
+        for k in range(0, len(frequencies), some):
+            found[k : k + some] = turns(frequencies[k : k + some], self.spread) @ self.mass
         return found.real, found.imag
 
     def modulus_bound(self, frequencies: Floats, *, evenly: bool) -> Floats:
