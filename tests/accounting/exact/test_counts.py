@@ -136,3 +136,13 @@ def test_a_list_and_an_integral_agree(seed: int, monkeypatch: pytest.MonkeyPatch
     assert listed.lower <= found.upper
     assert found.width <= 1e-5 * max(1.0, found.upper)
     assert listed.width <= 1e-8 * max(1.0, listed.upper)
+
+
+def test_small_losses_keep_their_digits() -> None:
+    loss = atoms([1e-6, 3e-6, 7e-6], [0.3, 0.1, 1e-4])
+    found = paired_sums(((loss, 5),), 1e6)
+    assert found is not None
+    for epsilon in (0.0, 4.3e-6, 1.91e-5):
+        exact, at = truth([(loss, 5)], epsilon), found.enclose(epsilon)
+        assert at.lower <= exact <= at.upper
+        assert at.errors.below <= 1e-8 * at.estimate

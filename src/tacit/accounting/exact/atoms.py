@@ -184,6 +184,8 @@ class AtomProfile:
     def enclose(self, epsilon: float) -> Enclosure:
         """δ(ε) with its errors."""
         loss = self.loss
+        if epsilon > loss.largest * (1.0 + 1e-12):
+            return Enclosure(0.0, ErrorTerms(), 0.0)
         excess = loss.losses - epsilon
         off = loss.loss_errors + 2.0 * _UNIT * (np.abs(loss.losses) + abs(epsilon))
         seen = excess > -off  # a loss that rounding puts on the wrong side adds next to nothing

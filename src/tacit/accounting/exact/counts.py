@@ -6,7 +6,11 @@ all counts of all atoms, each with its multinomial probability. Then
     δ(ε) = Σ_a p_a·(P(B > ε - a) - e^{ε-a}·E[e^{-B}; B > ε - a]) ,
 
 two sums over the upper values of B for every a, which are made beforehand. Lists of some thousands
-thus stand for as many millions of pairs.
+thus stand for as many millions of pairs. Where all losses are small the two nearly cancel; then
+
+    1 - e^{ε-a-b} = (1 - e^{ε-a}) + e^{ε-a}·(1 - e^{-b}) ,
+
+whose terms are as small as the losses.
 
 What is left out is rare where it counts: under the law that is tilted by e^{tL}/M(t), of which δ
 sees (1 - e^{ε-l})·e^{-tl} ≤ c(t)·e^{-tε}, Chernoff's constant.
@@ -36,6 +40,7 @@ _MOST, _MOST_ATOMS, _MOST_STEPS = 24_000, 100, 200_000  # values; atoms, but of 
 _MOST_AS_THEY_ARE = 50_000
 _RARE = 1e-17  # tilted probability of counts that are left out
 _LIKELY, _FEWER = 6.0, 4.5  # standard deviations of a count; ln of how many fewer there may be
+_SMALL = 0.3  # losses below which 1 - e^-loss has fewer digits than it could
 _SPAN = 600.0  # of the values of a half, beyond which e^-B is no number
 
 
@@ -68,10 +73,11 @@ class PairedSums:
     Attributes:
         tilt: t, by which it was chosen what to leave out.
         one: The half that is looked through.
-        losses: The other's values, rising.
-        above: Σ of P's probabilities of them from each on, and 0.
-        shares: The same of e^{-(b - losses[0])} times the probabilities.
         other: The other half.
+        above: Σ of P's probabilities of its values from each on, and 0.
+        shares: The same of e^{-(b - losses[0])} times the probabilities.
+        excess: The same of 1 - e^{-b} times them.
+        sizes: The same of |1 - e^{-b}|.
         lost: The probability of losses that are left out, before tilting.
     """
 
@@ -80,6 +86,8 @@ class PairedSums:
     other: Half
     above: Floats
     shares: Floats
+    excess: Floats
+    sizes: Floats
     lost: float
 
     def enclose(self, epsilon: float) -> Enclosure:
@@ -91,11 +99,17 @@ class PairedSums:
         seen = float((masses * self.above[place]).sum())
         grown = np.exp(np.minimum(epsilon - least - losses, 700.0))
         shared = float((masses * grown * self.shares[place]).sum())
-        value = max(0.0, seen - shared)
+        value, size = max(0.0, seen - shared), seen + shared
+        reach = abs(epsilon) + max(abs(least), abs(most))
+        if reach < _SMALL:
+            over, above = np.expm1(epsilon - losses), self.above[place]
+            small = (over + 1.0) * self.sizes[place] + np.abs(over) * above
+            if (least_size := 2.0 * float((masses * small).sum())) < size:
+                terms = (over + 1.0) * self.excess[place] - over * above
+                value, size = max(0.0, float((masses * terms).sum())), least_size
         # Sums over the other half run from its upper end; a loss that is off by η moves each term
         # by η times its share at most, on whichever side of ε it falls.
-        long = len(self.other.losses) + 40.0 + abs(epsilon) + abs(least) + abs(most)
-        rounding = 2.0 * _UNIT * long * (seen + shared)
+        rounding = 2.0 * _UNIT * (len(self.other.losses) + 40.0 + 2.0 * reach) * size
         off = self.one.loss_error + self.other.loss_error
         off += 4.0 * _UNIT * (abs(epsilon) + abs(least) + abs(most))
         rounding += 1.01 * off * shared
@@ -128,8 +142,10 @@ def paired_sums(parts: Composition, tilt: float) -> PairedSums | None:
     if one is None or other is None:
         return None
     falls = np.exp(other.losses[0] - other.losses) * other.masses
-    above, shares = (np.append(np.cumsum(x[::-1])[::-1], 0.0) for x in (other.masses, falls))
-    return PairedSums(tilt, one, other, above, shares, lost_of(parts))
+    over = -np.expm1(-other.losses) * other.masses
+    sums = (np.cumsum(x[::-1])[::-1] for x in (other.masses, falls, over, np.abs(over)))
+    above, shares, excess, sizes = (np.append(x, 0.0) for x in sums)
+    return PairedSums(tilt, one, other, above, shares, excess, sizes, lost_of(parts))
 
 
 def _split(counts: Sequence[int]) -> tuple[list[int], list[int]]:
