@@ -11,12 +11,15 @@ import numpy as np
 import pytest
 
 from tacit.accounting import (
+    Composed,
     DiscreteGaussian,
+    Laplace,
     PoissonSampled,
     RandomizedResponse,
     Repeated,
     bounds,
 )
+from tacit.accounting.accountants.exact import delta_interval
 from tacit.accounting.exact import counts, smoothing
 from tacit.accounting.exact.atoms import AtomLoss, AtomProfile
 from tacit.accounting.exact.counts import paired_sums
@@ -146,3 +149,25 @@ def test_small_losses_keep_their_digits() -> None:
         exact, at = truth([(loss, 5)], epsilon), found.enclose(epsilon)
         assert at.lower <= exact <= at.upper
         assert at.errors.below <= 1e-8 * at.estimate
+
+
+def test_one_release_far_in_the_tail() -> None:
+    sigma, rate, target = 10.318306380100713, 0.08360342782105054, 2.4529281059153857e-12
+
+    def exact(level: float) -> mpmath.mpf:
+        with mpmath.workdps(30):
+            square, q = 2 * mpmath.mpf(sigma) ** 2, mpmath.mpf(rate)
+            plain = {x: mpmath.exp(-(mpmath.mpf(x) ** 2) / square) for x in range(-260, 262)}
+            total = mpmath.fsum(plain.values())
+            grown = mpmath.exp(mpmath.mpf(level))
+            terms = ((1 - q - grown) * plain[x] + q * plain[x - 1] for x in range(-259, 262))
+            return mpmath.fsum(term for term in terms if term > 0) / total
+
+    found = bounds(PoissonSampled(rate, DiscreteGaussian(sigma)), target, "remove-only")
+    assert exact(found.upper) <= target <= exact(found.lower)
+    assert found.width <= 1e-13
+
+
+def test_rounding_is_no_infinite_loss() -> None:
+    noise = PoissonSampled(1e-4, DiscreteGaussian(147.6)), PoissonSampled(2e-4, Laplace(0.28))
+    assert delta_interval(Composed(*noise), 1.0, "remove-only").lower == 0.0

@@ -36,10 +36,10 @@ if TYPE_CHECKING:
     from tacit.accounting.exact.transforms import Composition, Floats
 
 _UNIT = 2.0**-53
-_MOST, _MOST_ATOMS, _MOST_STEPS = 24_000, 100, 200_000  # values; atoms, but of a list as it is
+_MOST, _MOST_ATOMS, _MOST_STEPS = 40_000, 100, 200_000  # values; atoms, but of a list as it is
 _MOST_AS_THEY_ARE = 50_000
 _RARE = 1e-17  # tilted probability of counts that are left out
-_LIKELY, _FEWER = 6.0, 4.5  # standard deviations of a count; ln of how many fewer there may be
+_LIKELY, _FEWER = 6.0, 4.0  # standard deviations of a count; ln of how many fewer there may be
 _SMALL = 0.3  # losses below which 1 - e^-loss has fewer digits than it could
 _SPAN = 600.0  # of the values of a half, beyond which e^-B is no number
 
