@@ -99,8 +99,8 @@ def without_leaps(
         q=-math.expm1(count * math.log1p(-share)),
         # 1 - (1-p)ᵀ moves by no more than T·p/(1 - e^{-Tp}) ≤ 1 + T·p times what p does; and steps
         # besides whose atom is left out have next to no share in it.
-        relative=(off + 16.0 * _UNIT) * (2.0 + 2.0 * count * max(each, share))
-        + 1.01 * count * (loss.lost + _lost_share(loss)),
+        relative=(off + 16.0 * _UNIT + count * (loss.lost + _lost_share(loss)))
+        * (2.0 + 2.0 * count * max(each, share)),
         tilt=tilt,
         log_most=log_most + off + tilt * float(loss.loss_errors.max()) * count,
     )

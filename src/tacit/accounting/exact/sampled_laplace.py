@@ -299,7 +299,7 @@ class TiltedLaplace:
         lower, upper = self.ends
         faded = (lower.density + upper.density) / max(frequency, 1e-300)
         error = self.low.log_mgf_error
-        off = float(error.truncation + error.quadrature + error.rounding) + 1e-12
+        off = float(error.truncation + error.quadrature + error.rounding) + 1e-9
         return min(0.0, math.log(lower.mass + upper.mass + faded) + off)
 
 
