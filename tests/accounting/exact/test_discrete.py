@@ -68,6 +68,7 @@ def _true_delta(sigma: float, distance: int, count: int, at: float) -> mpmath.mp
         (0.9, 3, 2, 1e-7),
         (1.3, 1, 12, 1e-6),
         (1.99, 1, 6, 1e-5),
+        (1.67, 1, 5, 1e-7),
         (2.0, 1, 7, 1e-6),
         (2.5, 3, 4, 1e-10),
         (4.0, 1, 1, 0.02),

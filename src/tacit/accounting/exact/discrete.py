@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from tacit.accounting.exact.transforms import Complexes, Floats
 
 _UNIT = 2.0**-53
-_ENOUGH = 2.0  # σ from which τ of any number of releases is negligible, or charged
+_LEAST, _ENOUGH = 0.5, 2.0  # σ from which τ is known; from which a dual sum has two terms
 _LARGE = 1e4  # σ from which there is no need to sum
 _FAR = 12.0  # standard deviations: e^-72 lies beyond
 _MOST_MASSES, _MOST_POINTS, _MOST_WORK = 300, 1 << 17, 6_000_000
@@ -190,7 +190,7 @@ def discrete_gaussian_profile(
     """The profile of ``count`` releases; None where their sum is not near a discrete Gaussian."""
     if count == 1 and sigma <= _LARGE:
         return DiscreteGaussianProfile(sigma, distance)
-    if sigma < _ENOUGH or count * distance > 2**52:
+    if sigma < _LEAST or count * distance > 2**52:
         return None
     # k/(k+1) is 1/2 for the first term and at least 2/3 for the others.
     first, others = -(math.pi**2) * sigma**2, -4.0 * math.pi**2 * sigma**2 / 3.0
