@@ -195,7 +195,7 @@ def discrete_gaussian_profile(
     # k/(k+1) is 1/2 for the first term and at least 2/3 for the others.
     first, others = -(math.pi**2) * sigma**2, -4.0 * math.pi**2 * sigma**2 / 3.0
     log_tau = np.logaddexp(first, others + math.log(count)) + math.log(10.0)
-    slack = math.expm1(2.0 * math.exp(float(log_tau)))
+    slack = math.expm1(2.0 * math.exp(min(float(log_tau), 0.0)))
     if slack > 1e-10:
         return None
     total = math.sqrt(count) * sigma
