@@ -68,6 +68,7 @@ def _true_delta(sigma: float, distance: int, count: int, at: float) -> mpmath.mp
         (0.9, 3, 2, 1e-7),
         (1.3, 1, 12, 1e-6),
         (1.99, 1, 6, 1e-5),
+        (1.67, 1, 5, 1e-7),
         (2.0, 1, 7, 1e-6),
         (2.5, 3, 4, 1e-10),
         (4.0, 1, 1, 0.02),
@@ -160,3 +161,18 @@ def test_very_many_releases_have_their_digits_at_once() -> None:
         found = bounds(Repeated(DiscreteGaussian(sigma), count), 1e-9)
         assert time.process_time() - start < 0.5  # 45 s once
         assert found.width <= 1e-8 * max(1.0, found.upper), (sigma, count, found)
+
+
+@pytest.mark.parametrize(
+    ("sigma", "distance"), [(30.0, 4), (30.25, 1), (50.0, 200), (60.0, 25), (40.0, 120)]
+)
+def test_the_corner_of_a_wide_sum_is_accounted_for(sigma: float, distance: int) -> None:
+    profile = WideProfile(sigma, distance)
+    mu, off, plainly = distance / sigma, 0.0, 0.0
+    for at in (0.0, 0.3 * mu, 2.0 * mu + 0.0123, 0.5 * mu * mu + 3.21 * mu):
+        truth, found = _true_delta(sigma, distance, 1, at), profile.enclose(at)
+        assert found.lower <= truth <= found.upper
+        assert found.errors.above < 0.2 * truth
+        off += abs(found.estimate - truth)
+        plainly += abs(profile._smooth.enclose(at).estimate - truth)
+    assert off < 0.1 * plainly  # than without the term of the corner

@@ -31,9 +31,10 @@ from tacit.accounting import (
     epsilon,
     profile,
 )
-from tacit.accounting.exact.atoms import SampledLaplaceLoss, sampled_atoms, tilt_atoms
+from tacit.accounting.exact.atoms import sampled_atoms, tilt_atoms
 from tacit.accounting.exact.lattice import LatticeLoss
 from tacit.accounting.exact.pairs import base_pair
+from tacit.accounting.exact.sampled_laplace import SampledLaplaceLoss
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""Losses with atoms that lie on no lattice: samples of discrete noise, and of Laplace noise.
+"""Losses with atoms that lie on no lattice: samples of discrete noise.
 
 Their transforms are sums over all atoms; ``smoothing`` makes a profile of them.
 
@@ -18,28 +18,30 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.fft import next_fast_len, rfft
 
-from tacit.accounting.exact.enclosure import Enclosure, ErrorTerms, TooSlow
-from tacit.accounting.exact.mixture import turned_sums
+from tacit.accounting.exact.discrete import log_normaliser
+from tacit.accounting.exact.enclosure import Enclosure, ErrorTerms, solve_convex
+from tacit.accounting.exact.lattice import moments_of
+from tacit.accounting.exact.mixture import turned_sums, turns
 from tacit.accounting.exact.transforms import NodeErrors
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
     from tacit.accounting.exact.enclosure import Resolution
     from tacit.accounting.exact.lattice import LatticeLoss
-    from tacit.accounting.exact.transforms import Complexes, Floats
+    from tacit.accounting.exact.transforms import Complexes, Floats, PrivacyLoss
 
 _UNIT = 2.0**-53
 _UNDERFLOW = 1e-322  # above what is no number any more
 _NEGLIGIBLE = 1e-22  # tilted mass that is left out of the sums over u, and charged
 _FEW, _BLOCK = 2_000_000, 4096  # atoms times frequencies summed as they are; atoms at a time
+_LITTLE, _TABLE = 300_000, 200_000  # the same for a bound on the modulus; numbers in a table
 _MANY = 2_000  # atoms, more of which are grouped where a bound will do
 _ORDER = 12  # of the splines
 _FINE = 0.25 * math.pi  # uh/2 at the last frequency
 _FAR, _NEAR, _WIDE = 37.0, 16.0, 30.0  # standard deviations that are kept, of wide ones fewer
-_NODES, _RHO = 16, 4.0
-_X, _WEIGHTS = np.polynomial.legendre.leggauss(_NODES)
-_SHAPE = 64.0 / 15.0 * _RHO ** (2 - 2 * _NODES) / (1.0 - _RHO**-2)
-_PANEL, _TURN = 0.8, 8.0  # what the base's loss, and the phase, may move by on a panel
-_MOST_QUADRATURE = 300_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,12 +50,14 @@ class AtomLoss:
 
     Attributes:
         losses: The values of the loss.
-        masses: Their probabilities under P, which add up to 1 less what is lost.
+        masses: Their probabilities under P, which add up to 1 less what is lost and removed.
         mass_errors: Bounds on their relative errors.
         loss_errors: Bounds on the absolute errors of the losses.
         largest: The supremum of the loss, of what is lost too.
         lost: The probability of what lies beyond them, which is charged to δ.
         quadrature: A bound on the relative error of M where the atoms stand for an integral.
+        removed: The probability of atoms that are accounted for elsewhere (see ``leaps``).
+        removed_error: A bound on its error.
     """
 
     losses: Floats
@@ -63,6 +67,8 @@ class AtomLoss:
     largest: float
     lost: float = 0.0
     quadrature: float = 0.0
+    removed: float = 0.0
+    removed_error: float = 0.0
 
     @property
     def rough_variance(self) -> float:
@@ -76,8 +82,10 @@ class AtomLoss:
     @cached_property
     def _grouped(self) -> AtomLoss:
         """Neighbours' masses at the ends of their groups, with their means: M can only rise."""
-        order = np.argsort(self.losses)
-        losses, masses = self.losses[order], self.masses[order]
+        losses, masses = self.losses, self.masses
+        if not (np.diff(losses) >= 0.0).all():
+            order = np.argsort(losses)
+            losses, masses = losses[order], masses[order]
         first = np.arange(0, len(losses), math.ceil(2 * len(losses) / _MANY))
         last = np.append(first[1:], len(losses)) - 1
         low, high = losses[first], losses[last]
@@ -103,38 +111,57 @@ class AtomLoss:
 
     def moments(self, tilt: float) -> tuple[float, float, float]:
         """Ln M and its first two derivatives at a real tilt."""
-        if math.isinf(tilt * float(np.abs(self.losses).max())):
-            raise OverflowError("losses beyond floating-point numbers")
-        exponent = self.log_masses + tilt * self.losses
-        top = float(exponent.max())
-        weights = np.exp(exponent - top)
-        total = float(weights.sum())
-        mean = float((weights * self.losses).sum()) / total
-        spread = self.losses - mean
-        return top + math.log(total), mean, float((weights * (spread * spread)).sum()) / total
+        return moments_of(self.log_masses, self.losses, tilt)
+
+    def log_mgfs(self, tilts: Floats) -> Floats:
+        """Ln M at real tilts."""
+        exponents = np.multiply.outer(tilts, self.losses) + self.log_masses
+        top = exponents.max(axis=1)
+        found: Floats = top + np.log(np.exp(exponents - top[:, None]).sum(axis=1))
+        return found
+
+    def log_mgf_bounds(self, tilts: Floats) -> Floats:
+        """Ln M of the atoms, rounded up, at tilts of either sign."""
+        sizes = np.abs(tilts)
+        exponents = float(np.abs(self.log_masses).max()) + sizes * float(np.abs(self.losses).max())
+        rounding = float(self.mass_errors.max()) + sizes * float(self.loss_errors.max())
+        rounding += 8.0 * _UNIT * (len(self.losses) + exponents)
+        found: Floats = self.log_mgfs(tilts) + rounding - math.log1p(-min(self.quadrature, 0.5))
+        return found
 
     def log_mgf_bound(self, tilt: float) -> float:
         """Ln M of the atoms, rounded up."""
-        exponents = float(np.abs(self.log_masses).max()) + tilt * float(np.abs(self.losses).max())
-        rounding = float(self.mass_errors.max()) + tilt * float(self.loss_errors.max())
-        rounding += 8.0 * _UNIT * (len(self.losses) + exponents)
-        return self.moments(tilt)[0] + rounding - math.log1p(-min(self.quadrature, 0.5))
+        return float(self.log_mgf_bounds(np.array([tilt]))[0])
 
     def trimmed(self, probability: float) -> AtomLoss:
         """Without the least likely atoms, which have that probability together at most."""
-        order = np.argsort(self.masses)
-        total = np.cumsum(self.masses[order]) * (1.0 + 1e-9)
-        count = int(np.searchsorted(total, probability))
-        if count == 0:
+        keep = self.masses > probability / len(self.masses)
+        if keep.all() or not keep.any():
             return self
-        keep = np.sort(order[count:])
+        gone = float(self.masses[~keep].sum()) * (1.0 + 1e-9)
+        return replace(self._some(keep), lost=self.lost + gone)
+
+    def _some(self, keep: NDArray[np.bool_]) -> AtomLoss:
+        """Some of the atoms, and nothing said of the others."""
         return replace(
             self,
             losses=self.losses[keep],
             masses=self.masses[keep],
             mass_errors=self.mass_errors[keep],
             loss_errors=self.loss_errors[keep],
-            lost=self.lost + float(total[count - 1]),
+        )
+
+    def below(self, cut: float) -> AtomLoss:
+        """The atoms below a loss; the others are accounted for elsewhere."""
+        kept = self.losses < cut
+        gone = self.masses[~kept]
+        some = self._some(kept)
+        return replace(
+            some,
+            largest=float((some.losses + some.loss_errors).max()),
+            removed=self.removed + float(gone.sum()),
+            removed_error=self.removed_error
+            + float((gone * (self.mass_errors[~kept] + 2.0 * _UNIT * len(gone))).sum()),
         )
 
     def tilted(
@@ -146,6 +173,43 @@ class AtomLoss:
     ) -> TiltedAtoms:
         """The transform on Re z = tilt."""
         return tilt_atoms(self, tilt)
+
+
+@dataclass(frozen=True, eq=False)
+class AtomProfile:
+    """δ(ε) = Σ p·(1 - e^{ε-l})₊ of one release."""
+
+    loss: AtomLoss
+
+    def enclose(self, epsilon: float) -> Enclosure:
+        """δ(ε) with its errors."""
+        loss = self.loss
+        if epsilon > loss.largest * (1.0 + 1e-12):
+            return Enclosure(0.0, ErrorTerms(), 0.0)
+        excess = loss.losses - epsilon
+        off = loss.loss_errors + 2.0 * _UNIT * (np.abs(loss.losses) + abs(epsilon))
+        seen = excess > -off  # a loss that rounding puts on the wrong side adds next to nothing
+        p, off, excess = loss.masses[seen], off[seen], np.maximum(excess[seen], 0.0)
+        terms = p * -np.expm1(-excess)
+        value = float(terms.sum())
+        depth = 32.0 + math.log2(len(p) + 1.0)
+        rounding = float((terms * (loss.mass_errors[seen] + depth * _UNIT) + 1.01 * p * off).sum())
+        errors = ErrorTerms(truncation=loss.lost, rounding=rounding)
+        return Enclosure(value, errors, value - float(p[excess > 0.0].sum()))
+
+    def guess(self, delta: float) -> float:
+        """About ε(δ): between two losses δ is linear in e^ε."""
+        order = np.argsort(-self.loss.losses)
+        losses, p = self.loss.losses[order], self.loss.masses[order]
+        grown = np.cumsum(p) - np.exp(losses) * np.cumsum(p * np.exp(-losses))
+        last = int(np.searchsorted(np.maximum.accumulate(grown), delta))
+        start = float(losses[min(last, len(losses) - 1)])
+        return solve_convex(self, delta, max(0.0, start))
+
+
+def lost_of(composition: Sequence[tuple[PrivacyLoss, int]]) -> float:
+    """The probability of all that atoms leave out, which is charged to δ."""
+    return math.fsum(count * loss.lost for loss, count in composition if isinstance(loss, AtomLoss))
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,6 +227,7 @@ class TiltedAtoms:
         spread_errors: Bounds on the absolute errors of ``spread``.
         missing: A bound on the tilted mass that is left out.
         quadrature: The loss's.
+        deviation: A bound on the standard deviation of the tilted loss.
     """
 
     tilt: float
@@ -174,7 +239,8 @@ class TiltedAtoms:
     mass_errors: Floats
     spread_errors: Floats
     missing: float
-    quadrature: float = 0.0
+    quadrature: float
+    deviation: float
 
     @property
     def size(self) -> int:
@@ -191,21 +257,53 @@ class TiltedAtoms:
         real[:few], imaginary[:few] = turned_sums(frequencies[:few], self.spread, self.mass)
         return real, imaginary
 
+    def ratio_at(self, frequencies: Floats) -> tuple[Floats, Floats]:
+        """``ratio`` at frequencies that need not be equally spaced."""
+        some = max(1, _TABLE // len(self.mass))
+        found = np.empty(len(frequencies), dtype=np.complex128)
+        for k in range(0, len(frequencies), some):
+            found[k : k + some] = turns(frequencies[k : k + some], self.spread) @ self.mass
+        return found.real, found.imag
+
+    def modulus_bound(self, frequencies: Floats, *, evenly: bool) -> Floats:
+        """No less than |M(tilt + iu)/M(tilt)|; quicker at ``evenly`` spaced frequencies from 0."""
+        if not evenly:
+            real, imaginary = self.ratio_at(frequencies)
+            error = self.error_at(frequencies)
+        elif len(self.mass) * len(frequencies) <= _LITTLE:
+            real, imaginary = turned_sums(frequencies, self.spread, self.mass)
+            error = self.error_at(frequencies)
+        else:
+            found = self._by_splines(frequencies)
+            real, imaginary = found.real, found.imag
+            error = self.error_at(frequencies)
+            spline = self._spline_errors(frequencies, float(frequencies[-1]))
+            error = replace(error, rounding=error.rounding + spline)
+        total = error.truncation + error.quadrature + error.rounding
+        found_size: Floats = np.hypot(1.0 + real, imaginary) + total + 4.0 * _UNIT
+        return found_size
+
     def _few(self, frequencies: Floats) -> int:
         """How many of the first frequencies are summed as they are."""
         return min(len(frequencies), max(4, _FEW // len(self.mass)))
 
     def ratio_error(self, frequencies: Floats) -> NodeErrors:
         """Bounds on the error of ``ratio``."""
+        found, few = self.error_at(frequencies), self._few(frequencies)
+        if few < len(frequencies):
+            rounding = np.array(found.rounding)
+            rounding[few:] += self._spline_errors(frequencies[few:], float(frequencies[-1]))
+            return replace(found, rounding=rounding)
+        return found
+
+    def error_at(self, frequencies: Floats) -> NodeErrors:
+        """Bounds on the error of ``ratio_at``."""
         sums = len(self.mass) + 4.0 + 2.0 * math.log2(len(frequencies) + 1.0)
         relative = self.mass * (self.mass_errors + 8.0 * _UNIT * sums)
         far = np.abs(self.spread)
         flat, slope = float(relative.sum()), float((relative * far).sum())
         phase = float((self.mass * (self.spread_errors + 8.0 * _UNIT * far)).sum())
         rounding = np.minimum(2.0 * flat, slope * frequencies) + phase * frequencies
-        few = self._few(frequencies)
-        if few < len(frequencies):
-            rounding[few:] += self._spline_errors(frequencies[few:], float(frequencies[-1]))
         return NodeErrors(2.0 * self.missing, 2.0 * self.quadrature, rounding)
 
     def log_decay(self, frequency: float, thorough: bool) -> float:  # noqa: ARG002
@@ -275,22 +373,26 @@ def tilt_atoms(loss: AtomLoss, tilt: float) -> TiltedAtoms:
     exponent = loss.log_masses + scaled
     small = np.clip(scaled, -1.0, 1.0)
     grown = np.exp(np.minimum(exponent, 700.0))
-    # All masses add up to 1: M - 1 keeps the digits that a small loss has.
+    # All masses, with what is removed, add up to 1: M - 1 keeps the digits that a small loss has.
     excess = np.where(small == scaled, loss.masses * np.expm1(small), grown - loss.masses)
     rough = loss.moments(tilt)[0]
-    log_mgf = math.log1p(float(excess.sum())) if rough < 500.0 else rough
+    near = abs(rough) < 0.5 or 0.0 < rough < 500.0
+    log_mgf = math.log1p(float(excess.sum()) - loss.removed) if near else rough
     mass = np.exp(exponent - log_mgf)
     sizes = 8.0 + 4.0 * (np.abs(loss.log_masses) + np.abs(scaled) + abs(log_mgf))
     mass_errors = loss.mass_errors + tilt * loss.loss_errors + _UNIT * sizes
     scale = math.exp(min(-log_mgf, 700.0))
-    moved = np.abs(excess) * scale if rough < 500.0 else mass
+    moved = np.abs(excess) * scale if near else mass
     rounding = float((moved * (loss.mass_errors + _UNIT * (8.0 + sizes + len(mass)))).sum())
     rounding += float((mass * tilt * (loss.loss_errors + _UNIT * np.abs(loss.losses))).sum())
+    rounding += (loss.removed_error + 2.0 * _UNIT * loss.removed) * max(scale, 1.0)
     # What is lost belongs to the 1 that masses add up to.
     error = NodeErrors(loss.lost * max(scale, 1.0), 2.0 * loss.quadrature, rounding)
     keep = mass > _NEGLIGIBLE
     centre = float((mass * loss.losses).sum()) / float(mass.sum())
-    spread = loss.losses[keep] - centre
+    away = loss.losses - centre
+    spread = away[keep]
+    variance = float((mass * away * away).sum()) / float(mass.sum())
     return TiltedAtoms(
         tilt=tilt,
         log_mgf=log_mgf,
@@ -302,10 +404,11 @@ def tilt_atoms(loss: AtomLoss, tilt: float) -> TiltedAtoms:
         spread_errors=loss.loss_errors[keep] + _UNIT * (np.abs(spread) + abs(centre)),
         missing=float(mass[~keep].sum()) * (1.0 + 1e-9),
         quadrature=loss.quadrature,
+        deviation=math.sqrt(variance) * (1.0 + 1e-6) + float(loss.loss_errors.max()),
     )
 
 
-# ---- samples of discrete noise, and of Laplace noise
+# ---- samples of discrete noise
 
 
 def sampled_loss(loss: Floats, rate: float) -> Floats:
@@ -361,8 +464,7 @@ def _gaussian_outputs(sigma: float, shift: int) -> tuple[Floats, Floats, Floats,
     variance = sigma * sigma
     radius = math.ceil((_NEAR if sigma > _WIDE else _FAR) * sigma) + 10
     x = np.arange(-radius, radius + shift + 1, dtype=np.float64)
-    whole = np.arange(-radius, radius + 1, dtype=np.float64)
-    log_all = math.log(math.fsum(np.exp(-0.5 * whole * whole / variance).tolist()))
+    log_all = log_normaliser(sigma)
     log_q = -0.5 * x * x / variance - log_all
     log_p = -0.5 * (x - shift) * (x - shift) / variance - log_all
     first = radius + 1.0
@@ -370,157 +472,3 @@ def _gaussian_outputs(sigma: float, shift: int) -> tuple[Floats, Floats, Floats,
     # Beyond either end, of either law, masses fall at least geometrically.
     lost = 4.0 * math.exp(max(log_first, -740.0)) / -math.expm1(-(first + 0.5) / variance)
     return shift * (x - 0.5 * shift) / variance, log_p, log_q, lost
-
-
-@dataclass(frozen=True)
-class SampledLaplaceLoss:
-    """The loss of a Poisson sample of Laplace noise, with neighbours ``distance`` scales apart.
-
-    Q has half of its mass at the base's loss -d, ½·e^{-d} at d, and the density ¼·e^{-(d+l)/2}
-    between; the sample's loss is L = ln w(l), w(l) = 1 - q + q·e^l, or -L under Q. So M(z) is two
-    atoms and an integral of ¼·e^{-(d+l)/2}·w^a, a = z + 1 or -z, by n nodes of Gauss and Legendre
-    on panels. Each is off by at most 64/15·m·ρ²⁻²ⁿ/(1 - ρ⁻²) times half its width, if
-    |integrand| ≤ m in the ellipse whose half-axes add up to ρ such halves (Trefethen 2008,
-    Theorem 4.5). At x + iv, |v| < π/2, there 1 - q + q·e^x·cos v ≤ |w| ≤ w(x), and |arg w| is
-    largest at the largest x and v.
-    """
-
-    distance: float
-    rate: float
-    reverse: bool = False
-
-    @property
-    def largest(self) -> float:
-        """The supremum of the loss, rounded up."""
-        d = -self.distance if self.reverse else self.distance
-        loss = float(sampled_loss(np.array([d]), self.rate)[0])
-        share = math.exp(min(math.log(self.rate) + d - loss, 0.0))
-        return abs(loss) * (1.0 + 8.0 * _UNIT) + 4.0 * _UNIT * share * self.distance
-
-    @property
-    def rough_variance(self) -> float:
-        """The variance of the loss."""
-        return self.atoms(0.0, 0.0).moments(0.0)[2]
-
-    def real_line(self, reach: float, digits: float) -> AtomLoss:  # noqa: ARG002
-        """Nodes that serve every tilt up to ``reach``."""
-        return self.atoms(reach, 0.0)
-
-    def tilted(
-        self,
-        tilt: float,
-        frequency: float,
-        digits: float,  # noqa: ARG002
-        resolution: Resolution,  # noqa: ARG002
-    ) -> TiltedAtoms:
-        """The transform on Re z = tilt, good for frequencies up to ``frequency``."""
-        return tilt_atoms(self.atoms(tilt, frequency), tilt)
-
-    def atoms(self, tilt: float, frequency: float) -> AtomLoss:
-        """The two atoms and the nodes between, for tilts and frequencies up to these.
-
-        Raises:
-            TooSlow: if that takes too many nodes.
-        """
-        edges = self._edges(tilt, frequency)
-        half, middle = 0.5 * np.diff(edges), 0.5 * (edges[1:] + edges[:-1])
-        loss = (middle[:, None] + half[:, None] * _X).ravel()
-        d = self.distance
-        q = 0.25 * np.exp(-0.5 * (d + loss)) * np.multiply.outer(half, _WEIGHTS).ravel()
-        loss = np.concatenate([[-d], loss, [d]])
-        q = np.concatenate([[0.5], q, [0.5 * math.exp(-d)]])
-        sampled = sampled_loss(loss, self.rate)
-        masses = q if self.reverse else q * np.exp(sampled)
-        return AtomLoss(
-            -sampled if self.reverse else sampled,
-            masses,
-            _UNIT * (32.0 + 8.0 * d + 4.0 * np.abs(sampled)),
-            _UNIT
-            * (8.0 * np.abs(sampled) + 4.0 * np.abs(loss) * self.rate * np.exp(loss - sampled)),
-            self.largest,
-            quadrature=self._quadrature(half, middle, tilt, frequency),
-        )
-
-    def ends(self) -> tuple[Floats, Floats]:
-        """The two atoms: losses and ln of P's probabilities."""
-        base = np.array([-self.distance, self.distance])
-        log_q = math.log(0.5) - np.array([0.0, self.distance])
-        sampled = sampled_loss(base, self.rate)
-        return (-sampled, log_q) if self.reverse else (sampled, log_q + sampled)
-
-    def _edges(self, tilt: float, frequency: float) -> Floats:
-        """Panels over each of which neither the base's loss nor the phase moves far."""
-        d, turns = self.distance, (tilt + 1.0 + frequency) / _TURN
-        rough = np.linspace(-d, d, 4001)
-        place = (rough + d) / _PANEL + turns * sampled_loss(rough, self.rate)
-        place -= place[0]
-        count = math.ceil(float(place[-1])) + 1
-        if count * len(_X) > _MOST_QUADRATURE:
-            raise TooSlow
-        edges: Floats = np.interp(np.linspace(0.0, float(place[-1]), count + 1), place, rough)
-        edges[0], edges[-1] = -d, d
-        return edges
-
-    def _quadrature(self, half: Floats, middle: Floats, tilt: float, frequency: float) -> float:
-        """A bound on the error relative to M(tilt), at any smaller tilt and frequency, too.
-
-        What the integrand grows by in an ellipse is taken relative to its least value on the panel.
-        """
-        tall, reach = 0.5 * half * (_RHO - 1.0 / _RHO), 0.5 * half * (_RHO + 1.0 / _RHO)
-        if float(tall.max()) > 1.5:
-            raise TooSlow
-        left, right = middle - reach, middle + reach
-        grown = 0.5 * (reach + half)  # of exp(-l/2)
-        moved = self.rate * np.exp(np.minimum(right, 700.0))
-        turned = np.arctan2(moved * np.sin(tall), 1.0 - self.rate + moved * np.cos(tall))
-        if self.reverse:
-            least = 1.0 - self.rate + self.rate * np.exp(left) * np.cos(tall)
-            grown += tilt * (sampled_loss(middle + half, self.rate) - np.log(least))
-        else:
-            rise = sampled_loss(right, self.rate) - sampled_loss(middle - half, self.rate)
-            grown += (tilt + 1.0) * rise
-        return 0.5 * _SHAPE * math.exp(min(float((grown + frequency * turned).max()), 700.0))
-
-
-@dataclass(frozen=True)
-class SampledLaplaceProfile:
-    """δ(ε) of one Poisson sample of Laplace noise.
-
-    L > ε where the base's loss is above c = ln(1 + (e^ε - 1)/q); there P₀ has 1 - ½·e^{(c-d)/2} and
-    Q ½·e^{-(c+d)/2}, so that δ = q·(1 - e^{(c-d)/2}). The other way round it is
-    q·e^{ε+c}·(1 - e^{-(c+d)/2}), with c = ln(1 + (e^{-ε} - 1)/q).
-    """
-
-    loss: SampledLaplaceLoss
-
-    def enclose(self, epsilon: float) -> Enclosure:
-        """δ(ε) with its errors."""
-        q, d, reverse = self.loss.rate, self.loss.distance, self.loss.reverse
-        if epsilon > self.loss.largest * (1.0 + 1e-13):
-            return Enclosure(0.0, ErrorTerms(), 0.0)
-        odds = math.expm1(-epsilon if reverse else epsilon) / q
-        cut = math.log1p(odds) if odds > -1.0 else -math.inf
-        if (cut <= -d) if reverse else (cut >= d):
-            # By rounding only: next to the largest loss.
-            return Enclosure(0.0, ErrorTerms(truncation=64.0 * _UNIT * q * (1.0 + d)), 0.0)
-        if reverse:
-            grown = q * math.exp(epsilon)
-            value = grown * math.exp(cut) * -math.expm1(-0.5 * (cut + d))
-            below, other = 1.0 - 0.5 * math.exp(-0.5 * (d + cut)), 0.5 * math.exp(0.5 * (cut - d))
-            slope = -math.exp(epsilon) * ((1.0 - q) * below + q * other)
-        else:
-            grown = q
-            value = q * -math.expm1(0.5 * (cut - d))
-            slope = -0.5 * math.exp(epsilon - 0.5 * (d + cut))
-        # A cut errs by its own size and by that of what it is the logarithm of.
-        rounding = 16.0 * _UNIT * (value * (1.0 + epsilon) + grown * (2.0 + abs(cut) + d))
-        return Enclosure(max(0.0, value), ErrorTerms(rounding=rounding), slope)
-
-    def guess(self, delta: float) -> float:
-        """About ε(δ)."""
-        low, high = 0.0, self.loss.largest
-        for _ in range(60):
-            middle = 0.5 * (low + high)
-            above = self.enclose(middle).estimate > delta
-            low, high = (middle, high) if above else (low, middle)
-        return low

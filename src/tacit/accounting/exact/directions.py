@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from tacit.accounting.exact.allocation import AllocationLoss, within_reach
-from tacit.accounting.exact.atoms import AtomLoss, SampledLaplaceLoss, SampledLaplaceProfile
+from tacit.accounting.exact.atoms import AtomLoss, AtomProfile
 from tacit.accounting.exact.closed_forms import (
     GaussianLoss,
     GaussianProfile,
@@ -41,14 +41,12 @@ from tacit.accounting.exact.grid import CellsProfile, delta_on_grid, epsilon_on_
 from tacit.accounting.exact.jump_curves import Step
 from tacit.accounting.exact.jump_search import delta_with_jumps, profile_with_jumps
 from tacit.accounting.exact.jumps import LEAST
+from tacit.accounting.exact.laplace_twice import MOST_DISTANCE, LaplaceTwiceProfile
 from tacit.accounting.exact.lattice import LatticeLoss, lay_lattice
 from tacit.accounting.exact.mixture import MixturePair, MixtureSide
+from tacit.accounting.exact.sampled_laplace import SampledLaplaceLoss, SampledLaplaceProfile
 from tacit.accounting.exact.schedule import FEWEST, FEWEST_IN_ALL, is_step, schedule_of
-from tacit.accounting.exact.smoothing import (
-    lost_of,
-    profile_for_delta,
-    profile_for_epsilon,
-)
+from tacit.accounting.exact.smoothing import is_at_most, profile_for_delta, profile_for_epsilon
 from tacit.accounting.exact.two_steps import TwoStepProfile
 
 if TYPE_CHECKING:
@@ -59,7 +57,7 @@ if TYPE_CHECKING:
     from tacit.accounting.exact.lattice import LatticeComposition
     from tacit.accounting.exact.pairs import Direction
     from tacit.accounting.exact.schedule import Schedule
-    from tacit.accounting.exact.transforms import Composition
+    from tacit.accounting.exact.transforms import Composition, PrivacyLoss
 
 _PLAIN = MixtureSide()
 _COARSE = 0.01  # a step of losses
@@ -347,6 +345,8 @@ def certainly_at_most(
     if closed is not None:
         return closed.enclose(epsilon).upper <= room
     if room > 0.0 and all(pair.loss is not None for pair, _ in direction):
+        if epsilon == 0.0 and _total_variation_bound(direction) <= room:
+            return True
         composition = _composition(direction)
         found = _at_most(_together(composition) or composition, epsilon, room, resolution, tilt)
         if found is not None:
@@ -361,12 +361,7 @@ def _at_most(
     search = SaddleSearch(composition)
     try:
         if _has_atoms(composition):
-            spare = delta - lost_of(composition)
-            least = _chernoff_within_reach(composition, epsilon, tilt)
-            if spare > 0.0 and least <= math.log(spare):
-                return True
-            found = profile_for_epsilon(composition, epsilon, resolution)
-            return found.profile.enclose(epsilon).upper <= delta
+            return is_at_most(composition, epsilon, delta, resolution, tilt)
         aim = search.for_epsilon(epsilon, tilt, care=_LITTLE_CARE)
         # Chernoff's bound lies above what it bounds by a factor of three, at the least.
         room = math.log(delta)
@@ -653,8 +648,10 @@ Closed = (
     | MixtureProfile
     | TwoStepProfile
     | SampledLaplaceProfile
+    | LaplaceTwiceProfile
     | DiscreteGaussianProfile
     | WideProfile
+    | AtomProfile
     | CellsProfile
 )
 
@@ -676,14 +673,20 @@ def _closed_form(direction: Direction) -> Closed | None:
                 return MixtureProfile(losses[0][0])
             case SampledLaplaceLoss():
                 return SampledLaplaceProfile(losses[0][0])
-            case None | AtomLoss() | EitherLoss() if len(direction) == 1:
+            case AtomLoss():
+                return AtomProfile(losses[0][0])
+            case None | EitherLoss() if len(direction) == 1:
                 return CellsProfile(direction[0][0].cells)
-    if len(losses) == 1 and losses[0][1] == 2 and isinstance(losses[0][0], MixturePair):
+    if len(losses) == 1 and losses[0][1] == 2:
         return _two_steps(losses[0][0])
     return None
 
 
-def _two_steps(pair: MixturePair) -> TwoStepProfile | None:
+def _two_steps(pair: PrivacyLoss | None) -> TwoStepProfile | LaplaceTwiceProfile | None:
+    if isinstance(pair, SampledLaplaceLoss) and pair.distance <= MOST_DISTANCE:
+        return LaplaceTwiceProfile(pair)
+    if not isinstance(pair, MixturePair):
+        return None
     for one in (pair, replace(pair, numerator=pair.denominator, denominator=pair.numerator)):
         step = _sampled_step(((one, 2),))
         if step is not None and step[1] <= _MOST_SIGMA:

@@ -50,9 +50,8 @@ if TYPE_CHECKING:
     from tacit.accounting.exact.transforms import Complexes, Floats
 
 _UNIT = 2.0**-53
-_ENOUGH = 2.0  # σ from which τ of any number of releases is negligible, or charged
-_LARGEST = 3e5  # σ whose sums are of a few million terms
-_LARGE, _FINE = 3e4, 300.0  # σ from which there is no need to sum, of a σ and of all together
+_LEAST, _ENOUGH = 0.5, 2.0  # σ from which τ is known; from which a dual sum has two terms
+_LARGE = 1e4  # σ from which there is no need to sum
 _FAR = 12.0  # standard deviations: e^-72 lies beyond
 _MOST_MASSES, _MOST_POINTS, _MOST_WORK = 300, 1 << 17, 6_000_000
 _OUTSIDE = 40.0  # -ln of the tilted mass that is left outside of a table
@@ -60,6 +59,17 @@ _LEAST_TILT, _MOST_TILT = 1e-6, 1e4
 
 
 # ---- the discrete Gaussian, in closed form
+
+
+def log_normaliser(sigma: float) -> float:
+    """Ln Σ_x exp(-x²/2σ²): by Poisson summation where σ is not small."""
+    variance = sigma * sigma
+    if sigma > _ENOUGH:
+        # The dual sum's next terms are below exp(-2π²·4·4).
+        tail = 2.0 * math.exp(-2.0 * math.pi**2 * variance)
+        return math.log(sigma) + 0.5 * math.log(2.0 * math.pi) + math.log1p(tail)
+    x = np.arange(1.0, math.ceil(40.0 * sigma) + 3.0)
+    return math.log1p(2.0 * math.fsum(np.exp(-0.5 * x * x / variance).tolist()))
 
 
 @dataclass(frozen=True)
@@ -82,13 +92,7 @@ class DiscreteGaussianProfile:
 
     @cached_property
     def _log_normaliser(self) -> float:
-        """Ln Σ_x exp(-x²/2σ²): by Poisson summation where σ is not small."""
-        if self.sigma > _ENOUGH:
-            # The dual sum's next terms are below exp(-2π²·4·4).
-            tail = 2.0 * math.exp(-2.0 * math.pi**2 * self._variance)
-            return math.log(self.sigma) + 0.5 * math.log(2.0 * math.pi) + math.log1p(tail)
-        x = np.arange(1.0, math.ceil(40.0 * self.sigma) + 3.0)
-        return math.log1p(2.0 * math.fsum(np.exp(-0.5 * x * x / self._variance).tolist()))
+        return log_normaliser(self.sigma)
 
     def enclose(self, epsilon: float) -> Enclosure:
         """δ(ε) with its errors."""
@@ -132,10 +136,14 @@ class WideProfile:
     """The same of so large a σ that a sum over whole numbers x is next to an integral.
 
     δ(ε) = Σ f(x), f = g·(1 - e^{ε - l})₊ with g a normal density, for by Poisson summation the
-    normaliser is that of the continuous law. By Euler and Maclaurin |Σ f - ∫ f| is at most 1/12 of
-    the variation of f'. That jumps by a·g where l = ε, a = s/σ² being the slope of l, and with
-    y = x/σ, |f''| ≤ g·((1 + y²)/σ² + 2a·|y|/σ) + a²·g·e^{ε - l}, whose last term integrates to a²
-    times -dδ/dε.
+    normaliser is that of the continuous law; and Σ f = ∫ f + Σ_{k≠0} ∫ f·e^{-2πikx} dx. Where
+    l = ε, at x₀, f' jumps by a·g, a = s/σ² being the slope of l, which gives
+
+        Σ f = ∫ f - a·g(x₀)·B₂({x₀})/2 + rest ,   B₂(θ) = θ² - θ + 1/6 = Σ_{k≥1} cos(2πkθ)/(π²k²) ,
+
+    and the rest, once more in parts, is at most 2ζ(3)/(2π)³ < 1/100 times the variation of f''
+    beside it: |2a·g' + a²·g| at x₀, and below x₀ the integral over |g⁽³⁾| + 3a·|g''| + 3a²·|g'| +
+    a³·g, which is no less than that over |f⁽³⁾|.
     """
 
     sigma: float
@@ -148,19 +156,28 @@ class WideProfile:
 
     def enclose(self, epsilon: float) -> Enclosure:
         """δ(ε) with its errors."""
-        found, mu = self._smooth.enclose(epsilon), self._smooth.mu
-        steep, place = mu / self.sigma, 0.5 * mu - epsilon / mu
+        found, mu, sigma = self._smooth.enclose(epsilon), self._smooth.mu, self.sigma
+        steep, place = mu / sigma, 0.5 * mu - epsilon / mu  # a, and x₀ in standard deviations
         density = math.exp(max(-0.5 * place * place, -745.0)) / math.sqrt(2.0 * math.pi)
-        below = float(ndtr(place)) + 1e-300
-        bent = (2.0 * below - place * density) / self.sigma**2
-        bent += 2.0 * steep / self.sigma * (density if place < 0.0 else 1.0)
-        bent += steep * steep * -found.slope + steep * density / self.sigma
+        jump, middle = steep * density / sigma, sigma * place
+        theta = middle % 1.0
+        value = found.estimate - 0.5 * jump * (theta * theta - theta + 1.0 / 6.0)
+        # The integrals of |y|, 1 + y² and 3|y| + |y|³ times the density, for g's derivatives.
+        below, far = float(ndtr(place)) + 1e-300, place > 0.0
+        first = 1.0 if far else density
+        second = 2.0 if far else 2.0 * below - place * density
+        third = 5.0 if far else (place * place + 5.0) * density
+        bent = steep * density * (2.0 * abs(place) / sigma + steep) / sigma
+        bent += third / sigma**3 + 3.0 * steep * second / sigma**2
+        bent += 3.0 * steep**2 * first / sigma + steep**3 * below
+        moved = 8.0 * _UNIT * (abs(middle) + self.distance + 1.0)
         errors = replace(
             found.errors,
             truncation=self.slack * found.estimate,
-            quadrature=bent / 12.0 * (1.0 + 1e-9),
+            quadrature=0.01 * bent * (1.0 + 1e-9),
+            rounding=found.errors.rounding + jump * moved,
         )
-        return replace(found, errors=errors)
+        return Enclosure(max(0.0, value), errors, found.slope)
 
     def guess(self, delta: float) -> float:
         """About ε(δ)."""
@@ -171,19 +188,18 @@ def discrete_gaussian_profile(
     sigma: float, distance: int, count: int
 ) -> DiscreteGaussianProfile | WideProfile | None:
     """The profile of ``count`` releases; None where their sum is not near a discrete Gaussian."""
-    if count == 1 and sigma <= _LARGEST:
+    if count == 1 and sigma <= _LARGE:
         return DiscreteGaussianProfile(sigma, distance)
-    if sigma < _ENOUGH or count * distance > 2**52:
+    if sigma < _LEAST or count * distance > 2**52:
         return None
     # k/(k+1) is 1/2 for the first term and at least 2/3 for the others.
     first, others = -(math.pi**2) * sigma**2, -4.0 * math.pi**2 * sigma**2 / 3.0
     log_tau = np.logaddexp(first, others + math.log(count)) + math.log(10.0)
-    slack = math.expm1(2.0 * math.exp(float(log_tau)))
+    slack = math.expm1(2.0 * math.exp(min(float(log_tau), 0.0)))
     if slack > 1e-10:
         return None
     total = math.sqrt(count) * sigma
-    wide = total > _LARGEST or (total > _LARGE and sigma > _FINE * distance)
-    kind = WideProfile if wide else DiscreteGaussianProfile
+    kind = WideProfile if total > _LARGE else DiscreteGaussianProfile
     return kind(total, count * distance, slack)
 
 

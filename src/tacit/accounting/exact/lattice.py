@@ -38,6 +38,24 @@ _MANY = 30_000  # masses times frequencies, from which the Fourier transform is 
 _TABLE = 1_000_000  # numbers in a table of rows
 
 
+def moments_of(log_masses: Floats, losses: Floats, tilt: float) -> tuple[float, float, float]:
+    """Ln Σ mass·exp(tilt·loss) and its first two derivatives.
+
+    Raises:
+        OverflowError: if losses are beyond floating-point numbers.
+    """
+    if math.isinf(tilt * max(-float(losses.min()), float(losses.max()))):
+        raise OverflowError("losses beyond floating-point numbers")
+    exponent = log_masses + tilt * losses
+    top = float(exponent.max())
+    weights = np.exp(exponent - top)
+    total = float(weights.sum())
+    # Sums, not dot products: those are handed out to threads, and wait where cores are busy.
+    mean = float((weights * losses).sum()) / total
+    spread = losses - mean
+    return top + math.log(total), mean, float((weights * (spread * spread)).sum()) / total
+
+
 @dataclass(frozen=True, eq=False)
 class LatticeLoss:
     """P puts ``masses[j]`` on the loss offset + spacing·(first + j).
@@ -94,16 +112,7 @@ class LatticeLoss:
 
     def moments(self, tilt: float) -> tuple[float, float, float]:
         """Ln M and its first two derivatives at a real tilt."""
-        if math.isinf(tilt * max(-float(self.losses[0]), float(self.losses[-1]))):
-            raise OverflowError("losses beyond floating-point numbers")
-        exponent = self.log_masses + tilt * self.losses
-        top = float(exponent.max())
-        weights = np.exp(exponent - top)
-        total = float(weights.sum())
-        # Sums, not dot products: those are handed out to threads, and wait where cores are busy.
-        mean = float((weights * self.losses).sum()) / total
-        spread = self.losses - mean
-        return top + math.log(total), mean, float((weights * (spread * spread)).sum()) / total
+        return moments_of(self.log_masses, self.losses, tilt)
 
     def log_mgf_bound(self, tilt: float) -> float:
         """Ln M, rounded up."""

@@ -556,11 +556,11 @@ def turned_sums(frequencies: Floats, spread: Floats, mass: Floats) -> tuple[Floa
     """
     count = len(frequencies)
     if count * len(mass) < _FEW:
-        single = _turns(frequencies, spread) @ mass
+        single = turns(frequencies, spread) @ mass
         return single.real, single.imag
     fine = math.ceil(math.sqrt(count))
-    low = _turns(frequencies[:fine], spread)
-    high = _turns(frequencies[::fine], spread)
+    low = turns(frequencies[:fine], spread)
+    high = turns(frequencies[::fine], spread)
     weighted = low * mass
     table = high @ weighted.T
     table += (high @ mass)[:, None] + weighted.sum(axis=1)
@@ -568,7 +568,7 @@ def turned_sums(frequencies: Floats, spread: Floats, mass: Floats) -> tuple[Floa
     return ratio.real, ratio.imag
 
 
-def _turns(frequencies: Floats, spread: Floats) -> Complexes:
+def turns(frequencies: Floats, spread: Floats) -> Complexes:
     """exp(iuy) - 1 = 2i·sin(uy/2)·exp(iuy/2) for every frequency u and spread y."""
     half = np.multiply.outer(0.5 * frequencies.astype(spread.dtype), spread)
     sine = np.sin(half)

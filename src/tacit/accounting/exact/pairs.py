@@ -43,8 +43,9 @@ if TYPE_CHECKING:
 
     from tacit.accounting.events import Adjacency, Event
     from tacit.accounting.exact.allocation import AllocationLoss
-    from tacit.accounting.exact.atoms import AtomLoss, SampledLaplaceLoss
+    from tacit.accounting.exact.atoms import AtomLoss
     from tacit.accounting.exact.either import EitherLoss
+    from tacit.accounting.exact.sampled_laplace import SampledLaplaceLoss
     from tacit.accounting.exact.transforms import Floats
 
 
@@ -120,12 +121,15 @@ def cells_of_losses(p: Floats, loss: Floats) -> Cells:
 
 
 def cells_of_most_losses(p: Floats, loss: Floats) -> Cells:
-    """The same where some mass is left out: P's rest is unbounded above, Q's below."""
+    """The same where some mass is left out: P's rest may lie anywhere, Q's lies below.
+
+    Most of P's is rounding: no lower end may count it as an infinite loss.
+    """
     found = cells_of_losses(p, loss)
     rest = np.array([max(0.0, 1.0 - float(found.p.sum())), 0.0])
     other = np.array([0.0, max(0.0, 1.0 - float(found.q.sum()))])
-    ends = np.array([np.inf, -np.inf])
-    return join(found, Cells(rest, other, ends, ends))
+    lowest = np.array([-np.inf, -np.inf])
+    return join(found, Cells(rest, other, lowest, np.array([np.inf, -np.inf])))
 
 
 def mixture_cells(pair: MixturePair, step: float, start: float = -math.inf) -> Cells:

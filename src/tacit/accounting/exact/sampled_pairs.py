@@ -71,7 +71,7 @@ from tacit.accounting.exact.allocation import (
     MOST_SPREAD,
     AllocationLoss,
 )
-from tacit.accounting.exact.atoms import SampledLaplaceLoss, sampled_atoms
+from tacit.accounting.exact.atoms import sampled_atoms
 from tacit.accounting.exact.closed_forms import LaplaceLoss
 from tacit.accounting.exact.either import EitherLoss
 from tacit.accounting.exact.grid import composed_cells
@@ -89,6 +89,7 @@ from tacit.accounting.exact.pairs import (
     join,
     mixture_cells,
 )
+from tacit.accounting.exact.sampled_laplace import SampledLaplaceLoss
 from tacit.accounting.failures import truncation_of
 from tacit.accounting.normal_form import parts_of_simple
 from tacit.errors import UnsupportedEvent
