@@ -576,7 +576,7 @@ def _in_words(tensors: Sequence[Tensor]) -> list[Tensor] | None:
     plain = all(_for_kernel(one) and one.is_contiguous() and one.numel() for one in tensors)
     if not plain or len(tensors) > _MOST_GATHERED:
         return None
-    rows = [one.view(len(one), -1) for one in tensors]
+    rows = [one.detach().view(len(one), -1) for one in tensors]
     fitting = all(
         row.shape[1] * row.element_size() % 4 == 0 and row.data_ptr() % 4 == 0 for row in rows
     )
