@@ -546,7 +546,7 @@ class Outer:
         else:
             left = (left if every else kept(left, scales)).to(wide)
             right = weighed(right, scales, wide)
-        return self._shaped(matmul(left.flatten(0, 1).mT, right.flatten(0, 1)), ())
+        return self._shaped(_added_products(left.flatten(0, 1), right.flatten(0, 1)), ())
 
     @property
     def _wide(self) -> torch.dtype:
@@ -615,6 +615,13 @@ class Outer:
             return shaped
         skip = len(leading)
         return shaped.permute(*range(skip), *(axis + skip for axis in self.order))
+
+
+def _added_products(left: Tensor, right: Tensor) -> Tensor:
+    """leftᵀ·right. On a processor the product with fewer rows takes less time, turned or not."""
+    if left.device.type != "cpu" or left.shape[1] <= right.shape[1]:
+        return matmul(left.mT, right)
+    return matmul(right.mT, left).mT.contiguous()
 
 
 def _gram_norms(left: Tensor, right: Tensor, raised: tuple[float, float]) -> Tensor:
