@@ -227,9 +227,10 @@ class _Kernel:
     """By one pass of a kernel over the memory of all tensors of a CUDA device.
 
     A tensor is read in pieces of a few rows of ``_LANES`` words. The hash of a piece is Σ word·key
-    modulo 2⁶⁴. A lane's first key is random, and a random odd factor and an addend lead from the keys of
-    one row to those of the next: two pieces that differ have the same hash only if one random first
-    key solves an equation in which it is multiplied by something with at most about 31 factors 2.
+    modulo 2⁶⁴. A lane's first key is random, and a random odd factor and an addend lead from the
+    keys of one row to those of the next: two pieces that differ have the same hash only if one
+    random first key solves an equation in which it is multiplied by something with at most about 31
+    factors 2.
     """
 
     on_one_device = True
