@@ -3,8 +3,11 @@
     python benchmarks/mutants.py [--mutants NAME ...] [--processes 2] [--record]
     python benchmarks/mutants.py --unseen [--record]      # ten that the self-test was not made for
     python benchmarks/mutants.py --patches FOLDER --round third [--commit HEAD] [--outputs FOLDER]
+    python benchmarks/mutants.py --device cuda --processes 12 [--within SECONDS] [--record]
     python benchmarks/mutants.py --clean 100 [--record]   # runs without a bug, over all settings
     python benchmarks/mutants.py --generated 500 --tests [--record]   # made by rule, with an oracle
+
+With --device the engine trains there, with its steps recorded (``device_mutants``).
 
 A bug is caught if the report fails and names a component that is to blame: each mutant says which
 those may be. With --record each replaces its own part of results/mutants.json; the unseen ones have
@@ -28,6 +31,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import device_mutants
 import generated_mutants
 import machine
 import patched_mutants
@@ -55,6 +59,9 @@ sys.path.insert(0, str(ROOT))  # for the worker: the catalogue is that of the te
 
 def main() -> None:
     arguments = parse_arguments()
+    if arguments.device:
+        device_mutants.on_a_device(arguments)
+        return
     unseen = arguments.unseen or arguments.patches is not None
     prefix = "unseen_" if unseen else "generated_" if arguments.generated else ""
     path = RESULTS / f"{prefix}{NAME}.json"
@@ -92,11 +99,14 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--unseen", action="store_true", help="those outside of the catalogue")
     generated_mutants.add_arguments(parser)
     patched_mutants.add_arguments(parser)
+    device_mutants.add_arguments(parser)
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--record", action="store_true", help=f"write to {RESULTS.name}/")
     arguments = parser.parse_args()
     if arguments.record and arguments.mutants:
         parser.error("--record replaces the whole record: it goes with all mutants")
+    if arguments.record and arguments.device == "cpu":
+        parser.error("--device cpu is a rehearsal: leave out --record")
     if (arguments.patches is None) != (arguments.round is None):
         parser.error("--patches and --round go together")
     return arguments

@@ -3,10 +3,14 @@
 It needs the repository's root on its path: mutants and the second engine are those of the tests.
 """
 
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from tests.auditing.mutants import settings
@@ -16,10 +20,14 @@ from tests.auditing.mutants.unseen import UNSEEN_BY_NAME
 from tests.auditing.mutants.unseen_second import SECOND_UNSEEN
 from tests.auditing.mutants.unseen_third import THIRD_UNSEEN_BY_NAME
 
+from replay_counts import counted
 from tacit.auditing.replay import TACIT, Report, replay, standard_settings
 from tacit.auditing.replay.standard import scope_of, special_settings
+from tacit.randomness import device_noise
+from tacit.training.clipping.forms import matrix
 
 UNSEEN = {mutant.name: mutant for mutant in SECOND_UNSEEN}
+SECONDS = 600.0  # for one report on a device
 KNOWN = BY_NAME | UNSEEN_BY_NAME | UNSEEN | THIRD_UNSEEN_BY_NAME  # those that were unseen once
 
 
@@ -29,6 +37,88 @@ def one_mutant(name: str) -> dict[str, Any]:
     row = tested(mutant.report)
     blamed = bool(set(row["at_fault"]) & set(mutant.components))
     return {"name": name, "says": mutant.says, "may": mutant.components, "caught": blamed} | row
+
+
+def on_device(piece: tuple[str, str]) -> dict[str, Any]:
+    """The report on one mutant on a device, with recorded steps, up to its first right fault.
+
+    A patch made for the CPU may lie on a way that a device does not take: if nothing is found, the
+    device is told to take it (``plain``). ``injected`` are the functions of the mutant that ran.
+    """
+    name, device = piece
+    row = _on_device(name, device)
+    if device == "cuda" and not row["caught"]:
+        with without_kernels():
+            again = _on_device(name, device) | {"plain": True, "with kernels": row}
+        row = again if again["caught"] else row
+    return row
+
+
+def _on_device(name: str, device: str) -> dict[str, Any]:
+    mutant, replays = KNOWN[name], {"batches": 0, "updates": 0}
+    report = partial(mutant.recorded_report, device, seconds=SECONDS)
+    with counted(replays), executed() as ran:
+        row = tested(partial(report, stop_at_first=True))
+        if row["at_fault"] and not set(row["at_fault"]) & set(mutant.components):
+            row = tested(partial(report, stop_at_first=False))
+    caught = bool(set(row["at_fault"]) & set(mutant.components))
+    failure = row.pop("error")
+    return {
+        "name": name, "says": mutant.says, "may": mutant.components, "caught": caught,
+        "refusal": failure, "replays": replays, "injected": None if ran is None else sorted(ran),
+    } | row  # fmt: skip
+
+
+def clean_on_device(piece: tuple[str, str]) -> dict[str, Any]:
+    """The report on a correct engine on a device, with recorded steps."""
+    name, device = piece
+    subject, setting, scope = correct()[name]
+    if setting.performance.capture is None:
+        setting = replace(setting, performance=replace(setting.performance, capture=True))
+    replays = {"batches": 0, "updates": 0}
+    with counted(replays):
+        row = tested(
+            partial(replay, setting, subject=subject, scope=scope, device=device, seconds=SECONDS)
+        )
+    return {"name": name, "refusal": row.pop("error"), "replays": replays} | row
+
+
+@contextmanager
+def without_kernels() -> Iterator[None]:
+    """Norms, sums and noise by torch's own operations, on any device."""
+    with (
+        patch.object(matrix, "has_triton", lambda: False),
+        patch.object(device_noise, "usable", lambda _: False),
+    ):
+        yield
+
+
+@contextmanager
+def executed() -> Iterator[set[str] | None]:
+    """The functions inside of functions of the catalogue that run meanwhile; None before 3.12."""
+    if sys.version_info < (3, 12):
+        yield None
+        return
+    ran: set[str] = set()
+    monitoring, tool = sys.monitoring, 3
+
+    def note(code: Any, _: int) -> Any:
+        _, _, file = code.co_filename.rpartition("/tests/auditing/mutants/")
+        if file != code.co_filename and file not in ("mutant.py", "settings.py"):
+            outer, _, inner = code.co_qualname.partition(".<locals>.")
+            if inner:
+                ran.add(f"{outer}: {inner}")
+        return monitoring.DISABLE
+
+    monitoring.use_tool_id(tool, "mutants")
+    monitoring.register_callback(tool, monitoring.events.PY_START, note)
+    monitoring.set_events(tool, monitoring.events.PY_START)
+    monitoring.restart_events()
+    try:
+        yield ran
+    finally:
+        monitoring.set_events(tool, 0)
+        monitoring.free_tool_id(tool)
 
 
 def one_clean(name: str) -> dict[str, Any]:

@@ -19,7 +19,7 @@ if len(sys.argv) != 4:
 source, file, out = sys.argv[1:]
 tokenizer = AutoTokenizer.from_pretrained(source)
 lines = Path(file).read_text(encoding="utf-8").splitlines()
-texts = [tokenizer(line, truncation=True, max_length=128) for line in lines]
+texts = [tokenizer(line, truncation=True, max_length=128) for line in lines if line.strip()]
 model = get_peft_model(AutoModelForCausalLM.from_pretrained(source), LoraConfig())
 optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=1e-3)
 collate = DataCollatorForLanguageModeling(tokenizer, mlm=False)

@@ -28,7 +28,7 @@ tokenizer = AutoTokenizer.from_pretrained(source)
 def rows(path: str) -> list:
     """The lines of a file, in tokens."""
     lines = Path(path).read_text(encoding="utf-8").splitlines()
-    return [tokenizer(line, truncation=True, max_length=128) for line in lines]
+    return [tokenizer(line, truncation=True, max_length=128) for line in lines if line.strip()]
 
 
 texts = rows(file)

@@ -215,6 +215,12 @@ def outputs_of(model: nn.Module, batch: Mapping[str, Any]) -> Any:
             "be continued, DataCollatorForLanguageModeling(tokenizer, mlm=False) makes them"
         )
     inputs = {name: value for name, value in batch.items() if name != "labels"}
+    tokens = inputs.get("input_ids")
+    if isinstance(tokens, torch.Tensor) and tokens.ndim > 1 and tokens.shape[-1] == 0:
+        raise InvalidArgument(
+            "input_ids must hold tokens, got a batch without any: some text of the data is empty; "
+            "leave such texts out before you count the examples, or end each one with a token"
+        )
     inner = _unwrapped(model)
     decodes = getattr(getattr(inner, "config", None), "is_encoder_decoder", False)
     shifts = getattr(inner, "prepare_decoder_input_ids_from_labels", None)

@@ -323,6 +323,7 @@ def refused(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
         (["mechanism", "laplace", "--attack", "lira"], "--attack has no place in tacit audit mec"),
         (["engine", "--one-run"], "--one-run has no place in tacit audit engine"),
         (["engine", "--epsilon", "1"], "--epsilon has no place"),
+        (["engine", "--device", "tpu"], "--device must be"),
         (["mnist-memorised", "--shadows", "3"], "--shadows has no place in an experiment"),
     ],
 )

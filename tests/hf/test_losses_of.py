@@ -99,6 +99,9 @@ def test_what_has_no_known_loss_is_refused():
     assert losses.advice(base) == ""
     with pytest.raises(InvalidArgument, match="with 'labels', got"):
         losses.of(tiny.gpt2(), {"input_ids": torch.ones(1, 2)})
+    nothing = torch.ones(1, 0, dtype=torch.int64)
+    with pytest.raises(InvalidArgument, match="some text of the data is empty"):
+        losses.of(tiny.gpt2(), {"input_ids": nothing, "labels": nothing})
     with pytest.raises(InvalidArgument, match="got list"):
         losses.of(tiny.gpt2(), [1])  # type: ignore[arg-type]
     with pytest.raises(InvalidArgument, match="prompt tuning"):

@@ -63,7 +63,7 @@ def graphs(monkeypatch: pytest.MonkeyPatch) -> Counted:
     @contextmanager
     def reads(_: capture.Reruns) -> Iterator[None]:
         if counted.reads:
-            raise capture.HostRead
+            raise capture.HostRead("model.py, line 7")
         yield
 
     monkeypatch.setattr(capture.Reruns, "record_batch", record_batch)
@@ -254,6 +254,33 @@ def test_lots_of_several_batches(graphs: Counted, batch: int) -> None:
     assert graphs.replays > 12
 
 
+def test_an_adapter_that_begins_with_zeros_is_recorded_once_gradients_come(
+    graphs: Counted,
+) -> None:
+    """Of the first lot nothing reaches the layers before it, in several batches."""
+    model = double()
+    with torch.no_grad():
+        model[-1].weight.zero_()
+    performance = tacit.Performance(batch=2, capture=True)
+    losses = as_double(cross_entropy(model))
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    found = run(model, losses, performance=performance, optimizer=optimizer)
+    assert "Batches are replayed" in found[-1]
+    assert graphs.replays > 12
+
+
+def test_a_weight_that_no_loss_ever_reaches_is_not_waited_for(graphs: Counted) -> None:
+    model = double()
+    plain = as_double(cross_entropy(model))
+
+    def losses(batch: Any) -> Tensor:
+        return plain(batch) + 0.0 * model[0](batch[0].double()).sum(1)
+
+    found = run(model, losses)
+    assert "not replayed: no loss reaches some weight" in found[-1]
+    assert graphs.recorded == 0
+
+
 def test_a_full_batch(graphs: Counted) -> None:
     model = double()
     full = plan(steps=8, lot_size=40)
@@ -345,17 +372,24 @@ def test_what_cannot_be_replayed_is_computed_each_time(graphs: Counted, why: str
             np.random.rand()  # noqa: NPY002 - what a user's code may do
         values = plain(batch)
         if why == "fallback":  # no rule: a weight enters an operation of its own
-            values = values + 0.0 * torch.cdist(batch[0].double(), model[0].weight).sum(1)
+            values = values + 1e-12 * torch.cdist(batch[0].double(), model[0].weight).sum(1)
         return values
 
     found = run(model, losses)
     agrees(found)
     reason = {
-        "read": "reads numbers back", "random": "on the host", "numpy": "on the host",
-        "fallback": "fallback",
+        "read": "reads numbers back from the device (model.py, line 7)",
+        "random": "on the host", "numpy": "on the host", "fallback": "fallback",
     }[why]  # fmt: skip
     assert reason in found[-1]
     assert graphs.recorded == 0
+
+
+def test_a_host_read_is_said_to_be_where_the_models_own_code_is() -> None:
+    with pytest.raises(RuntimeError) as caught:
+        torch.nn.Linear(2, 2)(torch.zeros(3))  # deep inside of torch
+    line = caught.traceback[0].lineno + 1  # pytest counts from 0
+    assert capture._line_of(caught.value) == f"test_capture.py, line {line}"
 
 
 def test_an_optimizer_that_counts_on_the_host_is_not_replayed(
@@ -371,6 +405,21 @@ def test_an_optimizer_that_counts_on_the_host_is_not_replayed(
     assert all(int(state["step"]) == 9 for state in adam.state.values())
     assert "counts its steps on the host" in dp.explain()
     assert graphs.recorded == 1
+
+
+def test_what_is_put_around_a_step_is_called_each_time() -> None:
+    """A scheduler's own wrapper counts calls alone, and may be left out."""
+    optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(2))], lr=0.1)
+    torch.optim.lr_scheduler.StepLR(optimizer, 1)
+    assert not capture._foreign([optimizer], hooks=False)
+    plain = optimizer.step
+
+    def counting() -> Any:
+        return plain()
+
+    optimizer.step = counting  # type: ignore[method-assign, assignment]
+    assert "the step of SGD would not be called" in capture._foreign([optimizer], hooks=False)
+    assert not capture._foreign([optimizer], hooks=True)
 
 
 def test_a_sessions_own_hooks_do_not_keep_updates_from_being_replayed(
@@ -401,6 +450,19 @@ def test_a_learning_rate_that_changes_is_followed(graphs: Counted) -> None:
     assert max(sizes) < 1.01
     assert rates[6] / rates[5] == pytest.approx(10.0, rel=1e-2)
     assert graphs.replays > 20
+
+
+def test_a_learning_rate_that_is_changed_in_its_place_is_followed(graphs: Counted) -> None:
+    """A recording on a device holds the number that a tensor of the host had."""
+    model = double()
+    optimizer = torch.optim.SGD(model.parameters(), lr=torch.tensor(1e-9))
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 8, 10.0)
+    with session(model, performance=RECORDED, plan=plan(steps=12), optimizer=optimizer) as dp:
+        for lot in dp.lots():
+            dp.accumulate(lot, as_double(cross_entropy(model)))
+            dp.step()
+            scheduler.step()
+    assert graphs.recorded == 3  # batches, and updates at two rates
 
 
 @pytest.mark.usefixtures("graphs")
@@ -859,7 +921,7 @@ def test_a_host_read_and_a_foreign_generator_fall_back() -> None:
     plain = case.losses
     case.losses = lambda batch: plain(batch) * (1.0 + 0.0 * float(batch[0].sum()))  # type: ignore[method-assign]
     case.check(torch.optim.SGD(case.model.parameters(), lr=1e-3), 1e-3)
-    assert "reads numbers back" in case.explained
+    assert "reads numbers back from the device (test_capture.py, line " in case.explained
 
     case = OnGpu(mlp())
     again, generator = case.losses, torch.Generator(device="cuda").manual_seed(0)

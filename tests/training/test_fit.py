@@ -15,7 +15,7 @@ from tacit import losses
 from tacit.accounting import Composed, Gaussian, epsilon
 from tacit.errors import InvalidArgument
 from tacit.training import checkpoint
-from tacit.training.evaluation import accuracy
+from tacit.training.evaluation import accuracy, check_held_out
 from tacit.training.fit import Fit, Keeping, Prepared, Schedule, Watch, carry_out, finished_epoch
 from tacit.training.plan import Plan
 
@@ -318,6 +318,28 @@ def test_held_out_data_must_not_be_the_private_data() -> None:
         assert all(map(torch.equal, before, model.parameters()))
     fit(model, private, plan(steps=1), optimizer=sgd(model), delta=DELTA,
         held_out=Subset(data, range(EXAMPLES, 500)))  # fmt: skip
+
+
+def test_held_out_data_must_not_be_the_same_tensors_or_rows() -> None:
+    x, y = blobs(500, 1).tensors
+    private, rows = TensorDataset(x[:EXAMPLES], y[:EXAMPLES]), list(zip(x, y, strict=True))
+    pairs: list[tuple[Any, Any]] = [
+        (private, TensorDataset(x[:EXAMPLES].clone()[:1], y[:1])),
+        (private, TensorDataset(x[EXAMPLES:], y[EXAMPLES:])),
+        (TensorDataset(x[::2]), TensorDataset(x[1::2])),
+        (rows[:EXAMPLES], rows[EXAMPLES:]),
+    ]
+    for one, other in pairs:
+        check_held_out(one, other)
+    pairs = [
+        (private, TensorDataset(x[:EXAMPLES], y[:EXAMPLES])),
+        (private, TensorDataset(x[EXAMPLES - 1 :], y[EXAMPLES - 1 :])),
+        (TensorDataset(x[::2]), TensorDataset(x)),
+        (rows[:EXAMPLES], rows[EXAMPLES - 1 :]),
+    ]
+    for one, other in pairs:
+        with pytest.raises(InvalidArgument, match="share examples"):
+            check_held_out(one, other)
 
 
 def test_evaluation_leaves_every_module_in_its_mode() -> None:

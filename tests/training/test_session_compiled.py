@@ -10,6 +10,7 @@ import torch
 from torch import nn
 from torch.utils.data import TensorDataset
 
+from tacit.errors import UnsupportedModel
 from tacit.models.networks import StandardisedConv2d
 from tacit.training.performance import Performance
 
@@ -163,4 +164,42 @@ def test_a_broken_graph_asks_for_the_right_attributes(monkeypatch: pytest.Monkey
             for batch in lot:
                 dp.backward(cross_entropy(fast)(batch))
             dp.step()
+    torch._dynamo.reset()
+
+
+class Shuffled(nn.Module):
+    """A model that takes its layers in another order when asked to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.head = nn.Linear(5, 5), nn.Linear(5, 5), nn.Linear(5, 3)
+        self.turned = False
+
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        one, two = (self.second, self.first) if self.turned else (self.first, self.second)
+        seen: torch.Tensor = self.head(two(one(rows).tanh()).tanh())
+        return seen
+
+
+def test_a_compiled_model_that_takes_another_path_is_refused() -> None:
+    """It gave each layer the other one's gradient: uses were told by their number alone."""
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    model = Shuffled()
+    fast = torch.compile(model, backend="eager")
+    rows = TensorDataset(torch.randn(8, 5), torch.randint(3, (8,)))
+    chosen = plan(examples=8, lot_size=8, steps=4)
+    with (
+        pytest.raises(UnsupportedModel, match="where it had used another one; a compiled model"),
+        session(
+            model, optimizer=sgd(model), plan=chosen, dataset=rows,
+            performance=Performance(capture=True),
+        ) as dp,
+    ):  # fmt: skip
+        for lot in dp.lots():
+            for batch in lot:
+                model.turned = lot.step == 2
+                dp.backward(cross_entropy(fast)(batch))
+            dp.step()
+    assert dp.steps_taken == 2
     torch._dynamo.reset()

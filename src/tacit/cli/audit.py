@@ -246,19 +246,35 @@ def _of_recipe(request: AuditRequest, command: Sequence[str], progress: bool | N
 
 def _of_engine(request: AuditRequest, command: Sequence[str], progress: bool | None) -> Audited:
     """The self-test, on a user's model or on the standard ones."""
-    from tacit.recipes.auditing.engine import audit_engine, audit_ranks, audit_standard
+    from tacit.recipes.auditing.engine import (
+        ON_A_GPU,
+        SECONDS,
+        audit_engine,
+        audit_ranks,
+        audit_standard,
+    )
 
+    device = str(check_device(request.device or "cpu"))
+    seconds = SECONDS if device == "cpu" else ON_A_GPU
     if request.ranks is not None:
-        if request.model is not None or request.quick:
-            raise Refusal("--ranks has settings of its own; leave out --model and --quick")
+        if request.model is not None or request.quick or device != "cpu":
+            raise Refusal(
+                "--ranks has settings of its own, on the CPU; leave out --model, --quick and "
+                "--device"
+            )
         found = audit_ranks(request.ranks, progress=_checks(progress))
     elif request.model is None:
         processes = request.workers or min(2, os.cpu_count() or 1)
-        found = audit_standard(quick=request.quick, processes=processes, progress=_checks(progress))
+        found = audit_standard(
+            quick=request.quick, processes=processes, seconds=seconds,
+            progress=_checks(progress), device=device,
+        )  # fmt: skip
     else:
         setting = {request.model: audit_request.setting_of(request.model)}
         try:
-            found = audit_engine(setting, progress=_checks(progress))
+            found = audit_engine(
+                setting, seconds=seconds, progress=_checks(progress), device=device
+            )
         except Refusal:
             raise
         except Exception as error:

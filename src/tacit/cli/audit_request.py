@@ -30,7 +30,7 @@ _MODELS: Final = {"attacks", "shadows", "views", "device", "data", "seed", "work
 _OPTIONS: Final[Mapping[Kind, set[str]]] = {
     "run": {*_MODELS, "records", "model"},
     "recipe": {*_MODELS, "one_run", "canaries", "epsilon", "delta", "sets"},
-    "engine": {"model", "quick", "ranks", "workers", "out"},
+    "engine": {"model", "quick", "ranks", "device", "workers", "out"},
     "mechanism": {"epsilon", "delta", "draws", "out"},
     "experiment": {"data", "seed", "workers", "out"},
 }

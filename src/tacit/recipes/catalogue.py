@@ -45,6 +45,8 @@ def find(name: str) -> Recipe:
     if name not in MODULES:
         close = get_close_matches(str(name), MODULES, 1)
         meant = f"did you mean {close[0]!r}? " if close else ""
+        if str(name).endswith((".csv", ".parquet", ".json", ".txt")):
+            meant = "a file of your own is for tacit.fit in Python (docs/quickstart.md); "
         raise InvalidArgument(f"there is no recipe {name!r}; {meant}there are {', '.join(MODULES)}")
     found = import_module(f"tacit.recipes.{MODULES[name]}").RECIPE
     assert isinstance(found, Recipe)

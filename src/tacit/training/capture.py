@@ -16,6 +16,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from operator import is_
+from pathlib import Path
+from traceback import extract_tb
 from types import CellType, FunctionType, MethodType, ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar, final
 
@@ -55,7 +57,7 @@ _GLOBAL_HOOKS = nn.modules.module._global_forward_hooks  # torch's own registry,
 
 
 class HostRead(Exception):
-    """The host asked a device for a number, and waited for it."""
+    """The host asked a device for a number, and waited for it: it says in which line."""
 
 
 class Graphs(Protocol):
@@ -101,7 +103,7 @@ class CudaGraphs:
                 yield
         except RuntimeError as error:
             if _SYNCHRONIZED in str(error):
-                raise HostRead from error
+                raise HostRead(_line_of(error)) from error
             raise
         finally:
             _forbid_waiting(before)
@@ -182,6 +184,15 @@ def _forbid_waiting(mode: int | str) -> None:
     with warnings.catch_warnings():  # torch calls it a prototype, which it has been for years
         warnings.simplefilter("ignore")
         torch.cuda.set_sync_debug_mode(mode)
+
+
+def _line_of(error: BaseException) -> str:
+    """The line of the model or the loss that an error comes from: the last outside of torch."""
+    calls = [(Path(one.filename), one.lineno) for one in extract_tb(error.__traceback__)]
+    known = (Path(torch.__file__).parent, Path(__file__).parents[1])
+    theirs = [one for one in calls if not any(map(one[0].is_relative_to, known))]
+    path, line = (theirs or calls)[-1]
+    return f"{path.name}, line {line}"
 
 
 @contextmanager
@@ -823,7 +834,18 @@ class Updates:
 
 
 def _settings(group: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in group.items() if name != "params"}
+    """The settings of a group, by value where they can change in their place.
+
+    Schedulers write to a rate that is a tensor. On the device a recording reads it where it lies;
+    of one on the host it keeps the number.
+    """
+    return {name: _fixed(value) for name, value in group.items() if name != "params"}
+
+
+def _fixed(setting: Any) -> Any:
+    if isinstance(setting, torch.Tensor) and _host(setting):
+        return setting.tolist()
+    return tuple(setting) if isinstance(setting, list) else setting
 
 
 def _host(tensor: Tensor) -> bool:
@@ -839,6 +861,17 @@ def _places(tensors: Iterable[Tensor]) -> Hashable:
     return tuple([one.data_ptr() for one in tensors])
 
 
+# Of a function around an optimizer's step: it knows that a replay does not call it.
+REPLAYED = "_is_replayed"
+
+
+def _is_wrapped(optimizer: Optimizer) -> bool:
+    """Whether the step is not the optimizer's own: schedulers put one around it that counts."""
+    step = vars(optimizer).get("step")
+    known = ("_wrapped_by_lr_sched", REPLAYED)
+    return step is not None and not any(hasattr(step, mark) for mark in known)
+
+
 def _foreign(optimizers: Sequence[Optimizer], *, hooks: bool) -> str:
     """Why an optimizer's code must run each time, or nothing; ``hooks`` may be called as ever."""
     for one in optimizers:
@@ -850,6 +883,8 @@ def _foreign(optimizers: Sequence[Optimizer], *, hooks: bool) -> str:
         own = one._optimizer_step_pre_hooks or one._optimizer_step_post_hooks
         if own and not hooks:
             return f"a hook of {name} would not be called"
+        if not hooks and _is_wrapped(one):
+            return f"what was put around the step of {name} would not be called"
     if torch_optimizer._global_optimizer_post_hooks and not hooks:
         return "a hook of all optimizers would not be called"
     return ""

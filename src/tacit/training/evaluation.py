@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import torch
-from torch.utils.data import DataLoader, Subset
+from torch.utils.data import DataLoader, Subset, TensorDataset
 
 from tacit import losses
 from tacit.errors import InvalidArgument
@@ -17,7 +18,7 @@ from tacit.training.progress import checked_metric_name
 from tacit.training.verification import random_state, set_random_state
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator
 
     from torch import nn
     from torch.utils.data import Dataset
@@ -194,8 +195,28 @@ def check_held_out(dataset: Dataset[Any], held_out: Dataset[Any] | None) -> None
         raise InvalidArgument(f"held_out must not be the private data set itself; {remedy}")
     (base, chosen), (other, trained_on) = _base(held_out), _base(dataset)
     apart = chosen is not None and trained_on is not None and not {*chosen} & {*trained_on}
-    if base is other and not apart:
+    whole = chosen is None and trained_on is None
+    if (base is other and not apart) or (whole and _overlap(base, other)):
         raise InvalidArgument(f"held_out must not share examples with the private data; {remedy}")
+
+
+def _overlap(one: object, other: object) -> bool:
+    """Whether two data sets hold the same rows, as far as memory tells: not where they are copies.
+
+    Of tensors that skip rows, such as ``x[::2]``, only the first is looked at.
+    """
+    if isinstance(one, list) and isinstance(other, list):
+        known = {id(row) for row in one if isinstance(row, (Mapping, tuple, list, torch.Tensor))}
+        return any(id(row) in known for row in other)
+    if not (isinstance(one, TensorDataset) and isinstance(other, TensorDataset)):
+        return False
+    (first, *_), (second, *_) = one.tensors, other.tensors
+    if first.device != second.device or 0 in (first.numel(), second.numel()):
+        return False
+    lower, upper = sorted((first, second), key=torch.Tensor.data_ptr)
+    if not (lower.is_contiguous() and upper.is_contiguous()):
+        return lower.data_ptr() == upper.data_ptr()
+    return lower.data_ptr() + lower.nbytes > upper.data_ptr()
 
 
 def _base(dataset: Dataset[Any]) -> tuple[Dataset[Any], list[int] | None]:

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
 _REPLAY_TOLERANCE = 2**-7  # of a replay's sums beside those that were computed
 _MOST_TRIES = 3  # of a batch of one unit that a loop leaves without backward
+_MOST_LOTS_WITHOUT_GRADIENTS = 4  # of some weight, after which no recording is waited for
 
 
 @final
@@ -249,6 +250,7 @@ class Computation:
         self._batch: Batch | None = None  # the one that waits for dp.backward()
         self._tried: Batch | None = None  # the one that is being loaded or computed
         self._stuck = 0
+        self._without_gradients: set[int] = set()  # steps in which some weight had none
         self._turn = 0  # of the loops over lots, the one that has begun last
         self.rehearsed: Rehearsed | None = None
         self._finite: list[Tensor] = []  # of each unit that rehearsed: is its gradient?
@@ -510,10 +512,26 @@ class Computation:
         else:
             values = losses.of(data)
             backward(values)
-        if shape is not None:
+        if shape is not None and not self._awaits_gradients(batch):
             shape.runs += 1
         if losses.seen is not None and not (batch.repeats or self._rehearses):
             losses.seen(values.detach())
+
+    def _awaits_gradients(self, batch: Batch) -> bool:
+        """Whether no loss has reached some weight yet: each batch looks for where its rows lie.
+
+        An adapter begins with a matrix of zeros, behind which nothing has a gradient in the first
+        lot. What is looked for is read back from the device, and cannot be recorded.
+        """
+        structure, recorded = self._engine.structure, self._recorded
+        assert recorded is not None
+        if len(batch.rows) < 2 or structure is None or None not in structure.layouts:
+            return False
+        if self.draw is not None:
+            self._without_gradients.add(self.draw.step)
+        if len(self._without_gradients) > _MOST_LOTS_WITHOUT_GRADIENTS:
+            recorded.give_up("no loss reaches some weight that the model uses")
+        return True
 
     @property
     def _rehearses(self) -> bool:
@@ -530,8 +548,9 @@ class Computation:
             with recorded.without_host_reads():
                 values = losses.of(data)
                 backward(values)
-        except HostRead:
-            recorded.give_up("the model or the loss reads numbers back from the device")
+        except HostRead as read:
+            why = "the model or the loss reads numbers back from the device"
+            recorded.give_up(f"{why} ({read})")
             self.stop()
             self._engine.recorder.clear()
             self._recover()

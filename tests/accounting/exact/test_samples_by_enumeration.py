@@ -19,6 +19,7 @@ from scipy.special import ndtr
 
 from tacit.accounting import (
     Gaussian,
+    Laplace,
     PoissonSampled,
     SampledWithoutReplacement,
     SampledWithReplacement,
@@ -126,6 +127,27 @@ def test_no_neighbours_give_more_away(case: str, adjacency: Adjacency) -> None:
         truth = worst(sampler, 5, adjacency, sigma, eps)
         found = delta(event(Gaussian(sigma)), eps, adjacency=adjacency)
         assert truth <= found * (1 + 1e-6) + 1e-12, (sigma, eps, truth, found)
+
+
+@pytest.mark.parametrize("adjacency", ["add-remove", "replace-one", "zero-out"])
+def test_a_truncated_sample_of_fewer_records_gives_no_more_away(adjacency: Adjacency) -> None:
+    """``population`` is a bound: with fewer records the sample is full less often."""
+    event = PoissonSampled(0.4, Gaussian(0.7), cap=1, population=5)
+    for eps in (0.0, 0.5):
+        found = delta(event, eps, adjacency=adjacency)
+        for people in (1, 2, 4):
+            truth = worst(truncated(0.4, 1), people, adjacency, 0.7, eps)
+            assert truth <= found * (1 + 1e-6), (eps, people, truth, found)
+
+
+@pytest.mark.parametrize("noise", [Gaussian(1.0, replace_distance=1.0), Laplace(1.0, 1.0)])
+def test_a_bound_on_the_records_never_lowers_what_a_truncated_sample_costs(noise: Event) -> None:
+    # A record may be the only one. Where replacing it moves no more than adding it, a full sample
+    # hides it: at a bound of 100,000 records δ was a sixth of this.
+    alone = PoissonSampled(0.5, noise)
+    for records in (2, 100_000):
+        full = PoissonSampled(0.5, noise, cap=1, population=records)
+        assert delta(full, 0.4) >= delta(alone, 0.4) * (1 - 1e-6), records
 
 
 def test_a_zeroed_record_of_a_fixed_sample_costs_more_than_distance_one() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 from unittest.mock import patch
 
@@ -49,6 +49,21 @@ class Mutant:
             return replay(
                 self.setting(), subject=subject, scope=self.scope, stop_at_first=stop_at_first
             )
+
+    @property
+    def is_of_a_device(self) -> bool:
+        """Whether a device can have it: a setting shows it, in tacit's own engine."""
+        return self.part is None and self.subject is None
+
+    def recorded_report(self, device: str, *, stop_at_first: bool, seconds: float) -> Report:
+        """What the self-test says of it on a device, with recorded steps."""
+        setting = self.setting()
+        performance = replace(setting.performance, capture=True)
+        with self.patch():
+            return replay(
+                replace(setting, performance=performance), scope=self.scope, device=device,
+                stop_at_first=stop_at_first, seconds=seconds,
+            )  # fmt: skip
 
 
 def unwatched() -> AbstractContextManager[object]:

@@ -96,15 +96,15 @@ def hardest_six() -> Any:
 @contextmanager
 def norms_kept() -> Iterator[None]:
     """A record's norm is computed when it is first used, and looked up from then on."""
-    clip_batch = Computation._summed
+    clip_batch = Computation._clipped
     known: dict[int, Tensor] = {}
     units: list[int] = []
 
-    def in_use(self: Any, losses: Tensor, *given: Any) -> Any:
+    def in_use(self: Any, batch: Any, *given: Any) -> Any:
         nonlocal known, units
         self._norms = known = getattr(self, "_norms", {})
-        units = self._batch.units.tolist()
-        return clip_batch(self, losses, *given)
+        units = batch.units.tolist()
+        return clip_batch(self, batch, *given)
 
     def looked_up(squared_norms: Tensor, *given: Any, **named: Any) -> Tensor:
         used = squared_norms.clone()
@@ -114,7 +114,7 @@ def norms_kept() -> Iterator[None]:
 
     with (
         unwatched(),
-        patch.object(Computation, "_summed", in_use),
+        patch.object(Computation, "_clipped", in_use),
         patch.object(sums, "scales_of", looked_up),
     ):
         yield

@@ -62,3 +62,23 @@ def test_a_report_says_where_not_all_checks_were_made() -> None:
     for job in (jobs := engine._jobs(quick=True, seconds=1.0)):
         assert job.scope == ("all" if job.name == "linear" else "quick")
     assert engine._where(jobs).startswith("What was looked at: all checks in linear; the first few")
+
+
+def test_on_a_device_the_parts_of_the_cpu_are_left_out_and_that_is_said(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    jobs = engine._jobs(quick=False, seconds=1.0, device="cuda:0")
+    assert {job.name for job in jobs} == {*standard_settings(), *special_settings()}
+    assert {job.device for job in jobs} == {"cuda:0"}
+    asked: list[str] = []
+
+    def replayed(*_: object, device: str, **__: object) -> Report:
+        asked.append(device)
+        return Report("tacit", (), 0.1)
+
+    monkeypatch.setattr(engine, "replay", replayed)
+    found = audit_engine(LINEAR, device="cuda:0")
+    assert asked == ["cuda:0"]
+    assert found.settings["device"] == "cuda:0"
+    assert any("trained on cuda:0, without TF32" in note for note in found.notes)
+    assert not any("TF32" in note for note in audit_engine(LINEAR).notes)

@@ -117,7 +117,7 @@ class Case:
         """The losses, under autocast where the case says so and the model is in float32."""
         if self.autocast is None or inputs[0].dtype == torch.float64:
             return self.losses(model, *inputs)
-        with torch.autocast("cpu", self.autocast):
+        with torch.autocast(inputs[0].device.type, self.autocast):
             return self.losses(model, *inputs)
 
 
@@ -167,7 +167,7 @@ def squared_error(model: nn.Module, *inputs: Tensor) -> Tensor:
 
 def distance(out: Tensor) -> Tensor:
     flat = wide(out).reshape(out.shape[0], out.shape[1:].numel())
-    target = torch.linspace(-1, 2, flat.shape[1], dtype=flat.dtype)
+    target = torch.linspace(-1, 2, flat.shape[1], dtype=flat.dtype, device=flat.device)
     return (flat - target).square().sum(1)
 
 
@@ -524,7 +524,7 @@ def moved_row_cases() -> list[Case]:
 
 
 def _permuted(m: nn.Module, x: Tensor) -> Tensor:
-    order = torch.arange(len(x)).roll(2)
+    order = torch.arange(len(x), device=x.device).roll(2)
     return m.layer(x[order])[order.argsort()]
 
 

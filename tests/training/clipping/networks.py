@@ -98,7 +98,7 @@ class PackedLstm(nn.Module):
         self.layer = nn.LSTM(3, 4, batch_first=True)
 
     def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
-        packed = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
+        packed = pack_padded_sequence(x, lengths.cpu(), batch_first=True, enforce_sorted=False)
         return self.layer(packed)[1][0][-1]
 
 
@@ -135,7 +135,7 @@ class RaggedBag(nn.Module):
         self.layer = nn.EmbeddingBag(7, 3, mode=mode)
 
     def forward(self, ids: Tensor, lengths: Tensor) -> Tensor:
-        kept = torch.arange(ids.shape[1]) < lengths[:, None]
+        kept = torch.arange(ids.shape[1], device=ids.device) < lengths[:, None]
         return self.layer(ids[kept], lengths.cumsum(0) - lengths)
 
 

@@ -11,6 +11,8 @@ import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from torch import nn
 
     from .cases import Case
@@ -48,9 +50,13 @@ def truth(case: Case) -> Truth:
     return truth_about(case, case.batch())
 
 
-def truth_about(case: Case, inputs: tuple[Tensor, ...]) -> Truth:
-    """The truth about any inputs of the case."""
+def truth_about(
+    case: Case, inputs: tuple[Tensor, ...], weights: Mapping[str, Tensor] | None = None
+) -> Truth:
+    """The truth about any inputs of the case, at the weights it begins with or at others."""
     model = copy.deepcopy(case.model()).double()
+    if weights is not None:
+        model.load_state_dict(weights)
     parameters = trainable(model)
     rows = [
         _row_gradient(case, model, tuple(x[row : row + 1] for x in doubled(inputs)))

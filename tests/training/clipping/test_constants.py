@@ -24,6 +24,29 @@ def positions() -> Scores:
     return table, lambda x: x + table(torch.arange(TIME).unsqueeze(0))
 
 
+def later_positions() -> Scores:
+    table = nn.Embedding(TIME + 2, 3)
+    return table, lambda x: x + table(torch.arange(2, TIME + 2, device=x.device).view(1, -1))
+
+
+def moved_positions() -> Scores:
+    """OPT's begin with 2; here they are moved there in place."""
+    table = nn.Embedding(TIME + 2, 3)
+
+    def forward(x: Tensor) -> Tensor:
+        at = torch.arange(TIME)
+        first = at.unsqueeze(0)
+        at.add_(2)
+        return x + table(first)
+
+    return table, forward
+
+
+def even_positions() -> Scores:
+    table = nn.Embedding(2 * TIME, 3)
+    return table, lambda x: x + table(torch.arange(0, 2 * TIME, 2))
+
+
 def reversed_positions() -> Scores:
     table = nn.Embedding(TIME, 3)
     return table, lambda x: x + table(torch.arange(TIME - 1, -1, -1).unsqueeze(0))
@@ -66,6 +89,9 @@ def class_token() -> Scores:
     ("model", "rule"),
     [
         (positions, "elementwise"),
+        (later_positions, "elementwise"),
+        (moved_positions, "elementwise"),
+        (even_positions, "elementwise"),
         (reversed_positions, "elementwise"),
         (repeated_positions, "embedding"),
         (relative_positions, "elementwise"),
@@ -88,3 +114,22 @@ def test_they_are_not_taken_for_examples(model: Callable[[], Scores], rule: str,
     torch.testing.assert_close(found.sums["weight"], torch.stack(each).sum(0))
     if rows > 1:
         assert {use.rule for use in found.uses} == {rule}
+
+
+@pytest.mark.parametrize("model", [positions, later_positions])
+def test_positions_are_known_by_how_they_are_made(
+    model: Callable[[], Scores], monkeypatch: pytest.MonkeyPatch
+):
+    """To look at them would be to wait for a device, and no step could be recorded there."""
+
+    def look(*_: object) -> bool:
+        raise AssertionError("the host read a number")
+
+    monkeypatch.setattr(torch, "equal", look)
+    module, forward = model()
+    (weight,) = module.parameters()
+    x = torch.randn(3, TIME, 3)
+    found = clipped_gradients(
+        {"weight": weight}, lambda: forward(x).square().sum((1, 2)), rows=3, clip=1e9
+    )
+    assert {use.rule for use in found.uses} == {"elementwise"}

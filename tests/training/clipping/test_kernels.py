@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
@@ -16,7 +16,7 @@ from tacit.training.clipping.forms import Dense, OneHot, Outer, matrix
 from tacit.training.clipping.rules import linear, normalisation
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from types import ModuleType
 
 pytestmark = pytest.mark.skipif(
@@ -91,17 +91,29 @@ def fine(terms: int) -> tuple[float, float]:
 
 
 def norms(kernels: ModuleType, way: str, left: Tensor, right: Tensor) -> Tensor:
-    if way == "gram_norms":
-        found: Tensor = kernels.gram_norms(left, right, fine(left.shape[1]))
-        return found
-    return cast("Tensor", kernels.product_norms(left, right))
+    found: Tensor = getattr(kernels, way)(left, right, fine(left.shape[1]))
+    return found
 
 
-def test_norms_are_raised_as_they_are_asked_to_be(kernels: ModuleType) -> None:
-    left, right = random(3, 70, 9), random(3, 70, 4)  # two blocks of terms
+@pytest.mark.parametrize("way", ["gram_norms", "product_norms"])
+@pytest.mark.parametrize("sides", [(9, 4), (70, 80)], ids=["narrow", "wide"])
+def test_norms_are_raised_as_they_are_asked_to_be(
+    way: str, sides: tuple[int, int], kernels: ModuleType
+) -> None:
+    left, right = (random(3, 70, side) for side in sides)  # two blocks of terms
     plain = written(left, right).square().sum((1, 2))
     every = (left.double().square().sum(2) * right.double().square().sum(2)).sum(1)
-    close(kernels.gram_norms(left, right, (1.5, 0.25)), 1.5 * plain + 0.25 * every, 1e-5)
+    found = getattr(kernels, way)(left, right, (1.5, 0.25))
+    close(found, 1.5 * plain + 0.25 * every, 1e-5)
+
+
+def test_wide_products_in_half_precision_are_raised(kernels: ModuleType) -> None:
+    """Their lengths are found in a pass of their own."""
+    left, right = (random(2, 20, side, kind=KINDS[-1]) for side in (130, 70))
+    plain = written(left, right).square().sum((1, 2))
+    every = (left.double().square().sum(2) * right.double().square().sum(2)).sum(1)
+    found = kernels.product_norms(left, right, (1.5, 0.25))
+    close(found, 1.5 * plain + 0.25 * every, 1e-5)
 
 
 @pytest.mark.parametrize("shape", [(2, 64, 16, 24), (2, 6, 256, 256)], ids=["product", "Gram"])
@@ -116,6 +128,57 @@ def test_norms_of_terms_that_cancel_hold_what_their_sum_rounds(shape: tuple[int,
     every = (left.double().square().sum(2) * right.double().square().sum(2)).sum(1)
     held = matrix.added_up(form.squared_norms()).double()
     assert bool((held >= 0.99 * terms * 2.0**-24 * every).all())
+
+
+@pytest.mark.skipif(not ON_GPU, reason="needs a CUDA device: the interpreter has no bfloat16")
+def test_gradients_of_narrow_weights_of_long_sequences_are_written_out_once() -> None:
+    """What is scaled is what was measured; a unit that is not finite is left out of the sum."""
+    for p, q in ((16, 320), (320, 16)):
+        left = random(5, 256, p, kind=torch.bfloat16)
+        right = random(5, 256, q, kind=torch.bfloat16)
+        right[3, 7, 2] = float("nan")
+        form = Outer(left, right, (p, q))
+        assert form.way == "written out"
+        each = written(left, right)
+        norms = matrix.added_up(form.squared_norms())
+        assert not bool(norms[3].isfinite())
+        rest = [0, 1, 2, 4]
+        close(norms[rest], each[rest].square().sum((1, 2)), 1e-5)
+        scales = torch.tensor([0.3, 0.0, 2.0, 0.0, 1.0], device=DEVICE)
+        wanted = 0.3 * each[0] + 2.0 * each[2] + each[4]
+        close(form.weighted_sum(scales), wanted, 1e-5)
+
+
+@pytest.mark.skipif(not ON_GPU, reason="needs a CUDA device: the interpreter has no bfloat16")
+def test_what_is_written_out_in_half_precision_is_what_is_measured() -> None:
+    """A weight of a long sequence that is used once: norms of the very numbers that are added."""
+    left = random(3, 512, 96, kind=torch.bfloat16)
+    right = random(3, 512, 72, kind=torch.bfloat16)
+    right[2, 5, 1] = float("inf")
+    form, again = Outer(left, right, (96, 72)), Outer(left, right, (96, 72))
+    assert form.way == "written out"
+    assert again.repairs
+    norms = matrix.added_up(form.norms_alone()).double()
+    assert not form.repairs
+    assert not bool(norms[2].isfinite())
+    close(norms[:2], written(left, right)[:2].square().sum((1, 2)), 2**-8)
+    for at in range(2):
+        scales = torch.zeros(3, device=DEVICE)
+        scales[at] = 0.37
+        alone = Outer(left, right, (96, 72))
+        alone.norms_alone()
+        released = float(alone.weighted_sum(scales).double().norm())
+        assert released == pytest.approx(0.37 * float(norms[at].sqrt()), rel=1e-6)
+
+
+@pytest.mark.skipif(not ON_GPU, reason="needs a CUDA device: the interpreter has no bfloat16")
+def test_a_tied_weight_of_a_long_sequence_is_not_rounded_before_it_is_added() -> None:
+    """Only what is used once is written out in half precision."""
+    left = random(2, 512, 64 + 8, kind=torch.bfloat16)
+    right = random(2, 512, 80, kind=torch.bfloat16)
+    forms = [Outer(left, right, (72, 80)), Outer(-left, right, (72, 80))]
+    sums.merged_squared_norms(forms)
+    assert all(one.repairs for one in forms)
 
 
 @pytest.mark.parametrize("kind", KINDS[1:], ids=str)
@@ -158,6 +221,60 @@ def test_strides_are_those_of_the_tensors(way: str, kernels: ModuleType) -> None
     repeated = left[:1].expand(3, -1, -1)
     wanted = written(repeated, right).square().sum((1, 2))
     close(norms(kernels, way, repeated, right), wanted)
+
+
+def apart(values: Tensor) -> Tensor:
+    """The same numbers, every other one of a longer row: as the real parts of complex ones lie."""
+    return torch.stack([values, 7.0 + values], -1)[..., 0]
+
+
+def repeated(values: Tensor) -> Tensor:
+    """One number for all of a row: as the gradient of a sum lies."""
+    return values[..., :1].expand_as(values)
+
+
+@pytest.mark.parametrize("laid", [apart, repeated])
+def test_numbers_that_do_not_lie_side_by_side(
+    laid: Callable[[Tensor], Tensor], kernels: ModuleType
+) -> None:
+    """Every kernel gives what it gives for a copy of them."""
+    values, wide = laid(random(4, 6)), laid(random(4, 3, 6))
+    other, scales = laid(random(4, 3, 5)), torch.tensor([0.5, 0.0, 2.0, 1.0], device=DEVICE)
+    ids, image = torch.tensor([[0, 1, 1]] * 4, device=DEVICE), laid(random(4, 4, 6))
+    finite = torch.zeros((), device=DEVICE)
+    single, biased = wide[:, :1], other[:, :1]
+    calls: list[tuple[Callable[..., Any], tuple[Tensor, ...]]] = [
+        (kernels.squares, (values,)),
+        (kernels.squares, (wide,)),
+        (lambda one: kernels.added(laid(kernels.squares(one))), (wide,)),
+        (kernels.product_of_squares, (single, biased)),
+        (kernels.product_and_left, (single, biased)),
+        (lambda one: kernels.totals([one[:, 0], one[:, 1]]), (values,)),
+        (lambda one: kernels.rows_sum(one, scales), (values,)),
+        (lambda one: kernels.rows_sum(one, scales), (wide,)),
+        (lambda one: kernels.rows_scaled(one, scales, torch.float32), (values,)),
+        (lambda one: kernels.rows_kept(one, scales), (wide,)),
+        (kernels.term_sums, (wide,)),
+        (kernels.term_sums, (wide, wide + 1)),
+        (lambda *two: kernels.normalised_sums(*two, 1e-5, "layer"), (wide, wide + 1)),
+        (lambda *two: kernels.grouped_sums(*two, 2, 1e-5), (image, image + 1)),
+        (lambda *two: kernels.gram_norms(*two, fine(3)), (wide, other)),
+        (lambda *two: kernels.product_norms(*two, fine(3)), (wide, other)),
+        (lambda one: kernels.equal_id_norms(ids, one, fine(3)), (wide,)),
+        (lambda *two: kernels.cross_products(ids, two[0], two[1], two[0]), (wide, other)),
+        (lambda *two: kernels.weighted_product(*two, scales), (wide, other)),
+        (
+            lambda *two: kernels.repair(torch.zeros(6, 5, device=DEVICE), *two, scales, finite),
+            (wide, other),
+        ),
+        (
+            lambda *two: kernels.several_products([kernels.Product(*two, biased=True)], scales),
+            (single, biased),
+        ),
+    ]
+    for call, given in calls:
+        found, wanted = call(*given), call(*(one.contiguous() for one in given))
+        torch.testing.assert_close(found, wanted, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("terms", [20, 70])
@@ -233,7 +350,7 @@ def test_a_unit_that_is_not_finite_spoils_its_own_norm_alone(
     ids = torch.zeros(3, 70, dtype=torch.long, device=DEVICE)
     for way in (
         lambda l, r: kernels.gram_norms(l, r, fine(70)),
-        kernels.product_norms,
+        lambda l, r: kernels.product_norms(l, r, fine(70)),
         lambda _, r: kernels.equal_id_norms(ids, r, fine(70)),
         lambda l, r: kernels.product_of_squares(l[:, 69:], r[:, 69:]),
         lambda _, r: kernels.squares(r),
@@ -623,3 +740,21 @@ def test_a_model_is_clipped_as_in_double_precision(build: type[nn.Module], views
     close(found.norms, wanted.norms, 1e-5)
     for name, total in wanted.sums.items():
         close(found.sums[name], total, 1e-5)
+
+
+@pytest.mark.usefixtures("kernels")
+def test_a_gradient_that_is_the_real_part_of_another_is_measured_as_it_is() -> None:
+    """What a Fourier transform pulls back lies at every other number: one record, one clip."""
+    torch.manual_seed(0)
+    kernel = nn.Parameter(torch.randn(8, device=DEVICE))
+    x = random(1, 8)
+
+    def losses() -> Tensor:
+        product = torch.fft.rfft(x) * torch.fft.rfft(kernel)
+        return torch.fft.irfft(product, n=8).square().sum(1)
+
+    found = clipped_gradients({"kernel": kernel}, losses, rows=1, clip=0.5)
+    (truth,) = torch.autograd.grad(losses().sum(), kernel)
+    assert float(truth.norm()) > 0.5
+    assert float(found.norms[0]) == pytest.approx(float(truth.norm()), rel=1e-4)
+    assert float(found.sums["kernel"].norm()) <= 0.5 * (1 + 1e-6)

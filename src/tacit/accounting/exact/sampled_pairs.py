@@ -124,45 +124,47 @@ def _truncated(
 
     If fewer were, the record joins them when it is sampled: the pair of untruncated sampling. Else
     it takes the place of another one, with a probability of ``rate``·cap/(k+1) if k others were
-    sampled, at most ``rate``·cap/(cap+1): the pair of fixed-size sampling. How many others are
+    sampled, at most t = ``rate``·cap/(cap+1): the pair of fixed-size sampling. How many others are
     sampled does not depend on the record, and divergences are jointly convex, so that the two may
-    be told apart. The second is the worse one, so that more records than there are cannot lower the
-    bound. (Ganesh 2025 has the mean of those probabilities for an exact number of records.)
+    be told apart. (Ganesh 2025 has the mean of those probabilities for an exact number of records.)
+
+    ``population`` is a bound: of fewer records fewer fill the sample. So what counts as the second
+    pair must be no better than the first, which that at rate t may be (near ε = 0, or where a
+    replacement moves no more than an addition). At ``rate`` itself it is the worse one; of Gaussian
+    noise, so are shifts by 0, 1 and the distance with probabilities 1 - rate, rate - t and t: with
+    a likelihood ratio that rises in x, tails decide, and theirs are above those of both pairs.
     """
     inner, rate = event.event, event.rate
     if not isinstance(inner, Gaussian | Laplace):
         return poisson_part(event, adjacency)
     full = min(1.0, float(betainc(cap, max(population - cap, 1), rate)) * (1.0 + 1e-9))
-    taken = rate * (cap / (cap + 1.0)) * (1.0 + 1e-15)
     distance = max(1.0, inner.replace_distance)
     room, swapped = _uncapped(rate, inner, adjacency), base_pair(inner, distance)
     if room is None or swapped is None:
         return room
+    if isinstance(inner, Gaussian) and adjacency == "add-remove":
+        taken = rate * (cap / (cap + 1.0))
+        shifts = MixtureSide((1.0 - rate, rate - taken, taken), (0.0, 1.0, distance))
+        worse = mixture_part(inner.sigma, shifts)
+    elif adjacency == "add-remove":
+        worse = _sampled_part(swapped, rate)
+    else:
+        worse = DominatingPair(PairLoss(lambda step: _mirrored(swapped.cells(step), rate)))
 
-    def joined(side: PairLoss, step: float, *, reverse: bool) -> Cells:
-        if isinstance(inner, Laplace):  # a sample's losses are finer than those of its base
-            step = max(step, inner.replace_distance / inner.scale / _MANY_CELLS)
-        if adjacency == "add-remove":
-            other = swapped.cells(step).sampled(taken)
-            other = other.reversed() if reverse else other
-        else:
-            other = _mirrored(swapped.cells(step), taken)
-        return join(side.cells(step).scaled(1.0 - full), other.scaled(full))
+    def either(side: PairLoss, other: PairLoss) -> PairLoss:
+        def joined(step: float) -> Cells:
+            if isinstance(inner, Laplace):  # a sample's losses are finer than those of its base
+                step = max(step, inner.replace_distance / inner.scale / _MANY_CELLS)
+            return join(side.cells(step).scaled(1.0 - full), other.cells(step).scaled(full))
 
-    def either(side: PairLoss, *, reverse: bool) -> PairLoss:
-        loss = None
-        if adjacency == "add-remove" and isinstance(inner, Gaussian):
-            assert isinstance(side.loss, MixturePair)
-            worse = mixture_part(
-                inner.sigma / distance, MixtureSide((1.0 - taken, taken), (0.0, 1.0))
-            )
-            other = (worse.backward if reverse else worse.forward) or worse.forward
-            assert isinstance(other.loss, MixturePair)
-            loss = EitherLoss((1.0 - full, full), (side.loss, other.loss))
-        return PairLoss(lambda step: joined(side, step, reverse=reverse), loss)
+        if isinstance(side.loss, MixturePair) and isinstance(other.loss, MixturePair):
+            return PairLoss(joined, EitherLoss((1.0 - full, full), (side.loss, other.loss)))
+        return PairLoss(joined)
 
-    backward = None if room.backward is None else either(room.backward, reverse=True)
-    return DominatingPair(either(room.forward, reverse=False), backward, tight=False)
+    backward = room.backward
+    if backward is not None:
+        backward = either(backward, worse.backward or worse.forward)
+    return DominatingPair(either(room.forward, worse.forward), backward, tight=False)
 
 
 def _uncapped(rate: float, inner: Event, adjacency: Adjacency) -> DominatingPair | None:

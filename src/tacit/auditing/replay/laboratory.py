@@ -10,9 +10,17 @@ from typing import TYPE_CHECKING, Any, TypeAlias, final
 
 import torch
 from torch import nn
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map_only
 from torch.utils.data import TensorDataset, default_collate
 
+from tacit.auditing.replay.recordings import (
+    Marked,
+    MarkedLoss,
+    PlacesRead,
+    as_they_are,
+    marked_tensors,
+    recorded,
+)
 from tacit.auditing.replay.setting import Records, chosen
 from tacit.auditing.replay.subject import Task
 from tacit.auditing.replay.trace import Account, Trace
@@ -38,16 +46,18 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
+    from torch import Tensor
     from torch.optim import Optimizer
     from torch.utils.data import Dataset
 
     from tacit.auditing.replay.coverage import Tracer
-    from tacit.auditing.replay.setting import Setting
+    from tacit.auditing.replay.setting import Loss, Setting
     from tacit.auditing.replay.subject import Outcome, Subject
     from tacit.auditing.replay.trace import Variation
     from tacit.ledger import Budget
 
 Train: TypeAlias = "Callable[[Task], Outcome]"
+_Data: TypeAlias = "tuple[Dataset[Any], Callable[[list[Any]], Any] | None, Loss]"
 DELTA = 1e-5
 
 
@@ -56,9 +66,15 @@ class Laboratory:
     """Runs an engine on a setting, always from the same weights and the same global seeds."""
 
     def __init__(
-        self, setting: Setting, subject: Subject, folder: Path, tracer: Tracer | None = None
+        self,
+        setting: Setting,
+        subject: Subject,
+        folder: Path,
+        tracer: Tracer | None = None,
+        device: torch.device | None = None,
     ) -> None:
         self.setting, self.subject, self.folder = setting, subject, folder
+        self._device = torch.device("cpu") if device is None else device
         self._tracer = tracer
         with seeded(0):
             self._model = quiet(setting.model())
@@ -108,13 +124,18 @@ class Laboratory:
             )
         return found
 
-    def made(self, *, still: bool, rate: float = 1.0) -> tuple[nn.Module, Optimizer]:
+    def made(
+        self, *, still: bool, rate: float = 1.0, device: torch.device | None = None
+    ) -> tuple[nn.Module, Optimizer]:
         """The model with its first weights, and a new optimizer of its trainable parameters.
 
-        ``rate`` is a factor on the optimizer's learning rates, which are 0 if it is ``still``.
+        ``rate`` is a factor on the optimizer's learning rates, which are 0 if it is ``still``. It
+        is on the host if no ``device`` is named.
         """
         model = quiet(self.setting.model())
         model.load_state_dict(self._weights)
+        if device is not None:
+            model.to(device)
         optimizer = self.setting.optimizer([p for p in model.parameters() if p.requires_grad])
         for group in optimizer.param_groups:
             group["lr"] = 0.0 if still else group["lr"] * rate
@@ -138,7 +159,9 @@ class Laboratory:
             return self._run(variation, train or self.subject.train)
 
     def _run(self, variation: Variation, train: Train) -> Trace:
-        model, optimizer = self.made(still=variation.still, rate=variation.rate)
+        model, optimizer = self.made(
+            still=variation.still, rate=variation.rate, device=self._device
+        )
         charges = variation.ledger is not None and self.subject.keeps_ledger
         budget = self._budget(variation) if charges else None
         charged = None if budget is None else lambda: _granted(budget)
@@ -147,7 +170,7 @@ class Laboratory:
         task = self._task(variation, model, optimizer, budget, watch)
         start = flat(watch.parameters)
         outcome, error = None, None
-        with watch.hooked(), printed(logs=budget is None) as heard:
+        with recorded(self._records_steps(variation), watch), printed(logs=budget is None) as heard:
             try:
                 with self._traced(variation, train):
                     outcome = train(task)
@@ -156,11 +179,17 @@ class Laboratory:
         account = None if budget is None else _account(budget)
         if budget is not None:
             budget.ledger.close()
+        state = tree_map_only(torch.Tensor, _on_host, optimizer.state_dict())
         return Trace(
             variation, tuple(watch.steps), tuple(watch.reads), start, flat(watch.parameters),
             tuple(map(tuple, watch.other_ranks)), watch.lots_begun, outcome, error, account,
-            "".join(heard), copy.deepcopy(optimizer.state_dict()),
+            "".join(heard), copy.deepcopy(state),
         )  # fmt: skip
+
+    def _records_steps(self, variation: Variation) -> bool:
+        """Whether the run's steps may be recorded: not where the loss is to raise, in Python."""
+        raises = variation.crash_at is not None or variation.full_above is not None
+        return bool(self.setting.performance.capture) and not raises
 
     def _traced(self, variation: Variation, train: Train) -> AbstractContextManager[object]:
         way = getattr(train, "__qualname__", type(train).__name__)
@@ -176,30 +205,25 @@ class Laboratory:
     ) -> Task:
         setting, records = self.setting, variation.records
         batch = setting.performance.batch if variation.batch is None else variation.batch
-        dataset, recognition = self._data(variation, watch)
-        collate = Collated(setting.collate) if recognition is None else setting.collate
-        workers = setting.performance.workers if variation.own else 0
+        dataset, collate, loss = self._data(variation, watch)
+        performance = replace(
+            setting.performance,
+            batch=batch,
+            lease=variation.lease,
+            workers=setting.performance.workers if variation.own else 0,
+        )
+        if performance.capture and not self._records_steps(variation):
+            performance = replace(performance, capture=False)
         return Task(
             model=model,
             optimizer=optimizer,
             plan=variation.plan,
             dataset=dataset,
-            loss=WatchedLoss(
-                setting.loss,
-                records,
-                watch,
-                recognition,
-                scale=variation.scale,
-                factors=variation.factors,
-                crash_at=variation.crash_at,
-                full_above=variation.full_above,
-            ),
+            loss=loss,
             collate=collate,
             groups=None if setting.groups is None else records.units,
             delta=DELTA,
-            performance=replace(
-                setting.performance, batch=batch, lease=variation.lease, workers=workers
-            ),
+            performance=performance,
             budget=budget,
             save=variation.save,
             resume=variation.resume,
@@ -207,18 +231,50 @@ class Laboratory:
             ranks=variation.ranks,
         )
 
-    def _data(self, variation: Variation, watch: Watch) -> tuple[Dataset[Any], Recognition | None]:
-        """The data set of a run, and who knows its rows; nobody if they come with numbers.
+    def _data(self, variation: Variation, watch: Watch) -> _Data:
+        """The data set of a run, how its batches are made, and a loss that knows their rows.
 
         With a ledger every reading is to be seen: it must not come before the charge.
         """
         setting, records = self.setting, variation.records
         if variation.own:
-            return own_data(setting.dataset, records), self.recognition(records)
-        if self.plain and variation.ledger is None and not variation.wrapped:
-            examples = records.of(setting.dataset)
-            return TensorDataset(*default_collate(examples)), Recognition(examples, None)
-        return WatchedData(setting.dataset, records, watch, self._views), None
+            recognition = self.recognition(records)
+            loss = self._watched_loss(variation, watch, recognition)
+            return own_data(setting.dataset, records), setting.collate, loss
+        plain = self.plain and variation.ledger is None and not variation.wrapped
+        if plain:
+            return self._plain_data(variation, watch)
+        data = WatchedData(setting.dataset, records, watch, self._views)
+        if not self._records_steps(variation):
+            return data, Collated(setting.collate), self._watched_loss(variation, watch, None)
+        marked = Marked(setting.collate, records, watch, variation.factors)
+        return data, marked, MarkedLoss(setting.loss, watch, as_they_are, variation.scale)
+
+    def _plain_data(self, variation: Variation, watch: Watch) -> _Data:
+        """A data set of tensors, where the model is."""
+        setting, records = self.setting, variation.records
+        examples = records.of(setting.dataset)
+        if self._records_steps(variation):
+            marked = marked_tensors(examples, records, variation.factors, self._device)
+            rows = PlacesRead(examples, watch)
+            return marked, None, MarkedLoss(setting.loss, watch, rows, variation.scale)
+        tensors = (tensor.to(self._device) for tensor in default_collate(examples))
+        loss = self._watched_loss(variation, watch, Recognition(examples, None))
+        return TensorDataset(*tensors), None, loss
+
+    def _watched_loss(
+        self, variation: Variation, watch: Watch, recognition: Recognition | None
+    ) -> WatchedLoss:
+        return WatchedLoss(
+            self.setting.loss,
+            variation.records,
+            watch,
+            recognition,
+            scale=variation.scale,
+            factors=variation.factors,
+            crash_at=variation.crash_at,
+            full_above=variation.full_above,
+        )
 
     def recognition(self, records: Records) -> Recognition:
         """Knows records by what is in them; see ``recognises``."""
@@ -270,6 +326,10 @@ def _is_steady(setting: Setting) -> bool:
         torch.equal(a, b) if isinstance(a, torch.Tensor) else bool(a == b)
         for a, b in zip(one, other, strict=True)
     )
+
+
+def _on_host(tensor: Tensor) -> Tensor:
+    return tensor.detach().to("cpu")
 
 
 def _account(budget: Budget) -> Account:

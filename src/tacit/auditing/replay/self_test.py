@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from traceback import walk_tb
 from typing import TYPE_CHECKING, Literal, TypeAlias
@@ -24,13 +25,17 @@ from tacit.auditing.replay.checklist import (
 from tacit.auditing.replay.experiments import Experiments
 from tacit.auditing.replay.laboratory import Laboratory
 from tacit.auditing.replay.oracle import are_independent
+from tacit.auditing.replay.recordings import full_products
 from tacit.auditing.replay.report import Finding, Report
 from tacit.auditing.replay.tacit_subject import TACIT
 from tacit.auditing.replay.trace import Ended, one_line
 from tacit.auditing.replay.watch import seeded
 from tacit.errors import TacitError
+from tacit.models.devices import device_named
 
 if TYPE_CHECKING:
+    import torch
+
     from tacit.auditing.replay.coverage import Tracer
     from tacit.auditing.replay.report import Component
     from tacit.auditing.replay.setting import Setting
@@ -61,6 +66,7 @@ def replay(
     stop_at_first: bool = False,
     scope: Scope = "all",
     tracer: Tracer | None = None,
+    device: torch.device | str = "cpu",
 ) -> Report:
     """Puts an engine to the test on a setting, and names the component that is at fault.
 
@@ -83,6 +89,9 @@ def replay(
             ``"correlated"`` is what is claimed of a plan with correlated noise, whose scope is
             always that.
         tracer: Notes which lines of the engine the runs have executed.
+        device: Where the engine trains, without TF32; the truth is computed on the CPU. On a GPU
+            its steps are recorded and replayed (``Performance(capture=True)``), save where the
+            setting forbids it.
 
     Raises:
         Exception: whatever the engine raises on the data as they are; a refusal is no fault, unless
@@ -92,10 +101,16 @@ def replay(
         A correct engine is accused with probability at most 1e-5. What the report says was computed
         from the data without noise: it is as private as they are.
     """
-    limit = positive("seconds", seconds)
+    limit, place = positive("seconds", seconds), device_named(device)
+    if place.type == "cuda" and setting.performance.capture is None:
+        setting = replace(setting, performance=replace(setting.performance, capture=True))
     started = time.perf_counter()
-    with seeded(0), tempfile.TemporaryDirectory(prefix="tacit-replay-") as folder:
-        lab = Laboratory(setting, subject, Path(folder), tracer)
+    with (
+        full_products(place),
+        seeded(0),
+        tempfile.TemporaryDirectory(prefix="tacit-replay-") as folder,
+    ):
+        lab = Laboratory(setting, subject, Path(folder), tracer, place)
         alone = Experiments(lab, min(subject.ranks), lots=scope != "noise")
         refusal = _refusal(alone)
         findings = [] if refusal is None else [refusal]

@@ -64,9 +64,10 @@ def _session(task: Task, **further: Any) -> Session:
 
 
 def _by_loop(task: Task, **further: Any) -> Outcome:
+    model, loss = task.model, task.loss
     with _session(task, **further) as dp:
         for lot in dp.lots():
-            dp.accumulate(lot, lambda batch: task.loss(task.model, batch))
+            dp.accumulate(lot, lambda batch: loss(model, batch))
             dp.step()
     return _outcome(dp, task)
 

@@ -13,7 +13,8 @@ import sys
 import threading
 from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, TextIO, cast, final
+from types import MethodType
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO, TypeAlias, cast, final
 from unittest.mock import patch
 
 import numpy as np
@@ -23,6 +24,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.data import Dataset, Subset, TensorDataset, default_collate
 
 from tacit.training import verification
+from tacit.training.capture import REPLAYED
 from tacit.training.verification import random_state, set_random_state
 
 if TYPE_CHECKING:
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 
     from tacit.auditing.replay.setting import Loss, Records
 
+Resolve: TypeAlias = "Callable[[Sequence[int]], list[int]]"  # marks of rows to their readings
 _KEPT = 24  # steps of which the parameters are kept
 _NEVER = 1e-15  # of a run's time that may go into checks; 0 would forbid those asked for, too
 
@@ -74,11 +77,38 @@ class Step:
 
 
 @final
+class Kept:
+    """Copies that a recording makes: every replay writes them over."""
+
+    def __init__(self) -> None:
+        self._copies: dict[str, Tensor] = {}
+        self.rows: Resolve | None = None  # what its marks stand for
+
+    def put(self, name: str, tensor: Tensor) -> None:
+        """Keeps a copy, in the memory of the one before."""
+        if name in self._copies:
+            self._copies[name].copy_(tensor.detach())
+        else:
+            self._copies[name] = tensor.detach().clone()
+
+    def get(self, name: str) -> Tensor:
+        """The copy, on the host."""
+        return self._copies[name].to("cpu", copy=True)
+
+
+@final
 class Watch:
     """Notes the events of one run, in their order, on one timeline.
 
-    ``charged`` says how many steps are in the ledger; ``stepped`` is called after every step.
+    ``charged`` says how many steps are in the ledger; ``stepped`` is called after every step. It
+    has no dictionary: a loss that holds it goes by no number that changes from lot to lot.
     """
+
+    __slots__ = (
+        "_batches", "_charged", "_first_charge", "_keeping", "_model", "_open", "_optimizer",
+        "_replicas", "_rows", "_stepped", "lots_begun", "other_ranks", "parameters", "reads",
+        "steps",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -99,6 +129,7 @@ class Watch:
         self._first_charge: int | None = None
         self._open: dict[str, Any] | None = None
         self._replicas: dict[int, list[Tensor]] = {}
+        self._keeping: Kept | None = None  # of the recording that is made or replayed
 
     def read(self, read: Read) -> int:
         """A record was read; returns the number of the reading."""
@@ -113,6 +144,28 @@ class Watch:
             self.lots_begun += 1
         self._rows.extend(rows)
         self._batches.append(len(rows))
+
+    def losses_of(self, marks: Tensor, rows: Resolve) -> None:
+        """The loss of the rows with these marks is about to be computed, or recorded."""
+        if self._keeping is None:
+            self.loss(rows(marks.tolist()))
+        else:
+            self._keeping.put("marks", marks)
+            self._keeping.rows = rows
+
+    def computed(self, kept: Kept) -> None:
+        """A batch was computed whose marks were kept; nothing if it knows its rows otherwise."""
+        if kept.rows is not None:
+            self.loss(kept.rows(kept.get("marks").tolist()))
+
+    @contextmanager
+    def keeping(self, kept: Kept) -> Iterator[None]:
+        """What is seen meanwhile is kept where it is, and nothing is read from a device."""
+        before, self._keeping = self._keeping, kept
+        try:
+            yield
+        finally:
+            self._keeping = before
 
     @property
     def in_lot(self) -> set[int]:
@@ -132,36 +185,77 @@ class Watch:
             for handle in handles:
                 handle.remove()
 
+    @contextmanager
+    def stepping(self) -> Iterator[None]:
+        """Listens to the run's own optimizer, as schedulers do: its steps can still be recorded."""
+        own = self._optimizer.step
+
+        def step(optimizer: Optimizer, *args: Any, **kwargs: Any) -> Any:
+            self._before(optimizer, args, kwargs)
+            found = own(*args, **kwargs)
+            self._after(optimizer, args, kwargs)
+            return found
+
+        setattr(step, REPLAYED, True)
+        watched = MethodType(step, self._optimizer)
+        with patch.object(self._optimizer, "step", watched):
+            yield
+
     def _before(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         del args, kwargs
         if optimizer is not self._optimizer:
             self._replica(optimizer)
+        elif self._keeping is not None:
+            self._keeping.put("gradient", joined(_gradients(self.parameters)))
+            self._keeping.put("before", joined(self.parameters))
+        else:
+            self.begin_step()
+            assert self._open is not None
+            self._open |= {
+                "gradient": flat(_gradients(self.parameters)), "before": self._parameters_now(),
+            }  # fmt: skip
+
+    def _after(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        del args, kwargs
+        if optimizer is not self._optimizer:
             return
+        if self._keeping is not None:
+            self._keeping.put("after", joined(self.parameters))
+            self._keeping.put("others", joined(self._others()))
+        elif self._open is not None:
+            self._add_step({"after": self._parameters_now(), "others": flat(self._others())})
+
+    def begin_step(self) -> None:
+        """A step of the optimizer begins: of the lot that was computed since the one before."""
         self._open = {
             "rows": np.array(self._rows, dtype=np.int64),
             "batches": tuple(self._batches),
-            "gradient": flat(_gradients(self.parameters)),
-            "before": self._kept(),
             "charged_at_read": self._first_charge,
             "charged_at_step": None if self._charged is None else self._charged(),
         }
         self._rows, self._batches, self._first_charge = [], [], None
 
-    def _after(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        del args, kwargs
-        if optimizer is self._optimizer and self._open is not None:
-            seen, self._open = self._open, None
-            others = flat(self._others())
-            self.steps.append(Step(**seen, after=self._kept(), others=others))
-            if self._stepped is not None:
-                self._stepped()
+    def end_step(self, kept: Kept) -> None:
+        """The step was a replay: what its recording has kept is what was seen of it."""
+        early = len(self.steps) < _KEPT
+        seen: dict[str, Any] = {name: kept.get(name) for name in ("gradient", "others")}
+        self._add_step(
+            seen | {name: kept.get(name) if early else None for name in ("before", "after")}
+        )
+
+    def _add_step(self, seen: dict[str, Any]) -> None:
+        assert self._open is not None
+        step, self._open = self._open | seen, None
+        self.steps.append(Step(**step))
+        if self._stepped is not None:
+            self._stepped()
 
     def _others(self) -> list[Tensor]:
         mine = {id(p) for p in self.parameters}
         held = [*self._model.buffers(), *self._model.parameters()]
         return [tensor for tensor in held if tensor is not None and id(tensor) not in mine]
 
-    def _kept(self) -> Tensor | None:
+    def _parameters_now(self) -> Tensor | None:
         return flat(self.parameters) if len(self.steps) < _KEPT else None
 
     def _replica(self, optimizer: Optimizer) -> None:
@@ -175,12 +269,17 @@ class Watch:
 
 
 def flat(tensors: Sequence[Tensor]) -> Tensor:
-    """Tensors as one vector, in a precision that holds them exactly."""
+    """Tensors as one vector on the host, in a precision that holds them exactly."""
+    return joined(tensors).to("cpu")
+
+
+def joined(tensors: Sequence[Tensor]) -> Tensor:
+    """The same vector, a copy, where the tensors are."""
     if not tensors:
         return torch.empty(0)
     double = any(t.dtype in {torch.float64, torch.int64} for t in tensors)
     kind = torch.float64 if double else torch.float32
-    return torch.cat([t.detach().to("cpu", kind, copy=True).reshape(-1) for t in tensors])
+    return torch.cat([t.detach().to(kind, copy=True).reshape(-1) for t in tensors])
 
 
 def _gradients(parameters: Sequence[Tensor]) -> list[Tensor]:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     Progress = Callable[[str, int, int, str], None]
 
 SECONDS: Final = 120.0
+ON_A_GPU: Final = 600.0  # seconds for a setting there: each step waits for a look at what it did
 NO_PROOF: Final = "No finding is no proof: a bug that shows in no observed number is not found."
 PARTS: Final = "parts"
 _QUICK: Final = ("linear",)  # the settings in which a quick test makes all checks
@@ -54,6 +55,7 @@ def audit_engine(
     seconds: float = SECONDS,
     private: bool = True,
     progress: Progress | None = None,
+    device: str = "cpu",
 ) -> Audited:
     """Runs the self-test (``tacit.auditing.replay``) in each setting, and names what is at fault.
 
@@ -62,18 +64,22 @@ def audit_engine(
         seconds: For one setting; no further check of it is begun after so long.
         private: Whether the data are somebody's.
         progress: Called with the setting, how many checks are done, of how many, and the next.
+        device: Where the engine trains; on a GPU its steps are recorded and replayed.
 
     Guarantee:
         A correct engine is accused with probability 1e-5 at most in each setting.
     """
     from tacit.auditing.replay.coverage import Tracer  # noqa: PLC0415 - PyTorch only when asked
 
-    done = _Done()
+    done, notes = _Done(), _trained_on(device)
     for name, setting in settings.items():
         tracer = Tracer()
-        report = replay(setting, seconds=seconds, progress=_within(progress, name), tracer=tracer)
+        report = replay(
+            setting, seconds=seconds, progress=_within(progress, name), tracer=tracer, device=device
+        )
         done.add(name, report, tracer.seen)
-    return done.audited({"settings": list(settings), "seconds": seconds}, private=private)
+    about = {"settings": list(settings), "seconds": seconds, "device": device}
+    return done.audited(about, private=private, notes=notes)
 
 
 def audit_standard(
@@ -82,6 +88,7 @@ def audit_standard(
     processes: int = 2,
     seconds: float = SECONDS,
     progress: Progress | None = None,
+    device: str = "cpu",
 ) -> Audited:
     """Runs the self-test in all of tacit's own settings, which together use all of the engine.
 
@@ -90,12 +97,14 @@ def audit_standard(
         processes: How many settings are tested at a time; 1 does without further processes.
         seconds: For one setting; no further check of it is begun after so long.
         progress: Called with the setting, how many settings are done, of how many, and nothing.
+        device: Where the engine trains; on a GPU its steps are recorded and replayed, and the parts
+            that need no setting, which are the CPU's, are left out.
 
     Guarantee:
         A correct engine is accused with probability 1e-5 at most in each setting.
     """
-    jobs = _jobs(quick=quick, seconds=seconds)
-    done, notes = _Done(), [_where(jobs)]
+    jobs = _jobs(quick=quick, seconds=seconds, device=device)
+    done, notes = _Done(), [_where(jobs), *_trained_on(device)]
     for count, (job, report, seen) in enumerate(_carried_out(jobs, processes)):
         done.add(job.name, report, seen)
         if progress is not None:
@@ -111,6 +120,7 @@ def audit_standard(
         "scopes": {job.name: job.scope for job in jobs},
         "seconds": seconds,
         "quick": quick,
+        "device": device,
     }
     return done.audited(about, private=False, notes=notes)
 
@@ -151,14 +161,15 @@ def audit_ranks(
 @final
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """One of tacit's own settings, by its name, and what to look at."""
+    """One of tacit's own settings, by its name, what to look at, and where it trains."""
 
     name: str
     scope: Scope
     seconds: float
+    device: str = "cpu"
 
 
-def _jobs(*, quick: bool, seconds: float) -> list[_Job]:
+def _jobs(*, quick: bool, seconds: float, device: str = "cpu") -> list[_Job]:
     """All that is to be done, the longest first, so that processes end together."""
     from tacit.auditing.replay.standard import (  # noqa: PLC0415
         scope_of,
@@ -169,10 +180,28 @@ def _jobs(*, quick: bool, seconds: float) -> list[_Job]:
     names = [*standard_settings(), *special_settings()]
     if quick:
         kept = [name for name in names if name not in _SLOW]
-        return [_Job(name, "all" if name in _QUICK else "quick", seconds) for name in kept]
-    jobs = [*(_Job(name, scope_of(name), seconds) for name in names), _Job(PARTS, "all", seconds)]
+        return [_Job(name, "all" if name in _QUICK else "quick", seconds, device) for name in kept]
+    jobs = [_Job(name, scope_of(name), seconds, device) for name in names]
+    if _is_cpu(device):
+        jobs.append(_Job(PARTS, "all", seconds))
     places = {name: place for place, name in enumerate(_LONGEST)}
     return sorted(jobs, key=lambda job: places.get(job.name, len(places)))
+
+
+def _is_cpu(device: str) -> bool:
+    return device == "cpu"
+
+
+def _trained_on(device: str) -> list[str]:
+    """What a reader should know of a self-test on another device than the CPU."""
+    if _is_cpu(device):
+        return []
+    return [
+        f"The engine trained on {device}, without TF32, its steps recorded and replayed where they "
+        "can be; the truth was computed on the CPU. What needs no setting (the laws of random "
+        "numbers, the ledger's rules, refusals, several processes) is tested on the CPU alone: "
+        "tacit audit engine."
+    ]
 
 
 def _where(jobs: Sequence[_Job]) -> str:
@@ -234,7 +263,9 @@ def _work(job: _Job, known: Seen) -> tuple[Report, Seen]:
     tracer = Tracer(known=known)
     setting = {**standard_settings(), **special_settings()}[job.name]
     try:
-        report = replay(setting, seconds=job.seconds, scope=job.scope, tracer=tracer)
+        report = replay(
+            setting, seconds=job.seconds, scope=job.scope, tracer=tracer, device=job.device
+        )
     except Exception as error:
         said = f"a sound model is refused with {type(error).__name__}: {error}"[:300]
         report = Report("tacit", (Finding("control flow", "first run", False, said),), 0.0, False)

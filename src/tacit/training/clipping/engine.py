@@ -45,6 +45,10 @@ if TYPE_CHECKING:
 
 # Half precision underflows on small gradients; a power of two changes no digit.
 _HALF_LOSS_SCALE = 1024.0
+_SAME_PATH = (
+    "a compiled model must take the same path for batches of the same shape (pass the model "
+    "uncompiled)"
+)
 # How many shapes of batches are remembered; unpadded lots come in many.
 _MOST_SHAPES = 256
 
@@ -253,9 +257,17 @@ class Engine:
         if self.recorder.count != len(structure.uses):
             raise UnsupportedModel(
                 f"the forward pass used private weights {self.recorder.count} times where "
-                f"{len(structure.uses)} were expected; a compiled model must take the same path "
-                "for batches of the same shape (pass the model uncompiled)"
+                f"{len(structure.uses)} were expected; {_SAME_PATH}"
             )
+        if self.recorder.eagerly == self.recorder.count:
+            return
+        expected = [weight for use in structure.uses for weight in use.weights]
+        for weight, met in zip(expected, self.recorder.met, strict=True):
+            if met is not None and met.requires_grad and met is not weight:
+                raise UnsupportedModel(
+                    f"the forward pass used a private weight of shape {tuple(met.shape)} where it "
+                    f"had used another one; {_SAME_PATH}"
+                )
 
     def _backward(self, losses: Tensor, weights: Tensor, scale: float) -> list[Tensor | None]:
         """The one backward pass. Compiled code recomputes nothing that the recorder should see."""

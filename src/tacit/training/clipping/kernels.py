@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 _PROGRAMS = 512  # that keep a GPU busy: a few for each of its processors
 _LIBRARYS = 128  # rows of a product that a library takes
+_NARROW = 64  # rows of a product at most, where one pass finds its norms and what covers them
 MOST_PRODUCTS = 4  # that ``several_products`` takes,
 _SEVERALS = 32  # and the side of their blocks: the program is short
 
@@ -324,12 +325,18 @@ def _product_kernel(
     left_term,
     right_unit,
     right_term,
+    grow,
+    share,
+    COVERS: tl.constexpr,
     PRECISION: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
     TERMS: tl.constexpr,
 ):
-    """The squares of one block of one unit's gradient, added up."""
+    """The squares of one block of one unit's gradient, added up.
+
+    Where it ``COVERS``, they are raised by the block's part of Σ‖l_t‖²‖r_t‖², too.
+    """
     program = tl.program_id(0)
     unit = program // tiles
     tile = program % tiles
@@ -340,6 +347,7 @@ def _product_kernel(
     lefts = left + at * left_unit + rows[None, :]
     rights = right + at * right_unit + columns[None, :]
     total = tl.zeros((ROWS, COLUMNS), tl.float32)
+    lengths = tl.zeros((TERMS,), tl.float32)
     for start in range(0, terms, TERMS):
         t = start + tl.arange(0, TERMS)
         line, inside = t.to(tl.int64)[:, None], (t < terms)[:, None]
@@ -350,7 +358,12 @@ def _product_kernel(
             rights + line * right_term, mask=inside & (columns < right_size)[None, :], other=0.0
         )
         total = tl.dot(tl.trans(one), two, total, input_precision=PRECISION)
-    squares = tl.sum(tl.sum(total * total, 1), 0)
+        if COVERS:
+            wide, broad = one.to(tl.float32), two.to(tl.float32)
+            lengths += tl.sum(wide * wide, 1) * tl.sum(broad * broad, 1)
+    squares = grow * tl.sum(tl.sum(total * total, 1), 0)
+    if COVERS:
+        squares += share * tl.sum(lengths, 0)
     tl.store(out + tile.to(tl.int64) * units + unit, squares)
 
 
@@ -380,8 +393,12 @@ def _product_tiles(terms: int, rows: int, columns: int, half: bool) -> _Tiles:
     return _Tiles(128, 128, deep, 8, 3)
 
 
-def product_norms(left: Tensor, right: Tensor) -> Tensor:
+def product_norms(left: Tensor, right: Tensor, raised: tuple[float, float]) -> Tensor:
     """‖Σ_t l_t⊗r_t‖² for every unit: blocks of the product, squared and added up where they are.
+
+    ``raised`` for what cancellation may hide: times its first number, and with the second times
+    Σ_t ‖l_t‖²‖r_t‖² (see ``forms.matrix.cover``). Where a weight is narrow, reading its sides takes
+    longest, and one pass finds both; elsewhere this would keep the products waiting.
 
     Rounding: each entry of the product is added up in single precision, as a product that is
     written out would be; squares do not cancel.
@@ -391,23 +408,28 @@ def product_norms(left: Tensor, right: Tensor) -> Tensor:
     left, right = _lines(left), _lines(right)
     units, terms, rows = left.shape
     cut = _product_tiles(terms, rows, right.shape[2], _is_half(left))
+    covers = cut.rows <= _NARROW
     tiles = triton.cdiv(rows, cut.rows) * triton.cdiv(right.shape[2], cut.columns)
     parts = _parts(tiles, units, left)
     if units:
         with torch.cuda.device_of(left):
             _product_kernel[(units * tiles,)](
                 left, right, parts, units, terms, tiles, rows, right.shape[2],
-                *left.stride()[:2], *right.stride()[:2],
+                *left.stride()[:2], *right.stride()[:2], *raised, COVERS=covers,
                 PRECISION=_precision(), ROWS=cut.rows, COLUMNS=cut.columns, TERMS=cut.terms,
                 num_warps=cut.warps, num_stages=cut.stages,
             )  # fmt: skip
-    return parts
+    if covers:
+        return parts
+    flat = (side.flatten(0, 1).unsqueeze(1) for side in (left, right))
+    lengths = added(product_of_squares(*flat)).view(units, terms).sum(1)
+    return torch.cat([parts, raised[1] * lengths.unsqueeze(0)])
 
 
 # ---- squares
 
 
-@triton.jit(do_not_specialize=["units", "pieces"])
+@triton.jit(do_not_specialize=["units", "pieces", "each"])
 def _squares_kernel(
     values,
     others,
@@ -415,21 +437,21 @@ def _squares_kernel(
     units,
     length,
     pieces,
+    each,
     other_length,
     values_unit,
     others_unit,
     PAIR: tl.constexpr,
     BOTH: tl.constexpr,
     BLOCK: tl.constexpr,
-    STEPS: tl.constexpr,
 ):
     """Σ v², times those of the other line where they are a ``PAIR``; ``BOTH``: then Σ v², too."""
     program = tl.program_id(0)
     unit = program // pieces
     piece = program % pieces
     at = unit.to(tl.int64)
-    begin = piece * (BLOCK * STEPS)
-    end = tl.minimum(length, begin + BLOCK * STEPS)
+    begin = piece * each
+    end = tl.minimum(length, begin + each)
     total = _squared_line(values + at * values_unit, begin, end, length, BLOCK)
     if BOTH:
         tl.store(out + (pieces + piece).to(tl.int64) * units + unit, total)
@@ -454,9 +476,8 @@ _SQUARES_STEPS = 64
 
 
 def squares(values: Tensor) -> Tensor:
-    """Σ v² over all but the first dimension: blocks of 2¹⁶, whose sums are then added up."""
-    units = len(values)
-    lines = values.reshape(units, values[:1].numel())
+    """Σ v² over all but the first dimension: pieces of 2¹⁶ at most, which are then added up."""
+    lines = _rows(values)
     return _squared(lines, lines, pair=False)
 
 
@@ -481,14 +502,17 @@ def product_and_left(left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
 
 def _squared(lines: Tensor, others: Tensor, *, pair: bool, both: bool = False) -> Tensor:
     units, length = lines.shape
-    pieces = max(1, triton.cdiv(length, _SQUARES_BLOCK * _SQUARES_STEPS))
+    blocks = max(1, triton.cdiv(length, _SQUARES_BLOCK))
+    # A pair's other side is read whole by every piece: there is one.
+    steps = blocks if pair else min(_SQUARES_STEPS, max(1, units * blocks // (4 * _PROGRAMS)))
+    pieces = triton.cdiv(blocks, steps)
     parts = _parts(2 * pieces if both else pieces, units, lines)
     if units:
         with torch.cuda.device_of(lines):
             _squares_kernel[(units * pieces,)](
-                lines, others, parts, units, length, pieces, others.shape[1],
-                lines.stride(0), others.stride(0),
-                PAIR=pair, BOTH=both, BLOCK=_SQUARES_BLOCK, STEPS=_SQUARES_STEPS, num_warps=4,
+                lines, others, parts, units, length, pieces, steps * _SQUARES_BLOCK,
+                others.shape[1], lines.stride(0), others.stride(0),
+                PAIR=pair, BOTH=both, BLOCK=_SQUARES_BLOCK, num_warps=4,
             )  # fmt: skip
     return parts
 
@@ -516,7 +540,7 @@ def added(parts: Tensor) -> Tensor:
     if units:
         with torch.cuda.device_of(parts):
             _added_kernel[(triton.cdiv(units, 16),)](
-                parts, out, units, pieces, UNITS=16, PIECES=64, num_warps=4
+                parts.contiguous(), out, units, pieces, UNITS=16, PIECES=64, num_warps=4
             )
     return out
 
@@ -921,7 +945,7 @@ def rows_kept(values: Tensor, scales: Tensor) -> Tensor:
 
 def _scaled(values: Tensor, scales: Tensor, dtype: torch.dtype, *, scaled: bool) -> Tensor:
     units, length = len(values), values[:1].numel()
-    lines = values.reshape(units, length)
+    lines = _rows(values)
     out = torch.empty(values.shape, dtype=dtype, device=values.device)
     if out.numel():
         with torch.cuda.device_of(lines):
@@ -962,8 +986,10 @@ def _rows_sum_kernel(
 def rows_sum(values: Tensor, scales: Tensor) -> Tensor:
     """Σ_i scale_i·values_i, in single precision; a unit of scale 0 is not read."""
     units, length = len(values), values[:1].numel()
-    lines = values.reshape(units, length)
-    blocks = max(1, triton.cdiv(length, 64))
+    lines = _rows(values)
+    few = min(32, max(8, triton.next_power_of_2(units)))
+    wide = 2048 // few
+    blocks = max(1, triton.cdiv(length, wide))
     splits = _splits(blocks, triton.cdiv(units, 64))
     each = triton.cdiv(units, splits)
     out = torch.empty(splits, length, dtype=torch.float32, device=values.device)
@@ -971,7 +997,7 @@ def rows_sum(values: Tensor, scales: Tensor) -> Tensor:
         with torch.cuda.device_of(lines):
             _rows_sum_kernel[(blocks, splits)](
                 lines, scales.contiguous(), out, units, each, length, lines.stride(0),
-                UNITS=32, COLUMNS=64, num_warps=4,
+                UNITS=few, COLUMNS=wide, num_warps=4,
             )  # fmt: skip
     return (out[0] if splits == 1 else out.sum(0)).view(values.shape[1:])
 
@@ -1316,6 +1342,11 @@ def _is_half(values: Tensor) -> bool:
 def _precision() -> Literal["tf32", "ieee"]:
     """How factors of single precision are multiplied: as the user has PyTorch do it."""
     return "tf32" if torch.backends.cuda.matmul.allow_tf32 else "ieee"
+
+
+def _rows(values: Tensor) -> Tensor:
+    """(units, numbers), each unit's side by side: a view of every other number is copied."""
+    return _lines(values.reshape(len(values), values[:1].numel()))
 
 
 def _lines(values: Tensor) -> Tensor:

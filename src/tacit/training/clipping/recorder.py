@@ -119,6 +119,7 @@ class Recorder(TorchFunctionMode):
         self._lasting = len(self._constants)
         self._numbers: set[int] = set()  # ids of constants, from the first on
         self._numbered = 0
+        self._ranges: list[tuple[Tensor, int, int]] = []  # constants first, first + 1, …
         self.rows = 0
         self.enabled = False
         self.replaying = False
@@ -130,6 +131,7 @@ class Recorder(TorchFunctionMode):
         self.derived: list[Tensor] = []
         self._notes: list[tuple[Tensor, tuple[Any, ...]]] = []  # of derived weights, by rules
         self.count = 0
+        self.met: list[Parameter | None] = []  # by slots of uses in compiled code; None elsewhere
         self.eagerly = 0  # how many of them ran outside of compiled code
         self._saves_otherwise = False
         self._versions: list[tuple[Tensor, int]] = []
@@ -153,7 +155,7 @@ class Recorder(TorchFunctionMode):
     def clear(self) -> None:
         """Lets go of everything that was recorded but the taps."""
         self.uses, self.saved, self.derived, self._versions = [], [], [], []
-        self._notes = []
+        self._notes, self.met, self._ranges = [], [], []
         del self._constants[self._lasting :]
         self._numbers, self._numbered = set(), 0
 
@@ -222,7 +224,10 @@ class Recorder(TorchFunctionMode):
         at = self.count
         self.count = at + 1
         if torch.compiler.is_compiling():
+            for weight in weights:
+                self.met.append(weight if type(weight) is Parameter else None)
             return _laid_alike(result + self._given(at, result))
+        self.met.extend([None] * len(weights))  # compared below
         self.eagerly += 1
         self._saves_otherwise = self._saves_otherwise or _saved_tensors_hooks(True) is not None
         latest = self.saved[len(self.saved) - len(saved) :]
@@ -304,6 +309,8 @@ class Recorder(TorchFunctionMode):
             result = func(*args, **kwargs)
             if others == 0 and func not in _MAY_HOLD_DATA and isinstance(result, Tensor):
                 self._constants.append(result)
+                if func in _MAKE_RANGES and not torch.compiler.is_compiling():
+                    self._note_range(func, args, kwargs, result)
             return result
         record = self._rules.get(func) if others else self._expansions.get(func)
         if record is not None:
@@ -333,6 +340,27 @@ class Recorder(TorchFunctionMode):
             if not self._is_constant(one, meets_weights=weights > 0):
                 others += 1
         return weights, others
+
+    def _note_range(
+        self, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], made: Tensor
+    ) -> None:
+        """Remembers numbers that follow one another: to look would be to wait for a device."""
+        first: int | None = None
+        if func is not torch.arange:
+            alike = made.numel() == args[0].numel() and made.dtype == args[0].dtype
+            first = self.range_of(args[0]) if alike else None
+        elif {type(one) for one in args} == {int} and not {"start", "end", "step"} & {*kwargs}:
+            start, step = (0, 1) if len(args) == 1 else (args[0], [*args, 1][2])
+            first = start if step == 1 else None
+        if first is not None and made.dtype in (torch.int64, torch.int32):
+            self._ranges.append((made, made._version, first))
+
+    def range_of(self, value: Tensor) -> int | None:
+        """Where a constant that counts one by one begins, if that is known from how it was made."""
+        for one, version, first in self._ranges:
+            if one is value and one._version == version:
+                return first
+        return None
 
     def _is_constant(self, value: Tensor, *, meets_weights: bool) -> bool:
         """Frozen parameters, buffers, and what is made from them or from nothing: no example's."""
@@ -475,6 +503,10 @@ def wrong_label() -> InvalidArgument:
 # Tensors made from Python or NumPy values: nothing says that these values are not the data's.
 _MAY_HOLD_DATA = frozenset({torch.tensor, torch.as_tensor, torch.asarray, torch.from_numpy})
 _HARMLESS = frozenset({"requires_grad_", "retain_grad_"})
+_MAKE_RANGES = frozenset({  # or keep the numbers of one and their order
+    torch.arange, torch.unsqueeze, torch.squeeze, torch.reshape, torch.flatten, Tensor.unsqueeze,
+    Tensor.squeeze, Tensor.reshape, Tensor.flatten, Tensor.view, Tensor.to, Tensor.contiguous,
+})  # fmt: skip
 
 
 # ---- what rules share

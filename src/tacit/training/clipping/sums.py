@@ -422,7 +422,8 @@ def merged_squared_norms(forms: Sequence[Form]) -> Tensor:
     Whole or in parts, as forms return it.
     """
     if len(forms) == 1:
-        return forms[0].squared_norms()
+        form = forms[0]
+        return form.norms_alone() if isinstance(form, Outer) else form.squared_norms()
     merged = _joined(forms)
     if len(merged) == 1:
         return added_up(merged[0].squared_norms()) + hidden_squares(merged)

@@ -35,6 +35,12 @@ _FEW_PRODUCTS = 2**28
 # Numbers of a weight, and products of all units, up to which launches take longer than products.
 _SMALL_WEIGHT, _SMALL_PRODUCT = 2**17, 2**26
 _WORTH_ALIGNING = 1024
+# How many times fewer numbers the gradients of a narrow weight must hold than its sides, which a
+# GPU would read twice: a quarter of the memory, as sides are in half precision and they are not.
+_SMALLER = 8
+# From how many terms on writing gradients in half precision, and reading them twice, takes a GPU
+# less time than multiplying twice; and what their sizes must be multiples of for that.
+_LONG, _EVEN = 512, 8
 _COARSE = 2.0**-8  # what half precision and TF32 may round a term of a sum by: see ``cover``
 _FOR_KERNELS = frozenset({torch.bfloat16, torch.float16, torch.float32})
 
@@ -79,11 +85,15 @@ class Form(Protocol):
 def for_kernels(first: Tensor, *others: Tensor) -> bool:
     """Whether the kernels serve: plain tensors of a CUDA device, none traced, in their precision.
 
-    Double precision, complex numbers and other devices keep the plain path.
+    Double precision, complex numbers and other devices keep the plain path, and so does a tensor
+    whose numbers are to be negated when they are read.
     """
     if not first.is_cuda:
         return False
-    plain = (type(one) is torch.Tensor and one.dtype in _FOR_KERNELS for one in (first, *others))
+    plain = (
+        type(one) is torch.Tensor and one.dtype in _FOR_KERNELS and not one.is_neg()
+        for one in (first, *others)
+    )
     return all(plain) and has_triton()
 
 
@@ -104,6 +114,19 @@ def squared_sum(values: Tensor) -> Tensor:
         from tacit.training.clipping import kernels  # noqa: PLC0415 - needs Triton
 
         return kernels.added(kernels.squares(values))
+    return _squared_sum(values)
+
+
+def squared_parts(values: Tensor) -> Tensor:
+    """``squared_sum``, with kernels in parts that are yet to be added up."""
+    if for_kernels(values):
+        from tacit.training.clipping import kernels  # noqa: PLC0415 - needs Triton
+
+        return kernels.squares(values)
+    return _squared_sum(values)
+
+
+def _squared_sum(values: Tensor) -> Tensor:
     wide = values.to(accumulator(values.dtype))
     if wide.device.type == "cpu":
         return _squared_lengths(wide.flatten(1) if wide.ndim > 1 else wide.unsqueeze(1))
@@ -321,7 +344,7 @@ class Dense:
 
     def squared_norms(self) -> Tensor:
         """See ``Form``."""
-        return squared_sum(self.values) if self.squares is None else self.squares
+        return squared_parts(self.values) if self.squares is None else self.squares
 
     def uncancelled(self) -> Tensor:
         """See ``Form``."""
@@ -400,7 +423,7 @@ class Outer:
         """How the norms are found."""
         if self._terms == 1:
             return "product of norms"
-        if self._keeps:
+        if self._keeps or self._is_long:
             return "written out"
         if self._fused:
             return "fused Gram matrices" if self._by_gram else "fused product"
@@ -411,7 +434,7 @@ class Outer:
         """Two Gram matrices, or a slice of gradients; a number for each piece of a fused kernel."""
         if self._terms == 1:
             return self.units
-        if self._keeps:
+        if self._keeps or self._is_long:
             return self.units * self._size
         if self._fused:
             return self.units * math.ceil(self._work / _GRAM_BLOCK**3)
@@ -420,8 +443,36 @@ class Outer:
 
     @property
     def _keeps(self) -> bool:
+        """Whether gradients are written out once: then they are what is added up, as they are."""
         inputs = self._terms * (self.left.shape[2] + self.right.shape[2])
+        if self._narrow:
+            return _SMALLER * self._size <= inputs
         return self._terms > 1 and worth_keeping(self._size, inputs, self.left.device)
+
+    @property
+    def _is_long(self) -> bool:
+        """Whether a weight that is used once has its gradients written out, in bfloat16.
+
+        They take no more memory than the sides, which are kept anyway.
+        """
+        if not for_kernels(self.left, self.right) or self._narrow:
+            return False
+        sizes, kinds = (
+            (self.left.shape[2], self.right.shape[2]),
+            {self.left.dtype, self.right.dtype},
+        )
+        fits = self._size <= self._terms * sum(sizes) and not any(one % _EVEN for one in sizes)
+        return self._terms >= _LONG and kinds == {torch.bfloat16} and fits
+
+    def norms_alone(self) -> Tensor:
+        """``squared_norms`` of a weight that has no other use.
+
+        What is written out may then be rounded: these very numbers are scaled and added up.
+        """
+        if not self._is_long:
+            return self.squared_norms()
+        self._kept[:] = [torch.bmm(self.left.mT, self.right)]
+        return squared_parts(self._kept[0])
 
     @property
     def _fused(self) -> bool:
@@ -470,7 +521,7 @@ class Outer:
             return self.squares
         if self._keeps:
             self._kept[:] = [matmul(self.left.mT, self.right)]
-            return squared_sum(self._kept[0])
+            return squared_parts(self._kept[0])
         if self._fused:
             return self._fused_norms()
         if self._terms == 1:
@@ -499,13 +550,8 @@ class Outer:
         if self._terms == 1:
             return kernels.product_of_squares(self.left, self.right)
         left, right = aligned(self.left), aligned(self.right)
-        raised = self._cover
-        if self._by_gram:
-            return kernels.gram_norms(left, right, raised)
-        norms = kernels.product_norms(left, right)
-        flat = (side.flatten(0, 1).unsqueeze(1) for side in (self.left, self.right))
-        squares = added_up(kernels.product_of_squares(*flat)).view(self.units, -1).sum(1)
-        return torch.cat([raised[0] * norms, raised[1] * squares.unsqueeze(0)])
+        norms = kernels.gram_norms if self._by_gram else kernels.product_norms
+        return norms(left, right, self._cover)
 
     @property
     def _cover(self) -> tuple[float, float]:
@@ -532,8 +578,7 @@ class Outer:
     def weighted_sum(self, scales: Tensor) -> Tensor:
         """See ``Form``. Sides are scaled in single precision where no kernel serves."""
         if self._kept:
-            rows = kept(self._kept.pop(), scales).flatten(1)
-            return self._shaped(scales.to(rows.dtype) @ rows, ())
+            return self._shaped(Dense(self._kept.pop()).weighted_sum(scales), ())
         if self._narrow:
             from tacit.training.clipping import kernels  # noqa: PLC0415 - needs Triton
 
@@ -558,7 +603,8 @@ class Outer:
     @property
     def repairs(self) -> bool:
         """Whether ``repaired_sum`` serves: it reads and writes less than ``weighted_sum``."""
-        return for_kernels(self.left, self.right) and not self._narrow and not self._is_scarce
+        plain = not (self._narrow or self._is_scarce or self._kept)
+        return plain and for_kernels(self.left, self.right)
 
     @property
     def _is_scarce(self) -> bool:

@@ -51,11 +51,13 @@ def positions(
     _refuse(max_norm, scale_grad_by_freq)
     if torch.compiler.is_compiling() or padding_idx is not None or not input.numel():
         return NotImplemented
-    ids = input.flatten()
-    first = int(ids[0])
-    if not torch.equal(ids, torch.arange(first, first + len(ids), device=ids.device)):
-        return NotImplemented
-    rows = recorder.call(torch.Tensor.__getitem__, weight, slice(first, first + len(ids)))
+    count, first = input.numel(), recorder.range_of(input)
+    if first is None:
+        ids = input.flatten()
+        first = int(ids[0])
+        if not torch.equal(ids, torch.arange(first, first + count, device=ids.device)):
+            return NotImplemented
+    rows = recorder.call(torch.Tensor.__getitem__, weight, slice(first, first + count))
     return recorder.call(torch.Tensor.view, rows, *input.shape, *weight.shape[1:])
 
 
