@@ -72,7 +72,11 @@ def device(monkeypatch: pytest.MonkeyPatch) -> None:
     "dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int64, torch.bool]
 )
 @pytest.mark.parametrize("shape", [(), (1,), (3, 5), (17_000,), (40_000,), (2, 3, 4, 5)])
-def test_every_word_of_every_tensor_is_read(dtype: torch.dtype, shape: tuple[int, ...]) -> None:
+@pytest.mark.parametrize("few", [0, 1 << 22], ids=["long pieces", "short pieces"])
+def test_every_word_of_every_tensor_is_read(
+    few: int, dtype: torch.dtype, shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fingerprint, "_FEW_WORDS", few)
     generator = torch.Generator().manual_seed(1)
     values = (torch.randn(shape, generator=generator) > 0).to(dtype)
     tensors = {"a": torch.zeros(4), "b": values, "c": values.new_ones(3), "d": torch.zeros(0)}

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from tacit.randomness.streams import Stream
 
-_BLOCK = 1 << 18  # records at a time: memory stays small, and is not asked for again and again
+_BLOCK = 5 << 15  # records at a time: memory stays small, and is not asked for again and again
 
 
 def included(count: int, rate: float, stream: Stream) -> NDArray[np.int64]:
@@ -40,6 +40,8 @@ def included(count: int, rate: float, stream: Stream) -> NDArray[np.int64]:
         start + _block(min(_BLOCK, total - start), top, rest, stream)
         for start in range(0, total, _BLOCK)
     ]
+    if len(found) == 1:
+        return found[0]
     return np.concatenate(found) if found else np.empty(0, dtype=np.int64)
 
 

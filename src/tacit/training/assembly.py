@@ -287,8 +287,7 @@ def _computation(
     graphs: capture.Graphs | None,
 ) -> Computation:
     plan, performance, device = setup.plan, setup.performance, weights.device
-    if device.type == "cpu":
-        _keep_freed_memory()
+    _keep_freed_memory()
     # Compiled code rounds in another way than the first, uncompiled unit.
     compiled = bool(performance.compile) and plan.noise != "exact"
     # A model that the user compiled, and what is recorded, need few shapes.
@@ -324,8 +323,9 @@ def _keep_freed_memory() -> None:
 
     glibc returns the end of its heap to the system as soon as that is twice the largest piece that
     was ever given back, of up to 32 MiB (mallopt(3), M_MMAP_THRESHOLD). Activations of a few
-    megabytes are then asked for again in every step, page by page, which takes a third of it. To
-    give back one large piece, which was never touched, takes no time.
+    megabytes, or the coins of a few lots, are then asked for again in every step, page by page,
+    which takes a third of a small one. To give back one large piece, which was never touched, takes
+    no time.
     """
     torch.empty(_LARGEST_PIECE, dtype=torch.uint8)
 

@@ -470,7 +470,8 @@ class Staged:
     """Memory of the host from which a tensor is filled, lot after lot, while nobody waits.
 
     A device reads page-locked memory when its turn comes, perhaps some lots later. So there are
-    several pieces of it, and one is written again only once what it held has arrived.
+    several pieces of it, and one is written again only once what it held has arrived. To ask for
+    that takes time: an event follows half of them, and is waited for before they are used again.
     """
 
     def __init__(self, target: Tensor) -> None:
@@ -478,21 +479,23 @@ class Staged:
         count, pinned = (_STAGED, True) if target.is_cuda else (1, False)
         pieces = torch.zeros(count, *target.shape, dtype=target.dtype, pin_memory=pinned)
         self._pieces: list[tuple[Tensor, NDArray[Any]]] = [(one, one.numpy()) for one in pieces]
-        self._arrivals = [torch.cuda.Event() for _ in pieces] if pinned else []
+        self._arrivals = [torch.cuda.Event() for _ in range(2)] if pinned else []
         self._at = 0
 
     def room(self) -> NDArray[Any]:
         """Where the next numbers are to be written; waits if the device is many lots behind."""
         self._at = (self._at + 1) % len(self._pieces)
-        if self._arrivals:
-            self._arrivals[self._at].synchronize()
+        half, place = divmod(self._at, max(1, len(self._pieces) // 2))
+        if self._arrivals and place == 0:
+            self._arrivals[half].synchronize()
         return self._pieces[self._at][1]
 
     def send(self) -> None:
         """Sends what was written there."""
         self._target.copy_(self._pieces[self._at][0], non_blocking=True)
-        if self._arrivals:
-            self._arrivals[self._at].record()
+        half, place = divmod(self._at + 1, max(1, len(self._pieces) // 2))
+        if self._arrivals and place == 0:
+            self._arrivals[half - 1].record()
 
 
 @final
@@ -587,7 +590,7 @@ def _in_words(tensors: Sequence[Tensor]) -> list[Tensor] | None:
     plain = all(_for_kernel(one) and one.is_contiguous() and one.numel() for one in tensors)
     if not plain or len(tensors) > _MOST_GATHERED:
         return None
-    rows = [one.view(len(one), -1) for one in tensors]
+    rows = [one.detach().view(len(one), -1) for one in tensors]
     fitting = all(
         row.shape[1] * row.element_size() % 4 == 0 and row.data_ptr() % 4 == 0 for row in rows
     )

@@ -29,7 +29,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _SMALL = 1 << 22  # bytes of a tensor on the CPU that are kept, and compared bit by bit
-_LANES, _ROWS = 1024, 16  # words that one program of the kernel reads: as many lanes, row by row
+_LANES = 1024  # words that one program of the kernel reads at a time,
+_ROWS, _FEW_ROWS = 16, 4  # row by row: fewer rows where there are
+_FEW_WORDS = 1 << 22  # few words, and a device would be waiting for a few programs
 _WORDS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 # The exponent's bits: where all are set, the number is infinite or not a number.
 _EXPONENTS = {
@@ -224,10 +226,11 @@ def _code() -> Callable[[bytes, Any], bytes]:
 class _Kernel:
     """By one pass of a kernel over the memory of all tensors of a CUDA device.
 
-    A tensor is read in pieces of ``_LANES * _ROWS`` words. The hash of a piece is Σ word·key modulo
-    2⁶⁴. A lane's first key is random, and a random odd factor and an addend lead from the keys of
-    one row to those of the next: two pieces that differ have the same hash only if one random first
-    key solves an equation in which it is multiplied by something with at most about 31 factors 2.
+    A tensor is read in pieces of a few rows of ``_LANES`` words. The hash of a piece is Σ word·key
+    modulo 2⁶⁴. A lane's first key is random, and a random odd factor and an addend lead from the
+    keys of one row to those of the next: two pieces that differ have the same hash only if one
+    random first key solves an equation in which it is multiplied by something with at most about 31
+    factors 2.
     """
 
     on_one_device = True
@@ -237,6 +240,8 @@ class _Kernel:
     ) -> None:
         self._names, self._tensors = list(tensors), list(tensors.values())
         self._finite, self._device = finite, device
+        few = sum(tensor.numel() for tensor in self._tensors) <= _FEW_WORDS
+        self._rows = _FEW_ROWS if few else _ROWS
         # Lanes' first keys, then the odd factor and the addend from one row's keys to the next.
         secret = np.frombuffer(os.urandom(8 * (_LANES + 2)), np.int64).copy()
         secret[_LANES] |= 1
@@ -264,9 +269,10 @@ class _Kernel:
             self._read(noting=False)
 
     def check_places(self) -> None:
-        for name, tensor, place in zip(self._names, self._tensors, self._places, strict=True):
-            if _place(tensor) != place:
-                self._moved[name] = None
+        now = [(t.data_ptr(), t.dtype, t.numel(), t.stride(), t.device) for t in self._tensors]
+        if now != self._places:
+            each = zip(self._names, now, self._places, strict=True)
+            self._moved.update(dict.fromkeys(name for name, one, other in each if one != other))
 
     def changed(self, *, wait: bool) -> list[str]:
         return list(self._moved) or self._named(0, self._differs, wait=wait)
@@ -284,14 +290,13 @@ class _Kernel:
 
     def _lay_out(self) -> None:
         """Lists the pieces, those with words of one size after one another."""
-        rows = []
+        rows, piece = [], _LANES * self._rows
         for at, tensor in enumerate(self._tensors):
             exponent = _EXPONENTS.get(tensor.dtype, 0) if self._names[at] in self._finite else 0
             size, count = tensor.element_size(), tensor.numel()
             rows += [
-                (size, tensor.data_ptr() + size * start, min(count - start, _LANES * _ROWS),
-                 exponent, at)
-                for start in range(0, count, _LANES * _ROWS)
+                (size, tensor.data_ptr() + size * start, min(count - start, piece), exponent, at)
+                for start in range(0, count, piece)
             ]  # fmt: skip
         rows.sort(key=lambda row: row[0])
         table = np.array(rows, np.int64).reshape(-1, 5)
@@ -314,7 +319,12 @@ class _Kernel:
         with torch.cuda.device(self._device):
             for size, pieces, arguments in self._launches:
                 hashed[(pieces,)](
-                    *arguments, NOTING=noting, BITS=8 * size, LANES=_LANES, ROWS=_ROWS, num_warps=8
+                    *arguments,
+                    NOTING=noting,
+                    BITS=8 * size,
+                    LANES=_LANES,
+                    ROWS=self._rows,
+                    num_warps=8,
                 )
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tacit.training.plan import Plan
 
 
-_MOST_LOTS, _MOST_COINS = 16, 1 << 19  # drawn at once, where that is wanted
+_MOST_LOTS, _MOST_COINS = 16, 5 << 15  # drawn at once, where that is wanted
 
 
 @final
@@ -231,8 +231,8 @@ class LotSampler:
         """The samples of several lots, last first: they are one of so many times all records."""
         records, lots = self._plan.examples, self._at_once
         joined = included(records * lots, self._rate, self._stream)
-        parts = np.split(joined, np.searchsorted(joined, np.arange(1, lots) * records))
-        return [part - at * records for at, part in enumerate(parts)][::-1]
+        ends = [0, *np.searchsorted(joined, np.arange(1, lots + 1) * records).tolist()]
+        return [joined[ends[at] : ends[at + 1]] - at * records for at in range(lots)][::-1]
 
 
 # ---- groups that take turns

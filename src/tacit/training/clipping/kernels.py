@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 _PROGRAMS = 512  # that keep a GPU busy: a few for each of its processors
 _LIBRARYS = 128  # rows of a product that a library takes
 _NARROW = 64  # rows of a product at most, where one pass finds its norms and what covers them
-MOST_PRODUCTS = 4  # that ``several_products`` takes
+MOST_PRODUCTS = 4  # that ``several_products`` takes,
+_SEVERALS = 32  # and the side of their blocks: the program is short
 
 
 # ---- Gram norms
@@ -1145,56 +1146,16 @@ def weighted_product(left: Tensor, right: Tensor, scales: Tensor) -> Tensor:
     return out[0] if splits == 1 else out.sum(0)
 
 
-@triton.jit
-def _unit_tile(
-    left,
-    right,
-    scales,
-    out,
-    bias,
-    tile,
-    begin,
-    end,
-    left_size,
-    right_size,
-    left_unit,
-    right_unit,
-    biased,
-    PRECISION: tl.constexpr,
-    ROWS: tl.constexpr,
-    COLUMNS: tl.constexpr,
-    UNITS: tl.constexpr,
-):
-    """One block of Σ scale·l ⊗ r over a stretch of units of one term; where ``biased``, Σ scale·l.
-
-    Of the blocks side by side the first has the latter.
-    """
-    across = tl.cdiv(right_size, COLUMNS)
-    rows = (tile // across) * ROWS + tl.arange(0, ROWS)
-    columns = (tile % across) * COLUMNS + tl.arange(0, COLUMNS)
-    total = tl.zeros((ROWS, COLUMNS), tl.float32)
-    own = tl.zeros((UNITS, ROWS), tl.float32)
-    for start in range(begin, end, UNITS):
-        unit = start + tl.arange(0, UNITS)
-        at = unit.to(tl.int64)[:, None]
-        scale = tl.load(scales + unit, mask=unit < end, other=0.0).to(tl.float32)
-        scale = tl.where(scale > 0, scale, 0.0)
-        counts = (scale > 0)[:, None]
-        lefts, rights = left + at * left_unit + rows[None, :], right + at * right_unit
-        one = tl.load(lefts, mask=counts & (rows < left_size)[None, :], other=0.0)
-        two = tl.load(
-            rights + columns[None, :], mask=counts & (columns < right_size)[None, :], other=0.0
-        )
-        weighted = one * scale[:, None]
-        own += weighted
-        total = tl.dot(tl.trans(weighted), two, total, input_precision=PRECISION)
-    inside = rows < left_size
-    place = rows.to(tl.int64)[:, None] * right_size + columns[None, :]
-    tl.store(out + place, total, mask=inside[:, None] & (columns < right_size)[None, :])
-    tl.store(bias + rows, tl.sum(own, 0), mask=inside & (biased != 0) & (tile % across == 0))
+# Whatever these numbers are, one program serves.
+_NUMBERS = [
+    "units", "each", "whole", "end0", "end1", "end2",
+    "p0", "q0", "p1", "q1", "p2", "q2", "p3", "q3",
+    "lu0", "ru0", "lu1", "ru1", "lu2", "ru2", "lu3", "ru3", "at1", "at2", "at3",
+    "b0", "b1", "b2", "b3",
+]  # fmt: skip
 
 
-@triton.jit(do_not_specialize=["units", "each", "end0", "end1", "end2", "b0", "b1", "b2", "b3"])
+@triton.jit(do_not_specialize=_NUMBERS)
 def _several_kernel(
     l0,
     r0,
@@ -1237,41 +1198,55 @@ def _several_kernel(
     b3,
     COUNT: tl.constexpr,
     PRECISION: tl.constexpr,
-    ROWS: tl.constexpr,
-    COLUMNS: tl.constexpr,
-    UNITS: tl.constexpr,
+    SIDE: tl.constexpr,
 ):
-    """One block of one weight's sum over one stretch of units; ``ends`` tell whose block it is.
+    """One block of one weight's Σ scale·l ⊗ r over one stretch of units; ``ends`` say of which.
 
-    A weight's sum lies at its place in a line of ``whole`` numbers a stretch, its bias's behind it.
+    A weight's sum lies at its place in a line of ``whole`` numbers a stretch. Behind it is that of
+    its bias, Σ scale·l, which the first of the blocks side by side has. The block is written down
+    once, with numbers of 32 bits: to fetch the program takes longer than to run it.
     """
     tile = tl.program_id(0)
     split = tl.program_id(1)
-    begin, end = split * each, tl.minimum(units, (split + 1) * each)
-    line = out + split.to(tl.int64) * whole
-    if tile < end0:
-        _unit_tile(
-            l0, r0, scales, line, line + p0 * q0, tile, begin, end,
-            p0, q0, lu0, ru0, b0, PRECISION, ROWS, COLUMNS, UNITS,
-        )  # fmt: skip
+    left, right, p, q = l0, r0, p0, q0
+    left_unit, right_unit, biased, at, first = lu0, ru0, b0, 0, 0
     if COUNT > 1:  # noqa: SIM102 - known when the kernel is compiled
-        if (tile >= end0) & (tile < end1):
-            _unit_tile(
-                l1, r1, scales, line + at1, line + at1 + p1 * q1, tile - end0, begin, end,
-                p1, q1, lu1, ru1, b1, PRECISION, ROWS, COLUMNS, UNITS,
-            )  # fmt: skip
+        if tile >= end0:
+            left, right, p, q = l1, r1, p1, q1
+            left_unit, right_unit, biased, at, first = lu1, ru1, b1, at1, end0
     if COUNT > 2:  # noqa: SIM102 - known when the kernel is compiled
-        if (tile >= end1) & (tile < end2):
-            _unit_tile(
-                l2, r2, scales, line + at2, line + at2 + p2 * q2, tile - end1, begin, end,
-                p2, q2, lu2, ru2, b2, PRECISION, ROWS, COLUMNS, UNITS,
-            )  # fmt: skip
+        if tile >= end1:
+            left, right, p, q = l2, r2, p2, q2
+            left_unit, right_unit, biased, at, first = lu2, ru2, b2, at2, end1
     if COUNT > 3:  # noqa: SIM102 - known when the kernel is compiled
         if tile >= end2:
-            _unit_tile(
-                l3, r3, scales, line + at3, line + at3 + p3 * q3, tile - end2, begin, end,
-                p3, q3, lu3, ru3, b3, PRECISION, ROWS, COLUMNS, UNITS,
-            )  # fmt: skip
+            left, right, p, q = l3, r3, p3, q3
+            left_unit, right_unit, biased, at, first = lu3, ru3, b3, at3, end2
+    across = tl.cdiv(q, SIDE)
+    block = tile - first
+    rows = (block // across) * SIDE + tl.arange(0, SIDE)
+    columns = (block % across) * SIDE + tl.arange(0, SIDE)
+    total = tl.zeros((SIDE, SIDE), tl.float32)
+    own = tl.zeros((SIDE,), tl.float32)
+    for start in range(split * each, tl.minimum(units, (split + 1) * each), SIDE):
+        unit = start + tl.arange(0, SIDE)
+        inside = (unit < units)[:, None]
+        scale = tl.load(scales + unit, mask=unit < units, other=0.0)
+        lefts = left + unit[:, None] * left_unit + rows[None, :]
+        rights = right + unit[:, None] * right_unit + columns[None, :]
+        one = tl.load(lefts, mask=inside & (rows < p)[None, :], other=0.0)
+        two = tl.load(rights, mask=inside & (columns < q)[None, :], other=0.0)
+        counts = (scale > 0)[:, None]  # chosen after loading, for which nobody waits
+        weighted = tl.where(counts, one * scale[:, None], 0.0)
+        own += tl.sum(weighted, 0)
+        total = tl.dot(
+            tl.trans(weighted), tl.where(counts, two, 0.0), total, input_precision=PRECISION
+        )
+    line = out + split * whole + at
+    kept = rows < p
+    place = rows[:, None] * q + columns[None, :]
+    tl.store(line + place, total, mask=kept[:, None] & (columns < q)[None, :])
+    tl.store(line + p * q + rows, own, mask=kept & (biased != 0) & (block % across == 0))
 
 
 @final
@@ -1296,29 +1271,28 @@ def several_products(products: Sequence[Product], scales: Tensor) -> list[tuple[
     For small weights, whose products take less time than a library's launches: here are two.
 
     Guarantee:
-        A unit whose scale is not above zero is not read.
+        A unit whose scale is not above zero adds nothing, not even NaN.
     """
     assert 0 < len(products) <= MOST_PRODUCTS
     lefts, rights = ([_lines(getattr(one, side)) for one in products] for side in ("left", "right"))
     shapes = [(left.shape[2], right.shape[2]) for left, right in zip(lefts, rights, strict=True)]
-    cut = _weighted_tiles(_LIBRARYS, half=False)
-    ends = [*accumulate(triton.cdiv(p, cut.rows) * triton.cdiv(q, cut.columns) for p, q in shapes)]
+    side = _SEVERALS
+    ends = [*accumulate(triton.cdiv(p, side) * triton.cdiv(q, side) for p, q in shapes)]
     places = [*accumulate((one.size for one in products), initial=0)]
     units = len(scales)
-    splits = _splits(ends[-1], triton.cdiv(units, 2 * cut.terms))
-    each = triton.cdiv(triton.cdiv(units, splits), cut.terms) * cut.terms
+    splits = max(1, min(_PROGRAMS // ends[-1], triton.cdiv(units, side)))  # all at once, not more
+    each = triton.cdiv(triton.cdiv(units, splits), side) * side
     out = torch.empty(splits, places[-1], dtype=torch.float32, device=scales.device)
     more = MOST_PRODUCTS - len(products)
     sides = [side for pair in zip(lefts, rights, strict=True) for side in pair]
     strides = [side.stride(0) for side in sides]
     with torch.cuda.device_of(scales):
         _several_kernel[(ends[-1], splits)](
-            *sides, *sides[:1] * (2 * more), scales.contiguous(), out, units, each, places[-1],
+            *sides, *sides[:1] * (2 * more), scales.float(), out, units, each, places[-1],
             *[*ends, *ends[-1:] * more][:3], *[n for one in shapes for n in one], *[1] * (2 * more),
             *strides, *[1] * (2 * more), *[*places[1:-1], *[0] * more][:3],
             *[int(one.biased) for one in products], *[0] * more,
-            COUNT=len(products), PRECISION=_precision(), ROWS=cut.rows, COLUMNS=cut.columns,
-            UNITS=cut.terms, num_warps=cut.warps, num_stages=cut.stages,
+            COUNT=len(products), PRECISION=_precision(), SIDE=side, num_warps=4, num_stages=1,
         )  # fmt: skip
     line = out[0] if splits == 1 else out.sum(0)
     parts = line.split([one.size for one in products])

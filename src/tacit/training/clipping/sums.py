@@ -145,12 +145,13 @@ def _squared_norms(
 
 def _added_up(norms: Sequence[Tensor], mask: Tensor) -> Tensor:
     """Σ of squared norms, whole or in parts, in double precision; on a device in few launches."""
-    total = torch.zeros(mask.shape[0], dtype=torch.float64, device=mask.device)
+    if not norms:
+        return torch.zeros(mask.shape[0], dtype=torch.float64, device=mask.device)
     if not _is_device(mask):
         each = [added_up(one) for one in norms]
         if len({one.dtype for one in each}) == 1:
             return torch.stack(each).sum(0, dtype=torch.float64)
-        return sum(each, start=total)
+        return sum(each[1:], start=each[0].double())
     alike: dict[Hashable, list[Tensor]] = {}
     for one in norms:
         whole = one[0] if one.ndim == 2 and len(one) == 1 else one
@@ -163,7 +164,7 @@ def _added_up(norms: Sequence[Tensor], mask: Tensor) -> Tensor:
         stacked = torch.stack(same)
         wholes = stacked if stacked.ndim == 2 else whole_norms(stacked.sum(1))
         sums.append(wholes.sum(0, dtype=torch.float64))
-    return sum(sums[1:], start=sums[0]) if sums else total
+    return sum(sums[1:], start=sums[0])
 
 
 def _few_totals(alike: Sequence[Sequence[Tensor]]) -> Tensor | None:

@@ -277,13 +277,10 @@ def all_count(scales: Tensor) -> bool:
     return len(scales) == 0 or float(scales.min()) > 0
 
 
-def weighed(
-    values: Tensor, scales: Tensor, dtype: torch.dtype | None = None, *, every: bool | None = None
-) -> Tensor:
+def weighed(values: Tensor, scales: Tensor, dtype: torch.dtype | None = None) -> Tensor:
     """``values`` times their unit's scale; exactly zero where the scale is, whatever the value.
 
-    ``dtype`` is the result's where it is not that of ``values``, and wider; ``every`` is what
-    ``all_count`` says, where it was asked before.
+    ``dtype`` is the result's where it is not that of ``values``, and wider.
     """
     if for_kernels(values):
         from tacit.training.clipping import kernels  # noqa: PLC0415 - needs Triton
@@ -291,7 +288,7 @@ def weighed(
         return kernels.rows_scaled(values, scales, dtype or values.dtype)
     values = values if dtype is None else values.to(dtype)
     column = scales.view(-1, *[1] * (values.ndim - 1))
-    if all_count(scales) if every is None else every:
+    if all_count(scales):
         return values * column.to(values.dtype)
     return torch.where(column > 0, values * column.to(values.dtype), 0)
 
@@ -589,12 +586,12 @@ class Outer:
         wide = self._wide
         left, right, every = self.left, self.right, all_count(scales)
         if left.shape[2] <= right.shape[2]:  # the smaller side is the one to copy
-            left = weighed(left, scales, wide, every=every)
+            left = weighed(left, scales, wide)
             right = (right if every else kept(right, scales)).to(wide)
         else:
             left = (left if every else kept(left, scales)).to(wide)
-            right = weighed(right, scales, wide, every=every)
-        return self._shaped(matmul(left.flatten(0, 1).mT, right.flatten(0, 1)), ())
+            right = weighed(right, scales, wide)
+        return self._shaped(_added_products(left.flatten(0, 1), right.flatten(0, 1)), ())
 
     @property
     def _wide(self) -> torch.dtype:
@@ -664,6 +661,13 @@ class Outer:
             return shaped
         skip = len(leading)
         return shaped.permute(*range(skip), *(axis + skip for axis in self.order))
+
+
+def _added_products(left: Tensor, right: Tensor) -> Tensor:
+    """leftᵀ·right. On a processor the product with fewer rows takes less time, turned or not."""
+    if left.device.type != "cpu" or left.shape[1] <= right.shape[1]:
+        return matmul(left.mT, right)
+    return matmul(right.mT, left).mT.contiguous()
 
 
 def _gram_norms(left: Tensor, right: Tensor, raised: tuple[float, float]) -> Tensor:
