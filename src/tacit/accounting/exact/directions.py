@@ -72,6 +72,7 @@ _ROUGH = 1e-9  # a relative error of δ from which ends good to a percent are go
 _CLOSE = 1e-6  # a relative error of δ(0) that is small enough
 _MANY = 200  # different steps from which one by one they take long
 _SELDOM = 0.5  # times that a record is expected to be sampled, below which there are jumps
+_RARE_LOSSES = 4e-3  # steps·rate² below which the small losses are too few to hide them
 _LITTLE_WORK = 1e6  # of a contour for which there is another way
 _LITTLE_CARE = 0.3  # about a tilt, for a look that says no more than yes or no
 _MANY_STEPS = 500  # of Laplace noise, whose atoms have half of the mass or more
@@ -252,7 +253,7 @@ def _sampled_step(composition: Composition) -> tuple[float, float, int] | None:
 def _is_seldom(step: tuple[float, float, int]) -> bool:
     """Whether a record is sampled so seldom that one contour would have no digits."""
     rate, sigma, count = step
-    return count * rate < _SELDOM and sigma < _LOUD
+    return (count * rate < _SELDOM or count * rate**2 < _RARE_LOSSES) and sigma < _LOUD
 
 
 def _epsilon_by_sums(composition: Composition, delta: float, resolution: Resolution) -> Solved:
