@@ -37,6 +37,7 @@ from tacit.accounting.exact.discrete import (
 )
 from tacit.accounting.exact.either import EitherLoss
 from tacit.accounting.exact.enclosure import Interval, Resolution, TooSlow, invert
+from tacit.accounting.exact.folded import FoldedLoss
 from tacit.accounting.exact.grid import CellsProfile, delta_on_grid, epsilon_on_grid, lay_on_grid
 from tacit.accounting.exact.jump_curves import Step
 from tacit.accounting.exact.jump_search import delta_with_jumps, profile_with_jumps
@@ -79,6 +80,8 @@ _MANY_STEPS = 500  # of Laplace noise, whose atoms have half of the mass or more
 _TILT = 2.0  # where to look for a saddle if nothing is known
 _SKETCH = Resolution(relative_error=1e-2)
 _HALVINGS, _FARTHEST = 25, 1e4
+_HARDLY_EVER = -36.0  # ln of a probability that adds no digit
+_FOLDED_RETREAT = 0.5
 _GENTLE = 2.65  # a tilt that suits most allocations
 
 
@@ -256,9 +259,26 @@ def _is_seldom(step: tuple[float, float, int]) -> bool:
     return (count * rate < _SELDOM or count * rate**2 < _RARE_LOSSES) and sigma < _LOUD
 
 
+def _stays_at_nothing(composition: Composition) -> bool:
+    """Whether the losses are often 0 all together: an atom, which a contour has no end for."""
+    if not all(isinstance(loss, FoldedLoss) for loss, _ in composition):
+        return False
+    rests = ((loss.rest, count) for loss, count in composition if isinstance(loss, FoldedLoss))
+    return math.fsum(count * math.log(rest) for rest, count in rests) > _HARDLY_EVER
+
+
+def _gentler(composition: Composition, search: SaddleSearch, aim: Aim) -> Aim:
+    """A smaller tilt for losses that are folded: the bound on their decay is loose."""
+    if not any(isinstance(loss, FoldedLoss) for loss, _ in composition):
+        return aim
+    return search.retreat(aim, _FOLDED_RETREAT)
+
+
 def _epsilon_by_sums(composition: Composition, delta: float, resolution: Resolution) -> Solved:
     search = SaddleSearch(composition)
     found = Solved(Interval(0.0, math.inf, method="none"))
+    if _stays_at_nothing(composition):
+        return found
     if _has_atoms(composition):
         return _epsilon_of_atoms(composition, delta, resolution)
     try:
@@ -483,6 +503,8 @@ def _delta_by_sums(
     composition: Composition, epsilon: float, resolution: Resolution
 ) -> tuple[Enclosure, str, float] | None:
     search = SaddleSearch(composition)
+    if _stays_at_nothing(composition):
+        return None
     try:
         if _has_atoms(composition):
             sharp = profile_for_epsilon(composition, epsilon, resolution)
@@ -621,6 +643,8 @@ def _lay_sum(
     composition: Composition, delta: float, resolution: Resolution
 ) -> tuple[float, Profile] | None:
     search = SaddleSearch(composition)
+    if _stays_at_nothing(composition):
+        return None
     try:
         if _has_atoms(composition):
             sharp = profile_for_delta(composition, delta, resolution)
@@ -638,6 +662,7 @@ def _first_sum(
     composition: Composition, search: SaddleSearch, aim: Aim, resolution: Resolution
 ) -> Profile:
     """The sharpest sum about ``aim``, or ``TooSlow``."""
+    aim = _gentler(composition, search, aim)
     if _is_allocated(composition):
         aim = within_reach(composition, search, aim)
     lattices = [loss for loss, _ in composition if isinstance(loss, LatticeLoss)]
@@ -677,7 +702,7 @@ def _closed_form(direction: Direction) -> Closed | None:
                 return MixtureProfile(losses[0][0])
             case SampledLaplaceLoss():
                 return SampledLaplaceProfile(losses[0][0])
-            case None | AtomLoss() | EitherLoss() if len(direction) == 1:
+            case None | AtomLoss() | EitherLoss() | FoldedLoss() if len(direction) == 1:
                 return CellsProfile(direction[0][0].cells)
     if len(losses) == 1 and losses[0][1] == 2 and isinstance(losses[0][0], MixturePair):
         return _two_steps(losses[0][0])
@@ -696,6 +721,7 @@ def _sums(
     composition: Composition, search: SaddleSearch, aim: Aim, resolution: Resolution
 ) -> Iterator[tuple[Profile, Aim, str]]:
     """The sums that can be laid about ``aim``, the sharpest first."""
+    aim = _gentler(composition, search, aim)
     if _is_allocated(composition):
         aim = within_reach(composition, search, aim)
     lattices = [loss for loss, _ in composition if isinstance(loss, LatticeLoss)]
