@@ -142,3 +142,6 @@ def test_exponentials_are_right_to_four_roundings() -> None:
         for one, value in zip(x.tolist(), found.tolist(), strict=True):
             true = mp.exp(mp.mpc(one))
             assert abs(mp.mpc(value) - true) <= 4.0 * 2.0**-53 * abs(true)
+        small = x / np.abs(x) * 10.0 ** rng.uniform(-12.0, 0.0, len(x))
+        for one, value in zip(small.tolist(), jump_curves._expm1(small).tolist(), strict=True):
+            assert abs(mp.mpc(value) - mp.expm1(one)) <= 8.0 * 2.0**-53 * abs(one)

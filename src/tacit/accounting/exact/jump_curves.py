@@ -322,7 +322,7 @@ class Curves:
         exponent = np.multiply.outer(power, loss)
         grown = np.empty_like(exponent)
         early = exponent[:, :start]
-        grown[:, :start] = _exponential_series(early, 1, 19) * early * whole[:start]
+        np.multiply(_expm1(early), whole[:start], out=grown[:, :start])
         late = _exp(exponent[:, start:] + self._log_whole[index, start:])
         grown[:, start:] = late - whole[start:]
         return start, late, grown
@@ -612,6 +612,26 @@ def _exp(x: AnyFloats) -> Complexes:
     square *= size
     size -= square
     found.real = size
+    return found
+
+
+def _expm1(x: Complexes) -> Complexes:
+    """e^x - 1, to 8 roundings of |x|, for |x| ≤ 1: Re = ((e^a - 1)(1 - t²) - 2t²)/(1 + t²)."""
+    tangent = 0.5 * x.imag
+    np.tan(tangent, out=tangent)
+    square = tangent * tangent
+    less = x.real.copy()
+    np.expm1(less, out=less)
+    over = 1.0 / (1.0 + square)
+    found: Complexes = np.empty(x.shape, np.complex128)
+    tangent *= 2.0 * over
+    tangent *= less + 1.0
+    found.imag = tangent
+    less *= 1.0 - square
+    square *= 2.0
+    less -= square
+    less *= over
+    found.real = less
     return found
 
 

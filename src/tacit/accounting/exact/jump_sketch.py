@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tacit.accounting.exact.jump_scout import Saddle, Scout
     from tacit.accounting.exact.transforms import Complexes
 
-ALL, FEW = 20.0, 10.0
+ALL, FEW = 20.0, 6.0
 """-ln of a sketch's relative error, about: as many digits as a σ needs, and enough for a start."""
 _CLOSER, _LATER = 0.7, 2  # curves than where bounds choose them: these have proved best
 _MORE = 7.0  # digits along curves, which are not the best ones
