@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from tacit.accounting.exact.enclosure import Resolution
     from tacit.accounting.exact.transforms import Floats
 
-_NODES, _RHO = 20, 3.0  # of a panel, and of the ellipse about it
+_NODES, _RHO = 26, 3.0  # of a panel, and of the ellipse about it
 _ALONG, _ACROSS = 0.5 * (_RHO + 1.0 / _RHO), 0.5 * (_RHO - 1.0 / _RHO)  # its half-axes, over h
 _MOST_PANELS = 1000
 _WIDEST, _HALVINGS = 0.5, 7  # the half-width of a panel, and how often it may be halved
