@@ -80,6 +80,7 @@ _MANY_STEPS = 500  # of Laplace noise, whose atoms have half of the mass or more
 _TILT = 2.0  # where to look for a saddle if nothing is known
 _SKETCH = Resolution(relative_error=1e-2)
 _HALVINGS, _FARTHEST = 25, 1e4
+_FEW_POINTS = 2**12
 _HARDLY_EVER = -36.0  # ln of a probability that adds no digit
 _FOLDED_RETREAT = 0.5
 _GENTLE = 2.65  # a tilt that suits most allocations
@@ -372,7 +373,12 @@ def certainly_at_most(
         found = _at_most(_together(composition) or composition, epsilon, room, resolution, tilt)
         if found is not None:
             return found
-    return delta_on_grid(direction, epsilon, resolution).upper <= delta
+    # A few points often tell, and take a tenth of the time.
+    few = replace(resolution, lattice_nodes=min(resolution.lattice_nodes, _FEW_POINTS))
+    return any(
+        delta_on_grid(direction, epsilon, one).upper <= delta
+        for one in dict.fromkeys((few, resolution))
+    )
 
 
 def _at_most(
