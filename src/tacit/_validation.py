@@ -166,6 +166,8 @@ def _index(value: SupportsIndex) -> int | None:
 
 
 def _real(name: str, value: SupportsFloat) -> float:
+    if type(value) is float:  # most are, and schedules have ten thousand of them
+        return value
     if isinstance(value, str | bytes | bool):
         raise InvalidArgument(f"{name} must be a number, got {shown(value)}")
     try:

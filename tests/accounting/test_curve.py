@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from itertools import pairwise
+from typing import Any
 
+import numpy as np
 import pytest
 
 from tacit.accounting import (
@@ -20,9 +22,10 @@ from tacit.accounting import (
     ZeroConcentrated,
     delta,
     gaussian_profile,
+    profile,
 )
 from tacit.accounting import curve as curves
-from tacit.accounting.accountants import Accountant, composition
+from tacit.accounting.accountants import Accountant, composition, exact
 
 
 @pytest.mark.parametrize("sigma", [2.0, 0.02, 1e-3, 1e-6])
@@ -98,3 +101,36 @@ def test_delta_is_sharp_where_epsilon_is_the_largest_loss(
 ) -> None:
     found = PrivacyCurve(event).delta(epsilon)
     assert truth <= found <= truth + 1e-7
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        Repeated(PoissonSampled(0.01, Gaussian(1.0)), 1000),
+        pytest.param(Repeated(PoissonSampled(0.1, Gaussian(1.0)), 5), marks=pytest.mark.slow),
+        pytest.param(Repeated(PoissonSampled(1e-5, Gaussian(0.7)), 10**5), marks=pytest.mark.slow),
+    ],
+)
+def test_many_points_at_the_price_of_a_few_say_what_each_one_says(
+    monkeypatch: pytest.MonkeyPatch, event: Event
+) -> None:
+    """μ took more than a second for a few steps: 65 certificates, one by one."""
+    curve = profile(event)
+    asked = []
+    single = exact.delta
+
+    def counted(*arguments: Any) -> float:
+        asked.append(arguments)
+        return single(*arguments)
+
+    monkeypatch.setattr(exact, "delta", counted)
+    found = curve.mu(), curve.power(1e-4), curve.tradeoff(0.1)
+    assert not asked
+    monkeypatch.setattr(exact, "sketch", lambda *_: None)
+    slowly = curve.power(1e-4), curve.tradeoff(0.1)
+    assert asked
+    assert slowly[0] <= found[1] <= slowly[0] * (1.0 + 1e-7)
+    assert slowly[1] * (1.0 - 1e-7) <= found[2] <= slowly[1] * (1.0 + 1e-12)
+    for epsilon in np.linspace(0.0, curve.epsilon(1e-10), 7).tolist():
+        most = gaussian_profile.delta(found[0].mu, epsilon)
+        assert curve.delta(epsilon) <= most * (1.0 + 1e-9)

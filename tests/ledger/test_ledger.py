@@ -32,6 +32,46 @@ def test_budget_outlives_the_ledger_that_opened_it(place):
     assert again.head == head  # a refusal writes nothing
 
 
+@pytest.mark.parametrize("prepared", [False, True])
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"steps": -4}, "steps"),
+        ({"event": {"kind": "Mystery"}}, "no event that tacit knows"),
+        ({"charge": {"epsilon": 0.01, "delta": 0.0}}, "charges less than its event costs"),
+        ({"charge": {"epsilon": 4.0, "delta": 0.0}}, "over its limits"),
+    ],
+)
+def test_what_nobody_could_read_again_is_not_written(place, prepared, changes, why):
+    """It was committed first, and then nobody could open the ledger any more."""
+    ledger = place.ledger()
+    budget = ledger.open("data", 1.0, 1e-5)
+    made = budget.charge(PureDp(0.5))
+    (kept,) = (one for one in ledger.history() if one.number == made.number)
+    head = ledger.head
+    draft = entries.Draft("data", "reserve", kept.data | changes)
+    with pytest.raises(LedgerError, match="nothing was written.*" + why) as refused:
+        ledger.append(lambda _: [draft], prepared=prepared)
+    assert type(refused.value) is LedgerError  # the ledger itself is as it was
+    assert ledger.head == head
+    assert place.ledger().verify().ok
+    budget.charge(PureDp(0.25))
+    assert place.ledger().budget("data").spent().epsilon == 0.75
+
+
+def test_what_two_drafts_do_together_is_read_before_it_is_written(place):
+    ledger = place.ledger()
+    budget = ledger.open("data", 1.0, 1e-5)
+    made = budget.charge(PureDp(0.5))
+    (kept,) = (one for one in ledger.history() if one.number == made.number)
+    head = ledger.head
+    draft = entries.Draft("data", "reserve", kept.data)
+    with pytest.raises(LedgerError, match=r"nothing was written.*over its limits"):
+        ledger.append(lambda _: [draft, draft])
+    assert ledger.head == head
+    assert len(ledger.append(lambda _: [draft])) == 1
+
+
 def test_two_ledgers_see_each_others_charges(place):
     one, other = (place.ledger().open("data", 1.0, 0.0) for _ in range(2))
     one.charge(PureDp(0.5))

@@ -256,7 +256,7 @@ def test_connection_lost_inside_a_transaction_writes_nothing(postgresql):
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
             "WHERE datname = current_database() AND pid <> pg_backend_pid()"
         )
-        return [Draft("", "adopt", {"reason": "never written"})]
+        return [Draft("", "adopt", {"reason": "never written", "anchored": ""})]
 
     with pytest.raises(LedgerError, match="nothing was granted"):
         ledger.append(decide)

@@ -33,7 +33,7 @@ _ON_GRID = 1e-7  # the same where the accountant's own lattice leaves no more di
 _BY_JUMPS = 1e-8  # the same where it takes tens of milliseconds, for as many digits
 _ROUGHLY = 1e-4  # the same for a first search
 _MARGIN, _STEEPEST = 5e-7, 30.0  # above a σ that is all but right, and ε's slope against it there
-_RARELY = 0.05  # steps·rate², below which the central limit's guess is far off
+_RARELY = 0.2  # steps·rate², below which the central limit's guess is far off
 _LEAST_STEP = 1e-11
 _STRIDE, _SHORT = 0.02, 3e-5  # of ln x, between the first two that are tried
 _MOST_ROUNDS, _FEW_ROUNDS = 100, 5
@@ -135,10 +135,12 @@ def noise_multiplier(
     guess = max(guess, enough_for_one(rate, epsilon, delta / times))
     if accountant != "exact":
         return calibrate(make_event, epsilon, delta, accountant, adjacency, guess)
-    place = None
+    place, steepest = None, _STEEPEST
     if times * rate**2 < _RARELY and times > 2 and adjacency != "replace-one":
         close = near_sigma(rate, times, epsilon, delta, guess)
-        place = None if close is None else math.log(close) + _MARGIN
+        if close is not None:
+            place = math.log(close.sigma) + _MARGIN
+            steepest = max(steepest, 2.0 * close.steepness)
     if place is None:
         place = _just_met(_guide(make_event, epsilon, delta, adjacency, times), math.log(guess))
     if place is None:
@@ -146,7 +148,7 @@ def noise_multiplier(
     sharp = _by_certificate(make_event, epsilon, delta, check_adjacency(adjacency))
     for margin in (0.0, _MARGIN):
         tried = sharp(place + margin)
-        if -_STEEPEST * _MARGIN <= tried.excess <= 0.0:
+        if -steepest * _MARGIN <= tried.excess <= 0.0:
             return math.exp(tried.place)
     return math.exp(least_private(sharp, tried.place, stride=_SHORT))
 

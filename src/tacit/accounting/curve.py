@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 _RARE = 1e-3  # a false-positive rate below which power has more digits than error
 _ROUND_UP = 1.0 + 1e-12
+_LIKELY = 0.2  # a δ about which the last part of a curve is sharp
 _LONG = 300.0  # a range of ε over which a chord in e^ε says nothing
 
 
@@ -85,7 +86,7 @@ class PrivacyCurve:
         level = probability("fpr", fpr)
         if gaussian_mu(self.event, self.adjacency) is not None or level < _RARE:
             return max(0.0, 1.0 - self.power(level))
-        return least_error(self.delta, level, self._last_epsilon())
+        return least_error(self._sketch(1e-3 * level), level, self._last_epsilon())
 
     def power(self, fpr: float) -> float:
         """The largest true-positive rate of any attack with this false-positive rate.
@@ -105,13 +106,20 @@ class PrivacyCurve:
         if level == 0.0:
             return self.delta(_LONG)
         last = min(-math.log(level), _LONG) if level < 1.0 else 0.0
+        look = self._sketch(0.1 * level)
 
         def rate(epsilon: float) -> float:
-            delta = self.delta(epsilon)
+            delta = look(epsilon)
             other = 1.0 - math.exp(-epsilon) * (1.0 - delta - level)
             return min(1.0, delta + math.exp(epsilon) * level, other)
 
         return -_maximum(lambda epsilon: -rate(epsilon), last) * _ROUND_UP
+
+    def _sketch(self, floor: float) -> Callable[[float], float]:
+        """δ(ε), no smaller than the true one, for many ε at the price of a few."""
+        sharp = [floor * 10.0**k for k in range(0, 300, 2) if floor * 10.0**k < _LIKELY]
+        laid = exact.sketch(self.event, self.adjacency, [*sharp, _LIKELY])
+        return self.delta if laid is None else laid.delta
 
     def _last_epsilon(self) -> float:
         """An ε past which δ says nothing new, as far as a search is concerned."""
@@ -155,7 +163,8 @@ class PrivacyCurve:
         if known is not None:
             return GdpFit(known, 0.0, floor)
         last = self.epsilon(floor)
-        points = _points(self.delta, last if math.isfinite(last) else self._last_epsilon())
+        look = self._sketch(floor)
+        points = _points(look, last if math.isfinite(last) else self._last_epsilon())
         mu = _covering(points) if math.isfinite(last) else math.inf
         regret = max(
             (_gaussian_delta(mu, epsilon) - delta) / (1.0 + math.exp(min(epsilon, 700.0)))

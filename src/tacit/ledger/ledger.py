@@ -320,8 +320,7 @@ class Ledger:
         """
         with self._lock:
             if prepared:
-                for draft in decide(self.refresh()):
-                    self.check(draft.budget)
+                self._rehearsed(decide(self.refresh()))
             anchored = self._anchor.read()
             if anchored is None:
                 raise self._unanchored()
@@ -360,14 +359,29 @@ class Ledger:
         self._enter(writer.read(max(1, len(self._books.hashes))))
         if anchored is not None:
             self._check_anchor(anchored)
-        entries: list[Entry] = []
-        last = self._books.head
-        for draft in decide(self._books):
-            self.check(draft.budget)
-            made = entry_after(last, draft, not_before=self._books.day, key=self._key)
-            entries.append(made)
-            last = made.head
+        entries = self._rehearsed(decide(self._books))
         writer.append(entries)
+        return entries
+
+    def _rehearsed(self, drafts: Iterable[Draft]) -> tuple[Entry, ...]:
+        """The entries of ``drafts``, each read by a copy of the books as anybody will read it.
+
+        What cannot be read, or be charged again from its event, would make the ledger unreadable.
+        """
+        books, entries = self._books.copy(), []
+        for draft in drafts:
+            self.check(draft.budget)
+            made = entry_after(books.head, draft, not_before=books.day, key=self._key)
+            try:
+                books.take(made)
+                if made.kind in CHARGING:
+                    known = books.reservations.get(made.number)
+                    found = doubt(made, books.budgets[made.budget], known)
+                    if found:
+                        raise TamperedLedger(found)
+            except LedgerError as error:
+                raise LedgerError(f"nothing was written: nobody could read it ({error})") from None
+            entries.append(made)
         return tuple(entries)
 
     def _enter(self, entries: Iterable[Entry]) -> None:

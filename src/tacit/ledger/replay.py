@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import math
 import re
+from collections import ChainMap
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from fractions import Fraction
@@ -40,7 +41,7 @@ from tacit.ledger.fields import (
 from tacit.ledger.requests import TAKERS, RequestState
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, MutableMapping
 
     from tacit.accounting.events import Adjacency
     from tacit.ledger.entries import Entry
@@ -180,12 +181,23 @@ class Books:
         self.ledger_id = ""
         self.head: Head | None = None
         self.hashes: list[str] = []
-        self.budgets: dict[str, BudgetState] = {}
-        self.reservations: dict[int, ReservationState] = {}
-        self.requests: dict[int, RequestState] = {}
+        self.budgets: MutableMapping[str, BudgetState] = {}
+        self.reservations: MutableMapping[int, ReservationState] = {}
+        self.requests: MutableMapping[int, RequestState] = {}
         self.adopted: list[int] = []
         self.day = ""  # of the newest entry
         self.sealed = False  # every entry must carry a seal from now on
+
+    def copy(self) -> Books:
+        """Books that begin as these, and go their own way: what they take is not taken here."""
+        made = Books()
+        made.ledger_id, made.head, made.day = self.ledger_id, self.head, self.day
+        made.sealed, made.adopted = self.sealed, [*self.adopted]
+        # A ledger may have many: what is not changed is looked up where it is.
+        made.budgets = ChainMap({}, self.budgets)
+        made.reservations = ChainMap({}, self.reservations)
+        made.requests = ChainMap({}, self.requests)
+        return made
 
     def take(self, entry: Entry) -> None:
         """Enters ``entry``, which follows the last one."""

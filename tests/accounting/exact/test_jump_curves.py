@@ -130,3 +130,18 @@ def test_the_error_function_is_as_accurate_as_is_assumed() -> None:
             x = mp.mpc(complex(place))
             scale = abs(mp.exp(-x * x)) + (1 if place.real < 0.0 else 0)
             assert abs(mp.mpc(complex(found)) - mp.erfc(x)) <= jump_curves._ERFC_ERROR * scale
+
+
+def test_exponentials_are_right_to_four_roundings() -> None:
+    rng = np.random.default_rng(5)
+    turns = np.concatenate([rng.normal(0.0, 10.0**k, 60) for k in range(-3, 7)])
+    turns = np.concatenate([turns, np.pi * np.arange(-30, 30), np.pi * (np.arange(-30, 30) + 0.5)])
+    x = rng.normal(0.0, 3.0, len(turns)) + 1j * turns
+    found = jump_curves._exp(x)
+    with mp.workdps(30):
+        for one, value in zip(x.tolist(), found.tolist(), strict=True):
+            true = mp.exp(mp.mpc(one))
+            assert abs(mp.mpc(value) - true) <= 4.0 * 2.0**-53 * abs(true)
+        small = x / np.abs(x) * 10.0 ** rng.uniform(-12.0, 0.0, len(x))
+        for one, value in zip(small.tolist(), jump_curves._expm1(small).tolist(), strict=True):
+            assert abs(mp.mpc(value) - mp.expm1(one)) <= 8.0 * 2.0**-53 * abs(one)

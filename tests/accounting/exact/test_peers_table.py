@@ -230,7 +230,9 @@ def test_fixed_size_is_no_better_than_its_pieces() -> None:
     assert one_way == bounds(poisson, delta=1e-5).upper
     both = bounds(fixed, delta=1e-5, adjacency="replace-one")
     assert one_way < both.upper < 1.5 * one_way
-    assert not both.two_sided
+    assert both.lower == pytest.approx(one_way, rel=1e-8)  # of two data sets that differ so
+    assert both.two_sided
+    assert not both.attained
 
 
 def test_truncated_poisson_costs_what_the_coupling_costs() -> None:

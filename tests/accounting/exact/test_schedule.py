@@ -20,6 +20,7 @@ from tacit.accounting import (
     epsilon,
 )
 from tacit.accounting.exact import certificate, directions
+from tacit.accounting.exact.schedule import _less_one
 
 if TYPE_CHECKING:
     from tacit.accounting.events import Neighbours
@@ -106,3 +107,19 @@ def test_a_schedule_of_noise_and_clip_is_calibrated() -> None:
     noise = calibrate(event, 2.0, 1e-5)
     assert epsilon(event(noise), 1e-5) <= 2.0
     assert epsilon(event(0.999 * noise), 1e-5) > 2.0
+
+
+@pytest.mark.parametrize("size", [2, 7, 41])
+def test_sums_at_all_frequencies_keep_the_digits_of_what_is_nearly_nothing(size: int) -> None:
+    random = np.random.default_rng(3)
+    mass = random.random((3, 20))
+    mass /= mass.sum(axis=1, keepdims=True)
+    spread = random.normal(0.0, 1e-6, (3, 20))
+    spread[0] *= 1e6
+    found = _less_one(mass, spread, 0.3, size, np.empty(1000, np.complex128))
+    turned = 0.3 * np.arange(size)[:, None, None] * spread
+    # e^{ix} - 1 = 2i·sin(x/2)·e^{ix/2}
+    true = (mass * 2j * np.sin(0.5 * turned) * np.exp(0.5j * turned)).sum(axis=2).T
+    sizes = (mass * np.abs(turned)).sum(axis=2).T
+    assert found.shape == (3, size)
+    assert (np.abs(found - true) <= 1e-14 * sizes).all()

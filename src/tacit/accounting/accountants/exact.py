@@ -232,8 +232,9 @@ def without_vain_sampling(event: Event) -> Event:
     match event:
         case PoissonSampled(cap=None, event=Gaussian(sigma=sigma)) if sigma < _VAIN_NOISE:
             return event.event
-        case Repeated():
-            return Repeated(without_vain_sampling(event.event), event.times)
+        case Repeated(inner, times):
+            other = without_vain_sampling(inner)
+            return event if other is inner else Repeated(other, times)
         case Composed():
             found = [without_vain_sampling(one) for one in event.events]
             same = all(one is other for one, other in zip(found, event.events, strict=True))

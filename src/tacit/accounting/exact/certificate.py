@@ -31,6 +31,7 @@ from tacit.accounting.exact.directions import (
     solve_schedule,
 )
 from tacit.accounting.exact.enclosure import Interval, Resolution
+from tacit.accounting.exact.folded import FoldedLoss
 from tacit.accounting.exact.mixture import MixturePair, MixtureSide
 from tacit.accounting.exact.pairs import (
     DominatingPair,
@@ -40,6 +41,7 @@ from tacit.accounting.exact.pairs import (
 )
 from tacit.accounting.exact.sampled_pairs import (
     allocation_part,
+    attained_part,
     mixture_part,
     poisson_part,
     with_replacement_part,
@@ -59,6 +61,7 @@ if TYPE_CHECKING:
 
 _DEFAULT = Resolution()
 _QUICK = Resolution(relative_error=1e-5, lower_end=False)
+_FEWER_NODES = 2**13  # of a lattice
 # The largest loss of a lattice is a product and a sum: its own rounding must not lower a bound.
 _ROUND_UP = 1.0 + 2.0**-50
 
@@ -143,16 +146,55 @@ def enclose_epsilon(
     decomposition = decompose(parts, adjacency)
     if not decomposition.parts:
         return Interval(0.0, 0.0, method="closed form")
-    if decomposition.failures.truncation == 0.0:
+    if decomposition.tight:
         return _epsilon(decomposition, delta, resolution)
-    found = _coupled_epsilon(decomposition, delta, resolution)
-    shown = decompose(parts, adjacency, shown=True)
-    if _matters(decomposition.failures.charge(found.upper), delta, shown):
-        found = min(found, _epsilon(shown, delta, resolution), key=lambda one: one.upper)
+    above = _upper_end(resolution, decomposition)
+    if decomposition.failures.truncation == 0.0:
+        found = _epsilon(decomposition, delta, above)
+    else:
+        found = _coupled_epsilon(decomposition, delta, above)
+        shown = decompose(parts, adjacency, shown=True)
+        if _matters(decomposition.failures.charge(found.upper), delta, shown):
+            found = min(found, _epsilon(shown, delta, above), key=lambda one: one.upper)
+    found = replace(found, attained=False)
     if not resolution.lower_end:
         return found
-    lower = _epsilon(decompose(_seldom(parts), adjacency), delta, resolution).lower
+    actual = _attained(parts, adjacency)
+    lower = _epsilon(actual, delta, _lower_end(resolution)).lower if actual.parts else 0.0
     return _either_way(min(lower, found.upper), found.upper, found)
+
+
+def _upper_end(resolution: Resolution, decomposition: Decomposition) -> Resolution:
+    """For a pair that no neighbours need attain: its own lower end is none of the event's.
+
+    A folded loss is not attained by far more than what a coarser lattice adds, where a few steps
+    leave nothing but that.
+    """
+    nodes = resolution.lattice_nodes
+    if any(isinstance(part.forward.loss, FoldedLoss) for part, _ in decomposition.parts):
+        nodes = min(nodes, 2 * _FEWER_NODES)
+    return replace(resolution, lower_end=False, lattice_nodes=nodes)
+
+
+def _lower_end(resolution: Resolution) -> Resolution:
+    """For neighbours that need not be the worst: the last digits of a lattice are worth no time."""
+    return replace(resolution, lattice_nodes=min(resolution.lattice_nodes, _FEWER_NODES))
+
+
+def _attained(parts: Parts, neighbours: Neighbours) -> Decomposition:
+    """Pairs of two actual neighbours, as far as they are known: without the others, less is told.
+
+    The same two data sets serve all parts, in the same direction.
+    """
+    adjacency = both_ways(neighbours)
+    found = []
+    for part, count in _seldom(parts):
+        pair = _part(part, adjacency, shown=False)
+        if pair is not None and not pair.tight:
+            pair = attained_part(part, adjacency)
+        if pair is not None:
+            found.append((pair, count))
+    return Decomposition(tuple(found), None if neighbours == adjacency else neighbours)
 
 
 def _epsilon_together(
@@ -251,7 +293,7 @@ def _rounded_up(ends: Interval, lower: float) -> Interval:
 
 def _either_way(lower: float, upper: float, found: Interval) -> Interval:
     """Both ends, if the lower one is one: 0 says nothing, except of something that is 0."""
-    return Interval(lower, upper, lower > 0.0 or upper == 0.0, found.method, found.on_grid)
+    return replace(found, lower=lower, upper=upper, two_sided=lower > 0.0 or upper == 0.0)
 
 
 def _mirrored(one: Direction, other: Direction) -> bool:
@@ -283,15 +325,19 @@ def enclose_delta(
     decomposition = decompose(parts, adjacency)
     if not decomposition.parts:
         return Interval(0.0, 0.0, method="closed form")
-    found = _delta(decomposition, epsilon, resolution)
-    if decomposition.failures.truncation == 0.0:
-        return found
-    shown = decompose(parts, adjacency, shown=True)
-    if _matters(decomposition.failures.charge(epsilon), found.upper, shown):
-        found = min(found, _delta(shown, epsilon, resolution), key=lambda one: one.upper)
+    if decomposition.tight:
+        return _delta(decomposition, epsilon, resolution)
+    above = _upper_end(resolution, decomposition)
+    found = _delta(decomposition, epsilon, above)
+    if decomposition.failures.truncation > 0.0:
+        shown = decompose(parts, adjacency, shown=True)
+        if _matters(decomposition.failures.charge(epsilon), found.upper, shown):
+            found = min(found, _delta(shown, epsilon, above), key=lambda one: one.upper)
+    found = replace(found, attained=False)
     if not resolution.lower_end:
         return found
-    lower = _delta(decompose(_seldom(parts), adjacency), epsilon, resolution).lower
+    actual = _attained(parts, adjacency)
+    lower = _delta(actual, epsilon, _lower_end(resolution)).lower if actual.parts else 0.0
     return _either_way(min(lower, found.upper), found.upper, found)
 
 

@@ -14,6 +14,9 @@ class Interval:
     """A certified enclosure: the true value lies between ``lower`` and ``upper``.
 
     ``two_sided`` is false where no lower end was computed; ``lower`` is then 0, which says nothing.
+    Of two ends, ``attained`` is false where the upper one is that of a pair which no two data sets
+    are known to have: the lower one is that of some neighbours, and however finely one computes,
+    the two stay apart. Truncated samples and those of a fixed size are of that kind.
     ``method`` names the argument that certifies the upper end, and ``on_grid`` says whether it was
     computed on a grid of losses, which leaves fewer digits and takes longer.
     """
@@ -23,6 +26,7 @@ class Interval:
     two_sided: bool = True
     method: str = "exact"
     on_grid: bool = field(default=False, repr=False)
+    attained: bool = field(default=True, repr=False)
 
     @property
     def width(self) -> float:

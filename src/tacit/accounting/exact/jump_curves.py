@@ -38,6 +38,7 @@ from scipy.special import erfc, ndtr
 from tacit.accounting.exact.enclosure import TooSlow
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
     from numpy.typing import NDArray
@@ -69,12 +70,12 @@ for |ln(1 + e^x)| ≤ ln(1 + e^Re x) + 0.35, so that |l·b''| is largest, 0.278,
 """
 _NODES = 3  # that a cell stands for
 _MOST = 500_000  # nodes of all curves together
-_CACHED = 20_000  # numbers that fit into a processor's cache
 _FADED = 75.0  # -ln |exp(-mη²/2)| from which χ is 0 or 1
 _FLAT = 0.7  # an angle at which Gaussians still fall
 _UNIT = 2.0**-53
 _ERFC_ERROR = 2e-13  # of SciPy's complex erfc(x), over |exp(-x²)|: Faddeeva says 1e-13
 _ROUND_UP = 1.0 + 1e-6  # covers the rounding of sums of positive terms
+_ROUND_UP_SUM = 1.0 + 1e-12  # the same of thousands at most, where it must not count
 
 
 @dataclass(frozen=True)
@@ -131,8 +132,9 @@ class Cut:
 
         ln λ is taken to be off by 2⁻⁵³ of 80, at most. What is next to 0 or to 1 is set to it.
         """
-        distance = _log(loss / self.loss)
-        excess = self.log_excess(loss)
+        ratio = loss / self.loss
+        distance = _log(ratio)
+        excess = -self.sharpness * (ratio.real - 1.0 - distance.real)
         above = distance.real > _bent(np.abs(distance.imag))
         chi, rest = (~above).astype(loss.dtype), above.astype(loss.dtype)
         error = 0.5 * np.exp(np.minimum(excess, 600.0))
@@ -187,7 +189,9 @@ class Cut:
 def _bent(angle: AnyFloats) -> Floats:
     """ln(v/sin v), infinite from π on."""
     inside = np.clip(angle.real, 1e-6, 3.14)
-    found: Floats = np.where(angle.real < 3.14, np.log(inside / np.sin(inside)), np.inf)
+    tangent = np.tan(0.5 * inside)
+    found: Floats = np.log(0.5 * inside * (1.0 + tangent * tangent) / tangent)
+    found[angle.real >= 3.14] = np.inf
     return found
 
 
@@ -238,54 +242,60 @@ class Curves:
         self._lay_errors()
         self._lay_cells(nodes)
         ends = np.array([nodes[0], nodes[-1]]) + 0.5 * self.spacing * np.array([-1.0, 1.0])
-        places = self._places(ends.astype(np.complex128))
+        places = self._places(ends)
         self._lay_left(float(ends[0]), places)
         self._lay_right(float(ends[1]), places)
 
-    def _places(self, s: Complexes) -> Places:
+    def _places(self, s: AnyFloats) -> Places:
         y, turn = _rising(s, self._step, *self._rises)
-        odds = np.asarray(self._step.odds * np.exp(y), dtype=np.complex128)
+        odds = _exp(y)
+        odds *= self._step.odds
         small = np.abs(odds) < 1.0
-        over = np.where(small, odds, 1.0 / odds)
-        loss = log1p(over) + np.where(small, 0.0, y - self._step.knee)
+        over = 1.0 / odds
+        np.copyto(over, odds, where=small)
+        loss = log1p(over)
+        np.add(loss, y - self._step.knee, out=loss, where=~small)
         return Places(y, turn, odds, loss)
 
     # ---- on the nodes
 
     def _lay_nodes(self, nodes: Floats) -> None:
-        y, turn, _, loss = self._places(nodes.astype(np.complex128))
-        self._y, self._loss = y, loss
+        y, turn, _, loss = self._places(nodes)
+        self.y, self._loss = y, loss
         self._log_whole = self._step.log_density(y) + _log(turn) + math.log(self.spacing)
-        self._whole = np.exp(self._log_whole)
-        self._chi, self._rest, self._blur = self._cut.shares(loss)
+        self.whole = _exp(self._log_whole)
+        self.chi, self.rest, self._blur = self._cut.shares(loss)
 
     def _lay_errors(self) -> None:
         """Bounds on the rounding of terms: of their sum and exponents.
 
         y is off by 2⁻⁵³ of itself, and e^y by as much.
         """
-        loss, blur, size = self._loss, self._blur, np.abs(self._y)
-        mass = np.abs(self._whole)
+        loss, blur, size = self._loss, self._blur, np.abs(self.y)
+        mass = np.abs(self.whole)
         care = _UNIT * (96.0 + 4.0 * np.abs(self._log_whole) + 8.0 * size)
         shift = _UNIT * np.abs(loss) * (8.0 + 2.0 * size)
-        share = np.ones(mass.shape) if self._jumps else np.abs(self._chi)
-        self._mass, self._jump_share = mass, np.abs(self._rest)
+        share = np.ones(mass.shape) if self._jumps else np.abs(self.chi)
+        self._mass, self._jump_share = mass, np.abs(self.rest)
         self._care, self._shift = share * care, share * shift
         self._jump_care, self._jump_shift = self._jump_share * care + blur, self._jump_share * shift
         if not self._jumps:
             self._care += blur
         self._rest_error = (mass * self._jump_care).sum(axis=1)
         # Above their own rounding: of exponents by their size.
-        self._size_share = self._jump_share + blur
-        self._log_sizes = np.log(mass * (share if self._jumps else share + blur))
-        self._log_sizes += 1e-15 * np.abs(self._log_whole)
-        self._node_lines = np.stack([loss.real, -loss.imag, 1e-15 * np.abs(loss)], axis=1)
+        self._node_lines = np.empty((len(loss), 4, loss.shape[1]))
+        self._node_lines[:, 0], self._node_lines[:, 1] = loss.real, -loss.imag
+        self._node_lines[:, 2] = 1e-15 * np.abs(loss)
+        log_sizes = np.log(mass * (share if self._jumps else share + blur))
+        self._node_lines[:, 3] = log_sizes + 1e-15 * np.abs(self._log_whole)
+        self._node_kinds = np.ones((*loss.shape, 2))
+        self._node_kinds[..., 1] = self._jump_share + blur
 
     def sums(self, power: Complexes, index: int) -> Sums:
         """Of e^{pλ}: B, or M and J, along one curve, with bounds on the rounding."""
         self._lay_bounds()
-        start, late, grown = self._terms(power, index)
-        whole = self._whole[index]
+        start, late, grown = self.terms(power, index)
+        whole = self.whole[index]
         sizes, far = np.abs(grown), np.abs(power)
         beyond = self._mass[index, start:]
         error = sizes @ self._care[index]
@@ -300,22 +310,11 @@ class Curves:
         grown[:, :start] += whole[:start]
         sizes = np.abs(grown)
         jumps_error = sizes @ self._jump_care[index] + far * (sizes @ self._jump_shift[index])
-        return Sums(deviation, error, (grown * self._rest[index]).sum(axis=1), jumps_error)
+        return Sums(deviation, error, (grown * self.rest[index]).sum(axis=1), jumps_error)
 
-    def bare_sums(self, power: Complexes, index: int) -> Sums:
-        """The same without any bounds."""
-        start, late, grown = self._terms(power, index)
-        nothing = np.zeros(len(power))
-        if not self._jumps:
-            return Sums(self._ordinary(grown, index), nothing, nothing, nothing)
-        rest = self._rest[index]
-        jumps = grown[:, :start] @ rest[:start] + late @ rest[start:]
-        jumps += (self._whole[index, :start] * rest[:start]).sum()
-        return Sums(grown.sum(axis=1), nothing, jumps, nothing)
-
-    def _terms(self, power: Complexes, index: int) -> tuple[int, Complexes, Complexes]:
+    def terms(self, power: Complexes, index: int) -> tuple[int, Complexes, Complexes]:
         """Where |pλ| comes to 1; from there on e^{pλ} times the density; everywhere e^{pλ} - 1."""
-        loss, whole = self._loss[index], self._whole[index]
+        loss, whole = self._loss[index], self.whole[index]
         most = float(np.abs(power).max())
         # Where |pλ| < 1 digits would cancel.
         large = np.abs(loss) * most >= 1.0
@@ -323,14 +322,14 @@ class Curves:
         exponent = np.multiply.outer(power, loss)
         grown = np.empty_like(exponent)
         early = exponent[:, :start]
-        grown[:, :start] = _exponential_series(early, 1, 19) * early * whole[:start]
-        late = np.exp(exponent[:, start:] + self._log_whole[index, start:])
+        np.multiply(_expm1(early), whole[:start], out=grown[:, :start])
+        late = _exp(exponent[:, start:] + self._log_whole[index, start:])
         grown[:, start:] = late - whole[start:]
         return start, late, grown
 
     def _ordinary(self, grown: Complexes, index: int) -> Complexes:
-        found: Complexes = (grown * self._chi[index]).sum(axis=1)
-        found -= (self._whole[index] * self._rest[index]).sum()
+        found: Complexes = (grown * self.chi[index]).sum(axis=1)
+        found -= (self.whole[index] * self.rest[index]).sum()
         return found
 
     # ---- between the nodes
@@ -362,46 +361,48 @@ class Curves:
             np.abs(rate) * curl + 0.5 * reach**2 * grown / gap**2,
         )
         chi, rest = self._cut.bounds(loss, pull, bend)
-        self._cell_fall = -(halves * down * turn * ways).real
+        fall = -(halves * down * turn * ways).real
         level = self._step.log_density(y).real + np.abs(down) * curl + 0.5 * variance * reach**2
         level += np.log((steep + halves * _CURVATURE) * weights)
-        self._cell_one = np.exp(level + np.abs(self._cell_fall))
+        self._cell_one = np.exp(level + np.abs(fall))
         moved = np.abs(pull) + bend
         self._cell_most = np.abs(loss) + moved
-        self._cell_level = level if self._jumps else level + np.log(chi)
-        self._cell_rest = rest
         of_small = math.e * self._cell_one * self._cell_most
         self._cell_small = of_small if self._jumps else of_small * chi
-        self._cell_lines = np.stack([loss.real, -loss.imag, bend], axis=1)
-        self._cell_slopes = np.stack([pull.real, -pull.imag, self._cell_fall], axis=1)
+        # What is linear in p, and beside it what may be added or taken off.
+        size = len(s)
+        self._cell_lines = np.zeros((len(loss), 4, 2 * size))
+        self._cell_lines[:, 0, :size], self._cell_lines[:, 0, size:] = loss.real, pull.real
+        self._cell_lines[:, 1, :size], self._cell_lines[:, 1, size:] = -loss.imag, -pull.imag
+        self._cell_lines[:, 2, :size] = bend
+        self._cell_lines[:, 3, :size] = level if self._jumps else level + np.log(chi)
+        self._cell_lines[:, 3, size:] = fall
+        self._cell_kinds = np.ones((*loss.shape, 3))
+        self._cell_kinds[..., 2] = rest
         # Im ln(1 + x) is Im x but for |x|²/2(1 - |x|).
         part, across = (moved / np.abs(loss))[0], np.abs((pull[0] / loss[0]).imag)
         turned = across + (bend / np.abs(loss))[0] + 0.5 * part**2 / np.maximum(1.0 - part, 0.0)
         angles = np.append(np.angle(loss[0]) - turned, np.angle(self._loss[0]))
         self._least_angle = float(angles.min())
 
-    def _missed(self, power: Complexes, curves: Indices) -> Missed:
-        """What the nodes of a curve may miss between them, at each p of a triangle.
+    def _missed(self, lines: Floats, most: Floats, index: int) -> tuple[Floats, Floats]:
+        """What the nodes of a curve may miss between them, at each p of some triangles.
 
-        Of e^{pλ} - 1 where |pλ| < 1, no more than e·|pλ|.
+        Of e^{pλ}; of it where |pλ| is not small; of J; and of the rest of e^{pλ} - 1: where |pλ| is
+        below 1 for all p it is no more than e·|pλ|.
         """
-        size = np.abs(power)
-        terms = np.stack([power.real, power.imag, size], axis=2) @ self._cell_lines[curves]
-        ones = np.ones(power.shape)
-        terms += np.abs(
-            np.stack([power.real, power.imag, ones], axis=2) @ self._cell_slopes[curves]
-        )
-        terms += self._cell_level[curves][:, None, :]
+        one, kinds = self._cell_one[index], self._cell_kinds[index]
+        terms = lines @ self._cell_lines[index]
+        above = terms[:, len(one) :]
+        terms = terms[:, : len(one)]
+        terms += np.abs(above, out=above)
         np.exp(terms, out=terms)
-        most, one, rest = size.max(axis=1)[:, None], self._cell_one[curves], self._cell_rest[curves]
-        small = self._cell_most[curves] * most < 1.0
-        of_small = most * self._cell_small[curves]
+        small = self._cell_most[index] * float(most.max()) < 1.0
+        kinds[:, 1] = ~small
+        fixed = float(one[~small].sum()) + most * float(self._cell_small[index][small].sum())
         if not self._jumps:
-            of_small += one * rest
-        fixed = np.where(small, of_small, one).sum(axis=1)
-        kinds = np.stack([np.ones(small.shape), ~small, rest if self._jumps else small], axis=2)
-        sums = (terms @ kinds) * _ROUND_UP
-        return Missed(sums[..., 0], sums[..., 1], fixed * _ROUND_UP, sums[..., 2])
+            fixed += float((one * kinds[:, 2])[small].sum())
+        return terms @ kinds, fixed
 
     # ---- beyond the nodes
 
@@ -499,45 +500,47 @@ class Curves:
         With them, what sums along a triangle's curve leave out, at most, anywhere in it.
         """
         self._lay_bounds()
-        # Some at a time: what fits into a cache is several times as fast.
-        some = max(1, _CACHED // (power.shape[1] * len(self._nodes)))
-        found = [
-            self._log_sizes_of(power[k : k + some], curves[k : k + some])
-            for k in range(0, len(curves), some)
-        ]
-        return Sizes(*map(np.concatenate, zip(*found, strict=True)))
-
-    def _log_sizes_of(self, power: Complexes, curves: Indices) -> Sizes:
-        size = np.abs(power)
-        terms = np.stack([power.real, power.imag, size], axis=2) @ self._node_lines[curves]
-        terms += self._log_sizes[curves][:, None, :]
-        np.exp(terms, out=terms)
-        missed = self._missed(power, curves)
+        nodes, cells, fixed = by_curve(self._along, power, curves)
+        nodes, cells = nodes * _ROUND_UP_SUM, cells * _ROUND_UP
         each = curves[:, None]
         left, right = self._left(power, each), self._right(power, each)
         rest = self._left_rest[curves]
-        whole = terms.sum(axis=2) * (1.0 + 1e-12) + missed.whole
-        whole += left * (1.0 + rest)[:, None] + right
+        whole = nodes[..., 0] + cells[..., 0] + left * (1.0 + rest)[:, None] + right
         # |e^x - 1| ≤ |x|·exp(Re x), if that is above 0.
-        off = size.max(axis=1) * self._left_mean[curves] / self._left_mass[curves]
-        off = off * left.max(axis=1) * (1.0 + rest) + (missed.of_large + right).max(axis=1)
-        off += missed.fixed + self._beyond[curves]
+        off = np.abs(power).max(axis=1) * self._left_mean[curves] / self._left_mass[curves]
+        off = off * left.max(axis=1) * (1.0 + rest) + (cells[..., 1] + right).max(axis=1)
+        off += fixed * _ROUND_UP + self._beyond[curves]
         if not self._jumps:
             off += self._left_mass[curves] * rest
             nothing = np.zeros(power.shape)
             return Sizes(np.log(whole), nothing, off, nothing[:, 0])
-        off_jumps = missed.of_jumps + right * self._right_share[each] + left * rest[:, None]
-        above = (terms @ self._size_share[curves][:, :, None])[..., 0] * _ROUND_UP + off_jumps
+        off_jumps = cells[..., 2] + right * self._right_share[each] + left * rest[:, None]
+        above = nodes[..., 1] + off_jumps
         return Sizes(np.log(whole + above), np.log(above), off, off_jumps.max(axis=1))
 
+    def _along(self, power: Complexes, index: int) -> tuple[Floats, Floats, Floats]:
+        """Of one curve: sums of sizes over its nodes, over its cells, and a part that is fixed."""
+        size = np.abs(power)
+        lines = np.ones((power.size, 4))
+        lines[:, 0], lines[:, 1] = power.real.ravel(), power.imag.ravel()
+        lines[:, 2] = size.ravel()
+        terms = lines @ self._node_lines[index]
+        np.exp(terms, out=terms)
+        nodes = terms @ self._node_kinds[index]
+        cells, fixed = self._missed(lines, size.max(axis=1), index)
+        return nodes.reshape(*power.shape, 2), cells.reshape(*power.shape, 3), fixed
 
-class Missed(NamedTuple):
-    """Of e^{pλ}, of it where |pλ| is not small, of the rest of e^{pλ} - 1, and of J."""
 
-    whole: Floats
-    of_large: Floats
-    fixed: Floats
-    of_jumps: Floats
+def by_curve(
+    evaluate: Callable[[Complexes, int], tuple[AnyFloats, ...]], z: Complexes, index: Indices
+) -> tuple[AnyFloats, ...]:
+    """Evaluates every z, or row of them, along its own curve, curve by curve."""
+    order = np.argsort(index, kind="stable")
+    edges = np.flatnonzero(np.diff(index[order])) + 1
+    found = [evaluate(z[which], int(index[which[0]])) for which in np.split(order, edges)]
+    back = np.empty_like(order)
+    back[order] = np.arange(len(order))
+    return tuple(np.concatenate(columns)[back] for columns in zip(*found, strict=True))
 
 
 class Sizes(NamedTuple):
@@ -549,20 +552,28 @@ class Sizes(NamedTuple):
     jumps_missed: Floats
 
 
-def _rising(s: Complexes, step: Step, starts: Floats, tops: Floats) -> tuple[Complexes, Complexes]:
+def _rising(s: AnyFloats, step: Step, starts: Floats, tops: Floats) -> tuple[Complexes, Complexes]:
     """y(s) and y'(s) for every curve: they rise from about ``starts`` by ``tops``·LIFT."""
     # Far beyond the knee the best height is Im z/σ².
     height = np.exp(np.clip(step.knee - starts, -60.0, 60.0))[:, None]
     most = np.minimum(tops[:, None], height)
     slant = _SLANT * np.minimum(1.0, 0.1 * LIFT * height)
-    begun = 1.0 / (1.0 + np.exp(np.minimum(starts + np.log(tops), step.knee)[:, None] - s))
+    early = np.minimum(starts + np.log(tops), step.knee)[:, None] - s
+    begun: AnyFloats = _exp(early) if np.iscomplexobj(s) else np.exp(early)
+    begun += 1.0
+    np.reciprocal(begun, out=begun)
     beyond = s - step.knee
     past = beyond.real > 0.0
     swing = np.exp(np.where(past, -beyond, beyond))
     slope = np.where(past, 1.0, swing) / (1.0 + swing)
-    lift = LIFT + slant * (np.where(past, beyond, 0.0) + np.log1p(swing))
-    turn = 1.0 + 1j * most * begun * (lift * (1.0 - begun) + slant * slope)
-    return s + 1j * most * lift * begun, turn
+    lift = slant * (np.where(past, beyond, 0.0) + np.log1p(swing))
+    lift += LIFT
+    turn = lift * (1.0 - begun)
+    turn += slant * slope
+    begun *= most
+    turn *= begun
+    lift *= begun
+    return s + 1j * lift, 1.0 + 1j * turn
 
 
 class Sums(NamedTuple):
@@ -583,14 +594,59 @@ def _exponential_series(x: Complexes, first: int, last: int) -> Complexes:
     return total
 
 
+def _exp(x: AnyFloats) -> Complexes:
+    """e^x, to 4 roundings of itself, in a third of NumPy's time.
+
+    With t = tan(b/2), cos b = (1 - t²)/(1 + t²) and sin b = 2t/(1 + t²): what t is off by turns it
+    by no more.
+    """
+    tangent = 0.5 * x.imag
+    np.tan(tangent, out=tangent)
+    square = tangent * tangent
+    size = x.real.copy()
+    np.exp(size, out=size)
+    size /= 1.0 + square
+    found: Complexes = np.empty(x.shape, np.complex128)
+    tangent *= 2.0 * size
+    found.imag = tangent
+    square *= size
+    size -= square
+    found.real = size
+    return found
+
+
+def _expm1(x: Complexes) -> Complexes:
+    """e^x - 1, to 8 roundings of |x|, for |x| ≤ 1: Re = ((e^a - 1)(1 - t²) - 2t²)/(1 + t²)."""
+    tangent = 0.5 * x.imag
+    np.tan(tangent, out=tangent)
+    square = tangent * tangent
+    less = x.real.copy()
+    np.expm1(less, out=less)
+    over = 1.0 / (1.0 + square)
+    found: Complexes = np.empty(x.shape, np.complex128)
+    tangent *= 2.0 * over
+    tangent *= less + 1.0
+    found.imag = tangent
+    less *= 1.0 - square
+    square *= 2.0
+    less -= square
+    less *= over
+    found.real = less
+    return found
+
+
 def _log(x: AnyFloats) -> Complexes:
     """Ln x, to a rounding of itself or of 1, in a tenth of NumPy's time."""
-    found: Complexes = np.log(np.abs(x)) + 1j * np.arctan2(x.imag, x.real)
+    found: Complexes = np.empty(x.shape, np.complex128)
+    found.real = np.log(np.abs(x))
+    found.imag = np.arctan2(x.imag, x.real)
     return found
 
 
 def log1p(x: AnyFloats) -> Complexes:
     """Ln(1 + x), accurate in relative terms where x is small, which NumPy's is not."""
     square = 2.0 * x.real + x.real**2 + x.imag**2
-    found: Complexes = 0.5 * np.log1p(square) + 1j * np.arctan2(x.imag, 1.0 + x.real)
+    found: Complexes = np.empty(x.shape, np.complex128)
+    found.real = 0.5 * np.log1p(square)
+    found.imag = np.arctan2(x.imag, 1.0 + x.real)
     return found

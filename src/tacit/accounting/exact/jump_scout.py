@@ -25,6 +25,8 @@ NOTHING = 1e-10
 LOOSE = 5.0
 """Ln of how far above a part of δ its bound by Chernoff lies, at most."""
 _RISE = 2.5  # ln of what the integrand may gain between a saddle and the displaced hyperbolas
+_CLIFF = 20.0  # the same from which a triangle that reaches there has no bound
+_REACH = 0.08  # of the saddle's width: how far the first triangle reaches beyond its right end
 _LOW = 8.0  # standard deviations of y below its mean
 _NEAR = 0.05  # of ln δ, within which the first ε is near enough
 
@@ -170,11 +172,17 @@ class Scout:
             return found
 
         known = (self._jumps if jumps else self._ordinary)[:, index] - self.ladder * epsilon
-        return _crossing(height, self.ladder, known)
+        return _crossing(height, self.ladder, known, cliffs=jumps)
 
 
-def _crossing(height: Callable[[Floats], Floats], tilts: Floats, known: Floats) -> Saddle:
-    """Between which tilts the height, of which ``known`` is a first look, is within _RISE."""
+def _crossing(
+    height: Callable[[Floats], Floats], tilts: Floats, known: Floats, *, cliffs: bool
+) -> Saddle:
+    """Between which tilts the height, of which ``known`` is a first look, is within _RISE.
+
+    It may fall slowly and then explode, where it has ``cliffs``: where the largest jumps take over.
+    The whole first triangle must lie before that.
+    """
     for _ in range(3):
         best = int(known.argmin())
         low, high = max(best - 1, 0), min(best + 1, len(tilts) - 1)
@@ -192,7 +200,11 @@ def _crossing(height: Callable[[Floats], Floats], tilts: Floats, known: Floats) 
     most = least + _RISE
     left = _edge(tilts[best::-1], known[best::-1], most)
     right = _edge(tilts[best:], known[best:], most)
-    return Saddle(max(left, 0.02 * centre), min(right, 300.0 * centre), least)
+    left, right = max(left, 0.02 * centre), min(right, 300.0 * centre)
+    if cliffs:
+        cliff = _edge(tilts[best:], known[best:], least + _CLIFF)
+        right = min(right, (cliff + _REACH * left) / (1.0 + _REACH))
+    return Saddle(left, right, least)
 
 
 def _edge(tilts: Floats, known: Floats, most: float) -> float:

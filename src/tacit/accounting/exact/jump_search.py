@@ -7,32 +7,27 @@ See ``jumps``.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from tacit.accounting.exact.enclosure import Interval, TooSlow, invert
 from tacit.accounting.exact.jump_curves import Step
-from tacit.accounting.exact.jump_scout import NOTHING, Scout
-from tacit.accounting.exact.jumps import LEAST, TIGHT, Contour, lay_jumps
+from tacit.accounting.exact.jump_scout import Scout
+from tacit.accounting.exact.jump_sketch import ALL, FEW, Sketch
+from tacit.accounting.exact.jumps import LEAST, TIGHT, lay_jumps
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from tacit.accounting.exact.enclosure import Enclosure
-    from tacit.accounting.exact.jump_curves import Cut, Part
-    from tacit.accounting.exact.jump_scout import Saddle
     from tacit.accounting.exact.jumps import JumpProfile
-
-    Place = tuple[Part, Cut, Saddle]
 
 _LEAST, _MOST = 0.3, 10.0  # that σ is searched between
 _LIKELY, _LARGE = 1e-6, 5.0  # a δ and an ε above which the look along the real line is far off
-_NEAR = 2.5e-7  # of ln σ
-_CLOSE = 0.25  # of ln δ, where the look along the real line, with leaps, has done its part
-_FAR = 0.1  # of ln σ, beyond which another cut may be better
-_DOUBT, _BEND = 0.05, 0.7  # how far off a slope may be, and by how much per ln σ a secant's is
+_NEAR = 1e-9  # of ln σ
+_CLOSE = 1.0  # of ln δ, where the look along the real line, with leaps, has done its part
+_FAR = 0.05  # of ln σ, beyond which a sketch has fewer digits
+_MOST_SKETCHES, _MOST_SECANTS = 5, 12
 _FAR_OFF = 3.0  # of ln δ, from where another sketch is needed
-_STRIDE, _LONGEST, _LEAP = 0.05, 0.5, 0.01  # of ln σ: the first step, any, and one for a leap
+_FALL = 10.0  # of ln δ by ln σ, at first
+_SHORT, _LONGEST, _LEAP = 0.01, 0.5, 0.01  # of ln σ: the first step, any, and one for a leap
 
 
 # ---- with a certificate
@@ -106,52 +101,12 @@ def delta_with_jumps(step: Step, epsilon: float) -> Enclosure | None:
 # ---- without one
 
 
-@dataclass(frozen=True)
-class Sketch:
-    """About δ(ε), near one ε."""
-
-    parts: tuple[Contour, ...]
-
-    def log_delta(self, epsilon: float) -> tuple[float, float]:
-        """About ln δ(ε), and its slope.
-
-        Raises:
-            ValueError: if δ comes out below 0.
-        """
-        found = [part.look(epsilon) for part in self.parts]
-        value = math.fsum(one for one, _ in found)
-        return math.log(value), math.fsum(slope for _, slope in found) / value
-
-
-def _sketch(step: Step, places: Sequence[Place], epsilon: float) -> Sketch:
-    return Sketch(
-        tuple(
-            Contour(step, cut, saddle, epsilon, part, certain=False) for part, cut, saddle in places
-        )
-    )
-
-
-def _places(scout: Scout, epsilon: float) -> Sequence[Place]:
-    """What δ(ε) is the sum of, as far as it matters, and where to integrate it."""
-    cuts, log_delta = scout.best_cuts(epsilon)
-    index, nothing = cuts[0], 10.0 * NOTHING * math.exp(log_delta)
-    kinds: tuple[Part, ...] = ("ordinary", "jumps")
-    found = []
-    for part in kinds:
-        if part == "jumps" and scout.jump_mass[index] < nothing:
-            continue
-        saddle = scout.saddle(index, epsilon, jumps=part == "jumps")
-        if saddle.log_height + math.log(saddle.right) >= math.log(nothing):
-            found.append((part, scout.cuts[index], saddle))
-    return found
-
-
 def _near_epsilon(scout: Scout, guess: float, goal: float) -> float:
     """About the ε at which ln δ is ``goal``, or the guess if nothing better is found."""
     epsilon = guess
     try:
         for _ in range(2):
-            sketch = _sketch(scout.step, _places(scout, epsilon), epsilon)
+            sketch = Sketch(scout, epsilon, FEW)
             first = sketch.log_delta(epsilon)[0] - goal
             for _ in range(3):
                 log_delta, slope = sketch.log_delta(epsilon)
@@ -168,53 +123,52 @@ def _near_epsilon(scout: Scout, guess: float, goal: float) -> float:
     return epsilon
 
 
-def near_sigma(rate: float, count: int, epsilon: float, delta: float, guess: float) -> float | None:
-    """About the σ at which a run is (ε, δ)-private, to 3e-7 or so; None if it is not moderate.
+class Near(NamedTuple):
+    """About the σ at which a run is private, and how fast ln ε falls with ln σ there."""
+
+    sigma: float
+    steepness: float
+
+
+def near_sigma(rate: float, count: int, epsilon: float, delta: float, guess: float) -> Near | None:
+    """About the σ at which a run is (ε, δ)-private, to 1e-7 or so; None if it is not moderate.
 
     ``guess`` is where to begin: what is enough for the many small losses and for one jump.
     """
-    goal = math.log(delta)
-    rough = _rough(_Goal(rate, count, epsilon, goal), math.log(guess))
-    if rough is None:
+    goal = _Goal(rate, count, epsilon, math.log(delta))
+    scout = _rough(goal, math.log(guess))
+    if scout is None:
         return None
-    scout, slope = rough
-    place = math.log(scout.step.sigma)
     try:
-        places = _places(scout, epsilon)
-        excess = _sketch(scout.step, places, epsilon).log_delta(epsilon)[0] - goal
-        points = [(place, excess)]
-        for _ in range(5):
-            place, doubt = _nearer(points, slope)
-            if doubt <= _NEAR:
-                break
-            step = Step(rate, math.exp(place), count)
-            if abs(place - points[-1][0]) > _FAR:
-                places = _places(Scout(step), epsilon)
-            excess = _sketch(step, places, epsilon).log_delta(epsilon)[0] - goal
-            points.append((place, excess))
-    except (TooSlow, ValueError, ZeroDivisionError):
-        return None
-    return math.exp(place)
+        for _ in range(_MOST_SKETCHES):
+            laid = math.log(scout.step.sigma)
+            place, steepness = _by_secants(Sketch(scout, epsilon, ALL), goal, laid)
+            if abs(place - laid) <= _FAR:
+                return Near(math.exp(place), steepness)
+            scout = Scout(Step(rate, math.exp(place), count))
+    except (TooSlow, ValueError, ZeroDivisionError, OverflowError):
+        pass
+    return None
 
 
-def _nearer(points: Sequence[tuple[float, float]], slope: float) -> tuple[float, float]:
-    """About where an excess is 0, and how far off that may be: from what is known at some places.
+def _by_secants(sketch: Sketch, goal: _Goal, start: float) -> tuple[float, float]:
+    """About the ln σ at which a sketch meets the goal, and how fast ln ε falls there.
 
-    By the slope if there is one, by a secant between two, by a parabola through three.
+    It goes no farther from the start than a sketch may be trusted.
     """
-    place, excess = points[-1]
-    if len(points) == 1:
-        return place - excess / slope, _DOUBT * abs(excess / slope)
-    before, was = points[-2]
-    # ln δ is about in proportion to σ² here, and bends with it.
-    step = -excess * (place - before) / ((excess - was) * (1.0 + place - before))
-    if len(points) == 2:
-        return place + step, _BEND * abs(place - before) * abs(step)
-    first, at_first = points[-3]
-    bent = first * was * excess / ((at_first - was) * (at_first - excess))
-    bent += before * at_first * excess / ((was - at_first) * (was - excess))
-    bent += place * at_first * was / ((excess - at_first) * (excess - was))
-    return bent, _DOUBT * abs(bent - place - step)
+    before, was = start, sketch.log_delta(goal.epsilon, math.exp(start))[0] - goal.log_delta
+    place = start + math.copysign(_SHORT, was)
+    for _ in range(_MOST_SECANTS):
+        log_delta, by_epsilon = sketch.log_delta(goal.epsilon, math.exp(place))
+        excess = log_delta - goal.log_delta
+        slope = (excess - was) / (place - before)
+        step = min(max(-excess / slope, -_LONGEST), _LONGEST)
+        if not slope < 0.0:
+            break
+        if abs(step) <= _NEAR or abs(place + step - start) > 2.0 * _FAR:
+            return place + step, slope / (by_epsilon * goal.epsilon)
+        before, was, place = place, excess, place + step
+    raise TooSlow
 
 
 def enough_for_one(rate: float, epsilon: float, delta: float) -> float:
@@ -248,31 +202,22 @@ class _Goal(NamedTuple):
         return scout, scout.best_cuts(self.epsilon)[1] - self.log_delta
 
 
-def _rough(goal: _Goal, start: float) -> tuple[Scout, float] | None:
-    """About where the guarantee is met, and how fast ln δ falls there.
-
-    By secants, and by halves where what was seen leaps.
-    """
+def _rough(goal: _Goal, start: float) -> Scout | None:
+    """About where the guarantee is met: by secants, and by halves where what was seen leaps."""
     least, most = math.log(_LEAST), math.log(_MOST)
-    low, high = (least, math.inf), (most, -math.inf)  # with their excesses
-    place = min(max(start, least), most)
+    low, high = least, most
+    place, slope = min(max(start, least), most), -_FALL
     scout, excess = goal.look(place)
-    step, slope = math.copysign(_STRIDE, excess), 0.0
     for _ in range(12):
-        low, high = ((place, excess), high) if excess > 0.0 else (low, (place, excess))
+        if abs(excess) < _CLOSE or high - low < _LEAP:
+            return scout
+        low, high = (place, high) if excess > 0.0 else (low, place)
         before, was = place, excess
-        place = min(max(place + step, least), most)
-        if not low[0] < place < high[0]:
-            if not math.isfinite(high[1] - low[1]):
-                return None  # beyond the ends
-            place = 0.5 * (low[0] + high[0])
+        place = min(max(place + min(max(-excess / slope, -_LONGEST), _LONGEST), least), most)
+        if place == before:
+            return None  # beyond the ends
+        if not low < place < high:
+            place = 0.5 * (low + high)
         scout, excess = goal.look(place)
-        slope = (excess - was) / (place - before)
-        if math.isfinite(high[1] - low[1]) and not slope < 0.0:
-            slope = (high[1] - low[1]) / (high[0] - low[0])
-        if not slope < 0.0:
-            return None
-        if abs(excess) < _CLOSE or abs(place - before) < _LEAP:
-            return scout, slope
-        step = min(max(-excess / slope, -_LONGEST), _LONGEST)
+        slope = min((excess - was) / (place - before), -1.0)
     return None

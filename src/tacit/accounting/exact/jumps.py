@@ -33,11 +33,11 @@ import numpy as np
 
 from tacit.accounting.exact.contour import log_chernoff_constant
 from tacit.accounting.exact.enclosure import Enclosure, ErrorTerms, TooSlow
-from tacit.accounting.exact.jump_curves import LIFT, Curves, Step, Sums, log1p
+from tacit.accounting.exact.jump_curves import LIFT, Curves, Step, Sums, by_curve, log1p
 from tacit.accounting.exact.jump_scout import LOOSE, NOTHING, Saddle, Scout
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
@@ -46,13 +46,13 @@ if TYPE_CHECKING:
 
 DIGITS = 28.0
 """-ln of the relative error that the step between nodes of a hyperbola is chosen for."""
-_FEWER = 25.0  # the same where nothing is certified
-_ANGLE, _TURN = 1.27, 0.26  # α and d: the displaced hyperbolas have the angles α ± d
+ANGLE, _TURN = 1.27, 0.26
+"""α, and d: the displaced hyperbolas have the angles α ± d."""
 _LOW, _HIGH = 8.0, 8.5  # standard deviations of y from where its mass is, at which curves end
 _BAND = 1.0  # in ln Im z: nodes this near to each other share a curve,
 _WIDE, _STEEP = 2.0, 6.0  # nearer ones where σ is above the one, or ε above the other,
 _FINE = 0.6  # for which this is near enough
-TIGHT = 3e-9
+TIGHT = 4e-9
 """A width of ε, over max(1, ε), that is narrow enough."""
 _MANY = 1_000_000  # steps
 _ENOUGH = 1e-12  # what sums may leave out
@@ -62,87 +62,100 @@ _SHIFTS = (1, -1, 2, -2, 3)  # to other curves, where one leaves much out
 _UNIT = 2.0**-53
 
 
-class Contour:
-    """One part of δ(ε), as a sum along a hyperbola, for ε near one.
+@dataclass(frozen=True)
+class Hyperbola:
+    """z(t) = κ + r·cosh(t + iα): its centre κ, its scale r, and the step between nodes."""
 
-    One that is not ``certain`` has the sum alone, and encloses nothing.
+    centre: float
+    scale: float
+    spacing: float
+
+    def at(self, t: Floats, angle: float = ANGLE) -> tuple[Complexes, Complexes]:
+        """Nodes z and dz/dt, of the hyperbola itself or of one displaced to another angle."""
+        place = t + 1j * angle
+        return self.centre + self.scale * np.cosh(place), self.scale * np.sinh(place)
+
+
+def hyperbola_through(saddle: Saddle, digits: float) -> Hyperbola:
+    """The one whose displaced ones cross the real line at the saddle's ends."""
+    scale = (saddle.right - saddle.left) / (2.0 * math.sin(ANGLE) * math.sin(_TURN))
+    centre = saddle.right - scale * math.cos(ANGLE - _TURN)
+    return Hyperbola(centre, scale, 2.0 * math.pi * _TURN / digits)
+
+
+class Bands:
+    """The curves of an integral over y, one for every size of Im z within a ``width`` of ln Im z.
+
+    The first one has risen everywhere.
     """
 
     def __init__(
-        self,
-        step: Step,
-        cut: Cut,
-        saddle: Saddle,
-        epsilon: float,
-        part: Part,
-        *,
-        certain: bool = True,
+        self, step: Step, cut: Cut, saddle: Saddle, part: Part, middles: Complexes, width: float
     ) -> None:
-        self._step, self._part, self._jumps = step, part, part == "jumps"
-        self._band = _BAND * min(1.0, _WIDE / step.sigma, max(_FINE, _STEEP / epsilon))
-        self._scale = (saddle.right - saddle.left) / (2.0 * math.sin(_ANGLE) * math.sin(_TURN))
-        self._centre = saddle.right - self._scale * math.cos(_ANGLE - _TURN)
-        self._digits = DIGITS if certain else _FEWER
-        self._curve_digits = None if certain else _FEWER + 2.0
-        self._spacing = 2.0 * math.pi * _TURN / self._digits
-        with np.errstate(all="ignore"):
-            if certain:
-                self._prepare(cut, saddle, epsilon)
-            else:
-                self._sketch(cut, saddle, epsilon)
-        del self._curves  # megabytes, and of no further use
-
-    def _prepare(self, cut: Cut, saddle: Saddle, epsilon: float) -> None:
-        edges = self._edges(epsilon)
-        lines = [self._cells(edges, _ANGLE + turn) for turn in (0.0, _TURN, -_TURN)]
-        middles = np.concatenate([line.middles for line in lines])
-        self._curves = self._lay_curves(middles, cut, saddle)
-        corners = np.concatenate([line.corners for line in lines])
-        found = self._bounds(corners, self._curve_of(self._starts(middles)), epsilon)
-        self._lines = list(zip(lines, np.split(found.heights, len(lines)), strict=True))
-        self._log_rests = self._find_log_rests(lines)
-        self._last = self._last_edge(epsilon)
-        t = np.arange(0.0, edges[self._last], self._spacing)
-        cell = np.searchsorted(edges, t, side="right") - 1
-        z, turn = self._hyperbola(t, _ANGLE)
-        self._z = z
-        near = self._near(found.first(self._last), lines[0].corners)
-        sums = Sums(*_by_curve(self._curves.sums, z + 1.0, near.curves[cell]))
-        error = sums.error + near.missed[cell]
-        jumps_error = sums.jumps_error + near.jumps_missed[cell]
-        self._lay(z, turn, sums._replace(error=error, jumps_error=jumps_error))
-
-    def _sketch(self, cut: Cut, saddle: Saddle, epsilon: float) -> None:
-        # Closer curves, later ones: without bounds to choose by, these have proved best.
-        self._lines, self._log_rests, self._band = [], [], 0.7 * self._band
-        end = math.acosh(1.5 + self._digits / (epsilon * self._scale * math.cos(_ANGLE)))
-        self._z, turn = self._hyperbola(np.arange(0.0, end, self._spacing), _ANGLE)
-        self._curves = self._lay_curves(self._z[1:], cut, saddle)
-        curves = np.minimum(self._curve_of(self._starts(self._z)) + 2, len(self._bands))
-        sums = Sums(*_by_curve(self._curves.bare_sums, self._z + 1.0, curves))
-        self._lay(self._z, turn, sums)
-
-    def _lay_curves(self, middles: Complexes, cut: Cut, saddle: Saddle) -> Curves:
-        """Curves for every size of Im z; the first one has risen everywhere."""
-        starts = self._starts(middles)
-        count = math.ceil((starts.max() - starts.min()) / self._band) + 1
-        self._bands = starts.min() + self._band * np.arange(count)
-        index = np.clip(np.round((starts - self._bands[0]) / self._band).astype(int), 0, count - 1)
-        tops = np.ones(count)
+        self._step, self._width = step, width
+        starts = self._starts_of(middles)
+        self.count = math.ceil((starts.max() - starts.min()) / width) + 1
+        self._starts = starts.min() + width * np.arange(self.count)
+        index = self.of(middles) - 1
+        tops = np.ones(self.count)
         steepest = 1.2 * middles.imag / middles.real
-        if not self._jumps:
+        if part == "ordinary":
             # Across the cut the best height is loss·Im z/sharpness.
             steepest = np.minimum(steepest, 1.5 * middles.imag * cut.loss / cut.sharpness)
         np.minimum.at(tops, index, np.maximum(steepest, 0.02))
-        np.minimum.at(tops, np.minimum(index + 1, count - 1), tops[index])
-        rises = np.concatenate([[-60.0], self._bands]), np.concatenate([[1.0], tops])
-        span = _span(self._step, cut, saddle, self._part)
-        return Curves(self._step, cut, rises, span, self._part, self._curve_digits)
+        np.minimum.at(tops, np.minimum(index + 1, self.count - 1), tops[index])
+        self.rises = np.concatenate([[-60.0], self._starts]), np.concatenate([[1.0], tops])
+        self.span = _span(step, cut, saddle, part)
 
-    def _curve_of(self, starts: Floats) -> NDArray[np.int64]:
-        index = np.round((starts - self._bands[0]) / self._band).astype(np.int64)
-        found: NDArray[np.int64] = 1 + np.clip(index, 0, len(self._bands) - 1)
+    def of(self, z: Complexes) -> NDArray[np.int64]:
+        """The number of the curve for each z."""
+        index = np.round((self._starts_of(z) - self._starts[0]) / self._width).astype(np.int64)
+        found: NDArray[np.int64] = 1 + np.clip(index, 0, self.count - 1)
         return found
+
+    def _starts_of(self, z: Complexes) -> Floats:
+        with np.errstate(divide="ignore"):
+            start = math.log(LIFT * self._step.variance / self._step.odds) - np.log(z.imag)
+        return np.clip(start + 1.0, -60.0, self._step.knee + 8.0)
+
+
+def band_width(step: Step, epsilon: float) -> float:
+    """How near to each other, in ln Im z, nodes share a curve."""
+    return _BAND * min(1.0, _WIDE / step.sigma, max(_FINE, _STEEP / epsilon))
+
+
+class Contour:
+    """One part of δ(ε), as a sum along a hyperbola, for ε near one."""
+
+    def __init__(self, step: Step, cut: Cut, saddle: Saddle, epsilon: float, part: Part) -> None:
+        self._step, self._jumps = step, part == "jumps"
+        self._path = hyperbola_through(saddle, DIGITS)
+        with np.errstate(all="ignore"):
+            edges = self._edges(epsilon)
+            lines = [self._cells(edges, ANGLE + turn) for turn in (0.0, _TURN, -_TURN)]
+            middles = np.concatenate([line.middles for line in lines])
+            self._bands = Bands(step, cut, saddle, part, middles, band_width(step, epsilon))
+            self._curves = Curves(step, cut, self._bands.rises, self._bands.span, part)
+            self._prepare(edges, lines, middles, epsilon)
+        del self._curves  # megabytes, and of no further use
+
+    def _prepare(
+        self, edges: Floats, lines: Sequence[Cells], middles: Complexes, epsilon: float
+    ) -> None:
+        corners = np.concatenate([line.corners for line in lines])
+        found = self._bounds(corners, self._bands.of(middles), epsilon)
+        self._lines = list(zip(lines, np.split(found.heights, len(lines)), strict=True))
+        self._log_rests = self._find_log_rests(lines)
+        self._last = self._last_edge(epsilon)
+        t = np.arange(0.0, edges[self._last], self._path.spacing)
+        cell = np.searchsorted(edges, t, side="right") - 1
+        z, turn = self._path.at(t)
+        self._z = z
+        near = self._near(found.first(self._last), lines[0].corners)
+        sums = Sums(*by_curve(self._curves.sums, z + 1.0, near.curves[cell]))
+        error = sums.error + near.missed[cell]
+        jumps_error = sums.jumps_error + near.jumps_missed[cell]
+        self._lay(z, turn, sums._replace(error=error, jumps_error=jumps_error))
 
     def _bounds(self, corners: Complexes, curves: NDArray[np.int64], epsilon: float) -> Bounds:
         """Of the integrand but for e^{-zε}/(z(z+1)), by the best curve for each triangle."""
@@ -150,7 +163,7 @@ class Contour:
         for shift in _SHIFTS:
             height = (best.heights - epsilon * corners.real).max(axis=1)
             other = curves + shift
-            there = (other > 0) & (other <= len(self._bands))
+            there = (other > 0) & (other <= self._bands.count)
             bad = np.flatnonzero(~(height <= height[0] + 4.0) & there)
             if len(bad):
                 found = self._bounds_along(corners[bad], other[bad])
@@ -165,7 +178,7 @@ class Contour:
         bad = np.flatnonzero(~(off <= (_ENOUGH if self._jumps else _ENOUGH / self._step.count)))
         which = np.repeat(bad, len(_SHIFTS))
         other = (found.curves[bad][:, None] + np.array(_SHIFTS)).ravel()
-        there = (other > 0) & (other <= len(self._bands))
+        there = (other > 0) & (other <= self._bands.count)
         which, other = which[there], other[there]
         if len(which):
             tried = self._bounds_along(corners[which], other)
@@ -188,9 +201,9 @@ class Contour:
     def _edges(self, epsilon: float) -> Floats:
         """The ends of arcs, up to where the curve that has risen everywhere bounds the rest."""
         rise = self._step.count * (0.5 * self._step.variance * LIFT**2 + 0.1)
-        span = epsilon * self._scale * math.cos(_ANGLE - _TURN)
+        span = epsilon * self._path.scale * math.cos(ANGLE - _TURN)
         near = math.acosh(1.5 + (DIGITS + 12.0) / span)
-        far = math.acosh(2.0 + (rise + 80.0) / (span * math.cos(_ANGLE + _TURN)))
+        far = math.acosh(2.0 + (rise + 80.0) / (span * math.cos(ANGLE + _TURN)))
         near = min(near, far)
         edges, lengths = [0.0], ((1.5, 0.35), (near, 0.55), (near + 2.0, 0.7), (math.inf, 1.0))
         while edges[-1] < far:
@@ -216,21 +229,11 @@ class Contour:
         rests = []
         for line, end, height in zip(lines, z[:, 0], found.heights[:, 0], strict=True):
             # |dz|/dRe z = √(1 + (sin α/sinh t)²)/cos α, and sinh t = Im z/(r·sin α).
-            steep = math.hypot(1.0, self._scale * math.sin(line.angle) ** 2 / float(end.imag))
+            steep = math.hypot(1.0, self._path.scale * math.sin(line.angle) ** 2 / float(end.imag))
             size = float(abs(end)) ** 2 * math.cos(line.angle)
             falls = self._curves.least_angle() + line.angle >= 0.5 * math.pi + 1e-9
             rests.append(float(height) + math.log(steep / size) if falls else math.inf)
         return rests
-
-    def _hyperbola(self, t: Floats, angle: float) -> tuple[Complexes, Complexes]:
-        place = t + 1j * angle
-        return self._centre + self._scale * np.cosh(place), self._scale * np.sinh(place)
-
-    def _starts(self, z: Complexes) -> Floats:
-        step = self._step
-        with np.errstate(divide="ignore"):
-            start = math.log(LIFT * step.variance / step.odds) - np.log(z.imag)
-        return np.clip(start + 1.0, -60.0, step.knee + 8.0)
 
     def _cells(self, edges: Floats, angle: float) -> Cells:
         first, last = edges[:-1], edges[1:]
@@ -240,16 +243,16 @@ class Contour:
         ) / np.cosh(half)
         corners = np.stack(
             [
-                self._hyperbola(first, angle)[0],
-                self._hyperbola(last, angle)[0],
-                self._centre + self._scale * meet,
+                self._path.at(first, angle)[0],
+                self._path.at(last, angle)[0],
+                self._path.centre + self._path.scale * meet,
             ],
             axis=1,
         )
         least = corners.real.min(axis=1) + 1j * corners.imag.min(axis=1)
-        speed = np.abs(self._hyperbola(last, angle)[1])
+        speed = np.abs(self._path.at(last, angle)[1])
         share = 2.0 * half * speed / np.abs(least * (least + 1.0))
-        return Cells(angle, corners, self._hyperbola(middle, angle)[0], share)
+        return Cells(angle, corners, self._path.at(middle, angle)[0], share)
 
     def _lay(self, z: Complexes, turn: Complexes, found: Sums) -> None:
         """Ln of the integrand but for e^{-zε}, and ln of the error of each term."""
@@ -257,7 +260,7 @@ class Contour:
         least = math.log1p(-step.rate)
         one = 1.0 + found.deviation
         log_power = count * ((z + 1.0) * least + log1p(found.deviation))
-        weight = turn * self._spacing / (1j * math.pi * z * (z + 1.0))
+        weight = turn * self._path.spacing / (1j * math.pi * z * (z + 1.0))
         weight[0] *= 0.5
         size = np.abs(one)
         base = count * (z.real + 1.0) * least + np.log(np.abs(weight))
@@ -284,16 +287,10 @@ class Contour:
         error += 8.0 * _UNIT * (work + len(z) + count * care) * np.exp(self._log_terms.real)
         self._errors = np.where(np.isnan(error), np.inf, error)
 
-    def look(self, epsilon: float) -> tuple[float, float]:
-        """About this part of δ(ε), and its slope."""
-        with np.errstate(all="ignore"):
-            terms = np.exp(self._log_terms - self._z * epsilon)
-        return float(terms.real.sum()), -float((self._z * terms).real.sum())
-
     def enclose(self, epsilon: float) -> Enclosure:
         """This part of δ(ε), with its errors: infinite ones where floating-point numbers end."""
         with np.errstate(all="ignore"):
-            found = self._enclose(epsilon) if epsilon > 0.0 and self._lines else _UNKNOWN
+            found = self._enclose(epsilon) if epsilon > 0.0 else _UNKNOWN
         return found if math.isfinite(found.errors.above + found.estimate) else _UNKNOWN
 
     def _enclose(self, epsilon: float) -> Enclosure:
@@ -310,7 +307,7 @@ class Contour:
             begin = self._last if line is self._lines[0][0] else 0
             rest = math.exp(min(log_rest - epsilon * line.corners[-1, 1].real, 700.0)) / epsilon
             swept.append(float(arcs[begin:].sum()) + rest)
-        folds = math.expm1(2.0 * math.pi * _TURN / self._spacing)
+        folds = math.expm1(2.0 * math.pi * _TURN / self._path.spacing)
         errors = ErrorTerms(
             rounding=rounding,
             quadrature=(swept[1] + swept[2]) / (math.pi * folds),
@@ -337,20 +334,6 @@ def _log_power(
     if jumps:
         found = found + math.log(step.count) + above.real - whole.real
     return np.where(np.isnan(found), np.inf, found)
-
-
-def _by_curve(
-    evaluate: Callable[[Complexes, int], tuple[AnyFloats, ...]],
-    z: Complexes,
-    index: NDArray[np.int64],
-) -> tuple[AnyFloats, ...]:
-    """Evaluates every z along its own curve, curve by curve."""
-    order = np.argsort(index, kind="stable")
-    edges = np.flatnonzero(np.diff(index[order])) + 1
-    found = [evaluate(z[which], int(index[which[0]])) for which in np.split(order, edges)]
-    back = np.empty_like(order)
-    back[order] = np.arange(len(order))
-    return tuple(np.concatenate(columns)[back] for columns in zip(*found, strict=True))
 
 
 class Bounds(NamedTuple):

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from tacit.accounting.exact.allocation import AllocationLoss
     from tacit.accounting.exact.atoms import AtomLoss
     from tacit.accounting.exact.either import EitherLoss
+    from tacit.accounting.exact.folded import FoldedLoss
     from tacit.accounting.exact.sampled_laplace import SampledLaplaceLoss
     from tacit.accounting.exact.transforms import Floats
 
@@ -214,6 +215,7 @@ if TYPE_CHECKING:
         | AtomLoss
         | SampledLaplaceLoss
         | EitherLoss
+        | FoldedLoss
     )
 
 

@@ -74,6 +74,7 @@ from tacit.accounting.exact.allocation import (
 from tacit.accounting.exact.atoms import sampled_atoms
 from tacit.accounting.exact.closed_forms import LaplaceLoss
 from tacit.accounting.exact.either import EitherLoss
+from tacit.accounting.exact.folded import FoldedLoss
 from tacit.accounting.exact.grid import composed_cells
 from tacit.accounting.exact.lattice import LatticeLoss
 from tacit.accounting.exact.mean_ratio import LITTLE
@@ -299,7 +300,10 @@ def _replaced(inner: Event, rate: float) -> DominatingPair | None:
     base = base_pair(inner, 1.0)
     if base is None:
         return None
-    return DominatingPair(PairLoss(lambda step: _mirrored(base.cells(step), rate)), tight=False)
+    loss = FoldedLoss(rate, 1.0 / inner.sigma) if isinstance(inner, Gaussian) else None
+    return DominatingPair(
+        PairLoss(lambda step: _mirrored(base.cells(step), rate), loss), tight=False
+    )
 
 
 def _promise(loss: Promise) -> DominatingPair | None:
@@ -346,6 +350,33 @@ def without_replacement_part(
 ) -> DominatingPair | None:
     """The pair of fixed-size sampling without replacement."""
     return _fixed_size(event, event.event, event.size / event.population, {1: 1.0}, adjacency)
+
+
+def attained_part(event: Event, adjacency: Adjacency) -> DominatingPair | None:
+    """A pair of two actual neighbours, where the dominating one is that of none; None if unknown.
+
+    Fixed-size sampling of Gaussian noise, on data sets in which all other records are alike, the
+    replace distance away from the record. It is replaced by one more of them, or zeroed out
+    (``_zeroed``); or added, to as many records as there are or to one less: the rate is then
+    size/(population + 1), at least.
+
+    Guarantee:
+        No δ(ε) of the event, under composition too, is below that of the pair.
+    """
+    if not isinstance(event, SampledWithoutReplacement) or not isinstance(event.event, Gaussian):
+        return None
+    sigma, distance = event.event.sigma, event.event.replace_distance
+    if adjacency == "add-remove":
+        rate = event.size / (event.population + 1.0)
+        return mixture_part(sigma / distance, MixtureSide((1.0 - rate, rate), (0.0, 1.0)))
+    rate = event.size / event.population
+    if adjacency == "replace-one":
+        return mixture_part(sigma / distance, MixtureSide((1.0 - rate, rate), (0.0, 1.0)))
+    if not 1.0 <= distance <= 2.0:
+        return None  # a record that adds nothing is within 1 of every other
+    pair = _zeroed_pair(sigma, distance, rate)
+    other = replace(pair, numerator=pair.denominator, denominator=pair.numerator)
+    return DominatingPair(_of_mixture(pair), _of_mixture(other))
 
 
 def with_replacement_part(
@@ -409,7 +440,10 @@ def _fixed_size(
         else:
             part = _sampled_part(PairLoss(cells), rate)
         return replace(part, tight=False)
-    return DominatingPair(PairLoss(lambda step: _mirrored(cells(step), rate)), tight=False)
+    loss = None
+    if isinstance(inner, Gaussian) and counts == {1: 1.0} and rate < 1.0:
+        loss = FoldedLoss(rate, distance / inner.sigma)
+    return DominatingPair(PairLoss(lambda step: _mirrored(cells(step), rate), loss), tight=False)
 
 
 def _largest_promise(event: Event, inner: Event, adjacency: Adjacency) -> Event:
@@ -439,15 +473,22 @@ def _zeroed(sigma: float, distance: float, rate: float) -> DominatingPair:
     the outputs that B makes likelier bound both directions for ε ≥ 0, and their mirror images do
     below.
     """
-    top = MixtureSide((1.0 - rate, rate), (0.0, distance))
-    pair = MixturePair(sigma, top, MixtureSide((1.0 - rate, rate), (0.0, distance - 1.0)))
+    pair = _zeroed_pair(sigma, distance, rate)
 
     def cells(step: float) -> Cells:
         above = mixture_cells(pair, step, start=distance - 0.5)
         rest = np.array([max(0.0, 1.0 - float(above.p.sum()) - float(above.q.sum()))])
         return join(above, above.reversed(), Cells(rest, rest, np.zeros(1), np.zeros(1)))
 
-    return DominatingPair(PairLoss(cells), tight=False)
+    loss = FoldedLoss(rate, distance / sigma, (distance - 1.0) / sigma) if rate < 1.0 else None
+    return DominatingPair(PairLoss(cells, loss), tight=False)
+
+
+def _zeroed_pair(sigma: float, distance: float, rate: float) -> MixturePair:
+    weights = (1.0 - rate, rate)
+    return MixturePair(
+        sigma, MixtureSide(weights, (0.0, distance)), MixtureSide(weights, (0.0, distance - 1.0))
+    )
 
 
 def _mirrored(cells: Cells, rate: float) -> Cells:

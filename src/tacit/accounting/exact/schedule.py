@@ -5,9 +5,8 @@ all steps together, in units of each step's own noise, so that all share one set
 W(y) = ln(1 - q + q·exp(sy - s²/2)) and s = 1/σ, the loss is W where the record is removed and -W
 where it is added.
 
-The transform of every step at the frequencies k·h follows from exp(ihL) by multiplication,
-e_{k+1} - 1 = (e_k - 1)·e_1 + (e_1 - 1), which keeps the digits of what is nearly 0; masses are
-multiplied in beforehand.
+The transform of every step at the frequencies k·h follows from exp(ihL) by multiplication, which
+keeps the digits of what is nearly 0; masses are multiplied in beforehand.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from tacit.accounting.exact.enclosure import TooSlow
 from tacit.accounting.exact.transforms import NodeErrors
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from tacit.accounting.exact.enclosure import Resolution
     from tacit.accounting.exact.mixture import MixturePair
@@ -36,9 +35,9 @@ MOST_RATE = 0.9
 _UNIT = 2.0**-53
 _SAFETY = 8.0
 _NEGLIGIBLE = 1e-22  # tilted mass that no step has where nodes are left out
-_CHUNK = 512
+_CHUNK = 128  # steps at a time
 _FEW = 48  # steps that stand for all where only a guide is needed
-_DECAY_DIGITS = 40.0
+_DECAY_DIGITS = 20.0  # of each step's decay, which is added to 1
 _MOST_EXPONENT = 300.0
 
 
@@ -179,12 +178,17 @@ class _Nodes:
         found: Floats = np.log1p(grown, out=grown)
         return found
 
-    @cached_property
-    def log_ratios(self) -> list[tuple[slice, Floats]]:
+    def chunks(self) -> Iterator[tuple[slice, Floats]]:
         """W at the nodes for all steps, some at a time."""
         total = len(self.schedule.shifts)
-        chunks = [slice(k, min(k + _CHUNK, total)) for k in range(0, total, _CHUNK)]
-        return [(some, self.log_ratio(some)) for some in chunks]
+        for start in range(0, total, _CHUNK):
+            some = slice(start, min(start + _CHUNK, total))
+            yield some, self.log_ratio(some)
+
+    @cached_property
+    def log_ratios(self) -> Sequence[tuple[slice, Floats]]:
+        """The same, to be looked at several times."""
+        return tuple(self.chunks())
 
     def exponents(self, ratio: Floats, tilt: float) -> Floats:
         """Ln of the nodes' masses under P, tilted."""
@@ -273,30 +277,23 @@ class TiltedSchedule:
 
     def _product(self, frequencies: Floats) -> tuple[Floats, Floats, Floats, Floats]:
         """Ln |Φ|, its angle, the work that went into both, and how much an error may grow."""
-        size, step = len(frequencies), float(frequencies[1])
-        log_modulus, angle = np.zeros(size), np.zeros(size)
-        work, enlarge = np.zeros(size), np.ones(size)
-        counts = self.nodes.schedule.counts
+        size, counts = len(frequencies), self.nodes.schedule.counts
+        log_modulus, angle, work = np.zeros(size), np.zeros(size), np.zeros(size)
+        least = np.zeros(size)
+        # Megabytes that are taken and given back for every chunk cost more than what fills them.
+        largest = max(mass.size for _, mass, _ in self.masses)
+        scratch = np.empty(2 * (math.isqrt(size) + 2) * largest, np.complex128)
         for some, mass, spread in self.masses:
-            half = (0.5 * step) * spread
-            sine = np.sin(half)
-            first = np.empty(half.shape, np.complex128)
-            first.real, first.imag = -2.0 * sine * sine, 2.0 * sine * np.cos(half)
-            turn, gone = 1.0 + first, np.zeros_like(first)
-            first *= mass
-            for k in range(1, size):
-                gone *= turn
-                gone += first
-                found = gone.sum(axis=1)
-                square = 2.0 * found.real + found.real**2 + found.imag**2
-                if float(square.min()) < -0.9:
-                    raise TooSlow  # a step that is far from invisible
-                logs, turned = 0.5 * np.log1p(square), np.arctan2(found.imag, 1.0 + found.real)
-                log_modulus[k] += counts[some] @ logs
-                angle[k] += counts[some] @ turned
-                work[k] += counts[some] @ (np.abs(logs) + np.abs(turned))
-                enlarge[k] = max(enlarge[k], math.exp(-float(logs.min())))
-        return log_modulus, angle, work, enlarge
+            found = _less_one(mass, spread, float(frequencies[1]), size, scratch)
+            square = 2.0 * found.real + found.real**2 + found.imag**2
+            if float(square.min()) < -0.9:
+                raise TooSlow  # a step that is far from invisible
+            logs, turned = 0.5 * np.log1p(square), np.arctan2(found.imag, 1.0 + found.real)
+            log_modulus += counts[some] @ logs
+            angle += counts[some] @ turned
+            work += counts[some] @ (np.abs(logs) + np.abs(turned))
+            np.minimum(least, logs.min(axis=0), out=least)
+        return log_modulus, angle, work, np.exp(-least)
 
     def ratio(self, frequencies: Floats) -> tuple[Floats, Floats]:
         """Real and imaginary part of M(tilt + iu)·exp(-iu·centre)/M(tilt) - 1."""
@@ -312,8 +309,9 @@ class TiltedSchedule:
         counts = self.nodes.schedule.counts
         quadrature = self.nodes.quadrature(float(frequencies[-1]))
         wrong = float((counts * 2.0 * np.minimum(quadrature, 2.1)).sum())
-        # Each multiplication errs by a few roundings of what is turned.
-        turning = 8.0 * _UNIT * (len(frequencies) + 4.0) * self.distances
+        # Each multiplication errs by a few roundings of what is turned, each sum by its terms'.
+        terms = len(frequencies) + len(self.nodes.y) + 4.0
+        turning = 8.0 * _UNIT * terms * self.distances
         rounding = (self.rounding + turning + 4.0 * _UNIT * self.sizes) * frequencies
         rounding = enlarge * rounding + _SAFETY * _UNIT * (64.0 * work + math.log2(len(counts)))
         size = 2.0 * np.exp(log_modulus)
@@ -342,6 +340,12 @@ class TiltedSchedule:
 
         As for a single mixture: on the line Im y = θ the integrand shrinks like exp(-u·|Im L|).
         """
+        known: dict[float, float] = self._last.setdefault("decays", {})
+        if frequency not in known:
+            known[frequency] = self._log_decay(frequency)
+        return known[frequency]
+
+    def _log_decay(self, frequency: float) -> float:
         s, reverse = self.nodes.schedule.shifts, self.nodes.schedule.reverse
         pull = frequency * self.spread
         angle = np.minimum(pull / (1.0 + pull**2), 0.8 * 0.5 * math.pi / s)
@@ -395,6 +399,41 @@ class TiltedSchedule:
         return self._coarse.truncation(self.tilt, ends - self.logs)
 
 
+def _less_one(
+    mass: Floats, spread: Floats, step: float, size: int, scratch: Complexes
+) -> Complexes:
+    """Σ mass·(exp(ik·step·L) - 1) over each row, a column for every k < ``size``.
+
+    With e_k = exp(ik·step·L) - 1 and k = a + b·A it is e_a·e_bA + e_a + e_bA: what is summed over a
+    row is a matrix product, and every term keeps the digits of what is nearly 0.
+    """
+    many = math.ceil(math.sqrt(size))
+    tangent = np.tan((0.5 * step) * spread)
+    first = np.empty(spread.shape, np.complex128)
+    first.imag = sine = 2.0 * tangent / (1.0 + tangent * tangent)
+    first.real = -tangent * sine
+    room = mass.size * np.array([0, many, many + -(-size // many)])
+    low = scratch[: room[1]].reshape(-1, *mass.shape)
+    high = scratch[room[1] : room[2]].reshape(-1, *mass.shape)
+    low[0], high[0] = mass, 0.0
+    last = _powers(first, low[1:])
+    low[1:] *= mass
+    _powers(last, high[1:])
+    found: Complexes = low.transpose(1, 0, 2) @ high.transpose(1, 2, 0)
+    found[:, 1:] += found[:, :1] + low[1:].sum(axis=2).T[..., None]
+    return found.transpose(0, 2, 1).reshape(len(mass), -1)[:, :size]
+
+
+def _powers(first: Complexes, out: Complexes) -> Complexes:
+    """(1 + ``first``)ᵏ - 1 for k = 1, 2, … into ``out``; returns the next one."""
+    turn, found = 1.0 + first, first
+    for one in out:
+        one[:] = found
+        found = one * turn
+        found += first
+    return found
+
+
 def tilt_schedule(nodes: _Nodes, tilt: float) -> TiltedSchedule:
     """Tilts every step and bounds what is wrong with it."""
     schedule = nodes.schedule
@@ -404,25 +443,32 @@ def tilt_schedule(nodes: _Nodes, tilt: float) -> TiltedSchedule:
     second, away = np.empty(number), np.empty(number)
     ends, rounded = np.empty((2, number)), np.empty((2, number))
     masses, left = [], np.empty(number)
-    for some, ratio in nodes.log_ratios:
-        loss = sign * ratio
-        plain = np.exp(nodes.exponents(ratio, 0.0))
-        excess = plain * np.expm1(np.minimum(tilt * loss, 700.0))
+    # |ln of a mass| is at most that of the noise and (tilt + 1)·|L|.
+    care = len(nodes.y) + 1.0 + 2.0 * np.abs(nodes.log_noise) + nodes.y**2
+    often = 2.0 * tilt + 1.0
+    for some, ratio in nodes.chunks():
+        loss = ratio if sign > 0.0 else -ratio
+        excess = np.exp(nodes.exponents(ratio, 0.0))
+        excess *= np.expm1(np.minimum(tilt * loss, 700.0))
         logs[some] = np.log1p(excess.sum(axis=1))
         exponent = nodes.exponents(ratio, tilt)
         ends[:, some] = exponent[:, 0], exponent[:, -1]
-        mass = np.exp(exponent - logs[some, None])
-        centres[some] = (mass * loss).sum(axis=1)
-        # Exponents err by their size, losses by theirs; sums by their number of terms.
-        relative = len(nodes.y) + 1.0 + np.abs(nodes.log_noise) + nodes.y**2 + np.abs(exponent)
-        relative += tilt * np.abs(loss)
-        spread = loss - centres[some, None]
-        distance = np.abs(spread)
-        sizes = np.abs(excess) * math.exp(-float(logs[some].min()))
-        rounded[0, some] = (sizes * relative).sum(axis=1) + tilt * (mass * np.abs(loss)).sum(axis=1)
-        rounded[1, some] = (mass * (relative * distance + 4.0 * np.abs(loss))).sum(axis=1)
-        second[some] = (mass * spread * spread).sum(axis=1)
-        away[some] = (mass * distance).sum(axis=1)
+        exponent -= logs[some, None]
+        mass = np.exp(exponent, out=exponent)
+        size = np.abs(loss)
+        spread = mass * loss
+        centres[some] = spread.sum(axis=1)
+        np.subtract(loss, centres[some, None], out=spread)
+        distance = mass * np.abs(spread)
+        second[some] = np.einsum("ij,ij->i", distance, np.abs(spread))
+        away[some] = distance.sum(axis=1)
+        # Per node and per |L|: exponents err by their size, losses by theirs; sums by their terms.
+        np.abs(excess, out=excess)
+        each = np.einsum("ij,ij->i", excess, size), np.einsum("ij,ij->i", distance, size)
+        lost = np.einsum("ij,ij->i", mass, size)
+        rounded[0, some] = math.exp(-float(logs[some].min())) * (excess @ care + often * each[0])
+        rounded[0, some] += tilt * lost
+        rounded[1, some] = distance @ care + often * each[1] + 4.0 * lost
         (kept,) = np.nonzero(mass.max(axis=0) > _NEGLIGIBLE)
         carrying = slice(int(kept[0]), int(kept[-1]) + 1)
         left[some] = mass[:, : carrying.start].sum(axis=1) + mass[:, carrying.stop :].sum(axis=1)
