@@ -128,7 +128,7 @@ class Recorder(TorchFunctionMode):
         self.given: list[Tensor] = []  # and their taps, which serve again
         self.saved: list[Tensor] = []
         self.derived: list[Tensor] = []
-        self._notes: list[tuple[Tensor, tuple[Any, ...]]] = []  # of derived weights, by rules
+        self._notes: list[tuple[Tensor, int, tuple[Any, ...]]] = []  # of derived weights, by rules
         self.count = 0
         self.met: list[Parameter | None] = []  # by slots of uses in compiled code; None elsewhere
         self.eagerly = 0  # how many of them ran outside of compiled code
@@ -193,13 +193,13 @@ class Recorder(TorchFunctionMode):
     def derive(self, weight: Tensor, note: tuple[Any, ...]) -> None:
         """Takes ``weight``, computed from weights alone, for one; ``note`` is for another rule."""
         self.derived.append(weight)
-        self._notes.append((weight, note))
+        self._notes.append((weight, _version(weight), note))
 
     def note_of(self, weight: Tensor) -> tuple[Any, ...] | None:
-        """What a rule noted of a derived weight."""
-        for one, note in self._notes:
+        """What a rule noted of a derived weight; None once anything was written into it."""
+        for one, version, note in self._notes:
             if one is weight:
-                return note
+                return note if _version(one) == version else None
         return None
 
     def use(
@@ -421,6 +421,11 @@ def _tapped(result: Tensor, tap: Tensor) -> Tensor:
         return result.add_(tap)
     tapped: Tensor = _Tap.apply(result, tap)  # type: ignore[no-untyped-call]
     return tapped
+
+
+def _version(weight: Tensor) -> int:
+    """How often a tensor was written into; in compiled code the uncompiled batch before tells."""
+    return 0 if torch.compiler.is_compiling() else weight._version
 
 
 def _is_recorded(result: Tensor) -> bool:
