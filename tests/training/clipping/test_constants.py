@@ -61,6 +61,30 @@ def class_token() -> Scores:
     return token, lambda x: torch.cat([token.weight.expand(len(x), 1, 3), x], 1).cumsum(1)
 
 
+def lower_triangle() -> Scores:
+    """Zeros, into which the entries of a weight are written; it enters as it is, too."""
+    layer = nn.Linear(3, 3, bias=False)
+
+    def mixed(x: Tensor) -> Tensor:
+        square = torch.zeros(3, 3)
+        square[*torch.tril_indices(3, 3)] = layer.weight.flatten()[:6]
+        return F.linear(layer(x), square)
+
+    return layer, mixed
+
+
+def rows_of_a_triangle() -> Scores:
+    layer = nn.Linear(3, 3, bias=False)
+
+    def mixed(x: Tensor) -> Tensor:
+        square = torch.zeros(3, 3)
+        for at in range(3):
+            square[at][: at + 1] = layer.weight[at, : at + 1]
+        return F.linear(x, square)
+
+    return layer, mixed
+
+
 @pytest.mark.parametrize("rows", [1, 3, TIME])
 @pytest.mark.parametrize(
     ("model", "rule"),
@@ -71,6 +95,8 @@ def class_token() -> Scores:
         (relative_positions, "elementwise"),
         (attention_bias, "expand"),
         (class_token, "expand"),
+        (lower_triangle, "linear"),
+        (rows_of_a_triangle, "linear"),
     ],
 )
 def test_they_are_not_taken_for_examples(model: Callable[[], Scores], rule: str, rows: int):

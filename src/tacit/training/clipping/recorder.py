@@ -304,10 +304,14 @@ class Recorder(TorchFunctionMode):
     def call(self, func: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """One call under the mode; rules that break an operation up use it for the pieces."""
         weights, others = self._inputs(args, kwargs)
+        if weights and others == 1 and func is Tensor.__setitem__ and self._fills(*args):
+            others = 0
         if weights == 0:
             result = func(*args, **kwargs)
-            if others == 0 and func not in _MAY_HOLD_DATA and isinstance(result, Tensor):
-                self._constants.append(result)
+            if others == 0 and func not in _MAY_HOLD_DATA:
+                for one in result if isinstance(result, (list, tuple)) else (result,):
+                    if isinstance(one, Tensor):
+                        self._constants.append(one)
             return result
         record = self._rules.get(func) if others else self._expansions.get(func)
         if record is not None:
@@ -337,6 +341,16 @@ class Recorder(TorchFunctionMode):
             if not self._is_constant(one, meets_weights=weights > 0):
                 others += 1
         return weights, others
+
+    def _fills(self, target: Tensor, places: Any, value: Any) -> bool:
+        """Whether a weight is written into a constant entry by entry, and not once for every row.
+
+        Then the constant has as many entries as there are rows by chance: the weight has, too.
+        """
+        if torch.compiler.is_compiling() or not (self.is_weight(value) and self._is_listed(target)):
+            return False
+        with torch.no_grad():
+            return bool(target[places].numel() == value.numel())
 
     def _is_constant(self, value: Tensor, *, meets_weights: bool) -> bool:
         """Frozen parameters, buffers, and what is made from them or from nothing: no example's."""
@@ -383,7 +397,10 @@ class Recorder(TorchFunctionMode):
                 "compute a new tensor instead"
             )
         result = func(*args, **kwargs)
-        for one in result if isinstance(result, (list, tuple)) else (result,):
+        made = result if isinstance(result, (list, tuple)) else (result,)
+        if name == "__setitem__":  # into a constant: zeros, of which some entries are a weight's
+            made = (args[0],) if torch.compiler.is_compiling() else (args[0], args[0]._base)
+        for one in made:
             if isinstance(one, Tensor) and one.requires_grad and not self.is_weight(one):
                 self.derived.append(one)
         return result
