@@ -308,13 +308,15 @@ class Recorder(TorchFunctionMode):
             others = 0
         if weights == 0:
             result = func(*args, **kwargs)
+            if others and not torch.compiler.is_compiling():
+                self._note_written(func, args, kwargs)
             if others == 0 and func not in _MAY_HOLD_DATA:
                 for one in result if isinstance(result, (list, tuple)) else (result,):
                     if isinstance(one, Tensor):
                         self._constants.append(one)
             return result
         record = self._rules.get(func) if others else self._expansions.get(func)
-        if record is not None:
+        if record is not None and not (others and _any_complex(args, kwargs)):
             result = record(self, *args, **kwargs)
             if result is not NotImplemented:
                 return result
@@ -341,6 +343,22 @@ class Recorder(TorchFunctionMode):
             if not self._is_constant(one, meets_weights=weights > 0):
                 others += 1
         return weights, others
+
+    def _note_written(
+        self, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> None:
+        """A constant that data are written into is none any more: zeros, filled step by step."""
+        name = getattr(func, "__name__", "")
+        in_place = name == "__setitem__" or (name.endswith("_") and not name.endswith("__"))
+        target = kwargs.get("out", args[0] if in_place and args else None)
+        if not isinstance(target, Tensor):
+            return
+        base = target if target._base is None else target._base
+        if self._is_listed(target) or self._is_listed(base):
+            made = self._constants[self._lasting :]
+            kept = [one for one in made if one is not target and one is not base]
+            self._constants[self._lasting :] = kept
+            self._numbers, self._numbered = set(), 0
 
     def _fills(self, target: Tensor, places: Any, value: Any) -> bool:
         """Whether a weight is written into a constant entry by entry, and not once for every row.
@@ -443,6 +461,15 @@ def _tapped(result: Tensor, tap: Tensor) -> Tensor:
 def _version(weight: Tensor) -> int:
     """How often a tensor was written into; in compiled code the uncompiled batch before tells."""
     return 0 if torch.compiler.is_compiling() else weight._version
+
+
+def _any_complex(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Whether complex numbers enter: rules add up squares and products of real ones."""
+    for value in (*args, *kwargs.values()):
+        for one in value if isinstance(value, (list, tuple)) else (value,):
+            if isinstance(one, Tensor) and one.is_complex():
+                return True
+    return False
 
 
 def _is_recorded(result: Tensor) -> bool:
