@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from tacit.errors import UnsupportedModel
 from tacit.training.clipping import clipped_gradients
 
 if TYPE_CHECKING:
@@ -114,6 +115,20 @@ def complex_weights() -> Scores:
     return layer, turned
 
 
+def a_number() -> Scores:
+    """A weight without dimensions, which no rule serves."""
+    share = nn.Module()
+    weight = nn.Parameter(torch.tensor(0.3))
+    share.register_parameter("share", weight)
+    return share, lambda x: torch.lerp(x, x.flip(1), weight.sigmoid())
+
+
+def named_result() -> Scores:
+    """A call that names where its result goes: nowhere."""
+    layer = nn.Linear(3, 3, bias=False)
+    return layer, lambda x: torch.tensordot(x, layer.weight, dims=1)
+
+
 @pytest.mark.parametrize("rows", [1, 3, TIME])
 @pytest.mark.parametrize(
     ("model", "rule"),
@@ -128,6 +143,8 @@ def complex_weights() -> Scores:
         (rows_of_a_triangle, "linear"),
         (preallocated, "linear elementwise"),
         (complex_weights, "fallback"),
+        (a_number, "fallback"),
+        (named_result, "fallback"),
     ],
 )
 def test_they_are_not_taken_for_examples(model: Callable[[], Scores], rule: str, rows: int):
@@ -145,3 +162,12 @@ def test_they_are_not_taken_for_examples(model: Callable[[], Scores], rule: str,
     torch.testing.assert_close(found.sums["weight"], torch.stack(each).sum(0))
     if rows > 1:
         assert {use.rule for use in found.uses} == {*rule.split()}
+
+
+def test_a_weight_inside_of_a_transform_is_refused_in_words():
+    weight, x = nn.Parameter(torch.randn(3, 3)), torch.randn(5, 3)
+    with pytest.raises(UnsupportedModel, match=r"inside of torch\.func"):
+        clipped_gradients(
+            {"weight": weight}, lambda: torch.func.vmap(lambda r: (weight @ r).sum())(x), rows=5,
+            clip=1.0,
+        )  # fmt: skip

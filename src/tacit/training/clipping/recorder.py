@@ -236,6 +236,11 @@ class Recorder(TorchFunctionMode):
                 return _laid_alike(_tapped(result, self.given[at]))
             # It went another way than the batch whose taps were kept: note everything from here.
             self.uses, self.taps = list(self.expected[:at]), list(self.given[:at])
+        if torch._C._are_functorch_transforms_active():
+            raise UnsupportedModel(
+                "a private weight is used inside of torch.func (vmap, grad or another transform), "
+                "where its uses cannot be seen; write that part for a whole batch"
+            )
         tap = result.new_zeros(()).expand(result.shape).requires_grad_()
         self.taps.append(tap)
         slots = tuple(w if self.is_weight(w) else None for w in weights)
