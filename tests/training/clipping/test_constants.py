@@ -123,6 +123,25 @@ def a_number() -> Scores:
     return share, lambda x: torch.lerp(x, x.flip(1), weight.sigmoid())
 
 
+def rounded() -> Scores:
+    """A weight of which only the sign is seen, and which learns as if it were not."""
+    layer = nn.Linear(3, 3, bias=False)
+    return layer, lambda x: F.linear(
+        x, (layer.weight.sign() - layer.weight).detach() + layer.weight
+    )
+
+
+def orthogonal(kind: str) -> Callable[[], Scores]:
+    """With a buffer that is a square, and signs as whole numbers."""
+
+    def made() -> Scores:
+        layer = nn.utils.parametrizations.orthogonal(nn.Linear(TIME, TIME), orthogonal_map=kind)
+        layer.bias.requires_grad_(requires_grad=False)
+        return layer, lambda x: layer(x.mT).mT
+
+    return made
+
+
 def named_result() -> Scores:
     """A call that names where its result goes: nowhere."""
     layer = nn.Linear(3, 3, bias=False)
@@ -145,19 +164,21 @@ def named_result() -> Scores:
         (complex_weights, "fallback"),
         (a_number, "fallback"),
         (named_result, "fallback"),
+        (rounded, "linear"),
+        (orthogonal("householder"), "linear"),
+        (orthogonal("matrix_exp"), "linear"),
     ],
 )
 def test_they_are_not_taken_for_examples(model: Callable[[], Scores], rule: str, rows: int):
     torch.manual_seed(0)
     module, forward = model()
     x = torch.randn(rows, TIME, 3)
-    (weight,) = module.parameters()
+    (weight,) = (one for one in module.parameters() if one.requires_grad)
     found = clipped_gradients(
-        {"weight": weight}, lambda: forward(x).square().sum((1, 2)), rows=rows, clip=1e9
-    )
-    each = [
-        torch.autograd.grad(forward(x[i : i + 1]).square().sum(), weight)[0] for i in range(rows)
-    ]
+        {"weight": weight}, lambda: forward(x).pow(4).sum((1, 2)), rows=rows, clip=1e9,
+        constants=list(module.buffers()),
+    )  # fmt: skip
+    each = [torch.autograd.grad(forward(x[i : i + 1]).pow(4).sum(), weight)[0] for i in range(rows)]
     torch.testing.assert_close(found.norms.float(), torch.stack([g.norm() for g in each]))
     torch.testing.assert_close(found.sums["weight"], torch.stack(each).sum(0))
     if rows > 1:

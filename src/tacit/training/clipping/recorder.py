@@ -117,6 +117,7 @@ class Recorder(TorchFunctionMode):
         self._fallback = fallback
         self._constants = list(constants)
         self._lasting = len(self._constants)
+        self._rowless: set[int] = set()  # ids of constants that have no entry for any row
         self._numbers: set[int] = set()  # ids of constants, from the first on
         self._numbered = 0
         self.rows = 0
@@ -157,6 +158,7 @@ class Recorder(TorchFunctionMode):
         self._notes, self.met = [], []
         del self._constants[self._lasting :]
         self._numbers, self._numbered = set(), 0
+        self._rowless = set(map(id, self._constants))  # buffers: as long as they were, always
 
     def check_saved(self) -> None:
         """Refuses a model that changed, in place, what a gradient needs."""
@@ -217,6 +219,13 @@ class Recorder(TorchFunctionMode):
         """
         if self.replaying:
             return result + result.new_zeros(()).expand(result.shape).requires_grad_()
+        for weight in weights:
+            if weight is not None and weight.requires_grad and not self.is_weight(weight):
+                raise UnsupportedModel(
+                    f"the weight of a {rule.name} operation is computed from data, or from what "
+                    "tacit cannot tell from data; write the product out (torch.einsum), or compute "
+                    "the weight from parameters and buffers alone"
+                )
         for one in saved:
             # Detached: compiled code would otherwise be asked for a gradient of each of them.
             self.saved.append(one.detach())
@@ -364,6 +373,7 @@ class Recorder(TorchFunctionMode):
             kept = [one for one in made if one is not target and one is not base]
             self._constants[self._lasting :] = kept
             self._numbers, self._numbered = set(), 0
+            self._rowless -= {id(target), id(base)}
 
     def _fills(self, target: Tensor, places: Any, value: Any) -> bool:
         """Whether a weight is written into a constant entry by entry, and not once for every row.
@@ -378,6 +388,12 @@ class Recorder(TorchFunctionMode):
     def _is_constant(self, value: Tensor, *, meets_weights: bool) -> bool:
         """Frozen parameters, buffers, and what is made from them or from nothing: no example's."""
         if type(value) is not Tensor and isinstance(value, Parameter):
+            return True
+        if torch.compiler.is_compiling():
+            for at in range(self._lasting):
+                if self._constants[at] is value:
+                    return True
+        elif id(value) in self._rowless:
             return True
         return self._is_listed(value) and not self._has_rows(value, meets_weights=meets_weights)
 
@@ -424,8 +440,10 @@ class Recorder(TorchFunctionMode):
         if name == "__setitem__":  # into a constant: zeros, of which some entries are a weight's
             made = (args[0],) if torch.compiler.is_compiling() else (args[0], args[0]._base)
         for one in made:
-            if isinstance(one, Tensor) and one.requires_grad and not self.is_weight(one):
-                self.derived.append(one)
+            if isinstance(one, Tensor) and not self.is_weight(one):
+                (self.derived if one.requires_grad else self._constants).append(one)
+                if not (one.requires_grad or torch.compiler.is_compiling()):
+                    self._rowless.add(id(one))  # a sign, a rounding, a detached copy
         return result
 
 
