@@ -190,7 +190,7 @@ def test_a_compiled_model_that_takes_another_path_is_refused() -> None:
     rows = TensorDataset(torch.randn(8, 5), torch.randint(3, (8,)))
     chosen = plan(examples=8, lot_size=8, steps=4)
     with (
-        pytest.raises(UnsupportedModel, match="where it had used another one; a compiled model"),
+        pytest.raises(UnsupportedModel, match="where it had used another; a compiled model"),
         session(
             model, optimizer=sgd(model), plan=chosen, dataset=rows,
             performance=Performance(capture=True),

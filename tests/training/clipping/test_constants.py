@@ -1,4 +1,7 @@
-"""Constants with as many entries as the batch has rows, by chance or because they are repeated."""
+"""Constants with as many entries as the batch has rows, by chance or because they are repeated.
+
+And constants that do not stay so: a weight is written into them, or data are.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from tacit.errors import UnsupportedModel
 from tacit.training.clipping import clipped_gradients
 
 if TYPE_CHECKING:
@@ -84,6 +88,89 @@ def class_token() -> Scores:
     return token, lambda x: torch.cat([token.weight.expand(len(x), 1, 3), x], 1).cumsum(1)
 
 
+def lower_triangle() -> Scores:
+    """Zeros, into which the entries of a weight are written; it enters as it is, too."""
+    layer = nn.Linear(3, 3, bias=False)
+
+    def mixed(x: Tensor) -> Tensor:
+        square = torch.zeros(3, 3)
+        square[*torch.tril_indices(3, 3)] = layer.weight.flatten()[:6]
+        return F.linear(layer(x), square)
+
+    return layer, mixed
+
+
+def rows_of_a_triangle() -> Scores:
+    layer = nn.Linear(3, 3, bias=False)
+
+    def mixed(x: Tensor) -> Tensor:
+        square = torch.zeros(3, 3)
+        for at in range(3):
+            square[at][: at + 1] = layer.weight[at, : at + 1]
+        return F.linear(x, square)
+
+    return layer, mixed
+
+
+def preallocated() -> Scores:
+    """Zeros, into which results are written step by step, and which a weight meets only then."""
+    layer = nn.Linear(3, 3, bias=False)
+
+    def steps(x: Tensor) -> Tensor:
+        kept, flat = torch.zeros(len(x), TIME, 3), torch.zeros(len(x) * TIME, 3)
+        for at in range(TIME):
+            kept[:, at] = layer(x[:, at]).tanh()
+        flat.copy_(kept.flatten(0, 1))
+        return (layer.weight.sum(0) * flat).view_as(kept)
+
+    return layer, steps
+
+
+def complex_weights() -> Scores:
+    """Weights that act on a spectrum, as a matrix and entry by entry."""
+    layer = nn.Linear(3, 3, bias=False)
+
+    def turned(x: Tensor) -> Tensor:
+        weight = torch.complex(layer.weight, layer.weight.mT)
+        found = torch.fft.ifft(torch.einsum("...i,oi->...o", torch.fft.fft(x), weight))
+        return F.linear(found, weight).abs() + (found @ weight * weight[0]).real
+
+    return layer, turned
+
+
+def a_number() -> Scores:
+    """A weight without dimensions, which no rule serves."""
+    share = nn.Module()
+    weight = nn.Parameter(torch.tensor(0.3))
+    share.register_parameter("share", weight)
+    return share, lambda x: torch.lerp(x, x.flip(1), weight.sigmoid())
+
+
+def rounded() -> Scores:
+    """A weight of which only the sign is seen, and which learns as if it were not."""
+    layer = nn.Linear(3, 3, bias=False)
+    return layer, lambda x: F.linear(
+        x, (layer.weight.sign() - layer.weight).detach() + layer.weight
+    )
+
+
+def orthogonal(kind: str) -> Callable[[], Scores]:
+    """With a buffer that is a square, and signs as whole numbers."""
+
+    def made() -> Scores:
+        layer = nn.utils.parametrizations.orthogonal(nn.Linear(TIME, TIME), orthogonal_map=kind)
+        layer.bias.requires_grad_(requires_grad=False)
+        return layer, lambda x: layer(x.mT).mT
+
+    return made
+
+
+def named_result() -> Scores:
+    """A call that names where its result goes: nowhere."""
+    layer = nn.Linear(3, 3, bias=False)
+    return layer, lambda x: torch.tensordot(x, layer.weight, dims=1)
+
+
 @pytest.mark.parametrize("rows", [1, 3, TIME])
 @pytest.mark.parametrize(
     ("model", "rule"),
@@ -97,23 +184,31 @@ def class_token() -> Scores:
         (relative_positions, "elementwise"),
         (attention_bias, "expand"),
         (class_token, "expand"),
+        (lower_triangle, "linear"),
+        (rows_of_a_triangle, "linear"),
+        (preallocated, "linear elementwise"),
+        (complex_weights, "fallback"),
+        (a_number, "fallback"),
+        (named_result, "fallback"),
+        (rounded, "linear"),
+        (orthogonal("householder"), "linear"),
+        (orthogonal("matrix_exp"), "linear"),
     ],
 )
 def test_they_are_not_taken_for_examples(model: Callable[[], Scores], rule: str, rows: int):
     torch.manual_seed(0)
     module, forward = model()
     x = torch.randn(rows, TIME, 3)
-    (weight,) = module.parameters()
+    (weight,) = (one for one in module.parameters() if one.requires_grad)
     found = clipped_gradients(
-        {"weight": weight}, lambda: forward(x).square().sum((1, 2)), rows=rows, clip=1e9
-    )
-    each = [
-        torch.autograd.grad(forward(x[i : i + 1]).square().sum(), weight)[0] for i in range(rows)
-    ]
+        {"weight": weight}, lambda: forward(x).pow(4).sum((1, 2)), rows=rows, clip=1e9,
+        constants=list(module.buffers()),
+    )  # fmt: skip
+    each = [torch.autograd.grad(forward(x[i : i + 1]).pow(4).sum(), weight)[0] for i in range(rows)]
     torch.testing.assert_close(found.norms.float(), torch.stack([g.norm() for g in each]))
     torch.testing.assert_close(found.sums["weight"], torch.stack(each).sum(0))
     if rows > 1:
-        assert {use.rule for use in found.uses} == {rule}
+        assert {use.rule for use in found.uses} == {*rule.split()}
 
 
 @pytest.mark.parametrize("model", [positions, later_positions])
@@ -133,3 +228,12 @@ def test_positions_are_known_by_how_they_are_made(
         {"weight": weight}, lambda: forward(x).square().sum((1, 2)), rows=3, clip=1e9
     )
     assert {use.rule for use in found.uses} == {"elementwise"}
+
+
+def test_a_weight_inside_of_a_transform_is_refused_in_words():
+    weight, x = nn.Parameter(torch.randn(3, 3)), torch.randn(5, 3)
+    with pytest.raises(UnsupportedModel, match=r"inside of torch\.func"):
+        clipped_gradients(
+            {"weight": weight}, lambda: torch.func.vmap(lambda r: (weight @ r).sum())(x), rows=5,
+            clip=1.0,
+        )  # fmt: skip

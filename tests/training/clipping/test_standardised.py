@@ -69,6 +69,13 @@ def elsewhere(m: Any, x: Tensor) -> Tensor:
     return F.conv2d(x, filters[:4]).flatten(1) @ filters.reshape(-1, 8).mT
 
 
+def written_into(m: Any, x: Tensor) -> Tensor:
+    """Filters of which one channel is left out, in their place."""
+    filters = standardised(m.w, m.g)
+    filters[:, 0] = 0.0
+    return F.conv2d(x, filters, m.b)
+
+
 def frozen(*names: str) -> Callable[[], nn.Module]:
     def build() -> nn.Module:
         made = model(convolved())()
@@ -117,6 +124,7 @@ CASES = [
 EXPRESSIONS = [
     case("of an expression", model(of_an_expression), IMAGE),
     case("elsewhere", model(elsewhere, w=(6, 4, 4, 5), g=(6,)), floats(4, 5, 5)),
+    case("written into", model(written_into), IMAGE),
 ]
 
 
@@ -152,7 +160,9 @@ def test_norms_and_sums_are_those_of_looped_autograd(of: Case):
     assert (total - truth.clipped_sum(clip)).norm() <= 2 * tolerance * truth.clipped_sum(
         clip
     ).norm()
-    assert (STANDARDISED in {use.rule for use in found.uses}) == (of.name != "elsewhere")
+    assert (STANDARDISED in {use.rule for use in found.uses}) == (
+        of.name not in ("elsewhere", "written into")
+    )
 
 
 def taken_back(large: float, size: int, kind: str) -> tuple[dict[str, nn.Parameter], Any]:

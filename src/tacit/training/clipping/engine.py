@@ -262,12 +262,14 @@ class Engine:
         if self.recorder.eagerly == self.recorder.count:
             return
         expected = [weight for use in structure.uses for weight in use.weights]
-        for weight, met in zip(expected, self.recorder.met, strict=True):
-            if met is not None and met.requires_grad and met is not weight:
-                raise UnsupportedModel(
-                    f"the forward pass used a private weight of shape {tuple(met.shape)} where it "
-                    f"had used another one; {_SAME_PATH}"
-                )
+        met = self.recorder.met
+        if len(met) != len(expected) or any(
+            one is not None and one.requires_grad and one is not weight
+            for one, weight in zip(met, expected, strict=False)
+        ):
+            raise UnsupportedModel(
+                f"the forward pass used a private weight where it had used another; {_SAME_PATH}"
+            )
 
     def _backward(self, losses: Tensor, weights: Tensor, scale: float) -> list[Tensor | None]:
         """The one backward pass. Compiled code recomputes nothing that the recorder should see."""

@@ -117,6 +117,7 @@ class Recorder(TorchFunctionMode):
         self._fallback = fallback
         self._constants = list(constants)
         self._lasting = len(self._constants)
+        self._rowless: set[int] = set()  # ids of constants that have no entry for any row
         self._numbers: set[int] = set()  # ids of constants, from the first on
         self._numbered = 0
         self._ranges: list[tuple[Tensor, int, int]] = []  # constants first, first + 1, …
@@ -129,7 +130,7 @@ class Recorder(TorchFunctionMode):
         self.given: list[Tensor] = []  # and their taps, which serve again
         self.saved: list[Tensor] = []
         self.derived: list[Tensor] = []
-        self._notes: list[tuple[Tensor, tuple[Any, ...]]] = []  # of derived weights, by rules
+        self._notes: list[tuple[Tensor, int, tuple[Any, ...]]] = []  # of derived weights, by rules
         self.count = 0
         self.met: list[Parameter | None] = []  # by slots of uses in compiled code; None elsewhere
         self.eagerly = 0  # how many of them ran outside of compiled code
@@ -158,6 +159,7 @@ class Recorder(TorchFunctionMode):
         self._notes, self.met, self._ranges = [], [], []
         del self._constants[self._lasting :]
         self._numbers, self._numbered = set(), 0
+        self._rowless = set(map(id, self._constants))  # buffers: as long as they were, always
 
     def check_saved(self) -> None:
         """Refuses a model that changed, in place, what a gradient needs."""
@@ -194,13 +196,13 @@ class Recorder(TorchFunctionMode):
     def derive(self, weight: Tensor, note: tuple[Any, ...]) -> None:
         """Takes ``weight``, computed from weights alone, for one; ``note`` is for another rule."""
         self.derived.append(weight)
-        self._notes.append((weight, note))
+        self._notes.append((weight, _version(weight), note))
 
     def note_of(self, weight: Tensor) -> tuple[Any, ...] | None:
-        """What a rule noted of a derived weight."""
-        for one, note in self._notes:
+        """What a rule noted of a derived weight; None once anything was written into it."""
+        for one, version, note in self._notes:
             if one is weight:
-                return note
+                return note if _version(one) == version else None
         return None
 
     def use(
@@ -218,6 +220,13 @@ class Recorder(TorchFunctionMode):
         """
         if self.replaying:
             return result + result.new_zeros(()).expand(result.shape).requires_grad_()
+        for weight in weights:
+            if weight is not None and weight.requires_grad and not self.is_weight(weight):
+                raise UnsupportedModel(
+                    f"the weight of a {rule.name} operation is computed from data, or from what "
+                    "tacit cannot tell from data; write the product out (torch.einsum), or compute "
+                    "the weight from parameters and buffers alone"
+                )
         for one in saved:
             # Detached: compiled code would otherwise be asked for a gradient of each of them.
             self.saved.append(one.detach())
@@ -237,6 +246,11 @@ class Recorder(TorchFunctionMode):
                 return _laid_alike(_tapped(result, self.given[at]))
             # It went another way than the batch whose taps were kept: note everything from here.
             self.uses, self.taps = list(self.expected[:at]), list(self.given[:at])
+        if torch._C._are_functorch_transforms_active():
+            raise UnsupportedModel(
+                "a private weight is used inside of torch.func (vmap, grad or another transform), "
+                "where its uses cannot be seen; write that part for a whole batch"
+            )
         tap = result.new_zeros(()).expand(result.shape).requires_grad_()
         self.taps.append(tap)
         slots = tuple(w if self.is_weight(w) else None for w in weights)
@@ -305,15 +319,21 @@ class Recorder(TorchFunctionMode):
     def call(self, func: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """One call under the mode; rules that break an operation up use it for the pieces."""
         weights, others = self._inputs(args, kwargs)
+        if weights and others == 1 and func is Tensor.__setitem__ and self._fills(*args):
+            others = 0
         if weights == 0:
             result = func(*args, **kwargs)
-            if others == 0 and func not in _MAY_HOLD_DATA and isinstance(result, Tensor):
-                self._constants.append(result)
+            if others and not torch.compiler.is_compiling():
+                self._note_written(func, args, kwargs)
+            if others == 0 and func not in _MAY_HOLD_DATA:
+                for one in result if isinstance(result, (list, tuple)) else (result,):
+                    if isinstance(one, Tensor):
+                        self._constants.append(one)
                 if func in _MAKE_RANGES and not torch.compiler.is_compiling():
                     self._note_range(func, args, kwargs, result)
             return result
         record = self._rules.get(func) if others else self._expansions.get(func)
-        if record is not None:
+        if record is not None and not (others and _any_complex(args, kwargs)):
             result = record(self, *args, **kwargs)
             if result is not NotImplemented:
                 return result
@@ -362,9 +382,42 @@ class Recorder(TorchFunctionMode):
                 return first
         return None
 
+    def _note_written(
+        self, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> None:
+        """A constant that data are written into is none any more: zeros, filled step by step."""
+        name = getattr(func, "__name__", "")
+        in_place = name == "__setitem__" or (name.endswith("_") and not name.endswith("__"))
+        target = kwargs.get("out", args[0] if in_place and args else None)
+        if not isinstance(target, Tensor):
+            return
+        base = target if target._base is None else target._base
+        if self._is_listed(target) or self._is_listed(base):
+            made = self._constants[self._lasting :]
+            kept = [one for one in made if one is not target and one is not base]
+            self._constants[self._lasting :] = kept
+            self._numbers, self._numbered = set(), 0
+            self._rowless -= {id(target), id(base)}
+
+    def _fills(self, target: Tensor, places: Any, value: Any) -> bool:
+        """Whether a weight is written into a constant entry by entry, and not once for every row.
+
+        Then the constant has as many entries as there are rows by chance: the weight has, too.
+        """
+        if torch.compiler.is_compiling() or not (self.is_weight(value) and self._is_listed(target)):
+            return False
+        with torch.no_grad():
+            return bool(target[places].numel() == value.numel())
+
     def _is_constant(self, value: Tensor, *, meets_weights: bool) -> bool:
         """Frozen parameters, buffers, and what is made from them or from nothing: no example's."""
         if type(value) is not Tensor and isinstance(value, Parameter):
+            return True
+        if torch.compiler.is_compiling():
+            for at in range(self._lasting):
+                if self._constants[at] is value:
+                    return True
+        elif id(value) in self._rowless:
             return True
         return self._is_listed(value) and not self._has_rows(value, meets_weights=meets_weights)
 
@@ -407,9 +460,14 @@ class Recorder(TorchFunctionMode):
                 "compute a new tensor instead"
             )
         result = func(*args, **kwargs)
-        for one in result if isinstance(result, (list, tuple)) else (result,):
-            if isinstance(one, Tensor) and one.requires_grad and not self.is_weight(one):
-                self.derived.append(one)
+        made = result if isinstance(result, (list, tuple)) else (result,)
+        if name == "__setitem__":  # into a constant: zeros, of which some entries are a weight's
+            made = (args[0],) if torch.compiler.is_compiling() else (args[0], args[0]._base)
+        for one in made:
+            if isinstance(one, Tensor) and not self.is_weight(one):
+                (self.derived if one.requires_grad else self._constants).append(one)
+                if not (one.requires_grad or torch.compiler.is_compiling()):
+                    self._rowless.add(id(one))  # a sign, a rounding, a detached copy
         return result
 
 
@@ -445,6 +503,20 @@ def _tapped(result: Tensor, tap: Tensor) -> Tensor:
         return result.add_(tap)
     tapped: Tensor = _Tap.apply(result, tap)  # type: ignore[no-untyped-call]
     return tapped
+
+
+def _version(weight: Tensor) -> int:
+    """How often a tensor was written into; in compiled code the uncompiled batch before tells."""
+    return 0 if torch.compiler.is_compiling() else weight._version
+
+
+def _any_complex(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Whether complex numbers enter: rules add up squares and products of real ones."""
+    for value in (*args, *kwargs.values()):
+        for one in value if isinstance(value, (list, tuple)) else (value,):
+            if isinstance(one, Tensor) and one.is_complex():
+                return True
+    return False
 
 
 def _is_recorded(result: Tensor) -> bool:

@@ -194,8 +194,8 @@ def metrics() -> Finding:
         model = nn.Linear(_WIDTH, _CLASSES)
         prepared = Prepared(
             model=model, optimizer=torch.optim.SGD(model.parameters(), 0.1), plan=Small().plan,
-            dataset=TensorDataset(x, y), loss=row_loss, held_out=TensorDataset(x[:3], y[:3]),
-            metrics=own,
+            dataset=TensorDataset(x, y), loss=row_loss, metrics=own,
+            held_out=TensorDataset(x[:3].clone(), y[:3]),
         )  # fmt: skip
         return carry_out(prepared, delta=1e-3, watch=Watch(progress=True))
 

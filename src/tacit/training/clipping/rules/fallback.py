@@ -53,7 +53,8 @@ def fallback(
 ) -> Any:
     """Records a call that has no rule of its own."""
     name = getattr(func, "__name__", repr(func))
-    if (name.endswith("_") and not name.endswith("__")) or name in _IN_PLACE or "out" in kwargs:
+    in_place = (name.endswith("_") and not name.endswith("__")) or name in _IN_PLACE
+    if in_place or kwargs.get("out") is not None:
         raise UnsupportedModel(
             f"{name} writes a private weight into a tensor in place; "
             "use the operation that returns a new tensor (x = x + w, torch.cat, torch.where)"
@@ -115,7 +116,7 @@ def _check(call: Call, of: Gradient, each: Sequence[Tensor], name: str) -> None:
         return  # an example that is not finite will be left out, and the sum says nothing
     vjp = torch.func.vjp(lambda *weights: call(weights, of.saved), *call.values)[1]
     for gradient, whole in zip(each, vjp(of.grad), strict=True):
-        size = gradient.flatten(1).norm(dim=1).sum() if len(gradient) else whole.new_zeros(())
+        size = gradient.reshape(len(gradient), gradient[:1].numel()).norm(dim=1).sum()
         if (gradient.sum(0) - whole).norm() > 1e-3 * size + 1e-30:
             raise UnsupportedModel(
                 f"{name} has no rule, and its per-example gradients do not add up to its gradient: "
