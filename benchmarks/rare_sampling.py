@@ -1,11 +1,12 @@
 """How narrow and how quick certified ends are where sampling is rare, noise small or steps few.
 
-    python benchmarks/rare_sampling.py [--every 1] [--record]
+    python benchmarks/rare_sampling.py [--every 1] [--pairs 10000] [--record]
 
 A grid of Poisson-sampled Gaussian runs: rates 1e-7 to 0.1, σ 0.5 to 5, 1 to 10⁷ steps, δ 1e-12 to
 1e-5. Every setting is asked once, in CPU time of one thread. Neighbours on the grid say whether the
 upper end is monotone in each parameter. ``--every 7`` asks every seventh setting. For every
 eighteenth of those that have an ε its noise is searched for, too: how far is σ from the least?
+Pairs of settings at random that differ in one number are put in order as well.
 """
 
 import argparse
@@ -13,6 +14,7 @@ import itertools
 import json
 import math
 import os
+import random
 import statistics
 import sys
 import time
@@ -48,8 +50,10 @@ def main() -> None:
     known = [row for row in rows if row["upper"]]
     print(f"noise of {len(known[::SEARCHED])} ...", file=sys.stderr, flush=True)
     found = [search(row) for row in known[::SEARCHED]]
+    print(f"{arguments.pairs} random neighbours ...", file=sys.stderr, flush=True)
     record = {
         **machine.stamp(), "load": load, "tacit": tacit.__version__, "rows": rows, "noise": found,
+        "neighbours": random_neighbours(arguments.pairs),
     }  # fmt: skip
     report = markdown(record)
     print(report)
@@ -62,6 +66,7 @@ def main() -> None:
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--every", type=int, default=1, help="ask every n-th setting")
+    parser.add_argument("--pairs", type=int, default=10_000, help="random neighbours to compare")
     parser.add_argument("--record", action="store_true", help=f"write to {RESULTS.name}/")
     return parser.parse_args()
 
@@ -128,6 +133,32 @@ def against_order(rows: list[dict[str, Any]]) -> tuple[int, int]:
     return wrong, pairs
 
 
+def random_neighbours(count: int) -> dict[str, Any]:
+    """Settings at random, each beside one that differs in one number, by a lot or by little.
+
+    Brackets are in the wrong order if they exclude each other; upper ends, which are what users
+    are told, if they fall by more than 1e-8·max(1, ε) where ε rises.
+    """
+    draw = random.Random(21)
+    found: dict[str, Any] = {"pairs": 0, "brackets": 0, "upper_ends": 0, "worst": 0.0}
+    for _ in range(count):
+        setting = {
+            "rate": 10 ** draw.uniform(-7, -0.5), "sigma": 10 ** draw.uniform(-0.35, 0.9),
+            "steps": round(10 ** draw.uniform(0, 6.5)), "delta": 10 ** draw.uniform(-12, -4),
+        }  # fmt: skip
+        axis = draw.choice(AXES)
+        moved = setting[axis] * (1 + 10 ** draw.uniform(-5, 0))
+        other = setting | {axis: math.ceil(moved) if axis == "steps" else moved}
+        asked = [ask(**one) for one in ((setting, other) if RISES[axis] else (other, setting))]
+        less, more = asked
+        fall = (less["upper"] - more["upper"]) / max(1.0, less["upper"])
+        found["pairs"] += 1
+        found["brackets"] += less["lower"] > more["upper"]
+        found["upper_ends"] += fall > 1e-8
+        found["worst"] = max(found["worst"], fall)
+    return found
+
+
 def markdown(record: dict[str, Any]) -> str:
     rows, place = record["rows"], record["machine"]
     widths, times = [width(row) for row in rows], [row["seconds"] for row in rows]
@@ -135,7 +166,7 @@ def markdown(record: dict[str, Any]) -> str:
     wide = sum(one > REQUIRED_WIDTH for one in widths)
     methods = sorted({row["method"] for row in rows})
     wrong, pairs = against_order(rows)
-    noise = record["noise"]
+    noise, near = record["noise"], record["neighbours"]
     searches = sorted(1e3 * one["seconds"] for one in noise)
     least = sum(one["enough"] and one["least"] for one in noise)
     requirements = [
@@ -148,6 +179,11 @@ def markdown(record: dict[str, Any]) -> str:
         ),
         ("worst ≤ 100 ms", f"{1e3 * max(times):.0f} ms", max(times) <= REQUIRED_WORST),
         ("no neighbours in the wrong order", f"{wrong} of {pairs}", 0 == wrong < pairs),
+        (
+            "no random neighbours in the wrong order, nor their upper ends by over 1e-8",
+            f"{near['brackets']} and {near['upper_ends']} of {near['pairs']}",
+            near["brackets"] == near["upper_ends"] == 0,
+        ),
         ("noise within 1e-6 of the least", f"{least} of {len(noise)}", least == len(noise)),
         (
             "noise in ≤ 50 ms",
