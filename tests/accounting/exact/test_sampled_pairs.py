@@ -1,4 +1,4 @@
-"""Poisson sampling under replace-one at distances up to 1, against pairs of real outputs."""
+"""Pairs of samples: replace-one up to distance 1 and many draws, against pairs of real outputs."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from tacit.accounting import (
     PoissonSampled,
     Repeated,
     SampledWithoutReplacement,
+    SampledWithReplacement,
     bounds,
     delta,
     epsilon,
@@ -142,3 +143,49 @@ def test_a_sample_of_everybody_is_one_where_a_record_is_added(accountant: str) -
             for one in (event, Laplace(1.0))
         )
         assert found == pytest.approx(alone, rel=1e-9)
+
+
+def _drawn_profile(population: int, size: int, sigma: float, eps: float) -> mpmath.mpf:
+    """δ of the mixture of K ~ Binomial(size, 1/population) shifts against none, the larger way."""
+    mpmath.mp.dps = 60
+    chance = mpmath.mpf(1) / population
+    shares = {}
+    for k in range(min(size, 120) + 1):
+        shares[k] = mpmath.binomial(size, k) * chance**k * (1 - chance) ** (size - k)
+
+    def excess(x: mpmath.mpf, sign: int) -> mpmath.mpf:
+        ratio = sum(
+            share * mpmath.exp((k * x - mpmath.mpf(k * k) / 2) / mpmath.mpf(sigma) ** 2)
+            for k, share in shares.items()
+        )
+        return sign * mpmath.log(ratio) - eps
+
+    found = mpmath.mpf(0)
+    for sign in (1, -1):
+        if sign < 0 and -mpmath.log(shares[0]) <= eps:
+            continue
+        low, high = mpmath.mpf(-400), mpmath.mpf(400)
+        for _ in range(200):
+            middle = (low + high) / 2
+            low, high = (low, middle) if sign * excess(middle, sign) > 0 else (middle, high)
+        tail = sum(p * mpmath.ncdf(sign * (k - low) / sigma) for k, p in shares.items())
+        plain = mpmath.ncdf(-sign * low / sigma)
+        one, other = (tail, plain) if sign > 0 else (plain, tail)
+        found = max(found, one - mpmath.exp(eps) * other)
+    return found
+
+
+@pytest.mark.parametrize("eps", [0.5, 20.0, 500.0, 1000.0, 1300.0])
+def test_draws_beyond_counting_are_not_left_out(eps: float) -> None:
+    # The 38th draw of 60 is where masses fall below 1e-30; at ε = 1000 more draws are all of δ.
+    event = SampledWithReplacement(20, 60, Gaussian(1.0, replace_distance=1.0))
+    truth = float(_drawn_profile(20, 60, 1.0, eps))
+    found = delta(event, epsilon=eps)
+    assert truth <= found <= truth * (1.0 + 1e-9) + 1e-29
+
+
+@pytest.mark.parametrize("eps", [0.1, 1.0, 3.0])
+def test_many_draws_have_their_digits(eps: float) -> None:
+    event = SampledWithReplacement(2_000_000, 1_000_000, Gaussian(2.0, replace_distance=1.0))
+    truth = float(_drawn_profile(2_000_000, 1_000_000, 2.0, eps))
+    assert truth <= delta(event, epsilon=eps) <= truth * (1.0 + 1e-11)

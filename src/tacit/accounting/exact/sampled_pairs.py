@@ -31,10 +31,10 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from scipy.special import betainc, gammaln
+from scipy.special import betainc
 
 from tacit.accounting.black_boxes import (
     Promise,
@@ -100,6 +100,7 @@ if TYPE_CHECKING:
 
 
 _MANY_CELLS = 100_000
+_NEGLIGIBLE = 1e-30  # beside the likeliest number of draws
 _PLAIN = MixtureSide()
 
 
@@ -349,7 +350,7 @@ def without_replacement_part(
     event: SampledWithoutReplacement, adjacency: Adjacency
 ) -> DominatingPair | None:
     """The pair of fixed-size sampling without replacement."""
-    return _fixed_size(event, event.event, event.size / event.population, {1: 1.0}, adjacency)
+    return _fixed_size(event, event.event, event.size / event.population, _ONCE, adjacency)
 
 
 def attained_part(event: Event, adjacency: Adjacency) -> DominatingPair | None:
@@ -420,28 +421,29 @@ def _gaussian_pair(event: Gaussian) -> PairLoss:
 
 
 def _fixed_size(
-    event: Event, inner: Event, rate: float, counts: dict[int, float], adjacency: Adjacency
+    event: Event, inner: Event, rate: float, drawn: _Draws, adjacency: Adjacency
 ) -> DominatingPair | None:
-    """``counts``: how often the record is drawn, given that it is, with probabilities."""
+    """The record is drawn with probability ``rate``. Beyond counting, its loss is infinite."""
+    counts, beyond = drawn
     distance = max(1.0, distance_of(inner, "replace-one"))
-    if adjacency == "zero-out" and counts == {1: 1.0} and isinstance(inner, Gaussian):
+    if adjacency == "zero-out" and drawn == _ONCE and isinstance(inner, Gaussian):
         return _zeroed(inner.sigma, distance, rate)
     if isinstance(inner, BlackBox | NoisyMax | AboveThreshold):
         inner = _largest_promise(event, inner, adjacency)
     bases = [(base_pair(inner, times * distance), weight) for times, weight in counts.items()]
     if any(base is None for base, _ in bases):
         return None
-    cells = _revealed([(base, weight) for base, weight in bases if base is not None])
+    cells = _revealed([(base, weight) for base, weight in bases if base is not None], beyond)
     if adjacency == "add-remove":
         if isinstance(inner, Gaussian):
             weights = (1.0 - rate, *(rate * weight for weight in counts.values()))
             side = MixtureSide(weights, (0.0, *map(float, counts)))
-            part = mixture_part(inner.sigma / distance, side)
+            part = _often(mixture_part(inner.sigma / distance, side), rate * beyond)
         else:
             part = _sampled_part(PairLoss(cells), rate)
         return replace(part, tight=False)
     loss = None
-    if isinstance(inner, Gaussian) and counts == {1: 1.0} and rate < 1.0:
+    if isinstance(inner, Gaussian) and drawn == _ONCE and rate < 1.0:
         loss = FoldedLoss(rate, distance / inner.sigma)
     return DominatingPair(PairLoss(lambda step: _mirrored(cells(step), rate), loss), tight=False)
 
@@ -458,9 +460,31 @@ def _largest_promise(event: Event, inner: Event, adjacency: Adjacency) -> Event:
     return ApproxDp(max(one.epsilon for one in losses), max(one.delta for one in losses))
 
 
-def _revealed(bases: list[tuple[PairLoss, float]]) -> Callable[[float], Cells]:
-    """One of the pairs, chosen with its weight; the choice is shown."""
-    return lambda step: join(*(base.cells(step).scaled(weight) for base, weight in bases))
+def _revealed(bases: list[tuple[PairLoss, float]], beyond: float) -> Callable[[float], Cells]:
+    """One of the pairs, chosen with its weight, or one that reveals all; the choice is shown."""
+    told = _told(beyond)
+    return lambda step: join(*(base.cells(step).scaled(weight) for base, weight in bases), told)
+
+
+def _told(mass: float) -> Cells:
+    """A part of both sides that tells them apart."""
+    return atoms(np.array([mass, 0.0]), np.array([0.0, mass]))
+
+
+def _often(part: DominatingPair, mass: float) -> DominatingPair:
+    """A mixture that leaves out ``mass`` of its far side: there its outputs are not the other's.
+
+    So its own loss is infinite. Where the other side is the true one they never come up, and what
+    is left weighs that much less: of ln P/Q a hundredth of a millionth of its rounding.
+    """
+    if mass == 0.0 or part.backward is None:
+        return part
+    forward, backward, told = part.forward, part.backward, _told(mass)
+    gone = Cells(told.p[:1], told.q[:1], told.low[:1], told.high[:1])
+    return DominatingPair(
+        PairLoss(lambda step: join(forward.cells(step), gone), forward.loss, mass),
+        PairLoss(lambda step: join(backward.cells(step), gone.reversed()), backward.loss),
+    )
 
 
 def _zeroed(sigma: float, distance: float, rate: float) -> DominatingPair:
@@ -508,19 +532,47 @@ def _mirrored(cells: Cells, rate: float) -> Cells:
     )
 
 
-def _draws(draws: int, chance: float) -> dict[int, float]:
-    """P(K = k | K ≥ 1) for K ~ Binomial(draws, chance); what is left goes to the largest k."""
-    hit = -math.expm1(draws * math.log1p(-chance)) if chance < 1.0 else 1.0
-    counts: dict[int, float] = {}
-    k = 0
-    while k < draws and (k < draws * chance + 2 or counts[k] > 1e-30):
-        k += 1
-        choose = gammaln(draws + 1) - gammaln(k + 1) - gammaln(draws - k + 1)
-        rest = (
-            (draws - k) * math.log1p(-chance)
-            if chance < 1.0
-            else (0.0 if k == draws else -math.inf)
-        )
-        counts[k] = math.exp(choose + k * math.log(chance) + rest) / hit
-    counts[k] += max(0.0, 1.0 - math.fsum(counts.values()))
-    return counts
+class _Draws(NamedTuple):
+    """How often a record is drawn, given that it is: by number, and more often than any of them."""
+
+    counts: dict[int, float]
+    beyond: float = 0.0
+
+
+_ONCE = _Draws({1: 1.0})
+
+
+def _draws(draws: int, chance: float) -> _Draws:
+    """P(K = k | K ≥ 1) for K ~ Binomial(draws, chance), rounded to more draws.
+
+    Every step of the recurrence and of the sums is off by a few roundings, by which P(K ≥ k) is
+    raised: more draws are a larger loss, be their number shown or not. What lies beyond the last k
+    is bounded by a geometric series, for the ratio of neighbours falls.
+    """
+    if chance == 1.0:
+        return _Draws({draws: 1.0})
+    odds = chance / (1.0 - chance)
+    top = min(max(math.floor((draws + 1) * chance), 1), draws)
+    masses, rest = {top: 1.0}, 0.0
+    for k in range(top, 1, -1):  # k·P(K = k) = (draws - k + 1)·odds·P(K = k - 1)
+        masses[k - 1] = masses[k] * k / ((draws - k + 1) * odds)
+        if masses[k - 1] < _NEGLIGIBLE:
+            break
+    last = top
+    while last < draws:
+        ratio = (draws - last) * odds / (last + 1)
+        if masses[last] < _NEGLIGIBLE and ratio < 0.5:
+            rest = masses[last] * ratio / (1.0 - ratio)
+            break
+        masses[last + 1] = masses[last] * ratio
+        last += 1
+    total, margin = math.fsum(masses.values()), 1.0 + 2.0**-50 * (len(masses) + 1)
+    beyond, counts = rest / total * margin, {}
+    tail, above = rest, beyond
+    for k in sorted(masses, reverse=True):
+        tail += masses[k]
+        at_least = min(1.0, tail / total * margin)
+        if at_least > above:
+            counts[k] = at_least - above
+        above = at_least
+    return _Draws(dict(sorted(counts.items())), beyond)
