@@ -230,7 +230,7 @@ def _epsilon_by_transform(composition: Composition, delta: float, resolution: Re
         rough = resolution.relative_error > _ROUGH
         if found.ends.is_narrow if rough else _is_tight(found.ends):
             return found
-    jumps = profile_with_jumps(Step(*step), delta, resolution.expected)
+    jumps = profile_with_jumps(step, delta, resolution.expected)
     if jumps is not None:
         found = _both(found, Solved(jumps[1]))
     if found.ends.is_narrow:
@@ -238,24 +238,31 @@ def _epsilon_by_transform(composition: Composition, delta: float, resolution: Re
     return _both(found, _epsilon_by_sums(composition, delta, resolution))
 
 
-def _sampled_step(composition: Composition) -> tuple[float, float, int] | None:
-    """The rate, σ and count of one sampled Gaussian against plain noise, if it is only that."""
-    if len(composition) != 1:
+def _sampled_step(composition: Composition) -> Step | None:
+    """One sampled Gaussian against plain noise, perhaps beside Gaussians, if it is only that."""
+    gaussians = [(loss.mu, n) for loss, n in composition if isinstance(loss, GaussianLoss)]
+    if len(composition) != len(gaussians) + 1:
         return None
-    pair, count = composition[0]
+    pair, count = next(one for one in composition if not isinstance(one[0], GaussianLoss))
     if not isinstance(pair, MixturePair) or pair.denominator != _PLAIN:
         return None
     weights, shifts = pair.numerator.weights, pair.numerator.shifts
     if len(weights) != 2 or shifts != (0.0, 1.0) or not _LEAST_RATE <= weights[1] <= _MOST_RATE:
         return None
-    moderate = _LEAST_SIGMA <= pair.sigma <= _LOUDEST
-    return (weights[1], pair.sigma, count) if moderate else None
+    if not _LEAST_SIGMA <= pair.sigma <= _LOUDEST:
+        return None
+    beside = math.sqrt(math.fsum(n * mu * mu for mu, n in gaussians))
+    return Step(weights[1], pair.sigma, count, beside)
 
 
-def _is_seldom(step: tuple[float, float, int]) -> bool:
-    """Whether a record is sampled so seldom that one contour would have no digits."""
-    rate, sigma, count = step
-    return (count * rate < _SELDOM or count * rate**2 < _RARE_LOSSES) and sigma < _LOUD
+def _is_seldom(step: Step) -> bool:
+    """Whether a record is sampled so seldom that one contour would have no digits.
+
+    A Gaussian beside it may give it some: that is worth a try.
+    """
+    rate, count = step.rate, step.count
+    seldom = count * rate < _SELDOM or count * rate**2 < _RARE_LOSSES
+    return seldom and step.sigma < _LOUD and step.beside == 0.0
 
 
 def _stays_at_nothing(composition: Composition) -> bool:
@@ -485,7 +492,7 @@ def _delta_by_transform(
     most = max(1e-8, 10.0 * resolution.relative_error)
     if found is not None and found[0].errors.below < most * found[0].estimate:
         return found
-    jumps = delta_with_jumps(Step(*step), epsilon)
+    jumps = delta_with_jumps(step, epsilon)
     if jumps is None:
         return found or _delta_by_sums(composition, epsilon, resolution)
     if found is not None and found[0].errors.below < jumps.errors.below:
@@ -634,7 +641,7 @@ def _lay_one(
     if found is not None or step is None:
         return found
     enough = 10.0 * resolution.relative_error
-    jumps = profile_with_jumps(Step(*step), delta, resolution.expected, enough)
+    jumps = profile_with_jumps(step, delta, resolution.expected, enough)
     if jumps is not None and jumps[1].is_narrow:
         return jumps[1].upper, jumps[0]
     return _lay_sum(composition, delta, resolution) if _is_seldom(step) else None
@@ -721,8 +728,8 @@ def _two_steps(pair: PrivacyLoss | None) -> TwoStepProfile | LaplaceTwiceProfile
         return None
     for one in (pair, replace(pair, numerator=pair.denominator, denominator=pair.numerator)):
         step = _sampled_step(((one, 2),))
-        if step is not None and step[1] <= _MOST_SIGMA:
-            return TwoStepProfile(*step[:2], reverse=one is not pair)
+        if step is not None and step.sigma <= _MOST_SIGMA:
+            return TwoStepProfile(step.rate, step.sigma, reverse=one is not pair)
     return None
 
 

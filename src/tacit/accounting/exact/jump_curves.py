@@ -80,11 +80,16 @@ _ROUND_UP_SUM = 1.0 + 1e-12  # the same of thousands at most, where it must not 
 
 @dataclass(frozen=True)
 class Step:
-    """A Gaussian of noise ``sigma`` on a Poisson sample of ``rate``, ``count`` times."""
+    """A Gaussian of noise ``sigma`` on a Poisson sample of ``rate``, ``count`` times.
+
+    Beside them stands a Gaussian without sampling, whose two laws are ``beside`` standard
+    deviations apart, or none: its loss adds the factor exp(μ²·z(z+1)/2) to the integrand.
+    """
 
     rate: float
     sigma: float
     count: int
+    beside: float = 0.0
 
     @property
     def variance(self) -> float:
@@ -104,6 +109,21 @@ class Step:
     def place(self, loss: float) -> float:
         """The y of a loss, above the least one."""
         return self.knee + (math.log(math.expm1(loss)) if loss < 30.0 else loss)
+
+    def log_beside(self, z: AnyFloats) -> AnyFloats:
+        """Ln of the factor of the Gaussian beside the steps."""
+        found: AnyFloats = 0.5 * self.beside**2 * z * (z + 1.0)
+        return found
+
+    def log_beside_bound(self, z: Complexes) -> Floats:
+        """Convex in z, no less than Re ln of that factor, and a bound in the hull of each row.
+
+        Re z(z+1) = x² + x - y², and -y² is nowhere above any of its tangents.
+        """
+        middle = 0.5 * (z.imag.min(axis=-1) + z.imag.max(axis=-1))[..., None]
+        level = z.real * (z.real + 1.0) + middle * (middle - 2.0 * z.imag)
+        found: Floats = 0.5 * self.beside**2 * level
+        return found
 
     def log_density(self, y: AnyFloats) -> AnyFloats:
         """Ln of the density of y for a step that leaves the record out."""

@@ -98,7 +98,8 @@ class Scout:
             scale = ((tilts + 1.0) * math.log1p(-self.step.rate))[:, None]
             kernel = np.log(tilts * (tilts + 1.0))[:, None]
             log_ordinary = np.log1p(ordinary)
-            first = count * (scale + log_ordinary) - kernel
+            beside = self.step.log_beside(tilts)[:, None]
+            first = count * (scale + log_ordinary) + beside - kernel
             share = count * np.log1p(jumps / (1.0 + ordinary))
             second = first + np.where(
                 share > 30.0, share, np.log(np.expm1(np.minimum(share, 30.0)))

@@ -8,11 +8,12 @@ products.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from tacit.accounting.exact.jump_curves import Curves, Step, log1p
+from tacit.accounting.exact.jump_curves import Curves, log1p
 from tacit.accounting.exact.jump_scout import NOTHING
 from tacit.accounting.exact.jumps import ANGLE, Bands, band_width, hyperbola_through
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tacit.accounting.exact.jump_curves import Cut, Part
+    from tacit.accounting.exact.jump_curves import Cut, Part, Step
     from tacit.accounting.exact.jump_scout import Saddle, Scout
     from tacit.accounting.exact.transforms import Complexes
 
@@ -115,7 +116,7 @@ class _Part:
 
     def log_terms(self, sigma: float) -> Complexes:
         """Ln of the integrand but for e^{-zε}, at the nodes, for another σ."""
-        other = Step(self._step.rate, sigma, self._step.count)
+        other = replace(self._step, sigma=sigma)
         deviation, jumps = np.empty_like(self.z), np.zeros_like(self.z)
         for which, y, one, rest in self._groups:
             change = np.exp(other.log_density(y) - self._step.log_density(y))
@@ -128,7 +129,7 @@ class _Part:
         found = count * ((self.z + 1.0) * math.log1p(-self._step.rate) + log1p(deviation))
         if self._jumps:
             found += np.log(-np.expm1(count * log1p(-jumps / (1.0 + deviation))))
-        found += self._log_weight
+        found += self._log_weight + self._step.log_beside(self.z)
         return found
 
 

@@ -21,6 +21,9 @@ and |J| are bounded by sums of exponentials of convex functions of (Re z, Im z) 
 triangle. An arc of a hyperbola lies in the triangle of its chord and its two tangents, which bounds
 N±; the same triangles bound what the sums for B and J leave out at the nodes. |Mᵀ - Bᵀ| is at most
 T·|J|·max(|M|, |B|)ᵀ⁻¹. To the right of the last arc the integrand falls like e^{-zε}.
+
+A Gaussian release without sampling multiplies both integrands by exp(μ²·z(z+1)/2), which falls
+between the directions π/4 and 3π/4 and so on every one of the hyperbolas.
 """
 
 from __future__ import annotations
@@ -59,6 +62,8 @@ _ENOUGH = 1e-12  # what sums may leave out
 LEAST = 1e-15
 """Of ε: hyperbolas need one above 0."""
 _SHIFTS = (1, -1, 2, -2, 3)  # to other curves, where one leaves much out
+_SHORT = 0.7  # an arc, in t, along which a Gaussian beside the steps falls by every bound
+_FALL = 0.2  # how fast, over (μ·Im z)², at the least, far out
 _UNIT = 2.0**-53
 
 
@@ -204,8 +209,14 @@ class Contour:
         span = epsilon * self._path.scale * math.cos(ANGLE - _TURN)
         near = math.acosh(1.5 + (DIGITS + 12.0) / span)
         far = math.acosh(2.0 + (rise + 80.0) / (span * math.cos(ANGLE + _TURN)))
+        last = 1.0
+        if self._step.beside > 0.0:
+            # The tangents to -y² that bound a Gaussian fall only along short arcs, but it fades.
+            high = math.sqrt((rise + 80.0) / _FALL) / self._step.beside + 4.0 * self._path.centre
+            far = min(far, math.asinh(high / (self._path.scale * math.sin(ANGLE - _TURN))))
+            last = _SHORT
         near = min(near, far)
-        edges, lengths = [0.0], ((1.5, 0.35), (near, 0.55), (near + 2.0, 0.7), (math.inf, 1.0))
+        edges, lengths = [0.0], ((1.5, 0.35), (near, 0.55), (near + 2.0, _SHORT), (math.inf, last))
         while edges[-1] < far:
             edges.append(edges[-1] + next(length for end, length in lengths if edges[-1] < end))
         return np.array(edges)
@@ -232,8 +243,19 @@ class Contour:
             steep = math.hypot(1.0, self._path.scale * math.sin(line.angle) ** 2 / float(end.imag))
             size = float(abs(end)) ** 2 * math.cos(line.angle)
             falls = self._curves.least_angle() + line.angle >= 0.5 * math.pi + 1e-9
+            falls = falls and self._fades(end, line.angle)
             rests.append(float(height) + math.log(steep / size) if falls else math.inf)
         return rests
+
+    def _fades(self, end: complex, angle: float) -> bool:
+        """Whether the factor of a Gaussian beside the steps falls from here on.
+
+        On the hyperbola the derivative of Re z(z+1) by t is r·sinh t times what is below, in which
+        cosh t grows and cos 2α < 0. Here cosh t ≥ sinh t = Im z/(r·sin α).
+        """
+        growth = (2.0 * self._path.centre + 1.0) * math.cos(angle)
+        least = 2.0 * abs(end.imag) / math.sin(angle) * -math.cos(2.0 * angle)
+        return self._step.beside == 0.0 or growth <= least
 
     def _cells(self, edges: Floats, angle: float) -> Cells:
         first, last = edges[:-1], edges[1:]
@@ -259,11 +281,12 @@ class Contour:
         step, count = self._step, self._step.count
         least = math.log1p(-step.rate)
         one = 1.0 + found.deviation
-        log_power = count * ((z + 1.0) * least + log1p(found.deviation))
+        beside = step.log_beside(z)
+        log_power = count * ((z + 1.0) * least + log1p(found.deviation)) + beside
         weight = turn * self._path.spacing / (1j * math.pi * z * (z + 1.0))
         weight[0] *= 0.5
         size = np.abs(one)
-        base = count * (z.real + 1.0) * least + np.log(np.abs(weight))
+        base = count * (z.real + 1.0) * least + beside.real + np.log(np.abs(weight))
         # Of ln(1 - q) and of ln(1 + x), which loses what 1 + 2·Re x + |x|² does.
         off = np.abs(found.deviation)
         care = np.abs(z + 1.0) * abs(least) + (2.0 * off + off**2) / size**2
@@ -283,7 +306,7 @@ class Contour:
                     count * np.log1p(found.error / size)
                 )
         self._log_terms = log_term + np.log(weight)
-        work = np.abs(self._log_terms)
+        work = np.abs(self._log_terms) + np.abs(beside)
         error += 8.0 * _UNIT * (work + len(z) + count * care) * np.exp(self._log_terms.real)
         self._errors = np.where(np.isnan(error), np.inf, error)
 
@@ -329,8 +352,10 @@ def _span(step: Step, cut: Cut, saddle: Saddle, part: Part) -> tuple[float, floa
 def _log_power(
     step: Step, power: Complexes, whole: AnyFloats, above: AnyFloats, *, jumps: bool
 ) -> Floats:
-    """Ln of a bound on |Bᵀ|, or on |Mᵀ - Bᵀ| ≤ T·|J|·max(|M|, |B|)ᵀ⁻¹."""
+    """Ln of a bound on |Bᵀ|, or on |Mᵀ - Bᵀ| ≤ T·|J|·max(|M|, |B|)ᵀ⁻¹, and of what is beside."""
     found: Floats = step.count * (power.real * math.log1p(-step.rate) + whole.real)
+    if step.beside > 0.0:
+        found = found + step.log_beside_bound(power - 1.0)
     if jumps:
         found = found + math.log(step.count) + above.real - whole.real
     return np.where(np.isnan(found), np.inf, found)
