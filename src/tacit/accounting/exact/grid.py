@@ -14,8 +14,8 @@ post-processing of the true pair, and the merged loss is then lowered to a latti
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -55,6 +55,7 @@ _MASS_ERROR = 64.0 * 2.0**-53
 _FINER = 3.0  # cells are this much finer than the lattice
 _PILOT_STEP = 0.01
 _PILOT_RETREAT = 0.9
+_TAIL = 1e-8  # of δ, which either tail of all losses together may weigh
 _COMPOSED_POINTS = 1 << 17
 _SINGLE_CELLS = 100_000
 _GRID_TILT = 1e7  # at ε on the largest loss no tilt is the best: a larger one coarsens the lattice
@@ -234,15 +235,68 @@ class CellsProfile:
 
 def epsilon_on_grid(direction: Direction, delta: float, resolution: Resolution) -> Interval:
     """Certified ends of ε(δ); the upper one is infinite if the lattice would be too large."""
-    spacing = _spacing(direction, lambda search: search.for_delta(delta), resolution)
-    cut = _cut(direction, spacing)
+    raised, lowered = _trim(direction, delta, _trimmed_up), _trim(direction, delta, _trimmed_down)
+    spacing = _spacing(raised, lambda search: search.for_delta(delta), resolution)
     lower = 0.0
     if resolution.lower_end:
-        composition, infinite = _gridded(cut, spacing, grid_down)
+        composition, infinite = _gridded(_cut(lowered, spacing), spacing, grid_down)
         lower = _epsilon(composition, delta - infinite, resolution).lower
-    composition, infinite = _gridded(cut, spacing, grid_up)
+    composition, infinite = _gridded(_cut(raised, spacing), spacing, grid_up)
     upper = _epsilon(composition, delta - infinite, resolution).upper
     return Interval(lower, min(upper, _most(direction)), method="grid", on_grid=True)
+
+
+def _trim(
+    direction: Direction, delta: float, trimmed: Callable[[Cells, float], Cells]
+) -> Direction:
+    """The same with the tails that weigh next to nothing beside ``delta`` drawn in.
+
+    A lattice must span all losses: where sampling is rare, those that never come up are thousands
+    of times as large as those that do.
+    """
+    mass = _TAIL * delta / sum(count for _, count in direction)
+
+    def drawn_in(cut: Callable[[float], Cells], step: float) -> Cells:
+        return trimmed(cut(step), mass)
+
+    return tuple(
+        (replace(pair, cells=partial(drawn_in, pair.cells)), count) for pair, count in direction
+    )
+
+
+def _trimmed_up(cells: Cells, mass: float) -> Cells:
+    """The largest losses, of up to ``mass`` in P, are infinite; the smallest rise to one of them.
+
+    P's losses only rise, so that δ does, and that of every composition.
+    """
+    low, high = cells.low.copy(), cells.high.copy()
+    smallest, largest = _tails(high, cells.p, mass)
+    if len(smallest):
+        low[smallest] = high[smallest] = high[smallest].max()
+    high[largest] = np.inf
+    return Cells(cells.p, cells.q, low, high)
+
+
+def _trimmed_down(cells: Cells, mass: float) -> Cells:
+    """The largest losses, of up to ``mass`` in P, as one cell, and the smallest left out.
+
+    One cell is a post-processing; a loss that is left out adds nothing to δ.
+    """
+    low, high = cells.low.copy(), cells.high.copy()
+    smallest, largest = _tails(low, cells.p, mass)
+    low[smallest] = -np.inf
+    if len(largest):
+        low[largest], high[largest] = low[largest].min(), high[largest].max()
+    return Cells(cells.p, cells.q, low, high)
+
+
+def _tails(losses: Floats, p: Floats, mass: float) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Where the smallest finite losses are and where the largest, of up to ``mass`` each."""
+    finite = np.flatnonzero(np.isfinite(losses))
+    order = finite[np.argsort(losses[finite], kind="stable")]
+    smallest = order[np.cumsum(p[order]) <= mass]
+    rest = order[len(smallest) :][::-1]
+    return smallest, rest[np.cumsum(p[rest]) <= mass]
 
 
 def _most(direction: Direction) -> float:

@@ -147,7 +147,7 @@ class Product:
         """
         total = self.causes["truncation"] + self.causes["quadrature"] + self.causes["rounding"]
         largest = float(total.max())
-        if not largest < _HOPELESS:
+        if not float((self.log_modulus + total).max()) < _HOPELESS:
             return ErrorTerms(truncation=math.inf, quadrature=math.inf, rounding=math.inf)
         if largest < _SMALL:
             # exp(x) - 1 ≤ x·(1 + x) for 0 ≤ x ≤ 1, and so for the sum of the causes.
