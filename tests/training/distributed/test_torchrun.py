@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import socket
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -179,6 +182,15 @@ def test_another_launch_goes_on_with_another_number_of_ranks(
 ELASTIC = "join_timeout=60,last_call_timeout=2,keep_alive_interval=1,keep_alive_max_attempt=3"
 
 
+def wait_for(port: int) -> None:
+    """Until somebody listens there."""
+    for _ in range(600):
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+            return
+        time.sleep(0.1)
+    raise TimeoutError(f"nobody listens at port {port}")
+
+
 @pytest.mark.slow
 def test_a_machine_that_is_gone_leaves_fewer_ranks(tmp_path: Path) -> None:
     """``--nnodes 1:2``: the agent that is left starts its ranks again, a world of another size."""
@@ -188,10 +200,12 @@ def test_a_machine_that_is_gone_leaves_fewer_ranks(tmp_path: Path) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
     """.strip())  # fmt: skip
     script = Script(folder=tmp_path, body=body)
+    port = free_port()
     options = ("--nnodes", "1:2", "--nproc-per-node", "1", "--max-restarts", "3",
                "--rdzv-backend", "c10d", "--rdzv-id", "test", "--rdzv-conf", ELASTIC,
-               "--rdzv-endpoint", f"127.0.0.1:{free_port()}")  # fmt: skip
+               "--rdzv-endpoint", f"127.0.0.1:{port}")  # fmt: skip
     first = script.started(*options)
+    wait_for(port)  # torchrun's store is this machine's: the other one, of rank 1, may die
     second = script.started(*options)
     try:
         codes = {first.wait(200), second.wait(200)}
