@@ -457,10 +457,8 @@ class Outer:
         """
         if not for_kernels(self.left, self.right) or self._narrow:
             return False
-        sizes, kinds = (
-            (self.left.shape[2], self.right.shape[2]),
-            {self.left.dtype, self.right.dtype},
-        )
+        sizes = (self.left.shape[2], self.right.shape[2])
+        kinds = {self.left.dtype, self.right.dtype}
         fits = self._size <= self._terms * sum(sizes) and not any(one % _EVEN for one in sizes)
         return self._terms >= _LONG and kinds == {torch.bfloat16} and fits
 
