@@ -149,15 +149,23 @@ def test_gradients_of_narrow_weights_of_long_sequences_are_written_out_once() ->
         close(form.weighted_sum(scales), wanted, 1e-5)
 
 
-@pytest.mark.skipif(not ON_GPU, reason="needs a CUDA device: the interpreter has no bfloat16")
-def test_what_is_written_out_in_half_precision_is_what_is_measured() -> None:
+@pytest.fixture
+def half(kernels: ModuleType, monkeypatch: pytest.MonkeyPatch) -> torch.dtype:
+    """What gradients of long sequences are written out in: the interpreter has no bfloat16."""
+    del kernels
+    if not ON_GPU:
+        monkeypatch.setattr(matrix, "_WRITTEN_HALF", frozenset({torch.float16}))
+        monkeypatch.setattr(matrix, "_LONG", 64)
+    return torch.bfloat16 if ON_GPU else torch.float16
+
+
+def test_what_is_written_out_in_half_precision_is_what_is_measured(half: torch.dtype) -> None:
     """A weight of a long sequence that is used once: norms of the very numbers that are added."""
-    left = random(3, 512, 96, kind=torch.bfloat16)
-    right = random(3, 512, 72, kind=torch.bfloat16)
+    terms = matrix._LONG
+    left, right = random(3, terms, 96, kind=half), random(3, terms, 72, kind=half)
     right[2, 5, 1] = float("inf")
-    form, again = Outer(left, right, (96, 72)), Outer(left, right, (96, 72))
+    form = Outer(left, right, (96, 72))
     assert form.way == "written out"
-    assert again.repairs
     norms = matrix.added_up(form.norms_alone()).double()
     assert not form.repairs
     assert not bool(norms[2].isfinite())
@@ -165,20 +173,19 @@ def test_what_is_written_out_in_half_precision_is_what_is_measured() -> None:
     for at in range(2):
         scales = torch.zeros(3, device=DEVICE)
         scales[at] = 0.37
-        alone = Outer(left, right, (96, 72))
+        alone = Outer(left, right, form.shape)
         alone.norms_alone()
         released = float(alone.weighted_sum(scales).double().norm())
         assert released == pytest.approx(0.37 * float(norms[at].sqrt()), rel=1e-6)
 
 
-@pytest.mark.skipif(not ON_GPU, reason="needs a CUDA device: the interpreter has no bfloat16")
-def test_a_tied_weight_of_a_long_sequence_is_not_rounded_before_it_is_added() -> None:
+def test_a_weight_of_a_long_sequence_that_is_used_twice_is_not_rounded(half: torch.dtype) -> None:
     """Only what is used once is written out in half precision."""
-    left = random(2, 512, 64 + 8, kind=torch.bfloat16)
-    right = random(2, 512, 80, kind=torch.bfloat16)
+    left, right = random(2, matrix._LONG, 72, kind=half), random(2, matrix._LONG, 80, kind=half)
     forms = [Outer(left, right, (72, 80)), Outer(-left, right, (72, 80))]
+    assert forms[0]._is_long
     sums.merged_squared_norms(forms)
-    assert all(one.repairs for one in forms)
+    assert not any(one._kept for one in forms)
 
 
 @pytest.mark.parametrize("kind", KINDS[1:], ids=str)

@@ -41,6 +41,7 @@ _SMALLER = 8
 # From how many terms on writing gradients in half precision, and reading them twice, takes a GPU
 # less time than multiplying twice; and what their sizes must be multiples of for that.
 _LONG, _EVEN = 512, 8
+_WRITTEN_HALF = frozenset({torch.bfloat16})  # whose range is that of single precision
 _COARSE = 2.0**-8  # what half precision and TF32 may round a term of a sum by: see ``cover``
 _FOR_KERNELS = frozenset({torch.bfloat16, torch.float16, torch.float32})
 
@@ -460,7 +461,7 @@ class Outer:
         sizes = (self.left.shape[2], self.right.shape[2])
         kinds = {self.left.dtype, self.right.dtype}
         fits = self._size <= self._terms * sum(sizes) and not any(one % _EVEN for one in sizes)
-        return self._terms >= _LONG and kinds == {torch.bfloat16} and fits
+        return self._terms >= _LONG and kinds == _WRITTEN_HALF and fits
 
     def norms_alone(self) -> Tensor:
         """``squared_norms`` of a weight that has no other use.
