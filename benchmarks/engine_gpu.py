@@ -1,7 +1,7 @@
 """Times private training steps on a GPU beside the ordinary ones of the same process and machine.
 
     python benchmarks/engine_gpu.py --engines PATH [--peers FOLDER] [--rows NAME …]
-                                    [--out FOLDER] [--seconds N]
+                                    [--only ENGINE …] [--out FOLDER] [--seconds N]
 
 PATH is the folder of the side-by-side benchmark of engines, whose models are used as they are, and
 whose scripts time the peers, whose packages are looked for in the folder of --peers. Each run is
@@ -101,7 +101,7 @@ def main() -> None:
         row = ROWS[name]
         for engine in row.engines + (row.peers if arguments.peers else ()):
             left = end - time.monotonic()
-            if left > 20:
+            if left > 20 and (not arguments.only or engine in arguments.only):
                 if engine in PEERS:
                     found[engine] = peer(row, engine, arguments.engines, arguments.peers, left)
                 else:
@@ -117,6 +117,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--peers", type=Path, help="the folder of the peers' packages")
     parser.add_argument("--out", type=Path, default=HERE / "results")
     parser.add_argument("--rows", nargs="*", choices=list(ROWS))
+    parser.add_argument("--only", nargs="+", metavar="ENGINE", help="some engines of the rows")
     parser.add_argument("--seconds", type=float, default=3600.0, help="start nothing after these")
     parser.add_argument("--one", nargs=2, metavar=("ROW", "ENGINE"), help="in this process")
     return parser.parse_args()
