@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from tacit.training import Plan
 
 Adapt = Literal["head", "lora", "full"]
+_WIDTHS = (16, 24, 40, 72, 128, 192, 256, 384, 512)  # of a batch, in tokens
 LORA_MODULES = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 PUBLIC = (
     "The weights that training began with are public: {source}. What they had learned of the same "
@@ -135,10 +136,10 @@ def _right_padded(rows: list[tuple[Tensor, int]]) -> tuple[Tensor, Tensor]:
 
 
 def _width(rows: list[tuple[Tensor, int]]) -> int:
-    """The longest row's length, rounded up: there are few shapes for a GPU to meet."""
+    """The longest row's length, rounded up to one of few: each is recorded once on a GPU."""
     longest = max(len(tokens) for tokens, _ in rows)
-    step = 8 if longest <= 40 else 16
-    return -(-longest // step) * step
+    last = _WIDTHS[-1]
+    return next((width for width in _WIDTHS if longest <= width), -(-longest // last) * last)
 
 
 # ---- scores

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 BEFORE, AFTER = "Review:", "\nSentiment:"
 ANSWERS = (" negative", " positive")
+RATES = {"lora": 1e-3, "full": 5e-4}
 
 
 @final
@@ -25,15 +26,16 @@ ANSWERS = (" negative", " positive")
 class Settings:
     """What may be set.
 
-    ``adapt``: ``lora`` of ``rank``, or ``full``. ``longest`` is how many tokens of a sentence are
-    read, ``batch`` how many rows fit into memory, ``model`` a folder of another model.
+    ``adapt``: ``lora`` of ``rank``, or ``full``. ``lr`` is the highest learning rate (by default
+    1e-3 for adapters, 5e-4 for all weights), ``longest`` how many tokens of a sentence are read,
+    ``batch`` how many rows fit into memory, ``model`` a folder of another model.
     """
 
     adapt: Literal["lora", "full"] = "lora"
-    epochs: float = 4.0
-    lot: int = 1024
+    epochs: float = 3.0
+    lot: int = 2048
     clip: float = 1.0
-    lr: float
+    lr: float | None = None
     rank: int = 16
     longest: int = 64
     batch: int = 256
@@ -41,8 +43,9 @@ class Settings:
 
 
 def settings(epsilon: float) -> Settings:
-    """Of the literature on private fine-tuning: large lots, Adam, few epochs; to be searched."""
-    return Settings(lr=1e-3 if epsilon >= 1 else 5e-4)
+    """The same at every ε: large lots and few epochs, as in the literature on such fine-tuning."""
+    del epsilon
+    return Settings()
 
 
 def outline(task: Task) -> Outline:
@@ -57,9 +60,10 @@ def prepare(task: Task, plan: Plan, release: Releasing) -> Prepared:
     chosen: Settings = task.settings
     pretrained = language.loaded(chosen.model, task.device)
     prompt = language.Prompt(pretrained, BEFORE, AFTER, ANSWERS, chosen.longest)
+    lr = RATES[chosen.adapt] if chosen.lr is None else chosen.lr
     return language.classifier(
-        prompt, task, plan, adapt=chosen.adapt, rank=chosen.rank, lr=chosen.lr,
-        batch=chosen.batch, unit="one phrase of a review",
+        prompt, task, plan, adapt=chosen.adapt, rank=chosen.rank, lr=lr, batch=chosen.batch,
+        unit="one phrase of a review",
     )  # fmt: skip
 
 
@@ -71,7 +75,8 @@ RECIPE = Recipe(
     outline=outline,
     prepare=prepare,
     tuning=(
-        "lot, epochs, clip, rank and learning rate are usual ones for private fine-tuning and were "
-        "not compared on these data; nothing is charged for them"
+        "the learning rate of all weights was chosen among 2e-4 and 5e-4 by accuracy on 5,000 "
+        "training phrases that were held out, without being charged; lot, epochs, clip, rank and "
+        "the adapters' rate are usual ones for private fine-tuning and were not compared"
     ),
 )
