@@ -29,6 +29,8 @@ import tacit
 from tacit.training import batches, capture, charging, guards, lot, sampling, session, verification
 
 SETTLING = 24  # steps: the first ones are computed, then recorded
+WAITED_FOR = 5.0  # milliseconds of a step from which on the device alone counts
+LONGEST = 5e3  # milliseconds: so long may steps be timed one after the other
 BURST = 8  # steps that are given to the device before it is waited for: no queue is full
 PARTS: list[tuple[type, str]] = [
     (guards.Guard, "check_before_lot"),
@@ -88,13 +90,13 @@ def main() -> None:
     run = private_run(arguments)
     for _ in range(SETTLING if arguments.recorded else 12):
         run.step()
-    times_of_steps(run, (10, 400, 400, 2000) if arguments.recorded else (10,))
-    if arguments.recorded:
+    each = times_of_steps(run, (10, 400, 400, 2000) if arguments.recorded else (10,))
+    if arguments.recorded and each < WAITED_FOR:
         host_by_part(run)
         recordings_alone(run)
         if on_gpu:
             chains_of_nothing()
-    host_by_function(run.step, 200 if arguments.recorded else 10)
+    host_by_function(run.step, 200 if arguments.recorded and each < WAITED_FOR else 10)
     if on_gpu:
         device(run.step, launches=bool(arguments.recorded))
 
@@ -112,9 +114,15 @@ def synchronize() -> None:
         torch.cuda.synchronize()
 
 
-def times_of_steps(run: Run, counts: tuple[int, ...]) -> None:
-    """Many steps, one after the other, and how long the processor takes to ask for them."""
+def times_of_steps(run: Run, counts: tuple[int, ...]) -> float:
+    """Many steps, one after the other, and how long the processor takes to ask for them.
+
+    Returns the milliseconds of a step.
+    """
+    each = 0.0
     for count in counts:  # ten are few enough for the queue: the processor does not wait for it
+        if count * each > LONGEST:
+            break
         synchronize()
         watched = 0
         start = time.perf_counter()
@@ -127,13 +135,14 @@ def times_of_steps(run: Run, counts: tuple[int, ...]) -> None:
         each, own = (1e3 * one / count for one in (whole, queued))
         print(f"{count} steps: {each:.4f} ms each, queued in {own:.4f} ms, {watched} watched")
     alone = []
-    for _ in range(100):
+    for _ in range(100 if 100 * each < LONGEST else 10):
         synchronize()
         start = time.perf_counter()
         run.step()
         synchronize()
         alone.append(1e3 * (time.perf_counter() - start))
     print(f"one step, waited for: {statistics.median(alone):.4f} ms (median of {len(alone)})")
+    return each
 
 
 # ---- the host
