@@ -296,16 +296,20 @@ def markdown(record: dict[str, Any]) -> str:
     about = next(iter(record["rows"].values()))["machine"]
     lines = [
         "# Private steps on a GPU", "",
-        f"{about['gpu']}, torch {about['torch']}, tacit {about['tacit']}: `{about['command']}`. "
+        f"{about['gpu']}, torch {about['torch']}, tacit {about['tacit']}. "
         "Milliseconds of a step among many, the device being given one after the other, and of one "
         "that is waited for; a step is everything: the sample, forward, backward, clipping, noise, "
-        "optimizer, and the looks at the weights. Ratios are to the ordinary step of the same row. "
+        "optimizer, and the looks at the weights. Ratios are to the ordinary step of the same run, "
+        "for a peer's as well; machines differ in their processors, for which an ordinary step "
+        "that is not captured may have to wait. "
         "The first two steps take less where an earlier process has filled the compilers' caches.",
         "", "| model | engine | ms | alone | ratio | GiB reserved | first two steps, s | asked | |",
         "|---|---|---:|---:|---:|---:|---:|---|---|",
     ]  # fmt: skip
     for name, found in record["rows"].items():
         lines += [line_of(ROWS[name], engine, found) for engine in found if engine != "machine"]
+    commands = {name: found["machine"]["command"] for name, found in record["rows"].items()}
+    lines += ["", "Made by:", "", *(f"- {name}: `{typed}`" for name, typed in commands.items())]
     return "\n".join(lines) + "\n"
 
 
