@@ -165,6 +165,8 @@ def compared(
         setting = settings_of.as_dict(task.settings)
         setting.pop("model")
         prepared = prepared_by(name, task)
+        assert isinstance(prepared.optimizer, torch.optim.Optimizer)
+        setting["lr"] = prepared.optimizer.defaults["lr"]  # where a recipe chooses it
         if setting not in known:
             known.append(setting)
             yield {"kind": "zero-shot", **setting, **judge(prepared)}
