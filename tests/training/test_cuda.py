@@ -1,6 +1,7 @@
 """On a GPU: the compiled path, padded lots and all, against double precision on the CPU."""
 
 import copy
+import math
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from torch.utils.data import TensorDataset
 import tacit
 from tacit.models.networks import StandardisedConv2d
 from tacit.training.clipping import clipped_gradients
+from tacit.training.clipping.forms.matrix import cover
 from tacit.training.clipping.program import Replayed
 
 pytestmark = [
@@ -108,14 +110,17 @@ def test_every_step_is_the_oracles(build, compiled_model, batch, monkeypatch):
 
 
 @pytest.mark.parametrize("last", [False, True], ids=["channels first", "channels last"])
-# What a norm in TF32 may hide is covered: sums are smaller by up to two hundredths.
-@pytest.mark.parametrize(("tf32", "near"), [(False, 1e-4), (True, 2e-2)])
-def test_recorded_steps_of_standardised_filters_are_the_oracles(tf32, near, last):
+@pytest.mark.parametrize("tf32", [False, True])
+def test_recorded_steps_of_standardised_filters_are_the_oracles(tf32, last):
     torch.manual_seed(0)
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = tf32
     model, x = standardised()
     layout = torch.channels_last if last else torch.contiguous_format
     model, x = model.cuda().to(memory_format=layout), x.cuda().to(memory_format=layout)
+    # What a norm in TF32 may hide is covered: sums are smaller by what it is raised by, at most,
+    # if the terms of a gradient, one for each pixel, do not cancel.
+    grow, share = cover(x[0, 0].numel(), x, convolved=True)
+    near = math.sqrt(grow + share) - 1 if tf32 else 1e-4
     y = torch.randint(5, (ROWS,)).cuda()
     run = torch.compile(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
