@@ -10,9 +10,9 @@ import torch
 
 from tacit.randomness import GaussianSource, UnsafeSeededStream, device_noise
 
+from .catalogue import BY_NAME
 from .unseen_second import SECOND_UNSEEN_BY_NAME
 from .unseen_third import THIRD_UNSEEN_BY_NAME
-from .watching import BY_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Callable
