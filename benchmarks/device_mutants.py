@@ -87,13 +87,17 @@ def run_in_words(part: dict[str, Any], what: str) -> str:
 def mutants_in_words(part: dict[str, Any]) -> str:
     rows = part["rows"]
     missed = [row for row in rows if not row.get("caught", False)]
+    caught = [row for row in rows if row.get("caught", False)]
+    early = sum(not any(row["replays"].values()) for row in caught)
     lines = [
-        f"### {len(rows) - len(missed)} of {len(rows)} injected bugs caught on {part['device']}, "
+        f"### {len(caught)} of {len(rows)} injected bugs caught on {part['device']}, "
         "with recorded steps and the component named",
         "",
-        f"{run_in_words(part, 'bugs')} A report ends at its first right fault. *Plain*: the bug is "
-        "a patch of the way without kernels, and was named rightly once the device took that way, "
-        "not before.",
+        f"{run_in_words(part, 'bugs')} A report ends at its first right fault; {early} came before "
+        "anything was replayed, as the first steps of a run are computed one by one. It counts if "
+        "the engine without the bug passes the check that found it, in the same setting. *Plain*: "
+        "the bug is a patch of the way without kernels, and was named rightly once the device took "
+        "that way, not before.",
         "",
         "Left to the CPU's record, as they are of parts without a setting or of an engine of "
         f"several ranks: {', '.join(part['left']) or 'none'}.",
@@ -121,6 +125,8 @@ def missed_line(row: dict[str, Any]) -> str:
     if "error" in row:
         return f"- {row['name']}: {row['error']}"
     said = "; ".join(row["faults"]) or row["refusal"] or f"{row['checks']} checks passed"
+    if row.get("control"):
+        return f"- {row['name']}: {said}. The engine without it has {'; '.join(row['control'])}"
     if row["injected"] is None:
         return f"- {row['name']}: {said}"
     met = "; ".join(row["injected"]) or "nothing: the device takes another way"

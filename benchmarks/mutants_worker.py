@@ -5,7 +5,7 @@ It needs the repository's root on its path: mutants and the second engine are th
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -21,7 +21,7 @@ from tests.auditing.mutants.unseen_second import SECOND_UNSEEN
 from tests.auditing.mutants.unseen_third import THIRD_UNSEEN_BY_NAME
 
 from replay_counts import counted
-from tacit.auditing.replay import TACIT, Report, replay, standard_settings
+from tacit.auditing.replay import TACIT, Report, replay, self_test, standard_settings
 from tacit.auditing.replay.standard import scope_of, special_settings
 from tacit.randomness import device_noise
 from tacit.training.clipping.forms import matrix
@@ -43,7 +43,9 @@ def on_device(piece: tuple[str, str]) -> dict[str, Any]:
     """The report on one mutant on a device, with recorded steps, up to its first right fault.
 
     A patch made for the CPU may lie on a way that a device does not take: if nothing is found, the
-    device is told to take it (``plain``). ``injected`` are the functions of the mutant that ran.
+    device is told to take it (``plain``). ``injected`` are the functions of the mutant that ran. A
+    fault counts if the engine without the bug passes the check that named it, in the same setting:
+    what is found of it there is its ``control``.
     """
     name, device = piece
     row = _on_device(name, device)
@@ -57,16 +59,43 @@ def on_device(piece: tuple[str, str]) -> dict[str, Any]:
 def _on_device(name: str, device: str) -> dict[str, Any]:
     mutant, replays = KNOWN[name], {"batches": 0, "updates": 0}
     report = partial(mutant.recorded_report, device, seconds=SECONDS)
-    with counted(replays), executed() as ran:
+    with counted(replays), executed() as ran, failing(mutant.components) as checks:
         row = tested(partial(report, stop_at_first=True))
         if row["at_fault"] and not set(row["at_fault"]) & set(mutant.components):
             row = tested(partial(report, stop_at_first=False))
-    caught = bool(set(row["at_fault"]) & set(mutant.components))
+    named = bool(set(row["at_fault"]) & set(mutant.components))
+    control: list[str] = []
+    if named:
+        with only(checks):
+            control = tested(partial(report, stop_at_first=False, bug=False))["faults"]
     failure = row.pop("error")
     return {
-        "name": name, "says": mutant.says, "may": mutant.components, "caught": caught,
-        "refusal": failure, "replays": replays, "injected": None if ran is None else sorted(ran),
+        "name": name, "says": mutant.says, "may": mutant.components,
+        "caught": named and not control, "refusal": failure, "replays": replays,
+        "injected": None if ran is None else sorted(ran), "control": control,
     } | row  # fmt: skip
+
+
+@contextmanager
+def failing(components: Sequence[str]) -> Iterator[set[str]]:
+    """The names of the checks that find a fault of one of these components meanwhile."""
+    found, make = set[str](), self_test._made
+
+    def made(check: Any, experiments: Any) -> Any:
+        finding = make(check, experiments)
+        if not finding.passed and finding.component in components:
+            found.add(check.name)
+        return finding
+
+    with patch.object(self_test, "_made", made):
+        yield found
+
+
+def only(names: Set[str]) -> Any:
+    """Of all checks only these are made meanwhile; whether the engine takes the model is asked."""
+    every = self_test._CHECKS.items()
+    fewer = {scope: tuple(one for one in checks if one.name in names) for scope, checks in every}
+    return patch.dict(self_test._CHECKS, fewer)
 
 
 def clean_on_device(piece: tuple[str, str]) -> dict[str, Any]:

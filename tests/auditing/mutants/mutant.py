@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from importlib import import_module
 from typing import TYPE_CHECKING
 from unittest.mock import patch
 
 from tacit.auditing.replay import TACIT, replay
 from tacit.auditing.replay.parts import replay_parts
+from tacit.training.clipping.forms.matrix import has_triton
 from tacit.training.verification import Verifier
 
 if TYPE_CHECKING:
@@ -55,11 +57,13 @@ class Mutant:
         """Whether a device can have it: a setting shows it, in tacit's own engine."""
         return self.part is None and self.subject is None
 
-    def recorded_report(self, device: str, *, stop_at_first: bool, seconds: float) -> Report:
-        """What the self-test says of it on a device, with recorded steps."""
+    def recorded_report(
+        self, device: str, *, stop_at_first: bool, seconds: float, bug: bool = True
+    ) -> Report:
+        """What the self-test says of it on a device, with recorded steps; or without the bug."""
         setting = self.setting()
         performance = replace(setting.performance, capture=True)
-        with self.patch():
+        with self.patch() if bug else nullcontext():
             return replay(
                 replace(setting, performance=performance), scope=self.scope, device=device,
                 stop_at_first=stop_at_first, seconds=seconds,
@@ -73,6 +77,13 @@ def unwatched() -> AbstractContextManager[object]:
     itself, so they have lost this check as well.
     """
     return patch.object(Verifier, "watches", property(lambda _: False))
+
+
+def in_kernels(name: str, wrong: Callable[..., object]) -> AbstractContextManager[object]:
+    """A function of the kernels by which devices clip; nothing where there is no Triton."""
+    if not has_triton():
+        return nullcontext()
+    return patch.object(import_module("tacit.training.clipping.kernels"), name, wrong)
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from tacit.training.lot import Computation
 from tacit.training.noise import ClipState, FastNoise
 
 from . import settings
-from .mutant import Mutant, unwatched
+from .mutant import Mutant, together, unwatched
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -25,6 +25,36 @@ if TYPE_CHECKING:
 
 _MEANS = FastNoise.means  # as it should be
 NORMAL = GaussianSource.normal_  # likewise
+_IN_ONE_PASS = GaussianSource.means_  # likewise: by a device's kernels
+
+
+def drawn(self: GaussianSource, tensor: Tensor) -> None:
+    """Standard normal numbers as they should be: by kernels where the device has them."""
+    if self.serves([tensor]):
+        _IN_ONE_PASS(self, [None], [tensor], 1.0, 1.0)
+    else:
+        NORMAL(self, tensor)
+
+
+def in_one_pass(normal_: Callable[[GaussianSource, Tensor, float], None]) -> Any:
+    """Numbers of ``normal_`` where a device draws noise in one pass with the means."""
+
+    def means_(
+        self: GaussianSource, sums: Any, outs: Any, scale: float, lot_size: float, _: None = None
+    ) -> None:
+        noise = torch.empty(sum(out.numel() for out in outs), device=outs[0].device)
+        normal_(self, noise, scale / lot_size)
+        parts = noise.split([out.numel() for out in outs])
+        for own, out, part in zip(sums, outs, parts, strict=True):
+            mean = part.view(out.shape)
+            out.copy_(mean if own is None else mean.add(own.float(), alpha=1.0 / lot_size))
+
+    return patch.object(GaussianSource, "means_", means_)
+
+
+def in_every_draw(normal_: Callable[..., None]) -> Any:
+    """Numbers of ``normal_`` wherever noise is drawn."""
+    return together(patch.object(GaussianSource, "normal_", normal_), in_one_pass(normal_))
 
 
 def noise_and_mean(
@@ -169,10 +199,10 @@ def _half_precision() -> Any:
     """The noise has ten bits: between its values are holes that only the sum can fill."""
 
     def normal_(self: GaussianSource, tensor: Tensor, scale: float = 1.0) -> None:
-        NORMAL(self, tensor)
+        drawn(self, tensor)
         tensor.copy_(tensor.half().to(tensor.dtype) * scale)
 
-    return patch.object(GaussianSource, "normal_", normal_)
+    return in_every_draw(normal_)
 
 
 @contextmanager

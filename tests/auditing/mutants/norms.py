@@ -13,7 +13,7 @@ from tacit.training.clipping.forms import Convolution, Dense, OneHot
 from tacit.training.clipping.rules import linear
 
 from . import settings
-from .mutant import FORMS, Mutant, together, unwatched
+from .mutant import FORMS, Mutant, in_kernels, together, unwatched
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -52,9 +52,15 @@ def _norms_in_half() -> Any:
     def squared(values: Tensor) -> Tensor:
         return values.half().square().unsqueeze(-1).flatten(1).sum(1).float()
 
+    def by_kernel(lines: Tensor, others: Tensor, *, pair: bool, both: bool = False) -> Tensor:
+        own = squared(lines)
+        total = own * squared(others) if pair else own
+        return torch.stack([total, own] if both else [total])
+
     modules = ("matrix", "convolution")
     return together(
         unwatched(),
+        in_kernels("_squared", by_kernel),
         *(
             patch.object(import_module(f"{FORMS}.{form}"), "squared_sum", squared)
             for form in modules

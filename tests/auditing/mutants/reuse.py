@@ -15,7 +15,7 @@ from tacit.training.sampling import LotSampler
 
 from . import settings
 from .mutant import Mutant
-from .noise import NORMAL, noise_and_mean
+from .noise import drawn, in_every_draw, noise_and_mean
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,16 +27,14 @@ def _drawn_once() -> Any:
     """The noise of the first step serves all of them."""
 
     def normal_(self: GaussianSource, tensor: Tensor, scale: float = 1.0) -> None:
-        first = drawn.setdefault(id(self), {})
+        first = kept.setdefault(self, {})
         if tensor.numel() not in first:
             first[tensor.numel()] = torch.empty_like(tensor)
-            alive.append(self)  # so that its id is not given to another
-            NORMAL(self, first[tensor.numel()])
+            drawn(self, first[tensor.numel()])
         tensor.copy_(first[tensor.numel()] * scale)
 
-    drawn: dict[int, dict[int, Tensor]] = {}
-    alive: list[GaussianSource] = []
-    return patch.object(GaussianSource, "normal_", normal_)
+    kept: dict[GaussianSource, dict[int, Tensor]] = {}
+    return in_every_draw(normal_)
 
 
 def _one_draw_for_all() -> Any:
@@ -79,7 +77,7 @@ def _one_key() -> Iterator[None]:
 
     with (
         patch.object(LotSampler, "draw", draw),
-        patch.object(GaussianSource, "normal_", normal_),
+        in_every_draw(normal_),
     ):
         yield
 

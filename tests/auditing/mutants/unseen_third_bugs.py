@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from tacit.ledger import approval, budget
-from tacit.randomness import gaussian
+from tacit.randomness import GaussianSource, gaussian
 from tacit.randomness.inclusion import assigned
 from tacit.randomness.streams import chacha20
 from tacit.training import assembly
@@ -23,7 +23,8 @@ from tacit.training.noise import GridNoise
 from tacit.training.run_state import RunState
 from tacit.training.sampling import Allocation, Groups, LotSampler
 
-from .mutant import together
+from .mutant import in_kernels, together
+from .noise import drawn, in_one_pass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -69,7 +70,9 @@ def each_pair_once() -> Any:
         equal = (ids[:, :, None] == ids[:, None, :]).triu()
         return gram_total(torch.where(equal, matmul(right, right.mT), 0), raised)
 
-    return patch.object(matrix, "_equal_ids_norms", norms)
+    return together(
+        patch.object(matrix, "_equal_ids_norms", norms), in_kernels("equal_id_norms", norms)
+    )
 
 
 def gram_of_strided() -> Any:
@@ -89,12 +92,25 @@ def gram_of_strided() -> Any:
 
 
 def last_word_again() -> Any:
-    """A draw of an odd count does not count its last word as used."""
+    """A draw of an odd count does not count its last word as used.
+
+    A device's kernels have no words: there the number of that word, the middle one, comes again.
+    """
 
     def words_of(count: int, *, double: bool) -> int:
         return 2 * (count // 2) if double else count // 2
 
-    return patch.object(gaussian, "_words_of", words_of)
+    def given_back(self: GaussianSource, tensor: Tensor, scale: float) -> None:
+        drawn(self, tensor)
+        if len(tensor) % 2:
+            last = tensor[len(tensor) // 2].clone()
+            if self in kept:
+                tensor[0] = kept[self]
+            kept.setdefault(self, last).copy_(last)
+        tensor.mul_(scale)
+
+    kept: dict[GaussianSource, Tensor] = {}
+    return together(patch.object(gaussian, "_words_of", words_of), in_one_pass(given_back))
 
 
 def first_grid() -> Any:

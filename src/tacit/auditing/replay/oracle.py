@@ -18,7 +18,7 @@ from tacit.auditing.replay.watch import flat
 from tacit.training.styles import AdaptiveQuantile, Automatic, PerGroup, PerLayer
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -33,6 +33,7 @@ _ROWS = 6  # whose independence is asked of plain autograd
 # What engines multiply losses by, at most, lest gradients underflow in float16. Long ones overflow
 # then, and such a unit adds nothing.
 _LARGEST_LOSS_SCALE = 2048.0
+_TRIES = 4  # of another rounding, each forth and back
 _Held: TypeAlias = "tuple[nn.Module, list[Tensor]]"  # a model, and its private parameters
 
 
@@ -69,6 +70,31 @@ class Oracle:
         seen = trace.taken(step + 1).steps[step]
         parameters = self._first if trace.variation.still else seen.before
         return self.at(trace, seen.rows, parameters, single=single)
+
+    def as_rounded(self, trace: Trace, step: int = 0) -> Iterator[dict[int, Tensor]]:
+        """The gradients of a step as rounding may leave them, try by try.
+
+        The first are those in the model's ``single`` precision, as this device rounds. Then the
+        parameters are moved by up to one rounding, forth and back: a number that it cannot tell
+        from 0 comes to lie on either side, and there a gradient may leap, as a ReLU's does. On
+        which side it lies for an engine depends on where its own device rounds, and in what order
+        it adds up.
+        """
+        seen = trace.taken(step + 1).steps[step]
+        parameters = self._first if trace.variation.still else seen.before
+        yield self.at(trace, seen.rows, parameters, single=True)
+        assert parameters is not None
+        draw, relative = torch.Generator().manual_seed(step), self._rounding()
+        for _ in range(_TRIES):
+            moved = torch.rand(parameters.shape, generator=draw, dtype=torch.float64) * 2.0 - 1.0
+            for way in (relative, -relative):
+                yield self.at(trace, seen.rows, parameters * (1.0 + way * moved), single=True)
+
+    def _rounding(self) -> float:
+        """What one rounding in the model's own precision is, relative to a number."""
+        precision = self._lab.setting.performance.precision
+        kinds = self._lab.kinds if precision == "single" else (getattr(torch, precision),)
+        return max(torch.finfo(kind).eps for kind in kinds) / 2.0
 
     def at(
         self,

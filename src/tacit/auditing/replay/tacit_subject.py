@@ -14,6 +14,7 @@ import warnings
 from contextlib import redirect_stderr, suppress
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, final
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -24,6 +25,7 @@ from tacit._workers import fork
 from tacit.auditing.replay.reference import is_noisy
 from tacit.auditing.replay.subject import Outcome
 from tacit.auditing.replay.watch import flat
+from tacit.randomness import GaussianSource
 from tacit.training import checkpoint
 from tacit.training.fit import Keeping, Prepared, Schedule, Watch, carry_out
 from tacit.training.session import private
@@ -271,6 +273,17 @@ class Moved(Exception):
 def seeded_run(task: Task) -> Outcome:
     """A run that can be repeated, and says so."""
     return _by_loop(task, unsafe_seed=7)
+
+
+def seeded_without_kernels(task: Task) -> Outcome:
+    """The same, with independent noise from the device's own generator, step by step.
+
+    Kernels that draw it in one pass with the means make other numbers of a seed; correlated noise
+    is mixed of the generator's.
+    """
+    plainly = replace(task.performance, capture=False)
+    with patch.object(GaussianSource, "serves", lambda *_: False):
+        return seeded_run(replace(task, performance=plainly))
 
 
 # ---- forks

@@ -14,7 +14,7 @@ import numpy as np
 from tacit.auditing.replay import plans, significance
 from tacit.auditing.replay.checks.noise import columns_of, membership
 from tacit.auditing.replay.report import Finding
-from tacit.auditing.replay.tacit_subject import seeded_run
+from tacit.auditing.replay.tacit_subject import seeded_run, seeded_without_kernels
 from tacit.auditing.replay.trace import Variation
 from tacit.training.correlation import Anticorrelated, Banded, Buffered, InverseBanded
 from tacit.training.sampling import Cyclic, Poisson
@@ -100,9 +100,12 @@ def exactly(experiments: Experiments) -> Finding:
     plan = plans.sampled(experiments.plan, experiments.many, steps=_SEEDED_STEPS)
     own, plain = (
         experiments.once(
-            name, Variation(plan=one, records=experiments.many, scale=0.0), seeded_run
+            name, Variation(plan=one, records=experiments.many, scale=0.0), train
         ).taken(_SEEDED_STEPS)
-        for name, one in (("seeded noise", plan), ("seeded, uncorrelated", uncorrelated(plan)))
+        for name, one, train in (
+            ("seeded noise", plan, seeded_run),
+            ("seeded, uncorrelated", uncorrelated(plan), seeded_without_kernels),
+        )
     )
     drawn = np.stack([plain.released(at).numpy() for at in range(_SEEDED_STEPS)]) / plan.noise_scale
     off = np.abs(_independent(own) - drawn).max(1)
