@@ -61,7 +61,8 @@ def _places_below(values: NDArray[np.uint8], bound: int) -> NDArray[np.intp]:
 
     Eight answers are read as one word first; only words in which there is a yes are looked into.
     """
-    answers = np.zeros(-(-len(values) // 8) * 8, dtype=np.bool_)
+    answers = np.empty(-(-len(values) // 8) * 8, dtype=np.bool_)
+    answers[len(values) :] = False
     np.less(values, bound, out=answers[: len(values)])
     words = answers.view(np.uint64)
     some = np.flatnonzero(words != 0)

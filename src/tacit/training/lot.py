@@ -74,7 +74,7 @@ class Draw:
     @property
     def is_done(self) -> bool:
         """Whether every unit of the lot has been added."""
-        return len(self.left) == 0 and not self.rehearses and not self.awaits
+        return self._sample is None and not self.awaits and len(self.left) == 0
 
     def sample(self) -> None:
         """Samples the lot, after the rehearsal."""
@@ -207,7 +207,7 @@ class Accumulator:
         same_weights = self._same_weights and batch.only is None
         if same_weights and key in self._masks:
             return self._masks[key]
-        weights = torch.from_numpy(batch.weights)
+        weights = torch.tensor(batch.weights)
         if losses.is_cuda:
             weights = weights.pin_memory()
         weights = weights.to(losses.device, losses.dtype, non_blocking=True)
