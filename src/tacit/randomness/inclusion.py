@@ -67,8 +67,10 @@ def _places_below(values: NDArray[np.uint8], bound: int) -> NDArray[np.intp]:
     words = answers.view(np.uint64)
     some = np.flatnonzero(words != 0)
     inner = np.flatnonzero(words.take(some).view(np.bool_))
-    places = (some << 3).take(inner >> 3)
-    places += inner & 7
+    some <<= 3
+    places = some.take(inner >> 3)
+    inner &= 7
+    places += inner
     return places
 
 

@@ -311,17 +311,14 @@ class Cutter:
         self.sizer = BatchSizer(plan, rows, device, padded=padded)
         self._units = units
         self._loader = loader
+        # The data set, if it lies where the model is.
+        self.on_device = loader if isinstance(loader, OnDevice) else None
         self._examples = plan.examples
         self._padded = padded
 
     def begin(self) -> None:
         """A new lot."""
         self._units.renew()
-
-    @property
-    def on_device(self) -> OnDevice | None:
-        """The data set, if it lies where the model is."""
-        return self._loader if isinstance(self._loader, OnDevice) else None
 
     def size(self, left: NDArray[np.int64], *, watched: bool) -> int:
         """The most units of the next batch of those ``left``; few, while batches are watched."""

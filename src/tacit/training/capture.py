@@ -680,7 +680,10 @@ class Batches:
 
     def shape(self, key: Hashable) -> Shape:
         """What is known of batches of this shape."""
-        return self._shapes.setdefault(key, Shape())
+        known = self._shapes.get(key)
+        if known is None:
+            known = self._shapes[key] = Shape()
+        return known
 
     def without_host_reads(self) -> AbstractContextManager[None]:
         """See ``Graphs``."""

@@ -186,6 +186,7 @@ class LotSampler:
         self._rate = plan.sample_rate
         self._stream = stream
         self._at_once = max(1, min(_MOST_LOTS, _MOST_COINS // plan.examples)) if ahead else 1
+        self._ends = np.arange(1, self._at_once + 1) * plan.examples  # of lots drawn at once
         self._waiting: list[NDArray[np.int64]] = []
 
     def draw(self) -> NDArray[np.int64]:
@@ -231,8 +232,9 @@ class LotSampler:
         """The samples of several lots, last first: they are one of so many times all records."""
         records, lots = self._plan.examples, self._at_once
         joined = included(records * lots, self._rate, self._stream)
-        ends = [0, *np.searchsorted(joined, np.arange(1, lots + 1) * records).tolist()]
-        return [joined[ends[at] : ends[at + 1]] - at * records for at in range(lots)][::-1]
+        ends = joined.searchsorted(self._ends).tolist()
+        parts = zip([0, *ends], ends, range(0, records * lots, records), strict=False)
+        return [joined[start:end] - first for start, end, first in parts][::-1]
 
 
 # ---- groups that take turns
