@@ -351,9 +351,10 @@ class Computation:
         """The batches of ``draw`` that are left; one that is watched is repeated as a probe."""
         verifier, cutter = self._verifier, self._cutter
         while len(draw.left):
-            size = cutter.size(draw.left, watched=verifier.watches)
-            batches = cutter.cut(draw.left, size, watched=verifier.watches)
-            before = random_state() if verifier.watches else None
+            watched = verifier.watches
+            size = cutter.size(draw.left, watched=watched)
+            batches = cutter.cut(draw.left, size, watched=watched)
+            before = random_state() if watched else None
             here = cutter.on_device is not None
             loads = iter(()) if here else cutter.loaded(batches)
             for batch in batches:
