@@ -328,10 +328,8 @@ class Cutter:
     def cut(self, left: NDArray[np.int64], size: int, *, watched: bool) -> list[Batch]:
         """The units that are left in batches of this ``size``; a watched one by itself."""
         if watched:
-            units = left[:size]
-            return [self._made(units, len(units))]
-        parts = [left[at : at + size] for at in range(0, len(left), size)]
-        return [self._made(part, self.sizer.padded_to(len(part), size)) for part in parts]
+            return [self._made(left[:size], most=0)]  # as it is
+        return [self._made(left[at : at + size], size) for at in range(0, len(left), size)]
 
     def company(self) -> Batch:
         """A batch of the first unit's rows that counts nothing, whoever was drawn."""
@@ -401,7 +399,8 @@ class Cutter:
     def _width(self, left: NDArray[np.int64]) -> int:
         return self._units.width(left, widest=self._padded)
 
-    def _made(self, units: NDArray[np.int64], padded: int) -> Batch:
+    def _made(self, units: NDArray[np.int64], most: int) -> Batch:
+        padded = self.sizer.padded_to(len(units), most)
         rows, weights, per_unit = self._units.rows(units, widest=self._padded, padded=padded)
         return Batch(units, rows, weights, per_unit, padded)
 
