@@ -151,7 +151,7 @@ class Units:
     ) -> RowsOfUnits:
         """The rows of these units; ``widest`` fills every unit up to the largest possible.
 
-        With ``padded``, rows of the first unit that count for nothing follow, as of so many units.
+        They are filled up to those of ``padded`` units by rows of the first, which count for nothing.
         """
         views, real, filled = self._plan.views, len(units), units
         if padded is not None and padded > real:
