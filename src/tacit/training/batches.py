@@ -151,7 +151,7 @@ class Units:
     ) -> RowsOfUnits:
         """The rows of these units; ``widest`` fills every unit up to the largest possible.
 
-        They are filled up to those of ``padded`` units by rows of the first, which count for nothing.
+        Rows of the first, which count for nothing, fill them up to those of ``padded`` units.
         """
         views, real, filled = self._plan.views, len(units), units
         if padded is not None and padded > real:
