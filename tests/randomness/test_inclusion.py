@@ -47,6 +47,25 @@ def test_the_threshold_is_the_rate_to_its_last_bit(rate: float) -> None:
     assert included(5, rate, stream).tolist() == expected
 
 
+@pytest.mark.parametrize("count", [1, 7, 8, 20_001])
+@pytest.mark.parametrize(
+    "rate", [1e-5, 1 / 300, 1 / 256, 0.03, 23 / 256, 24 / 256, 0.0999, 0.1, 0.5, 255.5 / 256]
+)
+def test_it_is_who_the_coins_say_one_by_one(rate: float, count: int) -> None:
+    """However places are looked for: by single records, from the same bytes of the stream."""
+    for seed in range(3):
+        stream = UnsafeSeededStream(seed, "coins")
+        top, rest = divmod(int(Fraction(rate) * 2**72), 2**64)
+        first = stream.bytes(count)
+        words = iter(np.frombuffer(stream.bytes(8 * first.count(top)), np.uint64).tolist())
+        one_by_one = [
+            at
+            for at, byte in enumerate(first)
+            if byte < top or (byte == top and next(words) < rest)
+        ]
+        assert included(count, rate, UnsafeSeededStream(seed, "coins")).tolist() == one_by_one
+
+
 def test_the_ends_of_the_rate() -> None:
     stream = UnsafeSeededStream(0, "ends")
     assert included(1_000, 0.0, stream).tolist() == []

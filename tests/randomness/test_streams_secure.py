@@ -126,21 +126,22 @@ def test_every_key_is_used_once_and_makes_the_next(monkeypatch: pytest.MonkeyPat
         key = drawn[:32]
         return drawn[64:]
 
-    pool = rekeyed(4096)
+    size = streams._POOL
+    pool = rekeyed(size)
     assert [stream.bytes(10), stream.bytes(0), stream.bytes(30)] == [pool[:10], b"", pool[10:40]]
-    assert stream.bytes(5000) == rekeyed(5000)  # a large request leaves the pool as it is
-    assert stream.bytes(4000) == pool[40:4040]
-    assert stream.bytes(100) == rekeyed(4096)[:100]  # what the pool has left is too little
+    assert stream.bytes(size + 1) == rekeyed(size + 1)  # a large request leaves the pool as it is
+    assert stream.bytes(size - 96) == pool[40:-56]
+    assert stream.bytes(100) == rekeyed(size)[:100]  # what the pool has left is too little
 
 
 def test_what_was_given_out_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     first = os.urandom(32)
     monkeypatch.setattr(streams, "entropy", lambda _: first)
     stream = SecureStream("noise")
-    small, large = stream.bytes(100), stream.bytes(10_000)
+    small, large = stream.bytes(100), stream.bytes(streams._POOL + 1)
     (state,) = stream._idle
     assert state._pool[:100] == bytes(100)
-    assert state._pool[100:] != bytes(3996)
+    assert state._pool[100:] != bytes(streams._POOL - 100)
     kept = bytes(state._key) + bytes(state._pool)
     assert not any(past in kept for past in (first, small[:8], large[:8]))
 
@@ -158,7 +159,7 @@ def test_bytes_are_uniform() -> None:
     assert chi2.ppf(_LEVEL / 2, 255) < statistic < chi2.isf(_LEVEL / 2, 255)
 
 
-@pytest.mark.parametrize("count", [0, 1, 17, 4096, 4097, (1 << 18) + 1])
+@pytest.mark.parametrize("count", [0, 1, 17, streams._POOL, streams._POOL + 1, (1 << 18) + 1])
 def test_the_asked_length(count: int) -> None:
     stream = SecureStream("any")
     drawn = stream.bytes(count)
@@ -171,7 +172,7 @@ def test_threads_share_no_bytes() -> None:
     stream = SecureStream("threads")
 
     def draw(_: int) -> list[bytes]:
-        return [stream.bytes(16 if turn % 50 else 5_000)[:16] for turn in range(2_000)]
+        return [stream.bytes(16 if turn % 50 else 20_000)[:16] for turn in range(2_000)]
 
     with ThreadPoolExecutor(8) as pool:
         drawn = [one for part in pool.map(draw, range(8)) for one in part]

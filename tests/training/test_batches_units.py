@@ -39,6 +39,25 @@ def test_views_are_consecutive_rows_with_equal_shares() -> None:
     assert got.per_unit == units(views=4).width(np.array([4]), widest=False) == 4
 
 
+@pytest.mark.parametrize("one", [units(), units(views=4), users(), users(cap=2, views=2)])
+def test_what_fills_up_a_batch_is_the_first_units_and_counts_for_nothing(one: Units) -> None:
+    for who, padded in (([2, 0], 5), ([1], 1), ([0, 1, 2], 3), ([2], 9), ([0, 1], 2), ([1, 2], 9)):
+        alone = one.rows(np.array(who), widest=True)
+        got = one.rows(np.array(who), widest=True, padded=padded)
+        first, fill = alone.per_unit, (padded - len(who)) * alone.per_unit
+        assert got.per_unit == alone.per_unit
+        assert got.rows.tolist() == [*alone.rows, *np.resize(alone.rows[:first], fill)]
+        assert got.weights.tolist() == [*alone.weights, *[0.0] * fill]
+
+
+def test_shares_that_batches_have_in_common_cannot_be_changed() -> None:
+    one = units()
+    got, larger = (one.rows(np.arange(count), widest=False, padded=30) for count in (3, 30))
+    with pytest.raises(ValueError, match="read-only"):
+        got.weights[:] = 2.0
+    assert (got.weights.sum(), larger.weights.sum()) == (3, 30)
+
+
 @pytest.mark.parametrize("widest", [False, True])
 def test_a_users_rows_are_theirs_and_their_shares_add_up_to_one(widest: bool) -> None:
     one = users()

@@ -12,6 +12,7 @@ import importlib.util
 import random
 import warnings
 from contextlib import contextmanager
+from itertools import cycle
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -213,10 +214,10 @@ class Arrival:
 def test_memory_that_a_device_may_still_read_is_not_written() -> None:
     """A piece is written again only once what it held has arrived, however late that is."""
     staged, device = capture.Staged(torch.zeros(3, dtype=torch.int64)), Late()
-    pieces = torch.zeros(4, 3, dtype=torch.int64)
+    halves = torch.zeros(4, 3, dtype=torch.int64).chunk(2)
+    pieces = [capture._pieces(half, Arrival(device)) for half in halves]  # type: ignore[arg-type]
     staged._target = device  # type: ignore[assignment]
-    staged._pieces = [(one, one.numpy()) for one in pieces]
-    staged._arrivals = [Arrival(device), Arrival(device)]  # type: ignore[list-item]
+    staged._turns = cycle([*pieces[0], *pieces[1]])
     for lot in range(21):
         staged.room()[:] = lot
         staged.send()

@@ -12,8 +12,10 @@ import numpy as np
 import pytest
 import torch
 
+from tacit.errors import Diverged, ProtocolError, UnsupportedModel
 from tacit.training import fingerprint
 from tacit.training.fingerprint import Fingerprint
+from tacit.training.guards import Guard
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -113,6 +115,68 @@ def test_only_what_must_be_finite_is_asked_about() -> None:
     tensors["a"][19_999] = float("inf")
     found.note()
     assert found.not_finite(wait=True) == ["a"]
+
+
+@pytest.mark.parametrize("on_device", [True, False])
+@pytest.mark.parametrize("harm", ["none", "changed", "moved", "wild"])
+def test_there_is_alarm_exactly_where_something_was_found(
+    harm: str, on_device: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fingerprint, "_for_kernel", lambda _: on_device)
+    weights = {"v": torch.ones(3), "w": torch.ones(20_000)}
+    found = Fingerprint(weights, finite=frozenset("w"))
+    if harm == "changed":
+        weights["w"].numpy()[19_999] = 2.0
+    elif harm == "moved":
+        weights["w"].data = torch.ones(2, 10_000)
+    found.check_places()
+    found.compare()
+    if harm == "wild":
+        weights["w"].numpy()[0] = float("nan")
+        found.note()
+    assert found.is_alarmed == (harm != "none")
+    assert found.changed(wait=True) == (["w"] if harm in {"changed", "moved"} else [])
+    assert found.not_finite(wait=True) == (["w"] if harm == "wild" else [])
+
+
+@pytest.mark.parametrize("when", ["lot", "step"])
+@pytest.mark.parametrize("where", ["weight", "statistics"])
+def test_a_guard_refuses_what_a_device_has_found(where: str, when: str) -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.BatchNorm1d(2))
+    guard = Guard(model, dict(model.named_parameters()), [])
+    guard.check_before_lot()
+    guard.check_before_step(compare=False)
+    guard.compare_values()
+    changed = model[0].weight if where == "weight" else model[1].running_mean
+    changed.detach().numpy().flat[1] = 7.0
+    guard.compare_values()  # by the recorded update, say: the answer comes later
+    kind, name = (ProtocolError, "0.weight") if where == "weight" else (UnsupportedModel, "running")
+    with pytest.raises(kind, match=name):
+        if when == "lot":
+            guard.check_before_lot()
+        else:
+            guard.check_before_step(compare=False)
+    guard.close()
+
+
+def test_a_guard_refuses_weights_that_lie_elsewhere_before_they_are_read() -> None:
+    model = torch.nn.Linear(3, 2)
+    guard = Guard(model, dict(model.named_parameters()), [])
+    model.weight.data = model.weight.data.clone()
+    with pytest.raises(ProtocolError, match="weight"):
+        guard.check_before_step(compare=False)
+    guard.close()
+
+
+def test_a_guard_ends_a_run_whose_weights_are_not_finite() -> None:
+    model = torch.nn.Linear(3, 2)
+    guard = Guard(model, dict(model.named_parameters()), [])
+    model.bias.detach().numpy()[1] = float("inf")
+    guard.note_step()
+    guard.check_before_step(compare=False)
+    with pytest.raises(Diverged, match="bias"):
+        guard.check_before_lot()
+    guard.close()
 
 
 @pytest.mark.parametrize("finite", [1e38, 3e38, -3e38])

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from tacit.randomness.streams import Stream
 
 _BLOCK = 5 << 15  # records at a time: memory stays small, and is not asked for again and again
+_FEW = 25  # of 256: where fewer are found, NumPy looks for each of them by itself
 
 
 def included(count: int, rate: float, stream: Stream) -> NDArray[np.int64]:
@@ -47,11 +48,30 @@ def included(count: int, rate: float, stream: Stream) -> NDArray[np.int64]:
 
 def _block(count: int, top: int, rest: int, stream: Stream) -> NDArray[np.int64]:
     first = np.frombuffer(stream.bytes(count), dtype=np.uint8)
-    found = np.flatnonzero(first <= top)  # in, or left open: one pass, as most are neither
-    open_ones = np.flatnonzero(first[found] == top)
-    inside = np.ones(len(found), dtype=np.bool_)
+    # In, or left open: one pass, as most are neither.
+    found = _places_below(first, top + 1) if top + 1 < _FEW else np.flatnonzero(first <= top)
+    inside = first.take(found) < top
+    open_ones = np.flatnonzero(~inside)
     inside[open_ones] = _words(len(open_ones), stream) < np.uint64(rest)
-    return found[inside].astype(np.int64, copy=False)
+    return found.compress(inside).astype(np.int64, copy=False)
+
+
+def _places_below(values: NDArray[np.uint8], bound: int) -> NDArray[np.intp]:
+    """Where values are below ``bound``, in increasing order, found in half the time if few are.
+
+    Eight answers are read as one word first; only words in which there is a yes are looked into.
+    """
+    answers = np.empty(-(-len(values) // 8) * 8, dtype=np.bool_)
+    answers[len(values) :] = False
+    np.less(values, bound, out=answers[: len(values)])
+    words = answers.view(np.uint64)
+    some = np.flatnonzero(words != 0)
+    inner = np.flatnonzero(words.take(some).view(np.bool_))
+    some <<= 3
+    places = some.take(inner >> 3)
+    inner &= 7
+    places += inner
+    return places
 
 
 def subset(indices: NDArray[np.int64], size: int, stream: Stream) -> NDArray[np.int64]:

@@ -16,8 +16,8 @@ from tacit.errors import BrokenRandomness, InvalidArgument
 
 _KEY = 32  # bytes
 _BLOCK = 64  # bytes of ChaCha20's key stream that one count of its counter gives
-_POOL = 4096  # bytes made at a time for small requests
-_PIECE = 1 << 18  # bytes made at a time for large ones: zeros and result stay in the cache
+_POOL = 1 << 14  # bytes made at a time for small requests: a new key takes longer than they do
+_PIECE = 1 << 16  # bytes made at a time for large ones: zeros and result stay in the cache
 _ZEROS = bytes(_PIECE)
 _SAMPLE = 16  # bytes that a healthy source repeats with probability 2⁻¹²⁸
 

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, NamedTuple, final
 
 import numpy as np
 import torch
@@ -41,8 +40,7 @@ _GROWTH = 32  # at most, from one batch to the next
 
 
 @final
-@dataclass(frozen=True, slots=True)
-class Batch:
+class Batch(NamedTuple):
     """What the session knows of a physical batch, beside the data."""
 
     units: NDArray[np.int64]  # the real ones; padding follows them
@@ -63,19 +61,18 @@ class Batch:
         changed = self.rows.copy()
         for unit, rows in others.items():
             changed[self.rows_of(unit)] = np.resize(rows, self.per_unit)
-        return replace(self, rows=changed, replaced=tuple(others))
+        return self._replace(rows=changed, replaced=tuple(others))
 
     def counting_only(self, unit: int) -> Batch:
         """The same batch, in which the rows of one unit count and the others only keep company."""
         weights = np.zeros_like(self.weights)
         weights[self.rows_of(unit)] = self.weights[self.rows_of(unit)]
-        return replace(self, weights=weights, only=unit)
+        return self._replace(weights=weights, only=unit)
 
     def alone(self, unit: int) -> Batch:
         """One unit without its company: a batch of it and of a copy that counts for nothing."""
         rows, weights = self.rows[self.rows_of(unit)], self.weights[self.rows_of(unit)]
-        return replace(
-            self,
+        return self._replace(
             units=self.units[unit : unit + 1],
             rows=np.concatenate([rows, rows]),
             weights=np.concatenate([weights, np.zeros_like(weights)]),
@@ -99,8 +96,7 @@ class Batch:
 
 
 @final
-@dataclass(frozen=True, slots=True)
-class RowsOfUnits:
+class RowsOfUnits(NamedTuple):
     """The rows of a physical batch: ``per_unit`` consecutive ones for every unit.
 
     ``weights`` multiplies a row's loss: an equal share of its unit, or 0 for a row that only fills
@@ -127,6 +123,7 @@ class Units:
         self._stream = stream
         self._members = None if groups is None else _members(groups, plan)
         self._counts = np.array([len(one) for one in self._members or ()], dtype=np.int64)
+        self._most, self._shares = 0, np.empty(0, dtype=np.float32)  # see ``_shares_of``
         self._key = bytearray()
         self.renew()
 
@@ -149,23 +146,46 @@ class Units:
         longest = int(self._counts[units].max(initial=1))
         return (cap if widest else min(cap, longest)) * self._plan.views
 
-    def rows(self, units: NDArray[np.int64], *, widest: bool) -> RowsOfUnits:
-        """The rows of these units; ``widest`` fills every unit up to the largest possible."""
-        views = self._plan.views
+    def rows(
+        self, units: NDArray[np.int64], *, widest: bool, padded: int | None = None
+    ) -> RowsOfUnits:
+        """The rows of these units; ``widest`` fills every unit up to the largest possible.
+
+        Rows of the first, which count for nothing, fill them up to those of ``padded`` units.
+        """
+        views, real, filled = self._plan.views, len(units), units
+        if padded is not None and padded > real:
+            filled = np.empty(padded, dtype=np.int64)
+            filled[:real], filled[real:] = units, units[0]
         if self._members is None:
-            share = np.full(len(units) * views, 1.0 / views, dtype=np.float32)
-            return RowsOfUnits(np.repeat(units, views) if views > 1 else units, share, views)
+            rows = np.repeat(filled, views) if views > 1 else filled
+            return RowsOfUnits(rows, self._shares_of(real, len(filled)), views)
         cap = self._plan.examples_per_user
         assert cap is not None
-        chosen = [self._chosen(int(unit), self._members[unit], cap) for unit in units]
+        chosen = [self._chosen(int(unit), self._members[unit], cap) for unit in filled]
         width = cap if widest else max((len(one) for one in chosen), default=1)
-        rows = np.empty((len(units), width, views), dtype=np.int64)
-        weights = np.zeros((len(units), width, views), dtype=np.float32)
+        rows = np.empty((len(filled), width, views), dtype=np.int64)
+        weights = np.zeros((len(filled), width, views), dtype=np.float32)
         for at, members in enumerate(chosen):
             rows[at] = members[0]
             rows[at, : len(members)] = members[:, None]
-            weights[at, : len(members)] = 1.0 / (len(members) * views)
+            if at < real:
+                weights[at, : len(members)] = 1.0 / (len(members) * views)
         return RowsOfUnits(rows.ravel(), weights.ravel(), width * views)
+
+    def _shares_of(self, real: int, padded: int) -> NDArray[np.float32]:
+        """Equal shares of ``real`` units of one example, and 0 for the others of ``padded``.
+
+        Shares and noughts lie in one array for all batches, which nobody can write to.
+        """
+        views = self._plan.views
+        if padded > self._most:
+            self._most = 1 << padded.bit_length()
+            self._shares = np.zeros(2 * self._most * views, dtype=np.float32)
+            self._shares[: self._most * views] = 1.0 / views
+            self._shares.flags.writeable = False
+        start = (self._most - real) * views
+        return self._shares[start : start + padded * views]
 
     def _chosen(self, user: int, members: NDArray[np.int64], cap: int) -> NDArray[np.int64]:
         if len(members) <= cap:
@@ -291,17 +311,14 @@ class Cutter:
         self.sizer = BatchSizer(plan, rows, device, padded=padded)
         self._units = units
         self._loader = loader
+        # The data set, if it lies where the model is.
+        self.on_device = loader if isinstance(loader, OnDevice) else None
         self._examples = plan.examples
         self._padded = padded
 
     def begin(self) -> None:
         """A new lot."""
         self._units.renew()
-
-    @property
-    def on_device(self) -> OnDevice | None:
-        """The data set, if it lies where the model is."""
-        return self._loader if isinstance(self._loader, OnDevice) else None
 
     def size(self, left: NDArray[np.int64], *, watched: bool) -> int:
         """The most units of the next batch of those ``left``; few, while batches are watched."""
@@ -311,10 +328,8 @@ class Cutter:
     def cut(self, left: NDArray[np.int64], size: int, *, watched: bool) -> list[Batch]:
         """The units that are left in batches of this ``size``; a watched one by itself."""
         if watched:
-            units = left[:size]
-            return [self._made(units, len(units))]
-        parts = [left[at : at + size] for at in range(0, len(left), size)]
-        return [self._made(part, self.sizer.padded_to(len(part), size)) for part in parts]
+            return [self._made(left[:size], most=0)]  # as it is
+        return [self._made(left[at : at + size], size) for at in range(0, len(left), size)]
 
     def company(self) -> Batch:
         """A batch of the first unit's rows that counts nothing, whoever was drawn."""
@@ -384,14 +399,10 @@ class Cutter:
     def _width(self, left: NDArray[np.int64]) -> int:
         return self._units.width(left, widest=self._padded)
 
-    def _made(self, units: NDArray[np.int64], padded: int) -> Batch:
-        filled = units
-        if padded > len(units):
-            filled = np.empty(padded, dtype=np.int64)
-            filled[: len(units)], filled[len(units) :] = units, units[0]
-        chosen = self._units.rows(filled, widest=self._padded)
-        chosen.weights[len(units) * chosen.per_unit :] = 0.0
-        return Batch(units, chosen.rows, chosen.weights, chosen.per_unit, padded)
+    def _made(self, units: NDArray[np.int64], most: int) -> Batch:
+        padded = self.sizer.padded_to(len(units), most)
+        rows, weights, per_unit = self._units.rows(units, widest=self._padded, padded=padded)
+        return Batch(units, rows, weights, per_unit, padded)
 
 
 # ---- the data of a batch

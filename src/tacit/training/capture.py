@@ -14,7 +14,7 @@ import warnings
 from collections import deque
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import cycle, islice
 from operator import is_
 from pathlib import Path
 from traceback import extract_tb
@@ -268,7 +268,11 @@ class Circumstances:
 
 def _unchanged(places: Iterable[tuple[Any, Any, Any]]) -> bool:
     for holder, key, value in places:
-        now = holder.get(key) if type(holder) is dict else _held(holder, key)
+        kind = type(holder)
+        if kind is dict:
+            now = holder.get(key)
+        else:
+            now = getattr(holder, key) if kind is FunctionType else _held(holder, key)
         if now is not value and not _same(value, now):
             return False
     return True
@@ -476,26 +480,44 @@ class Staged:
 
     def __init__(self, target: Tensor) -> None:
         self._target = target
-        count, pinned = (_STAGED, True) if target.is_cuda else (1, False)
-        pieces = torch.zeros(count, *target.shape, dtype=target.dtype, pin_memory=pinned)
-        self._pieces: list[tuple[Tensor, NDArray[Any]]] = [(one, one.numpy()) for one in pieces]
-        self._arrivals = [torch.cuda.Event() for _ in range(2)] if pinned else []
-        self._at = 0
+        count, pinned = (_STAGED, True) if target.is_cuda else (2, False)
+        memory = torch.zeros(count, *target.shape, dtype=target.dtype, pin_memory=pinned)
+        halves = [_pieces(half, torch.cuda.Event() if pinned else None) for half in memory.chunk(2)]
+        self._turns = cycle([*halves[0], *halves[1]])
+        self._now = halves[0][0]
 
     def room(self) -> NDArray[Any]:
         """Where the next numbers are to be written; waits if the device is many lots behind."""
-        self._at = (self._at + 1) % len(self._pieces)
-        half, place = divmod(self._at, max(1, len(self._pieces) // 2))
-        if self._arrivals and place == 0:
-            self._arrivals[half].synchronize()
-        return self._pieces[self._at][1]
+        self._now = next(self._turns)
+        if self._now.waits_for is not None:
+            self._now.waits_for.synchronize()
+        return self._now.numbers
 
     def send(self) -> None:
         """Sends what was written there."""
-        self._target.copy_(self._pieces[self._at][0], non_blocking=True)
-        half, place = divmod(self._at + 1, max(1, len(self._pieces) // 2))
-        if self._arrivals and place == 0:
-            self._arrivals[half - 1].record()
+        self._target.copy_(self._now.memory, non_blocking=True)
+        if self._now.is_followed_by is not None:
+            self._now.is_followed_by.record()
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """A piece of the host's memory, as a tensor and as numbers."""
+
+    memory: Tensor
+    numbers: NDArray[Any]
+    waits_for: torch.cuda.Event | None  # that its half has arrived, before the first is written
+    is_followed_by: torch.cuda.Event | None  # the same, behind the last
+
+
+def _pieces(memory: Tensor, arrival: torch.cuda.Event | None) -> list[_Piece]:
+    """The pieces of one half of the memory, and when its ``arrival`` matters."""
+    last = len(memory) - 1
+    return [
+        _Piece(one, one.numpy(), arrival if at == 0 else None, arrival if at == last else None)
+        for at, one in enumerate(memory)
+    ]
 
 
 @final
@@ -658,7 +680,10 @@ class Batches:
 
     def shape(self, key: Hashable) -> Shape:
         """What is known of batches of this shape."""
-        return self._shapes.setdefault(key, Shape())
+        known = self._shapes.get(key)
+        if known is None:
+            known = self._shapes[key] = Shape()
+        return known
 
     def without_host_reads(self) -> AbstractContextManager[None]:
         """See ``Graphs``."""
@@ -820,7 +845,7 @@ class Updates:
         return True
 
     def _same_states(self, states: Sequence[object]) -> bool:
-        return all(o.state is s for o, s in zip(self._optimizers, states, strict=True))
+        return all(map(is_, [one.state for one in self._optimizers], states))
 
     def _host_state(self) -> list[object]:
         """Whatever of the optimizers' state is on the host."""

@@ -14,6 +14,7 @@ import hmac
 import importlib.util
 import math
 import os
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
@@ -40,6 +41,7 @@ _EXPONENTS = {
     torch.float32: 0x7F80_0000,
     torch.float64: 0x7FF0_0000_0000_0000,
 }
+_is_alarmed = attrgetter("is_alarmed")  # a generator would take twice as long
 
 
 @final
@@ -90,6 +92,11 @@ class Fingerprint:
         """Compares the tensors with what was noted; ``changed`` names those that differ."""
         for part in self._parts:
             part.compare()
+
+    @property
+    def is_alarmed(self) -> bool:
+        """Whether ``changed`` or ``not_finite`` names any, as far as is known now."""
+        return any(map(_is_alarmed, self._parts))
 
     def changed(self, *, wait: bool = False) -> list[str]:
         """The tensors that differed in any comparison so far, as far as is known."""
@@ -152,6 +159,10 @@ class _Tags:
     def _mark(self, bits: NDArray[np.uint8]) -> bytes:
         """A small tensor's bits are kept as they are: to begin a tag takes longer."""
         return bits.tobytes() if len(bits) <= _SMALL else _code()(self._key, bits)
+
+    @property
+    def is_alarmed(self) -> bool:
+        return bool(self._changed or self._wild)
 
     def changed(self, *, wait: bool) -> list[str]:
         del wait
@@ -249,7 +260,7 @@ class _Kernel:
         # Changed; not finite. The kernel sets them, should it come to that, in the host's own
         # page-locked memory: nothing is copied where all is well.
         self._flags = torch.zeros(2, dtype=torch.int32).pin_memory()
-        self._flags_here = self._flags.numpy()
+        self._flags_here = self._flags.numpy().data
         self._places: list[tuple[object, ...]] = []
         self._moved: dict[str, None] = {}
         self.note()
@@ -273,6 +284,10 @@ class _Kernel:
         if now != self._places:
             each = zip(self._names, now, self._places, strict=True)
             self._moved.update(dict.fromkeys(name for name, one, other in each if one != other))
+
+    @property
+    def is_alarmed(self) -> bool:
+        return bool(self._moved) or any(self._flags_here)
 
     def changed(self, *, wait: bool) -> list[str]:
         return list(self._moved) or self._named(0, self._differs, wait=wait)

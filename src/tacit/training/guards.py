@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from dataclasses import dataclass
 from itertools import chain
-from operator import is_
+from operator import attrgetter, is_, methodcaller
 from threading import RLock
 from typing import TYPE_CHECKING, Any, final
 
@@ -95,7 +95,8 @@ class Guard:
                 "optimizer steps once after dp.release()"
             )
         self._check_versions()
-        self._check_values(compare=True, wait=True)
+        self.compare_values()
+        self._check_values(wait=True)
         for name, parameter in self._stepped.items():
             released, version = awaited.gradients.get(name, (None, 0))
             same = parameter.grad is released and (released is None or released._version == version)
@@ -130,7 +131,7 @@ class Guard:
         """Takes parameters, buffers, modules and optimizers as they are for right."""
         at_rest(self._model)
         self._in_pieces = sharding_modules(self._model)
-        self._places = [_Place(*one) for one in self._model.named_modules()]
+        self._places = _Places(self._model)
         self._keepers = keepers(self._model)
         self._extra = extra_state(self._keepers, self._key)
         self._watched = {**dict(self._model.named_parameters()), **self._parameters}
@@ -161,7 +162,7 @@ class Guard:
 
     def _counted(self) -> list[int]:
         """The changes of each parameter that autograd has counted."""
-        return [parameter._version for parameter in self._watched.values()]
+        return list(map(_version, self._watched.values()))
 
     # ---- looking
 
@@ -202,8 +203,11 @@ class Guard:
         """
         self.check_parameters()
         self._check_places()
-        self._check_values(compare=not self._weights.lags, wait=False)
-        self.check_finite(wait=False)
+        if not self._weights.lags:
+            self.compare_values()
+        if self._is_alarmed:
+            self._check_values(wait=False)
+            self.check_finite(wait=False)
 
     def check_before_step(self, *, compare: bool = True) -> None:
         """Raises if a value was changed since the last private step, as far as is known yet.
@@ -212,13 +216,16 @@ class Guard:
         """
         self.check_parameters()
         self._check_optimizers()
-        if not compare:
+        if compare:
+            self.compare_values()
+        else:
             self._weights.check_places()
             self._statistics.check_places()
-        self._check_values(compare=compare, wait=False)
+        if self._is_alarmed:
+            self._check_values(wait=False)
 
     def compare_values(self) -> None:
-        """Compares all values on the device, as the first part of an update that is recorded."""
+        """Compares all values with those noted, also as the first part of a recorded update."""
         self._weights.compare()
         self._statistics.compare()
 
@@ -227,7 +234,8 @@ class Guard:
         self.check_parameters()
         self._check_places()
         self._check_optimizers()
-        self._check_values(compare=True, wait=True)
+        self.compare_values()
+        self._check_values(wait=True)
 
     def check_finite(self, *, wait: bool) -> None:
         """Raises if a step left a parameter that is not finite."""
@@ -243,10 +251,13 @@ class Guard:
             if module._buffers.get(name) is not buffer or buffer._version != version:
                 raise _changed_buffer(name, path, module)
 
-    def _check_values(self, *, compare: bool, wait: bool) -> None:
-        if compare:
-            self._weights.compare()
-            self._statistics.compare()
+    @property
+    def _is_alarmed(self) -> bool:
+        """Whether a comparison has found anything, as far as is known; what, others ask."""
+        return self._weights.is_alarmed or self._statistics.is_alarmed
+
+    def _check_values(self, *, wait: bool) -> None:
+        """Raises if a comparison so far has found a change."""
         for name in self._changed_statistics(wait=wait):
             path, _, own = name.rpartition(".")
             raise _changed_buffer(own, path, self._model.get_submodule(path))
@@ -270,9 +281,7 @@ class Guard:
     def _check_places(self) -> None:
         for sharding in self._in_pieces:
             sharding.reshard()  # a module that is computed holds other parameters meanwhile
-        for place in self._places:
-            if not place.is_unchanged:
-                raise place.change()
+        self._places.check()
         if self._keepers and extra_state(self._keepers, self._key) != self._extra:
             raise UnsupportedModel(
                 "the extra state of a module (get_extra_state) was changed inside the private "
@@ -329,34 +338,51 @@ def _weakly(method: Callable[[Optimizer], None]) -> Callable[[Optimizer, Any, An
 
 
 @final
+class _Places:
+    """The modules of a model, and what each held by which name."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._each = [_Place(*one) for one in model.named_modules()]
+        self._modules = [place.module for place in self._each]
+        held = list(chain.from_iterable(map(_held, self._modules)))
+        self._sizes = list(map(len, held))
+        self._values = list(chain.from_iterable(map(_values, held)))
+
+    def check(self) -> None:
+        """Raises unless all hold the same: before every lot, so no line is run for a module."""
+        held = list(chain.from_iterable(map(_held, self._modules)))
+        if list(map(len, held)) == self._sizes:
+            now = chain.from_iterable(map(_values, filter(None, held)))
+            if all(map(is_, now, self._values)):
+                return
+        raise next(place.change() for place in self._each if not place.is_unchanged)
+
+
+@final
 class _Place:
     """A module, and what it held by which name."""
 
     def __init__(self, path: str, module: nn.Module) -> None:
-        self._path, self._module = path, module
+        self._path, self.module = path, module
         self._before = {kind: dict(getattr(module, kind)) for kind in _HELD}
-        self._sizes = tuple(len(held) for held in self._before.values())
-        self._flat = [one for held in self._before.values() for one in held.values()]
 
     @property
     def is_unchanged(self) -> bool:
-        """Whether it holds the same: asked before every lot, of every module."""
-        module = self._module
-        own, inner, buffers = module._parameters, module._modules, module._buffers
-        if (len(own), len(inner), len(buffers)) != self._sizes:
-            return False
-        now = chain(own.values(), inner.values(), buffers.values())
-        return not self._flat or all(map(is_, now, self._flat))
+        """Whether it holds the same, in the same order."""
+        return all(
+            len(now) == len(before) and all(map(is_, now.values(), before.values()))
+            for now, before in zip(_held(self.module), self._before.values(), strict=True)
+        )
 
     def change(self) -> Exception:
         """Says what it does not hold any more, or holds now."""
         for kind, before in self._before.items():
-            now: dict[str, Any] = getattr(self._module, kind)
+            now: dict[str, Any] = getattr(self.module, kind)
             key = next((k for k in [*before, *now] if now.get(k) is not before.get(k)), None)
             if key is None:
                 continue
             if kind == "_buffers":
-                return _changed_buffer(key, self._path, self._module)
+                return _changed_buffer(key, self._path, self.module)
             name = f"{self._path}.{key}" if self._path else key
             what = "parameter" if kind == "_parameters" else "module"
             return ProtocolError(
@@ -370,6 +396,7 @@ class _Place:
 
 
 _HELD = ("_parameters", "_modules", "_buffers")
+_held, _values, _version = attrgetter(*_HELD), methodcaller("values"), attrgetter("_version")
 
 
 def _changed_buffer(name: str, path: str, module: nn.Module) -> UnsupportedModel:
@@ -503,7 +530,8 @@ class Custody:
         """The guard of the context that is entered, in this process."""
         if self._guard is None:
             raise ProtocolError("use the session inside `with tacit.private(...) as dp:`")
-        self.check_process()
+        if self._home != this_process():
+            self.check_process()
         return self._guard
 
     def leave(self) -> None:

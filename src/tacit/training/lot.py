@@ -74,7 +74,7 @@ class Draw:
     @property
     def is_done(self) -> bool:
         """Whether every unit of the lot has been added."""
-        return len(self.left) == 0 and not self.rehearses and not self.awaits
+        return self._sample is None and not self.awaits and len(self.left) == 0
 
     def sample(self) -> None:
         """Samples the lot, after the rehearsal."""
@@ -207,7 +207,7 @@ class Accumulator:
         same_weights = self._same_weights and batch.only is None
         if same_weights and key in self._masks:
             return self._masks[key]
-        weights = torch.from_numpy(batch.weights)
+        weights = torch.tensor(batch.weights)
         if losses.is_cuda:
             weights = weights.pin_memory()
         weights = weights.to(losses.device, losses.dtype, non_blocking=True)
@@ -351,9 +351,10 @@ class Computation:
         """The batches of ``draw`` that are left; one that is watched is repeated as a probe."""
         verifier, cutter = self._verifier, self._cutter
         while len(draw.left):
-            size = cutter.size(draw.left, watched=verifier.watches)
-            batches = cutter.cut(draw.left, size, watched=verifier.watches)
-            before = random_state() if verifier.watches else None
+            watched = verifier.watches
+            size = cutter.size(draw.left, watched=watched)
+            batches = cutter.cut(draw.left, size, watched=watched)
+            before = random_state() if watched else None
             here = cutter.on_device is not None
             loads = iter(()) if here else cutter.loaded(batches)
             for batch in batches:

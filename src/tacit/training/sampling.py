@@ -7,6 +7,7 @@ What it draws is private: which records were drawn, and how many, must stay in m
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeAlias, final
 
 import numpy as np
@@ -186,6 +187,7 @@ class LotSampler:
         self._rate = plan.sample_rate
         self._stream = stream
         self._at_once = max(1, min(_MOST_LOTS, _MOST_COINS // plan.examples)) if ahead else 1
+        self._bounds = np.arange(self._at_once + 1) * plan.examples  # between lots drawn at once
         self._waiting: list[NDArray[np.int64]] = []
 
     def draw(self) -> NDArray[np.int64]:
@@ -229,10 +231,10 @@ class LotSampler:
 
     def _several(self) -> list[NDArray[np.int64]]:
         """The samples of several lots, last first: they are one of so many times all records."""
-        records, lots = self._plan.examples, self._at_once
-        joined = included(records * lots, self._rate, self._stream)
-        ends = [0, *np.searchsorted(joined, np.arange(1, lots + 1) * records).tolist()]
-        return [joined[ends[at] : ends[at + 1]] - at * records for at in range(lots)][::-1]
+        joined = included(self._plan.examples * self._at_once, self._rate, self._stream)
+        places = joined.searchsorted(self._bounds)
+        joined -= self._bounds[:-1].repeat(places[1:] - places[:-1])
+        return [joined[start:end] for start, end in pairwise(places.tolist())][::-1]
 
 
 # ---- groups that take turns

@@ -130,7 +130,7 @@ def _rows_as_units() -> Any:
 
     def on_device(self: Accumulator, batch: Any, losses: Tensor) -> tuple[Tensor, Tensor]:
         del self
-        real = torch.from_numpy(batch.weights).to(losses.device) > 0
+        real = torch.tensor(batch.weights, device=losses.device) > 0
         return real.to(losses.dtype), real
 
     started = Engine.begin
