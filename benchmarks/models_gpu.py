@@ -55,7 +55,7 @@ ABOUT_HALF = (
     "beside PyTorch's alone; *PyTorch itself* how far that was from the oracle. *Coarse* counts "
     "steps with a weight that is neither's, since a batch is added up in another order than a row: "
     "it must be as near to one of them as they are to one another, record by record, or as twice "
-    "what PyTorch's gradients move by when weights and inputs are moved by 2⁻¹⁷, in eight tries."
+    "what PyTorch's gradients move by when weights and inputs are moved by 2⁻¹⁷, in 16 tries."
 )
 
 

@@ -22,7 +22,7 @@ from torch import Tensor
 # a weight to bf16, by 2⁻⁹ of each entry at most, and of a bias the sum; the engine does not.
 SAME = 1e-2
 NUDGE = 2.0**-17  # of a number: a 256th of its rounding to bf16, and 128 of single precision
-DRAWS, MULTIPLE = 8, 2.0  # the furthest of so many nudges, and this many times as far
+DRAWS, MULTIPLE = 16, 2.0  # the furthest of so many nudges, and this many times as far
 GUARD = 2.0**-7  # what the engine adds to norms in bf16, relatively
 NOTHING = 1e-6  # of the clip: a sum that is to be zero, but for its noise
 

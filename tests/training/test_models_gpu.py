@@ -56,8 +56,16 @@ def with_errors(lot: Any, released: Tensor, sizes: dict[str, int]) -> Iterator[t
         yield name, wrong
 
 
-@pytest.mark.parametrize("records", [1, 2])
-@pytest.mark.parametrize("chosen", HALF, ids=lambda one: one.slug)
+QUICK = ("bf16 conv net", "bf16 encoder layer")
+EACH = [
+    pytest.param(one, n, id=f"{one.slug}-{n}", marks=[] if quick else [pytest.mark.slow])
+    for one in HALF
+    for n in (1, 2)
+    for quick in [one.name in QUICK and n == 2]
+]
+
+
+@pytest.mark.parametrize(("chosen", "records"), EACH)
 def test_the_engines_sum_is_pytorchs_and_an_error_of_one_weight_shows(
     chosen: Case, records: int
 ) -> None:

@@ -322,7 +322,7 @@ class Engine:
             if self._rows.count > 1:
                 self._layouts[key] = places
         structure = Structure(uses, origins, places, self._entangled[key])
-        if self._signature is not None and self._rows.count > 1 and structure.compilable:
+        if self._signature is not None and structure.compilable:
             if len(self._known) >= _MOST_SHAPES:
                 self._known.clear()
             self._known[self._signature] = (structure, self.recorder.taps)
