@@ -8,7 +8,8 @@ precision on the CPU, are those of tests/training/clipping. Each is trained by `
 `dp.accumulate` on Poisson lots of changing size, with recordings on: once in lots of several
 batches, once in small lots of which some are empty, with a checkpoint and a resumed session in the
 middle. Of every step the sum that was released is compared with the oracle's at the weights of that
-step, and the weights with what the released mean makes of them. Then small models take 2,000 lots.
+step (in bf16 with PyTorch's own as well: `models_yardstick.py`), and the weights with what the
+released mean makes of them. Then small models take 2,000 lots.
 
 Parts run in processes of their own, and the record is written after each, so that a crash or a
 limit on the machine's time costs only what was not reached. With ``--device cpu`` it is a rehearsal
@@ -37,11 +38,24 @@ ABOUT = (
     "Each is beside the sum of the fp64 oracle, which goes one row at a time, at the weights of "
     "that step. *Off by* is the largest error of a released sum, in units of the norms of what "
     "its records contribute, added up (a sum itself may cancel); *allowed* is the relative "
-    "tolerance of tests/training/clipping/test_table.py, in bf16 √(5/n) times as much for a lot "
-    "of n < 5, as roundings even out over the table's five rows. The margin that norms get is "
-    "2e-6 of it. *Alone* is the most that a lot with one record has released, in units of the "
-    "clip. *Roundings* is how far a weight was from where the released mean takes it. Of each "
-    "model 30 of 44 steps are those of a run that was saved after 14 and resumed."
+    "tolerance of tests/training/clipping/test_table.py. The margin that norms get is 2e-6 of it. "
+    "How rows in bf16 are judged is said below the table. *Alone* is the most that a lot with one "
+    "record has released, in units of the clip; no lot may release more than 1 + 1e-6 for each of "
+    "its records whose gradient is finite, and nothing where there is none. *Roundings* is how far "
+    "a weight was from where the released mean takes it. Of each model 30 of 44 steps are those of "
+    "a run that was saved after 14 and resumed."
+)
+ABOUT_HALF = (
+    "In bf16 a rounding may turn a rectifier on or off, and the gradient jumps: PyTorch's own is "
+    "then far from the oracle's, too. So sums are compared weight by weight, with the margin of "
+    "2⁻⁷ that norms get in bf16, and the yardstick is ordinary PyTorch: a row's gradient by "
+    "autograd alone, in the same arithmetic on the same device, clipped and added up in fp64. "
+    "*Off by* is the largest error of a weight's sum, of what its records contribute to it, beside "
+    "the oracle's or PyTorch's, whichever is nearer, and 1e-2 is allowed. *Off from PyTorch* is "
+    "beside PyTorch's alone; *PyTorch itself* how far that was from the oracle. *Coarse* counts "
+    "steps with a weight that is neither's, since a batch is added up in another order than a row: "
+    "it must be as near to one of them as they are to one another, record by record, or as twice "
+    "what PyTorch's gradients move by when weights and inputs are moved by 2⁻¹⁷, in 16 tries."
 )
 
 
@@ -162,9 +176,26 @@ def markdown(record: dict[str, Any]) -> str:
         "|---|---|---:|---:|---:|---:|---:|---:|---|",
         *(row_line(name, found) for name, found in rows.items()),
     ]
+    half = {name: found for name, found in rows.items() if found.get("half")}
+    if half:
+        lines += ["", *half_in_words(half)]
     if lots:
         lines += ["", *lots_in_words(lots)]
     return "\n".join(lines)
+
+
+def half_in_words(rows: dict[str, dict[str, Any]]) -> list[str]:
+    return [
+        ABOUT_HALF,
+        "",
+        "| model | off by | off from PyTorch | PyTorch itself | steps | coarse |",
+        "|---|---:|---:|---:|---:|---:|",
+        *(
+            f"| {name} | {found['off']:.1e} | {found['half']['plain']:.1e} | "
+            f"{found['half']['itself']:.1e} | {found['steps']} | {found['half']['coarse']} |"
+            for name, found in rows.items()
+        ),
+    ]
 
 
 def replays_in_words(trained: list[dict[str, Any]]) -> list[str]:

@@ -8,7 +8,7 @@ import math
 import tempfile
 import time
 import warnings
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -21,12 +21,12 @@ from torch.nn import functional
 from torch.utils.data import TensorDataset
 
 import tacit
+from models_yardstick import SAME, judged, lot_of
 from replay_counts import counted
 from tacit.errors import UnsupportedModel
 
 BY_NAME = {case.name: case for case in TABLE}
-EXACT, HALF_SUM = 1e-5, 2e-2  # of sums, relatively: those of tests/training/clipping/test_table.py
-TABLE_ROWS = 5  # of a batch there: roundings in bf16 even out over as many
+EXACT = 1e-5  # of sums, relatively: that of tests/training/clipping/test_table.py
 ROUNDING = 1e-6  # what a released norm may exceed the clip by, relatively
 QUIET = 1e-12  # a noise multiplier whose noise is below the rounding of any sum
 ULPS = 2.0  # between the weights and what the optimizer's rule makes of the released mean
@@ -68,6 +68,15 @@ def part(piece: tuple[Any, ...]) -> dict[str, Any]:
 
 
 @dataclass
+class Half:
+    """What the steps in bf16 came to beside PyTorch in the same arithmetic: see the yardstick."""
+
+    plain: float = 0.0  # how far a weight's sum was from PyTorch's, of its records' norms,
+    itself: float = 0.0  # and PyTorch's from the oracle's
+    coarse: int = 0  # steps with a weight that is neither's
+
+
+@dataclass
 class Seen:
     """What the steps of a row came to."""
 
@@ -75,10 +84,11 @@ class Seen:
     steps: int = 0
     sizes: list[int] = field(default_factory=list)
     spoilt: int = 0  # lots with a record whose gradient is not finite
-    worst: float = 0.0  # of what is tolerated of a released sum
     off: float = 0.0  # of the released sums, in units of the records' norms together
+    half: Half | None = None  # in bf16
     ulps: float = 0.0
-    released: float = 0.0  # by lots with one record that counts, in units of the clip
+    alone: int = 0  # lots with one record that counts,
+    released: float = 0.0  # and the most that one released, in units of the clip
     faults: list[str] = field(default_factory=list)
     replays: dict[str, int] = field(default_factory=lambda: {"batches": 0, "updates": 0})
     explained: list[str] = field(default_factory=list)
@@ -91,15 +101,17 @@ class Seen:
             "status": "FAILED" if self.faults else "passed", "faults": self.faults[:4],
             "steps": self.steps, "smallest": min(self.sizes), "largest": max(self.sizes),
             "empty": self.sizes.count(0), "spoilt": self.spoilt, "tolerance": self.tolerance,
-            "worst": self.worst, "off": self.off, "ulps": self.ulps, "released": self.released,
+            "off": self.off, "ulps": self.ulps, "released": self.released, "alone": self.alone,
             "replays": self.replays, "explained": list(dict.fromkeys(self.explained)),
+            "half": None if self.half is None else asdict(self.half),
         }  # fmt: skip
 
 
 def row(name: str, device: str) -> dict[str, Any]:
     """A model of the table, trained in each way beside the oracle."""
     case = BY_NAME[name]
-    seen = Seen(HALF_SUM if case.autocast is not None else EXACT)
+    half = Half() if case.autocast is not None else None
+    seen = Seen(EXACT if half is None else SAME, half=half)
     try:
         with counted(seen.replays):
             for way in WAYS:
@@ -198,35 +210,51 @@ class Trained:
         case, seen, clip = self.case, self.seen, self.clip
         seen.steps += 1
         seen.sizes.append(len(units))
-        truth = oracle.truth_about(case, self._rows(units), before)
-        seen.spoilt += not bool(truth.finite.all())
-        wanted, released = truth.clipped_sum(clip), mean * self.way.lot_size
-        apart = float((released - wanted).norm())
-        size = float(truth.contributions(clip).norm(dim=1).sum())
-        allowed = self._allowed(len(units)) * size if size else ROUNDING * clip
-        if not apart <= allowed:
-            seen.fault(f"of {len(units)} records, the sum is off by {apart:.2e} of {size:.2e}")
-        if size and math.isfinite(apart):
-            seen.off = max(seen.off, apart / size)
-            seen.worst = max(seen.worst, apart / allowed)
-        if int(truth.finite.sum()) == 1:
-            alone = float(released.norm()) / clip
-            seen.released = max(seen.released, alone)
-            if alone > 1 + ROUNDING:
-                seen.fault(f"a record released {alone:.8f} times the clip")
+        released = mean * self.way.lot_size
+        if seen.half is None:
+            truth = oracle.truth_about(case, self._rows(units), before)
+            self._beside_truth(truth, released)
+        else:
+            truth = self._beside_pytorch(units, before, released)
+        finite = int(truth.finite.sum())
+        seen.spoilt += finite < len(units)
+        share = float(released.norm()) / clip
+        if not share <= finite + ROUNDING * max(1, finite):
+            seen.fault(f"{finite} records released {share:.8f} times the clip")
+        if finite == 1:
+            seen.alone += 1
+            seen.released = max(seen.released, share)
         names = truth.names
         moved = self._moved(flat([before[n] for n in names]), flat([after[n] for n in names]), mean)
         seen.ulps = max(seen.ulps, moved)
         if not moved <= ULPS:
             seen.fault(f"weights off by {moved:.1f} roundings from the released mean")
 
-    def _allowed(self, records: int) -> float:
-        """The table's tolerance, of the records' norms together: their sum may cancel.
+    def _beside_truth(self, truth: oracle.Truth, released: Tensor) -> None:
+        """The table's tolerance, of the records' norms together: their sum may cancel."""
+        seen, clip, records = self.seen, self.clip, len(truth.gradients)
+        apart = float((released - truth.clipped_sum(clip)).norm())
+        size = float(truth.contributions(clip).norm(dim=1).sum())
+        if not apart <= (seen.tolerance * size if size else ROUNDING * clip):
+            seen.fault(f"of {records} records, the sum is off by {apart:.2e} of {size:.2e}")
+        if size and math.isfinite(apart):
+            seen.off = max(seen.off, apart / size)
 
-        The roundings of bf16 even out over the records: of a few, each counts for more.
-        """
-        few = max(1.0, TABLE_ROWS / max(1, records))
-        return self.seen.tolerance * (math.sqrt(few) if self.case.autocast is not None else 1.0)
+    def _beside_pytorch(
+        self, units: list[int], before: dict[str, Tensor], released: Tensor
+    ) -> oracle.Truth:
+        """Of bf16 the yardstick is PyTorch in bf16: weight by weight, on the same device."""
+        case, seen, rows = self.case, self.seen, self._rows(units)
+        assert seen.half is not None
+        lot = lot_of(case, rows, before, self.clip, str(self.device), seed=seen.steps)
+        found = judged(lot, released, {name: before[name].numel() for name in lot.truth.names})
+        seen.off = max(seen.off, found.off)
+        seen.half.plain = max(seen.half.plain, found.plain)
+        seen.half.itself = max(seen.half.itself, found.itself)
+        seen.half.coarse += bool(found.coarse)
+        for fault in found.faults:
+            seen.fault(f"of {len(units)} records, {fault}")
+        return lot.truth
 
     def _moved(self, before: Tensor, after: Tensor, mean: Tensor) -> float:
         """How far the weights are from where SGD takes them, in roundings of their precision."""

@@ -360,11 +360,20 @@ def test_a_hook_forbids_a_recording_that_would_not_call_it(
     assert graphs.recorded == 0
 
 
-@pytest.mark.parametrize("why", ["read", "random", "numpy", "fallback"])
+def test_batches_of_one_row_are_replayed_too(graphs: Counted) -> None:
+    model = double()
+    one = tacit.Performance(batch=1, capture=True)
+    found = run(model, as_double(cross_entropy(model)), performance=one)
+    agrees(found)
+    assert graphs.replays > 60
+    assert "Batches are replayed" in found[-1]
+
+
+@pytest.mark.parametrize("why", ["read", "random", "numpy", "fallback", "fallback that reads"])
 def test_what_cannot_be_replayed_is_computed_each_time(graphs: Counted, why: str) -> None:
     model = double()
     plain = as_double(cross_entropy(model))
-    graphs.reads = why == "read"
+    graphs.reads = "read" in why
 
     def losses(batch: Any) -> Tensor:
         if why == "random":
@@ -372,7 +381,7 @@ def test_what_cannot_be_replayed_is_computed_each_time(graphs: Counted, why: str
         if why == "numpy":
             np.random.rand()  # noqa: NPY002 - what a user's code may do
         values = plain(batch)
-        if why == "fallback":  # no rule: a weight enters an operation of its own
+        if "fallback" in why:  # no rule: a weight enters an operation of its own
             values = values + 1e-12 * torch.cdist(batch[0].double(), model[0].weight).sum(1)
         return values
 
@@ -380,7 +389,8 @@ def test_what_cannot_be_replayed_is_computed_each_time(graphs: Counted, why: str
     agrees(found)
     reason = {
         "read": "reads numbers back from the device (model.py, line 7)",
-        "random": "on the host", "numpy": "on the host", "fallback": "fallback",
+        "random": "on the host", "numpy": "on the host", "fallback": "a weight is served by the",
+        "fallback that reads": "a weight is served by the fallback",  # which is why it is read
     }[why]  # fmt: skip
     assert reason in found[-1]
     assert graphs.recorded == 0
@@ -391,6 +401,9 @@ def test_a_host_read_is_said_to_be_where_the_models_own_code_is() -> None:
         torch.nn.Linear(2, 2)(torch.zeros(3))  # deep inside of torch
     line = caught.traceback[0].lineno + 1  # pytest counts from 0
     assert capture._line_of(caught.value) == f"test_capture.py, line {line}"
+    assert caught.value.__traceback__ is not None
+    inner = caught.value.with_traceback(caught.value.__traceback__.tb_next)  # as if torch called it
+    assert "in the backward pass" in capture._line_of(inner)
 
 
 def test_an_optimizer_that_counts_on_the_host_is_not_replayed(

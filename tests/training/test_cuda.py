@@ -15,6 +15,8 @@ from tacit.training.clipping import clipped_gradients
 from tacit.training.clipping.forms.matrix import cover
 from tacit.training.clipping.program import Replayed
 
+from .clipping.networks import Gpt, Through
+
 pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
     pytest.mark.filterwarnings("ignore"),  # of torch's compiler: that TF32 would be faster
@@ -66,6 +68,14 @@ def tokens():
     return Block(), torch.randint(50, (ROWS, 12))
 
 
+def places():
+    """Places that are looked up in a part of a model: where a graph ends, a block is another."""
+    parts = {"inner": Gpt(50, 16, 12), "out": nn.Linear(50, 5)}
+    for table in (parts["inner"].tokens, parts["inner"].positions):
+        nn.init.normal_(table.weight, std=0.1)  # of large ones a change is rounded
+    return Through(lambda m, ids: m.out(m.inner(ids).mean(1)), **parts), tokens()[1]
+
+
 def expected_change(model, x, y, lot_size):
     """-(Σ clipped gradients) / lot_size, in double precision on the CPU."""
     exact = copy.deepcopy(model).cpu().double()
@@ -79,7 +89,7 @@ def expected_change(model, x, y, lot_size):
     return {name: -value / lot_size for name, value in result.sums.items()}
 
 
-@pytest.mark.parametrize("build", [mlp, conv, standardised, tokens])
+@pytest.mark.parametrize("build", [mlp, conv, standardised, tokens, places])
 @pytest.mark.parametrize("compiled_model", [False, True])
 @pytest.mark.parametrize("batch", ["auto", 8])
 def test_every_step_is_the_oracles(build, compiled_model, batch, monkeypatch):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import shutil
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,8 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:.*torch.jit.script.*:DeprecationWarning"),
     # and when it traces a function with a gradient of its own
     pytest.mark.filterwarnings("ignore:.*should not be instantiated.*:DeprecationWarning"),
+    # and when it traces a part of a model, whose input others have computed
+    pytest.mark.filterwarnings("ignore:.*that is not a leaf Tensor is being accessed:UserWarning"),
 ]
 BY_A_COMPILER = [
     pytest.mark.slow,
@@ -172,7 +175,8 @@ class Shuffled(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.first, self.second, self.head = nn.Linear(5, 5), nn.Linear(5, 5), nn.Linear(5, 3)
+        self.first, self.second = nn.Linear(5, 5), nn.Linear(5, 5)
+        self.head: nn.Module = nn.Linear(5, 3)
         self.turned = False
 
     def forward(self, rows: torch.Tensor) -> torch.Tensor:
@@ -200,6 +204,84 @@ def test_a_compiled_model_that_takes_another_path_is_refused() -> None:
             for batch in lot:
                 model.turned = lot.step == 2
                 dp.backward(cross_entropy(fast)(batch))
+            dp.step()
+    assert dp.steps_taken == 2
+    torch._dynamo.reset()
+
+
+class Block(nn.Module):
+    """What is compiled by itself: torch's own modules are not."""
+
+    def __init__(self, width: int, out: int) -> None:
+        super().__init__()
+        self.norm, self.layer = nn.LayerNorm(width), nn.Linear(width, out)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layer(self.norm(x)).tanh()
+
+
+class Placed(nn.Module):
+    """Tokens and their places, of which every pass makes the same view; then a block."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tokens, self.places = nn.Embedding(7, 4), nn.Embedding(6, 4)
+        self.block, self.head = Block(4, 4), nn.Linear(4, sessions.CLASSES)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        x = self.tokens(ids) + self.places(torch.arange(ids.shape[1], device=ids.device))
+        scores: torch.Tensor = self.head(self.block(x).mean(1))
+        return scores
+
+
+@pytest.mark.parametrize("part", ["whole", "block"])
+def test_a_model_with_places_is_served_compiled_and_so_is_a_part_of_it(part: str) -> None:
+    """Refused on a GPU: a graph ended at the places, and the same view again was another weight."""
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    torch.manual_seed(0)
+    model = Placed()
+    fresh = copy.deepcopy(model)
+    if part == "block":
+        model.block.compile(backend="aot_eager")
+    fast = torch.compile(model, backend="aot_eager") if part == "whole" else model
+    optimizer = sgd(model, lr=1e-12)
+    grads = Grads(model, optimizer)
+    texts = TensorDataset(torch.randint(7, (12, 5)), torch.randint(sessions.CLASSES, (12,)))
+    chosen, performance = plan(examples=12, lot_size=12, steps=3), Performance(capture=True)
+    with session(
+        model, optimizer=optimizer, plan=chosen, dataset=texts, performance=performance
+    ) as dp:
+        for lot in dp.lots():
+            dp.accumulate(lot, cross_entropy(fast))
+            dp.step()
+    truth = sessions.example_sum(fresh, texts, range(12), CLIP)
+    for step in grads.steps:  # the first one runs uncompiled
+        assert sessions.close(step, {n: v / 12 for n, v in truth.items()}, 2e-5)
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
+    assert not torch._dynamo.utils.counters["graph_break"]
+    torch._dynamo.reset()
+
+
+def test_another_path_before_a_compiled_part_is_refused_as_that() -> None:
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    model = Shuffled()
+    model.head = Block(5, 3)
+    model.head.compile(backend="aot_eager")
+    rows = TensorDataset(torch.randn(8, 5), torch.randint(3, (8,)))
+    chosen = plan(examples=8, lot_size=8, steps=4)
+    with (
+        pytest.raises(UnsupportedModel, match=r"head.norm.weight is used in a compiled part .* un"),
+        session(
+            model, optimizer=sgd(model), plan=chosen, dataset=rows,
+            performance=Performance(capture=True),
+        ) as dp,
+    ):  # fmt: skip
+        for lot in dp.lots():
+            for batch in lot:
+                model.turned = lot.step == 2
+                dp.backward(cross_entropy(model)(batch))
             dp.step()
     assert dp.steps_taken == 2
     torch._dynamo.reset()

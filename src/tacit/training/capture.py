@@ -187,11 +187,16 @@ def _forbid_waiting(mode: int | str) -> None:
 
 
 def _line_of(error: BaseException) -> str:
-    """The line of the model or the loss that an error comes from: the last outside of torch."""
+    """The line of the model or the loss that an error comes from: the last outside of torch.
+
+    A backward pass goes by none of theirs.
+    """
     calls = [(Path(one.filename), one.lineno) for one in extract_tb(error.__traceback__)]
-    known = (Path(torch.__file__).parent, Path(__file__).parents[1])
-    theirs = [one for one in calls if not any(map(one[0].is_relative_to, known))]
+    torchs, ours = Path(torch.__file__).parent, Path(__file__).parents[1]
+    theirs = [one for one in calls if not any(map(one[0].is_relative_to, (torchs, ours)))]
     path, line = (theirs or calls)[-1]
+    if path.is_relative_to(torchs):
+        return "in the backward pass of an operation of torch's, as that of prod"
     return f"{path.name}, line {line}"
 
 

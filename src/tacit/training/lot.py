@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 _REPLAY_TOLERANCE = 2**-7  # of a replay's sums beside those that were computed
 _MOST_TRIES = 3  # of a batch of one unit that a loop leaves without backward
 _MOST_LOTS_WITHOUT_GRADIENTS = 4  # of some weight, after which no recording is waited for
+_NOT_KNOWN = "a weight is served by the fallback, or its uses overlap (see the table)"
 
 
 @final
@@ -460,9 +461,7 @@ class Computation:
         loader = self._cutter.on_device
         sample = data if loader is None else next(self._cutter.loaded([batch]))
         if not self._engine.knows(self._signature(batch, sample)):
-            self._recorded.give_up(
-                "a weight is served by the fallback, or its uses overlap (see the table)"
-            )
+            self._recorded.give_up(_NOT_KNOWN)
             return
         shape.inputs = Inputs(batch, sample, self._device, loader, self._total.same_weights)
         shape.inputs.feed(batch, sample)  # what is recorded is a batch like others
@@ -550,8 +549,9 @@ class Computation:
                 values = losses.of(data)
                 backward(values)
         except HostRead as read:
-            why = "the model or the loss reads numbers back from the device"
-            recorded.give_up(f"{why} ({read})")
+            why = f"the model or the loss reads numbers back from the device ({read})"
+            known = self._engine.knows(self._signature(batch, kept))  # else the fallback does
+            recorded.give_up(why if known else _NOT_KNOWN)
             self.stop()
             self._engine.recorder.clear()
             self._recover()

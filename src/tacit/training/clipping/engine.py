@@ -322,7 +322,7 @@ class Engine:
             if self._rows.count > 1:
                 self._layouts[key] = places
         structure = Structure(uses, origins, places, self._entangled[key])
-        if self._signature is not None and self._rows.count > 1 and structure.compilable:
+        if self._signature is not None and structure.compilable:
             if len(self._known) >= _MOST_SHAPES:
                 self._known.clear()
             self._known[self._signature] = (structure, self.recorder.taps)
@@ -362,6 +362,11 @@ class Engine:
         reached = reached_leaves(losses)
         for name, parameter in self.parameters.items():
             if id(parameter) in reached:
+                if self.recorder.eagerly < self.recorder.count:  # compiled code reaches its inputs
+                    raise UnsupportedModel(
+                        f"parameter {name} is used in a compiled part of the model, and private "
+                        f"weights before it otherwise than in the first batch; {_SAME_PATH}"
+                    )
                 raise UnsupportedModel(
                     f"parameter {name} enters the loss through an operation that tacit cannot see "
                     "(a custom autograd function, or code outside of torch functions)"

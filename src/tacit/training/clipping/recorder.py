@@ -269,10 +269,19 @@ class Recorder(TorchFunctionMode):
             and use.dtype == result.dtype
             and use.settings == settings
             and all(
-                own is weight if own is not None else not self.is_weight(weight)
+                own is weight or self._is_same_weight(own, weight)
                 for own, weight in zip(use.weights, weights, strict=True)
             )
         )
+
+    def _is_same_weight(self, own: Tensor | None, weight: Tensor | None) -> bool:
+        """Whether a weight is the same view of the same parameter as that of an expected use.
+
+        Views are made again in every pass. What is expected has no weights that are computed.
+        """
+        if own is None or weight is None:
+            return own is None and not self.is_weight(weight)
+        return self.is_weight(weight) and _same_view(own, weight)
 
     def _given(self, at: int, result: Tensor) -> Tensor:
         """The tap kept for this use; compiled code is traced again if anything about it changes."""
@@ -453,7 +462,9 @@ class Recorder(TorchFunctionMode):
         self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         """A weight made from weights: kept in the autograd graph, known as a weight from now on."""
-        name = getattr(func, "__name__", "")
+        # Dynamo ends a graph where a name is looked at. The first batch of its shapes, which ran
+        # uncompiled, has shown the names.
+        name = "" if torch.compiler.is_compiling() else getattr(func, "__name__", "")
         if name.endswith("_") and not name.endswith("__") and name not in _HARMLESS:
             raise UnsupportedModel(
                 f"the forward pass changes a private weight in place ({name}); "
@@ -461,7 +472,7 @@ class Recorder(TorchFunctionMode):
             )
         result = func(*args, **kwargs)
         made = result if isinstance(result, (list, tuple)) else (result,)
-        if name == "__setitem__":  # into a constant: zeros, of which some entries are a weight's
+        if func is Tensor.__setitem__:  # into a constant: zeros, of which some are a weight's
             made = (args[0],) if torch.compiler.is_compiling() else (args[0], args[0]._base)
         for one in made:
             if isinstance(one, Tensor) and not self.is_weight(one):
@@ -508,6 +519,16 @@ def _tapped(result: Tensor, tap: Tensor) -> Tensor:
 def _version(weight: Tensor) -> int:
     """How often a tensor was written into; in compiled code the uncompiled batch before tells."""
     return 0 if torch.compiler.is_compiling() else weight._version
+
+
+def _same_view(one: Tensor, other: Tensor) -> bool:
+    return (
+        one._base is not None
+        and one._base is other._base
+        and one.dtype == other.dtype
+        and (one.shape, one.stride()) == (other.shape, other.stride())
+        and one.storage_offset() == other.storage_offset()
+    )
 
 
 def _any_complex(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
