@@ -15,7 +15,7 @@ from tacit.cli.program import run as command
 from tacit.data import Examples, Split
 from tacit.errors import DataError, InvalidArgument
 from tacit.models import language as models
-from tacit.recipes import generation, language
+from tacit.recipes import generation, language, shakespeare_smollm2
 from tacit.runs.recipe import Task
 
 transformers = pytest.importorskip("transformers", reason="needs transformers: pip install .[hf]")
@@ -96,11 +96,13 @@ def test_a_recipe_runs_on_any_local_model(
 ):
     done = trained(name, folder, **settings)
     assert done.statement.epsilon <= 50
-    assert 0.0 <= done.accuracy <= 1.0
     assert any(f" is {unit}" in one for one in done.statement.assumptions)
     assert any("public" in note for note in done.notes)
     if settings.get("unit") == "speaker":
         assert done.statement.unit == "user"
+        assert done.accuracy is None  # whoever is to be tested on is protected
+    else:
+        assert 0.0 <= done.accuracy <= 1.0
 
 
 def test_the_head_learns_what_the_frozen_model_sees(folder: Path):
@@ -214,6 +216,12 @@ def test_units_of_speakers_are_the_authors(folder: Path):
     assert recipe.outline is not None
     plan = recipe.outline(task).plan
     assert (plan.unit, plan.examples, plan.examples_per_user) == ("user", 2, 8)
+    assert shakespeare_smollm2.held_out(task) == []  # both speakers are protected as a whole
+    others = replace(data.test, labels=np.array([2 * (at % 2) for at in range(20)]))
+    task = replace(task, data=replace(data, test=others))
+    assert shakespeare_smollm2.held_out(task) == [str(one) for one in data.test.inputs[1::2]]
+    by_speech = replace(task, settings=replace(chosen, unit="speech"))
+    assert len(shakespeare_smollm2.held_out(by_speech)) == 20
 
 
 @pytest.mark.slow  # reads 93 MB and 135 million weights

@@ -233,12 +233,12 @@ def _share_rows(one: Any, other: Any) -> bool:
 
     ``select``, ``shuffle`` and ``filter`` leave the rows where they are; ``map`` makes copies.
     """
-    found = [_places(dataset) for dataset in (one, other)]
-    if found[0] is None or found[1] is None:
+    mine, others = _places(one), _places(other)
+    if mine is None or others is None:
         return False
-    _, buffers = np.unique(np.concatenate([place[0] for place in found]), return_inverse=True)
-    places = (buffers.astype(np.int64) << 40) + np.concatenate([place[1] for place in found])
-    split = len(found[0][0])
+    _, buffers = np.unique(np.concatenate([mine[0], others[0]]), return_inverse=True)
+    places = (buffers.astype(np.int64) << 40) + np.concatenate([mine[1], others[1]])
+    split = len(mine[0])
     return bool(np.isin(places[split:], places[:split]).any())
 
 
@@ -248,7 +248,7 @@ def _places(dataset: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
     Arrow's tables are parts of buffers, each with an offset, and Hugging Face's data sets are
     tables with the numbers of the rows that were chosen.
     """
-    table = getattr(dataset, "data", None)
+    table: Any = getattr(dataset, "data", None)
     if not hasattr(dataset, "_indices") or not getattr(table, "column_names", None):
         return None
     parts = [part for part in table.column(0).chunks if len(part)]
