@@ -483,6 +483,10 @@ def test_a_statement_is_about_the_weights_beside_it(case: tiny.Case, tmp_path: P
     trainer_of(case, tmp_path).save_model()  # other weights, of which nothing is claimed
     assert hashlib.sha256((tmp_path / name).read_bytes()).hexdigest() != found
     assert not (tmp_path / "statement.json").exists()
+    first.model = case.made()
+    with pytest.raises(ProtocolError, match=r"trainer\.model is another"):
+        first.save_model()
+    assert not (tmp_path / "statement.json").exists()
 
 
 def test_what_is_pushed_has_its_own_statement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

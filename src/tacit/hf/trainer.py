@@ -290,6 +290,11 @@ class PrivateTraining(_NextTrainer):  # type: ignore[misc]
         (place / STATEMENT).unlink(missing_ok=True)
         super().save_model(output_dir, _internal_call)
         if self._dp is not None and self._plan.made_for is not None:
+            if self.accelerator.unwrap_model(self.model) is not self._dp.model:
+                raise ProtocolError(
+                    "trainer.model is another than the one that was trained, and nothing can be "
+                    "claimed of what was saved; save the other one by its own save_pretrained"
+                )
             claim = extended(self.statement(), files=_checksums(place, self.model))
             put(place / STATEMENT, f"{claim.to_json()}\n".encode())
 
