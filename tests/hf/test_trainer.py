@@ -489,6 +489,35 @@ def test_a_statement_is_about_the_weights_beside_it(case: tiny.Case, tmp_path: P
     assert not (tmp_path / "statement.json").exists()
 
 
+@pytest.mark.slow  # two adapters, of which one is trained
+def test_every_adapter_has_a_statement_beside_it(tmp_path: Path):
+    case = tiny.CASES[5]
+    model: Any = case.made()
+    model.add_adapter("second", tiny.peft.LoraConfig(r=2, target_modules=["v_proj"]))
+    trainer = trainer_of(case, tmp_path, model=model, plan=budgeted())
+    trainer.train()
+    trainer.save_model()
+    for folder in (tmp_path, tmp_path / "second"):
+        claim = tacit.Statement.from_json((folder / "statement.json").read_text())
+        weights = (folder / "adapter_model.safetensors").read_bytes()
+        assert claim.files["adapter_model.safetensors"] == hashlib.sha256(weights).hexdigest()
+
+
+@pytest.mark.slow  # several files
+def test_a_large_model_is_named_by_all_its_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    trainer = trainer_of(tiny.CASES[0], tmp_path, plan=budgeted())
+    trainer.train()
+    whole = trainer.model.save_pretrained
+    monkeypatch.setattr(
+        trainer.model, "save_pretrained", lambda *a, **k: whole(*a, **k, max_shard_size="8KB")
+    )
+    trainer.save_model()
+    claim = tacit.Statement.from_json((tmp_path / "statement.json").read_text())
+    parts = {path.name for path in tmp_path.glob("model*.safetensors*")}
+    assert len(parts) > 2
+    assert {*claim.files} == parts
+
+
 def test_what_is_pushed_has_its_own_statement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     trainer = trainer_of(tiny.CASES[0], tmp_path, plan=budgeted())
     trainer.train()

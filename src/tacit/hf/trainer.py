@@ -287,7 +287,9 @@ class PrivateTraining(_NextTrainer):  # type: ignore[misc]
         lay there before is of other weights, and is removed.
         """
         place = Path(output_dir or self.args.output_dir)
-        (place / STATEMENT).unlink(missing_ok=True)
+        folders = _weights_folders(place, self.model)
+        for folder in folders:
+            (folder / STATEMENT).unlink(missing_ok=True)
         super().save_model(output_dir, _internal_call)
         if self._dp is not None and self._plan.made_for is not None:
             if self.accelerator.unwrap_model(self.model) is not self._dp.model:
@@ -295,8 +297,10 @@ class PrivateTraining(_NextTrainer):  # type: ignore[misc]
                     "trainer.model is another than the one that was trained, and nothing can be "
                     "claimed of what was saved; save the other one by its own save_pretrained"
                 )
-            claim = extended(self.statement(), files=_checksums(place, self.model))
-            put(place / STATEMENT, f"{claim.to_json()}\n".encode())
+            claim = self.statement()
+            for folder in folders:
+                about = extended(claim, files=_checksums(folder, self.model))
+                put(folder / STATEMENT, f"{about.to_json()}\n".encode())
 
     def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
         """The weights are copied from there to be pushed, and so is what may be claimed of them."""
@@ -390,15 +394,22 @@ def _named(known: Any, wanted: Any) -> Any:
     return known if wanted is None else wanted
 
 
+def _weights_folders(place: Path, model: Any) -> list[Path]:
+    """Where weights are saved: PEFT gives every adapter that has a name a folder of its own."""
+    adapters = getattr(model, "peft_config", None) or ["default"]
+    return [place if name == "default" else place / name for name in adapters]
+
+
 def _checksums(place: Path, model: Any) -> dict[str, str]:
     """The SHA-256 of the weights that were just saved, by their names: a folder may hold others."""
-    if adapters := getattr(model, "peft_config", None):
-        folders = ["" if name == "default" else f"{name}/" for name in adapters]
-        names = [f"{folder}adapter_model.safetensors" for folder in folders]
-    elif (place / (index := "model.safetensors.index.json")).is_file():
-        names = [index, *sorted({*json.loads((place / index).read_text())["weight_map"].values()})]
-    else:
-        names = ["model.safetensors"]
+    index = "model.safetensors.index.json"
+    if getattr(model, "peft_config", None):
+        names = ["adapter_model.safetensors"]
+    else:  # in one file or in several; of an earlier save the other may lie there still
+        there = [one for one in (place / "model.safetensors", place / index) if one.is_file()]
+        names = [max(there, key=lambda one: one.stat().st_mtime_ns).name]
+    if names == [index]:
+        names += sorted({*json.loads((place / index).read_text())["weight_map"].values()})
     found = {}
     for name in names:
         with (place / name).open("rb") as file:
