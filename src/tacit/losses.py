@@ -205,6 +205,7 @@ def of(model: nn.Module, batch: Mapping[str, Any]) -> torch.Tensor:
         tokens has their mean, whatever the other rows hold; a row of none has the loss 0. Losses
         that add something of the whole batch, such as a router's, are refused.
     """
+    _kind_of(model)  # refused before anything is computed
     some = _with_a_token(batch) if isinstance(batch, Mapping) else batch
     outputs = outputs_of(model, some)
     return of_outputs(model, outputs, some["labels"])
@@ -251,17 +252,19 @@ def outputs_of(model: nn.Module, batch: Mapping[str, Any]) -> Any:
             f"{type(inner).__name__} would add a loss of its router, which is of all rows "
             "together: set model.config.output_router_logits = False"
         )
-    if _continues(inner) and not {"decoder_input_ids", "decoder_inputs_embeds"} & {*inputs}:
-        shifts = getattr(inner, "prepare_decoder_input_ids_from_labels", None)
-        labels = batch["labels"]
-        inputs["decoder_input_ids"] = shifts(labels) if shifts else _shifted(config, labels)
+    decodes = getattr(config, "is_encoder_decoder", False)
+    if decodes and not {"decoder_input_ids", "decoder_inputs_embeds"} & {*inputs}:
+        inputs |= _read_by_decoder(inner, batch["labels"])
     return model(**inputs)
 
 
-def _continues(inner: Any) -> bool:
-    """Whether the model reads one text and writes another: what it writes follows the labels."""
-    decodes = getattr(getattr(inner, "config", None), "is_encoder_decoder", False)
-    return bool(decodes) and _KINDS["seq2seq"][0].search(type(inner).__name__) is not None
+def _read_by_decoder(inner: Any, labels: torch.Tensor) -> dict[str, torch.Tensor]:
+    """What the decoder reads where the model writes the labels; nothing for a classifier."""
+    if shifts := getattr(inner, "prepare_decoder_input_ids_from_labels", None):
+        return {"decoder_input_ids": shifts(labels)}
+    if _KINDS["seq2seq"][0].search(type(inner).__name__):
+        return {"decoder_input_ids": _shifted(inner.config, labels)}
+    return {}
 
 
 def _shifted(config: Any, labels: torch.Tensor) -> torch.Tensor:
