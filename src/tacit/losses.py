@@ -224,10 +224,11 @@ def _with_a_token(batch: Mapping[str, Any]) -> Mapping[str, Any]:
     if not {"input_ids", "labels"} <= {*empty}:
         return batch
     fills = {"labels": IGNORED, "attention_mask": 1}
-    return {
-        **batch,
-        **{name: one.new_full((len(one), 1), fills.get(name, 0)) for name, one in empty.items()},
-    }
+    # torch.tensor([[], []]) is of real numbers, whatever it is that none are there of.
+    whole = {"dtype": torch.int64, "device": empty["labels"].device}
+    some = {name: torch.full((len(one), 1), fills.get(name, 0), **whole) for name, one in
+            empty.items()}  # fmt: skip
+    return {**batch, **some}
 
 
 def outputs_of(model: nn.Module, batch: Mapping[str, Any]) -> Any:
