@@ -105,6 +105,43 @@ def test_a_recipe_runs_on_any_local_model(
         assert 0.0 <= done.accuracy <= 1.0
 
 
+def others() -> dict[str, Any]:
+    size = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
+    common = {"vocab_size": len(WORDS), "bos_token_id": 1, "eos_token_id": 1}
+    return {
+        "GPT-2": transformers.GPT2LMHeadModel(
+            transformers.GPT2Config(**common, n_positions=64, n_embd=16, n_layer=2, n_head=2)
+        ),
+        "GPT-NeoX": transformers.GPTNeoXForCausalLM(
+            transformers.GPTNeoXConfig(**common, **size, intermediate_size=24)
+        ),
+        "OPT": transformers.OPTForCausalLM(
+            transformers.OPTConfig(
+                **common, **size, ffn_dim=24, word_embed_proj_dim=16, pad_token_id=1
+            )
+        ),
+    }
+
+
+@pytest.mark.parametrize("name", ["GPT-2", "GPT-NeoX", "OPT"])
+def test_networks_of_another_kind_are_scored_and_adapted(name: str, folder: Path):
+    torch.manual_seed(0)
+    model = others()[name].eval()
+    pretrained = replace(models.language_model(folder), model=model)
+    prompt = language.Prompt(pretrained, "Review:", "Sentiment:", ("negative", "positive"), 9)
+    rows = [(torch.tensor(prompt.tokens(text)), 0) for text in ("w1 w2 w3", "w4")]
+    found = language.class_scores(prompt, model, language.prompt_batch(rows))
+    for (tokens, _), scores in zip(rows, found, strict=True):
+        alone = model(input_ids=tokens[None]).logits[0, -1, list(prompt.labels)]
+        torch.testing.assert_close(scores, alone, rtol=1e-4, atol=1e-5)
+    with pytest.raises(InvalidArgument, match=f"got {type(model).__name__}; use adapt=lora"):
+        language.shallow(model, 1)
+    trained = {one for one, p in language.adapted(model, "lora", 2).named_parameters()
+               if p.requires_grad}  # fmt: skip
+    assert len(trained) >= 12
+    assert all("lora_" in one for one in trained)
+
+
 def test_the_head_learns_what_the_frozen_model_sees(folder: Path):
     done = trained("sms-smollm2", folder, layers=2, epochs=40.0, lot=60, lr=8.0)
     assert done.accuracy >= 0.8
