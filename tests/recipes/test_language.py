@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -233,6 +234,22 @@ def test_the_model_is_a_folder_or_the_installed_package(
     monkeypatch.setattr(models, "WEIGHTS", "py.typed")
     with pytest.raises(DataError, match="not the published file"):
         models.language_model()
+
+
+def test_code_in_a_folder_is_not_run_and_nobody_is_asked(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Left to itself, transformers asks whether it may, and runs it upon a y."""
+    place = tmp_path / "model"
+    shutil.copytree(folder, place)
+    config = json.loads((place / "config.json").read_text())
+    own = {"AutoConfig": "own.Own", "AutoModelForCausalLM": "own.Own"}
+    (place / "config.json").write_text(json.dumps({**config, "model_type": "own", "auto_map": own}))
+    (place / "own.py").write_text(f"open({str(tmp_path / 'run')!r}, 'w')\nclass Own: pass\n")
+    monkeypatch.setattr("builtins.input", lambda _asked: "y")
+    with pytest.raises(InvalidArgument, match="folder with a causal language model"):
+        models.language_model(place)
+    assert not (tmp_path / "run").exists()
 
 
 def test_the_command_takes_a_folder_beside_a_recipe(
