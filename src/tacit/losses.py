@@ -225,9 +225,10 @@ def _with_a_token(batch: Mapping[str, Any]) -> Mapping[str, Any]:
         return batch
     fills = {"labels": IGNORED, "attention_mask": 1}
     # torch.tensor([[], []]) is of real numbers, whatever it is that none are there of.
-    whole = {"dtype": torch.int64, "device": empty["labels"].device}
-    some = {name: torch.full((len(one), 1), fills.get(name, 0), **whole) for name, one in
-            empty.items()}  # fmt: skip
+    some = {
+        name: one.new_full((len(one), 1), fills.get(name, 0), dtype=torch.int64)
+        for name, one in empty.items()
+    }
     return {**batch, **some}
 
 
