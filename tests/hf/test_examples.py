@@ -68,6 +68,8 @@ def test_trainer(folder: Path, tmp_path: Path, monkeypatch, capsys):
     assert alone.assumptions == claim.assumptions
     with pytest.raises(InvalidArgument, match="tokens must be at most 15"):
         generate(out, prompt="w1", tokens=16)
+    with pytest.raises(CheckpointError, match=r"a model without statement\.json"):
+        generate(folder)
     tiny.llama().save_pretrained(out)  # the statement stays, and is not about these
     with pytest.raises(CheckpointError, match=r"model\.safetensors is not a file that statement"):
         generate(out, prompt="w1", tokens=3)

@@ -136,6 +136,11 @@ def _sampled(
 
 def _private_model(folder: Path, device: torch.device) -> tuple[Pretrained, Statement]:
     if any((folder / name).is_file() for name in CONFIGURATIONS):
+        if not (folder / STATEMENT).is_file():
+            raise CheckpointError(
+                f"{folder} holds a model without {STATEMENT}, so that nothing is known of it; "
+                "PrivateTrainer.save_model writes one if the plan was made by Plan.for_budget"
+            )
         statement = _claim(folder / STATEMENT)
         _check_weights(folder, statement)
         found = language_model(folder)
