@@ -424,7 +424,8 @@ def _session_file(folder: Any) -> str | None:
     path = os.path.join(folder, SESSION)
     if not os.path.isfile(path):
         raise CheckpointError(
-            f"{folder} holds no {SESSION}, so that nobody knows what was spent; resume from a "
-            "checkpoint of PrivateTrainer that was saved with save_only_model=False"
+            f"{folder} holds no {SESSION}, so that nobody knows what was spent: it was saved with "
+            "save_only_model=True or by another trainer, or the run was killed meanwhile; resume "
+            "from an earlier checkpoint of PrivateTrainer"
         )
     return path
