@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 __all__ = [
     "advice",
     "bce_with_logits",
+    "check_own",
     "cross_entropy",
     "huber",
     "l1",
@@ -189,7 +190,7 @@ def bce_with_logits(
 
 
 def of(model: nn.Module, batch: Mapping[str, Any]) -> torch.Tensor:
-    """One loss per row of a Hugging Face model: what ``model(**batch).loss`` would average.
+    """One loss per row of a Hugging Face model: what ``model(**batch).loss`` is for that row alone.
 
     The model is called without its labels, and the loss is computed of its logits by the kind of
     its head: causal, masked, sequence-to-sequence, classification of a text, an image or a token,
@@ -201,9 +202,34 @@ def of(model: nn.Module, batch: Mapping[str, Any]) -> torch.Tensor:
 
     Guarantee:
         Entry i depends on row i alone if the model treats rows by themselves. A row of several
-        tokens has their mean, whatever the other rows hold.
+        tokens has their mean, whatever the other rows hold; a row of none has the loss 0. Losses
+        that add something of the whole batch, such as a router's, are refused.
     """
-    return of_outputs(model, outputs_of(model, batch), batch["labels"])
+    _kind_of(model)  # refused before anything is computed
+    some = _with_a_token(batch) if isinstance(batch, Mapping) else batch
+    outputs = outputs_of(model, some)
+    return of_outputs(model, outputs, some["labels"])
+
+
+def _with_a_token(batch: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The batch; if all its texts are empty, with a token in each that does not count.
+
+    Whether a lot brings nothing but empty texts together is chance, and must not end a run.
+    """
+    empty = {
+        name: value
+        for name, value in batch.items()
+        if isinstance(value, torch.Tensor) and value.ndim == 2 and value.shape[1] == 0
+    }
+    if not {"input_ids", "labels"} <= {*empty}:
+        return batch
+    fills = {"labels": IGNORED, "attention_mask": 1}
+    # torch.tensor([[], []]) is of real numbers, whatever it is that none are there of.
+    some = {
+        name: one.new_full((len(one), 1), fills.get(name, 0), dtype=torch.int64)
+        for name, one in empty.items()
+    }
+    return {**batch, **some}
 
 
 def outputs_of(model: nn.Module, batch: Mapping[str, Any]) -> Any:
@@ -222,17 +248,43 @@ def outputs_of(model: nn.Module, batch: Mapping[str, Any]) -> Any:
             "leave such texts out before you count the examples, or end each one with a token"
         )
     inner = _unwrapped(model)
-    decodes = getattr(getattr(inner, "config", None), "is_encoder_decoder", False)
-    shifts = getattr(inner, "prepare_decoder_input_ids_from_labels", None)
-    if decodes and shifts and not {"decoder_input_ids", "decoder_inputs_embeds"} & {*inputs}:
-        inputs["decoder_input_ids"] = shifts(batch["labels"])
+    config = getattr(inner, "config", None)
+    if getattr(config, "output_router_logits", False):
+        raise InvalidArgument(
+            f"{type(inner).__name__} would add a loss of its router, which is of all rows "
+            "together: set model.config.output_router_logits = False"
+        )
+    decodes = getattr(config, "is_encoder_decoder", False)
+    if decodes and not {"decoder_input_ids", "decoder_inputs_embeds"} & {*inputs}:
+        inputs |= _read_by_decoder(inner, batch["labels"])
     return model(**inputs)
+
+
+def _read_by_decoder(inner: Any, labels: torch.Tensor) -> dict[str, torch.Tensor]:
+    """What the decoder reads where the model writes the labels; nothing for a classifier."""
+    if shifts := getattr(inner, "prepare_decoder_input_ids_from_labels", None):
+        return {"decoder_input_ids": shifts(labels)}
+    if _KINDS["seq2seq"][0].search(type(inner).__name__):
+        return {"decoder_input_ids": _shifted(inner.config, labels)}
+    return {}
+
+
+def _shifted(config: Any, labels: torch.Tensor) -> torch.Tensor:
+    """What the decoder reads: the labels, each one place later, behind the token to start with.
+
+    As Whisper, M2M-100 and others do inside of their forward pass, and give no method for.
+    """
+    first = torch.full_like(labels[:, :1], config.decoder_start_token_id)
+    moved = torch.cat([first, labels[:, :-1]], dim=1)
+    return moved.masked_fill(moved == IGNORED, config.pad_token_id)
 
 
 def of_outputs(model: nn.Module, outputs: Any, labels: torch.Tensor) -> torch.Tensor:
     """The same, of outputs that the model has made already."""
     logits = outputs["logits"] if isinstance(outputs, Mapping) else outputs[0]
     kind = _kind_of(model)
+    if kind == "causal" and type(_unwrapped(model)).__name__ in _UNSHIFTED:
+        return token_mean(logits, labels)
     if kind == "class":
         return _class_losses(_unwrapped(model).config, logits, labels)
     if kind == "causal" and logits.ndim == 3 and labels.shape[-1] != logits.shape[1]:
@@ -242,6 +294,30 @@ def of_outputs(model: nn.Module, outputs: Any, labels: torch.Tensor) -> torch.Te
             "LoRA, or compute the loss yourself"
         )
     return _KINDS[kind][1](logits, labels)
+
+
+def check_own(model: nn.Module, batch: Mapping[str, Any]) -> None:
+    """Refuses a model that has another loss of its own for ``batch``, which is one row.
+
+    Raises:
+        InvalidArgument: if the two differ by more than rounding. A model that gives no loss, or
+            none that is a number, as for a row without labels that count, is let pass.
+    """
+    found = of(model, batch)
+    try:
+        own = getattr(model(**_with_a_token(batch)), "loss", None)
+    except (RuntimeError, ValueError, TypeError, IndexError):
+        return
+    if own is None or own.numel() != 1 or not bool(torch.isfinite(own)):
+        return
+    half = {found.dtype, own.dtype} | {p.dtype for p in model.parameters()}
+    close = 1e-4 if half <= {torch.float32, torch.float64} else 5e-2
+    if not torch.allclose(found.float(), own.float().reshape(1), rtol=close, atol=close):
+        raise InvalidArgument(
+            f"the loss of {type(_unwrapped(model)).__name__} is not the one that is known for its "
+            "head (it may smooth labels, weigh classes or add another loss): compute one loss per "
+            "row of its outputs, and pass that (PrivateTrainer: compute_loss_func)"
+        )
 
 
 def advice(model: nn.Module) -> str:
@@ -258,6 +334,8 @@ def advice(model: nn.Module) -> str:
     except InvalidArgument:
         return ""
     words = _KINDS[kind][2]
+    if type(inner).__name__ in _UNSHIFTED:
+        words = "token_mean(logits, labels)"
     if kind == "class":
         words = f"{_problem(inner.config, None)}(logits, labels)"
     return (
@@ -278,7 +356,8 @@ def _kind_of(model: nn.Module) -> str:
     name = type(inner).__name__
     decodes = getattr(getattr(inner, "config", None), "is_encoder_decoder", False)
     for kind, (heads, _, _) in _KINDS.items():
-        if heads.search(name) and (kind == "seq2seq") == (decodes and kind in _TEXTS):
+        fits = (kind == "seq2seq") == (decodes and kind in _TEXTS)
+        if heads.search(name) and fits and not name.startswith(_OTHERWISE):
             return kind
     raise InvalidArgument(
         f"model must have a head whose loss is known (ForCausalLM, ForMaskedLM, "
@@ -316,14 +395,25 @@ def _class_losses(config: Any, logits: torch.Tensor, labels: torch.Tensor) -> to
 
 
 _TEXTS: Final = ("causal", "seq2seq")
+_OTHERWISE: Final = "ProphetNet"  # its loss is of several tokens ahead
+# Decoders whose own loss takes the labels as they are: who uses them has shifted them.
+_UNSHIFTED: Final = frozenset(
+    {
+        "BartForCausalLM", "BigBirdPegasusForCausalLM", "BlenderbotForCausalLM",
+        "BlenderbotSmallForCausalLM", "CpmAntForCausalLM", "FlaubertWithLMHeadModel",
+        "MBartForCausalLM", "MarianForCausalLM", "MvpForCausalLM", "PLBartForCausalLM",
+        "PegasusForCausalLM", "TrOCRForCausalLM", "WhisperForCausalLM", "XLMWithLMHeadModel",
+        "XLNetLMHeadModel",
+    }
+)  # fmt: skip
 _KINDS: Final[Mapping[str, tuple[re.Pattern[str], Callable[..., torch.Tensor], str]]] = {
     "causal": (
-        re.compile("ForCausalLM$|LMHeadModel$|ForConditionalGeneration$"),
+        re.compile("ForCausalLM$|LMHeadModel$|ForConditionalGeneration$|GenerationDecoder$"),
         _next_token,
         "token_mean(logits[:, :-1], labels[:, 1:])",
     ),
     "seq2seq": (
-        re.compile("ForConditionalGeneration$"),
+        re.compile("ForConditionalGeneration$|MTModel$"),
         token_mean,
         "token_mean(logits, labels)",
     ),

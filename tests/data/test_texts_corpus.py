@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 from tacit.data import load, read_text
+from tacit.data.contents import Contents
+from tacit.data.texts import read_speeches
 from tacit.errors import DataError, InvalidArgument
 
 TEXT = bytes(range(256)) * 8  # 2,048 bytes, each place recognisable within 256
@@ -63,3 +65,10 @@ def test_shakespeare_needs_the_published_text(tmp_path):
     with pytest.raises(DataError, match="has only 2,048 of 1,115,394 bytes"):
         load("shakespeare", tmp_path)
     assert load("shakespeare", tmp_path, unverified=True).train.inputs.shape == (14, 128)
+
+
+def test_a_speaker_whose_name_is_written_in_two_ways_is_one():
+    """All speeches of one speaker are protected as a whole: under either spelling."""
+    said = b"ALL:\nPeace.\n\nNurse:\nMadam.\n\nNURSE:\nAnon.\n\nAll:\nPeace."
+    train, test = read_speeches(iter([Contents("own.txt", said, False)]))
+    assert [*train.labels, *test.labels] == [0, 1, 1, 0]

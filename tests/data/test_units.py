@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
 import pytest
+import torch
 
 import tacit
 from tacit.data import Corpus, by_author, by_document, by_window
 from tacit.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 TEXTS = ["to be", "or not", "to be", "that is"]
 
@@ -19,6 +27,29 @@ def test_texts_of_one_author_are_one_unit():
     plan = tacit.Plan(lot_size=1, steps=1, noise_multiplier=1.0, clip=1.0, **terms)
     assert (plan.unit, plan.examples, plan.examples_per_user) == ("user", 3, 2)
     assert "everything that one author" in corpus.unit_in_words
+
+
+@pytest.mark.parametrize(
+    "kind", [np.array, torch.tensor, tuple, pd.Series], ids=lambda f: f.__name__
+)
+def test_authors_may_come_as_any_array(kind: Callable[[list[int]], Any]):
+    assert by_author(TEXTS, kind([5, 8, 5, 5])).groups.tolist() == [0, 1, 0, 0]
+
+
+@pytest.mark.parametrize("author", [None, float("nan"), pd.NA, "", " \t", [1, 2]], ids=repr)
+def test_a_text_without_an_author_is_refused(author: Any):
+    with pytest.raises(InvalidArgument, match="got none for text 2"):
+        by_author(TEXTS, ["Ann", "Ben", author, "Ann"])
+
+
+@pytest.mark.parametrize("other", ["ann", " Ann", "Ann ", "\uff21nn"])
+def test_one_author_under_two_spellings_is_refused(other: str):
+    """The claim would be of all that a person wrote, and hold for half of it."""
+    with pytest.raises(InvalidArgument, match="texts 1 and 3 differ only in case") as refused:
+        by_author(TEXTS, ["Ben", "Ann", "Ann", other])
+    assert "Ann" not in str(refused.value)  # whoever that is
+    with pytest.raises(InvalidArgument, match="or number the authors"):
+        by_author(TEXTS, [7, 8, 7, "7"])
 
 
 def test_documents_are_units_and_their_authors_are_not():

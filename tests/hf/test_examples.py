@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import tacit
+from tacit.errors import CheckpointError, InvalidArgument
 from tacit.recipes.generation import generate
 
 from . import tiny
@@ -59,3 +60,35 @@ def test_trainer(folder: Path, tmp_path: Path, monkeypatch, capsys):
     found = generate(out, count=2, prompt="w1", tokens=3, seed=0)
     assert len(found.texts) == 2
     assert found.statement.epsilon == claim.epsilon
+    assert "the prompt of the synthetic texts, with which they begin, is public" in (
+        found.statement.assumptions
+    )
+    alone = generate(out, count=1, tokens=3).statement
+    assert "made from the released weights alone" in alone.releases[-1]
+    assert alone.assumptions == claim.assumptions
+    with pytest.raises(InvalidArgument, match="tokens must be at most 15"):
+        generate(out, prompt="w1", tokens=16)
+    with pytest.raises(CheckpointError, match=r"a model without statement\.json"):
+        generate(folder)
+    tiny.llama().save_pretrained(out)  # the statement stays, and is not about these
+    with pytest.raises(CheckpointError, match=r"model\.safetensors is not a file that statement"):
+        generate(out, prompt="w1", tokens=3)
+
+
+def test_adapters_speak_as_well(folder: Path, tmp_path: Path):
+    tokenizer = tiny.transformers.AutoTokenizer.from_pretrained(folder)
+    base = tiny.transformers.AutoModelForCausalLM.from_pretrained(folder)
+    plan = tacit.Plan.for_budget(epsilon=3, delta=1e-3, examples=24, lot_size=8, steps=1, clip=0.1)
+    trainer = tacit.hf.PrivateTrainer(
+        model=tiny.lora(base, "q_proj"), plan=plan, train_dataset=tiny.texts(24),
+        data_collator=tiny.padded, processing_class=tokenizer,
+        args=tiny.transformers.TrainingArguments(
+            str(tmp_path), max_grad_norm=0.0, report_to="none", use_cpu=True, disable_tqdm=True,
+            save_strategy="no",
+        ),
+    )  # fmt: skip
+    trainer.train()
+    trainer.save_model()
+    found = generate(tmp_path, count=65, tokens=2)
+    assert len(found.texts) == 65
+    assert found.statement.epsilon == trainer.statement().epsilon

@@ -56,6 +56,8 @@ OTHERS = (
     tiny.Case("choice", lambda: tiny.bert("BertForMultipleChoice"), tiny.labelled, chosen),
     tiny.Case("regression", lambda: tiny.bert(num_labels=1), tiny.labelled,
               functools.partial(with_real_labels, width=1)),
+    tiny.Case("a decoder that does not shift", tiny.bart_decoder),
+    tiny.Case("decoder inputs made inside", tiny.m2m100),
     tiny.Case("several classes", lambda: tiny.bert(problem_type="multi_label_classification"),
               tiny.labelled, functools.partial(with_real_labels, width=tiny.CLASSES)),
 )  # fmt: skip
@@ -101,8 +103,24 @@ def test_what_has_no_known_loss_is_refused():
         losses.of(tiny.gpt2(), {"input_ids": torch.ones(1, 2)})
     nothing = torch.ones(1, 0, dtype=torch.int64)
     with pytest.raises(InvalidArgument, match="some text of the data is empty"):
-        losses.of(tiny.gpt2(), {"input_ids": nothing, "labels": nothing})
+        losses.of(tiny.bert(), {"input_ids": nothing, "labels": torch.ones(1, dtype=torch.int64)})
     with pytest.raises(InvalidArgument, match="got list"):
         losses.of(tiny.gpt2(), [1])  # type: ignore[arg-type]
     with pytest.raises(InvalidArgument, match="prompt tuning"):
         losses.of_outputs(tiny.gpt2(), {"logits": torch.zeros(1, 5, 7)}, torch.zeros(1, 3))
+    routed = tiny.gpt2()
+    routed.config.output_router_logits = True
+    with pytest.raises(InvalidArgument, match="output_router_logits = False"):
+        losses.of(routed, {"input_ids": torch.ones(1, 2), "labels": torch.ones(1, 2)})
+
+
+@pytest.mark.parametrize("model", [tiny.gpt2, tiny.llama, tiny.t5])
+def test_a_batch_of_empty_texts_counts_for_nothing(model: Any):
+    """Whether a lot brings nothing else together is chance: it must not end a run."""
+    nothing = torch.ones(2, 0, dtype=torch.int64)
+    batch = {"input_ids": nothing, "attention_mask": nothing, "labels": nothing}
+    made = model()
+    found = losses.of(made, batch)
+    assert found.tolist() == [0.0, 0.0]
+    found.sum().backward()
+    assert all(p.grad is None or not p.grad.any() for p in made.parameters())

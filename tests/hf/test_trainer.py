@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,15 +18,16 @@ from tacit.errors import CheckpointError, InvalidArgument, ProtocolError
 from . import tiny
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Callable
 
     from torch import nn
 
-from transformers import TrainerCallback, TrainingArguments
+from transformers import Trainer, TrainerCallback, TrainingArguments
 
-from tacit.hf import PrivateTrainer
+from tacit.hf import PrivateTrainer, PrivateTraining
 from tacit.hf.refusals import SETTINGS
 
+datasets = pytest.importorskip("datasets", reason="needs datasets: pip install .[hf]")
 pytestmark = pytest.mark.filterwarnings("ignore")  # the libraries' own
 ROWS, SEED = 24, 5
 
@@ -186,7 +189,7 @@ def test_no_row_is_repeated_to_make_lots_even(tmp_path: Path):
             for batch in lot:
                 dp.backward(losses.of(other, batch))
             dp.step()
-    assert by_trainer == seen
+    assert by_trainer == [0, *seen]  # of the first row the model's own loss is looked at
 
 
 # ---- stopping and going on
@@ -351,12 +354,14 @@ WRONG: dict[str, list[Any]] = {
     "optim": ["lomo", "galore_adamw_layerwise", "schedule_free_adamw"],
     "lr_scheduler_type": ["reduce_lr_on_plateau", "greedy"],
     "gradient_checkpointing_kwargs": [{"use_reentrant": True}, {"offload": True}],
+    "enable_jit_checkpoint": [True],
+    "hub_strategy": ["checkpoint", "all_checkpoints"],
 }
 # These cannot be set on this machine, or belong to TRL: the value is put there afterwards.
 PATCHED: dict[str, Any] = {
     "use_liger_kernel": True, "fp16": True, "fsdp": "full_shard", "deepspeed": "zero3.json",
     "parallelism_config": object(), "packing": True, "padding_free": True, "loss_type": "dft",
-    "activation_offloading": True,
+    "activation_offloading": True, "mixed_precision": "fp16",
 }  # fmt: skip
 
 
@@ -378,6 +383,153 @@ def test_a_setting_that_cannot_be_private_is_refused_by_name(name: str, tmp_path
         assert "\n" not in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda trainer: setattr(trainer.args, "max_grad_norm", 1.0),
+        lambda trainer: setattr(trainer.args, "include_num_input_tokens_seen", "all"),
+        lambda trainer: setattr(trainer.args, "lr_scheduler_type", "reduce_lr_on_plateau"),
+        lambda trainer: setattr(trainer, "neftune_noise_alpha", 5.0),
+        lambda trainer: setattr(
+            trainer, "lr_scheduler", torch.optim.lr_scheduler.ReduceLROnPlateau(trainer.optimizer)
+        ),
+        lambda trainer: trainer.accelerator.state.dynamo_plugin.__setattr__("backend", "EAGER"),
+    ],
+    ids=["norm", "tokens", "schedule", "neftune", "scheduler", "compiler"],
+)
+def test_what_is_set_after_the_trainer_was_made_is_refused_as_well(
+    change: Callable[[Any], None], tmp_path: Path
+):
+    model = tiny.CASES[0].made()
+    mine = torch.optim.SGD(model.parameters(), lr=0.1), None
+    trainer = trainer_of(tiny.CASES[0], tmp_path, model=model, optimizers=mine)
+    change(trainer)
+    with pytest.raises(InvalidArgument, match=r"cannot be private|follows a metric"):
+        trainer.train()
+    assert not trainer.state.log_history
+
+
+def test_a_method_that_would_be_passed_over_is_refused(tmp_path: Path):
+    """A trainer's own loss or sampler would change nothing, and nobody would notice."""
+
+    class Loss(Trainer):
+        def compute_loss(self, *given: Any, **named: Any) -> Any:
+            return super().compute_loss(*given, **named)
+
+    class Weighted(Trainer):
+        def _get_train_sampler(self, *given: Any) -> Any:
+            return super()._get_train_sampler(*given)
+
+    class Own(PrivateTraining, Loss):
+        pass
+
+    class Sampled(PrivateTraining, Weighted):
+        pass
+
+    class ByRow(Own):
+        def row_losses(self, model: nn.Module, batch: Any) -> torch.Tensor:
+            return 2.0 * losses.of(model, batch)
+
+    class Loading(PrivateTraining, Trainer):
+        def get_train_dataloader(self) -> Any:
+            return Trainer.get_train_dataloader(self)
+
+    case = tiny.CASES[0]
+    given: Any = {
+        "model": case.made(), "args": arguments(tmp_path), "plan": plan(),
+        "train_dataset": case.rows(ROWS), "data_collator": case.collate,
+    }  # fmt: skip
+    with pytest.raises(InvalidArgument, match=r"Loss\.compute_loss .*override row_losses"):
+        Own(**given)
+    with pytest.raises(InvalidArgument, match=r"Weighted\._get_train_sampler .*plan samples"):
+        Sampled(**given)
+    ByRow(**given)
+    with pytest.raises(InvalidArgument, match="got a DataLoaderShard: the plan samples"):
+        Loading(**given).train()
+
+
+def test_a_model_with_another_loss_of_its_own_is_refused(tmp_path: Path):
+    class SmoothedLMHeadModel(tiny.transformers.GPT2LMHeadModel):
+        def forward(self, input_ids: Any, attention_mask: Any = None, labels: Any = None) -> Any:
+            found = super().forward(input_ids, attention_mask=attention_mask, labels=labels)
+            found.loss = None if found.loss is None else 0.9 * found.loss
+            return found
+
+    case = tiny.CASES[0]
+    with pytest.raises(InvalidArgument, match="the loss of SmoothedLMHeadModel is not the one"):
+        trainer_of(case, tmp_path, model=SmoothedLMHeadModel(case.made().config)).train()
+
+
+# ---- what is written beside the weights
+
+
+def budgeted() -> tacit.Plan:
+    return tacit.Plan.for_budget(
+        epsilon=3, delta=1e-3, examples=ROWS, lot_size=8, steps=1, clip=0.1
+    )
+
+
+@pytest.mark.parametrize("case", [tiny.CASES[0], tiny.CASES[5]], ids=str)
+def test_a_statement_is_about_the_weights_beside_it(case: tiny.Case, tmp_path: Path):
+    first = trainer_of(case, tmp_path, plan=budgeted())
+    first.train()
+    (tmp_path / "old.safetensors").write_bytes(b"of something else")
+    first.save_model()
+    claim = tacit.Statement.from_json((tmp_path / "statement.json").read_text())
+    (name,) = claim.files
+    found = hashlib.sha256((tmp_path / name).read_bytes()).hexdigest()
+    assert claim.files == {name: found}
+    assert name == ("adapter_model" if "LoRA" in case.name else "model") + ".safetensors"
+    trainer_of(case, tmp_path).save_model()  # other weights, of which nothing is claimed
+    assert hashlib.sha256((tmp_path / name).read_bytes()).hexdigest() != found
+    assert not (tmp_path / "statement.json").exists()
+    first.model = case.made()
+    with pytest.raises(ProtocolError, match=r"trainer\.model is another"):
+        first.save_model()
+    assert not (tmp_path / "statement.json").exists()
+
+
+@pytest.mark.slow  # two adapters, of which one is trained
+def test_every_adapter_has_a_statement_beside_it(tmp_path: Path):
+    case = tiny.CASES[5]
+    model: Any = case.made()
+    model.add_adapter("second", tiny.peft.LoraConfig(r=2, target_modules=["v_proj"]))
+    trainer = trainer_of(case, tmp_path, model=model, plan=budgeted())
+    trainer.train()
+    trainer.save_model()
+    for folder in (tmp_path, tmp_path / "second"):
+        claim = tacit.Statement.from_json((folder / "statement.json").read_text())
+        weights = (folder / "adapter_model.safetensors").read_bytes()
+        assert claim.files["adapter_model.safetensors"] == hashlib.sha256(weights).hexdigest()
+
+
+@pytest.mark.slow  # several files
+def test_a_large_model_is_named_by_all_its_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    trainer = trainer_of(tiny.CASES[0], tmp_path, plan=budgeted())
+    trainer.train()
+    whole = trainer.model.save_pretrained
+    monkeypatch.setattr(
+        trainer.model, "save_pretrained", lambda *a, **k: whole(*a, **k, max_shard_size="8KB")
+    )
+    trainer.save_model()
+    claim = tacit.Statement.from_json((tmp_path / "statement.json").read_text())
+    parts = {path.name for path in tmp_path.glob("model*.safetensors*")}
+    assert len(parts) > 2
+    assert {*claim.files} == parts
+
+
+def test_what_is_pushed_has_its_own_statement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    trainer = trainer_of(tiny.CASES[0], tmp_path, plan=budgeted())
+    trainer.train()
+    trainer.save_model(str(tmp_path / "checkpoint-1"))
+    (tmp_path / "statement.json").write_text("of other weights")
+    pushed: list[str] = []
+    monkeypatch.setattr(Trainer, "_push_from_checkpoint", lambda _self, one: pushed.append(one))
+    trainer._push_from_checkpoint(str(tmp_path / "checkpoint-1"))
+    kept = [(folder / "statement.json").read_text() for folder in (tmp_path, Path(pushed[0]))]
+    assert kept[0] == kept[1]
+
+
 def test_steps_and_epochs_are_the_plans(tmp_path: Path):
     case = tiny.CASES[0]
     for settings in ({"max_steps": 7}, {"num_train_epochs": 5}):
@@ -393,6 +545,14 @@ def test_private_rows_are_never_measured_on(tmp_path: Path):
     for given in (rows, {"mine": rows}, torch.utils.data.Subset(rows, [0, 1])):
         with pytest.raises(InvalidArgument, match="private data"):
             trainer_of(case, tmp_path, train_dataset=rows, eval_dataset=given)
+    table = datasets.Dataset.from_list(rows)
+    other = datasets.Dataset.from_list(tiny.texts(ROWS, seed=1))
+    for given in (table, table.select([3, 1]), table.select(range(2, 5)), table.shuffle(seed=1),
+                  datasets.concatenate_datasets([other, table.select(range(4, 6))])):  # fmt: skip
+        with pytest.raises(InvalidArgument, match="private data"):
+            trainer_of(case, tmp_path, train_dataset=table.select(range(ROWS)), eval_dataset=given)
+    split = datasets.concatenate_datasets([table, other]).train_test_split(test_size=ROWS, seed=0)
+    trainer_of(case, tmp_path, train_dataset=split["train"], eval_dataset=split["test"])
     trainer = trainer_of(case, tmp_path, train_dataset=rows, eval_dataset=tiny.texts(3, seed=1))
     for measure in (trainer.evaluate, trainer.predict):
         with pytest.raises(InvalidArgument, match="private data"):

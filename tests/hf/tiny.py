@@ -18,6 +18,13 @@ peft = pytest.importorskip("peft", reason="needs PEFT: pip install .[hf]")
 
 WORDS, LENGTH, CLASSES = 37, 9, 3
 _TEXT = {"vocab_size": WORDS, "hidden_size": 16, "num_hidden_layers": 2, "intermediate_size": 24}
+_PAIR = {
+    "vocab_size": WORDS, "d_model": 16, "encoder_layers": 1, "decoder_layers": 1,
+    "encoder_attention_heads": 2, "decoder_attention_heads": 2, "encoder_ffn_dim": 24,
+    "decoder_ffn_dim": 24, "max_position_embeddings": 16, "dropout": 0.0, "attention_dropout": 0.0,
+    "activation_dropout": 0.0, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
+    "decoder_start_token_id": 2,
+}  # fmt: skip
 _STILL = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 
 
@@ -55,6 +62,16 @@ def t5() -> nn.Module:
             dropout_rate=0.0, decoder_start_token_id=0, pad_token_id=0,
         )
     )  # fmt: skip
+
+
+def bart_decoder() -> nn.Module:
+    """Its own loss takes labels as they are."""
+    return transformers.BartForCausalLM(transformers.BartConfig(**_PAIR, is_decoder=True))
+
+
+def m2m100() -> nn.Module:
+    """It shifts labels inside of its forward pass, and has no method for that."""
+    return transformers.M2M100ForConditionalGeneration(transformers.M2M100Config(**_PAIR))
 
 
 def vit() -> nn.Module:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ from tacit.cli.program import run as command
 from tacit.data import Examples, Split
 from tacit.errors import DataError, InvalidArgument
 from tacit.models import language as models
-from tacit.recipes import generation, language
+from tacit.recipes import generation, language, shakespeare_smollm2
 from tacit.runs.recipe import Task
 
 transformers = pytest.importorskip("transformers", reason="needs transformers: pip install .[hf]")
@@ -96,11 +97,50 @@ def test_a_recipe_runs_on_any_local_model(
 ):
     done = trained(name, folder, **settings)
     assert done.statement.epsilon <= 50
-    assert 0.0 <= done.accuracy <= 1.0
     assert any(f" is {unit}" in one for one in done.statement.assumptions)
     assert any("public" in note for note in done.notes)
     if settings.get("unit") == "speaker":
         assert done.statement.unit == "user"
+        assert done.accuracy is None  # whoever is to be tested on is protected
+    else:
+        assert 0.0 <= done.accuracy <= 1.0
+
+
+def others() -> dict[str, Any]:
+    size = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
+    common = {"vocab_size": len(WORDS), "bos_token_id": 1, "eos_token_id": 1}
+    return {
+        "GPT-2": transformers.GPT2LMHeadModel(
+            transformers.GPT2Config(**common, n_positions=64, n_embd=16, n_layer=2, n_head=2)
+        ),
+        "GPT-NeoX": transformers.GPTNeoXForCausalLM(
+            transformers.GPTNeoXConfig(**common, **size, intermediate_size=24)
+        ),
+        "OPT": transformers.OPTForCausalLM(
+            transformers.OPTConfig(
+                **common, **size, ffn_dim=24, word_embed_proj_dim=16, pad_token_id=1
+            )
+        ),
+    }
+
+
+@pytest.mark.parametrize("name", ["GPT-2", "GPT-NeoX", "OPT"])
+def test_networks_of_another_kind_are_scored_and_adapted(name: str, folder: Path):
+    torch.manual_seed(0)
+    model = others()[name].eval()
+    pretrained = replace(models.language_model(folder), model=model)
+    prompt = language.Prompt(pretrained, "Review:", "Sentiment:", ("negative", "positive"), 9)
+    rows = [(torch.tensor(prompt.tokens(text)), 0) for text in ("w1 w2 w3", "w4")]
+    found = language.class_scores(prompt, model, language.prompt_batch(rows))
+    for (tokens, _), scores in zip(rows, found, strict=True):
+        alone = model(input_ids=tokens[None]).logits[0, -1, list(prompt.labels)]
+        torch.testing.assert_close(scores, alone, rtol=1e-4, atol=1e-5)
+    with pytest.raises(InvalidArgument, match=f"got {type(model).__name__}; use adapt=lora"):
+        language.shallow(model, 1)
+    trained = {one for one, p in language.adapted(model, "lora", 2).named_parameters()
+               if p.requires_grad}  # fmt: skip
+    assert len(trained) >= 12
+    assert all("lora_" in one for one in trained)
 
 
 def test_the_head_learns_what_the_frozen_model_sees(folder: Path):
@@ -196,6 +236,22 @@ def test_the_model_is_a_folder_or_the_installed_package(
         models.language_model()
 
 
+def test_code_in_a_folder_is_not_run_and_nobody_is_asked(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Left to itself, transformers asks whether it may, and runs it upon a y."""
+    place = tmp_path / "model"
+    shutil.copytree(folder, place)
+    config = json.loads((place / "config.json").read_text())
+    own = {"AutoConfig": "own.Own", "AutoModelForCausalLM": "own.Own"}
+    (place / "config.json").write_text(json.dumps({**config, "model_type": "own", "auto_map": own}))
+    (place / "own.py").write_text(f"open({str(tmp_path / 'run')!r}, 'w')\nclass Own: pass\n")
+    monkeypatch.setattr("builtins.input", lambda _asked: "y")
+    with pytest.raises(InvalidArgument, match="folder with a causal language model"):
+        models.language_model(place)
+    assert not (tmp_path / "run").exists()
+
+
 def test_the_command_takes_a_folder_beside_a_recipe(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ):
@@ -214,6 +270,12 @@ def test_units_of_speakers_are_the_authors(folder: Path):
     assert recipe.outline is not None
     plan = recipe.outline(task).plan
     assert (plan.unit, plan.examples, plan.examples_per_user) == ("user", 2, 8)
+    assert shakespeare_smollm2.held_out(task) == []  # both speakers are protected as a whole
+    others = replace(data.test, labels=np.array([2 * (at % 2) for at in range(20)]))
+    task = replace(task, data=replace(data, test=others))
+    assert shakespeare_smollm2.held_out(task) == [str(one) for one in data.test.inputs[1::2]]
+    by_speech = replace(task, settings=replace(chosen, unit="speech"))
+    assert len(shakespeare_smollm2.held_out(by_speech)) == 20
 
 
 @pytest.mark.slow  # reads 93 MB and 135 million weights

@@ -218,15 +218,22 @@ class RandomRows(Dataset[Any]):
 
 
 @pytest.mark.parametrize(
-    ("kind", "workers"), [("torch", 0), ("numpy", 0), ("own", 0), ("torch", 1)]
-)
-def test_random_augmentation_is_no_mixing(kind: str, workers: int) -> None:
+    ("kind", "workers", "collate"),
+    [
+        ("torch", 0, None), ("numpy", 0, None), ("own", 0, None), ("torch", 1, None),
+        ("own", 0, collated),  # as collators of Hugging Face do that mask words at random
+    ],
+)  # fmt: skip
+def test_random_augmentation_is_no_mixing(kind: str, workers: int, collate: Any) -> None:
     model = network()
     chosen = Performance(workers=workers)
     dataset = RandomRows(kind)
-    with session(model, dataset=dataset, plan=plan(steps=3), performance=chosen) as dp:
+    with session(
+        model, dataset=dataset, plan=plan(steps=3), performance=chosen, collate=collate
+    ) as dp:
         for lot in dp.lots():
-            for x, y in lot:
+            for batch in lot:
+                x, y = unpacked(batch)
                 dp.backward(functional.cross_entropy(model(x), y, reduction="none"))
             dp.step()
     assert dp.verify() is not None

@@ -70,7 +70,8 @@ def generate(
             say(text)
             say("---")
         claim = found.statement
+        made = "the released model and a public prompt" if prompt else "the released model alone"
         complain(
-            f"made from the released model alone: (ε, δ) = ({claim.epsilon:.4g}, "
+            f"made from {made}: (ε, δ) = ({claim.epsilon:.4g}, "
             f"{compact(claim.delta)}) for one {claim.unit}, as its statement says"
         )

@@ -7,7 +7,10 @@ and said in the claim (``unit_in_words`` of ``tacit.Prepared`` and ``tacit.hf.Pr
 
 from __future__ import annotations
 
+import unicodedata
+from collections.abc import Hashable
 from dataclasses import dataclass
+from operator import eq
 from typing import TYPE_CHECKING, Any, Literal, final
 
 import numpy as np
@@ -16,16 +19,17 @@ from tacit._validation import whole
 from tacit.errors import InvalidArgument
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
 
 
 _WORDS = {
     "document": "one document of the corpus, whoever wrote it: an author of several is not "
+    "protected as a whole, nor is a text that is there more than once",
+    "author": "everything that one author contributed to the corpus under one name",
+    "window": "one window of the text: what fills several windows, or is said in several, is not "
     "protected as a whole",
-    "author": "everything that one author contributed to the corpus",
-    "window": "one window of the text: what fills several windows is not protected as a whole",
 }
 
 
@@ -97,8 +101,14 @@ def by_document(texts: Iterable[str]) -> Corpus:
 def by_author(texts: Sequence[str], authors: Sequence[Hashable]) -> Corpus:
     """All texts of an author are one unit, however many there are.
 
+    Args:
+        texts: The texts.
+        authors: Who wrote each: a name or a number; an array or a tensor of them will do.
+
     Guarantee:
-        Two texts have the same unit if and only if their authors are equal.
+        Two texts have the same unit if and only if their authors are equal. Texts without an author
+        are refused, and so are authors who differ only in case, spaces or type ("7" and 7), for
+        they may be one person whose texts would be protected apart.
 
     >>> by_author(["to be", "or not", "away"], ["Ann", "Ben", "Ann"]).groups.tolist()
     [0, 1, 0]
@@ -107,9 +117,40 @@ def by_author(texts: Sequence[str], authors: Sequence[Hashable]) -> Corpus:
         raise InvalidArgument(
             f"authors must name the author of every text, got {len(authors)} for {len(texts)}"
         )
+    # The numbers in a tensor are tensors, of which no two are equal as keys.
+    named = authors.tolist() if hasattr(authors, "tolist") else [*authors]
     numbers: dict[Hashable, int] = {}
-    groups = [numbers.setdefault(author, len(numbers)) for author in authors]
+    spellings: dict[str, int] = {}  # the first text of each
+    groups = []
+    for at, author in enumerate(named):
+        if _is_missing(author):
+            raise InvalidArgument(
+                f"authors must name the author of every text, got none for text {at}; leave such "
+                "texts out, or give each of them an author of its own"
+            )
+        if author not in numbers:
+            first = spellings.setdefault(_spelling(author), at)
+            if first != at:
+                raise InvalidArgument(
+                    f"the authors of texts {first} and {at} differ only in case, spaces or type: "
+                    "write them alike if they are one person, or number the authors"
+                )
+        groups.append(numbers.setdefault(author, len(numbers)))
     return Corpus(tuple(texts), np.array(groups, np.int64), "author")
+
+
+def _is_missing(author: Any) -> bool:
+    """Whether it is None, NaN or pandas' NA, a blank, or nothing that names anybody."""
+    if author is None or not isinstance(author, Hashable) or not str(author).strip():
+        return True
+    try:
+        return not bool(eq(author, author))
+    except (TypeError, ValueError):
+        return True
+
+
+def _spelling(author: Hashable) -> str:
+    return " ".join(unicodedata.normalize("NFKC", str(author)).casefold().split())
 
 
 def by_window(text: str, length: int) -> Corpus:

@@ -8,11 +8,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, final
 
+import numpy as np
+
 from tacit.errors import InvalidArgument, UnsupportedModel
 from tacit.training.evaluation import check_held_out
+from tacit.training.preflight import check_states
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+    from numpy.typing import NDArray
 
     from tacit.training.plan import Plan
 
@@ -56,6 +61,8 @@ SETTINGS: Final = (
             "of a batch, which mixes examples: leave it out"),
     Refused("use_liger_kernel", _given, "its losses are one number for a batch: leave it out"),
     Refused("fp16", _given, "its loss scaling steps past the noise: use bf16=True"),
+    Refused("mixed_precision", lambda p: p not in ("no", "bf16"), "accelerate's setting, perhaps "
+            "of ACCELERATE_MIXED_PRECISION, steps past the noise: use bf16=True"),
     Refused("torch_compile", _given, "use performance=tacit.Performance(compile=True)"),
     Refused("include_num_input_tokens_seen", lambda s: s not in ("no", False), "how many tokens "
             "were drawn is secret, and it would be logged: leave it out"),
@@ -68,6 +75,11 @@ SETTINGS: Final = (
     Refused("lr_scheduler_type", lambda s: str(getattr(s, "value", s)) in
             ("reduce_lr_on_plateau", "greedy"), "a rate that follows a metric may follow the "
             "secret loss: use a schedule of the number of steps, such as 'cosine'"),
+    Refused("enable_jit_checkpoint", _given, "it would save in the middle of a lot, which is not "
+            "released: use save_steps"),
+    Refused("hub_strategy", lambda s: str(getattr(s, "value", s)) in
+            ("checkpoint", "all_checkpoints"), "a checkpoint may hold who is in the lots to come, "
+            "or their noise, and belongs to nobody else: use 'every_save' or 'end'"),
     Refused("fsdp", _given, _ONE),
     Refused("deepspeed", _given, _ONE),
     Refused("parallelism_config", lambda c: c is not None, _ONE),
@@ -80,12 +92,17 @@ SETTINGS: Final = (
 )  # fmt: skip
 
 
-def check_settings(args: Any) -> None:
-    """Refuses ``TrainingArguments`` that would void the guarantee, or that a plan replaces."""
+def check_values(holder: Any) -> None:
+    """Refuses values of ``SETTINGS`` that would void the guarantee, or that a plan replaces."""
     for one in SETTINGS:
-        value = getattr(args, one.name, None)
+        value = getattr(holder, one.name, None)
         if value is not None and one.wrong(value):
             raise InvalidArgument(f"{one.name}={_shown(value)} cannot be private: {one.why}")
+
+
+def check_settings(args: Any) -> None:
+    """Refuses such ``TrainingArguments``."""
+    check_values(args)
     kwargs = getattr(args, "gradient_checkpointing_kwargs", None) or {}
     if kwargs.get("use_reentrant"):
         raise InvalidArgument(
@@ -134,6 +151,67 @@ def check_trainer(given: Mapping[str, Any]) -> None:
         raise InvalidArgument("train_dataset must be given: it is what the plan protects")
 
 
+def check_accelerator(accelerator: Any) -> None:
+    """Refuses what accelerate was asked for behind the arguments: by its launcher, or a variable.
+
+    Those are ACCELERATE_USE_FSDP, ACCELERATE_USE_DEEPSPEED, ACCELERATE_DYNAMO_BACKEND and others.
+    """
+    kind = str(getattr(accelerator.distributed_type, "value", accelerator.distributed_type))
+    if kind != "NO" or accelerator.num_processes != 1:
+        raise InvalidArgument(f"accelerate's distributed_type={kind!r} cannot be private: {_ONE}")
+    compiler = getattr(accelerator.state.dynamo_plugin, "backend", "NO")
+    if str(getattr(compiler, "value", compiler)) != "NO":
+        raise InvalidArgument(
+            f"accelerate's dynamo_backend={_shown(compiler)} cannot be private: use "
+            "performance=tacit.Performance(compile=True)"
+        )
+
+
+def check_scheduler(scheduler: object) -> None:
+    """Refuses a schedule that follows a metric, whoever made it."""
+    check_states({"lr_scheduler": scheduler})
+    if type(scheduler).__name__ == "GreedyLR":
+        raise InvalidArgument(
+            "lr_scheduler is a GreedyLR, which follows a metric: use a schedule of the number of "
+            "steps, such as 'cosine'"
+        )
+
+
+# Methods of a trainer that training by a plan does not call, and what to override in their place.
+_REPLACED: Final = {
+    "compute_loss": "override row_losses(model, batch), which gives one loss per row",
+    "training_step": "override row_losses(model, batch), which gives one loss per row",
+    "get_train_dataloader": "the plan samples the lots; change train_dataset or data_collator",
+    "_get_train_sampler": "the plan samples the lots; leave it out",
+    "get_batch_samples": "the plan samples the lots; leave it out",
+}
+_KNOWN: Final = frozenset(
+    {"transformers.trainer", "transformers.trainer_seq2seq", "trl.trainer.sft_trainer"}
+)
+
+
+def check_methods(kind: type, private: type) -> None:
+    """Refuses a trainer of which a method would be passed over, and its loss or sampling with it.
+
+    Args:
+        kind: The class of the trainer.
+        private: The one among its bases that makes it private.
+    """
+    bases = kind.__mro__
+    own = bases.index(private)
+    for name, remedy in _REPLACED.items():
+        after = bases if name == "compute_loss" else bases[own:]
+        found = next(
+            (one for one in after if name in vars(one) and one is not private
+             and one.__module__ not in _KNOWN), None,
+        )  # fmt: skip
+        by_row = any("row_losses" in vars(one) for one in bases[:own])
+        if found is not None and not (by_row and name in ("compute_loss", "training_step")):
+            raise InvalidArgument(
+                f"{found.__name__}.{name} cannot be private, and would not be called: {remedy}"
+            )
+
+
 def check_apart(private: Any, other: Any) -> None:
     """Refuses to measure on the private rows: what is measured is logged and published."""
     if isinstance(other, dict):
@@ -142,11 +220,47 @@ def check_apart(private: Any, other: Any) -> None:
         return
     check_held_out(private, other)
     marks = {getattr(one, "_fingerprint", None) for one in (private, other)}
-    if other is not None and len(marks) == 1 and marks != {None}:
+    same = other is not None and len(marks) == 1 and marks != {None}
+    if same or _share_rows(private, other):
         raise InvalidArgument(
-            "eval_dataset must not be the private data set: what is measured on it is logged "
-            "without noise; hold other examples out"
+            "eval_dataset must not hold rows of the private data set: what is measured on them is "
+            "logged without noise; hold other examples out"
         )
+
+
+def _share_rows(one: Any, other: Any) -> bool:
+    """Whether two data sets of Hugging Face have rows in common, as far as memory tells.
+
+    ``select``, ``shuffle`` and ``filter`` leave the rows where they are; ``map`` makes copies.
+    """
+    mine, others = _places(one), _places(other)
+    if mine is None or others is None:
+        return False
+    _, buffers = np.unique(np.concatenate([mine[0], others[0]]), return_inverse=True)
+    places = (buffers.astype(np.int64) << 40) + np.concatenate([mine[1], others[1]])
+    split = len(mine[0])
+    return bool(np.isin(places[split:], places[:split]).any())
+
+
+def _places(dataset: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
+    """The buffer of each row's first column, and the row's place in it; None where there is none.
+
+    Arrow's tables are parts of buffers, each with an offset, and Hugging Face's data sets are
+    tables with the numbers of the rows that were chosen.
+    """
+    table: Any = getattr(dataset, "data", None)
+    if not hasattr(dataset, "_indices") or not getattr(table, "column_names", None):
+        return None
+    parts = [part for part in table.column(0).chunks if len(part)]
+    buffers = [next((b.address for b in part.buffers() if b is not None), 0) for part in parts]
+    lengths = [len(part) for part in parts]
+    where = np.repeat(np.array(buffers, np.int64), lengths)
+    offsets = [np.arange(part.offset, part.offset + len(part)) for part in parts]
+    place = np.concatenate([np.empty(0, np.int64), *offsets])
+    if dataset._indices is None:
+        return where, place
+    chosen = dataset._indices.column(0).to_numpy().astype(np.int64)
+    return where[chosen], place[chosen]
 
 
 def _shown(value: Any) -> str:

@@ -9,8 +9,11 @@ the gradient's norm, stepping the optimizer, logging) sees private numbers only.
 from __future__ import annotations
 
 import copy
+import hashlib
+import json
 import math
 import os
+import shutil
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, final
@@ -21,6 +24,7 @@ from tacit import losses
 from tacit._files import put
 from tacit.errors import CheckpointError, InvalidArgument, ProtocolError
 from tacit.hf import refusals
+from tacit.statement import extended
 from tacit.training.fit import with_unit
 from tacit.training.loaders import check_dataset
 from tacit.training.performance import Performance
@@ -93,6 +97,7 @@ class PrivateTraining(_NextTrainer):  # type: ignore[misc]
         **trainer: Any,
     ) -> None:
         refusals.check_trainer(trainer)
+        refusals.check_methods(type(self), PrivateTraining)
         refusals.check_settings(trainer["args"])
         refusals.check_steps(trainer["args"], plan)
         refusals.check_apart(trainer["train_dataset"], trainer.get("eval_dataset"))
@@ -102,11 +107,12 @@ class PrivateTraining(_NextTrainer):  # type: ignore[misc]
         self._plan, self._budget, self._groups = plan, budget, groups
         self._performance, self._unsafe_seed = performance, unsafe_seed
         self._unit_in_words = unit_in_words
+        self._rows = trainer["train_dataset"]  # as they were given
         self._dp: Session | None = None
         self._lots: Iterator[Lot] = iter(())
         self._training = ExitStack()
         super().__init__(args=args, **trainer)
-        refusals.check_settings(self.args)  # as the trainer completed them
+        self._check_settings()  # as the trainer completed them
         check_dataset(self.train_dataset, plan.examples, counts_users=plan.unit == "user")
 
     # ---- what may be claimed
@@ -128,12 +134,26 @@ class PrivateTraining(_NextTrainer):  # type: ignore[misc]
 
     # ---- the beginning and the end
 
-    def _inner_training_loop(self, *given: Any, **named: Any) -> Any:
+    def _check_settings(self) -> None:
+        refusals.check_settings(self.args)
+        refusals.check_values(self)  # of which the trainer keeps some itself
+        refusals.check_steps(self.args, self._plan)
+        refusals.check_accelerator(self.accelerator)
+
+    def train(self, *given: Any, **named: Any) -> Any:
+        """As the trainer's, once; what was set since the trainer was made is checked like the rest.
+
+        What it returns has neither loss nor times.
+        """
         if self._dp is not None:
             raise ProtocolError(
                 "trainer.train() was called twice: the plan is spent by the first; make a new "
                 "trainer with a plan and a budget of its own (resume_from_checkpoint goes on)"
             )
+        self._check_settings()
+        return super().train(*given, **named)
+
+    def _inner_training_loop(self, *given: Any, **named: Any) -> Any:
         with ExitStack() as self._training:
             done = super()._inner_training_loop(*given, **named)
         return done._replace(training_loss=math.nan, metrics=_public(done.metrics))
@@ -141,6 +161,14 @@ class PrivateTraining(_NextTrainer):  # type: ignore[misc]
     def _prepare_for_training(self, max_steps: int, train_dataloader: Any, resume: Any) -> Any:
         """The model and the optimizer are what they will be: the private session begins."""
         model, loader = super()._prepare_for_training(max_steps, train_dataloader, resume)
+        if not isinstance(loader, LotLoader):
+            raise InvalidArgument(
+                f"get_train_dataloader must return its parent's loader, got a "
+                f"{type(loader).__name__}: the plan samples the lots; change train_dataset or "
+                "data_collator"
+            )
+        refusals.check_scheduler(self.lr_scheduler)
+        self._check_losses(model, loader)
         optimizer = self.optimizer
         while type(optimizer).__module__.partition(".")[0] == "accelerate":
             optimizer = optimizer.optimizer  # steps the inner one, whose step the guard sees
@@ -206,6 +234,25 @@ class PrivateTraining(_NextTrainer):  # type: ignore[misc]
         )
         return found
 
+    @torch.no_grad()
+    def _check_losses(self, model: nn.Module, loader: LotLoader) -> None:
+        """Refuses a model whose own loss for a row is another than the one that is known for it.
+
+        Nothing is published but that they differ, which lies in the model.
+        """
+        known = type(self).row_losses is PrivateTraining.row_losses
+        if self.compute_loss_func is not None or not known:
+            return
+        with torch.random.fork_rng(devices=[]):  # collators may draw, and so does dropout later on
+            batch = self._prepare_inputs(loader.collate([loader.dataset[0]]))
+        modes = [(module, module.training) for module in model.modules()]
+        model.eval()
+        try:
+            losses.check_own(model, batch)
+        finally:
+            for module, training in modes:
+                module.training = training
+
     def _get_grad_norm(self, model: nn.Module, grad_norm: Any = None) -> Any:
         """The norm of the private gradient; it is looked at and not touched."""
         del grad_norm
@@ -234,11 +281,37 @@ class PrivateTraining(_NextTrainer):  # type: ignore[misc]
         self.session.save(os.path.join(output_dir, SESSION))
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
-        """Saves the model, and beside it what may be claimed of it, if the plan has a δ."""
+        """Saves the model, and beside it what may be claimed of it, if the plan has a δ.
+
+        The statement names the checksums of the weights, so that no others pass for them. One that
+        lay there before is of other weights, and is removed.
+        """
+        place = Path(output_dir or self.args.output_dir)
+        folders = _weights_folders(place, self.model)
+        for folder in folders:
+            (folder / STATEMENT).unlink(missing_ok=True)
         super().save_model(output_dir, _internal_call)
         if self._dp is not None and self._plan.made_for is not None:
-            place = Path(output_dir or self.args.output_dir) / STATEMENT
-            put(place, f"{self.statement().to_json()}\n".encode())
+            if self.accelerator.unwrap_model(self.model) is not self._dp.model:
+                raise ProtocolError(
+                    "trainer.model is another than the one that was trained, and nothing can be "
+                    "claimed of what was saved; save the other one by its own save_pretrained"
+                )
+            claim = self.statement()
+            for folder in folders:
+                about = extended(claim, files=_checksums(folder, self.model))
+                put(folder / STATEMENT, f"{about.to_json()}\n".encode())
+
+    def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
+        """The weights are copied from there to be pushed, and so is what may be claimed of them."""
+        if self.args.hub_strategy != "end":
+            claim, place = (
+                Path(one) / STATEMENT for one in (checkpoint_folder, self.args.output_dir)
+            )
+            place.unlink(missing_ok=True)
+            if claim.is_file():
+                shutil.copy(claim, place)
+        super()._push_from_checkpoint(checkpoint_folder)
 
     def _load_best_model(self) -> None:
         """The best by held-out data is one of the models that the plan has released already."""
@@ -246,6 +319,11 @@ class PrivateTraining(_NextTrainer):  # type: ignore[misc]
             super()._load_best_model()
 
     # ---- what is measured
+
+    def evaluate(self, eval_dataset: Any = None, *given: Any, **named: Any) -> Any:
+        """As the trainer's; refuses the private rows, also before the trainer prepares them."""
+        refusals.check_apart(self._rows, _named(self.eval_dataset, eval_dataset))
+        return super().evaluate(eval_dataset, *given, **named)
 
     def get_eval_dataloader(self, eval_dataset: Any = None) -> Any:
         """As the trainer's; refuses the private rows."""
@@ -316,6 +394,29 @@ def _named(known: Any, wanted: Any) -> Any:
     return known if wanted is None else wanted
 
 
+def _weights_folders(place: Path, model: Any) -> list[Path]:
+    """Where weights are saved: PEFT gives every adapter that has a name a folder of its own."""
+    adapters = getattr(model, "peft_config", None) or ["default"]
+    return [place if name == "default" else place / name for name in adapters]
+
+
+def _checksums(place: Path, model: Any) -> dict[str, str]:
+    """The SHA-256 of the weights that were just saved, by their names: a folder may hold others."""
+    index = "model.safetensors.index.json"
+    if getattr(model, "peft_config", None):
+        names = ["adapter_model.safetensors"]
+    else:  # in one file or in several; of an earlier save the other may lie there still
+        there = [one for one in (place / "model.safetensors", place / index) if one.is_file()]
+        names = [max(there, key=lambda one: one.stat().st_mtime_ns).name]
+    if names == [index]:
+        names += sorted({*json.loads((place / index).read_text())["weight_map"].values()})
+    found = {}
+    for name in names:
+        with (place / name).open("rb") as file:
+            found[name] = hashlib.file_digest(file, "sha256").hexdigest()
+    return found
+
+
 def _session_file(folder: Any) -> str | None:
     """Where a checkpoint of the trainer keeps the private session."""
     if folder is None:
@@ -323,7 +424,8 @@ def _session_file(folder: Any) -> str | None:
     path = os.path.join(folder, SESSION)
     if not os.path.isfile(path):
         raise CheckpointError(
-            f"{folder} holds no {SESSION}, so that nobody knows what was spent; resume from a "
-            "checkpoint of PrivateTrainer that was saved with save_only_model=False"
+            f"{folder} holds no {SESSION}, so that nobody knows what was spent: it was saved with "
+            "save_only_model=True or by another trainer, or the run was killed meanwhile; resume "
+            "from an earlier checkpoint of PrivateTrainer"
         )
     return path

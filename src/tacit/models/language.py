@@ -64,11 +64,11 @@ def language_model(folder: str | os.PathLike[str] | None = None) -> Pretrained:
     named = {"gguf_file": packed[0]} if packed and not (place / "config.json").is_file() else {}
     with _quietly(transformers):
         try:
-            tokenizer = transformers.AutoTokenizer.from_pretrained(
-                place, local_files_only=True, **named
-            )
+            # Left out, trust_remote_code is a question to whoever sits there.
+            local = {"local_files_only": True, "trust_remote_code": False, **named}
+            tokenizer = transformers.AutoTokenizer.from_pretrained(place, **local)
             model = transformers.AutoModelForCausalLM.from_pretrained(
-                place, local_files_only=True, dtype=torch.float32, use_safetensors=True, **named
+                place, dtype=torch.float32, use_safetensors=True, **local
             )
         except (OSError, ValueError, ImportError, KeyError) as error:
             reason = " ".join(str(error).split())[:200]

@@ -6,6 +6,7 @@ does not, however many there are.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from tacit.runs.record import RunRecord
 
 STATEMENT: Final = "statement.json"
+CONFIGURATIONS: Final = ("config.json", "adapter_config.json")  # of a whole model, of adapters
+_TOGETHER: Final = 64  # texts that are sampled at once
 _LARGEST: Final = 16 << 20  # bytes of a statement; a real one has thousands
 
 
@@ -70,32 +73,79 @@ def generate(
 
     Guarantee:
         The texts are computed from the released weights, ``prompt`` and random numbers alone, so
-        that the statement covers them, however many are made.
+        that the statement covers them, however many are made, if ``prompt`` is public; it says so.
+        Weights other than those that the statement names are refused.
     """
     rows, room = whole("count", count), whole("tokens", tokens)
     heat = positive("temperature", temperature)
     pretrained, statement = _private_model(Path(folder), device_named(device))
-    tokenizer, model = pretrained.tokenizer, pretrained.model.eval()
-    start = tokenizer(prompt or tokenizer.bos_token or tokenizer.eos_token)["input_ids"]
-    ids = torch.tensor([start] * rows, device=next(model.parameters()).device)
+    start = _start(pretrained, prompt, room)
+    parts = [min(_TOGETHER, rows - begin) for begin in range(0, rows, _TOGETHER)]
     with torch.random.fork_rng(devices=[], enabled=seed is not None):
         if seed is not None:
             torch.manual_seed(seed)
-        sample: Any = model.generate
-        found = sample(
-            input_ids=ids, attention_mask=torch.ones_like(ids), do_sample=True, temperature=heat,
-            max_new_tokens=room, top_k=0, use_cache=True, pad_token_id=tokenizer.pad_token_id,
-        )  # fmt: skip
-    texts = tokenizer.batch_decode(found, skip_special_tokens=True)
-    also = "synthetic texts, made from the released weights alone: they cost nothing more"
-    return Generated(tuple(texts), extended(statement, releases=also))
+        texts = [text for part in parts for text in _sampled(pretrained, start, part, room, heat)]
+    return Generated(tuple(texts), _covering(statement, prompt))
+
+
+def _covering(statement: Statement, prompt: str) -> Statement:
+    """The claim with what is released now; a prompt is somebody's words, and not the model's."""
+    if not prompt:
+        also = "synthetic texts, made from the released weights alone: they cost nothing more"
+        return extended(statement, releases=also)
+    return extended(
+        statement,
+        releases="synthetic texts, made from the released weights and a prompt: they cost nothing "
+        "more if the prompt is public",
+        assumptions="the prompt of the synthetic texts, with which they begin, is public",
+    )
+
+
+def _start(pretrained: Pretrained, prompt: str, room: int) -> list[int]:
+    """The tokens of the prompt, or the one that begins a text."""
+    tokenizer = pretrained.tokenizer
+    begin = prompt or tokenizer.bos_token or tokenizer.eos_token
+    start: list[int] = tokenizer(begin)["input_ids"] if begin else []
+    if not start:
+        raise InvalidArgument(
+            "prompt must be given: the model's tokenizer has no token that begins a text"
+        )
+    config: Any = pretrained.model.config
+    most = getattr(config, "max_position_embeddings", None)
+    if most is not None and len(start) + room > most:
+        raise InvalidArgument(
+            f"tokens must be at most {max(0, most - len(start))}, got {room}: the model has room "
+            f"for {most}, and the prompt takes {len(start)}"
+        )
+    return start
+
+
+def _sampled(
+    pretrained: Pretrained, start: list[int], rows: int, room: int, heat: float
+) -> list[str]:
+    tokenizer, model = pretrained.tokenizer, pretrained.model.eval()
+    ids = torch.tensor([start] * rows, device=next(model.parameters()).device)
+    sample: Any = model.generate
+    found = sample(
+        input_ids=ids, attention_mask=torch.ones_like(ids), do_sample=True, temperature=heat,
+        max_new_tokens=room, top_k=0, use_cache=True, pad_token_id=tokenizer.pad_token_id,
+    )  # fmt: skip
+    texts: list[str] = tokenizer.batch_decode(found, skip_special_tokens=True)
+    return texts
 
 
 def _private_model(folder: Path, device: torch.device) -> tuple[Pretrained, Statement]:
-    if (folder / "config.json").is_file() and (folder / STATEMENT).is_file():
+    if any((folder / name).is_file() for name in CONFIGURATIONS):
+        if not (folder / STATEMENT).is_file():
+            raise CheckpointError(
+                f"{folder} holds a model without {STATEMENT}, so that nothing is known of it; "
+                "PrivateTrainer.save_model writes one if the plan was made by Plan.for_budget"
+            )
+        statement = _claim(folder / STATEMENT)
+        _check_weights(folder, statement)
         found = language_model(folder)
         found.model.to(device)
-        return found, _claim(folder / STATEMENT)
+        return found, statement
     run = results.load(folder)
     chosen = _settings(run.record)
     if getattr(chosen, "adapt", "head") == "head":
@@ -106,6 +156,25 @@ def _private_model(folder: Path, device: torch.device) -> tuple[Pretrained, Stat
     public = language.loaded(chosen.model, device)
     model = run.in_model(language.adapted(public.model, chosen.adapt, chosen.rank)).model
     return Pretrained(model, public.tokenizer, public.source), run.statement
+
+
+def _check_weights(folder: Path, statement: Statement) -> None:
+    """Refuses weights that the statement does not name by their checksums: any could lie there."""
+    names = sorted(
+        path.name
+        for path in folder.iterdir()
+        if path.name.endswith((".safetensors", ".safetensors.index.json"))
+    )
+    if not names:
+        raise CheckpointError(f"{folder} holds no weights in safetensors")
+    for name in names:
+        with (folder / name).open("rb") as file:
+            found = hashlib.file_digest(file, "sha256").hexdigest()
+        if statement.files.get(name) != found:
+            raise CheckpointError(
+                f"{folder / name} is not a file that {STATEMENT} is about; save the model once "
+                "more with the trainer's save_model(), and leave nothing else there"
+            )
 
 
 def _settings(record: RunRecord) -> Any:

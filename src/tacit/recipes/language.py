@@ -149,12 +149,14 @@ def class_scores(prompt: Prompt, model: nn.Module, batch: dict[str, Tensor]) -> 
     """What the model thinks of each class's token after each prompt; shape (rows, classes).
 
     Nothing looks ahead, so that what pads a prompt at its end changes no score. The mask is a
-    constant: of any other, transformers reads numbers back from the device.
+    constant: of any other, transformers reads numbers back from the device. Networks that count
+    positions by the mask, which are those without rotations, have none.
     """
     network: Any = getattr(model, "get_base_model", lambda: model)()
     ids, last = batch["input_ids"], batch["last"]
     square = torch.ones(2 * ids.shape[1:], dtype=torch.bool, device=ids.device)
-    mask = square.tril()[None, None]
+    rotates = getattr(network.config, "rope_parameters", None) is not None
+    mask = square.tril()[None, None] if rotates else None
     seen = network.get_decoder()(input_ids=ids, attention_mask=mask, use_cache=False)
     rows = torch.arange(len(ids), device=ids.device)
     logits = network.get_output_embeddings()(seen.last_hidden_state[rows, last])
@@ -192,9 +194,12 @@ def adapted(model: nn.Module, adapt: Adapt, rank: int) -> nn.Module:
         import peft  # noqa: PLC0415 - an extra
     except ImportError:
         raise InvalidArgument("adapt=lora needs PEFT: pip install 'tacit[hf]'") from None
+    names = {name.rpartition(".")[2] for name, _ in model.named_modules()}
+    usual = [name for name in LORA_MODULES if name in names]
     config = peft.LoraConfig(
-        r=rank, lora_alpha=2 * rank, lora_dropout=0.0, target_modules=LORA_MODULES
-    )
+        r=rank, lora_alpha=2 * rank, lora_dropout=0.0, target_modules=usual or "all-linear",
+        fan_in_fan_out="c_attn" in names,  # GPT-2 keeps its weights the other way round
+    )  # fmt: skip
     found: nn.Module = peft.get_peft_model(model, config)
     return found
 
@@ -268,7 +273,12 @@ def rising_and_falling(
 
 def shallow(model: nn.Module, layers: int) -> nn.Module:
     """The model's first layers, frozen, in bfloat16: half of a network tells spam as well."""
-    inner: Any = model.get_submodule("model")
+    inner: Any = getattr(model, "model", None)
+    if not hasattr(inner, "layers") or not hasattr(inner, "norm"):
+        raise InvalidArgument(
+            f"adapt=head needs a network whose layers are known, such as Llama's, got "
+            f"{type(model).__name__}; use adapt=lora or full"
+        )
     if not 1 <= layers <= len(inner.layers):
         raise InvalidArgument(
             f"layers must be 1 to {len(inner.layers)} for this model, got {layers!r}"

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 class Settings:
     """What may be set.
 
-    ``unit``: one speech, or everything that one speaker says. ``longest`` is how many tokens of a
+    ``unit``: one speech, or everything that one speaker says; accuracy is then that of the speeches
+    of others, for a speaker's own would give the speaker away. ``longest`` is how many tokens of a
     speech are learned; ``lot`` counts units. ``model`` is a folder of another model.
     """
 
@@ -64,6 +65,16 @@ def corpus(task: Task) -> Corpus:
     return by_author(texts, task.data.train.labels.tolist())
 
 
+def held_out(task: Task) -> list[str]:
+    """The speeches to test on; none of a speaker who is protected as a whole."""
+    train, test = task.data.train, task.data.test
+    if task.settings.unit == "speech":
+        return [str(text) for text in test.inputs]
+    protected = {*train.labels.tolist()}
+    pairs = zip(test.inputs, test.labels.tolist(), strict=True)
+    return [str(text) for text, speaker in pairs if speaker not in protected]
+
+
 def outline(task: Task) -> Outline:
     """Poisson lots of units."""
     chosen, units = task.settings, corpus(task)
@@ -83,13 +94,13 @@ def prepare(task: Task, plan: Plan, release: Releasing) -> Prepared:
     pretrained = language.loaded(chosen.model, task.device)
     model = language.adapted(pretrained.model, chosen.adapt, chosen.rank)
     optimizer = torch.optim.AdamW(language.trainable(model), lr=chosen.lr, weight_decay=0.0)
-    units = corpus(task)
+    units, others = corpus(task), held_out(task)
     return Prepared(
         model=model,
         optimizer=optimizer,
         plan=plan,
         dataset=language.token_rows(pretrained, units.texts, chosen.longest),
-        held_out=language.token_rows(pretrained, map(str, task.data.test.inputs), chosen.longest),
+        held_out=language.token_rows(pretrained, others, chosen.longest) if others else None,
         loss=_losses,
         correct=language.token_right,
         collate=language.right_padded,
@@ -97,7 +108,9 @@ def prepare(task: Task, plan: Plan, release: Releasing) -> Prepared:
         schedule=Schedule(scheduler=language.rising_and_falling(optimizer, plan.steps)),
         performance=language.performance(chosen.batch, task.device),
         unit_in_words=(
-            "one speech of a play" if chosen.unit == "speech" else "all speeches of one speaker"
+            "one speech of a play: who holds several is not protected as a whole"
+            if chosen.unit == "speech"
+            else "all speeches of one speaker"
         ),
         notes=(
             language.PUBLIC.format(source=pretrained.source),

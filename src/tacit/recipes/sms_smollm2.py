@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 BEFORE, AFTER = "Message:", "\nThis message is"
 ANSWERS = (" ham", " spam")
+UNIT = "one message: neither who sent several nor what was sent twice is protected as a whole"
 
 
 @final
@@ -67,7 +68,7 @@ def prepare(task: Task, plan: Plan, release: Releasing) -> Prepared:
     if chosen.adapt != "head":
         return language.classifier(
             prompt, task, plan, adapt=chosen.adapt, rank=chosen.rank, lr=chosen.lr,
-            batch=chosen.batch, unit="one message",
+            batch=chosen.batch, unit=UNIT,
         )  # fmt: skip
     width = language.width_of(pretrained.model)
     language.shallow(pretrained.model, chosen.layers)
@@ -84,7 +85,7 @@ def prepare(task: Task, plan: Plan, release: Releasing) -> Prepared:
         held_out=seen(task.data.test),
         schedule=Schedule(scheduler=language.rising_and_falling(optimizer, plan.steps)),
         performance=Performance(batch=plan.examples),
-        unit_in_words="one message",
+        unit_in_words=UNIT,
         notes=(language.PUBLIC.format(source=pretrained.source),),
     )
 

@@ -63,7 +63,8 @@ def prepare(task: Task, plan: Plan, release: Releasing) -> Prepared:
     lr = RATES[chosen.adapt] if chosen.lr is None else chosen.lr
     return language.classifier(
         prompt, task, plan, adapt=chosen.adapt, rank=chosen.rank, lr=lr, batch=chosen.batch,
-        unit="one phrase of a review",
+        unit="one phrase of a review: a sentence of which several are there is not protected as a "
+        "whole",
     )  # fmt: skip
 
 

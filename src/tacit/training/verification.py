@@ -275,8 +275,8 @@ class Verifier:
             raise UnsupportedModel(
                 "a unit's gradient depends on how many or how long the rows beside it are, "
                 "so examples are mixed: leave padding out of averages (a mask; see "
-                "tacit.losses.token_mean), and divide by nothing that the batch decides; or the "
-                f"loop draws {_OWN_NUMBERS}"
+                "tacit.losses.token_mean), put it at the ends of rows (padding_side='right'), and "
+                f"divide by nothing that the batch decides; or the loop draws {_OWN_NUMBERS}"
             )
 
     def _compare_replaced(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -96,6 +97,35 @@ def test_a_digit_is_as_likely_as_the_model_thinks(folder: Path):
         for digit in "0123456789":
             expected = float(oracle[place, LETTERS.index(digit)])
             assert logs[0, place, ord(digit)] == pytest.approx(expected, rel=1e-4)
+
+
+class Pairs:
+    """A tokenizer that begins each text with a token, and takes ``pairs`` of digits for one."""
+
+    def __init__(self, *pairs: str) -> None:
+        self._pairs = pairs
+
+    def __call__(self, text: str) -> dict[str, list[int]]:
+        pattern = "|".join([*self._pairs, r"[\s\S]"])
+        return {"input_ids": [7, *(hash(one) % 10**6 for one in re.findall(pattern, text))]}
+
+
+def test_the_start_is_the_one_that_was_learned_and_every_digit_a_token(folder: Path):
+    pretrained = models.language_model(folder)
+    form = shakespeare_secret.SecretFormat("Agnes: {digits:3}\n")
+    start, tokens = language_secret.digit_tokens(replace(pretrained, tokenizer=Pairs()), form)
+    assert (start[0], len(start)) == (7, 1 + len("Agnes: "))
+    assert tokens == {digit: hash(digit) % 10**6 for digit in "0123456789"}
+    for pair in ("42", "00"):  # never asked for as it was learned
+        with pytest.raises(InvalidArgument, match="one token for each digit"):
+            language_secret.digit_tokens(replace(pretrained, tokenizer=Pairs(pair)), form)
+
+
+def test_copies_that_would_be_left_out_are_refused(folder: Path):
+    settings = replace(small(folder), times=4)
+    trial = language_secret.trial_of(settings, speeches(24), 0)
+    with pytest.raises(InvalidArgument, match=r"4 copies of a secret take .* 32 are learned"):
+        language_secret.carry_out(trial, 4, None, device=torch.device("cpu"))
 
 
 def test_held_out_text_is_measured_in_characters(folder: Path):

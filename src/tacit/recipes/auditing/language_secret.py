@@ -12,6 +12,7 @@ import json
 import math
 from dataclasses import asdict, dataclass, replace
 from functools import partial
+from itertools import product, takewhile
 from typing import TYPE_CHECKING, Final, final
 
 import numpy as np
@@ -125,6 +126,7 @@ def carry_out(
     for canary, unit in zip(trial.canaries, trial.units, strict=True):
         texts[unit] = canary.text * times  # the whole speech: nobody else's unit is touched
     pretrained = language.loaded(settings.model, device)
+    _check_room(pretrained, [texts[unit] for unit in trial.units], settings.longest, times)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(trial.seed)  # the adapters and the order; never sampling or noise
         model = language.adapted(pretrained.model, "lora", settings.rank)
@@ -140,6 +142,16 @@ def carry_out(
         bits_per_character=bits_per_character(pretrained, model, trial.held_out, settings.longest),
         secrets=secrets, p_value=combined_p_value(one.p_value for one in secrets),
     )  # fmt: skip
+
+
+def _check_room(pretrained: Pretrained, texts: list[str], longest: int, times: int) -> None:
+    """Refuses secrets of which copies would be left out, unsaid: a text loses what is too long."""
+    most = max(len(pretrained.tokenizer(text.rstrip())["input_ids"]) for text in texts)
+    if most > longest:
+        raise InvalidArgument(
+            f"times must be fewer, or longest more: {times} copies of a secret take {most} tokens, "
+            f"of which {longest} are learned"
+        )
 
 
 def _loss(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
@@ -192,19 +204,37 @@ def _train_privately(
 # ---- asking for a secret, in characters
 
 
-def next_digit_of(pretrained: Pretrained, model: nn.Module, form: SecretFormat) -> NextToken:
-    """What the model thinks of each digit after the known start, by the digits' characters.
+def digit_tokens(pretrained: Pretrained, form: SecretFormat) -> tuple[list[int], dict[str, int]]:
+    """The tokens before the secret as the model was trained on them, and the token of each digit.
 
-    The start is one text to the model's tokenizer; a digit must be one token.
+    Raises:
+        InvalidArgument: if a secret is not one token for each digit after the same start: asked
+            digit by digit, the model would be asked for what it never saw.
     """
-    encode = partial(pretrained.tokenizer, add_special_tokens=False)
-    start = encode(form.before)["input_ids"]
-    digits = {str(digit): encode(f"{form.before}{digit}")["input_ids"] for digit in range(10)}
-    if any(tokens[:-1] != start for tokens in digits.values()):
-        raise InvalidArgument("model must have one token for each digit; take another model")
+    places, digits = len(form.places), "0123456789"
+
+    def tokens_of(secret: str) -> list[int]:
+        found: list[int] = pretrained.tokenizer(form.canary(secret).text)["input_ids"]
+        return found
+
+    alike = {digit: tokens_of(digit * places) for digit in digits}
+    pairs = takewhile(lambda pair: pair[0] == pair[1], zip(alike["0"], alike["1"], strict=False))
+    start = [one for one, _ in pairs]
+    token = {digit: found[len(start)] for digit, found in alike.items() if len(found) > len(start)}
+    for one, other in product(digits, repeat=2):
+        secret = (f"{one}{other}" * places)[:places]
+        expected = [*start, *(token.get(digit, -1) for digit in secret)]
+        if not start or tokens_of(secret)[: len(expected)] != expected:
+            raise InvalidArgument("model must have one token for each digit; take another model")
+    return start, token
+
+
+def next_digit_of(pretrained: Pretrained, model: nn.Module, form: SecretFormat) -> NextToken:
+    """What the model thinks of each digit after the known start, by the digits' characters."""
+    start, digits = digit_tokens(pretrained, form)
     token = np.zeros(_CODES, np.int64)
-    for digit, tokens in digits.items():
-        token[ord(digit)] = tokens[-1]
+    for digit, number in digits.items():
+        token[ord(digit)] = number
     codes = [ord(digit) for digit in digits]
     known, device = len(form.before), next(model.parameters()).device
 
