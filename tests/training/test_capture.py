@@ -11,9 +11,10 @@ import functools
 import importlib.util
 import random
 import warnings
+from collections import UserDict
 from contextlib import contextmanager
 from itertools import cycle
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -121,6 +122,23 @@ def test_replayed_steps_are_those_of_the_definition(graphs: Counted) -> None:
     assert graphs.replays > 12
     assert "Batches are replayed" in found[-1]
     assert "Noise and update are replayed" in found[-1]
+
+
+@pytest.mark.parametrize("kind", [dict, UserDict, MappingProxyType])
+def test_mappings_of_other_libraries_are_recorded(graphs: Counted, kind: Any) -> None:
+    def collate(rows: list[Any]) -> Any:
+        x, y = torch.utils.data.default_collate(rows)
+        return kind({"x": x.double(), "y": y})
+
+    def losses(batch: Any) -> Tensor:
+        labels = batch["y"] if kind is MappingProxyType else batch.pop("y")  # as trainers do
+        return functional.cross_entropy(model(batch["x"]), labels, reduction="none")
+
+    model = double()
+    found = run(model, losses, dataset=list(data()), collate=collate)
+    agrees(found)
+    assert "Batches are replayed" in found[-1]
+    assert graphs.replays > 8
 
 
 needs_triton = pytest.mark.skipif(

@@ -6,22 +6,20 @@ A batch that is checked is repeated with some of its units replaced: such probes
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, MutableMapping
-from copy import copy
 from typing import TYPE_CHECKING, Any, NamedTuple, final
 
 import numpy as np
 import torch
-from torch.utils._pytree import tree_flatten, tree_leaves, tree_map
+from torch.utils._pytree import tree_flatten
 
 from tacit.errors import InvalidArgument
 from tacit.randomness import KeyedStream, subset
 from tacit.randomness.streams import one_time_key
-from tacit.training.loaders import OnDevice, shapes
+from tacit.training.loaders import OnDevice, leaves_of, over, shapes
 from tacit.training.sampling import FullBatch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from typing import Literal
 
     from numpy.typing import NDArray
@@ -411,7 +409,7 @@ class Cutter:
 
 def copied(data: Any) -> Any:
     """``data`` with its tensors copied: a loop may change its batch in place."""
-    return _over(lambda leaf: leaf.clone() if isinstance(leaf, torch.Tensor) else leaf, data)
+    return over(lambda leaf: leaf.clone() if isinstance(leaf, torch.Tensor) else leaf, data)
 
 
 def spliced(first: Any, second: Any, probe: Batch) -> Any:
@@ -432,7 +430,7 @@ def spliced(first: Any, second: Any, probe: Batch) -> Any:
 
     if tree_flatten(first)[1] != tree_flatten(second)[1]:
         return second
-    return _over(one, first, second)
+    return over(one, first, second)
 
 
 def row_shapes(data: Any, rows: int) -> tuple[tuple[int, ...], ...]:
@@ -455,36 +453,13 @@ def twins(data: Any, rows: int) -> bool:
 
 def chosen_rows(data: Any, where: NDArray[np.int64], rows: int) -> Any:
     """The batch of these rows of ``data``; None if its tensors do not have one entry per row."""
-    leaves = _leaves(data)
+    leaves = leaves_of(data)
     if not all(isinstance(one, torch.Tensor) and one.shape[:1] == (rows,) for one in leaves):
         return None
     at = torch.from_numpy(where)
-    return _over(lambda one: one[at.to(one.device)], data)
+    return over(lambda one: one[at.to(one.device)], data)
 
 
 def _tensors(data: Any) -> list[Tensor]:
     """The tensors of a batch with at least one axis."""
-    return [one for one in _leaves(data) if isinstance(one, torch.Tensor) and one.ndim]
-
-
-def _leaves(data: Any) -> list[Any]:
-    """What a batch holds, in other libraries' mappings too: torch takes those for leaves."""
-    found: list[Any] = []
-    for leaf in tree_leaves(data):
-        found += _leaves(dict(leaf)) if isinstance(leaf, Mapping) else [leaf]
-    return found
-
-
-def _over(function: Callable[..., Any], data: Any, *others: Any) -> Any:
-    """``data`` with ``function`` of each of its leaves, and of those of ``others`` at its place."""
-
-    def leaf(one: Any, *rest: Any) -> Any:
-        alike = all(isinstance(other, Mapping) and {*other} == {*one} for other in rest)
-        if not isinstance(one, MutableMapping) or not alike:
-            return function(one, *rest)
-        made = copy(one)
-        for key, value in one.items():
-            made[key] = _over(function, value, *(other[key] for other in rest))
-        return made
-
-    return tree_map(leaf, data, *others)
+    return [one for one in leaves_of(data) if isinstance(one, torch.Tensor) and one.ndim]

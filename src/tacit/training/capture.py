@@ -25,9 +25,9 @@ import numpy as np
 import torch
 from torch import nn
 from torch.optim import optimizer as torch_optimizer
-from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
 from tacit.training.clipping.forms.matrix import has_triton
+from tacit.training.loaders import leaves_of, over
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
@@ -545,8 +545,8 @@ class Inputs:
         self._sent_share = None if self._share is None else Staged(self._share)
         self._places = torch.arange(self._units, device=device)
         self._counted: tuple[Tensor, Tensor] | None = None  # weights and mask, gathered with data
-        leaves, self._spec = tree_flatten(data)
-        self._leaves = [] if loader is not None else [torch.empty_like(one) for one in leaves]
+        self._data = None if loader is not None else over(torch.empty_like, data)
+        self._leaves = leaves_of(self._data) if loader is None else []
 
     def feed(self, batch: Batch, data: Any) -> None:
         """Takes a batch; its ``data`` are looked at only if the data set is not on the device."""
@@ -561,12 +561,12 @@ class Inputs:
         if self._loader is not None:
             self._loader.check_unchanged()
         elif self._leaves:
-            torch._foreach_copy_(self._leaves, tree_leaves(data))
+            torch._foreach_copy_(self._leaves, leaves_of(data))
 
     def data(self) -> Any:
         """The batch's data, as part of the recording."""
         if self._loader is None:
-            return tree_unflatten(self._leaves, self._spec)
+            return over(lambda one: one, self._data)  # a loss may take entries out of its own
         if self._whole:
             return tuple(tensor.detach() for tensor in self._loader.tensors)
         lines = _in_words(self._loader.tensors)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
+from copy import copy
 from typing import TYPE_CHECKING, Any, Protocol, final
 
 import numpy as np
@@ -201,6 +202,29 @@ class _Feed(TorchSampler[list[int]]):
 
     def __len__(self) -> int:
         return len(self.lists)
+
+
+def leaves_of(data: Any) -> list[Any]:
+    """What a batch holds, in other libraries' mappings too: torch takes those for leaves."""
+    found: list[Any] = []
+    for leaf in tree_leaves(data):
+        found += leaves_of(dict(leaf)) if isinstance(leaf, Mapping) else [leaf]
+    return found
+
+
+def over(function: Callable[..., Any], data: Any, *others: Any) -> Any:
+    """``data`` with ``function`` of each of its leaves, and of those of ``others`` at its place."""
+
+    def leaf(one: Any, *rest: Any) -> Any:
+        alike = all(isinstance(other, Mapping) and {*other} == {*one} for other in rest)
+        if not isinstance(one, Mapping) or not alike:
+            return function(one, *rest)
+        made = copy(one) if isinstance(one, MutableMapping) else dict(one)
+        for key, value in one.items():
+            made[key] = over(function, value, *(other[key] for other in rest))
+        return made
+
+    return tree_map(leaf, data, *others)
 
 
 def shapes(data: Any) -> tuple[type, Hashable]:

@@ -13,13 +13,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, final
 
 import torch
-from torch.utils._pytree import tree_flatten, tree_leaves
+from torch.utils._pytree import tree_flatten
 
 from tacit.errors import InvalidArgument, ProtocolError, UnsupportedModel
 from tacit.training.batches import copied
 from tacit.training.capture import WARM_UP, HostRead, Inputs, host_randomness
 from tacit.training.clipping.engine import Rehearsed
-from tacit.training.loaders import shapes
+from tacit.training.loaders import leaves_of, shapes
 from tacit.training.noise import entries_of, rounded_towards_zero
 from tacit.training.verification import random_state, set_random_state
 
@@ -443,10 +443,7 @@ class Computation:
         if loader is not None:
             kind: Hashable = loader.is_whole(batch.rows)
         else:
-            leaves = tree_leaves(data)
-            if not all(
-                isinstance(one, torch.Tensor) and one.device == self._device for one in leaves
-            ):
+            if not all(map(self._is_here, leaves_of(data))):
                 self._recorded.give_up("a batch holds something beside tensors of the device")
                 return None
             kind = (shapes(data), str(tree_flatten(data)[1]))
