@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from torch import nn
 
-from transformers import Trainer, TrainerCallback, TrainingArguments
+from transformers import BatchEncoding, Trainer, TrainerCallback, TrainingArguments
 
 from tacit.hf import PrivateTrainer, PrivateTraining
 from tacit.hf.refusals import SETTINGS
@@ -47,13 +47,13 @@ def arguments(folder: Path, **changed: Any) -> TrainingArguments:
 
 
 def trainer_of(case: tiny.Case, folder: Path, **changed: Any) -> Any:
-    settings = changed.pop("settings", {})
+    settings, kind = changed.pop("settings", {}), changed.pop("kind", PrivateTrainer)
     given: dict[str, Any] = {
         "model": case.made(), "args": arguments(folder, **settings), "plan": plan(),
         "train_dataset": case.rows(ROWS), "data_collator": case.collate, "unsafe_seed": SEED,
         **changed,
     }  # fmt: skip
-    return PrivateTrainer(**given)
+    return kind(**given)
 
 
 def by_hand(case: tiny.Case, steps: int = 4) -> nn.Module:
@@ -83,6 +83,31 @@ def often(case: tiny.Case) -> Any:
     """Three are compared in `make test`, one of them with adapters; the rest are slow."""
     quick = case.name in ("GPT-2", "BERT") or case.name.startswith("Llama")
     return pytest.param(case, id=str(case), marks=() if quick else pytest.mark.slow)
+
+
+class WithOwnLosses(PrivateTrainer):
+    def row_losses(self, model: nn.Module, batch: Any) -> torch.Tensor:
+        return losses.of(model, batch)
+
+
+def test_lots_are_recorded_unless_the_trainer_itself_has_a_part_in_losses(tmp_path: Path) -> None:
+    case = tiny.CASES[5]
+    of_one_width = tiny.Case(
+        case.name, case.model,
+        lambda count: [row for row in tiny.texts(20 * count) if len(row["input_ids"]) == 6][:count],
+        lambda rows: BatchEncoding(tiny.padded(rows)),
+    )  # fmt: skip
+    ends = []
+    for kind in (PrivateTrainer, WithOwnLosses):
+        trainer = trainer_of(
+            of_one_width, tmp_path, kind=kind, plan=plan(12), settings={"max_steps": 12},
+            performance=tacit.Performance(batch=4, capture=True),
+        )  # fmt: skip
+        trainer.train()
+        recorded = "Batches are replayed" in trainer.session.explain()
+        assert recorded == (kind is PrivateTrainer)  # the other's function holds what it counts
+        ends.append(torch.cat([p.detach().flatten() for p in trainer.model.parameters()]))
+    assert torch.allclose(*ends, atol=1e-6)
 
 
 @pytest.mark.parametrize("case", [often(case) for case in tiny.CASES])

@@ -15,6 +15,7 @@ import math
 import os
 import shutil
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, final
 
@@ -36,7 +37,7 @@ except ImportError as error:
     raise ImportError("tacit.hf needs transformers: pip install 'tacit[hf]'") from error
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -221,18 +222,27 @@ class PrivateTraining(_NextTrainer):  # type: ignore[misc]
         """
         del num_items_in_batch
         model.train()
-        self.session.accumulate(inputs, lambda batch: self.row_losses(model, batch))
+        self.session.accumulate(inputs, self._by_row(model))
         self.session.release()
         return torch.zeros((), device=self.args.device)
 
     def row_losses(self, model: nn.Module, batch: Any) -> Tensor:
         """One loss per row of a physical batch: to be overridden by a trainer with its own."""
-        if self.compute_loss_func is None:
-            return losses.of(model, batch)
-        found: Tensor = self.compute_loss_func(
-            losses.outputs_of(model, batch), batch.get("labels"), num_items_in_batch=None
-        )
-        return found
+        return _row_losses(self.compute_loss_func, model, batch)
+
+    @property
+    def _has_known_losses(self) -> bool:
+        return getattr(self.row_losses, "__func__", None) is PrivateTraining.row_losses
+
+    def _by_row(self, model: nn.Module) -> Callable[[Any], Tensor]:
+        """``row_losses`` as a function of batches.
+
+        A GPU's recording is of values that stay, and a trainer counts: it has no part in it unless
+        the losses are its own.
+        """
+        if self._has_known_losses:
+            return partial(_row_losses, self.compute_loss_func, model)
+        return partial(self.row_losses, model)
 
     @torch.no_grad()
     def _check_losses(self, model: nn.Module, loader: LotLoader) -> None:
@@ -240,8 +250,7 @@ class PrivateTraining(_NextTrainer):  # type: ignore[misc]
 
         Nothing is published but that they differ, which lies in the model.
         """
-        known = type(self).row_losses is PrivateTraining.row_losses
-        if self.compute_loss_func is not None or not known:
+        if self.compute_loss_func is not None or not self._has_known_losses:
             return
         with torch.random.fork_rng(devices=[]):  # collators may draw, and so does dropout later on
             batch = self._prepare_inputs(loader.collate([loader.dataset[0]]))
@@ -381,6 +390,14 @@ class LotLoader:
     def __iter__(self) -> Iterator[Lot]:
         taken = self._trainer.session.steps_taken
         return self._trainer.lots_until(taken - taken % self._length + self._length)
+
+
+def _row_losses(compute: Callable[..., Tensor] | None, model: nn.Module, batch: Any) -> Tensor:
+    """By ``compute_loss_func`` if there is one, else those of the model's head."""
+    if compute is None:
+        return losses.of(model, batch)
+    outputs = losses.outputs_of(model, batch)
+    return compute(outputs, batch.get("labels"), num_items_in_batch=None)
 
 
 def _public(logs: dict[str, float]) -> dict[str, float]:
