@@ -180,8 +180,13 @@ def _mixture_mass(side: MixtureSide, edges: Floats, sigma: float, first: float) 
     for weight, shift in zip(side.weights, side.shifts, strict=True):
         scaled = (edges - shift) / sigma
         scaled[0], scaled[-1] = (first - shift) / sigma, np.inf
-        below, above = np.diff(ndtr(scaled)), -np.diff(ndtr(-scaled))
-        total += weight * np.where(scaled[:-1] > 0.0, above, below)
+        tails = ndtr(-np.abs(scaled))  # beyond each edge, away from the shift
+        masses = np.diff(tails)
+        middle = int(np.searchsorted(scaled, 0.0, side="right"))  # the first edge above the shift
+        masses[middle:] *= -1.0
+        if middle > 0:
+            masses[middle - 1] = 1.0 - tails[middle - 1] - tails[middle]
+        total += weight * masses
     return total
 
 
