@@ -38,6 +38,7 @@ _SAFETY = 4.0  # what the first-order rounding model below is multiplied by
 _DECAY_DIGITS = 80.0  # -ln of the error of a modulus off the real line: a step may fall that far
 _FEW, _FEW_NODES = 4000, 200  # exponentials, and nodes, of which fewer would save no time
 _NO_ERROR = 1e-30  # of a transform, far below its rounding: the same bound does for all frequencies
+_NOTHING: Floats = np.zeros(1)
 _NEGLIGIBLE = 1e-20  # tilted mass that is left out of the sums over u, and charged as truncation
 
 
@@ -124,21 +125,31 @@ class MixtureSide:
             total = total + share * (np.abs(y) + (1.0 - log_weight))
         return total
 
-    def log_ratio_off_axis(self, x: Floats, variance: float, angle: float) -> Complexes:
-        """Ln w(x + iσ²·angle), on the branch that is real at angle 0 (for reach·angle < π/2)."""
-        if not self._moving:
-            return np.zeros(1, complex)  # one for all x
+    def terms(self, x: Floats, variance: float) -> tuple[Floats, Floats]:
+        """Ln of the largest term of w(x) for every x, and all terms relative to it, a row each.
+
+        One scale for all x would leave nothing of small ones. Plain noise has no such terms.
+        """
         exponents = [(m * x - 0.5 * m * m) / variance for _, m in self._moving]
-        # Of every x the largest term is 1: one scale for all would leave nothing of small ones.
         top = np.maximum(exponents[0], self.log_still)
         for exponent in exponents[1:]:
-            top = np.maximum(top, exponent)
-        total = np.exp(self.log_still - top).astype(np.complex128)
-        for (a, m), exponent in zip(self._moving, exponents, strict=True):
-            size = a * np.exp(exponent - top)
-            total += size * complex(math.cos(m * angle), math.sin(m * angle))
-        found: Complexes = np.log(total) + top
-        return found
+            np.maximum(top, exponent, out=top)
+        sizes = np.empty((1 + len(exponents), len(x)))
+        np.exp(self.log_still - top, out=sizes[0])
+        for row, (a, _), exponent in zip(sizes[1:], self._moving, exponents, strict=True):
+            np.multiply(a, np.exp(exponent - top), out=row)
+        return top, sizes
+
+    def turned(self, terms: tuple[Floats, Floats], angle: float) -> tuple[Floats, Floats]:
+        """Real and imaginary part of ln w(x + iσ²·angle), from the terms of w(x).
+
+        It is on the branch that is real at angle 0, for reach·angle < π/2.
+        """
+        top, sizes = terms
+        angles = [m * angle for _, m in self._moving]
+        along = np.array([1.0, *map(math.cos, angles)]).dot(sizes)
+        across = np.array([0.0, *map(math.sin, angles)]).dot(sizes)
+        return top + 0.5 * np.log(along * along + across * across), np.arctan2(across, along)
 
 
 @dataclass(frozen=True)
@@ -422,12 +433,25 @@ class MixtureNodes:
 
     def off_axis(self, tilt: float, angle: float) -> tuple[Floats, Floats]:
         """Ln |integrand| and |Im L| on the line Im x = σ²·angle, in float64."""
-        variance = self.pair.sigma**2
-        x = self.x.astype(np.float64, copy=False)
-        top = self.pair.numerator.log_ratio_off_axis(x, variance, angle)
-        bottom = self.pair.denominator.log_ratio_off_axis(x, variance, angle)
-        modulus = self.log_noise + ((tilt + 1.0) * top.real - tilt * bottom.real)
-        return modulus + 0.5 * variance * angle * angle, np.abs(top.imag - bottom.imag)
+        variance, (top, bottom) = self.pair.sigma**2, self._terms
+        modulus, turned = self.log_noise + 0.5 * variance * angle * angle, _NOTHING
+        if top is not None:
+            log_size, turned = self.pair.numerator.turned(top, angle)
+            modulus = modulus + (tilt + 1.0) * log_size
+        if bottom is not None:
+            log_size, other = self.pair.denominator.turned(bottom, angle)
+            modulus, turned = modulus - tilt * log_size, turned - other
+        return modulus, np.abs(turned)
+
+    @cached_property
+    def _terms(self) -> tuple[tuple[Floats, Floats] | None, tuple[Floats, Floats] | None]:
+        """The terms of w₊ and of w₋, which every angle turns; None of plain noise, which is 1."""
+        x, variance = self.x.astype(np.float64, copy=False), self.pair.sigma**2
+        top, bottom = self.pair.numerator, self.pair.denominator
+        return (
+            top.terms(x, variance) if top.reach > 0.0 else None,
+            bottom.terms(x, variance) if bottom.reach > 0.0 else None,
+        )
 
     def off_axis_error(self, tilt: float, angle: float, truncation: float) -> float:
         """Bound, relative to M(tilt), on the error of summing ``off_axis``, however damped by Im L.
