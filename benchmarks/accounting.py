@@ -73,11 +73,14 @@ def run(engine: Engine, row: Row, python: Path, timeout: float) -> dict[str, Any
     """One worker process; whatever becomes of it is a result."""
     print(f"{row.name:3} {engine.name}", file=sys.stderr, flush=True)
     request = {"accountant": engine.accountant, "row": row.name, "timeout": timeout}
+    paths = [str(HERE)]
+    if engine.peer == "tacit":  # measure the source that the driver runs on
+        paths += filter(None, [os.environ.get("PYTHONPATH")])
     try:
         worker = subprocess.run(
             [python, HERE / "peers" / f"{engine.peer}_worker.py"],
             input=json.dumps(request),
-            env=os.environ | ONE_THREAD | {"PYTHONPATH": str(HERE)},
+            env=os.environ | ONE_THREAD | {"PYTHONPATH": os.pathsep.join(paths)},
             capture_output=True,
             text=True,
             timeout=5 * timeout + 60,  # for a call that never returns to Python to be interrupted

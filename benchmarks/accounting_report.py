@@ -39,8 +39,8 @@ def requirements(results: Results) -> list[Requirement]:
     row_a = results.get("a", {}).get(TACIT, {})
     if "peak_bytes" in row_a:
         peak = row_a["peak_bytes"]
-        limit = f"row a: peak memory at most {ROW_A_BYTES / 1e6:.0f} MB"
-        found.append(Requirement(limit, f"{peak / 1e6:.0f} MB", peak <= ROW_A_BYTES))
+        what = f"row a: peak memory at most {ROW_A_BYTES / 1e6:.0f} MB"
+        found.append(Requirement(what, f"{peak / 1e6:.0f} MB", peak <= ROW_A_BYTES))
     if any(TACIT in by_engine for by_engine in results.values()):
         found.append(_truth_requirement(results))
     return found
