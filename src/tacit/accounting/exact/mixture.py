@@ -111,10 +111,15 @@ class MixtureSide:
         return max((m * end - 0.5 * m * m) / variance for _, m in self._moving for end in ends)
 
     def _log_ratio_of_logs(self, x: Floats, variance: float) -> Floats:
-        total = np.full_like(x, self.log_still)
-        for a, m in self._moving:
-            total = np.logaddexp(total, math.log(a) + (m * x - 0.5 * m * m) / variance)
-        return total
+        logs = [(m, math.log(a)) for a, m in self._moving]
+        top = np.full_like(x, self.log_still)
+        for m, log_weight in logs:
+            np.maximum(top, log_weight + (m * x - 0.5 * m * m) / variance, out=top)
+        total = np.exp(self.log_still - top)
+        for m, log_weight in logs:
+            total += np.exp(log_weight + (m * x - 0.5 * m * m) / variance - top)
+        found: Floats = top + np.log(total)
+        return found
 
     def conditioning(self, x: Floats, variance: float, log_ratio: Floats) -> Floats:
         """How much ln w(x) moves, in absolute terms, per relative error of one operation."""

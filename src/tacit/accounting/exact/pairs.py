@@ -41,6 +41,8 @@ from tacit.errors import UnsupportedEvent
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from numpy.typing import NDArray
+
     from tacit.accounting.events import Adjacency, Event
     from tacit.accounting.exact.allocation import AllocationLoss
     from tacit.accounting.exact.atoms import AtomLoss
@@ -88,6 +90,10 @@ class Cells:
             sampled_loss(self.low, rate),
             sampled_loss(self.high, rate),
         )
+
+    def kept(self, some: NDArray[np.bool_]) -> Cells:
+        """Some of the cells."""
+        return Cells(self.p[some], self.q[some], self.low[some], self.high[some])
 
     def scaled(self, weight: float) -> Cells:
         """All masses multiplied by ``weight``."""
