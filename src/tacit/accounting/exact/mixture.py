@@ -135,15 +135,12 @@ class MixtureSide:
 
         One scale for all x would leave nothing of small ones. Plain noise has no such terms.
         """
-        exponents = [(m * x - 0.5 * m * m) / variance for _, m in self._moving]
-        top = np.maximum(exponents[0], self.log_still)
-        for exponent in exponents[1:]:
-            np.maximum(top, exponent, out=top)
-        sizes = np.empty((1 + len(exponents), len(x)))
-        np.exp(self.log_still - top, out=sizes[0])
-        for row, (a, _), exponent in zip(sizes[1:], self._moving, exponents, strict=True):
-            np.multiply(a, np.exp(exponent - top), out=row)
-        return top, sizes
+        sizes = np.empty((1 + len(self._moving), len(x)))
+        sizes[0] = self.log_still
+        for row, (a, m) in zip(sizes[1:], self._moving, strict=True):
+            np.add((m * x - 0.5 * m * m) / variance, math.log(a), out=row)
+        top = sizes.max(axis=0)
+        return top, np.exp(sizes - top, out=sizes)
 
     def turned(self, terms: tuple[Floats, Floats], angle: float) -> tuple[Floats, Floats]:
         """Real and imaginary part of ln w(x + iσ²·angle), from the terms of w(x).
