@@ -155,6 +155,17 @@ def test_a_likelihood_ratio_off_the_axis_keeps_its_small_terms(variance: float) 
             assert abs(one.imag - truth.imag) < 1e-12
 
 
+def test_the_weight_of_the_largest_term_may_be_next_to_nothing() -> None:
+    """As that of all of a large group is; its square underflowed."""
+    side, x, angle = MixtureSide((1.0, 1e-250), (0.0, 40.0)), np.array([0.0, 29.0, 40.0]), 0.01
+    log_size, turned = side.turned(side.terms(x, 1.0), angle)
+    with mp.workdps(40):
+        for at, size, arg in zip(x.tolist(), log_size.tolist(), turned.tolist(), strict=True):
+            truth = mp.log(1 + mp.mpf(1e-250) * mp.exp(40 * mp.mpc(at, angle) - 800))
+            assert abs(size - float(truth.real)) <= 1e-12 * max(1.0, abs(size))
+            assert abs(arg - float(truth.imag)) <= 1e-12
+
+
 def test_chords_of_large_powers_of_s_are_not_capped() -> None:
     y = np.array([6.0, 6.5, 7.0])
     line = RealLine(5.0, 2, y, np.zeros(3))
