@@ -2,6 +2,8 @@
 
     python benchmarks/accounting.py [--engine NAME ...] [--rows a b c ...] [--record]
 
+A record of some engines keeps what the record on this machine has of the others, and says so.
+
 Run it with the interpreter that has tacit installed; the peers get environments of their own. All
 run on one thread, one at a time, each row in a fresh process (see `accounting_worker.py`).
 """
@@ -40,6 +42,8 @@ def main() -> None:
             for engine in engines
         }
     record["engines"] = versions(record["results"])
+    if arguments.record and arguments.engine:
+        record = with_others(record)
     report = accounting_report.markdown(record)
     print(report)
     if arguments.record:
@@ -55,8 +59,8 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--timeout", type=float, default=120.0, help="seconds that a call may take")
     parser.add_argument("--record", action="store_true", help=f"write to {RESULTS.name}/")
     arguments = parser.parse_args()
-    if arguments.record and (arguments.engine or arguments.rows):
-        parser.error("--record replaces the whole record: it goes with all engines and all rows")
+    if arguments.record and arguments.rows:
+        parser.error("--record goes with all rows")
     return arguments
 
 
@@ -69,11 +73,14 @@ def run(engine: Engine, row: Row, python: Path, timeout: float) -> dict[str, Any
     """One worker process; whatever becomes of it is a result."""
     print(f"{row.name:3} {engine.name}", file=sys.stderr, flush=True)
     request = {"accountant": engine.accountant, "row": row.name, "timeout": timeout}
+    paths = [str(HERE)]
+    if engine.peer == "tacit":  # measure the source that the driver runs on
+        paths += filter(None, [os.environ.get("PYTHONPATH")])
     try:
         worker = subprocess.run(
             [python, HERE / "peers" / f"{engine.peer}_worker.py"],
             input=json.dumps(request),
-            env=os.environ | ONE_THREAD | {"PYTHONPATH": str(HERE)},
+            env=os.environ | ONE_THREAD | {"PYTHONPATH": os.pathsep.join(paths)},
             capture_output=True,
             text=True,
             timeout=5 * timeout + 60,  # for a call that never returns to Python to be interrupted
@@ -108,6 +115,28 @@ def versions(results: dict[str, dict[str, Any]]) -> dict[str, Any]:
             found.setdefault(name, {"setting": ENGINES[name].setting, "versions": {}})
             found[name]["versions"] |= installed
     return found
+
+
+def with_others(record: dict[str, Any]) -> dict[str, Any]:
+    """The record with the other engines' columns of the one before, if it is of this machine."""
+    before = json.loads((RESULTS / "accounting.json").read_text())
+    if before["machine"] != record["machine"] or before["timeout"] != record["timeout"]:
+        raise SystemExit("the record is of another machine or timeout: measure all engines again")
+    kept = [name for name in before["engines"] if name not in record["engines"]]
+    earlier = before.get("kept", {})
+    known = before["engines"] | record["engines"]
+    return record | {
+        "kept": {name: earlier.get(name, measured_when(before)) for name in kept},
+        "engines": {name: known[name] for name in ENGINES if name in known},
+        "results": {
+            row: {name: (before["results"][row] | found)[name] for name in ENGINES if name in known}
+            for row, found in record["results"].items()
+        },
+    }
+
+
+def measured_when(record: dict[str, Any]) -> dict[str, Any]:
+    return {name: record[name] for name in ("date", "commit", "load_average")}
 
 
 def save(record: dict[str, Any], report: str) -> None:

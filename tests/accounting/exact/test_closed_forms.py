@@ -129,7 +129,7 @@ def test_a_likelihood_ratio_far_below_one_keeps_its_digits(still: float) -> None
         ]
     found = side.log_ratio(x, 1.0)
     alone = [side.log_ratio_at(at, 1.0) for at in x.tolist()]
-    turned = side.log_ratio_off_axis(x, 1.0, 0.0).real
+    turned, _ = side.turned(side.terms(x, 1.0), 0.0)
     for at, right in enumerate(map(float, truth)):
         for one in (found[at], alone[at], turned[at]):
             assert one == pytest.approx(right, rel=1e-13, abs=1e-14)
@@ -139,7 +139,9 @@ def test_a_likelihood_ratio_far_below_one_keeps_its_digits(still: float) -> None
 def test_a_likelihood_ratio_off_the_axis_keeps_its_small_terms(variance: float) -> None:
     weights, shifts, angle = (0.7, 0.1, 0.2), (0.0, 1.0, 4.5), 0.3
     x = np.linspace(-3.0, 8.0, 23)
-    found = MixtureSide(weights, shifts).log_ratio_off_axis(x, variance, angle)
+    side = MixtureSide(weights, shifts)
+    log_size, turned = side.turned(side.terms(x, variance), angle)
+    found = log_size + 1j * turned
     with mp.workdps(40):
         for at, one in zip(x.tolist(), found.tolist(), strict=True):
             place = mp.mpc(at, variance * angle)
@@ -151,6 +153,17 @@ def test_a_likelihood_ratio_off_the_axis_keeps_its_small_terms(variance: float) 
             assert one.real == pytest.approx(truth.real, rel=1e-12, abs=1e-14)
             # On the branch that is real at angle 0, which is that of the logarithm here.
             assert abs(one.imag - truth.imag) < 1e-12
+
+
+def test_the_weight_of_the_largest_term_may_be_next_to_nothing() -> None:
+    """As that of all of a large group is; its square underflowed."""
+    side, x, angle = MixtureSide((1.0, 1e-250), (0.0, 40.0)), np.array([0.0, 29.0, 40.0]), 0.01
+    log_size, turned = side.turned(side.terms(x, 1.0), angle)
+    with mp.workdps(40):
+        for at, size, arg in zip(x.tolist(), log_size.tolist(), turned.tolist(), strict=True):
+            truth = mp.log(1 + mp.mpf(1e-250) * mp.exp(40 * mp.mpc(at, angle) - 800))
+            assert abs(size - float(truth.real)) <= 1e-12 * max(1.0, abs(size))
+            assert abs(arg - float(truth.imag)) <= 1e-12
 
 
 def test_chords_of_large_powers_of_s_are_not_capped() -> None:

@@ -415,10 +415,11 @@ def sampled_loss(loss: Floats, rate: float) -> Floats:
     """ln(1 - rate + rate·exp(loss))."""
     if rate == 1.0:
         return loss
-    small = np.log1p(rate * np.expm1(np.minimum(loss, 30.0)))
-    with np.errstate(divide="ignore"):
-        large = np.logaddexp(np.log1p(-rate), math.log(rate) + loss)
-    return np.where(loss < 30.0, small, large)
+    found: Floats = np.log1p(rate * np.expm1(np.minimum(loss, 30.0)))
+    large = loss >= 30.0
+    if large.any():
+        found[large] = np.logaddexp(math.log1p(-rate), math.log(rate) + loss[large])
+    return found
 
 
 def as_atoms(loss: LatticeLoss) -> AtomLoss:

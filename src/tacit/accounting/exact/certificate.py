@@ -221,7 +221,7 @@ def _epsilon_together(
         return None
     ends = found.ends
     for other in others:
-        if not schedule_at_most(other, found.ends.upper, delta, _QUICK, found.tilt):
+        if not schedule_at_most(other, found.ends.upper, delta, _QUICK, found):
             rival = solve_schedule(other, delta, resolution)
             if rival is None:
                 return None
@@ -311,7 +311,7 @@ def _is_smaller(direction: Direction, found: Solved, delta: float) -> bool:
     """Whether a quick look certifies that this direction has δ(ε) ≤ ``delta`` already."""
     if math.isinf(found.ends.upper):
         return False
-    return certainly_at_most(direction, found.ends.upper, delta, _QUICK, found.tilt)
+    return certainly_at_most(direction, found.ends.upper, delta, _QUICK, found)
 
 
 def enclose_delta(
@@ -348,7 +348,7 @@ def _delta(decomposition: Decomposition, epsilon: float, resolution: Resolution)
     for other in others:
         if epsilon == 0.0 and _mirrored(first, other):
             continue  # the total variation distance, again
-        if not certainly_at_most(other, epsilon, found.ends.upper, _QUICK, found.tilt):
+        if not certainly_at_most(other, epsilon, found.ends.upper, _QUICK, found):
             ends.append(solve_delta(other, epsilon, resolution).ends)
     largest = max(ends, key=lambda one: one.upper)
     upper = min(1.0, largest.upper + decomposition.failures.charge(epsilon))

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 import numpy as np
 
 from tacit.accounting.exact.enclosure import TooSlow
-from tacit.accounting.exact.transforms import compose
+from tacit.accounting.exact.transforms import compose, scale_errors_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from tacit.accounting.exact.transforms import (
         Complexes,
         Composition,
+        Floats,
         RealLine,
         RealLoss,
         Spectrum,
@@ -269,6 +270,7 @@ class Contour:
         errors: Bounds on the errors of the sum by cause, in units of exp(ln M(z₀) - z₀ε).
         aliases: Bounds on the copies that the rule folds in.
         period: S = 2π/du.
+        digits: -ln of the relative error that it was laid for.
     """
 
     spectrum: Spectrum
@@ -277,12 +279,13 @@ class Contour:
     errors: ErrorTerms
     aliases: Aliases
     period: float
+    digits: float
 
     def enclose(self, epsilon: float) -> Enclosure:
         """δ(ε) with its errors."""
         spectrum = self.spectrum
         turn = np.exp(1j * ((spectrum.centre - epsilon) * spectrum.frequencies))
-        value, slope = _real_sum(self.coefficients, turn), -float((self.slopes @ turn).real)
+        value, slope = _real_sum(self.coefficients, turn), -float(self.slopes.dot(turn).real)
         aliasing = self.aliases.bound(epsilon, self.period)
         return spectrum.enclose(epsilon, value, slope, self.errors, aliasing)
 
@@ -290,7 +293,7 @@ class Contour:
 def _real_sum(one: Complexes, other: Complexes) -> float:
     """Re Σ one·other, where terms are many in blocks: rounding grows with the length of a sum."""
     if len(one) <= _FEW_TERMS:
-        return float((one @ other).real)
+        return float(one.dot(other).real)
     blocks = np.add.reduceat((one * other).real, np.arange(0, len(one), _BLOCK))
     return float(blocks.sum())
 
@@ -310,40 +313,94 @@ def lay_contour(
     """
     aliases = bound_aliases(search, aim, resolution.digits)
     period = aliases.period(aim, resolution.digits) * resolution.contour_density
-    transforms, highest, log_tail = _reach(composition, aim, period, resolution)
-    step = 2.0 * math.pi / period
-    frequencies = step * np.arange(math.ceil(highest / step) + 1)
+    transforms, frequencies, log_tail = _reach(composition, aim, period, resolution)
     spectrum = compose(transforms, aim.tilt, frequencies, resolution.unit_roundoff)
+    coefficients, slopes, errors = _terms_of(spectrum, log_tail)
+    return Contour(spectrum, coefficients, slopes, errors, aliases, period, resolution.digits)
+
+
+def _terms_of(spectrum: Spectrum, log_tail: float) -> tuple[Complexes, Complexes, ErrorTerms]:
+    """A contour's coefficients, those of its slope, and the errors of the sum."""
     z = spectrum.tilts
-    weights = np.full(len(frequencies), step / math.pi)
-    weights[0] *= 0.5
-    slopes = weights * spectrum.values / (z + 1.0)
-    kernel = weights / np.abs(z * (z + 1.0))
+    beyond, width = z + 1.0, float(spectrum.frequencies[1]) / math.pi
+    slopes = width * spectrum.values / beyond
+    slopes[0] *= 0.5
+    kernel = width / np.abs(z * beyond)
+    kernel[0] *= 0.5
     errors = spectrum.errors_against(kernel, math.exp(log_tail), _terms(len(z)))
-    return Contour(spectrum, slopes / z, slopes, errors, aliases, period)
+    return slopes / z, slopes, errors
+
+
+def certify_beside(
+    other: Contour, composition: Composition, epsilon: float, delta: float, resolution: Resolution
+) -> bool:
+    """Whether a sum along ``other``'s line certifies δ(``epsilon``) ≤ ``delta`` of a composition.
+
+    The two directions of a sampled mechanism have similar losses: a line that suits one of them
+    suits the other, and no saddle needs to be looked for. Nor need the copies that the rule folds
+    in be bounded, for they only ever add to δ. Chernoff's bound, for which M on the real line is
+    enough, is tried first. Where the line does not suit, nothing is certified.
+    """
+    tilt, log_delta = other.spectrum.tilt, math.log(delta)
+    coarser = math.sqrt(resolution.digits / other.digits)
+    step = 2.0 * math.pi / max(coarser * other.period, (resolution.digits - log_delta) / tilt)
+    nodes = math.ceil(coarser * float(other.spectrum.frequencies[-1]) / step)
+    transforms = _transforms(composition, tilt, nodes * step * (1.0 + 1e-12), resolution)
+    log_scale = math.fsum([count * transform.log_mgf for transform, count in transforms])
+    goal = log_delta + tilt * epsilon - log_scale
+    off = math.log1p(scale_errors_of(transforms).above)
+    off += 1e-12 * (1.0 + tilt * epsilon + abs(log_scale))  # the rounding of ``goal``
+    if log_chernoff_constant(tilt) + off <= goal:
+        return True
+    log_tail = _log_tail(transforms, nodes * step, goal - resolution.digits)
+    work = nodes * max(transform.size for transform, _ in transforms)
+    if not log_tail < goal or work > resolution.most_work:
+        return False
+    spectrum = compose(transforms, tilt, step * np.arange(nodes + 1), resolution.unit_roundoff)
+    coefficients, _, errors = _terms_of(spectrum, log_tail)
+    turn = np.exp(1j * ((spectrum.centre - epsilon) * spectrum.frequencies))
+    value = _real_sum(coefficients, turn)
+    return spectrum.enclose(epsilon, value, 0.0, errors, math.inf).upper <= delta
 
 
 def _reach(
     composition: Composition, aim: Aim, period: float, resolution: Resolution
-) -> tuple[Transforms, float, float]:
-    """Transforms good up to the last frequency, that frequency, and ln of the tail beyond it."""
+) -> tuple[Transforms, Floats, float]:
+    """Transforms, the frequencies of the nodes, and ln of the tail beyond the last of them.
+
+    No node lies beyond the frequency that the transforms were laid for: their bounds end there.
+    """
     goal = aim.log_delta + aim.tilt * aim.epsilon - aim.point.log_mgf - resolution.digits
     highest = 1.3 * math.sqrt(2.0 * resolution.digits / aim.point.curvature)
+    step = 2.0 * math.pi / period
     while True:
-        transforms = _transforms(composition, aim.tilt, 1.25 * highest, resolution)
-        for candidate in (highest, 1.25 * highest):
-            log_tail = _log_tail(transforms, candidate, goal)
+        farthest = max(1.25 * highest, 1.01 * step)
+        transforms = _transforms(composition, aim.tilt, farthest * (1.0 + 1e-12), resolution)
+        most = math.floor(farthest / step)
+        for last in (highest, farthest):
+            log_tail = _log_tail(transforms, last, goal)
             if log_tail <= goal and resolution.contour_reach == 1.0:
-                return transforms, candidate, log_tail
+                return transforms, *_nodes_up_to(last, step, most, log_tail)
             if log_tail <= goal:
-                cut = resolution.contour_reach * candidate
-                return transforms, cut, _log_tail(transforms, cut, -math.inf)
+                cut = resolution.contour_reach * last
+                log_tail = _log_tail(transforms, cut, -math.inf)
+                return transforms, *_nodes_up_to(cut, step, most, log_tail)
         farther = 1.1 * math.sqrt((resolution.digits + 9.0) / max(1.0, -log_tail))
         highest *= min(2.0, max(1.25, farther))  # on and on, even where the goal is lower still
-        nodes = highest * period / (2.0 * math.pi)
         largest = max(transform.size for transform, _ in transforms)
-        if nodes > resolution.most_nodes or nodes * largest > resolution.most_work:
+        if highest / step > min(resolution.most_nodes, resolution.most_work / largest):
             raise TooSlow
+
+
+def _nodes_up_to(last: float, step: float, most: int, log_tail: float) -> tuple[Floats, float]:
+    """Frequencies up to the first past ``last``, but ``most``, and ln of the tail beyond them.
+
+    Φ is bounded from ``last`` on, and so at all nodes that are left out; Σ du/(π·u²) over these is
+    at most 1/πu of the last that is not.
+    """
+    nodes = min(math.ceil(last / step), most)
+    log_tail += max(0.0, math.log(last / (nodes * step)))
+    return step * np.arange(nodes + 1), log_tail
 
 
 def _transforms(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple, cast
@@ -22,7 +23,9 @@ from tacit.accounting.exact.closed_forms import (
     MixtureProfile,
 )
 from tacit.accounting.exact.contour import (
+    Contour,
     SaddleSearch,
+    certify_beside,
     lay_contour,
     lay_within_reach,
     log_chernoff_constant,
@@ -46,7 +49,13 @@ from tacit.accounting.exact.laplace_twice import MOST_DISTANCE, LaplaceTwiceProf
 from tacit.accounting.exact.lattice import LatticeLoss, lay_lattice
 from tacit.accounting.exact.mixture import MixturePair, MixtureSide
 from tacit.accounting.exact.sampled_laplace import SampledLaplaceLoss, SampledLaplaceProfile
-from tacit.accounting.exact.schedule import FEWEST, FEWEST_IN_ALL, is_step, schedule_of
+from tacit.accounting.exact.schedule import (
+    FEWEST,
+    FEWEST_IN_ALL,
+    Schedule,
+    is_step,
+    schedule_of,
+)
 from tacit.accounting.exact.smoothing import is_at_most, profile_for_delta, profile_for_epsilon
 from tacit.accounting.exact.two_steps import TwoStepProfile
 
@@ -57,7 +66,6 @@ if TYPE_CHECKING:
     from tacit.accounting.exact.enclosure import Enclosure, Profile
     from tacit.accounting.exact.lattice import LatticeComposition
     from tacit.accounting.exact.pairs import Direction
-    from tacit.accounting.exact.schedule import Schedule
     from tacit.accounting.exact.transforms import Composition, PrivacyLoss
 
 _PLAIN = MixtureSide()
@@ -85,10 +93,14 @@ _GENTLE = 2.65  # a tilt that suits most allocations
 
 
 class Solved(NamedTuple):
-    """Certified ends, and the tilt that gave them: a search on the same scale may start there."""
+    """Certified ends, and the tilt that gave them: a search on the same scale may start there.
+
+    If it was a contour that gave them, the other direction may be summed up along its line.
+    """
 
     ends: Interval
     tilt: float = _TILT
+    contour: Contour | None = None
 
 
 def infinite_mass(direction: Direction) -> float:
@@ -144,7 +156,7 @@ def _both(one: Solved, other: Solved) -> Solved:
     lower = max(one.ends.lower, other.ends.lower)
     if lower == nearer.ends.lower:
         return nearer
-    return Solved(replace(nearer.ends, lower=lower), nearer.tilt)
+    return nearer._replace(ends=replace(nearer.ends, lower=lower))
 
 
 def _might_be_nothing(composition: Composition, delta: float) -> bool:
@@ -293,7 +305,8 @@ def _epsilon_by_sums(composition: Composition, delta: float, resolution: Resolut
         return found
     for profile, nearer, method in _sums(composition, search, aim, resolution):
         ends = invert(profile, delta, max(0.0, aim.epsilon), method)
-        before, found = found, _both(found, Solved(ends, nearer.tilt))
+        contour = profile if isinstance(profile, Contour) else None
+        before, found = found, _both(found, Solved(ends, nearer.tilt, contour))
         # A second sum may narrow ends that the first left wide apart; a third hardly does.
         if _is_tight(found.ends) or before.ends.is_narrow:
             break
@@ -358,15 +371,15 @@ def solve_delta(direction: Direction, epsilon: float, resolution: Resolution) ->
             found = _delta_by_transform(together, epsilon, resolution)
         found = found or _delta_by_transform(composition, epsilon, resolution)
         if found is not None:
-            enclosure, method, at = found
-            return _with_infinite(enclosure, method, infinite, at)
+            ends = _with_infinite(found.at, found.method, infinite, found.tilt).ends
+            return Solved(ends, found.tilt, found.contour)
     return Solved(delta_on_grid(direction, epsilon, resolution))
 
 
 def certainly_at_most(
-    direction: Direction, epsilon: float, delta: float, resolution: Resolution, tilt: float
+    direction: Direction, epsilon: float, delta: float, resolution: Resolution, beside: Solved
 ) -> bool:
-    """Whether δ(``epsilon``) ≤ ``delta`` can be certified; ``tilt`` is where to look first."""
+    """Whether δ(``epsilon``) ≤ ``delta`` can be certified; ``beside`` is the other direction's."""
     room = delta - infinite_mass(direction)
     if _largest_loss(direction) < epsilon:
         return room >= 0.0
@@ -377,7 +390,7 @@ def certainly_at_most(
         if epsilon == 0.0 and _total_variation_bound(direction) <= room:
             return True
         composition = _composition(direction)
-        found = _at_most(_together(composition) or composition, epsilon, room, resolution, tilt)
+        found = _at_most(_together(composition) or composition, epsilon, room, resolution, beside)
         if found is not None:
             return found
     # A few points often tell, and take a tenth of the time.
@@ -389,10 +402,14 @@ def certainly_at_most(
 
 
 def _at_most(
-    composition: Composition, epsilon: float, delta: float, resolution: Resolution, tilt: float
+    composition: Composition, epsilon: float, delta: float, resolution: Resolution, beside: Solved
 ) -> bool | None:
     """Whether δ(ε) ≤ ``delta`` by the first sum; None if no sum can be laid."""
-    search = SaddleSearch(composition)
+    search, tilt = SaddleSearch(composition), beside.tilt
+    if beside.contour is not None and _is_mirrored(composition):
+        with suppress(TooSlow):
+            if certify_beside(beside.contour, composition, epsilon, delta, resolution):
+                return True
     try:
         if _has_atoms(composition):
             return is_at_most(composition, epsilon, delta, resolution, tilt)
@@ -410,6 +427,11 @@ def _at_most(
     return None
 
 
+def _is_mirrored(composition: Composition) -> bool:
+    """Whether all losses are of Gaussians, sampled or not: like those of the other direction."""
+    return all(isinstance(loss, MixturePair | GaussianLoss | Schedule) for loss, _ in composition)
+
+
 def solve_schedule(schedule: Schedule, delta: float, resolution: Resolution) -> Solved | None:
     """``solve_epsilon`` of many sampled steps at once; None if one by one they are worth a try."""
     composition: Composition = ((schedule, 1),)
@@ -425,12 +447,12 @@ def _is_enough(ends: Interval, different: int) -> bool:
 
 
 def schedule_at_most(
-    schedule: Schedule, epsilon: float, delta: float, resolution: Resolution, tilt: float
+    schedule: Schedule, epsilon: float, delta: float, resolution: Resolution, beside: Solved
 ) -> bool:
     """``certainly_at_most`` of many sampled steps at once."""
     if schedule.largest * (1.0 + 1e-12) < epsilon:
         return True
-    return _at_most(((schedule, 1),), epsilon, delta, resolution, tilt) is True
+    return _at_most(((schedule, 1),), epsilon, delta, resolution, beside) is True
 
 
 def _chernoff_within_reach(composition: Composition, epsilon: float, tilt: float) -> float:
@@ -479,10 +501,19 @@ def _log_chernoff(search: SaddleSearch, tilt: float, epsilon: float) -> float:
     return log_chernoff_constant(tilt) + search.log_mgf_bound(tilt) - tilt * epsilon
 
 
+class _Sum(NamedTuple):
+    """δ at one ε by a sum, its method and its tilt, and the contour if it is one."""
+
+    at: Enclosure
+    method: str
+    tilt: float = _TILT
+    contour: Contour | None = None
+
+
 def _delta_by_transform(
     composition: Composition, epsilon: float, resolution: Resolution
-) -> tuple[Enclosure, str, float] | None:
-    """The first sum that is good to a percent, if there is one, its method and its tilt."""
+) -> _Sum | None:
+    """The first sum that is good to a percent, if there is one."""
     step = _sampled_step(composition)
     if step is None:
         return _delta_by_sums(composition, epsilon, resolution)
@@ -490,14 +521,14 @@ def _delta_by_transform(
     if not _is_seldom(step):
         found = _delta_by_sums(composition, epsilon, _brief(resolution))
     most = max(1e-8, 10.0 * resolution.relative_error)
-    if found is not None and found[0].errors.below < most * found[0].estimate:
+    if found is not None and found.at.errors.below < most * found.at.estimate:
         return found
     jumps = delta_with_jumps(step, epsilon)
     if jumps is None:
         return found or _delta_by_sums(composition, epsilon, resolution)
-    if found is not None and found[0].errors.below < jumps.errors.below:
+    if found is not None and found.at.errors.below < jumps.errors.below:
         return found
-    return jumps, "jumps", _TILT
+    return _Sum(jumps, "jumps")
 
 
 @lru_cache(maxsize=8)
@@ -507,9 +538,7 @@ def _brief(resolution: Resolution) -> Resolution:
     return replace(resolution, most_work=most, other_tilts=False)
 
 
-def _delta_by_sums(
-    composition: Composition, epsilon: float, resolution: Resolution
-) -> tuple[Enclosure, str, float] | None:
+def _delta_by_sums(composition: Composition, epsilon: float, resolution: Resolution) -> _Sum | None:
     search = SaddleSearch(composition)
     if _stays_at_nothing(composition):
         return None
@@ -517,14 +546,15 @@ def _delta_by_sums(
         if _has_atoms(composition):
             sharp = profile_for_epsilon(composition, epsilon, resolution)
             found = sharp.profile.enclose(epsilon)
-            return (found, sharp.method, sharp.tilt) if _is_good(found) else None
+            return _Sum(found, sharp.method, sharp.tilt) if _is_good(found) else None
         aim = search.for_epsilon(epsilon, _TILT)
     except TooSlow:
         return None
     for profile, nearer, method in _sums(composition, search, aim, resolution):
         found = profile.enclose(epsilon)
         if _is_good(found):
-            return found, method, nearer.tilt
+            contour = profile if isinstance(profile, Contour) else None
+            return _Sum(found, method, nearer.tilt, contour)
     return None
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -235,6 +235,7 @@ class CellsProfile:
 
 def epsilon_on_grid(direction: Direction, delta: float, resolution: Resolution) -> Interval:
     """Certified ends of ε(δ); the upper one is infinite if the lattice would be too large."""
+    direction = _cut_once(direction)
     raised, lowered = _trim(direction, delta, _trimmed_up), _trim(direction, delta, _trimmed_down)
     spacing = _spacing(raised, lambda search: search.for_delta(delta), resolution)
     lower = 0.0
@@ -244,6 +245,13 @@ def epsilon_on_grid(direction: Direction, delta: float, resolution: Resolution) 
     composition, infinite = _gridded(_cut(raised, spacing), spacing, grid_up)
     upper = _epsilon(composition, delta - infinite, resolution).upper
     return Interval(lower, min(upper, _most(direction)), method="grid", on_grid=True)
+
+
+def _cut_once(direction: Direction) -> Direction:
+    """The same, whose cells of a step are cut once: those moved up and down begin alike."""
+    return tuple(
+        (replace(pair, cells=lru_cache(maxsize=2)(pair.cells)), count) for pair, count in direction
+    )
 
 
 def _trim(
@@ -259,8 +267,10 @@ def _trim(
     def drawn_in(cut: Callable[[float], Cells], step: float) -> Cells:
         return trimmed(cut(step), mass)
 
-    return tuple(
-        (replace(pair, cells=partial(drawn_in, pair.cells)), count) for pair, count in direction
+    return _cut_once(
+        tuple(
+            (replace(pair, cells=partial(drawn_in, pair.cells)), count) for pair, count in direction
+        )
     )
 
 
@@ -326,6 +336,7 @@ def _epsilon(composition: LatticeComposition, delta: float, resolution: Resoluti
 
 def delta_on_grid(direction: Direction, epsilon: float, resolution: Resolution) -> Interval:
     """Certified ends of δ(ε); the upper one is 1 if the lattice would be too large."""
+    direction = _cut_once(direction)
     spacing = _spacing(direction, lambda search: search.for_epsilon(epsilon), resolution)
     cut = _cut(direction, spacing)
     lower = 0.0
@@ -355,6 +366,7 @@ def lay_on_grid(
 
     Yields that δ, the profile, the mass of infinite losses, which it leaves out, and ε(δ) above.
     """
+    direction = _cut_once(direction)
     spacing = max(
         _spacing(direction, lambda search: search.for_delta(min(deltas)), resolution),
         _spacing(direction, lambda search: search.for_delta(max(deltas)), resolution),

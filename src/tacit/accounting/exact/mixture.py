@@ -36,7 +36,9 @@ if TYPE_CHECKING:
 
 _SAFETY = 4.0  # what the first-order rounding model below is multiplied by
 _DECAY_DIGITS = 80.0  # -ln of the error of a modulus off the real line: a step may fall that far
-_FEW, _FEW_NODES = 600, 200  # exponentials, and nodes, of which fewer would save no time
+_FEW, _FEW_NODES = 4000, 200  # exponentials, and nodes, of which fewer would save no time
+_NO_ERROR = 1e-30  # of a transform, far below its rounding: the same bound does for all frequencies
+_NOTHING: Floats = np.zeros(1)
 _NEGLIGIBLE = 1e-20  # tilted mass that is left out of the sums over u, and charged as truncation
 
 
@@ -109,33 +111,47 @@ class MixtureSide:
         return max((m * end - 0.5 * m * m) / variance for _, m in self._moving for end in ends)
 
     def _log_ratio_of_logs(self, x: Floats, variance: float) -> Floats:
-        total = np.full_like(x, self.log_still)
-        for a, m in self._moving:
-            total = np.logaddexp(total, math.log(a) + (m * x - 0.5 * m * m) / variance)
-        return total
+        logs = [(m, math.log(a)) for a, m in self._moving]
+        top = np.full_like(x, self.log_still)
+        for m, log_weight in logs:
+            np.maximum(top, log_weight + (m * x - 0.5 * m * m) / variance, out=top)
+        total = np.exp(self.log_still - top)
+        for m, log_weight in logs:
+            total += np.exp(log_weight + (m * x - 0.5 * m * m) / variance - top)
+        found: Floats = top + np.log(total)
+        return found
 
     def conditioning(self, x: Floats, variance: float, log_ratio: Floats) -> Floats:
         """How much ln w(x) moves, in absolute terms, per relative error of one operation."""
-        total = np.abs(log_ratio)
+        total = np.abs(log_ratio) if self._moving else log_ratio
         for a, m in self._moving:
-            y = (m * x - 0.5 * m * m) / variance
-            share = np.exp(np.minimum(y + math.log(a) - log_ratio, 0.0))
-            total = total + share * (1.0 + np.abs(y) - math.log(a))
+            y, log_weight = (m * x - 0.5 * m * m) / variance, math.log(a)
+            share = np.exp(np.minimum(y + log_weight - log_ratio, 0.0))
+            total = total + share * (np.abs(y) + (1.0 - log_weight))
         return total
 
-    def log_ratio_off_axis(self, x: Floats, variance: float, angle: float) -> Complexes:
-        """Ln w(x + iσ²·angle), on the branch that is real at angle 0 (for reach·angle < π/2)."""
-        if not self._moving:
-            return np.zeros(len(x), complex)
-        exponents = [(m * x - 0.5 * m * m) / variance for _, m in self._moving]
-        # Of every x the largest term is 1: one scale for all would leave nothing of small ones.
-        top = np.max([*exponents, np.full(len(x), self.log_still)], axis=0)
-        total = np.exp(self.log_still - top).astype(np.complex128)
-        for (a, m), exponent in zip(self._moving, exponents, strict=True):
-            size = a * np.exp(exponent - top)
-            total += size * complex(math.cos(m * angle), math.sin(m * angle))
-        found: Complexes = np.log(total) + top
-        return found
+    def terms(self, x: Floats, variance: float) -> tuple[Floats, Floats]:
+        """Ln of the largest term of w(x) for every x, and all terms relative to it, a row each.
+
+        One scale for all x would leave nothing of small ones. Plain noise has no such terms.
+        """
+        sizes = np.empty((1 + len(self._moving), len(x)))
+        sizes[0] = self.log_still
+        for row, (a, m) in zip(sizes[1:], self._moving, strict=True):
+            np.add((m * x - 0.5 * m * m) / variance, math.log(a), out=row)
+        top = sizes.max(axis=0)
+        return top, np.exp(sizes - top, out=sizes)
+
+    def turned(self, terms: tuple[Floats, Floats], angle: float) -> tuple[Floats, Floats]:
+        """Real and imaginary part of ln w(x + iσ²·angle), from the terms of w(x).
+
+        It is on the branch that is real at angle 0, for reach·angle < π/2.
+        """
+        top, sizes = terms
+        angles = [m * angle for _, m in self._moving]
+        along = np.array([1.0, *map(math.cos, angles)]).dot(sizes)
+        across = np.array([0.0, *map(math.sin, angles)]).dot(sizes)
+        return top + 0.5 * np.log(along * along + across * across), np.arctan2(across, along)
 
 
 @dataclass(frozen=True)
@@ -186,11 +202,11 @@ class MixturePair:
         scale = 2.0 ** (math.floor(math.log2(step)) - 9)
         step = math.floor(step / scale) * scale
         width = resolution.output_reach * math.sqrt(2.0 * digits) * self.sigma
-        first = math.floor((-self.drift(tilt, up=False) - width) / step)
-        last = math.ceil((self.drift(tilt, up=True) + width) / step)
+        down, up = self.drifts(tilt)
+        first, last = math.floor((-down - width) / step), math.ceil((up + width) / step)
         if last - first > resolution.most_outputs:
             raise TooSlow
-        x = (step * np.arange(first, last + 1)).astype(resolution.dtype)
+        x = (step * np.arange(first, last + 1)).astype(resolution.dtype, copy=False)
         variance = self.sigma**2
         log_top = self.numerator.log_ratio(x, variance)
         log_bottom = self.denominator.log_ratio(x, variance)
@@ -248,13 +264,13 @@ class MixturePair:
             found.append((alias_error(self._still_growth(distance, tilt), distance, step), 0.0))
         return tuple(found)
 
-    def drift(self, tilt: float, *, up: bool) -> float:
-        """How far tilting can move the integrand's mass up (or down) from 0.
+    def drifts(self, tilt: float) -> tuple[float, float]:
+        """How far tilting can move the integrand's mass down and up from 0.
 
-        The logarithm of the integrand has slope at most (drift - x)/σ², whence its tail bound.
+        The logarithm of the integrand has slope at most (up - x)/σ², whence its tail bound.
         """
-        rise, fall = self._drifts[0] if up else self._drifts[1]
-        return (tilt + 1.0) * rise + tilt * fall
+        (up, pulled_up), (down, pulled_down) = self._drifts
+        return (tilt + 1.0) * down + tilt * pulled_down, (tilt + 1.0) * up + tilt * pulled_up
 
     @cached_property
     def _drifts(self) -> tuple[tuple[float, float], tuple[float, float]]:
@@ -354,9 +370,9 @@ class MixtureNodes:
         top = float(exponent.max())
         weights = np.exp(exponent - top)
         total = float(weights.sum())
-        mean = float(weights @ self.loss) / total
+        mean = float(weights.dot(self.loss)) / total
         spread = self.loss - mean
-        variance = float(weights @ (spread * spread)) / total
+        variance = float(weights.dot(spread * spread)) / total
         return top + math.log(total / self._mass), mean, variance
 
     def log_mgf_bound(self, tilt: float) -> float:
@@ -371,10 +387,14 @@ class MixtureNodes:
     @cached_property
     def quadrature_error(self) -> float:
         """Bound on the rule's error relative to M, at every real tilt that the nodes serve."""
-        return min(error for error, _ in self.strips)
+        return min(self.strips)[0]
 
-    def quadrature_errors(self, frequencies: Floats) -> Floats:
-        """The same off the real line."""
+    def quadrature_errors(self, frequencies: Floats) -> float | Floats:
+        """The same off the real line: growing with the frequency, the last of which is highest."""
+        highest = float(frequencies[-1])
+        most = min(error * math.exp(min(rate * highest, 690.0)) for error, rate in self.strips)
+        if most < _NO_ERROR:
+            return most
         errors, rates = np.array(self.strips).T
         grown = np.exp(np.minimum(np.multiply.outer(rates, frequencies), 690.0))
         least: Floats = (errors[:, None] * grown).min(axis=0)
@@ -386,21 +406,18 @@ class MixtureNodes:
         Beyond an end e, ln integrand falls at least as fast as -(x - drift)²/2σ² does, so that the
         rest is at most integrand(e)·σ²/|e - drift|, by the bound on Mills' ratio.
         """
-        total = 0.0
-        drifts = -self.pair.drift(tilt, up=False), self.pair.drift(tilt, up=True)
-        for (place, log_mass, loss), drift in zip(self._ends, drifts, strict=True):
-            log_end = log_mass + tilt * loss
-            gap = abs(place - drift)
-            total += math.exp(min(log_end, 700.0)) * self.pair.sigma**2 / (gap * self.step)
-        return total
+        down, up = self.pair.drifts(tilt)
+        (first, log_first, first_loss), (last, log_last, last_loss) = self._ends
+        below = math.exp(min(log_first + tilt * first_loss, 700.0)) / abs(first + down)
+        above = math.exp(min(log_last + tilt * last_loss, 700.0)) / abs(last - up)
+        return (below + above) * self.pair.sigma**2 / self.step
 
     @cached_property
-    def _ends(self) -> tuple[tuple[float, float, float], ...]:
+    def _ends(self) -> tuple[tuple[float, float, float], tuple[float, float, float]]:
         """The first node and the last one, with ln of P's mass and the loss there."""
-        return tuple(
-            (float(self.x[end]), float(self.log_mass[end]), float(self.loss[end]))
-            for end in (0, -1)
-        )
+        x, log_mass, loss = self.x, self.log_mass, self.loss
+        first = float(x[0]), float(log_mass[0]), float(loss[0])
+        return first, (float(x[-1]), float(log_mass[-1]), float(loss[-1]))
 
     def thinned(self, factor: int) -> MixtureNodes:
         """Every ``factor``-th node, for ``off_axis`` and its errors only."""
@@ -418,12 +435,25 @@ class MixtureNodes:
 
     def off_axis(self, tilt: float, angle: float) -> tuple[Floats, Floats]:
         """Ln |integrand| and |Im L| on the line Im x = σ²·angle, in float64."""
-        variance = self.pair.sigma**2
-        x = self.x.astype(np.float64)
-        top = self.pair.numerator.log_ratio_off_axis(x, variance, angle)
-        bottom = self.pair.denominator.log_ratio_off_axis(x, variance, angle)
-        modulus = self.log_noise + (tilt + 1.0) * top.real - tilt * bottom.real
-        return modulus + 0.5 * variance * angle * angle, np.abs(top.imag - bottom.imag)
+        variance, (top, bottom) = self.pair.sigma**2, self._terms
+        modulus, turned = self.log_noise + 0.5 * variance * angle * angle, _NOTHING
+        if top is not None:
+            log_size, turned = self.pair.numerator.turned(top, angle)
+            modulus = modulus + (tilt + 1.0) * log_size
+        if bottom is not None:
+            log_size, other = self.pair.denominator.turned(bottom, angle)
+            modulus, turned = modulus - tilt * log_size, turned - other
+        return modulus, np.abs(turned)
+
+    @cached_property
+    def _terms(self) -> tuple[tuple[Floats, Floats] | None, tuple[Floats, Floats] | None]:
+        """The terms of w₊ and of w₋, which every angle turns; None of plain noise, which is 1."""
+        x, variance = self.x.astype(np.float64, copy=False), self.pair.sigma**2
+        top, bottom = self.pair.numerator, self.pair.denominator
+        return (
+            top.terms(x, variance) if top.reach > 0.0 else None,
+            bottom.terms(x, variance) if bottom.reach > 0.0 else None,
+        )
 
     def off_axis_error(self, tilt: float, angle: float, truncation: float) -> float:
         """Bound, relative to M(tilt), on the error of summing ``off_axis``, however damped by Im L.
@@ -477,7 +507,7 @@ class TiltedMixture:
         mass: The tilted mass at the nodes.
         truncation: A bound on the tilted mass beyond the nodes.
         left_out: The tilted mass of nodes that are left out of the sums over u.
-        rounding: See ``_Condition.of_ratio``.
+        rounding: See ``_rounding``: of the ratio.
     """
 
     nodes: MixtureNodes
@@ -505,8 +535,8 @@ class TiltedMixture:
         flat, slope, phase = self.rounding
         rounding = np.minimum(2.0 * flat, slope * frequencies) + phase * frequencies
         # Neither the true ratio nor the computed one is larger than about 1 in size.
-        quadrature = np.minimum(self.nodes.quadrature_errors(frequencies), 2.1)
-        quadrature += self.nodes.quadrature_error
+        off = self.nodes.quadrature_errors(frequencies)
+        quadrature = self.nodes.quadrature_error + np.minimum(off, 2.1)
         return NodeErrors(2.0 * (self.truncation + self.left_out), quadrature, rounding)
 
     def log_decay(self, frequency: float, thorough: bool) -> float:
@@ -544,7 +574,8 @@ class TiltedMixture:
     @cached_property
     def _mean_slope(self) -> float:
         """About E|dL/dx| under the tilted mass (a guide to the angle, no bound)."""
-        return float(self.mass[1:] @ np.abs(np.diff(self.spread))) / self.nodes.step
+        climbs = np.abs(self.spread[1:] - self.spread[:-1])
+        return float(self.mass[1:].dot(climbs)) / self.nodes.step
 
 
 def turned_sums(frequencies: Floats, spread: Floats, mass: Floats) -> tuple[Floats, Floats]:
@@ -556,8 +587,8 @@ def turned_sums(frequencies: Floats, spread: Floats, mass: Floats) -> tuple[Floa
     """
     count = len(frequencies)
     if count * len(mass) < _FEW:
-        single = turns(frequencies, spread) @ mass
-        return single.real, single.imag
+        square, tangent = _half_turns(frequencies, spread)
+        return -2.0 * square.dot(mass), 2.0 * tangent.dot(mass)
     fine = math.ceil(math.sqrt(count))
     low = turns(frequencies[:fine], spread)
     high = turns(frequencies[::fine], spread)
@@ -569,15 +600,26 @@ def turned_sums(frequencies: Floats, spread: Floats, mass: Floats) -> tuple[Floa
 
 
 def turns(frequencies: Floats, spread: Floats) -> Complexes:
-    """exp(iuy) - 1 = 2i·sin(uy/2)·exp(iuy/2) for every frequency u and spread y."""
-    half = np.multiply.outer(0.5 * frequencies.astype(spread.dtype), spread)
-    sine = np.sin(half)
-    turns = np.empty(half.shape, np.result_type(half.dtype, np.complex64))
-    np.multiply(sine, sine, out=turns.real)
-    turns.real *= -2.0
-    np.multiply(sine, np.cos(half, out=half), out=turns.imag)
-    turns.imag *= 2.0
+    """exp(iuy) - 1 for every frequency u and spread y."""
+    square, tangent = _half_turns(frequencies, spread)
+    turns = np.empty(square.shape, np.result_type(square.dtype, np.complex64))
+    np.multiply(square, -2.0, out=turns.real)
+    np.multiply(tangent, 2.0, out=turns.imag)
     return turns
+
+
+def _half_turns(frequencies: Floats, spread: Floats) -> tuple[Floats, Floats]:
+    """sin² and sin·cos of uy/2, of which exp(iuy) - 1 = -2·sin² + 2i·sin·cos.
+
+    With t = tan(uy/2) they are t²/(1 + t²) and t/(1 + t²), as exact as t is in relative terms: one
+    tangent takes a fraction of a sine's time where the processor computes many at once.
+    """
+    tangent = np.tan(np.multiply.outer(0.5 * frequencies.astype(spread.dtype, copy=False), spread))
+    square = tangent * tangent
+    whole = square + 1.0
+    square /= whole
+    tangent /= whole
+    return square, tangent
 
 
 def tilt_mixture(
@@ -585,7 +627,6 @@ def tilt_mixture(
 ) -> TiltedMixture:
     """Lays nodes for Re z = tilt and |Im z| ≤ frequency and bounds what they get wrong."""
     nodes = pair.nodes(tilt, frequency, digits, resolution)
-    condition = _Condition(nodes, tilt, resolution.unit_roundoff)
     plain = np.exp(nodes.log_mass)
     scaled = tilt * nodes.loss
     exponent = nodes.log_mass + scaled
@@ -600,27 +641,27 @@ def tilt_mixture(
         log_mgf = math.log1p(float(excess.sum()))
         deviation = np.abs(excess) * math.exp(-log_mgf)
     tilted = np.exp(exponent - log_mgf)
+    centre = float(tilted.dot(nodes.loss)) / float(tilted.sum())
+    spread = nodes.loss - centre
+    of_sum, *of_ratio = _rounding(nodes, tilt, log_mgf, deviation, tilted, np.abs(spread))
+    unit = _SAFETY * resolution.unit_roundoff
     truncation = nodes.truncation_error(tilt) * math.exp(-log_mgf)
     error = NodeErrors(
-        truncation + nodes.truncation_error(0.0),
-        2.0 * nodes.quadrature_error,
-        condition.of_sum(deviation, tilted, log_mgf),
+        truncation + nodes.truncation_error(0.0), 2.0 * nodes.quadrature_error, unit * of_sum
     )
     keep = _carrying(tilted)
     left_out = float(tilted[: keep.start].sum() + tilted[keep.stop :].sum())
-    centre = float(tilted @ nodes.loss) / float(tilted.sum())
-    spread = nodes.loss[keep] - nodes.loss.dtype.type(centre)
     return TiltedMixture(
         nodes,
         tilt,
         log_mgf,
         error.as_log(),
         float(nodes.loss.dtype.type(centre)),
-        spread,
+        spread[keep],
         tilted[keep],
         truncation,
         left_out,
-        condition.of_ratio(tilted, nodes.loss - centre, log_mgf),
+        (unit * of_ratio[0], unit * of_ratio[1], unit * of_ratio[2]),
     )
 
 
@@ -630,32 +671,28 @@ def _carrying(mass: Floats) -> slice:
     return slice(int(where[0]), int(where[-1]) + 1)
 
 
-class _Condition:
-    """First-order rounding errors of the nodes, in units of the arithmetic's roundoff."""
+def _rounding(
+    nodes: MixtureNodes,
+    tilt: float,
+    log_mgf: float,
+    deviation: Floats,
+    tilted: Floats,
+    distance: Floats,
+) -> tuple[float, float, float, float]:
+    """First-order rounding errors, in units of the arithmetic's roundoff.
 
-    def __init__(self, nodes: MixtureNodes, tilt: float, unit: float) -> None:
-        variance = nodes.pair.sigma**2
-        top = nodes.pair.numerator.conditioning(nodes.x, variance, nodes.log_top)
-        bottom = nodes.pair.denominator.conditioning(nodes.x, variance, nodes.log_bottom)
-        self._tilt = tilt
-        self._unit = _SAFETY * unit
-        self._loss = top + bottom
-        noise = np.abs(nodes.log_noise) + nodes.x * nodes.x / variance
-        self._log_mass = 1.0 + noise + np.abs(nodes.log_mass) + top
-        self._scaled = tilt * (np.abs(nodes.loss) + self._loss)
-
-    def of_sum(self, deviation: Floats, tilted: Floats, log_mgf: float) -> float:
-        """Of the sum that gives M(tilt), relative to M(tilt)."""
-        per_term = len(deviation) + self._log_mass + abs(log_mgf)
-        return self._unit * float(deviation @ per_term + tilted @ self._scaled)
-
-    def of_ratio(
-        self, tilted: Floats, spread: Floats, log_mgf: float
-    ) -> tuple[float, float, float]:
-        """Of M(tilt+iu)/M(tilt) - 1: at most min(2·first, u·second) + u·third."""
-        relative = len(tilted) + self._log_mass + self._scaled + abs(log_mgf)
-        distance = np.abs(spread)
-        weighted = tilted * relative
-        flat, slope = float(weighted.sum()), float(weighted @ distance)
-        phase = float(tilted @ (self._loss + distance))
-        return self._unit * flat, self._unit * slope, self._unit * phase
+    The first is that of the sum that gives M(tilt), relative to M(tilt). That of
+    M(tilt+iu)/M(tilt) - 1 is at most min(2·second, u·third) + u·fourth.
+    """
+    pair, x = nodes.pair, nodes.x
+    variance = pair.sigma**2
+    of_top = pair.numerator.conditioning(x, variance, nodes.log_top)
+    of_loss = of_top + pair.denominator.conditioning(x, variance, nodes.log_bottom)
+    of_noise = np.abs(nodes.log_noise) + x * x / variance
+    of_mass = of_noise + np.abs(nodes.log_mass) + of_top
+    per_term = of_mass + (1.0 + len(x) + abs(log_mgf))
+    of_scaled = tilt * (np.abs(nodes.loss) + of_loss)
+    of_sum = float(deviation.dot(per_term) + tilted.dot(of_scaled))
+    weighted = tilted * (per_term + of_scaled)
+    flat, slope = float(weighted.sum()), float(weighted.dot(distance))
+    return of_sum, flat, slope, float(tilted.dot(of_loss + distance))

@@ -41,6 +41,8 @@ from tacit.errors import UnsupportedEvent
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from numpy.typing import NDArray
+
     from tacit.accounting.events import Adjacency, Event
     from tacit.accounting.exact.allocation import AllocationLoss
     from tacit.accounting.exact.atoms import AtomLoss
@@ -88,6 +90,10 @@ class Cells:
             sampled_loss(self.low, rate),
             sampled_loss(self.high, rate),
         )
+
+    def kept(self, some: NDArray[np.bool_]) -> Cells:
+        """Some of the cells."""
+        return Cells(self.p[some], self.q[some], self.low[some], self.high[some])
 
     def scaled(self, weight: float) -> Cells:
         """All masses multiplied by ``weight``."""
@@ -180,8 +186,13 @@ def _mixture_mass(side: MixtureSide, edges: Floats, sigma: float, first: float) 
     for weight, shift in zip(side.weights, side.shifts, strict=True):
         scaled = (edges - shift) / sigma
         scaled[0], scaled[-1] = (first - shift) / sigma, np.inf
-        below, above = np.diff(ndtr(scaled)), -np.diff(ndtr(-scaled))
-        total += weight * np.where(scaled[:-1] > 0.0, above, below)
+        tails = ndtr(-np.abs(scaled))  # beyond each edge, away from the shift
+        masses = np.diff(tails)
+        middle = int(np.searchsorted(scaled, 0.0, side="right"))  # the first edge above the shift
+        masses[middle:] *= -1.0
+        if middle > 0:
+            masses[middle - 1] = 1.0 - tails[middle - 1] - tails[middle]
+        total += weight * masses
     return total
 
 

@@ -521,13 +521,13 @@ def _mirrored(cells: Cells, rate: float) -> Cells:
     Both halves have the same total variation distance, so that they fit together at 0, where the
     rest of the mass lies.
     """
-    above = cells.sampled(rate)
-    below = cells.reversed().sampled(rate).reversed()
-    top, bottom = above.high > 0.0, below.high <= 0.0
-    rest = np.array([max(0.0, 1.0 - float(above.p[top].sum()) - float(below.p[bottom].sum()))])
+    top = cells.high > 0.0  # as a sampled loss is
+    above = cells.kept(top).sampled(rate)
+    below = cells.kept(~top).reversed().sampled(rate).reversed()
+    rest = np.array([max(0.0, 1.0 - float(above.p.sum()) - float(below.p.sum()))])
     return join(
-        Cells(above.p[top], above.q[top], np.maximum(above.low[top], 0.0), above.high[top]),
-        Cells(below.p[bottom], below.q[bottom], below.low[bottom], below.high[bottom]),
+        Cells(above.p, above.q, np.maximum(above.low, 0.0), above.high),
+        below,
         Cells(rest, rest, np.zeros(1), np.zeros(1)),
     )
 

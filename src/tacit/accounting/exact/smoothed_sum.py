@@ -333,8 +333,8 @@ def _with_gaussian(spectrum: Spectrum, mu: float) -> Spectrum:
     square = (mu * spectrum.frequencies) ** 2
     known, product = gaussian.log_mgf_error, spectrum.product
     turned = abs(gaussian.centre) * spectrum.frequencies
-    causes = dict(product.causes)
-    causes["rounding"] = causes["rounding"] + 8.0 * _UNIT * (square + turned)
+    causes = product.causes.copy()
+    causes[2] += 8.0 * _UNIT * (square + turned)
     scale_errors = spectrum.scale_errors
     return replace(
         spectrum,

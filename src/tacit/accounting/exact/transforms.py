@@ -9,7 +9,7 @@ Composition multiplies transforms: a spectrum is their product at the frequencie
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     Complexes = NDArray[np.complexfloating]
 
 _HOPELESS_LOG = 1e9  # an error of ln M past which nothing is said, yet no arithmetic overflows
-_CAUSES = ("truncation", "quadrature", "rounding")
 _SMALL = 1e-3  # ln of an error below which errors just add up
 _HOPELESS = 500.0  # ln of an error beyond which nothing is said
+_MOST = 1e290  # an error that leaves nothing, yet no arithmetic overflows
 _FLOOR = 1e-15  # |M(z)/M(z₀)| below this is raised to it, and charged
 _DOUBLE = 4.0 * 2.0**-53  # a rounding of float64, with a safety factor
 
@@ -131,81 +131,90 @@ Transforms = Sequence[tuple[Transform, int]]
 # ---- the product of the transforms' powers, and of their errors
 
 
-@dataclass
+@dataclass(eq=False)
 class Product:
-    """Φ = Π (M_j(z)/M_j(z₀))^count_j at the frequencies, by logarithms, with its errors."""
+    """Φ = Π (M_j(z)/M_j(z₀))^count_j at the frequencies, by logarithms, with its errors.
+
+    Attributes:
+        log_modulus: ln |Φ|.
+        angle: Its angle.
+        work: What went into both: Σ counts·(|ln modulus| + |angle|).
+        causes: Bounds on the error of ln Φ: a row for truncation, for quadrature and for rounding.
+    """
 
     log_modulus: Floats
     angle: Floats
     work: Floats
-    causes: Mapping[str, Floats]
+    causes: Floats
+
+    @cached_property
+    def modulus(self) -> Floats:
+        """|Φ|."""
+        return np.exp(self.log_modulus)
 
     def errors(self, weights: Floats) -> ErrorTerms:
         """Bounds on Σ weights·|error of Φ|, by cause.
 
         What the causes do together beyond the sum of what each does alone goes to the largest.
         """
-        total = self.causes["truncation"] + self.causes["quadrature"] + self.causes["rounding"]
+        causes = self.causes
+        total = causes[0] + causes[1] + causes[2]
         largest = float(total.max())
         if not float((self.log_modulus + total).max()) < _HOPELESS:
             return ErrorTerms(truncation=math.inf, quadrature=math.inf, rounding=math.inf)
         if largest < _SMALL:
             # exp(x) - 1 ≤ x·(1 + x) for 0 ≤ x ≤ 1, and so for the sum of the causes.
-            sizes = (1.0 + largest) * weights * np.exp(self.log_modulus)
-            return ErrorTerms(*(float(sizes @ self.causes[name]) for name in _CAUSES))
-        parts = np.stack([self.causes[name] for name in _CAUSES])
-        alone = self._changes(parts)
+            sizes = (1.0 + largest) * weights * self.modulus
+            return ErrorTerms(*causes.dot(sizes).tolist())
+        alone = self._changes(causes)
         together = self._changes(total) - alone.sum(axis=0)
-        alone[parts.argmax(axis=0), np.arange(len(total))] += np.maximum(together, 0.0)
+        alone[causes.argmax(axis=0), np.arange(len(total))] += np.maximum(together, 0.0)
         return ErrorTerms(*(alone * weights).sum(axis=1).tolist())
 
     def _changes(self, exponents: Floats) -> Floats:
         """|Φ|·(exp(exponents) - 1), however small |Φ| and however large the exponents."""
-        small = np.exp(self.log_modulus) * np.expm1(np.minimum(exponents, 1.0))
+        small = self.modulus * np.expm1(np.minimum(exponents, 1.0))
         found: Floats = np.where(exponents < 1.0, small, np.exp(self.log_modulus + exponents))
         return found
 
 
 def product_of(transforms: Transforms, frequencies: Floats) -> Product:
     """Multiplies the transforms' powers at the frequencies."""
-    factors = [_power(transform, count, frequencies) for transform, count in transforms]
-    log_modulus, angle, work, *causes = (
-        columns[0] if len(columns) == 1 else np.sum(columns, axis=0)
-        for columns in zip(*factors, strict=True)
-    )
-    return Product(log_modulus, angle, work, dict(zip(_CAUSES, causes, strict=True)))
+    first, *others = [_power(transform, count, frequencies) for transform, count in transforms]
+    for other in others:
+        first.log_modulus += other.log_modulus
+        first.angle += other.angle
+        first.work += other.work
+        first.causes += other.causes
+    return first
 
 
-def _power(transform: Transform, count: int, frequencies: Floats) -> tuple[Floats, ...]:
-    """Ln |Φ| of one factor, its angle, the work that went into both, and its errors by cause."""
-    real, imaginary = (np.asarray(one, np.float64) for one in transform.ratio(frequencies))
-    log_modulus, rounding = _log_modulus(real, imaginary)
-    angle = np.arctan2(imaginary, 1.0 + real)
-    enlarge = np.exp(-log_modulus)
+def _power(transform: Transform, count: int, frequencies: Floats) -> Product:
+    """One factor."""
+    ratio = transform.ratio(frequencies)
+    real, imaginary = np.asarray(ratio[0], np.float64), np.asarray(ratio[1], np.float64)
+    log_modulus, floor = _log_modulus(real, imaginary)
     # M(z)/M(z₀) - 1 inherits the relative error of M(z₀).
     found, known = transform.ratio_error(frequencies), transform.log_mgf_error
     distance = 0.0 if found.complete else np.hypot(real, imaginary)
-    truncation = found.truncation + distance * known.truncation
-    quadrature = found.quadrature + distance * known.quadrature
-    rounding = rounding + found.rounding + distance * known.rounding
-    with np.errstate(over="ignore"):  # what is beyond all numbers is no bound, and said so
-        return (
-            count * log_modulus,
-            count * angle,
-            count * (np.abs(log_modulus) + np.abs(angle)),
-            count * np.log1p(truncation * enlarge),
-            count * np.log1p(quadrature * enlarge),
-            count * np.log1p(rounding * enlarge),
-        )
+    causes = np.empty((3, len(frequencies)))
+    causes[0] = found.truncation + distance * known.truncation
+    causes[1] = found.quadrature + distance * known.quadrature
+    causes[2] = found.rounding + (floor + distance * known.rounding)
+    # What is beyond all numbers is no bound, and said so.
+    relative = np.minimum(causes, _MOST) * np.exp(-log_modulus)
+    log_modulus, angle = count * log_modulus, count * np.arctan2(imaginary, 1.0 + real)
+    work = np.abs(log_modulus) + np.abs(angle)
+    return Product(log_modulus, angle, work, count * np.log1p(relative))
 
 
 def scale_errors_of(transforms: Transforms) -> ErrorTerms:
     """Bounds on the relative error of Π M_j(z₀)^count_j, by cause."""
     known = [(transform.log_mgf_error, count) for transform, count in transforms]
     return ErrorTerms(
-        truncation=_expm1(math.fsum(count * error.truncation for error, count in known)),
-        quadrature=_expm1(math.fsum(count * error.quadrature for error, count in known)),
-        rounding=_expm1(math.fsum(count * error.rounding for error, count in known)),
+        truncation=_expm1(math.fsum([count * error.truncation for error, count in known])),
+        quadrature=_expm1(math.fsum([count * error.quadrature for error, count in known])),
+        rounding=_expm1(math.fsum([count * error.rounding for error, count in known])),
     )
 
 
@@ -214,12 +223,12 @@ def _expm1(exponent: float) -> float:
     return math.expm1(min(3.0 * exponent, 700.0)) / 3.0
 
 
-def _log_modulus(real: Floats, imaginary: Floats) -> tuple[Floats, Floats]:
+def _log_modulus(real: Floats, imaginary: Floats) -> tuple[Floats, float | Floats]:
     """Ln |1 + ratio|, and a bound on the error (of the modulus) that this step itself makes."""
     square = 2.0 * real + real * real + imaginary * imaginary
     small = square < -0.5
     if not small.any():
-        return 0.5 * np.log1p(square), np.zeros(len(real))
+        return 0.5 * np.log1p(square), 0.0
     modulus = np.hypot(1.0 + real, imaginary)
     log_modulus = 0.5 * np.log1p(np.where(small, 0.0, square))
     log_modulus = np.where(small, np.log(np.maximum(modulus, _FLOOR)), log_modulus)
@@ -267,16 +276,16 @@ class Spectrum:
         # The sum's errors are multiplied by the scale, and so by what the scale may be off.
         off = 1.0 + min(self.scale_errors.above, 1e100)
         errors = self.product.errors(kernel * off)
-        sizes = kernel * np.exp(self.product.log_modulus)
-        sum_and_powers = terms + 8.0 + self.product.work
-        rounding = 4.0 * self.unit_roundoff * float(sizes @ sum_and_powers)
+        sizes = kernel * self.product.modulus
+        sum_and_powers = self.product.work + (terms + 8.0)
+        rounding = 4.0 * self.unit_roundoff * float(sizes.dot(sum_and_powers))
         rounding += errors.rounding
         return ErrorTerms(
             truncation=errors.truncation,
             quadrature=errors.quadrature,
             rounding=rounding,
             tail=tail * off,
-            phases=float(sizes @ self.frequencies),
+            phases=float(sizes.dot(self.frequencies)),
         )
 
     def enclose(
