@@ -92,8 +92,9 @@ def bounds(event: Event, delta: float, adjacency: Neighbours = "add-remove") -> 
 
     Guarantee:
         Truncation, aliasing, quadrature, tail and rounding errors are each bounded and added. Where
-        no lower end could be computed, ``two_sided`` is false and ``lower`` is 0. How near the ends
-        are depends on the event: within 1e-8 for sampled Gaussians, farther apart for some others.
+        no lower end worth the name could be computed (at least half of the upper one),
+        ``two_sided`` is false and ``lower`` is 0. How near the ends are depends on the event:
+        within 1e-8 for sampled Gaussians, farther apart for some others.
 
     >>> from tacit.accounting import Gaussian, PoissonSampled, Repeated
     >>> found = bounds(Repeated(PoissonSampled(0.01, Gaussian(4.0)), 10_000), delta=1e-5)

@@ -257,3 +257,11 @@ def test_truncated_poisson_is_monotone_in_its_cap() -> None:
     # dp-accounting has 17.904330 for this one.
     pair = [Repeated(PoissonSampled(0.5, Gaussian(1.0), 2, n), t) for n, t in ((4, 3), (3, 2))]
     assert 7.65 < bounds(Composed(*pair), 1e-6).upper < 17.15
+
+
+def test_a_lower_end_far_below_the_upper_one_is_none() -> None:
+    rare = Repeated(PoissonSampled(1e-5, Gaussian(1.0)), 100_000)
+    found = bounds(rare, 1e-8, adjacency="replace-one")
+    assert found.upper < 0.04
+    assert found.two_sided == (found.lower > 0.5 * found.upper)
+    assert found.two_sided or found.lower == 0.0

@@ -62,6 +62,7 @@ if TYPE_CHECKING:
 _DEFAULT = Resolution()
 _QUICK = Resolution(relative_error=1e-5, lower_end=False)
 _FEWER_NODES = 2**13  # of a lattice
+_WORTH = 0.5  # the share of the upper end from which on a lower one says something
 # The largest loss of a lattice is a product and a sum: its own rounding must not lower a bound.
 _ROUND_UP = 1.0 + 2.0**-50
 
@@ -292,8 +293,14 @@ def _rounded_up(ends: Interval, lower: float) -> Interval:
 
 
 def _either_way(lower: float, upper: float, found: Interval) -> Interval:
-    """Both ends, if the lower one is one: 0 says nothing, except of something that is 0."""
-    return replace(found, lower=lower, upper=upper, two_sided=lower > 0.0 or upper == 0.0)
+    """Both ends, if the lower one is worth the name: half of the upper one, or more.
+
+    Of a pair that nobody attains it is as far off as it is. 0 says nothing, except of what is 0.
+    """
+    least = _WORTH * upper if found.attained else min(upper, math.ulp(0.0))
+    if lower >= least:
+        return replace(found, lower=lower, upper=upper, two_sided=True)
+    return replace(found, lower=0.0, upper=upper, two_sided=False)
 
 
 def _mirrored(one: Direction, other: Direction) -> bool:

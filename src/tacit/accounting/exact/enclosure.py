@@ -13,10 +13,11 @@ import numpy as np
 class Interval:
     """A certified enclosure: the true value lies between ``lower`` and ``upper``.
 
-    ``two_sided`` is false where no lower end was computed; ``lower`` is then 0, which says nothing.
-    Of two ends, ``attained`` is false where the upper one is that of a pair which no two data sets
-    are known to have: the lower one is that of some neighbours, and however finely one computes,
-    the two stay apart. Truncated samples and those of a fixed size are of that kind.
+    ``two_sided`` is false where no lower end was computed, or none of at least half the upper one;
+    ``lower`` is then 0, which says nothing. Of two ends, ``attained`` is false where the upper one
+    is that of a pair which no two data sets are known to have: the lower one is that of some
+    neighbours, and however finely one computes, the two stay apart. Truncated samples and those of
+    a fixed size are of that kind.
     ``method`` names the argument that certifies the upper end, and ``on_grid`` says whether it was
     computed on a grid of losses, which leaves fewer digits and takes longer.
     """
