@@ -109,12 +109,16 @@ def views_apart() -> Iterator[None]:
         self._computation._cutter._units._part = fitting
         return begin(self, np.repeat(units, views // fitting))
 
-    def rows(self: Any, units: NDArray[np.int64], *, widest: bool) -> RowsOfUnits:
+    def rows(
+        self: Any, units: NDArray[np.int64], *, widest: bool, padded: int | None = None
+    ) -> RowsOfUnits:
         part = getattr(self, "_part", None)
         if part is None:
-            return rows_of(self, units, widest=widest)
-        share = np.full(len(units) * part, 1.0 / self._plan.views, dtype=np.float32)
-        return RowsOfUnits(np.repeat(units, part), share, part)
+            return rows_of(self, units, widest=widest, padded=padded)
+        filled = np.append(units, np.repeat(units[:1], max(0, (padded or 0) - len(units))))
+        share = np.full(len(filled) * part, 1.0 / self._plan.views, dtype=np.float32)
+        share[len(units) * part :] = 0.0
+        return RowsOfUnits(np.repeat(filled, part), share, part)
 
     def width(self: Any, units: NDArray[np.int64], *, widest: bool) -> int:
         part = getattr(self, "_part", None)
