@@ -332,7 +332,10 @@ def markdown(record: Row) -> str:
     rows = [row for row in record["rows"] if row["part"] == "classify"]
     tested = [row for row in rows if row["judged on"] == "test"]
     tried = [row for row in rows if row["judged on"] != "test" and row["kind"] == "private"]
-    pieces = [f"- {one['date']}, {one['commit']}: `{one['command']}`" for one in record["pieces"]]
+    pieces = [
+        f"- {one['date']}, {one['commit']}: `{one['command']}`{one.get('note', '')}"
+        for one in record["pieces"]
+    ]
     lines = [
         "### SST-2 by SmolLM2-135M, fine-tuned with differential privacy", "",
         f"{last['gpu']}, torch {last['torch']}; δ = 1e-5, true Poisson lots, everything that "
