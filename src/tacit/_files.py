@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import io
 import json
 import math
@@ -160,6 +161,12 @@ def read(path: Path, *, most: int = LARGEST) -> bytes:
     if max(size, len(content)) > most:
         raise ValueError(f"it is too large: {max(size, len(content)):,} bytes, more than {most:,}")
     return content
+
+
+def sha256(path: Path) -> str:
+    """The checksum of a plain file, however large; refused is what ``opened`` refuses."""
+    with opened(path) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def read_json(path: Path, *, most: int = LARGEST) -> Any:

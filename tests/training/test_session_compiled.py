@@ -185,16 +185,12 @@ class Shuffled(nn.Module):
         return seen
 
 
-def test_a_compiled_model_that_takes_another_path_is_refused() -> None:
-    """It gave each layer the other one's gradient: uses were told by their number alone."""
-    torch._dynamo.reset()
-    torch.manual_seed(0)
-    model = Shuffled()
-    fast = torch.compile(model, backend="eager")
+def refused_on_another_path(model: Shuffled, used: Any, refusal: str) -> None:
+    """Trains ``model`` by ``used``, compiled whole or in part; its third lot goes another way."""
     rows = TensorDataset(torch.randn(8, 5), torch.randint(3, (8,)))
     chosen = plan(examples=8, lot_size=8, steps=4)
     with (
-        pytest.raises(UnsupportedModel, match="where it had used another; a compiled model"),
+        pytest.raises(UnsupportedModel, match=refusal),
         session(
             model, optimizer=sgd(model), plan=chosen, dataset=rows,
             performance=Performance(capture=True),
@@ -203,10 +199,19 @@ def test_a_compiled_model_that_takes_another_path_is_refused() -> None:
         for lot in dp.lots():
             for batch in lot:
                 model.turned = lot.step == 2
-                dp.backward(cross_entropy(fast)(batch))
+                dp.backward(cross_entropy(used)(batch))
             dp.step()
     assert dp.steps_taken == 2
     torch._dynamo.reset()
+
+
+def test_a_compiled_model_that_takes_another_path_is_refused() -> None:
+    """It gave each layer the other one's gradient: uses were told by their number alone."""
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    model = Shuffled()
+    fast = torch.compile(model, backend="eager")
+    refused_on_another_path(model, fast, "where it had used another; a compiled model")
 
 
 class Block(nn.Module):
@@ -269,19 +274,4 @@ def test_another_path_before_a_compiled_part_is_refused_as_that() -> None:
     model = Shuffled()
     model.head = Block(5, 3)
     model.head.compile(backend="aot_eager")
-    rows = TensorDataset(torch.randn(8, 5), torch.randint(3, (8,)))
-    chosen = plan(examples=8, lot_size=8, steps=4)
-    with (
-        pytest.raises(UnsupportedModel, match=r"head.norm.weight is used in a compiled part .* un"),
-        session(
-            model, optimizer=sgd(model), plan=chosen, dataset=rows,
-            performance=Performance(capture=True),
-        ) as dp,
-    ):  # fmt: skip
-        for lot in dp.lots():
-            for batch in lot:
-                model.turned = lot.step == 2
-                dp.backward(cross_entropy(model)(batch))
-            dp.step()
-    assert dp.steps_taken == 2
-    torch._dynamo.reset()
+    refused_on_another_path(model, model, r"head.norm.weight is used in a compiled part .* un")

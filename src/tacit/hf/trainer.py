@@ -9,7 +9,6 @@ the gradient's norm, stepping the optimizer, logging) sees private numbers only.
 from __future__ import annotations
 
 import copy
-import hashlib
 import json
 import math
 import os
@@ -22,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 import torch
 
 from tacit import losses
-from tacit._files import put
+from tacit._files import put, sha256
 from tacit.errors import CheckpointError, InvalidArgument, ProtocolError
 from tacit.hf import refusals
 from tacit.statement import extended
@@ -427,11 +426,7 @@ def _checksums(place: Path, model: Any) -> dict[str, str]:
         names = [max(there, key=lambda one: one.stat().st_mtime_ns).name]
     if names == [index]:
         names += sorted({*json.loads((place / index).read_text())["weight_map"].values()})
-    found = {}
-    for name in names:
-        with (place / name).open("rb") as file:
-            found[name] = hashlib.file_digest(file, "sha256").hexdigest()
-    return found
+    return {name: sha256(place / name) for name in names}
 
 
 def _session_file(folder: Any) -> str | None:

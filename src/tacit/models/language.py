@@ -5,7 +5,6 @@ Nothing is downloaded, and nothing in a folder is run: weights are read from saf
 
 from __future__ import annotations
 
-import hashlib
 import io
 from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 import torch
 
+from tacit import _files
 from tacit.errors import DataError, InvalidArgument
 
 if TYPE_CHECKING:
@@ -93,8 +93,7 @@ def _installed() -> Path:
         )
     place = Path(spec.origin).parent
     try:
-        with (place / WEIGHTS).open("rb") as file:
-            found = hashlib.file_digest(file, "sha256").hexdigest()
+        found = _files.sha256(place / WEIGHTS)
     except OSError as error:
         raise DataError(f"{place / WEIGHTS} cannot be read: {error.strerror or error}") from None
     if found != SHA256:

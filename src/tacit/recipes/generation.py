@@ -6,7 +6,6 @@ does not, however many there are.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -168,8 +167,10 @@ def _check_weights(folder: Path, statement: Statement) -> None:
     if not names:
         raise CheckpointError(f"{folder} holds no weights in safetensors")
     for name in names:
-        with (folder / name).open("rb") as file:
-            found = hashlib.file_digest(file, "sha256").hexdigest()
+        try:
+            found = _files.sha256(folder / name)
+        except (OSError, ValueError) as error:
+            raise CheckpointError(f"{folder / name} cannot be read: {error}") from None
         if statement.files.get(name) != found:
             raise CheckpointError(
                 f"{folder / name} is not a file that {STATEMENT} is about; save the model once "
