@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
+from functorch.compile import make_boxed_func
 from torch import nn
+from torch._dynamo.backends.common import aot_autograd
 from torch.utils.data import TensorDataset
 
 from tacit.errors import UnsupportedModel
@@ -82,6 +84,36 @@ def test_lots_of_other_sizes_compile_nothing_anew(compiled_run: Any) -> None:
     assert len({len(lot) for lot in lots}) > 3
     assert graphs[-1] > 0  # it was compiled at all
     assert graphs[4:] == [graphs[-1]] * len(graphs[4:])
+
+
+def test_a_compiled_forward_pass_computes_nothing_more() -> None:
+    """Where a gradient is looked at there is a copy, which inductor leaves out, and no sum."""
+    torch._dynamo.reset()
+    found: list[str] = []
+
+    def noted(graph: torch.fx.GraphModule, _: Any) -> Any:
+        found.extend(str(node.target) for node in graph.graph.nodes if node.op == "call_function")
+        return make_boxed_func(graph.forward)
+
+    model = network()
+    fast = torch.compile(model, backend=aot_autograd(fw_compiler=noted, bw_compiler=noted_not))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("torch._inductor.compile", lambda graph, _: graph)
+        with session(
+            model, plan=plan(lot_size=40, steps=2), performance=Performance(compile=True)
+        ) as dp:
+            for lot in dp.lots():
+                for batch in lot:
+                    dp.backward(cross_entropy(fast)(batch))
+                dp.step()
+    torch._dynamo.reset()
+    assert any("addmm" in name for name in found)
+    assert not any("aten.add." in name for name in found)
+    assert sum("aten.clone" in name for name in found) == sum("addmm" in name for name in found)
+
+
+def noted_not(graph: torch.fx.GraphModule, _: Any) -> Any:
+    return make_boxed_func(graph.forward)
 
 
 def test_a_compiled_model_runs_uncompiled_where_compiling_is_not_asked_for() -> None:

@@ -494,6 +494,20 @@ def test_weighted_sums_of_rows(units: int, kind: torch.dtype, kernels: ModuleTyp
 
 
 @kind
+@pytest.mark.parametrize("units", [3, 21])
+def test_weighted_sums_of_long_rows(
+    units: int, kind: torch.dtype, kernels: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each thread keeps its columns; with fewer programs rows are long sooner."""
+    monkeypatch.setattr(kernels, "_PROGRAMS", 4)
+    monkeypatch.setattr(kernels, "_rows_sum_kernel", None)
+    values, scales = random(units, 3, 1100, kind=kind), spoilt_scales(units)
+    wanted = torch.einsum("u,uab->ab", scales, values.double())
+    values[0] = float("nan")
+    close(kernels.rows_sum(values, scales), wanted)
+
+
+@kind
 @pytest.mark.parametrize("shape", [(3, 5, 7, 20), (20, 30, 4, 9)], ids=str)
 def test_weighted_sums_of_outer_products(
     shape: tuple[int, ...], kind: torch.dtype, kernels: ModuleType

@@ -235,7 +235,7 @@ class Recorder(TorchFunctionMode):
         if torch.compiler.is_compiling():
             for weight in weights:
                 self.met.append(weight if type(weight) is Parameter else None)
-            return _laid_alike(result + self._given(at, result))
+            return _laid_alike(_compiled_tap(result, self._given(at, result)))
         self.met.extend([None] * len(weights))  # compared below
         self.eagerly += 1
         self._saves_otherwise = self._saves_otherwise or _saved_tensors_hooks(True) is not None
@@ -505,6 +505,29 @@ class _Tap(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Any) -> tuple[Tensor, Tensor]:  # noqa: ARG004
         (gradient,) = gradients
         return gradient, gradient
+
+
+@final
+class _CompiledTap(torch.autograd.Function):
+    """``result + tap`` for a tap of zeros: a copy, which compilers leave out."""
+
+    @staticmethod
+    def forward(result: Tensor, tap: Tensor) -> Tensor:  # noqa: ARG004 - it is zero
+        return result.clone()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        pass
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> tuple[Tensor, Tensor]:  # noqa: ARG004
+        (gradient,) = gradients
+        return gradient, gradient
+
+
+def _compiled_tap(result: Tensor, tap: Tensor) -> Tensor:
+    tapped: Tensor = _CompiledTap.apply(result, tap)  # type: ignore[no-untyped-call]
+    return tapped
 
 
 def _tapped(result: Tensor, tap: Tensor) -> Tensor:
