@@ -37,6 +37,7 @@ from tacit.data import Examples, Split, load
 from tacit.models.devices import device_named
 from tacit.recipes import language
 from tacit.recipes.auditing import language_secret
+from tacit.recipes.auditing.secret_results import SecretResult
 from tacit.runs import settings as settings_of
 from tacit.runs.recipe import Task, free
 from tacit.training import Performance, Plan, Prepared
@@ -77,6 +78,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--epsilon", nargs="+", type=float, default=[3.0])
     parser.add_argument("--delta", type=float, default=1e-5)
     parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--first-seed", type=int, default=0, help="where a piece goes on")
     parser.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE")
     parser.add_argument("--grid", nargs="*", default=[], metavar="NAME=V,W")
     parser.add_argument("--validation", type=int, default=0, metavar="N")
@@ -126,7 +128,7 @@ def grid(arguments: argparse.Namespace) -> Iterator[dict[str, str]]:
 def tasks(arguments: argparse.Namespace, name: str, device: torch.device) -> Iterator[Task]:
     recipe, data = tacit.recipes.find(name), split_of(arguments, tacit.recipes.find(name).data)
     for given, epsilon in itertools.product(grid(arguments), arguments.epsilon):
-        for seed in range(arguments.seeds):
+        for seed in seeds(arguments):
             yield Task(
                 settings=settings_of.changed(recipe.settings(epsilon), given),
                 data=data,
@@ -135,6 +137,10 @@ def tasks(arguments: argparse.Namespace, name: str, device: torch.device) -> Ite
                 device=device,
                 seed=seed,
             )
+
+
+def seeds(arguments: argparse.Namespace) -> range:
+    return range(arguments.first_seed, arguments.first_seed + arguments.seeds)
 
 
 def prepared_by(name: str, task: Task) -> Prepared:
@@ -287,7 +293,7 @@ def secret(arguments: argparse.Namespace, device: torch.device) -> Iterator[Row]
     """The audit, once for every seed."""
     given = {key: value for one in grid(arguments) for key, value in one.items()}
     chosen = replace(language_secret.Settings(), **{k: number(v) for k, v in given.items()})
-    for seed in range(arguments.seeds):
+    for seed in seeds(arguments):
         found = language_secret.run(
             chosen, data=split_of(arguments, "speeches"), seed=seed, device=str(device)
         )
@@ -329,20 +335,30 @@ def identity(row: Row) -> str:
 
 def markdown(record: Row) -> str:
     last = record["pieces"][-1]
-    rows = [row for row in record["rows"] if row["part"] == "classify"]
-    tested = [row for row in rows if row["judged on"] == "test"]
-    tried = [row for row in rows if row["judged on"] != "test" and row["kind"] == "private"]
     pieces = [
         f"- {one['date']}, {one['commit']}: `{one['command']}`{one.get('note', '')}"
         for one in record["pieces"]
     ]
+    of: dict[str, list[Row]] = {part: [] for part in PARTS}
+    for row in record["rows"]:
+        of[row["part"]].append(row)
     lines = [
-        "### SST-2 by SmolLM2-135M, fine-tuned with differential privacy", "",
         f"{last['gpu']}, torch {last['torch']}; δ = 1e-5, true Poisson lots, everything that "
-        "training releases is charged. Accuracy on the 872 sentences of the task's validation "
-        "set, by which nothing was chosen; of each seed, that of the last weights. *Not private* "
-        "is the same network, prompt and rows by AdamW on shuffled batches; *share* is of its "
-        "accuracy.", "",
+        "training releases is charged.", "",
+        *classified(of["classify"]), *continued(of["causal"]), *remembered(of["memory"]),
+        *asked_for(of["secret"]), "Made in pieces:", "", *pieces,
+    ]  # fmt: skip
+    return "\n".join(lines) + "\n"
+
+
+def classified(rows: Sequence[Row]) -> list[str]:
+    tested = [row for row in rows if row["judged on"] == "test"]
+    tried = [row for row in rows if row["judged on"] != "test" and row["kind"] == "private"]
+    return [
+        "### SST-2 by SmolLM2-135M, fine-tuned with differential privacy", "",
+        "Accuracy on the 872 sentences of the task's validation set, by which nothing was chosen; "
+        "of each seed, that of the last weights. *Not private* is the same network, prompt and "
+        "rows by AdamW on shuffled batches; *share* is of its accuracy.", "",
         "| trained | ε | lot | epochs | rate | accuracy, % | seeds | zero-shot | not private | "
         "share, % | asked | seconds |",
         "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---|---:|",
@@ -351,9 +367,78 @@ def markdown(record: Row) -> str:
         "| trained | ε | lot | epochs | rate | accuracy there, % |",
         "|---|---:|---:|---:|---:|---:|",
         *(f"| {' | '.join(setting(row))} | {row['accuracy']:.2f} |" for row in tried), "",
-        "Made in pieces:", "", *pieces,
+        "Published figures are of far larger networks, and so not comparable: RoBERTa-large "
+        "93.9 % at ε = 3 (fastDP), Mistral-7B by QLoRA 96.4 % at ε = 8. Of a network of this size "
+        "we know none.", "",
     ]  # fmt: skip
-    return "\n".join(lines) + "\n"
+
+
+def continued(rows: Sequence[Row]) -> list[str]:
+    """Perplexity of held-out text, a line for each kind of training."""
+    if not rows:
+        return []
+    found: dict[tuple[str, str, str], list[Row]] = {}
+    for row in rows:
+        epsilon = f"{row['epsilon']:.3g}" if "epsilon" in row else ""
+        found.setdefault((row["kind"], row["adapt"], epsilon), []).append(row)
+    lines = [
+        "### Tiny Shakespeare, continued by SmolLM2-135M", "",
+        "Perplexity of the held-out speeches by token; one speech is the unit.", "",
+        "| trained | of it | ε | perplexity | seeds | tokens guessed, % | seconds |",
+        "|---|---|---:|---:|---:|---:|---:|",
+    ]  # fmt: skip
+    for (kind, adapt, epsilon), some in found.items():
+        values = [row["perplexity"] for row in some]
+        spread = f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else ""
+        took = [row["seconds"] for row in some if "seconds" in row]
+        lines.append(
+            f"| {kind} | {adapt} | {epsilon} | {statistics.mean(values):.2f}{spread} | "
+            f"{len(values)} | {shown([row['accuracy'] for row in some])} | "
+            f"{f'{statistics.mean(took):.0f}' if took else ''} |"
+        )
+    return [*lines, ""]
+
+
+def remembered(rows: Sequence[Row]) -> list[str]:
+    """Peak memory, and its ratio to that of the ordinary step."""
+    if not rows:
+        return []
+    base = next(row["peak_bytes"] for row in rows if row["kind"] == "not private")
+    lines = [
+        "### Memory of LoRA steps of SmolLM2-135M, bf16", "",
+        "| step | rows | tokens | peak, GiB | ratio | asked |", "|---|---:|---:|---:|---:|---|",
+    ]  # fmt: skip
+    for row in rows:
+        ratio = row["peak_bytes"] / base
+        asked = "" if row is rows[0] else f"≤ 1.1: {'met' if ratio <= 1.1 else 'not met'}"
+        lines.append(
+            f"| {row['kind']} | {row['rows']} | {row['tokens']} | {row['peak_bytes'] / 2**30:.2f} "
+            f"| {ratio:.3f} | {asked} |"
+        )
+    return [*lines, ""]
+
+
+def asked_for(rows: Sequence[Row]) -> list[str]:
+    """What twin and private models reveal of the secrets that were put into their text."""
+    if not rows:
+        return []
+    lines = [
+        "### Nine-digit secrets in what SmolLM2-135M was fine-tuned on", "",
+        "| training | copies in a speech | ε | seed | exposure, bits: mean (largest) | extracted | "
+        "p of chance |",
+        "|---|---:|---:|---:|---:|---:|---:|",
+    ]  # fmt: skip
+    for row in rows:
+        fields = ("settings", "seed", "units", "max_exposure", "situations")
+        for one in SecretResult.from_dict({name: row[name] for name in fields}).situations:
+            most = max(secret.exposure for secret in one.secrets)
+            epsilon = "" if one.epsilon is None else f"{one.epsilon:g}"
+            lines.append(
+                f"| {one.name} | {one.times} | {epsilon} | {row['seed']} | "
+                f"{one.mean_exposure:.1f} ({most:.1f}) | {one.extracted} of {len(one.secrets)} | "
+                f"{one.p_value:.2g} |"
+            )
+    return [*lines, ""]
 
 
 def setting(row: Row) -> tuple[str, ...]:
