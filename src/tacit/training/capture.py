@@ -20,6 +20,7 @@ from pathlib import Path
 from traceback import extract_tb
 from types import CellType, FunctionType, MethodType, ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar, final
+from weakref import WeakSet
 
 import numpy as np
 import torch
@@ -85,12 +86,20 @@ class Graphs(Protocol):
 
 @final
 class CudaGraphs:
-    """Records CUDA graphs, which share one pool of memory: one is replayed at a time."""
+    """Records CUDA graphs, of which one is replayed at a time.
+
+    Those of batches share one pool of memory: what one of them computes on its way, another writes
+    over, and its results are read, copied or added up before any other is replayed. A pool hands
+    what a recording gave back to another only if that is made on the same stream
+    (``torch.cuda.graph``). What an update leaves is of use lots later: each has its own pool.
+    """
 
     runs_python = False
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
+        self._stream = torch.cuda.Stream(device)
+        self._batches: WeakSet[torch.cuda.CUDAGraph] = WeakSet()
         self._pool = torch.cuda.graph_pool_handle()
 
     @contextmanager
@@ -110,36 +119,42 @@ class CudaGraphs:
 
     def record_batch(self, work: Callable[[], Computed]) -> tuple[Callable[[], None], Computed]:
         """See ``Graphs``."""
-        return self._recorded(work, ())
+        gc.collect()  # recordings that were let go
+        if not self._batches:  # a pool that no graph uses any more may not be used again
+            self._pool = torch.cuda.graph_pool_handle()
+        graph, made = self._recorded(work, (), self._pool)
+        self._batches.add(graph)
+        return graph.replay, made
 
     def record_update(
         self, work: Callable[[], None], generators: Sequence[torch.Generator]
     ) -> Callable[[], None]:
         """See ``Graphs``."""
-        replay, _ = self._recorded(work, generators)
-        return replay
+        gc.collect()
+        graph, _ = self._recorded(work, generators, torch.cuda.graph_pool_handle())
+        return graph.replay
 
     def _recorded(
-        self, work: Callable[[], Made], generators: Sequence[torch.Generator]
-    ) -> tuple[Callable[[], None], Made]:
+        self, work: Callable[[], Made], generators: Sequence[torch.Generator], pool: Any
+    ) -> tuple[torch.cuda.CUDAGraph, Made]:
         """A graph and the results of ``work``; while it is recorded nothing is computed."""
-        gc.collect()
         torch.cuda.synchronize(self._device)
         torch.cuda.empty_cache()  # what lies idle there is needed for the recording's own pool
         graph = torch.cuda.CUDAGraph()
         for generator in generators:
             graph.register_generator_state(generator)
-        with torch.cuda.stream(torch.cuda.Stream(self._device)):
-            graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
+        with torch.cuda.stream(self._stream):
+            graph.capture_begin(pool=pool, capture_error_mode="thread_local")
             try:
                 made = work()
             except BaseException:
                 _abandon(graph)
+                self._stream = torch.cuda.Stream(self._device)
                 self._pool = torch.cuda.graph_pool_handle()
                 raise
             graph.capture_end()
         torch.cuda.synchronize(self._device)
-        return graph.replay, made
+        return graph, made
 
 
 @final
