@@ -94,12 +94,17 @@ class Rows(Dataset[tuple[Tensor, int]]):
     def __getitem__(self, row: int) -> tuple[Tensor, int]:
         return self._tokens[row], self._classes[row]
 
+    @property
+    def lengths(self) -> list[int]:
+        """How long each row is in a batch of rows no longer than itself."""
+        return [_width(len(tokens)) for tokens in self._tokens]
+
 
 def prompted(prompt: Prompt, examples: Examples) -> Rows:
     """Every text in its prompt, with its class; short ones first.
 
-    A lot keeps the order of its data set, so that texts of like length share a batch and little of
-    it is padding. Who is drawn does not depend on the order.
+    Where they are read in this order, little of a batch is padding. Who is drawn does not depend on
+    it.
     """
     tokens = prompt.tokens_of([str(text) for text in examples.inputs])
     order = sorted(range(len(tokens)), key=lambda row: len(tokens[row]))
@@ -127,7 +132,7 @@ def right_padded(rows: list[tuple[Tensor, int]]) -> dict[str, Tensor]:
 
 
 def _right_padded(rows: list[tuple[Tensor, int]]) -> tuple[Tensor, Tensor]:
-    width = _width(rows)
+    width = _width(max(len(tokens) for tokens, _ in rows))
     ids, mask = torch.zeros(2, len(rows), width, dtype=torch.int64)
     for at, (tokens, _) in enumerate(rows):
         ids[at, : len(tokens)] = tokens
@@ -135,9 +140,8 @@ def _right_padded(rows: list[tuple[Tensor, int]]) -> tuple[Tensor, Tensor]:
     return ids, mask
 
 
-def _width(rows: list[tuple[Tensor, int]]) -> int:
+def _width(longest: int) -> int:
     """The longest row's length, rounded up to one of few: each is recorded once on a GPU."""
-    longest = max(len(tokens) for tokens, _ in rows)
     last = _WIDTHS[-1]
     return next((width for width in _WIDTHS if longest <= width), -(-longest // last) * last)
 
@@ -218,15 +222,17 @@ def classifier(
     """The network itself, trained to continue each prompt with its class."""
     model = adapted(prompt.pretrained.model, adapt, rank)
     optimizer = torch.optim.AdamW(trainable(model), lr=lr, weight_decay=0.0)
+    rows = prompted(prompt, task.data.train)
     return Prepared(
         model=model,
         optimizer=optimizer,
         plan=plan,
-        dataset=prompted(prompt, task.data.train),
+        dataset=rows,
         held_out=prompted(prompt, task.data.test),
         loss=partial(class_losses, prompt),
         correct=partial(class_right, prompt),
         collate=prompt_batch,
+        lengths=rows.lengths,
         schedule=Schedule(scheduler=rising_and_falling(optimizer, plan.steps)),
         performance=performance(batch, task.device),
         unit_in_words=unit,
