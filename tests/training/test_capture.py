@@ -892,6 +892,29 @@ def cross_entropy_of_two(model: nn.Module) -> Callable[[Any], Tensor]:
     return lambda batch: cross_entropy(model)(batch[:2])
 
 
+def test_larger_batches_are_recorded_first_unless_they_are_rare() -> None:
+    known, losses = capture.Batches(capture.Reruns(), network()), cross_entropy(network())
+    known.begin(losses)
+    small, large = known.shape("short rows", 10), known.shape("long rows", 20)
+    assert known.shape("short rows", 10) is small
+    small.runs = capture.WARM_UP
+    assert not known.is_time(small)
+    large.runs = capture.WARM_UP - 1
+    assert not known.is_time(large)
+    large.runs += 1
+    assert known.is_time(large)
+    assert not known.is_time(small)
+    large.inputs = object()  # it is recorded, or cannot be
+    assert known.is_time(small)
+    assert not known.is_time(large)
+    known.shape("the longest, which comes once in a while", 30)
+    assert not known.is_time(small)
+    for _ in range(8):
+        assert not known.is_time(small)
+        known.begin(losses)
+    assert known.is_time(small)
+
+
 class FakeCuda:
     """A device that records nothing, and notes on which stream and in which pool it should."""
 

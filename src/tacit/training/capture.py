@@ -46,6 +46,7 @@ Made = TypeVar("Made")
 Computed: TypeAlias = "tuple[Tensor, BatchSums]"  # a batch: its losses and its clipped sum
 WARM_UP = 3  # runs before a recording: to see the shapes, to compile, and to look for host reads
 _MOST_RECORDINGS = 8  # of one kind: each holds memory
+_PATIENCE = 8  # lots, after which a shape is recorded though a larger one was not
 _MOST_GATHERED = 4  # tensors of a data set whose rows one kernel takes
 _STAGED = 16  # lots whose numbers may be on their way to a device
 _SYNCHRONIZED = "synchronizing CUDA operation"  # torch has no class of error for it
@@ -659,6 +660,8 @@ class Recorded:
 class Shape:
     """What is known of batches of one shape: how often they ran, and their recording, if any."""
 
+    size: int  # numbers in a batch
+    since: int  # the lot that it was first met in
     runs: int = 0
     inputs: Any = None
     recorded: Recorded | None = None
@@ -675,13 +678,14 @@ class Batches:
         self._graphs, self._model = graphs, model
         self._circumstances: Circumstances | None = None
         self._shapes: dict[Hashable, Shape] = {}
-        self._changes = 0
+        self._changes = self._lots = 0
         self.why_not = ""
 
     def begin(self, function: Callable[..., Any]) -> None:
         """A lot is about to be computed with this function of losses."""
         if self.why_not:
             return
+        self._lots += 1
         if self._circumstances is not None and self._circumstances.hold(function):
             return
         if not self._graphs.runs_python and hindrance(self._model):
@@ -698,12 +702,23 @@ class Batches:
     def _recordings(self) -> int:
         return sum(shape.recorded is not None for shape in self._shapes.values())
 
-    def shape(self, key: Hashable) -> Shape:
-        """What is known of batches of this shape."""
+    def shape(self, key: Hashable, size: int) -> Shape:
+        """What is known of batches of this shape, which hold ``size`` numbers."""
         known = self._shapes.get(key)
         if known is None:
-            known = self._shapes[key] = Shape()
+            known = self._shapes[key] = Shape(size, self._lots)
         return known
+
+    def is_time(self, shape: Shape) -> bool:
+        """Whether batches of a shape are to be recorded: those of a larger one go first.
+
+        What they gave back serves the others. The other way round little would: memory is handed
+        out in pieces that were as large.
+        """
+        if shape.runs < WARM_UP or shape.inputs is not None:
+            return False
+        larger = any(one.size > shape.size and one.inputs is None for one in self._shapes.values())
+        return not larger or self._lots - shape.since >= _PATIENCE
 
     def without_host_reads(self) -> AbstractContextManager[None]:
         """See ``Graphs``."""

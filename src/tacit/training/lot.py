@@ -419,9 +419,9 @@ class Computation:
         if losses is None or self._recorded is None or self._verifier.watches:
             return False
         shape = self._shape_of(batch, data)
-        if shape is None or shape.runs < WARM_UP:
+        if shape is None:
             return False
-        if shape.inputs is None:
+        if self._recorded.is_time(shape):
             self._record_shape(shape, batch, data, losses)
         if shape.recorded is None:
             return False
@@ -440,15 +440,17 @@ class Computation:
         """What is known of batches of this shape; None where none is recorded."""
         if self._recorded is None or self._recorded.why_not or not self._cutter.sizer.is_settled:
             return None
-        loader = self._cutter.on_device
+        loader, size = self._cutter.on_device, len(batch.rows)
         if loader is not None:
             kind: Hashable = loader.is_whole(batch.rows)
         else:
-            if not all(map(self._is_here, leaves_of(data))):
+            leaves = leaves_of(data)
+            if not all(map(self._is_here, leaves)):
                 self._recorded.give_up("a batch holds something beside tensors of the device")
                 return None
             kind = (shapes(data), str(tree_flatten(data)[1]))
-        return self._recorded.shape((kind, len(batch.rows), batch.per_unit))
+            size = sum(one.numel() for one in leaves)
+        return self._recorded.shape((kind, len(batch.rows), batch.per_unit), size)
 
     def _is_here(self, leaf: object) -> bool:
         return isinstance(leaf, torch.Tensor) and leaf.device == self._device
