@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, final
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import Dataset
 
 from tacit.errors import InvalidArgument
@@ -132,12 +133,11 @@ def right_padded(rows: list[tuple[Tensor, int]]) -> dict[str, Tensor]:
 
 
 def _right_padded(rows: list[tuple[Tensor, int]]) -> tuple[Tensor, Tensor]:
-    width = _width(max(len(tokens) for tokens, _ in rows))
-    ids, mask = torch.zeros(2, len(rows), width, dtype=torch.int64)
-    for at, (tokens, _) in enumerate(rows):
-        ids[at, : len(tokens)] = tokens
-        mask[at, : len(tokens)] = 1
-    return ids, mask
+    texts = [tokens for tokens, _ in rows]
+    lengths = torch.tensor([len(tokens) for tokens in texts])
+    ids = pad_sequence(texts, batch_first=True).long()
+    ids = functional.pad(ids, (0, _width(ids.shape[1]) - ids.shape[1]))
+    return ids, (torch.arange(ids.shape[1]) < lengths[:, None]).long()
 
 
 def _width(longest: int) -> int:
@@ -241,8 +241,10 @@ def classifier(
 
 
 def performance(batch: int, device: torch.device) -> Performance:
-    """In bfloat16 on a GPU."""
-    return Performance(batch=batch, precision="bfloat16" if device.type == "cuda" else "single")
+    """On a GPU in bfloat16, with batches that arrive while the one before is computed."""
+    if device.type != "cuda":
+        return Performance(batch=batch)
+    return Performance(batch=batch, precision="bfloat16", pin_memory=True)
 
 
 def width_of(model: nn.Module) -> int:
