@@ -132,6 +132,10 @@ CASES: dict[str, dict[str, Any]] = {
     },
     "workers": {"performance": tacit.Performance(batch=5, workers=1)},
     "little memory": {"room": 40},
+    "little memory, recorded": {
+        "room": 40, "performance": tacit.Performance(batch=5, capture=True),
+        "plan": plan(examples=ROWS, lot_size=30, steps=8),
+    },
     "small lots": {"plan": plan(examples=ROWS, lot_size=2, steps=12)},  # of some length: none
     "the clip moves": {
         "plan": plan(

@@ -892,6 +892,23 @@ def cross_entropy_of_two(model: nn.Module) -> Callable[[Any], Tensor]:
     return lambda batch: cross_entropy(model)(batch[:2])
 
 
+def test_memory_that_runs_out_is_given_back_by_recordings() -> None:
+    """Those of batches that were too large are of no more use, and hold what is missing."""
+    model = double()
+    with session(model, plan=plan(steps=8), performance=RECORDED) as dp:
+        for lot in dp.lots():
+            dp.accumulate(lot, as_double(cross_entropy(model)))
+            dp.step()
+        computation = dp._computation
+        recorded = computation._recorded
+        assert recorded is not None
+        assert recorded._recordings == 1
+        none = np.empty(0, dtype=np.int64)
+        computation._tried = batches.Batch(none, none, np.empty(0, dtype=np.float32), 1, 8)
+        computation._after_leaving_early()
+        assert recorded._recordings == 0
+
+
 def test_larger_batches_are_recorded_first_unless_they_are_rare() -> None:
     known, losses = capture.Batches(capture.Reruns(), network()), cross_entropy(network())
     known.begin(losses)
@@ -943,6 +960,7 @@ class FakeCuda:
             "synchronize": lambda _: None, "graph_pool_handle": lambda: next(self._pools),
         }.items():  # fmt: skip
             monkeypatch.setattr(torch.cuda, name, value)
+        monkeypatch.setattr(gc, "collect", lambda: 0)  # which takes a while after many tests
 
 
 def test_batches_are_recorded_on_one_stream_in_one_pool_and_updates_apart(

@@ -613,6 +613,7 @@ class Computation:
         tried, self._tried, self._batch = self._tried, None, None
         if tried is None:
             return
+        self.forget_recordings()  # of batches that were larger: they hold memory
         self._engine.recorder.clear()
         if self._device.type == "cuda":
             torch.cuda.empty_cache()
