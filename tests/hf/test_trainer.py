@@ -119,6 +119,16 @@ def test_it_equals_the_explicit_loop(case: tiny.Case, tmp_path: Path):
     assert apart(trainer.model, case.made()) > 1e-3
 
 
+def test_rows_of_like_length_share_batches(tmp_path: Path):
+    case = tiny.CASES[0]
+    lengths = [len(row["input_ids"]) for row in case.rows(ROWS)]
+    assert len({*lengths}) > 1
+    trainer = trainer_of(case, tmp_path, plan=plan(2), lengths=lengths)
+    trainer.train()
+    assert "Rows of like length share batches" in trainer.session.explain()
+    assert apart(trainer.model, by_hand(case, 2)) <= 1e-6
+
+
 def test_lots_and_noise_of_another_seed_lead_elsewhere(tmp_path: Path):
     """The comparison above can fail."""
     case = tiny.CASES[0]

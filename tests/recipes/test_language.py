@@ -169,6 +169,14 @@ def test_a_prompt_cuts_the_text_and_not_itself(folder: Path):
         _ = replace(prompt, answers=("w1 w2",)).labels
 
 
+def test_rows_know_how_long_they_are_in_a_batch():
+    sizes = [3, 16, 17, 72, 500, 600]
+    rows = language.Rows([[1] * size for size in sizes], [0] * len(sizes))
+    assert rows.lengths == [16, 16, 24, 72, 512, 1024]
+    for row, length in zip(rows, rows.lengths, strict=True):  # type: ignore[call-overload]
+        assert language.right_padded([row])["input_ids"].shape == (1, length)
+
+
 def test_padding_leaves_scores_alone(folder: Path):
     """A row has the same score with padding as without."""
     pretrained = models.language_model(folder)

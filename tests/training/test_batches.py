@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
-from tacit.training.batches import BatchSizer
+from tacit.training.batches import Batch, BatchSizer
 
 from .sessions import plan
 
@@ -42,12 +43,17 @@ def test_padding_fills_up_to_one_size() -> None:
     assert {filled.padded_to(units, 352) for units in (1, 17, 352)} == {352}
 
 
+def of_size(units: int, per_unit: int) -> Batch:
+    none = np.empty(0, dtype=np.int64)
+    return Batch(none, none, np.empty(0, dtype=np.float32), per_unit, units)
+
+
 @pytest.mark.parametrize("per_unit", [1, 3])
 def test_memory_that_runs_out_halves_until_one_unit_is_left(per_unit: int) -> None:
     one = sizer(512 * per_unit)
     sizes = []
     units = one.units(per_unit)
-    while one.shrink(units, per_unit):
+    while one.shrink(of_size(units, per_unit)):
         assert one.units(per_unit) <= units // 2
         units = one.units(per_unit)
         sizes.append(units)

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import copy
 import functools
+import gc
 import importlib.util
 import random
 import warnings
+import weakref
 from collections import UserDict
 from contextlib import contextmanager
-from itertools import cycle
+from itertools import count, cycle
 from types import MappingProxyType, SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pytest
@@ -800,6 +802,207 @@ def test_an_adaptive_clip_moves_as_it_does_without_recordings(graphs: Counted) -
     assert graphs.recorded == 1
 
 
+# ---- memory: recordings of batches share it
+
+
+class Ragged(torch.utils.data.Dataset[Any]):
+    """Rows of the usual data, of two lengths: short ones first."""
+
+    def __getitem__(self, at: int) -> Any:
+        x, y = data()[at]
+        return x, y, torch.zeros(3 if at < 25 else 8)
+
+    def __len__(self) -> int:
+        return len(data())
+
+
+def as_long_as_the_longest(rows: list[Any]) -> tuple[Tensor, Tensor, Tensor]:
+    x, y, more = zip(*rows, strict=True)
+    return torch.stack(x), torch.stack(y), nn.utils.rnn.pad_sequence(more, batch_first=True)
+
+
+class Passing(torch.autograd.Function):
+    """Passes its input on. As long as the graph of a pass is alive, so is its context."""
+
+    alive: ClassVar[weakref.WeakSet[Any]] = weakref.WeakSet()
+
+    @staticmethod
+    def forward(ctx: Any, value: Tensor) -> Tensor:
+        Passing.alive.add(ctx)
+        ctx.save_for_backward(value)
+        return value.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:  # noqa: ARG004
+        return gradients[0]
+
+
+def test_nothing_of_a_pass_is_alive_after_it_but_its_results(graphs: Counted) -> None:
+    """What is kept could not serve the next recording of the pool."""
+    model = double()
+    activations: weakref.WeakSet[Any] = weakref.WeakSet()
+    model[1].forward = lambda x: Passing.apply(x.tanh())  # type: ignore[no-untyped-call]
+
+    def losses(batch: Any) -> Tensor:
+        hidden = model[1](model[0](batch[0].double()))
+        activations.add(hidden)
+        return functional.cross_entropy(model[2](hidden), batch[1], reduction="none")
+
+    found = run(
+        model, losses, dataset=Ragged(), collate=as_long_as_the_longest,
+        performance=tacit.Performance(batch=8, capture=True),
+    )  # fmt: skip
+    assert graphs.recorded >= 3
+    assert "Batches are replayed" in found[-1], found[-1]
+    gc.collect()
+    assert not len(activations)
+    assert not len(Passing.alive)
+
+
+def test_a_replay_may_write_over_the_results_of_all_others(
+    graphs: Counted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a GPU, where what one computes on its way lies where another left its results."""
+    record, results = capture.Reruns.record_batch, []
+
+    def sharing(self: capture.Reruns, work: Any) -> Any:
+        replay, made = record(self, work)
+        results.append(capture._results(made))
+        own = len(results) - 1
+
+        def replayed() -> None:
+            for other in (one for at, each in enumerate(results) if at != own for one in each):
+                other.fill_(float("nan"))
+            replay()
+
+        return replayed, made
+
+    monkeypatch.setattr(capture.Reruns, "record_batch", sharing)
+    model = double()
+    found = run(
+        model, as_double(cross_entropy_of_two(model)), dataset=Ragged(),
+        collate=as_long_as_the_longest, performance=tacit.Performance(batch=8, capture=True),
+    )  # fmt: skip
+    agrees(found)
+    assert len(results) == 2
+    assert graphs.replays > 12
+
+
+def cross_entropy_of_two(model: nn.Module) -> Callable[[Any], Tensor]:
+    return lambda batch: cross_entropy(model)(batch[:2])
+
+
+def test_memory_that_runs_out_is_given_back_by_recordings() -> None:
+    """Those of batches that were too large are of no more use, and hold what is missing."""
+    model = double()
+    with session(model, plan=plan(steps=8), performance=RECORDED) as dp:
+        for lot in dp.lots():
+            dp.accumulate(lot, as_double(cross_entropy(model)))
+            dp.step()
+        computation = dp._computation
+        recorded = computation._recorded
+        assert recorded is not None
+        assert recorded._recordings == 1
+        none = np.empty(0, dtype=np.int64)
+        computation._tried = batches.Batch(none, none, np.empty(0, dtype=np.float32), 1, 8)
+        computation._after_leaving_early()
+        assert recorded._recordings == 0
+
+
+def test_larger_batches_are_recorded_first_unless_they_are_rare() -> None:
+    known, losses = capture.Batches(capture.Reruns(), network()), cross_entropy(network())
+    known.begin(losses)
+    small, large = known.shape("short rows", 10), known.shape("long rows", 20)
+    assert known.shape("short rows", 10) is small
+    small.runs = capture.WARM_UP
+    assert not known.is_time(small)
+    large.runs = capture.WARM_UP - 1
+    assert not known.is_time(large)
+    large.runs += 1
+    assert known.is_time(large)
+    assert not known.is_time(small)
+    large.inputs = object()  # it is recorded, or cannot be
+    assert known.is_time(small)
+    assert not known.is_time(large)
+    known.shape("the longest, which comes once in a while", 30)
+    assert not known.is_time(small)
+    for _ in range(8):
+        assert not known.is_time(small)
+        known.begin(losses)
+    assert known.is_time(small)
+
+
+class FakeCuda:
+    """A device that records nothing, and notes on which stream and in which pool it should."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.recorded: list[tuple[Any, Any]] = []
+        self.stream: Any = None
+        self._pools = count()
+        fake = self
+
+        class Graph:
+            def capture_begin(self, *, pool: Any, capture_error_mode: str) -> None:
+                del capture_error_mode
+                fake.recorded.append((fake.stream, pool))
+
+            def capture_end(self) -> None: ...
+            def reset(self) -> None: ...
+            def replay(self) -> None: ...
+
+        @contextmanager
+        def on(stream: Any) -> Iterator[None]:
+            fake.stream = stream
+            yield
+
+        for name, value in {
+            "CUDAGraph": Graph, "Stream": lambda _: object(), "stream": on,
+            "synchronize": lambda _: None, "graph_pool_handle": lambda: next(self._pools),
+        }.items():  # fmt: skip
+            monkeypatch.setattr(torch.cuda, name, value)
+        monkeypatch.setattr(gc, "collect", lambda: 0)  # which takes a while after many tests
+
+
+def test_batches_are_recorded_on_one_stream_in_one_pool_and_updates_apart(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """On another stream torch would hand a recording no memory that the others gave back."""
+    cuda = FakeCuda(monkeypatch)
+    recorder = capture.CudaGraphs(torch.device("cuda"))
+    work: Any = lambda: None  # noqa: E731
+    kept = [recorder.record_batch(work)[0]]
+    updates = [recorder.record_update(work, ()) for _ in range(2)]
+    kept += [recorder.record_batch(work)[0]]
+    batch, one, other, again = cuda.recorded
+    assert batch == again
+    assert len({pool for _, pool in (batch, one, other)}) == 3  # fingerprints are read lots later
+
+    kept.clear()
+    recorder.record_batch(work)
+    assert cuda.recorded[-1][1] not in {pool for _, pool in cuda.recorded[:-1]}  # it is gone
+    assert len(updates) == 2
+
+
+def test_a_recording_that_failed_leaves_its_stream_and_pool_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cuda = FakeCuda(monkeypatch)
+    recorder = capture.CudaGraphs(torch.device("cuda"))
+    kept = recorder.record_batch(lambda: None)  # type: ignore[arg-type, return-value]
+
+    def failing() -> Any:
+        raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        recorder.record_batch(failing)
+    recorder.record_batch(lambda: None)  # type: ignore[arg-type, return-value]
+    before, failed, after = cuda.recorded
+    assert before == failed
+    assert after[0] is not failed[0]
+    assert after[1] != failed[1]
+    del kept
+
+
 # ---- on a GPU
 
 on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
@@ -1001,3 +1204,46 @@ def test_a_foreign_change_is_refused_while_steps_are_replayed() -> None:
         for at, _ in enumerate(case.steps(optimizer)):
             if at == 9:
                 next(case.model.parameters()).data.add_(1e-3)
+
+
+@on_gpu
+def test_narrower_batches_are_recorded_in_the_memory_of_wider_ones() -> None:
+    """Wide ones come first; what they took serves all others. Sums and inputs are small."""
+    body = [layer for _ in range(8) for layer in (nn.Linear(256, 256), nn.Tanh())]
+    model = nn.Sequential(*body, nn.Linear(256, 5)).cuda()
+    x, y = torch.randn(512, 64, 256), torch.randint(5, (512,))
+    lengths = torch.arange(512).flip(0) % 64 // 16 * 16 + 16  # 64, 48, 32 and 16, mixed
+    order = lengths.argsort(descending=True).tolist()
+    rows = [(x[at, : lengths[at]], y[at]) for at in order]
+
+    def padded(batch: list[Any]) -> tuple[Tensor, Tensor]:
+        parts, labels = zip(*batch, strict=True)
+        return nn.utils.rnn.pad_sequence(parts, batch_first=True), torch.stack(labels)
+
+    def losses(batch: Any) -> Tensor:
+        return functional.cross_entropy(model(batch[0])[:, 0], batch[1], reduction="none")
+
+    chosen = tacit.Plan(examples=512, lot_size=512, steps=8, noise_multiplier=1.0, clip=1.0)
+    taken: list[int] = []
+    record = capture.CudaGraphs.record_batch
+
+    def noted(self: Any, work: Any) -> Any:
+        made = record(self, work)
+        gc.collect()
+        torch.cuda.empty_cache()
+        taken.append(torch.cuda.memory_reserved())
+        return made
+
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        tacit.private(
+            model, torch.optim.SGD(model.parameters(), lr=1e-3), chosen, rows, collate=padded,  # type: ignore[arg-type]
+            performance=tacit.Performance(batch=128, capture=True),
+        ) as dp,
+    ):  # fmt: skip
+        patch.setattr(capture.CudaGraphs, "record_batch", noted)
+        for lot in dp.lots():
+            dp.accumulate(lot, losses)
+            dp.step()
+    assert len(taken) == 4
+    assert taken[-1] - taken[0] < 0.25 * taken[0]

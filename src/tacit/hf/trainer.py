@@ -70,6 +70,7 @@ class PrivateTraining(_NextTrainer):  # type: ignore[misc]
         plan: What is sampled, clipped, noised and charged; the trainer's steps are the plan's.
         budget: A budget of a ledger, charged as by ``tacit.private``.
         groups: The user of each row, for a plan with ``unit="user"``.
+        lengths: How long each row is, as in ``tacit.private``: rows of like length share a batch.
         performance: How lots are computed. Left out, a physical batch has
             ``per_device_train_batch_size`` rows, and workers are those of the data loader.
         unit_in_words: What one example, or one user, is, for the claim; see ``tacit.data.Corpus``.
@@ -91,6 +92,7 @@ class PrivateTraining(_NextTrainer):  # type: ignore[misc]
         plan: Plan,
         budget: Budget | Reservation | None = None,
         groups: Sequence[int] | NDArray[np.int64] | None = None,
+        lengths: Sequence[int] | NDArray[np.int64] | None = None,
         performance: Performance | None = None,
         unit_in_words: str = "",
         unsafe_seed: int | None = None,
@@ -104,7 +106,7 @@ class PrivateTraining(_NextTrainer):  # type: ignore[misc]
         args = copy.copy(trainer.pop("args"))
         args.max_steps = plan.steps
         args.ignore_data_skip = True  # lots are drawn afresh, and none is skipped
-        self._plan, self._budget, self._groups = plan, budget, groups
+        self._plan, self._budget, self._groups, self._lengths = plan, budget, groups, lengths
         self._performance, self._unsafe_seed = performance, unsafe_seed
         self._unit_in_words = unit_in_words
         self._rows = trainer["train_dataset"]  # as they were given
@@ -175,8 +177,9 @@ class PrivateTraining(_NextTrainer):  # type: ignore[misc]
         self._dp = self._training.enter_context(
             private(
                 model, optimizer, self._plan, loader.dataset, self._budget, groups=self._groups,
-                resume=_session_file(resume), performance=self._performance or self._defaults(),
-                collate=loader.collate, unsafe_seed=self._unsafe_seed,
+                lengths=self._lengths, resume=_session_file(resume),
+                performance=self._performance or self._defaults(), collate=loader.collate,
+                unsafe_seed=self._unsafe_seed,
             )
         )  # fmt: skip
         self._lots = self._dp.lots()

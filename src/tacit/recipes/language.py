@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, final
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import Dataset
 
 from tacit.errors import InvalidArgument
@@ -94,12 +95,17 @@ class Rows(Dataset[tuple[Tensor, int]]):
     def __getitem__(self, row: int) -> tuple[Tensor, int]:
         return self._tokens[row], self._classes[row]
 
+    @property
+    def lengths(self) -> list[int]:
+        """How long each row is in a batch of rows no longer than itself."""
+        return [_width(len(tokens)) for tokens in self._tokens]
+
 
 def prompted(prompt: Prompt, examples: Examples) -> Rows:
     """Every text in its prompt, with its class; short ones first.
 
-    A lot keeps the order of its data set, so that texts of like length share a batch and little of
-    it is padding. Who is drawn does not depend on the order.
+    Where they are read in this order, little of a batch is padding. Who is drawn does not depend on
+    it.
     """
     tokens = prompt.tokens_of([str(text) for text in examples.inputs])
     order = sorted(range(len(tokens)), key=lambda row: len(tokens[row]))
@@ -127,17 +133,15 @@ def right_padded(rows: list[tuple[Tensor, int]]) -> dict[str, Tensor]:
 
 
 def _right_padded(rows: list[tuple[Tensor, int]]) -> tuple[Tensor, Tensor]:
-    width = _width(rows)
-    ids, mask = torch.zeros(2, len(rows), width, dtype=torch.int64)
-    for at, (tokens, _) in enumerate(rows):
-        ids[at, : len(tokens)] = tokens
-        mask[at, : len(tokens)] = 1
-    return ids, mask
+    texts = [tokens for tokens, _ in rows]
+    lengths = torch.tensor([len(tokens) for tokens in texts])
+    ids = pad_sequence(texts, batch_first=True).long()
+    ids = functional.pad(ids, (0, _width(ids.shape[1]) - ids.shape[1]))
+    return ids, (torch.arange(ids.shape[1]) < lengths[:, None]).long()
 
 
-def _width(rows: list[tuple[Tensor, int]]) -> int:
+def _width(longest: int) -> int:
     """The longest row's length, rounded up to one of few: each is recorded once on a GPU."""
-    longest = max(len(tokens) for tokens, _ in rows)
     last = _WIDTHS[-1]
     return next((width for width in _WIDTHS if longest <= width), -(-longest // last) * last)
 
@@ -218,15 +222,17 @@ def classifier(
     """The network itself, trained to continue each prompt with its class."""
     model = adapted(prompt.pretrained.model, adapt, rank)
     optimizer = torch.optim.AdamW(trainable(model), lr=lr, weight_decay=0.0)
+    rows = prompted(prompt, task.data.train)
     return Prepared(
         model=model,
         optimizer=optimizer,
         plan=plan,
-        dataset=prompted(prompt, task.data.train),
+        dataset=rows,
         held_out=prompted(prompt, task.data.test),
         loss=partial(class_losses, prompt),
         correct=partial(class_right, prompt),
         collate=prompt_batch,
+        lengths=rows.lengths,
         schedule=Schedule(scheduler=rising_and_falling(optimizer, plan.steps)),
         performance=performance(batch, task.device),
         unit_in_words=unit,
@@ -235,8 +241,10 @@ def classifier(
 
 
 def performance(batch: int, device: torch.device) -> Performance:
-    """In bfloat16 on a GPU."""
-    return Performance(batch=batch, precision="bfloat16" if device.type == "cuda" else "single")
+    """On a GPU in bfloat16, with batches that arrive while the one before is computed."""
+    if device.type != "cuda":
+        return Performance(batch=batch)
+    return Performance(batch=batch, precision="bfloat16", pin_memory=True)
 
 
 def width_of(model: nn.Module) -> int:

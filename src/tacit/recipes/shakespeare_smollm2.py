@@ -95,16 +95,18 @@ def prepare(task: Task, plan: Plan, release: Releasing) -> Prepared:
     model = language.adapted(pretrained.model, chosen.adapt, chosen.rank)
     optimizer = torch.optim.AdamW(language.trainable(model), lr=chosen.lr, weight_decay=0.0)
     units, others = corpus(task), held_out(task)
+    rows = language.token_rows(pretrained, units.texts, chosen.longest)
     return Prepared(
         model=model,
         optimizer=optimizer,
         plan=plan,
-        dataset=language.token_rows(pretrained, units.texts, chosen.longest),
+        dataset=rows,
         held_out=language.token_rows(pretrained, others, chosen.longest) if others else None,
         loss=_losses,
         correct=language.token_right,
         collate=language.right_padded,
         groups=units.groups if chosen.unit == "speaker" else None,
+        lengths=rows.lengths,
         schedule=Schedule(scheduler=language.rising_and_falling(optimizer, plan.steps)),
         performance=language.performance(chosen.batch, task.device),
         unit_in_words=(

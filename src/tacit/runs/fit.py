@@ -56,6 +56,7 @@ def fit(
     metrics: Mapping[str, Metric] = _NONE,
     collate: Collate | None = None,
     groups: Sequence[int] | NDArray[np.int64] | None = None,
+    lengths: Sequence[int] | NDArray[np.int64] | None = None,
     schedule: Schedule = _SCHEDULE,
     performance: Performance | None = None,
     delta: float | None = None,
@@ -87,6 +88,8 @@ def fit(
             so that an error costs nothing. Its values are recorded and published.
         collate: Makes a batch of a list of examples, for both data sets.
         groups: The user of every example, if the plan's unit is the user.
+        lengths: How long each example is, as in ``tacit.private``: rows of like length share a
+            batch. It only serves speed.
         schedule: The learning rate over the steps, and an average of the weights.
         performance: What is not privacy: batch sizes, compilation, workers.
         delta: The δ at which ε is reported, below 1/``plan.examples``; left out, the one that the
@@ -130,7 +133,7 @@ def fit(
     prepared = Prepared(
         model=model, optimizer=optimizer, plan=plan, dataset=dataset, loss=loss,
         held_out=held_out, correct=correct, metrics=metrics, collate=collate, groups=groups,
-        schedule=schedule, performance=performance,
+        lengths=lengths, schedule=schedule, performance=performance,
     )  # fmt: skip
     if out is None:
         if resume:

@@ -69,6 +69,7 @@ class Setup:
     dataset: Dataset[Any]
     budget: Budget | Reservation | None
     groups: Sequence[int] | NDArray[np.int64] | None
+    lengths: Sequence[int] | NDArray[np.int64] | None
     state: Mapping[str, Stateful]
     resume: str | os.PathLike[str] | None
     performance: Performance
@@ -172,6 +173,7 @@ def _checked(
     """The private parameters, the charges and the last step of a run that can be trained."""
     plan, budget = setup.plan, setup.budget
     _check_data(setup.dataset, setup.groups, plan)
+    _check_lengths(setup.lengths, setup.dataset)
     parameters = _checked_parameters(world, setup.model, setup.optimizers, setup.state)
     if budget is not None and setup.unsafe_seed is not None:
         raise InvalidArgument(
@@ -191,6 +193,21 @@ def _check_data(
     if plan.unit == "user" and (groups is None or len(groups) != len(dataset)):  # type: ignore[arg-type]
         raise InvalidArgument(
             "groups must name the user of every example: the plan's unit is a user"
+        )
+
+
+def _check_lengths(
+    lengths: Sequence[int] | NDArray[np.int64] | None, dataset: Dataset[Any]
+) -> None:
+    """Refuses what is not one length for each row; it says none of them, which are secret."""
+    if lengths is None:
+        return
+    given = np.asarray(lengths)
+    whole_numbers = given.ndim == 1 and np.issubdtype(given.dtype, np.integer)
+    if not whole_numbers or len(given) != len(dataset) or (given < 1).any():  # type: ignore[arg-type]
+        raise InvalidArgument(
+            "lengths must be one whole number, 1 or more, for every example of the data set: how "
+            "many tokens it has, or is padded to"
         )
 
 
@@ -256,7 +273,7 @@ def _built(
     again = CheckSchedule(fresh_stream("verification")) if seed is None else None
     verifier = Verifier(setup.model, weights.parameters, again, world.size)
     rehearsing = _few(plan, streams("rehearsal"))
-    cutting = Units(plan, setup.groups, streams("users"))
+    cutting = Units(plan, setup.groups, streams("users"), setup.lengths)
     noise = noise_for(
         plan.noise, streams("noise"), weights.home, run_state.memory, rounding_cost(plan)
     )

@@ -36,6 +36,10 @@ _FIRST_ROWS = 32  # what an unknown model is first tried with on a GPU
 _CPU_ROWS = 1024
 _SHARE = 0.8  # of the free memory that a batch may be expected to take
 _GROWTH = 32  # at most, from one batch to the next
+_MOST_LENGTHS = 8  # each makes a shape of its own, of which few are recorded
+_FINEST = 1024  # lengths that are compared with one another
+# What a batch takes on a GPU beside its tokens, in tokens: launches take as long for few of them.
+_LAUNCHES = 4096
 
 
 @final
@@ -47,6 +51,8 @@ class Batch(NamedTuple):
     weights: NDArray[np.float32]
     per_unit: int
     padded_units: int  # with padding
+    length: int = 1  # of its longest row, where lengths are known
+    cut_to: int = 0  # the most units of the batches that it was cut with
     replaced: tuple[int, ...] = ()  # in a repetition for verification: units that are others now
     only: int | None = None  # in such a repetition: the one unit that counts, where it does
     is_company: bool = False  # none counts: other ranks compute a batch meanwhile
@@ -116,12 +122,17 @@ class Units:
     """
 
     def __init__(
-        self, plan: Plan, groups: Sequence[int] | NDArray[np.int64] | None, stream: Stream
+        self,
+        plan: Plan,
+        groups: Sequence[int] | NDArray[np.int64] | None,
+        stream: Stream,
+        lengths: Sequence[int] | NDArray[np.int64] | None = None,
     ) -> None:
         self._plan = plan
         self._stream = stream
         self._members = None if groups is None else _members(groups, plan)
         self._counts = np.array([len(one) for one in self._members or ()], dtype=np.int64)
+        self.lengths = None if lengths is None else self._of_longest(np.asarray(lengths, np.int64))
         self._most, self._shares = 0, np.empty(0, dtype=np.float32)  # see ``_shares_of``
         self._key = bytearray()
         self.renew()
@@ -135,6 +146,12 @@ class Units:
         cap = self._plan.examples_per_user
         if cap is not None and self._counts.max(initial=0) > cap:
             self._key = one_time_key(self._stream)
+
+    def _of_longest(self, lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The length of each unit: that of its longest row, rounded up to one of few."""
+        if self._members is None:
+            return few_lengths(lengths)
+        return few_lengths(np.array([lengths[rows].max() for rows in self._members]))
 
     def width(self, units: NDArray[np.int64], *, widest: bool) -> int:
         """How many rows each of these units takes in a batch of them."""
@@ -208,6 +225,24 @@ def _members(groups: Sequence[int] | NDArray[np.int64], plan: Plan) -> list[NDAr
     return list(np.split(order, starts))
 
 
+def few_lengths(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Lengths, rounded up until few are left: next those of which the least padding comes.
+
+    >>> few_lengths(np.array([3, 1, 3, 2])).tolist()
+    [3, 1, 3, 2]
+    >>> few_lengths(np.array([*range(1, 9), 100])).tolist()
+    [2, 2, 3, 4, 5, 6, 7, 8, 100]
+    """
+    step = -(-int(lengths.max(initial=1)) // _FINEST)
+    lengths = -(-lengths // step) * step
+    kept, counts = np.unique(lengths, return_counts=True)
+    while len(kept) > _MOST_LENGTHS:
+        at = int(np.argmin(counts[:-1] * np.diff(kept)))
+        counts[at + 1] += counts[at]
+        kept, counts = np.delete(kept, at), np.delete(counts, at)
+    return kept[np.searchsorted(kept, lengths)]
+
+
 # ---- sizes
 
 
@@ -217,31 +252,50 @@ class BatchSizer:
 
     With ``"auto"`` on a GPU the first batches are small; the memory they took says how large the
     next may be. After running out of memory the limit is halved for good.
+
+    Where the ``lengths`` of units are known, the limit is that of the longest: of shorter ones more
+    fit into the same memory. Lengths that are worth no batch of their own are rounded up.
     """
 
     def __init__(
-        self, plan: Plan, batch: int | Literal["auto"], device: torch.device, *, padded: bool
+        self,
+        plan: Plan,
+        batch: int | Literal["auto"],
+        device: torch.device,
+        *,
+        padded: bool,
+        lengths: NDArray[np.int64] | None = None,
     ) -> None:
-        self._largest_lot = _largest_lot(plan)
+        self._plan = plan
+        self._given = lengths
         self._full = isinstance(plan.sampling, FullBatch)
         self._padded = padded
         self._device = device
         self._measuring = batch == "auto" and device.type == "cuda"
         default = _FIRST_ROWS if self._measuring else _CPU_ROWS
-        self._rows = default if batch == "auto" else batch
+        longest = 1 if lengths is None else int(lengths.max())
+        # What a batch may hold: its rows times their length.
+        self._room = (default if batch == "auto" else batch) * longest
         self._settled = not self._measuring
+        self.lengths = lengths  # rounded up
+        self._largest: dict[int, int] = {}  # by length: how many units few lots exceed
+        self._arrange()
 
     @property
     def is_settled(self) -> bool:
         """Whether the next batches will be as large as the last."""
         return self._settled
 
-    def units(self, per_unit: int) -> int:
-        """The most units of the next batch."""
-        most = max(1, self._rows // per_unit)
+    def units(self, per_unit: int, length: int = 1) -> int:
+        """The most units of the next batch, of rows of this length."""
+        most = max(1, self._room // (per_unit * length))
         if not self._settled:
             return most
-        return min(most, self._even_share(most))
+        return min(most, self._even_share(most, self._largest[length]))
+
+    def may_hold_two(self, per_unit: int) -> bool:
+        """Whether any batch may hold more than one unit."""
+        return any(self.units(per_unit, length) > 1 for length in self._largest)
 
     def padded_to(self, units: int, most: int) -> int:
         """How many units a batch of ``units`` real ones, of ``most``, is filled up to."""
@@ -253,38 +307,72 @@ class BatchSizer:
             torch.cuda.reset_peak_memory_stats(self._device)
             self._base = torch.cuda.memory_allocated(self._device)
 
-    def after(self, rows: int) -> None:
-        """A batch of ``rows`` rows went well: the next may be larger, by what it took."""
+    def after(self, batch: Batch) -> None:
+        """A batch went well: the next may be larger, by what it took."""
         if not self._measuring or self._settled:
             return
+        size, room = len(batch.rows) * batch.length, self._room
         taken = torch.cuda.max_memory_allocated(self._device) - self._base
         free, _ = torch.cuda.mem_get_info(self._device)
         reserved = torch.cuda.memory_reserved(self._device)
         free += reserved - torch.cuda.memory_allocated(self._device)
-        fitting = int(_SHARE * free * rows / max(1, taken))
-        self._settled = rows >= self._rows and fitting <= self._rows * _GROWTH
-        self._rows = max(1, min(fitting, self._rows * _GROWTH))
-        self._settled = self._settled or self._rows >= self._largest_lot * 4
+        fitting = int(_SHARE * free * size / max(1, taken))
+        is_full = size > room - batch.per_unit * batch.length
+        self._room = max(1, min(fitting, room * _GROWTH))
+        largest = max(length * units for length, units in self._largest.items())
+        self._settled = (is_full and fitting <= room * _GROWTH) or self._room >= largest * 4
+        self._arrange()
 
-    def shrink(self, units: int, per_unit: int) -> bool:
-        """Memory ran out at ``units`` units: halves the limit; False if there is only one."""
+    def shrink(self, batch: Batch) -> bool:
+        """Memory ran out at a batch: halves the limit; False if it has only one unit."""
         self._settled = True
-        self._rows = max(1, units // 2) * per_unit
-        return units > 1
+        self._room = max(1, batch.padded_units // 2) * batch.per_unit * batch.length
+        self._arrange()
+        return batch.padded_units > 1
 
-    def _even_share(self, most: int) -> int:
+    def _arrange(self) -> None:
+        """Rounds lengths up where that saves more than it costs, and finds the largest lots."""
+        if self._given is None:
+            self._largest = {1: _largest_lot(self._plan, self._plan.examples)}
+            return
+        kept, counts = (one.tolist() for one in np.unique(self._given, return_counts=True))
+        while self._padded and len(kept) > 1:
+            costs = list(map(self._cost, kept, counts))
+            both = [
+                self._cost(kept[at + 1], counts[at] + counts[at + 1]) for at in range(len(kept) - 1)
+            ]
+            added = [one - sum(costs[at : at + 2]) for at, one in enumerate(both)]
+            at = added.index(min(added))
+            if added[at] >= 0:
+                break
+            counts[at] += counts.pop(at + 1)
+            del kept[at]
+        self.lengths = np.array(kept)[np.searchsorted(kept, self._given)]
+        self._largest = {
+            length: _largest_lot(self._plan, count)
+            for length, count in zip(kept, counts, strict=True)
+        }
+
+    def _cost(self, length: int, count: int) -> int:
+        """What a lot's units of one length take, in tokens."""
+        lot, per_unit = _largest_lot(self._plan, count), self._plan.views
+        per_unit *= self._plan.examples_per_user or 1
+        units = self._even_share(max(1, self._room // (per_unit * length)), lot)
+        return -(-lot // units) * (_LAUNCHES + units * per_unit * length)
+
+    def _even_share(self, most: int, lot: int) -> int:
         """Lots of nearly equal size are cut into equal batches, so that one shape serves all."""
-        lot = self._largest_lot
         share = -(-lot // -(-lot // most))
         rounded = -(-share // 8) * 8
         return share if self._full or rounded > most else rounded
 
 
-def _largest_lot(plan: Plan) -> int:
-    """A size that few lots exceed: four standard deviations above the mean."""
+def _largest_lot(plan: Plan, units: int) -> int:
+    """How many of these units few lots exceed: four standard deviations above the mean."""
     if isinstance(plan.sampling, FullBatch):
-        return plan.examples
-    return min(plan.examples, math.ceil(plan.lot_size + 4 * math.sqrt(plan.lot_size)))
+        return units
+    mean = plan.lot_size * units / plan.examples
+    return min(units, math.ceil(mean + 4 * math.sqrt(mean)))
 
 
 # ---- cutting
@@ -306,8 +394,10 @@ class Cutter:
     ) -> None:
         # Integer sums are the same however they are added up; gradients are, if each is computed
         # by itself.
-        rows = plan.views if plan.noise == "exact" else performance.batch
-        self.sizer = BatchSizer(plan, rows, device, padded=padded)
+        alone = plan.noise == "exact"
+        rows = plan.views if alone else performance.batch
+        lengths = None if alone else units.lengths
+        self.sizer = BatchSizer(plan, rows, device, padded=padded, lengths=lengths)
         self._units = units
         self._loader = loader
         # The data set, if it lies where the model is.
@@ -319,16 +409,54 @@ class Cutter:
         """A new lot."""
         self._units.renew()
 
+    def explain(self) -> str:
+        """What is made of lengths, in a line; nothing where none are known. They are secret."""
+        if self._units.lengths is None:
+            return ""
+        if self.sizer.lengths is None:
+            return "Lengths are not used: with noise='exact' every unit is computed by itself."
+        return "Rows of like length share batches, which hold more of them the shorter they are."
+
+    def ordered(self, left: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Units of one length after another; the longest first, whose memory serves all others."""
+        if self.sizer.lengths is None:
+            return left
+        return left[np.argsort(-self.sizer.lengths[left], kind="stable")]
+
     def size(self, left: NDArray[np.int64], *, watched: bool) -> int:
         """The most units of the next batch of those ``left``; few, while batches are watched."""
-        most = self.sizer.units(self._width(left))
+        next_ones = left if watched else self._alike(left)
+        most = self.sizer.units(self._width(next_ones), self._length(next_ones))
         return min(most, WATCHED_UNITS) if watched else most
 
-    def cut(self, left: NDArray[np.int64], size: int, *, watched: bool) -> list[Batch]:
-        """The units that are left in batches of this ``size``; a watched one by itself."""
+    def cut(self, left: NDArray[np.int64], *, watched: bool) -> list[Batch]:
+        """The units that are ``left``, as ``ordered``, in batches.
+
+        A watched one is by itself, and holds units of any length: rows that are padded must count
+        as they do alone.
+        """
         if watched:
-            return [self._made(left[:size], most=0)]  # as it is
-        return [self._made(left[at : at + size], size) for at in range(0, len(left), size)]
+            size = self.size(left, watched=True)
+            return [self._made(left[:size], size, min(len(left), size))]
+        found: list[Batch] = []
+        while len(left):
+            size, alike = self.size(left, watched=False), self._alike(left)
+            for at in range(0, len(alike), size):
+                units = alike[at : at + size]
+                found.append(self._made(units, size, self.sizer.padded_to(len(units), size)))
+            left = left[len(alike) :]
+        return found
+
+    def _alike(self, left: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Those at the beginning that are of one length."""
+        if self.sizer.lengths is None:
+            return left
+        others = self.sizer.lengths[left] != self.sizer.lengths[left[:1]]
+        return left[: int(others.argmax())] if others.any() else left
+
+    def _length(self, units: NDArray[np.int64]) -> int:
+        lengths = self.sizer.lengths
+        return 1 if lengths is None else int(lengths[units].max())
 
     def company(self) -> Batch:
         """A batch of the first unit's rows that counts nothing, whoever was drawn."""
@@ -398,10 +526,9 @@ class Cutter:
     def _width(self, left: NDArray[np.int64]) -> int:
         return self._units.width(left, widest=self._padded)
 
-    def _made(self, units: NDArray[np.int64], most: int) -> Batch:
-        padded = self.sizer.padded_to(len(units), most)
+    def _made(self, units: NDArray[np.int64], size: int, padded: int) -> Batch:
         rows, weights, per_unit = self._units.rows(units, widest=self._padded, padded=padded)
-        return Batch(units, rows, weights, per_unit, padded)
+        return Batch(units, rows, weights, per_unit, padded, self._length(units), cut_to=size)
 
 
 # ---- the data of a batch

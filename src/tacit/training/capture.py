@@ -20,6 +20,7 @@ from pathlib import Path
 from traceback import extract_tb
 from types import CellType, FunctionType, MethodType, ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar, final
+from weakref import WeakSet
 
 import numpy as np
 import torch
@@ -45,6 +46,7 @@ Made = TypeVar("Made")
 Computed: TypeAlias = "tuple[Tensor, BatchSums]"  # a batch: its losses and its clipped sum
 WARM_UP = 3  # runs before a recording: to see the shapes, to compile, and to look for host reads
 _MOST_RECORDINGS = 8  # of one kind: each holds memory
+_PATIENCE = 8  # lots, after which a shape is recorded though a larger one was not
 _MOST_GATHERED = 4  # tensors of a data set whose rows one kernel takes
 _STAGED = 16  # lots whose numbers may be on their way to a device
 _SYNCHRONIZED = "synchronizing CUDA operation"  # torch has no class of error for it
@@ -85,12 +87,20 @@ class Graphs(Protocol):
 
 @final
 class CudaGraphs:
-    """Records CUDA graphs, which share one pool of memory: one is replayed at a time."""
+    """Records CUDA graphs, of which one is replayed at a time.
+
+    Those of batches share one pool of memory: what one of them computes on its way, another writes
+    over, and its results are read, copied or added up before any other is replayed. A pool hands
+    what a recording gave back to another only if that is made on the same stream
+    (``torch.cuda.graph``). What an update leaves is of use lots later: each has its own pool.
+    """
 
     runs_python = False
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
+        self._stream = torch.cuda.Stream(device)
+        self._batches: WeakSet[torch.cuda.CUDAGraph] = WeakSet()
         self._pool = torch.cuda.graph_pool_handle()
 
     @contextmanager
@@ -110,36 +120,42 @@ class CudaGraphs:
 
     def record_batch(self, work: Callable[[], Computed]) -> tuple[Callable[[], None], Computed]:
         """See ``Graphs``."""
-        return self._recorded(work, ())
+        gc.collect()  # recordings that were let go
+        if not self._batches:  # a pool that no graph uses any more may not be used again
+            self._pool = torch.cuda.graph_pool_handle()
+        graph, made = self._recorded(work, (), self._pool)
+        self._batches.add(graph)
+        return graph.replay, made
 
     def record_update(
         self, work: Callable[[], None], generators: Sequence[torch.Generator]
     ) -> Callable[[], None]:
         """See ``Graphs``."""
-        replay, _ = self._recorded(work, generators)
-        return replay
+        gc.collect()
+        graph, _ = self._recorded(work, generators, torch.cuda.graph_pool_handle())
+        return graph.replay
 
     def _recorded(
-        self, work: Callable[[], Made], generators: Sequence[torch.Generator]
-    ) -> tuple[Callable[[], None], Made]:
+        self, work: Callable[[], Made], generators: Sequence[torch.Generator], pool: Any
+    ) -> tuple[torch.cuda.CUDAGraph, Made]:
         """A graph and the results of ``work``; while it is recorded nothing is computed."""
-        gc.collect()
         torch.cuda.synchronize(self._device)
         torch.cuda.empty_cache()  # what lies idle there is needed for the recording's own pool
         graph = torch.cuda.CUDAGraph()
         for generator in generators:
             graph.register_generator_state(generator)
-        with torch.cuda.stream(torch.cuda.Stream(self._device)):
-            graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
+        with torch.cuda.stream(self._stream):
+            graph.capture_begin(pool=pool, capture_error_mode="thread_local")
             try:
                 made = work()
             except BaseException:
                 _abandon(graph)
+                self._stream = torch.cuda.Stream(self._device)
                 self._pool = torch.cuda.graph_pool_handle()
                 raise
             graph.capture_end()
         torch.cuda.synchronize(self._device)
-        return graph.replay, made
+        return graph, made
 
 
 @final
@@ -644,6 +660,8 @@ class Recorded:
 class Shape:
     """What is known of batches of one shape: how often they ran, and their recording, if any."""
 
+    size: int  # numbers in a batch
+    since: int  # the lot that it was first met in
     runs: int = 0
     inputs: Any = None
     recorded: Recorded | None = None
@@ -660,13 +678,14 @@ class Batches:
         self._graphs, self._model = graphs, model
         self._circumstances: Circumstances | None = None
         self._shapes: dict[Hashable, Shape] = {}
-        self._changes = 0
+        self._changes = self._lots = 0
         self.why_not = ""
 
     def begin(self, function: Callable[..., Any]) -> None:
         """A lot is about to be computed with this function of losses."""
         if self.why_not:
             return
+        self._lots += 1
         if self._circumstances is not None and self._circumstances.hold(function):
             return
         if not self._graphs.runs_python and hindrance(self._model):
@@ -683,12 +702,23 @@ class Batches:
     def _recordings(self) -> int:
         return sum(shape.recorded is not None for shape in self._shapes.values())
 
-    def shape(self, key: Hashable) -> Shape:
-        """What is known of batches of this shape."""
+    def shape(self, key: Hashable, size: int) -> Shape:
+        """What is known of batches of this shape, which hold ``size`` numbers."""
         known = self._shapes.get(key)
         if known is None:
-            known = self._shapes[key] = Shape()
+            known = self._shapes[key] = Shape(size, self._lots)
         return known
+
+    def is_time(self, shape: Shape) -> bool:
+        """Whether batches of a shape are to be recorded: those of a larger one go first.
+
+        What they gave back serves the others. The other way round little would: memory is handed
+        out in pieces that were as large.
+        """
+        if shape.runs < WARM_UP or shape.inputs is not None:
+            return False
+        larger = any(one.size > shape.size and one.inputs is None for one in self._shapes.values())
+        return not larger or self._lots - shape.since >= _PATIENCE
 
     def without_host_reads(self) -> AbstractContextManager[None]:
         """See ``Graphs``."""

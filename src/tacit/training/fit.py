@@ -95,6 +95,7 @@ class Prepared:
             ``metric(model, batches)``, a number, for all of its batches in their order.
         collate: Makes a batch of a list of examples, for both data sets.
         groups: The user of every example, if the plan's unit is the user.
+        lengths: How long each example is, as in ``tacit.private``.
         schedule: The learning rate and the average of the weights.
         performance: What is not privacy: batch sizes, compilation, workers.
         tf32: Whether a GPU multiplies in TF32, which is faster, or in full single precision; left
@@ -115,6 +116,7 @@ class Prepared:
     metrics: Mapping[str, Metric] = field(default_factory=dict)
     collate: Collate | None = None
     groups: Sequence[int] | NDArray[np.int64] | None = None
+    lengths: Sequence[int] | NDArray[np.int64] | None = None
     schedule: Schedule = field(default_factory=Schedule)
     performance: Performance | None = None
     tf32: bool | None = None
@@ -234,7 +236,7 @@ def carry_out(
     state = _joined(keeping.state, scheduler=schedule.scheduler, average=schedule.average)
     with arithmetic(tf32=prepared.tf32), private(
         prepared.model, prepared.optimizer, plan, prepared.dataset, budget,
-        groups=prepared.groups, state=state, resume=keeping.resume,
+        groups=prepared.groups, lengths=prepared.lengths, state=state, resume=keeping.resume,
         performance=prepared.performance, collate=prepared.collate,
     ) as dp:  # fmt: skip
         history: list[EpochRecord] = []

@@ -290,8 +290,9 @@ class Computation:
             self._recorded.forget()
 
     def explain(self) -> str:
-        """Whether batches are replayed from recordings, in a line; nothing where none could be."""
-        return "" if self._recorded is None else self._recorded.describe()
+        """How lots are cut where lengths are known, and whether batches are replayed, in lines."""
+        replayed = "" if self._recorded is None else self._recorded.describe()
+        return "\n".join(way for way in (self._cutter.explain(), replayed) if way)
 
     def finished(self) -> dict[str, Tensor]:
         """Hands over the sums of the lot, which is over."""
@@ -353,12 +354,14 @@ class Computation:
         verifier, cutter = self._verifier, self._cutter
         while len(draw.left):
             watched = verifier.watches
-            size = cutter.size(draw.left, watched=watched)
-            batches = cutter.cut(draw.left, size, watched=watched)
+            draw.left = draw.left if watched else cutter.ordered(draw.left)
+            batches = cutter.cut(draw.left, watched=watched)
             before = random_state() if watched else None
             here = cutter.on_device is not None
             loads = iter(()) if here else cutter.loaded(batches)
-            for batch in batches:
+            for at, batch in enumerate(batches):
+                if at and cutter.size(draw.left, watched=verifier.watches) != batch.cut_to:
+                    break  # what is left is cut again
                 self._check_turn(turn)
                 self._tried = batch
                 data = None if here else next(loads)
@@ -379,8 +382,6 @@ class Computation:
                     self._tried = batch
                     self._count_in(*verifier.passed())
                     self._tried = None
-                if cutter.size(draw.left, watched=verifier.watches) != size:
-                    break  # what is left is cut again
         if self._with_others:
             yield from self._keeping_company(draw)
 
@@ -418,9 +419,9 @@ class Computation:
         if losses is None or self._recorded is None or self._verifier.watches:
             return False
         shape = self._shape_of(batch, data)
-        if shape is None or shape.runs < WARM_UP:
+        if shape is None:
             return False
-        if shape.inputs is None:
+        if self._recorded.is_time(shape):
             self._record_shape(shape, batch, data, losses)
         if shape.recorded is None:
             return False
@@ -439,15 +440,17 @@ class Computation:
         """What is known of batches of this shape; None where none is recorded."""
         if self._recorded is None or self._recorded.why_not or not self._cutter.sizer.is_settled:
             return None
-        loader = self._cutter.on_device
+        loader, size = self._cutter.on_device, len(batch.rows)
         if loader is not None:
             kind: Hashable = loader.is_whole(batch.rows)
         else:
-            if not all(map(self._is_here, leaves_of(data))):
+            leaves = leaves_of(data)
+            if not all(map(self._is_here, leaves)):
                 self._recorded.give_up("a batch holds something beside tensors of the device")
                 return None
             kind = (shapes(data), str(tree_flatten(data)[1]))
-        return self._recorded.shape((kind, len(batch.rows), batch.per_unit))
+            size = sum(one.numel() for one in leaves)
+        return self._recorded.shape((kind, len(batch.rows), batch.per_unit), size)
 
     def _is_here(self, leaf: object) -> bool:
         return isinstance(leaf, torch.Tensor) and leaf.device == self._device
@@ -610,10 +613,11 @@ class Computation:
         tried, self._tried, self._batch = self._tried, None, None
         if tried is None:
             return
+        self.forget_recordings()  # of batches that were larger: they hold memory
         self._engine.recorder.clear()
         if self._device.type == "cuda":
             torch.cuda.empty_cache()
-        if not self._cutter.sizer.shrink(tried.padded_units, tried.per_unit):
+        if not self._cutter.sizer.shrink(tried):
             self._stuck += 1
         if self._stuck > _MOST_TRIES:
             raise ProtocolError(
@@ -648,7 +652,7 @@ class Computation:
         self._batch = self._tried = None
         self._stuck = 0
         if not batch.repeats:
-            self._cutter.sizer.after(len(batch.rows))
+            self._cutter.sizer.after(batch)
 
     def _clipped(self, batch: Batch, losses: Tensor, given: tuple[Tensor, Tensor]) -> BatchSums:
         """The batch's clipped sum; weights that are in pieces are gathered meanwhile."""
@@ -686,8 +690,8 @@ class Computation:
             verifier.first(batch, losses, result, structure, clip)
             if not verifier.wants_probe:
                 self._count_in(batch, result)
-                if self._cutter.sizer.units(self._plan.views) == 1:
-                    verifier.rest()  # no batch will ever hold two units
+                if not self._cutter.sizer.may_hold_two(self._plan.views):
+                    verifier.rest()  # no batch will ever do
         else:
             verifier.compare(batch, losses, result, clip)
 

@@ -52,6 +52,7 @@ def private(
     budget: Budget | Reservation | None = None,
     *,
     groups: Sequence[int] | NDArray[np.int64] | None = None,
+    lengths: Sequence[int] | NDArray[np.int64] | None = None,
     state: Mapping[str, Stateful] | None = None,
     resume: str | os.PathLike[str] | None = None,
     performance: Performance | None = None,
@@ -71,6 +72,9 @@ def private(
             lot is sampled. Or one of its reservations, to go on with
             after a crash that came before the first checkpoint.
         groups: The user of each example, for a plan with ``unit="user"``.
+        lengths: How long each example is, where they differ: the number of its tokens, or better of
+            those that ``collate`` pads it to. Rows of like length then share a batch, which holds
+            more of them the shorter they are. Like ``performance``, it only serves speed.
         state: What else belongs into a checkpoint: schedulers, averages of the weights.
         resume: A checkpoint of ``dp.save`` to go on from.
         performance: How lots are computed; it has no influence on privacy.
@@ -110,6 +114,7 @@ def private(
             dataset,
             budget,
             groups=groups,
+            lengths=lengths,
             state=dict(state or {}),
             resume=resume,
             performance=performance or Performance(),

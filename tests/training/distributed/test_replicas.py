@@ -36,6 +36,12 @@ RUNS = {
     ),
     "full batch": Run(plan={"lot_size": EXAMPLES, "sampling": FullBatch()}),
     "truncated": Run(plan={"sampling": TruncatedPoisson(14)}),
+    "by length": Run(
+        options={
+            "performance": tacit.Performance(batch=3),
+            "lengths": np.arange(EXAMPLES) % 4 + 1,
+        }
+    ),
     "small batches": Run(options={"performance": tacit.Performance(batch=3)}),
     "empty lots": Run(plan={"lot_size": 0.3, "steps": 6}),
     "bfloat16 weights": Run(
@@ -43,7 +49,7 @@ RUNS = {
     ),
     "recorded": Run(options={"performance": tacit.Performance(capture=True, batch=4)}),
 }  # fmt: skip
-QUICK = ("fast", "exact", "adaptive", "users", "empty lots")
+QUICK = ("fast", "exact", "adaptive", "users", "empty lots", "by length")
 MODELS = (
     "linear 3-D", "conv2d", "conv1d, causal", "embedding", "layer norm", "group norm", "attention",
     "encoder layer", "lstm", "x @ w", "einsum, heads", "tied embedding and head", "linear, reused",

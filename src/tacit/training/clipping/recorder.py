@@ -12,8 +12,9 @@ Here is also what a rule for an operation consists of, and what rules share.
 
 from __future__ import annotations
 
+import weakref
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, final
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, final
 
 import torch
 from torch import Tensor
@@ -136,6 +137,7 @@ class Recorder(TorchFunctionMode):
         self.eagerly = 0  # how many of them ran outside of compiled code
         self._saves_otherwise = False
         self._versions: list[tuple[Tensor, int]] = []
+        self._cast: _Cast | None = None  # of the latest input that autocast takes in half precision
 
     def begin(
         self, rows: int, expected: tuple[Use, ...] = (), taps: list[Tensor] | None = None
@@ -157,6 +159,7 @@ class Recorder(TorchFunctionMode):
         """Lets go of everything that was recorded but the taps."""
         self.uses, self.saved, self.derived, self._versions = [], [], [], []
         self._notes, self.met, self._ranges = [], [], []
+        self._cast = None
         del self._constants[self._lasting :]
         self._numbers, self._numbered = set(), 0
         self._rowless = set(map(id, self._constants))  # buffers: as long as they were, always
@@ -204,6 +207,27 @@ class Recorder(TorchFunctionMode):
             if one is weight:
                 return note if _version(one) == version else None
         return None
+
+    def as_computed(self, value: Tensor) -> Tensor:
+        """``value`` as a matrix product under autocast takes it, so that this copy serves both.
+
+        It also serves the next use of the same input: queries, keys and values are made of one.
+        """
+        kind = value.device.type
+        if not torch.is_autocast_enabled(kind) or value.dtype != torch.float32:
+            return value
+        dtype = torch.get_autocast_dtype(kind)
+        if torch.compiler.is_compiling() or self.replaying or type(value) is not Tensor:
+            return value.to(dtype)
+        if torch._C._are_functorch_transforms_active():
+            return value.to(dtype)
+        known = self._cast
+        if known is not None and known.serves(value, dtype):
+            again: Tensor = _SameCast.apply(value, known.cast)  # type: ignore[no-untyped-call]
+            return again
+        cast = value.to(dtype)
+        self._cast = _Cast(weakref.ref(value), value._version, cast.detach())
+        return cast
 
     def use(
         self,
@@ -487,6 +511,37 @@ _saved_tensors_hooks = torch._C._autograd._top_saved_tensors_default_hooks
 
 
 @final
+class _Cast(NamedTuple):
+    """A tensor in half precision, and whose copy it is: as long as that has not changed."""
+
+    of: weakref.ref[Tensor]  # it is let go as early as without the copy
+    version: int
+    cast: Tensor
+
+    def serves(self, value: Tensor, dtype: torch.dtype) -> bool:
+        """Whether it is what ``value`` is in this precision."""
+        same = self.of() is value and self.version == value._version
+        return same and self.cast.dtype == dtype
+
+
+@final
+class _SameCast(torch.autograd.Function):
+    """``value.to(cast.dtype)`` once more, without a copy; its gradient is that of another."""
+
+    @staticmethod
+    def forward(value: Tensor, cast: Tensor) -> Tensor:  # noqa: ARG004 - they are the same
+        return cast.view_as(cast)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:  # noqa: ARG004
+        ctx.dtype = inputs[0].dtype
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> tuple[Tensor, None]:
+        return gradients[0].to(ctx.dtype), None
+
+
+@final
 class _Tap(torch.autograd.Function):
     """``result.add_(tap)`` for a tap of zeros: changed in name only, so that nothing is computed.
 
@@ -631,14 +686,6 @@ _MAKE_RANGES = frozenset({  # or keep the numbers of one and their order
 def detached(weight: Tensor | None) -> Tensor | None:
     """``weight`` outside the autograd graph, if there is one."""
     return None if weight is None else weight.detach()
-
-
-def as_computed(value: Tensor) -> Tensor:
-    """``value`` as a matrix product under autocast takes it, so that this copy serves both."""
-    kind = value.device.type
-    if torch.is_autocast_enabled(kind) and value.dtype == torch.float32:
-        return value.to(torch.get_autocast_dtype(kind))
-    return value
 
 
 def wide(value: Tensor) -> Tensor:

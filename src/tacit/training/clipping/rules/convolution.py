@@ -16,7 +16,6 @@ from tacit.training.clipping.forms import Convolution, Dense, Form, Projected
 from tacit.training.clipping.recorder import (
     Gradient,
     Rule,
-    as_computed,
     channels_last,
     detached,
 )
@@ -45,7 +44,7 @@ def _record(function: Callable[..., Tensor], dimensions: int) -> Record:
         if recorder.is_weight(input) or input.ndim != dimensions + 2:
             return NotImplemented
         steps, spread = _sizes(stride, dimensions), _sizes(dilation, dimensions)
-        x, pads = _padded(as_computed(input), padding, tuple(weight.shape[2:]), spread)
+        x, pads = _padded(recorder.as_computed(input), padding, tuple(weight.shape[2:]), spread)
         made = recorder.note_of(weight)
         if channels_last(weight if made is None else made[0]):  # as the convolution would lay it
             x = x.contiguous(memory_format=torch.channels_last)
@@ -84,7 +83,7 @@ def _record_transposed(function: Callable[..., Tensor], dimensions: int) -> Reco
     ) -> Any:
         if recorder.is_weight(input) or input.ndim != dimensions + 2:
             return NotImplemented
-        x = as_computed(input)
+        x = recorder.as_computed(input)
         result = function(
             x, weight.detach(), detached(bias), stride, padding, output_padding, groups, dilation
         )

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 
 from tacit.training.clipping.forms import Dense, Form, Outer
 from tacit.training.clipping.forms.matrix import for_kernels, squared_sum, summed
-from tacit.training.clipping.recorder import Gradient, Rule, as_computed, detached, reduced, wide
+from tacit.training.clipping.recorder import Gradient, Rule, detached, reduced, wide
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,7 +32,7 @@ def linear(recorder: Recorder, input: Tensor, weight: Tensor, bias: Tensor | Non
     """x ↦ x·Wᵀ + b with any leading dimensions."""
     if recorder.is_weight(input) or weight.ndim != 2:
         return NotImplemented
-    x = as_computed(input)
+    x = recorder.as_computed(input)
     result = F.linear(x, weight.detach(), detached(bias))
     return recorder.use(LINEAR, (weight, bias), (x,), None, result)
 
@@ -49,7 +49,7 @@ def addmm(
     """b + x·W."""
     if recorder.is_weight(mat1) or beta != 1 or alpha != 1 or input.ndim != 1:
         return NotImplemented
-    x = as_computed(mat1)
+    x = recorder.as_computed(mat1)
     result = torch.addmm(input.detach(), x, mat2.detach())
     return recorder.use(ADDMM, (mat2, input), (x,), None, result)
 
@@ -96,14 +96,14 @@ def matmul(recorder: Recorder, input: Tensor, other: Tensor) -> Any:
     if recorder.is_weight(input) and recorder.is_weight(other):
         return NotImplemented
     if recorder.is_weight(other) and other.ndim <= 2 and input.ndim >= 2:
-        x = as_computed(input)
+        x = recorder.as_computed(input)
         result = torch.matmul(x, other.detach())
         return recorder.use(RIGHT if other.ndim == 2 else VECTOR, (other,), (x,), None, result)
     if recorder.is_weight(other) and other.ndim > 2 and input.ndim >= other.ndim:
-        x = as_computed(input)
+        x = recorder.as_computed(input)
         return recorder.use(STACKED, (other,), (x,), None, torch.matmul(x, other.detach()))
     if recorder.is_weight(input) and input.ndim == 2 and other.ndim >= 2:
-        x = as_computed(other)
+        x = recorder.as_computed(other)
         return recorder.use(LEFT, (input,), (x,), None, torch.matmul(input.detach(), x))
     return NotImplemented
 
@@ -178,7 +178,7 @@ def einsum(recorder: Recorder, equation: Any, *operands: Any) -> Any:
     if any(len(set(term)) != len(term) for term in terms):
         return NotImplemented
     (at,) = weights
-    data = [as_computed(one) for place, one in enumerate(operands) if place != at]
+    data = [recorder.as_computed(one) for place, one in enumerate(operands) if place != at]
     data_terms = [term for place, term in enumerate(terms) if place != at]
     spelt = f"{','.join([*data_terms, terms[at]])}->{result_term}"
     result = torch.einsum(spelt, *data, operands[at].detach())

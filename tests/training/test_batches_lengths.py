@@ -1,0 +1,319 @@
+"""Rows of like length share a batch: what is computed stays the same, in fewer batches."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.utils.data import Dataset
+
+import tacit
+from tacit.training import batches, capture, sampling
+from tacit.training.batches import Batch, BatchSizer, few_lengths
+
+from .sessions import plan
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+ROWS, WORDS, WIDTHS = 60, 11, (4, 8, 16)
+
+
+class Texts(Dataset[Any]):
+    """Texts of 2 to 16 words, mostly short ones, in no order; one of them is the longest."""
+
+    def __init__(self, rows: int = ROWS) -> None:
+        random = torch.Generator().manual_seed(0)
+        sizes = 2 + (14 * torch.rand(rows, generator=random) ** 3).long()
+        sizes[7] = 16
+        self.texts = [torch.randint(1, WORDS, (int(n),), generator=random) for n in sizes]
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def __getitem__(self, row: int) -> Tensor:
+        return self.texts[row]
+
+    @property
+    def lengths(self) -> list[int]:
+        return [width_of([text]) for text in self.texts]
+
+
+def width_of(texts: list[Tensor]) -> int:
+    return next(width for width in WIDTHS if max(map(len, texts)) <= width)
+
+
+class Padded:
+    """Makes batches of texts, and notes their shapes."""
+
+    def __init__(self) -> None:
+        self.shapes: list[tuple[int, int]] = []
+
+    def __call__(self, texts: list[Tensor]) -> Tensor:
+        self.shapes.append((len(texts), width_of(texts)))
+        found = torch.zeros(self.shapes[-1], dtype=torch.int64)
+        for at, text in enumerate(texts):
+            found[at, : len(text)] = text
+        return found
+
+    @property
+    def tokens(self) -> int:
+        return sum(rows * width for rows, width in self.shapes)
+
+
+class Reader(nn.Module):
+    """The mean of its words says which comes first; padding counts for nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            self.words, self.out = nn.Embedding(WORDS, 6), nn.Linear(6, WORDS)
+        self.double()
+
+    def forward(self, ids: Tensor) -> Tensor:
+        real = (ids > 0).double()
+        seen = (self.words(ids) * real[..., None]).sum(1) / real.sum(1, keepdim=True)
+        out: Tensor = self.out(torch.tanh(seen))
+        return out
+
+
+def losses_of(model: nn.Module, room: int = 10**9) -> Callable[[Tensor], Tensor]:
+    """The losses of a batch, on a machine with room for so many tokens."""
+
+    def of(ids: Tensor) -> Tensor:
+        if ids.numel() > room:
+            raise torch.OutOfMemoryError("CUDA out of memory, so to say")
+        return functional.cross_entropy(model(ids), ids[:, 0], reduction="none")
+
+    return of
+
+
+def trained(
+    *, lengths: Any = None, room: int = 10**9, **changed: Any
+) -> tuple[Tensor, Padded, str]:
+    """The weights after a run, the batches it took, and what is said of it."""
+    model, padded = Reader(), Padded()
+    given = {
+        "plan": plan(examples=ROWS, lot_size=30, steps=5), "dataset": Texts(), "unsafe_seed": 3,
+        "performance": tacit.Performance(batch=5),
+    } | changed  # fmt: skip
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.3)
+    with tacit.private(model, optimizer, lengths=lengths, collate=padded, **given) as dp:
+        for lot in dp.lots():
+            dp.accumulate(lot, losses_of(model, room))
+            dp.step()
+        said = dp.explain()
+    return torch.cat([p.detach().flatten() for p in model.parameters()]), padded, said
+
+
+OWNERS = np.arange(ROWS) % 20
+CASES: dict[str, dict[str, Any]] = {
+    "examples": {},
+    "recorded": {"performance": tacit.Performance(batch=5, capture=True)},
+    "one row at a time": {"performance": tacit.Performance(batch=1)},
+    "as it fits": {"performance": tacit.Performance()},
+    "a full batch": {"plan": plan(examples=ROWS, lot_size=ROWS)},
+    "views": {"plan": plan(examples=ROWS, lot_size=30, views=2)},
+    "users": {
+        "plan": plan(examples=20, lot_size=10, unit="user", examples_per_user=2),
+        "groups": OWNERS,
+    },
+    "users, recorded": {
+        "plan": plan(examples=20, lot_size=10, steps=6, unit="user", examples_per_user=2),
+        "groups": OWNERS, "performance": tacit.Performance(batch=8, capture=True),
+    },
+    "workers": {"performance": tacit.Performance(batch=5, workers=1)},
+    "little memory": {"room": 40},
+    "little memory, recorded": {
+        "room": 40, "performance": tacit.Performance(batch=5, capture=True),
+        "plan": plan(examples=ROWS, lot_size=30, steps=8),
+    },
+    "small lots": {"plan": plan(examples=ROWS, lot_size=2, steps=12)},  # of some length: none
+    "the clip moves": {
+        "plan": plan(
+            examples=ROWS, lot_size=30,
+            clipping=tacit.training.AdaptiveQuantile(count_noise=1e-3), noise_multiplier=1e-3,
+        )
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_is_computed_stays_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sampling, "_MOST_LOTS", 1)  # a seed gives the same lots with recordings
+    monkeypatch.setattr(batches, "_LAUNCHES", 0)  # of texts as short as these
+    as_drawn, plain, said = trained(**CASES[name])
+    assert "length" not in said
+    by_length, alike, said = trained(lengths=Texts().lengths, **CASES[name])
+    assert torch.allclose(as_drawn, by_length, rtol=0, atol=1e-7)
+    assert (as_drawn - torch.cat([p.flatten() for p in Reader().parameters()])).norm() > 0.01
+    assert "Rows of like length share batches" in said
+    if name in ("examples", "as it fits", "a full batch", "views", "users", "little memory"):
+        assert alike.tokens < plain.tokens
+
+
+def test_another_rows_gradient_would_be_seen() -> None:
+    """The comparison above is able to fail."""
+    as_drawn, *_ = trained()
+    other, *_ = trained(plan=plan(examples=ROWS, lot_size=30, steps=5, clip=1.69))
+    assert not torch.allclose(as_drawn, other, rtol=0, atol=1e-7)
+
+
+def test_exact_sums_are_of_each_unit_by_itself() -> None:
+    chosen = {"plan": plan(examples=ROWS, lot_size=9, steps=2, noise="exact", noise_multiplier=1.0)}
+    as_drawn, *_ = trained(**chosen)
+    by_length, padded, said = trained(lengths=Texts().lengths, **chosen)
+    assert torch.equal(as_drawn, by_length)
+    assert {rows for rows, _ in padded.shapes[-4:]} == {1}
+    assert "Lengths are not used: with noise='exact'" in said
+
+
+def test_batches_are_few_and_of_one_width_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the longest at most five rows, and as many words of shorter ones; each has one shape."""
+    monkeypatch.setattr(sampling, "_MOST_LOTS", 1)
+    monkeypatch.setattr(batches, "_LAUNCHES", 0)
+    recorded: list[int] = []
+    record = capture.Reruns.record_batch
+
+    def counted(self: capture.Reruns, work: Any) -> Any:
+        recorded.append(1)
+        return record(self, work)
+
+    monkeypatch.setattr(capture.Reruns, "record_batch", counted)
+    given = {
+        "plan": plan(examples=ROWS, lot_size=40, steps=12),
+        "performance": tacit.Performance(batch=5, capture=True),
+    }
+    _, padded, said = trained(lengths=np.array(Texts().lengths, dtype=np.uint8), **given)
+    shapes = set(padded.shapes[-12:])
+    assert {width for _, width in shapes} == set(WIDTHS)
+    assert len(shapes) == len(WIDTHS)  # which all lots share
+    assert all(rows * width <= 5 * 16 for rows, width in shapes)
+    assert max(rows for rows, width in shapes if width == 4) > 10
+    assert len(recorded) == len(WIDTHS)
+    assert "Batches are replayed" in said
+
+
+def test_the_first_lots_are_checked_with_rows_of_several_lengths() -> None:
+    """A mean over the padding makes one row's gradient depend on the others: it is refused."""
+
+    class Leaking(Reader):
+        def forward(self, ids: Tensor) -> Tensor:
+            return self.out(self.words(ids).mean(1))  # type: ignore[no-any-return]
+
+    model, data = Leaking(), Texts()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.3)
+    with (
+        pytest.raises(tacit.errors.UnsupportedModel, match="how long the rows beside it are"),
+        tacit.private(
+            model, optimizer, plan(examples=ROWS, lot_size=30), data, collate=Padded(),
+            lengths=data.lengths, unsafe_seed=3,
+        ) as dp,
+    ):  # fmt: skip
+        dp.accumulate(next(dp.lots()), losses_of(model))
+
+
+def test_a_run_goes_on_by_length(tmp_path: Path) -> None:
+    ends = []
+    for lengths in (None, Texts().lengths):
+        model, data = Reader(), Texts()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.3)
+        given: dict[str, Any] = {
+            "plan": plan(examples=ROWS, lot_size=30), "dataset": data, "collate": Padded(),
+            "lengths": lengths, "unsafe_seed": 3, "performance": tacit.Performance(batch=5),
+        }  # fmt: skip
+        with tacit.private(model, optimizer, **given) as dp:
+            lots = dp.lots()
+            for _ in range(2):
+                dp.accumulate(next(lots), losses_of(model))
+                dp.step()
+            dp.save(tmp_path / "run.pt")
+        with tacit.private(model, optimizer, resume=tmp_path / "run.pt", **given) as dp:
+            for lot in dp.lots():
+                dp.accumulate(lot, losses_of(model))
+                dp.step()
+        ends.append(torch.cat([p.detach().flatten() for p in model.parameters()]))
+        (tmp_path / "run.pt").unlink()
+    assert torch.allclose(*ends, rtol=0, atol=1e-7)
+
+
+@pytest.mark.parametrize(
+    "lengths", [[3] * (ROWS - 1), [3.0] * ROWS, [[3] * ROWS], [0] + [3] * (ROWS - 1), ["3"] * ROWS]
+)
+def test_what_are_no_lengths_is_refused(lengths: Any) -> None:
+    with pytest.raises(tacit.errors.InvalidArgument, match="one whole number, 1 or more") as error:
+        trained(lengths=lengths)
+    assert "3" not in str(error.value)  # they are secret
+
+
+# ---- sizes
+
+
+def sizer(lengths: NDArray[np.int64], batch: Any = 128, **changed: Any) -> BatchSizer:
+    given = plan(examples=len(lengths), lot_size=2048, **changed)
+    return BatchSizer(given, batch, torch.device("cpu"), padded=True, lengths=lengths)
+
+
+def sentences() -> NDArray[np.int64]:
+    """As long as those of SST-2: 60, 21, 16 and 3 % of them."""
+    return np.repeat([16, 24, 40, 72], [40_409, 14_143, 10_776, 2_021])
+
+
+def test_a_lot_of_sentences_is_cut_into_few_batches() -> None:
+    """Rows times length stay within 256 · 72: five or six batches, where there were nine."""
+    one, expected = sizer(sentences(), 256), {16: 1229, 24: 430, 40: 328, 72: 61}
+    sizes = {length: one.units(1, length) for length in expected}
+    assert sizes == {16: 688, 24: 520, 40: 408, 72: 96}
+    assert all(units * length <= 256 * 72 for length, units in sizes.items())
+    assert sum(-(-expected[length] // units) for length, units in sizes.items()) == 5
+
+
+@pytest.mark.parametrize("per_unit", [1, 3])
+@pytest.mark.parametrize("at", [0, -1])
+def test_memory_that_runs_out_halves_the_limit_of_every_length(per_unit: int, at: int) -> None:
+    one, none = sizer(sentences()), np.empty(0, dtype=np.int64)
+    while True:
+        assert one.lengths is not None
+        length = int(one.lengths[at])
+        units = one.units(per_unit, length)
+        tried = Batch(none, none, np.empty(0, dtype=np.float32), per_unit, units, length)
+        if not one.shrink(tried):
+            break
+        assert one.units(per_unit, int(one.lengths[at])) <= units // 2
+    assert units == 1
+    assert one.units(per_unit, int(one.lengths[-1])) == 1
+
+
+def test_lengths_that_are_worth_no_batch_are_rounded_up() -> None:
+    """Lots of 64 sentences are one batch on a GPU: launches take longer than their padding."""
+    few = BatchSizer(
+        plan(examples=67_349, lot_size=64), 256, torch.device("cpu"), padded=True,
+        lengths=sentences(),
+    )  # fmt: skip
+    assert few.lengths is not None
+    assert set(few.lengths) == {72}
+    assert few.units(1, 72) == 96
+    on_a_cpu = BatchSizer(
+        plan(examples=67_349, lot_size=64), 256, torch.device("cpu"), padded=False,
+        lengths=sentences(),
+    )  # fmt: skip
+    assert on_a_cpu.lengths is not None
+    assert set(on_a_cpu.lengths) == {16, 24, 40, 72}
+
+
+def test_many_lengths_are_rounded_up_to_few() -> None:
+    lengths = np.random.default_rng(0).integers(1, 400, 5000)
+    few = few_lengths(lengths)
+    kept = np.unique(few)
+    assert len(kept) == 8
+    assert (few >= lengths).all()
+    assert set(kept) <= set(lengths)
+    assert few.sum() < 1.15 * lengths.sum()
