@@ -143,12 +143,14 @@ def test_mappings_of_other_libraries_are_recorded(graphs: Counted, kind: Any) ->
     assert graphs.replays > 8
 
 
+ON_GPU = torch.cuda.is_available()
 needs_triton = pytest.mark.skipif(
     importlib.util.find_spec("triton") is None, reason="Triton is not installed"
 )
 
 
 @needs_triton
+@pytest.mark.skipif(ON_GPU, reason="Triton's interpreter is not used where there is a GPU")
 def test_rows_that_one_kernel_gathers_are_those_of_the_definition(
     graphs: Counted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -169,24 +171,25 @@ def test_rows_that_one_kernel_gathers_are_those_of_the_definition(
 @pytest.mark.parametrize("views", [1, 3])
 def test_gathered_rows_and_what_they_count(views: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(capture, "_for_kernel", lambda _: True)
+    device = torch.device("cuda" if ON_GPU else "cpu")
     tensors = (
-        torch.randn(20, 3, 11),
-        torch.arange(20),
-        torch.randint(255, (20, 8), dtype=torch.uint8),
-        torch.randn(20, 2100).bfloat16(),
+        torch.randn(20, 3, 11, device=device),
+        torch.arange(20, device=device),
+        torch.randint(255, (20, 8), dtype=torch.uint8, device=device),
+        torch.randn(20, 2100, device=device).bfloat16(),
     )
     rows = np.array([4, 7, 7, 19, 0, 3], dtype=np.int64)
     units = rows[: 4 // views]
     weights = np.zeros(6, dtype=np.float32)
     batch = batches.Batch(units, rows, weights, views, 6 // views)
-    inputs = capture.Inputs(batch, tensors, torch.device("cpu"), loaders.OnDevice(tensors), True)
+    inputs = capture.Inputs(batch, tensors, device, loaders.OnDevice(tensors), True)
     inputs.feed(batch, None)
     for found, whole in zip(inputs.data(), tensors, strict=True):
         assert found.dtype == whole.dtype
-        assert torch.equal(found, whole[torch.from_numpy(rows)])
-    together = inputs.weights(torch.zeros(6))
+        assert torch.equal(found, whole[torch.from_numpy(rows).to(device)])
+    together = inputs.weights(torch.zeros(6, device=device))
     inputs._counted = None
-    for found, wanted in zip(together, inputs.weights(torch.zeros(6)), strict=True):
+    for found, wanted in zip(together, inputs.weights(torch.zeros(6, device=device)), strict=True):
         assert found.dtype == wanted.dtype
         assert torch.equal(found, wanted)
 
@@ -1005,7 +1008,7 @@ def test_a_recording_that_failed_leaves_its_stream_and_pool_alone(
 
 # ---- on a GPU
 
-on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+on_gpu = pytest.mark.skipif(not ON_GPU, reason="needs a CUDA device")
 ROWS = 24
 
 

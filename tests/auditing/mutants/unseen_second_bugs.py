@@ -102,7 +102,7 @@ def views_apart() -> Iterator[None]:
     begin, rows_of, width_of = Session._lot, Units.rows, Units.width
 
     def lot(self: Any, units: NDArray[np.int64]) -> Any:
-        views, rows = self.plan.views, self._computation._cutter.sizer._rows
+        views, rows = self.plan.views, self._computation._cutter.sizer._room
         fitting = max(part for part in range(1, views + 1) if views % part == 0 and part <= rows)
         if self.plan.unit == "user" or fitting == views:
             return begin(self, units)

@@ -7,7 +7,9 @@ from its definition.
 from __future__ import annotations
 
 import copy
+import itertools
 import math
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias, final
 
 import torch
@@ -33,8 +35,24 @@ _ROWS = 6  # whose independence is asked of plain autograd
 # What engines multiply losses by, at most, lest gradients underflow in float16. Long ones overflow
 # then, and such a unit adds nothing.
 _LARGEST_LOSS_SCALE = 2048.0
-_TRIES = 4  # of another rounding, each forth and back
+_TRIES = 16  # of another rounding, each forth and back
+_ROUNDINGS = (1.0, 2.0, 4.0)  # by how many, in turn: a number passes through a few operations
 _Held: TypeAlias = "tuple[nn.Module, list[Tensor]]"  # a model, and its private parameters
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Shaken:
+    """Numbers moved by up to ``relative`` of themselves; whatever is no such number stays."""
+
+    relative: float
+    draw: torch.Generator
+
+    def __call__(self, value: Any) -> Any:
+        if not isinstance(value, torch.Tensor) or not value.is_floating_point():
+            return value
+        way = torch.rand(value.shape, generator=self.draw, dtype=torch.float64) * 2.0 - 1.0
+        return (value * (1.0 + self.relative * way)).to(value.dtype)
 
 
 @final
@@ -75,20 +93,22 @@ class Oracle:
         """The gradients of a step as rounding may leave them, try by try.
 
         The first are those in the model's ``single`` precision, as this device rounds. Then the
-        parameters are moved by up to one rounding, forth and back: a number that it cannot tell
-        from 0 comes to lie on either side, and there a gradient may leap, as a ReLU's does. On
-        which side it lies for an engine depends on where its own device rounds, and in what order
-        it adds up.
+        parameters and the examples are moved by up to a few roundings, forth and back: a number
+        that these cannot tell from 0 comes to lie on either side, and there a gradient may leap, as
+        a ReLU's does. On which side it lies for an engine depends on where its own device rounds,
+        and in what order it adds up. (Parameters alone move all places of an image together, which
+        a normalisation takes away again.)
         """
         seen = trace.taken(step + 1).steps[step]
         parameters = self._first if trace.variation.still else seen.before
         yield self.at(trace, seen.rows, parameters, single=True)
         assert parameters is not None
-        draw, relative = torch.Generator().manual_seed(step), self._rounding()
-        for _ in range(_TRIES):
-            moved = torch.rand(parameters.shape, generator=draw, dtype=torch.float64) * 2.0 - 1.0
-            for way in (relative, -relative):
-                yield self.at(trace, seen.rows, parameters * (1.0 + way * moved), single=True)
+        draw, sizes = torch.Generator().manual_seed(step), itertools.cycle(_ROUNDINGS)
+        for size in itertools.islice(sizes, _TRIES):
+            relative = size * self._rounding()
+            way = torch.rand(parameters.shape, generator=draw, dtype=torch.float64) * 2.0 - 1.0
+            for at in (parameters * (1.0 + relative * way), parameters * (1.0 - relative * way)):
+                yield self.at(trace, seen.rows, at, single=True, shaken=_Shaken(relative, draw))
 
     def _rounding(self) -> float:
         """What one rounding in the model's own precision is, relative to a number."""
@@ -103,8 +123,9 @@ class Oracle:
         parameters: Tensor | None,
         *,
         single: bool = False,
+        shaken: _Shaken | None = None,
     ) -> dict[int, Tensor]:
-        """The same of any of a run's rows, at any parameters."""
+        """The same of any of a run's rows, at any parameters; of rows that are ``shaken`` a bit."""
         if parameters is None:
             raise ValueError("the parameters of so late a step are not kept")
         self._move(parameters)
@@ -115,7 +136,8 @@ class Oracle:
             of_unit = rows.setdefault(int(records.units[place]), {})
             of_unit.setdefault(place, []).append(row)
         return {
-            unit: self._unit(trace, unit, places, single) for unit, places in sorted(rows.items())
+            unit: self._unit(trace, unit, places, single, shaken)
+            for unit, places in sorted(rows.items())
         }
 
     def _move(self, parameters: Tensor) -> None:
@@ -129,7 +151,12 @@ class Oracle:
         self._at, self._elsewhere = parameters, {}
 
     def _unit(
-        self, trace: Trace, unit: int, places: Mapping[int, Sequence[int]], single: bool
+        self,
+        trace: Trace,
+        unit: int,
+        places: Mapping[int, Sequence[int]],
+        single: bool,
+        shaken: _Shaken | None,
     ) -> Tensor:
         variation = trace.variation
         # Rows that fill up a rectangle of users come again and count nothing.
@@ -138,14 +165,18 @@ class Oracle:
         factor = variation.scale * variation.factors.get(unit, 1.0)
         half = single and self._lab.setting.performance.precision == "float16"
         size = _LARGEST_LOSS_SCALE * abs(factor) if half and math.isfinite(factor) else 1.0
-        gradient = sum(self._row(trace, row, single, size or 1.0) for row in used) / len(used)
+        rows = (self._row(trace, row, single, size or 1.0, shaken) for row in used)
+        gradient = sum(rows) / len(used)
         assert isinstance(gradient, torch.Tensor)
         return gradient * factor
 
-    def _row(self, trace: Trace, row: int, single: bool, size: float) -> Tensor:
+    def _row(
+        self, trace: Trace, row: int, single: bool, size: float, shaken: _Shaken | None
+    ) -> Tensor:
         read, records = trace.reads[row], trace.variation.records
         if single:
-            return self._gradient(read.example, self._models[-1:], size)
+            example = read.example if shaken is None else tree_map(shaken, read.example)
+            return self._gradient(example, self._models[-1:], size)
         if int(records.units[read.place]) in records.changes:
             return self._gradient(read.example, self._models)
         key = int(records.examples[read.place]), read.view

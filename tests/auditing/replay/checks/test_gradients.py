@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
@@ -13,8 +13,9 @@ from torch.utils.data import TensorDataset
 from tacit.auditing.replay import TACIT
 from tacit.auditing.replay.checks import gradients
 from tacit.auditing.replay.experiments import Experiments, small_lots
-from tacit.auditing.replay.laboratory import Laboratory
-from tacit.auditing.replay.oracle import clipped, tolerance
+from tacit.auditing.replay.laboratory import Laboratory, seeded
+from tacit.auditing.replay.oracle import Oracle, clipped, tolerance
+from tacit.auditing.replay.standard import special_settings
 from tacit.auditing.replay.watch import flat
 from tacit.training.performance import Performance
 
@@ -145,3 +146,61 @@ def test_single_precision_knows_its_side(tmp_path: Path) -> None:
     experiments = Experiments(Laboratory(on_the_edge("single"), TACIT, tmp_path))
     off, limit, _ = gradients.distance(experiments, on_the_other_side(experiments))
     assert off > 5.0 * limit
+
+
+class RoundedElsewhere(torch.autograd.Function):
+    """Each number is rounded in its own way, by up to half of what float16 tells apart."""
+
+    @staticmethod
+    def forward(values: torch.Tensor, draw: torch.Generator) -> torch.Tensor:
+        way = torch.rand(values.shape, generator=draw) * 2.0 - 1.0
+        return (values.float() * (1.0 + 2.0**-11 * way)).to(values.dtype)
+
+    @staticmethod
+    def setup_context(ctx: object, inputs: tuple[object, ...], output: object) -> None:
+        pass
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None]:  # noqa: ARG004
+        return gradients[0], None
+
+
+class OtherDevice(nn.Module):
+    """Where the engine's numbers are rounded otherwise than the oracle's."""
+
+    is_the_oracles = False
+
+    def __init__(self, draw: torch.Generator) -> None:
+        super().__init__()
+        self._draw = [draw]
+
+    def forward(self, values: torch.Tensor) -> torch.Tensor:
+        if OtherDevice.is_the_oracles:
+            return values
+        rounded: torch.Tensor = RoundedElsewhere.apply(values, self._draw[0])
+        return rounded
+
+
+@pytest.mark.parametrize("seed", [87, 110, 204])
+def test_a_device_that_rounds_otherwise_is_no_alarm(
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An H200 was accused by 1.9 of what parameters that are moved by one rounding explain."""
+    draw, computed = torch.Generator().manual_seed(seed), Oracle._gradient
+
+    def model() -> nn.Module:
+        return nn.Sequential(
+            nn.Conv2d(1, 4, 3, stride=2), OtherDevice(draw), nn.GroupNorm(2, 4), OtherDevice(draw),
+            nn.ReLU(), nn.Flatten(), nn.Linear(36, 3), OtherDevice(draw),
+        )  # fmt: skip
+
+    def by_the_oracle(*given: Any) -> torch.Tensor:
+        with monkeypatch.context() as patch:
+            patch.setattr(OtherDevice, "is_the_oracles", True)
+            return computed(*given)
+
+    monkeypatch.setattr(Oracle, "_gradient", by_the_oracle)
+    tried = replace(special_settings()["float16"], model=model)
+    with seeded(0):
+        experiments = Experiments(Laboratory(tried, TACIT, tmp_path))
+        assert gradients.after_moving(experiments).passed
