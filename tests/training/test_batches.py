@@ -60,3 +60,43 @@ def test_memory_that_runs_out_halves_until_one_unit_is_left(per_unit: int) -> No
     assert sizes[-1] == 1
     assert len(sizes) < 12
     assert one.units(per_unit) == 1
+
+
+class Memory:
+    """A device with room for so many rows, of which a batch takes its own."""
+
+    def __init__(self, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.peak, size = 0, 1000
+        answers: dict[str, Any] = {
+            "reset_peak_memory_stats": lambda _: None,
+            "memory_allocated": lambda _: 0,
+            "memory_reserved": lambda _: 0,
+            "max_memory_allocated": lambda _: self.peak * size,
+            "mem_get_info": lambda _: (rows * size, rows * size),
+        }
+        for name, answer in answers.items():
+            monkeypatch.setattr(torch.cuda, name, answer)
+
+
+@pytest.mark.parametrize("per_unit", [1, 4])
+@pytest.mark.parametrize("room", [40, 500, 900, 1500, 3000, 10**6])
+def test_the_largest_batch_that_fits_is_soon_known(
+    room: int, per_unit: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A lot that fits whole left no batch full, was measured for ever, and never recorded."""
+    memory = Memory(room * per_unit, monkeypatch)
+    found = BatchSizer(
+        plan(examples=60_000, lot_size=600), "auto", torch.device("cuda"), padded=True
+    )
+    for lot in (590, 610, 600):
+        left = lot
+        while left:
+            units = min(left, found.units(per_unit))
+            found.before()
+            memory.peak = units * per_unit
+            found.after(of_size(units, per_unit)._replace(rows=np.zeros(memory.peak, np.int64)))
+            assert units <= room
+            left -= units
+    assert found.is_settled
+    assert found.units(per_unit) <= room
+    assert found.units(per_unit) >= min(700, 0.4 * room)

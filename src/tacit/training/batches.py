@@ -319,8 +319,11 @@ class BatchSizer:
         fitting = int(_SHARE * free * size / max(1, taken))
         is_full = size > room - batch.per_unit * batch.length
         self._room = max(1, min(fitting, room * _GROWTH))
-        largest = max(length * units for length, units in self._largest.items())
-        self._settled = (is_full and fitting <= room * _GROWTH) or self._room >= largest * 4
+        largest = max(length * units for length, units in self._largest.items()) * batch.per_unit
+        measured = is_full and fitting <= room * _GROWTH
+        # A lot that fits whole leaves no batch full: then one of its size must have been measured.
+        whole = self._room >= (largest if 2 * size >= largest else 4 * largest)
+        self._settled = measured or whole
         self._arrange()
 
     def shrink(self, batch: Batch) -> bool:

@@ -19,7 +19,7 @@ class Performance:
     Args:
         batch: The most rows of a physical batch, or ``"auto"``: the largest that fits in memory.
         compile: Whether norms and sums are compiled, and lots padded to few shapes for that. Left
-            out, it is done on a GPU.
+            out, they are not: on a GPU kernels of their own find them.
         capture: Whether whole steps of ``tacit.fit`` and ``dp.accumulate`` are recorded on a GPU
             and replayed, where that is possible. Left out, it is done on a GPU. On a CPU the work
             is repeated as a recording would be, at no gain: to try code that is to run on a GPU.
