@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -14,7 +15,11 @@ from tacit.auditing.replay import Setting, replay, standard_settings
 from tacit.auditing.replay.checklist import CHECKS
 from tacit.auditing.replay.self_test import _CHECKS
 from tacit.auditing.replay.standard import scope_of, special_settings
+from tacit.training.batches import Batch, Cutter
 from tacit.training.styles import Automatic, PerGroup
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 SETTINGS = standard_settings()
 
@@ -39,6 +44,30 @@ def test_tacit_passes_with_correlated_noise(name: str) -> None:
     assert report.passed, report.describe()
     assert report.whole
     assert {"correlated", "groups"} <= {finding.check for finding in report.findings}
+
+
+def _twice(cutter: Cutter, left: NDArray[np.int64]) -> NDArray[np.int64]:
+    return np.append(ORDERED(cutter, left), left[:1])
+
+
+def _by_length(cutter: Cutter, *given: Any) -> Batch:
+    batch = MADE(cutter, *given)
+    return batch._replace(weights=batch.weights / batch.length)
+
+
+ORDERED, MADE = Cutter.ordered, Cutter._made
+
+
+@pytest.mark.parametrize(
+    ("name", "bug"), [("ordered", _twice), ("_made", _by_length)], ids=["twice", "by length"]
+)
+def test_rows_of_like_length_count_once_and_alike(
+    name: str, bug: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The setting with lengths finds a unit that comes twice, and shares that go by length."""
+    setting, scope = special_settings()["lengths"], scope_of("lengths")
+    monkeypatch.setattr(Cutter, name, bug)
+    assert not replay(setting, scope=scope, stop_at_first=True).passed
 
 
 def test_the_standard_settings_cover_what_a_plan_can_say() -> None:

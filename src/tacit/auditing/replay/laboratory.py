@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias, final
 
+import numpy as np
 import torch
 from torch import nn
 from torch.utils._pytree import tree_leaves, tree_map_only
@@ -204,6 +205,7 @@ class Laboratory:
         watch: Watch,
     ) -> Task:
         setting, records = self.setting, variation.records
+        lengths = setting.lengths
         batch = setting.performance.batch if variation.batch is None else variation.batch
         dataset, collate, loss = self._data(variation, watch)
         performance = replace(
@@ -224,6 +226,7 @@ class Laboratory:
             groups=None if setting.groups is None else records.units,
             delta=DELTA,
             performance=performance,
+            lengths=None if lengths is None else np.asarray(lengths)[records.examples],
             budget=budget,
             save=variation.save,
             resume=variation.resume,

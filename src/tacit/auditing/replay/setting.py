@@ -44,6 +44,7 @@ class Setting:
             are; the numbers of examples and steps are replaced by small ones.
         optimizer: Makes the optimizer of the trainable parameters.
         groups: The user of every example, where the plan's unit is the user.
+        lengths: Of every example, as for ``tacit.private``: how rows share batches.
         collate: Makes a batch of a list of examples; PyTorch's default if left out.
         performance: How lots are computed; the batch size is varied by the test.
     """
@@ -54,6 +55,7 @@ class Setting:
     plan: Plan
     optimizer: MakeOptimizer = gentle_sgd
     groups: Sequence[int] | NDArray[np.int64] | None = None
+    lengths: Sequence[int] | NDArray[np.int64] | None = None
     collate: Callable[[list[Any]], Any] | None = None
     performance: Performance = field(default_factory=Performance)
 

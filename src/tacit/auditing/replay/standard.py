@@ -92,6 +92,7 @@ def special_settings() -> Mapping[str, Setting]:
         "float16": _in_half("float16", plan),
         "image users": _image_users(plan),
         "own data set": _own_data(plan),
+        "lengths": replace(_dense(plan), lengths=np.arange(_EXAMPLES) * 7 % 3 + 1),
         "recorded": replace(_dense(plan), performance=Performance(capture=True)),
         "many entries": _of(_large_model, _vectors(), replace(plan, noise="secure")),
         "correlated": _wide(replace(plan, correlation=Banded(3))),
@@ -120,6 +121,7 @@ def scope_of(name: str) -> Scope:
         "many entries": "noise", "exact": "noise", "adaptive, secure": "noise",
         "adaptive, exact": "noise", "compiled": "quick", "truncated": "lots",
         "allocated": "lots", "image users": "lots", "own data set": "lots",
+        "lengths": "lots",
         "correlated": "correlated", "replayed": "correlated", "buffered": "correlated",
     }  # fmt: skip
     return scopes.get(name, "sums")

@@ -40,6 +40,7 @@ class Task:
         collate: Makes a batch of a list of the data set's records, and must be used; if it is None,
             PyTorch's ``default_collate``, or whatever makes the same batch.
         groups: The user of every record, where the plan's unit is the user.
+        lengths: Of every record, where rows of like length are to share batches.
         delta: The δ for which ε is asked.
         performance: The size of physical batches, and how many steps are charged in advance.
         budget: What the run must be charged to; None if the subject keeps no ledger.
@@ -58,6 +59,7 @@ class Task:
     groups: NDArray[np.int64] | None
     delta: float
     performance: Performance
+    lengths: NDArray[np.int64] | None = None
     budget: Budget | None = None
     save: Path | None = None
     resume: Path | None = None

@@ -61,7 +61,7 @@ def _session(task: Task, **further: Any) -> Session:
     return private(
         task.model, task.optimizer, task.plan, task.dataset, task.budget,
         groups=task.groups, resume=task.resume, performance=task.performance, collate=task.collate,
-        **further,
+        lengths=task.lengths, **further,
     )  # fmt: skip
 
 
@@ -84,7 +84,8 @@ def _outcome(dp: Session, task: Task) -> Outcome:
 def _prepared(task: Task) -> Prepared:
     return Prepared(
         model=task.model, optimizer=task.optimizer, plan=task.plan, dataset=task.dataset,
-        loss=task.loss, groups=task.groups, collate=task.collate, performance=task.performance,
+        loss=task.loss, groups=task.groups, lengths=task.lengths, collate=task.collate,
+        performance=task.performance,
     )  # fmt: skip
 
 
