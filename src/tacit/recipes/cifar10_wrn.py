@@ -13,7 +13,7 @@ allows at ε = 1, 2, 3, 4 and 8 by the exact accountant.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Literal, final
 
 import torch
 
@@ -34,7 +34,10 @@ _STEPS = {1.0: 1055, 2.0: 1312, 3.0: 1863, 4.0: 1946, 8.0: 3477}  # σ = 10, 6, 
 @final
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What may be set; ``batch`` is how many views a GPU computes at once, at most."""
+    """What may be set; ``batch`` is how many views a GPU computes at once, at most.
+
+    ``precision`` is that of a GPU's forward and backward pass; ``single`` is TF32 there.
+    """
 
     epochs: float
     lot: int = 4096
@@ -45,6 +48,7 @@ class Settings:
     depth: int = 16
     width: int = 4
     decay: float = 0.9999
+    precision: Literal["bfloat16", "single"] = "bfloat16"
     batch: int = 4096
 
 
@@ -73,6 +77,7 @@ def prepare(task: Task, plan: Plan, release: Releasing) -> Prepared:
         moved = parts.crops(rows, rows.shape[-1], pad=chosen.shift, flip=True)
         return moved.contiguous(memory_format=torch.channels_last) if on_gpu else moved
 
+    performance = Performance(batch=chosen.batch, precision=chosen.precision, capture=True)
     return Prepared(
         model=model,
         optimizer=torch.optim.SGD(model.parameters(), lr=chosen.lr),
@@ -81,7 +86,7 @@ def prepare(task: Task, plan: Plan, release: Releasing) -> Prepared:
         loss=parts.loss_of(view, torch.compile(model) if on_gpu else None),
         held_out=parts.images(task.data.test, task.device),
         schedule=Schedule(average=parts.moving_average(model, chosen.decay)),
-        performance=Performance(batch=chosen.batch, capture=True) if on_gpu else None,
+        performance=performance if on_gpu else None,
         tf32=True,
     )
 
