@@ -18,15 +18,18 @@ row of the same settings, ε and seed is replaced.
 """
 
 import argparse
+import copy
 import itertools
 import json
 import math
 import statistics
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 
@@ -58,16 +61,17 @@ def main() -> None:
     device = device_named(arguments.device)
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats()
-    rows = []
+    rows: list[Row] = []
     gpu = torch.cuda.get_device_name() if device.type == "cuda" else None
     judged_on = f"the last {arguments.validation} training rows" if arguments.validation else "test"
-    for row in PARTS[arguments.part](arguments, device):
-        rows.append({"judged on": judged_on} | row)
-        print(json.dumps(row))
-        if arguments.out:
-            stamp = {**machine.stamp(), "gpu": gpu, "torch": torch.__version__}
-            content = {"stamp": stamp, "part": arguments.part, "rows": rows}
-            arguments.out.write_text(json.dumps(content, indent=1) + "\n")
+    with read_once():
+        for row in PARTS[arguments.part](arguments, device):
+            rows.append({"judged on": judged_on} | row)
+            print(json.dumps(row))
+            if arguments.out:
+                stamp = {**machine.stamp(), "gpu": gpu, "torch": torch.__version__}
+                content = {"stamp": stamp, "part": arguments.part, "rows": rows}
+                arguments.out.write_text(json.dumps(content, indent=1) + "\n")
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -93,6 +97,29 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--tokens", type=int, default=512, help="of a row, for memory")
     parser.add_argument("--out", type=Path)
     return parser.parse_args()
+
+
+@contextmanager
+def read_once() -> Iterator[None]:
+    """Weights and tokens, which are the same for all runs of a process, are read for the first."""
+    prompted, loaded = language.prompted, language.loaded
+    rows: dict[Any, language.Rows] = {}
+    models: dict[Any, Any] = {}
+
+    def prompted_once(prompt: language.Prompt, examples: Examples) -> language.Rows:
+        key = prompt.before, prompt.after, prompt.longest, id(examples)
+        if key not in rows:
+            rows[key] = prompted(prompt, examples)
+        return rows[key]
+
+    def loaded_once(folder: str | None, device: torch.device) -> Any:
+        if (folder, device) not in models:
+            models[folder, device] = loaded(folder, device)
+        found = models[folder, device]
+        return replace(found, model=copy.deepcopy(found.model))
+
+    with patch.multiple(language, prompted=prompted_once, loaded=loaded_once):
+        yield
 
 
 # ---- the task
