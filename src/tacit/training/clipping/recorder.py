@@ -269,7 +269,8 @@ class Recorder(TorchFunctionMode):
             and use.dtype == result.dtype
             and use.settings == settings
             and all(
-                own is weight or self._is_same_weight(own, weight)
+                (own is weight and (own is None or own.requires_grad))
+                or self._is_same_weight(own, weight)
                 for own, weight in zip(use.weights, weights, strict=True)
             )
         )
