@@ -52,6 +52,7 @@ _WIDTH, _MOST_PARTS = 64, 1024
 _MOST_SIMPLE, _MOST_BYTES = 4096, 1 << 16  # of what is compared as a whole
 SIMPLE = (bool, int, float, complex, str, bytes, type(None), np.generic)
 _CONTAINERS = (list, tuple, deque, set, frozenset)
+_BY_IDENTITY = (FunctionType, MethodType, BuiltinMethodType, type)  # of a library's modules
 _RANDOM = (random.Random, np.random.Generator, np.random.RandomState, torch.Generator)
 # Code of these goes by nothing that a user's program changes meanwhile, but for torch's switches.
 _LIBRARIES = frozenset({
@@ -64,7 +65,7 @@ _CALLED = frozenset({  # by a name that no code mentions
     "__pow__", "__matmul__", "__eq__", "__lt__", "__gt__", "__torch_function__", "__wrapped__",
 })  # fmt: skip
 # Code that mentions one of these may ask for any attribute.
-_TAKE_ALL = frozenset({"vars", "__dict__", "asdict", "astuple", "__slots__", "attrgetter", "getattr"})
+_TAKE_ALL = frozenset({"vars", "__dict__", "asdict", "astuple", "__slots__", "attrgetter", "__getattr__"})
 _PLAIN_BASES = frozenset({"object", "Generic", "Protocol", "ABC", "Module", "Dataset"})
 _MODULES_OWN = frozenset(vars(nn.Module())) - {"training"}
 _torch = nn.modules.module  # where hooks of all modules are
@@ -170,8 +171,10 @@ def switches() -> tuple[object, ...]:
         torch.get_autocast_dtype("cuda"),
         torch.is_autocast_enabled("cpu"),
         torch.get_autocast_dtype("cpu"),
-        own._get_fp32_precision_getter("generic", "all"),
-        *(own._get_fp32_precision_getter("cuda", kind) for kind in ("all", "matmul", "conv", "rnn")),
+        own._get_fp32_precision_getter("cuda", "all"),
+        own._get_fp32_precision_getter("cuda", "matmul"),
+        own._get_fp32_precision_getter("cuda", "conv"),
+        own._get_fp32_precision_getter("cuda", "rnn"),
         own._get_cublas_allow_fp16_reduced_precision_reduction(),
         own._get_cublas_allow_bf16_reduced_precision_reduction(),
         own._get_cudnn_enabled(),
@@ -290,6 +293,7 @@ class _Walk:
         self._todo: deque[_Found] = deque()
         self._seen: dict[int, Any] = {}  # kept, so that no other takes its number
         self._names: set[str] = set(_CALLED)
+        self._any = False  # whether some code asks for attributes by names that are not in it
         # Who holds attributes, by name, and whether all are taken where code may ask for any.
         self._named: list[tuple[Any, dict[Any, Any] | MappingProxyType[str, Any], bool]] = []
         self._followed: set[tuple[int, str]] = set()
@@ -403,19 +407,26 @@ class _Walk:
         self.modules.append(module)
         held = module.__dict__
         self.sized.append(held)
-        for key, value in held.items():
-            if key in _MODULES_OWN:
-                continue
-            if isinstance(value, (*SIMPLE, tuple, torch.Tensor)):
+        own = {key: value for key, value in held.items() if key not in _MODULES_OWN}
+        for key, value in own.items():
+            if isinstance(value, (*SIMPLE, *_BY_IDENTITY, tuple, torch.Tensor)):
                 self.fixed.append((held, key, value))
             if isinstance(value, torch.Tensor):
                 self._tensor(value)
-        if not _is_librarys(type(module)):
-            rest = {k: v for k, v in held.items() if k not in _MODULES_OWN}
-            self._named.append((held, rest, True))
-            if id(type(module)) not in self._seen:
-                self._seen[id(type(module))] = type(module)
-                self._attributes(type(module))
+        kind = type(module)
+        if not _is_librarys(kind):
+            self._named.append((held, own, True))
+            if id(kind) not in self._seen:
+                self._seen[id(kind)] = kind
+                self._attributes(kind)
+            return
+        for key, value in own.items():
+            if isinstance(value, dict) and all(isinstance(one, SIMPLE) for one in value.values()):
+                self.sized.append(value)
+                self.fixed.extend((value, name, one) for name, one in value.items())
+                self.fixed.append((held, key, value))
+            elif not isinstance(value, (*SIMPLE, *_BY_IDENTITY, tuple, torch.Tensor, nn.Module)):
+                self._todo.append(_Found(value, held, key))
 
     def _attributes(self, part: type | ModuleType) -> None:
         """What code names of a class, or of a module of Python."""
@@ -444,6 +455,7 @@ class _Walk:
             return
         code, known = _code(part.__code__), part.__globals__
         self._names |= code.attributes
+        self._any = self._any or code.asks_for_any
         if "environ" in self._names or "getenv" in self._names:
             self._content(os.environ, _keys_and_values)
         for name in code.read:
@@ -460,10 +472,9 @@ class _Walk:
 
     def _follow(self) -> None:
         """Follows what has been named meanwhile, of all that was looked into so far."""
-        everything = not _TAKE_ALL.isdisjoint(self._names)
         for holder, held, any_of_it in self._named:
             for name in list(held):
-                mark, wanted = (id(holder), name), (everything and any_of_it) or name in self._names
+                mark, wanted = (id(holder), name), (self._any and any_of_it) or name in self._names
                 if mark in self._followed or not wanted:
                     continue
                 if name.startswith("__") and name not in _CALLED:
@@ -476,7 +487,7 @@ class _Walk:
             if not isinstance(part, (tuple, frozenset)):
                 self._content(part, list)
                 return
-        elif isinstance(part, (deque, set)) or len(part) > _WIDTH:
+        elif isinstance(part, (deque, set)) or _WIDTH < len(part) <= _MOST_SIMPLE:
             self._content(part, _identities)
         elif isinstance(part, list):
             self.sized.append(part)
@@ -491,8 +502,11 @@ class _Walk:
         self._entries(part)
 
     def _entries(self, held: dict[Any, Any] | MappingProxyType[Any, Any]) -> None:
-        found = islice(held.items(), _WIDTH)
-        self._todo.extend(_Found(value, held, key) for key, value in found)
+        others: list[_Found] = []
+        for key, value in islice(held.items(), _MOST_SIMPLE):
+            found = _Found(value, held, key)
+            self._take(found) if isinstance(value, SIMPLE) else others.append(found)
+        self._todo.extend(others[:_WIDTH])
 
     def _add(self, *parts: Any, counts: bool = True) -> None:
         self._todo.extend(_Found(one, counts=counts) for one in parts)
@@ -567,10 +581,12 @@ class _Code(NamedTuple):
     read: tuple[str, ...]  # of the module's globals
     attributes: frozenset[str]  # and texts, by which attributes may be asked for
     imported: frozenset[str]
+    asks_for_any: bool
 
 
 _BUILTINS = frozenset(dir(__builtins__) if isinstance(__builtins__, ModuleType) else __builtins__)
 _GLOBAL = frozenset({"LOAD_GLOBAL", "LOAD_NAME"})
+_NOTHING = frozenset({"PUSH_NULL", "CACHE", "EXTENDED_ARG", "NOP", "RESUME"})
 
 
 @functools.lru_cache(4096)
@@ -579,21 +595,37 @@ def _code(code: CodeType) -> _Code:
     read: dict[str, None] = {}
     attributes: set[str] = set()
     imported: set[str] = set()
-    for step in dis.get_instructions(code):
+    steps = [one for one in dis.get_instructions(code) if one.opname not in _NOTHING]
+    for step in steps:
         if step.opname in _GLOBAL:
             read[step.argval] = None
         elif step.opname == "IMPORT_NAME":
             imported.add(step.argval)
     attributes.update(code.co_names)
+    asks = not _TAKE_ALL.isdisjoint(code.co_names) or any(
+        one.argval == "getattr" and one.opname in _GLOBAL and not _asks_by_name(steps[at + 1 :])
+        for at, one in enumerate(steps)
+    )
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             inner = _code(constant)
             read |= dict.fromkeys(inner.read)
             attributes |= inner.attributes
             imported |= inner.imported
+            asks = asks or inner.asks_for_any
         elif isinstance(constant, str) and constant.isidentifier():
             attributes.add(constant)
-    return _Code(tuple(read), frozenset(attributes), frozenset(imported))
+    return _Code(tuple(read), frozenset(attributes), frozenset(imported), asks)
+
+
+def _asks_by_name(steps: Sequence[dis.Instruction]) -> bool:
+    """Whether a call of ``getattr`` goes on with something plain, and a name as a constant."""
+    for step in steps:
+        if step.opname == "LOAD_CONST":
+            return isinstance(step.argval, str)
+        if not step.opname.startswith(("LOAD_FAST", "LOAD_DEREF", "LOAD_ATTR")):
+            return False
+    return False
 
 
 # ---- modules
