@@ -74,6 +74,8 @@ _GLOBAL_HOOKS: tuple[dict[int, Any], ...] = (
     _torch._global_backward_pre_hooks,
 )  # fmt: skip
 _requires_grad = attrgetter("requires_grad")
+# Of a class whose objects only look on: what they keep decides nothing that is computed.
+LOOKS_ON = "_only_looks_on"
 
 
 @final
@@ -376,6 +378,8 @@ class _Walk:
     def _object(self, part: Any) -> None:
         """A container, something to take from, or an object with attributes."""
         kind = type(part)
+        if hasattr(kind, LOOKS_ON):
+            return
         if isinstance(part, _CONTAINERS):
             self._container(part)
         if isinstance(part, _RANDOM) or (
@@ -466,9 +470,10 @@ class _Walk:
                 )
             elif name not in _BUILTINS:
                 self.fixed.append((known, name, None))  # it may be assigned later
-        for name in code.imported:
-            if name in sys.modules:
-                self._add(sys.modules[name], counts=False)
+        for level, name in code.imported:
+            absolute = _absolute(level, name, str(known.get("__package__") or ""))
+            if absolute in sys.modules:
+                self._add(sys.modules[absolute], counts=False)
 
     def _follow(self) -> None:
         """Follows what has been named meanwhile, of all that was looked into so far."""
@@ -580,7 +585,7 @@ class _Code(NamedTuple):
 
     read: tuple[str, ...]  # of the module's globals
     attributes: frozenset[str]  # and texts, by which attributes may be asked for
-    imported: frozenset[str]
+    imported: frozenset[tuple[int, str]]  # with how many dots
     asks_for_any: bool
 
 
@@ -594,13 +599,13 @@ def _code(code: CodeType) -> _Code:
     """See ``_Code``; the same functions are looked at in every lot."""
     read: dict[str, None] = {}
     attributes: set[str] = set()
-    imported: set[str] = set()
+    imported: set[tuple[int, str]] = set()
     steps = [one for one in dis.get_instructions(code) if one.opname not in _NOTHING]
-    for step in steps:
+    for at, step in enumerate(steps):
         if step.opname in _GLOBAL:
             read[step.argval] = None
-        elif step.opname == "IMPORT_NAME":
-            imported.add(step.argval)
+        elif step.opname == "IMPORT_NAME":  # after the dots, and what is taken of it
+            imported.add((steps[at - 2].argval, step.argval))
     attributes.update(code.co_names)
     asks = not _TAKE_ALL.isdisjoint(code.co_names) or any(
         one.argval == "getattr" and one.opname in _GLOBAL and not _asks_by_name(steps[at + 1 :])
@@ -616,6 +621,14 @@ def _code(code: CodeType) -> _Code:
         elif isinstance(constant, str) and constant.isidentifier():
             attributes.add(constant)
     return _Code(tuple(read), frozenset(attributes), frozenset(imported), asks)
+
+
+def _absolute(level: int, name: str, package: str) -> str:
+    """The name of a module that a line in ``package`` imports."""
+    if not level:
+        return name
+    parents = package.rsplit(".", level - 1)[0] if level > 1 else package
+    return f"{parents}.{name}" if name else parents
 
 
 def _asks_by_name(steps: Sequence[dis.Instruction]) -> bool:
