@@ -212,7 +212,9 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> tuple[Replays, Host]:
         monkeypatch.setattr(module, "is_of_host", host.holds)
     for module, name in ((sums, "_all_finite"), (matrix, "all_count")):
         monkeypatch.setattr(module, name, lambda _: False)  # shortcuts where nobody has to wait
-    on_the_host = capture.host_randomness  # its last part is of torch's generator, here the device's
+    on_the_host = (
+        capture.host_randomness
+    )  # its last part is of torch's generator, here the device's
     monkeypatch.setattr(lot, "host_randomness", lambda: on_the_host()[:-1])
     kernels = ((fingerprint._Tags, "note"), (fingerprint._Tags, "compare"))
     for owner, name in (*kernels, (GaussianSource, "normal_")):

@@ -120,7 +120,7 @@ def imported() -> float:
 
 def later() -> float:
     try:
-        return LATER  # type: ignore[name-defined, no-any-return]  # noqa: F821 - not yet there
+        return LATER  # type: ignore[name-defined, no-any-return]  # not yet there
     except NameError:
         return 1.0
 
@@ -163,7 +163,7 @@ def kept(host: replays.Host) -> dict[str, tuple[Get, Change]]:
         "environment": (lambda: float(os.environ["TACIT_TEST_WEIGHT"]),
                         lambda: os.environ.update(TACIT_TEST_WEIGHT="3.0")),
         "other module": (lambda: replayed_settings.WEIGHT, settings),
-        "function of another module": (lambda: replayed_settings.weight(), settings),
+        "function of another module": (lambda: 1 * replayed_settings.weight(), settings),
         "comprehension": (replayed_settings.weight_inside, settings),
         "import": (imported, settings),
         "property": (lambda: instance.of_a_module, settings),
@@ -463,11 +463,15 @@ def dropping() -> nn.Module:
     return nn.Sequential(nn.Linear(WIDTH, 16), nn.Dropout(0.5), nn.ReLU(), nn.Linear(16, CLASSES))
 
 
+def floats() -> Tensor:
+    return data().tensors[0].double()
+
+
 MODELS: dict[str, tuple[Callable[[], nn.Module], Callable[[], Tensor]]] = {
-    "perceptron": (network, lambda: data().tensors[0].double()),
+    "perceptron": (network, floats),
     "images": (images, lambda: torch.randn(40, 2, 4, 4).double()),
     "tokens": (Tokens, lambda: torch.randint(20, (40, 6))),
-    "dropout": (dropping, lambda: data().tensors[0].double()),
+    "dropout": (dropping, floats),
 }
 adam = functools.partial(torch.optim.Adam, lr=0.01, capturable=True)
 
@@ -580,9 +584,7 @@ NOTHING_CHANGES = {"averaged"}
 
 def follows(name: str) -> None:
     plain, replayed = run(name, captured=False), run(name, captured=True)
-    assert torch.allclose(replayed.weights, plain.weights, rtol=1e-7, atol=1e-9), (
-        replayed.explained
-    )
+    assert torch.allclose(replayed.weights, plain.weights, rtol=1e-7, atol=1e-9), replayed.explained
     stale = run(name, captured=True, looking=False)
     assert stale.replays > 2
     went_wrong = float((stale.weights - plain.weights).abs().max()) > 1e-5

@@ -65,7 +65,9 @@ _CALLED = frozenset({  # by a name that no code mentions
     "__pow__", "__matmul__", "__eq__", "__lt__", "__gt__", "__torch_function__", "__wrapped__",
 })  # fmt: skip
 # Code that mentions one of these may ask for any attribute.
-_TAKE_ALL = frozenset({"vars", "__dict__", "asdict", "astuple", "__slots__", "attrgetter", "__getattr__"})
+_TAKE_ALL = frozenset(
+    {"vars", "__dict__", "asdict", "astuple", "__slots__", "attrgetter", "__getattr__"}
+)
 _PLAIN_BASES = frozenset({"object", "Generic", "Protocol", "ABC", "Module", "Dataset"})
 _MODULES_OWN = frozenset(vars(nn.Module())) - {"training"}
 _torch = nn.modules.module  # where hooks of all modules are
@@ -100,11 +102,11 @@ class Circumstances:
         self._entries = _Entries(walk.entries)
         self._places, self._contents = walk.places, walk.contents
         hooks = chain.from_iterable(map(_hooks, self._modules))
-        held = (one for one, _, _ in held_by_others)
-        self._sized: list[Any] = [*walk.sized, *hooks, *held, *_GLOBAL_HOOKS]
+        beside = (one for one, _, _ in held_by_others)
+        self._sized: list[Any] = [*walk.sized, *hooks, *beside, *_GLOBAL_HOOKS]
         self._sizes = list(map(len, self._sized))
-        held = chain.from_iterable(map(_tensors, self._modules))
-        self._tensors = [one for one in (*held, *walk.tensors) if _is_plain(one)]
+        tensors = [*chain.from_iterable(map(_tensors, self._modules)), *walk.tensors]
+        self._tensors = [one for one in tensors if _is_plain(one)]
         self._laid = self._where()
         self._switches = switches()
         self._iterators = walk.iterators
@@ -133,7 +135,9 @@ class Circumstances:
         if any(_GLOBAL_HOOKS):
             return "a hook would not be called (of all modules)"
         if self._iterators:
-            return f"the model or the loss takes from what a replay leaves alone ({self._iterators})"
+            return (
+                f"the model or the loss takes from what a replay leaves alone ({self._iterators})"
+            )
         return ""
 
     def _where(self) -> tuple[list[int], list[bool]]:
@@ -365,8 +369,10 @@ class _Walk:
                 self._content(part, _of_context)
             case dict() | MappingProxyType():
                 self._mapping(part)
+            case os._Environ():
+                self._content(part, _keys_and_values)
             case np.ndarray() | bytearray() | array.array():
-                if len(_bytes(part)[0]) <= _MOST_BYTES:
+                if _size(part) <= _MOST_BYTES:
                     self._content(part, _bytes)
             case type() | ModuleType():
                 self._attributes(part)
@@ -399,7 +405,7 @@ class _Walk:
             self._named.append((held, held, True))
         if slots:
             self._named.append((part, {one: getattr(part, one, None) for one in slots}, True))
-        if not _is_librarys(kind):
+        if _has_own_code(kind):
             self._add(kind, counts=False)
 
     def _module(self, module: nn.Module) -> None:
@@ -418,11 +424,12 @@ class _Walk:
             if isinstance(value, torch.Tensor):
                 self._tensor(value)
         kind = type(module)
-        if not _is_librarys(kind):
+        if _has_own_code(kind):
             self._named.append((held, own, True))
             if id(kind) not in self._seen:
                 self._seen[id(kind)] = kind
                 self._attributes(kind)
+        if not _has_librarys_code(kind):
             return
         for key, value in own.items():
             if isinstance(value, dict) and all(isinstance(one, SIMPLE) for one in value.values()):
@@ -460,8 +467,8 @@ class _Walk:
         code, known = _code(part.__code__), part.__globals__
         self._names |= code.attributes
         self._any = self._any or code.asks_for_any
-        if "environ" in self._names or "getenv" in self._names:
-            self._content(os.environ, _keys_and_values)
+        if not {"environ", "getenv"}.isdisjoint(code.attributes):
+            self._add(os.environ)
         for name in code.read:
             if name in known:
                 value = known[name]
@@ -521,7 +528,7 @@ class _Walk:
 
     def _tensor(self, part: Tensor) -> None:
         self.tensors.append(part)
-        if self._replayed and is_of_host(part):
+        if self._replayed and is_of_host(part) and _is_plain(part):
             few = part.numel() * part.element_size() <= _MOST_BYTES
             self._content(part, _numbers if few else _count_of_changes)
 
@@ -536,12 +543,17 @@ def _of_context(part: ContextVar[Any]) -> list[Any]:
 
 
 def _numbers(part: Tensor) -> list[Any]:
-    found: list[Any] = part.detach().flatten().tolist()
-    return found
+    return [part.detach().flatten().view(torch.uint8).numpy().tobytes()]
 
 
 def _count_of_changes(part: Tensor) -> list[Any]:
     return [part._version]
+
+
+def _size(part: Any) -> int:
+    if isinstance(part, np.ndarray):
+        return part.nbytes
+    return len(part) * (part.itemsize if isinstance(part, array.array) else 1)
 
 
 def _bytes(part: Any) -> list[Any]:
@@ -567,7 +579,16 @@ def _takes_all(part: Any) -> bool:
     records = (Mapping, SimpleNamespace, argparse.Namespace)
     if isinstance(part, records) or dataclasses.is_dataclass(part):
         return True
-    return any(_is_librarys(one) and one.__name__ not in _PLAIN_BASES for one in type(part).__mro__)
+    return _has_librarys_code(type(part))
+
+
+def _has_own_code(kind: type) -> bool:
+    return not all(map(_is_librarys, kind.__mro__))
+
+
+def _has_librarys_code(kind: type) -> bool:
+    """Whether code that is not looked at may ask for attributes."""
+    return any(_is_librarys(one) and one.__name__ not in _PLAIN_BASES for one in kind.__mro__)
 
 
 def _is_librarys(part: Any) -> bool:
@@ -653,13 +674,13 @@ def _held_by_others(
     """
     own = set(map(id, model.modules()))
     others = (one for one in found if id(one) not in own)
-    held = (vars(one)[kind] for one in others for kind in ("_parameters", "_buffers", "_modules"))
-    return [(one, key, value) for one in held for key, value in one.items()]
+    kinds = ("_parameters", "_buffers", "_modules")  # of code in TorchScript there are none
+    held = (vars(one).get(kind) for one in others for kind in kinds)
+    return [(one, key, value) for one in held if one for key, value in one.items()]
 
 
 def _tensors(module: nn.Module) -> list[Tensor]:
-    held = (*module._parameters.values(), *module._buffers.values())
-    return [one for one in held if one is not None]
+    return [*module.parameters(recurse=False), *module.buffers(recurse=False)]
 
 
 def _is_plain(tensor: Tensor) -> bool:
@@ -674,5 +695,5 @@ def _is_fsdps(hook: Any) -> bool:
 
 
 def _hooks(module: nn.Module) -> Iterable[dict[int, Any]]:
-    own = module._forward_hooks, module._forward_pre_hooks, module._backward_hooks
-    return (*own, module._backward_pre_hooks)
+    kinds = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+    return [vars(module)[kind] for kind in kinds if kind in vars(module)]
