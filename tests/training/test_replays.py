@@ -600,3 +600,18 @@ def test_what_a_program_changes_is_followed(name: str) -> None:
 @pytest.mark.parametrize("name", REST)
 def test_whatever_a_program_changes_is_followed(name: str) -> None:
     follows(name)
+
+
+def test_what_is_not_looked_at_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    replays.installed(monkeypatch)
+    model, many = own(), np.ones(100_000)
+    plain = classified(model)
+    x, y = data().tensors
+    with session(
+        model, plan=plan(steps=6), performance=tacit.Performance(capture=True),
+        dataset=torch.utils.data.TensorDataset(x.double(), y),
+    ) as dp:  # fmt: skip
+        for lot in dp.lots():
+            dp.accumulate(lot, lambda batch: float(many[7]) * plain(batch))
+            dp.step()
+    assert "more values than are looked at" in dp.explain()

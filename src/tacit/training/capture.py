@@ -477,6 +477,11 @@ class Batches:
         """How batches are computed, in a line."""
         if self.why_not:
             return f"Batches are computed each time, not replayed: {self.why_not}."
+        if self._recordings and self._circumstances is not None and self._circumstances.is_partial:
+            return (
+                "Batches are replayed from a recording on the device. The loss or the model goes "
+                "by more values than are looked at for changes: they must stay as they are."
+            )
         if self._recordings:
             return "Batches are replayed from a recording on the device."
         if self._waits > WARM_UP:

@@ -12,6 +12,7 @@ import dataclasses
 import dis
 import functools
 import math
+import operator
 import os
 import random
 import sys
@@ -22,7 +23,7 @@ from collections.abc import Mapping
 from contextvars import ContextVar
 from enum import Enum
 from itertools import chain, islice
-from operator import attrgetter, is_
+from operator import is_
 from types import (
     BuiltinMethodType,
     CellType,
@@ -52,6 +53,7 @@ _WIDTH, _MOST_PARTS = 64, 1024
 _MOST_SIMPLE, _MOST_BYTES = 4096, 1 << 16  # of what is compared as a whole
 SIMPLE = (bool, int, float, complex, str, bytes, type(None), np.generic)
 _CONTAINERS = (list, tuple, deque, set, frozenset)
+_PLAIN = frozenset({"builtins", "numpy"})  # where numbers are that have no attributes
 _BY_IDENTITY = (FunctionType, MethodType, BuiltinMethodType, type)  # of a library's modules
 _RANDOM = (random.Random, np.random.Generator, np.random.RandomState, torch.Generator)
 # Code of these goes by nothing that a user's program changes meanwhile, but for torch's switches.
@@ -63,6 +65,7 @@ _CALLED = frozenset({  # by a name that no code mentions
     "__float__", "__int__", "__iter__", "__contains__", "__enter__", "__exit__", "__mul__",
     "__rmul__", "__add__", "__radd__", "__sub__", "__rsub__", "__truediv__", "__rtruediv__",
     "__pow__", "__matmul__", "__eq__", "__lt__", "__gt__", "__torch_function__", "__wrapped__",
+    "__get__", "backward", "setup_context",
 })  # fmt: skip
 # Code that mentions one of these may ask for any attribute.
 _TAKE_ALL = frozenset(
@@ -75,7 +78,7 @@ _GLOBAL_HOOKS: tuple[dict[int, Any], ...] = (
     _torch._global_forward_hooks, _torch._global_forward_pre_hooks, _torch._global_backward_hooks,
     _torch._global_backward_pre_hooks,
 )  # fmt: skip
-_requires_grad = attrgetter("requires_grad")
+_requires_grad = operator.attrgetter("requires_grad")
 # Of a class whose objects only look on: what they keep decides nothing that is computed.
 LOOKS_ON = "_only_looks_on"
 
@@ -110,6 +113,7 @@ class Circumstances:
         self._laid = self._where()
         self._switches = switches()
         self._iterators = walk.iterators
+        self.is_partial = walk.is_partial  # whether the function goes by more than is looked at
 
     def hold(self, function: Callable[..., Any]) -> bool:
         """Whether ``function`` goes by the same values, which are as they were."""
@@ -313,6 +317,7 @@ class _Walk:
         self.sized: list[Any] = []
         self.tensors: list[Tensor] = []
         self.iterators = ""
+        self.is_partial = False
 
     def through(self, roots: Iterable[Any]) -> list[Any]:
         """What the roots are made of: numbers and all else that counts, in a fixed order."""
@@ -322,6 +327,7 @@ class _Walk:
             while self._todo and len(self._parts) < _MOST_PARTS:
                 self._take(self._todo.popleft())
             self._follow()
+        self.is_partial = self.is_partial or bool(self._todo)
         return self._parts
 
     def _take(self, found: _Found) -> None:
@@ -333,9 +339,9 @@ class _Walk:
         met = id(part) in self._seen
         if isinstance(part, SIMPLE):
             self._parts.append(part)
-        elif not met:
+        if not met and not (isinstance(part, SIMPLE) and type(part).__module__ in _PLAIN):
             self._seen[id(part)] = part
-            made = isinstance(part, (FunctionType, MethodType, functools.partial))
+            made = isinstance(part, (*SIMPLE, FunctionType, MethodType, functools.partial))
             if counts and not made:
                 self._parts.append(part)
             self._look_into(part)
@@ -367,13 +373,21 @@ class _Walk:
                 self._add(part())
             case ContextVar():
                 self._content(part, _of_context)
+            case operator.attrgetter() | operator.methodcaller():
+                self._names.update(str(one) for one in part.__reduce__()[1])
             case dict() | MappingProxyType():
                 self._mapping(part)
+                if _has_own_code(type(part)):
+                    self._object(part)
             case os._Environ():
                 self._content(part, _keys_and_values)
             case np.ndarray() | bytearray() | array.array():
                 if _size(part) <= _MOST_BYTES:
                     self._content(part, _bytes)
+                else:
+                    self.is_partial = True
+                if isinstance(part, np.ndarray) and part.dtype.hasobject:
+                    self._add(*part.ravel()[:_WIDTH])
             case type() | ModuleType():
                 self._attributes(part)
             case Enum() | CodeType():
@@ -445,7 +459,7 @@ class _Walk:
             if not _is_librarys(part):
                 self._named.append((vars(part), vars(part), False))
             return
-        for one in part.__mro__:
+        for one in (*part.__mro__, *type(part).__mro__):
             if not _is_librarys(one):
                 held: Any = vars(one)
                 self.sized.append(held)
@@ -472,9 +486,11 @@ class _Walk:
         for name in code.read:
             if name in known:
                 value = known[name]
-                self._todo.append(
-                    _Found(value, known, name, counts=not isinstance(value, ModuleType))
-                )
+                whole = isinstance(value, ModuleType)
+                self._todo.append(_Found(value, known, name, counts=not whole))
+                if whole and _is_librarys(value):  # somebody may put another function there
+                    there = (one for one in code.attributes if one in vars(value))
+                    self.fixed.extend((vars(value), one, vars(value)[one]) for one in there)
             elif name not in _BUILTINS:
                 self.fixed.append((known, name, None))  # it may be assigned later
         for level, name in code.imported:
@@ -503,15 +519,18 @@ class _Walk:
             self._content(part, _identities)
         elif isinstance(part, list):
             self.sized.append(part)
+        self.is_partial = self.is_partial or len(part) > _WIDTH
         holder = part if isinstance(part, list) else None
         self._todo.extend(_Found(one, holder, at) for at, one in enumerate(islice(part, _WIDTH)))
 
     def _mapping(self, part: dict[Any, Any] | MappingProxyType[Any, Any]) -> None:
-        if len(part) <= _MOST_SIMPLE and all(isinstance(one, SIMPLE) for one in part.values()):
+        simple = (isinstance(one, SIMPLE) for one in chain(part, part.values()))
+        if len(part) <= _MOST_SIMPLE and all(simple):
             self._content(part, _keys_and_values)
             return
         self.sized.append(part)
         self._entries(part)
+        self._add(*(key for key in islice(part, _WIDTH) if not isinstance(key, (*SIMPLE, tuple))))
 
     def _entries(self, held: dict[Any, Any] | MappingProxyType[Any, Any]) -> None:
         others: list[_Found] = []
@@ -519,6 +538,7 @@ class _Walk:
             found = _Found(value, held, key)
             self._take(found) if isinstance(value, SIMPLE) else others.append(found)
         self._todo.extend(others[:_WIDTH])
+        self.is_partial = self.is_partial or len(held) > _MOST_SIMPLE or len(others) > _WIDTH
 
     def _add(self, *parts: Any, counts: bool = True) -> None:
         self._todo.extend(_Found(one, counts=counts) for one in parts)
@@ -654,9 +674,11 @@ def _absolute(level: int, name: str, package: str) -> str:
 
 def _asks_by_name(steps: Sequence[dis.Instruction]) -> bool:
     """Whether a call of ``getattr`` goes on with something plain, and a name as a constant."""
-    for step in steps:
+    for at, step in enumerate(steps):
         if step.opname == "LOAD_CONST":
-            return isinstance(step.argval, str)
+            called = next((n for n, s in enumerate(steps) if "CALL" in s.opname), len(steps))
+            made = any(s.opname.startswith(("FORMAT", "BUILD", "BINARY")) for s in steps[at:called])
+            return isinstance(step.argval, str) and not made
         if not step.opname.startswith(("LOAD_FAST", "LOAD_DEREF", "LOAD_ATTR")):
             return False
     return False
@@ -676,7 +698,8 @@ def _held_by_others(
     others = (one for one in found if id(one) not in own)
     kinds = ("_parameters", "_buffers", "_modules")  # of code in TorchScript there are none
     held = (vars(one).get(kind) for one in others for kind in kinds)
-    return [(one, key, value) for one in held if one for key, value in one.items()]
+    plain = (one for one in held if isinstance(one, dict))
+    return [(one, key, value) for one in plain for key, value in one.items()]
 
 
 def _tensors(module: nn.Module) -> list[Tensor]:
