@@ -53,6 +53,10 @@ _WIDTH, _MOST_PARTS = 64, 1024
 _MOST_SIMPLE, _MOST_BYTES = 4096, 1 << 16  # of what is compared as a whole
 SIMPLE = (bool, int, float, complex, str, bytes, type(None), np.generic)
 _CONTAINERS = (list, tuple, deque, set, frozenset)
+# Of torch's own objects these keep books, of streams and compiled code for example.
+_MACHINERY = (
+    "torch._", "torch.autograd", "torch.cuda", "torch.distributed", "torch.fx", "torch.utils",
+)  # fmt: skip
 _PLAIN = frozenset({"builtins", "numpy"})  # where numbers are that have no attributes
 _BY_IDENTITY = (FunctionType, MethodType, BuiltinMethodType, type)  # of a library's modules
 _RANDOM = (random.Random, np.random.Generator, np.random.RandomState, torch.Generator)
@@ -398,7 +402,7 @@ class _Walk:
     def _object(self, part: Any) -> None:
         """A container, something to take from, or an object with attributes."""
         kind = type(part)
-        if hasattr(kind, LOOKS_ON):
+        if hasattr(kind, LOOKS_ON) or kind.__module__.startswith(_MACHINERY):
             return
         if isinstance(part, _CONTAINERS):
             self._container(part)
