@@ -602,6 +602,31 @@ def test_whatever_a_program_changes_is_followed(name: str) -> None:
     follows(name)
 
 
+class Shy:
+    """An object that does not like to be looked at."""
+
+    def __getattribute__(self, name: str) -> Any:
+        if name == "__dict__":
+            raise RuntimeError("of a secret")
+        return super().__getattribute__(name)
+
+
+def test_what_cannot_be_looked_at_is_computed_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    graphs, _ = replays.installed(monkeypatch)
+    model, shy = own(), Shy()
+    plain = classified(model)
+    x, y = data().tensors
+    with session(
+        model, plan=plan(steps=5), performance=tacit.Performance(capture=True),
+        dataset=torch.utils.data.TensorDataset(x.double(), y),
+    ) as dp:  # fmt: skip
+        for lot in dp.lots():
+            dp.accumulate(lot, lambda batch: plain(batch) * (shy is not None))
+            dp.step()
+    assert "cannot be looked at (RuntimeError)" in dp.explain()
+    assert graphs.replays == 0
+
+
 def test_what_is_not_looked_at_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     replays.installed(monkeypatch)
     model, many = own(), np.ones(100_000)

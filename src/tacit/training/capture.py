@@ -425,6 +425,15 @@ class Batches:
         """A lot is about to be computed with this function of losses."""
         if self.why_not:
             return
+        try:
+            self._look(function)
+        except Exception as error:  # of an object of theirs, that does not like to be looked at
+            self.give_up(
+                f"what the loss or the model goes by cannot be looked at ({type(error).__name__})"
+            )
+
+    def _look(self, function: Callable[..., Any]) -> None:
+        """Lets go of recordings if anything has changed that they took for fixed."""
         if self._circumstances is not None and self._circumstances.hold(function):
             return
         replayed = not self._graphs.runs_python

@@ -64,12 +64,11 @@ _RANDOM = (random.Random, np.random.Generator, np.random.RandomState, torch.Gene
 _LIBRARIES = frozenset({
     "torch", "numpy", "functools", "transformers", "peft", "tacit", "triton", "torchvision",
 }) | sys.stdlib_module_names - {"__main__"}  # fmt: skip
-_CALLED = frozenset({  # by a name that no code mentions
-    "__call__", "forward", "__getattr__", "__getattribute__", "__getitem__", "__len__", "__bool__",
-    "__float__", "__int__", "__iter__", "__contains__", "__enter__", "__exit__", "__mul__",
-    "__rmul__", "__add__", "__radd__", "__sub__", "__rsub__", "__truediv__", "__rtruediv__",
-    "__pow__", "__matmul__", "__eq__", "__lt__", "__gt__", "__torch_function__", "__wrapped__",
-    "__get__", "backward", "setup_context",
+_CALLED = frozenset({"forward", "backward", "setup_context", "__wrapped__"})  # by others
+_PLUMBING = frozenset({  # of a class: what is not called where its objects are used
+    "__init__", "__new__", "__post_init__", "__init_subclass__", "__repr__", "__str__", "__del__",
+    "__setattr__", "__delattr__", "__reduce__", "__reduce_ex__", "__getstate__", "__setstate__",
+    "__copy__", "__deepcopy__", "__class_getitem__", "__set_name__",
 })  # fmt: skip
 # Code that mentions one of these may ask for any attribute.
 _TAKE_ALL = frozenset(
@@ -311,7 +310,8 @@ class _Walk:
         # Who holds attributes, by name, and whether all are taken where code may ask for any.
         self._named: list[tuple[Any, dict[Any, Any] | MappingProxyType[str, Any], bool]] = []
         self._followed: set[tuple[int, str]] = set()
-        self._entered: set[int] = set()  # modules
+        self._entered: set[int] = set()  # modules, and
+        self._kinds: set[type] = set()  # their classes
         self._parts: list[Any] = []
         self.modules: list[nn.Module] = []
         self.entries: list[tuple[dict[Any, Any], Any, Any]] = []
@@ -391,7 +391,7 @@ class _Walk:
                 else:
                     self.is_partial = True
                 if isinstance(part, np.ndarray) and part.dtype.hasobject:
-                    self._add(*part.ravel()[:_WIDTH])
+                    self._add(*part.ravel()[:_WIDTH].tolist())
             case type() | ModuleType():
                 self._attributes(part)
             case Enum() | CodeType():
@@ -442,6 +442,9 @@ class _Walk:
             if isinstance(value, torch.Tensor):
                 self._tensor(value)
         kind = type(module)
+        if kind not in self._kinds:
+            self._kinds.add(kind)
+            self._content(kind, _forward)
         if _has_own_code(kind):
             self._named.append((held, own, True))
             if id(kind) not in self._seen:
@@ -463,7 +466,7 @@ class _Walk:
             if not _is_librarys(part):
                 self._named.append((vars(part), vars(part), False))
             return
-        for one in (*part.__mro__, *type(part).__mro__):
+        for one in chain(part.__mro__, type(part).__mro__):
             if not _is_librarys(one):
                 held: Any = vars(one)
                 self.sized.append(held)
@@ -506,13 +509,16 @@ class _Walk:
         """Follows what has been named meanwhile, of all that was looked into so far."""
         for holder, held, any_of_it in self._named:
             for name in list(held):
-                mark, wanted = (id(holder), name), (self._any and any_of_it) or name in self._names
-                if mark in self._followed or not wanted:
-                    continue
-                if name.startswith("__") and name not in _CALLED:
+                mark = (id(holder), name)
+                if mark in self._followed or not self._wants(name, held[name], any_of_it):
                     continue
                 self._followed.add(mark)
                 self._todo.append(_Found(held[name], holder, name))
+
+    def _wants(self, name: str, value: Any, any_of_it: bool) -> bool:
+        if name.startswith("__") and name not in _CALLED:  # what Python calls by itself
+            return isinstance(value, FunctionType) and any_of_it and name not in _PLUMBING
+        return (self._any and any_of_it) or name in self._names
 
     def _container(self, part: Container) -> None:
         if len(part) <= _MOST_SIMPLE and all(isinstance(one, SIMPLE) for one in part):
@@ -560,6 +566,10 @@ class _Walk:
 def is_of_host(tensor: Tensor) -> bool:
     """Whether a tensor is on the host: of one that is, a recording keeps the numbers."""
     return tensor.device.type == "cpu"
+
+
+def _forward(kind: type) -> list[Any]:
+    return [getattr(kind, "forward", None), kind.__call__]
 
 
 def _of_context(part: ContextVar[Any]) -> list[Any]:
