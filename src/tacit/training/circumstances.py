@@ -466,7 +466,8 @@ class _Walk:
             if not _is_librarys(part):
                 self._named.append((vars(part), vars(part), False))
             return
-        for one in chain(part.__mro__, type(part).__mro__):
+        made_by: type = type(part)
+        for one in chain(part.__mro__, made_by.__mro__):
             if not _is_librarys(one):
                 held: Any = vars(one)
                 self.sized.append(held)
