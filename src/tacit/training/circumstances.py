@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 
 # How far into what a function goes by is looked: entries of a container, and parts in all.
 _WIDTH, _MOST_PARTS = 64, 1024
+_DEEPEST = 8  # functions in functions that are compared as they are; some close over themselves
 _MOST_SIMPLE, _MOST_BYTES = 4096, 1 << 16  # of what is compared as a whole
 SIMPLE = (bool, int, float, complex, str, bytes, type(None), np.generic)
 _CONTAINERS = (list, tuple, deque, set, frozenset)
@@ -135,10 +136,12 @@ class Circumstances:
     @property
     def hindrance(self) -> str:
         """Why what is computed cannot be replayed without its Python, or nothing."""
+        paths = {id(module): path for path, module in self._model.named_modules()}
         for module in self._modules:
             hooks = chain.from_iterable(one.values() for one in _hooks(module))
             if not all(map(_is_fsdps, hooks)):
-                return f"a hook would not be called (of {type(module).__name__})"
+                where = paths.get(id(module), f"of a {type(module).__name__}") or "the model"
+                return f"a hook would not be called ({where})"
         if any(_GLOBAL_HOOKS):
             return "a hook would not be called (of all modules)"
         if self._iterators:
@@ -215,27 +218,32 @@ def parts_of(function: Any) -> Iterator[Any]:
     return iter(_Walk(replayed=False).through([function]))
 
 
-def _made_alike(one: Any, other: Any) -> bool:
+def _made_alike(one: Any, other: Any, depth: int = 0) -> bool:
     """Whether two functions share code, globals, defaults, and what they close over.
 
-    Then whatever is looked at in one of them is in the other.
+    Then whatever is looked at in one of them is in the other. Functions that they close over may
+    be new as well, as long as the same holds of them.
     """
     if _same(one, other):  # a method, which is made at every look
         return True
-    if type(one) is type(other) is functools.partial:
-        same = _made_alike(one.func, other.func) and _same(one.args, other.args)
-        return same and not (one.keywords or other.keywords)
-    if not (type(one) is type(other) is FunctionType) or one.__code__ is not other.__code__:
+    if type(one) is not type(other) or depth > _DEEPEST:
         return False
-    if one.__globals__ is not other.__globals__ or vars(one) or vars(other):
+    if type(one) is functools.partial:
+        mine, yours = ((p.func, *p.args, *chain(*p.keywords.items())) for p in (one, other))
+    elif type(one) is FunctionType:
+        if one.__globals__ is not other.__globals__ or vars(one) or vars(other):
+            return False
+        mine, yours = map(_made_of, (one, other))
+    else:
         return False
-    closed = zip(one.__closure__ or (), other.__closure__ or (), strict=True)
-    if not all(_same(_held(mine, None), _held(yours, None)) for mine, yours in closed):
-        return False
-    mine, yours = (one.__defaults__ or (), other.__defaults__ or ())
-    if len(mine) != len(yours) or not all(map(_same, mine, yours)):
-        return False
-    return not (one.__kwdefaults__ or other.__kwdefaults__)
+    pairs = zip(mine, yours, strict=False)
+    return len(mine) == len(yours) and all(_made_alike(*pair, depth + 1) for pair in pairs)
+
+
+def _made_of(function: FunctionType) -> tuple[Any, ...]:
+    closed = (_held(cell, None) for cell in function.__closure__ or ())
+    named = chain.from_iterable((function.__kwdefaults__ or {}).items())
+    return (function.__code__, *closed, *(function.__defaults__ or ()), *named)
 
 
 def _same(one: object, other: object) -> bool:

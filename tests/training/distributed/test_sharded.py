@@ -356,9 +356,7 @@ def test_hooks_of_ones_own_are_called_for_every_batch() -> None:
         model[2].register_forward_hook(lambda *_: None)  # type: ignore[index]
         return [*found, Circumstances(model, model.forward).hindrance]
 
-    ((before, after),) = together(1, work)
-    assert before == ""
-    assert "a hook would not be called" in after
+    assert together(1, work) == [["", "a hook would not be called (2)"]]
 
 
 def started(model: nn.Module, **options: Any) -> Session:
