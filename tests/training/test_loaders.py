@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch.utils.data import Dataset, TensorDataset
 
+from tacit.errors import InvalidArgument
 from tacit.training.loaders import InProcess, InWorkers, OnDevice, make_loader
 
 CPU = torch.device("cpu")
@@ -75,3 +76,13 @@ def test_tensors_on_the_device_are_indexed_there() -> None:
     ((other, _),) = loader.batches(parts([1, 0, 2, 3, 4, 5]))
     assert other.data_ptr() != x.data_ptr()
     assert torch.equal(other, x[[1, 0, 2, 3, 4, 5]])
+
+
+def test_tensors_that_lie_elsewhere_are_noticed() -> None:
+    """A recorded step reads them where they lay."""
+    x = torch.arange(12.0).view(4, 3)
+    loader = OnDevice((x,))
+    loader.check_unchanged()
+    x.data = x.data.clone()
+    with pytest.raises(InvalidArgument, match="data set was changed"):
+        loader.check_unchanged()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 from functorch.compile import make_boxed_func
-from torch import nn
+from torch import Tensor, nn
 from torch._dynamo.backends.common import aot_autograd
 from torch.utils.data import TensorDataset
 
@@ -110,6 +110,51 @@ def test_a_compiled_forward_pass_computes_nothing_more() -> None:
     assert any("addmm" in name for name in found)
     assert not any("aten.add." in name for name in found)
     assert sum("aten.clone" in name for name in found) == sum("addmm" in name for name in found)
+
+
+class Images(nn.Module):
+    """Results of private weights that are changed in place."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            self.first, self.last = nn.Conv2d(2, 4, 3, padding=1), nn.Linear(64, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        found = self.first(x).relu_()
+        scores: Tensor = self.last((found + found.mean((2, 3), keepdim=True)).flatten(1))
+        scores[:, 0] = 0.0
+        return scores.mul_(2.0)
+
+
+def test_results_with_their_channels_last_may_be_changed_in_place() -> None:
+    """As in the ordinary layout, compiled or not."""
+    found = []
+    x, y = torch.randn(40, 2, 4, 4), torch.randint(3, (40,))
+    for layout, compiled in (
+        (torch.contiguous_format, False),
+        (torch.channels_last, False),
+        (torch.channels_last, True),
+    ):
+        torch._dynamo.reset()
+        model = Images().to(memory_format=layout)
+        used = torch.compile(model, backend="aot_eager") if compiled else model
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("torch._inductor.compile", lambda graph, _: graph)
+            with session(
+                model, plan=plan(lot_size=40, steps=3), unsafe_seed=1,
+                dataset=TensorDataset(x.contiguous(memory_format=layout), y),
+                performance=Performance(compile=compiled),
+            ) as dp:  # fmt: skip
+                for lot in dp.lots():
+                    for batch in lot:
+                        dp.backward(cross_entropy(used)(batch))
+                    dp.step()
+        found.append(torch.cat([p.detach().reshape(-1) for p in model.parameters()]))
+    torch._dynamo.reset()
+    for one in found[1:]:
+        assert torch.allclose(one, found[0], atol=1e-5)
 
 
 def noted_not(graph: torch.fx.GraphModule, _: Any) -> Any:

@@ -7,26 +7,23 @@ Whatever cannot be recorded runs as it is, and ``dp.explain()`` says why.
 
 from __future__ import annotations
 
-import functools
 import gc
 import random
 import warnings
-from collections import deque
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from itertools import cycle, islice
+from itertools import cycle
 from operator import is_
 from pathlib import Path
 from traceback import extract_tb
-from types import CellType, FunctionType, MethodType, ModuleType
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar, final
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, final
 from weakref import WeakSet
 
 import numpy as np
 import torch
-from torch import nn
 from torch.optim import optimizer as torch_optimizer
 
+from tacit.training.circumstances import SIMPLE, Circumstances, is_of_host
 from tacit.training.clipping.forms.matrix import has_triton
 from tacit.training.loaders import leaves_of, over
 
@@ -35,7 +32,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from numpy.typing import NDArray
-    from torch import Tensor
+    from torch import Tensor, nn
     from torch.optim import Optimizer
 
     from tacit.training.batches import Batch
@@ -50,12 +47,6 @@ _PATIENCE = 8  # lots, after which a shape is recorded though a larger one was n
 _MOST_GATHERED = 4  # tensors of a data set whose rows one kernel takes
 _STAGED = 16  # lots whose numbers may be on their way to a device
 _SYNCHRONIZED = "synchronizing CUDA operation"  # torch has no class of error for it
-# How far into what a function goes by is looked: depth, width of lists and objects, parts in all.
-_DEPTH, _WIDTH, _MOST_PARTS = 4, 64, 512
-_LIBRARIES = frozenset({"torch", "numpy", "functools", "transformers", "peft"})
-_DEFAULTS = ("__defaults__", "__kwdefaults__")
-_SIMPLE = (bool, int, float, complex, str, bytes, type(None))
-_GLOBAL_HOOKS = nn.modules.module._global_forward_hooks  # torch's own registry, of all modules
 
 
 class HostRead(Exception):
@@ -233,240 +224,6 @@ def _abandon(graph: torch.cuda.CUDAGraph) -> None:
         graph.capture_end()
     with suppress(RuntimeError):
         graph.reset()
-
-
-# ---- what a recording takes for fixed
-
-
-@final
-class Circumstances:
-    """The values that Python code goes by: those of modules, of a function, and torch's switches.
-
-    A recording holds as long as they stay the same. Seen are the attributes and hooks of the
-    model's modules, and what ``parts_of`` finds in the function.
-    """
-
-    def __init__(self, model: nn.Module, function: Callable[..., Any]) -> None:
-        self._function = function
-        walked = list(_walk(function))
-        self._parts = [place.part for place in walked if place.counts]
-        attributes = [
-            (module.__dict__, key, value)
-            for module in model.modules()
-            for key, value in module.__dict__.items()
-            if isinstance(value, (*_SIMPLE, torch.Tensor))
-        ]
-        self._holders, self._keys, self._values = map(list, zip(*attributes, strict=True))
-        self._places: list[tuple[Any, Any, Any]] = []
-        for part, holder, key, _ in walked:
-            if holder is not None:
-                self._places.append((holder, key, part))
-            if isinstance(holder, FunctionType) and key == "__code__":
-                of_it = ((holder, name, getattr(holder, name)) for name in _DEFAULTS)
-                self._places.extend(of_it)
-        sized = [_holder(part) for part in self._parts]
-        sized += [hooks for module in model.modules() for hooks in _hooks(module)]
-        self._sized = [one for one in (*sized, _GLOBAL_HOOKS) if one is not None]
-        self._sizes = list(map(len, self._sized))
-        self._switches = switches()
-
-    def hold(self, function: Callable[..., Any]) -> bool:
-        """Whether ``function`` goes by the same values, which are as they were."""
-        if not self._holds_attributes():
-            return False
-        if self._switches != switches() or self._sizes != list(map(len, self._sized)):
-            return False
-        if function is self._function and _unchanged(self._places):
-            return True
-        return _all_same(self._parts, list(parts_of(function)))
-
-    def _holds_attributes(self) -> bool:
-        """Of modules there may be thousands of attributes: identity tells most of them at once."""
-        if all(map(is_, map(dict.get, self._holders, self._keys), self._values)):
-            return True
-        return all(map(_same, self._values, map(dict.get, self._holders, self._keys)))
-
-
-def _unchanged(places: Iterable[tuple[Any, Any, Any]]) -> bool:
-    for holder, key, value in places:
-        kind = type(holder)
-        if kind is dict:
-            now = holder.get(key)
-        else:
-            now = getattr(holder, key) if kind is FunctionType else _held(holder, key)
-        if now is not value and not _same(value, now):
-            return False
-    return True
-
-
-def switches() -> tuple[object, ...]:
-    """What of torch's own state decides how something is computed."""
-    return (
-        torch.get_default_dtype(),
-        torch.is_grad_enabled(),
-        torch.is_autocast_enabled("cuda"),
-        torch.get_autocast_dtype("cuda"),
-        torch._C._get_cublas_allow_tf32(),  # torch.backends reads it through layers of Python
-        torch._C._get_cudnn_allow_tf32(),
-        torch._C._get_deterministic_algorithms(),
-    )
-
-
-def parts_of(function: Any) -> Iterator[Any]:
-    """What a callable goes by: code, globals that it names, what it closes over, its object.
-
-    Functions, lists, dictionaries and plain objects among them are looked into, to some depth and
-    for the first few hundred parts. Numbers, texts and flags count by value, all else by identity:
-    two callables with the same parts do the same, though a loop may make a new one every time.
-
-    >>> class Options:
-    ...     power = 3
-    >>> options = Options()
-    >>> options.scale = 2.0
-    >>> [part for part in parts_of(lambda x, o=options: o.scale * x) if isinstance(part, float)]
-    [2.0]
-    """
-    return (place.part for place in _walk(function) if place.counts)
-
-
-@final
-class _Place(NamedTuple):
-    """A part, and where it is held so that another could take its place; nowhere if it could not.
-
-    Of a function its code ``counts``, and of a part that was met before nothing does: there only
-    the place is of interest.
-    """
-
-    part: Any
-    holder: Any = None
-    key: Any = None
-    counts: bool = True
-
-
-def _walk(function: Any) -> Iterator[_Place]:
-    """What ``parts_of`` returns, and where each part is held."""
-    todo: deque[tuple[_Place, int]] = deque([(_Place(function), 0)])
-    seen: set[int] = set()
-    for _ in range(_MOST_PARTS):
-        if not todo:
-            return
-        place, depth = todo.popleft()
-        part = place.part
-        if isinstance(part, _SIMPLE):
-            yield place
-            continue
-        met, made = (
-            id(part) in seen,
-            isinstance(part, (FunctionType, MethodType, functools.partial)),
-        )
-        yield place._replace(counts=place.counts and not met and not made)
-        if met or not place.counts:
-            continue
-        seen.add(id(part))
-        if isinstance(part, FunctionType):
-            yield _Place(part.__code__, part, "__code__")
-        if depth < _DEPTH:
-            todo.extend((inner, depth + 1) for inner in _inner_parts(part))
-
-
-def _inner_parts(part: Any) -> Iterable[_Place]:
-    """What a part is made of. Classes, tensors and modules, torch's and Python's, are whole."""
-    if isinstance(part, functools.partial):
-        fixed = (_Place(one) for one in (part.func, *part.args))
-        return (*fixed, *_entries(part.keywords))
-    if isinstance(part, MethodType):
-        return (_Place(part.__self__), _Place(part.__func__))
-    if isinstance(part, FunctionType):
-        cells = (_Place(_held(cell, None), cell) for cell in part.__closure__ or ())
-        defaults = (_Place(one) for one in part.__defaults__ or ())
-        return (*cells, *defaults, *_entries(part.__kwdefaults__ or {}), *_named_globals(part))
-    if isinstance(part, list):
-        return (_Place(one, part, at) for at, one in enumerate(part[:_WIDTH]))
-    if isinstance(part, tuple):
-        return (_Place(one) for one in part[:_WIDTH])
-    held = _holder(part)
-    return _entries(held) if isinstance(held, dict) else ()
-
-
-def _holder(part: Any) -> list[Any] | dict[Any, Any] | None:
-    """Where the parts of a list, a dictionary or a plain object are held; None of all else."""
-    if isinstance(part, (list, dict)):
-        return part
-    if isinstance(part, (*_SIMPLE, type, ModuleType, FunctionType, nn.Module, torch.Tensor)):
-        return None
-    held = getattr(part, "__dict__", None)
-    return held if isinstance(held, dict) else None
-
-
-def _entries(held: dict[Any, Any]) -> Iterator[_Place]:
-    return (_Place(value, held, key) for key, value in islice(held.items(), _WIDTH))
-
-
-def _named_globals(function: FunctionType) -> Iterator[_Place]:
-    if function.__module__.partition(".")[0] in _LIBRARIES:
-        return
-    known = function.__globals__
-    for name in function.__code__.co_names:
-        if name in known:
-            whole = isinstance(known[name], ModuleType)
-            yield _Place(known[name], known, name, counts=not whole)
-
-
-def _held(holder: Any, key: Any) -> Any:
-    """What lies at a place now."""
-    if isinstance(holder, CellType):
-        try:
-            return holder.cell_contents
-        except ValueError:  # not yet assigned
-            return None
-    if isinstance(holder, FunctionType):
-        return getattr(holder, key)
-    if isinstance(holder, list):
-        return holder[key] if key < len(holder) else None
-    return holder.get(key)  # of a subclass of dict
-
-
-def alike(one: Callable[..., Any], other: Callable[..., Any]) -> bool:
-    """Whether two callables are made of the same parts.
-
-    >>> alike(lambda x: x, lambda x: x)
-    False
-    >>> made = [lambda x: x + 1 for _ in range(2)]
-    >>> alike(*made)
-    True
-    """
-    return _all_same(list(parts_of(one)), list(parts_of(other)))
-
-
-def _all_same(first: Sequence[Any], second: Sequence[Any]) -> bool:
-    return len(first) == len(second) and all(map(_same, first, second))
-
-
-def _same(one: object, other: object) -> bool:
-    if isinstance(one, _SIMPLE) and type(one) is type(other):
-        return bool(one == other)
-    return one is other
-
-
-def hindrance(model: nn.Module) -> str:
-    """Why a model's forward pass cannot be replayed without its Python, or nothing."""
-    hooked = [
-        path or "the model"
-        for path, module in model.named_modules()
-        if not all(_is_fsdps(hook) for hooks in _hooks(module) for hook in hooks.values())
-    ]
-    if hooked or _GLOBAL_HOOKS:
-        return f"a hook would not be called ({hooked[0] if hooked else 'of all modules'})"
-    return ""
-
-
-def _is_fsdps(hook: Any) -> bool:
-    """Whether a hook is one by which FSDP2 gathers weights: a recording repeats what it did."""
-    return str(getattr(hook, "__module__", "")).startswith("torch.distributed.fsdp._fully_shard")
-
-
-def _hooks(module: nn.Module) -> Iterable[dict[int, Any]]:
-    return module._forward_hooks, module._forward_pre_hooks, module._backward_hooks
 
 
 def host_randomness() -> tuple[object, ...]:
@@ -679,6 +436,7 @@ class Batches:
         self._circumstances: Circumstances | None = None
         self._shapes: dict[Hashable, Shape] = {}
         self._changes = self._lots = 0
+        self._waits = 0  # how often something has changed before anything was recorded
         self.why_not = ""
 
     def begin(self, function: Callable[..., Any]) -> None:
@@ -686,17 +444,28 @@ class Batches:
         if self.why_not:
             return
         self._lots += 1
+        try:
+            self._look(function)
+        except Exception as error:  # of an object of theirs, that does not like to be looked at
+            self.give_up(
+                f"what the loss or the model goes by cannot be looked at ({type(error).__name__})"
+            )
+
+    def _look(self, function: Callable[..., Any]) -> None:
+        """Lets go of recordings if anything has changed that they took for fixed."""
         if self._circumstances is not None and self._circumstances.hold(function):
             return
-        if not self._graphs.runs_python and hindrance(self._model):
-            self.give_up(hindrance(self._model))
+        replayed = not self._graphs.runs_python
+        found = Circumstances(self._model, function, replayed=replayed)
+        if replayed and found.hindrance:
+            self.give_up(found.hindrance)
             return
         self._changes += self._circumstances is not None and bool(self._recordings)
         if self._changes > _MOST_RECORDINGS:
             self.give_up("the loss or the model goes by values that change from lot to lot")
             return
-        self._shapes = {}
-        self._circumstances = Circumstances(self._model, function)
+        self._waits = 0 if self._recordings else self._waits + 1
+        self._shapes, self._circumstances = {}, found
 
     @property
     def _recordings(self) -> int:
@@ -747,8 +516,18 @@ class Batches:
         """How batches are computed, in a line."""
         if self.why_not:
             return f"Batches are computed each time, not replayed: {self.why_not}."
+        if self._recordings and self._circumstances is not None and self._circumstances.is_partial:
+            return (
+                "Batches are replayed from a recording on the device. The loss or the model goes "
+                "by more values than are looked at for changes: they must stay as they are."
+            )
         if self._recordings:
             return "Batches are replayed from a recording on the device."
+        if self._waits > WARM_UP:
+            return (
+                "Batches are computed each time, not replayed, as long as the loss or the model "
+                "goes by values that change from lot to lot."
+            )
         return "Batches are to be recorded on the device once a few have run."
 
 
@@ -767,7 +546,10 @@ class Update:
 
     replay: Callable[[], None]
     settings: Sequence[dict[str, Any]]  # of each group of parameters
+    sizes: Sequence[int]  # of the groups
+    steps: Sequence[object]  # what an optimizer's class calls a step
     states: Sequence[object]
+    laid: Sequence[object]  # where the states' tensors lie, and whatever else is in them
     held: list[Tensor] = field(repr=False)  # kept, as the recording writes to their memory
 
 
@@ -798,7 +580,7 @@ class Updates:
         known = self._recorded.get(_places(sums))
         if known is None:
             return None
-        same = self._same_settings(known.settings) and self._same_states(known.states)
+        same = self._same_settings(known) and self._same_states(known)
         if same and not _foreign(self._optimizers, hooks=self._graphs.runs_python):
             return known
         self._recorded, self._runs = {}, 1
@@ -840,14 +622,16 @@ class Updates:
         if self.why_not or self._runs < WARM_UP or full or not places:
             return False
         settings = [_settings(group) for group in self._groups()]
-        states = [optimizer.state for optimizer in self._optimizers]
+        fixed = (settings, self._sizes(), self._steps(), self._states(), self._laid())
         held = [*places, *(t for o in self._optimizers for t in _tensors(o.state))]
+        given = (value for group in self._groups() for value in group.values())
+        held += [value for value in given if isinstance(value, torch.Tensor)]
         try:
             replay = self._graphs.record_update(work, generators)
         except Exception as error:
             self.why_not = _failed(error)
             return False
-        update = self._recorded[_places(places)] = Update(replay, settings, states, held)
+        update = self._recorded[_places(places)] = Update(replay, *fixed, held)
         self.replay(update)
         return True
 
@@ -867,20 +651,34 @@ class Updates:
     def _groups(self) -> list[dict[str, Any]]:
         return [group for optimizer in self._optimizers for group in optimizer.param_groups]
 
-    def _same_settings(self, known: Sequence[dict[str, Any]]) -> bool:
+    def _sizes(self) -> list[int]:
+        return [len(group["params"]) for group in self._groups()]
+
+    def _steps(self) -> list[object]:
+        return [type(one).step for one in self._optimizers]
+
+    def _states(self) -> list[object]:
+        return [one.state for one in self._optimizers]
+
+    def _laid(self) -> list[object]:
+        """Where the optimizers' state lies, which a recording reads and writes there."""
+        values = (v for one in self._optimizers for s in one.state.values() for v in s.values())
+        return [_mark(value) for value in values]
+
+    def _same_settings(self, known: Update) -> bool:
         """Whether the settings are those; told by identity first, which takes no time."""
         groups = self._groups()
-        if len(groups) != len(known):
+        if self._sizes() != known.sizes or self._steps() != known.steps:
             return False
-        for group, before in zip(groups, known, strict=True):
+        for group, before in zip(groups, known.settings, strict=True):
             known_all = len(group) == len(before) + 1
             same = known_all and all(map(is_, map(group.get, before), before.values()))
             if not same and _settings(group) != before:
                 return False
         return True
 
-    def _same_states(self, states: Sequence[object]) -> bool:
-        return all(map(is_, [one.state for one in self._optimizers], states))
+    def _same_states(self, known: Update) -> bool:
+        return all(map(is_, self._states(), known.states)) and self._laid() == known.laid
 
     def _host_state(self) -> list[object]:
         """Whatever of the optimizers' state is on the host."""
@@ -889,7 +687,7 @@ class Updates:
             for optimizer in self._optimizers
             for state in optimizer.state.values()
             for value in state.values()
-            if isinstance(value, _SIMPLE) or (isinstance(value, torch.Tensor) and _host(value))
+            if isinstance(value, SIMPLE) or (isinstance(value, torch.Tensor) and is_of_host(value))
         ]
 
 
@@ -903,13 +701,16 @@ def _settings(group: dict[str, Any]) -> dict[str, Any]:
 
 
 def _fixed(setting: Any) -> Any:
-    if isinstance(setting, torch.Tensor) and _host(setting):
-        return setting.tolist()
+    if isinstance(setting, torch.Tensor):
+        return setting.tolist() if is_of_host(setting) else ("lies at", setting.data_ptr())
     return tuple(setting) if isinstance(setting, list) else setting
 
 
-def _host(tensor: Tensor) -> bool:
-    return tensor.device.type == "cpu"
+def _mark(value: Any) -> object:
+    """Of a tensor where it lies, of a number itself, of all else what it is."""
+    if type(value) is torch.Tensor:
+        return value.data_ptr()
+    return value if isinstance(value, SIMPLE) else id(value)
 
 
 def _tensors(state: Any) -> Iterator[Tensor]:
@@ -928,8 +729,10 @@ REPLAYED = "_is_replayed"
 def _is_wrapped(optimizer: Optimizer) -> bool:
     """Whether the step is not the optimizer's own: schedulers put one around it that counts."""
     step = vars(optimizer).get("step")
-    known = ("_wrapped_by_lr_sched", REPLAYED)
-    return step is not None and not any(hasattr(step, mark) for mark in known)
+    if step is None or hasattr(step, REPLAYED):
+        return False
+    own = getattr(step, "__wrapped__", None) is type(optimizer).step
+    return not (own and hasattr(step, "_wrapped_by_lr_sched"))
 
 
 def _foreign(optimizers: Sequence[Optimizer], *, hooks: bool) -> str:

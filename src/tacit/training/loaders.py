@@ -104,7 +104,7 @@ class OnDevice:
     def __init__(self, tensors: Sequence[torch.Tensor]) -> None:
         self.tensors = tuple(tensors)
         self._length = len(self.tensors[0])
-        self._versions = [tensor._version for tensor in self.tensors]
+        self._versions = self._as_they_are()
 
     def batches(self, indices: Iterable[NDArray[np.int64]]) -> Iterator[Any]:
         """See ``Loader``."""
@@ -114,11 +114,15 @@ class OnDevice:
 
     def check_unchanged(self) -> None:
         """Raises if the data set was changed, as far as autograd counts."""
-        if self._versions != [tensor._version for tensor in self.tensors]:
+        if self._versions != self._as_they_are():
             raise InvalidArgument(
                 "the data set was changed in place, perhaps through a full batch, which is no "
                 "copy of it; change a copy"
             )
+
+    def _as_they_are(self) -> list[tuple[int, int]]:
+        """How often each tensor was changed, and where it lies, which is where recordings read."""
+        return [(tensor._version, tensor.data_ptr()) for tensor in self.tensors]
 
     def is_whole(self, rows: NDArray[np.int64]) -> bool:
         """Whether these rows are all of the data set, in its order."""

@@ -515,7 +515,7 @@ class Computation:
         if shape is not None and not self._awaits_gradients(batch):
             shape.runs += 1
         if losses.seen is not None and not (batch.repeats or self._rehearses):
-            losses.seen(values.detach())
+            losses.seen(values.detach()[: len(batch.units) * batch.per_unit])
 
     def _awaits_gradients(self, batch: Batch) -> bool:
         """Whether no loss has reached some weight yet: each batch looks for where its rows lie.

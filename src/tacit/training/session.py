@@ -318,8 +318,10 @@ class Session:
 
         On a GPU the function is recorded after a few lots, and what the device did is replayed from
         then on: its Python is no longer run. So it should do nothing but compute losses (or pass
-        ``Performance(capture=False)``); ``seen`` is called with those of each batch, which are
-        secret, save in rehearsals. ``dp.explain()`` says what is replayed.
+        ``Performance(capture=False)``); ``seen`` is called with those of each batch's rows, which
+        are secret, save in rehearsals. Values that the function or the model goes by may change
+        between lots, as far as its code shows where they are: no file, clock or name that is put
+        together on the way. ``dp.explain()`` says what is replayed.
         """
         self._custody.inside()
         computation = self._computation

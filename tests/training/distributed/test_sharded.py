@@ -19,6 +19,7 @@ from torch.utils.checkpoint import checkpoint
 import tacit
 from tacit.errors import ProtocolError, TacitError, UnsupportedModel
 from tacit.training import AdaptiveQuantile, capture
+from tacit.training.circumstances import Circumstances
 from tacit.training.clipping.recorder import Recorder
 
 from .ranks import together
@@ -351,9 +352,9 @@ def test_a_compiled_model_in_pieces(whole: bool) -> None:
 def test_hooks_of_ones_own_are_called_for_every_batch() -> None:
     def work(_: int) -> list[str]:
         model = in_pieces(network(), ranks=1)
-        found = [capture.hindrance(model)]
+        found = [Circumstances(model, model.forward).hindrance]
         model[2].register_forward_hook(lambda *_: None)  # type: ignore[index]
-        return [*found, capture.hindrance(model)]
+        return [*found, Circumstances(model, model.forward).hindrance]
 
     assert together(1, work) == [["", "a hook would not be called (2)"]]
 

@@ -100,9 +100,11 @@ class Kept:
 class Watch:
     """Notes the events of one run, in their order, on one timeline.
 
-    ``charged`` says how many steps are in the ledger; ``stepped`` is called after every step. It
-    has no dictionary: a loss that holds it goes by no number that changes from lot to lot.
+    ``charged`` says how many steps are in the ledger; ``stepped`` is called after every step. What
+    it notes changes from lot to lot, and no loss that holds it goes by that.
     """
+
+    _only_looks_on = True  # see ``tacit.training.circumstances.LOOKS_ON``
 
     __slots__ = (
         "_batches", "_charged", "_first_charge", "_keeping", "_model", "_open", "_optimizer",

@@ -259,7 +259,7 @@ class Recorder(TorchFunctionMode):
         if torch.compiler.is_compiling():
             for weight in weights:
                 self.met.append(weight if type(weight) is Parameter else None)
-            return _laid_alike(_compiled_tap(result, self._given(at, result)))
+            return _compiled_tap(result, self._given(at, result))
         self.met.extend([None] * len(weights))  # compared below
         self.eagerly += 1
         self._saves_otherwise = self._saves_otherwise or _saved_tensors_hooks(True) is not None
@@ -293,7 +293,8 @@ class Recorder(TorchFunctionMode):
             and use.dtype == result.dtype
             and use.settings == settings
             and all(
-                own is weight or self._is_same_weight(own, weight)
+                (own is weight and (own is None or own.requires_grad))
+                or self._is_same_weight(own, weight)
                 for own, weight in zip(use.weights, weights, strict=True)
             )
         )
@@ -580,8 +581,28 @@ class _CompiledTap(torch.autograd.Function):
         return gradient, gradient
 
 
+@final
+class _CompiledImageTap(torch.autograd.Function):
+    """The same with a gradient whose channels come last: see ``_laid_alike``."""
+
+    @staticmethod
+    def forward(result: Tensor, tap: Tensor) -> Tensor:  # noqa: ARG004 - it is zero
+        return result.clone()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        pass
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> tuple[Tensor, Tensor]:  # noqa: ARG004
+        (gradient,) = gradients
+        laid = gradient.contiguous(memory_format=torch.channels_last)
+        return laid, laid
+
+
 def _compiled_tap(result: Tensor, tap: Tensor) -> Tensor:
-    tapped: Tensor = _CompiledTap.apply(result, tap)  # type: ignore[no-untyped-call]
+    kind = _CompiledImageTap if channels_last(result) else _CompiledTap
+    tapped: Tensor = kind.apply(result, tap)  # type: ignore[no-untyped-call]
     return tapped
 
 
@@ -622,35 +643,20 @@ def _is_recorded(result: Tensor) -> bool:
     return result.is_cuda and torch.cuda.is_current_stream_capturing()
 
 
-@final
-class _ChannelsLast(torch.autograd.Function):
-    """Leaves its input as it is and lays its gradient with the channels last."""
-
-    @staticmethod
-    def forward(value: Tensor) -> Tensor:
-        return value.view_as(value)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        pass
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Any) -> Tensor:  # noqa: ARG004 - torch passes it
-        (gradient,) = gradients
-        laid: Tensor = gradient.contiguous(memory_format=torch.channels_last)
-        return laid
-
-
 def _laid_alike(result: Tensor) -> Tensor:
     """``result``, with a gradient that is laid as it is: rule and backward pass share one copy.
 
     Normalisations over groups give gradients with the channels first. A convolution whose channels
     come last would copy them for itself.
     """
-    if not channels_last(result):
-        return result
-    laid: Tensor = _ChannelsLast.apply(result)  # type: ignore[no-untyped-call]
-    return laid
+    if channels_last(result):
+        # By a hook: the model may change the result in place, which a function's view forbids.
+        result.register_hook(_with_channels_last)
+    return result
+
+
+def _with_channels_last(gradient: Tensor) -> Tensor:
+    return gradient.contiguous(memory_format=torch.channels_last)
 
 
 def channels_last(value: Tensor) -> bool:
