@@ -11,6 +11,7 @@ from torch.overrides import _get_current_function_mode
 
 from tacit._validation import positive, whole
 from tacit.errors import InvalidArgument, UnsupportedModel
+from tacit.training.clipping.forms.matrix import tf32_convolutions, tf32_matrices
 from tacit.training.clipping.program import compiled_program
 from tacit.training.clipping.recorder import Recorder
 from tacit.training.clipping.rules import EXPANSIONS, RULES, fallback
@@ -456,7 +457,7 @@ class Engine:
     ) -> Callable[..., BatchSums]:
         unreached = tuple(at for at, grad in enumerate(grads) if grad is None)
         # Written down with what TF32 rounds, or without; the library's products go by the switch.
-        tf32 = (torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32)
+        tf32 = (tf32_matrices(), tf32_convolutions())
         key = (self._signature, scaling.slack, scaling.loss_scale, unreached, tf32)
         if key not in self._programs:
 

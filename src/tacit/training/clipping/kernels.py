@@ -23,6 +23,8 @@ import torch
 import triton
 import triton.language as tl
 
+from tacit.training.clipping.forms.matrix import tf32_matrices
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -1383,7 +1385,7 @@ def _is_half(values: Tensor) -> bool:
 
 def _precision() -> Literal["tf32", "ieee"]:
     """How factors of single precision are multiplied: as the user has PyTorch do it."""
-    return "tf32" if torch.backends.cuda.matmul.allow_tf32 else "ieee"
+    return "tf32" if tf32_matrices() else "ieee"
 
 
 def _rows(values: Tensor) -> Tensor:

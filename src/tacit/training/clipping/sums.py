@@ -20,6 +20,8 @@ from tacit.training.clipping.forms.matrix import (
     matmul,
     rounding,
     squared_sum,
+    tf32_convolutions,
+    tf32_matrices,
     whole_norms,
 )
 
@@ -555,7 +557,7 @@ def fine_products(device: torch.device) -> Iterator[None]:
 
 
 def _uses_tf32() -> bool:
-    return torch.backends.cuda.matmul.allow_tf32 or torch.backends.cudnn.allow_tf32
+    return tf32_matrices() or tf32_convolutions()
 
 
 def scales_of(

@@ -30,6 +30,7 @@ from tacit.training.clipping.forms.matrix import (
     product_error,
     rounding,
     squared_sum,
+    tf32_convolutions,
     weighed,
     worth_keeping,
 )
@@ -123,7 +124,7 @@ class Convolution:
         """Whether the fused kernels serve these tensors, and with the rounding that is allowed."""
         if not for_kernels(self.grad):
             return False
-        rounds = self.grad.dtype != torch.float32 or torch.backends.cudnn.allow_tf32
+        rounds = self.grad.dtype != torch.float32 or tf32_convolutions()
         return self._sizes.fit and (rounds or self._sizes.by_entries)
 
     @property

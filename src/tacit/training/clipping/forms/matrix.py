@@ -43,6 +43,7 @@ _SMALLER = 8
 _LONG, _EVEN = 512, 8
 _WRITTEN_HALF = frozenset({torch.bfloat16})  # whose range is that of single precision
 _COARSE = 2.0**-8  # what half precision and TF32 may round a term of a sum by: see ``cover``
+_FULL = frozenset({"ieee", "none"})  # full single precision, as torch calls it
 _FOR_KERNELS = frozenset({torch.bfloat16, torch.float16, torch.float32})
 
 
@@ -184,12 +185,24 @@ def rounding(dtype: torch.dtype) -> float:
     return torch.finfo(dtype).eps / 2
 
 
+def tf32_matrices() -> bool:
+    """Whether a GPU multiplies matrices in TF32, by whichever of torch's switches.
+
+    To read the older one (``allow_tf32``) fails where the newer was used.
+    """
+    return torch.backends.cuda.matmul.fp32_precision not in _FULL
+
+
+def tf32_convolutions() -> bool:
+    """The same of convolutions."""
+    return torch.backends.cudnn.conv.fp32_precision not in _FULL  # type: ignore[attr-defined]
+
+
 def rounds_coarsely(side: Tensor, *, convolved: bool) -> bool:
     """Whether a GPU rounds what it multiplies, scaled, to 8 bits (bfloat16), or to 11 (TF32)."""
     if not side.is_cuda or side.element_size() == 2:
         return side.is_cuda
-    backends = torch.backends
-    tf32 = backends.cuda.matmul.allow_tf32 or (convolved and backends.cudnn.allow_tf32)
+    tf32 = tf32_matrices() or (convolved and tf32_convolutions())
     return side.dtype == torch.float32 and tf32
 
 
@@ -480,7 +493,7 @@ class Outer:
             return False
         if self._terms <= 1 or self.left.dtype != torch.float32:
             return self._terms > 0
-        if torch.backends.cuda.matmul.allow_tf32 and self._gram_pays:
+        if tf32_matrices() and self._gram_pays:
             return True
         return self.units * self._work <= _FEW_PRODUCTS
 
@@ -715,7 +728,7 @@ class OneHot:
     def _fused(self) -> bool:
         if not for_kernels(self.right) or self.ids.shape[1] == 0:
             return False
-        if self.right.dtype != torch.float32 or torch.backends.cuda.matmul.allow_tf32:
+        if self.right.dtype != torch.float32 or tf32_matrices():
             return True
         return self.units * self.ids.shape[1] ** 2 * self.right.shape[2] <= _FEW_PRODUCTS
 
