@@ -28,6 +28,8 @@ from torch.nn import functional
 import tacit
 from tacit.training import batches, capture, loaders, sampling
 from tacit.training.circumstances import Circumstances, parts_of
+from tacit.training.clipping.engine import Engine
+from tacit.training.clipping.recorder import HostCopy
 from tacit.training.styles import AdaptiveQuantile
 
 from . import sessions
@@ -1251,3 +1253,32 @@ def test_narrower_batches_are_recorded_in_the_memory_of_wider_ones() -> None:
             dp.step()
     assert len(taken) == 4
     assert taken[-1] - taken[0] < 0.25 * taken[0]
+
+
+# ---- numbers of the host
+
+
+COPIES: dict[str, Callable[[Tensor], Tensor]] = {
+    "to": lambda host: host.to("meta", non_blocking=True),
+    "to a number": lambda host: host.sum().to("meta", non_blocking=True),
+    "to another": lambda host: host.to(torch.empty(2, device="meta")),
+    "channels last": lambda host: host[None, None].to("meta", memory_format=torch.channels_last),
+    "copied": lambda host: torch.empty(2, 2, device="meta").copy_(host, non_blocking=True),
+    "copied without waiting": lambda host: torch.empty(2, 2, device="meta").copy_(host, True),
+    "without gradients": torch.no_grad()(lambda host: host.to("meta", non_blocking=True)),
+}
+
+
+@pytest.mark.parametrize("name", COPIES)
+def test_a_copy_from_the_host_is_not_recorded(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A replay would read memory that was given back, or hold other numbers by then."""
+    recorder = Engine({}, {}).recorder
+    recorder.begin(rows=2)
+    host = torch.ones(2, 2)
+    with recorder:
+        COPIES[name](host)  # as it is, where nothing is recorded
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+        monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+        assert host.to(torch.float64).copy_(host).device == host.device
+        with pytest.raises(HostCopy):
+            COPIES[name](host)

@@ -25,6 +25,7 @@ from torch.optim import optimizer as torch_optimizer
 
 from tacit.training.circumstances import SIMPLE, Circumstances, is_of_host
 from tacit.training.clipping.forms.matrix import has_triton
+from tacit.training.clipping.recorder import HostCopy
 from tacit.training.loaders import leaves_of, over
 
 if TYPE_CHECKING:
@@ -50,7 +51,14 @@ _SYNCHRONIZED = "synchronizing CUDA operation"  # torch has no class of error fo
 
 
 class HostRead(Exception):
-    """The host asked a device for a number, and waited for it: it says in which line."""
+    """The host asked a device for a number, and waited for it: it says in which line.
+
+    Or it sent some: then ``what`` says so.
+    """
+
+    def __init__(self, line: str = "", what: str = "reads numbers back from the device") -> None:
+        super().__init__(line)
+        self.what = what
 
 
 class Graphs(Protocol):
@@ -102,6 +110,8 @@ class CudaGraphs:
             _forbid_waiting("error")
             with _as_if_recording():
                 yield
+        except HostCopy as error:
+            raise HostRead(_line_of(error), "copies numbers from the host") from error
         except RuntimeError as error:
             if _SYNCHRONIZED in str(error):
                 raise HostRead(_line_of(error)) from error

@@ -549,7 +549,7 @@ class Computation:
                 values = losses.of(data)
                 backward(values)
         except HostRead as read:
-            why = f"the model or the loss reads numbers back from the device ({read})"
+            why = f"the model or the loss {read.what} ({read})"
             known = self._engine.knows(self._signature(batch, kept))  # else the fallback does
             recorded.give_up(why if known else _NOT_KNOWN)
             self.stop()

@@ -331,6 +331,8 @@ class Recorder(TorchFunctionMode):
     ) -> Any:
         del types
         kwargs = kwargs or {}
+        if self.enabled and func in _COPIES and not torch.compiler.is_compiling():
+            return self._copied(func, args, kwargs)
         if not self.enabled or not torch.is_grad_enabled():
             return func(*args, **kwargs)
         if func is Tensor.backward:
@@ -349,6 +351,18 @@ class Recorder(TorchFunctionMode):
             except IndexError:  # whose message holds the label
                 raise wrong_label() from None
         return self.call(func, *args, **kwargs)
+
+    def _copied(
+        self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """A copy: none from the host to a device while a batch is recorded, or as if it were."""
+        seen = torch.is_grad_enabled()
+        result = self.call(func, *args, **kwargs) if seen else func(*args, **kwargs)
+        given = [one for one in (*args, *kwargs.values()) if isinstance(one, Tensor)]
+        source = given[-1 if func is Tensor.copy_ else 0]
+        if source.device.type == "cpu" and result.device.type != "cpu" and _is_under_way():
+            raise HostCopy
+        return result
 
     def call(self, func: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """One call under the mode; rules that break an operation up use it for the pieces."""
@@ -508,6 +522,13 @@ class Recorder(TorchFunctionMode):
 
 
 eval_frame.set_code_exec_strategy(Recorder.__torch_function__.__code__, ONLY_INLINED)
+
+
+class HostCopy(Exception):
+    """Numbers would be copied from the host into a recording, which reads that memory later."""
+
+
+_COPIES = frozenset({Tensor.to, Tensor.cuda, Tensor.copy_})
 _saved_tensors_hooks = torch._C._autograd._top_saved_tensors_default_hooks
 
 
@@ -641,6 +662,11 @@ def _any_complex(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
 
 def _is_recorded(result: Tensor) -> bool:
     return result.is_cuda and torch.cuda.is_current_stream_capturing()
+
+
+def _is_under_way() -> bool:
+    """Whether something is recorded on a GPU, or run as if it were."""
+    return torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
 
 
 def _laid_alike(result: Tensor) -> Tensor:
