@@ -107,7 +107,7 @@ class Circumstances:
         held_by_others = _held_by_others(model, self._modules)
         self._fixed = _Entries([*walk.fixed, *held_by_others])
         self._entries = _Entries(walk.entries)
-        self._places, self._contents = walk.places, walk.contents
+        self._places, self._contents = _Places(walk.places), walk.contents
         hooks = chain.from_iterable(map(_hooks, self._modules))
         beside = (one for one, _, _ in held_by_others)
         self._sized: list[Any] = [*walk.sized, *hooks, *beside, *_GLOBAL_HOOKS]
@@ -128,7 +128,7 @@ class Circumstances:
         if not all(_all_same(look(part), before) for part, look, before in self._contents):
             return False
         known = function is self._function or _made_alike(function, self._function)
-        if known and self._entries.hold() and _unchanged(self._places):
+        if known and self._entries.hold() and self._places.hold():
             return True
         own = _Walk(replayed=False).through([function, *self._model.modules()])
         return _all_same(self._parts, own)
@@ -173,8 +173,31 @@ class _Entries:
         return all(map(_same, map(dict.get, self._dicts, self._keys), self._values))
 
 
-def _unchanged(places: Iterable[tuple[Any, Any, Any]]) -> bool:
-    return all(_same(_held(holder, key), value) for holder, key, value in places)
+@final
+class _Places:
+    """Places of other kinds: what functions close over, slots, attributes, entries of lists."""
+
+    def __init__(self, places: Sequence[tuple[Any, Any, Any]]) -> None:
+        self._all = places
+        named = [(one, key or "cell_contents", value) for one, key, value in places if _names(one)]
+        self._holders = [holder for holder, _, _ in named]
+        self._keys = [key for _, key, _ in named]
+        self._values = [value for _, _, value in named]
+        self._others = [place for place in places if not _names(place[0])]
+
+    def hold(self) -> bool:
+        """Before every lot: identity tells most at once."""
+        try:
+            alike = all(map(is_, map(getattr, self._holders, self._keys), self._values))
+        except (AttributeError, ValueError):  # a cell that is empty
+            alike = False
+        left = self._others if alike else self._all
+        return all(_same(_held(holder, key), value) for holder, key, value in left)
+
+
+def _names(holder: Any) -> bool:
+    """Whether what it holds has a name, as attributes do, and the content of a cell."""
+    return not isinstance(holder, (list, dict, MappingProxyType))
 
 
 def switches() -> tuple[object, ...]:
