@@ -245,13 +245,41 @@ def test_a_run_goes_on_by_length(tmp_path: Path) -> None:
     assert torch.allclose(*ends, rtol=0, atol=1e-7)
 
 
-@pytest.mark.parametrize(
-    "lengths", [[3] * (ROWS - 1), [3.0] * ROWS, [[3] * ROWS], [0] + [3] * (ROWS - 1), ["3"] * ROWS]
-)
-def test_what_are_no_lengths_is_refused(lengths: Any) -> None:
-    with pytest.raises(tacit.errors.InvalidArgument, match="one whole number, 1 or more") as error:
+REST = [3] * (ROWS - 1)
+NONE: dict[str, tuple[Any, str]] = {
+    "one too few": (REST, "fewer than there are examples"),
+    "one too many": ([*REST, 3, 3], "more than there are examples"),
+    "fractions": ([3.0] * ROWS, "entries of type float64"),
+    "not a number": ([*REST, float("nan")], "entries of type float64"),
+    "truths": ([True] * ROWS, "entries of type bool"),
+    "words": (["3"] * ROWS, "entries of type <U1"),
+    "something missing": ([*REST, None], "entries of type object"),
+    "times": (np.full(ROWS, 3, "timedelta64[s]"), r"entries of type timedelta64\[s\]"),
+    "a table": ([[3] * ROWS], "2 axes"),
+    "lists of all lengths": ([*REST, [3, 3]], "list that is no array of numbers"),
+    "another device": (torch.empty(ROWS, device="meta"), "Tensor that is no array of numbers"),
+    "an iterator": (iter([3] * ROWS), "list_iterator;"),
+    "one for all": (3, "int;"),
+    "nothing": ([*REST, 0], "some below 1"),
+    "less than nothing": ([*REST, -3], "some below 1"),
+    "too long": ([*REST, 2**62], "some above 1,000,000,000"),
+    "not in 64 bits": (np.array([*REST, 2**63], np.uint64), "some above 1,000,000,000"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NONE)
+def test_what_are_no_lengths_is_refused(name: str) -> None:
+    lengths, why = NONE[name]
+    with pytest.raises(tacit.errors.InvalidArgument, match=f"1 or more, .* got {why}") as error:
         trained(lengths=lengths)
     assert "3" not in str(error.value)  # they are secret
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("made", [tuple, torch.tensor, lambda given: np.array(given, np.uint8)])
+def test_lengths_may_be_of_any_kind_of_whole_numbers(made: Any) -> None:
+    _, _, said = trained(lengths=made(Texts().lengths), plan=plan(examples=ROWS, steps=1))
+    assert "Rows of like length share batches" in said
 
 
 # ---- sizes
