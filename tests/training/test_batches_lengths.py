@@ -136,6 +136,9 @@ CASES: dict[str, dict[str, Any]] = {
         "room": 40, "performance": tacit.Performance(batch=5, capture=True),
         "plan": plan(examples=ROWS, lot_size=30, steps=8),
     },
+    "memory for one long row, recorded": {  # beside which padding is too much
+        "room": 16, "performance": tacit.Performance(batch=20, capture=True),
+    },
     "small lots": {"plan": plan(examples=ROWS, lot_size=2, steps=12)},  # of some length: none
     "the clip moves": {
         "plan": plan(
@@ -345,3 +348,11 @@ def test_many_lengths_are_rounded_up_to_few() -> None:
     assert (few >= lengths).all()
     assert set(kept) <= set(lengths)
     assert few.sum() < 1.15 * lengths.sum()
+
+
+def test_a_long_row_that_does_not_fit_alone_lets_no_batch_grow() -> None:
+    one, none = sizer(sentences()), np.empty(0, dtype=np.int64)
+    two = Batch(none, none, np.empty(0, dtype=np.float32), 1, 2, length=16)
+    assert one.shrink(two)
+    assert not one.shrink(two._replace(padded_units=1, length=72))
+    assert one.units(1, 16) == 1

@@ -329,7 +329,8 @@ class BatchSizer:
     def shrink(self, batch: Batch) -> bool:
         """Memory ran out at a batch: halves the limit; False if it has only one unit."""
         self._settled = True
-        self._room = max(1, batch.padded_units // 2) * batch.per_unit * batch.length
+        half = max(1, batch.padded_units // 2) * batch.per_unit * batch.length
+        self._room = min(self._room, half)  # a long row alone may be more than the limit
         self._arrange()
         return batch.padded_units > 1
 
