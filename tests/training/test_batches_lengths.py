@@ -12,8 +12,9 @@ from torch.nn import functional
 from torch.utils.data import Dataset
 
 import tacit
+from tacit.randomness import fresh_stream
 from tacit.training import batches, capture, sampling
-from tacit.training.batches import Batch, BatchSizer, few_lengths
+from tacit.training.batches import Batch, BatchSizer, Cutter, Units, few_lengths
 
 from .sessions import plan
 
@@ -114,6 +115,12 @@ def trained(
     return torch.cat([p.detach().flatten() for p in model.parameters()]), padded, said
 
 
+def short_texts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Batches are free beside their tokens: texts as short as these would else share them all."""
+    monkeypatch.setattr(batches, "_LAUNCHES", 0)
+    monkeypatch.setattr(batches, "_CALLS", 0)
+
+
 OWNERS = np.arange(ROWS) % 20
 CASES: dict[str, dict[str, Any]] = {
     "examples": {},
@@ -152,7 +159,7 @@ CASES: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("name", CASES)
 def test_what_is_computed_stays_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sampling, "_MOST_LOTS", 1)  # a seed gives the same lots with recordings
-    monkeypatch.setattr(batches, "_LAUNCHES", 0)  # of texts as short as these
+    short_texts(monkeypatch)
     as_drawn, plain, said = trained(**CASES[name])
     assert "length" not in said
     by_length, alike, said = trained(lengths=Texts().lengths, **CASES[name])
@@ -182,7 +189,7 @@ def test_exact_sums_are_of_each_unit_by_itself() -> None:
 def test_batches_are_few_and_of_one_width_each(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the longest at most five rows, and as many words of shorter ones; each has one shape."""
     monkeypatch.setattr(sampling, "_MOST_LOTS", 1)
-    monkeypatch.setattr(batches, "_LAUNCHES", 0)
+    short_texts(monkeypatch)
     recorded: list[int] = []
     record = capture.Reruns.record_batch
 
@@ -356,3 +363,61 @@ def test_a_long_row_that_does_not_fit_alone_lets_no_batch_grow() -> None:
     assert one.shrink(two)
     assert not one.shrink(two._replace(padded_units=1, length=72))
     assert one.units(1, 16) == 1
+
+
+# ---- what a lot takes
+
+
+def texts_of(kind: str, rows: int) -> NDArray[np.int64]:
+    random = np.random.default_rng(0)
+    bell = random.lognormal(3.2, 0.8, rows)
+    longer = random.random(rows) < 0.4
+    found = {
+        "short": bell, "long": 512 - bell, "all": random.integers(1, 513, rows),
+        "two kinds": np.where(longer, 20 + bell / 10, 400 + bell / 4),
+        "two alike": np.where(longer, 100, 104), "one": np.full(rows, 128),
+        "one and another": np.where(np.arange(rows) == 7, 512, 20),
+        "cut": np.exp(5.5) * bell / np.exp(3.2),
+    }[kind]  # fmt: skip
+    clipped: NDArray[np.int64] = np.clip(found, 1, 512).astype(np.int64)
+    return clipped
+
+
+@pytest.mark.parametrize("padded", [True, False])
+@pytest.mark.parametrize(
+    "kind", ["short", "long", "all", "two kinds", "two alike", "one", "one and another", "cut"]
+)
+def test_no_lot_takes_longer_than_without_lengths(kind: str, padded: bool) -> None:
+    """By tokens and batches, also where lots are one or two batches: twice as long it was."""
+    lengths = texts_of(kind, 5000)
+    for lot_size, batch in [(16, 8), (64, 32), (64, 256), (1024, 8), (1024, 256)]:
+        taken = [
+            mean_lot(lengths, known, lot_size, batch, padded=padded) for known in (None, lengths)
+        ]
+        assert taken[1] <= 1.05 * taken[0]
+        if lot_size == 1024 and kind in ("short", "all", "two kinds", "cut"):
+            assert taken[1] < 0.9 * taken[0]
+
+
+def mean_lot(
+    lengths: NDArray[np.int64],
+    known: NDArray[np.int64] | None,
+    lot_size: int,
+    batch: int,
+    *,
+    padded: bool,
+) -> float:
+    """What a lot takes, in tokens, of batches that are as wide as their longest row."""
+    chosen, random = plan(examples=len(lengths), lot_size=lot_size), np.random.default_rng(0)
+    loader: Any = None
+    cutter = Cutter(
+        chosen, Units(chosen, None, fresh_stream("users"), known), loader,
+        tacit.Performance(batch=batch), torch.device("cpu"), padded=padded,
+    )  # fmt: skip
+    beside, taken = batches._LAUNCHES if padded else batches._CALLS, 0
+    for _ in range(20):
+        left = np.flatnonzero(random.random(len(lengths)) < lot_size / len(lengths))
+        found = cutter.cut(cutter.ordered(left), watched=False)
+        assert sorted(unit for one in found for unit in one.units) == left.tolist()
+        taken += sum(beside + len(one.rows) * int(lengths[one.rows].max()) for one in found)
+    return taken / 20
