@@ -231,7 +231,8 @@ def test_the_first_lots_are_checked_with_rows_of_several_lengths() -> None:
         dp.accumulate(next(dp.lots()), losses_of(model))
 
 
-def test_a_run_goes_on_by_length(tmp_path: Path) -> None:
+def test_a_run_goes_on_by_length(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    short_texts(monkeypatch)
     ends = []
     for lengths in (None, Texts().lengths):
         model, data = Reader(), Texts()
