@@ -16,7 +16,7 @@ from tacit.randomness import fresh_stream
 from tacit.training import batches, capture, sampling
 from tacit.training.batches import Batch, BatchSizer, Cutter, Units, few_lengths
 
-from .sessions import plan
+from .sessions import drawn, plan
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -229,6 +229,29 @@ def test_the_first_lots_are_checked_with_rows_of_several_lengths() -> None:
         ) as dp,
     ):  # fmt: skip
         dp.accumulate(next(dp.lots()), losses_of(model))
+
+
+def test_lots_that_are_checked_later_hold_rows_of_several_lengths_too() -> None:
+    """Where the data set is sorted by length, the first rows of a lot are all short."""
+    model, data, padded = Reader(), Texts(), Padded()
+    data.texts.sort(key=len)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.3)
+    with tacit.private(
+        model, optimizer, plan(examples=ROWS, lot_size=30), data, collate=padded,
+        lengths=data.lengths, unsafe_seed=3,
+    ) as dp:  # fmt: skip
+        lots = dp.lots()
+        dp.accumulate(next(lots), losses_of(model))
+        dp.step()
+        dp.verify()
+        padded.shapes.clear()
+        lot = next(lots)
+        units = drawn(lot)
+        dp.accumulate(lot, losses_of(model))
+        dp.step()
+    assert len(data[units[7]]) <= 4  # a batch that is watched holds eight
+    assert padded.shapes[0] == (8, 16)
+    assert (2, 4) in padded.shapes  # one of them alone, and its copy
 
 
 def test_a_run_goes_on_by_length(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

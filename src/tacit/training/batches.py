@@ -441,6 +441,18 @@ class Cutter:
             return left
         return left[np.argsort(-self.sizer.lengths[left], kind="stable")]
 
+    def spread(self, left: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Units of lengths that are far apart come first, as many as are watched at a time.
+
+        Lots come in the order of the data set, which may be sorted by length.
+        """
+        if self.sizer.lengths is None or self._units.lengths is None:
+            return left
+        by_length = left[np.argsort(-self._units.lengths[left], kind="stable")]
+        few = min(len(left), self.size(left, watched=True))
+        at = np.arange(few) * (len(left) - 1) // max(1, few - 1)
+        return np.concatenate([by_length[at], np.delete(by_length, at)])
+
     def size(self, left: NDArray[np.int64], *, watched: bool) -> int:
         """The most units of the next batch of those ``left``; few, while batches are watched."""
         next_ones = left if watched else self._alike(left)

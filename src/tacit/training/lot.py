@@ -354,7 +354,7 @@ class Computation:
         verifier, cutter = self._verifier, self._cutter
         while len(draw.left):
             watched = verifier.watches
-            draw.left = draw.left if watched else cutter.ordered(draw.left)
+            draw.left = (cutter.spread if watched else cutter.ordered)(draw.left)
             batches = cutter.cut(draw.left, watched=watched)
             before = random_state() if watched else None
             here = cutter.on_device is not None
