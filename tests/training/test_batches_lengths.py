@@ -310,6 +310,17 @@ def test_what_are_no_lengths_is_refused(name: str) -> None:
     assert "\n" not in str(error.value)
 
 
+def test_what_a_run_is_made_of_shows_neither_lengths_nor_users() -> None:
+    model = Reader()
+    prepared = tacit.training.Prepared(
+        model=model, optimizer=torch.optim.SGD(model.parameters()), plan=plan(), dataset=Texts(),
+        lengths=[9_876_543] * ROWS, groups=[8_765_432] * ROWS,
+    )  # fmt: skip
+    assert "Reader" in repr(prepared)
+    assert "9876543" not in repr(prepared)
+    assert "8765432" not in repr(prepared)
+
+
 @pytest.mark.parametrize("made", [tuple, torch.tensor, lambda given: np.array(given, np.uint8)])
 def test_lengths_may_be_of_any_kind_of_whole_numbers(made: Any) -> None:
     _, _, said = trained(lengths=made(Texts().lengths), plan=plan(examples=ROWS, steps=1))
