@@ -12,10 +12,11 @@ from torch.nn import functional
 from torch.utils.data import Dataset
 
 import tacit
+from tacit.randomness import fresh_stream
 from tacit.training import batches, capture, sampling
-from tacit.training.batches import Batch, BatchSizer, few_lengths
+from tacit.training.batches import Batch, BatchSizer, Cutter, Units, few_lengths
 
-from .sessions import plan
+from .sessions import drawn, plan
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -114,6 +115,12 @@ def trained(
     return torch.cat([p.detach().flatten() for p in model.parameters()]), padded, said
 
 
+def short_texts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Batches are free beside their tokens: texts as short as these would else share them all."""
+    monkeypatch.setattr(batches, "_LAUNCHES", 0)
+    monkeypatch.setattr(batches, "_CALLS", 0)
+
+
 OWNERS = np.arange(ROWS) % 20
 CASES: dict[str, dict[str, Any]] = {
     "examples": {},
@@ -136,6 +143,9 @@ CASES: dict[str, dict[str, Any]] = {
         "room": 40, "performance": tacit.Performance(batch=5, capture=True),
         "plan": plan(examples=ROWS, lot_size=30, steps=8),
     },
+    "memory for one long row, recorded": {  # beside which padding is too much
+        "room": 16, "performance": tacit.Performance(batch=20, capture=True),
+    },
     "small lots": {"plan": plan(examples=ROWS, lot_size=2, steps=12)},  # of some length: none
     "the clip moves": {
         "plan": plan(
@@ -149,7 +159,7 @@ CASES: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("name", CASES)
 def test_what_is_computed_stays_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sampling, "_MOST_LOTS", 1)  # a seed gives the same lots with recordings
-    monkeypatch.setattr(batches, "_LAUNCHES", 0)  # of texts as short as these
+    short_texts(monkeypatch)
     as_drawn, plain, said = trained(**CASES[name])
     assert "length" not in said
     by_length, alike, said = trained(lengths=Texts().lengths, **CASES[name])
@@ -179,7 +189,7 @@ def test_exact_sums_are_of_each_unit_by_itself() -> None:
 def test_batches_are_few_and_of_one_width_each(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the longest at most five rows, and as many words of shorter ones; each has one shape."""
     monkeypatch.setattr(sampling, "_MOST_LOTS", 1)
-    monkeypatch.setattr(batches, "_LAUNCHES", 0)
+    short_texts(monkeypatch)
     recorded: list[int] = []
     record = capture.Reruns.record_batch
 
@@ -221,7 +231,31 @@ def test_the_first_lots_are_checked_with_rows_of_several_lengths() -> None:
         dp.accumulate(next(dp.lots()), losses_of(model))
 
 
-def test_a_run_goes_on_by_length(tmp_path: Path) -> None:
+def test_lots_that_are_checked_later_hold_rows_of_several_lengths_too() -> None:
+    """Where the data set is sorted by length, the first rows of a lot are all short."""
+    model, data, padded = Reader(), Texts(), Padded()
+    data.texts.sort(key=len)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.3)
+    with tacit.private(
+        model, optimizer, plan(examples=ROWS, lot_size=30), data, collate=padded,
+        lengths=data.lengths, unsafe_seed=3,
+    ) as dp:  # fmt: skip
+        lots = dp.lots()
+        dp.accumulate(next(lots), losses_of(model))
+        dp.step()
+        dp.verify()
+        padded.shapes.clear()
+        lot = next(lots)
+        units = drawn(lot)
+        dp.accumulate(lot, losses_of(model))
+        dp.step()
+    assert len(data[units[7]]) <= 4  # a batch that is watched holds eight
+    assert padded.shapes[0] == (8, 16)
+    assert (2, 4) in padded.shapes  # one of them alone, and its copy
+
+
+def test_a_run_goes_on_by_length(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    short_texts(monkeypatch)
     ends = []
     for lengths in (None, Texts().lengths):
         model, data = Reader(), Texts()
@@ -245,13 +279,52 @@ def test_a_run_goes_on_by_length(tmp_path: Path) -> None:
     assert torch.allclose(*ends, rtol=0, atol=1e-7)
 
 
-@pytest.mark.parametrize(
-    "lengths", [[3] * (ROWS - 1), [3.0] * ROWS, [[3] * ROWS], [0] + [3] * (ROWS - 1), ["3"] * ROWS]
-)
-def test_what_are_no_lengths_is_refused(lengths: Any) -> None:
-    with pytest.raises(tacit.errors.InvalidArgument, match="one whole number, 1 or more") as error:
+REST = [3] * (ROWS - 1)
+NONE: dict[str, tuple[Any, str]] = {
+    "one too few": (REST, "fewer than there are examples"),
+    "one too many": ([*REST, 3, 3], "more than there are examples"),
+    "fractions": ([3.0] * ROWS, "entries of type float64"),
+    "not a number": ([*REST, float("nan")], "entries of type float64"),
+    "truths": ([True] * ROWS, "entries of type bool"),
+    "words": (["3"] * ROWS, "entries of type <U1"),
+    "something missing": ([*REST, None], "entries of type object"),
+    "times": (np.full(ROWS, 3, "timedelta64[s]"), r"entries of type timedelta64\[s\]"),
+    "a table": ([[3] * ROWS], "2 axes"),
+    "lists of all lengths": ([*REST, [3, 3]], "list that is no array of numbers"),
+    "another device": (torch.empty(ROWS, device="meta"), "Tensor that is no array of numbers"),
+    "an iterator": (iter([3] * ROWS), "list_iterator;"),
+    "one for all": (3, "int;"),
+    "nothing": ([*REST, 0], "some below 1"),
+    "less than nothing": ([*REST, -3], "some below 1"),
+    "too long": ([*REST, 2**62], "some above 1,000,000,000"),
+    "not in 64 bits": (np.array([*REST, 2**63], np.uint64), "some above 1,000,000,000"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NONE)
+def test_what_are_no_lengths_is_refused(name: str) -> None:
+    lengths, why = NONE[name]
+    with pytest.raises(tacit.errors.InvalidArgument, match=f"1 or more, .* got {why}") as error:
         trained(lengths=lengths)
     assert "3" not in str(error.value)  # they are secret
+    assert "\n" not in str(error.value)
+
+
+def test_what_a_run_is_made_of_shows_neither_lengths_nor_users() -> None:
+    model = Reader()
+    prepared = tacit.training.Prepared(
+        model=model, optimizer=torch.optim.SGD(model.parameters()), plan=plan(), dataset=Texts(),
+        lengths=[9_876_543] * ROWS, groups=[8_765_432] * ROWS,
+    )  # fmt: skip
+    assert "Reader" in repr(prepared)
+    assert "9876543" not in repr(prepared)
+    assert "8765432" not in repr(prepared)
+
+
+@pytest.mark.parametrize("made", [tuple, torch.tensor, lambda given: np.array(given, np.uint8)])
+def test_lengths_may_be_of_any_kind_of_whole_numbers(made: Any) -> None:
+    _, _, said = trained(lengths=made(Texts().lengths), plan=plan(examples=ROWS, steps=1))
+    assert "Rows of like length share batches" in said
 
 
 # ---- sizes
@@ -317,3 +390,69 @@ def test_many_lengths_are_rounded_up_to_few() -> None:
     assert (few >= lengths).all()
     assert set(kept) <= set(lengths)
     assert few.sum() < 1.15 * lengths.sum()
+
+
+def test_a_long_row_that_does_not_fit_alone_lets_no_batch_grow() -> None:
+    one, none = sizer(sentences()), np.empty(0, dtype=np.int64)
+    two = Batch(none, none, np.empty(0, dtype=np.float32), 1, 2, length=16)
+    assert one.shrink(two)
+    assert not one.shrink(two._replace(padded_units=1, length=72))
+    assert one.units(1, 16) == 1
+
+
+# ---- what a lot takes
+
+
+def texts_of(kind: str, rows: int) -> NDArray[np.int64]:
+    random = np.random.default_rng(0)
+    bell = random.lognormal(3.2, 0.8, rows)
+    longer = random.random(rows) < 0.4
+    found = {
+        "short": bell, "long": 512 - bell, "all": random.integers(1, 513, rows),
+        "two kinds": np.where(longer, 20 + bell / 10, 400 + bell / 4),
+        "two alike": np.where(longer, 100, 104), "one": np.full(rows, 128),
+        "one and another": np.where(np.arange(rows) == 7, 512, 20),
+        "cut": np.exp(5.5) * bell / np.exp(3.2),
+    }[kind]  # fmt: skip
+    clipped: NDArray[np.int64] = np.clip(found, 1, 512).astype(np.int64)
+    return clipped
+
+
+@pytest.mark.parametrize("padded", [True, False])
+@pytest.mark.parametrize(
+    "kind", ["short", "long", "all", "two kinds", "two alike", "one", "one and another", "cut"]
+)
+def test_no_lot_takes_longer_than_without_lengths(kind: str, padded: bool) -> None:
+    """By tokens and batches, also where lots are one or two batches: twice as long it was."""
+    lengths = texts_of(kind, 5000)
+    for lot_size, batch in [(16, 8), (64, 32), (64, 256), (1024, 8), (1024, 256)]:
+        taken = [
+            mean_lot(lengths, known, lot_size, batch, padded=padded) for known in (None, lengths)
+        ]
+        assert taken[1] <= 1.05 * taken[0]
+        if lot_size == 1024 and kind in ("short", "all", "two kinds", "cut"):
+            assert taken[1] < 0.9 * taken[0]
+
+
+def mean_lot(
+    lengths: NDArray[np.int64],
+    known: NDArray[np.int64] | None,
+    lot_size: int,
+    batch: int,
+    *,
+    padded: bool,
+) -> float:
+    """What a lot takes, in tokens, of batches that are as wide as their longest row."""
+    chosen, random = plan(examples=len(lengths), lot_size=lot_size), np.random.default_rng(0)
+    loader: Any = None
+    cutter = Cutter(
+        chosen, Units(chosen, None, fresh_stream("users"), known), loader,
+        tacit.Performance(batch=batch), torch.device("cpu"), padded=padded,
+    )  # fmt: skip
+    beside, taken = batches._LAUNCHES if padded else batches._CALLS, 0
+    for _ in range(20):
+        left = np.flatnonzero(random.random(len(lengths)) < lot_size / len(lengths))
+        found = cutter.cut(cutter.ordered(left), watched=False)
+        assert sorted(unit for one in found for unit in one.units) == left.tolist()
+        taken += sum(beside + len(one.rows) * int(lengths[one.rows].max()) for one in found)
+    return taken / 20

@@ -27,6 +27,7 @@ from torch.nn import functional
 
 import tacit
 from tacit.training import batches, capture, loaders, sampling
+from tacit.training import lot as lot_module
 from tacit.training.circumstances import Circumstances, parts_of
 from tacit.training.clipping.engine import Engine
 from tacit.training.clipping.recorder import HostCopy
@@ -936,6 +937,39 @@ def test_larger_batches_are_recorded_first_unless_they_are_rare() -> None:
         assert not known.is_time(small)
         known.begin(losses)
     assert known.is_time(small)
+
+
+def test_shapes_of_which_no_more_are_recorded_hold_no_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Rows of many widths, and a collation that pads to the longest: each batch is another."""
+    made: list[int] = []
+    inputs = lot_module.Inputs
+
+    def counted(*given: Any) -> capture.Inputs:
+        made.append(1)
+        return inputs(*given)
+
+    monkeypatch.setattr(lot_module, "Inputs", counted)
+    monkeypatch.setattr(capture, "_MOST_RECORDINGS", 2)
+    model, widths = double(), cycle(range(5))
+
+    def losses(batch: Any) -> Tensor:
+        return functional.cross_entropy(model(batch[0].double()), batch[1], reduction="none")
+
+    def of_some_width(rows: list[Any]) -> Any:
+        x, y = torch.utils.data.default_collate(rows)
+        return x, y, torch.zeros(len(x), 1 + next(widths))
+
+    with session(
+        model, plan=plan(lot_size=40, steps=30), collate=of_some_width, performance=RECORDED
+    ) as dp:
+        for lot in dp.lots():
+            dp.accumulate(lot, losses)
+            dp.step()
+        assert dp._computation._recorded is not None
+        assert len(dp._computation._recorded._shapes) == 5
+        assert dp._computation._recorded._recordings == len(made) == 2
 
 
 class FakeCuda:

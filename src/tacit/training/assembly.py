@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from tacit.training.plan import Plan
 
 _LARGEST_PIECE = 31 << 20  # bytes: with what is beside it, the most that glibc goes by
+_LONGEST = 10**9  # of an example; sums of them are counted in 64 bits
 
 
 @final
@@ -202,13 +203,29 @@ def _check_lengths(
     """Refuses what is not one length for each row; it says none of them, which are secret."""
     if lengths is None:
         return
-    given = np.asarray(lengths)
-    whole_numbers = given.ndim == 1 and np.issubdtype(given.dtype, np.integer)
-    if not whole_numbers or len(given) != len(dataset) or (given < 1).any():  # type: ignore[arg-type]
+    wrong = _wrong_lengths(lengths, len(dataset))  # type: ignore[arg-type]
+    if wrong:
         raise InvalidArgument(
-            "lengths must be one whole number, 1 or more, for every example of the data set: how "
-            "many tokens it has, or is padded to"
+            "lengths must be one whole number, 1 or more, for every example of the data set, got "
+            f"{wrong}; give how many tokens each has, or is padded to"
         )
+
+
+def _wrong_lengths(lengths: object, examples: int) -> str:
+    """What is wrong with lengths, or nothing."""
+    try:
+        given = np.asarray(lengths)
+    except (TypeError, ValueError):  # lists of lists, tensors of another device
+        return f"{type(lengths).__name__} that is no array of numbers"
+    if given.ndim != 1:
+        return f"{given.ndim} axes" if given.ndim else type(lengths).__name__
+    if given.dtype.kind not in "iu" and len(given):
+        return f"entries of type {given.dtype}"
+    if len(given) != examples:
+        return f"{'more' if len(given) > examples else 'fewer'} than there are examples"
+    if (given < 1).any():
+        return "some below 1"
+    return f"some above {_LONGEST:,}" if (given > _LONGEST).any() else ""
 
 
 def _checked_parameters(

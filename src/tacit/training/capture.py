@@ -494,7 +494,8 @@ class Batches:
         What they gave back serves the others. The other way round little would: memory is handed
         out in pieces that were as large.
         """
-        if shape.runs < WARM_UP or shape.inputs is not None:
+        full = self._recordings >= _MOST_RECORDINGS  # inputs of others would only hold memory
+        if full or shape.runs < WARM_UP or shape.inputs is not None:
             return False
         larger = any(one.size > shape.size and one.inputs is None for one in self._shapes.values())
         return not larger or self._lots - shape.since >= _PATIENCE
@@ -505,8 +506,6 @@ class Batches:
 
     def record(self, shape: Shape, work: Callable[[], Computed], held: object) -> None:
         """Records the batches of a shape, or gives up, and says why; ``held`` is kept with it."""
-        if self._recordings >= _MOST_RECORDINGS:
-            return
         try:
             replay, (losses, sums) = self._graphs.record_batch(work)
         except Exception as error:  # a true one comes again, without a recording

@@ -115,8 +115,9 @@ class Prepared:
     correct: RowWise | None = None
     metrics: Mapping[str, Metric] = field(default_factory=dict)
     collate: Collate | None = None
-    groups: Sequence[int] | NDArray[np.int64] | None = None
-    lengths: Sequence[int] | NDArray[np.int64] | None = None
+    # Of every example, and so secret: not for a notebook's screen.
+    groups: Sequence[int] | NDArray[np.int64] | None = field(default=None, repr=False)
+    lengths: Sequence[int] | NDArray[np.int64] | None = field(default=None, repr=False)
     schedule: Schedule = field(default_factory=Schedule)
     performance: Performance | None = None
     tf32: bool | None = None

@@ -311,7 +311,7 @@ class Computation:
     @property
     def can_shrink(self) -> bool:
         """Whether the batch that was left, out of memory, can be done again in halves."""
-        several = self._tried is not None and len(self._tried.units) > 1
+        several = self._tried is not None and self._tried.padded_units > 1  # padding takes memory
         return several and self._sharded is None  # other ranks are in the middle of the pass
 
     # ---- its batches
@@ -354,7 +354,7 @@ class Computation:
         verifier, cutter = self._verifier, self._cutter
         while len(draw.left):
             watched = verifier.watches
-            draw.left = draw.left if watched else cutter.ordered(draw.left)
+            draw.left = (cutter.spread if watched else cutter.ordered)(draw.left)
             batches = cutter.cut(draw.left, watched=watched)
             before = random_state() if watched else None
             here = cutter.on_device is not None

@@ -73,8 +73,9 @@ def private(
             after a crash that came before the first checkpoint.
         groups: The user of each example, for a plan with ``unit="user"``.
         lengths: How long each example is, where they differ: the number of its tokens, or better of
-            those that ``collate`` pads it to. Rows of like length then share a batch, which holds
-            more of them the shorter they are. Like ``performance``, it only serves speed.
+            those that ``collate`` pads or shortens it to. Rows of like length then share a batch,
+            which holds more of them the shorter they are. Like ``performance``, it only serves
+            speed.
         state: What else belongs into a checkpoint: schedulers, averages of the weights.
         resume: A checkpoint of ``dp.save`` to go on from.
         performance: How lots are computed; it has no influence on privacy.

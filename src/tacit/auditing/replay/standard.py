@@ -34,6 +34,7 @@ _TOKENS, _LENGTH, _WIDTH = networks.TOKENS, networks.LENGTH, 6
 _POPULATION = 20_000  # of which a plan takes a small share: lots are drawn at that rate as well
 _COMPILERS = ("c++", "g++", "clang++")
 _SCALES, _DECAYS = (-0.06, -0.2), (0.9, 0.4)  # of buffers
+_LENGTHS = 10_000 * (np.arange(_EXAMPLES) * 7 % 3 + 1)  # too far apart for any to be rounded up
 _LONG = 600  # tokens: Gram matrices of 48 such rows are cut into slices
 
 
@@ -92,7 +93,7 @@ def special_settings() -> Mapping[str, Setting]:
         "float16": _in_half("float16", plan),
         "image users": _image_users(plan),
         "own data set": _own_data(plan),
-        "lengths": replace(_dense(plan), lengths=np.arange(_EXAMPLES) * 7 % 3 + 1),
+        "lengths": replace(_dense(plan), lengths=_LENGTHS),
         "recorded": replace(_dense(plan), performance=Performance(capture=True)),
         "many entries": _of(_large_model, _vectors(), replace(plan, noise="secure")),
         "correlated": _wide(replace(plan, correlation=Banded(3))),
