@@ -1000,13 +1000,15 @@ def _long_rows_kernel(
     column = tl.program_id(0).to(tl.int64) * COLUMNS + tl.arange(0, COLUMNS)
     total = tl.zeros((COLUMNS,), tl.float32)
     for start in range(0, units, UNITS):
+        few = tl.zeros((COLUMNS,), tl.float32)  # by themselves, which keeps the rounding small
         for at in tl.static_range(UNITS):
             unit = start + at
             scale = tl.load(scales + unit, mask=unit < units, other=0.0).to(tl.float32)
             scale = tl.where(scale > 0, scale, 0.0)
             read = tl.where(scale > 0, length, 0)
             entries = values + unit.to(tl.int64) * values_unit + column
-            total += scale * tl.load(entries, mask=column < read, other=0.0).to(tl.float32)
+            few += scale * tl.load(entries, mask=column < read, other=0.0).to(tl.float32)
+        total += few
     tl.store(out + column, total, mask=column < length)
 
 
