@@ -14,6 +14,7 @@ import dataclasses
 import enum
 import functools
 import os
+import random
 import types
 import weakref
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -639,6 +640,17 @@ def test_what_cannot_be_looked_at_is_computed_each_time(monkeypatch: pytest.Monk
             dp.step()
     assert "cannot be looked at (RuntimeError)" in dp.explain()
     assert graphs.replays == 0
+
+
+DRAWN_FROM = [random.Random(1), np.random.default_rng(1), torch.Generator(), iter([1.0, 2.0])]
+
+
+@pytest.mark.parametrize("source", DRAWN_FROM, ids=lambda one: type(one).__name__)
+def test_what_a_replay_would_not_draw_from_is_named(source: Any) -> None:
+    model = own()
+    plain = classified(model)
+    hindrance = circumstances.Circumstances(model, lambda batch: plain(batch) * bool(source)).hindrance
+    assert f"leaves alone ({type(source).__name__})" in hindrance
 
 
 def test_what_is_not_looked_at_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -433,15 +433,15 @@ class _Walk:
     def _object(self, part: Any) -> None:
         """A container, something to take from, or an object with attributes."""
         kind = type(part)
-        if hasattr(kind, LOOKS_ON) or kind.__module__.startswith(_MACHINERY):
-            return
-        if isinstance(part, _CONTAINERS):
-            self._container(part)
         if isinstance(part, _RANDOM) or (
             isinstance(part, AbstractIterator) and kind.__module__ in ("builtins", "itertools")
         ):
             self.iterators = self.iterators or kind.__name__
             return
+        if hasattr(kind, LOOKS_ON) or kind.__module__.startswith(_MACHINERY):
+            return
+        if isinstance(part, _CONTAINERS):
+            self._container(part)
         held = getattr(part, "__dict__", None)
         slots = [one for c in kind.__mro__ for one in _slots(c)]
         if isinstance(held, dict):
