@@ -85,12 +85,13 @@ def slowly(*given: Any) -> Any:
         ("sms-smollm2", {"layers": 1, "lr": 2.0}, "one message"),
         slowly("sms-smollm2", {"adapt": "full", "lr": 1e-3}, "one message"),
         slowly("sst2-smollm2", {"rank": 2, "lr": 1e-2, "epochs": 1.0}, "one phrase"),
+        slowly("sst2-smollm2", {"rank": 2, "lot": 6, "correlated": True}, "one phrase"),
         slowly("shakespeare-smollm2", {"rank": 2}, "one speech"),
         slowly(
             "shakespeare-smollm2", {"rank": 2, "unit": "speaker", "lot": 1}, "all speeches of one"
         ),
     ],
-    ids=["head", "full", "lora", "speech", "speaker"],
+    ids=["head", "full", "lora", "correlated", "speech", "speaker"],
 )
 def test_a_recipe_runs_on_any_local_model(
     name: str, settings: dict[str, Any], unit: str, folder: Path
@@ -99,6 +100,7 @@ def test_a_recipe_runs_on_any_local_model(
     assert done.statement.epsilon <= 50
     assert any(f" is {unit}" in one for one in done.statement.assumptions)
     assert any("public" in note for note in done.notes)
+    assert ("correlated over the steps" in repr(done.statement)) == ("correlated" in settings)
     if settings.get("unit") == "speaker":
         assert done.statement.unit == "user"
         assert done.accuracy is None  # whoever is to be tested on is protected

@@ -649,7 +649,9 @@ DRAWN_FROM = [random.Random(1), np.random.default_rng(1), torch.Generator(), ite
 def test_what_a_replay_would_not_draw_from_is_named(source: Any) -> None:
     model = own()
     plain = classified(model)
-    hindrance = circumstances.Circumstances(model, lambda batch: plain(batch) * bool(source)).hindrance
+    hindrance = circumstances.Circumstances(
+        model, lambda batch: plain(batch) * bool(source)
+    ).hindrance
     assert f"leaves alone ({type(source).__name__})" in hindrance
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal, final
 
 from tacit.recipes import language
 from tacit.runs import Recipe
+from tacit.training import Banded
 
 if TYPE_CHECKING:
     from tacit.runs import Outline, Releasing, Task
@@ -28,7 +29,8 @@ class Settings:
 
     ``adapt``: ``lora`` of ``rank``, or ``full``. ``lr`` is the highest learning rate (by default
     1e-3 for adapters, 5e-4 for all weights), ``longest`` how many tokens of a sentence are read,
-    ``batch`` how many rows fit into memory, ``model`` a folder of another model.
+    ``batch`` how many rows fit into memory, ``model`` a folder of another model. ``correlated``
+    noise takes a part of earlier steps' noise back, where that helps.
     """
 
     adapt: Literal["lora", "full"] = "lora"
@@ -39,6 +41,7 @@ class Settings:
     rank: int = 16
     longest: int = 64
     batch: int = 256
+    correlated: bool = False
     model: str | None = None
 
 
@@ -51,7 +54,9 @@ def settings(epsilon: float) -> Settings:
 def outline(task: Task) -> Outline:
     """Poisson lots."""
     chosen = task.settings
-    return task.plan(lot=chosen.lot, epochs=chosen.epochs, clip=chosen.clip)
+    # As for SGD with the momentum and the falling rate of Adam, whose steps follow the same sums.
+    over_steps = Banded(momentum=0.9, schedule="linear") if chosen.correlated else None
+    return task.plan(lot=chosen.lot, epochs=chosen.epochs, clip=chosen.clip, correlation=over_steps)
 
 
 def prepare(task: Task, plan: Plan, release: Releasing) -> Prepared:

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from tacit.mechanisms import Released
     from tacit.runs.job import Job
     from tacit.runs.results import Trained
+    from tacit.training.correlation import Correlation
     from tacit.training.fit import Prepared
     from tacit.training.plan import Plan
 
@@ -133,6 +134,7 @@ class Task:
         epochs: float | None = None,
         steps: int | None = None,
         views: int = 1,
+        correlation: Correlation | None = None,
         also: Sequence[Event] = (),
     ) -> Outline:
         """The plan with the least noise that, together with ``also``, keeps within the run's ε.
@@ -150,7 +152,7 @@ class Task:
             )
         found = Plan.for_budget(
             epsilon=self.epsilon, delta=self.delta, examples=examples, lot_size=lot,
-            epochs=epochs, steps=steps, clip=clip, views=views,
+            epochs=epochs, steps=steps, clip=clip, views=views, correlation=correlation,
             also=Composed(*also) if also else None,
         )  # fmt: skip
         return Outline(found, tuple(also))
