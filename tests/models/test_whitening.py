@@ -8,7 +8,13 @@ import torch
 from scipy.linalg import fractional_matrix_power
 
 from tacit.errors import InvalidArgument
-from tacit.models import Whitening, whitening
+from tacit.models import (
+    Whitening,
+    whitening,
+    wide_resnet,
+    with_plain_filters,
+    with_whitened_inputs,
+)
 
 SIZE = 216
 
@@ -129,3 +135,51 @@ def test_what_makes_no_sense_is_refused(given: dict[str, object], message: str) 
     settings = {"rows": rows(30), "power": 1.0, "ridge": 1e-3} | given
     with pytest.raises(InvalidArgument, match=message):
         Whitening.of(**settings)
+
+
+def network_and_images() -> tuple[torch.nn.Sequential, torch.Tensor]:
+    torch.manual_seed(0)
+    network = with_plain_filters(wide_resnet(depth=10, width=1))
+    return network.double(), torch.rand(200, 3, 8, 8).double() + 0.5
+
+
+@pytest.mark.parametrize("layers", ["all", "last"])
+def test_a_network_with_whitened_inputs_computes_what_it_did(layers: str) -> None:
+    network, images = network_and_images()
+    before = network(images)
+    names = [name for name, _ in network.named_parameters()]
+    changed = with_whitened_inputs(network, images[:100], ridge=1e-3, layers=layers)  # type: ignore[arg-type]
+    assert torch.allclose(changed(images), before, atol=1e-7)
+    maps = [one for one in changed.modules() if isinstance(one, whitening.FixedMap)]
+    assert len(maps) == (1 if layers == "last" else 11)  # the stem, three blocks of three, the head
+    assert len(list(changed.parameters())) == len(names)  # a map is not learned
+
+
+def test_layers_are_given_white_channels_of_the_strength_in_all_that_they_had() -> None:
+    network, images = network_and_images()
+    given: dict[torch.nn.Module, torch.Tensor] = {}
+    layers = [one for one in network.modules() if isinstance(one, torch.nn.Conv2d)] + [network[-1]]
+
+    def strengths() -> list[torch.Tensor]:
+        hooks = [
+            one.register_forward_pre_hook(lambda layer, x: given.update({layer: x[0]}))
+            for one in layers
+        ]
+        network(images)
+        for hook in hooks:
+            hook.remove()
+        flat = (given[one].movedim(1, -1).flatten(0, -2) for one in layers)
+        return [torch.linalg.eigvalsh(x.T @ x / len(x)) for x in flat]
+
+    before = strengths()
+    with_whitened_inputs(network, images, ridge=1e-9)
+    for one, other in zip(before, strengths(), strict=True):
+        assert torch.allclose(one.sum(), other.sum(), rtol=1e-5)
+        there = other[one > 1e-6 * one.sum()]  # means of a normalised group add up to 0
+        assert torch.allclose(there, there.mean().expand_as(there), rtol=0.02)
+        assert one.max() > 1.5 * one.mean()  # they were far from it
+
+
+def test_only_a_network_with_a_last_linear_layer_is_whitened() -> None:
+    with pytest.raises(InvalidArgument, match=r"network must end with nn\.Linear, got ReLU"):
+        with_whitened_inputs(torch.nn.Sequential(torch.nn.ReLU()), torch.zeros(2, 3), ridge=1e-3)

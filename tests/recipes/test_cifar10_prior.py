@@ -157,6 +157,31 @@ def test_plain_filters_are_those_that_the_prior_uses(file: Path) -> None:
     assert torch.allclose(*found, atol=1e-5)
 
 
+@pytest.mark.parametrize("whitened", ["last", "all"])
+def test_whitening_by_synthetic_images_changes_nothing_but_how_layers_learn(
+    file: Path, whitened: str
+) -> None:
+    images = torch.rand(4, 3, 16, 16, generator=torch.Generator().manual_seed(1))
+    found = []
+    for chosen in ("none", whitened):
+        torch.manual_seed(0)
+        task = _task(file, probe=0, whitened=chosen)
+        model: Any = cifar10_prior.prepare(task, cifar10_prior.outline(task).plan, _nothing).model
+        torch.nn.init.eye_(model[-1].weight)
+        features = model[:-1] if chosen == "none" else [*model[:-2]]
+        found.append(torch.nn.Sequential(*features)(images).detach())
+    assert torch.allclose(*found, atol=1e-4)
+    fixed = [name for name, _ in model.named_buffers()]
+    assert len(fixed) == (1 if whitened == "last" else 11)
+
+
+@pytest.mark.parametrize("changes", [{"prior": "none"}, {"filters": "standardised"}])
+def test_whitening_that_is_not_offered_is_refused(file: Path, changes: dict[str, str]) -> None:
+    task = _task(file, probe=0, whitened="all", **changes)
+    with pytest.raises(InvalidArgument, match="whitened=all needs a prior, and for all layers"):
+        cifar10_prior.prepare(task, cifar10_prior.outline(task).plan, _nothing)
+
+
 @pytest.mark.parametrize("layers", ["all", "last"])
 def test_which_layers_learn(file: Path, layers: str) -> None:
     task = _task(file, probe=0, layers=layers)

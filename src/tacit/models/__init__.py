@@ -16,7 +16,7 @@ from tacit.models.networks import (
 from tacit.models.scattering import Scattering2d
 from tacit.models.style_networks import style_images
 from tacit.models.synthetic import synthetic_images
-from tacit.models.whitening import Whitening
+from tacit.models.whitening import Whitening, with_whitened_inputs
 
 __all__ = [
     "MapCnn",
@@ -34,4 +34,5 @@ __all__ = [
     "tempered_cnn",
     "wide_resnet",
     "with_plain_filters",
+    "with_whitened_inputs",
 ]

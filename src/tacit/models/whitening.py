@@ -1,4 +1,4 @@
-"""Whitening of features by statistics of images that nobody has to protect.
+"""Whitening of features, and of what layers are given, by images that nobody has to protect.
 
 Features of all images have much in common, and noise of the same size in every direction drowns
 those in which they differ. Scaling the directions by what they hold in *synthetic* images helps
@@ -8,10 +8,10 @@ nearly as much as statistics of the private images would, and costs nothing.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final, Literal, final
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from tacit._validation import non_negative, positive, whole
@@ -21,10 +21,11 @@ from tacit.models.devices import full_precision
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["Whitening"]
+__all__ = ["Whitening", "with_whitened_inputs"]
 
 ROWS = 4096  # at a time: what is computed on the way stays small
 DOUBLE = 8192  # features up to which eigenvectors are found in double precision
+IMAGES: Final = 256  # that a network is shown at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,3 +129,107 @@ def _parts(rows: Tensor, device: torch.device) -> Iterator[tuple[slice, Tensor]]
     for start in range(0, len(rows), ROWS):
         part = rows[start : start + ROWS].to(device, torch.float32)
         yield slice(start, start + len(part)), part
+
+
+# ---- networks whose layers learn on whitened inputs
+
+
+@final
+class FixedMap(nn.Module):
+    """A linear map of the channels that is not learned.
+
+    >>> FixedMap(2 * torch.eye(3))(torch.ones(1, 3)).tolist()
+    [[2.0, 2.0, 2.0]]
+    """
+
+    matrix: Tensor
+
+    def __init__(self, matrix: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("matrix", matrix)
+
+    def forward(self, given: Tensor) -> Tensor:
+        """The channels of each row, or of each place of each image, mapped."""
+        if given.ndim == 2:
+            return functional.linear(given, self.matrix)
+        return functional.conv2d(given, self.matrix[:, :, None, None])
+
+
+@torch.no_grad()
+def with_whitened_inputs(
+    network: nn.Sequential, images: Tensor, *, ridge: float, layers: Literal["all", "last"] = "all"
+) -> nn.Sequential:
+    """The network with a fixed map before its layers, and their weights changed to make up for it.
+
+    It computes what it did, but noise of the same size in every weight, and steps, now act where
+    the ``images`` have whitened channels: (S + λ·tr(S)·I)^(−1/2), S being the mean of x·xᵀ over
+    what reaches the layer, in all places, scaled so that the channels have the strength in all
+    that they had. That is the input's side of K-FAC (Martens & Grosse 2015,
+    https://arxiv.org/abs/1503.05671), with curvature of public images.
+
+    Guarantee: the maps follow from the network and the ``images`` alone.
+
+    Args:
+        network: one that ends with a linear layer; its convolutions are ``nn.Conv2d``.
+        images: that nobody has to protect, as the network takes them.
+        ridge: λ, as a share of the channels' whole strength.
+        layers: before which a map comes: ``all`` of them, or the ``last``.
+
+    >>> network = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(16, 2))
+    >>> images = torch.rand(50, 3, 4, 4)
+    >>> before = network(images)
+    >>> network = with_whitened_inputs(network, images, ridge=1e-3)
+    >>> torch.allclose(network(images), before, atol=1e-4)
+    True
+    """
+    positive("ridge", ridge)
+    inner = {
+        path: layer for path, layer in network.named_modules()
+        if isinstance(layer, nn.Conv2d) and layers == "all"
+    }  # fmt: skip
+    last = network[-1]
+    if not isinstance(last, nn.Linear):
+        raise InvalidArgument(f"network must end with nn.Linear, got {type(last).__name__}")
+    found = _input_moments(network, [*inner.values(), last], images)
+    for path, layer in inner.items():
+        holder, _, name = path.rpartition(".")
+        before = _learning_behind(layer, found[layer], ridge)
+        setattr(network.get_submodule(holder), name, nn.Sequential(before, layer))
+    network.insert(len(network) - 1, _learning_behind(last, found[last], ridge))
+    return network
+
+
+def _input_moments(
+    network: nn.Module, layers: list[nn.Module], images: Tensor
+) -> dict[nn.Module, Tensor]:
+    """The mean of x·xᵀ over the channels of what reaches each of the layers."""
+    found: dict[nn.Module, Any] = dict.fromkeys(layers, 0.0)
+    places = dict.fromkeys(layers, 0)
+
+    def look(layer: nn.Module, given: tuple[Tensor]) -> None:
+        rows = given[0].movedim(1, -1).flatten(0, -2)
+        found[layer] = found[layer] + (rows.T @ rows).double()
+        places[layer] += len(rows)
+
+    hooks = [layer.register_forward_pre_hook(look) for layer in layers]
+    try:
+        with full_precision(images.device.type):
+            for start in range(0, len(images), IMAGES):
+                network(images[start : start + IMAGES])
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return {layer: found[layer] / places[layer] for layer in layers}
+
+
+def _learning_behind(layer: nn.Conv2d | nn.Linear, moments: Tensor, ridge: float) -> FixedMap:
+    """The map, after the layer's weights were multiplied by its inverse."""
+    values, vectors = torch.linalg.eigh(moments)
+    strength = values.clamp(min=0.0)
+    scales = (strength + ridge * strength.sum()).rsqrt()
+    scales = scales * (strength.sum() / (strength * scales**2).sum()).sqrt()
+    inverse = (vectors / scales) @ vectors.T
+    changed = torch.einsum("oi...,ij->oj...", layer.weight.double(), inverse)
+    layer.weight.copy_(changed)
+    matrix = (vectors * scales) @ vectors.T
+    return FixedMap(matrix.to(layer.weight.dtype))

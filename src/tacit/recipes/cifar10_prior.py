@@ -51,6 +51,7 @@ PUBLIC: Final = (
 )
 _STEPS: Final = {0.5: 600, 1.0: 875, 2.0: 1125, 3.0: 1593, 4.0: 1687, 8.0: 2468}  # of both phases
 _PROBE: Final = 98  # of them, 8 passes in lots of 4,096 over 50,000: the last layer alone
+_RIDGE: Final = 1e-3  # of whitening
 _BLOCK: Final = 2048  # images whose features are computed at once
 
 
@@ -63,6 +64,8 @@ class Settings:
     at ``probe_lr``, on ``probe_views`` views of each image; 0 leaves that out. ``prior`` is its
     file, empty where it is to be found, or ``none``. ``layers`` may keep all but the last fixed.
     ``filters`` may stay ``standardised``, as they were in the prior, for another rate.
+    ``whitened``: the layers whose inputs are whitened by synthetic images, ``none``, ``last`` or
+    ``all`` of them.
     ``decay`` is the moving average's, 0 for none. ``flip`` mirrors views and averages over both
     sides in the end. ``batch`` is how many views a GPU computes at once, at most.
     """
@@ -78,6 +81,7 @@ class Settings:
     prior: str = ""
     layers: Literal["all", "last"] = "all"
     filters: Literal["plain", "standardised"] = "plain"
+    whitened: Literal["none", "last", "all"] = "none"
     shift: int = 4
     flip: bool = True
     depth: int = 16
@@ -128,6 +132,8 @@ def prepare(task: Task, plan: Plan, release: Releasing) -> Prepared:
     on_gpu = task.device.type == "cuda"
     began = None if chosen.prior == NONE else prior.found(chosen.prior)
     model = _network(chosen, began, classes=len(task.data.classes)).to(task.device)
+    if chosen.whitened != "none":
+        _whiten(model, chosen, began)
     if on_gpu:
         model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     first = probe_plan(task)
@@ -173,6 +179,18 @@ def _begin(model: nn.Sequential, chosen: Settings, began: Prior) -> None:
         )
     model.load_state_dict(began.weights, strict=False)
     nn.init.zeros_(model[-1].weight)  # type: ignore[arg-type]
+
+
+def _whiten(model: nn.Sequential, chosen: Settings, began: Prior | None) -> None:
+    """Fixed maps before layers, by views of further synthetic images."""
+    if began is None or (chosen.whitened == "all" and chosen.filters != "plain"):
+        raise InvalidArgument(
+            f"whitened={chosen.whitened} needs a prior, and for all layers filters=plain; set it "
+            "to none"
+        )
+    seen = next(prior.further_views(began.settings, next(model.parameters()).device))
+    layers: Literal["last", "all"] = "last" if chosen.whitened == "last" else "all"
+    models.with_whitened_inputs(model, seen, ridge=_RIDGE, layers=layers)
 
 
 def _performance(chosen: Settings) -> Performance:

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 FILE: Final = "prior.safetensors"
 RECORD: Final = "prior.json"
-HELD_OUT: Final = 1024  # further images, on which the features are judged
+HELD_OUT: Final = 1024  # further images, by which the features are judged, and whitened
 SEED_OF_HELD_OUT: Final = 1 << 32  # added to the seed, of which it is no neighbour
 WARM_UP: Final = 500  # steps in which the rate rises
 FALLING: Final = 0.4  # of all steps, at the end, in which it falls to 0
@@ -165,6 +165,17 @@ class Progress:
 
 
 # ---- views, all of them at once on the device
+
+
+def further_views(settings: PriorSettings, device: torch.device) -> Iterator[Tensor]:
+    """Views of synthetic images that the prior has not learned from, again and again."""
+    images = style_images(
+        min(HELD_OUT, settings.images), size=settings.size, device=device,
+        seed=settings.seed + SEED_OF_HELD_OUT,
+    )  # fmt: skip
+    random = torch.Generator(device).manual_seed(settings.seed)
+    while True:
+        yield views(images, settings, random)
 
 
 def views(images: Tensor, settings: PriorSettings, random: torch.Generator) -> Tensor:
@@ -392,18 +403,11 @@ class _Course:
 
     def found(self) -> float:
         """The share of new images of which one view is nearest to the other, among all of them."""
-        chosen = self.settings
-        count = min(HELD_OUT, chosen.images)
-        images = style_images(
-            count, size=chosen.size, seed=chosen.seed + SEED_OF_HELD_OUT, device=self.device
-        )
-        random = torch.Generator(self.device).manual_seed(chosen.seed)
+        seen = further_views(self.settings, self.device)
         with torch.no_grad():
-            one, other = (
-                self._on_sphere(self.network, views(images, chosen, random)) for _ in range(2)
-            )
+            one, other = (self._on_sphere(self.network, next(seen)) for _ in range(2))
         nearest = (one @ other.T).argmax(1)
-        return float((nearest == torch.arange(count, device=self.device)).double().mean())
+        return float((nearest == torch.arange(len(one), device=self.device)).double().mean())
 
     # ---- what is kept: two files, each small enough to be carried between machines
 
