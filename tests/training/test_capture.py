@@ -7,7 +7,6 @@ shows; what is said of GPUs at the end needs one.
 from __future__ import annotations
 
 import copy
-import functools
 import gc
 import importlib.util
 import random
@@ -16,7 +15,7 @@ import weakref
 from collections import UserDict
 from contextlib import contextmanager
 from itertools import count, cycle
-from types import MappingProxyType, SimpleNamespace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -28,7 +27,6 @@ from torch.nn import functional
 import tacit
 from tacit.training import batches, capture, loaders, sampling
 from tacit.training import lot as lot_module
-from tacit.training.circumstances import Circumstances, parts_of
 from tacit.training.clipping.engine import Engine
 from tacit.training.clipping.recorder import HostCopy
 from tacit.training.styles import AdaptiveQuantile
@@ -571,151 +569,6 @@ def test_batches_of_other_structure_are_other_shapes(graphs: Counted) -> None:
             dp.step()
     assert max(seen) - min(seen) < 1e-6
     assert graphs.recorded >= 2
-
-
-def test_a_tensor_that_is_put_in_anothers_place_is_seen() -> None:
-    model = double()
-    kept = {"w": torch.ones(3)}
-    model.extra = kept["w"]  # type: ignore[assignment]
-
-    def loss(batch: Any) -> Any:
-        return batch * tensor
-
-    tensor = torch.ones(2)
-    at = Circumstances(model, loss)
-    assert at.hold(loss)
-    tensor = torch.zeros(2)
-    assert not at.hold(loss)
-    at = Circumstances(model, loss)
-    model.extra = torch.ones(3)  # type: ignore[assignment]
-    assert not at.hold(loss)
-
-
-class Temperature:
-    """A loss that is a method, and goes by its object's numbers."""
-
-    def __init__(self) -> None:
-        self.value = 1.0
-        self.others = {"deep": [torch.ones(2), 0.5]}
-
-    def loss(self, batch: Any) -> Any:
-        return batch / self.value * self.others["deep"][1]
-
-
-SETTINGS: dict[str, Any] = {"power": 2.0}
-
-
-def powered(batch: Any) -> Any:
-    return batch ** SETTINGS["power"]
-
-
-def test_numbers_of_objects_dictionaries_and_functions_that_are_called_are_seen() -> None:
-    model, own = double(), Temperature()
-    at = Circumstances(model, own.loss)
-    assert at.hold(own.loss)
-    own.value = 2.0
-    assert not at.hold(own.loss)
-    at = Circumstances(model, own.loss)
-    own.others["deep"][0] = torch.ones(2)
-    assert not at.hold(own.loss)
-
-    def calling(batch: Any) -> Any:
-        return powered(batch)
-
-    at = Circumstances(model, calling)
-    assert at.hold(calling)
-    SETTINGS["power"] = 3.0
-    try:
-        assert not at.hold(calling)
-    finally:
-        SETTINGS["power"] = 2.0
-
-
-LATER: Any = None
-
-
-def places_of_change() -> Iterator[tuple[str, Callable[[Any], Any], Callable[[], object]]]:
-    """Functions, each with something that changes what the very same object does."""
-    own, listed, named = Temperature(), [1.0], {"a": 1.0}
-
-    def with_default(batch: Any, power: float = 2.0) -> Any:
-        return batch**power
-
-    def later(batch: Any) -> Any:
-        return batch if LATER is None else LATER
-
-    def other(batch: Any, power: float = 2.0) -> Any:
-        return batch + power
-
-    def with_name(batch: Any, *, power: float = 2.0) -> Any:
-        return batch**power
-
-    held = SimpleNamespace(
-        function=with_default, partial=functools.partial(with_default, power=2.0), method=own.loss
-    )
-    twice = SimpleNamespace(one=own, other=own)
-
-    yield (
-        "function in an object",
-        lambda b: held.function(b) + 1,
-        lambda: vars(held).update(function=other),
-    )
-    yield (
-        "partial",
-        lambda b: held.partial(b) + 1,
-        lambda: vars(held).update(partial=functools.partial(with_default, power=3.0)),
-    )
-    yield (
-        "method",
-        lambda b: held.method(b) + 1,
-        lambda: vars(held).update(method=Temperature().loss),
-    )
-    yield "global function", lambda b: powered(b) + 1, lambda: globals().update(powered=other)
-    yield (
-        "met before",
-        lambda b: twice.one.value + twice.other.value + b,
-        lambda: vars(twice).update(other=Temperature()),
-    )
-    yield "keyword", with_name, lambda: setattr(with_name, "__kwdefaults__", {"power": 3.0})
-    yield "object", lambda b: b * own.value, lambda: setattr(own, "value", 3.0)
-    yield "attribute", lambda b: b * len(vars(own)), lambda: setattr(own, "new", 3.0)
-    yield "list", lambda b: b * listed[0], lambda: listed.__setitem__(0, 2.0)
-    yield "longer list", lambda b: b * len(listed), lambda: listed.append(2.0)
-    yield "dictionary", lambda b: b * len(named), lambda: named.update(b=1.0)
-    yield "default", with_default, lambda: setattr(with_default, "__defaults__", (3.0,))
-    yield "code", with_default, lambda: setattr(with_default, "__code__", other.__code__)
-    yield "global", later, lambda: globals().update(LATER=1.0)
-
-
-def test_what_changes_under_one_function_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(globals(), "powered", powered)
-    model = double()
-    for name, function, change in places_of_change():
-        at = Circumstances(model, function)
-        assert at.hold(function), name
-        change()
-        assert not at.hold(function), name
-    made = [lambda b: b**2 for _ in range(2)]
-    held = [made[0]]
-    function: Callable[[Any], Any] = lambda b: held[0](b) + 1  # noqa: E731
-    at = Circumstances(model, function)
-    held[0] = made[1]
-    assert at.hold(function)  # another function, of the same parts
-    function = Temperature().loss
-    at = Circumstances(model, function)
-    globals()["UNRELATED"] = 1
-    assert at.hold(function)
-    model[0].register_forward_hook(lambda *_: None)
-    assert not at.hold(function)
-
-
-def test_a_function_of_very_many_parts_is_looked_at_in_no_time() -> None:
-    """A corpus in a closure, an object that holds itself: the search is bounded."""
-    corpus = [{"text": str(at), "ids": list(range(50))} for at in range(10_000)]
-    round_trip: dict[str, Any] = {"corpus": corpus}
-    round_trip["self"] = round_trip
-    parts = list(parts_of(lambda batch: (corpus, round_trip, batch)))
-    assert 100 < len(parts) <= 512
 
 
 def test_a_recording_that_gives_other_sums_is_let_go(

@@ -23,9 +23,10 @@ import numpy as np
 import torch
 from torch.optim import optimizer as torch_optimizer
 
-from tacit.training.circumstances import SIMPLE, Circumstances, is_of_host
+from tacit.training.circumstances import Circumstances, is_of_host
 from tacit.training.clipping.forms.matrix import has_triton
 from tacit.training.clipping.recorder import HostCopy
+from tacit.training.dependencies import SIMPLE
 from tacit.training.loaders import leaves_of, over
 
 if TYPE_CHECKING:
