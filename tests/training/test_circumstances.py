@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 def test_a_tensor_that_is_put_in_anothers_place_is_seen() -> None:
     model = network()
     kept = {"w": torch.ones(3)}
-    model.extra = kept["w"]  # type: ignore[assignment]
+    model.extra = kept["w"]
 
     def loss(batch: Any) -> Any:
         return batch * tensor
@@ -40,7 +40,7 @@ def test_a_tensor_that_is_put_in_anothers_place_is_seen() -> None:
     tensor = torch.zeros(2)
     assert not at.hold(loss)
     at = Circumstances(model, loss)
-    model.extra = torch.ones(3)  # type: ignore[assignment]
+    model.extra = torch.ones(3)
     assert not at.hold(loss)
 
 
@@ -150,10 +150,10 @@ def test_what_changes_under_one_function_is_seen(monkeypatch: pytest.MonkeyPatch
         assert not at.hold(function), name
     made = [lambda b: b**2 for _ in range(2)]
     held = [made[0]]
-    function: Callable[[Any], Any] = lambda b: held[0](b) + 1  # noqa: E731
-    at = Circumstances(model, function)
+    calling: Callable[[Any], Any] = lambda b: held[0](b) + 1  # noqa: E731
+    at = Circumstances(model, calling)
     held[0] = made[1]
-    assert at.hold(function)  # another function, of the same parts
+    assert at.hold(calling)  # another function, of the same parts
     function = Temperature().loss
     at = Circumstances(model, function)
     globals()["UNRELATED"] = 1
