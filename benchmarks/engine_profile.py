@@ -26,7 +26,17 @@ from torch.profiler import ProfilerActivity, profile
 from torch.utils.data import TensorDataset
 
 import tacit
-from tacit.training import batches, capture, charging, guards, lot, sampling, session, verification
+from tacit.training import (
+    batches,
+    capture,
+    charging,
+    guards,
+    lot,
+    sampling,
+    session,
+    updates,
+    verification,
+)
 
 SETTLING = 24  # steps: the first ones are computed, then recorded
 WAITED_FOR = 5.0  # milliseconds of a step from which on the device alone counts
@@ -45,9 +55,9 @@ PARTS: list[tuple[type, str]] = [
     (capture.Staged, "room"),
     (capture.Staged, "send"),
     (lot.Computation, "_count_in"),
-    (capture.Updates, "recorded"),
+    (updates.Updates, "recorded"),
     (guards.Guard, "check_before_step"),
-    (capture.Updates, "replay"),
+    (updates.Updates, "replay"),
 ]
 
 

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import tacit
-from tacit.training import batches, capture, loaders, sampling
+from tacit.training import batches, capture, loaders, sampling, updates
 from tacit.training import lot as lot_module
 from tacit.training.clipping.engine import Engine
 from tacit.training.clipping.recorder import HostCopy
@@ -450,15 +450,15 @@ def test_what_is_put_around_a_step_is_called_each_time() -> None:
     """A scheduler's own wrapper counts calls alone, and may be left out."""
     optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(2))], lr=0.1)
     torch.optim.lr_scheduler.StepLR(optimizer, 1)
-    assert not capture._foreign([optimizer], hooks=False)
+    assert not updates._foreign([optimizer], hooks=False)
     plain = optimizer.step
 
     def counting() -> Any:
         return plain()
 
     optimizer.step = counting  # type: ignore[method-assign, assignment]
-    assert "the step of SGD would not be called" in capture._foreign([optimizer], hooks=False)
-    assert not capture._foreign([optimizer], hooks=True)
+    assert "the step of SGD would not be called" in updates._foreign([optimizer], hooks=False)
+    assert not updates._foreign([optimizer], hooks=True)
 
 
 def test_a_sessions_own_hooks_do_not_keep_updates_from_being_replayed(
@@ -804,7 +804,7 @@ def test_shapes_of_which_no_more_are_recorded_hold_no_memory(
         return inputs(*given)
 
     monkeypatch.setattr(lot_module, "Inputs", counted)
-    monkeypatch.setattr(capture, "_MOST_RECORDINGS", 2)
+    monkeypatch.setattr(capture, "MOST_RECORDINGS", 2)
     model, widths = double(), cycle(range(5))
 
     def losses(batch: Any) -> Tensor:

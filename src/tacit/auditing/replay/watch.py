@@ -24,7 +24,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.data import Dataset, Subset, TensorDataset, default_collate
 
 from tacit.training import verification
-from tacit.training.capture import REPLAYED
+from tacit.training.updates import REPLAYED
 from tacit.training.verification import random_state, set_random_state
 
 if TYPE_CHECKING:
