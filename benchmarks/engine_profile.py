@@ -48,7 +48,7 @@ PARTS: list[tuple[type, str]] = [
     (verification.Verifier, "count_lot"),
     (sampling.LotSampler, "draw"),
     (session.Session, "_lot"),
-    (capture.Batches, "begin"),
+    (capture.BatchRecordings, "begin"),
     (batches.Cutter, "cut"),
     (lot.Computation, "_replayed"),
     (capture.Inputs, "feed"),
@@ -82,7 +82,7 @@ class Run:
 
     def recordings(self) -> Iterator[tuple[str, Any]]:
         """What replays a batch, and what replays an update."""
-        known, updates = self.dp._computation._recorded, self.dp._updates
+        known, updates = self.dp._computation._recordings, self.dp._updates
         for shape in () if known is None else known._shapes.values():
             if shape.recorded is not None:
                 yield "a batch", shape.recorded

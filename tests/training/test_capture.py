@@ -760,17 +760,17 @@ def test_memory_that_runs_out_is_given_back_by_recordings() -> None:
             dp.accumulate(lot, as_double(cross_entropy(model)))
             dp.step()
         computation = dp._computation
-        recorded = computation._recorded
-        assert recorded is not None
-        assert recorded._recordings == 1
+        recordings = computation._recordings
+        assert recordings is not None
+        assert recordings._count == 1
         none = np.empty(0, dtype=np.int64)
         computation._tried = batches.Batch(none, none, np.empty(0, dtype=np.float32), 1, 8)
         computation._after_leaving_early()
-        assert recorded._recordings == 0
+        assert recordings._count == 0
 
 
 def test_larger_batches_are_recorded_first_unless_they_are_rare() -> None:
-    known, losses = capture.Batches(capture.Reruns(), network()), cross_entropy(network())
+    known, losses = capture.BatchRecordings(capture.Reruns(), network()), cross_entropy(network())
     known.begin(losses)
     small, large = known.shape("short rows", 10), known.shape("long rows", 20)
     assert known.shape("short rows", 10) is small
@@ -820,9 +820,9 @@ def test_shapes_of_which_no_more_are_recorded_hold_no_memory(
         for lot in dp.lots():
             dp.accumulate(lot, losses)
             dp.step()
-        assert dp._computation._recorded is not None
-        assert len(dp._computation._recorded._shapes) == 5
-        assert dp._computation._recorded._recordings == len(made) == 2
+        assert dp._computation._recordings is not None
+        assert len(dp._computation._recordings._shapes) == 5
+        assert dp._computation._recordings._count == len(made) == 2
 
 
 class FakeCuda:

@@ -433,7 +433,7 @@ class Shape:
 
 
 @final
-class Batches:
+class BatchRecordings:
     """The recordings of batches, one for each of their shapes, of one function of losses.
 
     ``why_not`` says why there are none; once it does, there will be none.
@@ -468,15 +468,15 @@ class Batches:
         if replayed and found.hindrance:
             self.give_up(found.hindrance)
             return
-        self._changes += self._circumstances is not None and bool(self._recordings)
+        self._changes += self._circumstances is not None and bool(self._count)
         if self._changes > MOST_RECORDINGS:
             self.give_up("the loss or the model goes by values that change from lot to lot")
             return
-        self._waits = 0 if self._recordings else self._waits + 1
+        self._waits = 0 if self._count else self._waits + 1
         self._shapes, self._circumstances = {}, found
 
     @property
-    def _recordings(self) -> int:
+    def _count(self) -> int:
         return sum(shape.recorded is not None for shape in self._shapes.values())
 
     def shape(self, key: Hashable, size: int) -> Shape:
@@ -492,7 +492,7 @@ class Batches:
         What they gave back serves the others. The other way round little would: memory is handed
         out in pieces that were as large.
         """
-        full = self._recordings >= MOST_RECORDINGS  # inputs of others would only hold memory
+        full = self._count >= MOST_RECORDINGS  # inputs of others would only hold memory
         if full or shape.runs < WARM_UP or shape.inputs is not None:
             return False
         larger = any(one.size > shape.size and one.inputs is None for one in self._shapes.values())
@@ -523,12 +523,12 @@ class Batches:
         """How batches are computed, in a line."""
         if self.why_not:
             return f"Batches are computed each time, not replayed: {self.why_not}."
-        if self._recordings and self._circumstances is not None and self._circumstances.is_partial:
+        if self._count and self._circumstances is not None and self._circumstances.is_partial:
             return (
                 "Batches are replayed from a recording on the device. The loss or the model goes "
                 "by more values than are looked at for changes: they must stay as they are."
             )
-        if self._recordings:
+        if self._count:
             return "Batches are replayed from a recording on the device."
         if self._waits > WARM_UP:
             return (
